@@ -1,0 +1,78 @@
+//! Every limit and default of a job, named with its unit.
+//!
+//! Limits are checked once, on entry, by [`NewJob::check`](crate::NewJob::check); the error names the field, the limit and
+//! the value. Nothing behind that check meets an oversized value again.
+
+use std::time::Duration;
+
+/// Largest payload, in bytes.
+pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
+/// Longest kind, queue, group, concurrency key, unique key, tag or content type, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest idempotency key, in bytes.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 1024;
+/// Most tags on one job.
+pub const TAGS_MAX: usize = 16;
+/// All header names and values of one job together, in bytes.
+pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
+/// Longest kept error or reason, in bytes; longer ones are cut at a character.
+pub const ERROR_BYTES_MAX: usize = 1024;
+/// Failed attempts kept with a job; older ones are forgotten.
+pub const FAILURES_MAX: usize = 8;
+/// Most items in one call.
+pub const BATCH_MAX: usize = 1_000;
+/// Payload bytes of one call; a job that is larger travels alone.
+pub const BATCH_BYTES_MAX: usize = 1024 * 1024;
+/// Longest list of queues in one reserve.
+pub const QUEUES_PER_RESERVE_MAX: usize = 64;
+
+/// Last instant a job may name: the end of the year 9999, in Unix milliseconds.
+pub const INSTANT_MAX_MS: u64 = 253_402_300_799_999;
+/// Longest delay, in milliseconds (about 6,300 years, so that now plus a delay stays an instant until the year 3660).
+pub const DELAY_MAX_MS: u64 = 200_000_000_000_000;
+
+/// Shortest lease.
+pub const LEASE_MIN: Duration = Duration::from_secs(1);
+/// Longest lease.
+pub const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Lease where nobody chose one.
+pub const LEASE_DEFAULT: Duration = Duration::from_secs(15);
+/// Interval of the heartbeat that belongs to the default lease: lease/3. Also how long nothing is taken back after the
+/// store's clock jumped forward (S14).
+pub const HEARTBEAT_DEFAULT: Duration = Duration::from_secs(5);
+/// Longest limit of one run.
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Limit of one run where nobody chose one.
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
+/// Attempts where nobody chose a number.
+pub const MAX_ATTEMPTS_DEFAULT: u32 = 20;
+/// Most attempts a job may ask for.
+pub const MAX_ATTEMPTS_MAX: u32 = 10_000;
+/// Most jobs of one concurrency key that may run at once.
+pub const CONCURRENCY_MAX: u32 = 1_000_000;
+/// Leases taken back in a row after which a job is dead, reason `crashes` (S9).
+pub const POISON_LIMIT: u32 = 3;
+/// Snoozes in a row after which a job is dead, reason `snoozes` (S10).
+pub const SNOOZES_MAX: u32 = 10_000;
+/// Shortest snooze (S10); shorter ones are lengthened to it.
+pub const SNOOZE_MIN: Duration = Duration::from_millis(100);
+
+/// Leases past their time that one reserve or take takes back (S9).
+pub const TAKE_BACK_MAX: usize = 32;
+/// Due candidates that one reserve or take looks at beyond the number asked for (S9).
+pub const CANDIDATES_EXTRA: usize = 256;
+/// Items of upkeep that ride on a reserve, and on a settle beside its own batch (S17).
+pub const SWEEP_RIDE_MAX: usize = 100;
+/// `due` is counted up to here (contract §4).
+pub const DUE_COUNT_MAX: u64 = 100_000;
+/// Most buckets of one `upcoming`.
+pub const BUCKETS_MAX: usize = 1_000;
+/// Jobs one `upcoming` looks at.
+pub const UPCOMING_SEARCH_MAX: u64 = 1_000_000;
+
+/// How long the id of an ended job is remembered after its record is gone (S17).
+pub const ID_MEMORY: Duration = Duration::from_secs(24 * 3600);
+/// Remembered ids per queue; the oldest are forgotten first (S17).
+pub const ID_MEMORY_MAX: u64 = 1_000_000;
+/// How long an idle producer's or worker's last call is kept for repetition (S3).
+pub const CALL_MEMORY: Duration = Duration::from_secs(3600);

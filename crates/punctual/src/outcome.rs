@@ -1,0 +1,67 @@
+//! What a handler may say about a run.
+
+use std::{fmt, time::Duration};
+
+/// The end of a run, as its handler puts it.
+///
+/// A handler may return `()`, an `Outcome`, or a `Result` of either: `Ok` is taken as it is, an `Err` means
+/// [`Outcome::Retry`] by the job's backoff. A panic and a timeout count as errors.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// The work is done.
+    Done,
+    /// It failed: again after this pause, or by the job's backoff. Counts an attempt.
+    Retry {
+        /// The pause; `None`: the job's backoff.
+        after: Option<Duration>,
+        /// What went wrong, for people.
+        error: String,
+    },
+    /// Not now: again after this pause, at least 100 ms. Counts nothing.
+    Snooze(Duration),
+    /// Give it up for good, for people to look at.
+    Dead(String),
+    /// Call it off: the job ends cancelled.
+    Cancel,
+}
+
+impl Outcome {
+    /// A failure that waits for the job's backoff.
+    pub fn retry(error: impl fmt::Display) -> Self {
+        Self::Retry { after: None, error: error.to_string() }
+    }
+}
+
+/// What a handler may return.
+#[diagnostic::on_unimplemented(
+    message = "a job handler cannot return `{Self}`",
+    note = "return `()`, `punctual::Outcome`, or a `Result` of either"
+)]
+pub trait IntoOutcome {
+    /// The outcome meant.
+    fn into_outcome(self) -> Outcome;
+}
+
+impl IntoOutcome for () {
+    fn into_outcome(self) -> Outcome {
+        Outcome::Done
+    }
+}
+
+impl IntoOutcome for Outcome {
+    fn into_outcome(self) -> Outcome {
+        self
+    }
+}
+
+impl<T: IntoOutcome, E: fmt::Display> IntoOutcome for Result<T, E> {
+    /// An error becomes a retry with its whole chain where `{:#}` prints one (as `anyhow` does).
+    fn into_outcome(self) -> Outcome {
+        match self {
+            Ok(said) => said.into_outcome(),
+            Err(error) => Outcome::retry(format_args!("{error:#}")),
+        }
+    }
+}

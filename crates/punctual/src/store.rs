@@ -1,0 +1,831 @@
+//! The contract between the runtime and whatever keeps the jobs: few, batched, object-safe verbs.
+//!
+//! A store knows the time only from its clock, ids and jitter only from its caller, and nothing of handlers. Every verb
+//! on one job happens entirely or not at all (S2); a store checks and decides everything before its first write.
+//! The rules named S1 … S17 are written out in `ARCHITECTURE.md`; the [model](crate::store::model) is their executable
+//! form, and every other store answers as it does, reply by reply. Where the contract leaves a detail open, the docs of
+//! the verbs below settle it.
+
+pub mod clock;
+
+use std::{fmt::Debug, future::Future, pin::Pin, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    filter::Filter,
+    id::JobId,
+    job::{JobOptions, JobRecord, NewJob, Payload, Priority, State, check_lease, check_name},
+    limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX, QUEUES_PER_RESERVE_MAX},
+    time::{Timestamp, When},
+};
+
+/// The future of one call to a store.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Who calls, and which of its calls this is: a call repeated with the same pair has its effect once (S3).
+///
+/// An instance is random per process start (or per client), never a configured name. Its calls of one verb arrive in
+/// order, with rising numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Call {
+    /// Random; enqueues and reserves of one instance are numbered apart.
+    pub instance: u64,
+    /// 1, 2, 3, …
+    pub number: u64,
+}
+
+/// The exclusive right to settle one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lease {
+    /// Which job.
+    pub job: JobId,
+    /// The reservation's number: strictly rises for an id, and is never reused, not even when the id comes back after its
+    /// record was pruned. Hand it to whatever the handler writes to, as a fencing token.
+    pub fence: u64,
+}
+
+/// A job that an enqueue met instead of inserting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Existing {
+    /// The job that is there already.
+    pub id: JobId,
+    /// Where it stands; `None`: its record is gone, its id is remembered.
+    pub state: Option<State>,
+    /// Its version; 0 when its record is gone.
+    pub version: u64,
+    /// Whether its cancel was asked for.
+    pub cancel_requested: bool,
+}
+
+/// What became of one job of an enqueue. All of them are expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Enqueued {
+    /// It is new.
+    Inserted {
+        /// The job.
+        id: JobId,
+        /// When it is due, by the store's clock.
+        run_at: Timestamp,
+    },
+    /// Its id or its unique key is taken; nothing was changed.
+    Duplicate(Existing),
+    /// The waiting holder of its unique key has the new payload, options and time.
+    Replaced {
+        /// The holder.
+        id: JobId,
+        /// When it is due.
+        run_at: Timestamp,
+    },
+    /// The waiting holder of its unique key has the new time.
+    Rescheduled {
+        /// The holder.
+        id: JobId,
+        /// When it is due.
+        run_at: Timestamp,
+    },
+    /// The queue's cap in jobs or bytes is reached; nothing was written for this job.
+    Full,
+}
+
+impl Enqueued {
+    /// The job that now stands for what was asked; `None` when the queue was full.
+    pub const fn id(&self) -> Option<JobId> {
+        match self {
+            Self::Inserted { id, .. } | Self::Replaced { id, .. } | Self::Rescheduled { id, .. } => Some(*id),
+            Self::Duplicate(existing) => Some(existing.id),
+            Self::Full => None,
+        }
+    }
+
+    /// Whether a job was inserted.
+    pub const fn is_new(&self) -> bool {
+        matches!(self, Self::Inserted { .. })
+    }
+
+    /// The word people and programs see: `inserted`, `duplicate`, `replaced`, `rescheduled`, `full`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Inserted { .. } => "inserted",
+            Self::Duplicate(_) => "duplicate",
+            Self::Replaced { .. } => "replaced",
+            Self::Rescheduled { .. } => "rescheduled",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// One queue of a [`Reserve`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// Its name.
+    pub queue: String,
+    /// Jobs it may have before the queues behind it get any.
+    pub share: usize,
+}
+
+/// A call for due jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// For repetition (S3).
+    pub call: Call,
+    /// The worker's name, for people.
+    pub worker: String,
+    /// Which queues, at most 64. First each in turn gets up to its share; then, while fewer than `n` are found, each in
+    /// turn gets what is left. `strict` gives every queue a share of `n`; `weighted` splits `n`.
+    pub wants: Vec<Want>,
+    /// At most this many jobs, 0 to 1,000. 0 only takes back and tells what is next.
+    pub n: usize,
+    /// The lease for jobs without one of their own; `None`: the queue's, else 15 s.
+    pub lease: Option<Duration>,
+}
+
+impl Reserve {
+    /// Checks every limit.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn check(&self) -> Result<()> {
+        check_batch("jobs to reserve", self.n)?;
+        if QUEUES_PER_RESERVE_MAX < self.wants.len() {
+            let n = self.wants.len();
+            return Err(Error::invalid(format!(
+                "{n} queues are over the limit of {QUEUES_PER_RESERVE_MAX} in one reserve"
+            )));
+        }
+        self.wants.iter().try_for_each(|want| check_name("queue", &want.queue))?;
+        self.lease.map_or(Ok(()), check_lease)
+    }
+}
+
+/// A job under a lease.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reserved {
+    /// The right to settle it.
+    pub lease: Lease,
+    /// Until when the lease may not be taken back, unless extended.
+    pub until: Timestamp,
+    /// How long one extension lasts.
+    pub lasts: Duration,
+    /// The job, as of this reservation.
+    pub job: JobRecord,
+}
+
+/// A lease that a reserve or take took back (S9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenBack {
+    /// The lease that is no more.
+    pub lease: Lease,
+    /// The job's queue.
+    pub queue: String,
+    /// Where the job went: waiting, dead or cancelled.
+    pub state: State,
+}
+
+/// The answer to a [`Reserve`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// The store's clock at the call.
+    pub now: Timestamp,
+    /// The jobs, in the promised order (S6). At most 1 MiB of payloads, or one job.
+    pub jobs: Vec<Reserved>,
+    /// Whether these queues have more due jobs, or leases past their time, right now: call again.
+    pub more: bool,
+    /// How long until something may become due or past its time in these queues; zero if `more`, `None`: nothing is
+    /// waiting or running.
+    pub next_due: Option<Duration>,
+    /// The leases that this call took back first, at most 32.
+    pub taken_back: Vec<TakenBack>,
+}
+
+/// What a heartbeat learns about a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseStatus {
+    /// Extended to now plus its length.
+    Held,
+    /// Not current (any more); nothing was changed (S8).
+    Lost,
+    /// Extended, and somebody asked to cancel the job (S12).
+    CancelRequested,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The work is done, also if a cancel was asked for.
+    Ack,
+    /// It failed: again at `at`; counts an attempt. At the last attempt the job is dead, reason `attempts`.
+    Retry {
+        /// When it is due again, resolved by the store's clock.
+        at: When,
+        /// What went wrong; cut at 1 KiB.
+        error: String,
+    },
+    /// Again after this pause, at least 100 ms; counts nothing. The 10,000th in a row: dead, reason `snoozes`.
+    Snooze {
+        /// The pause.
+        after: Duration,
+        /// Why, kept with the waiting job; cut at 1 KiB.
+        reason: Option<String>,
+    },
+    /// Back as it was, with its own `run_at`; counts nothing.
+    Release,
+    /// Called off: cancelled.
+    Cancel {
+        /// Why; `cancelled` where nothing is said.
+        reason: Option<String>,
+    },
+    /// Given up on; the error is the reason, and the attempt is kept among the failures.
+    Dead {
+        /// What went wrong; cut at 1 KiB.
+        error: String,
+    },
+}
+
+/// A lease and how it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// Which run.
+    pub lease: Lease,
+    /// How it ended.
+    pub verdict: Verdict,
+}
+
+/// What became of one settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Settled {
+    /// The lease ended by this call; the job now stands here.
+    Settled(State),
+    /// This call changed nothing: the lease is not current (S8), or an earlier, unanswered call settled it (S3).
+    LeaseLost,
+}
+
+/// A call for an at-most-once pop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Take {
+    /// Where.
+    pub queue: String,
+    /// At most this many, up to 1,000.
+    pub n: usize,
+    /// Only jobs with `run_at ≤ now − older_than`.
+    pub older_than: Duration,
+}
+
+/// A job by id, or by the unique key it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// This job.
+    Id(JobId),
+    /// The job that holds this key.
+    Key(UniqueKey),
+}
+
+/// A unique key with all that it is compared within (S4).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UniqueKey {
+    /// Its queue.
+    pub queue: String,
+    /// Its group.
+    pub group: Option<String>,
+    /// Its concurrency key.
+    pub concurrency_key: Option<String>,
+    /// The key.
+    pub key: String,
+}
+
+/// A job to act on, and what must still be true of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The job.
+    pub which: Which,
+    /// For actions by filter: checked in the action's own step, so that a job that moved on since it was listed is left
+    /// alone (`WrongState`, or `NotFound` when it is in another queue).
+    pub guard: Option<(String, State)>,
+}
+
+impl From<JobId> for Target {
+    fn from(id: JobId) -> Self {
+        Self { which: Which::Id(id), guard: None }
+    }
+}
+
+/// What an operator may do to jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Waiting: cancelled at once. Running: asks its worker (S12).
+    Cancel {
+        /// Why; `cancelled` where nothing is said.
+        reason: Option<String>,
+    },
+    /// Waiting: due at another time.
+    Reschedule(When),
+    /// Waiting: due this many milliseconds later (earlier, if negative) than it was; never before now.
+    RescheduleBy(i64),
+    /// Waiting: due now. Skips no gate.
+    RunNow,
+    /// Waiting: another level.
+    Reprioritise(Priority),
+    /// Waiting: another payload.
+    EditPayload(Payload),
+    /// Dead, cancelled, done: waiting again, as S11 says.
+    Retry,
+    /// All but running: the record is removed; a derived id is remembered.
+    Delete,
+}
+
+impl Action {
+    /// The word people see.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Cancel { .. } => "cancel",
+            Self::Reschedule(_) | Self::RescheduleBy(_) => "reschedule",
+            Self::RunNow => "run-now",
+            Self::Reprioritise(_) => "reprioritise",
+            Self::EditPayload(_) => "edit",
+            Self::Retry => "retry",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// What became of one action. All of them are expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Acted {
+    /// Done; this job, now in this state (for `delete`: the state it was deleted from).
+    Done(JobId, State),
+    /// Cancel: the job is running, and its worker will be told.
+    Requested(JobId),
+    /// There is no such job.
+    NotFound,
+    /// The job is in a state in which this can't be done.
+    WrongState(JobId, State),
+    /// Retry: another job holds its unique key by now.
+    UniqueConflict(JobId),
+}
+
+/// A page of jobs, newest id first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct List {
+    /// Which jobs.
+    pub filter: Filter,
+    /// Go on behind this id, as [`Page::next`] gave it.
+    pub after: Option<JobId>,
+    /// At most this many jobs in the page, 1 to 1,000.
+    pub limit: usize,
+}
+
+/// The answer to a [`List`]: what was found, and what was searched.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    /// The store's clock at the call.
+    pub now: Timestamp,
+    /// Matching jobs, by id, newest first.
+    pub jobs: Vec<JobRecord>,
+    /// Where to go on; `None`: everything was searched.
+    pub next: Option<JobId>,
+    /// Jobs looked at by this call, at most 1,000 beyond those returned.
+    pub searched: u64,
+    /// Jobs in the store.
+    pub total: u64,
+}
+
+/// How many jobs, from kept counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Waiting, retrying included.
+    pub waiting: u64,
+    /// Of these: in a later attempt than the first.
+    pub retrying: u64,
+    /// Of the waiting ones: due now, counted up to 100,000.
+    pub due: u64,
+    /// Under a lease.
+    pub running: u64,
+    /// Kept done jobs.
+    pub done: u64,
+    /// Dead jobs.
+    pub dead: u64,
+    /// Kept cancelled jobs.
+    pub cancelled: u64,
+    /// Payload bytes of waiting and running jobs.
+    pub bytes: u64,
+}
+
+impl Counts {
+    /// All jobs.
+    pub const fn total(&self) -> u64 {
+        self.waiting + self.running + self.done + self.dead + self.cancelled
+    }
+}
+
+/// Order of a queue behind its priorities (S6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// `run_at`, then id.
+    #[default]
+    Fifo,
+    /// The reverse.
+    Lifo,
+}
+
+/// How long ended jobs of one state are kept; whichever bound comes first. 0 in any of them keeps nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keep {
+    /// Milliseconds since the end.
+    pub age_ms: u64,
+    /// Jobs.
+    pub count: u64,
+    /// Payload bytes.
+    pub bytes: u64,
+}
+
+impl Keep {
+    /// Done and cancelled jobs: 24 h, 10,000 jobs, 64 MiB.
+    pub const SHORT: Self = Self { age_ms: 24 * 3_600_000, count: 10_000, bytes: 64 << 20 };
+    /// Dead jobs: 90 d, 100,000 jobs, 256 MiB.
+    pub const LONG: Self = Self { age_ms: 90 * 24 * 3_600_000, count: 100_000, bytes: 256 << 20 };
+    /// Nothing.
+    pub const NOTHING: Self = Self { age_ms: 0, count: 0, bytes: 0 };
+
+    /// Whether ended jobs are removed in the step that ends them.
+    pub const fn keeps_nothing(&self) -> bool {
+        self.age_ms == 0 || self.count == 0 || self.bytes == 0
+    }
+}
+
+/// Settings of a queue; they live in the store and are live for every worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueueSettings {
+    /// Nothing is reserved or taken while it is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
+    /// Order behind the priorities.
+    pub order: Order,
+    /// Most waiting and running jobs; more are answered `Full`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_jobs: Option<u64>,
+    /// Most payload bytes of waiting and running jobs; more are answered `Full`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// Retention of done jobs.
+    pub done: Keep,
+    /// Retention of dead jobs.
+    pub dead: Keep,
+    /// Retention of cancelled jobs.
+    pub cancelled: Keep,
+    /// Options for jobs whose call and type chose none; applied at the enqueue.
+    pub defaults: JobOptions,
+}
+
+impl Default for QueueSettings {
+    fn default() -> Self {
+        Self {
+            paused: None,
+            order: Order::Fifo,
+            max_jobs: None,
+            max_bytes: None,
+            done: Keep::SHORT,
+            dead: Keep::LONG,
+            cancelled: Keep::SHORT,
+            defaults: JobOptions::default(),
+        }
+    }
+}
+
+/// Since when a queue is paused, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pause {
+    /// Unix milliseconds.
+    pub since_ms: u64,
+    /// Whoever paused it, for people.
+    pub by: String,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// What to do with a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueueOp {
+    /// Tell about it.
+    Show,
+    /// Reserve and take nothing from it until resumed. Makes the queue if it is new.
+    Pause {
+        /// For people.
+        by: String,
+        /// For people.
+        reason: String,
+    },
+    /// End a pause.
+    Resume,
+    /// Replace its settings, all but the pause. Makes the queue if it is new.
+    Set(Box<QueueSettings>),
+    /// Delete up to this many waiting jobs, 1 to 1,000, first those that would run first.
+    Purge(usize),
+}
+
+/// The answer to a [`QueueOp`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueueReply {
+    /// There is no such queue.
+    Unknown,
+    /// The queue as it is now.
+    Info(Box<QueueInfo>),
+    /// Purge: so many were deleted; whether some are left.
+    Purged {
+        /// Jobs deleted by this call.
+        deleted: u64,
+        /// Whether to call again.
+        more: bool,
+    },
+}
+
+/// A queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QueueInfo {
+    /// Its name.
+    pub name: String,
+    /// Its settings.
+    pub settings: QueueSettings,
+    /// Its jobs.
+    pub counts: Counts,
+    /// When its oldest due job became due; `None`: nothing is due.
+    #[serde(skip)]
+    pub oldest_due: Option<Timestamp>,
+}
+
+/// A histogram of waiting jobs by due time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upcoming {
+    /// One queue, or all.
+    pub queue: Option<String>,
+    /// Width of a bucket, at least 1 ms.
+    pub bucket: Duration,
+    /// How many buckets from now on, 1 to 1,000.
+    pub buckets: usize,
+}
+
+/// The answer to an [`Upcoming`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// The store's clock at the call, where the first bucket begins.
+    pub now: Timestamp,
+    /// Due already.
+    pub overdue: u64,
+    /// Jobs per bucket.
+    pub buckets: Vec<u64>,
+    /// Waiting jobs behind the last bucket are not counted; `false`: the search stopped at its bound before the end.
+    pub complete: bool,
+}
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Waiting jobs past `expires_at`, now cancelled.
+    pub expired: u64,
+    /// Ended jobs past their retention, removed.
+    pub removed: u64,
+    /// Remembered ids, unique windows and call numbers past their time, forgotten.
+    pub forgotten: u64,
+    /// Whether the limit ended it.
+    pub more: bool,
+}
+
+/// A slice of a consistency check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Mend what is found, never by deleting a record.
+    pub repair: bool,
+    /// Go on from here, as [`Audited::next`] gave it.
+    pub from: u64,
+}
+
+/// What a slice of an audit found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Audited {
+    /// Records and entries looked at, at most 1,000.
+    pub checked: u64,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// Where to go on; `None`: everything was checked.
+    pub next: Option<u64>,
+}
+
+/// Something that an audit found wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The job, where one is concerned and its id can be read.
+    pub id: Option<JobId>,
+    /// The queue, where it is known.
+    pub queue: Option<String>,
+    /// What is wrong, in a word: `orphan`, `two_places`, `no_record`, `corrupt`, `counter`, `stale_key`.
+    pub what: &'static str,
+    /// The same for people.
+    pub detail: String,
+    /// Whether this call mended it.
+    pub repaired: bool,
+}
+
+/// What `Ok` survives (S1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// A power cut of the store's machine.
+    Full,
+    /// A crash of any process; a power cut may lose the last moments.
+    Fast,
+    /// Nothing: the store ends with its process.
+    Memory,
+}
+
+impl Durability {
+    /// The word people see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Fast => "fast",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// One line of a store's self-examination.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// How it stands.
+    pub level: CheckLevel,
+    /// What was looked at, in a word.
+    pub name: &'static str,
+    /// What was seen.
+    pub text: String,
+    /// What to try.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+}
+
+/// How a [`Check`] stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckLevel {
+    /// As it should be.
+    Ok,
+    /// Works, with a risk.
+    Warn,
+    /// Must be mended.
+    Fail,
+}
+
+/// Where jobs live. Anyone may call it; implementing it is not stable before 1.0.
+///
+/// All verbs take `&self` and may be called from any task of any runtime. A batch is at most 1,000 items; a longer one is
+/// `Invalid`, and [`Client`](crate::Client) splits by itself.
+pub trait Store: Debug + Send + Sync + 'static {
+    /// The address people know it by, without secrets.
+    fn url(&self) -> &str;
+
+    /// What `Ok` survives.
+    fn durability(&self) -> Durability;
+
+    /// The store's clock.
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp>>;
+
+    /// Hands jobs over, in order, each seeing what the earlier ones did.
+    ///
+    /// The whole call is refused before any write if a job breaks a limit ([`NewJob::check`]), expires at or before it is
+    /// due, or if several jobs have more than 1 MiB of payloads together. Then, per job: its id is known (a record, or
+    /// remembered) → `Duplicate`; its unique key is held → by the conflict rule (an id is looked at before the key);
+    /// the queue is at its cap → `Full`; otherwise it is inserted. Options the job leaves open are taken from the queue's
+    /// defaults now.
+    ///
+    /// `Replace` gives the holder kind, payload, content type, options, tags, headers, `run_at` and `expires_at`, and
+    /// raises its version; queue, group, concurrency key, unique key with its scope, creation time, attempt and counts
+    /// stay. `Reschedule` gives it `run_at` and raises its version.
+    ///
+    /// Repeated with a number not above the instance's last one, the call writes nothing and answers per job: `Full`
+    /// where this very call was answered so; the job's own record, else the holder of its key, as `Duplicate`; else
+    /// `Duplicate` with state `None`. A call that is refused, or in which every job is `Full`, does not count as the
+    /// instance's last one.
+    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>>;
+
+    /// Takes back, then reserves (S5, S6, S7, S9).
+    ///
+    /// 1. If the instance's last reserve has this number, answers those of its jobs whose leases are current, in the same
+    ///    order, and changes nothing; a lower number answers no jobs.
+    /// 2. Takes back up to 32 leases with `until ≤ now` in the named queues (paused ones too), by (until, id), unless the
+    ///    clock has just jumped (S14): if leases exist anywhere in the store and now is more than 20 s after its last
+    ///    reserve, take, extend or settle, nothing is taken back for 5 s from now on.
+    /// 3. Looks at up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
+    ///    says: a job past its `expires_at` (`expires_at ≤ now`) ends cancelled, reason `expired`; any other is reserved.
+    ///    Stops before a job that would bring the payloads over 1 MiB, unless it is the first.
+    /// 4. Sweeps up to 100 items in these queues.
+    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>>;
+
+    /// Extends leases to now plus their length, by heartbeat.
+    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>>;
+
+    /// Ends leases, in order, and may reserve in the same step and round trip. Sweeps up to its own length plus 100 items
+    /// in the queues it touched.
+    fn settle<'a>(
+        &'a self,
+        batch: &'a [Settlement],
+        then: Option<&'a Reserve>,
+    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>>;
+
+    /// Takes back as reserve does, then reserves and acks in one step: at most once. The records are as of the end.
+    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>>;
+
+    /// Returns as soon as there may be work in these queues that the caller's last reserve did not see, at the latest
+    /// after `at_most`. Never trusted: the caller reserves again either way.
+    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>>;
+
+    /// One job; `None` also for one that is past its retention.
+    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>>;
+
+    /// The job that holds a unique key.
+    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>>;
+
+    /// A page of jobs.
+    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>>;
+
+    /// Kept counters of one queue (zeros for an unknown one), or of all.
+    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>>;
+
+    /// A histogram of due times.
+    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>>;
+
+    /// Acts on jobs, in order.
+    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>>;
+
+    /// One queue.
+    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>>;
+
+    /// Names of queues behind `after`, in order of bytes, at most 1,000.
+    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>>;
+
+    /// Bounded upkeep, at most `limit` items, 1 to 1,000. Per queue, by name: waiting jobs past `expires_at` (oldest
+    /// first) end cancelled; then done, cancelled and dead jobs past a bound are removed (oldest end first, then id);
+    /// then remembered ids past their time or number are forgotten. Last, store-wide: unique windows past their time,
+    /// calls of instances idle for an hour.
+    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>>;
+
+    /// A slice of a consistency check, at most 1,000 records.
+    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>>;
+
+    /// Looks at itself: version, durability, clock, bell.
+    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>>;
+}
+
+/// Refuses a batch over 1,000.
+pub(crate) fn check_batch(what: &str, n: usize) -> Result<()> {
+    if n <= BATCH_MAX {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!("{n} {what} are over the limit of {BATCH_MAX} in one call")))
+    }
+}
+
+/// Checks all of an enqueue that needs no store; `payload_bytes_max` is the store's limit of one payload.
+pub(crate) fn check_enqueue(jobs: &[NewJob], now: Timestamp, payload_bytes_max: usize) -> Result<()> {
+    check_batch("jobs", jobs.len())?;
+    let bytes: usize = jobs.iter().map(|job| job.payload.bytes.len()).sum();
+    if BATCH_BYTES_MAX < bytes && 1 < jobs.len() {
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!("payloads of {bytes} bytes are over the limit of {BATCH_BYTES_MAX} in one call"),
+        ));
+    }
+    for job in jobs {
+        job.check_with(payload_bytes_max)?;
+        if let Some(expires_at) = job.expires_at {
+            let (expires_at, run_at) = (resolve_expiry(expires_at, now), job.run_at.resolve(now));
+            if expires_at <= run_at {
+                return Err(Error::invalid(format!("expires_at {expires_at} is not after run_at {run_at}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An expiry is taken literally: one in the past is not moved to now.
+pub(crate) fn resolve_expiry(expires_at: When, now: Timestamp) -> Timestamp {
+    match expires_at {
+        When::At(t) => t,
+        other => other.resolve(now),
+    }
+}
+
+/// Checks an [`Upcoming`].
+pub(crate) fn check_upcoming(upcoming: &Upcoming) -> Result<()> {
+    if upcoming.bucket.as_millis() == 0 || !(1..=BUCKETS_MAX).contains(&upcoming.buckets) {
+        return Err(Error::invalid(format!(
+            "upcoming takes buckets of at least 1 ms, 1 to {BUCKETS_MAX} of them"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Where a store gets its time from: the only place in the library that reads a clock for scheduling (S14).
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use crate::time::Timestamp;
+
+/// The system's clock, or one that a test turns by hand.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// The system's; its steps are followed, not hidden.
+    System,
+    /// Stands still until it is turned.
+    Manual(ManualClock),
+}
+
+impl Clock {
+    /// The time, in whole milliseconds, rounded down: nothing starts early.
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Self::System => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Timestamp::saturating_from_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+            }
+            Self::Manual(clock) => clock.now(),
+        }
+    }
+}
+
+/// A clock for tests; clones share it.
+#[derive(Clone, Debug)]
+pub struct ManualClock(Arc<AtomicU64>);
+
+impl ManualClock {
+    /// A clock that shows `start`.
+    pub fn new(start: Timestamp) -> Self {
+        Self(Arc::new(AtomicU64::new(start.as_ms())))
+    }
+
+    /// What it shows.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::saturating_from_ms(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Turns it on.
+    pub fn advance(&self, by: Duration) {
+        self.set(self.now().after(by));
+    }
+
+    /// Sets it, back as well as forth.
+    pub fn set(&self, to: Timestamp) {
+        self.0.store(to.as_ms(), Ordering::SeqCst);
+    }
+}
