@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    duration::parse_duration,
     error::{Error, Result},
     time::ceil_ms,
 };
@@ -166,30 +167,14 @@ impl FromStr for Backoff {
             _ => return Err(wrong()),
         };
         let (base, max) = range.split_once("..").map_or((range, None), |(b, m)| (b, Some(m)));
-        let mut backoff = Self::new(growth, simple_duration(base).ok_or_else(wrong)?);
+        let mut backoff = Self::new(growth, parse_duration(base).map_err(|_| wrong())?);
         match max {
-            Some(max) => backoff.max_ms = ceil_ms(simple_duration(max).ok_or_else(wrong)?),
+            Some(max) => backoff.max_ms = ceil_ms(parse_duration(max).map_err(|_| wrong())?),
             None => backoff.max_ms = backoff.max_ms.max(backoff.base_ms),
         }
         backoff.check()?;
         Ok(backoff)
     }
-}
-
-/// Reads a whole number with one unit: `250ms`, `5s`, `10m`, `6h`, `2d`. The derive macro reads the same.
-pub(crate) fn simple_duration(s: &str) -> Option<Duration> {
-    let s = s.trim();
-    let digits = s.find(|c: char| !c.is_ascii_digit())?;
-    let n: u64 = s[..digits].parse().ok()?;
-    let unit_ms = match &s[digits..] {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    n.checked_mul(unit_ms).map(Duration::from_millis)
 }
 
 #[cfg(test)]

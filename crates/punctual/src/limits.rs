@@ -23,6 +23,12 @@ pub const FAILURES_MAX: usize = 8;
 pub const BATCH_MAX: usize = 1_000;
 /// Payload bytes of one call; a job that is larger travels alone.
 pub const BATCH_BYTES_MAX: usize = 1024 * 1024;
+/// Longest text of a filter, in bytes.
+pub const FILTER_BYTES_MAX: usize = 4 * 1024;
+/// Most terms of a filter.
+pub const FILTER_TERMS_MAX: usize = 64;
+/// Most steps of a filter into a payload.
+pub const FILTER_STEPS_MAX: usize = 16;
 /// Longest list of queues in one reserve.
 pub const QUEUES_PER_RESERVE_MAX: usize = 64;
 
