@@ -1,0 +1,252 @@
+//! `punctual demo`: 2,000 jobs over ten seconds, two worker processes, one killed half-way, and a ledger at the end.
+//!
+//! The parent enqueues, watches and judges; each worker is this program again (`demo-worker`), and writes a line for
+//! every start and end to a history of its own, before it does anything else. The ledger is drawn from these histories
+//! and from the store, never from what a worker remembers.
+
+mod ledger;
+mod worker;
+
+use std::{
+    io::IsTerminal as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use punctual::{
+    Backoff, Client, Filter, JobId, NewJob, Payload, Priority, State, When,
+    store::{Action, Enqueued, Keep, QueueSettings, Target},
+};
+
+use self::ledger::{Ledger, Starts};
+pub(crate) use self::worker::{DemoWorker, run_worker};
+
+/// Jobs that the demo inserts.
+const JOBS: usize = 2_000;
+/// They are due over this long.
+const SPAN: Duration = Duration::from_secs(10);
+/// The first is due this long after the first enqueue, so that all are enqueued by then.
+const HEAD_START: Duration = Duration::from_secs(2);
+/// One worker is killed at this point of the span.
+const KILL_AFTER: Duration = Duration::from_secs(5);
+/// The workers' lease: what the killed one held comes back after it.
+const LEASE: Duration = Duration::from_secs(1);
+/// The demo gives up when jobs are left this long after the span.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often progress is shown.
+const TICK: Duration = Duration::from_millis(200);
+
+/// What the demo does to a job, by its number: shares of the whole, the rest simply runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Plain,
+    /// Fails at its first attempt, and is retried.
+    FailsOnce,
+    /// Fails at every attempt, and ends dead.
+    AlwaysFails,
+    /// Takes a while, so that the kill finds something running.
+    Slow,
+    /// Cancelled right after its enqueue.
+    Cancelled,
+    /// Moved by a second right after its enqueue.
+    Rescheduled,
+    /// Enqueued a second time with the same idempotency key.
+    Twice,
+}
+
+impl Part {
+    const fn of(number: usize) -> Self {
+        match number % 50 {
+            7 | 23 => Self::FailsOnce,
+            11 if number % 100 == 11 => Self::AlwaysFails,
+            13 | 29 | 43 => Self::Slow,
+            17 => Self::Cancelled,
+            31 => Self::Rescheduled,
+            37 => Self::Twice,
+            _ => Self::Plain,
+        }
+    }
+
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::FailsOnce => "demo.fails-once",
+            Self::AlwaysFails => "demo.always-fails",
+            Self::Slow => "demo.slow",
+            _ => "demo.plain",
+        }
+    }
+}
+
+/// Runs the demo; `store` is an address to use instead of a temporary file.
+pub(crate) async fn run(store: Option<&str>, json: bool) -> Result<bool> {
+    let folder = tempfile::Builder::new().prefix("punctual-demo-").tempdir().context("could not make a temporary folder")?;
+    let url = store.map_or_else(|| format!("sqlite:{}", folder.path().join("demo.db").display()), ToOwned::to_owned);
+    let client = Client::connect(&url).await?;
+    let demo = Demo { client, url, folder: folder.path().to_owned(), prefix: format!("demo-{:08x}", fastrand::u32(..)) };
+    let outcome = demo.run(json).await;
+    demo.remove_queues().await?;
+    let ledger = outcome?;
+    if json {
+        println!("{}", serde_json::to_string(&ledger)?);
+    } else {
+        print!("{ledger}");
+    }
+    Ok(ledger.is_clean())
+}
+
+struct Demo {
+    client: Client,
+    url: String,
+    folder: PathBuf,
+    /// Of the queues' names, random: a store that is in use is not disturbed.
+    prefix: String,
+}
+
+impl Demo {
+    fn queues(&self) -> [String; 3] {
+        ["mail", "push", "reports"].map(|name| format!("{}-{name}", self.prefix))
+    }
+
+    async fn run(&self, json: bool) -> Result<Ledger> {
+        for queue in self.queues() {
+            let keep = Keep { age_ms: 3_600_000, count: 10_000, bytes: 64 << 20 };
+            let settings = QueueSettings { done: keep, dead: keep, cancelled: keep, ..QueueSettings::default() };
+            self.client.queue(&queue).set(settings).await?;
+        }
+        eprintln!("store    {} ({})", self.url, self.client.store().durability().name());
+        let mut workers = [Worker::start(self, "one")?, Worker::start(self, "two")?];
+        let begin = Instant::now();
+        let (inserted, duplicate_enqueues) = self.enqueue().await?;
+        eprintln!("enqueued {JOBS} jobs in {:.1} s, due over {} s", begin.elapsed().as_secs_f64(), SPAN.as_secs());
+
+        let mut killed = None;
+        let mut starts = Starts::new(&self.folder);
+        let live = !json && std::io::stderr().is_terminal();
+        loop {
+            tokio::time::sleep(TICK).await;
+            let at = begin.elapsed().saturating_sub(HEAD_START);
+            if killed.is_none() && KILL_AFTER <= at {
+                killed = Some(workers[0].kill()?);
+                eprintln!("{}killed   worker one with SIGKILL after {:.1} s, and started it again", clear(live), at.as_secs_f64());
+                workers[0] = Worker::start(self, "one-again")?;
+            }
+            starts.read()?;
+            let left = self.left().await?;
+            if live || (!json && at.as_millis() % 1_000 < TICK.as_millis()) {
+                let line = format!("{:>5.1} s  {} of {JOBS} started · {left} to go · {}", at.as_secs_f64(), starts.jobs(), starts.lateness());
+                if live { eprint!("{}{line}", clear(true)) } else { eprintln!("{line}") }
+            }
+            if left == 0 || SPAN + PATIENCE < at {
+                break;
+            }
+        }
+        if live {
+            eprintln!();
+        }
+        for worker in &mut workers {
+            worker.stop()?;
+        }
+        starts.read()?;
+        let killed = killed.context("the demo ended before its kill")?;
+        Ledger::draw(&self.client, &self.queues(), &inserted, duplicate_enqueues, &starts, &killed).await
+    }
+
+    /// Enqueues everything, then cancels, moves and repeats what is meant for it. Returns the inserted ids and how many
+    /// enqueues met a duplicate.
+    async fn enqueue(&self) -> Result<(Vec<JobId>, u64)> {
+        let queues = self.queues();
+        let start = self.client.store().now().await?.after(HEAD_START);
+        let make = |number: usize| {
+            let queue = &queues[number % queues.len()];
+            let key = format!("{}:{number}", self.prefix);
+            let part = Part::of(number);
+            let payload = Payload::json(format!("{{\"number\":{number}}}"));
+            let mut job = NewJob::new(JobId::derived(queue, None, &key), part.kind(), queue, payload);
+            let step = SPAN * u32::try_from(number).unwrap_or(0) / u32::try_from(JOBS).unwrap_or(1);
+            job.run_at = When::At(start.after(step));
+            job.options.priority = Some(Priority::ALL[number / 3 % 3]);
+            job.options.max_attempts = Some(if part == Part::AlwaysFails { 2 } else { 5 });
+            job.options.backoff = Some(Backoff::fixed(Duration::from_millis(300)).jitter(false));
+            job
+        };
+        let answers = self.client.push((0..JOBS).map(make).collect()).await?;
+        let inserted: Vec<JobId> = answers.iter().filter(|a| a.is_new()).filter_map(Enqueued::id).collect();
+        ensure!(inserted.len() == JOBS, "{} of {JOBS} jobs were inserted", inserted.len());
+
+        let of = |part| (0..JOBS).filter(move |n| Part::of(*n) == part);
+        let again = self.client.push(of(Part::Twice).map(make).collect()).await?;
+        let duplicates = again.iter().filter(|a| matches!(a, Enqueued::Duplicate(_))).count();
+        let targets = |part| of(part).map(|n| Target::from(make(n).id)).collect::<Vec<_>>();
+        let cancel = Action::Cancel { reason: Some("demo".to_owned()) };
+        let _ = self.client.act(&targets(Part::Cancelled), &cancel).await?;
+        let _ = self.client.act(&targets(Part::Rescheduled), &Action::RescheduleBy(1_000)).await?;
+        Ok((inserted, duplicates as u64))
+    }
+
+    /// Jobs that have not ended.
+    async fn left(&self) -> Result<u64> {
+        let mut left = 0;
+        for queue in self.queues() {
+            let counts = self.client.count(Some(&queue)).await?;
+            left += counts.waiting + counts.running;
+        }
+        Ok(left)
+    }
+
+    /// Leaves nothing behind in a store that is not the demo's own.
+    async fn remove_queues(&self) -> Result<()> {
+        for queue in self.queues() {
+            let filter = Filter::all().queue(&queue).state([State::Waiting, State::Done, State::Dead, State::Cancelled]);
+            self.client.act_where(&filter, &Action::Delete, |_| ()).await?;
+        }
+        Ok(())
+    }
+}
+
+fn clear(live: bool) -> &'static str {
+    if live { "\r\x1b[K" } else { "" }
+}
+
+/// A worker process.
+struct Worker {
+    name: String,
+    child: Child,
+}
+
+/// The name of the worker that was killed.
+pub(crate) struct Killed {
+    pub(crate) worker: String,
+}
+
+impl Worker {
+    fn start(demo: &Demo, name: &str) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe().context("could not find this program")?);
+        command.args(["demo-worker", "--store", &demo.url, "--name", name]).arg("--history").arg(history(&demo.folder, name));
+        for queue in demo.queues() {
+            command.args(["--queue", &queue]);
+        }
+        command.args(["--lease-ms", &LEASE.as_millis().to_string()]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("could not start a worker")?;
+        Ok(Self { name: name.to_owned(), child })
+    }
+
+    /// SIGKILL: nothing in the process gets a chance to tidy up.
+    fn kill(&mut self) -> Result<Killed> {
+        self.child.kill().context("could not kill a worker")?;
+        self.child.wait().context("could not wait for a killed worker")?;
+        Ok(Killed { worker: self.name.clone() })
+    }
+
+    /// All jobs have ended; a worker has nothing to lose.
+    fn stop(&mut self) -> Result<()> {
+        self.child.kill().context("could not stop a worker")?;
+        self.child.wait().context("could not wait for a worker")?;
+        Ok(())
+    }
+}
+
+fn history(folder: &Path, worker: &str) -> PathBuf {
+    folder.join(format!("{worker}.ndjson"))
+}

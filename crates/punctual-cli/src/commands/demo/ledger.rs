@@ -1,0 +1,212 @@
+//! The end of the demo: what was handed over, and what became of it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    fs::File,
+    io::{Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+use punctual::{Client, Filter, JobId, State, store::List};
+use serde::Serialize;
+
+use super::{
+    Killed,
+    worker::{Event, What},
+};
+use crate::quantile::quantile;
+
+/// Every event of every history, read as the files grow.
+pub(super) struct Starts {
+    folder: PathBuf,
+    read: HashMap<PathBuf, u64>,
+    events: Vec<Event>,
+    jobs: HashSet<JobId>,
+}
+
+impl Starts {
+    pub(super) fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), read: HashMap::new(), events: Vec::new(), jobs: HashSet::new() }
+    }
+
+    /// Reads what is new; a line that is not finished yet is left for the next time.
+    pub(super) fn read(&mut self) -> Result<()> {
+        for entry in std::fs::read_dir(&self.folder).context("could not list the histories")? {
+            let path = entry?.path();
+            if path.extension().is_none_or(|e| e != "ndjson") {
+                continue;
+            }
+            let from = self.read.entry(path.clone()).or_default();
+            let mut file = File::open(&path)?;
+            file.seek(SeekFrom::Start(*from))?;
+            let mut text = String::new();
+            file.read_to_string(&mut text)?;
+            let whole = text.rfind('\n').map_or(0, |end| end + 1);
+            for line in text[..whole].lines() {
+                let event: Event = serde_json::from_str(line).context("a history holds a line that is none")?;
+                self.jobs.insert(event.id);
+                self.events.push(event);
+            }
+            *from += whole as u64;
+        }
+        Ok(())
+    }
+
+    /// How many jobs have started.
+    pub(super) fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// The lateness so far, in words.
+    pub(super) fn lateness(&self) -> Lateness {
+        let mut late: Vec<f64> = self.events.iter().filter(|e| e.what == What::Start).map(late_ms).collect();
+        Lateness::of(&mut late)
+    }
+}
+
+/// How late an event is, in milliseconds; negative is early.
+fn late_ms(event: &Event) -> f64 {
+    (event.at_us as f64 - event.run_at_ms as f64 * 1_000.0) / 1_000.0
+}
+
+/// Quantiles of lateness.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Lateness {
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Lateness {
+    fn of(late: &mut [f64]) -> Self {
+        late.sort_by(f64::total_cmp);
+        Self { p50: quantile(late, 0.5), p99: quantile(late, 0.99), max: quantile(late, 1.0) }
+    }
+}
+
+impl fmt::Display for Lateness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lateness p50 {:.1} ms · p99 {:.1} ms · max {:.1} ms", self.p50, self.p99, self.max)
+    }
+}
+
+/// enqueued = done + cancelled + dead + lost.
+#[derive(Debug, Serialize)]
+pub(super) struct Ledger {
+    enqueued: u64,
+    done: u64,
+    cancelled: u64,
+    dead: u64,
+    lost: u64,
+    early: u64,
+    duplicate_enqueues: u64,
+    retries: u64,
+    duplicates_explained: u64,
+    duplicates_unexplained: u64,
+    after_kill: u64,
+    lateness_ms: Lateness,
+}
+
+impl Ledger {
+    pub(super) async fn draw(
+        client: &Client,
+        queues: &[String],
+        inserted: &[JobId],
+        duplicate_enqueues: u64,
+        starts: &Starts,
+        killed: &Killed,
+    ) -> Result<Self> {
+        let states = states(client, queues).await?;
+        let ended = |state| inserted.iter().filter(|id| states.get(id) == Some(&state)).count() as u64;
+        let enqueued = inserted.len() as u64;
+        let (done, cancelled, dead) = (ended(State::Done), ended(State::Cancelled), ended(State::Dead));
+
+        let mut ledger = Self {
+            enqueued,
+            done,
+            cancelled,
+            dead,
+            lost: enqueued - done - cancelled - dead,
+            early: 0,
+            duplicate_enqueues,
+            retries: 0,
+            duplicates_explained: 0,
+            duplicates_unexplained: 0,
+            after_kill: 0,
+            lateness_ms: Lateness::of(&mut []),
+        };
+        let mut runs: HashMap<JobId, Vec<&Event>> = HashMap::new();
+        for event in &starts.events {
+            runs.entry(event.id).or_default().push(event);
+        }
+        let mut late = Vec::new();
+        for events in runs.values_mut() {
+            // The fence orders the runs of a job, whoever wrote them down; a run's start comes before its end.
+            events.sort_by_key(|e| (e.fence, e.what != What::Start));
+            ledger.count(events, killed, &mut late);
+        }
+        ledger.lateness_ms = Lateness::of(&mut late);
+        Ok(ledger)
+    }
+
+    /// Counts the runs of one job.
+    fn count(&mut self, events: &[&Event], killed: &Killed, late: &mut Vec<f64>) {
+        let mut before: Option<&Event> = None;
+        for &event in events {
+            if event.what == What::Start {
+                self.early += u64::from(late_ms(event) < 0.0);
+                // A lease taken back keeps `run_at`; a retry has a later one.
+                let taken_back = before.map_or(1 < event.attempt, |last| last.run_at_ms == event.run_at_ms);
+                if taken_back {
+                    self.after_kill += 1;
+                } else {
+                    late.push(late_ms(event));
+                }
+                match before {
+                    None => {}
+                    Some(last) if last.what == What::Failed && !taken_back => self.retries += 1,
+                    Some(last) if last.worker == killed.worker && taken_back => self.duplicates_explained += 1,
+                    Some(_) => self.duplicates_unexplained += 1,
+                }
+            }
+            before = Some(event);
+        }
+    }
+
+    /// Whether the promise was kept.
+    pub(super) const fn is_clean(&self) -> bool {
+        self.lost == 0 && self.early == 0 && self.duplicates_unexplained == 0
+    }
+}
+
+/// Where every job of these queues stands.
+async fn states(client: &Client, queues: &[String]) -> Result<HashMap<JobId, State>> {
+    let mut states = HashMap::new();
+    for queue in queues {
+        let mut list = List { filter: Filter::all().queue(queue), after: None, limit: 1_000 };
+        loop {
+            let page = client.list(&list).await?;
+            states.extend(page.jobs.iter().map(|job| (job.id, job.state)));
+            list.after = page.next;
+            if list.after.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(states)
+}
+
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "enqueued    {:>6}   = done {} + cancelled {} + dead {} + lost {}", self.enqueued, self.done, self.cancelled, self.dead, self.lost)?;
+        writeln!(f, "lost        {:>6}", self.lost)?;
+        writeln!(f, "early       {:>6}", self.early)?;
+        writeln!(f, "duplicates  {:>6}   unexplained, and {} explained by the kill", self.duplicates_unexplained, self.duplicates_explained)?;
+        writeln!(f, "retries     {:>6}   of jobs that failed", self.retries)?;
+        writeln!(f, "enqueued twice {:>3}   answered duplicate", self.duplicate_enqueues)?;
+        writeln!(f, "{}; {} starts after the kill apart", self.lateness_ms, self.after_kill)?;
+        writeln!(f, "{}", if self.is_clean() { "kept: nothing lost, nothing early, nothing twice without a reason" } else { "BROKEN" })
+    }
+}

@@ -1,0 +1,92 @@
+//! A worker of the demo: writes down every start and end before anything else happens.
+
+use std::{
+    fs::OpenOptions,
+    io::Write as _,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context as _, Result};
+use punctual::{Client, Ctx, JobRecord, Outcome, Worker};
+use serde::{Deserialize, Serialize};
+
+/// Jobs at once in one worker.
+const SLOTS: usize = 50;
+/// How long a slow job takes.
+const SLOW: Duration = Duration::from_millis(400);
+/// How long any other takes.
+const QUICK: Duration = Duration::from_millis(2);
+
+/// Arguments of the hidden `demo-worker`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct DemoWorker {
+    /// Its name in the store.
+    #[arg(long)]
+    name: String,
+    /// The file to write its history to.
+    #[arg(long)]
+    history: PathBuf,
+    /// A queue to serve; may be repeated.
+    #[arg(long = "queue", required = true)]
+    queues: Vec<String>,
+    /// Its lease.
+    #[arg(long)]
+    lease_ms: u64,
+}
+
+/// A line of a history.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Event {
+    pub(crate) id: punctual::JobId,
+    pub(crate) worker: String,
+    pub(crate) fence: u64,
+    pub(crate) attempt: u32,
+    /// The due time in force.
+    pub(crate) run_at_ms: u64,
+    /// The wall clock, in microseconds.
+    pub(crate) at_us: u64,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum What {
+    Start,
+    /// The handler came to its end, and asked for a retry or not.
+    Done,
+    Failed,
+}
+
+/// Serves the demo's queues until it is killed.
+pub(crate) async fn run_worker(store: &str, args: DemoWorker) -> Result<()> {
+    // One write per line, straight to the kernel: a line survives SIGKILL once its call returned.
+    let file = OpenOptions::new().create(true).append(true).open(&args.history).context("could not open the history")?;
+    let (name, file) = (args.name.clone(), Arc::new(file));
+    let handler = move |job: JobRecord, ctx: Ctx<()>| {
+        let (name, file) = (name.clone(), Arc::clone(&file));
+        async move {
+            let write = |what| -> Result<()> {
+                let at_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64;
+                let run_at_ms = job.run_at.as_ms();
+                let event = Event { id: job.id, worker: name.clone(), fence: ctx.fence(), attempt: job.attempt, run_at_ms, at_us, what };
+                let mut line = serde_json::to_vec(&event)?;
+                line.push(b'\n');
+                Ok((&*file).write_all(&line)?)
+            };
+            write(What::Start)?;
+            tokio::time::sleep(if job.kind == "demo.slow" { SLOW } else { QUICK }).await;
+            let fails = job.kind == "demo.always-fails" || (job.kind == "demo.fails-once" && job.attempt == 1);
+            write(if fails { What::Failed } else { What::Done })?;
+            anyhow::Ok(if fails { Outcome::retry("the demo wants it so") } else { Outcome::Done })
+        }
+    };
+    let client = Client::connect(store).await?;
+    let mut worker = Worker::new(&client).name(&args.name).slots(SLOTS).lease(Duration::from_millis(args.lease_ms));
+    for queue in &args.queues {
+        worker = worker.queue(queue);
+    }
+    worker.handle_raw(handler).run().await?;
+    Ok(())
+}
