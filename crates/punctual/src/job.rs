@@ -643,7 +643,7 @@ pub struct JobRecord {
     pub snoozes: u32,
     /// Rises with every change by a caller (replace, reschedule, reprioritise, edit, retry), from 1.
     pub version: u64,
-    /// A cancel was asked for while it runs.
+    /// A cancel was asked for while it runs; false again once that run ended.
     pub cancel_requested: bool,
     /// While running: when this run was reserved.
     pub started_at: Option<Timestamp>,

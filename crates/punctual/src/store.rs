@@ -189,12 +189,14 @@ pub struct TakenBack {
 pub struct Batch {
     /// The store's clock at the call.
     pub now: Timestamp,
-    /// The jobs, in the promised order (S6). At most 1 MiB of payloads, or one job.
+    /// The jobs, in the order in which they were reserved (S6). At most 1 MiB of payloads, or one job.
     pub jobs: Vec<Reserved>,
-    /// Whether these queues have more due jobs, or leases past their time, right now: call again.
+    /// Whether, at the end of the call, due jobs are left in those of these queues that are not paused, or leases past
+    /// their time in any of them (none count while nothing is taken back, S14): call again.
     pub more: bool,
-    /// How long until something may become due or past its time in these queues; zero if `more`, `None`: nothing is
-    /// waiting or running.
+    /// Zero if `more`. Else how long until the earliest `run_at` of a waiting job in those of these queues that are not
+    /// paused, or `until` of a lease in any of them (one past its time counts at the end of the pause of S14); `None`:
+    /// there is neither.
     pub next_due: Option<Duration>,
     /// The leases that this call took back first, at most 32.
     pub taken_back: Vec<TakenBack>,
@@ -227,7 +229,7 @@ pub enum Verdict {
     Snooze {
         /// The pause.
         after: Duration,
-        /// Why, kept with the waiting job; cut at 1 KiB.
+        /// Why, kept with the job until its next run was settled or taken back; cut at 1 KiB.
         reason: Option<String>,
     },
     /// Back as it was, with its own `run_at`; counts nothing.
@@ -317,10 +319,10 @@ impl From<JobId> for Target {
 pub enum Action {
     /// Waiting: cancelled at once. Running: asks its worker (S12).
     Cancel {
-        /// Why; `cancelled` where nothing is said.
+        /// Why; `cancelled` where nothing is said. Cut at 1 KiB; not kept for a running job.
         reason: Option<String>,
     },
-    /// Waiting: due at another time.
+    /// Waiting: due at another time. At or past its `expires_at` is allowed: the job then ends expired.
     Reschedule(When),
     /// Waiting: due this many milliseconds later (earlier, if negative) than it was; never before now.
     RescheduleBy(i64),
@@ -330,9 +332,10 @@ pub enum Action {
     Reprioritise(Priority),
     /// Waiting: another payload.
     EditPayload(Payload),
-    /// Dead, cancelled, done: waiting again, as S11 says.
+    /// Dead, cancelled, done: waiting again, as S11 says. Takes its unique key again: one until done always, one until
+    /// start or for a window only if the job was never reserved (and its window has not ended).
     Retry,
-    /// All but running: the record is removed; a derived id is remembered.
+    /// All but running: the record is removed; a derived id is remembered. A waiting job counts as ended now.
     Delete,
 }
 
@@ -363,7 +366,7 @@ pub enum Acted {
     NotFound,
     /// The job is in a state in which this can't be done.
     WrongState(JobId, State),
-    /// Retry: another job holds its unique key by now.
+    /// Retry: another job holds its unique key by now, this one (its record may be gone).
     UniqueConflict(JobId),
 }
 
@@ -387,9 +390,10 @@ pub struct Page {
     pub jobs: Vec<JobRecord>,
     /// Where to go on; `None`: everything was searched.
     pub next: Option<JobId>,
-    /// Jobs looked at by this call, at most 1,000 beyond those returned.
+    /// Jobs looked at by this call, at most 1,000 beyond those returned. Which ones a store has to look at, and so where
+    /// a page ends, is its own business; all pages together are the same in every store.
     pub searched: u64,
-    /// Jobs in the store.
+    /// Jobs in the store, those past their age that no sweep has removed yet included.
     pub total: u64,
 }
 
@@ -400,7 +404,7 @@ pub struct Counts {
     pub waiting: u64,
     /// Of these: in a later attempt than the first.
     pub retrying: u64,
-    /// Of the waiting ones: due now, counted up to 100,000.
+    /// Of the waiting ones: due now (also in a paused queue), counted up to 100,000 in one answer.
     pub due: u64,
     /// Under a lease.
     pub running: u64,
@@ -515,7 +519,7 @@ pub struct Pause {
 pub enum QueueOp {
     /// Tell about it.
     Show,
-    /// Reserve and take nothing from it until resumed. Makes the queue if it is new.
+    /// Reserve and take nothing from it until resumed; replaces an earlier pause. Makes the queue if it is new.
     Pause {
         /// For people.
         by: String,
@@ -526,7 +530,7 @@ pub enum QueueOp {
     Resume,
     /// Replace its settings, all but the pause. Makes the queue if it is new.
     Set(Box<QueueSettings>),
-    /// Delete up to this many waiting jobs, 1 to 1,000, first those that would run first.
+    /// Delete up to this many waiting jobs, 1 to 1,000, due or not, first those that would run first.
     Purge(usize),
 }
 
@@ -565,7 +569,7 @@ pub struct QueueInfo {
 pub struct Upcoming {
     /// One queue, or all.
     pub queue: Option<String>,
-    /// Width of a bucket, at least 1 ms.
+    /// Width of a bucket, at least 1 ms; parts of a millisecond count as a whole one.
     pub bucket: Duration,
     /// How many buckets from now on, 1 to 1,000.
     pub buckets: usize,
@@ -576,9 +580,9 @@ pub struct Upcoming {
 pub struct Histogram {
     /// The store's clock at the call, where the first bucket begins.
     pub now: Timestamp,
-    /// Due already.
+    /// Due already (`run_at ≤ now`).
     pub overdue: u64,
-    /// Jobs per bucket.
+    /// Jobs per bucket; bucket `i` begins `i` widths after now, and an instant on the border belongs to the later one.
     pub buckets: Vec<u64>,
     /// Waiting jobs behind the last bucket are not counted; `false`: the search stopped at its bound before the end.
     pub complete: bool,
@@ -593,7 +597,7 @@ pub struct Swept {
     pub removed: u64,
     /// Remembered ids, unique windows and call numbers past their time, forgotten.
     pub forgotten: u64,
-    /// Whether the limit ended it.
+    /// Whether it did as much as its limit: call again.
     pub more: bool,
 }
 
@@ -609,7 +613,7 @@ pub struct Audit {
 /// What a slice of an audit found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audited {
-    /// Records and entries looked at, at most 1,000.
+    /// Records and entries looked at, at most 1,000; how a store cuts its slices is its own business.
     pub checked: u64,
     /// What is wrong.
     pub findings: Vec<Finding>,
@@ -698,59 +702,81 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Hands jobs over, in order, each seeing what the earlier ones did.
     ///
     /// The whole call is refused before any write if a job breaks a limit ([`NewJob::check`]), expires at or before it is
-    /// due, or if several jobs have more than 1 MiB of payloads together. Then, per job: its id is known (a record, or
-    /// remembered) → `Duplicate`; its unique key is held → by the conflict rule (an id is looked at before the key);
-    /// the queue is at its cap → `Full`; otherwise it is inserted. Options the job leaves open are taken from the queue's
-    /// defaults now.
+    /// due, or if several jobs have more than 1 MiB of payloads together. Then, per job: its id is known (a record, also
+    /// one that reads hide by its age; or remembered in the job's queue) → `Duplicate`; its unique key is held → by the
+    /// conflict rule (an id is looked at before the key); the queue is at its cap (`max_jobs` live jobs or more, or this
+    /// payload would bring their bytes over `max_bytes`) → `Full`; otherwise it is inserted, which makes the queue if it
+    /// is new. Options the job leaves open are taken from the queue's defaults now, all but the lease, which each
+    /// reservation chooses. Only inserts meet the cap.
+    ///
+    /// A derived id is remembered from the removal of its record until 24 h after its job ended (one deleted or purged
+    /// while waiting ended then); past that it is unknown, swept or not.
+    ///
+    /// A unique key is held from the insert on (S4). One until done is freed by the end, one until start by the first
+    /// reservation or take, or an end before it. A window ends `window` after `created_at` and is void from then on,
+    /// swept or not; before, only a cancel, delete or purge of a job that was never reserved frees it (expiry doesn't). Its
+    /// holder may have ended, or be gone: then it is told with state `None`.
     ///
     /// `Replace` gives the holder kind, payload, content type, options, tags, headers, `run_at` and `expires_at`, and
-    /// raises its version; queue, group, concurrency key, unique key with its scope, creation time, attempt and counts
-    /// stay. `Reschedule` gives it `run_at` and raises its version.
+    /// raises its version; queue, group, concurrency key, unique key with its scope, creation time, attempt, counts, reason
+    /// and failures stay. `Reschedule` gives it `run_at` and raises its version.
     ///
-    /// Repeated with a number not above the instance's last one, the call writes nothing and answers per job: `Full`
-    /// where this very call was answered so; the job's own record, else the holder of its key, as `Duplicate`; else
-    /// `Duplicate` with state `None`. A call that is refused, or in which every job is `Full`, does not count as the
+    /// Repeated with a number not above the instance's last one, the call is not checked again (but for its length),
+    /// writes nothing and answers per job: `Full` where the last call, if it has this number, answered so at the same
+    /// place; the job's own record, else the holder of its key, as `Duplicate`; else `Duplicate` with the job's own id and
+    /// state `None`. A call that is refused, or in which every job is `Full` (an empty one too), does not count as the
     /// instance's last one.
     fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>>;
 
     /// Takes back, then reserves (S5, S6, S7, S9).
     ///
-    /// 1. If the instance's last reserve has this number, answers those of its jobs whose leases are current, in the same
-    ///    order, and changes nothing; a lower number answers no jobs.
+    /// 1. If the instance's last reserve (an empty one too) has this number, answers those of its jobs whose leases are
+    ///    current, as they are now, in the same order; a lower number answers no jobs. Both change nothing, take nothing
+    ///    back and sweep nothing; `more` and `next_due` are as of now.
     /// 2. Takes back up to 32 leases with `until ≤ now` in the named queues (paused ones too), by (until, id), unless the
     ///    clock has just jumped (S14): if leases exist anywhere in the store and now is more than 20 s after its last
-    ///    reserve, take, extend or settle, nothing is taken back for 5 s from now on.
+    ///    reserve, take, extend or settle, nothing is taken back for 5 s from now on. Each of these four calls, an empty
+    ///    one too, first looks for the jump and then leaves its own time, also when the clock went back; 5 s that, after
+    ///    such a step, would end more than 5 s from now are void.
     /// 3. Looks at up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
-    ///    says: a job past its `expires_at` (`expires_at ≤ now`) ends cancelled, reason `expired`; any other is reserved.
-    ///    Stops before a job that would bring the payloads over 1 MiB, unless it is the first.
-    /// 4. Sweeps up to 100 items in these queues.
+    ///    says, while it has fewer than n: a job past its `expires_at` (`expires_at ≤ now`) ends cancelled, reason
+    ///    `expired`; any other is reserved. Stops, in all queues, before a job that would bring the payloads over 1 MiB,
+    ///    unless it is the first.
+    /// 4. Sweeps up to 100 items: these queues in turn, then store-wide, as [`Store::sweep`] does.
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>>;
 
-    /// Extends leases to now plus their length, by heartbeat.
+    /// Extends leases to now plus their length, by heartbeat; also one past its time, as long as it is current.
     fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>>;
 
-    /// Ends leases, in order, and may reserve in the same step and round trip. Sweeps up to its own length plus 100 items
-    /// in the queues it touched.
+    /// Ends leases, in order, sweeps up to its own length plus 100 items (the queues of the leases it ended, in the order
+    /// of their first appearance, then store-wide), and may then reserve in the same step and round trip, as a reserve
+    /// behind it would. Refused as a whole if either part breaks a limit; pauses past the end of time are cut to it.
+    ///
+    /// A job that ends is removed in the same step if its queue keeps none of its state ([`Keep::keeps_nothing`]).
     fn settle<'a>(
         &'a self,
         batch: &'a [Settlement],
         then: Option<&'a Reserve>,
     ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>>;
 
-    /// Takes back as reserve does, then reserves and acks in one step: at most once. The records are as of the end.
+    /// Takes back, looks at due jobs (with `run_at ≤ now − older_than`), stops at 1 MiB and sweeps as reserve does, and
+    /// acks what it reserves in the same step: at most once. The records are as of the end: done.
     fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>>;
 
     /// Returns as soon as there may be work in these queues that the caller's last reserve did not see, at the latest
     /// after `at_most`. Never trusted: the caller reserves again either way.
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>>;
 
-    /// One job; `None` also for one that is past its retention.
+    /// One job; `None` also for one past the age its queue keeps it for (`finished_at + age ≤ now`). Get, list and holder
+    /// hide such a job until a sweep removes it; nothing else does.
     fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>>;
 
     /// The job that holds a unique key.
     fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>>;
 
     /// A page of jobs.
+    ///
+    /// A waiting job past its `expires_at` is waiting until a reserve, take or sweep ends it; so in every read.
     fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>>;
 
     /// Kept counters of one queue (zeros for an unknown one), or of all.
@@ -759,19 +785,25 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// A histogram of due times.
     fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>>;
 
-    /// Acts on jobs, in order.
+    /// Acts on jobs, in order, also on those that reads hide by their age; a key leads to its holder if that has a record.
+    /// Refused as a whole if the action breaks a limit, or if an edit of several jobs has more than 1 MiB of payloads
+    /// together. Reschedule, reprioritise, edit and retry raise the version, whether or not they change a value; none
+    /// of them meets a cap.
     fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>>;
 
-    /// One queue.
+    /// One queue. It exists from its first job, pause or settings on, for ever; show, resume and purge of any other answer
+    /// `Unknown`. Refuses settings whose defaults break a limit, and a name that [`NewJob::check`] would.
     fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>>;
 
     /// Names of queues behind `after`, in order of bytes, at most 1,000.
     fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>>;
 
     /// Bounded upkeep, at most `limit` items, 1 to 1,000. Per queue, by name: waiting jobs past `expires_at` (oldest
-    /// first) end cancelled; then done, cancelled and dead jobs past a bound are removed (oldest end first, then id);
-    /// then remembered ids past their time or number are forgotten. Last, store-wide: unique windows past their time,
-    /// calls of instances idle for an hour.
+    /// first, then id) end cancelled; then done, then cancelled, then dead jobs past a bound are removed (oldest end
+    /// first, then id; all of a state that keeps nothing); then remembered ids past their time or number are forgotten
+    /// (oldest end first, then id). Last, store-wide: unique windows past their time (oldest first), calls of instances
+    /// whose last one is an hour old (oldest first; enqueues and reserves apart). Each job ended or removed, and each
+    /// entry forgotten, is one item; an entry that a new one took the place of is none.
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>>;
 
     /// A slice of a consistency check, at most 1,000 records.
