@@ -506,15 +506,7 @@ impl NewJob {
     pub fn check_with(&self, payload_bytes_max: usize) -> Result<()> {
         check_name("kind", &self.kind)?;
         check_queue(&self.queue)?;
-        if payload_bytes_max < self.payload.bytes.len() {
-            let size = self.payload.bytes.len();
-            return Err(Error::new(
-                ErrorKind::TooLarge,
-                format!("payload of {size} bytes is over the limit of {payload_bytes_max}"),
-            )
-            .with_hint("store large data elsewhere and enqueue its address"));
-        }
-        check_name("content_type", &self.payload.content_type)?;
+        check_payload(&self.payload, payload_bytes_max)?;
         self.run_at.check("delay_ms")?;
         if let Some(expires_at) = self.expires_at {
             expires_at.check("expires_at")?;
@@ -568,6 +560,19 @@ pub(crate) fn placement_key<'a>(
     unique: Option<&'a Unique>,
 ) -> Option<&'a str> {
     group.or(concurrency.map(|c| c.key.as_str())).or(unique.map(|u| u.key.as_str()))
+}
+
+/// Refuses a payload over `bytes_max`, and a content type that is no name.
+pub(crate) fn check_payload(payload: &Payload, bytes_max: usize) -> Result<()> {
+    if bytes_max < payload.bytes.len() {
+        let size = payload.bytes.len();
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!("payload of {size} bytes is over the limit of {bytes_max}"),
+        )
+        .with_hint("store large data elsewhere and enqueue its address"));
+    }
+    check_name("content_type", &payload.content_type)
 }
 
 /// Refuses an empty name, one over 255 bytes, and one with NUL.

@@ -16,7 +16,10 @@ use crate::{
     error::{Error, ErrorKind, Result},
     filter::Filter,
     id::JobId,
-    job::{JobOptions, JobRecord, NewJob, Payload, Priority, State, check_lease, check_name},
+    job::{
+        JobOptions, JobRecord, NewJob, Payload, Priority, State, check_lease, check_name, check_payload,
+        check_queue,
+    },
     limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX, QUEUES_PER_RESERVE_MAX},
     time::{Timestamp, When},
 };
@@ -274,6 +277,17 @@ pub struct Take {
     pub n: usize,
     /// Only jobs with `run_at ≤ now − older_than`.
     pub older_than: Duration,
+}
+
+impl Take {
+    /// Checks every limit.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn check(&self) -> Result<()> {
+        check_batch("jobs to take", self.n)?;
+        check_name("queue", &self.queue)
+    }
 }
 
 /// A job by id, or by the unique key it holds.
@@ -826,12 +840,7 @@ pub(crate) fn check_batch(what: &str, n: usize) -> Result<()> {
 pub(crate) fn check_enqueue(jobs: &[NewJob], now: Timestamp, payload_bytes_max: usize) -> Result<()> {
     check_batch("jobs", jobs.len())?;
     let bytes: usize = jobs.iter().map(|job| job.payload.bytes.len()).sum();
-    if BATCH_BYTES_MAX < bytes && 1 < jobs.len() {
-        return Err(Error::new(
-            ErrorKind::TooLarge,
-            format!("payloads of {bytes} bytes are over the limit of {BATCH_BYTES_MAX} in one call"),
-        ));
-    }
+    check_batch_bytes(bytes, jobs.len())?;
     for job in jobs {
         job.check_with(payload_bytes_max)?;
         if let Some(expires_at) = job.expires_at {
@@ -844,11 +853,55 @@ pub(crate) fn check_enqueue(jobs: &[NewJob], now: Timestamp, payload_bytes_max: 
     Ok(())
 }
 
+/// Refuses payloads over 1 MiB in one call, unless it is a single one.
+fn check_batch_bytes(bytes: usize, n: usize) -> Result<()> {
+    if bytes <= BATCH_BYTES_MAX || n <= 1 {
+        Ok(())
+    } else {
+        Err(Error::new(
+            ErrorKind::TooLarge,
+            format!("payloads of {bytes} bytes are over the limit of {BATCH_BYTES_MAX} in one call"),
+        ))
+    }
+}
+
 /// An expiry is taken literally: one in the past is not moved to now.
 pub(crate) fn resolve_expiry(expires_at: When, now: Timestamp) -> Timestamp {
     match expires_at {
         When::At(t) => t,
         other => other.resolve(now),
+    }
+}
+
+/// Checks all of an act that needs no store; `payload_bytes_max` is the store's limit of one payload.
+pub(crate) fn check_act(targets: &[Target], action: &Action, payload_bytes_max: usize) -> Result<()> {
+    check_batch("targets", targets.len())?;
+    match action {
+        Action::Reschedule(when) => when.check("run_at"),
+        Action::EditPayload(payload) => {
+            check_payload(payload, payload_bytes_max)?;
+            check_batch_bytes(payload.bytes.len().saturating_mul(targets.len()), targets.len())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks a [`QueueOp`] and the name of its queue.
+pub(crate) fn check_queue_op(name: &str, op: &QueueOp) -> Result<()> {
+    check_queue(name)?;
+    match op {
+        QueueOp::Set(settings) => settings.defaults.check(),
+        QueueOp::Purge(n) => check_limit("purge", *n),
+        QueueOp::Show | QueueOp::Pause { .. } | QueueOp::Resume => Ok(()),
+    }
+}
+
+/// Refuses a bound outside 1 to 1,000 on what a list, purge or sweep does in one call.
+pub(crate) fn check_limit(what: &str, limit: usize) -> Result<()> {
+    if (1..=BATCH_MAX).contains(&limit) {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!("{what} limit {limit} is not within 1 to {BATCH_MAX}")))
     }
 }
 
