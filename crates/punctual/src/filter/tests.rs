@@ -22,7 +22,7 @@ fn record() -> JobRecord {
             r#"{"user":{"id":12345678901234567890123,"na\u006de":"ana"},"to":["a b","c"]}"#,
         ),
         priority: Priority::High,
-        run_at: NOW.after(Duration::from_secs(300)),
+        run_at: NOW.after(Duration::from_mins(5)),
         created_at: Timestamp::saturating_from_ms(NOW.as_ms() - HOUR),
         max_attempts: 8,
         backoff: Backoff::default(),
