@@ -7,6 +7,8 @@
 //! the verbs below settle it.
 
 pub mod clock;
+pub mod memory;
+pub mod model;
 
 use std::{fmt::Debug, future::Future, pin::Pin, time::Duration};
 

@@ -1,12 +1,11 @@
 //! Where a store gets its time from: the only place in the library that reads a clock for scheduling (S14).
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+
+use tokio::sync::watch;
 
 use crate::time::Timestamp;
 
@@ -34,26 +33,31 @@ impl Clock {
 
 /// A clock for tests; clones share it.
 #[derive(Clone, Debug)]
-pub struct ManualClock(Arc<AtomicU64>);
+pub struct ManualClock(Arc<watch::Sender<Timestamp>>);
 
 impl ManualClock {
     /// A clock that shows `start`.
     pub fn new(start: Timestamp) -> Self {
-        Self(Arc::new(AtomicU64::new(start.as_ms())))
+        Self(Arc::new(watch::Sender::new(start)))
     }
 
     /// What it shows.
     pub fn now(&self) -> Timestamp {
-        Timestamp::saturating_from_ms(self.0.load(Ordering::SeqCst))
+        *self.0.borrow()
     }
 
     /// Turns it on.
     pub fn advance(&self, by: Duration) {
-        self.set(self.now().after(by));
+        self.0.send_modify(|now| *now = now.after(by));
     }
 
     /// Sets it, back as well as forth.
     pub fn set(&self, to: Timestamp) {
-        self.0.store(to.as_ms(), Ordering::SeqCst);
+        self.0.send_replace(to);
+    }
+
+    /// Whoever waits for something to become due can wait for a turn of the clock.
+    pub(crate) fn turns(&self) -> watch::Receiver<Timestamp> {
+        self.0.subscribe()
     }
 }

@@ -1,0 +1,277 @@
+//! The store that ends with its process: the [`Model`] behind a mutex, and a doorbell.
+//!
+//! It answers as every other store does and keeps nothing: for tests, with a clock that is turned by hand, and for trying
+//! things out. It never sleeps to find out whether something is due: a change, a turn of the clock or the time of the next
+//! job wakes whoever waits, and each looks for itself.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use tokio::{sync::watch, time::Instant};
+
+use crate::{
+    error::Result,
+    id::JobId,
+    job::{JobRecord, NewJob},
+    store::{
+        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, CheckLevel, Counts, Durability,
+        Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
+        Settlement, Store, Swept, Take, Target, UniqueKey, Upcoming,
+        clock::{Clock, ManualClock},
+        model::Model,
+    },
+    time::Timestamp,
+};
+
+/// A store in memory; clones share it.
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use punctual::{Timestamp, store::{Store, clock::{Clock, ManualClock}, memory::MemoryStore}};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000)?);
+/// let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::Manual(clock.clone())));
+/// clock.advance(Duration::from_secs(3_600));
+/// assert_eq!(store.now().await?, clock.now());
+/// # punctual::Result::Ok(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore(Arc<Inner>);
+
+struct Inner {
+    model: Mutex<Model>,
+    clock: Clock,
+    /// Rung after every change.
+    bell: watch::Sender<()>,
+}
+
+impl MemoryStore {
+    /// An empty store that runs by `clock`.
+    pub fn new(clock: Clock) -> Self {
+        Self(Arc::new(Inner { model: Mutex::default(), clock, bell: watch::Sender::new(()) }))
+    }
+
+    fn model(&self) -> MutexGuard<'_, Model> {
+        self.0.model.lock().expect("invariant: the model does not panic")
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Model, Timestamp) -> T) -> T {
+        let model = self.model();
+        read(&model, self.0.clock.now())
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Model, Timestamp) -> T) -> T {
+        let changed = {
+            let mut model = self.model();
+            change(&mut model, self.0.clock.now())
+        };
+        self.0.bell.send_replace(());
+        changed
+    }
+
+    async fn wait_for_work(&self, queues: &[String], at_most: Duration) {
+        let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
+        let deadline = Instant::now().checked_add(at_most);
+        let mut bell = self.0.bell.subscribe();
+        let mut turns = match &self.0.clock {
+            Clock::Manual(clock) => Some(ManualClock::turns(clock)),
+            Clock::System => None,
+        };
+        loop {
+            // Both are marked as seen before the look, so that whatever changes behind it is not missed.
+            bell.mark_unchanged();
+            if let Some(turns) = &mut turns {
+                turns.mark_unchanged();
+            }
+            let next_due = self.read(|model, now| model.next_due(now, &queues));
+            if next_due == Some(Duration::ZERO) {
+                return;
+            }
+            // A clock that is turned by hand tells of its turns; how long they take is nobody's business.
+            let due = next_due.filter(|_| turns.is_none()).and_then(|due| Instant::now().checked_add(due));
+            let woken = async {
+                match &mut turns {
+                    Some(turns) => {
+                        tokio::select! { _ = bell.changed() => (), _ = turns.changed() => () }
+                    }
+                    None => drop(bell.changed().await),
+                }
+            };
+            let Some(until) = due.into_iter().chain(deadline).min() else {
+                woken.await;
+                continue;
+            };
+            if tokio::time::timeout_at(until, woken).await.is_err()
+                && deadline.is_some_and(|end| end <= until)
+            {
+                return;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("clock", &self.0.clock).finish_non_exhaustive()
+    }
+}
+
+impl Store for MemoryStore {
+    fn url(&self) -> &'static str {
+        "memory:"
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Memory
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
+        Box::pin(async { Ok(self.0.clock.now()) })
+    }
+
+    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+        Box::pin(async move { self.change(|model, now| model.enqueue(now, call, jobs)) })
+    }
+
+    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
+        Box::pin(async move { self.change(|model, now| model.reserve(now, want)) })
+    }
+
+    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
+        Box::pin(async move { self.change(|model, now| model.extend(now, leases)) })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        batch: &'a [Settlement],
+        then: Option<&'a Reserve>,
+    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
+        Box::pin(async move { self.change(|model, now| model.settle(now, batch, then)) })
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
+        Box::pin(async move { self.change(|model, now| model.take(now, take)) })
+    }
+
+    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.wait_for_work(queues, at_most).await;
+            Ok(())
+        })
+    }
+
+    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
+        Box::pin(async move { Ok(self.read(|model, now| model.get(now, id))) })
+    }
+
+    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
+        Box::pin(async move { Ok(self.read(|model, now| model.holder(now, key))) })
+    }
+
+    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(async move { self.read(|model, now| model.list(now, list)) })
+    }
+
+    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
+        Box::pin(async move { Ok(self.read(|model, now| model.count(now, queue))) })
+    }
+
+    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
+        Box::pin(async move { self.read(|model, now| model.upcoming(now, upcoming)) })
+    }
+
+    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
+        Box::pin(async move { self.change(|model, now| model.act(now, targets, action)) })
+    }
+
+    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
+        Box::pin(async move { self.change(|model, now| model.queue(now, name, op)) })
+    }
+
+    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(async move { Ok(self.read(|model, _| model.queues(after))) })
+    }
+
+    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
+        Box::pin(async move { self.change(|model, now| model.sweep(now, limit)) })
+    }
+
+    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
+        Box::pin(async move { Ok(self.read(|model, _| model.audit(audit))) })
+    }
+
+    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
+        Box::pin(async move {
+            let durability = Check {
+                level: CheckLevel::Warn,
+                name: "durability",
+                text: "memory: every job ends with this process".to_owned(),
+                fix: Some("use sqlite:PATH for jobs that matter".to_owned()),
+            };
+            let clock = Check {
+                level: CheckLevel::Ok,
+                name: "clock",
+                text: format!("{:?} shows {}", self.0.clock, self.0.clock.now()),
+                fix: None,
+            };
+            Ok(vec![durability, clock])
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{pin::pin, task::Poll};
+
+    use super::*;
+    use crate::{IdMaker, Payload, When};
+
+    const QUEUE: &str = "mail";
+
+    async fn enqueue(store: &MemoryStore, number: u64, run_at: When) {
+        let id = IdMaker::default().make(1, 0, number);
+        let job = NewJob { run_at, ..NewJob::new(id, "k", QUEUE, Payload::json("1")) };
+        store.enqueue(Call { instance: 1, number }, &[job]).await.unwrap();
+    }
+
+    async fn has_ended<T>(wait: &mut std::pin::Pin<&mut BoxFuture<'_, T>>) -> bool {
+        std::future::poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx).is_ready())).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_wakes_for_a_new_job_and_not_for_a_later_one() {
+        let store = MemoryStore::new(Clock::Manual(ManualClock::new(Timestamp::saturating_from_ms(1_000))));
+        let queues = [QUEUE.to_owned()];
+        let mut wait = pin!(store.wait(&queues, Duration::MAX));
+        assert!(!has_ended(&mut wait).await);
+        enqueue(&store, 1, When::In(Duration::from_secs(60))).await;
+        assert!(!has_ended(&mut wait).await);
+        enqueue(&store, 2, When::Now).await;
+        wait.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_wakes_when_a_clock_turned_by_hand_reaches_the_next_job() {
+        let clock = ManualClock::new(Timestamp::saturating_from_ms(1_000));
+        let store = MemoryStore::new(Clock::Manual(clock.clone()));
+        enqueue(&store, 1, When::In(Duration::from_secs(60))).await;
+        let queues = [QUEUE.to_owned()];
+        let mut wait = pin!(store.wait(&queues, Duration::MAX));
+        clock.advance(Duration::from_millis(59_999));
+        assert!(!has_ended(&mut wait).await);
+        clock.advance(Duration::from_millis(1));
+        wait.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_at_its_bound() {
+        let store = MemoryStore::new(Clock::System);
+        let before = Instant::now();
+        store.wait(&[QUEUE.to_owned()], Duration::from_secs(3)).await.unwrap();
+        assert_eq!(before.elapsed(), Duration::from_secs(3));
+    }
+}

@@ -1,0 +1,64 @@
+//! Queues: their settings, and what concerns all of their jobs.
+
+use crate::{
+    error::Result,
+    job::{State, cut_error},
+    limits::BATCH_MAX,
+    store::{Pause, QueueInfo, QueueOp, QueueReply, QueueSettings, check_queue_op},
+    time::Timestamp,
+};
+
+use super::Model;
+
+impl Model {
+    /// [`Store::queue`](crate::store::Store::queue).
+    pub fn queue(&mut self, now: Timestamp, name: &str, op: &QueueOp) -> Result<QueueReply> {
+        check_queue_op(name, op)?;
+        match op {
+            QueueOp::Pause { .. } | QueueOp::Set(_) => {
+                self.queues.entry(name.to_owned()).or_default();
+            }
+            QueueOp::Show | QueueOp::Resume | QueueOp::Purge(_) => {}
+        }
+        let Some(settings) = self.queues.get_mut(name) else {
+            return Ok(QueueReply::Unknown);
+        };
+        match op {
+            QueueOp::Show => {}
+            QueueOp::Pause { by, reason } => {
+                let (by, reason) = (cut_error(by).to_owned(), cut_error(reason).to_owned());
+                settings.paused = Some(Pause { since_ms: now.as_ms(), by, reason });
+            }
+            QueueOp::Resume => settings.paused = None,
+            QueueOp::Set(new) => {
+                *settings = QueueSettings { paused: settings.paused.take(), ..(**new).clone() };
+            }
+            QueueOp::Purge(limit) => return Ok(self.purge(now, name, *limit)),
+        }
+        Ok(QueueReply::Info(Box::new(self.info(now, name))))
+    }
+
+    fn purge(&mut self, now: Timestamp, name: &str, limit: usize) -> QueueReply {
+        let waiting = self.waiting_in_order(name, Timestamp::MAX);
+        for &id in waiting.iter().take(limit) {
+            self.delete(id, now);
+        }
+        QueueReply::Purged { deleted: waiting.len().min(limit) as u64, more: limit < waiting.len() }
+    }
+
+    fn info(&self, now: Timestamp, name: &str) -> QueueInfo {
+        let due = self.jobs(name, State::Waiting).map(|job| job.run_at).filter(|&at| at <= now);
+        QueueInfo {
+            name: name.to_owned(),
+            settings: self.settings(name),
+            counts: self.count(now, Some(name)),
+            oldest_due: due.min(),
+        }
+    }
+
+    /// [`Store::queues`](crate::store::Store::queues).
+    pub fn queues(&self, after: Option<&str>) -> Vec<String> {
+        let behind = |name: &&String| after.is_none_or(|after| after < name.as_str());
+        self.queues.keys().filter(behind).take(BATCH_MAX).cloned().collect()
+    }
+}

@@ -1,0 +1,195 @@
+//! Reserve and take: take back leases past their time, look at due jobs in order, sweep a little.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use crate::{
+    error::Result,
+    id::JobId,
+    job::{JobRecord, Running, Scope, State},
+    lifecycle::{Run, lease_ms, settled, taken_back},
+    limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, SWEEP_RIDE_MAX, TAKE_BACK_MAX},
+    store::{Batch, Lease, Reserve, Reserved, Take, TakenBack, Verdict},
+    time::{Timestamp, ceil_ms},
+};
+
+use super::{LastReserve, Model, Row};
+
+/// What one reserve or take has found so far, and what it may still look at.
+struct Found {
+    wanted: usize,
+    looked_at: usize,
+    bytes: usize,
+    jobs: Vec<Reserved>,
+    /// The next job would bring the payloads over their bound.
+    is_over: bool,
+}
+
+impl Found {
+    fn at_most(wanted: usize) -> Self {
+        Self { wanted, looked_at: 0, bytes: 0, jobs: Vec::new(), is_over: false }
+    }
+
+    /// Whether nothing more may be looked at (S9, S13).
+    fn is_finished(&self) -> bool {
+        self.is_over || self.jobs.len() == self.wanted || self.looked_at == self.wanted + CANDIDATES_EXTRA
+    }
+}
+
+/// Who reserves, and from which jobs.
+struct Round<'a> {
+    now: Timestamp,
+    /// Only jobs with `run_at` up to it.
+    due_by: Timestamp,
+    worker: &'a str,
+    lease: Option<Duration>,
+}
+
+impl Model {
+    /// [`Store::reserve`](crate::store::Store::reserve).
+    pub fn reserve(&mut self, now: Timestamp, want: &Reserve) -> Result<Batch> {
+        want.check()?;
+        let queues: Vec<&str> = want.wants.iter().map(|want| want.queue.as_str()).collect();
+        let last = self.reserves.get(&want.call.instance).filter(|last| want.call.number <= last.number);
+        if let Some(LastReserve { number, leases, .. }) = last {
+            let leases = if want.call.number == *number { leases.as_slice() } else { &[] };
+            let jobs = leases.iter().filter_map(|&lease| self.reserved(lease)).collect();
+            return Ok(self.batch(now, &queues, jobs, Vec::new()));
+        }
+        self.turn(now);
+        let taken_back = self.take_back(now, &queues);
+        let mut found = Found::at_most(want.n);
+        let round = Round { now, due_by: now, worker: &want.worker, lease: want.lease };
+        for want in &want.wants {
+            self.reserve_from(&want.queue, want.share, &round, &mut found);
+        }
+        for want in &want.wants {
+            self.reserve_from(&want.queue, usize::MAX, &round, &mut found);
+        }
+        let leases = found.jobs.iter().map(|job| job.lease).collect();
+        self.reserves.insert(want.call.instance, LastReserve { number: want.call.number, at: now, leases });
+        self.sweep_queues(now, &queues, SWEEP_RIDE_MAX);
+        Ok(self.batch(now, &queues, found.jobs, taken_back))
+    }
+
+    /// [`Store::take`](crate::store::Store::take).
+    pub fn take(&mut self, now: Timestamp, take: &Take) -> Result<Vec<JobRecord>> {
+        take.check()?;
+        self.turn(now);
+        self.take_back(now, &[&take.queue]);
+        let mut found = Found::at_most(take.n);
+        if let Some(due_by) = now.as_ms().checked_sub(ceil_ms(take.older_than)) {
+            let due_by = Timestamp::saturating_from_ms(due_by);
+            let round = Round { now, due_by, worker: "", lease: None };
+            self.reserve_from(&take.queue, usize::MAX, &round, &mut found);
+        }
+        let ack = |run: &Run| settled(run, &Verdict::Ack, now);
+        let done = found.jobs.iter().map(|job| self.leave_run(now, job.lease, ack)).collect();
+        self.sweep_queues(now, &[&take.queue], SWEEP_RIDE_MAX);
+        Ok(done)
+    }
+
+    /// Takes back leases past their time, oldest first (S9), unless the clock has just jumped (S14).
+    fn take_back(&mut self, now: Timestamp, queues: &[&str]) -> Vec<TakenBack> {
+        if self.no_take_back(now).is_some() {
+            return Vec::new();
+        }
+        let mut past: Vec<(Timestamp, Lease)> =
+            self.leases(queues).into_iter().filter(|&(until, _)| until <= now).collect();
+        past.sort_by_key(|&(until, lease)| (until, lease.job));
+        past.truncate(TAKE_BACK_MAX);
+        past.into_iter()
+            .map(|(_, lease)| {
+                let job = self.leave_run(now, lease, |run| taken_back(run, now));
+                TakenBack { lease, queue: job.queue, state: job.state }
+            })
+            .collect()
+    }
+
+    /// Reserves up to `at_most` due jobs of one queue, in order.
+    fn reserve_from(&mut self, queue: &str, at_most: usize, round: &Round<'_>, found: &mut Found) {
+        if self.is_paused(queue) {
+            return;
+        }
+        let enough = found.jobs.len().saturating_add(at_most);
+        for id in self.waiting_in_order(queue, round.due_by) {
+            if found.is_finished() || found.jobs.len() == enough {
+                return;
+            }
+            found.looked_at += 1;
+            let job = &self.rows[&id].job;
+            if job.expires_at.is_some_and(|expiry| expiry <= round.now) {
+                self.end(id, State::Cancelled, Some("expired".to_owned()), round.now);
+                continue;
+            }
+            let bytes = found.bytes + job.payload.bytes.len();
+            if BATCH_BYTES_MAX < bytes && !found.jobs.is_empty() {
+                found.is_over = true;
+                return;
+            }
+            found.bytes = bytes;
+            found.jobs.push(self.start(id, round));
+        }
+    }
+
+    /// Puts a waiting job under a lease.
+    fn start(&mut self, id: JobId, round: &Round<'_>) -> Reserved {
+        let fence = self.next_fence(round.now);
+        let job = &self.rows[&id].job;
+        let lasts_ms = lease_ms(job.lease, round.lease, self.settings(&job.queue).defaults.lease);
+        if job.unique.as_ref().is_some_and(|unique| unique.scope == Scope::UntilStart) {
+            self.free_key(id);
+        }
+        let row = self.row_mut(id);
+        (row.lasts_ms, row.started) = (lasts_ms, true);
+        row.job.state = State::Running;
+        row.job.started_at = Some(round.now);
+        let until = round.now.after(Duration::from_millis(lasts_ms));
+        row.job.running = Some(Running { fence, worker: round.worker.to_owned(), until });
+        self.reserved(Lease { job: id, fence }).expect("invariant: this lease was just given")
+    }
+
+    /// The job of a lease, if the lease is current.
+    fn reserved(&self, lease: Lease) -> Option<Reserved> {
+        let Row { job, lasts_ms, .. } = self.run_of(lease)?;
+        let until = job.running.as_ref()?.until;
+        Some(Reserved { lease, until, lasts: Duration::from_millis(*lasts_ms), job: job.clone() })
+    }
+
+    fn batch(
+        &self,
+        now: Timestamp,
+        queues: &[&str],
+        jobs: Vec<Reserved>,
+        taken_back: Vec<TakenBack>,
+    ) -> Batch {
+        let next_due = self.next_due(now, queues);
+        Batch { now, jobs, more: next_due == Some(Duration::ZERO), next_due, taken_back }
+    }
+
+    /// How long until there may be work in these queues; zero: there is some, `None`: nothing waits or runs.
+    pub fn next_due(&self, now: Timestamp, queues: &[&str]) -> Option<Duration> {
+        let run_at = queues
+            .iter()
+            .filter(|queue| !self.is_paused(queue))
+            .flat_map(|queue| self.jobs(queue, State::Waiting).map(|job| job.run_at));
+        let no_take_back = self.no_take_back(now);
+        let until = self.leases(queues).into_iter().map(|(until, _)| match no_take_back {
+            Some(end) if until <= now => end,
+            _ => until,
+        });
+        run_at.chain(until).min().map(|at| at.since(now))
+    }
+
+    /// All leases in these queues.
+    fn leases(&self, queues: &[&str]) -> Vec<(Timestamp, Lease)> {
+        let queues: BTreeSet<&str> = queues.iter().copied().collect();
+        queues
+            .iter()
+            .flat_map(|queue| self.jobs(queue, State::Running))
+            .filter_map(|job| {
+                let Running { fence, until, .. } = *job.running.as_ref()?;
+                Some((until, Lease { job: job.id, fence }))
+            })
+            .collect()
+    }
+}

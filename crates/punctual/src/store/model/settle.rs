@@ -1,0 +1,100 @@
+//! Extend and settle: whatever names the current lease has its effect, anything else changes nothing (S8).
+
+use std::time::Duration;
+
+use crate::{
+    error::Result,
+    job::{Failure, JobRecord, State},
+    lifecycle::{Next, Run, settled},
+    limits::{FAILURES_MAX, SWEEP_RIDE_MAX},
+    store::{Batch, Lease, LeaseStatus, Reserve, Settled, Settlement, check_batch},
+    time::Timestamp,
+};
+
+use super::{Model, Row};
+
+impl Model {
+    /// [`Store::extend`](crate::store::Store::extend).
+    pub fn extend(&mut self, now: Timestamp, leases: &[Lease]) -> Result<Vec<LeaseStatus>> {
+        check_batch("leases", leases.len())?;
+        self.turn(now);
+        Ok(leases.iter().map(|&lease| self.extend_one(now, lease)).collect())
+    }
+
+    fn extend_one(&mut self, now: Timestamp, lease: Lease) -> LeaseStatus {
+        if self.run_of(lease).is_none() {
+            return LeaseStatus::Lost;
+        }
+        let Row { job, lasts_ms, .. } = self.row_mut(lease.job);
+        let running = job.running.as_mut().expect("invariant: a current lease belongs to a running job");
+        running.until = now.after(Duration::from_millis(*lasts_ms));
+        if job.cancel_requested { LeaseStatus::CancelRequested } else { LeaseStatus::Held }
+    }
+
+    /// [`Store::settle`](crate::store::Store::settle).
+    pub fn settle(
+        &mut self,
+        now: Timestamp,
+        batch: &[Settlement],
+        then: Option<&Reserve>,
+    ) -> Result<(Vec<Settled>, Option<Batch>)> {
+        check_batch("settlements", batch.len())?;
+        then.map_or(Ok(()), Reserve::check)?;
+        self.turn(now);
+        let mut queues: Vec<String> = Vec::new();
+        let mut answers = Vec::new();
+        for Settlement { lease, verdict } in batch {
+            if self.run_of(*lease).is_none() {
+                answers.push(Settled::LeaseLost);
+                continue;
+            }
+            let job = self.leave_run(now, *lease, |run| settled(run, verdict, now));
+            answers.push(Settled::Settled(job.state));
+            queues.push(job.queue);
+        }
+        let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
+        self.sweep_queues(now, &queues, batch.len() + SWEEP_RIDE_MAX);
+        let reserved = then.map(|want| self.reserve(now, want)).transpose()?;
+        Ok((answers, reserved))
+    }
+
+    /// Ends the run of a current lease; answers the job's record as of then, which may be gone already.
+    pub(super) fn leave_run(
+        &mut self,
+        now: Timestamp,
+        lease: Lease,
+        decide: impl FnOnce(&Run) -> Next,
+    ) -> JobRecord {
+        let Row { job, lasts_ms, .. } = self.row_mut(lease.job);
+        let running = job.running.take().expect("invariant: the caller found this lease current");
+        let started_at = job.started_at.take().expect("invariant: a running job has started");
+        let next = decide(&Run {
+            id: job.id,
+            attempt: job.attempt,
+            crashes: job.crashes,
+            snoozes: job.snoozes,
+            max_attempts: job.max_attempts,
+            cancel_requested: job.cancel_requested,
+            lasts_ms: *lasts_ms,
+        });
+        if let Some(error) = next.failed {
+            job.failures.push(Failure {
+                attempt: job.attempt,
+                started_ms: started_at.as_ms(),
+                ended_ms: now.as_ms(),
+                worker: running.worker,
+                error,
+            });
+            job.failures.drain(..job.failures.len().saturating_sub(FAILURES_MAX));
+        }
+        (job.attempt, job.crashes, job.snoozes) = (next.attempt, next.crashes, next.snoozes);
+        job.cancel_requested = false;
+        if next.state.is_ended() {
+            return self.end(lease.job, next.state, next.reason, now);
+        }
+        job.state = State::Waiting;
+        job.reason = next.reason;
+        job.run_at = next.run_at.unwrap_or(job.run_at);
+        job.clone()
+    }
+}
