@@ -330,6 +330,12 @@ impl From<JobId> for Target {
     }
 }
 
+impl From<UniqueKey> for Target {
+    fn from(key: UniqueKey) -> Self {
+        Self { which: Which::Key(key), guard: None }
+    }
+}
+
 /// What an operator may do to jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {

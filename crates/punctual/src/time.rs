@@ -128,6 +128,13 @@ impl From<Timestamp> for When {
     }
 }
 
+impl From<SystemTime> for When {
+    /// Instants past the year 9999 become its end; those before 1970 are due now either way.
+    fn from(t: SystemTime) -> Self {
+        Self::At(Timestamp::try_from(t).unwrap_or(Timestamp::MAX))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
