@@ -15,17 +15,27 @@ mod suggest;
 mod time;
 // ── store: I/O, knows nothing of handlers ──
 pub mod store;
+// ── runtime: tokio, knows stores only as `dyn Store` ──
+mod client;
+mod handler;
+mod middleware;
+mod repeat;
+mod worker;
 
 pub use backoff::{BACKOFF_MAX_MS, Backoff, Growth};
+pub use client::{ActProgress, AuditReport, Cancelled, Client, Enqueue, EnqueueMany, QueueHandle, Spec};
 pub use duration::parse_duration;
 pub use error::{Error, ErrorKind, Result};
 pub use filter::Filter;
+pub use handler::{Call, Ctx, Handler, Stop};
 pub use id::{IdMaker, JobId, SHARDS_MAX};
 pub use job::{
     Concurrency, Failure, Job, JobOptions, JobRecord, NewJob, OnConflict, Payload, Priority, Running, Scope,
     State, Status, Unique,
 };
+pub use middleware::{Middleware, Next};
 pub use outcome::{IntoOutcome, Outcome};
 #[doc(hidden)]
 pub use suggest::did_you_mean;
 pub use time::{Timestamp, When};
+pub use worker::{Lateness, Shutdown, UnknownKinds, WorkReport, Worker};

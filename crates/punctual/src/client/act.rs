@@ -1,0 +1,199 @@
+//! What an operator may do through a client: to one job, to many, or to all that match a filter, in bounded slices.
+
+use super::Client;
+use crate::{
+    error::Result,
+    filter::Filter,
+    job::{JobRecord, Payload, Priority, State},
+    limits::{BATCH_BYTES_MAX, BATCH_MAX},
+    store::{Acted, Action, Audit, Finding, List, Target, Which},
+    time::When,
+};
+
+/// Jobs listed at once for an action by filter. Records travel with their payloads: a page is kept small.
+const PAGE: usize = 250;
+
+/// What became of a cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Cancelled {
+    /// It never starts.
+    Done,
+    /// It runs: its token fires within one heartbeat. It ends cancelled, or done if it finished the work.
+    Requested,
+    /// It ended already.
+    TooLate(State),
+    /// There is no such job.
+    NotFound,
+}
+
+/// How far an action by filter has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ActProgress {
+    /// Jobs that matched when they were listed.
+    pub matched: u64,
+    /// Of these: acted on, or their worker was asked.
+    pub done: u64,
+    /// Of these: left alone, because they moved on after they were listed or are in a state in which it can't be done.
+    pub skipped: u64,
+    /// Jobs looked at.
+    pub searched: u64,
+    /// Jobs in the store.
+    pub total: u64,
+}
+
+/// What an audit found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditReport {
+    /// Records and entries looked at.
+    pub checked: u64,
+    /// What is wrong, or was mended.
+    pub findings: Vec<Finding>,
+}
+
+impl Client {
+    /// Calls a job off: at once if it waits, by asking its worker if it runs.
+    pub async fn cancel(&self, target: impl Into<Target>) -> Result<Cancelled> {
+        Ok(match self.act_on(target, &Action::Cancel { reason: None }).await? {
+            Acted::Done(..) => Cancelled::Done,
+            Acted::Requested(_) => Cancelled::Requested,
+            Acted::WrongState(_, state) => Cancelled::TooLate(state),
+            Acted::NotFound | Acted::UniqueConflict(_) => Cancelled::NotFound,
+        })
+    }
+
+    /// Makes a waiting job due at another time.
+    pub async fn reschedule(&self, target: impl Into<Target>, when: impl Into<When>) -> Result<Acted> {
+        self.act_on(target, &Action::Reschedule(when.into())).await
+    }
+
+    /// Makes a waiting job due now.
+    pub async fn run_now(&self, target: impl Into<Target>) -> Result<Acted> {
+        self.act_on(target, &Action::RunNow).await
+    }
+
+    /// Lets a dead, cancelled or done job wait again, as if it had never run (S11).
+    pub async fn retry(&self, target: impl Into<Target>) -> Result<Acted> {
+        self.act_on(target, &Action::Retry).await
+    }
+
+    /// Gives a waiting job another level.
+    pub async fn reprioritise(&self, target: impl Into<Target>, priority: Priority) -> Result<Acted> {
+        self.act_on(target, &Action::Reprioritise(priority)).await
+    }
+
+    /// Gives a waiting job another payload.
+    pub async fn edit(&self, target: impl Into<Target>, payload: Payload) -> Result<Acted> {
+        self.act_on(target, &Action::EditPayload(payload)).await
+    }
+
+    /// Removes the record of a job that is not running.
+    pub async fn delete(&self, target: impl Into<Target>) -> Result<Acted> {
+        self.act_on(target, &Action::Delete).await
+    }
+
+    async fn act_on(&self, target: impl Into<Target>, action: &Action) -> Result<Acted> {
+        let acted = self.store().act(&[target.into()], action).await?;
+        Ok(acted.into_iter().next().unwrap_or(Acted::NotFound))
+    }
+
+    /// Acts on any number of jobs, in slices, one answer per job in order.
+    ///
+    /// # Errors
+    /// The first that the store gave; earlier slices have taken effect.
+    pub async fn act(&self, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
+        // Every job of a slice is given the payload anew: the slice is bounded in bytes as well (S13).
+        let slice = match action {
+            Action::EditPayload(payload) => BATCH_BYTES_MAX / payload.bytes.len().max(1),
+            _ => BATCH_MAX,
+        };
+        let mut acted = Vec::with_capacity(targets.len());
+        for targets in targets.chunks(slice.clamp(1, BATCH_MAX)) {
+            acted.extend(self.store().act(targets, action).await?);
+        }
+        Ok(acted)
+    }
+
+    /// Acts on every job that matches, newest first, in bounded slices, telling `progress` after each.
+    ///
+    /// A job's queue and state are checked again in the step that acts on it: one that moved on since it was listed is
+    /// skipped.
+    pub async fn act_where(
+        &self,
+        filter: &Filter,
+        action: &Action,
+        mut progress: impl FnMut(ActProgress),
+    ) -> Result<ActProgress> {
+        let mut sum = ActProgress::default();
+        let mut pages = Pages::new(filter);
+        while let Some(jobs) = pages.next(self, &mut sum).await? {
+            let targets: Vec<Target> = jobs.into_iter().map(guarded).collect();
+            for acted in self.act(&targets, action).await? {
+                match acted {
+                    Acted::Done(..) | Acted::Requested(_) => sum.done += 1,
+                    Acted::NotFound | Acted::WrongState(..) | Acted::UniqueConflict(_) => sum.skipped += 1,
+                }
+            }
+            progress(sum);
+        }
+        Ok(sum)
+    }
+
+    /// Counts the jobs that match, as the preview of [`Client::act_where`].
+    pub async fn count_where(
+        &self,
+        filter: &Filter,
+        mut progress: impl FnMut(ActProgress),
+    ) -> Result<ActProgress> {
+        let mut sum = ActProgress::default();
+        let mut pages = Pages::new(filter);
+        while pages.next(self, &mut sum).await?.is_some() {
+            progress(sum);
+        }
+        Ok(sum)
+    }
+
+    /// Checks the whole store in slices, telling `progress` after each how many records and entries were looked at.
+    pub async fn audit(&self, repair: bool, mut progress: impl FnMut(u64)) -> Result<AuditReport> {
+        let mut report = AuditReport::default();
+        let mut from = Some(0);
+        while let Some(start) = from {
+            let slice = self.store().audit(Audit { repair, from: start }).await?;
+            report.checked += slice.checked;
+            report.findings.extend(slice.findings);
+            from = slice.next;
+            progress(report.checked);
+        }
+        Ok(report)
+    }
+}
+
+/// A job as it was listed.
+fn guarded(job: JobRecord) -> Target {
+    Target { which: Which::Id(job.id), guard: Some((job.queue, job.state)) }
+}
+
+/// All pages of a filter, one after the other.
+struct Pages {
+    /// `None`: the last page was seen.
+    list: Option<List>,
+}
+
+impl Pages {
+    fn new(filter: &Filter) -> Self {
+        Self { list: Some(List { filter: filter.clone(), after: None, limit: PAGE }) }
+    }
+
+    async fn next(&mut self, client: &Client, sum: &mut ActProgress) -> Result<Option<Vec<JobRecord>>> {
+        let Some(list) = &mut self.list else { return Ok(None) };
+        let page = client.store().list(list).await?;
+        sum.matched += page.jobs.len() as u64;
+        sum.searched += page.searched;
+        sum.total = page.total;
+        match page.next {
+            Some(after) => list.after = Some(after),
+            None => self.list = None,
+        }
+        Ok(Some(page.jobs))
+    }
+}

@@ -1,0 +1,275 @@
+//! Builders of an enqueue: what a call chooses for one job, and how it is sent. Nothing is sent before they are awaited.
+
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    pin::Pin,
+    time::Duration,
+};
+
+use super::Client;
+use crate::{
+    backoff::Backoff,
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    job::{Concurrency, Job, NewJob, Priority, Unique},
+    limits::IDEMPOTENCY_KEY_BYTES_MAX,
+    store::Enqueued,
+    time::When,
+};
+
+/// What one call chooses for one job. Options it leaves open come from the job's type, then from the queue.
+pub struct Spec {
+    job: NewJob,
+    idempotency_key: Option<String>,
+    concurrency_limit: Option<u32>,
+}
+
+impl Spec {
+    fn new<J: Job>(client: &Client, job: &J) -> Result<Self> {
+        let mut new = NewJob::new(client.make_id(), J::KIND, J::QUEUE, job.encode()?);
+        new.options = J::options();
+        new.unique = job.unique();
+        Ok(Self { job: new, idempotency_key: None, concurrency_limit: None })
+    }
+
+    /// The job as it goes to the store.
+    fn finish(mut self) -> Result<NewJob> {
+        match (&mut self.job.concurrency, self.concurrency_limit) {
+            (Some(concurrency), Some(limit)) => concurrency.limit = limit,
+            (None, Some(_)) => return Err(Error::invalid("a concurrency limit goes with a concurrency key")),
+            (_, None) => {}
+        }
+        if let Some(key) = &self.idempotency_key {
+            check_idempotency_key(key)?;
+            // Last, since the id also depends on the queue and the placement key.
+            self.job.id = JobId::derived(&self.job.queue, self.job.placement_key(), key);
+        }
+        Ok(self.job)
+    }
+}
+
+fn check_idempotency_key(key: &str) -> Result<()> {
+    if (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&key.len()) {
+        Ok(())
+    } else {
+        let size = key.len();
+        Err(Error::invalid(format!(
+            "idempotency_key of {size} bytes is not within 1 to {IDEMPOTENCY_KEY_BYTES_MAX}"
+        )))
+    }
+}
+
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spec").field("job", &self.job).finish_non_exhaustive()
+    }
+}
+
+/// Writes every choice once: as a method of [`Spec`], by reference, and of [`Enqueue`], by value.
+macro_rules! choices {
+    ($( $(#[$doc:meta])* fn $name:ident($spec:ident $(, $arg:ident: $ty:ty)*) $body:block )+) => {
+        impl Spec {
+            $( $(#[$doc])* pub fn $name(&mut self $(, $arg: $ty)*) -> &mut Self {
+                let $spec = &mut *self;
+                $body
+                self
+            } )+
+        }
+
+        impl Enqueue {
+            $( $(#[$doc])* pub fn $name(mut self $(, $arg: $ty)*) -> Self {
+                if let Ok(spec) = &mut self.spec {
+                    spec.$name($($arg),*);
+                }
+                self
+            } )+
+        }
+    };
+}
+
+choices! {
+    /// Gives the job an id that [`Client::make_id`] made before, so that the call can be repeated safely.
+    fn id(spec, id: JobId) {
+        spec.job.id = id;
+        spec.idempotency_key = None;
+    }
+
+    /// Derives the job's id from its queue, placement key and this key: enqueued again with the same three, the answer
+    /// is [`Enqueued::Duplicate`], also for a day after the job ended. At most 1 KiB.
+    fn idempotency_key(spec, key: impl Into<String>) {
+        spec.idempotency_key = Some(key.into());
+    }
+
+    /// Waits under this queue.
+    fn queue(spec, queue: impl Into<String>) {
+        spec.job.queue = queue.into();
+    }
+
+    /// Due this much after now, by the store's clock.
+    fn delay(spec, delay: Duration) {
+        spec.job.run_at = When::In(delay);
+    }
+
+    /// Due at this instant; earlier than now means now.
+    fn at(spec, at: impl Into<When>) {
+        spec.job.run_at = at.into();
+    }
+
+    /// One of three levels.
+    fn priority(spec, priority: Priority) {
+        spec.job.options.priority = Some(priority);
+    }
+
+    /// At most one live job per key; see [`Unique`].
+    fn unique(spec, unique: Unique) {
+        spec.job.unique = Some(unique);
+    }
+
+    /// At most one job of this key runs and one waits: short for a key unique until the start that is the concurrency
+    /// key as well. For work that must be done again after the last change, and not once per change.
+    fn rerun(spec, key: impl Into<String>) {
+        let key = key.into();
+        spec.job.unique = Some(Unique::key(key.clone()).until_start());
+        spec.job.concurrency = Some(Concurrency { key, limit: 1 });
+    }
+
+    /// The tenant or the like; unique keys are compared within it.
+    fn group(spec, group: impl Into<String>) {
+        spec.job.group = Some(group.into());
+    }
+
+    /// The resource that the job locks; unique keys are compared within it.
+    fn concurrency_key(spec, key: impl Into<String>) {
+        spec.job.concurrency = Some(Concurrency { key: key.into(), limit: 1 });
+    }
+
+    /// How many jobs of its concurrency key may run at once; 1 unless said otherwise.
+    fn concurrency_limit(spec, limit: u32) {
+        spec.concurrency_limit = Some(limit);
+    }
+
+    /// Dead after so many failures; 1 means: never again after a failure or crash.
+    fn max_attempts(spec, max_attempts: u32) {
+        spec.job.options.max_attempts = Some(max_attempts);
+    }
+
+    /// How long to wait between attempts.
+    fn backoff(spec, backoff: Backoff) {
+        spec.job.options.backoff = Some(backoff);
+    }
+
+    /// The hard limit of one run.
+    fn timeout(spec, timeout: Duration) {
+        spec.job.options.timeout = Some(timeout);
+    }
+
+    /// How long the job stays with a worker that is not heard of; 1 s to 24 h.
+    fn lease(spec, lease: Duration) {
+        spec.job.options.lease = Some(lease);
+    }
+
+    /// Ends cancelled if it has not started this much after now.
+    fn expires_in(spec, after: Duration) {
+        spec.job.expires_at = Some(When::In(after));
+    }
+
+    /// Ends cancelled if it has not started before this instant.
+    fn expires_at(spec, at: impl Into<When>) {
+        spec.job.expires_at = Some(at.into());
+    }
+
+    /// Adds a tag, for people and filters. At most 16.
+    fn tag(spec, tag: impl Into<String>) {
+        spec.job.tags.push(tag.into());
+    }
+
+    /// Sets a header; trace context travels here. At most 8 KiB in all.
+    fn header(spec, name: impl Into<String>, value: impl Into<String>) {
+        spec.job.headers.insert(name.into(), value.into());
+    }
+}
+
+/// An enqueue of one job, by [`Client::enqueue`]; sent once it is awaited.
+#[derive(Debug)]
+#[must_use = "a job is enqueued only once this is awaited: add `.await`"]
+pub struct Enqueue {
+    client: Client,
+    spec: Result<Spec>,
+}
+
+impl Enqueue {
+    pub(super) fn new<J: Job>(client: Client, job: &J) -> Self {
+        let spec = Spec::new(&client, job);
+        Self { client, spec }
+    }
+}
+
+impl IntoFuture for Enqueue {
+    type Output = Result<Enqueued>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let job = self.spec?.finish()?;
+            let answers = self.client.push(vec![job]).await?;
+            answers
+                .into_iter()
+                .next()
+                .ok_or_else(|| Error::new(ErrorKind::UnknownOutcome, "the store answered for no job"))
+        })
+    }
+}
+
+type Each<J> = Box<dyn FnMut(&J, &mut Spec) + Send>;
+
+/// An enqueue of many jobs, by [`Client::enqueue_many`]; sent once it is awaited.
+#[must_use = "jobs are enqueued only once this is awaited: add `.await`"]
+pub struct EnqueueMany<I: Iterator> {
+    client: Client,
+    jobs: I,
+    each: Option<Each<I::Item>>,
+}
+
+impl<I: Iterator<Item: Job>> EnqueueMany<I> {
+    pub(super) fn new(client: Client, jobs: I) -> Self {
+        Self { client, jobs, each: None }
+    }
+
+    /// Lets `each` choose for every job.
+    pub fn each(mut self, each: impl FnMut(&I::Item, &mut Spec) + Send + 'static) -> Self {
+        self.each = Some(Box::new(each));
+        self
+    }
+
+    fn finish(mut self) -> Result<Vec<NewJob>> {
+        let client = &self.client;
+        self.jobs
+            .map(|job| {
+                let mut spec = Spec::new(client, &job)?;
+                if let Some(each) = &mut self.each {
+                    each(&job, &mut spec);
+                }
+                spec.finish()
+            })
+            .collect()
+    }
+}
+
+impl<I: Iterator<Item: Job>> IntoFuture for EnqueueMany<I> {
+    type Output = Result<Vec<Enqueued>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    /// The jobs are encoded here, before anything is sent: one that can't be leaves the others unsent too.
+    fn into_future(self) -> Self::IntoFuture {
+        let client = self.client.clone();
+        let jobs = self.finish();
+        Box::pin(async move { client.push(jobs?).await })
+    }
+}
+
+impl<I: Iterator> fmt::Debug for EnqueueMany<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnqueueMany").field("client", &self.client).finish_non_exhaustive()
+    }
+}

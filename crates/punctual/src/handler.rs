@@ -1,0 +1,247 @@
+//! Handlers: plain async functions from a job and its context to an outcome, and what they are told about their run.
+//!
+//! Types stop here. A handler is registered once, with its job type and the worker's state; from then on it is an
+//! [`Erased`] function from a [`Call`] to an [`Outcome`], and neither the worker's loop nor middleware knows a type of job.
+
+use std::{
+    fmt,
+    future::Future,
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    client::Client,
+    id::JobId,
+    job::{Job, JobRecord},
+    outcome::{IntoOutcome, Outcome},
+    store::BoxFuture,
+    time::Timestamp,
+};
+
+/// Does the work of one type of job.
+///
+/// Any `async fn(job: J, ctx: Ctx<S>)` that returns `()`, an [`Outcome`] or a `Result` of either is one, and so is such a
+/// closure. A type of your own may implement it too.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot handle jobs of a worker with the state `{S}`",
+    note = "a handler is an `async fn(job: J, ctx: Ctx<S>)` where `J` is a job and `S` is the worker's state: \
+            `Worker::new(&client).state(…)`"
+)]
+pub trait Handler<J, S>: Send + Sync + 'static {
+    /// Runs one job.
+    fn handle(&self, job: J, ctx: Ctx<S>) -> impl Future<Output = Outcome> + Send;
+}
+
+impl<F, Fut, J, S> Handler<J, S> for F
+where
+    F: Fn(J, Ctx<S>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoOutcome> + Send,
+    J: Job,
+    S: Send + Sync + 'static,
+{
+    async fn handle(&self, job: J, ctx: Ctx<S>) -> Outcome {
+        self(job, ctx).await.into_outcome()
+    }
+}
+
+/// A handler whose types are forgotten: decodes, then does the work.
+pub(crate) type Erased = Arc<dyn Fn(Call) -> BoxFuture<'static, Outcome> + Send + Sync>;
+
+/// Forgets the types of a handler. What can't be decoded is dead, with the decoder's words: no repetition makes it
+/// readable.
+pub(crate) fn erase<J: Job, S: Send + Sync + 'static>(handler: impl Handler<J, S>, state: Arc<S>) -> Erased {
+    let handler = Arc::new(handler);
+    Arc::new(move |call| {
+        let (handler, state) = (Arc::clone(&handler), Arc::clone(&state));
+        Box::pin(async move {
+            match J::decode(&call.record().payload) {
+                Ok(job) => handler.handle(job, Ctx { call, state }).await,
+                Err(error) => Outcome::Dead(error.to_string()),
+            }
+        })
+    })
+}
+
+/// As [`erase`], for a function that takes the job as its record.
+pub(crate) fn erase_raw<F, Fut, S>(handle: F, state: Arc<S>) -> Erased
+where
+    F: Fn(JobRecord, Ctx<S>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoOutcome> + Send + 'static,
+    S: Send + Sync + 'static,
+{
+    let handle = Arc::new(handle);
+    Arc::new(move |call| {
+        let (handle, state) = (Arc::clone(&handle), Arc::clone(&state));
+        Box::pin(async move {
+            let record = call.record().clone();
+            handle(record, Ctx { call, state }).await.into_outcome()
+        })
+    })
+}
+
+/// Why a run is asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stop {
+    /// Somebody asked to cancel the job.
+    Cancelled,
+    /// The lease was taken back: another run may be going on, and whatever this one says changes nothing.
+    LeaseLost,
+    /// The worker is shutting down. What has not ended when its grace is over is released.
+    Shutdown,
+}
+
+/// One run of a job, without its type: what middleware sees, and what a [`Ctx`] gives access to.
+#[derive(Clone)]
+pub struct Call {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    record: JobRecord,
+    fence: u64,
+    client: Client,
+    token: CancellationToken,
+    /// A [`Stop`] plus one; 0: none.
+    stop: AtomicU8,
+}
+
+impl Call {
+    pub(crate) fn new(record: JobRecord, fence: u64, client: Client) -> Self {
+        let (token, stop) = (CancellationToken::new(), AtomicU8::new(0));
+        Self { inner: Arc::new(Inner { record, fence, client, token, stop }) }
+    }
+
+    /// Fires the token. The first reason stays.
+    pub(crate) fn stop(&self, why: Stop) {
+        let _ = self.inner.stop.compare_exchange(0, why as u8 + 1, Ordering::SeqCst, Ordering::SeqCst);
+        self.inner.token.cancel();
+    }
+
+    /// The job's id.
+    pub fn id(&self) -> JobId {
+        self.inner.record.id
+    }
+
+    /// The number of this reservation. It strictly rises for a job: hand it along with every write to another system, as
+    /// a fencing token, and let that system refuse lower ones.
+    pub fn fence(&self) -> u64 {
+        self.inner.fence
+    }
+
+    /// The number of this run, from 1; grows by failures and crashes only.
+    pub fn attempt(&self) -> u32 {
+        self.inner.record.attempt
+    }
+
+    /// How many attempts the job has.
+    pub fn max_attempts(&self) -> u32 {
+        self.inner.record.max_attempts
+    }
+
+    /// When the job was due.
+    pub fn run_at(&self) -> Timestamp {
+        self.inner.record.run_at
+    }
+
+    /// Its queue.
+    pub fn queue(&self) -> &str {
+        &self.inner.record.queue
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> &str {
+        &self.inner.record.kind
+    }
+
+    /// Its headers.
+    pub fn headers(&self) -> &std::collections::BTreeMap<String, String> {
+        &self.inner.record.headers
+    }
+
+    /// Its tags.
+    pub fn tags(&self) -> &[String] {
+        &self.inner.record.tags
+    }
+
+    /// Everything about the job, as of this reservation.
+    pub fn record(&self) -> &JobRecord {
+        &self.inner.record
+    }
+
+    /// A client of the same store.
+    pub fn client(&self) -> &Client {
+        &self.inner.client
+    }
+
+    /// Fires when the run should stop: the job's cancel was asked for, its lease was lost, or the worker shuts down.
+    pub fn cancel_token(&self) -> CancellationToken {
+        self.inner.token.clone()
+    }
+
+    /// Why the token fired; `None`: it has not.
+    pub fn stop_reason(&self) -> Option<Stop> {
+        match self.inner.stop.load(Ordering::SeqCst) {
+            0 => None,
+            1 => Some(Stop::Cancelled),
+            2 => Some(Stop::LeaseLost),
+            _ => Some(Stop::Shutdown),
+        }
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("id", &self.id())
+            .field("fence", &self.fence())
+            .field("kind", &self.kind())
+            .field("attempt", &self.attempt())
+            .field("stop", &self.stop_reason())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a handler is told about its run, beside the job itself: the [`Call`], and the worker's state.
+pub struct Ctx<S = ()> {
+    call: Call,
+    state: Arc<S>,
+}
+
+impl<S> Ctx<S> {
+    #[cfg(feature = "testing")]
+    pub(crate) fn new(call: Call, state: Arc<S>) -> Self {
+        Self { call, state }
+    }
+
+    /// What the worker was given by [`Worker::state`](crate::Worker::state).
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+}
+
+impl<S> Deref for Ctx<S> {
+    type Target = Call;
+
+    fn deref(&self) -> &Call {
+        &self.call
+    }
+}
+
+impl<S> Clone for Ctx<S> {
+    fn clone(&self) -> Self {
+        Self { call: self.call.clone(), state: Arc::clone(&self.state) }
+    }
+}
+
+impl<S> fmt::Debug for Ctx<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ctx").field("call", &self.call).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,424 @@
+//! The worker: reserves jobs, runs their handlers, and settles them.
+//!
+//! A builder collects what is wanted; [`Worker::run`] starts the loop ([`turn`](self)) and the heartbeat on a thread with
+//! a runtime of their own, while handlers run on the caller's runtime: a handler that blocks its thread, leaks or panics
+//! can stop neither. Both are supervised: a panic in them is logged and they go on. A worker knows its store as
+//! `dyn Store` only.
+
+pub(crate) mod crew;
+pub(crate) mod dead;
+mod health;
+mod heartbeat;
+pub(crate) mod queues;
+pub(crate) mod report;
+pub(crate) mod run;
+mod runs;
+mod shutdown;
+mod turn;
+
+use std::{fmt, future::Future, net::SocketAddr, path::PathBuf, sync::Arc, thread, time::Duration};
+
+use tokio::{runtime::Handle, sync::oneshot};
+use tokio_util::task::TaskTracker;
+
+pub use crew::UnknownKinds;
+pub use report::{Lateness, WorkReport};
+pub use shutdown::Shutdown;
+
+use self::{
+    crew::Crew,
+    dead::{Obituaries, OnDead, on_dead},
+    health::{Health, Pulse},
+    heartbeat::heartbeat,
+    queues::Queues,
+    run::catch_panic,
+    runs::Runs,
+    turn::Turns,
+};
+use crate::{
+    client::Client,
+    error::{Error, ErrorKind, Result},
+    handler::{Ctx, Handler, erase, erase_raw},
+    job::{Job, JobRecord, check_lease, check_name},
+    middleware::{Layer, Middleware, layer},
+    outcome::IntoOutcome,
+};
+
+/// Slots where nobody chose a number.
+const SLOTS_DEFAULT: usize = 50;
+/// Most slots of one worker.
+const SLOTS_MAX: usize = 10_000;
+/// How long handlers may take to end at shutdown where nobody chose a time.
+const GRACE_DEFAULT: Duration = Duration::from_secs(30);
+/// How long the supervisor waits before it goes on after a panic.
+const AFTER_PANIC: Duration = Duration::from_millis(100);
+
+/// A worker in the making. Give it its state first, then handlers, then [`run`](Worker::run) it.
+#[must_use = "a worker does nothing until `run` or `run_until` is awaited"]
+pub struct Worker<S = ()> {
+    client: Client,
+    name: String,
+    state: Arc<S>,
+    queues: Vec<(String, Option<u32>)>,
+    slots: usize,
+    lease: Option<Duration>,
+    crew: Crew,
+    layers: Vec<Layer>,
+    on_dead: Option<OnDead>,
+    grace: Duration,
+    health: Health,
+    /// The first thing that can't be, told when the worker is started.
+    problem: Option<Error>,
+}
+
+/// A worker that is complete and checked.
+pub(crate) struct Setup {
+    pub(crate) client: Client,
+    pub(crate) name: String,
+    pub(crate) queues: Queues,
+    pub(crate) slots: usize,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) crew: Crew,
+    pub(crate) on_dead: Option<OnDead>,
+    grace: Duration,
+    health: Health,
+}
+
+impl Worker {
+    /// A worker on the store of `client`.
+    pub fn new(client: &Client) -> Self {
+        Self {
+            client: client.clone(),
+            name: default_name(),
+            state: Arc::new(()),
+            queues: Vec::new(),
+            slots: SLOTS_DEFAULT,
+            lease: None,
+            crew: Crew::default(),
+            layers: Vec::new(),
+            on_dead: None,
+            grace: GRACE_DEFAULT,
+            health: Health::default(),
+            problem: None,
+        }
+    }
+}
+
+impl<S: Send + Sync + 'static> Worker<S> {
+    /// Gives the handlers registered from here on a state, as [`Ctx::state`].
+    pub fn state<T: Send + Sync + 'static>(self, state: T) -> Worker<T> {
+        Worker {
+            client: self.client,
+            name: self.name,
+            state: Arc::new(state),
+            queues: self.queues,
+            slots: self.slots,
+            lease: self.lease,
+            crew: self.crew,
+            layers: self.layers,
+            on_dead: self.on_dead,
+            grace: self.grace,
+            health: self.health,
+            problem: self.problem,
+        }
+    }
+
+    /// Names the worker, for people; `host/pid` unless said otherwise.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Reserves from this queue, after those named before: strictly, a later queue gets what the earlier ones left.
+    /// Without any queue: `default`.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queues.push((queue.into(), None));
+        self
+    }
+
+    /// Reserves from these queues by their weights: a queue that always has a due job gets at least its weight of any
+    /// Σweights reservations in a row.
+    pub fn weighted<Q: Into<String>>(mut self, queues: impl IntoIterator<Item = (Q, u32)>) -> Self {
+        self.queues.extend(queues.into_iter().map(|(queue, weight)| (queue.into(), Some(weight))));
+        self
+    }
+
+    /// How many jobs run at once; 50 unless said otherwise, at most 10,000.
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// The lease of jobs that have none of their own, 1 s to 24 h; the queue's, else 15 s, unless said otherwise. It is
+    /// extended every third of it for as long as the handler runs.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// What becomes of jobs without a handler.
+    pub fn unknown_kinds(mut self, unknown: UnknownKinds) -> Self {
+        self.crew.set_unknown(unknown);
+        self
+    }
+
+    /// Runs `middleware` around every handler; the first one named is the outermost.
+    pub fn with(mut self, middleware: impl Middleware) -> Self {
+        self.layers.push(layer(middleware));
+        self
+    }
+
+    /// Calls `tell` with every job that ends dead under this worker, and the reason. Best effort: a worker that is killed
+    /// tells nobody; whoever must not miss one lists dead jobs.
+    pub fn on_dead<F, Fut>(mut self, tell: F) -> Self
+    where
+        F: Fn(JobRecord, String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.on_dead = Some(on_dead(tell));
+        self
+    }
+
+    /// Handles the jobs of one type. A second handler of the same kind is refused when the worker starts.
+    pub fn handle<J: Job, H: Handler<J, S>>(mut self, handler: H) -> Self {
+        let added = self.crew.add(J::KIND, erase(handler, Arc::clone(&self.state)));
+        self.problem = self.problem.or(added.err());
+        self
+    }
+
+    /// Handles the jobs of every kind that has no handler of its own, as their records.
+    pub fn handle_raw<F, Fut>(mut self, handle: F) -> Self
+    where
+        F: Fn(JobRecord, Ctx<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        let added = self.crew.add_raw(erase_raw(handle, Arc::clone(&self.state)));
+        self.problem = self.problem.or(added.err());
+        self
+    }
+
+    /// How long handlers may take to end once shutdown began; 30 s unless said otherwise. What has not ended by then is
+    /// stopped and released, which counts no attempt.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Rewrites this file every few seconds for as long as the loop is alive.
+    pub fn health_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.health.file = Some(file.into());
+        self
+    }
+
+    /// Answers HTTP requests on this address: 200 for as long as the loop is alive, else 503.
+    pub fn health_addr(mut self, addr: SocketAddr) -> Self {
+        self.health.addr = Some(addr);
+        self
+    }
+
+    /// Works until SIGINT or SIGTERM (elsewhere Ctrl-C), then lets handlers end within the grace; a second signal ends
+    /// them now.
+    ///
+    /// # Errors
+    /// A worker that can't be (two handlers for one kind, a wrong queue name); a store that is closed, or that can't be
+    /// reached in the end. A store that is out of reach for a while is waited for.
+    pub async fn run(self) -> Result<WorkReport> {
+        let shutdown = Shutdown::default();
+        let signals = signals(&shutdown)?;
+        tokio::select! {
+            report = self.run_until(shutdown.clone()) => report,
+            never = signals => match never {},
+        }
+    }
+
+    /// Works until told to shut down: by a `CancellationToken`, or by a [`Shutdown`] that can also say "now".
+    ///
+    /// When this future is dropped, the worker ends as if told "now", in the background.
+    ///
+    /// # Errors
+    /// As [`Worker::run`].
+    pub async fn run_until(self, shutdown: impl Into<Shutdown>) -> Result<WorkReport> {
+        let mut setup = self.build()?;
+        let Shutdown { graceful, now } = shutdown.into();
+        let shutdown = Shutdown { graceful, now: now.child_token() };
+        // Dropped with this future, and after the loop's end: either way health and loop must not outlive it.
+        let ends = shutdown.now.clone().drop_guard();
+        let pulse = Arc::new(Pulse::new());
+        std::mem::take(&mut setup.health).start(Arc::clone(&pulse), shutdown.now.clone()).await?;
+
+        let obituaries = Obituaries {
+            on_dead: setup.on_dead.clone(),
+            client: setup.client.clone(),
+            runtime: Handle::current(),
+            tracker: TaskTracker::new(),
+        };
+        let (tracker, grace) = (obituaries.tracker.clone(), setup.grace);
+        let (answer, answered) = oneshot::channel();
+        let spawned = thread::Builder::new().name("punctual-worker".to_owned()).spawn({
+            let runtime = Handle::current();
+            let shutdown = shutdown.clone();
+            move || {
+                // Whoever waited may be gone.
+                let _ = answer.send(work(&setup, &pulse, runtime, obituaries, shutdown));
+            }
+        });
+        spawned.map_err(|e| {
+            Error::new(ErrorKind::Unavailable, "could not start the worker's thread").with_source(e)
+        })?;
+        let report = answered.await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Closed, "the worker's thread ended without a report"))
+        });
+        tracker.close();
+        tokio::select! {
+            () = tracker.wait() => {}
+            () = shutdown.now.cancelled() => {}
+            () = tokio::time::sleep(grace) => {}
+        }
+        drop(ends);
+        report
+    }
+
+    /// Checks what was put together.
+    pub(crate) fn build(mut self) -> Result<Setup> {
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
+        check_name("worker name", &self.name)?;
+        if !(1..=SLOTS_MAX).contains(&self.slots) {
+            return Err(Error::invalid(format!("slots {} is not within 1 to {SLOTS_MAX}", self.slots)));
+        }
+        self.lease.map_or(Ok(()), check_lease)?;
+        if self.crew.is_empty() {
+            return Err(Error::invalid("a worker needs a handler").with_hint("add `.handle(…)`"));
+        }
+        self.crew.wrap(&self.layers);
+        Ok(Setup {
+            client: self.client,
+            name: self.name,
+            queues: queues_of(self.queues)?,
+            slots: self.slots,
+            lease: self.lease,
+            crew: self.crew,
+            on_dead: self.on_dead,
+            grace: self.grace,
+            health: self.health,
+        })
+    }
+}
+
+impl<S> fmt::Debug for Worker<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("name", &self.name)
+            .field("queues", &self.queues)
+            .field("slots", &self.slots)
+            .field("crew", &self.crew)
+            .finish_non_exhaustive()
+    }
+}
+
+/// All strict, or all weighted.
+fn queues_of(mut queues: Vec<(String, Option<u32>)>) -> Result<Queues> {
+    if queues.is_empty() {
+        queues.push(("default".to_owned(), None));
+    }
+    let weighted: Vec<(String, u32)> =
+        queues.iter().filter_map(|(queue, weight)| Some((queue.clone(), (*weight)?))).collect();
+    match weighted.len() {
+        0 => Queues::strict(queues.into_iter().map(|(queue, _)| queue).collect()),
+        n if n == queues.len() => Queues::weighted(weighted),
+        _ => Err(Error::new(ErrorKind::Conflict, "a worker's queues are either strict or weighted")
+            .with_hint("name all of them by `.queue(…)`, or all by `.weighted([…])`")),
+    }
+}
+
+/// `host/pid`.
+fn default_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .or_else(|_| std::env::var("HOSTNAME"))
+        .or_else(|_| std::env::var("COMPUTERNAME"))
+        .unwrap_or_default();
+    let host = match host.trim() {
+        "" => "worker",
+        host => host,
+    };
+    format!("{}/{}", host.chars().take(64).collect::<String>(), std::process::id())
+}
+
+/// The worker's thread: loop and heartbeat, until shutdown.
+fn work(
+    setup: &Setup,
+    pulse: &Pulse,
+    runtime: Handle,
+    obituaries: Obituaries,
+    shutdown: Shutdown,
+) -> Result<WorkReport> {
+    let own = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
+        Error::new(ErrorKind::Unavailable, "could not start the worker's runtime").with_source(e)
+    })?;
+    let runs = Runs::default();
+    let mut turns = Turns::new(setup, &runs, pulse, runtime, obituaries, shutdown.clone());
+    let ended = own.block_on(async {
+        let turning = async {
+            loop {
+                match catch_panic(turns.turn()).await {
+                    Ok(ended) => return ended,
+                    Err(panic) => after_panic("loop", &panic).await,
+                }
+            }
+        };
+        let beating = async {
+            loop {
+                let Err(panic) = catch_panic(heartbeat(&**setup.client.store(), &runs)).await;
+                after_panic("heartbeat", &panic).await;
+            }
+        };
+        tokio::select! {
+            ended = turning => ended,
+            () = beating => Ok(()),
+            () = shutdown.out_of_time(setup.grace) => {
+                Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
+                    .with_hint("their leases lapse, and the jobs run again"))
+            }
+        }
+    });
+    runs.abort_all();
+    ended.map(|()| turns.into_report())
+}
+
+async fn after_panic(what: &str, panic: &str) {
+    tracing::error!(target: "punctual", what, panic, "panic in the worker, it goes on");
+    tokio::time::sleep(AFTER_PANIC).await;
+}
+
+/// Turns the process's signals into shutdown: the first is graceful, the second means now.
+fn signals(shutdown: &Shutdown) -> Result<impl Future<Output = std::convert::Infallible>> {
+    let could_not = |e| Error::new(ErrorKind::Unavailable, "could not listen for signals").with_source(e);
+    #[cfg(unix)]
+    let mut next = {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(could_not)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(could_not)?;
+        async move || {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        }
+    };
+    #[cfg(windows)]
+    let mut next = {
+        let mut interrupt = tokio::signal::windows::ctrl_c().map_err(could_not)?;
+        async move || {
+            interrupt.recv().await;
+        }
+    };
+    let shutdown = shutdown.clone();
+    Ok(async move {
+        next().await;
+        shutdown.graceful.cancel();
+        next().await;
+        shutdown.now.cancel();
+        std::future::pending().await
+    })
+}

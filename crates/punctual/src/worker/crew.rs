@@ -1,0 +1,107 @@
+//! Who handles which kind, and what becomes of a kind that nobody handles.
+
+use std::{collections::HashMap, fmt, time::Duration};
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    handler::Erased,
+    job::JobRecord,
+    middleware::Layer,
+    store::Verdict,
+    time::When,
+};
+
+/// What a worker does with a job whose kind it has no handler for. It is never dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownKinds {
+    /// Snoozes it, 10 s doubling to 10 min, reason `unknown_kind`: counts no failure, and waits for the deploy that
+    /// brings the handler.
+    #[default]
+    Hold,
+    /// Ends it dead, for people.
+    Dead,
+    /// Counts a failure, and retries it by its backoff.
+    Retry,
+}
+
+/// First pause of a held job, doubled by every snooze in a row up to [`HOLD_MAX`].
+const HOLD_MIN: Duration = Duration::from_secs(10);
+const HOLD_MAX: Duration = Duration::from_secs(600);
+
+/// All handlers of a worker.
+#[derive(Default)]
+pub(crate) struct Crew {
+    by_kind: HashMap<&'static str, Erased>,
+    /// For every kind without a handler of its own.
+    raw: Option<Erased>,
+    unknown: UnknownKinds,
+}
+
+impl Crew {
+    /// Adds the handler of a kind.
+    ///
+    /// # Errors
+    /// `Conflict` if the kind has one.
+    pub(crate) fn add(&mut self, kind: &'static str, handler: Erased) -> Result<()> {
+        match self.by_kind.insert(kind, handler) {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorKind::Conflict, format!("kind {kind:?} has two handlers"))
+                .with_hint("give the two types of job different kinds, or register one handler only")),
+        }
+    }
+
+    /// Adds the handler of every other kind.
+    pub(crate) fn add_raw(&mut self, handler: Erased) -> Result<()> {
+        match self.raw.replace(handler) {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorKind::Conflict, "two handlers for all other kinds")),
+        }
+    }
+
+    pub(crate) fn set_unknown(&mut self, unknown: UnknownKinds) {
+        self.unknown = unknown;
+    }
+
+    /// Wraps every handler; the first layer is the outermost.
+    pub(crate) fn wrap(&mut self, layers: &[Layer]) {
+        for layer in layers.iter().rev() {
+            for handler in self.by_kind.values_mut().chain(&mut self.raw) {
+                *handler = layer(handler.clone());
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_kind.is_empty() && self.raw.is_none()
+    }
+
+    pub(crate) fn handler(&self, kind: &str) -> Option<&Erased> {
+        self.by_kind.get(kind).or(self.raw.as_ref())
+    }
+
+    /// What becomes of a job that nobody handles.
+    pub(crate) fn unknown(&self, job: &JobRecord) -> Verdict {
+        let error = || format!("no handler for kind {:?}", job.kind);
+        match self.unknown {
+            UnknownKinds::Hold => {
+                let after = HOLD_MIN.saturating_mul(1 << job.snoozes.min(16)).min(HOLD_MAX);
+                Verdict::Snooze { after, reason: Some("unknown_kind".to_owned()) }
+            }
+            UnknownKinds::Dead => Verdict::Dead { error: error() },
+            UnknownKinds::Retry => {
+                let pause = job.backoff.delay(job.attempt, fastrand::f64());
+                Verdict::Retry { at: When::In(pause), error: error() }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Crew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Crew")
+            .field("kinds", &self.by_kind.keys())
+            .field("raw", &self.raw.is_some())
+            .field("unknown", &self.unknown)
+            .finish()
+    }
+}

@@ -1,0 +1,31 @@
+//! Keeps the leases of a worker's runs, and hears of cancels and losses. Runs beside the loop, so that a slow settle or
+//! reserve costs no lease; never settles anything.
+
+use std::convert::Infallible;
+
+use tokio::time::Instant;
+
+use super::runs::Runs;
+use crate::{limits::BATCH_MAX, repeat::Pauses, store::Store};
+
+/// Extends all leases every third of the shortest one, for ever.
+pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
+    let mut pauses = Pauses::default();
+    loop {
+        runs.beat().await;
+        let leases = runs.to_extend(Instant::now());
+        for leases in leases.chunks(BATCH_MAX) {
+            match store.extend(leases).await {
+                Ok(statuses) => {
+                    pauses.reset();
+                    leases.iter().zip(statuses).for_each(|(lease, status)| runs.heard(*lease, status));
+                }
+                Err(error) => {
+                    let pause = pauses.next();
+                    tracing::warn!(target: "punctual", %error, ?pause, leases = leases.len(), "could not extend leases");
+                    runs.beat_again_at(Instant::now() + pause);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! One run of a job: timeout → decode → handler, a panic caught → outcome → verdict. Touches no store.
+
+use std::{
+    any::Any,
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    time::Duration,
+};
+
+use crate::{
+    handler::{Call, Erased, Stop},
+    job::State,
+    lifecycle,
+    limits::DELAY_MAX_MS,
+    outcome::Outcome,
+    store::Verdict,
+    time::{Timestamp, When},
+};
+
+/// Runs a job to its verdict. A run past its timeout is dropped where it awaits; one that blocks its thread instead can't
+/// be stopped, and whatever it says in the end is its outcome.
+pub(crate) async fn run(call: Call, handler: Erased) -> Verdict {
+    let timeout = call.record().timeout;
+    let run = tokio::time::timeout(timeout, handler(call.clone()));
+    let outcome = match catch_panic(run).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_elapsed)) => Outcome::retry(format_args!("timeout after {timeout:?}")),
+        Err(panic) => Outcome::retry(format_args!("panic: {panic}")),
+    };
+    verdict(outcome, &call, fastrand::f64())
+}
+
+/// What an outcome means for the job. Jitter is drawn by the caller, `random` in `[0, 1)`.
+pub(crate) fn verdict(outcome: Outcome, call: &Call, random: f64) -> Verdict {
+    let job = call.record();
+    match outcome {
+        Outcome::Done => Verdict::Ack,
+        // Whoever was asked to stop and stops with an error obeyed; that is no failure.
+        Outcome::Retry { .. } if call.stop_reason() == Some(Stop::Cancelled) => {
+            Verdict::Cancel { reason: None }
+        }
+        Outcome::Retry { after, error } => {
+            let pause = after.unwrap_or_else(|| job.backoff.delay(job.attempt, random));
+            Verdict::Retry { at: When::In(bounded(pause)), error }
+        }
+        Outcome::Snooze(pause) => Verdict::Snooze { after: bounded(pause), reason: None },
+        Outcome::Dead(error) => Verdict::Dead { error },
+        Outcome::Cancel => Verdict::Cancel { reason: None },
+    }
+}
+
+/// Where a verdict takes its job, for a settlement whose answer was lost.
+pub(crate) fn expected(verdict: &Verdict, call: &Call) -> State {
+    let job = call.record();
+    let run = lifecycle::Run {
+        id: job.id,
+        attempt: job.attempt,
+        crashes: job.crashes,
+        snoozes: job.snoozes,
+        max_attempts: job.max_attempts,
+        cancel_requested: call.stop_reason() == Some(Stop::Cancelled),
+        lasts_ms: 0,
+    };
+    lifecycle::settled(&run, verdict, Timestamp::default()).state
+}
+
+/// A pause that every store accepts.
+fn bounded(pause: Duration) -> Duration {
+    pause.min(Duration::from_millis(DELAY_MAX_MS))
+}
+
+/// Runs a future to its end, or to the words of its panic.
+pub(crate) async fn catch_panic<F: Future>(future: F) -> Result<F::Output, String> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => std::task::Poll::Ready(Err(words(&*panic))),
+    })
+    .await
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "of another type than text".to_owned()
+    }
+}

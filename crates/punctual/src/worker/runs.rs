@@ -1,0 +1,135 @@
+//! The runs of a worker, from their reservation until the store took their settlement; shared by the loop, which starts
+//! and settles them, and the heartbeat, which keeps their leases. Both live on one thread.
+//!
+//! ```text
+//! executing ──ended──► unsettled ──answered──► forgotten
+//! ```
+//!
+//! Leases of unsettled runs are extended too: a store that is out of reach for a while must not cost finished work.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    time::Duration,
+};
+
+use tokio::{sync::Notify, task::AbortHandle, time::Instant};
+
+use crate::{
+    handler::{Call, Stop},
+    store::{Lease, LeaseStatus},
+};
+
+/// One run.
+pub(crate) struct Active {
+    pub(crate) call: Call,
+    /// How long one extension lasts.
+    pub(crate) lasts: Duration,
+    /// Its timeout. A run that still executes then blocks its thread, and its lease is left to lapse.
+    pub(crate) deadline: Instant,
+    /// Stops its task; `None`: it never had one, or has ended.
+    pub(crate) task: Option<AbortHandle>,
+}
+
+/// All runs.
+#[derive(Default)]
+pub(crate) struct Runs {
+    active: RefCell<HashMap<Lease, Active>>,
+    executing: Cell<usize>,
+    /// When leases are extended next; `None`: there are none.
+    beat_at: Cell<Option<Instant>>,
+    /// Rung when the next beat moves forward.
+    moved: Notify,
+}
+
+impl Runs {
+    /// Adds a run.
+    pub(crate) fn add(&self, lease: Lease, run: Active, now: Instant) {
+        let beat = now + run.lasts / 3;
+        if self.beat_at.get().is_none_or(|at| beat < at) {
+            self.beat_at.set(Some(beat));
+            self.moved.notify_one();
+        }
+        self.executing.update(|n| n + usize::from(run.task.is_some()));
+        self.active.borrow_mut().insert(lease, run);
+    }
+
+    /// Takes note that a run ended; `false`: it is not known any more.
+    pub(crate) fn ended(&self, lease: Lease) -> bool {
+        let mut active = self.active.borrow_mut();
+        let Some(run) = active.get_mut(&lease) else { return false };
+        let executed = run.task.take().is_some();
+        self.executing.update(|n| n - usize::from(executed));
+        executed
+    }
+
+    /// Forgets a run that was settled.
+    pub(crate) fn remove(&self, lease: Lease) -> Option<Active> {
+        self.active.borrow_mut().remove(&lease)
+    }
+
+    /// How many take a slot.
+    pub(crate) fn executing(&self) -> usize {
+        self.executing.get()
+    }
+
+    /// Which take a slot.
+    pub(crate) fn leases_executing(&self) -> Vec<Lease> {
+        let active = self.active.borrow();
+        active.iter().filter(|(_, run)| run.task.is_some()).map(|(lease, _)| *lease).collect()
+    }
+
+    /// Asks all to stop.
+    pub(crate) fn stop_all(&self, why: Stop) {
+        self.active.borrow().values().for_each(|run| run.call.stop(why));
+    }
+
+    /// Stops all tasks where they await.
+    pub(crate) fn abort_all(&self) {
+        self.active.borrow().values().filter_map(|run| run.task.as_ref()).for_each(AbortHandle::abort);
+    }
+
+    /// Waits for the time of the next heartbeat.
+    pub(crate) async fn beat(&self) {
+        loop {
+            match self.beat_at.get() {
+                None => self.moved.notified().await,
+                Some(at) => tokio::select! {
+                    () = tokio::time::sleep_until(at) => return,
+                    () = self.moved.notified() => {}
+                },
+            }
+        }
+    }
+
+    /// Sets the next heartbeat a third of the shortest lease ahead, and tells which leases to extend in this one: all but
+    /// those of runs that should have ended and can't be stopped.
+    pub(crate) fn to_extend(&self, now: Instant) -> Vec<Lease> {
+        let active = self.active.borrow();
+        self.beat_at.set(active.values().map(|run| run.lasts).min().map(|shortest| now + shortest / 3));
+        let held = active.iter().filter(|(_, run)| run.task.is_none() || now < run.deadline);
+        held.map(|(lease, _)| *lease).collect()
+    }
+
+    /// Brings the next heartbeat forward.
+    pub(crate) fn beat_again_at(&self, at: Instant) {
+        if self.beat_at.get().is_some_and(|beat| at < beat) {
+            self.beat_at.set(Some(at));
+        }
+    }
+
+    /// Tells a run what the store said about its lease.
+    pub(crate) fn heard(&self, lease: Lease, status: LeaseStatus) {
+        let stop = match status {
+            LeaseStatus::Held => return,
+            LeaseStatus::Lost => Stop::LeaseLost,
+            LeaseStatus::CancelRequested => Stop::Cancelled,
+        };
+        if let Some(run) = self.active.borrow().get(&lease)
+            && run.call.stop_reason().is_none()
+        {
+            tracing::info!(target: "punctual", id = %lease.job, fence = lease.fence, ?stop, "run asked to stop");
+            run.call.stop(stop);
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! The loop of a worker. In every turn it collects the runs that ended, settles them and reserves jobs for the free slots
+//! in one round trip, and starts what it got; with nothing to do it waits for a run to end, for the store's bell, for the
+//! time when the next job is due, or for shutdown.
+//!
+//! While a round trip is on its way further runs end, and go with the next one: batches grow with the load, and nobody
+//! waits for company. Nothing that the loop must not lose is kept in a local variable: a turn that panics is logged, and
+//! the next one goes on from here.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    runtime::Handle,
+    sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
+    time::Instant,
+};
+
+use super::{
+    Setup,
+    dead::Obituaries,
+    health::Pulse,
+    queues::Queues,
+    report::WorkReport,
+    run::{expected, run, verdict},
+    runs::{Active, Runs},
+    shutdown::{Phase, Shutdown},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    handler::{Call, Erased, Stop},
+    job::State,
+    limits::BATCH_MAX,
+    outcome::Outcome,
+    repeat::Pauses,
+    store::{Batch, Call as StoreCall, Lease, Reserve, Reserved, Settled, Settlement, Store, Verdict},
+};
+
+/// Longest sleep, whatever the store says: a bell is never trusted (contract §7).
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// The state of the loop.
+pub(super) struct Turns<'a> {
+    setup: &'a Setup,
+    store: Arc<dyn Store>,
+    runs: &'a Runs,
+    pulse: &'a Pulse,
+    /// Handlers run there, so that one that blocks can't hold up the loop or the heartbeat.
+    runtime: Handle,
+    obituaries: Obituaries,
+    queues: Queues,
+    shutdown: Shutdown,
+    phase: Phase,
+    /// Tells of runs that ended. Bounded by the slots.
+    ended: (UnboundedSender<Ended>, UnboundedReceiver<Ended>),
+    /// Runs that ended, as they came in.
+    collected: Vec<Ended>,
+    /// Verdicts that the store has not answered yet, in the order in which the runs ended.
+    settlements: Vec<Settlement>,
+    /// How many of these, from the front, were part of a call whose answer was lost.
+    tried: usize,
+    /// Most settlements of the next call: one, after the store refused a call.
+    settle_max: usize,
+    /// The last reserve, for as long as it is not answered: it is repeated as it was (S3).
+    reserve: Option<Reserve>,
+    /// The number of the last reserve.
+    call: StoreCall,
+    look: Look,
+    pauses: Pauses,
+    report: WorkReport,
+}
+
+/// When to look for jobs next, if no run ends before.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    Now,
+    At(Instant),
+}
+
+/// A run that ended.
+struct Ended {
+    lease: Lease,
+    verdict: Verdict,
+}
+
+impl<'a> Turns<'a> {
+    pub(super) fn new(
+        setup: &'a Setup,
+        runs: &'a Runs,
+        pulse: &'a Pulse,
+        runtime: Handle,
+        obituaries: Obituaries,
+        shutdown: Shutdown,
+    ) -> Self {
+        Self {
+            store: Arc::clone(setup.client.store()),
+            queues: setup.queues.clone(),
+            setup,
+            runs,
+            pulse,
+            runtime,
+            obituaries,
+            shutdown,
+            phase: Phase::Working,
+            ended: mpsc::unbounded_channel(),
+            collected: Vec::new(),
+            settlements: Vec::new(),
+            tried: 0,
+            settle_max: BATCH_MAX,
+            reserve: None,
+            call: StoreCall { instance: fastrand::u64(..), number: 0 },
+            look: Look::Now,
+            pauses: Pauses::default(),
+            report: WorkReport::default(),
+        }
+    }
+
+    /// Turns until shutdown.
+    ///
+    /// # Errors
+    /// What the store can never take: a closed store, a refused reserve. Everything else is repeated.
+    pub(super) async fn turn(&mut self) -> Result<()> {
+        loop {
+            self.follow_shutdown();
+            self.collect();
+            if self.is_over() {
+                return Ok(());
+            }
+            self.plan_reserve();
+            if self.reserve.is_some() || !self.settlements.is_empty() {
+                self.exchange().await?;
+            } else {
+                self.idle().await;
+            }
+            self.pulse.beat();
+        }
+    }
+
+    pub(super) fn into_report(self) -> WorkReport {
+        self.report
+    }
+
+    /// Moves on from phase to phase.
+    fn follow_shutdown(&mut self) {
+        let now = Instant::now();
+        while let Some(next) = self.shutdown.step(self.phase, self.setup.grace, now) {
+            tracing::info!(target: "punctual", phase = ?next, executing = self.runs.executing(), "shutting down");
+            self.phase = next;
+            match next {
+                Phase::Working => {}
+                Phase::Draining { .. } => self.runs.stop_all(Stop::Shutdown),
+                Phase::Ending { .. } => self.runs.abort_all(),
+            }
+        }
+        if let Phase::Ending { until } = self.phase
+            && until <= now
+        {
+            // These block their threads. Their leases are given up: the fence keeps what they still write apart.
+            for lease in self.runs.leases_executing() {
+                self.collected.push(Ended { lease, verdict: Verdict::Release });
+            }
+        }
+    }
+
+    /// Turns runs that ended into settlements.
+    fn collect(&mut self) {
+        while let Ok(ended) = self.ended.1.try_recv() {
+            self.collected.push(ended);
+        }
+        for Ended { lease, verdict } in self.collected.drain(..) {
+            if self.runs.ended(lease) {
+                self.settlements.push(Settlement { lease, verdict });
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.phase != Phase::Working
+            && self.runs.executing() == 0
+            && self.settlements.is_empty()
+            && self.reserve.is_none()
+    }
+
+    fn free_slots(&self) -> usize {
+        if self.phase == Phase::Working { self.setup.slots - self.runs.executing() } else { 0 }
+    }
+
+    /// Decides whether to reserve: whenever a slot is free and there may be something to reserve, or a settle is due
+    /// anyway.
+    fn plan_reserve(&mut self) {
+        let n = self.free_slots().min(BATCH_MAX);
+        let may_find = !self.settlements.is_empty()
+            || match self.look {
+                Look::Now => true,
+                Look::At(at) => at <= Instant::now(),
+            };
+        if self.reserve.is_none() && 0 < n && may_find {
+            self.call.number += 1;
+            self.reserve = Some(Reserve {
+                call: self.call,
+                worker: self.setup.name.clone(),
+                wants: self.queues.wants(n),
+                n,
+                lease: self.setup.lease,
+            });
+        }
+    }
+
+    /// One round trip: settles, and reserves.
+    async fn exchange(&mut self) -> Result<()> {
+        let n = self.settlements.len().min(self.settle_max);
+        let reserve = self.reserve.as_ref().filter(|_| self.settle_max == BATCH_MAX || n == 0);
+        // From here on these count as tried, unless the store says that nothing was changed.
+        let tried = self.tried;
+        self.tried = tried.max(n);
+        let answer = match reserve {
+            Some(reserve) if n == 0 => self.store.reserve(reserve).await.map(|batch| (vec![], Some(batch))),
+            _ => self.store.settle(&self.settlements[..n], reserve).await,
+        };
+        match answer {
+            Ok((settled, batch)) => {
+                self.pauses.reset();
+                self.settle_max = BATCH_MAX;
+                self.settled(n, settled, tried);
+                if let Some(batch) = batch {
+                    self.reserve = None;
+                    self.reserved(batch);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if error.kind() != ErrorKind::UnknownOutcome {
+                    self.tried = tried;
+                }
+                self.failed(n, error).await
+            }
+        }
+    }
+
+    /// Takes note of the answers to the first `n` settlements, `tried` of which had been sent before.
+    fn settled(&mut self, n: usize, answers: Vec<Settled>, tried: usize) {
+        self.tried -= n;
+        for (at, (Settlement { lease, verdict }, answer)) in
+            self.settlements.drain(..n).zip(answers).enumerate()
+        {
+            let Some(Active { call, .. }) = self.runs.remove(lease) else { continue };
+            let state = match answer {
+                Settled::Settled(state) => state,
+                // An earlier call of ours settled it, and only its answer was lost (S3).
+                Settled::LeaseLost if at < tried => expected(&verdict, &call),
+                Settled::LeaseLost => {
+                    self.report.lost += 1;
+                    tracing::warn!(target: "punctual", id = %lease.job, kind = call.kind(), queue = call.queue(),
+                        attempt = call.attempt(), fence = lease.fence, "lease lost, the run changed nothing");
+                    continue;
+                }
+            };
+            self.report.settled(&verdict, state);
+            tracing::debug!(target: "punctual", id = %lease.job, kind = call.kind(), queue = call.queue(),
+                attempt = call.attempt(), state = state.name(), verdict = verdict_name(&verdict), "settled");
+            if state == State::Dead {
+                let mut dead = call.record().clone();
+                dead.state = State::Dead;
+                dead.reason = Some(match verdict {
+                    Verdict::Dead { error } => error,
+                    Verdict::Snooze { .. } => "snoozes".to_owned(),
+                    _ => "attempts".to_owned(),
+                });
+                self.obituaries.write(lease.job, Some(dead));
+            }
+        }
+    }
+
+    /// Starts what was reserved, and notes when to look again.
+    fn reserved(&mut self, batch: Batch) {
+        let now = Instant::now();
+        self.look = if batch.more {
+            Look::Now
+        } else {
+            Look::At(now + batch.next_due.unwrap_or(IDLE_MAX).min(IDLE_MAX))
+        };
+        for taken in &batch.taken_back {
+            self.report.taken_back += 1;
+            tracing::warn!(target: "punctual", id = %taken.lease.job, queue = taken.queue,
+                fence = taken.lease.fence, state = taken.state.name(), "lease taken back");
+            self.runs.heard(taken.lease, crate::store::LeaseStatus::Lost);
+            if taken.state == State::Dead {
+                self.obituaries.write(taken.lease.job, None);
+            }
+        }
+        for reserved in self.queues.reserved(batch.jobs) {
+            if self.phase != Phase::Working {
+                self.refuse(reserved, Verdict::Release, now);
+            } else if let Some(handler) = self.setup.crew.handler(&reserved.job.kind).cloned() {
+                self.report.lateness.started(&reserved.job, batch.now);
+                self.start(reserved, handler, now);
+            } else {
+                tracing::warn!(target: "punctual", id = %reserved.job.id, kind = reserved.job.kind,
+                    queue = reserved.job.queue, "no handler for this kind");
+                let verdict = self.setup.crew.unknown(&reserved.job);
+                self.refuse(reserved, verdict, now);
+            }
+        }
+    }
+
+    /// Runs a job on the handlers' runtime.
+    fn start(&mut self, reserved: Reserved, handler: Erased, now: Instant) {
+        let Reserved { lease, lasts, job, .. } = reserved;
+        tracing::debug!(target: "punctual", id = %job.id, kind = job.kind, queue = job.queue,
+            attempt = job.attempt, fence = lease.fence, state = "running", "started");
+        let deadline = now + job.timeout;
+        let call = Call::new(job, lease.fence, self.setup.client.clone());
+        let mut slot = Slot { lease, call: call.clone(), verdict: None, ended: self.ended.0.clone() };
+        let task = self.runtime.spawn({
+            let call = call.clone();
+            async move { slot.fill(run(call, handler).await) }
+        });
+        self.runs.add(lease, Active { call, lasts, deadline, task: Some(task.abort_handle()) }, now);
+    }
+
+    /// Settles a job that is not started.
+    fn refuse(&mut self, reserved: Reserved, verdict: Verdict, now: Instant) {
+        let Reserved { lease, lasts, job, .. } = reserved;
+        let call = Call::new(job, lease.fence, self.setup.client.clone());
+        self.runs.add(lease, Active { call, lasts, deadline: now, task: None }, now);
+        self.settlements.push(Settlement { lease, verdict });
+    }
+
+    /// After a call that failed: waits before it is repeated, or gives up what can never pass.
+    async fn failed(&mut self, n: usize, error: Error) -> Result<()> {
+        match error.kind() {
+            ErrorKind::Closed => return Err(error),
+            ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Conflict | ErrorKind::Unsupported => {
+                match n {
+                    0 => return Err(error),
+                    1 => {
+                        let Settlement { lease, .. } = self.settlements.remove(0);
+                        self.tried = self.tried.saturating_sub(1);
+                        self.settle_max = BATCH_MAX;
+                        self.runs.remove(lease);
+                        self.report.lost += 1;
+                        tracing::error!(target: "punctual", id = %lease.job, %error,
+                        "the store refused a verdict; the lease is left to lapse");
+                    }
+                    _ => self.settle_max = 1,
+                }
+            }
+            _ => {
+                let pause = self.pauses.next();
+                tracing::warn!(target: "punctual", %error, ?pause, settlements = n, "settle and reserve will be repeated");
+                tokio::time::sleep(pause).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for something to do.
+    async fn idle(&mut self) {
+        let has_free_slots = 0 < self.free_slots();
+        let at_most = match self.look {
+            Look::Now => Duration::ZERO,
+            Look::At(at) => at.saturating_duration_since(Instant::now()),
+        };
+        let names = self.queues.names();
+        tokio::select! {
+            biased;
+            _ = self.ended.1.recv_many(&mut self.collected, BATCH_MAX) => {}
+            () = self.shutdown.stirred(self.phase) => {}
+            () = bell(&*self.store, names, at_most), if has_free_slots => self.look = Look::Now,
+            () = self.pulse.keep_beating() => {}
+        }
+    }
+}
+
+/// Waits until there may be work, but not beyond the time when the next job is due: that timer is ours, the store's wait
+/// is a doorbell only.
+async fn bell(store: &dyn Store, queues: &[String], at_most: Duration) {
+    let rung = async {
+        if let Err(error) = store.wait(queues, at_most).await {
+            tracing::warn!(target: "punctual", %error, "could not wait for the store's bell");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = rung => {}
+        () = tokio::time::sleep(at_most) => {}
+    }
+}
+
+fn verdict_name(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Ack => "ack",
+        Verdict::Retry { .. } => "retry",
+        Verdict::Snooze { .. } => "snooze",
+        Verdict::Release => "release",
+        Verdict::Cancel { .. } => "cancel",
+        Verdict::Dead { .. } => "dead",
+    }
+}
+
+/// The slot of a run, given back when its task is gone, however it went.
+struct Slot {
+    lease: Lease,
+    call: Call,
+    /// `None` until the run ended by itself.
+    verdict: Option<Verdict>,
+    ended: UnboundedSender<Ended>,
+}
+
+impl Slot {
+    fn fill(&mut self, verdict: Verdict) {
+        self.verdict = Some(verdict);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let verdict = self.verdict.take().unwrap_or_else(|| {
+            if std::thread::panicking() {
+                verdict(Outcome::retry("panic: in a destructor of the run"), &self.call, fastrand::f64())
+            } else {
+                // Aborted by shutdown, or its runtime is going away.
+                Verdict::Release
+            }
+        });
+        // A loop that is gone has no use for it.
+        let _ = self.ended.send(Ended { lease: self.lease, verdict });
+    }
+}
