@@ -1,0 +1,64 @@
+//! Judges what punctual did: from the histories that processes recorded while they enqueued, worked and were killed, by
+//! rules that know nothing of how a store works.
+//!
+//! A drill records ([`Recorder`], [`RecordingStore`]), ends with everything healed and drained, dumps what the store
+//! holds ([`RecordingStore::dump`]), and asks the judge ([`judge`], or the program `punctual-check`).
+//!
+//! # The format
+//!
+//! NDJSON, one file per process and `*.ndjson` by name. A line is `{"m":…,"w":…,"n":…,"what":{…}}`: `m` is
+//! `CLOCK_MONOTONIC` in nanoseconds, the axis on which the judge orders processes; `w` is the wall clock in Unix
+//! milliseconds; `n` ties an answer to its call within the file. Each line is one `write(2)` on a file opened with
+//! `O_APPEND`, **before** a call (`invoke`) and **after** its answer (`ok`, `fail`, or `info` where the outcome is
+//! unknown), so that a `kill -9` loses none but the one being written: the last line of a file may be torn. A call without
+//! an answer may have taken effect, at any time until its process was gone.
+//!
+//! | `what` | |
+//! |---|---|
+//! | `open` | first line of a file: the process' random name and how many jobs it may run at once |
+//! | `invoke`, `ok`, `fail`, `info` | calls that may change something: enqueue, reserve, extend, settle (with its reserve), take, act, purge |
+//! | `start`, `end` | a handler began, returned |
+//! | `killed` | the nemesis killed that process and waited until it was gone |
+//! | `clock_stepped` | the nemesis moved the store's clock |
+//! | `dump`, `audit` | at rest: every job that the store holds, and what its own check found |
+//!
+//! The types in [`event`] are the format's definition, field by field. An id is enqueued for one life: drills don't reuse
+//! ids on purpose (the oracle test does). Retention must keep dead jobs until the dump; done and cancelled ones may go,
+//! their settlements account for them.
+//!
+//! # The rules
+//!
+//! | rule | broken when |
+//! |---|---|
+//! | D1 | an acknowledged job is neither at rest in the dump, nor ended, taken, called off or expired |
+//! | D2 | a job runs that nobody enqueued, or with a payload that nobody handed over, or without a reservation |
+//! | D3 | a job whose every enqueue was refused is there; an id is inserted twice |
+//! | D4 | a job runs after its end, or rests in another state than it ended in |
+//! | D5 | a run after the first follows neither a verdict that asks for it nor a lost lease; or more do than the killed had slots |
+//! | D6 | two leases of a job stand at once, or one ends twice |
+//! | D7 | a job runs after three crashes in a row, or dies of fewer |
+//! | D7b | attempts, crashes or the next instant are counted wrong |
+//! | D9 | a job stands in two places at rest, or the store's audit found something |
+//! | V | a verdict leads elsewhere than it says |
+//! | S8, S9 | a lease is lost for no reason, is taken back before its time |
+//! | F1 | a job's fences don't rise, or one is given twice |
+//! | T1 | a job is reserved before its time, by the store's clock or by the referee's |
+//! | C1, C2 | a job is reserved after its cancel was answered, or before the time it was moved to |
+//! | U1 | two jobs hold one unique key at once |
+//! | E | a job that the drill marked doesn't end as it must |
+//!
+//! A rule speaks only where the history leaves no other explanation. The verdict is `valid`, `invalid`, or `vacuous` when
+//! nothing was acknowledged or the dump is missing: a run that proves nothing must not pass.
+
+pub mod event;
+mod history;
+mod recorder;
+mod recording;
+mod rules;
+mod verdict;
+
+pub use history::History;
+pub use recorder::{Recorder, monotonic_ns};
+pub use recording::{RecordingStore, TAG_CRASHES, TAG_DONE};
+pub use rules::{Options, judge};
+pub use verdict::{Duplicated, Lateness, Verdict, Violation, Word};

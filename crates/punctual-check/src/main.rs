@@ -1,0 +1,44 @@
+//! `punctual-check FILE_OR_FOLDER…`: reads histories, prints the verdict as JSON on stdout and for people on stderr.
+//!
+//! Exit codes: 0 valid, 1 invalid, 2 wrong usage or unreadable, 3 vacuous.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use punctual_check::{History, Options, judge};
+
+const USAGE: &str = "usage: punctual-check [--no-referee] FILE_OR_FOLDER…
+  judges recorded histories (*.ndjson); --no-referee: the store's clock was turned by hand";
+
+fn main() -> ExitCode {
+    let mut options = Options::default();
+    let mut paths = Vec::new();
+    for arg in std::env::args_os().skip(1) {
+        match arg.to_str() {
+            Some("--no-referee") => options.referee = false,
+            Some("--help" | "-h") => {
+                println!("{USAGE}");
+                return ExitCode::SUCCESS;
+            }
+            Some(flag) if flag.starts_with('-') => {
+                eprintln!("unknown option {flag}\n{USAGE}");
+                return ExitCode::from(2);
+            }
+            _ => paths.push(PathBuf::from(arg)),
+        }
+    }
+    if paths.is_empty() {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    }
+    let history = match History::read(&paths) {
+        Ok(history) => history,
+        Err(e) => {
+            eprintln!("punctual-check: {e}");
+            return ExitCode::from(2);
+        }
+    };
+    let verdict = judge(&history, options);
+    eprintln!("{verdict}");
+    println!("{}", serde_json::to_string(&verdict).expect("a verdict is plain data"));
+    ExitCode::from(verdict.verdict.exit_code())
+}

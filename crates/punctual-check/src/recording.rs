@@ -1,0 +1,322 @@
+//! A store that writes the history of its calls: an `invoke` line before each call that may change something, its answer
+//! after it, and not a word of its own in between.
+
+use std::{sync::Arc, time::Duration};
+
+use punctual::{
+    JobId, JobRecord, NewJob, Result, Timestamp,
+    store::{
+        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, Durability, Enqueued,
+        Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement, Store,
+        Swept, Take, Target, UniqueKey, Upcoming, Verdict, Which,
+    },
+};
+
+use crate::{
+    event::{
+        Accepted, Answer, Deed, Due, Effect, Ended, Expect, Hex, Key, LeaseId, Op, Reservation, Reservations,
+        Said, Wanted,
+    },
+    recorder::Recorder,
+};
+
+/// A job with this tag must end done.
+pub const TAG_DONE: &str = "expect:done";
+/// A job with this tag must end dead, reason `crashes`.
+pub const TAG_CRASHES: &str = "expect:crashes";
+
+/// Any store, recorded.
+#[derive(Clone, Debug)]
+pub struct RecordingStore {
+    inner: Arc<dyn Store>,
+    recorder: Arc<Recorder>,
+}
+
+impl RecordingStore {
+    /// Records the calls to `inner`.
+    pub fn new(inner: Arc<dyn Store>, recorder: Arc<Recorder>) -> Self {
+        Self { inner, recorder }
+    }
+
+    /// Reads everything that the store holds, and its own audit, into the history. Call it when all came to rest.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn dump(&self) -> Result<()> {
+        let mut list = List { filter: punctual::Filter::all(), after: None, limit: 1_000 };
+        loop {
+            let page = self.inner.list(&list).await?;
+            self.recorder.note(crate::event::What::Dump {
+                now: page.now.as_ms(),
+                jobs: page.jobs.iter().map(Into::into).collect(),
+                last: page.next.is_none(),
+            });
+            match page.next {
+                Some(next) => list.after = Some(next),
+                None => break,
+            }
+        }
+        let mut audit = Audit::default();
+        let mut findings = Vec::new();
+        loop {
+            let slice = self.inner.audit(audit).await?;
+            findings.extend(slice.findings.iter().map(|f| format!("{}: {}", f.what, f.detail)));
+            match slice.next {
+                Some(next) => audit.from = next,
+                None => break,
+            }
+        }
+        self.recorder.note(crate::event::What::Audit { findings });
+        Ok(())
+    }
+
+    /// Writes the call, makes it, writes its answer.
+    async fn recorded<T>(
+        &self,
+        op: Op,
+        call: BoxFuture<'_, Result<T>>,
+        answer: impl FnOnce(&T) -> Answer,
+    ) -> Result<T> {
+        let n = self.recorder.invoke(op);
+        let result = call.await;
+        self.recorder.answered(n, result.as_ref().map(answer));
+        result
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for RecordingStore {
+    fn url(&self) -> &str {
+        self.inner.url()
+    }
+
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
+        self.inner.now()
+    }
+
+    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+        Box::pin(async move {
+            let op = Op::Enqueue { call: call.into(), jobs: jobs.iter().map(wanted).collect() };
+            self.recorded(op, self.inner.enqueue(call, jobs), |answers| {
+                Answer::Enqueue(answers.iter().map(accepted).collect())
+            })
+            .await
+        })
+    }
+
+    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
+        Box::pin(async move {
+            let op = Op::Reserve { call: want.call.into() };
+            self.recorded(op, self.inner.reserve(want), |batch| Answer::Reserve(reservations(batch))).await
+        })
+    }
+
+    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
+        Box::pin(async move {
+            let op = Op::Extend { leases: leases.iter().map(lease_id).collect() };
+            self.recorded(op, self.inner.extend(leases), |answers| {
+                Answer::Extend(answers.iter().map(|status| *status != LeaseStatus::Lost).collect())
+            })
+            .await
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        batch: &'a [Settlement],
+        then: Option<&'a Reserve>,
+    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
+        Box::pin(async move {
+            let op = Op::Settle {
+                runs: batch.iter().map(ended).collect(),
+                then: then.map(|reserve| reserve.call.into()),
+            };
+            self.recorded(op, self.inner.settle(batch, then), |(answers, batch)| Answer::Settle {
+                states: answers
+                    .iter()
+                    .map(|answer| match answer {
+                        Settled::Settled(state) => Some(*state),
+                        Settled::LeaseLost => None,
+                    })
+                    .collect(),
+                then: batch.as_ref().map(reservations),
+            })
+            .await
+        })
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
+        Box::pin(async move {
+            self.recorded(Op::Take, self.inner.take(take), |jobs| {
+                Answer::Take(jobs.iter().map(|job| job.id).collect())
+            })
+            .await
+        })
+    }
+
+    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
+        self.inner.wait(queues, at_most)
+    }
+
+    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
+        self.inner.get(id)
+    }
+
+    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
+        self.inner.holder(key)
+    }
+
+    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
+        self.inner.list(list)
+    }
+
+    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
+        self.inner.count(queue)
+    }
+
+    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
+        self.inner.upcoming(upcoming)
+    }
+
+    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
+        Box::pin(async move {
+            let op = Op::Act {
+                deed: deed(action),
+                targets: targets
+                    .iter()
+                    .map(|target| match target.which {
+                        Which::Id(id) => Some(id),
+                        Which::Key(_) => None,
+                    })
+                    .collect(),
+            };
+            self.recorded(op, self.inner.act(targets, action), |answers| {
+                Answer::Act(answers.iter().map(effect).collect())
+            })
+            .await
+        })
+    }
+
+    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
+        match op {
+            QueueOp::Purge(_) => Box::pin(async move {
+                let purge = Op::Purge { queue: name.to_owned() };
+                self.recorded(purge, self.inner.queue(name, op), |_| Answer::Purge).await
+            }),
+            QueueOp::Show | QueueOp::Pause { .. } | QueueOp::Resume | QueueOp::Set(_) => {
+                self.inner.queue(name, op)
+            }
+        }
+    }
+
+    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
+        self.inner.queues(after)
+    }
+
+    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
+        self.inner.sweep(limit)
+    }
+
+    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
+        self.inner.audit(audit)
+    }
+
+    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
+        self.inner.doctor()
+    }
+}
+
+fn wanted(job: &NewJob) -> Wanted {
+    let concurrency_key = job.concurrency.as_ref().map(|c| c.key.as_str());
+    Wanted {
+        id: job.id,
+        queue: job.queue.clone(),
+        sum: Hex::fingerprint(&job.payload.bytes),
+        due: job.run_at.into(),
+        unique: job.unique.as_ref().map(|u| Key::new(&job.queue, job.group.as_deref(), concurrency_key, u)),
+        expires: job.expires_at.is_some(),
+        expect: job.tags.iter().find_map(|tag| match tag.as_str() {
+            TAG_DONE => Some(Expect::Done),
+            TAG_CRASHES => Some(Expect::Crashes),
+            _ => None,
+        }),
+    }
+}
+
+fn accepted(answer: &Enqueued) -> Accepted {
+    match answer {
+        Enqueued::Inserted { run_at, .. } => Accepted::Inserted { run_at: run_at.as_ms() },
+        Enqueued::Duplicate(existing) => Accepted::Duplicate(existing.id),
+        Enqueued::Replaced { id, .. } => Accepted::Replaced(*id),
+        Enqueued::Rescheduled { id, .. } => Accepted::Rescheduled(*id),
+        Enqueued::Full => Accepted::Full,
+    }
+}
+
+fn lease_id(lease: &Lease) -> LeaseId {
+    LeaseId(lease.job, lease.fence)
+}
+
+fn reservations(batch: &Batch) -> Reservations {
+    Reservations {
+        now: batch.now.as_ms(),
+        jobs: batch
+            .jobs
+            .iter()
+            .map(|reserved| Reservation {
+                id: reserved.lease.job,
+                fence: reserved.lease.fence,
+                attempt: reserved.job.attempt,
+                crashes: reserved.job.crashes,
+                max_attempts: reserved.job.max_attempts,
+                run_at: reserved.job.run_at.as_ms(),
+                created_at: reserved.job.created_at.as_ms(),
+                until: reserved.until.as_ms(),
+                lasts: u64::try_from(reserved.lasts.as_millis()).unwrap_or(u64::MAX),
+                sum: Hex::fingerprint(&reserved.job.payload.bytes),
+            })
+            .collect(),
+        taken_back: batch.taken_back.iter().map(|back| (lease_id(&back.lease), back.state)).collect(),
+    }
+}
+
+fn ended(settlement: &Settlement) -> Ended {
+    Ended {
+        id: settlement.lease.job,
+        fence: settlement.lease.fence,
+        verdict: match &settlement.verdict {
+            Verdict::Ack => Said::Ack,
+            Verdict::Retry { at, .. } => Said::Retry((*at).into()),
+            Verdict::Snooze { after, .. } => {
+                Said::Snooze(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
+            }
+            Verdict::Release => Said::Release,
+            Verdict::Cancel { .. } => Said::Cancel,
+            Verdict::Dead { .. } => Said::Dead,
+        },
+    }
+}
+
+fn deed(action: &Action) -> Deed {
+    match action {
+        Action::Cancel { .. } => Deed::Cancel,
+        Action::Reschedule(when) => Deed::Reschedule(Due::from(*when)),
+        Action::RescheduleBy(_) | Action::RunNow => Deed::Move,
+        Action::Reprioritise(_) => Deed::Reprioritise,
+        Action::EditPayload(payload) => Deed::Edit(Hex::fingerprint(&payload.bytes)),
+        Action::Retry => Deed::Retry,
+        Action::Delete => Deed::Delete,
+    }
+}
+
+fn effect(acted: &Acted) -> Effect {
+    match acted {
+        Acted::Done(id, _) => Effect::Done(*id),
+        Acted::Requested(id) => Effect::Requested(*id),
+        Acted::NotFound | Acted::WrongState(..) | Acted::UniqueConflict(_) => Effect::Missed,
+    }
+}

@@ -1,0 +1,106 @@
+//! C1 to C3 and U1: an operator's word holds from its answer on, and a unique key has one holder.
+
+use punctual::Scope;
+
+use super::link::acted;
+use crate::{
+    event::{Deed, Due},
+    history::{Fate, History, Job, NEVER, Span, Story, Sure},
+    verdict::Verdict,
+};
+
+pub(super) fn judge(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
+    cancelled_never_starts(story, history, verdict);
+    rescheduled_waits(story, history, verdict);
+}
+
+/// C1, C3: neither after `cancelled`, nor after `requested` once the run that went on has ended.
+fn cancelled_never_starts(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
+    for act in story.acts.iter().filter(|act| act.deed == Deed::Cancel && act.sure != Sure::Unknown) {
+        for run in story.runs.iter().filter(|run| act.span.before(run.span)) {
+            if !acted(story, history, act.span.from, run.span.to, |deed| deed == Deed::Retry) {
+                verdict.broken("C1", Some(story.id), || {
+                    format!("its cancel was answered, and it was reserved later (fence {})", run.row.fence)
+                });
+            }
+        }
+    }
+}
+
+/// C2: the only change of its time decides when it runs next.
+fn rescheduled_waits(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
+    let mut moved = story.acts.iter().filter(|act| super::link::moves(act.deed));
+    let (Some(act), None) = (moved.next(), moved.next()) else { return };
+    let (Deed::Reschedule(Due::At(at)), Sure::Done) = (act.deed, act.sure) else { return };
+    let Some(run) = story.runs.iter().find(|run| act.span.before(run.span)) else { return };
+    let free = acted(story, history, act.span.from, run.span.to, |deed| deed == Deed::Retry)
+        || history.wild.iter().any(|(_, deed)| super::link::moves(*deed));
+    if run.now < at && !free {
+        verdict.broken("C2", Some(story.id), || {
+            format!("was rescheduled, and reserved {} ms before its new time", at - run.now)
+        });
+    }
+}
+
+/// For how long a job surely held its unique key.
+pub(super) struct Hold {
+    key: u32,
+    job: Job,
+    span: Span,
+}
+
+/// From the answer of its enqueue to the first instant at which the key may have been free again.
+pub(super) fn hold(story: &Story<'_>, history: &History, referee: bool) -> Option<Hold> {
+    let inserted = story.tries.iter().find(|t| matches!(t.fate, Fate::Inserted { .. }))?;
+    let (key, scope) = inserted.key?;
+    if inserted.expires {
+        return None;
+    }
+    let from = inserted.span.to;
+    let mut to = history.dumped_at.unwrap_or(NEVER).min(history.blind.first_after(from));
+    let acts = story.acts.iter().filter(|act| act.sure != Sure::Requested).map(|act| (act.span, act.deed));
+    for (span, deed) in acts.chain(history.wild.iter().copied()) {
+        if from < span.to && matches!(deed, Deed::Cancel | Deed::Delete) {
+            to = to.min(span.from);
+        }
+    }
+    for span in history.purges.get(&inserted.queue).into_iter().flatten().filter(|s| from < s.to) {
+        to = to.min(span.from);
+    }
+    let started = story.runs.iter().map(|run| run.span.from).chain(story.taken.iter().map(|t| t.span.from));
+    let ended = story
+        .ends
+        .iter()
+        .filter(|end| end.state.is_none_or(punctual::State::is_ended))
+        .map(|end| end.span.from)
+        .chain(story.backs.iter().filter(|back| back.state.is_ended()).map(|back| back.span.from))
+        .chain(story.taken.iter().map(|told| told.span.from));
+    to = match scope {
+        Scope::UntilDone => ended.fold(to, u64::min),
+        Scope::UntilStart => started.fold(to, u64::min),
+        Scope::Window { window_ms } if referee => {
+            let least = window_ms.saturating_sub(1 + window_ms / 1_000);
+            to.min(inserted.span.from.saturating_add(least.saturating_mul(1_000_000)))
+        }
+        Scope::Window { .. } => return None,
+    };
+    (from < to).then_some(Hold { key, job: story.job, span: Span { from, to } })
+}
+
+/// U1: two jobs never hold one key at once.
+pub(super) fn judge_holds(history: &History, mut holds: Vec<Hold>, verdict: &mut Verdict) {
+    holds.sort_by_key(|hold| (hold.key, hold.span.from));
+    let mut last: Option<&Hold> = None;
+    for hold in &holds {
+        match last {
+            Some(held) if held.key == hold.key && hold.span.from < held.span.to => {
+                let (id, other) = (history.ids[hold.job as usize], history.ids[held.job as usize]);
+                verdict.broken("U1", Some(id), || format!("holds a unique key that job {other} holds"));
+                if held.span.to < hold.span.to {
+                    last = Some(hold);
+                }
+            }
+            _ => last = Some(hold),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! D1 to D5 and D9: every job that was acknowledged is run or accounted for, and nothing else is run; what ended stays
+//! ended; a second run has a reason.
+
+use punctual::State;
+
+use super::link::{Close, Link, last_seen};
+use crate::{
+    event::{Deed, Expect, Said},
+    history::{Fate, History, Run, Story, Try},
+    verdict::Verdict,
+};
+
+pub(super) fn judge(story: &Story<'_>, history: &History, links: &[Link<'_>], verdict: &mut Verdict) {
+    let acked = story.tries.iter().any(is_acked);
+    verdict.attempt += u64::from(!story.tries.is_empty());
+    verdict.acked += u64::from(acked);
+    verdict.recovered += u64::from(!acked && !story.runs.is_empty());
+    verdict.waiting += u64::from(story.rest.iter().any(|job| !job.what.state.is_ended()));
+
+    no_loss(story, history, acked, verdict);
+    no_ghost(story, history, verdict);
+    refused_never_runs(story, verdict);
+    ended_stays_ended(story, history, links, verdict);
+    duplicates_are_explained(story, links, verdict);
+    ends_as_expected(story, history, verdict);
+
+    if 1 < story.rest.len() {
+        verdict.broken("D9", Some(story.id), || format!("stands in {} places at rest", story.rest.len()));
+    }
+    let inserts = story.tries.iter().filter(|t| matches!(t.fate, Fate::Inserted { .. })).count();
+    if 1 < inserts {
+        verdict.broken("D3", Some(story.id), || format!("was inserted {inserts} times"));
+    }
+}
+
+/// The rules that know no single job.
+pub(super) fn judge_all(history: &History, verdict: &mut Verdict) {
+    for finding in &history.findings {
+        verdict.broken("D9", None, || format!("the store's audit: {finding}"));
+    }
+    if 0 < history.kills {
+        let budget = history.slots_killed;
+        verdict.duplicated.budget = Some(budget);
+        let seen = verdict.duplicated.explained + verdict.duplicated.unexplained;
+        if budget < seen {
+            verdict.broken("D5", None, || format!("{seen} duplicates, but the killed had {budget} slots"));
+        }
+    }
+}
+
+const fn is_acked(t: &Try) -> bool {
+    matches!(t.fate, Fate::Inserted { .. } | Fate::Twin)
+}
+
+/// D1.
+fn no_loss(story: &Story<'_>, history: &History, acked: bool, verdict: &mut Verdict) {
+    if !acked || !history.dump_complete {
+        return;
+    }
+    let settled = story.ends.iter().any(|end| end.state.is_none_or(State::is_ended));
+    let given_up = story.backs.iter().any(|back| back.state.is_ended());
+    // A cancelled or deleted job may be pruned; so may one that a purge met, or that expired.
+    let called_off =
+        super::link::acted(story, history, 0, u64::MAX, |deed| matches!(deed, Deed::Cancel | Deed::Delete));
+    let swept = story.tries.iter().any(|t| {
+        t.expires
+            || history.purges.get(&t.queue).is_some_and(|spans| spans.iter().any(|s| t.span.from < s.to))
+    });
+    if !story.rest.is_empty() || settled || given_up || !story.taken.is_empty() || called_off || swept {
+        verdict.ok += 1;
+    } else {
+        verdict.broken("D1", Some(story.id), || {
+            format!("was acknowledged, was reserved {} times, and is gone", story.runs.len())
+        });
+    }
+}
+
+/// D2.
+fn no_ghost(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
+    let asked_for = |m: u64, sum| {
+        story.tries.iter().any(|t| t.span.from < m && t.sum == sum && t.fate != Fate::Refused)
+            || story.acts.iter().any(|act| act.span.from < m && act.deed == Deed::Edit(sum))
+            || history.wild.iter().any(|(span, deed)| span.from < m && *deed == Deed::Edit(sum))
+    };
+    for run in story.runs {
+        if story.tries.is_empty() {
+            verdict.broken("D2", Some(story.id), || "was reserved, and nobody enqueued it".to_owned());
+        } else if !story.tries.iter().all(|t| t.fate == Fate::Refused) && !asked_for(run.span.to, run.row.sum)
+        {
+            verdict.broken("D2", Some(story.id), || {
+                format!("was reserved with a payload that nobody handed over ({})", run.row.sum)
+            });
+        }
+    }
+    for start in story.starts {
+        match run_of(story, start.fence) {
+            Some(run) if run.span.from <= start.m => {
+                if run.row.sum != start.sum {
+                    verdict.broken("D2", Some(story.id), || "its handler met another payload".to_owned());
+                }
+            }
+            _ => verdict.broken("D2", Some(story.id), || {
+                format!("its handler began without a reservation (fence {})", start.fence)
+            }),
+        }
+    }
+    for job in story.rest.iter().filter(|_| story.tries.is_empty()) {
+        verdict.broken("D2", Some(story.id), || format!("is {}, and nobody enqueued it", job.what.state));
+    }
+}
+
+fn run_of<'a>(story: &Story<'a>, fence: u64) -> Option<&'a Run> {
+    let at = story.runs.binary_search_by_key(&fence, |run| run.row.fence).ok()?;
+    story.runs.get(at)
+}
+
+/// D3.
+fn refused_never_runs(story: &Story<'_>, verdict: &mut Verdict) {
+    let refused = !story.tries.is_empty() && story.tries.iter().all(|t| t.fate == Fate::Refused);
+    if refused && !(story.runs.is_empty() && story.rest.is_empty() && story.taken.is_empty()) {
+        verdict.broken("D3", Some(story.id), || "its enqueue was refused, yet it is there".to_owned());
+    }
+}
+
+/// D4.
+fn ended_stays_ended(story: &Story<'_>, history: &History, links: &[Link<'_>], verdict: &mut Verdict) {
+    for link in links.iter().filter(|link| !link.retried) {
+        let state = match link.close {
+            Close::Settled(_, state) => state,
+            Close::TakenBack(back) => back.state,
+            Close::MaybeSettled(_) | Close::Hidden | Close::Unexplained => continue,
+        };
+        if state.is_ended() {
+            verdict.broken("D4", Some(story.id), || {
+                format!(
+                    "was {state} after fence {}, and reserved again (fence {})",
+                    link.a.row.fence, link.b.row.fence
+                )
+            });
+        }
+    }
+    if let (Some(state), Some(job)) = (last_seen(story, history), story.rest.first())
+        && job.what.state != state
+    {
+        verdict.broken("D4", Some(story.id), || format!("ended {state}, and is {} at rest", job.what.state));
+    }
+    let popped = story.taken.first().map(|told| told.span);
+    if let Some(popped) = popped
+        && !super::link::acted(story, history, popped.from, u64::MAX, |deed| deed == Deed::Retry)
+        && (1 < story.taken.len() || story.runs.iter().any(|run| popped.before(run.span)))
+    {
+        verdict.broken("D4", Some(story.id), || "was taken, and came again".to_owned());
+    }
+}
+
+/// D5.
+fn duplicates_are_explained(story: &Story<'_>, links: &[Link<'_>], verdict: &mut Verdict) {
+    let mut fences: Vec<_> = story.starts.iter().map(|start| start.fence).collect();
+    fences.sort_unstable();
+    for pair in fences.windows(2) {
+        if pair[0] == pair[1] {
+            verdict.duplicated.unexplained += 1;
+            verdict.broken("D5", Some(story.id), || format!("began twice under fence {}", pair[0]));
+            continue;
+        }
+        let Some(link) = links.iter().find(|link| link.b.row.fence == pair[1]) else {
+            continue; // its start without a reservation is told under D2
+        };
+        if link.is_ordinary() {
+            verdict.retried += 1;
+        } else if matches!(link.close, Close::Unexplained) {
+            verdict.duplicated.unexplained += 1;
+            verdict.broken("D5", Some(story.id), || {
+                format!("ran again (fence {}) for no reason in the history", link.b.row.fence)
+            });
+        } else {
+            verdict.duplicated.explained += 1;
+        }
+    }
+}
+
+/// What the drill itself knows about how a job must end, and that everything did end.
+fn ends_as_expected(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
+    let Some(expect) = story.tries.iter().find_map(|t| t.expect) else { return };
+    if !history.dump_complete || !story.tries.iter().any(is_acked) {
+        return;
+    }
+    let done =
+        story.ends.iter().any(|end| end.state == Some(State::Done) || maybe_acked(end.said, end.state));
+    match (expect, story.rest.first().map(|job| &job.what)) {
+        (Expect::Done, Some(job)) if job.state != State::Done => {
+            verdict.broken("E", Some(story.id), || {
+                format!(
+                    "must be done, and is {} ({})",
+                    job.state,
+                    job.reason.as_deref().unwrap_or("no reason")
+                )
+            });
+        }
+        (Expect::Done, None) if !done && !story.ends.is_empty() => {
+            verdict.broken("E", Some(story.id), || "must be done, and ended otherwise".to_owned());
+        }
+        (Expect::Crashes, job) => {
+            let dead = job.is_some_and(|job| {
+                job.state == State::Dead && job.reason.as_deref() == Some("crashes") && job.crashes == 3
+            });
+            if !dead {
+                verdict
+                    .broken("E", Some(story.id), || format!("must be dead of three crashes, and is {job:?}"));
+            }
+        }
+        (Expect::Done, _) => {}
+    }
+}
+
+const fn maybe_acked(said: Said, state: Option<State>) -> bool {
+    state.is_none() && matches!(said, Said::Ack)
+}

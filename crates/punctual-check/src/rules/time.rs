@@ -1,0 +1,75 @@
+//! T1 and T2: never early, to the millisecond of the store's clock, and on the referee's axis; and how late.
+
+use super::link::{Close, Link, acted, moves};
+use crate::{
+    event::{Due, Said},
+    history::{Fate, History, NEVER, Story},
+    verdict::Verdict,
+};
+
+pub(super) fn judge(
+    story: &Story<'_>,
+    history: &History,
+    links: &[Link<'_>],
+    referee: bool,
+    verdict: &mut Verdict,
+) {
+    for run in story.runs.iter().filter(|run| run.now < run.row.run_at) {
+        let early = run.row.run_at - run.now;
+        verdict.broken("T1", Some(story.id), || format!("was reserved {early} ms early"));
+    }
+    first_run(story, history, referee, verdict);
+    links.iter().filter(|link| !link.retried && !link.moved).for_each(|link| {
+        let asked = match link.close {
+            Close::Settled(Said::Retry(due), _) => due,
+            Close::Settled(Said::Snooze(ms), _) => Due::In(ms),
+            _ => return,
+        };
+        let settled = story.ends.iter().find(|end| end.fence == link.a.row.fence && end.state.is_some());
+        let (at, since) = (link.b.now, settled.map_or(0, |end| end.span.from));
+        if let Some(early) = too_early(asked, at, link.b.span.to.saturating_sub(since), referee) {
+            verdict.broken("T1", Some(story.id), || format!("ran again {early} ms early"));
+        }
+    });
+}
+
+/// The first run, against what the enqueue asked for and was promised.
+fn first_run(story: &Story<'_>, history: &History, referee: bool, verdict: &mut Verdict) {
+    let Some(run) = story.runs.first() else { return };
+    let [only] = story.tries else { return };
+    let Fate::Inserted { run_at } = only.fate else { return };
+    if acted(story, history, only.span.from, NEVER, moves) {
+        return;
+    }
+    let since = run.span.to.saturating_sub(only.span.from);
+    if let Some(early) = too_early(only.due, run.now, since, referee) {
+        verdict.broken("T1", Some(story.id), || format!("was reserved {early} ms before the time asked for"));
+    } else if run.row.run_at < run_at && run.row.attempt == 1 && run.row.crashes == 0 {
+        verdict.broken("T1", Some(story.id), || {
+            format!("was promised for {run_at}, and due at {}", run.row.run_at)
+        });
+    }
+}
+
+/// By how many milliseconds; `elapsed` is on the referee's axis, from before the promise to after the reservation. Two
+/// readings of a clock in whole milliseconds may differ by one, and the system's clock is slewed by up to 0.05 %.
+fn too_early(due: Due, store_now: u64, elapsed_ns: u64, referee: bool) -> Option<u64> {
+    match due {
+        Due::Now => None,
+        Due::At(t) => (store_now < t).then(|| t - store_now),
+        Due::In(ms) => {
+            let least = ms.saturating_sub(1 + ms / 1_000);
+            let elapsed = elapsed_ns.div_ceil(1_000_000);
+            (referee && elapsed < least).then(|| ms - elapsed)
+        }
+    }
+}
+
+/// From due (or enqueued, if that is later) to the handler's start, by the wall clock, in milliseconds.
+pub(super) fn lateness(story: &Story<'_>) -> impl Iterator<Item = u64> {
+    story.starts.iter().filter_map(|start| {
+        let at = story.runs.binary_search_by_key(&start.fence, |run| run.row.fence).ok()?;
+        let row = &story.runs.get(at)?.row;
+        Some(start.w.saturating_sub(row.run_at.max(row.created_at)))
+    })
+}
