@@ -1,1 +1,106 @@
-//! `derive(Job)` for punctual.
+//! `#[derive(Job)]` for punctual, re-exported there as `punctual::Job`.
+//!
+//! Everything that can be wrong with an attribute is told at its place, when the crate is compiled: an unknown name with
+//! the one that was probably meant, a bad duration at its literal.
+
+mod attributes;
+mod duration;
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::{DeriveInput, parse_macro_input};
+
+use crate::attributes::{Attributes, Backoff};
+
+/// Makes a type a job: its payload is the type as JSON, its name on the wire is `kind`.
+///
+/// ```ignore
+/// #[derive(punctual::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(kind = "email.send", queue = "mail", max_attempts = 8, backoff = "exp 5s..6h", timeout = "30s", unique = "key")]
+/// struct SendEmail {
+///     to: String,
+/// }
+///
+/// impl SendEmail {
+///     fn key(&self) -> String {
+///         format!("welcome:{}", self.to)
+///     }
+/// }
+/// ```
+///
+/// | attribute | |
+/// |---|---|
+/// | `kind = "…"` | required; renaming the Rust type never changes it |
+/// | `queue = "…"` | where it waits; `default` if left out |
+/// | `max_attempts = n` | 1 to 10,000 |
+/// | `backoff = "exp 5s..6h"` | or `linear 10s..1h`, `fixed 30s` |
+/// | `timeout = "30s"` | the hard limit of one run, up to 7 days |
+/// | `lease = "20s"` | how long it stays with a worker that is not heard of, 1 s to 24 h |
+/// | `priority = "high"` | or `normal`, `low` |
+/// | `unique = "method"` | a method `fn(&self) -> String` that tells its unique key |
+///
+/// What is left out is chosen by the queue, else by punctual's defaults.
+#[proc_macro_derive(Job, attributes(job))]
+pub fn derive_job(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    expand(&input).unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
+    let attributes = Attributes::read(input)?;
+    let name = &input.ident;
+    let (generics, of, bounds) = input.generics.split_for_impl();
+    let kind = &attributes.kind;
+    let queue = attributes.queue.as_ref().map(|queue| quote!(const QUEUE: &'static str = #queue;));
+    let options = options(&attributes);
+    let unique = attributes.unique.as_ref().map(|method| {
+        // The method's own span: if there is no such method, the error is shown at the attribute.
+        let key = quote_spanned!(method.span()=> Self::#method(self));
+        quote! {
+            fn unique(&self) -> ::core::option::Option<::punctual::Unique> {
+                ::core::option::Option::Some(::punctual::Unique::key(#key))
+            }
+        }
+    });
+    Ok(quote! {
+        #[automatically_derived]
+        impl #generics ::punctual::Job for #name #of #bounds {
+            const KIND: &'static str = #kind;
+            #queue
+            #options
+            #unique
+        }
+    })
+}
+
+/// The method that tells the options, if there are any.
+fn options(attributes: &Attributes) -> Option<TokenStream> {
+    let duration = |ms: &u64| quote!(::core::time::Duration::from_millis(#ms));
+    let mut set = Vec::new();
+    if let Some(n) = &attributes.max_attempts {
+        set.push(quote!(max_attempts: ::core::option::Option::Some(#n)));
+    }
+    if let Some(Backoff { growth, base_ms, max_ms }) = &attributes.backoff {
+        let (base, max) = (duration(base_ms), max_ms.as_ref().map(duration));
+        let max = max.map(|max| quote!(.max(#max)));
+        set.push(quote!(backoff: ::core::option::Option::Some(::punctual::Backoff::#growth(#base) #max)));
+    }
+    if let Some(ms) = &attributes.timeout_ms {
+        let timeout = duration(ms);
+        set.push(quote!(timeout: ::core::option::Option::Some(#timeout)));
+    }
+    if let Some(ms) = &attributes.lease_ms {
+        let lease = duration(ms);
+        set.push(quote!(lease: ::core::option::Option::Some(#lease)));
+    }
+    if let Some(level) = &attributes.priority {
+        set.push(quote!(priority: ::core::option::Option::Some(::punctual::Priority::#level)));
+    }
+    (!set.is_empty()).then(|| {
+        quote! {
+            fn options() -> ::punctual::JobOptions {
+                ::punctual::JobOptions { #(#set,)* ..::core::default::Default::default() }
+            }
+        }
+    })
+}

@@ -58,6 +58,7 @@ impl Client {
     }
 
     /// Hands a job over, for now unless said otherwise, once the builder is awaited.
+    #[expect(clippy::needless_pass_by_value, reason = "a job is handed over; calls read better without `&`")]
     pub fn enqueue<J: Job>(&self, job: J) -> Enqueue {
         Enqueue::new(self.clone(), &job)
     }

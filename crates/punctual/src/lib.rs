@@ -35,6 +35,9 @@ pub use job::{
 };
 pub use middleware::{Middleware, Next};
 pub use outcome::{IntoOutcome, Outcome};
+/// `#[derive(Job)]`: makes a type a job.
+#[cfg(feature = "derive")]
+pub use punctual_macros::Job;
 #[doc(hidden)]
 pub use suggest::did_you_mean;
 pub use time::{Timestamp, When};

@@ -259,7 +259,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             let shutdown = shutdown.clone();
             move || {
                 // Whoever waited may be gone.
-                let _ = answer.send(work(&setup, &pulse, runtime, obituaries, shutdown));
+                let _ = answer.send(work(&setup, &pulse, runtime, obituaries, &shutdown));
             }
         });
         spawned.map_err(|e| {
@@ -351,7 +351,7 @@ fn work(
     pulse: &Pulse,
     runtime: Handle,
     obituaries: Obituaries,
-    shutdown: Shutdown,
+    shutdown: &Shutdown,
 ) -> Result<WorkReport> {
     let own = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
         Error::new(ErrorKind::Unavailable, "could not start the worker's runtime").with_source(e)

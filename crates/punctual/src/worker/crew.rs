@@ -26,7 +26,7 @@ pub enum UnknownKinds {
 
 /// First pause of a held job, doubled by every snooze in a row up to [`HOLD_MAX`].
 const HOLD_MIN: Duration = Duration::from_secs(10);
-const HOLD_MAX: Duration = Duration::from_secs(600);
+const HOLD_MAX: Duration = Duration::from_mins(10);
 
 /// All handlers of a worker.
 #[derive(Default)]

@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// Longest sleep, whatever the store says: a bell is never trusted (contract §7).
-const IDLE_MAX: Duration = Duration::from_secs(60);
+const IDLE_MAX: Duration = Duration::from_mins(1);
 
 /// The state of the loop.
 pub(super) struct Turns<'a> {
