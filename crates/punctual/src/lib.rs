@@ -20,6 +20,8 @@ mod client;
 mod handler;
 mod middleware;
 mod repeat;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod worker;
 
 pub use backoff::{BACKOFF_MAX_MS, Backoff, Growth};

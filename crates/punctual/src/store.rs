@@ -7,6 +7,8 @@
 //! the verbs below settle it.
 
 pub mod clock;
+#[cfg(feature = "testing")]
+pub mod faulty;
 pub mod memory;
 pub mod model;
 

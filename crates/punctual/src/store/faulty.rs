@@ -1,0 +1,182 @@
+//! A store that fails on purpose, for tests: before a call takes effect, or, more telling, after it did.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use super::{
+    Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, Durability, Enqueued, Histogram,
+    Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement, Store, Swept, Take,
+    Target, UniqueKey, Upcoming,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    job::{JobRecord, NewJob},
+    time::Timestamp,
+};
+
+/// What befalls one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    Pass,
+    /// It fails before it takes effect: `Unavailable`.
+    Before,
+    /// It takes effect, and its answer is lost: `UnknownOutcome`.
+    After,
+    /// It takes effect and answers this much later.
+    Delay(Duration),
+}
+
+/// Decides what befalls a call, by the verb's name.
+type Schedule = Box<dyn FnMut(&'static str) -> Fault + Send>;
+
+/// A store around another one whose calls fail as a schedule says.
+pub struct FaultyStore {
+    inner: Arc<dyn Store>,
+    schedule: Mutex<Schedule>,
+}
+
+impl FaultyStore {
+    /// Asks `schedule` about every call, once, in the order in which calls are made; it is told the name of the verb.
+    pub fn new(inner: Arc<dyn Store>, schedule: impl FnMut(&'static str) -> Fault + Send + 'static) -> Self {
+        Self { inner, schedule: Mutex::new(Box::new(schedule)) }
+    }
+
+    /// Lets one call in `one_in` fail, half of them before and half after they took effect; the same way every time for
+    /// the same seed and the same calls.
+    pub fn seeded(inner: Arc<dyn Store>, seed: u64, one_in: u32) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        Self::new(inner, move |_| {
+            if random.u32(0..one_in.max(1)) != 0 {
+                Fault::Pass
+            } else if random.bool() {
+                Fault::Before
+            } else {
+                Fault::After
+            }
+        })
+    }
+
+    fn befall<'a, T: Send + 'a>(
+        &'a self,
+        verb: &'static str,
+        call: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T>> {
+        let fault = (self.schedule.lock().unwrap_or_else(PoisonError::into_inner))(verb);
+        Box::pin(async move {
+            match fault {
+                Fault::Pass => call().await,
+                Fault::Before => Err(Error::new(ErrorKind::Unavailable, format!("{verb} failed on purpose"))),
+                Fault::After => {
+                    call().await?;
+                    Err(Error::new(
+                        ErrorKind::UnknownOutcome,
+                        format!("the answer of {verb} was lost on purpose"),
+                    ))
+                }
+                Fault::Delay(by) => {
+                    let answer = call().await;
+                    tokio::time::sleep(by).await;
+                    answer
+                }
+            }
+        })
+    }
+}
+
+impl fmt::Debug for FaultyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyStore").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for FaultyStore {
+    fn url(&self) -> &str {
+        self.inner.url()
+    }
+
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
+        self.befall("now", move || self.inner.now())
+    }
+
+    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+        self.befall("enqueue", move || self.inner.enqueue(call, jobs))
+    }
+
+    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
+        self.befall("reserve", move || self.inner.reserve(want))
+    }
+
+    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
+        self.befall("extend", move || self.inner.extend(leases))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        batch: &'a [Settlement],
+        then: Option<&'a Reserve>,
+    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
+        self.befall("settle", move || self.inner.settle(batch, then))
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
+        self.befall("take", move || self.inner.take(take))
+    }
+
+    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
+        self.befall("wait", move || self.inner.wait(queues, at_most))
+    }
+
+    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
+        self.befall("get", move || self.inner.get(id))
+    }
+
+    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
+        self.befall("holder", move || self.inner.holder(key))
+    }
+
+    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
+        self.befall("list", move || self.inner.list(list))
+    }
+
+    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
+        self.befall("count", move || self.inner.count(queue))
+    }
+
+    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
+        self.befall("upcoming", move || self.inner.upcoming(upcoming))
+    }
+
+    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
+        self.befall("act", move || self.inner.act(targets, action))
+    }
+
+    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
+        self.befall("queue", move || self.inner.queue(name, op))
+    }
+
+    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
+        self.befall("queues", move || self.inner.queues(after))
+    }
+
+    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
+        self.befall("sweep", move || self.inner.sweep(limit))
+    }
+
+    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
+        self.befall("audit", move || self.inner.audit(audit))
+    }
+
+    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
+        self.befall("doctor", move || self.inner.doctor())
+    }
+}

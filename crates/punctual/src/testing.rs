@@ -1,0 +1,219 @@
+//! For tests of code that uses punctual (feature `testing`): a store in memory with a clock that is turned by hand, what
+//! was enqueued, and a worker that runs in the test itself: no thread, no waiting.
+//!
+//! ```
+//! use std::time::Duration;
+//! use punctual::{Client, Ctx, Job, testing::TestQueue};
+//!
+//! #[derive(Job, serde::Serialize, serde::Deserialize)]
+//! #[job(kind = "email.send")]
+//! struct SendEmail { to: String }
+//!
+//! async fn send_email(_job: SendEmail, _ctx: Ctx) {}
+//!
+//! async fn sign_up(client: &Client) -> punctual::Result<()> {
+//!     client.enqueue(SendEmail { to: "ana@example.com".into() }).delay(Duration::from_secs(3600)).await?;
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
+//! let t = TestQueue::new();
+//! sign_up(&t.client).await?;
+//! let emails = t.enqueued::<SendEmail>().await;
+//! assert_eq!((emails[0].job.to.as_str(), emails[0].delay.as_secs()), ("ana@example.com", 3600));
+//!
+//! t.advance(Duration::from_secs(3600)).await;
+//! let report = t.drain(t.worker().handle(send_email)).await;
+//! assert_eq!((report.done, report.dead), (1, 0));
+//! # Ok(()) }
+//! ```
+//!
+//! Everything here panics where production code would answer an error: a test that meets one has failed.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+pub use crate::store::{
+    clock::{Clock, ManualClock},
+    faulty::{Fault, FaultyStore},
+};
+use crate::{
+    backoff::Backoff,
+    client::Client,
+    filter::Filter,
+    handler::{Call, Ctx},
+    id::JobId,
+    job::{Job, JobRecord, Payload, Priority, State},
+    limits::{BATCH_MAX, MAX_ATTEMPTS_DEFAULT, TIMEOUT_DEFAULT},
+    store::{Call as StoreCall, List, Reserve, Settled, Settlement, memory::MemoryStore},
+    time::Timestamp,
+    worker::{Setup, WorkReport, Worker, dead, run},
+};
+
+/// When the clock of a [`TestQueue`] starts: 2026-01-01T00:00:00Z.
+const START_MS: u64 = 1_767_225_600_000;
+
+/// A store in memory for one test.
+#[derive(Debug)]
+pub struct TestQueue {
+    /// A client of it, for the code under test.
+    pub client: Client,
+    /// Its clock, which stands still until it is turned.
+    pub clock: ManualClock,
+}
+
+/// A job that waits, as [`TestQueue::enqueued`] finds it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Waiting<J> {
+    /// The job.
+    pub job: J,
+    /// How long until it is due; zero if it is.
+    pub delay: Duration,
+    /// Everything else about it.
+    pub record: JobRecord,
+}
+
+impl Default for TestQueue {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TestQueue {
+    /// An empty store.
+    pub fn new() -> Self {
+        let clock = ManualClock::new(Timestamp::saturating_from_ms(START_MS));
+        let store = MemoryStore::new(Clock::Manual(clock.clone()));
+        Self { client: Client::new(Arc::new(store)), clock }
+    }
+
+    /// Turns the clock on.
+    #[expect(clippy::unused_async, reason = "a step of a test like the others, and those are awaited")]
+    pub async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+
+    /// All waiting jobs of one type, the one that is due first in front.
+    ///
+    /// # Panics
+    /// If one of them can't be decoded.
+    pub async fn enqueued<J: Job>(&self) -> Vec<Waiting<J>> {
+        let mut found = Vec::new();
+        let mut list = List { filter: Filter::all().state([State::Waiting]), after: None, limit: BATCH_MAX };
+        loop {
+            let page = self.client.list(&list).await.expect("a store in memory can be listed");
+            let of_kind = page.jobs.into_iter().filter(|record| record.kind == J::KIND);
+            found.extend(of_kind.map(|record| Waiting {
+                job: J::decode(&record.payload).expect("a waiting job of this kind is a job of this type"),
+                delay: record.run_at.since(page.now),
+                record,
+            }));
+            match page.next {
+                Some(after) => list.after = Some(after),
+                None => break,
+            }
+        }
+        found.sort_by_key(|waiting| (waiting.record.run_at, waiting.record.id));
+        found
+    }
+
+    /// A worker on it, for [`TestQueue::drain`].
+    pub fn worker(&self) -> Worker {
+        Worker::new(&self.client).name("test")
+    }
+
+    /// Runs due jobs, one after the other, until nothing is due. What fails is due again later: turn the clock, and drain
+    /// again.
+    ///
+    /// # Panics
+    /// If the worker can't be, as with two handlers for one kind.
+    pub async fn drain<S: Send + Sync + 'static>(&self, worker: Worker<S>) -> WorkReport {
+        let mut setup = worker.build().expect("the worker can be started");
+        let store = Arc::clone(setup.client.store());
+        let mut report = WorkReport::default();
+        let mut call = StoreCall { instance: fastrand::u64(..), number: 0 };
+        let works = "a store in memory works";
+        loop {
+            call.number += 1;
+            let reserve = Reserve {
+                call,
+                worker: setup.name.clone(),
+                wants: setup.queues.wants(1),
+                n: 1,
+                lease: setup.lease,
+            };
+            let batch = store.reserve(&reserve).await.expect(works);
+            for taken in batch.taken_back {
+                report.taken_back += 1;
+                bury(&setup, taken.lease.job, taken.state).await;
+            }
+            let Some(reserved) = setup.queues.reserved(batch.jobs).pop() else {
+                if batch.more {
+                    continue;
+                }
+                return report;
+            };
+            let id = reserved.job.id;
+            let verdict = match setup.crew.handler(&reserved.job.kind) {
+                None => setup.crew.unknown(&reserved.job),
+                Some(handler) => {
+                    report.lateness.started(&reserved.job, batch.now);
+                    let run_of = Call::new(reserved.job, reserved.lease.fence, setup.client.clone());
+                    run::run(run_of, Arc::clone(handler)).await
+                }
+            };
+            let settlement = [Settlement { lease: reserved.lease, verdict }];
+            let (settled, _) = store.settle(&settlement, None).await.expect(works);
+            match settled[..] {
+                [Settled::Settled(state)] => {
+                    report.settled(&settlement[0].verdict, state);
+                    bury(&setup, id, state).await;
+                }
+                _ => report.lost += 1,
+            }
+        }
+    }
+}
+
+/// A context to call a handler with, without a worker: of a first attempt at a job that exists nowhere.
+pub fn ctx<S: Send + Sync + 'static>(state: S) -> Ctx<S> {
+    let client = TestQueue::new().client;
+    let record = JobRecord {
+        id: client.make_id(),
+        kind: "test".to_owned(),
+        queue: "default".to_owned(),
+        payload: Payload::json("null"),
+        priority: Priority::default(),
+        run_at: Timestamp::saturating_from_ms(START_MS),
+        created_at: Timestamp::saturating_from_ms(START_MS),
+        max_attempts: MAX_ATTEMPTS_DEFAULT,
+        backoff: Backoff::default(),
+        timeout: TIMEOUT_DEFAULT,
+        lease: None,
+        group: None,
+        concurrency: None,
+        unique: None,
+        expires_at: None,
+        tags: Vec::new(),
+        headers: BTreeMap::new(),
+        state: State::Running,
+        attempt: 1,
+        crashes: 0,
+        snoozes: 0,
+        version: 1,
+        cancel_requested: false,
+        started_at: Some(Timestamp::saturating_from_ms(START_MS)),
+        finished_at: None,
+        reason: None,
+        failures: Vec::new(),
+        running: None,
+    };
+    Ctx::new(Call::new(record, 1, client), Arc::new(state))
+}
+
+/// Tells of a job that ended dead.
+async fn bury(setup: &Setup, id: JobId, state: State) {
+    if let (State::Dead, Some(on_dead)) = (state, &setup.on_dead) {
+        dead::tell(&setup.client, on_dead, id, None).await;
+    }
+}
