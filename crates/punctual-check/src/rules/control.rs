@@ -24,21 +24,36 @@ fn cancelled_never_starts(story: &Story<'_>, history: &History, verdict: &mut Ve
                 });
             }
         }
+        // The run that went on when the cancel was requested ends the job, done or cancelled.
+        for end in story.ends.iter().filter(|_| act.sure == Sure::Requested) {
+            let run = story.runs.iter().find(|run| run.row.fence == end.fence);
+            let within = run.is_some_and(|run| run.span.before(act.span)) && act.span.before(end.span);
+            if within && end.state.is_some_and(|state| !state.is_ended()) {
+                verdict.broken("C1", Some(story.id), || {
+                    format!("its cancel was requested, and the end of fence {} did not decide", end.fence)
+                });
+            }
+        }
     }
 }
 
-/// C2: the only change of its time decides when it runs next.
+/// C2: a job that was moved runs no earlier, unless it was moved again.
 fn rescheduled_waits(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
-    let mut moved = story.acts.iter().filter(|act| super::link::moves(act.deed));
-    let (Some(act), None) = (moved.next(), moved.next()) else { return };
-    let (Deed::Reschedule(Due::At(at)), Sure::Done) = (act.deed, act.sure) else { return };
-    let Some(run) = story.runs.iter().find(|run| act.span.before(run.span)) else { return };
-    let free = acted(story, history, act.span.from, run.span.to, |deed| deed == Deed::Retry)
-        || history.wild.iter().any(|(_, deed)| super::link::moves(*deed));
-    if run.now < at && !free {
-        verdict.broken("C2", Some(story.id), || {
-            format!("was rescheduled, and reserved {} ms before its new time", at - run.now)
-        });
+    for (i, act) in story.acts.iter().enumerate() {
+        let (Deed::Reschedule(Due::At(at)), Sure::Done) = (act.deed, act.sure) else { continue };
+        let Some(run) = story.runs.iter().find(|run| act.span.before(run.span)) else { continue };
+        let (from, to) = (act.span.from, run.span.to);
+        let within = |span: Span| from < span.to && span.from < to;
+        let others =
+            story.acts.iter().enumerate().filter(|(k, _)| *k != i).map(|(_, act)| (act.span, act.deed));
+        let free = others
+            .chain(history.wild.iter().copied())
+            .any(|(span, deed)| within(span) && (super::link::moves(deed) || deed == Deed::Retry));
+        if run.now < at && !free {
+            verdict.broken("C2", Some(story.id), || {
+                format!("was rescheduled, and reserved {} ms before its new time", at - run.now)
+            });
+        }
     }
 }
 

@@ -48,6 +48,11 @@ pub(super) fn judge_all(history: &History, verdict: &mut Verdict) {
     }
 }
 
+/// Whether this very try put the job there, or may have.
+const fn may_insert(t: &Try) -> bool {
+    matches!(t.fate, Fate::Inserted { .. } | Fate::Unknown)
+}
+
 const fn is_acked(t: &Try) -> bool {
     matches!(t.fate, Fate::Inserted { .. } | Fate::Twin)
 }
@@ -77,8 +82,9 @@ fn no_loss(story: &Story<'_>, history: &History, acked: bool, verdict: &mut Verd
 
 /// D2.
 fn no_ghost(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
+    // A `Duplicate` never overwrites the payload, so its own doesn't count.
     let asked_for = |m: u64, sum| {
-        story.tries.iter().any(|t| t.span.from < m && t.sum == sum && t.fate != Fate::Refused)
+        story.tries.iter().filter(|t| may_insert(t)).any(|t| t.span.from < m && t.sum == sum)
             || story.acts.iter().any(|act| act.span.from < m && act.deed == Deed::Edit(sum))
             || history.wild.iter().any(|(span, deed)| span.from < m && *deed == Deed::Edit(sum))
     };
@@ -116,9 +122,12 @@ fn run_of<'a>(story: &Story<'a>, fence: u64) -> Option<&'a Run> {
 
 /// D3.
 fn refused_never_runs(story: &Story<'_>, verdict: &mut Verdict) {
-    let refused = !story.tries.is_empty() && story.tries.iter().all(|t| t.fate == Fate::Refused);
-    if refused && !(story.runs.is_empty() && story.rest.is_empty() && story.taken.is_empty()) {
-        verdict.broken("D3", Some(story.id), || "its enqueue was refused, yet it is there".to_owned());
+    let may_be_there = story.tries.iter().any(may_insert);
+    let met = story.tries.iter().any(|t| t.fate == Fate::Twin);
+    let there = met || !(story.runs.is_empty() && story.rest.is_empty() && story.taken.is_empty());
+    if !story.tries.is_empty() && !may_be_there && there {
+        verdict
+            .broken("D3", Some(story.id), || "every enqueue of it was refused, yet it is there".to_owned());
     }
 }
 

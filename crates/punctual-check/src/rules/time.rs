@@ -2,8 +2,8 @@
 
 use super::link::{Close, Link, acted, moves};
 use crate::{
-    event::{Due, Said},
-    history::{Fate, History, NEVER, Story},
+    event::{Deed, Due, Said},
+    history::{Fate, History, Story},
     verdict::Verdict,
 };
 
@@ -36,12 +36,14 @@ pub(super) fn judge(
 /// The first run, against what the enqueue asked for and was promised.
 fn first_run(story: &Story<'_>, history: &History, referee: bool, verdict: &mut Verdict) {
     let Some(run) = story.runs.first() else { return };
-    let [only] = story.tries else { return };
+    let mut inserts = story.tries.iter().filter(|t| matches!(t.fate, Fate::Inserted { .. } | Fate::Unknown));
+    let (Some(only), None) = (inserts.next(), inserts.next()) else { return };
     let Fate::Inserted { run_at } = only.fate else { return };
-    if acted(story, history, only.span.from, NEVER, moves) {
+    let by = run.span.to;
+    if acted(story, history, only.span.from, by, |deed| moves(deed) || deed == Deed::Retry) {
         return;
     }
-    let since = run.span.to.saturating_sub(only.span.from);
+    let since = by.saturating_sub(only.span.from);
     if let Some(early) = too_early(only.due, run.now, since, referee) {
         verdict.broken("T1", Some(story.id), || format!("was reserved {early} ms before the time asked for"));
     } else if run.row.run_at < run_at && run.row.attempt == 1 && run.row.crashes == 0 {
