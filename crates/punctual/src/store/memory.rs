@@ -37,7 +37,7 @@ use crate::{
 /// let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::Manual(clock.clone())));
 /// clock.advance(Duration::from_secs(3_600));
 /// assert_eq!(store.now().await?, clock.now());
-/// # punctual::Result::Ok(()) }).unwrap();
+/// # Ok::<(), punctual::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct MemoryStore(Arc<Inner>);
