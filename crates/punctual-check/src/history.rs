@@ -228,7 +228,9 @@ impl History {
         let mut reading = Reading::default();
         for file in files {
             reading.begin();
-            file.iter().for_each(|line| reading.line(line.clone()));
+            for line in file {
+                reading.line(line.clone());
+            }
         }
         reading.finish()
     }
@@ -544,12 +546,16 @@ impl Reading {
     fn unanswered(&mut self, span: Span, op: Op) {
         match op {
             Op::Enqueue { jobs, .. } => {
-                jobs.into_iter().for_each(|wanted| self.tried(span, wanted, Fate::Unknown));
+                for wanted in jobs {
+                    self.tried(span, wanted, Fate::Unknown);
+                }
             }
             Op::Reserve { .. } | Op::Take => self.blind.push(span),
             Op::Extend { .. } => {}
             Op::Settle { runs, then } => {
-                runs.into_iter().for_each(|run| self.ended(span, run, None));
+                for run in runs {
+                    self.ended(span, run, None);
+                }
                 self.blind.extend(then.map(|_| span));
             }
             Op::Act { deed, targets } => {

@@ -8,12 +8,12 @@ use punctual_check::event::{Accepted, Answer, Deed, Effect, Line, Op, Reservatio
 
 /// Jobs that break each core rule.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Core {
-    pub lost: BTreeSet<JobId>,
-    pub ghosts: BTreeSet<JobId>,
-    pub early: BTreeSet<JobId>,
-    pub overlaps: BTreeSet<JobId>,
-    pub fences: BTreeSet<JobId>,
+pub(crate) struct Core {
+    pub(crate) lost: BTreeSet<JobId>,
+    pub(crate) ghosts: BTreeSet<JobId>,
+    pub(crate) early: BTreeSet<JobId>,
+    pub(crate) overlaps: BTreeSet<JobId>,
+    pub(crate) fences: BTreeSet<JobId>,
 }
 
 /// A call with its answer; without one, `to` is when its process was gone.
@@ -25,7 +25,7 @@ struct Call<'a> {
 }
 
 /// Finds what breaks the core rules. For histories without takes, purges and expiry.
-pub fn core(files: &[Vec<Line>]) -> Core {
+pub(crate) fn core(files: &[Vec<Line>]) -> Core {
     let calls = calls(files);
     let mut out = Core::default();
     let every = || files.iter().flatten();
@@ -106,7 +106,7 @@ fn calls(files: &[Vec<Line>]) -> Vec<Call<'_>> {
                 }
                 Some((_, What::Fail(_))) => {}
                 _ => {
-                    calls.push(Call { from: line.m, to: killed(proc).unwrap_or(u64::MAX), op, answer: None })
+                    calls.push(Call { from: line.m, to: killed(proc).unwrap_or(u64::MAX), op, answer: None });
                 }
             }
         }

@@ -24,11 +24,11 @@ macro_rules! bugs {
     ($($bug:ident => $rule:literal,)+) => {
         /// What can be planted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Bug { $($bug),+ }
+        pub(crate) enum Bug { $($bug),+ }
 
         impl Bug {
             /// Each with the rule that must catch it.
-            pub const ALL: &[(Self, &'static str)] = &[$((Self::$bug, $rule)),+];
+            pub(crate) const ALL: &[(Self, &'static str)] = &[$((Self::$bug, $rule)),+];
         }
     };
 }
@@ -79,6 +79,7 @@ bugs! {
     MarkedJobEndsDead => "E",
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "a row of a test double, not an interface")]
 struct Job {
     id: JobId,
     sum: Hex,
@@ -151,13 +152,13 @@ struct Simulator {
 }
 
 /// The files of one history, and what was planted in it.
-pub struct Written {
-    pub files: Vec<Vec<Line>>,
-    pub planted: Option<String>,
+pub(crate) struct Written {
+    pub(crate) files: Vec<Vec<Line>>,
+    pub(crate) planted: Option<String>,
 }
 
 /// Writes a history. With a bug, it is planted at the first opportunity, if one comes.
-pub fn write(seed: u64, bug: Option<Bug>, steps: usize) -> Written {
+pub(crate) fn write(seed: u64, bug: Option<Bug>, steps: usize) -> Written {
     let mut rng = Rng::with_seed(seed);
     let lossy = bug.is_none() && rng.bool();
     let mut sim = Simulator {
@@ -216,7 +217,7 @@ impl Simulator {
     }
 
     fn job(&mut self, id: JobId) -> &mut Job {
-        self.jobs.get_mut(&id).unwrap()
+        self.jobs.get_mut(&id).expect("the job is there")
     }
 
     /// Whether all that was ever said about the job was answered before any call that takes effect now began.
@@ -502,7 +503,7 @@ impl Simulator {
         if let Some(should) = self.job(id).should.take()
             && now + 5 < should
         {
-            let bug = self.bug.unwrap();
+            let bug = self.bug.expect("only a bug makes a job due too early");
             self.plants(bug, id);
         }
         let job = self.job(id);
@@ -683,10 +684,9 @@ impl Simulator {
             Said::Ack => (State::Done, job.run_at),
             _ if job.cancel && !forgets_request => (State::Cancelled, job.run_at),
             Said::Retry(_) if job.max_attempts <= job.attempt => (State::Dead, job.run_at),
-            Said::Retry(Due::In(ms)) => waits(now + ms),
+            Said::Retry(Due::In(ms)) | Said::Snooze(ms) => waits(now + ms),
             Said::Retry(Due::At(at)) => waits(at.max(now)),
             Said::Retry(Due::Now) => waits(now),
-            Said::Snooze(ms) => waits(now + ms),
             Said::Release => waits(job.run_at),
             Said::Cancel => (State::Cancelled, job.run_at),
             Said::Dead => (State::Dead, job.run_at),
