@@ -1,0 +1,404 @@
+//! Histories, rude on purpose: few ids and keys, so that they meet; stale leases and repeated calls; ids that come back
+//! after pruning; tiny retention and caps; a clock that jumps both ways; input over every limit now and then.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fastrand::Rng;
+use punctual::{
+    Backoff, Concurrency, IdMaker, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Scope, State,
+    Timestamp, Unique, When,
+    store::{
+        Action, Call, Keep, Order, QueueOp, QueueSettings, Reserve, Take, Target, UniqueKey, Verdict, Want,
+        Which,
+    },
+};
+
+use crate::op::{Look, Op, Pick, Step};
+
+/// Where the clock begins.
+pub(crate) const BEGIN_MS: u64 = 1_795_000_000_000;
+
+const QUEUES: [&str; 3] = ["a", "b", "c"];
+
+struct Generator {
+    rng: Rng,
+    made: Vec<JobId>,
+    /// Numbers of enqueues and reserves, per instance.
+    enqueues: [u64; 3],
+    reserves: [u64; 3],
+    /// Calls that were made, to be repeated.
+    past: Vec<Op>,
+    /// Roughly what the clock shows.
+    now_ms: u64,
+    handles: usize,
+    /// Ids and keys that were used.
+    ids: Vec<JobId>,
+    keys: Vec<UniqueKey>,
+}
+
+/// The history of a seed.
+pub(crate) fn history(seed: u64, steps: usize, handles: usize) -> Vec<Step> {
+    let mut rng = Rng::with_seed(seed);
+    let mut maker = IdMaker::default();
+    let made = (0..5).map(|_| maker.make(BEGIN_MS, rng.u16(..1024), rng.u64(..))).collect();
+    let mut generator = Generator {
+        rng,
+        made,
+        enqueues: [0; 3],
+        reserves: [0; 3],
+        past: vec![],
+        now_ms: BEGIN_MS,
+        handles,
+        ids: vec![],
+        keys: vec![],
+    };
+    let mut steps: Vec<Step> = (1..steps).map(|_| generator.step()).collect();
+    steps.push(Step { handle: 0, op: generator.look() });
+    steps
+}
+
+impl Generator {
+    fn step(&mut self) -> Step {
+        let op = match self.rng.u8(..100) {
+            0..24 => self.enqueue(),
+            24..42 => {
+                let want = self.reserve();
+                Op::Reserve(want)
+            }
+            42..46 => Op::Extend((0..self.rng.usize(..4)).map(|_| self.pick()).collect()),
+            46..62 => self.settle(),
+            62..65 => self.take(),
+            65..75 => self.act(),
+            75..81 => self.queue(),
+            81..84 => Op::Sweep(*self.pick_of(&[1, 2, 3, 10, 1_000, 0])),
+            84..92 => self.clock(),
+            92..93 => Op::Reopen,
+            _ => self.look(),
+        };
+        Step { handle: self.rng.usize(..self.handles), op }
+    }
+
+    fn pick_of<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.rng.usize(..of.len())]
+    }
+
+    fn chance(&mut self, one_in: u32) -> bool {
+        self.rng.u32(..one_in) == 0
+    }
+
+    fn ms(&mut self, below: u64) -> Duration {
+        Duration::from_millis(self.rng.u64(..below))
+    }
+
+    fn when(&mut self) -> When {
+        match self.rng.u8(..8) {
+            0..4 => When::Now,
+            4 | 5 => When::In(self.ms(5_000)),
+            6 => When::In(self.ms(60_000)),
+            _ => {
+                let at = (self.now_ms + self.rng.u64(..10_000)).saturating_sub(5_000);
+                When::At(Timestamp::saturating_from_ms(at))
+            }
+        }
+    }
+
+    // ── enqueue ──
+
+    fn enqueue(&mut self) -> Op {
+        if self.chance(6)
+            && let Some(again) = self.again(|op| matches!(op, Op::Enqueue(..)))
+        {
+            return again;
+        }
+        let i = self.rng.usize(..3);
+        // Now and then a number that was used, for other jobs.
+        if !self.chance(12) {
+            self.enqueues[i] += 1;
+        }
+        let call = Call { instance: 70 + i as u64, number: self.enqueues[i].max(1) };
+        let jobs = (0..self.rng.usize(..4)).map(|_| self.job()).collect();
+        let op = Op::Enqueue(call, jobs);
+        self.past.push(op.clone());
+        op
+    }
+
+    /// A call that was made before, as it was.
+    fn again(&mut self, sort: impl Fn(&Op) -> bool) -> Option<Op> {
+        let of: Vec<_> = self.past.iter().filter(|op| sort(op)).collect();
+        let newest = of.len().min(3);
+        (0 < newest).then(|| of[of.len() - 1 - self.rng.usize(..newest)].clone())
+    }
+
+    fn job(&mut self) -> NewJob {
+        let queue = (*self.pick_of(&QUEUES)).to_owned();
+        let payload = self.payload();
+        let mut job = NewJob::new(self.made[0], "k", queue, payload);
+        job.run_at = self.when();
+        if self.chance(6) {
+            job.group = Some("g".to_owned());
+        }
+        if self.chance(6) {
+            job.concurrency = Some(Concurrency { key: "c".to_owned(), limit: self.rng.u32(1..3) });
+        }
+        if self.chance(3) {
+            job.unique = Some(self.unique());
+        }
+        if self.chance(6) {
+            let after = self.ms(20_000);
+            job.expires_at = Some(match self.rng.bool() {
+                true => When::In(after),
+                false => When::At(Timestamp::saturating_from_ms(self.now_ms + after.as_millis() as u64)),
+            });
+        }
+        if self.chance(3) {
+            job.options = self.options();
+        }
+        if self.chance(8) {
+            job.tags = vec!["vip".to_owned(); self.rng.usize(1..3)];
+            job.headers = BTreeMap::from([("trace".to_owned(), "1".to_owned())]);
+        }
+        if self.chance(10) {
+            job.kind = "other".to_owned();
+        }
+        if self.chance(80) {
+            job.queue = (*self.pick_of(&["$reserved", "", "x\ny"])).to_owned();
+        }
+        job.id = if self.rng.bool() {
+            let key = ["k0", "k1", "k2"][self.rng.usize(..3)];
+            JobId::derived(&job.queue, job.placement_key(), key)
+        } else {
+            self.made[self.rng.usize(..self.made.len())]
+        };
+        if !self.ids.contains(&job.id) {
+            self.ids.push(job.id);
+        }
+        if let Some(unique) = &job.unique {
+            let key = UniqueKey {
+                queue: job.queue.clone(),
+                group: job.group.clone(),
+                concurrency_key: job.concurrency.as_ref().map(|c| c.key.clone()),
+                key: unique.key.clone(),
+            };
+            if !self.keys.contains(&key) {
+                self.keys.push(key);
+            }
+        }
+        job
+    }
+
+    fn payload(&mut self) -> Payload {
+        let n = match self.rng.u16(..400) {
+            0 => 600 * 1024,
+            1 => 1024 * 1024 + 1,
+            2..40 => 0,
+            _ => self.rng.usize(1..24),
+        };
+        let byte = self.rng.u8(..);
+        let mut payload = Payload::json(vec![byte; n]);
+        if self.chance(10) {
+            payload.content_type = "text/plain".into();
+        }
+        payload
+    }
+
+    fn unique(&mut self) -> Unique {
+        let mut unique = Unique::key(*self.pick_of(&["u0", "u1"]));
+        unique.scope = match self.rng.u8(..4) {
+            0 | 1 => Scope::UntilDone,
+            2 => Scope::UntilStart,
+            _ => Scope::Window { window_ms: self.rng.u64(1..30_000) },
+        };
+        unique.on_conflict = *self.pick_of(&[OnConflict::Keep, OnConflict::Replace, OnConflict::Reschedule]);
+        if unique.on_conflict == OnConflict::Replace && self.rng.bool() || self.chance(60) {
+            unique.version = Some(self.rng.u64(1..3));
+        }
+        unique
+    }
+
+    fn options(&mut self) -> JobOptions {
+        let mut options = JobOptions::default();
+        if self.rng.bool() {
+            options.priority = Some(*self.pick_of(&Priority::ALL));
+        }
+        if self.rng.bool() {
+            options.max_attempts = Some(*self.pick_of(&[1, 2, 3]));
+        }
+        if self.chance(3) {
+            options.lease = Some(Duration::from_secs(self.rng.u64(1..30)));
+        }
+        if self.chance(4) {
+            options.backoff = Some(Backoff::fixed(Duration::from_secs(1)));
+            options.timeout = Some(Duration::from_secs(9));
+        }
+        if self.chance(100) {
+            options.max_attempts = Some(0);
+        }
+        options
+    }
+
+    // ── work ──
+
+    fn reserve(&mut self) -> Reserve {
+        if self.chance(6)
+            && let Some(Op::Reserve(again)) = self.again(|op| matches!(op, Op::Reserve(_)))
+        {
+            return again;
+        }
+        let i = self.rng.usize(..3);
+        if !self.chance(12) {
+            self.reserves[i] += 1;
+        }
+        let n = *self.pick_of(&[0, 1, 2, 3, 8]);
+        let wants = (0..self.rng.usize(1..4))
+            .map(|_| Want {
+                queue: (*self.pick_of(&["a", "b", "c", "a", "b", "c", "unknown"])).to_owned(),
+                share: if self.rng.bool() { n } else { self.rng.usize(..3) },
+            })
+            .collect();
+        let want = Reserve {
+            call: Call { instance: 80 + i as u64, number: self.reserves[i].max(1) },
+            worker: format!("w{i}"),
+            wants,
+            n: if self.chance(150) { 1_001 } else { n },
+            lease: self.chance(3).then(|| Duration::from_millis(self.rng.u64(900..20_000))),
+        };
+        self.past.push(Op::Reserve(want.clone()));
+        want
+    }
+
+    fn pick(&mut self) -> Pick {
+        match self.rng.u8(..30) {
+            0 if !self.ids.is_empty() => {
+                let id = self.ids[self.rng.usize(..self.ids.len())];
+                Pick::Forged(id, self.rng.u64(..5))
+            }
+            0..18 => Pick::Newest(self.rng.usize(..3)),
+            _ => Pick::Newest(self.rng.usize(..12)),
+        }
+    }
+
+    fn settle(&mut self) -> Op {
+        let runs = (0..self.rng.usize(..4)).map(|_| (self.pick(), self.verdict())).collect();
+        let then = self.chance(3).then(|| self.reserve());
+        Op::Settle(runs, then)
+    }
+
+    fn verdict(&mut self) -> Verdict {
+        let words = |rng: &mut Rng| if rng.u8(..20) == 0 { "é".repeat(900) } else { "why".to_owned() };
+        match self.rng.u8(..12) {
+            0..4 => Verdict::Ack,
+            4 | 5 => Verdict::Retry { at: self.when(), error: words(&mut self.rng) },
+            6 | 7 => Verdict::Snooze {
+                after: self.ms(8_000),
+                reason: self.rng.bool().then(|| words(&mut self.rng)),
+            },
+            8 | 9 => Verdict::Release,
+            10 => Verdict::Cancel { reason: self.rng.bool().then(|| words(&mut self.rng)) },
+            _ => Verdict::Dead { error: words(&mut self.rng) },
+        }
+    }
+
+    fn take(&mut self) -> Op {
+        Op::Take(Take {
+            queue: (*self.pick_of(&QUEUES)).to_owned(),
+            n: self.rng.usize(..4),
+            older_than: if self.rng.bool() { Duration::ZERO } else { self.ms(3_000) },
+        })
+    }
+
+    // ── operators ──
+
+    fn act(&mut self) -> Op {
+        let targets = (0..self.rng.usize(1..4)).map(|_| self.target()).collect();
+        let action = match self.rng.u8(..12) {
+            0..3 => Action::Cancel { reason: self.rng.bool().then(|| "no".to_owned()) },
+            3 => Action::Reschedule(self.when()),
+            4 => Action::RescheduleBy(self.rng.i64(-5_000..5_000)),
+            5 => Action::RunNow,
+            6 => Action::Reprioritise(*self.pick_of(&Priority::ALL)),
+            7 => Action::EditPayload(self.payload()),
+            8 | 9 => Action::Retry,
+            _ => Action::Delete,
+        };
+        Op::Act(targets, action)
+    }
+
+    fn target(&mut self) -> Target {
+        let which = if !self.keys.is_empty() && self.chance(5) {
+            Which::Key(self.keys[self.rng.usize(..self.keys.len())].clone())
+        } else if self.ids.is_empty() || self.chance(20) {
+            Which::Id(JobId::derived("nowhere", None, "none"))
+        } else {
+            Which::Id(self.ids[self.rng.usize(..self.ids.len())])
+        };
+        let guard = self.chance(5).then(|| ((*self.pick_of(&QUEUES)).to_owned(), *self.pick_of(&State::ALL)));
+        Target { which, guard }
+    }
+
+    fn queue(&mut self) -> Op {
+        let name = (*self.pick_of(&["a", "b", "c", "a", "b", "c", "new", "$x"])).to_owned();
+        let op = match self.rng.u8(..10) {
+            0 | 1 => QueueOp::Pause { by: "op".to_owned(), reason: "why".to_owned() },
+            2..5 => QueueOp::Resume,
+            5..8 => QueueOp::Set(Box::new(self.settings())),
+            8 => QueueOp::Purge(*self.pick_of(&[1, 2, 1_000, 0])),
+            _ => QueueOp::Show,
+        };
+        Op::Queue(name, op)
+    }
+
+    fn settings(&mut self) -> QueueSettings {
+        let mut settings = QueueSettings {
+            order: *self.pick_of(&[Order::Fifo, Order::Lifo]),
+            done: self.keep(Keep::SHORT),
+            dead: self.keep(Keep::LONG),
+            cancelled: self.keep(Keep::SHORT),
+            ..QueueSettings::default()
+        };
+        if self.chance(4) {
+            settings.max_jobs = Some(self.rng.u64(..5));
+        }
+        if self.chance(4) {
+            settings.max_bytes = Some(self.rng.u64(..60));
+        }
+        if self.chance(3) {
+            settings.defaults = self.options();
+        }
+        settings
+    }
+
+    fn keep(&mut self, usual: Keep) -> Keep {
+        match self.rng.u8(..5) {
+            0 => Keep::NOTHING,
+            1 => Keep { count: self.rng.u64(..3), ..usual },
+            2 => Keep { age_ms: self.rng.u64(..8_000), ..usual },
+            3 => Keep { bytes: self.rng.u64(..30), ..usual },
+            _ => usual,
+        }
+    }
+
+    fn clock(&mut self) -> Op {
+        let by = match self.rng.u8(..20) {
+            0..8 => self.rng.i64(0..3_000),
+            8..15 => self.rng.i64(5_000..25_000),
+            15 => 3_600_000,
+            16 => 24 * 3_600_000 - self.rng.i64(..2),
+            17 => -self.rng.i64(1..6_000),
+            18 => -self.rng.i64(1..3_600_000),
+            _ => self.rng.i64(1..40_000),
+        };
+        self.now_ms = self.now_ms.saturating_add_signed(by);
+        Op::Clock(by)
+    }
+
+    fn look(&mut self) -> Op {
+        Op::Look(Look {
+            page: *self.pick_of(&[1, 3, 1_000]),
+            bucket: Duration::from_millis(*self.pick_of(&[1, 700, 10_000])),
+            buckets: self.rng.usize(1..9),
+            ids: self.ids.clone(),
+            keys: self.keys.clone(),
+            queues: [&QUEUES[..], &["new", "unknown"]].concat().into_iter().map(str::to_owned).collect(),
+        })
+    }
+}

@@ -1,0 +1,156 @@
+//! Every store against the model, reply by reply, under random histories that are rude on purpose.
+//!
+//! `PUNCTUAL_ORACLE_HISTORIES` says how many (default 300, of 60 steps each). A failing history is cut down and printed
+//! with its seed; add the seed to `oracle-seeds.txt`, which every run replays first.
+
+mod broken;
+mod generate;
+mod op;
+mod shrink;
+mod side;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use punctual::{
+    Timestamp,
+    store::{
+        Store,
+        clock::{Clock, ManualClock},
+        memory::MemoryStore,
+    },
+};
+
+use crate::{
+    broken::{Broken, Bug},
+    op::{Op, Step},
+    side::{Opener, Side, difference},
+};
+
+const STEPS: usize = 60;
+
+/// A kind of store under test: makes an empty one that runs by a clock.
+type Subject<'a> = &'a (dyn Fn(&ManualClock) -> Opener + Sync);
+
+/// Runs a history on the model and on a fresh store; tells the first difference.
+fn run(subject: Subject<'_>, steps: &[Step], handles: usize) -> Option<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let clock = ManualClock::new(Timestamp::saturating_from_ms(generate::BEGIN_MS));
+        let mut model = Side::new(memory(&clock), 1);
+        let mut store = Side::new(subject(&clock), handles);
+        for (i, step) in steps.iter().enumerate() {
+            if let Op::Clock(by) = step.op {
+                let to = clock.now().as_ms().saturating_add_signed(by);
+                clock.set(Timestamp::saturating_from_ms(to));
+            }
+            let expected = model.step(step).await;
+            let seen = store.step(step).await;
+            if let Some(text) = difference(&expected, &seen) {
+                return Some(format!("step {i} differs: {text}"));
+            }
+            if let Some(text) = store.fell().or(model.fell()) {
+                return Some(format!("step {i}: {text}"));
+            }
+        }
+        None
+    })
+}
+
+/// The model behind its mutex: every handle is the same one.
+fn memory(clock: &ManualClock) -> Opener {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::Manual(clock.clone())));
+    Box::new(move || Arc::clone(&store))
+}
+
+/// One history of a seed; odd ones use two handles.
+fn history(seed: u64) -> (Vec<Step>, usize) {
+    let handles = 1 + (seed % 2) as usize;
+    (generate::history(seed, STEPS, handles), handles)
+}
+
+/// Runs seeds in parallel; panics with the smallest failing history found.
+fn check(name: &str, subject: Subject<'_>, seeds: &[u64]) {
+    let begin = Instant::now();
+    let next = AtomicU64::new(0);
+    let failed = std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    loop {
+                        let seed = *seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize)?;
+                        let (steps, handles) = history(seed);
+                        if run(subject, &steps, handles).is_some() {
+                            next.store(seeds.len() as u64, Ordering::Relaxed);
+                            return Some(seed);
+                        }
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().filter_map(|worker| worker.join().unwrap()).min()
+    });
+    if let Some(seed) = failed {
+        let (steps, handles) = history(seed);
+        let small = shrink::shrink(steps, |steps| run(subject, steps, handles).is_some());
+        let why = run(subject, &small, handles).unwrap_or_default();
+        for (i, step) in small.iter().enumerate() {
+            eprintln!("{i:3}  handle {}  {:?}", step.handle, step.op);
+        }
+        panic!("{name} differs from the model, seed {seed}: {why}");
+    }
+    println!("{name}: {} histories of {STEPS} steps agree, {:.1?}", seeds.len(), begin.elapsed());
+}
+
+/// Kept seeds first, then so many new ones.
+fn seeds() -> Vec<u64> {
+    let kept = include_str!("../oracle-seeds.txt")
+        .lines()
+        .filter_map(|line| line.split('#').next()?.trim().parse::<u64>().ok());
+    let histories =
+        std::env::var("PUNCTUAL_ORACLE_HISTORIES").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
+    kept.chain(1..=histories).collect()
+}
+
+#[test]
+fn the_memory_store_agrees_with_itself() {
+    check("memory", &memory, &seeds());
+}
+
+#[test]
+fn every_broken_store_is_caught() {
+    for bug in Bug::ALL {
+        let subject = move |clock: &ManualClock| -> Opener {
+            let inner = memory(clock)();
+            let broken: Arc<dyn Store> = Arc::new(Broken { inner, bug, calls: AtomicU64::new(0) });
+            Box::new(move || Arc::clone(&broken))
+        };
+        let caught = (1..=300).find(|&seed| {
+            let (steps, handles) = history(seed);
+            run(&subject, &steps, handles).is_some()
+        });
+        let seed = caught.unwrap_or_else(|| panic!("{bug:?} passes 300 histories"));
+        println!("{bug:?}: caught by history {seed}");
+    }
+}
+
+#[test]
+fn a_failing_history_is_cut_down() {
+    let subject = |clock: &ManualClock| -> Opener {
+        let inner = memory(clock)();
+        let bug = Bug::UnfencedSettle;
+        let broken: Arc<dyn Store> = Arc::new(Broken { inner, bug, calls: AtomicU64::new(0) });
+        Box::new(move || Arc::clone(&broken))
+    };
+    let failing = (1..).find(|&seed| run(&subject, &history(seed).0, 1).is_some()).unwrap();
+    let small = shrink::shrink(history(failing).0, |steps| run(&subject, steps, 1).is_some());
+    assert!(run(&subject, &small, 1).is_some());
+    // Enqueue, reserve, lose the lease, reserve again, settle the old one; and the clock in between.
+    assert!(small.len() <= 8, "{small:#?}");
+}

@@ -1,0 +1,247 @@
+//! One side of the comparison: a store with one or more handles, the leases it handed out, and its replies with the fence
+//! numbers made comparable.
+//!
+//! Stores number their reservations as they like, as long as the numbers rise. So each side keeps its own leases, and a
+//! reply shows the how-many-th lease a number belongs to.
+
+use std::{collections::HashMap, sync::Arc};
+
+use punctual::{
+    ErrorKind, Filter, JobId, JobRecord, State, Timestamp,
+    store::{
+        Acted, Audit, Batch, Counts, Enqueued, Finding, Histogram, Lease, LeaseStatus, List, QueueOp,
+        QueueReply, Settled, Settlement, Store, Swept, Upcoming,
+    },
+};
+
+use crate::op::{Look, Op, Pick, Step};
+
+/// Opens a handle; all handles of one opener share their jobs.
+pub(crate) type Opener = Box<dyn Fn() -> Arc<dyn Store>>;
+
+pub(crate) struct Side {
+    open: Opener,
+    handles: Vec<Option<Arc<dyn Store>>>,
+    /// In the order in which they were first seen.
+    leases: Vec<Lease>,
+    nth: HashMap<Lease, u64>,
+    /// The highest fence of each id.
+    highest: HashMap<JobId, u64>,
+    fell: Option<String>,
+}
+
+/// What a step answered.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Reply {
+    Nothing,
+    Enqueue(Result<Vec<Enqueued>, ErrorKind>),
+    Reserve(Result<Batch, ErrorKind>),
+    Extend(Result<Vec<LeaseStatus>, ErrorKind>),
+    Settle(Result<(Vec<Settled>, Option<Batch>), ErrorKind>),
+    Take(Result<Vec<JobRecord>, ErrorKind>),
+    Act(Result<Vec<Acted>, ErrorKind>),
+    Queue(Result<QueueReply, ErrorKind>),
+    Sweep(Result<Swept, ErrorKind>),
+    Look(Vec<(String, Seen)>),
+}
+
+/// Something that was read.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Seen {
+    Now(Timestamp),
+    Job(Option<Box<JobRecord>>),
+    Jobs(Vec<JobRecord>),
+    Total(u64),
+    Counts(Counts),
+    Names(Vec<String>),
+    Queue(QueueReply),
+    Histogram(Histogram),
+    Findings(Vec<Finding>),
+}
+
+impl Side {
+    pub(crate) fn new(open: Opener, handles: usize) -> Self {
+        let handles = (0..handles).map(|_| Some(open())).collect();
+        Self { open, handles, leases: vec![], nth: HashMap::new(), highest: HashMap::new(), fell: None }
+    }
+
+    fn handle(&self, i: usize) -> Arc<dyn Store> {
+        Arc::clone(self.handles[i % self.handles.len()].as_ref().expect("a handle is open between steps"))
+    }
+
+    /// Makes one step.
+    pub(crate) async fn step(&mut self, step: &Step) -> Reply {
+        let store = self.handle(step.handle);
+        match &step.op {
+            Op::Enqueue(call, jobs) => Reply::Enqueue(store.enqueue(*call, jobs).await.map_err(kind)),
+            Op::Reserve(want) => {
+                let batch = store.reserve(want).await.map_err(kind);
+                Reply::Reserve(batch.map(|batch| self.batch(batch)))
+            }
+            Op::Extend(picks) => {
+                let leases: Vec<Lease> = picks.iter().map(|pick| self.lease(*pick)).collect();
+                Reply::Extend(store.extend(&leases).await.map_err(kind))
+            }
+            Op::Settle(picks, then) => {
+                let batch: Vec<Settlement> = picks
+                    .iter()
+                    .map(|(pick, verdict)| Settlement { lease: self.lease(*pick), verdict: verdict.clone() })
+                    .collect();
+                let reply = store.settle(&batch, then.as_ref()).await.map_err(kind);
+                Reply::Settle(reply.map(|(answers, batch)| (answers, batch.map(|batch| self.batch(batch)))))
+            }
+            Op::Take(take) => Reply::Take(store.take(take).await.map_err(kind).map(|jobs| self.jobs(jobs))),
+            Op::Act(targets, action) => Reply::Act(store.act(targets, action).await.map_err(kind)),
+            Op::Queue(name, op) => Reply::Queue(store.queue(name, op).await.map_err(kind)),
+            Op::Sweep(limit) => Reply::Sweep(store.sweep(*limit).await.map_err(kind)),
+            Op::Clock(_) => Reply::Nothing,
+            Op::Reopen => {
+                let i = step.handle % self.handles.len();
+                drop(store);
+                self.handles[i] = None;
+                self.handles[i] = Some((self.open)());
+                Reply::Nothing
+            }
+            Op::Look(look) => Reply::Look(self.look(&*store, look).await),
+        }
+    }
+
+    /// What went wrong with the fences, if something did.
+    pub(crate) fn fell(&self) -> Option<&str> {
+        self.fell.as_deref()
+    }
+
+    fn lease(&self, pick: Pick) -> Lease {
+        match pick {
+            Pick::Newest(n) if !self.leases.is_empty() => {
+                self.leases[self.leases.len() - 1 - n % self.leases.len()]
+            }
+            Pick::Newest(_) => Lease { job: punctual::JobId::derived("none", None, "none"), fence: 1 },
+            Pick::Forged(job, fence) => Lease { job, fence },
+        }
+    }
+
+    fn batch(&mut self, mut batch: Batch) -> Batch {
+        for reserved in &mut batch.jobs {
+            let Lease { job, fence } = reserved.lease;
+            if !self.nth.contains_key(&reserved.lease) {
+                let highest = self.highest.entry(job).or_insert(0);
+                if fence <= *highest {
+                    self.fell = Some(format!("fence {fence} of {job} is not above {highest}"));
+                }
+                *highest = fence;
+                self.leases.push(reserved.lease);
+                self.nth.insert(reserved.lease, self.leases.len() as u64);
+            }
+        }
+        for reserved in &mut batch.jobs {
+            reserved.lease = self.blank(reserved.lease);
+            self.blank_job(&mut reserved.job);
+        }
+        for back in &mut batch.taken_back {
+            back.lease = self.blank(back.lease);
+        }
+        batch
+    }
+
+    fn blank(&self, lease: Lease) -> Lease {
+        Lease { job: lease.job, fence: self.nth.get(&lease).copied().unwrap_or(u64::MAX) }
+    }
+
+    fn blank_job(&self, job: &mut JobRecord) {
+        if let Some(running) = &mut job.running {
+            running.fence = self.blank(Lease { job: job.id, fence: running.fence }).fence;
+        }
+    }
+
+    fn jobs(&self, mut jobs: Vec<JobRecord>) -> Vec<JobRecord> {
+        jobs.iter_mut().for_each(|job| self.blank_job(job));
+        jobs
+    }
+
+    fn job(&self, job: Option<JobRecord>) -> Seen {
+        Seen::Job(job.map(|mut job| {
+            self.blank_job(&mut job);
+            Box::new(job)
+        }))
+    }
+
+    /// Reads everything. Reads may not fail: whatever happened, the store's state is whole.
+    async fn look(&self, store: &dyn Store, look: &Look) -> Vec<(String, Seen)> {
+        let mut seen = vec![("now".to_owned(), Seen::Now(store.now().await.expect("now")))];
+        for (name, filter) in [
+            ("all", Filter::all()),
+            ("ended", Filter::all().state([State::Done, State::Dead, State::Cancelled])),
+            ("waiting in a", Filter::all().queue("a").state([State::Waiting])),
+            ("running", Filter::all().state([State::Running])),
+        ] {
+            let mut list = List { filter, after: None, limit: look.page };
+            let mut jobs = Vec::new();
+            loop {
+                let page = store.list(&list).await.expect("list");
+                jobs.extend(page.jobs);
+                list.after = page.next;
+                if list.after.is_none() {
+                    seen.push((format!("jobs in the store, listing {name}"), Seen::Total(page.total)));
+                    break;
+                }
+            }
+            seen.push((format!("list {name}"), Seen::Jobs(self.jobs(jobs))));
+        }
+        seen.push(("count".to_owned(), Seen::Counts(store.count(None).await.expect("count"))));
+        let upcoming = |queue| Upcoming { queue, bucket: look.bucket, buckets: look.buckets };
+        let all = store.upcoming(&upcoming(None)).await.expect("upcoming");
+        seen.push(("upcoming".to_owned(), Seen::Histogram(all)));
+        for name in &look.queues {
+            let counts = store.count(Some(name)).await.expect("count");
+            seen.push((format!("count {name}"), Seen::Counts(counts)));
+            let shown = store.queue(name, &QueueOp::Show).await.expect("show");
+            seen.push((format!("queue {name}"), Seen::Queue(shown)));
+            let histogram = store.upcoming(&upcoming(Some(name.clone()))).await.expect("upcoming");
+            seen.push((format!("upcoming {name}"), Seen::Histogram(histogram)));
+        }
+        for after in [None, Some("a")] {
+            let names = store.queues(after).await.expect("queues");
+            seen.push((format!("queues after {after:?}"), Seen::Names(names)));
+        }
+        for id in &look.ids {
+            seen.push((format!("get {id}"), self.job(store.get(*id).await.expect("get"))));
+        }
+        for key in &look.keys {
+            seen.push((format!("holder of {key:?}"), self.job(store.holder(key).await.expect("holder"))));
+        }
+        let mut audit = Audit::default();
+        let mut findings = Vec::new();
+        loop {
+            let slice = store.audit(audit).await.expect("audit");
+            findings.extend(slice.findings);
+            match slice.next {
+                Some(next) => audit.from = next,
+                None => break,
+            }
+        }
+        seen.push(("audit".to_owned(), Seen::Findings(findings)));
+        seen
+    }
+}
+
+fn kind(error: punctual::Error) -> ErrorKind {
+    error.kind()
+}
+
+/// What differs, in words; `None`: nothing.
+pub(crate) fn difference(model: &Reply, store: &Reply) -> Option<String> {
+    match (model, store) {
+        (Reply::Look(model), Reply::Look(store)) => model.iter().zip(store).find_map(|(model, store)| {
+            (model != store)
+                .then(|| format!("{}:\n  model {}\n  store {}", model.0, shown(&model.1), shown(&store.1)))
+        }),
+        _ if model == store => None,
+        _ => Some(format!("\n  model {}\n  store {}", shown(model), shown(store))),
+    }
+}
+
+/// Jobs print their payloads as sizes only; two that differ in nothing else print the same.
+fn shown(what: &impl std::fmt::Debug) -> String {
+    format!("{what:?}")
+}
