@@ -59,7 +59,7 @@ impl RecordingStore {
         let mut audit = Audit::default();
         let mut findings = Vec::new();
         loop {
-            let slice = self.inner.audit(audit).await?;
+            let slice = self.inner.audit(audit.clone()).await?;
             findings.extend(slice.findings.iter().map(|f| format!("{}: {}", f.what, f.detail)));
             match slice.next {
                 Some(next) => audit.from = next,

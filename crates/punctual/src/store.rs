@@ -626,13 +626,17 @@ pub struct Swept {
 }
 
 /// A slice of a consistency check.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Mend what is found, never by deleting a record.
     pub repair: bool,
-    /// Go on from here, as [`Audited::next`] gave it.
-    pub from: u64,
+    /// Go on from here, as [`Audited::next`] gave it; the default is the beginning.
+    pub from: AuditCursor,
 }
+
+/// Where an audit goes on; what it holds is its store's own business.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditCursor(pub(crate) Vec<u8>);
 
 /// What a slice of an audit found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -642,7 +646,7 @@ pub struct Audited {
     /// What is wrong.
     pub findings: Vec<Finding>,
     /// Where to go on; `None`: everything was checked.
-    pub next: Option<u64>,
+    pub next: Option<AuditCursor>,
 }
 
 /// Something that an audit found wrong.

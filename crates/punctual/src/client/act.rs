@@ -6,7 +6,7 @@ use crate::{
     filter::Filter,
     job::{JobRecord, Payload, Priority, State},
     limits::{BATCH_BYTES_MAX, BATCH_MAX},
-    store::{Acted, Action, Audit, Finding, List, Target, Which},
+    store::{Acted, Action, Audit, AuditCursor, Finding, List, Target, Which},
     time::When,
 };
 
@@ -156,7 +156,7 @@ impl Client {
     /// Checks the whole store in slices, telling `progress` after each how many records and entries were looked at.
     pub async fn audit(&self, repair: bool, mut progress: impl FnMut(u64)) -> Result<AuditReport> {
         let mut report = AuditReport::default();
-        let mut from = Some(0);
+        let mut from = Some(AuditCursor::default());
         while let Some(start) = from {
             let slice = self.store().audit(Audit { repair, from: start }).await?;
             report.checked += slice.checked;

@@ -201,7 +201,7 @@ impl Store for MemoryStore {
     }
 
     fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
-        Box::pin(async move { Ok(self.read(|model, _| model.audit(audit))) })
+        Box::pin(async move { Ok(self.read(|model, _| model.audit(&audit))) })
     }
 
     fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {

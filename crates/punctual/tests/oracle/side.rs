@@ -213,7 +213,7 @@ impl Side {
         let mut audit = Audit::default();
         let mut findings = Vec::new();
         loop {
-            let slice = store.audit(audit).await.expect("audit");
+            let slice = store.audit(audit.clone()).await.expect("audit");
             findings.extend(slice.findings);
             match slice.next {
                 Some(next) => audit.from = next,

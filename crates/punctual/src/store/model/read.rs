@@ -6,7 +6,8 @@ use crate::{
     job::{JobRecord, State},
     limits::{BATCH_MAX, DUE_COUNT_MAX, UPCOMING_SEARCH_MAX},
     store::{
-        Audit, Audited, Counts, Histogram, List, Page, UniqueKey, Upcoming, check_limit, check_upcoming,
+        Audit, AuditCursor, Audited, Counts, Histogram, List, Page, UniqueKey, Upcoming, check_limit,
+        check_upcoming,
     },
     time::{Timestamp, ceil_ms},
 };
@@ -98,10 +99,11 @@ impl Model {
 
     /// [`Store::audit`](crate::store::Store::audit): each job stands in one place here, and all else is found by looking,
     /// so that nothing can be wrong.
-    pub fn audit(&self, audit: Audit) -> Audited {
-        let from = usize::try_from(audit.from).unwrap_or(usize::MAX);
-        let checked = self.rows.len().saturating_sub(from).min(BATCH_MAX) as u64;
-        let next = audit.from + checked;
-        Audited { checked, findings: Vec::new(), next: (next < self.rows.len() as u64).then_some(next) }
+    pub fn audit(&self, audit: &Audit) -> Audited {
+        let from = <[u8; 8]>::try_from(audit.from.0.as_slice()).map_or(0, u64::from_le_bytes);
+        let checked = (self.rows.len() as u64).saturating_sub(from).min(BATCH_MAX as u64);
+        let next = from + checked;
+        let next = (next < self.rows.len() as u64).then(|| AuditCursor(next.to_le_bytes().to_vec()));
+        Audited { checked, findings: Vec::new(), next }
     }
 }
