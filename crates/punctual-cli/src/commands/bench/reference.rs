@@ -32,8 +32,8 @@ pub(super) struct Reference {
 
 impl Reference {
     pub(super) fn measure(folder: &Path, jobs: usize, payload_bytes: usize) -> Result<Self> {
-        let (insert, in_order) = lives(&folder.join("reference-in-order.db"), jobs, payload_bytes, |n| n as u64)?;
-        let (_, random) = lives(&folder.join("reference-random.db"), jobs, payload_bytes, |_| fastrand::u64(..1 << 40))?;
+        let (insert, in_order) = lives(&folder.join("reference-in-order.db"), jobs, payload_bytes, |n| n as i64)?;
+        let (_, random) = lives(&folder.join("reference-random.db"), jobs, payload_bytes, |_| fastrand::i64(0..1 << 40))?;
         let rate = |took: Duration| jobs as f64 / took.as_secs_f64();
         Ok(Self { insert_per_s: rate(insert), lives_per_s: rate(in_order), lives_random_due_per_s: rate(random) })
     }
@@ -54,7 +54,7 @@ pub(super) fn fsync_ms(folder: &Path) -> Result<f64> {
     let mut ms = Vec::with_capacity(COMMITS);
     for n in 0..COMMITS {
         let begin = Instant::now();
-        db.execute("INSERT INTO t VALUES (?1)", [n])?;
+        db.execute("INSERT INTO t VALUES (?1)", [n as i64])?;
         ms.push(begin.elapsed().as_secs_f64() * 1e3);
     }
     ms.sort_by(f64::total_cmp);
@@ -62,7 +62,7 @@ pub(super) fn fsync_ms(folder: &Path) -> Result<f64> {
 }
 
 /// Times of all inserts, and of whole lives.
-fn lives(path: &Path, jobs: usize, payload_bytes: usize, due: impl Fn(usize) -> u64) -> Result<(Duration, Duration)> {
+fn lives(path: &Path, jobs: usize, payload_bytes: usize, due: impl Fn(usize) -> i64) -> Result<(Duration, Duration)> {
     let db = open(path)?;
     db.execute_batch(
         "CREATE TABLE payload(id INTEGER PRIMARY KEY, body BLOB);
@@ -74,17 +74,17 @@ fn lives(path: &Path, jobs: usize, payload_bytes: usize, due: impl Fn(usize) -> 
     for from in (0..jobs).step_by(BATCH) {
         let tx = db.unchecked_transaction()?;
         for n in from..jobs.min(from + BATCH) {
-            tx.prepare_cached("INSERT INTO payload VALUES (?1, ?2)")?.execute((n, &body))?;
-            tx.prepare_cached("INSERT INTO due VALUES (?1, ?2)")?.execute((due(n), n))?;
+            tx.prepare_cached("INSERT INTO payload VALUES (?1, ?2)")?.execute((n as i64, &body))?;
+            tx.prepare_cached("INSERT INTO due VALUES (?1, ?2)")?.execute((due(n), n as i64))?;
         }
         tx.commit()?;
     }
     let inserted = begin.elapsed();
     loop {
         let tx = db.unchecked_transaction()?;
-        let leased: Vec<(u64, u64, Vec<u8>)> = tx
+        let leased: Vec<(i64, i64, Vec<u8>)> = tx
             .prepare_cached("SELECT at, due.id, body FROM due JOIN payload USING (id) ORDER BY at, due.id LIMIT ?1")?
-            .query_map([BATCH], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+            .query_map([BATCH as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
             .collect::<Result<_, _>>()?;
         let Some((at, id, _)) = leased.last() else { break };
         tx.prepare_cached("DELETE FROM due WHERE (at, id) <= (?1, ?2)")?.execute((at, id))?;
@@ -103,10 +103,10 @@ fn lives(path: &Path, jobs: usize, payload_bytes: usize, due: impl Fn(usize) -> 
 }
 
 /// Bytes of a database with its log.
-pub(super) fn size(file: &Path) -> Result<u64> {
+pub(super) fn size(file: &Path) -> Result<i64> {
     let db = Connection::open(file)?;
     // Pages in use, whether they are in the log or in the file by now.
-    let pages: u64 = db.query_row("PRAGMA page_count", [], |row| row.get(0))?;
-    let bytes: u64 = db.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+    let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0))?;
+    let bytes: i64 = db.query_row("PRAGMA page_size", [], |row| row.get(0))?;
     Ok(pages * bytes)
 }
