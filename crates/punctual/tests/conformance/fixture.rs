@@ -1,0 +1,315 @@
+//! A store with a clock that is turned by hand, and the short words that the cases are written in.
+//!
+//! Helpers panic where a case could not go on; what a case is about it asserts itself, against literals.
+
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+    time::Duration,
+};
+
+use punctual::{
+    ErrorKind, Filter, IdMaker, JobId, JobRecord, NewJob, Payload, State, Timestamp,
+    store::{
+        Acted, Action, Batch, Call, Counts, Enqueued, Existing, Lease, LeaseStatus, List, QueueInfo, QueueOp,
+        QueueReply, QueueSettings, Reserve, Reserved, Settled, Settlement, Store, Swept, Take, Target,
+        UniqueKey, Verdict, Want,
+        clock::{Clock, ManualClock},
+        memory::MemoryStore,
+    },
+};
+
+/// The queue of a job unless a case says otherwise.
+pub(crate) const QUEUE: &str = "mail";
+/// The name of the worker that reserves.
+pub(crate) const WORKER: &str = "w1";
+/// What the clock shows at first: 2027-01-15T08:00:00Z.
+pub(crate) const START_MS: u64 = 1_800_000_000_000;
+/// The instance of all calls that a case does not make itself.
+const INSTANCE: u64 = 1;
+
+/// The instant so many milliseconds after the start.
+pub(crate) fn at(ms: u64) -> Timestamp {
+    Timestamp::saturating_from_ms(START_MS + ms)
+}
+
+pub(crate) const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+pub(crate) const fn millis(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// The answer to a job that met this one, whose cancel nobody asked for.
+pub(crate) fn duplicate(id: JobId, state: State, version: u64) -> Enqueued {
+    Enqueued::Duplicate(Existing { id, state: Some(state), version, cancel_requested: false })
+}
+
+/// The answer to a job that met one whose record is gone.
+pub(crate) fn duplicate_of_gone(id: JobId) -> Enqueued {
+    Enqueued::Duplicate(Existing { id, state: None, version: 0, cancel_requested: false })
+}
+
+/// A key in [`QUEUE`], of no group and no concurrency key.
+pub(crate) fn key(key: &str) -> UniqueKey {
+    UniqueKey { queue: QUEUE.to_owned(), group: None, concurrency_key: None, key: key.to_owned() }
+}
+
+pub(crate) fn bytes(n: usize) -> Payload {
+    Payload { bytes: vec![b'x'; n], content_type: "text/plain".into() }
+}
+
+pub(crate) fn retry(after: Duration) -> Verdict {
+    Verdict::Retry { at: after.into(), error: "no route".to_owned() }
+}
+
+pub(crate) const fn snooze(after: Duration) -> Verdict {
+    Verdict::Snooze { after, reason: None }
+}
+
+pub(crate) fn dead() -> Verdict {
+    Verdict::Dead { error: "no such address".to_owned() }
+}
+
+pub(crate) const CANCEL: Action = Action::Cancel { reason: None };
+
+/// The jobs of a batch, in its order.
+pub(crate) fn ids(batch: &Batch) -> Vec<JobId> {
+    batch.jobs.iter().map(|reserved| reserved.job.id).collect()
+}
+
+/// A store for one case.
+pub(crate) struct Fixture {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: ManualClock,
+    ids: RefCell<IdMaker>,
+    last_call: Cell<u64>,
+    /// Where the store lives; behind it, so that it goes last.
+    _folder: Option<tempfile::TempDir>,
+}
+
+pub(crate) fn memory() -> Fixture {
+    Fixture::new(None, |clock| Arc::new(MemoryStore::new(clock)))
+}
+
+impl Fixture {
+    fn new(folder: Option<tempfile::TempDir>, open: impl FnOnce(Clock) -> Arc<dyn Store>) -> Self {
+        let clock = ManualClock::new(at(0));
+        let store = open(Clock::Manual(clock.clone()));
+        Self { store, clock, ids: RefCell::default(), last_call: Cell::new(0), _folder: folder }
+    }
+
+    /// Turns the clock on by whole seconds.
+    pub(crate) fn pass(&self, seconds: u64) {
+        self.clock.advance(secs(seconds));
+    }
+
+    /// The next call of the fixture's own instance.
+    pub(crate) fn next_call(&self) -> Call {
+        self.last_call.set(self.last_call.get() + 1);
+        Call { instance: INSTANCE, number: self.last_call.get() }
+    }
+
+    // ── jobs ──
+
+    /// An id above all earlier ones, with these low 16 bits.
+    pub(crate) fn id(&self, low16: u16) -> JobId {
+        self.ids.borrow_mut().make(START_MS, 0, u64::from(low16))
+    }
+
+    /// A job that is due now, its id above all earlier ones.
+    pub(crate) fn job(&self) -> NewJob {
+        NewJob::new(self.id(0), "email.send", QUEUE, Payload::json("1"))
+    }
+
+    /// The same, changed.
+    pub(crate) fn job_with(&self, change: impl FnOnce(&mut NewJob)) -> NewJob {
+        let mut job = self.job();
+        change(&mut job);
+        job
+    }
+
+    // ── enqueue ──
+
+    pub(crate) async fn enqueue(&self, job: NewJob) -> Enqueued {
+        self.enqueue_all(&[job]).await[0]
+    }
+
+    pub(crate) async fn enqueue_all(&self, jobs: &[NewJob]) -> Vec<Enqueued> {
+        self.store.enqueue(self.next_call(), jobs).await.expect("these jobs can be enqueued")
+    }
+
+    /// Why a call with these jobs is refused.
+    pub(crate) async fn refused(&self, jobs: &[NewJob]) -> ErrorKind {
+        self.store.enqueue(self.next_call(), jobs).await.expect_err("these jobs break a limit").kind()
+    }
+
+    /// Inserts a job.
+    pub(crate) async fn add(&self) -> JobId {
+        self.add_with(|_| ()).await
+    }
+
+    /// Inserts a job, changed.
+    pub(crate) async fn add_with(&self, change: impl FnOnce(&mut NewJob)) -> JobId {
+        match self.enqueue(self.job_with(change)).await {
+            Enqueued::Inserted { id, .. } => id,
+            other => panic!("the job was not inserted: {other:?}"),
+        }
+    }
+
+    /// Inserts jobs that are due now.
+    pub(crate) async fn add_many(&self, n: usize) -> Vec<JobId> {
+        let jobs: Vec<NewJob> = (0..n).map(|_| self.job()).collect();
+        let answers = self.enqueue_all(&jobs).await;
+        answers.iter().map(|answer| answer.id().expect("there is room")).collect()
+    }
+
+    // ── reserve, extend, settle, take ──
+
+    /// A call for up to `n` jobs of [`QUEUE`].
+    pub(crate) fn want(&self, n: usize) -> Reserve {
+        self.want_from(&[(QUEUE, n)], n)
+    }
+
+    /// A call for up to `n` jobs of these queues, by shares.
+    pub(crate) fn want_from(&self, wants: &[(&str, usize)], n: usize) -> Reserve {
+        let wants = wants.iter().map(|&(queue, share)| Want { queue: queue.to_owned(), share }).collect();
+        Reserve { call: self.next_call(), worker: WORKER.to_owned(), wants, n, lease: None }
+    }
+
+    pub(crate) async fn reserve(&self, n: usize) -> Batch {
+        self.reserve_by(&self.want(n)).await
+    }
+
+    pub(crate) async fn reserve_by(&self, want: &Reserve) -> Batch {
+        self.store.reserve(want).await.expect("a reserve within the limits")
+    }
+
+    /// Reserves the one job that is due.
+    pub(crate) async fn reserve_one(&self) -> Reserved {
+        let mut jobs = self.reserve(1_000).await.jobs;
+        assert_eq!(jobs.len(), 1, "one job is due");
+        jobs.remove(0)
+    }
+
+    /// Inserts a job and reserves it, and only it.
+    pub(crate) async fn run(&self) -> Reserved {
+        self.run_with(|_| ()).await
+    }
+
+    pub(crate) async fn run_with(&self, change: impl FnOnce(&mut NewJob)) -> Reserved {
+        let id = self.add_with(change).await;
+        let reserved = self.reserve_one().await;
+        assert_eq!(reserved.job.id, id, "only this job is due");
+        reserved
+    }
+
+    pub(crate) async fn extend(&self, lease: Lease) -> LeaseStatus {
+        self.store.extend(&[lease]).await.expect("leases can be extended")[0]
+    }
+
+    pub(crate) async fn settle_one(&self, lease: Lease, verdict: Verdict) -> Settled {
+        let batch = [Settlement { lease, verdict }];
+        self.store.settle(&batch, None).await.expect("leases can be settled").0[0]
+    }
+
+    /// Ends a run, and answers the job as it is then.
+    pub(crate) async fn end(&self, run: &Reserved, verdict: Verdict) -> JobRecord {
+        assert!(matches!(self.settle_one(run.lease, verdict).await, Settled::Settled(_)));
+        self.get(run.job.id).await
+    }
+
+    /// Takes up to `n` jobs of [`QUEUE`], however young.
+    pub(crate) async fn take(&self, n: usize) -> Vec<JobRecord> {
+        self.take_older(n, Duration::ZERO).await
+    }
+
+    pub(crate) async fn take_older(&self, n: usize, older_than: Duration) -> Vec<JobRecord> {
+        let take = Take { queue: QUEUE.to_owned(), n, older_than };
+        self.store.take(&take).await.expect("a take within the limits")
+    }
+
+    // ── reads ──
+
+    /// A job that is there.
+    pub(crate) async fn get(&self, id: JobId) -> JobRecord {
+        self.find(id).await.expect("there is such a job")
+    }
+
+    pub(crate) async fn find(&self, id: JobId) -> Option<JobRecord> {
+        self.store.get(id).await.expect("jobs can be read")
+    }
+
+    pub(crate) async fn state(&self, id: JobId) -> State {
+        self.get(id).await.state
+    }
+
+    pub(crate) async fn holder(&self, name: &str) -> Option<JobId> {
+        let holder = self.store.holder(&key(name)).await.expect("keys can be read");
+        holder.map(|job| job.id)
+    }
+
+    /// The counters of [`QUEUE`].
+    pub(crate) async fn counts(&self) -> Counts {
+        self.store.count(Some(QUEUE)).await.expect("jobs can be counted")
+    }
+
+    /// All jobs that match, page by page.
+    pub(crate) async fn list(&self, filter: &str, limit: usize) -> Vec<JobId> {
+        let mut list = List { filter: Filter::parse(filter).expect("a filter"), after: None, limit };
+        let mut found = Vec::new();
+        loop {
+            let page = self.store.list(&list).await.expect("a list within the limits");
+            assert!(page.jobs.len() <= limit);
+            assert!(page.searched <= 1_000 + page.jobs.len() as u64);
+            found.extend(page.jobs.iter().map(|job| job.id));
+            match page.next {
+                Some(next) => list.after = Some(next),
+                None => return found,
+            }
+        }
+    }
+
+    // ── acts, queues, upkeep ──
+
+    pub(crate) async fn act(&self, target: impl Into<Target>, action: Action) -> Acted {
+        self.store.act(&[target.into()], &action).await.expect("an act within the limits")[0]
+    }
+
+    /// An act that succeeds.
+    pub(crate) async fn apply(&self, target: impl Into<Target>, action: Action) {
+        let acted = self.act(target, action).await;
+        assert!(matches!(acted, Acted::Done(..) | Acted::Requested(_)), "{acted:?}");
+    }
+
+    /// What became of a [`QueueOp`] on [`QUEUE`].
+    pub(crate) async fn queue(&self, op: QueueOp) -> QueueReply {
+        self.store.queue(QUEUE, &op).await.expect("an operation within the limits")
+    }
+
+    /// [`QUEUE`], which is there.
+    pub(crate) async fn info(&self) -> QueueInfo {
+        match self.queue(QueueOp::Show).await {
+            QueueReply::Info(info) => *info,
+            other => panic!("the queue can't be shown: {other:?}"),
+        }
+    }
+
+    /// Gives [`QUEUE`] the default settings, changed.
+    pub(crate) async fn set(&self, change: impl FnOnce(&mut QueueSettings)) {
+        let mut settings = QueueSettings::default();
+        change(&mut settings);
+        let reply = self.queue(QueueOp::Set(Box::new(settings))).await;
+        assert!(matches!(reply, QueueReply::Info(_)));
+    }
+
+    pub(crate) async fn pause(&self) {
+        let pause = QueueOp::Pause { by: "ana".to_owned(), reason: "maintenance".to_owned() };
+        assert!(matches!(self.queue(pause).await, QueueReply::Info(_)));
+    }
+
+    pub(crate) async fn sweep(&self, limit: usize) -> Swept {
+        self.store.sweep(limit).await.expect("a sweep within the limits")
+    }
+}

@@ -1,0 +1,198 @@
+//! The contract, case by case, for every store: ONE list of cases × the stores, none skipped for any of them.
+//!
+//! A case is an async function that takes a [`Fixture`](fixture::Fixture); its name is a sentence, its doc comment names
+//! the rules of `ARCHITECTURE.md` that it shows (`tests/tidy.rs` fails if a rule has none). Expected values are written
+//! by hand. A case that is not on the list below is an error: nothing else calls it.
+
+#![deny(dead_code)]
+#![expect(clippy::unwrap_used, reason = "cases are tests; clippy takes only functions with #[test] for such")]
+#![expect(clippy::assigning_clones, reason = "`job.queue = \"bulk\".to_owned()` is what a reader expects")]
+
+mod cap;
+mod enqueue;
+mod extend;
+mod fixture;
+mod order;
+mod queue;
+mod reserve;
+mod settle;
+mod take_back;
+mod unique;
+mod validation;
+
+macro_rules! conformance {
+    ($($(#[$attr:meta])* $store:ident),+ => $cases:tt) => {
+        $( $(#[$attr])* mod $store { conformance!(@cases $store $cases); } )+
+    };
+    (@cases $store:ident { $($area:ident: $($case:ident),+;)+ }) => {
+        $( mod $area { $(
+            #[tokio::test]
+            async fn $case() {
+                crate::$area::$case(crate::fixture::$store()).await;
+            }
+        )+ } )+
+    };
+}
+
+conformance!(memory => {
+    enqueue:
+        a_job_comes_back_as_it_was_handed_over,
+        a_new_job_has_the_defaults_of_the_contract,
+        a_queues_defaults_fill_in_what_the_call_left_open,
+        jobs_of_one_call_see_each_other,
+        an_id_enqueued_twice_is_a_duplicate,
+        an_id_that_has_a_record_is_known_in_every_queue,
+        the_id_is_looked_at_before_the_key,
+        the_key_is_looked_at_before_the_cap,
+        earlier_than_now_means_due_now,
+        a_delay_counts_from_the_stores_clock,
+        a_job_may_be_due_at_the_end_of_time,
+        an_empty_enqueue_is_answered;
+    cap:
+        max_jobs_counts_waiting_and_running_ones,
+        an_ended_job_makes_room,
+        max_bytes_counts_payloads_of_live_jobs,
+        a_cap_of_zero_takes_nothing,
+        acts_meet_no_cap;
+    unique:
+        keep_leaves_the_holder_as_it_is,
+        a_key_is_compared_within_queue_group_and_concurrency_key,
+        the_holder_is_found_by_all_of_its_key,
+        a_key_until_done_is_held_while_waiting_and_running,
+        a_key_until_done_is_freed_by_any_end,
+        a_key_whose_job_is_gone_is_void,
+        a_key_is_freed_when_a_crash_ends_its_job,
+        a_key_until_start_is_freed_by_the_first_reservation_for_good,
+        a_key_until_start_stays_free_after_a_taking_back,
+        a_key_until_start_is_freed_by_an_end_before_it,
+        a_key_until_start_is_freed_by_a_take,
+        a_window_is_held_to_its_end_to_the_millisecond,
+        a_window_outlives_the_record_of_its_job,
+        a_window_is_freed_by_giving_up_the_job_before_its_start,
+        a_window_outlives_the_expiry_of_its_job,
+        a_window_stays_when_a_job_that_ran_is_given_up,
+        a_window_may_end_before_its_job,
+        replace_gives_the_waiting_holder_everything_new,
+        replace_keeps_attempt_and_failures,
+        replace_may_name_the_version_it_read,
+        reschedule_gives_the_waiting_holder_the_new_time_only,
+        replace_and_reschedule_act_on_a_waiting_holder_only,
+        a_retry_takes_a_key_until_done_again,
+        a_retry_meets_the_job_that_holds_its_key_by_now,
+        a_retry_takes_a_key_until_start_again_if_the_job_never_started,
+        a_retry_takes_a_window_again_that_has_not_ended,
+        a_key_leads_to_its_holder_while_it_is_held;
+    reserve:
+        a_job_starts_at_its_time_and_never_before,
+        a_job_has_one_current_lease,
+        a_reserved_job_tells_of_its_lease,
+        fences_rise_with_every_reservation,
+        a_fence_is_above_the_clock,
+        the_lease_is_the_jobs_else_the_calls_else_the_queues,
+        each_reservation_chooses_the_lease_anew,
+        at_most_n_jobs_are_reserved,
+        a_reserve_of_none_tells_what_is_next,
+        the_next_time_is_the_earliest_due_job_or_lease,
+        a_reserve_makes_no_queue,
+        a_reserve_may_name_no_queue,
+        an_answer_carries_up_to_a_mebibyte,
+        a_job_that_does_not_fit_ends_the_call_in_all_queues,
+        the_largest_job_travels_alone,
+        a_reserve_looks_at_n_and_256_candidates,
+        an_expired_job_is_never_started,
+        a_running_job_is_not_ended_by_its_expiry,
+        a_wait_returns_at_once_when_a_job_is_due,
+        an_enqueue_ends_a_wait,
+        a_wait_ends_at_its_bound;
+    order:
+        jobs_come_by_priority_then_time_then_id,
+        lifo_reverses_time_and_id_only,
+        lifo_starts_nothing_early,
+        a_change_of_order_holds_for_jobs_that_wait,
+        a_later_job_of_a_higher_priority_holds_nobody_up,
+        a_later_queue_gets_what_strict_ones_left,
+        shares_come_first_and_the_rest_in_turn,
+        a_share_of_zero_gets_only_what_is_left,
+        only_the_named_queues_give_jobs,
+        a_released_job_returns_to_its_place_and_a_failed_one_goes_behind,
+        reprioritise_moves_a_job_to_its_new_place;
+    settle:
+        an_ack_ends_the_job_done,
+        a_late_settle_counts_as_long_as_nothing_was_taken_back,
+        a_stale_lease_changes_nothing,
+        only_the_very_lease_settles,
+        a_repeated_settle_answers_lease_lost,
+        leases_of_one_call_end_in_order,
+        an_ended_job_is_not_settled_again,
+        a_retry_counts_an_attempt,
+        a_retry_of_the_last_attempt_is_dead,
+        one_attempt_means_never_again_after_a_failure,
+        a_retry_may_name_any_instant,
+        the_last_eight_failures_are_kept,
+        an_error_is_cut_at_a_kibibyte,
+        a_snooze_counts_no_attempt,
+        the_shortest_snooze_is_100_ms,
+        the_reason_of_a_snooze_is_kept_until_the_next_run_ended,
+        any_other_verdict_ends_a_row_of_snoozes,
+        the_ten_thousandth_snooze_in_a_row_is_dead,
+        a_release_counts_nothing,
+        a_run_may_call_its_job_off,
+        a_run_may_give_its_job_up,
+        a_reserve_behind_a_settle_sees_what_it_did,
+        a_settle_is_refused_with_the_reserve_behind_it,
+        an_empty_settle_is_answered;
+    extend:
+        an_extension_lasts_a_whole_lease_from_now,
+        each_lease_is_extended_by_its_own_length,
+        a_lease_past_its_time_is_extended_while_it_is_current,
+        a_stale_lease_is_not_extended,
+        each_lease_of_a_heartbeat_is_answered_in_its_place,
+        a_heartbeat_hears_of_a_cancel_and_extends,
+        a_heartbeat_changes_only_the_end_of_the_lease;
+    take_back:
+        a_lease_is_taken_back_at_its_time,
+        a_job_taken_back_keeps_its_time_and_counts_a_crash,
+        a_job_taken_back_may_start_again_in_the_same_call,
+        the_second_crash_in_a_row_parts_a_job_from_its_bystanders,
+        the_pause_after_a_crash_follows_the_lease_in_force,
+        the_third_crash_in_a_row_is_dead,
+        the_poison_limit_is_checked_before_the_attempts,
+        a_crash_of_the_last_attempt_is_dead,
+        one_attempt_means_never_again_after_a_crash,
+        any_settle_ends_a_row_of_crashes,
+        a_row_of_snoozes_outlives_a_crash,
+        one_call_takes_back_32_leases,
+        leases_left_past_their_time_are_more,
+        leases_are_taken_back_oldest_first,
+        leases_are_taken_back_in_the_named_queues_only,
+        leases_of_a_paused_queue_are_taken_back,
+        only_reserve_and_take_take_back,
+        a_job_taken_back_past_its_expiry_does_not_start_again,
+        a_job_to_be_cancelled_is_cancelled_when_taken_back;
+    queue:
+        a_queue_exists_from_its_first_job_on,
+        a_queue_exists_from_its_first_pause_or_settings_on,
+        settings_are_replaced_as_a_whole,
+        settings_leave_a_pause_alone,
+        a_paused_queue_gives_no_jobs,
+        a_pause_holds_back_starts_only,
+        a_paused_queue_leaves_its_share_to_the_others,
+        a_purge_deletes_waiting_jobs_in_their_order,
+        a_purged_job_frees_its_key_and_is_remembered,
+        queues_are_listed_by_name,
+        a_thousand_queues_are_listed_at_once,
+        a_queue_tells_its_oldest_due_job,
+        settings_names_and_bounds_are_checked;
+    validation:
+        one_bad_job_refuses_its_whole_call,
+        names_are_checked,
+        options_are_checked,
+        a_job_expires_after_it_is_due,
+        a_payload_has_up_to_a_mebibyte,
+        payloads_of_one_call_have_up_to_a_mebibyte,
+        a_batch_has_up_to_a_thousand_items,
+        a_reserve_is_checked,
+        an_edit_is_refused_as_a_whole,
+        a_reschedule_is_checked,
+        a_histogram_is_checked;
+});

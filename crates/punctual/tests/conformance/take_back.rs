@@ -1,0 +1,251 @@
+//! Leases past their time: when they are taken back, and what becomes of their jobs.
+
+use punctual::{
+    Failure, NewJob, State, When,
+    store::{Reserve, Settled, TakenBack, Verdict},
+};
+
+use crate::fixture::{CANCEL, Fixture, QUEUE, START_MS, WORKER, at, ids, millis, retry, secs, snooze};
+
+/// S9: a lease ends when somebody takes it back, not by itself; the next reserve does, at its time and not before.
+pub(crate) async fn a_lease_is_taken_back_at_its_time(t: Fixture) {
+    let run = t.run().await;
+    t.clock.set(at(14_999));
+    assert_eq!(t.reserve(0).await.taken_back, []);
+    t.clock.set(at(15_000));
+    assert_eq!(t.state(run.job.id).await, State::Running);
+    let taken_back = TakenBack { lease: run.lease, queue: QUEUE.to_owned(), state: State::Waiting };
+    assert_eq!(t.reserve(0).await.taken_back, [taken_back]);
+}
+
+/// S9: attempt and crashes grow by one, `run_at` stays, and the job may start again in the same call.
+pub(crate) async fn a_job_taken_back_keeps_its_time_and_counts_a_crash(t: Fixture) {
+    let run = t.run().await;
+    t.pass(15);
+    t.reserve(0).await;
+    let job = t.get(run.job.id).await;
+    assert_eq!((job.state, job.run_at), (State::Waiting, at(0)));
+    assert_eq!((job.attempt, job.crashes, job.snoozes), (2, 1, 0));
+    assert_eq!((job.started_at, job.running, job.finished_at), (None, None, None));
+    let failure = Failure {
+        attempt: 1,
+        started_ms: START_MS,
+        ended_ms: START_MS + 15_000,
+        worker: WORKER.to_owned(),
+        error: "lease taken back".to_owned(),
+    };
+    assert_eq!(job.failures, [failure]);
+}
+
+/// S7, S9: what is taken back is reserved in the same call, under a new lease.
+pub(crate) async fn a_job_taken_back_may_start_again_in_the_same_call(t: Fixture) {
+    let old = t.run().await;
+    t.pass(15);
+    let batch = t.reserve(1).await;
+    assert_eq!((ids(&batch), batch.taken_back.len()), (vec![old.job.id], 1));
+    assert!(old.lease.fence < batch.jobs[0].lease.fence);
+    assert_eq!((batch.jobs[0].job.attempt, batch.jobs[0].until), (2, at(30_000)));
+}
+
+/// A job with these low 16 bits in its id.
+fn with_low16(t: &Fixture, low16: u16) -> NewJob {
+    NewJob { id: t.id(low16), ..t.job() }
+}
+
+/// S9: from the second crash in a row on the job is due later, each one at its own instant.
+pub(crate) async fn the_second_crash_in_a_row_parts_a_job_from_its_bystanders(t: Fixture) {
+    let jobs = [0x0000, 0x8000, 0x0001, 0xffff].map(|low16| with_low16(&t, low16));
+    t.enqueue_all(&jobs).await;
+    for _ in 0..2 {
+        assert_eq!(t.reserve(4).await.jobs.len(), 4);
+        t.pass(15);
+    }
+    assert_eq!(t.reserve(4).await.jobs, []);
+    // now + 15,000 ms × (1 + low 16 bits / 65,536), cut to whole milliseconds
+    for (job, run_at) in jobs.iter().zip([45_000, 52_500, 45_000, 59_999]) {
+        let job = t.get(job.id).await;
+        assert_eq!((job.crashes, job.attempt, job.run_at), (2, 3, at(run_at)));
+    }
+}
+
+/// S9: the pause grows with the length of the lease that was in force.
+pub(crate) async fn the_pause_after_a_crash_follows_the_lease_in_force(t: Fixture) {
+    let job = NewJob { id: t.id(0x4000), ..t.job_with(|job| job.options.lease = Some(secs(18))) };
+    let id = job.id;
+    t.enqueue_all(&[job]).await;
+    t.reserve_one().await;
+    t.pass(18);
+    t.reserve_one().await;
+    t.pass(18);
+    t.reserve(0).await;
+    // 36,000 + 18,000 × 1.25
+    assert_eq!(t.get(id).await.run_at, at(58_500));
+}
+
+/// Reserves the one due job and lets its lease pass; answers where the job goes.
+async fn crash(t: &Fixture) -> State {
+    t.reserve_one().await;
+    t.pass(15);
+    t.reserve(0).await.taken_back[0].state
+}
+
+/// S9: the third crash in a row is the last: dead, reason `crashes`.
+pub(crate) async fn the_third_crash_in_a_row_is_dead(t: Fixture) {
+    let id = t.add().await;
+    assert_eq!((crash(&t).await, crash(&t).await), (State::Waiting, State::Waiting));
+    t.pass(15);
+    assert_eq!(crash(&t).await, State::Dead);
+    let job = t.get(id).await;
+    assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("crashes")));
+    assert_eq!((job.attempt, job.crashes, job.failures.len()), (3, 3, 3));
+    assert_eq!(job.finished_at, Some(at(60_000)));
+}
+
+/// S9: the poison limit is checked before the attempts.
+pub(crate) async fn the_poison_limit_is_checked_before_the_attempts(t: Fixture) {
+    let id = t.add_with(|job| job.options.max_attempts = Some(3)).await;
+    assert_eq!((crash(&t).await, crash(&t).await), (State::Waiting, State::Waiting));
+    t.pass(15);
+    assert_eq!(crash(&t).await, State::Dead);
+    assert_eq!(t.get(id).await.reason.as_deref(), Some("crashes"));
+}
+
+/// S9, S10: a lease taken back is an attempt: the last one ends dead, reason `attempts`.
+pub(crate) async fn a_crash_of_the_last_attempt_is_dead(t: Fixture) {
+    let run = t.run_with(|job| job.options.max_attempts = Some(2)).await;
+    t.end(&run, retry(secs(0))).await;
+    t.reserve_one().await;
+    t.pass(15);
+    t.reserve(0).await;
+    let job = t.get(run.job.id).await;
+    assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("attempts")));
+    assert_eq!((job.attempt, job.crashes, job.failures.len()), (2, 1, 2));
+}
+
+/// S9: `max_attempts = 1` means: never again after a crash.
+pub(crate) async fn one_attempt_means_never_again_after_a_crash(t: Fixture) {
+    let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
+    t.pass(15);
+    assert_eq!(t.reserve(1).await.jobs, []);
+    let job = t.get(run.job.id).await;
+    assert_eq!((job.state, job.reason.as_deref(), job.attempt), (State::Dead, Some("attempts"), 1));
+}
+
+/// S9, S10: any settle ends a row of crashes; the attempt goes on counting.
+pub(crate) async fn any_settle_ends_a_row_of_crashes(t: Fixture) {
+    for verdict in [retry(secs(0)), snooze(millis(100)), Verdict::Release, Verdict::Ack] {
+        let run = t.run().await;
+        t.pass(15);
+        let again = t.reserve_one().await;
+        assert_eq!((again.job.crashes, again.job.attempt), (1, 2));
+        assert_eq!(t.end(&again, verdict).await.crashes, 0);
+        t.queue(punctual::store::QueueOp::Purge(1)).await;
+        assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::LeaseLost);
+    }
+}
+
+/// S10: a crash gives no verdict, so a row of snoozes goes on; the reason of the last one is gone.
+pub(crate) async fn a_row_of_snoozes_outlives_a_crash(t: Fixture) {
+    let run = t.run().await;
+    let reason = Some("unknown_kind".to_owned());
+    t.end(&run, Verdict::Snooze { after: millis(100), reason }).await;
+    t.clock.advance(millis(100));
+    t.reserve_one().await;
+    t.pass(15);
+    t.reserve(0).await;
+    let job = t.get(run.job.id).await;
+    assert_eq!((job.snoozes, job.crashes, job.reason), (1, 1, None));
+}
+
+/// S9, S13: one call takes back 32 leases, and says that more are left.
+pub(crate) async fn one_call_takes_back_32_leases(t: Fixture) {
+    t.add_many(40).await;
+    assert_eq!(t.reserve(40).await.jobs.len(), 40);
+    t.pass(15);
+    let batch = t.reserve(0).await;
+    assert_eq!((batch.taken_back.len(), batch.more), (32, true));
+    assert_eq!((t.counts().await.running, t.counts().await.waiting), (8, 32));
+    assert_eq!(t.reserve(0).await.taken_back.len(), 8);
+    assert_eq!(t.reserve(0).await.taken_back.len(), 0);
+}
+
+/// S9: leases past their time make `more`, also when no job is due.
+pub(crate) async fn leases_left_past_their_time_are_more(t: Fixture) {
+    for _ in 0..33 {
+        t.add_with(|job| job.options.max_attempts = Some(1)).await;
+    }
+    assert_eq!(t.reserve(33).await.jobs.len(), 33);
+    t.pass(15);
+    let batch = t.reserve(5).await;
+    assert_eq!((batch.jobs.len(), batch.more, batch.next_due), (0, true, Some(secs(0))));
+    let batch = t.reserve(5).await;
+    assert_eq!((batch.jobs.len(), batch.more, batch.next_due), (0, false, None));
+}
+
+/// S9: the oldest end of a lease comes first, then the id.
+pub(crate) async fn leases_are_taken_back_oldest_first(t: Fixture) {
+    let mut runs = Vec::new();
+    for lease in [9, 3, 6, 3] {
+        runs.push(t.run_with(|job| job.options.lease = Some(secs(lease))).await.lease);
+    }
+    t.pass(9);
+    let taken_back: Vec<_> = t.reserve(0).await.taken_back.iter().map(|back| back.lease).collect();
+    assert_eq!(taken_back, [runs[1], runs[3], runs[2], runs[0]]);
+}
+
+/// S9: only the queues that a call names lose leases, over all of them oldest first.
+pub(crate) async fn leases_are_taken_back_in_the_named_queues_only(t: Fixture) {
+    let mail = t.run_with(|job| job.options.lease = Some(secs(6))).await;
+    let bulk = t.add_with(|job| (job.queue, job.options.lease) = ("bulk".to_owned(), Some(secs(3)))).await;
+    t.reserve_by(&t.want_from(&[("bulk", 1)], 1)).await;
+    t.pass(6);
+    assert_eq!(t.reserve_by(&t.want_from(&[("other", 1)], 1)).await.taken_back, []);
+    let both = Reserve { n: 0, ..t.want_from(&[(QUEUE, 1), ("bulk", 1)], 1) };
+    let taken_back: Vec<_> = t.reserve_by(&both).await.taken_back.iter().map(|back| back.lease.job).collect();
+    assert_eq!(taken_back, [bulk, mail.job.id]);
+}
+
+/// S9: a paused queue gives no jobs, but its leases are taken back.
+pub(crate) async fn leases_of_a_paused_queue_are_taken_back(t: Fixture) {
+    let run = t.run().await;
+    t.pause().await;
+    assert_eq!(t.reserve(1).await.next_due, Some(secs(15)));
+    t.pass(15);
+    let batch = t.reserve(1).await;
+    assert_eq!((batch.jobs.len(), batch.taken_back.len()), (0, 1));
+    assert_eq!((batch.more, batch.next_due), (false, None));
+    assert_eq!(t.state(run.job.id).await, State::Waiting);
+}
+
+/// S9: reads, heartbeats of others, settles and sweeps take nothing back.
+pub(crate) async fn only_reserve_and_take_take_back(t: Fixture) {
+    let (run, other) = (t.run().await, t.run().await);
+    t.pass(16);
+    t.extend(other.lease).await;
+    t.sweep(1_000).await;
+    t.list("", 10).await;
+    t.end(&other, Verdict::Ack).await;
+    assert_eq!(t.state(run.job.id).await, State::Running);
+    t.take(0).await;
+    assert_eq!(t.state(run.job.id).await, State::Waiting);
+}
+
+/// S9: taking back meets an expired job as any other; it is then ended instead of started.
+pub(crate) async fn a_job_taken_back_past_its_expiry_does_not_start_again(t: Fixture) {
+    let run = t.run_with(|job| job.expires_at = Some(When::In(secs(10)))).await;
+    t.pass(15);
+    let batch = t.reserve(1).await;
+    assert_eq!((batch.jobs.len(), batch.taken_back[0].state), (0, State::Waiting));
+    assert_eq!(t.get(run.job.id).await.reason.as_deref(), Some("expired"));
+}
+
+/// S9, S12: whose cancel was asked for is cancelled when its lease is taken back, even at the last attempt.
+pub(crate) async fn a_job_to_be_cancelled_is_cancelled_when_taken_back(t: Fixture) {
+    let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
+    t.apply(run.job.id, CANCEL).await;
+    t.pass(15);
+    assert_eq!(t.reserve(1).await.taken_back[0].state, State::Cancelled);
+    let job = t.get(run.job.id).await;
+    assert_eq!((job.state, job.reason.as_deref()), (State::Cancelled, Some("cancelled")));
+    assert_eq!((job.cancel_requested, job.finished_at), (false, Some(at(15_000))));
+}

@@ -1,0 +1,371 @@
+//! Unique keys: what they are compared within, how long they are held, and what an enqueue does that meets a holder.
+
+use punctual::{
+    Concurrency, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, State, Unique, When,
+    store::{Acted, Action, Enqueued, Existing, Keep, Settled, UniqueKey, Verdict},
+};
+
+use crate::fixture::{
+    CANCEL, Fixture, QUEUE, at, dead, duplicate, duplicate_of_gone, key, millis, retry, secs,
+};
+
+fn until_done() -> Unique {
+    Unique::key("k").until_done()
+}
+
+fn until_start() -> Unique {
+    Unique::key("k").until_start()
+}
+
+/// For a minute from the enqueue.
+fn window() -> Unique {
+    Unique::key("k").window(secs(60))
+}
+
+/// A job that wants the key by this rule, due in 5 s.
+fn rival(t: &Fixture, rule: OnConflict) -> NewJob {
+    t.job_with(|job| {
+        job.unique = Some(Unique::key("k").on_conflict(rule));
+        job.run_at = When::In(secs(5));
+    })
+}
+
+/// Whether a job that wants the key is inserted; if so, it is gone again.
+async fn is_free(t: &Fixture) -> bool {
+    let asker = rival(t, OnConflict::Keep);
+    let id = asker.id;
+    let is_free = t.enqueue(asker).await.is_new();
+    if is_free {
+        t.apply(id, Action::Delete).await;
+    }
+    is_free
+}
+
+/// S4: by default a second job with the key of a live one is not inserted; the answer leads to the holder.
+pub(crate) async fn keep_leaves_the_holder_as_it_is(t: Fixture) {
+    let holder = t.add_with(|job| job.unique = Some(until_done())).await;
+    let second = rival(&t, OnConflict::Keep);
+    assert_eq!(t.enqueue(second.clone()).await, duplicate(holder, State::Waiting, 1));
+    assert_eq!(t.find(second.id).await, None);
+    assert_eq!((t.get(holder).await.run_at, t.holder("k").await), (at(0), Some(holder)));
+}
+
+/// S4: a key is compared within queue, group and concurrency key.
+pub(crate) async fn a_key_is_compared_within_queue_group_and_concurrency_key(t: Fixture) {
+    let concurrency = |key: &str| Some(Concurrency { key: key.to_owned(), limit: 1 });
+    let plain = t.add_with(|job| job.unique = Some(until_done())).await;
+    t.add_with(|job| (job.unique, job.queue) = (Some(until_done()), "bulk".to_owned())).await;
+    t.add_with(|job| (job.unique, job.group) = (Some(until_done()), Some("g".to_owned()))).await;
+    let one = t.add_with(|job| (job.unique, job.concurrency) = (Some(until_done()), concurrency("c"))).await;
+    t.add_with(|job| (job.unique, job.concurrency) = (Some(until_done()), concurrency("d"))).await;
+    t.add_with(|job| job.unique = Some(Unique::key("K"))).await;
+    assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate(plain, State::Waiting, 1));
+    let other_limit = t.job_with(|job| {
+        job.unique = Some(until_done());
+        job.concurrency = Some(Concurrency { key: "c".to_owned(), limit: 2 });
+    });
+    assert_eq!(t.enqueue(other_limit).await, duplicate(one, State::Waiting, 1));
+}
+
+/// S4: the holder of a key is found by the key and all that it is compared within.
+pub(crate) async fn the_holder_is_found_by_all_of_its_key(t: Fixture) {
+    let id = t.add_with(|job| (job.unique, job.group) = (Some(until_done()), Some("g".to_owned()))).await;
+    let whole = UniqueKey { group: Some("g".to_owned()), ..key("k") };
+    assert_eq!(t.store.holder(&whole).await.unwrap().map(|job| job.id), Some(id));
+    assert_eq!(t.holder("k").await, None);
+}
+
+// ── until done ──
+
+/// S4, S12: a key until done is held while waiting, running and retrying, also while a cancel is requested.
+pub(crate) async fn a_key_until_done_is_held_while_waiting_and_running(t: Fixture) {
+    let run = t.run_with(|job| job.unique = Some(until_done())).await;
+    assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate(run.job.id, State::Running, 1));
+    t.end(&run, retry(secs(1))).await;
+    assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate(run.job.id, State::Waiting, 1));
+    t.pass(1);
+    let run = t.reserve_one().await;
+    t.apply(run.job.id, CANCEL).await;
+    let held = Existing { id: run.job.id, state: Some(State::Running), version: 1, cancel_requested: true };
+    assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, Enqueued::Duplicate(held));
+}
+
+/// S4: a key until done is freed by each end of its job.
+pub(crate) async fn a_key_until_done_is_freed_by_any_end(t: Fixture) {
+    for end in [Verdict::Ack, dead(), Verdict::Cancel { reason: None }] {
+        let run = t.run_with(|job| job.unique = Some(until_done())).await;
+        assert!(t.end(&run, end).await.state.is_ended());
+        assert!(is_free(&t).await);
+    }
+    let id = t.add_with(|job| job.unique = Some(until_done())).await;
+    t.apply(id, CANCEL).await;
+    assert!(is_free(&t).await);
+    t.add_with(|job| job.unique = Some(until_done())).await;
+    assert_eq!(t.take(1).await.len(), 1);
+    assert_eq!(t.holder("k").await, None);
+    assert!(is_free(&t).await);
+}
+
+/// S4: delete, purge and expiry free a key as well; a key whose job is gone is void.
+pub(crate) async fn a_key_whose_job_is_gone_is_void(t: Fixture) {
+    let id = t.add_with(|job| job.unique = Some(until_done())).await;
+    t.apply(id, Action::Delete).await;
+    assert!(is_free(&t).await);
+    t.add_with(|job| job.unique = Some(until_done())).await;
+    t.queue(punctual::store::QueueOp::Purge(1)).await;
+    assert!(is_free(&t).await);
+    t.add_with(|job| (job.unique, job.expires_at) = (Some(until_done()), Some(When::In(secs(1))))).await;
+    t.pass(1);
+    assert!(!is_free(&t).await, "expired, but nobody ended it yet");
+    t.sweep(1).await;
+    assert!(is_free(&t).await);
+}
+
+/// S4, S9: being given up on at a taking back frees the key in the same step.
+pub(crate) async fn a_key_is_freed_when_a_crash_ends_its_job(t: Fixture) {
+    t.run_with(|job| (job.unique, job.options.max_attempts) = (Some(until_done()), Some(1))).await;
+    t.pass(15);
+    t.reserve(0).await;
+    assert!(is_free(&t).await);
+}
+
+// ── until start ──
+
+/// S4: a key until start is held until the first reservation, and never again, whatever the run comes to.
+pub(crate) async fn a_key_until_start_is_freed_by_the_first_reservation_for_good(t: Fixture) {
+    let id = t.add_with(|job| job.unique = Some(until_start())).await;
+    assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate(id, State::Waiting, 1));
+    let run = t.reserve_one().await;
+    assert!(is_free(&t).await);
+    t.end(&run, retry(secs(1))).await;
+    assert!(is_free(&t).await);
+    t.pass(1);
+    let run = t.reserve_one().await;
+    t.end(&run, Verdict::Ack).await;
+    t.apply(id, Action::Retry).await;
+    assert!(is_free(&t).await);
+    assert_eq!(t.holder("k").await, None);
+}
+
+/// S4, S9: a key until start stays free when its lease is taken back.
+pub(crate) async fn a_key_until_start_stays_free_after_a_taking_back(t: Fixture) {
+    t.run_with(|job| job.unique = Some(until_start())).await;
+    t.pass(15);
+    assert_eq!(t.reserve(0).await.taken_back.len(), 1);
+    assert!(is_free(&t).await);
+}
+
+/// S4: an end before the start frees a key until start.
+pub(crate) async fn a_key_until_start_is_freed_by_an_end_before_it(t: Fixture) {
+    let id = t.add_with(|job| job.unique = Some(until_start())).await;
+    t.apply(id, CANCEL).await;
+    assert!(is_free(&t).await);
+    t.add_with(|job| (job.unique, job.expires_at) = (Some(until_start()), Some(When::In(secs(1))))).await;
+    t.pass(1);
+    assert_eq!(t.reserve(1).await.jobs.len(), 0);
+    assert!(is_free(&t).await);
+}
+
+/// S4: a take is a start as well.
+pub(crate) async fn a_key_until_start_is_freed_by_a_take(t: Fixture) {
+    t.add_with(|job| job.unique = Some(until_start())).await;
+    t.take(1).await;
+    assert!(is_free(&t).await);
+}
+
+// ── window ──
+
+/// S4: a window is held from the enqueue to its end, to the millisecond, whatever becomes of the job.
+pub(crate) async fn a_window_is_held_to_its_end_to_the_millisecond(t: Fixture) {
+    let run = t.run_with(|job| job.unique = Some(window())).await;
+    t.end(&run, Verdict::Ack).await;
+    t.clock.set(at(59_999));
+    assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate(run.job.id, State::Done, 1));
+    t.clock.set(at(60_000));
+    assert_eq!(t.holder("k").await, None);
+    assert!(is_free(&t).await);
+}
+
+/// S4: a window outlives the record of its job; it is then told without a state.
+pub(crate) async fn a_window_outlives_the_record_of_its_job(t: Fixture) {
+    t.set(|queue| queue.done = Keep::NOTHING).await;
+    let run = t.run_with(|job| job.unique = Some(window())).await;
+    assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(State::Done));
+    assert_eq!(t.enqueue(rival(&t, OnConflict::Replace)).await, duplicate_of_gone(run.job.id));
+    assert_eq!(t.holder("k").await, None);
+    assert_eq!(t.act(key("k"), CANCEL).await, Acted::NotFound);
+}
+
+/// S4: only a cancel, delete or purge of a job that was never reserved frees a window.
+pub(crate) async fn a_window_is_freed_by_giving_up_the_job_before_its_start(t: Fixture) {
+    for action in [CANCEL, Action::Delete] {
+        let id = t.add_with(|job| job.unique = Some(window())).await;
+        t.apply(id, action).await;
+        assert!(is_free(&t).await);
+    }
+    t.add_with(|job| job.unique = Some(window())).await;
+    t.queue(punctual::store::QueueOp::Purge(1)).await;
+    assert!(is_free(&t).await);
+}
+
+/// S4: expiry does not free a window.
+pub(crate) async fn a_window_outlives_the_expiry_of_its_job(t: Fixture) {
+    let id = t.add_with(|job| (job.unique, job.expires_at) = (Some(window()), Some(When::In(secs(1))))).await;
+    t.pass(1);
+    t.sweep(1).await;
+    assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate(id, State::Cancelled, 1));
+}
+
+/// S4: once its job was reserved, neither cancel nor delete nor purge frees a window.
+pub(crate) async fn a_window_stays_when_a_job_that_ran_is_given_up(t: Fixture) {
+    let run = t.run_with(|job| job.unique = Some(window())).await;
+    t.end(&run, Verdict::Release).await;
+    t.apply(run.job.id, CANCEL).await;
+    assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate(run.job.id, State::Cancelled, 1));
+    t.apply(run.job.id, Action::Delete).await;
+    assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate_of_gone(run.job.id));
+}
+
+/// S4: a window may end while its job runs; the next job then takes the key.
+pub(crate) async fn a_window_may_end_before_its_job(t: Fixture) {
+    let first = t.run_with(|job| (job.unique, job.options.lease) = (Some(window()), Some(secs(600)))).await;
+    t.pass(60);
+    let second = t.add_with(|job| job.unique = Some(window())).await;
+    t.end(&first, Verdict::Ack).await;
+    assert_eq!(t.holder("k").await, Some(second));
+}
+
+// ── conflict rules ──
+
+/// S4: `replace` gives the holder all that the new job brings, and keeps what makes it the same job.
+pub(crate) async fn replace_gives_the_waiting_holder_everything_new(t: Fixture) {
+    let holder = t.add_with(|job| (job.unique, job.run_at) = (Some(until_done()), When::In(secs(60)))).await;
+    t.pass(1);
+    let new = t.job_with(|job| {
+        job.kind = "email.digest".to_owned();
+        job.payload = Payload { bytes: b"new".to_vec(), content_type: "text/plain".into() };
+        job.run_at = When::In(secs(5));
+        job.expires_at = Some(When::In(secs(9)));
+        job.unique = Some(Unique::key("k").until_start().on_conflict(OnConflict::Replace));
+        job.options =
+            JobOptions { priority: Some(Priority::High), lease: Some(secs(30)), ..JobOptions::default() };
+        job.tags = vec!["vip".to_owned()];
+    });
+    let new_id = new.id;
+    assert_eq!(t.enqueue(new).await, Enqueued::Replaced { id: holder, run_at: at(6_000) });
+    let job = t.get(holder).await;
+    assert_eq!((job.kind.as_str(), &job.payload.bytes[..]), ("email.digest", &b"new"[..]));
+    assert_eq!((job.run_at, job.expires_at, job.created_at), (at(6_000), Some(at(10_000)), at(0)));
+    assert_eq!((job.priority, job.lease, job.tags), (Priority::High, Some(secs(30)), vec!["vip".to_owned()]));
+    assert_eq!((job.version, job.unique), (2, Some(until_done())));
+    assert_eq!((t.find(new_id).await, t.counts().await.waiting, t.counts().await.bytes), (None, 1, 3));
+}
+
+/// S4, S10: attempt, failures and fence of a holder that failed before go on after a `replace`.
+pub(crate) async fn replace_keeps_attempt_and_failures(t: Fixture) {
+    let run = t.run_with(|job| job.unique = Some(until_done())).await;
+    t.end(&run, retry(secs(60))).await;
+    assert!(matches!(t.enqueue(rival(&t, OnConflict::Replace)).await, Enqueued::Replaced { .. }));
+    let job = t.get(run.job.id).await;
+    assert_eq!((job.attempt, job.failures.len(), job.failures[0].error.as_str()), (2, 1, "no route"));
+    t.pass(5);
+    assert!(run.lease.fence < t.reserve_one().await.lease.fence);
+}
+
+/// S4: with a version, `replace` acts on the holder that the caller read, or not at all.
+pub(crate) async fn replace_may_name_the_version_it_read(t: Fixture) {
+    let holder = t.add_with(|job| job.unique = Some(until_done())).await;
+    let replace = |version| {
+        t.job_with(|job| {
+            let unique = Unique::key("k").on_conflict(OnConflict::Replace);
+            job.unique = Some(unique.if_version(version));
+        })
+    };
+    assert_eq!(t.enqueue(replace(2)).await, duplicate(holder, State::Waiting, 1));
+    assert_eq!(t.enqueue(replace(1)).await, Enqueued::Replaced { id: holder, run_at: at(0) });
+    assert_eq!(t.enqueue(replace(1)).await, duplicate(holder, State::Waiting, 2));
+}
+
+/// S4: `reschedule` gives the waiting holder the new time, and nothing else.
+pub(crate) async fn reschedule_gives_the_waiting_holder_the_new_time_only(t: Fixture) {
+    let holder = t.add_with(|job| job.unique = Some(until_done())).await;
+    let mut new = rival(&t, OnConflict::Reschedule);
+    new.payload = Payload::json("2");
+    assert_eq!(t.enqueue(new).await, Enqueued::Rescheduled { id: holder, run_at: at(5_000) });
+    let job = t.get(holder).await;
+    assert_eq!((job.run_at, job.version, job.payload), (at(5_000), 2, Payload::json("1")));
+    assert_eq!(t.reserve(1).await.next_due, Some(secs(5)));
+}
+
+/// S4: `replace` and `reschedule` leave a holder alone that runs or ended.
+pub(crate) async fn replace_and_reschedule_act_on_a_waiting_holder_only(t: Fixture) {
+    let run = t.run_with(|job| job.unique = Some(window())).await;
+    for rule in [OnConflict::Replace, OnConflict::Reschedule] {
+        assert_eq!(t.enqueue(rival(&t, rule)).await, duplicate(run.job.id, State::Running, 1));
+    }
+    t.end(&run, dead()).await;
+    for rule in [OnConflict::Replace, OnConflict::Reschedule] {
+        assert_eq!(t.enqueue(rival(&t, rule)).await, duplicate(run.job.id, State::Dead, 1));
+    }
+}
+
+// ── an operator's retry ──
+
+/// A job that was cancelled before its start.
+async fn cancelled(t: &Fixture, unique: Unique) -> JobId {
+    let id = t.add_with(|job| job.unique = Some(unique)).await;
+    t.apply(id, CANCEL).await;
+    id
+}
+
+/// S4, S11: a retry takes a key until done again.
+pub(crate) async fn a_retry_takes_a_key_until_done_again(t: Fixture) {
+    let run = t.run_with(|job| job.unique = Some(until_done())).await;
+    t.end(&run, dead()).await;
+    t.apply(run.job.id, Action::Retry).await;
+    assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate(run.job.id, State::Waiting, 2));
+}
+
+/// S4, S11: a retry is refused while another job holds the key, and changes nothing.
+pub(crate) async fn a_retry_meets_the_job_that_holds_its_key_by_now(t: Fixture) {
+    for unique in [until_done(), until_start(), window()] {
+        let id = cancelled(&t, unique.clone()).await;
+        let other = t.add_with(|job| job.unique = Some(unique)).await;
+        assert_eq!(t.act(id, Action::Retry).await, Acted::UniqueConflict(other));
+        assert_eq!((t.state(id).await, t.get(id).await.version), (State::Cancelled, 1));
+        t.apply(other, Action::Delete).await;
+    }
+}
+
+/// S4, S11: a key until start is taken again by a job that never started.
+pub(crate) async fn a_retry_takes_a_key_until_start_again_if_the_job_never_started(t: Fixture) {
+    let id = cancelled(&t, until_start()).await;
+    t.apply(id, Action::Retry).await;
+    assert_eq!(t.holder("k").await, Some(id));
+    assert_eq!(t.reserve_one().await.job.id, id);
+    assert!(is_free(&t).await);
+}
+
+/// S4, S11: a window is taken again by a job that never started, and still ends when it would have.
+pub(crate) async fn a_retry_takes_a_window_again_that_has_not_ended(t: Fixture) {
+    let id = cancelled(&t, window()).await;
+    t.clock.advance(millis(59_998));
+    t.apply(id, Action::Retry).await;
+    assert_eq!(t.holder("k").await, Some(id));
+    t.clock.advance(millis(2));
+    assert_eq!(t.holder("k").await, None);
+    t.apply(id, CANCEL).await;
+    let other = t.add_with(|job| job.unique = Some(window())).await;
+    t.apply(id, Action::Retry).await;
+    assert_eq!(t.holder("k").await, Some(other));
+}
+
+/// S4: a key leads an act to its holder only; after the end it leads nowhere.
+pub(crate) async fn a_key_leads_to_its_holder_while_it_is_held(t: Fixture) {
+    let id = t.add_with(|job| job.unique = Some(until_done())).await;
+    assert_eq!(t.act(key("k"), CANCEL).await, Acted::Done(id, State::Cancelled));
+    assert_eq!(t.act(key("k"), Action::Retry).await, Acted::NotFound);
+    let elsewhere = UniqueKey { queue: "bulk".to_owned(), ..key("k") };
+    assert_eq!(t.act(elsewhere, CANCEL).await, Acted::NotFound);
+    assert_eq!(t.store.queues(None).await.unwrap(), [QUEUE]);
+}
