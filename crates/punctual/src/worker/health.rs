@@ -17,7 +17,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    time::{MissedTickBehavior, interval, timeout},
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -52,7 +52,7 @@ impl Pulse {
     pub(super) async fn keep_beating(&self) {
         loop {
             self.beat();
-            tokio::time::sleep(BEAT).await;
+            sleep(BEAT).await;
         }
     }
 
@@ -122,15 +122,13 @@ impl Health {
 /// Rewrites the file.
 async fn write(file: Option<PathBuf>, pulse: &Pulse) {
     let Some(file) = file else { return };
-    let mut ticks = interval(BEAT);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
         let (alive, text) = pulse.report();
         // A stuck loop's file is left to grow old, for whoever looks at nothing but its time.
         if alive && let Err(error) = std::fs::write(&file, text) {
             tracing::warn!(target: "punctual", %error, file = %file.display(), "could not write the health file");
         }
+        sleep(BEAT).await;
     }
 }
 
@@ -153,7 +151,7 @@ async fn serve(listener: Option<std::net::TcpListener>, pulse: &Pulse) {
             }
             Err(error) => {
                 tracing::warn!(target: "punctual", %error, "could not accept a health request");
-                tokio::time::sleep(BEAT).await;
+                sleep(BEAT).await;
             }
         }
     }

@@ -1,0 +1,188 @@
+//! Which handler runs what, where, and within what: kinds, slots, queues, middleware, state.
+
+use super::*;
+
+async fn unknown(policy: UnknownKinds, times: u64) -> JobRecord {
+    let mut rig = Rig::new();
+    let id = rig.enqueue(1).await;
+    let worker = rig.worker().queue("default").unknown_kinds(policy);
+    let (stop, working) = start(worker.handle(async |_: Other, _: Ctx| {}));
+    for round in 0..times {
+        if 0 < round {
+            // The last settle has taken effect once the loop waits again.
+            rig.called("wait").await;
+            rig.clock.advance(Duration::from_secs(1_000));
+        }
+        rig.called("settle").await;
+    }
+    stop.cancel();
+    working.await.unwrap().unwrap();
+    rig.get(id).await
+}
+
+/// Contract §8: never dropped; held 10 s, doubling to 10 min, counting nothing.
+#[tokio::test]
+async fn an_unknown_kind_is_held() {
+    for (times, pause) in [(1, 10), (2, 20), (3, 40), (8, 600)] {
+        let job = unknown(UnknownKinds::Hold, times).await;
+        let held_at = START + (times - 1) * 1_000_000;
+        assert_eq!((job.state, job.attempt, job.snoozes), (State::Waiting, 1, times as u32));
+        assert_eq!(job.run_at.as_ms() - held_at, pause * 1_000, "snooze {times}");
+        assert_eq!(job.reason.as_deref(), Some("unknown_kind"));
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_kind_may_be_dead_or_a_failure() {
+    let job = unknown(UnknownKinds::Dead, 1).await;
+    assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("no handler for kind \"test.work\"")));
+    let job = unknown(UnknownKinds::Retry, 1).await;
+    assert_eq!((job.state, job.attempt), (State::Waiting, 2));
+}
+
+#[tokio::test]
+async fn a_raw_handler_takes_every_other_kind() {
+    let rig = Rig::new();
+    rig.enqueue(1).await;
+    rig.client.enqueue(Other {}).await.unwrap().id().unwrap();
+    let (tell, mut told) = unbounded_channel();
+    let worker = rig.worker().queue("default").queue("other").handle(async |_: Other, _: Ctx| {});
+    let (stop, working) = start(worker.handle_raw(move |job: JobRecord, ctx: Ctx| {
+        let _ = tell.send((job.kind.clone(), job.payload.bytes.clone(), ctx.attempt()));
+        std::future::ready(())
+    }));
+    assert_eq!(told.recv().await.unwrap(), ("test.work".to_owned(), b"{\"n\":1}".to_vec(), 1));
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().done, 2);
+    assert!(told.recv().await.is_none(), "once");
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_when_the_worker_starts() {
+    async fn refusal<S: Send + Sync + 'static>(worker: Worker<S>) -> (ErrorKind, String) {
+        let error = worker.run_until(CancellationToken::new()).await.unwrap_err();
+        (error.kind(), error.to_string())
+    }
+    let rig = Rig::new();
+    let able = || rig.worker().handle(async |_: Work, _: Ctx| {});
+    let two = refusal(able().handle(async |_: Work, _: Ctx| {})).await;
+    assert_eq!(two, (ErrorKind::Conflict, "kind \"test.work\" has two handlers".to_owned()));
+    assert_eq!(refusal(rig.worker()).await.1, "a worker needs a handler");
+    assert_eq!(refusal(able().slots(0)).await.1, "slots 0 is not within 1 to 10000");
+    assert_eq!(refusal(able().slots(10_001)).await.0, ErrorKind::Invalid);
+    assert_eq!(refusal(able().lease(Duration::from_millis(999))).await.0, ErrorKind::Invalid);
+    assert_eq!(refusal(able().queue("$own")).await.0, ErrorKind::Invalid);
+    assert_eq!(refusal(able().queue("a").queue("a")).await.1, "queue \"a\" is named twice");
+    assert_eq!(refusal(able().queue("a").weighted([("b", 1)])).await.0, ErrorKind::Conflict);
+    assert_eq!(refusal(able().weighted([("b", 0)])).await.0, ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn no_more_jobs_run_at_once_than_there_are_slots() {
+    let rig = Rig::new();
+    for n in 0..40 {
+        rig.enqueue(n).await;
+    }
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (tell, mut told) = unbounded_channel();
+    let (stop, working) = start(rig.worker().slots(3).handle({
+        let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+        move |_: Work, _: Ctx| {
+            let (now, most, tell) = (Arc::clone(&now), Arc::clone(&most), tell.clone());
+            async move {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                let _ = tell.send(());
+            }
+        }
+    }));
+    for _ in 0..40 {
+        told.recv().await.unwrap();
+    }
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().done, 40);
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+}
+
+/// S6, through the loop: a slot at a time, in the order of the cycle.
+#[tokio::test]
+async fn weighted_queues_share_and_strict_ones_do_not() {
+    async fn order(queues: impl FnOnce(Worker) -> Worker) -> String {
+        let rig = Rig::new();
+        for n in 0..8 {
+            for queue in ["a", "b"] {
+                rig.client.enqueue(Work { n }).queue(queue).await.unwrap().id().unwrap();
+            }
+        }
+        let (tell, mut told) = unbounded_channel();
+        let worker = queues(rig.worker().slots(1)).handle(move |_: Work, ctx: Ctx| {
+            let _ = tell.send(ctx.queue().to_owned());
+            std::future::ready(())
+        });
+        let (stop, working) = start(worker);
+        let mut order = String::new();
+        for _ in 0..16 {
+            order += &told.recv().await.unwrap();
+        }
+        stop.cancel();
+        working.await.unwrap().unwrap();
+        order
+    }
+    assert_eq!(order(|worker| worker.weighted([("a", 3), ("b", 1)])).await, "aabaaabaaabbbbbb");
+    assert_eq!(order(|worker| worker.queue("b").queue("a")).await, "bbbbbbbbaaaaaaaa");
+}
+
+#[tokio::test]
+async fn middleware_wraps_every_run_the_first_one_outermost() {
+    let rig = Rig::new();
+    let id = rig.enqueue(1).await;
+    let (tell, mut told) = unbounded_channel();
+    let layer = |name: &'static str| {
+        let tell = tell.clone();
+        move |call: Call, next: Next| {
+            let tell = tell.clone();
+            async move {
+                let _ = tell.send(format!("{name} before {}", call.kind()));
+                let outcome = next.run(call).await;
+                let _ = tell.send(format!("{name} after {outcome:?}"));
+                if name == "outer" { Outcome::Dead("by the outer".into()) } else { outcome }
+            }
+        }
+    };
+    let worker = rig.worker().with(layer("outer")).with(layer("inner")).handle(async |_: Work, _: Ctx| {});
+    let (stop, working) = start(worker);
+    for expected in
+        ["outer before test.work", "inner before test.work", "inner after Done", "outer after Done"]
+    {
+        assert_eq!(told.recv().await.unwrap(), expected);
+    }
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().dead, 1);
+    assert_eq!(rig.get(id).await.reason.as_deref(), Some("by the outer"));
+}
+
+#[tokio::test]
+async fn handlers_share_the_state_and_see_their_job() {
+    struct App {
+        told: UnboundedSender<String>,
+    }
+    async fn work(job: Work, ctx: Ctx<App>) -> std::result::Result<(), std::io::Error> {
+        let tags = ctx.tags().join(",");
+        let line = format!("{} {} {}/{} {tags}", job.n, ctx.queue(), ctx.attempt(), ctx.max_attempts());
+        assert!(ctx.headers().contains_key("trace") && 0 < ctx.fence() && ctx.run_at().as_ms() == START);
+        let _ = ctx.state().told.send(line);
+        let next = ctx.client().enqueue(Other {}).await.map_err(std::io::Error::other)?;
+        assert!(next.is_new());
+        Ok(())
+    }
+    let rig = Rig::new();
+    let job = rig.client.enqueue(Work { n: 7 }).tag("vip").tag("eu").header("trace", "1");
+    assert!(matches!(job.await.unwrap(), Enqueued::Inserted { .. }));
+    let (told, mut lines) = unbounded_channel();
+    let (stop, working) = start(rig.worker().state(App { told }).handle(work));
+    assert_eq!(lines.recv().await.unwrap(), "7 default 1/3 vip,eu");
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().done, 1);
+    assert_eq!(rig.client.count(Some("other")).await.unwrap().waiting, 1);
+}

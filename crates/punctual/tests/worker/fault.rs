@@ -1,0 +1,112 @@
+//! A store that fails, and panics in the worker itself.
+
+use super::*;
+
+/// Only the first call of a verb meets the fault.
+fn first(verb: &'static str, fault: Fault) -> impl FnMut(&'static str) -> Fault + Send {
+    let mut is_first = true;
+    move |called| {
+        if called == verb && is_first {
+            is_first = false;
+            fault
+        } else {
+            Fault::Pass
+        }
+    }
+}
+
+/// S3: the answer of the first reserve is lost. Repeated with its number, it answers the same jobs.
+#[tokio::test]
+async fn a_reserve_whose_answer_was_lost_costs_nothing() {
+    let rig = Rig::faulty(first("reserve", Fault::After));
+    let id = rig.enqueue(1).await;
+    let (handler, mut told) = telling(|_| Outcome::Done);
+    let (stop, working) = start(rig.worker().handle(handler));
+    assert_eq!(told.recv().await, Some(1));
+    stop.cancel();
+    let report = working.await.unwrap().unwrap();
+    assert_eq!((report.done, report.taken_back, report.lost), (1, 0, 0));
+    assert_eq!((rig.get(id).await.attempt, rig.get(id).await.crashes), (1, 0));
+}
+
+/// S3: a repeated settle answers `LeaseLost`, which the worker reads as settled, by what its verdict led to.
+#[tokio::test]
+async fn a_settle_whose_answer_was_lost_counts_once() {
+    for (outcome, count) in [
+        (Outcome::Done, (|report| report.done) as fn(&WorkReport) -> u64),
+        (Outcome::retry("no"), |report| report.retried),
+        (Outcome::Snooze(SECOND), |report| report.snoozed),
+        (Outcome::Dead("never".into()), |report| report.dead),
+        (Outcome::Cancel, |report| report.cancelled),
+    ] {
+        let mut rig = Rig::faulty(first("settle", Fault::After));
+        rig.enqueue(1).await;
+        let (handler, _told) = telling(move |_| outcome.clone());
+        let (stop, working) = start(rig.worker().handle(handler));
+        rig.called("settle").await;
+        rig.called("settle").await;
+        stop.cancel();
+        let report = working.await.unwrap().unwrap();
+        assert_eq!((count(&report), report.runs(), report.lost), (1, 1, 0), "{report:?}");
+    }
+}
+
+/// Every third call fails, half of these after they took effect: still every job runs exactly once.
+#[tokio::test]
+async fn with_a_store_that_keeps_failing_every_job_runs_once() {
+    for seed in 1..=3 {
+        let clock = ManualClock::new(Timestamp::from_ms(START).unwrap());
+        let memory = Arc::new(MemoryStore::new(Clock::Manual(clock)));
+        let quiet = Client::new(memory.clone());
+        quiet.enqueue_many((0..100).map(|n| Work { n })).await.unwrap();
+        let faulty = Client::new(Arc::new(FaultyStore::seeded(memory, seed, 3)));
+        let (handler, mut told) = telling(|_| Outcome::Done);
+        let (stop, working) = start(Worker::new(&faulty).slots(10).handle(handler));
+        let mut ran = Vec::new();
+        while ran.len() < 100 {
+            ran.push(told.recv().await.unwrap());
+        }
+        stop.cancel();
+        let report = working.await.unwrap().unwrap();
+        assert_eq!((report.done, report.runs(), report.lost), (100, 100, 0), "seed {seed}");
+        ran.sort_unstable();
+        assert!(ran.iter().copied().eq(0..100), "seed {seed}");
+        assert_eq!(quiet.count(None).await.unwrap().done, 100);
+    }
+}
+
+/// The loop is supervised: it goes on where it was.
+#[tokio::test]
+async fn a_panic_in_the_loop_does_not_end_the_worker() {
+    let mut settles = 0;
+    let rig = Rig::faulty(move |verb| {
+        settles += u32::from(verb == "settle");
+        assert!(verb != "settle" || settles != 1, "on purpose");
+        Fault::Pass
+    });
+    rig.enqueue(1).await;
+    let (handler, mut told) = telling(|_| Outcome::Done);
+    let (stop, working) = start(rig.worker().handle(handler));
+    assert_eq!(told.recv().await, Some(1));
+    rig.enqueue(2).await;
+    assert_eq!(told.recv().await, Some(2));
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().done, 2);
+}
+
+#[tokio::test]
+async fn a_panic_in_the_heartbeat_does_not_end_it() {
+    let mut beats = 0;
+    let mut rig = Rig::faulty(move |verb| {
+        beats += u32::from(verb == "extend");
+        assert!(verb != "extend" || beats != 1, "on purpose");
+        Fault::Pass
+    });
+    rig.enqueue(1).await;
+    let (handler, _told) = endless();
+    let (stop, working) = start(rig.worker().shutdown_grace(Duration::ZERO).handle(handler));
+    rig.called("extend").await;
+    rig.called("extend").await;
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().released, 1);
+}

@@ -1,0 +1,110 @@
+//! What a handler says, and what becomes of its job.
+
+use super::*;
+
+#[tokio::test]
+async fn done_is_acked() {
+    let (report, job) = run_one(Outcome::Done).await;
+    assert_eq!((report.done, report.runs(), job.state), (1, 1, State::Done));
+}
+
+/// S10: a failure counts, and waits for its backoff.
+#[tokio::test]
+async fn an_error_waits_for_the_backoff_of_the_job() {
+    let (report, job) = run_one(Outcome::retry("smtp 421")).await;
+    assert_eq!((report.retried, job.state, job.attempt), (1, State::Waiting, 2));
+    let pause = job.run_at.as_ms() - START;
+    assert!((5_000..=10_000).contains(&pause), "with jitter between half and all of 10 s: {pause}");
+    assert_eq!(job.failures[0].error, "smtp 421");
+    assert_eq!(job.failures[0].worker, "test");
+}
+
+#[tokio::test]
+async fn a_retry_may_name_its_pause() {
+    let outcome = Outcome::Retry { after: Some(Duration::from_secs(77)), error: "later".into() };
+    let (_, job) = run_one(outcome).await;
+    assert_eq!(job.run_at.as_ms(), START + 77_000);
+}
+
+/// S10: a snooze counts nothing.
+#[tokio::test]
+async fn a_snooze_counts_nothing() {
+    let (report, job) = run_one(Outcome::Snooze(Duration::from_secs(5))).await;
+    assert_eq!((report.snoozed, job.state, job.attempt, job.snoozes), (1, State::Waiting, 1, 1));
+    assert_eq!(job.run_at.as_ms(), START + 5_000);
+}
+
+#[tokio::test]
+async fn an_absurd_pause_is_cut_and_not_refused() {
+    let (report, job) = run_one(Outcome::Snooze(Duration::MAX)).await;
+    assert_eq!((report.snoozed, report.lost, job.state), (1, 0, State::Waiting));
+}
+
+#[tokio::test]
+async fn dead_and_cancel_end_the_job() {
+    let (report, job) = run_one(Outcome::Dead("no such user".into())).await;
+    assert_eq!((report.dead, job.state, job.reason.as_deref()), (1, State::Dead, Some("no such user")));
+    let (report, job) = run_one(Outcome::Cancel).await;
+    assert_eq!((report.cancelled, job.state), (1, State::Cancelled));
+}
+
+#[tokio::test]
+async fn a_panic_is_a_failure_and_the_worker_goes_on() {
+    let rig = Rig::new();
+    let bad = rig.enqueue(1).await;
+    let (tell, mut told) = unbounded_channel();
+    let (stop, working) = start(rig.worker().slots(1).handle(move |job: Work, _: Ctx| {
+        let tell = tell.clone();
+        async move {
+            let _ = tell.send(job.n);
+            assert!(job.n != 1, "number {}", job.n);
+        }
+    }));
+    assert_eq!(told.recv().await, Some(1));
+    let good = rig.enqueue(2).await;
+    assert_eq!(told.recv().await, Some(2));
+    stop.cancel();
+    let report = working.await.unwrap().unwrap();
+    assert_eq!((report.retried, report.done), (1, 1));
+    assert_eq!(rig.get(bad).await.failures[0].error, "panic: number 1");
+    assert_eq!(rig.get(good).await.state, State::Done);
+}
+
+#[tokio::test]
+async fn a_panic_in_a_destructor_is_a_failure_too() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("boom");
+        }
+    }
+    let rig = Rig::new();
+    let id = rig.client.enqueue(Work { n: 1 }).timeout(Duration::from_millis(1)).await.unwrap().id().unwrap();
+    let (tell, mut told) = unbounded_channel();
+    let (stop, working) = start(rig.worker().handle(move |_: Work, _: Ctx| {
+        let _ = tell.send(());
+        async {
+            let _bomb = Bomb;
+            pending::<()>().await;
+        }
+    }));
+    told.recv().await.unwrap();
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().retried, 1);
+    assert_eq!(rig.get(id).await.attempt, 2);
+}
+
+/// Contract §8: an undecodable payload is dead, with the decoder's words.
+#[tokio::test]
+async fn what_cannot_be_decoded_is_dead() {
+    let mut rig = Rig::new();
+    let id = rig.enqueue(1).await;
+    let _ = rig.client.edit(id, punctual::Payload::json("{\"m\":1}")).await.unwrap();
+    let (handler, _) = telling(|_| Outcome::Done);
+    let (stop, working) = start(rig.worker().handle(handler));
+    rig.called("settle").await;
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().dead, 1);
+    let reason = rig.get(id).await.reason.unwrap();
+    assert!(reason.contains("test.work") && reason.contains("missing field `n`"), "{reason}");
+}

@@ -1,0 +1,155 @@
+//! How a worker ends, and how it tells that it lives.
+
+use super::*;
+
+#[tokio::test]
+async fn shutdown_lets_handlers_finish() {
+    let rig = Rig::new();
+    let id = rig.enqueue(1).await;
+    let (tell, mut told) = unbounded_channel();
+    let (stop, working) = start(rig.worker().handle(move |_: Work, ctx: Ctx| {
+        let tell = tell.clone();
+        async move {
+            let _ = tell.send(None);
+            ctx.cancel_token().cancelled().await;
+            let _ = tell.send(ctx.stop_reason());
+        }
+    }));
+    told.recv().await.unwrap();
+    stop.cancel();
+    assert_eq!(told.recv().await.unwrap(), Some(Stop::Shutdown));
+    assert_eq!(working.await.unwrap().unwrap().done, 1);
+    assert_eq!(rig.get(id).await.state, State::Done);
+}
+
+#[tokio::test]
+async fn an_error_after_shutdown_began_is_still_a_failure() {
+    let rig = Rig::new();
+    let id = rig.enqueue(1).await;
+    let (tell, mut told) = unbounded_channel();
+    let (stop, working) = start(rig.worker().handle(move |_: Work, ctx: Ctx| {
+        let _ = tell.send(());
+        async move {
+            ctx.cancel_token().cancelled().await;
+            Outcome::retry("half done")
+        }
+    }));
+    told.recv().await.unwrap();
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().retried, 1);
+    assert_eq!(rig.get(id).await.attempt, 2);
+}
+
+/// S10: what the grace was too short for is released, and counts nothing.
+#[tokio::test]
+async fn what_has_not_ended_when_the_grace_is_over_is_released() {
+    let rig = Rig::new();
+    let id = rig.enqueue(1).await;
+    let (handler, mut told) = endless();
+    let (stop, working) = start(rig.worker().shutdown_grace(Duration::from_millis(10)).handle(handler));
+    told.recv().await.unwrap();
+    stop.cancel();
+    let report = working.await.unwrap().unwrap();
+    let job = rig.get(id).await;
+    assert_eq!((report.released, report.runs()), (1, 1));
+    assert_eq!((job.state, job.attempt, job.run_at.as_ms()), (State::Waiting, 1, START));
+}
+
+#[tokio::test]
+async fn the_second_signal_does_not_wait_for_the_grace() {
+    let rig = Rig::new();
+    let id = rig.enqueue(1).await;
+    let (handler, mut told) = endless();
+    let worker = rig.worker().shutdown_grace(Duration::from_hours(1)).handle(handler);
+    let shutdown = Shutdown::default();
+    let working = tokio::spawn(worker.run_until(shutdown.clone()));
+    told.recv().await.unwrap();
+    shutdown.graceful.cancel();
+    shutdown.now.cancel();
+    assert_eq!(working.await.unwrap().unwrap().released, 1);
+    assert_eq!(rig.get(id).await.state, State::Waiting);
+}
+
+/// Its thread can't be had back, but the job can: the fence keeps the two runs apart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blocked_handler_does_not_hold_up_the_end() {
+    let rig = Rig::new();
+    let id = rig.enqueue(1).await;
+    let (tell, mut told) = unbounded_channel();
+    let (unblock, blocks) = std::sync::mpsc::channel::<()>();
+    let blocks = Mutex::new(blocks);
+    let worker = rig.worker().shutdown_grace(Duration::ZERO).handle(move |_: Work, _: Ctx| {
+        let _ = tell.send(());
+        let _ = blocks.lock().unwrap().recv();
+        std::future::ready(())
+    });
+    let (stop, working) = start(worker);
+    told.recv().await.unwrap();
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().released, 1);
+    assert_eq!((rig.get(id).await.state, rig.get(id).await.attempt), (State::Waiting, 1));
+    drop(unblock);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_dropped_releases_its_jobs() {
+    let mut rig = Rig::new();
+    let id = rig.enqueue(1).await;
+    let (handler, mut told) = endless();
+    let (_stop, working) = start(rig.worker().handle(handler));
+    told.recv().await.unwrap();
+    working.abort();
+    rig.called("settle").await;
+    // The call was made; its effect is there once the next one is answered.
+    while rig.get(id).await.state == State::Running {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((rig.get(id).await.state, rig.get(id).await.attempt), (State::Waiting, 1));
+}
+
+#[tokio::test]
+async fn an_idle_worker_ends_at_once() {
+    let mut rig = Rig::new();
+    let (handler, _) = endless();
+    let (stop, working) = start(rig.worker().handle(handler));
+    rig.called("wait").await;
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().runs(), 0);
+}
+
+#[tokio::test]
+async fn health_is_told_by_port_and_file() {
+    let mut rig = Rig::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("health");
+    // A port that is free now; nobody else in this test asks for one.
+    let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (handler, _) = endless();
+    let (stop, working) = start(rig.worker().health_addr(addr).health_file(&file).handle(handler));
+    rig.called("wait").await;
+    let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("\r\n\r\nok, last turn "), "{answer}");
+    stop.cancel();
+    working.await.unwrap().unwrap();
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with("ok, last turn "));
+}
+
+#[tokio::test]
+async fn a_health_port_that_is_taken_is_an_error() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let rig = Rig::new();
+    let (handler, _) = endless();
+    let worker = rig.worker().health_addr(taken.local_addr().unwrap()).handle(handler);
+    let error = worker.run_until(CancellationToken::new()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn a_backoff_of_the_derive_is_what_it_says() {
+    let backoff = Backoff::fixed(Duration::from_secs(10));
+    assert_eq!(Work::options().backoff, Some(backoff));
+}
