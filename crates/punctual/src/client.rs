@@ -39,6 +39,14 @@ struct Inner {
 }
 
 impl Client {
+    /// Opens the store at `url` (see [`connect`](crate::store::url::connect)) and makes a client of it.
+    ///
+    /// # Errors
+    /// As the store says; `Unsupported` for a scheme that this build doesn't know.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Ok(Self::new(crate::store::url::connect(url).await?))
+    }
+
     /// A client of a store that is open already.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let coalescer = coalesce::Coalescer::new(Arc::clone(&store));

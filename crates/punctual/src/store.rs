@@ -11,6 +11,7 @@ pub mod clock;
 pub mod faulty;
 pub mod memory;
 pub mod model;
+pub mod url;
 
 use std::{fmt::Debug, future::Future, pin::Pin, time::Duration};
 
