@@ -1,0 +1,118 @@
+//! The command line, typed. What each command takes stands beside the command; here is what all share.
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    commands::{
+        act::{Cancel, Delete, Edit, Reprioritise, Reschedule, Retry, RunNow},
+        audit::Audit,
+        completions::Completions,
+        ls::Ls,
+        push::Push,
+        queue::Queue,
+        show::Show,
+        stats::Stats,
+        take::Take,
+        upcoming::Upcoming,
+        why::Why,
+        work::Work,
+    },
+    output::Format,
+};
+
+/// A durable job queue: a job runs when it is due. Never early, never lost.
+///
+/// Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict or wrong state,
+/// 5 store unreachable or full, 8 outcome unknown (repeat with the same id or key), 130 interrupted.
+#[derive(Debug, Parser)]
+#[command(name = "punctual", version, max_term_width = 110, propagate_version = true)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command, in any position.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct Globals {
+    /// Where the jobs live: sqlite:PATH[?durability=full|fast]. Default sqlite:punctual.db.
+    #[arg(long, global = true, env = "PUNCTUAL_STORE", hide_env_values = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// What answers look like.
+    #[arg(short, long, global = true, value_enum, default_value = "human")]
+    pub(crate) output: Format,
+    /// The same as -o json.
+    #[arg(long, global = true, conflicts_with = "output")]
+    pub(crate) json: bool,
+    /// The zone of times without one, and of those shown: local, utc, or a name such as Europe/Berlin.
+    #[arg(long, global = true, env = "PUNCTUAL_TZ", default_value = "local", value_name = "ZONE")]
+    pub(crate) tz: String,
+    /// Don't ask before deleting, cancelling or editing many jobs.
+    #[arg(short, long, global = true)]
+    pub(crate) yes: bool,
+    /// Say nothing on stderr but errors.
+    #[arg(long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say more on stderr; twice: everything.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl Globals {
+    pub(crate) fn store(&self) -> &str {
+        self.store.as_deref().unwrap_or("sqlite:punctual.db")
+    }
+
+    pub(crate) const fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Enqueue a job, or many.
+    #[command(visible_alias = "enqueue")]
+    Push(Box<Push>),
+    /// List jobs.
+    #[command(visible_alias = "list")]
+    Ls(Ls),
+    /// Everything about a job, with its last failed attempts.
+    Show(Show),
+    /// Why is it not running yet?
+    Why(Why),
+    /// Call jobs off; the worker of a running one is told.
+    Cancel(Cancel),
+    /// Give waiting jobs another time.
+    Reschedule(Reschedule),
+    /// Make waiting jobs due now.
+    RunNow(RunNow),
+    /// Let dead, cancelled or done jobs wait again.
+    Retry(Retry),
+    /// Give waiting jobs another priority.
+    #[command(alias = "reprioritize")]
+    Reprioritise(Reprioritise),
+    /// Give waiting jobs another payload.
+    Edit(Edit),
+    /// Remove jobs that are not running.
+    Delete(Delete),
+    /// Pop due jobs, at most once: what is printed is done.
+    Take(Take),
+    /// Look at queues and set them.
+    #[command(subcommand)]
+    Queue(Queue),
+    /// How many jobs there are.
+    Stats(Stats),
+    /// When waiting jobs are due.
+    Upcoming(Upcoming),
+    /// Run a command for every job.
+    Work(Work),
+    /// Check that every job is in exactly one state.
+    Audit(Audit),
+    /// Let the store look at itself.
+    Doctor,
+    /// Print the completions of a shell.
+    Completions(Completions),
+}

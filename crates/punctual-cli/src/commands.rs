@@ -1,0 +1,173 @@
+//! Every command, and what they share: an open store, an output, and the clock on the wall.
+
+pub(crate) mod act;
+pub(crate) mod audit;
+pub(crate) mod completions;
+mod doctor;
+pub(crate) mod ls;
+mod progress;
+pub(crate) mod push;
+pub(crate) mod queue;
+pub(crate) mod show;
+pub(crate) mod stats;
+pub(crate) mod take;
+pub(crate) mod upcoming;
+pub(crate) mod why;
+pub(crate) mod work;
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use jiff::{Zoned, tz::TimeZone};
+use punctual::{Client, ErrorKind, JobId, Timestamp};
+
+use self::progress::Progress;
+use crate::{
+    args::{Args, Command, Globals},
+    errors::{Failure, Result},
+    output::{Format, Out},
+    times,
+};
+
+/// Runs a command to its end.
+pub(crate) fn run(args: Args) -> Result {
+    let Args { globals, command } = args;
+    listen(globals.verbose);
+    if let Command::Completions(completions) = &command {
+        return completions::run(completions);
+    }
+    let mut runtime = match &command {
+        Command::Work(_) => tokio::runtime::Builder::new_multi_thread(),
+        // Everything else waits for one store: batches in flight keep their order by being polled in order.
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = runtime.enable_all().build()?;
+    let answer = runtime.block_on(async {
+        let mut session = Session::open(&globals).await?;
+        dispatch(&mut session, &command).await?;
+        session.out.flush()?;
+        Ok(())
+    });
+    // A thread that still waits for a line of stdin must not hold the program back.
+    runtime.shutdown_background();
+    answer
+}
+
+async fn dispatch(session: &mut Session, command: &Command) -> Result {
+    match command {
+        Command::Push(args) => push::run(session, args).await,
+        Command::Ls(args) => ls::run(session, args).await,
+        Command::Show(args) => show::run(session, args).await,
+        Command::Why(args) => why::run(session, args).await,
+        Command::Cancel(args) => act::cancel(session, args).await,
+        Command::Reschedule(args) => act::reschedule(session, args).await,
+        Command::RunNow(args) => act::run_now(session, args).await,
+        Command::Retry(args) => act::retry(session, args).await,
+        Command::Reprioritise(args) => act::reprioritise(session, args).await,
+        Command::Edit(args) => act::edit(session, args).await,
+        Command::Delete(args) => act::delete(session, args).await,
+        Command::Take(args) => take::run(session, args).await,
+        Command::Queue(args) => queue::run(session, args).await,
+        Command::Stats(args) => stats::run(session, args).await,
+        Command::Upcoming(args) => upcoming::run(session, args).await,
+        Command::Work(args) => work::run(session, args).await,
+        Command::Audit(args) => audit::run(session, args).await,
+        Command::Doctor => doctor::run(session).await,
+        Command::Completions(_) => unreachable!("invariant: it needs no store and ran already"),
+    }
+}
+
+/// Tells stderr what the library does: warnings, with `-v` what happens to jobs, with `-vv` everything.
+fn listen(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::INFO,
+        _ => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        .init();
+}
+
+/// What a command works with.
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) out: Out,
+    pub(crate) format: Format,
+    pub(crate) zone: TimeZone,
+    yes: bool,
+    quiet: bool,
+}
+
+impl Session {
+    async fn open(globals: &Globals) -> Result<Self> {
+        let (url, zone) = (globals.store(), times::zone(&globals.tz)?);
+        if url == "memory:" {
+            return Err(Failure::new(ErrorKind::Unsupported.code(), "memory: is for bench only")
+                .why("such a store ends with the command")
+                .hint("--store sqlite:punctual.db"));
+        }
+        let client = Client::connect(url).await?;
+        let out = Out::new(io::stdout());
+        Ok(Self { client, out, format: globals.format(), zone, yes: globals.yes, quiet: globals.quiet })
+    }
+
+    /// The store's clock.
+    pub(crate) async fn now(&self) -> Result<Timestamp> {
+        Ok(self.client.store().now().await?)
+    }
+
+    /// The wall's clock, for times that people write.
+    pub(crate) fn wall_clock(&self) -> Zoned {
+        Zoned::now().with_time_zone(self.zone.clone())
+    }
+
+    /// Talks to people.
+    pub(crate) fn say(&self, text: &str) {
+        if !self.quiet {
+            // Nobody is left to talk to when stderr is gone.
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    /// Shows how far a long command has come.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress::new(!self.quiet)
+    }
+
+    /// Lets people think again; without a terminal there are no people, and `--yes` has to say it.
+    pub(crate) fn confirm(&self, what: &str) -> Result {
+        if self.yes {
+            return Ok(());
+        }
+        if !io::stdin().is_terminal() {
+            return Err(Failure::invalid(format!("refusing to {what} unasked"))
+                .why("stdin is no terminal, so nobody can be asked")
+                .hint("add --yes, or --dry-run to see what it would do"));
+        }
+        write!(io::stderr(), "{what}? [y/N] ")?;
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer)?;
+        if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(Failure::Silent(1)) }
+    }
+}
+
+/// An id, whole: what changes a job must not guess which.
+pub(crate) fn whole_id(text: &str) -> Result<JobId> {
+    text.parse().map_err(|e: punctual::Error| {
+        let digits = text.chars().filter(|c| *c != '-').all(|c| c.is_ascii_hexdigit());
+        if digits && (6..32).contains(&text.len()) {
+            Failure::invalid(format!("{text:?} is a part of a job id; this needs the whole of it"))
+                .hint(format!("punctual show {text}    prints it"))
+        } else {
+            e.into()
+        }
+    })
+}
+
+/// There is no such job.
+pub(crate) fn not_found(id: impl std::fmt::Display) -> Failure {
+    Failure::new("not_found", format!("there is no job {id}"))
+        .why("it never was in this store, or it ended and is past its retention")
+}

@@ -1,0 +1,323 @@
+//! What an operator does to jobs, by ids or by a filter: `cancel`, `reschedule`, `run-now`, `retry`, `reprioritise`, `edit`,
+//! `delete`. By filter it is previewed with `--dry-run`, and what can't be undone is asked about first.
+
+use std::{io::Write as _, time::Instant};
+
+use punctual::{
+    ActProgress, Filter, JobId, Priority, When, parse_duration,
+    store::{Acted, Action, Target},
+};
+use serde::Serialize;
+
+use super::{Session, not_found, push::read_payload, whole_id};
+use crate::{
+    errors::{Failure, Result},
+    output::{Format, counted, grouped, json},
+    times::{self, span},
+};
+
+/// Which jobs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Which {
+    /// Whole ids, as `ls -o ids` prints them.
+    #[arg(required_unless_present = "filter")]
+    ids: Vec<String>,
+    /// All that match, such as 'state:dead kind:email.send failed:>2h'.
+    #[arg(long = "where", id = "filter", conflicts_with = "ids", value_name = "FILTER")]
+    filter: Option<String>,
+    /// Only tell what it would do.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Cancel {
+    #[command(flatten)]
+    which: Which,
+    /// Why; kept with the jobs.
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Reschedule {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    to: To,
+}
+
+/// To when.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct To {
+    /// This long from now.
+    #[arg(long = "in", id = "delay", value_parser = parse_duration, value_name = "DURATION")]
+    delay: Option<std::time::Duration>,
+    /// At this time.
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
+    /// Later by this (+1h), or earlier (-1h), than they were; never before now.
+    #[arg(long, allow_hyphen_values = true, value_parser = shift, value_name = "±DURATION")]
+    by: Option<i64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunNow {
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Retry {
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Reprioritise {
+    #[command(flatten)]
+    which: Which,
+    /// high, normal or low; 0, 1 or 2.
+    #[arg(short, long, allow_hyphen_values = true)]
+    priority: Priority,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Edit {
+    #[command(flatten)]
+    which: Which,
+    /// JSON, @file, or - for stdin.
+    #[arg(long)]
+    payload: String,
+    /// What the payload is, if it is not JSON.
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    which: Which,
+}
+
+fn shift(text: &str) -> std::result::Result<i64, String> {
+    let (sign, rest) = match text.as_bytes().first() {
+        Some(b'+') => (1, &text[1..]),
+        Some(b'-') => (-1, &text[1..]),
+        _ => (1, text),
+    };
+    let length = parse_duration(rest).map_err(|_| "write +1h or -30m")?;
+    i64::try_from(length.as_millis()).map(|ms| sign * ms).map_err(|_| "too long".into())
+}
+
+pub(super) async fn cancel(session: &mut Session, args: &Cancel) -> Result {
+    act(session, &args.which, Action::Cancel { reason: args.reason.clone() }).await
+}
+
+pub(super) async fn reschedule(session: &mut Session, args: &Reschedule) -> Result {
+    let action = match (&args.to.at, args.to.delay, args.to.by) {
+        (Some(at), _, _) => Action::Reschedule(times::when(at, &session.wall_clock())?),
+        (None, Some(delay), _) => Action::Reschedule(When::In(delay)),
+        (None, None, by) => Action::RescheduleBy(by.unwrap_or_default()),
+    };
+    act(session, &args.which, action).await
+}
+
+pub(super) async fn run_now(session: &mut Session, args: &RunNow) -> Result {
+    act(session, &args.which, Action::RunNow).await
+}
+
+pub(super) async fn retry(session: &mut Session, args: &Retry) -> Result {
+    act(session, &args.which, Action::Retry).await
+}
+
+pub(super) async fn reprioritise(session: &mut Session, args: &Reprioritise) -> Result {
+    act(session, &args.which, Action::Reprioritise(args.priority)).await
+}
+
+pub(super) async fn edit(session: &mut Session, args: &Edit) -> Result {
+    let payload = read_payload(&args.payload, args.content_type.clone())?;
+    act(session, &args.which, Action::EditPayload(payload)).await
+}
+
+pub(super) async fn delete(session: &mut Session, args: &Delete) -> Result {
+    act(session, &args.which, Action::Delete).await
+}
+
+async fn act(session: &mut Session, which: &Which, action: Action) -> Result {
+    if let Some(filter) = &which.filter {
+        return by_filter(session, filter, &action, which.dry_run).await;
+    }
+    let ids = which.ids.iter().map(|id| whole_id(id)).collect::<Result<Vec<JobId>>>()?;
+    if which.dry_run { preview(session, &ids, &action).await } else { by_ids(session, &ids, &action).await }
+}
+
+/// What became of one job, as JSON.
+#[derive(Serialize)]
+struct Answer {
+    id: JobId,
+    /// `done`, `requested`, `not_found`, `wrong_state`, `unique_conflict`; of a dry run: `would`.
+    status: &'static str,
+    /// Where it stands now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<punctual::State>,
+}
+
+async fn by_ids(session: &mut Session, ids: &[JobId], action: &Action) -> Result {
+    let targets: Vec<Target> = ids.iter().copied().map(Target::from).collect();
+    let answers = session.client.act(&targets, action).await?;
+    let mut failed = None;
+    for (&id, acted) in ids.iter().zip(answers) {
+        let (status, state, failure) = match acted {
+            Acted::Done(_, state) => ("done", Some(state), None),
+            Acted::Requested(_) => ("requested", Some(punctual::State::Running), None),
+            Acted::NotFound => ("not_found", None, Some(not_found(id))),
+            Acted::WrongState(_, state) => ("wrong_state", Some(state), Some(wrong_state(id, state, action))),
+            Acted::UniqueConflict(_) => ("unique_conflict", None, Some(taken(id))),
+        };
+        match session.format {
+            Format::Json | Format::Ndjson => json(&mut session.out, &Answer { id, status, state })?,
+            Format::Ids if failure.is_none() => writeln!(session.out, "{id}")?,
+            Format::Human | Format::Wide if failure.is_none() => {
+                let word = if status == "requested" { "cancel requested" } else { done(action) };
+                writeln!(session.out, "{word} {}", id.short())?;
+            }
+            _ => {}
+        }
+        if let Some(failure) = failure {
+            session.out.flush()?;
+            failure.tell();
+            failed.get_or_insert(failure.exit());
+        }
+    }
+    failed.map_or(Ok(()), |code| Err(Failure::Silent(code)))
+}
+
+/// Tells which jobs are meant. Whether the action suits their state is decided in its own step, not before.
+async fn preview(session: &mut Session, ids: &[JobId], action: &Action) -> Result {
+    let now = session.now().await?;
+    for &id in ids {
+        let job = session.client.get(id).await?.ok_or_else(|| not_found(id))?;
+        match session.format {
+            Format::Json | Format::Ndjson => {
+                json(&mut session.out, &Answer { id, status: "would", state: Some(job.state) })?;
+            }
+            Format::Ids => writeln!(session.out, "{id}")?,
+            Format::Human | Format::Wide => {
+                writeln!(session.out, "would {} {}, {}", action.name(), id.short(), job.status(now))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What became of all that matched, as JSON.
+#[derive(Serialize)]
+struct Sum {
+    action: &'static str,
+    dry_run: bool,
+    matched: u64,
+    done: u64,
+    skipped: u64,
+    searched: u64,
+    total: u64,
+}
+
+async fn by_filter(session: &mut Session, text: &str, action: &Action, dry_run: bool) -> Result {
+    let filter = Filter::parse(text)?;
+    let (name, begin) = (action.name(), Instant::now());
+    if !dry_run && cannot_be_undone(action) {
+        session.confirm(&format!("{name} all jobs that match {text:?}"))?;
+    }
+    let mut progress = session.progress();
+    let mut show = |p: ActProgress| {
+        progress.show(|| {
+            format!(
+                "{} of {} · searched {} of {}",
+                grouped(p.done),
+                grouped(p.matched),
+                grouped(p.searched),
+                grouped(p.total)
+            )
+        });
+    };
+    let sum = if dry_run {
+        session.client.count_where(&filter, &mut show).await?
+    } else {
+        session.client.act_where(&filter, action, &mut show).await?
+    };
+    drop(progress);
+    let ActProgress { matched, done: acted, skipped, searched, total, .. } = sum;
+    if session.format.is_json() {
+        return Ok(json(
+            &mut session.out,
+            &Sum { action: name, dry_run, matched, done: acted, skipped, searched, total },
+        )?);
+    }
+    if dry_run {
+        writeln!(
+            session.out,
+            "would {name} {}; searched {} of {}. Run again without --dry-run.",
+            counted(matched, "job"),
+            grouped(searched),
+            grouped(total)
+        )?;
+    } else {
+        writeln!(
+            session.out,
+            "{} {} of {} · {} skipped ({})",
+            done(action),
+            grouped(acted),
+            counted(matched, "job"),
+            grouped(skipped),
+            span(begin.elapsed())
+        )?;
+    }
+    Ok(())
+}
+
+/// Whether what was there before is gone.
+const fn cannot_be_undone(action: &Action) -> bool {
+    matches!(action, Action::Cancel { .. } | Action::EditPayload(_) | Action::Delete)
+}
+
+const fn done(action: &Action) -> &'static str {
+    match action {
+        Action::Cancel { .. } => "cancelled",
+        Action::Reschedule(_) | Action::RescheduleBy(_) => "rescheduled",
+        Action::RunNow => "due now",
+        Action::Reprioritise(_) => "reprioritised",
+        Action::EditPayload(_) => "edited",
+        Action::Retry => "retried",
+        Action::Delete => "deleted",
+    }
+}
+
+fn wrong_state(id: JobId, state: punctual::State, action: &Action) -> Failure {
+    let failure = Failure::new(
+        "wrong_state",
+        format!("job {} is {state}: {} can't be done", id.short(), action.name()),
+    );
+    match action {
+        Action::Cancel { .. } => failure.why("only waiting and running jobs can be cancelled"),
+        Action::Retry => failure.why("only dead, cancelled and done jobs can be retried"),
+        Action::Delete => failure
+            .why("a running job can't be deleted")
+            .hint(format!("punctual cancel {id}    ask its worker to stop first")),
+        _ => {
+            let failure = failure.why("only waiting jobs (scheduled, ready, retrying) can be changed");
+            match state {
+                punctual::State::Running => {
+                    failure.hint(format!("punctual cancel {id}    ask its worker to stop first"))
+                }
+                _ => failure.hint(format!("punctual retry {id}    let it wait again first")),
+            }
+        }
+    }
+}
+
+fn taken(id: JobId) -> Failure {
+    Failure::new("unique_conflict", format!("job {} can't be retried", id.short()))
+        .why("another job holds its unique key by now")
+}

@@ -1,0 +1,55 @@
+//! `punctual audit [--repair]`: every job in exactly one state, every index entry backed by a record.
+
+use std::io::Write as _;
+
+use serde::Serialize;
+
+use super::Session;
+use crate::{
+    errors::{Failure, Result},
+    output::{clean, counted, json},
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Audit {
+    /// Mend what is found; no record is ever deleted.
+    #[arg(long)]
+    repair: bool,
+}
+
+/// The answer as JSON.
+#[derive(Serialize)]
+struct Answer<'a> {
+    checked: u64,
+    ok: bool,
+    findings: &'a [punctual::store::Finding],
+}
+
+pub(crate) async fn run(session: &mut Session, args: &Audit) -> Result {
+    let mut progress = session.progress();
+    let report = session
+        .client
+        .audit(args.repair, |checked| progress.show(|| format!("{} checked", counted(checked, "entry"))))
+        .await?;
+    drop(progress);
+    let ok = report.findings.iter().all(|finding| finding.repaired);
+    if session.format.is_json() {
+        json(&mut session.out, &Answer { checked: report.checked, ok, findings: &report.findings })?;
+    } else {
+        for finding in &report.findings {
+            let level = if finding.repaired { "fixed" } else { "fail" };
+            let id = finding.id.map(|id| format!("  {id}")).unwrap_or_default();
+            let queue = finding.queue.as_deref().map(|queue| format!(" (queue {queue})")).unwrap_or_default();
+            let line = format!("{level:<5}  {}{queue}: {}{id}", finding.what, finding.detail);
+            writeln!(session.out, "{}", clean(&line))?;
+        }
+        if report.findings.is_empty() {
+            let total = session.client.count(None).await?.total();
+            writeln!(session.out, "ok     {}, each in exactly one state", counted(total, "job"))?;
+        } else if !ok {
+            writeln!(session.out, "       fix  punctual audit --repair")?;
+        }
+    }
+    session.out.flush()?;
+    if ok { Ok(()) } else { Err(Failure::Silent(1)) }
+}

@@ -1,0 +1,32 @@
+//! `punctual doctor`: the store looks at itself.
+
+use std::io::Write as _;
+
+use punctual::store::CheckLevel;
+
+use super::Session;
+use crate::{
+    errors::{Failure, Result},
+    output::{clean, json},
+};
+
+pub(super) async fn run(session: &mut Session) -> Result {
+    let checks = session.client.store().doctor().await?;
+    if session.format.is_json() {
+        json(&mut session.out, &checks)?;
+    } else {
+        for check in &checks {
+            let level = match check.level {
+                CheckLevel::Ok => "ok",
+                CheckLevel::Warn => "warn",
+                CheckLevel::Fail => "fail",
+            };
+            writeln!(session.out, "{level:<4}  {:<12}  {}", check.name, clean(&check.text))?;
+            if let Some(fix) = &check.fix {
+                writeln!(session.out, "      fix           {}", clean(fix))?;
+            }
+        }
+    }
+    session.out.flush()?;
+    if checks.iter().any(|check| check.level == CheckLevel::Fail) { Err(Failure::Silent(1)) } else { Ok(()) }
+}

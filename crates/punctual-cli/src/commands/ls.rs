@@ -1,0 +1,192 @@
+//! `punctual ls [FILTER…]`: jobs, newest first. Never searches silently: it says what it looked at.
+
+use std::{fmt, io::Write as _};
+
+use punctual::{Filter, JobId, JobRecord, Timestamp, limits::BATCH_MAX, store::List};
+use serde::Serialize;
+
+use super::{Session, whole_id};
+use crate::{
+    errors::Result,
+    output::{Format, Table, counted, cut, grouped, json},
+    times::relative,
+    wire::JobView,
+};
+
+/// Jobs that are looked at before asking whether to go on.
+pub(super) const SEARCH_MAX: u64 = 100_000;
+/// Characters of an error in a narrow table.
+const ERROR_CHARS: usize = 60;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ls {
+    /// Terms such as state:dead queue:mail kind:email.* due:<10m failed:>2h error:"421" payload.user.id:42 -tag:vip
+    filter: Vec<String>,
+    /// In this queue.
+    #[arg(short, long)]
+    queue: Option<String>,
+    /// At most this many.
+    #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+    /// Every match, however long it takes.
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+    /// Go on behind this job, as a search that stopped suggests.
+    #[arg(long, value_name = "ID")]
+    after: Option<String>,
+}
+
+pub(crate) async fn run(session: &mut Session, args: &Ls) -> Result {
+    let mut filter = Filter::parse(&args.filter.join(" "))?;
+    if let Some(queue) = &args.queue {
+        filter = filter.queue(queue);
+    }
+    let after = args.after.as_deref().map(whole_id).transpose()?;
+    let limit = if args.all { u64::MAX } else { args.limit };
+    let mut list = List { filter, after, limit: 0 };
+    let (mut found, mut looked) = (0, Searched::default());
+    let (mut printer, mut progress) = (Printer::new(session), session.progress());
+    loop {
+        list.limit = usize::try_from(limit - found).unwrap_or(BATCH_MAX).min(BATCH_MAX);
+        let page = session.client.list(&list).await?;
+        printer.page(session, &page.jobs, page.now)?;
+        found += page.jobs.len() as u64;
+        looked = Searched { at: looked.at + page.searched, total: page.total, next: page.next };
+        list.after = page.next;
+        let enough = found == limit || !args.all && SEARCH_MAX <= looked.at;
+        if enough || page.next.is_none() {
+            break;
+        }
+        progress.show(|| format!("{} · {looked}", counted(found, "job")));
+    }
+    drop(progress);
+    printer.end(session, Some(&looked))?;
+    session.out.flush()?;
+    session.say(&match looked.next {
+        Some(next) => format!("{} · {looked} · go on with --after {next}, or --all", counted(found, "job")),
+        None => format!("{} · {looked}", counted(found, "job")),
+    });
+    Ok(())
+}
+
+/// What was looked at.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Searched {
+    #[serde(rename = "searched")]
+    at: u64,
+    total: u64,
+    /// Where to go on; `null`: everything was searched.
+    next: Option<JobId>,
+}
+
+impl fmt::Display for Searched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "searched {} of {} (newest first)", grouped(self.at), grouped(self.total))
+    }
+}
+
+/// Prints jobs page by page in any format.
+pub(super) struct Printer {
+    format: Format,
+    printed: u64,
+}
+
+impl Printer {
+    pub(super) const fn new(session: &Session) -> Self {
+        Self { format: session.format, printed: 0 }
+    }
+
+    pub(super) fn page(&mut self, session: &mut Session, jobs: &[JobRecord], now: Timestamp) -> Result {
+        let out = &mut session.out;
+        match self.format {
+            Format::Human | Format::Wide if jobs.is_empty() => {}
+            Format::Human => narrow(jobs, now).print(out)?,
+            Format::Wide => wide(jobs, now).print(out)?,
+            Format::Ids => jobs.iter().try_for_each(|job| writeln!(out, "{}", job.id))?,
+            Format::Ndjson => jobs.iter().try_for_each(|job| json(out, &JobView::new(job, now)))?,
+            Format::Json => {
+                for (i, job) in (self.printed..).zip(jobs) {
+                    out.write_all(if i == 0 { b"{\"jobs\":[" } else { b"," })?;
+                    serde_json::to_writer(&mut *out, &JobView::new(job, now))?;
+                }
+            }
+        }
+        self.printed += jobs.len() as u64;
+        Ok(())
+    }
+
+    /// Ends the output; as JSON one object, with what was searched beside the jobs.
+    pub(super) fn end(&self, session: &mut Session, searched: Option<&Searched>) -> Result {
+        if self.format == Format::Json {
+            let out = &mut session.out;
+            out.write_all(if self.printed == 0 { b"{\"jobs\":[]" } else { b"]" })?;
+            if let Some(searched) = searched {
+                let fields = serde_json::to_string(searched)?;
+                write!(out, ",{}", &fields[1..fields.len() - 1])?;
+            }
+            out.write_all(b"}\n")?;
+        }
+        Ok(())
+    }
+}
+
+fn narrow(jobs: &[JobRecord], now: Timestamp) -> Table {
+    let mut table = Table::new(["ID", "KIND", "QUEUE", "STATE", "DUE", "ATTEMPT", "LAST ERROR"]);
+    for job in jobs {
+        table.row([
+            job.id.short(),
+            cut(&job.kind, 40),
+            cut(&job.queue, 24),
+            job.status(now).to_string(),
+            relative(job.run_at, now),
+            attempt(job),
+            cut(last_words(job), ERROR_CHARS),
+        ]);
+    }
+    table
+}
+
+fn wide(jobs: &[JobRecord], now: Timestamp) -> Table {
+    let mut table = Table::new([
+        "ID",
+        "KIND",
+        "QUEUE",
+        "STATE",
+        "PRIORITY",
+        "CREATED",
+        "DUE",
+        "ATTEMPT",
+        "WORKER",
+        "UNIQUE",
+        "TAGS",
+        "LAST ERROR",
+    ]);
+    for job in jobs {
+        table.row([
+            job.id.to_string(),
+            job.kind.clone(),
+            job.queue.clone(),
+            job.status(now).to_string(),
+            job.priority.to_string(),
+            relative(job.created_at, now),
+            relative(job.run_at, now),
+            attempt(job),
+            job.running.as_ref().map(|running| running.worker.clone()).unwrap_or_default(),
+            job.unique.as_ref().map(|unique| unique.key.clone()).unwrap_or_default(),
+            job.tags.join(","),
+            last_words(job).to_owned(),
+        ]);
+    }
+    table
+}
+
+/// The fourth of at most eight runs goes on or comes next.
+pub(super) fn attempt(job: &JobRecord) -> String {
+    format!("{}/{}", job.attempt, job.max_attempts)
+}
+
+/// Why it is where it is: its last error, or why it ended or was put off.
+fn last_words(job: &JobRecord) -> &str {
+    let error = job.failures.last().map(|failure| failure.error.as_str());
+    error.or(job.reason.as_deref()).unwrap_or_default()
+}

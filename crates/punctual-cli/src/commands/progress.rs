@@ -1,0 +1,36 @@
+//! How far a long command has come: one line on stderr that is written over, for a person at a terminal only.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    time::{Duration, Instant},
+};
+
+/// Time between two looks.
+const EVERY: Duration = Duration::from_millis(200);
+
+pub(crate) struct Progress {
+    wanted: bool,
+    shown: Option<Instant>,
+}
+
+impl Progress {
+    pub(super) fn new(wanted: bool) -> Self {
+        Self { wanted: wanted && io::stderr().is_terminal(), shown: None }
+    }
+
+    /// Shows the text, unless one was shown just now.
+    pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
+        if self.wanted && self.shown.is_none_or(|at| EVERY <= at.elapsed()) {
+            self.shown = Some(Instant::now());
+            let _ = write!(io::stderr(), "\r\u{1b}[K{}", text());
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown.is_some() {
+            let _ = write!(io::stderr(), "\r\u{1b}[K");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! `punctual push`: one job from the command line, or many from lines of JSON ([`batch`]).
+
+mod batch;
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read as _, Write as _},
+    time::Duration,
+};
+
+use punctual::{
+    Backoff, Concurrency, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Scope, State, Timestamp,
+    Unique, When, parse_duration, store::Enqueued,
+};
+use serde::Serialize;
+
+use super::Session;
+use crate::{
+    errors::{Failure, Result},
+    output::{Format, clean, json},
+    times::{self, relative, wall},
+    wire,
+};
+
+/// What is read of a file before its size is called absurd: well above any payload limit, well below the memory.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Lines of --batch: {\"kind\":\"email.send\",\"payload\":{…},\"queue\":\"mail\",\"delay_ms\":3600000}. \
+    One line of answer per job, printed once that job is durable."
+)]
+pub(crate) struct Push {
+    /// Jobs as lines of JSON, from a file, or - for stdin.
+    #[arg(long, value_name = "FILE|-", required_unless_present = "kind")]
+    batch: Option<String>,
+    #[command(flatten)]
+    one: One,
+}
+
+/// One job.
+#[derive(Debug, clap::Args)]
+#[group(id = "one", conflicts_with = "batch")]
+struct One {
+    /// What selects the handler.
+    kind: Option<String>,
+    /// JSON, @file, or - for stdin; null where it is left out.
+    #[arg(value_name = "PAYLOAD")]
+    payload: Option<String>,
+    /// Where it waits; `default` unless said otherwise.
+    #[arg(short, long)]
+    queue: Option<String>,
+    /// Due after this long.
+    #[arg(long = "in", value_name = "DURATION", conflicts_with = "at", value_parser = parse_duration)]
+    delay: Option<Duration>,
+    /// Due at this time: RFC 3339, 2026-12-24T18:00[Europe/Berlin], tomorrow 09:00, +2h.
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
+    /// high, normal or low; 0, 1 or 2.
+    #[arg(short, long, allow_hyphen_values = true)]
+    priority: Option<Priority>,
+    /// At most one live job holds this key.
+    #[arg(long, value_name = "KEY")]
+    unique: Option<String>,
+    /// How long the key is held: `until_done`, `until_start`, `window:1d`.
+    #[arg(long, requires = "unique", value_parser = scope)]
+    scope: Option<Scope>,
+    /// What happens where another job holds the key.
+    #[arg(long, requires = "unique", value_parser = on_conflict, value_name = "keep|replace|reschedule")]
+    on_conflict: Option<OnConflict>,
+    /// A duplicate is a failure (exit 4).
+    #[arg(long)]
+    must_be_new: bool,
+    /// An id that punctual made.
+    #[arg(long, conflicts_with = "idempotency_key")]
+    id: Option<JobId>,
+    /// Any text: the same one enqueues one job.
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Its group.
+    #[arg(long)]
+    group: Option<String>,
+    /// The resource it locks.
+    #[arg(long, value_name = "KEY")]
+    concurrency_key: Option<String>,
+    /// How many may hold the resource at once.
+    #[arg(long, requires = "concurrency_key", value_name = "N")]
+    concurrency_limit: Option<u32>,
+    /// How often it is tried.
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<u32>,
+    /// The pauses between attempts, as in `exp 5s..6h`, `linear 10s..1h`, `fixed 30s`.
+    #[arg(long)]
+    backoff: Option<Backoff>,
+    /// Hard limit of one run.
+    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
+    timeout: Option<Duration>,
+    /// Its own lease.
+    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
+    lease: Option<Duration>,
+    /// Never start at or after this time.
+    #[arg(long, value_name = "TIME")]
+    expires: Option<String>,
+    /// For people and filters; may be repeated.
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// name=value; may be repeated.
+    #[arg(long = "header", value_parser = header, value_name = "NAME=VALUE")]
+    headers: Vec<(String, String)>,
+    /// What the payload is, if it is not JSON.
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+}
+
+fn scope(text: &str) -> std::result::Result<Scope, String> {
+    match text {
+        "until_done" => Ok(Scope::UntilDone),
+        "until_start" => Ok(Scope::UntilStart),
+        _ => {
+            let window = text.strip_prefix("window:").ok_or("write until_done, until_start or window:1d")?;
+            let window = parse_duration(window).map_err(|e| e.to_string())?;
+            Ok(Unique::key("").window(window).scope)
+        }
+    }
+}
+
+fn on_conflict(text: &str) -> std::result::Result<OnConflict, String> {
+    match text {
+        "keep" => Ok(OnConflict::Keep),
+        "replace" => Ok(OnConflict::Replace),
+        "reschedule" => Ok(OnConflict::Reschedule),
+        _ => Err("write keep, replace or reschedule".into()),
+    }
+}
+
+fn header(text: &str) -> std::result::Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write name=value")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+pub(crate) async fn run(session: &mut Session, args: &Push) -> Result {
+    match (&args.batch, &args.one.kind) {
+        (Some(source), _) => batch::run(session, source).await,
+        (None, Some(kind)) => one(session, &args.one, kind).await,
+        (None, None) => unreachable!("invariant: clap wants one of both"),
+    }
+}
+
+async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
+    let job = args.job(session, kind)?;
+    job.check()?;
+    let (queue, key) = (job.queue.clone(), job.unique.as_ref().map(|unique| unique.key.clone()));
+    let answers = session.client.push(vec![job]).await?;
+    let answer = answers.first().ok_or_else(|| Failure::new("corrupt", "the store gave no answer"))?;
+    let Some(id) = answer.id() else { return Err(full(&queue)) };
+    // Of a duplicate the store tells the state only.
+    let due = match *answer {
+        Enqueued::Inserted { run_at, .. }
+        | Enqueued::Replaced { run_at, .. }
+        | Enqueued::Rescheduled { run_at, .. } => Some((State::Waiting, run_at)),
+        Enqueued::Duplicate(existing) => match (existing.state, session.client.get(id).await?) {
+            (_, Some(job)) => Some((job.state, job.run_at)),
+            (Some(state), None) => Some((state, Timestamp::default())),
+            (None, None) => None,
+        },
+        Enqueued::Full => None,
+    };
+    let now = session.now().await?;
+    match session.format {
+        Format::Json | Format::Ndjson => {
+            let (state, run_at_ms) = due.map(|(state, at)| (state, at.as_ms())).unzip();
+            json(&mut session.out, &Answer { id, status: answer.name(), state, queue: &queue, run_at_ms })?;
+        }
+        Format::Ids => writeln!(session.out, "{id}")?,
+        Format::Human | Format::Wide => {
+            let text = told(answer, due, (kind, &queue, key.as_deref()), args.priority, now, session);
+            writeln!(session.out, "{}", clean(&text))?;
+        }
+    }
+    session.out.flush()?;
+    if args.must_be_new && !answer.is_new() {
+        return Err(Failure::new("conflict", format!("job {} is not new: {}", id.short(), answer.name())));
+    }
+    Ok(())
+}
+
+/// The answer as JSON.
+#[derive(Serialize)]
+struct Answer<'a> {
+    id: JobId,
+    status: &'static str,
+    /// `null`: the job is gone, its id is remembered.
+    state: Option<State>,
+    queue: &'a str,
+    run_at_ms: Option<u64>,
+}
+
+/// The answer for people.
+fn told(
+    answer: &Enqueued,
+    due: Option<(State, Timestamp)>,
+    (kind, queue, key): (&str, &str, Option<&str>),
+    priority: Option<Priority>,
+    now: Timestamp,
+    session: &Session,
+) -> String {
+    let word = match (answer, due) {
+        (Enqueued::Inserted { .. }, Some((_, at))) if now < at => "scheduled",
+        (Enqueued::Inserted { .. }, _) => "ready",
+        _ => answer.name(),
+    };
+    let mut text = format!("{word} {}  ", answer.id().map(JobId::short).unwrap_or_default());
+    text += &match (answer, due) {
+        (Enqueued::Duplicate(_), None) => "ended, its id is remembered".to_owned(),
+        (Enqueued::Duplicate(_), Some((state, _))) => match key {
+            Some(key) => format!("{state}, with unique key {key}"),
+            None => state.to_string(),
+        },
+        _ => format!("{kind}  queue {queue}"),
+    };
+    if let Some((State::Waiting, at)) = due
+        && now < at
+    {
+        text += &format!("  due {} ({})", wall(at, now, &session.zone), relative(at, now));
+    }
+    if let (Some(priority), true) = (priority, answer.is_new()) {
+        text += &format!("  priority {priority}");
+    }
+    text
+}
+
+/// Nothing was written: the queue has a cap.
+fn full(queue: &str) -> Failure {
+    Failure::new("store_full", format!("queue {queue:?} is at its cap"))
+        .hint(format!("punctual queue show {queue}    shows it; push again when jobs have ended"))
+}
+
+impl One {
+    fn job(&self, session: &Session, kind: &str) -> Result<NewJob> {
+        let payload = read_payload(self.payload.as_deref().unwrap_or("null"), self.content_type.clone())?;
+        let queue = self.queue.as_deref().unwrap_or("default");
+        let mut job = NewJob::new(session.client.make_id(), kind, queue, payload);
+        let clock = session.wall_clock();
+        job.run_at = match (self.delay, &self.at) {
+            (Some(delay), _) => When::In(delay),
+            (None, Some(at)) => times::when(at, &clock)?,
+            (None, None) => When::Now,
+        };
+        job.expires_at = self.expires.as_deref().map(|at| times::when(at, &clock)).transpose()?;
+        job.options = JobOptions {
+            priority: self.priority,
+            max_attempts: self.max_attempts,
+            backoff: self.backoff,
+            timeout: self.timeout,
+            lease: self.lease,
+        };
+        job.group.clone_from(&self.group);
+        job.concurrency = self
+            .concurrency_key
+            .clone()
+            .map(|key| Concurrency { key, limit: self.concurrency_limit.unwrap_or(1) });
+        job.unique = self.unique.as_deref().map(|key| {
+            let (scope, rule) = (self.scope.unwrap_or_default(), self.on_conflict.unwrap_or_default());
+            Unique { scope, ..Unique::key(key).on_conflict(rule) }
+        });
+        job.tags.clone_from(&self.tags);
+        job.headers = self.headers.iter().cloned().collect::<BTreeMap<_, _>>();
+        if let Some(id) = self.id {
+            job.id = id;
+        } else if let Some(key) = &self.idempotency_key {
+            job.id = wire::derived_id(&job, key)?;
+        }
+        Ok(job)
+    }
+}
+
+/// A payload as the command line names it: its text, `@file`, or `-` for stdin.
+pub(super) fn read_payload(text: &str, content_type: Option<String>) -> Result<Payload> {
+    let mut bytes = Vec::new();
+    let read = match text.strip_prefix('@') {
+        Some(path) => File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)),
+        None if text == "-" => io::stdin().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes),
+        None => {
+            bytes.extend_from_slice(text.as_bytes());
+            Ok(bytes.len())
+        }
+    };
+    read.map_err(|e| {
+        Failure::invalid(format!("could not read the payload from {text:?}")).why(e.to_string())
+    })?;
+    if FILE_BYTES_MAX < bytes.len() as u64 {
+        return Err(Failure::new("payload_too_large", format!("payload is over {FILE_BYTES_MAX} bytes")));
+    }
+    Ok(wire::payload(bytes, content_type)?)
+}

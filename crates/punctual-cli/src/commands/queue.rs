@@ -1,0 +1,261 @@
+//! `punctual queue …`: look at queues, pause them, set them. Settings live in the store, live for every worker.
+
+mod settings;
+
+use std::io::Write as _;
+
+use punctual::{
+    Timestamp,
+    limits::BATCH_MAX,
+    store::{Keep, Order, QueueInfo},
+};
+use serde::Serialize;
+
+use super::{Session, stats::due};
+use crate::{
+    errors::{Failure, Result},
+    output::{Format, Table, clean, counted, grouped, json},
+    times::{relative, span},
+};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Queue {
+    /// All queues.
+    Ls,
+    /// One queue: its settings and counts.
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Change settings.
+    #[command(after_help = settings::HELP)]
+    Set {
+        /// Its name; a new queue is made.
+        name: String,
+        /// key=value; `none` takes a cap or a default away.
+        #[arg(required = true)]
+        settings: Vec<String>,
+    },
+    /// Let nothing start in a queue.
+    Pause {
+        /// Its name.
+        name: String,
+        /// Why, for people.
+        #[arg(long, default_value = "")]
+        reason: String,
+        /// Who, for people.
+        #[arg(long, env = "USER", default_value = "somebody", hide_env_values = true)]
+        by: String,
+    },
+    /// End a pause.
+    Resume {
+        /// Its name.
+        name: String,
+    },
+    /// Delete all waiting jobs of a queue.
+    Purge {
+        /// Its name.
+        name: String,
+        /// Only tell what it would do.
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+pub(crate) async fn run(session: &mut Session, command: &Queue) -> Result {
+    match command {
+        Queue::Ls => ls(session).await,
+        Queue::Show { name } => {
+            let info = known(session, name).await?;
+            show(session, &info).await
+        }
+        Queue::Set { name, settings: changes } => {
+            let queue = session.client.queue(name);
+            let mut settings = queue.show().await?.map(|info| info.settings).unwrap_or_default();
+            changes.iter().try_for_each(|change| settings::apply(&mut settings, change))?;
+            settings.defaults.check()?;
+            let info = queue.set(settings).await?.ok_or_else(|| unknown(name))?;
+            show(session, &info).await
+        }
+        Queue::Pause { name, reason, by } => {
+            let info = session.client.queue(name).pause(by, reason).await?.ok_or_else(|| unknown(name))?;
+            told(session, &info, "paused")
+        }
+        Queue::Resume { name } => {
+            let info = session.client.queue(name).resume().await?.ok_or_else(|| unknown(name))?;
+            told(session, &info, "resumed")
+        }
+        Queue::Purge { name, dry_run } => purge(session, name, *dry_run).await,
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::new("queue_unknown", format!("there is no queue {name:?}"))
+        .hint("punctual queue ls    shows all")
+}
+
+async fn known(session: &Session, name: &str) -> Result<QueueInfo> {
+    session.client.queue(name).show().await?.ok_or_else(|| unknown(name))
+}
+
+async fn ls(session: &mut Session) -> Result {
+    let (mut infos, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let names = session.client.store().queues(after.as_deref()).await?;
+        for name in &names {
+            // It may have gone since.
+            infos.extend(session.client.queue(name).show().await?);
+        }
+        after = names.last().cloned();
+        if names.len() < BATCH_MAX {
+            break;
+        }
+    }
+    let now = session.now().await?;
+    let out = &mut session.out;
+    match session.format {
+        Format::Json => json(out, &infos.iter().map(|info| View::new(info, now)).collect::<Vec<_>>())?,
+        Format::Ndjson => infos.iter().try_for_each(|info| json(out, &View::new(info, now)))?,
+        Format::Ids => infos.iter().try_for_each(|info| writeln!(out, "{}", clean(&info.name)))?,
+        Format::Human | Format::Wide => {
+            let mut table = Table::new([
+                "QUEUE",
+                "DUE",
+                "WAITING",
+                "RETRYING",
+                "RUNNING",
+                "DONE",
+                "DEAD",
+                "CANCELLED",
+                "OLDEST DUE",
+                "PAUSED",
+            ]);
+            for info in &infos {
+                let counts = &info.counts;
+                let paused = info.settings.paused.as_ref().map(|pause| format!("by {}", pause.by));
+                table.row([
+                    info.name.clone(),
+                    due(counts.due),
+                    grouped(counts.waiting),
+                    grouped(counts.retrying),
+                    grouped(counts.running),
+                    grouped(counts.done),
+                    grouped(counts.dead),
+                    grouped(counts.cancelled),
+                    info.oldest_due.map(|at| relative(at, now)).unwrap_or_default(),
+                    paused.unwrap_or_default(),
+                ]);
+            }
+            table.print(out)?;
+        }
+    }
+    session.out.flush()?;
+    Ok(())
+}
+
+/// A queue as JSON.
+#[derive(Serialize)]
+struct View<'a> {
+    #[serde(flatten)]
+    info: &'a QueueInfo,
+    /// How long its oldest due job has been due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_due_ms: Option<u128>,
+}
+
+impl<'a> View<'a> {
+    fn new(info: &'a QueueInfo, now: Timestamp) -> Self {
+        Self { info, oldest_due_ms: info.oldest_due.map(|at| now.since(at).as_millis()) }
+    }
+}
+
+async fn show(session: &mut Session, info: &QueueInfo) -> Result {
+    let now = session.now().await?;
+    let out = &mut session.out;
+    if session.format.is_json() {
+        return Ok(json(out, &View::new(info, now))?);
+    }
+    let (counts, settings) = (&info.counts, &info.settings);
+    let paused = settings.paused.as_ref().map(|pause| {
+        let since = relative(Timestamp::saturating_from_ms(pause.since_ms), now);
+        format!("  paused by {}, {since}, {:?}", pause.by, pause.reason)
+    });
+    writeln!(out, "{}{}", clean(&info.name), clean(&paused.unwrap_or_default()))?;
+    let mut line = |name: &str, text: String| writeln!(out, "  {name:<9} {}", clean(&text));
+    let oldest = info.oldest_due.map(|at| format!(" (oldest {})", relative(at, now))).unwrap_or_default();
+    line(
+        "jobs",
+        format!(
+            "{} waiting, of them {} due{oldest}, {} retrying; {} running; {} done, {} dead, {} cancelled",
+            grouped(counts.waiting),
+            due(counts.due),
+            grouped(counts.retrying),
+            grouped(counts.running),
+            grouped(counts.done),
+            grouped(counts.dead),
+            grouped(counts.cancelled),
+        ),
+    )?;
+    line(
+        "order",
+        match settings.order {
+            Order::Fifo => "fifo".into(),
+            Order::Lifo => "lifo".into(),
+        },
+    )?;
+    let cap = |n: Option<u64>| n.map_or("none".to_owned(), grouped);
+    line("caps", format!("max_jobs {}, max_bytes {}", cap(settings.max_jobs), cap(settings.max_bytes)))?;
+    for (name, keep) in [("done", settings.done), ("dead", settings.dead), ("cancelled", settings.cancelled)]
+    {
+        line("kept", format!("{name}: {}", kept(keep)))?;
+    }
+    let defaults = serde_json::to_string(&settings.defaults)?;
+    line("defaults", defaults)?;
+    Ok(())
+}
+
+fn kept(keep: Keep) -> String {
+    if keep.keeps_nothing() {
+        return "nothing".to_owned();
+    }
+    let age = span(std::time::Duration::from_millis(keep.age_ms));
+    format!("{age}, {}, {} bytes", counted(keep.count, "job"), grouped(keep.bytes))
+}
+
+fn told(session: &mut Session, info: &QueueInfo, word: &str) -> Result {
+    if session.format.is_json() {
+        json(&mut session.out, info)?;
+    } else {
+        writeln!(session.out, "{word} {}", clean(&info.name))?;
+    }
+    Ok(())
+}
+
+/// What a purge did, as JSON.
+#[derive(Serialize)]
+struct Purged<'a> {
+    queue: &'a str,
+    dry_run: bool,
+    deleted: u64,
+}
+
+async fn purge(session: &mut Session, name: &str, dry_run: bool) -> Result {
+    let waiting = known(session, name).await?.counts.waiting;
+    let deleted = if dry_run {
+        waiting
+    } else {
+        session.confirm(&format!("delete {} of queue {name}", counted(waiting, "waiting job")))?;
+        let mut progress = session.progress();
+        session
+            .client
+            .queue(name)
+            .purge(|gone| progress.show(|| format!("{} of {}", grouped(gone), grouped(waiting))))
+            .await?
+    };
+    if session.format.is_json() {
+        return Ok(json(&mut session.out, &Purged { queue: name, dry_run, deleted })?);
+    }
+    let word = if dry_run { "would delete" } else { "deleted" };
+    writeln!(session.out, "{word} {} of queue {}", counted(deleted, "waiting job"), clean(name))?;
+    Ok(())
+}

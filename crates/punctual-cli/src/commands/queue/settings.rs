@@ -1,0 +1,186 @@
+//! `key=value` for the settings of a queue.
+
+use std::time::Duration;
+
+use punctual::{
+    Error, Result, did_you_mean, parse_duration,
+    store::{Order, QueueSettings},
+};
+
+/// Every key, with what it takes.
+const KEYS: [(&str, &str); 17] = [
+    ("order", "fifo or lifo"),
+    ("max_jobs", "a number, or none"),
+    ("max_bytes", "bytes, as 64MiB, or none"),
+    ("retention.done.age", "a duration"),
+    ("retention.done.count", "a number"),
+    ("retention.done.bytes", "bytes"),
+    ("retention.dead.age", "a duration"),
+    ("retention.dead.count", "a number"),
+    ("retention.dead.bytes", "bytes"),
+    ("retention.cancelled.age", "a duration"),
+    ("retention.cancelled.count", "a number"),
+    ("retention.cancelled.bytes", "bytes"),
+    ("defaults.priority", "high, normal, low, or none"),
+    ("defaults.max_attempts", "a number, or none"),
+    ("defaults.backoff", "exp 5s..6h, or none"),
+    ("defaults.timeout", "a duration, or none"),
+    ("defaults.lease", "a duration, or none"),
+];
+
+/// What `--help` says below its own.
+pub(super) const HELP: &str = "Keys:
+  order                                    fifo or lifo
+  max_jobs, max_bytes                      waiting and running jobs at most; none takes the cap away
+  retention.{done,dead,cancelled}.age      how long ended jobs are kept; 0s keeps nothing
+  retention.{done,dead,cancelled}.count    how many of them
+  retention.{done,dead,cancelled}.bytes    how much payload of them
+  defaults.{priority,max_attempts,backoff,timeout,lease}    for jobs that choose none; none takes it away";
+
+/// Changes one setting.
+pub(super) fn apply(settings: &mut QueueSettings, change: &str) -> Result<()> {
+    let (key, value) = change.split_once('=').ok_or_else(|| {
+        Error::invalid(format!("{change:?} is no setting")).with_hint("write key=value, as order=lifo")
+    })?;
+    if let Some(rest) = key.strip_prefix("retention.")
+        && let Some((state, bound)) = rest.split_once('.')
+    {
+        let keep = match state {
+            "done" => Some(&mut settings.done),
+            "dead" => Some(&mut settings.dead),
+            "cancelled" => Some(&mut settings.cancelled),
+            _ => None,
+        };
+        if let Some(keep) = keep {
+            match bound {
+                "age" => keep.age_ms = milliseconds(key, value)?,
+                "count" => keep.count = number(key, value)?,
+                "bytes" => keep.bytes = bytes(key, value)?,
+                _ => return Err(unknown(key)),
+            }
+            return Ok(());
+        }
+    }
+    let defaults = &mut settings.defaults;
+    match key {
+        "order" => {
+            settings.order = match value {
+                "fifo" => Order::Fifo,
+                "lifo" => Order::Lifo,
+                _ => return Err(wrong(key, value)),
+            }
+        }
+        "max_jobs" => settings.max_jobs = or_none(value, |v| number(key, v))?,
+        "max_bytes" => settings.max_bytes = or_none(value, |v| bytes(key, v))?,
+        "defaults.priority" => defaults.priority = or_none(value, str::parse)?,
+        "defaults.max_attempts" => {
+            defaults.max_attempts = or_none(value, |v| v.parse().map_err(|_| wrong(key, v)))?;
+        }
+        "defaults.backoff" => defaults.backoff = or_none(value, str::parse)?,
+        "defaults.timeout" => defaults.timeout = or_none(value, |v| duration(key, v))?,
+        "defaults.lease" => defaults.lease = or_none(value, |v| duration(key, v))?,
+        _ => return Err(unknown(key)),
+    }
+    Ok(())
+}
+
+fn or_none<T>(value: &str, read: impl FnOnce(&str) -> Result<T>) -> Result<Option<T>> {
+    if value == "none" { Ok(None) } else { read(value).map(Some) }
+}
+
+fn number(key: &str, value: &str) -> Result<u64> {
+    value.parse().map_err(|_| wrong(key, value))
+}
+
+/// A number, with a unit if it is a round one.
+fn bytes(key: &str, value: &str) -> Result<u64> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let (digits, shift) = units
+        .into_iter()
+        .find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, shift)))
+        .unwrap_or((value, 0));
+    let n = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    n.ok_or_else(|| wrong(key, value))
+}
+
+fn duration(key: &str, value: &str) -> Result<Duration> {
+    parse_duration(value).map_err(|_| wrong(key, value))
+}
+
+fn milliseconds(key: &str, value: &str) -> Result<u64> {
+    let ms = duration(key, value)?.as_millis();
+    u64::try_from(ms).map_err(|_| wrong(key, value))
+}
+
+fn wrong(key: &str, value: &str) -> Error {
+    let value: String = value.chars().take(64).collect();
+    let wrong = Error::invalid(format!("{value:?} is no value of {key}"));
+    match KEYS.iter().find(|(name, _)| *name == key) {
+        Some((_, takes)) => wrong.with_hint(format!("it takes {takes}")),
+        None => wrong,
+    }
+}
+
+fn unknown(key: &str) -> Error {
+    let shown: String = key.chars().take(64).collect();
+    let names = KEYS.map(|(name, _)| name);
+    Error::invalid(format!("unknown setting `{shown}`")).with_hint(match did_you_mean(key, names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the settings are {}", names.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual::Priority;
+
+    use super::*;
+
+    #[test]
+    fn every_key_is_applied() {
+        let mut settings = QueueSettings::default();
+        for change in [
+            "order=lifo",
+            "max_jobs=10",
+            "max_bytes=2MiB",
+            "retention.done.age=1h",
+            "retention.dead.count=5",
+            "retention.cancelled.bytes=0",
+            "defaults.priority=low",
+            "defaults.max_attempts=3",
+            "defaults.backoff=fixed 30s",
+            "defaults.timeout=1m",
+            "defaults.lease=20s",
+        ] {
+            apply(&mut settings, change).unwrap();
+        }
+        assert_eq!(
+            (settings.order, settings.max_jobs, settings.max_bytes),
+            (Order::Lifo, Some(10), Some(2 << 20))
+        );
+        assert_eq!((settings.done.age_ms, settings.dead.count, settings.cancelled.bytes), (3_600_000, 5, 0));
+        assert_eq!(settings.defaults.priority, Some(Priority::Low));
+        assert_eq!(settings.defaults.lease, Some(Duration::from_secs(20)));
+        apply(&mut settings, "max_jobs=none").unwrap();
+        assert_eq!(settings.max_jobs, None);
+    }
+
+    #[test]
+    fn every_key_that_is_suggested_exists() {
+        for (key, _) in KEYS {
+            let message = apply(&mut QueueSettings::default(), &format!("{key}=?")).unwrap_err().to_string();
+            assert!(!message.starts_with("unknown"), "{key}: {message}");
+        }
+    }
+
+    #[test]
+    fn slips_are_named() {
+        let mut settings = QueueSettings::default();
+        assert_eq!(apply(&mut settings, "max_job=1").unwrap_err().hint(), Some("did you mean `max_jobs`?"));
+        for change in
+            ["order", "order=up", "retention.done.size=1", "max_bytes=99999999999GiB", "max_jobs=-1"]
+        {
+            assert!(apply(&mut settings, change).is_err(), "{change}");
+        }
+    }
+}

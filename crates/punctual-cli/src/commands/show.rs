@@ -1,0 +1,161 @@
+//! `punctual show ID`: everything about a job, with its last failed attempts.
+
+use std::{io::Write as _, time::Duration};
+
+use punctual::{Filter, JobRecord, State, Timestamp, store::List};
+
+use super::{
+    Session,
+    ls::{SEARCH_MAX, attempt},
+    not_found,
+};
+use crate::{
+    errors::{Failure, Result},
+    output::{Format, clean, cut, json},
+    times::{relative, span, wall},
+    wire::JobView,
+};
+
+/// Characters of a payload that are shown to people.
+const PAYLOAD_CHARS: usize = 2_000;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Show {
+    /// The job's id, or at least six digits of its beginning or end.
+    id: String,
+}
+
+pub(crate) async fn run(session: &mut Session, args: &Show) -> Result {
+    let job = find(session, &args.id).await?;
+    let now = session.now().await?;
+    match session.format {
+        Format::Json | Format::Ndjson => {
+            json(&mut session.out, &JobView::new(&job, now).with_failures(&job))?;
+        }
+        Format::Ids => writeln!(session.out, "{}", job.id)?,
+        Format::Human | Format::Wide => {
+            for line in lines(&job, now, session) {
+                writeln!(session.out, "{}", clean(&line))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A job by its id or by a part of one that only it has, among the newest 100,000 jobs.
+pub(super) async fn find(session: &Session, text: &str) -> Result<JobRecord> {
+    if let Ok(id) = text.parse() {
+        return session.client.get(id).await?.ok_or_else(|| not_found(id));
+    }
+    // Spaces and commas mean something to a filter, but nothing to an id.
+    let filter = Filter::parse(&format!("id:\"{}\"", text.replace(['"', '\\'], "?")))?;
+    let mut list = List { filter, after: None, limit: 3 };
+    let (mut found, mut searched) = (Vec::new(), 0);
+    loop {
+        let page = session.client.list(&list).await?;
+        searched += page.searched;
+        found.extend(page.jobs);
+        match page.next {
+            Some(next) if found.len() < 3 && searched < SEARCH_MAX => list.after = Some(next),
+            _ => break,
+        }
+    }
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(not_found(text).why(format!("searched the newest {searched} jobs for a part of an id"))),
+        _ => {
+            let ids: Vec<String> = found.iter().map(|job| job.id.to_string()).collect();
+            Err(Failure::new("conflict", format!("more than one job has {text} in its id"))
+                .hint(format!("write more digits; there are {}", ids.join(" "))))
+        }
+    }
+}
+
+fn lines(job: &JobRecord, now: Timestamp, session: &Session) -> Vec<String> {
+    let wall = |at| wall(at, now, &session.zone);
+    let mut lines = vec![format!("{}  {}  {}", job.kind, job.id.short(), headline(job, now))];
+    let mut line = |name: &str, text: String| lines.push(format!("  {name:<9} {text}"));
+    line("id", job.id.to_string());
+    let mut place = format!("{:<12} priority {}", job.queue, job.priority);
+    for (name, value) in [
+        ("group", job.group.clone()),
+        ("resource", job.concurrency.as_ref().map(|c| format!("{} (at most {} at once)", c.key, c.limit))),
+        ("unique", job.unique.as_ref().map(|u| u.key.clone())),
+    ] {
+        if let Some(value) = value {
+            place += &format!("  {name} {value}");
+        }
+    }
+    line("queue", place);
+    line("created", wall(job.created_at));
+    let mut due = format!("{} ({})", wall(job.run_at), relative(job.run_at, now));
+    if let Some(expires_at) = job.expires_at {
+        due += &format!("  expires {}", wall(expires_at));
+    }
+    line("due", due);
+    if let Some(started_at) = job.started_at {
+        // A job that was due before it was enqueued is late from its enqueue on.
+        let late = started_at.since(job.run_at.max(job.created_at));
+        line("started", format!("{}  lateness {}", wall(started_at), span(late)));
+    }
+    if let Some(running) = &job.running {
+        let until = relative(running.until, now);
+        line(
+            "runs",
+            format!(
+                "with {}, fence {}, lease until {} ({until})",
+                running.worker,
+                running.fence,
+                wall(running.until)
+            ),
+        );
+    }
+    if let Some(finished_at) = job.finished_at {
+        line("finished", format!("{} ({})", wall(finished_at), relative(finished_at, now)));
+    }
+    if let Some(reason) = &job.reason {
+        line("reason", reason.clone());
+    }
+    line("policy", format!("timeout {}, backoff {}", span(job.timeout), job.backoff));
+    if 0 < job.crashes + job.snoozes {
+        line("in a row", format!("{} crashes, {} snoozes", job.crashes, job.snoozes));
+    }
+    for (i, failure) in job.failures.iter().enumerate() {
+        let ran = Duration::from_millis(failure.ended_ms.saturating_sub(failure.started_ms));
+        let started = wall(Timestamp::saturating_from_ms(failure.started_ms));
+        let name = if i == 0 { "attempts" } else { "" };
+        line(
+            name,
+            format!(
+                "#{} {started}  ran {}  worker {}  {}",
+                failure.attempt,
+                span(ran),
+                failure.worker,
+                failure.error
+            ),
+        );
+    }
+    if !job.tags.is_empty() {
+        line("tags", job.tags.join(", "));
+    }
+    for (i, (name, value)) in job.headers.iter().enumerate() {
+        line(if i == 0 { "headers" } else { "" }, format!("{name}: {value}"));
+    }
+    let size = format!("{} bytes {}", job.payload.bytes.len(), job.payload.content_type);
+    let text = std::str::from_utf8(&job.payload.bytes).map(|text| cut(text, PAYLOAD_CHARS));
+    line("payload", text.map_or(size.clone(), |text| format!("{text}    {size}")));
+    lines
+}
+
+/// `retrying, attempt 4/8 in 41s`.
+fn headline(job: &JobRecord, now: Timestamp) -> String {
+    let status = job.status(now);
+    match job.state {
+        State::Waiting => format!("{status}, attempt {} {}", attempt(job), relative(job.run_at, now)),
+        State::Running if job.cancel_requested => {
+            format!("{status}, attempt {}, cancel requested", attempt(job))
+        }
+        State::Running => format!("{status}, attempt {}", attempt(job)),
+        State::Done | State::Dead | State::Cancelled => format!("{status} at attempt {}", attempt(job)),
+    }
+}

@@ -1,0 +1,185 @@
+//! Errors as people read them (error, why, try, code), and the one place that knows exit codes.
+
+use std::{error::Error as _, fmt::Write as _, io, process::ExitCode};
+
+use crate::output::clean;
+
+/// Why a command ends with anything but 0.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// To be told on stderr.
+    Told(Box<Told>),
+    /// All was said already; what is left is the exit code.
+    Silent(u8),
+}
+
+/// What is told.
+#[derive(Debug)]
+pub(crate) struct Told {
+    code: &'static str,
+    message: String,
+    why: Vec<String>,
+    hint: Option<String>,
+}
+
+/// A `Result` of a command.
+pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
+
+/// The exit code of each code that people and programs see.
+pub(crate) fn exit_code(code: &str) -> u8 {
+    match code {
+        "invalid" | "unsupported" | "payload_too_large" => 2,
+        "not_found" | "queue_unknown" => 3,
+        "wrong_state" | "unique_conflict" | "conflict" => 4,
+        "store_unavailable" | "store_full" => 5,
+        "unknown_outcome" => 8,
+        // `corrupt`, `failed`.
+        _ => 1,
+    }
+}
+
+impl Failure {
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self::Told(Box::new(Told { code, message: message.into(), why: Vec::new(), hint: None }))
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new("invalid", message)
+    }
+
+    /// Adds a reason.
+    pub(crate) fn why(mut self, why: impl Into<String>) -> Self {
+        if let Self::Told(told) = &mut self {
+            told.why.push(why.into());
+        }
+        self
+    }
+
+    /// Adds what to try.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        if let Self::Told(told) = &mut self {
+            told.hint = Some(hint.into());
+        }
+        self
+    }
+
+    /// Tells it on stderr.
+    pub(crate) fn tell(&self) {
+        if let Self::Told(told) = self {
+            // Nobody is left to hear it when stderr is gone too.
+            let _ = io::Write::write_all(&mut io::stderr(), told.text().as_bytes());
+        }
+    }
+
+    pub(crate) fn exit(&self) -> u8 {
+        match self {
+            Self::Told(told) => exit_code(told.code),
+            Self::Silent(code) => *code,
+        }
+    }
+}
+
+impl From<Failure> for ExitCode {
+    fn from(failure: Failure) -> Self {
+        failure.exit().into()
+    }
+}
+
+impl Told {
+    fn text(&self) -> String {
+        let mut text = format!("error: {}", clean(&self.message));
+        // A suggestion belongs beside the mistake.
+        let (beside, below) = match self.hint.as_deref() {
+            Some(hint) if hint.starts_with("did you mean") => (Some(hint), None),
+            hint => (None, hint),
+        };
+        if let Some(hint) = beside {
+            let _ = write!(text, "        {hint}");
+        }
+        for why in &self.why {
+            let _ = write!(text, "\n  why   {}", clean(why));
+        }
+        if let Some(hint) = below {
+            let _ = write!(text, "\n  try   {}", clean(hint));
+        }
+        let _ = writeln!(text, "\n  code  {} (exit {})", self.code, exit_code(self.code));
+        text
+    }
+}
+
+impl From<punctual::Error> for Failure {
+    fn from(error: punctual::Error) -> Self {
+        let mut failure = Self::new(error.kind().code(), error.to_string());
+        let mut source = error.source();
+        while let Some(cause) = source {
+            failure = failure.why(cause.to_string());
+            source = cause.source();
+        }
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// Whoever reads our output may stop whenever it likes: that is no failure of ours.
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Silent(0),
+            _ => Self::new("failed", error.to_string()),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    /// Only writing JSON comes here, so it is the output that failed.
+    fn from(error: serde_json::Error) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual::{Error, ErrorKind};
+
+    use super::*;
+
+    fn text(failure: &Failure) -> String {
+        match failure {
+            Failure::Told(told) => told.text(),
+            Failure::Silent(_) => String::new(),
+        }
+    }
+
+    #[test]
+    fn an_error_says_why_what_to_try_and_its_code() {
+        let error = Error::new(ErrorKind::Unavailable, "could not open \"x.db\"")
+            .with_source(io::Error::other("disk on fire"))
+            .with_hint("put it out");
+        assert_eq!(
+            text(&error.into()),
+            "error: could not open \"x.db\"\n  why   disk on fire\n  try   put it out\n  code  store_unavailable (exit 5)\n"
+        );
+    }
+
+    #[test]
+    fn a_suggestion_stands_beside_the_mistake() {
+        let wrong = punctual::Filter::parse("kimd:x").unwrap_err();
+        assert_eq!(
+            text(&wrong.into()),
+            "error: unknown field `kimd` in filter        did you mean `kind`?\n  code  invalid (exit 2)\n"
+        );
+    }
+
+    #[test]
+    fn what_a_job_says_never_reaches_the_terminal_raw() {
+        assert!(!text(&Failure::invalid("\u{1b}[2J")).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure() {
+        let gone = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!((text(&gone).as_str(), gone.exit()), ("", 0));
+    }
+}

@@ -1,0 +1,163 @@
+//! How answers are printed: data on stdout, talk on stderr. Whatever a job says is cleaned before a terminal sees it.
+
+use std::{
+    borrow::Cow,
+    io::{self, BufWriter, Stdout, Write},
+};
+
+use serde::Serialize;
+
+/// What an answer looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Human,
+    /// For people with room.
+    Wide,
+    /// One JSON value.
+    Json,
+    /// One JSON value per line.
+    Ndjson,
+    /// Ids only, one per line.
+    Ids,
+}
+
+impl Format {
+    /// Whether programs read it.
+    pub(crate) const fn is_json(self) -> bool {
+        matches!(self, Self::Json | Self::Ndjson)
+    }
+}
+
+/// Standard output, buffered; commands flush what must be seen.
+pub(crate) type Out = BufWriter<Stdout>;
+
+/// Prints one JSON value on a line of its own.
+pub(crate) fn json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}
+
+/// A text without anything that a terminal would obey: control characters, and those that reverse the direction of
+/// writing, are shown as escapes.
+pub(crate) fn clean(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => safe.push(' '),
+            c if obeyed(c) => safe.extend(c.escape_unicode()),
+            c => safe.push(c),
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// At most `chars` characters, with `…` for what was cut.
+pub(crate) fn cut(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(chars - 1).chain(['…']).collect(),
+    }
+}
+
+/// `1 204 331`.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if 0 < i && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `one job`, `2 jobs`.
+pub(crate) fn counted(n: u64, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(n)) }
+}
+
+/// Columns without borders, so that other programs can split them.
+#[derive(Debug)]
+pub(crate) struct Table {
+    head: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(head: impl Into<Vec<&'static str>>) -> Self {
+        Self { head: head.into(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells: Vec<String> = cells.into_iter().map(|cell| clean(&cell).into_owned()).collect();
+        debug_assert_eq!(cells.len(), self.head.len(), "a cell for every column");
+        self.rows.push(cells);
+    }
+
+    /// Prints the head and the rows; columns of numbers are set to the right.
+    pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let column = |i: usize| self.rows.iter().map(move |row| row[i].as_str());
+        let shape: Vec<(usize, bool)> = (0..self.head.len())
+            .map(|i| {
+                let widest = column(i).chain([self.head[i]]).map(|cell| cell.chars().count()).max();
+                let numbers = column(i).all(|cell| cell.bytes().all(|b| b.is_ascii_digit() || b == b' '));
+                (widest.unwrap_or(0), numbers && !self.rows.is_empty())
+            })
+            .collect();
+        let mut line = |cells: &mut dyn Iterator<Item = &str>| {
+            let mut text = String::new();
+            for (cell, (width, right)) in cells.zip(&shape) {
+                let pad = " ".repeat(width - cell.chars().count());
+                let (before, behind) = if *right { (pad.as_str(), "") } else { ("", pad.as_str()) };
+                text.extend([before, cell, behind, "  "]);
+            }
+            writeln!(out, "{}", text.trim_end())
+        };
+        line(&mut self.head.iter().copied())?;
+        self.rows.iter().try_for_each(|row| line(&mut row.iter().map(String::as_str)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_have_no_borders_and_numbers_to_the_right() {
+        let mut table = Table::new(["QUEUE", "DUE", "STATE"]);
+        table.row(["mail".into(), "7".into(), "paused".into()]);
+        table.row(["a-long-one".into(), "1 204".into(), String::new()]);
+        let mut out = Vec::new();
+        table.print(&mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "QUEUE         DUE  STATE\nmail            7  paused\na-long-one  1 204\n"
+        );
+    }
+
+    #[test]
+    fn a_terminal_obeys_no_job() {
+        assert_eq!(clean("a\u{1b}[2Jb\nc\u{202e}d"), "a\\u{1b}[2Jb c\\u{202e}d");
+        assert_eq!(clean("smtp 421 – später"), "smtp 421 – später");
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!([0, 999, 1_000, 1_204_331].map(grouped), ["0", "999", "1 000", "1 204 331"]);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("äöüß", 3), "äö…");
+    }
+}

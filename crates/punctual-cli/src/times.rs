@@ -1,0 +1,216 @@
+//! Times as people write and read them. What leaves this file are [`When`]s and texts; the calendar stays in here.
+
+use std::{cmp::Ordering, time::Duration};
+
+use jiff::{SignedDuration, Timestamp as Moment, Zoned, civil, tz::TimeZone};
+use punctual::{Error, Timestamp, When, parse_duration};
+
+/// Reads `--tz`: `local`, `utc`, or a name such as `Europe/Berlin`.
+pub(crate) fn zone(name: &str) -> Result<TimeZone, Error> {
+    match name {
+        "local" => Ok(TimeZone::system()),
+        "utc" | "UTC" => Ok(TimeZone::UTC),
+        name => TimeZone::get(name).map_err(|e| {
+            Error::invalid(format!("there is no time zone {:?}", shown(name)))
+                .with_source(e)
+                .with_hint("write local, utc or a name such as Europe/Berlin")
+        }),
+    }
+}
+
+/// Reads a time: `now`, `+2h`, RFC 3339, `2026-12-24T18:00[Europe/Berlin]`, `2026-12-24 18:00`, `tomorrow 09:00`,
+/// `today 17:00`. What names no zone is meant in that of `now`. A bare number is refused: nobody can tell seconds from
+/// milliseconds by looking.
+pub(crate) fn when(text: &str, now: &Zoned) -> Result<When, Error> {
+    let text = text.trim();
+    if text == "now" {
+        return Ok(When::Now);
+    }
+    if let Some(delay) = text.strip_prefix('+') {
+        return parse_duration(delay).map(When::In);
+    }
+    let moment = if let Ok(zoned) = text.parse::<Zoned>() {
+        zoned.timestamp()
+    } else if let Ok(moment) = text.parse::<Moment>() {
+        moment
+    } else {
+        let civil = civil_time(text, now).ok_or_else(|| {
+            Error::invalid(format!("{:?} is not a time", shown(text))).with_hint(
+                "write 2026-12-24T18:00:00Z, 2026-12-24T18:00[Europe/Berlin], tomorrow 09:00 or +2h",
+            )
+        })?;
+        // In a gap of the clock the time after it is meant, in a fold the first of both.
+        civil
+            .to_zoned(now.time_zone().clone())
+            .map_err(|e| {
+                Error::invalid(format!("{:?} is past the last time there is", shown(text))).with_source(e)
+            })?
+            .timestamp()
+    };
+    let ms = moment.as_millisecond() + i64::from(moment.subsec_nanosecond() % 1_000_000 != 0);
+    let ms = u64::try_from(ms).map_err(|_| Error::invalid(format!("{:?} is before 1970", shown(text))))?;
+    Timestamp::from_ms(ms).map(When::At)
+}
+
+/// A date or time on the wall of wherever `now` is.
+fn civil_time(text: &str, now: &Zoned) -> Option<civil::DateTime> {
+    let day = |days: i64| now.date().checked_add(SignedDuration::from_hours(24 * days)).ok();
+    // The calendar's own reader overlooks a zone, and one that could be read was read before.
+    if text.contains('[') {
+        return None;
+    }
+    let (date, time) = if let Some(time) = text.strip_prefix("tomorrow ") {
+        (day(1)?, time)
+    } else if let Some(time) = text.strip_prefix("today ") {
+        (day(0)?, time)
+    } else if text.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    } else {
+        return text.parse().ok();
+    };
+    Some(date.to_datetime(time.trim().parse().ok()?))
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+/// How long, in at most two units, rounded: `120ms`, `4.2s`, `1h 30m`, `3d 4h`.
+pub(crate) fn span(length: Duration) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+    let ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+    if ms < 1_000 {
+        return format!("{ms}ms");
+    }
+    let tenths = ms.saturating_add(50) / 100;
+    if tenths < 100 && !tenths.is_multiple_of(10) {
+        return format!("{}.{}s", tenths / 10, tenths % 10);
+    }
+    let mut s = ms.saturating_add(500) / 1_000;
+    let largest = |s: u64| UNITS.iter().position(|(unit, _)| *unit <= s).unwrap_or(UNITS.len() - 1);
+    // Rounded to the second unit that is shown, which may well lift the first one.
+    if let Some((second, _)) = UNITS.get(largest(s) + 1) {
+        s = (s.saturating_add(second / 2)) / second * second;
+    }
+    let first = largest(s);
+    let (unit, name) = UNITS[first];
+    match UNITS.get(first + 1) {
+        Some((second, second_name)) if second <= &(s % unit) => {
+            format!("{}{name} {}{second_name}", s / unit, s % unit / second)
+        }
+        _ => format!("{}{name}", s / unit),
+    }
+}
+
+/// `in 41s`, `3m 2s ago`, `now`.
+pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
+    match at.cmp(&now) {
+        Ordering::Less => format!("{} ago", span(now.since(at))),
+        Ordering::Equal => "now".to_owned(),
+        Ordering::Greater => format!("in {}", span(at.since(now))),
+    }
+}
+
+/// The wall's time at `at`, without the date if it is that of `now`.
+pub(crate) fn wall(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
+    let zoned = |t: Timestamp| {
+        let ms = i64::try_from(t.as_ms()).ok()?;
+        Some(Moment::from_millisecond(ms).ok()?.to_zoned(zone.clone()))
+    };
+    match (zoned(at), zoned(now)) {
+        (Some(at), Some(now)) if at.date() == now.date() => at.strftime("%H:%M:%S").to_string(),
+        (Some(at), _) => at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        // The calendar ends a day before the last instant does.
+        (None, _) => "at the end of 9999".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn berlin() -> Zoned {
+        "2026-11-20T14:32:10[Europe/Berlin]".parse().unwrap()
+    }
+
+    fn at(text: &str) -> u64 {
+        match when(text, &berlin()).unwrap_or_else(|e| panic!("{text}: {e}")) {
+            When::At(t) => t.as_ms(),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn times_are_read_in_every_form() {
+        let christmas = 1_798_131_600_000; // 2026-12-24T17:00:00Z
+        for text in [
+            "2026-12-24T17:00:00Z",
+            "2026-12-24T18:00:00+01:00",
+            "2026-12-24T18:00[Europe/Berlin]",
+            "2026-12-24T18:00",
+            "2026-12-24 18:00",
+            "2026-12-24T12:00[America/New_York]",
+        ] {
+            assert_eq!(at(text), christmas, "{text}");
+        }
+        assert_eq!(at("tomorrow 09:00"), at("2026-11-21T08:00:00Z"));
+        assert_eq!(at("today 17:30"), at("2026-11-20T16:30:00Z"));
+        assert_eq!(at("2026-12-24T17:00:00.000000001Z"), christmas + 1, "never early");
+        assert_eq!(when("+2h", &berlin()).unwrap(), When::In(Duration::from_hours(2)));
+        assert_eq!(when("now", &berlin()).unwrap(), When::Now);
+        // The clocks go forward at 02:00 and back at 03:00.
+        assert_eq!(at("2026-03-29T02:30"), at("2026-03-29T01:30:00Z"));
+        assert_eq!(at("2026-10-25T02:30"), at("2026-10-25T00:30:00Z"));
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in [
+            "",
+            "soon",
+            "1795192330000",
+            "20261224",
+            "-1",
+            "10000-01-01T00:00:00Z",
+            "1960-01-01T00:00:00Z",
+            "2026-02-30T00:00",
+            "tomorrow",
+            "tomorrow 25:00",
+            "+2",
+            "2026-12-24T18:00[Nowhere/City]",
+        ] {
+            assert!(when(text, &berlin()).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn spans_have_two_units_at_most() {
+        for (ms, text) in [
+            (0, "0ms"),
+            (120, "120ms"),
+            (4_000, "4s"),
+            (4_249, "4.2s"),
+            (4_996, "5s"),
+            (41_000, "41s"),
+            (59_700, "1m"),
+            (62_000, "1m 2s"),
+            (5_400_000, "1h 30m"),
+            (3_600_000 + 5_000, "1h"),
+            (7_199_000, "2h"),
+            (86_399_000, "1d"),
+            (3 * 86_400_000 + 4 * 3_600_000, "3d 4h"),
+            (u64::MAX, "213503982334d 14h"),
+        ] {
+            assert_eq!(span(Duration::from_millis(ms)), text);
+        }
+    }
+
+    #[test]
+    fn the_last_instant_is_shown_too() {
+        let now = Timestamp::saturating_from_ms(1_795_192_330_000);
+        assert_eq!(wall(Timestamp::MAX, now, &TimeZone::UTC), "at the end of 9999");
+        assert_eq!(wall(now, now, &TimeZone::UTC), "16:32:10");
+        assert_eq!(wall(now.after(Duration::from_hours(24)), now, &TimeZone::UTC), "2026-11-21 16:32:10");
+        assert_eq!(relative(now.after(Duration::from_secs(41)), now), "in 41s");
+    }
+}

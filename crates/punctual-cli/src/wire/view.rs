@@ -1,0 +1,139 @@
+//! A job as a line of JSON. Fields are only ever added; absent ones have nothing to say.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use punctual::{Backoff, Failure, JobId, JobRecord, Payload, Priority, State, Status, Timestamp, Unique};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::line::is_json;
+
+/// What is printed of a job: first what `push` reads, then what it ignores.
+#[derive(Debug, Serialize)]
+pub(crate) struct JobView<'a> {
+    id: JobId,
+    kind: &'a str,
+    queue: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Cow<'a, RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
+    run_at_ms: u64,
+    priority: Priority,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrency_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrency_limit: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unique: Option<&'a Unique>,
+    max_attempts: u32,
+    backoff: Backoff,
+    timeout_ms: u128,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_ms: Option<u128>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at_ms: Option<u64>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    tags: &'a [String],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers: &'a BTreeMap<String, String>,
+    status: Status,
+    state: State,
+    attempt: u32,
+    crashes: u32,
+    snoozes: u32,
+    version: u64,
+    cancel_requested: bool,
+    created_at_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fence: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_until_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failures: Option<&'a [Failure]>,
+}
+
+impl<'a> JobView<'a> {
+    /// A job when the store's clock shows `now`; without its failed attempts but the last one's error.
+    pub(crate) fn new(job: &'a JobRecord, now: Timestamp) -> Self {
+        let (payload, payload_base64) = payload(&job.payload);
+        let is_plain_json = payload.is_some() && job.payload.content_type == Payload::JSON;
+        let running = job.running.as_ref();
+        Self {
+            id: job.id,
+            kind: &job.kind,
+            queue: &job.queue,
+            payload,
+            payload_base64,
+            content_type: (!is_plain_json).then_some(&*job.payload.content_type),
+            run_at_ms: job.run_at.as_ms(),
+            priority: job.priority,
+            group: job.group.as_deref(),
+            concurrency_key: job.concurrency.as_ref().map(|c| c.key.as_str()),
+            concurrency_limit: job.concurrency.as_ref().map(|c| c.limit),
+            unique: job.unique.as_ref(),
+            max_attempts: job.max_attempts,
+            backoff: job.backoff,
+            timeout_ms: job.timeout.as_millis(),
+            lease_ms: job.lease.map(|lease| lease.as_millis()),
+            expires_at_ms: job.expires_at.map(Timestamp::as_ms),
+            tags: &job.tags,
+            headers: &job.headers,
+            status: job.status(now),
+            state: job.state,
+            attempt: job.attempt,
+            crashes: job.crashes,
+            snoozes: job.snoozes,
+            version: job.version,
+            cancel_requested: job.cancel_requested,
+            created_at_ms: job.created_at.as_ms(),
+            started_at_ms: job.started_at.map(Timestamp::as_ms),
+            finished_at_ms: job.finished_at.map(Timestamp::as_ms),
+            reason: job.reason.as_deref(),
+            last_error: job.failures.last().map(|failure| failure.error.as_str()),
+            worker: running.map(|running| running.worker.as_str()),
+            fence: running.map(|running| running.fence),
+            lease_until_ms: running.map(|running| running.until.as_ms()),
+            failures: None,
+        }
+    }
+
+    /// Adds its last failed attempts.
+    pub(crate) fn with_failures(mut self, job: &'a JobRecord) -> Self {
+        self.failures = Some(&job.failures);
+        self
+    }
+}
+
+/// A payload as JSON where it can be, else as base64. JSON stays as it was written, but for line breaks between its
+/// values: a line has to stay one line, and a space says the same.
+fn payload(payload: &Payload) -> (Option<Cow<'_, RawValue>>, Option<String>) {
+    let json = std::str::from_utf8(&payload.bytes).ok().and_then(|text| {
+        if !is_json(&payload.content_type) {
+            to_raw_value(text).ok().map(Cow::Owned)
+        } else if text.contains(['\n', '\r']) {
+            RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).ok().map(Cow::Owned)
+        } else {
+            serde_json::from_str::<&RawValue>(text).ok().map(Cow::Borrowed)
+        }
+    });
+    match json {
+        Some(json) => (Some(json), None),
+        None => (None, Some(BASE64.encode(&payload.bytes))),
+    }
+}
