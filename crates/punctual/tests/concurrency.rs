@@ -1,5 +1,6 @@
 //! Four threads on one store, at everything at once; the recorded history is judged. On SQLite each thread has a handle of
 //! its own on the one file.
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use std::{
     path::Path,

@@ -145,9 +145,10 @@ impl Generator {
         }
         if self.chance(6) {
             let after = self.ms(20_000);
-            job.expires_at = Some(match self.rng.bool() {
-                true => When::In(after),
-                false => When::At(Timestamp::saturating_from_ms(self.now_ms + after.as_millis() as u64)),
+            job.expires_at = Some(if self.rng.bool() {
+                When::In(after)
+            } else {
+                When::At(Timestamp::saturating_from_ms(self.now_ms + after.as_millis() as u64))
             });
         }
         if self.chance(3) {
@@ -158,10 +159,10 @@ impl Generator {
             job.headers = BTreeMap::from([("trace".to_owned(), "1".to_owned())]);
         }
         if self.chance(10) {
-            job.kind = "other".to_owned();
+            "other".clone_into(&mut job.kind);
         }
         if self.chance(80) {
-            job.queue = (*self.pick_of(&["$reserved", "", "x\ny"])).to_owned();
+            (*self.pick_of(&["$reserved", "", "x\ny"])).clone_into(&mut job.queue);
         }
         job.id = if self.rng.bool() {
             let key = ["k0", "k1", "k2"][self.rng.usize(..3)];

@@ -73,27 +73,29 @@ impl Side {
     pub(crate) async fn step(&mut self, step: &Step) -> Reply {
         let store = self.handle(step.handle);
         match &step.op {
-            Op::Enqueue(call, jobs) => Reply::Enqueue(store.enqueue(*call, jobs).await.map_err(kind)),
+            Op::Enqueue(call, jobs) => Reply::Enqueue(store.enqueue(*call, jobs).await.map_err(|e| e.kind())),
             Op::Reserve(want) => {
-                let batch = store.reserve(want).await.map_err(kind);
+                let batch = store.reserve(want).await.map_err(|e| e.kind());
                 Reply::Reserve(batch.map(|batch| self.batch(batch)))
             }
             Op::Extend(picks) => {
                 let leases: Vec<Lease> = picks.iter().map(|pick| self.lease(*pick)).collect();
-                Reply::Extend(store.extend(&leases).await.map_err(kind))
+                Reply::Extend(store.extend(&leases).await.map_err(|e| e.kind()))
             }
             Op::Settle(picks, then) => {
                 let batch: Vec<Settlement> = picks
                     .iter()
                     .map(|(pick, verdict)| Settlement { lease: self.lease(*pick), verdict: verdict.clone() })
                     .collect();
-                let reply = store.settle(&batch, then.as_ref()).await.map_err(kind);
+                let reply = store.settle(&batch, then.as_ref()).await.map_err(|e| e.kind());
                 Reply::Settle(reply.map(|(answers, batch)| (answers, batch.map(|batch| self.batch(batch)))))
             }
-            Op::Take(take) => Reply::Take(store.take(take).await.map_err(kind).map(|jobs| self.jobs(jobs))),
-            Op::Act(targets, action) => Reply::Act(store.act(targets, action).await.map_err(kind)),
-            Op::Queue(name, op) => Reply::Queue(store.queue(name, op).await.map_err(kind)),
-            Op::Sweep(limit) => Reply::Sweep(store.sweep(*limit).await.map_err(kind)),
+            Op::Take(take) => {
+                Reply::Take(store.take(take).await.map_err(|e| e.kind()).map(|jobs| self.jobs(jobs)))
+            }
+            Op::Act(targets, action) => Reply::Act(store.act(targets, action).await.map_err(|e| e.kind())),
+            Op::Queue(name, op) => Reply::Queue(store.queue(name, op).await.map_err(|e| e.kind())),
+            Op::Sweep(limit) => Reply::Sweep(store.sweep(*limit).await.map_err(|e| e.kind())),
             Op::Clock(_) => Reply::Nothing,
             Op::Reopen => {
                 let i = step.handle % self.handles.len();
@@ -155,7 +157,9 @@ impl Side {
     }
 
     fn jobs(&self, mut jobs: Vec<JobRecord>) -> Vec<JobRecord> {
-        jobs.iter_mut().for_each(|job| self.blank_job(job));
+        for job in &mut jobs {
+            self.blank_job(job);
+        }
         jobs
     }
 
@@ -223,10 +227,6 @@ impl Side {
         seen.push(("audit".to_owned(), Seen::Findings(findings)));
         seen
     }
-}
-
-fn kind(error: punctual::Error) -> ErrorKind {
-    error.kind()
 }
 
 /// What differs, in words; `None`: nothing.
