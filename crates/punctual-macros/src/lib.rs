@@ -98,6 +98,8 @@ fn options(attributes: &Attributes) -> Option<TokenStream> {
     }
     (!set.is_empty()).then(|| {
         quote! {
+            // Where every option is set there is nothing left to default.
+            #[allow(clippy::needless_update)]
             fn options() -> ::punctual::JobOptions {
                 ::punctual::JobOptions { #(#set,)* ..::core::default::Default::default() }
             }

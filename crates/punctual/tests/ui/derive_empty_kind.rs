@@ -1,0 +1,7 @@
+use punctual::Job;
+
+#[derive(Job, serde::Serialize, serde::Deserialize)]
+#[job(kind = "")]
+struct SendEmail {}
+
+fn main() {}
