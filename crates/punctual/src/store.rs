@@ -69,7 +69,6 @@ pub struct Existing {
 
 /// What became of one job of an enqueue. All of them are expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub enum Enqueued {
     /// It is new.
     Inserted {
@@ -381,7 +380,6 @@ impl Action {
 
 /// What became of one action. All of them are expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub enum Acted {
     /// Done; this job, now in this state (for `delete`: the state it was deleted from).
     Done(JobId, State),
