@@ -3,16 +3,13 @@
 //! `cargo run -p punctual --example delayed`
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, SystemTime},
 };
 
 use punctual::{
     Client, Ctx, Job, Worker,
-    store::{Acted, clock::Clock, memory::MemoryStore},
+    store::{Acted, clock::Clock},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -43,10 +40,10 @@ async fn say(job: Remind, ctx: Ctx<App>) {
 
 #[tokio::main]
 async fn main() -> punctual::Result<()> {
-    let client = Client::new(Arc::new(MemoryStore::new(Clock::System)));
-    client.enqueue(remind("now")).await?.id();
-    client.enqueue(remind("a moment later")).delay(Duration::from_millis(150)).await?.id();
-    client.enqueue(remind("at an instant")).at(SystemTime::now() + Duration::from_millis(300)).await?.id();
+    let client = Client::connect("memory:").await?;
+    client.enqueue(remind("now")).await?;
+    client.enqueue(remind("a moment later")).delay(Duration::from_millis(150)).await?;
+    client.enqueue(remind("at an instant")).at(SystemTime::now() + Duration::from_millis(300)).await?;
 
     // A job that waits may be moved, or called off.
     let moved = client.enqueue(remind("sooner than planned")).delay(Duration::from_hours(1)).await?;

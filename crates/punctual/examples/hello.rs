@@ -2,12 +2,7 @@
 //!
 //! `cargo run -p punctual --example hello`
 
-use std::sync::Arc;
-
-use punctual::{
-    Client, Ctx, Job, Worker,
-    store::{clock::Clock, memory::MemoryStore},
-};
+use punctual::{Client, Ctx, Job, Worker};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Job, serde::Serialize, serde::Deserialize)]
@@ -23,9 +18,9 @@ async fn greet(job: Greet, ctx: Ctx<CancellationToken>) {
 
 #[tokio::main]
 async fn main() -> punctual::Result<()> {
-    // Ends with this process; `Client::connect("sqlite:jobs.db")` keeps its jobs.
-    let client = Client::new(Arc::new(MemoryStore::new(Clock::System)));
-    client.enqueue(Greet { name: "Ana".to_owned() }).await?.id();
+    // Ends with this process; `sqlite:jobs.db` keeps its jobs.
+    let client = Client::connect("memory:").await?;
+    client.enqueue(Greet { name: "Ana".to_owned() }).await?;
 
     let stop = CancellationToken::new();
     let report = Worker::new(&client).state(stop.clone()).handle(greet).run_until(stop).await?;

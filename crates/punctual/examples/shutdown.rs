@@ -2,12 +2,9 @@
 //!
 //! `cargo run -p punctual --example shutdown`. A program of yours calls `.run()`, which listens for SIGINT and SIGTERM.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use punctual::{
-    Client, Ctx, Job, Outcome, State, Worker,
-    store::{clock::Clock, memory::MemoryStore},
-};
+use punctual::{Client, Ctx, Job, Outcome, State, Worker};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -38,13 +35,13 @@ struct Stubborn {}
 
 async fn stubborn(_job: Stubborn, ctx: Ctx<Started>) {
     let _ = ctx.state().send(());
-    std::future::pending().await // does not look at its token
+    std::future::pending::<()>().await; // does not look at its token
 }
 
 #[tokio::main]
 async fn main() -> punctual::Result<()> {
-    let client = Client::new(Arc::new(MemoryStore::new(Clock::System)));
-    client.enqueue(Import { chunks: 1_000 }).await?.id();
+    let client = Client::connect("memory:").await?;
+    client.enqueue(Import { chunks: 1_000 }).await?;
     let stubborn_one = client.enqueue(Stubborn {}).await?.id().expect("invariant: no cap, never full");
 
     let (started, mut is_started) = mpsc::unbounded_channel();

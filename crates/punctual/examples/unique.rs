@@ -2,12 +2,9 @@
 //!
 //! `cargo run -p punctual --example unique`
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use punctual::{
-    Client, Job, OnConflict, Unique,
-    store::{Enqueued, clock::Clock, memory::MemoryStore},
-};
+use punctual::{Client, Job, OnConflict, Unique, store::Enqueued};
 
 #[derive(Job, serde::Serialize, serde::Deserialize)]
 #[job(kind = "email.send", queue = "mail", unique = "key")]
@@ -29,7 +26,7 @@ fn email(text: &str) -> SendEmail {
 
 #[tokio::main]
 async fn main() -> punctual::Result<()> {
-    let client = Client::new(Arc::new(MemoryStore::new(Clock::System)));
+    let client = Client::connect("memory:").await?;
 
     // The type's own key, and its default rule: the first one stays.
     let first = client.enqueue(email("hello")).delay(Duration::from_mins(1)).await?;

@@ -15,7 +15,6 @@ const PAGE: usize = 250;
 
 /// What became of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub enum Cancelled {
     /// It never starts.
     Done,

@@ -121,7 +121,9 @@ mod tests {
 
     fn late(ms: &[u64]) -> Lateness {
         let mut lateness = Lateness::default();
-        ms.iter().for_each(|ms| lateness.add(Duration::from_millis(*ms)));
+        for ms in ms {
+            lateness.add(Duration::from_millis(*ms));
+        }
         lateness
     }
 

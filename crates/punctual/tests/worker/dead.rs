@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn on_dead_hears_of_jobs_that_a_settle_ended() {
     let rig = Rig::new();
-    rig.client.enqueue(Work { n: 1 }).max_attempts(1).await.unwrap().id().unwrap();
+    rig.client.enqueue(Work { n: 1 }).max_attempts(1).await.unwrap();
     rig.enqueue(2).await;
     let (tell, mut told) = unbounded_channel();
     let (handler, _) = telling(|n| if n == 1 { Outcome::retry("no") } else { Outcome::Dead("never".into()) });
