@@ -38,16 +38,16 @@ async fn main() -> punctual::Result<()> {
     sign_up(&t.client, "ana@example.com").await?;
 
     // What was enqueued, and for when?
-    let emails = t.enqueued::<SendEmail>().await;
+    let emails = t.enqueued::<SendEmail>().await?;
     assert_eq!((emails[0].job.to.as_str(), emails[0].delay), ("ana@example.com", HOUR));
 
     // Nothing is due yet; an hour later it is. No time passes.
     let worker = |works| t.worker().state(Smtp { works }).handle(send_email);
-    assert_eq!(t.drain(worker(true)).await.runs(), 0);
-    t.advance(HOUR).await;
-    assert_eq!(t.drain(worker(false)).await.retried, 1);
-    t.advance(Duration::from_secs(10)).await;
-    let report = t.drain(worker(true)).await;
+    assert_eq!(t.drain(worker(true)).await?.runs(), 0);
+    t.advance(HOUR);
+    assert_eq!(t.drain(worker(false)).await?.retried, 1);
+    t.advance(Duration::from_secs(10));
+    let report = t.drain(worker(true)).await?;
     assert_eq!((report.done, report.dead), (1, 0));
 
     // Or call the handler: it is a function.

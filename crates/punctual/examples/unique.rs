@@ -45,7 +45,7 @@ async fn main() -> punctual::Result<()> {
     assert!(client.enqueue(email("digest")).unique(daily()).await?.is_new());
     assert!(!client.enqueue(email("digest")).unique(daily()).await?.is_new());
 
-    // One running and one waiting: what changes while the first one runs is not lost.
+    // One waiting at most, and the key is free from the start on: what changes while a job runs is not lost.
     assert!(client.enqueue(email("index")).rerun("index:42").await?.is_new());
     assert!(!client.enqueue(email("index")).rerun("index:42").await?.is_new());
 

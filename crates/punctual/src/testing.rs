@@ -19,16 +19,14 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
 //! let t = TestQueue::new();
 //! sign_up(&t.client).await?;
-//! let emails = t.enqueued::<SendEmail>().await;
+//! let emails = t.enqueued::<SendEmail>().await?;
 //! assert_eq!((emails[0].job.to.as_str(), emails[0].delay.as_secs()), ("ana@example.com", 3600));
 //!
-//! t.advance(Duration::from_secs(3600)).await;
-//! let report = t.drain(t.worker().handle(send_email)).await;
+//! t.advance(Duration::from_secs(3600));
+//! let report = t.drain(t.worker().handle(send_email)).await?;
 //! assert_eq!((report.done, report.dead), (1, 0));
 //! # Ok(()) }
 //! ```
-//!
-//! Everything here panics where production code would answer an error: a test that meets one has failed.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -39,6 +37,7 @@ pub use crate::store::{
 use crate::{
     backoff::Backoff,
     client::Client,
+    error::Result,
     filter::Filter,
     handler::{Call, Ctx},
     id::JobId,
@@ -88,33 +87,30 @@ impl TestQueue {
     }
 
     /// Turns the clock on.
-    #[expect(clippy::unused_async, reason = "a step of a test like the others, and those are awaited")]
-    pub async fn advance(&self, by: Duration) {
+    pub fn advance(&self, by: Duration) {
         self.clock.advance(by);
     }
 
     /// All waiting jobs of one type, the one that is due first in front.
     ///
-    /// # Panics
-    /// If one of them can't be decoded.
-    pub async fn enqueued<J: Job>(&self) -> Vec<Waiting<J>> {
+    /// # Errors
+    /// `Invalid` if one of them can't be decoded.
+    pub async fn enqueued<J: Job>(&self) -> Result<Vec<Waiting<J>>> {
         let mut found = Vec::new();
         let mut list = List { filter: Filter::all().state([State::Waiting]), after: None, limit: BATCH_MAX };
         loop {
-            let page = self.client.list(&list).await.expect("a store in memory can be listed");
-            let of_kind = page.jobs.into_iter().filter(|record| record.kind == J::KIND);
-            found.extend(of_kind.map(|record| Waiting {
-                job: J::decode(&record.payload).expect("a waiting job of this kind is a job of this type"),
-                delay: record.run_at.since(page.now),
-                record,
-            }));
+            let page = self.client.list(&list).await?;
+            for record in page.jobs.into_iter().filter(|record| record.kind == J::KIND) {
+                let (job, delay) = (J::decode(&record.payload)?, record.run_at.since(page.now));
+                found.push(Waiting { job, delay, record });
+            }
             match page.next {
                 Some(after) => list.after = Some(after),
                 None => break,
             }
         }
         found.sort_by_key(|waiting| (waiting.record.run_at, waiting.record.id));
-        found
+        Ok(found)
     }
 
     /// A worker on it, for [`TestQueue::drain`].
@@ -125,14 +121,13 @@ impl TestQueue {
     /// Runs due jobs, one after the other, until nothing is due. What fails is due again later: turn the clock, and drain
     /// again.
     ///
-    /// # Panics
+    /// # Errors
     /// If the worker can't be, as with two handlers for one kind.
-    pub async fn drain<S: Send + Sync + 'static>(&self, worker: Worker<S>) -> WorkReport {
-        let mut setup = worker.build().expect("the worker can be started");
+    pub async fn drain<S: Send + Sync + 'static>(&self, worker: Worker<S>) -> Result<WorkReport> {
+        let mut setup = worker.build()?;
         let store = Arc::clone(setup.client.store());
         let mut report = WorkReport::default();
         let mut call = StoreCall { instance: fastrand::u64(..), number: 0 };
-        let works = "a store in memory works";
         loop {
             call.number += 1;
             let reserve = Reserve {
@@ -142,7 +137,7 @@ impl TestQueue {
                 n: 1,
                 lease: setup.lease,
             };
-            let batch = store.reserve(&reserve).await.expect(works);
+            let batch = store.reserve(&reserve).await?;
             for taken in batch.taken_back {
                 report.taken_back += 1;
                 bury(&setup, taken.lease.job, taken.state).await;
@@ -151,7 +146,7 @@ impl TestQueue {
                 if batch.more {
                     continue;
                 }
-                return report;
+                return Ok(report);
             };
             let id = reserved.job.id;
             let verdict = match setup.crew.handler(&reserved.job.kind) {
@@ -163,7 +158,7 @@ impl TestQueue {
                 }
             };
             let settlement = [Settlement { lease: reserved.lease, verdict }];
-            let (settled, _) = store.settle(&settlement, None).await.expect(works);
+            let (settled, _) = store.settle(&settlement, None).await?;
             match settled[..] {
                 [Settled::Settled(state)] => {
                     report.settled(&settlement[0].verdict, state);

@@ -50,6 +50,8 @@ const SLOTS_DEFAULT: usize = 50;
 const SLOTS_MAX: usize = 10_000;
 /// How long handlers may take to end at shutdown where nobody chose a time.
 const GRACE_DEFAULT: Duration = Duration::from_secs(30);
+/// Longest grace; longer ones are cut to it.
+const GRACE_MAX: Duration = Duration::from_hours(365 * 24);
 /// How long the supervisor waits before it goes on after a panic.
 const AFTER_PANIC: Duration = Duration::from_millis(100);
 
@@ -300,7 +302,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             lease: self.lease,
             crew: self.crew,
             on_dead: self.on_dead,
-            grace: self.grace,
+            grace: self.grace.min(GRACE_MAX),
             health: self.health,
         })
     }

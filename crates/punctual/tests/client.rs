@@ -1,6 +1,6 @@
 //! The client: what a call chooses, how calls are merged, and what an operator may do through it.
 
-#![cfg(feature = "testing")]
+#![cfg(all(feature = "derive", feature = "testing"))]
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 use std::{
@@ -330,11 +330,11 @@ async fn one_job_may_be_moved_changed_and_called_off() {
     let id = t.client.enqueue(email("ana")).delay(HOUR).await.unwrap().id().unwrap();
     let done = |state| Acted::Done(id, state);
     assert_eq!(t.client.reschedule(id, 2 * HOUR).await.unwrap(), done(State::Waiting));
-    assert_eq!(t.enqueued::<Email>().await[0].delay, 2 * HOUR);
+    assert_eq!(t.enqueued::<Email>().await.unwrap()[0].delay, 2 * HOUR);
     assert_eq!(t.client.run_now(id).await.unwrap(), done(State::Waiting));
     assert_eq!(t.client.reprioritise(id, Priority::Low).await.unwrap(), done(State::Waiting));
     assert_eq!(t.client.edit(id, Payload::json("{\"to\":\"bob\"}")).await.unwrap(), done(State::Waiting));
-    let now = &t.enqueued::<Email>().await[0];
+    let now = &t.enqueued::<Email>().await.unwrap()[0];
     assert_eq!((now.delay, now.record.priority, &now.job), (Duration::ZERO, Priority::Low, &email("bob")));
 
     let key = UniqueKey { queue: "mail".into(), group: None, concurrency_key: None, key: "email:ana".into() };

@@ -126,25 +126,25 @@ choices! {
         spec.job.unique = Some(unique);
     }
 
-    /// At most one job of this key runs and one waits: short for a key unique until the start that is the concurrency
-    /// key as well. For work that must be done again after the last change, and not once per change.
+    /// At most one job of this key waits: short for a key unique until the start that is the concurrency key as well. For
+    /// work that must be done again after the last change, and not once per change.
     fn rerun(spec, key: impl Into<String>) {
         let key = key.into();
         spec.job.unique = Some(Unique::key(key.clone()).until_start());
         spec.job.concurrency = Some(Concurrency { key, limit: 1 });
     }
 
-    /// The tenant or the like; unique keys are compared within it.
+    /// The tenant or the like: recorded, and unique keys are compared within it.
     fn group(spec, group: impl Into<String>) {
         spec.job.group = Some(group.into());
     }
 
-    /// The resource that the job locks; unique keys are compared within it.
+    /// The resource that the job works on: recorded, and unique keys are compared within it.
     fn concurrency_key(spec, key: impl Into<String>) {
         spec.job.concurrency = Some(Concurrency { key: key.into(), limit: 1 });
     }
 
-    /// How many jobs of its concurrency key may run at once; 1 unless said otherwise.
+    /// How many jobs of its concurrency key are meant to run at once: recorded; 1 unless said otherwise.
     fn concurrency_limit(spec, limit: u32) {
         spec.concurrency_limit = Some(limit);
     }
@@ -191,6 +191,9 @@ choices! {
 }
 
 /// An enqueue of one job, by [`Client::enqueue`]; sent once it is awaited.
+///
+/// A call that fails in passing is repeated for up to 30 s. If its answer was lost, the repetition finds the job there:
+/// [`Enqueued::Duplicate`] with the job's own id.
 #[derive(Debug)]
 #[must_use = "a job is enqueued only once this is awaited: add `.await`"]
 pub struct Enqueue {

@@ -54,6 +54,11 @@ impl Runs {
         self.active.borrow_mut().insert(lease, run);
     }
 
+    /// Whether this run was added and not settled yet.
+    pub(crate) fn knows(&self, lease: Lease) -> bool {
+        self.active.borrow().contains_key(&lease)
+    }
+
     /// Takes note that a run ended; `false`: it is not known any more.
     pub(crate) fn ended(&self, lease: Lease) -> bool {
         let mut active = self.active.borrow_mut();

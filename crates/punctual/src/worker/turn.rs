@@ -130,7 +130,6 @@ impl<'a> Turns<'a> {
             } else {
                 self.idle().await;
             }
-            self.pulse.beat();
         }
     }
 
@@ -221,9 +220,10 @@ impl<'a> Turns<'a> {
                 self.settle_max = BATCH_MAX;
                 self.settled(n, settled, tried);
                 if let Some(batch) = batch {
-                    self.reserve = None;
                     self.reserved(batch);
+                    self.reserve = None;
                 }
+                self.pulse.beat();
                 Ok(())
             }
             Err(error) => {
@@ -287,7 +287,9 @@ impl<'a> Turns<'a> {
             }
         }
         for reserved in self.queues.reserved(batch.jobs) {
-            if self.phase != Phase::Working {
+            if self.runs.knows(reserved.lease) {
+                // A panic cut this answer short the last time, and it was asked for again.
+            } else if self.phase != Phase::Working {
                 self.refuse(reserved, Verdict::Release, now);
             } else if let Some(handler) = self.setup.crew.handler(&reserved.job.kind).cloned() {
                 self.report.lateness.started(&reserved.job, batch.now);

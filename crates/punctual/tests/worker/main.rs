@@ -1,7 +1,7 @@
 //! The worker's loop, rule by rule, on the store in memory. The loop has a thread of its own: tests wait for what handlers
 //! and the store tell, never for time to pass, and a rule about time turns the store's clock.
 
-#![cfg(feature = "testing")]
+#![cfg(all(feature = "derive", feature = "testing"))]
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod crew;
