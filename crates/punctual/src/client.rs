@@ -1,6 +1,6 @@
 //! A handle to a store for those who hand jobs over and look after them: typed jobs in, batches out.
 //!
-//! Concurrent enqueues of one client are merged into few calls (see [`coalesce`](self)); nothing is buffered beyond the
+//! Concurrent enqueues of one client are merged into few calls (`coalesce.rs`); nothing is buffered beyond the
 //! call that is on its way, and no answer is given before the store gave it. A client never runs a job: that is the
 //! [`Worker`](crate::Worker)'s.
 

@@ -1,6 +1,6 @@
 //! The worker: reserves jobs, runs their handlers, and settles them.
 //!
-//! A builder collects what is wanted; [`Worker::run`] starts the loop ([`turn`](self)) and the heartbeat on a thread with
+//! A builder collects what is wanted; [`Worker::run`] starts the loop (`turn.rs`) and the heartbeat on a thread with
 //! a runtime of their own, while handlers run on the caller's runtime: a handler that blocks its thread, leaks or panics
 //! can stop neither. Both are supervised: a panic in them is logged and they go on. A worker knows its store as
 //! `dyn Store` only.
