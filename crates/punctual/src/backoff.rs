@@ -186,7 +186,7 @@ mod tests {
         let exp = Backoff::default().jitter(false);
         assert_eq!(exp.delay(1, 0.9), Duration::from_secs(5));
         assert_eq!(exp.delay(3, 0.9), Duration::from_secs(20));
-        assert_eq!(exp.delay(u32::MAX, 0.9), Duration::from_secs(6 * 3600));
+        assert_eq!(exp.delay(u32::MAX, 0.9), Duration::from_hours(6));
         assert_eq!(
             Backoff::linear(Duration::from_secs(2)).jitter(false).delay(4, 0.0),
             Duration::from_secs(8)

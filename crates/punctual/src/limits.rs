@@ -40,16 +40,16 @@ pub const DELAY_MAX_MS: u64 = 200_000_000_000_000;
 /// Shortest lease.
 pub const LEASE_MIN: Duration = Duration::from_secs(1);
 /// Longest lease.
-pub const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
+pub const LEASE_MAX: Duration = Duration::from_hours(24);
 /// Lease where nobody chose one.
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(15);
 /// Interval of the heartbeat that belongs to the default lease: lease/3. Also how long nothing is taken back after the
 /// store's clock jumped forward (S14).
 pub const HEARTBEAT_DEFAULT: Duration = Duration::from_secs(5);
 /// Longest limit of one run.
-pub const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+pub const TIMEOUT_MAX: Duration = Duration::from_hours(7 * 24);
 /// Limit of one run where nobody chose one.
-pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_mins(5);
 /// Attempts where nobody chose a number.
 pub const MAX_ATTEMPTS_DEFAULT: u32 = 20;
 /// Most attempts a job may ask for.
@@ -77,8 +77,8 @@ pub const BUCKETS_MAX: usize = 1_000;
 pub const UPCOMING_SEARCH_MAX: u64 = 1_000_000;
 
 /// How long the id of an ended job is remembered after its record is gone (S17).
-pub const ID_MEMORY: Duration = Duration::from_secs(24 * 3600);
+pub const ID_MEMORY: Duration = Duration::from_hours(24);
 /// Remembered ids per queue; the oldest are forgotten first (S17).
 pub const ID_MEMORY_MAX: u64 = 1_000_000;
 /// How long an idle producer's or worker's last call is kept for repetition (S3).
-pub const CALL_MEMORY: Duration = Duration::from_secs(3600);
+pub const CALL_MEMORY: Duration = Duration::from_hours(1);

@@ -248,7 +248,7 @@ mod tests {
         let queues = [QUEUE.to_owned()];
         let mut wait = pin!(store.wait(&queues, Duration::MAX));
         assert!(!has_ended(&mut wait).await);
-        enqueue(&store, 1, When::In(Duration::from_secs(60))).await;
+        enqueue(&store, 1, When::In(Duration::from_mins(1))).await;
         assert!(!has_ended(&mut wait).await);
         enqueue(&store, 2, When::Now).await;
         wait.await.unwrap();
@@ -258,7 +258,7 @@ mod tests {
     async fn a_waiter_wakes_when_a_clock_turned_by_hand_reaches_the_next_job() {
         let clock = ManualClock::new(Timestamp::saturating_from_ms(1_000));
         let store = MemoryStore::new(Clock::Manual(clock.clone()));
-        enqueue(&store, 1, When::In(Duration::from_secs(60))).await;
+        enqueue(&store, 1, When::In(Duration::from_mins(1))).await;
         let queues = [QUEUE.to_owned()];
         let mut wait = pin!(store.wait(&queues, Duration::MAX));
         clock.advance(Duration::from_millis(59_999));
