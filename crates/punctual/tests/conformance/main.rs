@@ -8,15 +8,23 @@
 #![expect(clippy::unwrap_used, reason = "cases are tests; clippy takes only functions with #[test] for such")]
 #![expect(clippy::assigning_clones, reason = "`job.queue = \"bulk\".to_owned()` is what a reader expects")]
 
+mod act;
+mod audit;
+mod cancel;
 mod cap;
 mod enqueue;
 mod extend;
 mod fixture;
 mod order;
 mod queue;
+mod read;
+mod replay;
 mod reserve;
+mod retention;
 mod settle;
+mod take;
 mod take_back;
+mod time;
 mod unique;
 mod validation;
 
@@ -169,6 +177,61 @@ conformance!(memory => {
         only_reserve_and_take_take_back,
         a_job_taken_back_past_its_expiry_does_not_start_again,
         a_job_to_be_cancelled_is_cancelled_when_taken_back;
+    time:
+        the_store_goes_by_its_own_clock,
+        nothing_is_taken_back_for_a_heartbeat_after_a_jump,
+        twenty_seconds_are_no_jump,
+        a_jump_makes_jobs_due_and_lets_holders_extend,
+        leases_of_any_queue_make_a_jump,
+        a_silence_without_leases_is_no_jump,
+        each_turn_of_a_worker_leaves_its_time,
+        each_turn_of_a_worker_looks_for_a_jump,
+        other_calls_leave_no_time,
+        a_step_back_makes_jobs_late,
+        fences_rise_when_the_clock_goes_back,
+        coming_back_from_a_step_back_is_a_jump,
+        a_pause_that_a_step_back_would_lengthen_is_void,
+        a_void_pause_is_not_waited_for,
+        a_small_step_forth_takes_leases_back_early,
+        a_turn_of_the_clock_ends_a_wait;
+    take:
+        a_taken_job_is_done_at_once,
+        only_jobs_that_are_old_enough_are_taken,
+        jobs_are_taken_in_order,
+        a_take_carries_up_to_a_mebibyte,
+        a_take_takes_back_first,
+        an_expired_job_is_not_taken,
+        a_taken_job_is_kept_as_done_jobs_are,
+        a_taken_job_may_be_retried;
+    cancel:
+        a_waiting_job_is_cancelled_at_once,
+        the_reason_of_a_cancel_is_kept,
+        a_retrying_job_is_cancelled_at_once,
+        a_running_job_is_asked_to_stop,
+        an_ack_wins_over_a_requested_cancel,
+        any_other_end_obeys_a_requested_cancel,
+        a_crash_obeys_a_requested_cancel,
+        of_cancel_and_reserve_one_wins,
+        of_cancel_and_settle_one_wins,
+        of_cancel_and_reschedule_one_wins,
+        a_retry_forgets_the_cancel;
+    act:
+        a_job_is_rescheduled,
+        a_job_is_rescheduled_by_a_time,
+        a_job_is_run_now,
+        a_payload_is_edited,
+        every_change_by_a_caller_raises_the_version,
+        changes_act_on_waiting_jobs_only,
+        a_job_may_be_rescheduled_past_its_expiry,
+        all_but_running_jobs_are_deleted,
+        targets_are_acted_on_in_order,
+        a_job_that_moved_on_is_left_alone,
+        acts_reach_jobs_that_reads_hide,
+        a_retry_starts_the_counting_anew,
+        a_retry_forgives_crashes,
+        only_ended_jobs_are_retried,
+        only_an_operator_changes_an_ended_job,
+        what_is_not_kept_can_not_be_retried;
     queue:
         a_queue_exists_from_its_first_job_on,
         a_queue_exists_from_its_first_pause_or_settings_on,
@@ -183,6 +246,73 @@ conformance!(memory => {
         a_thousand_queues_are_listed_at_once,
         a_queue_tells_its_oldest_due_job,
         settings_names_and_bounds_are_checked;
+    retention:
+        a_job_past_its_age_is_hidden_then_removed,
+        an_enqueue_meets_a_job_that_reads_hide,
+        dead_jobs_are_kept_for_ninety_days,
+        a_change_of_retention_holds_for_ended_jobs,
+        the_oldest_ends_go_first_by_number,
+        the_oldest_ends_go_first_by_bytes,
+        each_state_is_kept_for_itself,
+        a_zero_in_any_bound_keeps_nothing,
+        every_end_removes_where_nothing_is_kept,
+        a_sweep_ends_expired_jobs,
+        the_oldest_expiry_comes_first,
+        jobs_of_a_paused_queue_expire,
+        a_sweep_is_bounded_and_goes_on,
+        a_sweep_goes_by_queue_and_state,
+        a_hundred_items_ride_on_a_reserve_and_a_take,
+        a_hundred_items_and_its_own_length_ride_on_a_settle,
+        a_derived_id_is_remembered_for_a_day,
+        the_memory_of_an_id_counts_from_the_end_of_its_job,
+        an_id_is_remembered_in_its_queue_only,
+        a_made_id_is_not_remembered,
+        an_id_that_comes_back_has_higher_fences,
+        a_deleted_id_comes_back_with_higher_fences,
+        a_sweep_forgets_ids_past_their_day,
+        a_sweep_forgets_windows_past_their_time,
+        a_sweep_forgets_calls_after_an_hour;
+    replay:
+        a_repeated_enqueue_has_its_effect_once,
+        a_repeated_replace_changes_nothing,
+        a_lower_number_is_a_repetition,
+        a_repetition_tells_where_the_job_stands_by_now,
+        a_repetition_leads_to_the_holder_of_the_key,
+        full_is_repeated_at_its_place,
+        a_call_that_was_all_full_may_be_made_again,
+        a_refused_call_does_not_advance_the_number,
+        a_repetition_is_not_checked_again,
+        instances_and_verbs_are_numbered_apart,
+        a_repeated_reserve_answers_the_same_jobs,
+        a_repeated_reserve_answers_current_leases_as_they_are,
+        a_repeated_reserve_answers_no_job_of_another_lease,
+        a_repeated_reserve_takes_nothing_back,
+        a_repeated_reserve_leaves_no_time,
+        a_reserve_with_a_lower_number_answers_no_jobs,
+        a_repeated_empty_reserve_stays_empty,
+        a_refused_reserve_does_not_advance_the_number,
+        a_settle_with_a_reserve_is_repeated_as_a_whole,
+        an_idle_instance_is_forgotten;
+    read:
+        an_unknown_job_is_not_found,
+        jobs_are_listed_newest_first,
+        a_list_finds_what_its_filter_says,
+        pages_are_bounded_and_complete,
+        a_page_says_what_there_is,
+        the_limit_of_a_page_is_checked,
+        a_listed_job_is_the_job_itself,
+        counters_are_exact,
+        an_unknown_queue_counts_nothing,
+        counters_follow_a_job,
+        due_jobs_of_a_paused_queue_are_counted,
+        an_expired_job_waits_until_it_is_ended,
+        a_histogram_counts_waiting_jobs_by_due_time,
+        a_histogram_has_whole_milliseconds,
+        durability_is_stated;
+    audit:
+        a_store_that_is_well_has_no_findings,
+        a_repair_without_findings_changes_nothing,
+        an_audit_goes_in_slices;
     validation:
         one_bad_job_refuses_its_whole_call,
         names_are_checked,

@@ -2,7 +2,7 @@
 
 use punctual::{
     ErrorKind, JobId, Priority, State, Unique, When,
-    store::{Keep, Order, Pause, QueueOp, QueueReply, QueueSettings, Verdict},
+    store::{Action, Keep, LeaseStatus, Order, Pause, QueueOp, QueueReply, QueueSettings, Verdict},
 };
 
 use crate::fixture::{Fixture, QUEUE, START_MS, at, duplicate_of_gone, ids, millis, secs};
@@ -29,7 +29,7 @@ pub(crate) async fn a_queue_exists_from_its_first_pause_or_settings_on(t: Fixtur
     t.store.queue("paused", &pause("ana", "")).await.unwrap();
     t.store.queue("set", &QueueOp::Set(Box::default())).await.unwrap();
     let id = t.add().await;
-    t.apply(id, punctual::store::Action::Delete).await;
+    t.apply(id, Action::Delete).await;
     assert_eq!(t.store.queues(None).await.unwrap(), [QUEUE, "paused", "set"]);
 }
 
@@ -85,9 +85,9 @@ pub(crate) async fn a_pause_holds_back_starts_only(t: Fixture) {
     let run = t.run().await;
     t.pause().await;
     let id = t.add().await;
-    assert_eq!(t.extend(run.lease).await, punctual::store::LeaseStatus::Held);
+    assert_eq!(t.extend(run.lease).await, LeaseStatus::Held);
     assert_eq!(t.end(&run, Verdict::Ack).await.state, State::Done);
-    t.apply(id, punctual::store::Action::RunNow).await;
+    t.apply(id, Action::RunNow).await;
     assert_eq!(t.counts().await.due, 1);
 }
 
@@ -157,7 +157,7 @@ pub(crate) async fn a_queue_tells_its_oldest_due_job(t: Fixture) {
     t.pause().await;
     t.pass(7);
     assert_eq!((t.info().await.oldest_due, t.info().await.counts.due), (Some(at(3_000)), 2));
-    t.apply(first, punctual::store::Action::RunNow).await;
+    t.apply(first, Action::RunNow).await;
     assert_eq!(t.info().await.oldest_due, Some(at(7_000)));
 }
 

@@ -2,7 +2,7 @@
 
 use punctual::{
     Failure, State, Timestamp, When,
-    store::{Lease, Reserve, Settled, Settlement, Verdict},
+    store::{Lease, QueueOp, Reserve, Settled, Settlement, Verdict},
 };
 
 use crate::fixture::{Fixture, START_MS, WORKER, at, dead, ids, millis, retry, secs, snooze};
@@ -197,7 +197,7 @@ pub(crate) async fn any_other_verdict_ends_a_row_of_snoozes(t: Fixture) {
         t.clock.advance(millis(100));
         let run = t.reserve_one().await;
         assert_eq!((run.job.snoozes, t.end(&run, verdict).await.snoozes), (1, 0));
-        t.queue(punctual::store::QueueOp::Purge(1)).await;
+        t.queue(QueueOp::Purge(1)).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use punctual::{
     Failure, NewJob, State, When,
-    store::{Reserve, Settled, TakenBack, Verdict},
+    store::{QueueOp, Reserve, Settled, TakenBack, Verdict},
 };
 
 use crate::fixture::{CANCEL, Fixture, QUEUE, START_MS, WORKER, at, ids, millis, retry, secs, snooze};
@@ -139,7 +139,7 @@ pub(crate) async fn any_settle_ends_a_row_of_crashes(t: Fixture) {
         let again = t.reserve_one().await;
         assert_eq!((again.job.crashes, again.job.attempt), (1, 2));
         assert_eq!(t.end(&again, verdict).await.crashes, 0);
-        t.queue(punctual::store::QueueOp::Purge(1)).await;
+        t.queue(QueueOp::Purge(1)).await;
         assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::LeaseLost);
     }
 }

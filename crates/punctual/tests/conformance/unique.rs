@@ -2,7 +2,7 @@
 
 use punctual::{
     Concurrency, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, State, Unique, When,
-    store::{Acted, Action, Enqueued, Existing, Keep, Settled, UniqueKey, Verdict},
+    store::{Acted, Action, Enqueued, Existing, Keep, QueueOp, Settled, UniqueKey, Verdict},
 };
 
 use crate::fixture::{
@@ -112,7 +112,7 @@ pub(crate) async fn a_key_whose_job_is_gone_is_void(t: Fixture) {
     t.apply(id, Action::Delete).await;
     assert!(is_free(&t).await);
     t.add_with(|job| job.unique = Some(until_done())).await;
-    t.queue(punctual::store::QueueOp::Purge(1)).await;
+    t.queue(QueueOp::Purge(1)).await;
     assert!(is_free(&t).await);
     t.add_with(|job| (job.unique, job.expires_at) = (Some(until_done()), Some(When::In(secs(1))))).await;
     t.pass(1);
@@ -204,7 +204,7 @@ pub(crate) async fn a_window_is_freed_by_giving_up_the_job_before_its_start(t: F
         assert!(is_free(&t).await);
     }
     t.add_with(|job| job.unique = Some(window())).await;
-    t.queue(punctual::store::QueueOp::Purge(1)).await;
+    t.queue(QueueOp::Purge(1)).await;
     assert!(is_free(&t).await);
 }
 

@@ -1,0 +1,237 @@
+//! Calls repeated after a lost answer: the effect happens once.
+
+use punctual::{
+    ErrorKind, NewJob, OnConflict, State, Unique, When,
+    store::{Action, Call, Enqueued, Existing, Reserve, Settled, Settlement, Verdict},
+};
+
+use crate::fixture::{CANCEL, Fixture, QUEUE, at, duplicate, duplicate_of_gone, ids, secs};
+
+/// Another producer, or another worker.
+const OTHER: u64 = 99;
+
+async fn enqueue(t: &Fixture, number: u64, jobs: &[NewJob]) -> Vec<Enqueued> {
+    t.store.enqueue(Call { instance: OTHER, number }, jobs).await.unwrap()
+}
+
+/// A call for two jobs, with this number.
+fn want(t: &Fixture, number: u64) -> Reserve {
+    Reserve { call: Call { instance: OTHER, number }, ..t.want(2) }
+}
+
+// ── enqueue ──
+
+/// S3: an enqueue repeated with its number inserts nothing again, also under another time.
+pub(crate) async fn a_repeated_enqueue_has_its_effect_once(t: Fixture) {
+    let jobs = [t.job(), t.job_with(|job| job.run_at = When::In(secs(60)))];
+    let inserted = |id, run_at| Enqueued::Inserted { id, run_at };
+    assert_eq!(enqueue(&t, 1, &jobs).await, [inserted(jobs[0].id, at(0)), inserted(jobs[1].id, at(60_000))]);
+    t.pass(1);
+    let met = jobs.each_ref().map(|job| duplicate(job.id, State::Waiting, 1));
+    assert_eq!(enqueue(&t, 1, &jobs).await, met);
+    assert_eq!((t.counts().await.waiting, t.get(jobs[1].id).await.run_at), (2, at(60_000)));
+}
+
+/// S3: a repeated `replace` replaces nothing again: what happened to the holder since then stays.
+pub(crate) async fn a_repeated_replace_changes_nothing(t: Fixture) {
+    let holder = t.add_with(|job| job.unique = Some(Unique::key("k"))).await;
+    let replace = t.job_with(|job| {
+        job.unique = Some(Unique::key("k").on_conflict(OnConflict::Replace));
+        job.run_at = When::In(secs(5));
+    });
+    let replace = [replace];
+    assert_eq!(enqueue(&t, 1, &replace).await, [Enqueued::Replaced { id: holder, run_at: at(5_000) }]);
+    t.apply(holder, Action::RunNow).await;
+    assert_eq!(enqueue(&t, 1, &replace).await, [duplicate(holder, State::Waiting, 3)]);
+    assert_eq!(t.get(holder).await.run_at, at(0));
+}
+
+/// S3: a number below the last one is a repetition, too.
+pub(crate) async fn a_lower_number_is_a_repetition(t: Fixture) {
+    let (first, second) = ([t.job()], [t.job()]);
+    enqueue(&t, 1, &first).await;
+    enqueue(&t, 2, &second).await;
+    assert_eq!(enqueue(&t, 1, &first).await, [duplicate(first[0].id, State::Waiting, 1)]);
+    assert_eq!(enqueue(&t, 1, &[t.job()]).await.len(), 1);
+    assert_eq!(t.counts().await.waiting, 2);
+}
+
+/// S3: a repetition tells where the job stands by now; one whose record is gone has no state.
+pub(crate) async fn a_repetition_tells_where_the_job_stands_by_now(t: Fixture) {
+    let jobs = [t.job(), t.job()];
+    enqueue(&t, 1, &jobs).await;
+    t.apply(jobs[0].id, Action::Delete).await;
+    t.reserve_one().await;
+    t.apply(jobs[1].id, CANCEL).await;
+    let running =
+        Existing { id: jobs[1].id, state: Some(State::Running), version: 1, cancel_requested: true };
+    let expected = [duplicate_of_gone(jobs[0].id), Enqueued::Duplicate(running)];
+    assert_eq!(enqueue(&t, 1, &jobs).await, expected);
+    assert_eq!(t.find(jobs[0].id).await, None);
+}
+
+/// S3, S4: a job of a repeated call that has no record leads to the holder of its key.
+pub(crate) async fn a_repetition_leads_to_the_holder_of_the_key(t: Fixture) {
+    let holder = t.add_with(|job| job.unique = Some(Unique::key("k"))).await;
+    let jobs = [t.job_with(|job| job.unique = Some(Unique::key("k"))), t.job()];
+    enqueue(&t, 1, &jobs).await;
+    let expected = [duplicate(holder, State::Waiting, 1), duplicate(jobs[1].id, State::Waiting, 1)];
+    assert_eq!(enqueue(&t, 1, &jobs).await, expected);
+}
+
+/// S3: what was `Full` is `Full` again at the same place, though there is room by now.
+pub(crate) async fn full_is_repeated_at_its_place(t: Fixture) {
+    t.set(|queue| queue.max_jobs = Some(1)).await;
+    let jobs = [t.job(), t.job()];
+    assert_eq!(enqueue(&t, 1, &jobs).await[1], Enqueued::Full);
+    t.set(|_| ()).await;
+    assert_eq!(enqueue(&t, 1, &jobs).await, [duplicate(jobs[0].id, State::Waiting, 1), Enqueued::Full]);
+    let third = [t.job()];
+    assert!(enqueue(&t, 2, &third).await[0].is_new());
+    let earlier = [duplicate(jobs[0].id, State::Waiting, 1), duplicate_of_gone(jobs[1].id)];
+    assert_eq!(enqueue(&t, 1, &jobs).await, earlier, "only the last call is remembered");
+}
+
+/// S3: a call in which every job was `Full` wrote nothing, so its number is free.
+pub(crate) async fn a_call_that_was_all_full_may_be_made_again(t: Fixture) {
+    t.set(|queue| queue.max_jobs = Some(0)).await;
+    let jobs = [t.job()];
+    assert_eq!(enqueue(&t, 1, &jobs).await, [Enqueued::Full]);
+    t.set(|_| ()).await;
+    assert!(enqueue(&t, 1, &jobs).await[0].is_new());
+}
+
+/// S3: a refused call does not advance the number; neither does an empty one.
+pub(crate) async fn a_refused_call_does_not_advance_the_number(t: Fixture) {
+    let call = Call { instance: OTHER, number: 1 };
+    let bad = [t.job_with(|job| job.kind = String::new())];
+    assert_eq!(t.store.enqueue(call, &bad).await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(enqueue(&t, 1, &[]).await, []);
+    assert!(enqueue(&t, 1, &[t.job()]).await[0].is_new());
+}
+
+/// S3: a repetition is not checked again: what was fine at its time is answered.
+pub(crate) async fn a_repetition_is_not_checked_again(t: Fixture) {
+    let jobs = [t.job_with(|job| job.expires_at = Some(When::At(at(1_000))))];
+    enqueue(&t, 1, &jobs).await;
+    t.pass(2);
+    assert_eq!(enqueue(&t, 1, &jobs).await, [duplicate(jobs[0].id, State::Waiting, 1)]);
+    let many: Vec<NewJob> = (0..1_001).map(|_| t.job()).collect();
+    let refused = t.store.enqueue(Call { instance: OTHER, number: 1 }, &many).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "but its length is");
+}
+
+/// S3: each instance counts for itself, and enqueues and reserves apart.
+pub(crate) async fn instances_and_verbs_are_numbered_apart(t: Fixture) {
+    for instance in [OTHER, OTHER + 1] {
+        let call = Call { instance, number: 7 };
+        assert!(t.store.enqueue(call, &[t.job()]).await.unwrap()[0].is_new());
+    }
+    for instance in [OTHER, OTHER + 1] {
+        let want = Reserve { call: Call { instance, number: 7 }, ..t.want(1) };
+        assert_eq!(t.reserve_by(&want).await.jobs.len(), 1);
+    }
+}
+
+// ── reserve ──
+
+/// S3: a repeated reserve answers the same jobs in the same order, and reserves nothing new.
+pub(crate) async fn a_repeated_reserve_answers_the_same_jobs(t: Fixture) {
+    t.add_many(5).await;
+    let first = t.reserve_by(&want(&t, 1)).await;
+    t.pass(1);
+    let again = t.reserve_by(&want(&t, 1)).await;
+    assert_eq!((&again.jobs, again.now, again.more), (&first.jobs, at(1_000), true));
+    assert_eq!((t.counts().await.running, t.counts().await.waiting), (2, 3));
+}
+
+/// S3: it answers only jobs whose leases are current, as they are by now.
+pub(crate) async fn a_repeated_reserve_answers_current_leases_as_they_are(t: Fixture) {
+    t.add_many(2).await;
+    let first = t.reserve_by(&want(&t, 1)).await;
+    t.end(&first.jobs[0], Verdict::Release).await;
+    t.pass(5);
+    t.extend(first.jobs[1].lease).await;
+    t.apply(first.jobs[1].job.id, CANCEL).await;
+    let again = t.reserve_by(&want(&t, 1)).await;
+    assert_eq!((again.jobs.len(), again.jobs[0].lease), (1, first.jobs[1].lease));
+    assert_eq!((again.jobs[0].until, again.jobs[0].job.cancel_requested), (at(20_000), true));
+}
+
+/// S3: a job reserved by another worker since then is not answered: its lease is another one.
+pub(crate) async fn a_repeated_reserve_answers_no_job_of_another_lease(t: Fixture) {
+    t.add().await;
+    let first = t.reserve_by(&want(&t, 1)).await;
+    t.end(&first.jobs[0], Verdict::Release).await;
+    t.reserve_one().await;
+    assert_eq!(t.reserve_by(&want(&t, 1)).await.jobs, []);
+}
+
+/// S3, S9: a repeated reserve takes nothing back, and sweeps nothing.
+pub(crate) async fn a_repeated_reserve_takes_nothing_back(t: Fixture) {
+    t.add_many(2).await;
+    t.add_with(|job| (job.run_at, job.expires_at) = (When::In(secs(5)), Some(When::In(secs(6))))).await;
+    let first = t.reserve_by(&want(&t, 1)).await;
+    t.pass(16);
+    let again = t.reserve_by(&want(&t, 1)).await;
+    assert_eq!((again.jobs.len(), again.taken_back.len()), (2, 0));
+    assert_eq!((again.more, again.next_due), (true, Some(secs(0))));
+    assert_eq!((t.counts().await.running, t.counts().await.cancelled), (2, 0));
+    assert_eq!(again.jobs, first.jobs);
+}
+
+/// S3, S14: a repeated reserve is no turn: it leaves no time.
+pub(crate) async fn a_repeated_reserve_leaves_no_time(t: Fixture) {
+    t.add().await;
+    t.reserve_by(&want(&t, 1)).await;
+    t.pass(15);
+    t.reserve_by(&want(&t, 1)).await;
+    t.pass(6);
+    assert_eq!(t.reserve(0).await.taken_back, [], "21 s after the last turn");
+}
+
+/// S3: a number below the last one answers no jobs, and reserves none.
+pub(crate) async fn a_reserve_with_a_lower_number_answers_no_jobs(t: Fixture) {
+    t.add_many(3).await;
+    t.reserve_by(&want(&t, 4)).await;
+    let late = t.reserve_by(&want(&t, 3)).await;
+    assert_eq!((late.jobs.len(), late.more, t.counts().await.waiting), (0, true, 1));
+}
+
+/// S3: an empty reserve is a call like another: repeated, it stays empty.
+pub(crate) async fn a_repeated_empty_reserve_stays_empty(t: Fixture) {
+    assert_eq!(t.reserve_by(&want(&t, 1)).await.jobs, []);
+    let id = t.add().await;
+    let again = t.reserve_by(&want(&t, 1)).await;
+    assert_eq!((again.jobs.len(), again.more), (0, true));
+    assert_eq!(ids(&t.reserve_by(&want(&t, 2)).await), [id]);
+}
+
+/// S3: a refused reserve does not advance the number.
+pub(crate) async fn a_refused_reserve_does_not_advance_the_number(t: Fixture) {
+    let id = t.add().await;
+    let bad = Reserve { n: 1_001, ..want(&t, 1) };
+    assert!(t.store.reserve(&bad).await.is_err());
+    assert_eq!(ids(&t.reserve_by(&want(&t, 1)).await), [id]);
+}
+
+/// S3: a reserve that came with a settle is repeated with it.
+pub(crate) async fn a_settle_with_a_reserve_is_repeated_as_a_whole(t: Fixture) {
+    let run = t.run().await;
+    let id = t.add().await;
+    let batch = [Settlement { lease: run.lease, verdict: Verdict::Ack }];
+    let then = Reserve { wants: t.want_from(&[(QUEUE, 1)], 1).wants, n: 1, ..want(&t, 1) };
+    let (settled, first) = t.store.settle(&batch, Some(&then)).await.unwrap();
+    assert_eq!((settled, ids(first.as_ref().unwrap())), (vec![Settled::Settled(State::Done)], vec![id]));
+    let (settled, again) = t.store.settle(&batch, Some(&then)).await.unwrap();
+    assert_eq!((settled, again), (vec![Settled::LeaseLost], first));
+}
+
+/// S3: an instance that was idle for an hour is forgotten by a sweep; its numbers start anew.
+pub(crate) async fn an_idle_instance_is_forgotten(t: Fixture) {
+    enqueue(&t, 5, &[t.job()]).await;
+    t.pass(3_600);
+    assert!(!enqueue(&t, 5, &[t.job()]).await[0].is_new());
+    t.sweep(100).await;
+    assert!(enqueue(&t, 1, &[t.job()]).await[0].is_new());
+}
