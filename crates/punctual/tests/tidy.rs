@@ -1,0 +1,269 @@
+//! What the code says about itself: each rule has a case, the layers hold, files stay small, and nobody but a clock asks
+//! what time it is.
+
+#![expect(clippy::unwrap_used, reason = "these are tests; clippy takes only functions with #[test] for such")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Where ambient time is read below the runtime, and why that does not make scheduling depend on it (S14).
+const AMBIENT_TIME: [(&str, &str); 2] = [
+    ("store/clock.rs", "it is the clock"),
+    ("store/memory.rs", "a wait lasts in real time; what is due it asks the clock"),
+];
+
+const LINES_MAX: usize = 1_000;
+
+/// A file of source text.
+struct Source {
+    /// Behind the folder it was looked for in, with `/`.
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// The lines that end up in the library: without comments, and without the tests at the end.
+    fn code(&self) -> String {
+        let (code, _) = self.text.split_once("\n#[cfg(test)]\nmod tests").unwrap_or((&self.text, ""));
+        let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        lines.fold(String::new(), |code, line| code + line + "\n")
+    }
+}
+
+/// All Rust files in a folder.
+fn sources(folder: &Path) -> Vec<Source> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().replace('\\', "/");
+                found.push(Source { path: name, text: fs::read_to_string(&path).unwrap() });
+            }
+        }
+    }
+    assert!(!found.is_empty(), "{} has no source", folder.display());
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+fn library() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+fn workspace() -> PathBuf {
+    library().join("../..")
+}
+
+// ── rules ──
+
+/// The rules that the architecture promises, as `* **S4 Unique.**`.
+fn promised() -> BTreeSet<u32> {
+    let text = fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    text.lines()
+        .filter_map(|line| line.strip_prefix("* **S")?.split_once(' '))
+        .filter_map(|(number, _)| number.parse().ok())
+        .collect()
+}
+
+/// The rules that a doc comment begins with, as `S4, S11: …`.
+fn named(doc: &str) -> Option<BTreeSet<u32>> {
+    let (rules, _) = doc.trim_start_matches("///").trim().split_once(": ")?;
+    rules.split(", ").map(|rule| rule.strip_prefix('S')?.parse().ok()).collect()
+}
+
+/// Each case of the conformance suite and the first line of its doc comment.
+fn cases() -> BTreeMap<String, String> {
+    let mut cases = BTreeMap::new();
+    for Source { path, text } in sources(&library().join("tests/conformance")) {
+        let mut doc = None;
+        for line in text.lines() {
+            if line.starts_with("///") {
+                doc.get_or_insert(line);
+            } else if let Some(case) = line.strip_suffix("(t: Fixture) {") {
+                let name = case.strip_prefix("pub(crate) async fn ").expect("a case is an async function");
+                cases.insert(format!("{path}: {name}"), doc.take().unwrap_or_default().to_owned());
+            } else {
+                doc = None;
+            }
+        }
+    }
+    cases
+}
+
+#[test]
+fn the_rules_of_the_architecture_are_those_of_the_contract() {
+    assert_eq!(promised(), (1..=14).chain([17]).collect());
+}
+
+#[test]
+fn each_case_begins_with_the_rules_that_it_shows() {
+    for (case, doc) in cases() {
+        let rules = named(&doc).unwrap_or_else(|| panic!("{case}: no rule in {doc:?}"));
+        assert!(rules.is_subset(&promised()), "{case}: {rules:?}");
+    }
+}
+
+#[test]
+fn each_rule_has_a_case() {
+    let shown: BTreeSet<u32> = cases().values().filter_map(|doc| named(doc)).flatten().collect();
+    assert_eq!(shown, promised());
+}
+
+// ── layers ──
+
+/// The layer of each module of the library, in the words of `lib.rs`: `pure`, `store` or `runtime`.
+fn layers() -> BTreeMap<String, String> {
+    let mut layers = BTreeMap::new();
+    let mut layer = String::new();
+    for line in fs::read_to_string(library().join("src/lib.rs")).unwrap().lines() {
+        if let Some((name, _)) = line.strip_prefix("// ── ").and_then(|heading| heading.split_once(':')) {
+            name.clone_into(&mut layer);
+        } else if let Some(module) = line.trim_start_matches("pub ").strip_prefix("mod ") {
+            layers.insert(module.trim_end_matches(';').to_owned(), layer.clone());
+        }
+    }
+    layers
+}
+
+/// The library's files but `lib.rs`, with their layers.
+fn layered() -> Vec<(String, Source)> {
+    let layers = layers();
+    let files = sources(&library().join("src")).into_iter().filter(|source| source.path != "lib.rs");
+    // A file of tests stands below the layers.
+    let files = files.filter(|source| !source.path.ends_with("/tests.rs"));
+    files
+        .map(|source| {
+            let module = source.path.split(['/', '.']).next().unwrap_or_default();
+            let layer = layers.get(module).unwrap_or_else(|| panic!("{}: in no layer", source.path));
+            (layer.clone(), source)
+        })
+        .collect()
+}
+
+/// All paths that begin with `crate::`, those in braces written out: `job::JobRecord`.
+fn paths(code: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (begin, _) in code.match_indices("crate::") {
+        write_out("", &code[begin + "crate::".len()..], &mut found);
+    }
+    found
+}
+
+/// Writes out one path or braced list; answers what comes behind it.
+fn write_out<'a>(prefix: &str, text: &'a str, found: &mut BTreeSet<String>) -> &'a str {
+    let Some(mut rest) = text.strip_prefix('{') else {
+        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+        let (name, rest) = text.split_at(end);
+        let path = format!("{prefix}{name}");
+        if let Some(rest) = rest.strip_prefix("::") {
+            return write_out(&format!("{path}::"), rest, found);
+        }
+        found.insert(path);
+        return rest;
+    };
+    loop {
+        rest = rest.trim_start_matches([',', ' ', '\n']);
+        match rest.strip_prefix('}') {
+            Some(behind) => return behind,
+            None => rest = write_out(prefix, rest, found),
+        }
+        let next = rest.find([',', '}']).expect("a braced list ends");
+        rest = &rest[next..];
+    }
+}
+
+#[test]
+fn paths_in_braces_are_written_out() {
+    let code =
+        "use crate::{\n    job::{Job, State as S},\n    time,\n};\nfn f() -> crate::error::Result<()> {}";
+    let expected = ["error::Result", "job::Job", "job::State", "time"].map(str::to_owned);
+    assert_eq!(paths(code), BTreeSet::from(expected));
+}
+
+#[test]
+fn lib_names_three_layers() {
+    let names: BTreeSet<String> = layers().into_values().collect();
+    assert_eq!(names, BTreeSet::from(["pure", "runtime", "store"].map(str::to_owned)));
+}
+
+/// Pure files know values: no runtime, and of stores only what goes in and out.
+#[test]
+fn pure_files_know_no_store_and_no_runtime() {
+    let layers = layers();
+    for (_, source) in layered().iter().filter(|(layer, _)| layer == "pure") {
+        let code = source.code();
+        assert!(!code.contains("tokio"), "{} uses tokio", source.path);
+        assert!(!code.contains("async "), "{} waits for something", source.path);
+        for path in paths(&code) {
+            let (module, item) = path.split_once("::").unwrap_or((&path, ""));
+            let is_type_of_store = module == "store" && item.starts_with(char::is_uppercase);
+            let is_pure = layers.get(module).is_some_and(|layer| layer == "pure");
+            assert!(is_pure || is_type_of_store, "{} uses {path}", source.path);
+        }
+    }
+}
+
+/// Stores know nothing of handlers: whoever runs jobs is above them.
+#[test]
+fn store_files_know_no_runtime() {
+    let layers = layers();
+    for (_, source) in layered().iter().filter(|(layer, _)| layer == "store") {
+        for path in paths(&source.code()) {
+            let module = path.split("::").next().unwrap_or_default();
+            let layer = layers.get(module).map(String::as_str);
+            assert!(matches!(layer, Some("pure" | "store")), "{} uses {path}", source.path);
+        }
+    }
+}
+
+/// The runtime knows stores as `dyn Store`: `store/url.rs` opens them, and `testing.rs` makes one in memory.
+#[test]
+fn runtime_files_name_no_concrete_store() {
+    for (_, source) in layered().iter().filter(|(layer, _)| layer == "runtime") {
+        if source.path == "testing.rs" {
+            continue;
+        }
+        let code = source.code();
+        for store in ["MemoryStore", "SqliteStore", "rusqlite"] {
+            assert!(!code.contains(store), "{} names {store}", source.path);
+        }
+        for path in paths(&code) {
+            let mut steps = path.split("::");
+            let is_concrete =
+                steps.next() == Some("store") && matches!(steps.next(), Some("memory" | "model" | "sqlite"));
+            assert!(!is_concrete, "{} uses {path}", source.path);
+        }
+    }
+}
+
+// ── time ──
+
+/// S14: below the runtime, time is an argument or a clock's answer.
+#[test]
+fn nothing_below_the_runtime_reads_ambient_time() {
+    let mut used = BTreeSet::new();
+    for (_, source) in layered().iter().filter(|(layer, _)| layer != "runtime") {
+        let code = source.code();
+        if ["SystemTime::now", "Instant::now", ".elapsed()"].iter().any(|ambient| code.contains(ambient)) {
+            used.insert(source.path.clone());
+        }
+    }
+    assert_eq!(used, AMBIENT_TIME.iter().map(|(path, _)| (*path).to_owned()).collect());
+}
+
+// ── size ──
+
+#[test]
+fn no_file_is_longer_than_a_thousand_lines() {
+    for Source { path, text } in sources(&workspace().join("crates")) {
+        let lines = text.lines().count();
+        assert!(lines <= LINES_MAX, "{path} has {lines} lines");
+    }
+}
