@@ -5,7 +5,9 @@ use punctual::{
     store::{Acted, Action, Keep, LeaseStatus, Settled, Target, Verdict, Which},
 };
 
-use crate::fixture::{CANCEL, Fixture, QUEUE, at, bytes, dead, duplicate, ids, key, retry, secs};
+use crate::fixture::{
+    CANCEL, Fixture, QUEUE, at, bytes, dead, duplicate, ids, key, millis, retry, secs, snooze,
+};
 
 /// Everything that acts on waiting jobs only.
 fn changes() -> [Action; 5] {
@@ -180,14 +182,19 @@ pub(crate) async fn a_retry_starts_the_counting_anew(t: Fixture) {
     assert_eq!((third.job.attempt, third.job.max_attempts), (1, 2));
 }
 
-/// S10, S11: a retry sets the crashes of a job to 0.
-pub(crate) async fn a_retry_forgives_crashes(t: Fixture) {
+/// S10, S11: a retry sets the crashes and snoozes of a job to 0.
+pub(crate) async fn a_retry_forgives_crashes_and_snoozes(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
+    t.end(&run, snooze(millis(100))).await;
+    t.clock.advance(millis(100));
+    t.reserve_one().await;
     t.pass(15);
     t.reserve(0).await;
-    assert_eq!(t.get(run.job.id).await.crashes, 1);
+    let job = t.get(run.job.id).await;
+    assert_eq!((job.state, job.crashes, job.snoozes), (State::Dead, 1, 1));
     t.apply(run.job.id, Action::Retry).await;
-    assert_eq!(t.get(run.job.id).await.crashes, 0);
+    let job = t.get(run.job.id).await;
+    assert_eq!((job.state, job.crashes, job.snoozes), (State::Waiting, 0, 0));
 }
 
 /// S11: dead, cancelled and done jobs are retried; others are not.

@@ -71,6 +71,7 @@ conformance!(memory => {
         a_key_whose_job_is_gone_is_void,
         a_key_is_freed_when_a_crash_ends_its_job,
         a_key_until_start_is_freed_by_the_first_reservation_for_good,
+        an_end_frees_no_key_of_another_job,
         a_key_until_start_stays_free_after_a_taking_back,
         a_key_until_start_is_freed_by_an_end_before_it,
         a_key_until_start_is_freed_by_a_take,
@@ -89,6 +90,7 @@ conformance!(memory => {
         a_retry_meets_the_job_that_holds_its_key_by_now,
         a_retry_takes_a_key_until_start_again_if_the_job_never_started,
         a_retry_takes_a_window_again_that_has_not_ended,
+        a_retry_does_not_meet_itself,
         a_key_leads_to_its_holder_while_it_is_held;
     reserve:
         a_job_starts_at_its_time_and_never_before,
@@ -191,6 +193,7 @@ conformance!(memory => {
         fences_rise_when_the_clock_goes_back,
         coming_back_from_a_step_back_is_a_jump,
         a_pause_that_a_step_back_would_lengthen_is_void,
+        a_void_pause_stays_void,
         a_void_pause_is_not_waited_for,
         a_small_step_forth_takes_leases_back_early,
         a_turn_of_the_clock_ends_a_wait;
@@ -228,7 +231,7 @@ conformance!(memory => {
         a_job_that_moved_on_is_left_alone,
         acts_reach_jobs_that_reads_hide,
         a_retry_starts_the_counting_anew,
-        a_retry_forgives_crashes,
+        a_retry_forgives_crashes_and_snoozes,
         only_ended_jobs_are_retried,
         only_an_operator_changes_an_ended_job,
         what_is_not_kept_can_not_be_retried;
@@ -255,6 +258,7 @@ conformance!(memory => {
         the_oldest_ends_go_first_by_bytes,
         each_state_is_kept_for_itself,
         a_zero_in_any_bound_keeps_nothing,
+        a_bound_of_no_bytes_keeps_no_empty_payload,
         every_end_removes_where_nothing_is_kept,
         a_sweep_ends_expired_jobs,
         the_oldest_expiry_comes_first,
@@ -279,6 +283,7 @@ conformance!(memory => {
         a_repetition_tells_where_the_job_stands_by_now,
         a_repetition_leads_to_the_holder_of_the_key,
         full_is_repeated_at_its_place,
+        full_of_the_last_call_is_not_that_of_an_earlier_one,
         a_call_that_was_all_full_may_be_made_again,
         a_refused_call_does_not_advance_the_number,
         a_repetition_is_not_checked_again,

@@ -5,7 +5,7 @@ use punctual::{
     store::{Action, Call, Enqueued, Existing, Reserve, Settled, Settlement, Verdict},
 };
 
-use crate::fixture::{CANCEL, Fixture, QUEUE, at, duplicate, duplicate_of_gone, ids, secs};
+use crate::fixture::{CANCEL, Fixture, QUEUE, at, bytes, duplicate, duplicate_of_gone, ids, secs};
 
 /// Another producer, or another worker.
 const OTHER: u64 = 99;
@@ -90,6 +90,16 @@ pub(crate) async fn full_is_repeated_at_its_place(t: Fixture) {
     assert!(enqueue(&t, 2, &third).await[0].is_new());
     let earlier = [duplicate(jobs[0].id, State::Waiting, 1), duplicate_of_gone(jobs[1].id)];
     assert_eq!(enqueue(&t, 1, &jobs).await, earlier, "only the last call is remembered");
+}
+
+/// S3: what was `Full` in the last call says nothing of an earlier one.
+pub(crate) async fn full_of_the_last_call_is_not_that_of_an_earlier_one(t: Fixture) {
+    t.set(|queue| queue.max_bytes = Some(10)).await;
+    let (earlier, large, small) = (t.job(), t.job_with(|job| job.payload = bytes(11)), t.job());
+    enqueue(&t, 1, std::slice::from_ref(&earlier)).await;
+    assert_eq!(enqueue(&t, 2, &[large, small]).await[0], Enqueued::Full);
+    let met = duplicate(earlier.id, State::Waiting, 1);
+    assert_eq!(enqueue(&t, 1, &[earlier]).await, [met]);
 }
 
 /// S3: a call in which every job was `Full` wrote nothing, so its number is free.

@@ -133,6 +133,14 @@ pub(crate) async fn a_zero_in_any_bound_keeps_nothing(t: Fixture) {
     }
 }
 
+/// S17: where 0 bytes are kept, a job without any goes as well.
+pub(crate) async fn a_bound_of_no_bytes_keeps_no_empty_payload(t: Fixture) {
+    let run = t.run_with(|job| job.payload = bytes(0)).await;
+    t.end(&run, Verdict::Ack).await;
+    t.set(|queue| queue.done.bytes = 0).await;
+    assert_eq!(t.sweep(100).await.removed, 1);
+}
+
 /// S17: each way to end removes where nothing is kept: also a cancel, an expiry and a crash.
 pub(crate) async fn every_end_removes_where_nothing_is_kept(t: Fixture) {
     t.set(|queue| (queue.dead, queue.cancelled) = (Keep::NOTHING, Keep::NOTHING)).await;

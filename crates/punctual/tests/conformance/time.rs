@@ -21,6 +21,7 @@ pub(crate) async fn nothing_is_taken_back_for_a_heartbeat_after_a_jump(t: Fixtur
     t.clock.set(at(20_001));
     let batch = t.reserve(1).await;
     assert_eq!((batch.taken_back.len(), batch.more, batch.next_due), (0, false, Some(secs(5))));
+    assert_eq!(t.reserve(1).await.taken_back, [], "nor by a second call at the same instant");
     t.clock.set(at(25_000));
     let batch = t.reserve(1).await;
     assert_eq!((batch.taken_back.len(), batch.next_due), (0, Some(millis(1))));
@@ -70,16 +71,19 @@ pub(crate) async fn a_silence_without_leases_is_no_jump(t: Fixture) {
 
 /// S14: reserve, take, extend and settle leave their time, empty ones too.
 pub(crate) async fn each_turn_of_a_worker_leaves_its_time(t: Fixture) {
-    let run = t.run_with(|job| job.options.lease = Some(secs(70))).await;
     let take = Take { queue: "bulk".to_owned(), n: 0, older_than: secs(0) };
-    t.pass(18);
-    t.store.extend(&[]).await.unwrap();
-    t.pass(18);
-    t.store.settle(&[], None).await.unwrap();
-    t.pass(18);
-    t.store.take(&take).await.unwrap();
-    t.pass(18);
-    assert_eq!(t.reserve(0).await.taken_back[0].lease, run.lease);
+    for verb in ["reserve", "take", "extend", "settle"] {
+        t.run_with(|job| (job.options.lease, job.options.max_attempts) = (Some(secs(30)), Some(1))).await;
+        t.pass(18);
+        match verb {
+            "reserve" => drop(t.reserve(0).await),
+            "take" => drop(t.store.take(&take).await.unwrap()),
+            "extend" => drop(t.store.extend(&[]).await.unwrap()),
+            _ => drop(t.store.settle(&[], None).await.unwrap()),
+        }
+        t.pass(16);
+        assert_eq!(t.reserve(0).await.taken_back.len(), 1, "34 s after the reserve, 16 s after the {verb}");
+    }
 }
 
 /// S14: each of these calls looks for the jump as well, so that the next one takes nothing back.
@@ -146,6 +150,17 @@ pub(crate) async fn a_pause_that_a_step_back_would_lengthen_is_void(t: Fixture) 
     assert_eq!(t.reserve(0).await.taken_back, []);
     t.clock.set(at(99_999));
     assert_eq!(t.reserve(0).await.taken_back[0].lease, run.lease);
+}
+
+/// S14: a pause that was void once does not come back with the clock.
+pub(crate) async fn a_void_pause_stays_void(t: Fixture) {
+    t.run_with(|job| job.options.lease = Some(secs(1))).await;
+    for ms in [100_000, 99_000] {
+        t.clock.set(at(ms));
+        t.store.extend(&[]).await.unwrap();
+    }
+    t.clock.set(at(100_500));
+    assert_eq!(t.reserve(0).await.taken_back.len(), 1);
 }
 
 /// S14: what is told of the next due time knows of the step back as well.

@@ -1,7 +1,9 @@
 //! Unique keys: what they are compared within, how long they are held, and what an enqueue does that meets a holder.
 
+use std::collections::BTreeMap;
+
 use punctual::{
-    Concurrency, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, State, Unique, When,
+    Backoff, Concurrency, JobId, NewJob, OnConflict, Payload, Priority, State, Unique, When,
     store::{Acted, Action, Enqueued, Existing, Keep, QueueOp, Settled, UniqueKey, Verdict},
 };
 
@@ -147,6 +149,16 @@ pub(crate) async fn a_key_until_start_is_freed_by_the_first_reservation_for_good
     assert_eq!(t.holder("k").await, None);
 }
 
+/// S4: the end of a job that lost its key to another one frees nothing.
+pub(crate) async fn an_end_frees_no_key_of_another_job(t: Fixture) {
+    let first = t.run_with(|job| job.unique = Some(until_start())).await;
+    let second = t.add_with(|job| job.unique = Some(until_start())).await;
+    t.end(&first, Verdict::Ack).await;
+    assert_eq!(t.holder("k").await, Some(second));
+    t.apply(first.job.id, Action::Delete).await;
+    assert_eq!(t.holder("k").await, Some(second));
+}
+
 /// S4, S9: a key until start stays free when its lease is taken back.
 pub(crate) async fn a_key_until_start_stays_free_after_a_taking_back(t: Fixture) {
     t.run_with(|job| job.unique = Some(until_start())).await;
@@ -247,8 +259,12 @@ pub(crate) async fn replace_gives_the_waiting_holder_everything_new(t: Fixture) 
         job.run_at = When::In(secs(5));
         job.expires_at = Some(When::In(secs(9)));
         job.unique = Some(Unique::key("k").until_start().on_conflict(OnConflict::Replace));
-        job.options =
-            JobOptions { priority: Some(Priority::High), lease: Some(secs(30)), ..JobOptions::default() };
+        job.options.priority = Some(Priority::High);
+        job.options.max_attempts = Some(3);
+        job.options.backoff = Some(Backoff::fixed(secs(8)));
+        job.options.timeout = Some(secs(44));
+        job.options.lease = Some(secs(30));
+        job.headers = BTreeMap::from([("traceparent".to_owned(), "00-2".to_owned())]);
         job.tags = vec!["vip".to_owned()];
     });
     let new_id = new.id;
@@ -256,7 +272,9 @@ pub(crate) async fn replace_gives_the_waiting_holder_everything_new(t: Fixture) 
     let job = t.get(holder).await;
     assert_eq!((job.kind.as_str(), &job.payload.bytes[..]), ("email.digest", &b"new"[..]));
     assert_eq!((job.run_at, job.expires_at, job.created_at), (at(6_000), Some(at(10_000)), at(0)));
-    assert_eq!((job.priority, job.lease, job.tags), (Priority::High, Some(secs(30)), vec!["vip".to_owned()]));
+    assert_eq!((job.priority, job.max_attempts, job.lease), (Priority::High, 3, Some(secs(30))));
+    assert_eq!((job.backoff, job.timeout), (Backoff::fixed(secs(8)), secs(44)));
+    assert_eq!((job.tags, job.headers["traceparent"].as_str()), (vec!["vip".to_owned()], "00-2"));
     assert_eq!((job.version, job.unique), (2, Some(until_done())));
     assert_eq!((t.find(new_id).await, t.counts().await.waiting, t.counts().await.bytes), (None, 1, 3));
 }
@@ -358,6 +376,18 @@ pub(crate) async fn a_retry_takes_a_window_again_that_has_not_ended(t: Fixture) 
     let other = t.add_with(|job| job.unique = Some(window())).await;
     t.apply(id, Action::Retry).await;
     assert_eq!(t.holder("k").await, Some(other));
+}
+
+/// S4, S11: a window that its own job still holds is no conflict.
+pub(crate) async fn a_retry_does_not_meet_itself(t: Fixture) {
+    let expiring =
+        |job: &mut NewJob| (job.unique, job.expires_at) = (Some(window()), Some(When::In(secs(1))));
+    let id = t.add_with(expiring).await;
+    t.pass(1);
+    t.sweep(1).await;
+    assert_eq!((t.state(id).await, t.holder("k").await), (State::Cancelled, Some(id)));
+    t.apply(id, Action::Retry).await;
+    assert_eq!((t.state(id).await, t.holder("k").await), (State::Waiting, Some(id)));
 }
 
 /// S4: a key leads an act to its holder only; after the end it leads nowhere.
