@@ -1,7 +1,10 @@
 //! Histories, rude on purpose: few ids and keys, so that they meet; stale leases and repeated calls; ids that come back
 //! after pruning; tiny retention and caps; a clock that jumps both ways; input over every limit now and then.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use fastrand::Rng;
 use punctual::{
@@ -18,7 +21,9 @@ use crate::op::{Look, Op, Pick, Step};
 /// Where the clock begins.
 pub(crate) const BEGIN_MS: u64 = 1_795_000_000_000;
 
-const QUEUES: [&str; 3] = ["a", "b", "c"];
+/// Names by how often they are drawn: most jobs meet in one queue.
+const QUEUES: [&str; 5] = ["a", "a", "a", "b", "c"];
+const NAMES: [&str; 5] = ["a", "b", "c", "new", "unknown"];
 
 struct Generator {
     rng: Rng,
@@ -28,7 +33,9 @@ struct Generator {
     reserves: [u64; 3],
     /// Calls that were made, to be repeated.
     past: Vec<Op>,
-    /// Roughly what the clock shows.
+    /// Steps of a scene that was begun.
+    coming: VecDeque<Op>,
+    /// What the clock shows.
     now_ms: u64,
     handles: usize,
     /// Ids and keys that were used.
@@ -47,6 +54,7 @@ pub(crate) fn history(seed: u64, steps: usize, handles: usize) -> Vec<Step> {
         enqueues: [0; 3],
         reserves: [0; 3],
         past: vec![],
+        coming: VecDeque::new(),
         now_ms: BEGIN_MS,
         handles,
         ids: vec![],
@@ -59,23 +67,62 @@ pub(crate) fn history(seed: u64, steps: usize, handles: usize) -> Vec<Step> {
 
 impl Generator {
     fn step(&mut self) -> Step {
-        let op = match self.rng.u8(..100) {
-            0..24 => self.enqueue(),
-            24..42 => {
-                let want = self.reserve();
-                Op::Reserve(want)
-            }
-            42..46 => Op::Extend((0..self.rng.usize(..4)).map(|_| self.pick()).collect()),
-            46..62 => self.settle(),
-            62..65 => self.take(),
-            65..75 => self.act(),
-            75..81 => self.queue(),
-            81..84 => Op::Sweep(*self.pick_of(&[1, 2, 3, 10, 1_000, 0])),
-            84..92 => self.clock(),
-            92..93 => Op::Reopen,
-            _ => self.look(),
-        };
+        let op = self.coming.pop_front().unwrap_or_else(|| self.op());
         Step { handle: self.rng.usize(..self.handles), op }
+    }
+
+    fn op(&mut self) -> Op {
+        match self.rng.u8(..100) {
+            0..22 => self.enqueue(),
+            22..40 => Op::Reserve(self.reserve()),
+            40..44 => Op::Extend((0..self.rng.usize(..4)).map(|_| self.pick()).collect()),
+            44..59 => self.settle(),
+            59..62 => self.take(),
+            62..72 => self.act(),
+            72..78 => self.queue(),
+            78..81 => Op::Sweep(*self.pick_of(&[1, 2, 3, 10, 1_000, 0])),
+            81..89 => self.clock(),
+            89 => Op::Reopen,
+            90 => self.crash_again_and_again(),
+            91 => self.come_back_to_a_taken_key(),
+            _ => self.look(),
+        }
+    }
+
+    // ── scenes that chance alone seldom plays ──
+
+    /// Leases pass their time, again and again, until the jobs are dead of it.
+    fn crash_again_and_again(&mut self) -> Op {
+        for _ in 0..self.rng.usize(2..5) {
+            let want = self.next_reserve(8, Some(Duration::from_secs(1)));
+            let ms = self.rng.i64(1_000..6_000);
+            let clock = self.turn(ms);
+            self.coming.extend([Op::Reserve(want), clock]);
+        }
+        let want = self.next_reserve(0, None);
+        self.coming.push_back(Op::Reserve(want));
+        self.look()
+    }
+
+    /// A job ends, another takes its key, and the first is to run again.
+    fn come_back_to_a_taken_key(&mut self) -> Op {
+        let (mut first, mut second) = (self.job(), self.job());
+        (first.id, second.id) = (self.made[0], self.made[1]);
+        for job in [&mut first, &mut second] {
+            "a".clone_into(&mut job.queue);
+            (job.group, job.concurrency) = (None, None);
+            job.unique = Some(Unique::key("u0"));
+        }
+        if self.rng.bool() {
+            first.unique = first.unique.map(Unique::until_start);
+        }
+        let first = self.next_enqueue(vec![first]);
+        let second = self.next_enqueue(vec![second]);
+        let target: Target = self.made[0].into();
+        self.coming.push_back(Op::Act(vec![target.clone()], Action::Cancel { reason: None }));
+        self.coming.push_back(second);
+        self.coming.push_back(Op::Act(vec![target], Action::Retry));
+        first
     }
 
     fn pick_of<'a, T>(&mut self, of: &'a [T]) -> &'a T {
@@ -110,13 +157,17 @@ impl Generator {
         {
             return again;
         }
+        let jobs = (0..self.rng.usize(..4)).map(|_| self.job()).collect();
+        self.next_enqueue(jobs)
+    }
+
+    fn next_enqueue(&mut self, jobs: Vec<NewJob>) -> Op {
         let i = self.rng.usize(..3);
         // Now and then a number that was used, for other jobs.
         if !self.chance(12) {
             self.enqueues[i] += 1;
         }
         let call = Call { instance: 70 + i as u64, number: self.enqueues[i].max(1) };
-        let jobs = (0..self.rng.usize(..4)).map(|_| self.job()).collect();
         let op = Op::Enqueue(call, jobs);
         self.past.push(op.clone());
         op
@@ -134,13 +185,13 @@ impl Generator {
         let payload = self.payload();
         let mut job = NewJob::new(self.made[0], "k", queue, payload);
         job.run_at = self.when();
-        if self.chance(6) {
+        if self.chance(12) {
             job.group = Some("g".to_owned());
         }
-        if self.chance(6) {
+        if self.chance(12) {
             job.concurrency = Some(Concurrency { key: "c".to_owned(), limit: self.rng.u32(1..3) });
         }
-        if self.chance(3) {
+        if self.rng.u8(..5) < 2 {
             job.unique = Some(self.unique());
         }
         if self.chance(6) {
@@ -188,10 +239,10 @@ impl Generator {
     }
 
     fn payload(&mut self) -> Payload {
-        let n = match self.rng.u16(..400) {
-            0 => 600 * 1024,
-            1 => 1024 * 1024 + 1,
-            2..40 => 0,
+        let n = match self.rng.u16(..250) {
+            0 | 1 => 600 * 1024,
+            2 => 1024 * 1024 + 1,
+            3..30 => 0,
             _ => self.rng.usize(1..24),
         };
         let byte = self.rng.u8(..);
@@ -203,7 +254,7 @@ impl Generator {
     }
 
     fn unique(&mut self) -> Unique {
-        let mut unique = Unique::key(*self.pick_of(&["u0", "u1"]));
+        let mut unique = Unique::key(*self.pick_of(&["u0", "u0", "u0", "u1"]));
         unique.scope = match self.rng.u8(..4) {
             0 | 1 => Scope::UntilDone,
             2 => Scope::UntilStart,
@@ -222,7 +273,7 @@ impl Generator {
             options.priority = Some(*self.pick_of(&Priority::ALL));
         }
         if self.rng.bool() {
-            options.max_attempts = Some(*self.pick_of(&[1, 2, 3]));
+            options.max_attempts = Some(*self.pick_of(&[1, 2, 3, 5]));
         }
         if self.chance(3) {
             options.lease = Some(Duration::from_secs(self.rng.u64(1..30)));
@@ -245,14 +296,23 @@ impl Generator {
         {
             return again;
         }
+        let n = *self.pick_of(&[0, 1, 2, 3, 8]);
+        let lease = match self.rng.u8(..10) {
+            0..6 => Some(Duration::from_millis(self.rng.u64(1_000..4_000))),
+            6 => Some(Duration::from_millis(self.rng.u64(900..20_000))),
+            _ => None,
+        };
+        self.next_reserve(n, lease)
+    }
+
+    fn next_reserve(&mut self, n: usize, lease: Option<Duration>) -> Reserve {
         let i = self.rng.usize(..3);
         if !self.chance(12) {
             self.reserves[i] += 1;
         }
-        let n = *self.pick_of(&[0, 1, 2, 3, 8]);
         let wants = (0..self.rng.usize(1..4))
             .map(|_| Want {
-                queue: (*self.pick_of(&["a", "b", "c", "a", "b", "c", "unknown"])).to_owned(),
+                queue: (*self.pick_of(&["a", "a", "a", "b", "c", "unknown"])).to_owned(),
                 share: if self.rng.bool() { n } else { self.rng.usize(..3) },
             })
             .collect();
@@ -261,7 +321,7 @@ impl Generator {
             worker: format!("w{i}"),
             wants,
             n: if self.chance(150) { 1_001 } else { n },
-            lease: self.chance(3).then(|| Duration::from_millis(self.rng.u64(900..20_000))),
+            lease,
         };
         self.past.push(Op::Reserve(want.clone()));
         want
@@ -312,13 +372,13 @@ impl Generator {
     fn act(&mut self) -> Op {
         let targets = (0..self.rng.usize(1..4)).map(|_| self.target()).collect();
         let action = match self.rng.u8(..12) {
-            0..3 => Action::Cancel { reason: self.rng.bool().then(|| "no".to_owned()) },
-            3 => Action::Reschedule(self.when()),
-            4 => Action::RescheduleBy(self.rng.i64(-5_000..5_000)),
-            5 => Action::RunNow,
-            6 => Action::Reprioritise(*self.pick_of(&Priority::ALL)),
-            7 => Action::EditPayload(self.payload()),
-            8 | 9 => Action::Retry,
+            0 | 1 => Action::Cancel { reason: self.rng.bool().then(|| "no".to_owned()) },
+            2 => Action::Reschedule(self.when()),
+            3 => Action::RescheduleBy(self.rng.i64(-5_000..5_000)),
+            4 => Action::RunNow,
+            5 => Action::Reprioritise(*self.pick_of(&Priority::ALL)),
+            6 => Action::EditPayload(self.payload()),
+            7..10 => Action::Retry,
             _ => Action::Delete,
         };
         Op::Act(targets, action)
@@ -337,7 +397,7 @@ impl Generator {
     }
 
     fn queue(&mut self) -> Op {
-        let name = (*self.pick_of(&["a", "b", "c", "a", "b", "c", "new", "$x"])).to_owned();
+        let name = (*self.pick_of(&["a", "a", "a", "b", "c", "new", "$x"])).to_owned();
         let op = match self.rng.u8(..10) {
             0 | 1 => QueueOp::Pause { by: "op".to_owned(), reason: "why".to_owned() },
             2..5 => QueueOp::Resume,
@@ -380,14 +440,18 @@ impl Generator {
 
     fn clock(&mut self) -> Op {
         let by = match self.rng.u8(..20) {
-            0..8 => self.rng.i64(0..3_000),
-            8..15 => self.rng.i64(5_000..25_000),
+            0..11 => self.rng.i64(0..5_000),
+            11..15 => self.rng.i64(5_000..25_000),
             15 => 3_600_000,
-            16 => 24 * 3_600_000 - self.rng.i64(..2),
+            16 => 24 * 3_600_000 - self.rng.i64(0..2),
             17 => -self.rng.i64(1..6_000),
             18 => -self.rng.i64(1..3_600_000),
             _ => self.rng.i64(1..40_000),
         };
+        self.turn(by)
+    }
+
+    fn turn(&mut self, by: i64) -> Op {
         self.now_ms = self.now_ms.saturating_add_signed(by);
         Op::Clock(by)
     }
@@ -399,7 +463,7 @@ impl Generator {
             buckets: self.rng.usize(1..9),
             ids: self.ids.clone(),
             keys: self.keys.clone(),
-            queues: [&QUEUES[..], &["new", "unknown"]].concat().into_iter().map(str::to_owned).collect(),
+            queues: NAMES.map(str::to_owned).to_vec(),
         })
     }
 }

@@ -7,6 +7,7 @@
 mod broken;
 mod generate;
 mod op;
+mod rude;
 mod shrink;
 mod side;
 
@@ -46,10 +47,7 @@ fn run(subject: Subject<'_>, steps: &[Step], handles: usize) -> Option<String> {
         let mut model = Side::new(memory(&clock), 1);
         let mut store = Side::new(subject(&clock), handles);
         for (i, step) in steps.iter().enumerate() {
-            if let Op::Clock(by) = step.op {
-                let to = clock.now().as_ms().saturating_add_signed(by);
-                clock.set(Timestamp::saturating_from_ms(to));
-            }
+            turn(&clock, step);
             let expected = model.step(step).await;
             let seen = store.step(step).await;
             if let Some(text) = difference(&expected, &seen) {
@@ -61,6 +59,14 @@ fn run(subject: Subject<'_>, steps: &[Step], handles: usize) -> Option<String> {
         }
         None
     })
+}
+
+/// Moves the clock if the step says so; it belongs to no side.
+fn turn(clock: &ManualClock, step: &Step) {
+    if let Op::Clock(by) = step.op {
+        let to = clock.now().as_ms().saturating_add_signed(by);
+        clock.set(Timestamp::saturating_from_ms(to));
+    }
 }
 
 /// The model behind its mutex: every handle is the same one.
@@ -122,6 +128,28 @@ fn seeds() -> Vec<u64> {
 #[test]
 fn the_memory_store_agrees_with_itself() {
     check("memory", &memory, &seeds());
+}
+
+#[test]
+fn histories_meet_what_they_are_meant_to_meet() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut tally = rude::Tally::default();
+    for seed in 1..=300 {
+        tally.begin();
+        let clock = ManualClock::new(Timestamp::saturating_from_ms(generate::BEGIN_MS));
+        let mut model = Side::new(memory(&clock), 1);
+        for step in &history(seed).0 {
+            turn(&clock, step);
+            let reply = runtime.block_on(model.step(step));
+            tally.note(&step.op, &reply);
+        }
+    }
+    for event in rude::EVENTS {
+        println!("{:6}  {event}", tally.of(event));
+    }
+    for event in rude::EVENTS {
+        assert!(10 <= tally.of(event), "{event}: only {} times in 300 histories", tally.of(event));
+    }
 }
 
 #[test]

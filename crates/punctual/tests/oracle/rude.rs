@@ -1,0 +1,142 @@
+//! Whether histories meet what they are meant to meet: a generator that stopped handing in stale leases would still agree
+//! with everything.
+
+use std::collections::{BTreeMap, HashSet};
+
+use punctual::{
+    ErrorKind, JobId, State,
+    store::{Acted, Batch, Enqueued, LeaseStatus, Settled},
+};
+
+use crate::{
+    op::Op,
+    side::{Reply, Seen},
+};
+
+/// What must come up, and does not come by itself.
+pub(crate) const EVENTS: [&str; 24] = [
+    "duplicate of a live job",
+    "duplicate of a job that is gone",
+    "an id came back",
+    "replaced",
+    "rescheduled",
+    "full",
+    "invalid",
+    "too large",
+    "lease taken back",
+    "two crashes in a row",
+    "dead of crashes",
+    "dead of attempts",
+    "expired",
+    "more",
+    "repeated reserve finds its jobs",
+    "settle of a lost lease",
+    "extend of a lost lease",
+    "cancel requested",
+    "cancelled at the end of its run",
+    "wrong state",
+    "unique conflict",
+    "purged",
+    "swept",
+    "taken",
+];
+
+/// Counts over many histories.
+#[derive(Default)]
+pub(crate) struct Tally {
+    seen: BTreeMap<&'static str, u32>,
+    /// Of the history at hand.
+    inserted: HashSet<JobId>,
+    leases: HashSet<(JobId, u64)>,
+}
+
+impl Tally {
+    pub(crate) fn begin(&mut self) {
+        self.inserted.clear();
+        self.leases.clear();
+    }
+
+    pub(crate) fn of(&self, event: &str) -> u32 {
+        self.seen.get(event).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, event: &'static str, happened: bool) {
+        assert!(EVENTS.contains(&event), "{event} is not in the list");
+        *self.seen.entry(event).or_default() += u32::from(happened);
+    }
+
+    pub(crate) fn note(&mut self, op: &Op, reply: &Reply) {
+        match reply {
+            Reply::Enqueue(Ok(answers)) => answers.iter().for_each(|answer| self.enqueued(answer)),
+            Reply::Enqueue(Err(kind)) => {
+                self.add("invalid", *kind == ErrorKind::Invalid);
+                self.add("too large", *kind == ErrorKind::TooLarge);
+            }
+            Reply::Reserve(Ok(batch)) => self.batch(batch),
+            Reply::Extend(Ok(answers)) => {
+                self.add("extend of a lost lease", answers.contains(&LeaseStatus::Lost));
+            }
+            Reply::Settle(Ok((answers, batch))) => {
+                self.add("settle of a lost lease", answers.contains(&Settled::LeaseLost));
+                let Op::Settle(runs, _) = op else { return };
+                for ((_, verdict), answer) in runs.iter().zip(answers) {
+                    let was_asked = !matches!(verdict, punctual::store::Verdict::Cancel { .. });
+                    let cancelled = *answer == Settled::Settled(State::Cancelled);
+                    self.add("cancelled at the end of its run", was_asked && cancelled);
+                }
+                batch.iter().for_each(|batch| self.batch(batch));
+            }
+            Reply::Take(Ok(jobs)) => self.add("taken", !jobs.is_empty()),
+            Reply::Act(Ok(answers)) => {
+                for answer in answers {
+                    self.add("cancel requested", matches!(answer, Acted::Requested(_)));
+                    self.add("wrong state", matches!(answer, Acted::WrongState(..)));
+                    self.add("unique conflict", matches!(answer, Acted::UniqueConflict(_)));
+                }
+            }
+            Reply::Queue(Ok(punctual::store::QueueReply::Purged { deleted, .. })) => {
+                self.add("purged", 0 < *deleted);
+            }
+            Reply::Sweep(Ok(swept)) => self.add("swept", 0 < swept.expired + swept.removed + swept.forgotten),
+            Reply::Look(seen) => {
+                for (_, seen) in seen {
+                    if let Seen::Jobs(jobs) = seen {
+                        for job in jobs {
+                            let reason = job.reason.as_deref();
+                            self.add("expired", reason == Some("expired"));
+                            self.add("dead of crashes", reason == Some("crashes"));
+                            self.add("dead of attempts", reason == Some("attempts"));
+                            self.add("two crashes in a row", 2 <= job.crashes);
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn enqueued(&mut self, answer: &Enqueued) {
+        match answer {
+            Enqueued::Inserted { id, .. } => {
+                let again = !self.inserted.insert(*id);
+                self.add("an id came back", again);
+            }
+            Enqueued::Duplicate(existing) => {
+                self.add("duplicate of a live job", existing.state.is_some_and(|state| !state.is_ended()));
+                self.add("duplicate of a job that is gone", existing.state.is_none());
+            }
+            Enqueued::Replaced { .. } => self.add("replaced", true),
+            Enqueued::Rescheduled { .. } => self.add("rescheduled", true),
+            Enqueued::Full => self.add("full", true),
+        }
+    }
+
+    fn batch(&mut self, batch: &Batch) {
+        self.add("lease taken back", !batch.taken_back.is_empty());
+        self.add("more", batch.more);
+        for reserved in &batch.jobs {
+            let again = !self.leases.insert((reserved.lease.job, reserved.lease.fence));
+            self.add("repeated reserve finds its jobs", again);
+        }
+    }
+}
