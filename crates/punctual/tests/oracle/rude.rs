@@ -84,7 +84,9 @@ impl Tally {
                     let cancelled = *answer == Settled::Settled(State::Cancelled);
                     self.add("cancelled at the end of its run", was_asked && cancelled);
                 }
-                batch.iter().for_each(|batch| self.batch(batch));
+                if let Some(batch) = batch {
+                    self.batch(batch);
+                }
             }
             Reply::Take(Ok(jobs)) => self.add("taken", !jobs.is_empty()),
             Reply::Act(Ok(answers)) => {
