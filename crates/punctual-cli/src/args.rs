@@ -25,7 +25,7 @@ use crate::{
 /// Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict or wrong state,
 /// 5 store unreachable or full, 8 outcome unknown (repeat with the same id or key), 130 interrupted.
 #[derive(Debug, Parser)]
-#[command(name = "punctual", version, max_term_width = 110, propagate_version = true)]
+#[command(name = "punctual", version, max_term_width = 110)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) globals: Globals,
