@@ -11,6 +11,8 @@ pub mod clock;
 pub mod faulty;
 pub mod memory;
 pub mod model;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 pub mod url;
 
 use std::{fmt::Debug, future::Future, pin::Pin, time::Duration};

@@ -1,0 +1,301 @@
+//! The embedded store: one SQLite file, any number of processes on one machine, no server.
+//!
+//! One thread per process writes ([`actor`]), another one reads ([`reader`]); a doorbell wakes who waits ([`doorbell`]).
+//! Each verb is a function over a transaction ([`tx`]) in a file of its own, its SQL in `sql/`. The tables, and why they are
+//! narrow, are explained in `sql/0001_init.sql`; how a record is found by its id in [`slot`].
+
+mod act;
+mod actor;
+mod audit;
+mod doctor;
+mod doorbell;
+mod enqueue;
+mod extend;
+mod fault;
+mod file;
+mod job;
+mod place;
+mod queue;
+mod read;
+mod reader;
+mod reserve;
+mod schema;
+mod settle;
+mod slot;
+mod sql;
+mod sweep;
+mod take;
+mod tx;
+mod unique;
+mod wait;
+mod within;
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    job::{JobRecord, NewJob},
+    limits::PAYLOAD_BYTES_MAX,
+    store::{
+        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, Durability, Enqueued,
+        Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement, Store,
+        Swept, Take, Target, UniqueKey, Upcoming, check_act, check_batch, check_limit, check_queue_op,
+        check_upcoming, clock::Clock,
+    },
+    time::Timestamp,
+};
+use actor::{Cost, Writer};
+use doorbell::Doorbell;
+use fault::Step;
+use file::Database;
+use reader::Reader;
+use tx::{Rings, Tx};
+
+pub use within::Bell;
+
+/// How a [`SqliteStore`] is opened.
+#[derive(Clone, Debug)]
+pub struct SqliteOptions {
+    /// What `Ok` survives: `Full` (the default) or `Fast`. The latter is several times as fast for single calls.
+    pub durability: Durability,
+    /// The system's clock, unless a test turns one by hand.
+    pub clock: Clock,
+    /// The largest payload, 1 MiB unless chosen otherwise.
+    pub payload_bytes_max: usize,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { durability: Durability::Full, clock: Clock::System, payload_bytes_max: PAYLOAD_BYTES_MAX }
+    }
+}
+
+/// Jobs in an SQLite file. Any number of handles and processes on one machine may share a file, which may be the
+/// application's own: all tables are named `punctual_…`.
+///
+/// ```
+/// use punctual::store::{Store, sqlite::{SqliteOptions, SqliteStore}};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("jobs.db");
+/// let store = SqliteStore::open(path, SqliteOptions::default())?;
+/// assert_eq!(store.durability().name(), "full");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct SqliteStore {
+    url: String,
+    options: SqliteOptions,
+    // Dropped in this order: whoever is still at work keeps what it works on.
+    writer: Writer,
+    reader: Reader,
+    bell: Arc<Doorbell>,
+    trust: wait::Trust,
+    database: Arc<Database>,
+    operations: Arc<AtomicU64>,
+}
+
+impl SqliteStore {
+    /// Opens a file, or makes it, readable by this user alone, and brings its tables up to date.
+    ///
+    /// # Errors
+    /// `Unavailable` where the file or its folder can't be written; `Corrupt` where it is no SQLite database; `Unsupported`
+    /// where a newer punctual wrote it, for SQLite before 3.51.3, and for durability other than full and fast.
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self> {
+        let path = path.as_ref();
+        if options.durability == Durability::Memory {
+            return Err(Error::new(ErrorKind::Unsupported, "a file is durable: full or fast"));
+        }
+        let (database, conn) = Database::open(path, options.durability)?;
+        let database = Arc::new(database);
+        let (bell, operations) = (Doorbell::new(&database.path), Arc::new(AtomicU64::new(0)));
+        let reader = Reader::start(Arc::clone(&database), options.clock.clone(), Arc::clone(&operations))?;
+        let writer = Writer::start(
+            conn,
+            Arc::clone(&database),
+            options.durability,
+            options.clock.clone(),
+            Arc::clone(&bell),
+            Arc::clone(&operations),
+        )?;
+        let url = format!("sqlite:{}", path.display());
+        let trust = wait::Trust::default();
+        Ok(Self { url, options, writer, reader, bell, trust, database, operations })
+    }
+
+    /// Transactions, reads and looks for changes so far: what an idle store must not do.
+    pub fn operations(&self) -> u64 {
+        self.operations.load(Ordering::Relaxed)
+    }
+
+    /// Runs something in the writer's next transaction.
+    async fn write<T: Send + 'static>(
+        &self,
+        items: usize,
+        bytes: usize,
+        synced: bool,
+        work: impl FnMut(&mut Tx<'_>) -> Step<T> + Send + 'static,
+    ) -> Result<T> {
+        self.writer.write(Cost { items, bytes, synced }, work).await
+    }
+
+    async fn audit_slice(&self, Audit { repair, from }: Audit) -> Result<Audited> {
+        let at = from.clone();
+        let found = self.reader.read(move |tx| audit::audit(tx, &at, false)).await?;
+        if !repair || found.findings.is_empty() {
+            return Ok(found);
+        }
+        // Looked at again where nobody else writes: a finding counts only if it is still there.
+        self.write(BATCH, 0, true, move |tx| audit::audit(tx, &from, true)).await
+    }
+}
+
+/// What an operation of unknown length is reckoned as.
+const BATCH: usize = crate::limits::BATCH_MAX;
+
+impl Store for SqliteStore {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn durability(&self) -> Durability {
+        self.options.durability
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
+        Box::pin(async { Ok(self.options.clock.now()) })
+    }
+
+    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+        Box::pin(async move {
+            check_batch("jobs", jobs.len())?;
+            let bytes = jobs.iter().map(|job| job.payload.bytes.len()).sum();
+            let (jobs, max) = (jobs.to_vec(), self.options.payload_bytes_max);
+            self.write(jobs.len(), bytes, true, move |tx| enqueue::enqueue(tx, call, &jobs, max)).await
+        })
+    }
+
+    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
+        Box::pin(async move {
+            want.check()?;
+            let want = want.clone();
+            self.write(want.n, 0, false, move |tx| reserve::reserve(tx, &want)).await
+        })
+    }
+
+    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
+        Box::pin(async move {
+            check_batch("leases", leases.len())?;
+            let leases = leases.to_vec();
+            self.write(leases.len(), 0, false, move |tx| extend::extend(tx, &leases)).await
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        batch: &'a [Settlement],
+        then: Option<&'a Reserve>,
+    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
+        Box::pin(async move {
+            check_batch("settlements", batch.len())?;
+            then.map_or(Ok(()), Reserve::check)?;
+            let (batch, then) = (batch.to_vec(), then.cloned());
+            self.write(batch.len(), 0, true, move |tx| settle::settle(tx, &batch, then.as_ref())).await
+        })
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
+        Box::pin(async move {
+            take.check()?;
+            let take = take.clone();
+            self.write(take.n, 0, true, move |tx| take::take(tx, &take)).await
+        })
+    }
+
+    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
+        Box::pin(wait::wait(self, queues, at_most))
+    }
+
+    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
+        Box::pin(self.reader.read(move |tx| read::get(tx, id)))
+    }
+
+    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
+        let key = key.clone();
+        Box::pin(self.reader.read(move |tx| read::holder(tx, &key)))
+    }
+
+    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(async move {
+            check_limit("list", list.limit)?;
+            let list = list.clone();
+            self.reader.read(move |tx| read::list(tx, &list)).await
+        })
+    }
+
+    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
+        let queue = queue.map(str::to_owned);
+        Box::pin(self.reader.read(move |tx| read::count(tx, queue.as_deref())))
+    }
+
+    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
+        Box::pin(async move {
+            check_upcoming(upcoming)?;
+            let upcoming = upcoming.clone();
+            self.reader.read(move |tx| read::upcoming(tx, &upcoming)).await
+        })
+    }
+
+    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
+        Box::pin(async move {
+            check_act(targets, action, self.options.payload_bytes_max)?;
+            let bytes = match action {
+                Action::EditPayload(payload) => payload.bytes.len() * targets.len(),
+                _ => 0,
+            };
+            let (targets, action) = (targets.to_vec(), action.clone());
+            self.write(targets.len(), bytes, true, move |tx| act::act(tx, &targets, &action)).await
+        })
+    }
+
+    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
+        Box::pin(async move {
+            check_queue_op(name, op)?;
+            let (name, op) = (name.to_owned(), op.clone());
+            let items = match op {
+                QueueOp::Show => return self.reader.read(move |tx| queue::show(tx, &name)).await,
+                QueueOp::Purge(limit) => limit,
+                QueueOp::Pause { .. } | QueueOp::Resume | QueueOp::Set(_) => 1,
+            };
+            self.write(items, 0, true, move |tx| queue::change(tx, &name, &op)).await
+        })
+    }
+
+    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
+        let after = after.map(str::to_owned);
+        Box::pin(self.reader.read(move |tx| queue::names(tx, after.as_deref())))
+    }
+
+    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
+        Box::pin(async move {
+            check_limit("sweep", limit)?;
+            self.write(limit, 0, false, move |tx| sweep::sweep(tx, limit)).await
+        })
+    }
+
+    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
+        Box::pin(self.audit_slice(audit))
+    }
+
+    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
+        Box::pin(doctor::examine(self))
+    }
+}

@@ -1,0 +1,273 @@
+//! The one writer of this process: a thread that drains a queue of operations into transactions.
+//!
+//! ```text
+//!  verbs ──► bounded queue ──► group ──► sidecar lock, BEGIN IMMEDIATE ──► each operation ──► COMMIT ──► rings, answers
+//! ```
+//!
+//! Group commit comes by itself: while one commit syncs, the next operations queue up; nothing ever waits for company.
+//! Operations decide before they write, so that a refusal leaves nothing behind. If SQLite itself fails, the whole group is
+//! rolled back and each operation runs again in a transaction of its own: one bad one costs nobody else.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    doorbell::Doorbell,
+    fault::{Step, Stop, leaves_outcome_unknown},
+    file::{BUSY_TIMEOUT, Database, set_synchronous},
+    tx::{Rings, Tx},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    limits::{BATCH_BYTES_MAX, BATCH_MAX},
+    store::{Durability, clock::Clock},
+};
+
+/// Operations of one transaction.
+const GROUP_MAX: usize = 512;
+/// Operations that may wait for the writer; the next caller waits for room.
+const QUEUE_MAX: usize = 1_024;
+/// Pages of the log from which on it is copied into the database, after answering: about 16 MiB.
+const CHECKPOINT_PAGES: i64 = 4_096;
+/// Pages of the log from which on readers are waited for, so that the log can start anew: about 64 MiB.
+const RESTART_PAGES: i64 = 16_384;
+/// How long these readers are waited for.
+const RESTART_WAIT: Duration = Duration::from_millis(100);
+
+/// What an operation needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cost {
+    pub(super) items: usize,
+    pub(super) bytes: usize,
+    /// Whether its answer promises anything beyond a power cut. A reserve or extend that is lost only makes a job run again.
+    pub(super) synced: bool,
+}
+
+/// An operation on its way.
+trait Op: Send {
+    fn cost(&self) -> Cost;
+    /// Runs inside a transaction; may be run again after a rollback.
+    fn run(&mut self, tx: &mut Tx<'_>) -> std::result::Result<(), rusqlite::Error>;
+    /// Answers, with what the last run said, or with what kept it from being committed.
+    fn answer(self: Box<Self>, committed: Result<()>);
+}
+
+type BoxOp = Box<dyn Op>;
+
+/// An operation with its answer.
+struct Call<T, F> {
+    cost: Cost,
+    work: F,
+    said: Option<Result<T>>,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+impl<T: Send, F: FnMut(&mut Tx<'_>) -> Step<T> + Send> Op for Call<T, F> {
+    fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    fn run(&mut self, tx: &mut Tx<'_>) -> std::result::Result<(), rusqlite::Error> {
+        self.said = Some(match (self.work)(tx) {
+            Ok(said) => Ok(said),
+            Err(Stop::Refused(e)) => Err(e),
+            Err(Stop::Failed(e)) => return Err(e),
+        });
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, committed: Result<()>) {
+        let Self { said, reply, .. } = *self;
+        let said = committed.and_then(|()| said.expect("invariant: what was committed has run"));
+        // Nobody listens where the caller gave up waiting; the effect stands either way.
+        let _ = reply.send(said);
+    }
+}
+
+/// The handle of the writer thread.
+#[derive(Debug)]
+pub(super) struct Writer {
+    queue: Option<mpsc::Sender<BoxOp>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(
+        conn: Connection,
+        database: Arc<Database>,
+        durability: Durability,
+        clock: Clock,
+        bell: Arc<Doorbell>,
+        operations: Arc<AtomicU64>,
+    ) -> Result<Self> {
+        let (queue, waiting) = mpsc::channel(QUEUE_MAX);
+        let synced = durability == Durability::Full;
+        let checkpoint_at = CHECKPOINT_PAGES;
+        let mut work = Work { conn, database, durability, clock, bell, operations, synced, checkpoint_at };
+        let thread = thread::Builder::new()
+            .name("punctual-sqlite-writer".to_owned())
+            .spawn(move || work.run(waiting))
+            .map_err(|e| Error::new(ErrorKind::Unavailable, "could not start the writer").with_source(e))?;
+        Ok(Self { queue: Some(queue), thread: Some(thread) })
+    }
+
+    /// Runs `work` in a transaction and answers after its commit.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        cost: Cost,
+        work: impl FnMut(&mut Tx<'_>) -> Step<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let op = Box::new(Call { cost, work, said: None, reply });
+        let queue = self.queue.as_ref().expect("invariant: the queue lives as long as its handle");
+        queue.send(op).await.map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+}
+
+impl Drop for Writer {
+    /// Operations that were handed over still happen.
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the store was closed")
+}
+
+/// The thread's side.
+struct Work {
+    conn: Connection,
+    database: Arc<Database>,
+    durability: Durability,
+    clock: Clock,
+    bell: Arc<Doorbell>,
+    operations: Arc<AtomicU64>,
+    /// Whether commits are synced just now.
+    synced: bool,
+    /// Pages of the log at which it is copied next.
+    checkpoint_at: i64,
+}
+
+impl Work {
+    fn run(&mut self, mut waiting: mpsc::Receiver<BoxOp>) {
+        let mut next = None;
+        while let Some(first) = next.take().or_else(|| waiting.blocking_recv()) {
+            let (group, left) = gather(first, &mut waiting);
+            next = left;
+            self.commit(group);
+            if let Err(error) = self.checkpoint() {
+                tracing::warn!(%error, "could not checkpoint the write-ahead log; it grows until that works");
+            }
+        }
+    }
+
+    /// Runs a group in one transaction, or each of it in one of its own if that fails.
+    fn commit(&mut self, mut group: Vec<BoxOp>) {
+        match self.transaction(&mut group) {
+            Ok(()) => group.into_iter().for_each(|op| op.answer(Ok(()))),
+            Err(_) if 1 < group.len() => {
+                for op in group {
+                    self.commit(vec![op]);
+                }
+            }
+            Err(error) => {
+                let mut error = Some(error);
+                for op in group {
+                    op.answer(error.take().map_or(Ok(()), Err));
+                }
+            }
+        }
+    }
+
+    fn transaction(&mut self, group: &mut [BoxOp]) -> Result<()> {
+        self.operations.fetch_add(1, Ordering::Relaxed);
+        let database = Arc::clone(&self.database);
+        let guard = database.lock()?;
+        let synced = self.durability == Durability::Full && group.iter().any(|op| op.cost().synced);
+        let rings = self.attempt(group, synced);
+        drop(guard);
+        let rings = rings?;
+        self.bell.ring(&rings);
+        Ok(())
+    }
+
+    fn attempt(&mut self, group: &mut [BoxOp], synced: bool) -> Result<Rings> {
+        let database = &self.database;
+        let failed = |e| database.error("write to", e);
+        if synced != self.synced {
+            let level = if synced { Durability::Full } else { Durability::Fast };
+            set_synchronous(&self.conn, level).map_err(failed)?;
+            self.synced = synced;
+        }
+        let inner =
+            rusqlite::Transaction::new_unchecked(&self.conn, rusqlite::TransactionBehavior::Immediate)
+                .map_err(failed)?;
+        let mut tx = Tx::new(&self.conn, self.clock.now());
+        for op in group {
+            op.run(&mut tx).map_err(failed)?;
+        }
+        let rings = tx.finish().map_err(|stop| stop.into_error("write to", &database.path))?;
+        inner.commit().map_err(|e| {
+            let unknown = leaves_outcome_unknown(&e);
+            let error = failed(e);
+            if unknown {
+                return Error::new(ErrorKind::UnknownOutcome, error.to_string()).with_source(error);
+            }
+            error
+        })?;
+        Ok(rings)
+    }
+
+    /// Copies the log into the database when it has grown; callers have their answers by now.
+    fn checkpoint(&mut self) -> rusqlite::Result<()> {
+        let pages: i64 =
+            self.conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?.query_row([], |row| row.get(1))?;
+        if pages < self.checkpoint_at {
+            return Ok(());
+        }
+        let all_copied = |row: &rusqlite::Row<'_>| Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?);
+        let done = if pages < RESTART_PAGES {
+            self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], all_copied)?
+        } else {
+            self.conn.busy_timeout(RESTART_WAIT)?;
+            let done = self.conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], all_copied);
+            self.conn.busy_timeout(BUSY_TIMEOUT)?;
+            done?
+        };
+        // A reader that holds an old snapshot stops it: then again after as much again.
+        self.checkpoint_at = if done { CHECKPOINT_PAGES } else { pages + CHECKPOINT_PAGES };
+        Ok(())
+    }
+}
+
+/// As many operations as one transaction takes; the one that did not fit comes first next time.
+fn gather(first: BoxOp, waiting: &mut mpsc::Receiver<BoxOp>) -> (Vec<BoxOp>, Option<BoxOp>) {
+    let Cost { mut items, mut bytes, .. } = first.cost();
+    let mut group = vec![first];
+    while group.len() < GROUP_MAX
+        && let Ok(op) = waiting.try_recv()
+    {
+        let cost = op.cost();
+        items += cost.items;
+        bytes += cost.bytes;
+        if BATCH_MAX < items || BATCH_BYTES_MAX < bytes {
+            return (group, Some(op));
+        }
+        group.push(op);
+    }
+    (group, None)
+}

@@ -1,0 +1,449 @@
+//! `audit`: every job in exactly one place, every entry with a record, every counter right; mends without deleting a record
+//! (contract §4).
+//!
+//! It goes through the records by slot, then through the entries for those of no record, then counts anew.
+
+use rusqlite::{params, params_from_iter, types::Value};
+
+use super::{
+    fault::Step,
+    job::{Columns, Job},
+    place::{DELETE_DUE, EndedRow, Place, ended_state},
+    queue::every_queue,
+    reserve::job_id,
+    slot::Found,
+    sql::named,
+    tx::{Q, Tally, Tx, int, ms},
+};
+use crate::{
+    error::Error,
+    id::JobId,
+    job::State,
+    limits::BATCH_MAX,
+    store::{AuditCursor, Audited, Finding},
+};
+
+const FILE: &str = include_str!("sql/audit.sql");
+const RECORDS: &str = named(FILE, "records");
+const PLACES: &str = named(FILE, "places");
+const MOVE_RECORD: &str = named(FILE, "move_record");
+const COUNT_PLACES: &str = named(FILE, "count_places");
+const COUNT_ENDED: &str = named(FILE, "count_ended");
+const LATER_ATTEMPTS: &str = named(FILE, "later_attempts");
+
+/// A table of entries that name a job.
+struct Entries {
+    /// Gives the columns of its key first.
+    list: &'static str,
+    drop: &'static str,
+    key_columns: usize,
+    id_column: usize,
+    queue_column: Option<usize>,
+    what: &'static str,
+    detail: &'static str,
+}
+
+const TABLES: [Entries; 6] = [
+    Entries {
+        list: named(FILE, "due"),
+        drop: named(FILE, "drop_due"),
+        key_columns: 4,
+        id_column: 3,
+        queue_column: Some(0),
+        what: "no_record",
+        detail: "an entry of the timeline that belongs to no record",
+    },
+    Entries {
+        list: named(FILE, "lease"),
+        drop: named(FILE, "drop_lease"),
+        key_columns: 1,
+        id_column: 0,
+        queue_column: Some(1),
+        what: "no_record",
+        detail: "a lease that belongs to no record",
+    },
+    Entries {
+        list: named(FILE, "ended"),
+        drop: named(FILE, "drop_ended"),
+        key_columns: 1,
+        id_column: 0,
+        queue_column: Some(1),
+        what: "no_record",
+        detail: "an entry of an ended job that belongs to no record",
+    },
+    Entries {
+        list: named(FILE, "expiry"),
+        drop: named(FILE, "drop_expiry"),
+        key_columns: 3,
+        id_column: 2,
+        queue_column: Some(0),
+        what: "no_record",
+        detail: "an expiry that belongs to no record",
+    },
+    Entries {
+        list: named(FILE, "unique"),
+        drop: named(FILE, "drop_unique"),
+        key_columns: 2,
+        id_column: 2,
+        queue_column: Some(0),
+        what: "stale_key",
+        detail: "a unique key whose job is gone or ended",
+    },
+    Entries {
+        list: named(FILE, "past"),
+        drop: named(FILE, "drop_past"),
+        key_columns: 1,
+        id_column: 0,
+        queue_column: None,
+        what: "no_record",
+        detail: "failures that belong to no record",
+    },
+];
+const DUE: usize = 0;
+const EXPIRY: usize = 3;
+const UNIQUE: usize = 4;
+
+/// First bytes of a cursor; any other is the number of a table.
+const RECORDS_TAG: u8 = 254;
+const COUNTERS_TAG: u8 = 255;
+
+/// Where a slice begins.
+#[derive(Clone, Debug, PartialEq)]
+enum From {
+    /// At this slot.
+    Records(i64),
+    /// In this table, behind this key.
+    Entries(usize, Vec<Value>),
+    /// At the end.
+    Counters,
+}
+
+impl From {
+    /// The beginning of a table, or what comes behind the last one.
+    fn table(table: usize) -> Self {
+        // The lowest value that a key can have.
+        let lowest = |entries: &Entries| vec![Value::Integer(i64::MIN); entries.key_columns];
+        TABLES.get(table).map_or(Self::Counters, |entries| Self::Entries(table, lowest(entries)))
+    }
+
+    fn write(&self) -> AuditCursor {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Records(slot) => {
+                bytes.push(RECORDS_TAG);
+                bytes.extend_from_slice(&slot.to_be_bytes());
+            }
+            Self::Entries(table, key) => {
+                bytes.push(*table as u8);
+                for value in key {
+                    let (tag, value): (u8, &[u8]) = match value {
+                        Value::Integer(n) => (0, &n.to_be_bytes()),
+                        Value::Blob(blob) => (1, blob),
+                        Value::Text(text) => (2, text.as_bytes()),
+                        Value::Real(n) => (3, &n.to_be_bytes()),
+                        Value::Null => (4, &[]),
+                    };
+                    bytes.push(tag);
+                    bytes.extend_from_slice(&(value.len() as u32).to_be_bytes());
+                    bytes.extend_from_slice(value);
+                }
+            }
+            Self::Counters => bytes.push(COUNTERS_TAG),
+        }
+        AuditCursor(bytes)
+    }
+
+    /// Reads what [`From::write`] wrote; anything else is no cursor of this store.
+    fn read(cursor: &AuditCursor) -> Option<Self> {
+        match cursor.0.as_slice() {
+            [] => Some(Self::Records(0)),
+            [COUNTERS_TAG] => Some(Self::Counters),
+            [RECORDS_TAG, slot @ ..] => Some(Self::Records(i64::from_be_bytes(slot.try_into().ok()?))),
+            [table, rest @ ..] => {
+                let (mut rest, mut key) = (rest, Vec::new());
+                while let Some(([tag, len @ ..], behind)) = rest.split_first_chunk::<5>() {
+                    let (value, behind) = behind.split_at_checked(u32::from_be_bytes(*len) as usize)?;
+                    key.push(match tag {
+                        0 => Value::Integer(i64::from_be_bytes(value.try_into().ok()?)),
+                        1 => Value::Blob(value.to_vec()),
+                        2 => Value::Text(String::from_utf8(value.to_vec()).ok()?),
+                        3 => Value::Real(f64::from_be_bytes(value.try_into().ok()?)),
+                        _ => Value::Null,
+                    });
+                    rest = behind;
+                }
+                let table = usize::from(*table);
+                (TABLES.get(table)?.key_columns == key.len()).then_some(Self::Entries(table, key))
+            }
+        }
+    }
+}
+
+/// One slice.
+pub(super) fn audit(tx: &mut Tx<'_>, from: &AuditCursor, repair: bool) -> Step<Audited> {
+    let from =
+        From::read(from).ok_or_else(|| Error::invalid("the audit's cursor is not one of this store"))?;
+    let mut slice = Slice { repair, done: Audited::default() };
+    let next = match from {
+        From::Records(slot) => Some(slice.records(tx, slot)?),
+        From::Entries(table, key) => Some(slice.entries(tx, table, key)?),
+        From::Counters => {
+            slice.counters(tx)?;
+            None
+        }
+    };
+    slice.done.next = next.map(|next| next.write());
+    Ok(slice.done)
+}
+
+struct Slice {
+    repair: bool,
+    done: Audited,
+}
+
+impl Slice {
+    fn found(&mut self, id: Option<JobId>, queue: Option<String>, what: &'static str, detail: &str) {
+        let detail = detail.to_owned();
+        self.done.findings.push(Finding { id, queue, what, detail, repaired: self.repair });
+    }
+
+    // ── records ──
+
+    fn records(&mut self, tx: &mut Tx<'_>, from: i64) -> Step<From> {
+        let rows: Vec<(i64, Option<JobId>)> = {
+            let mut stmt = tx.conn.prepare_cached(RECORDS)?;
+            let read = stmt.query_map(params![from, int(BATCH_MAX)], |row| {
+                Ok((row.get(0)?, row.get_ref(1)?.as_blob().ok().and_then(job_id)))
+            })?;
+            read.collect::<Result<_, _>>()?
+        };
+        let last = rows.last().filter(|_| rows.len() == BATCH_MAX).map(|(slot, _)| slot.saturating_add(1));
+        self.done.checked = rows.len() as u64;
+        for (at, id) in rows {
+            match id {
+                Some(id) => self.record(tx, at, id)?,
+                // It has no name to be called by: whoever wants its bytes finds them in the file.
+                None => self.done.findings.push(Finding {
+                    id: None,
+                    queue: None,
+                    what: "corrupt",
+                    detail: format!("the record in slot {at} has no id"),
+                    repaired: false,
+                }),
+            }
+        }
+        Ok(last.map_or_else(|| From::table(0), From::Records))
+    }
+
+    fn record(&mut self, tx: &mut Tx<'_>, at: i64, id: JobId) -> Step<()> {
+        let (first, last) = tx.slots(id)?;
+        if !(first..=last).contains(&at) {
+            self.found(Some(id), None, "corrupt", "a record that lies where its id does not lead");
+            if !self.repair {
+                return Ok(());
+            }
+            let Found::Free(free) = tx.find_slot(id)? else { return Ok(()) };
+            tx.conn.prepare_cached(MOVE_RECORD)?.execute([at, free])?;
+        }
+        let Some(job) = tx.job(id)? else { return Ok(()) };
+        let Some(q) = tx.queue_by_qid(job.qid)? else {
+            self.done.findings.push(Finding {
+                id: Some(id),
+                queue: None,
+                what: "corrupt",
+                detail: "a record of a queue that is not there".to_owned(),
+                repaired: false,
+            });
+            return Ok(());
+        };
+        let lease = tx.lease(id)?;
+        let places = params![job.qid, job.priority as i64, ms(job.run_at), id.as_bytes()];
+        let (is_due, ended): (Option<i64>, Option<Value>) =
+            tx.conn.prepare_cached(PLACES)?.query_row(places, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (is_due, has_ended) = (is_due.is_some(), ended.is_some());
+        let queue = || Some(tx.at(q).name.clone());
+        match usize::from(lease.is_some()) + usize::from(is_due) + usize::from(has_ended) {
+            0 => {
+                self.found(Some(id), queue(), "orphan", "a record in no place; a repair makes it dead");
+                if self.repair {
+                    tx.put_ended(q, id, State::Dead, job.bytes(), Some("orphan"))?;
+                }
+            }
+            1 if job.corrupt && !has_ended => {
+                self.found(
+                    Some(id),
+                    queue(),
+                    "corrupt",
+                    "a record with columns that can't be read; a repair makes it dead",
+                );
+                if self.repair {
+                    quarantine(tx, q, &job, lease.is_some())?;
+                }
+            }
+            1 => {}
+            _ => {
+                self.found(
+                    Some(id),
+                    queue(),
+                    "two_places",
+                    "a job in more than one place; running wins, then waiting",
+                );
+                if self.repair {
+                    part(tx, q, &job, lease.is_some(), is_due)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    // ── entries ──
+
+    fn entries(&mut self, tx: &mut Tx<'_>, table: usize, mut behind: Vec<Value>) -> Step<From> {
+        let entries = &TABLES[table];
+        behind.push(Value::Integer(int(BATCH_MAX)));
+        let mut rows: Vec<Vec<Value>> = {
+            let mut stmt = tx.conn.prepare_cached(entries.list)?;
+            let columns = stmt.column_count();
+            let read = stmt.query_map(params_from_iter(&behind), |row| {
+                (0..columns).map(|at| row.get(at)).collect::<rusqlite::Result<Vec<Value>>>()
+            })?;
+            read.collect::<Result<_, _>>()?
+        };
+        self.done.checked = rows.len() as u64;
+        for row in &rows {
+            let id = if let Value::Blob(id) = &row[entries.id_column] { job_id(id) } else { None };
+            if belongs(tx, table, row, id)? {
+                continue;
+            }
+            let queue = match entries.queue_column.map(|at| &row[at]) {
+                Some(Value::Integer(qid)) => Some(tx.name_of(*qid)?),
+                _ => None,
+            };
+            self.found(id, queue.filter(|name| !name.is_empty()), entries.what, entries.detail);
+            if self.repair {
+                let key = params_from_iter(&row[..entries.key_columns]);
+                tx.conn.prepare_cached(entries.drop)?.execute(key)?;
+            }
+        }
+        let last = rows.pop().filter(|_| rows.len() + 1 == BATCH_MAX);
+        Ok(last.map_or_else(
+            || From::table(table + 1),
+            |mut row| {
+                row.truncate(entries.key_columns);
+                From::Entries(table, row)
+            },
+        ))
+    }
+
+    // ── counters ──
+
+    fn counters(&mut self, tx: &mut Tx<'_>) -> Step<()> {
+        let queues = every_queue(tx)?;
+        let retrying = retrying(tx)?;
+        for q in queues {
+            let queue = tx.at(q);
+            let (qid, name, corrupt, kept) = (queue.qid, queue.name.clone(), queue.corrupt, queue.tally);
+            let counted = count(tx, qid, int(retrying.iter().filter(|other| **other == qid).count()))?;
+            self.done.checked += 1;
+            if counted != kept {
+                self.found(
+                    None,
+                    Some(name.clone()),
+                    "counter",
+                    &format!("kept {kept:?}, counted {counted:?}"),
+                );
+                if self.repair {
+                    *tx.tally(q) = counted;
+                }
+            }
+            if corrupt {
+                self.found(
+                    None,
+                    Some(name),
+                    "corrupt",
+                    "settings that can't be read; a repair sets the defaults",
+                );
+                if self.repair {
+                    tx.put_settings(q, crate::store::QueueSettings::default())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an entry belongs to a record.
+fn belongs(tx: &mut Tx<'_>, table: usize, row: &[Value], id: Option<JobId>) -> Step<bool> {
+    if table == UNIQUE && row[3] != Value::Null {
+        // A window survives its job.
+        return Ok(true);
+    }
+    let Some(job) = id.map_or(Ok(None), |id| tx.job(id))? else { return Ok(false) };
+    Ok(match table {
+        DUE => row[..3] == [job.qid, job.priority as i64, ms(job.run_at)].map(Value::Integer),
+        EXPIRY => job.expires_at.map(ms).map(Value::Integer).as_ref() == Some(&row[1]),
+        UNIQUE => !Place::of(tx.conn, &job)?.state().is_ended(),
+        _ => true,
+    })
+}
+
+/// Ends a job whose record can't be read as dead, with its bytes.
+fn quarantine(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool) -> Step<()> {
+    let id = job.id;
+    if is_running {
+        tx.drop_lease(q, id.as_bytes())?;
+    } else {
+        tx.stop_waiting(q, job)?;
+    }
+    let bytes = tx.payload_bytes(id)?.unwrap_or_default();
+    tx.tally(q).bytes -= bytes;
+    tx.put_ended(q, id, State::Dead, bytes, Some("corrupt"))
+}
+
+/// Leaves a job in one of its places.
+fn part(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool, is_due: bool) -> Step<()> {
+    let id = job.id.as_bytes();
+    if is_due && is_running {
+        let row = params![job.qid, job.priority as i64, ms(job.run_at), id];
+        tx.conn.prepare_cached(DELETE_DUE)?.execute(row)?;
+    }
+    // Whatever it stands in besides, it has not ended. The counters are counted anew at the end.
+    let ended = EndedRow { state: State::Dead, at: tx.now, bytes: 0, reason: None };
+    tx.leave_ended(q, id, &ended)
+}
+
+/// The queues of waiting jobs in a later attempt than the first, one for each job.
+fn retrying(tx: &mut Tx<'_>) -> Step<Vec<i64>> {
+    let ids: Vec<Option<JobId>> = {
+        let mut stmt = tx.conn.prepare_cached(LATER_ATTEMPTS)?;
+        let read = stmt.query_map([], |row| Ok(row.get_ref(0)?.as_blob().ok().and_then(job_id)))?;
+        read.collect::<Result<_, _>>()?
+    };
+    let mut qids = Vec::new();
+    for id in ids.into_iter().flatten() {
+        if let Some(job) = tx.job(id)?
+            && matches!(Place::of(tx.conn, &job)?, Place::Waiting)
+        {
+            qids.push(job.qid);
+        }
+    }
+    Ok(qids)
+}
+
+/// What the counters of a queue must be.
+fn count(tx: &Tx<'_>, qid: i64, retrying: i64) -> Step<Tally> {
+    let mut tally = tx.conn.prepare_cached(COUNT_PLACES)?.query_row([qid], |row| {
+        let (waiting, running, bytes, remembered) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+        Ok(Tally { waiting, retrying, running, bytes, remembered, ..Tally::default() })
+    })?;
+    let mut stmt = tx.conn.prepare_cached(COUNT_ENDED)?;
+    let mut rows = stmt.query([qid])?;
+    while let Some(row) = rows.next()? {
+        let kept = tally.kept(ended_state(Columns::new(row).int(0)));
+        kept.jobs += row.get::<_, i64>(1)?;
+        let bytes: i64 = row.get(2)?;
+        kept.bytes += bytes;
+        tally.bytes -= bytes;
+    }
+    Ok(tally)
+}

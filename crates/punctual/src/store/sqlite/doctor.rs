@@ -1,0 +1,97 @@
+//! `doctor`: the store looks at itself.
+
+use super::{
+    SqliteStore,
+    fault::Step,
+    file::{CHECKED_BYTES_MAX, WAL_KEPT_BYTES},
+};
+use crate::{
+    error::Result,
+    store::{Check, CheckLevel, Durability},
+};
+
+/// What was seen, and what to try where something is wrong.
+fn check(level: CheckLevel, name: &'static str, text: String, fix: Option<&str>) -> Check {
+    Check { level, name, text, fix: fix.map(str::to_owned) }
+}
+
+fn ok(name: &'static str, text: String) -> Check {
+    check(CheckLevel::Ok, name, text, None)
+}
+
+pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
+    let (bytes, wal_bytes) = store.database.sizes();
+    let mut checks = vec![
+        ok("version", format!("SQLite {}", rusqlite::version())),
+        ok("file", format!("{}, {} KiB", store.database.path.display(), bytes / 1_024)),
+        durability(store).await?,
+        integrity(store, bytes).await?,
+        clock(store).await?,
+        bell(store),
+    ];
+    checks.push(if wal_bytes <= 2 * WAL_KEPT_BYTES.cast_unsigned() {
+        ok("log", format!("write-ahead log of {} KiB", wal_bytes / 1_024))
+    } else {
+        let text =
+            format!("write-ahead log of {} MiB: some reader holds an old state of the file", wal_bytes >> 20);
+        check(CheckLevel::Warn, "log", text, Some("end long read transactions of other programs on the file"))
+    });
+    Ok(checks)
+}
+
+/// The level in force, as the writer's connection reads it back.
+async fn durability(store: &SqliteStore) -> Result<Check> {
+    let synchronous: i64 = store
+        .write(1, 0, true, |tx| Ok(tx.conn.query_row("PRAGMA synchronous", [], |row| row.get(0))?))
+        .await?;
+    let (wanted, name) = (store.options.durability, store.options.durability.name());
+    let least = if wanted == Durability::Full { 2 } else { 1 };
+    Ok(if least <= synchronous {
+        ok("durability", format!("{name} (synchronous {synchronous})"))
+    } else {
+        let text = format!("{name} is promised, but synchronous is {synchronous}");
+        check(CheckLevel::Fail, "durability", text, Some("open the store anew"))
+    })
+}
+
+/// SQLite's own check, where the file is small enough for a moment.
+async fn integrity(store: &SqliteStore, bytes: u64) -> Result<Check> {
+    if CHECKED_BYTES_MAX < bytes {
+        let text = format!("not checked: over {} MiB", CHECKED_BYTES_MAX >> 20);
+        let fix = "run `sqlite3 FILE 'PRAGMA quick_check'` when there is time";
+        return Ok(check(CheckLevel::Ok, "integrity", text, Some(fix)));
+    }
+    let said: String =
+        store.reader.run(|conn| Ok(conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?)).await?;
+    Ok(if said == "ok" {
+        ok("integrity", "quick_check is content".to_owned())
+    } else {
+        let fix = "copy the file and its -wal away, then restore a backup or try `sqlite3 .recover`";
+        check(CheckLevel::Fail, "integrity", said, Some(fix))
+    })
+}
+
+/// The clock may have gone back since the store was used last: jobs are late by as much.
+async fn clock(store: &SqliteStore) -> Result<Check> {
+    let (now, seen) = store.reader.read(|tx| -> Step<_> { Ok((tx.now, tx.seen()?)) }).await?;
+    let back = seen.since(now);
+    Ok(if back.as_secs() < 1 {
+        ok("clock", "did not go back since the last reserve or settle".to_owned())
+    } else {
+        let text = format!(
+            "went back by {} s since the last reserve or settle; jobs are late by that",
+            back.as_secs()
+        );
+        check(CheckLevel::Warn, "clock", text, Some("let a time service keep the machine's clock"))
+    })
+}
+
+fn bell(store: &SqliteStore) -> Check {
+    match store.bell.test() {
+        Ok(()) => ok("bell", "a message to itself arrived".to_owned()),
+        Err(e) => {
+            let text = format!("{e}; workers of other processes look every 20 ms instead");
+            check(CheckLevel::Warn, "bell", text, Some("let this user write to /run/user/UID or to TMPDIR"))
+        }
+    }
+}

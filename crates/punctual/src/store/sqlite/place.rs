@@ -1,0 +1,374 @@
+//! The places where a job can stand, and the moves between them. A job is in exactly one:
+//!
+//! ```text
+//! punctual_due (waiting) ── reserve ──► punctual_lease (running) ── settle ──► punctual_ended (done, dead, cancelled)
+//!        ▲                                     │                                     │
+//!        └──── retry, snooze, release, taken back                operator's retry ───┘
+//! ```
+//!
+//! Each move keeps the queue's counters, its keys and its expiry with it; nothing else may touch these tables.
+
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::{
+    fault::Step,
+    job::{Columns, Job},
+    sql::named,
+    tx::{Q, Tx, instant, ms},
+};
+use crate::{
+    id::JobId,
+    job::{Failure, Priority, State},
+    lifecycle::{Next, Run},
+    limits::{FAILURES_MAX, ID_MEMORY, LEASE_MAX},
+    store::Lease,
+    time::Timestamp,
+};
+
+const FILE: &str = include_str!("sql/place.sql");
+const IS_DUE: &str = named(FILE, "is_due");
+const PUT_DUE: &str = named(FILE, "put_due");
+pub(super) const DELETE_DUE: &str = named(FILE, "delete_due");
+const PUT_EXPIRY: &str = named(FILE, "put_expiry");
+const DELETE_EXPIRY: &str = named(FILE, "delete_expiry");
+pub(super) const LEASE: &str = named(FILE, "lease");
+pub(super) const PUT_LEASE: &str = named(FILE, "put_lease");
+pub(super) const DELETE_LEASE: &str = named(FILE, "delete_lease");
+const ENDED: &str = named(FILE, "ended");
+pub(super) const PUT_ENDED: &str = named(FILE, "put_ended");
+const DELETE_ENDED: &str = named(FILE, "delete_ended");
+const REMEMBER: &str = named(FILE, "remember");
+const REMEMBER_AGAIN: &str = named(FILE, "remember_again");
+const REMEMBERED: &str = named(FILE, "remembered");
+
+/// A row of `punctual_lease`.
+#[derive(Clone, Debug)]
+pub(super) struct LeaseRow {
+    pub(super) fence: i64,
+    pub(super) qid: i64,
+    pub(super) until: Timestamp,
+    pub(super) lasts_ms: i64,
+    pub(super) started_at: Timestamp,
+    pub(super) bytes: i64,
+    pub(super) flags: i64,
+    pub(super) worker: String,
+}
+
+impl LeaseRow {
+    /// A cancel was asked for.
+    pub(super) const CANCEL: i64 = 1;
+    /// The job has a unique key that its end frees.
+    pub(super) const KEY: i64 = 2;
+    /// The job has a row in `punctual_past`.
+    pub(super) const PAST: i64 = 4;
+
+    /// Reads the columns of `lease`. Rubbish reads as zero: no caller holds fence 0, so such a lease is taken back.
+    pub(super) fn read(row: &Row<'_>) -> Self {
+        let mut c = Columns::new(row);
+        Self {
+            fence: c.int(0),
+            qid: c.int(1),
+            until: c.time(2),
+            lasts_ms: c.int(3).clamp(0, LEASE_MAX.as_millis() as i64),
+            started_at: c.time(4),
+            bytes: c.count(5),
+            flags: c.int(6),
+            worker: c.text(7),
+        }
+    }
+
+    pub(super) const fn cancel_requested(&self) -> bool {
+        self.flags & Self::CANCEL != 0
+    }
+
+    /// Whether this is what `lease` stands for (S8).
+    pub(super) const fn is(&self, lease: &Lease) -> bool {
+        self.fence == lease.fence.cast_signed()
+    }
+}
+
+/// A row of `punctual_ended`.
+#[derive(Clone, Debug)]
+pub(super) struct EndedRow {
+    pub(super) state: State,
+    pub(super) at: Timestamp,
+    pub(super) bytes: i64,
+    pub(super) reason: Option<String>,
+}
+
+impl EndedRow {
+    /// Reads the four columns of `ended` from `from` on.
+    pub(super) fn read(row: &Row<'_>, from: usize) -> Self {
+        let mut c = Columns::new(row);
+        Self {
+            state: ended_state(c.int(from)),
+            at: c.time(from + 1),
+            bytes: c.count(from + 2),
+            reason: c.optional(from + 3, Columns::text),
+        }
+    }
+}
+
+/// The stored number of an ended state is that of [`State::ALL`]; rubbish is dead, where people look.
+pub(super) fn ended_state(n: i64) -> State {
+    let state = usize::try_from(n).ok().and_then(|n| State::ALL.get(n)).copied();
+    state.filter(|state| state.is_ended()).unwrap_or(State::Dead)
+}
+
+/// Where a job stands.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    Waiting,
+    Running(LeaseRow),
+    Ended(EndedRow),
+    /// In no place: for `audit` to mend.
+    Nowhere,
+}
+
+impl Place {
+    /// The state that others see.
+    pub(super) const fn state(&self) -> State {
+        match self {
+            Self::Waiting => State::Waiting,
+            Self::Running(_) => State::Running,
+            Self::Ended(ended) => ended.state,
+            Self::Nowhere => State::Dead,
+        }
+    }
+
+    /// Looks where a job stands; in two places running wins, then waiting (contract §4).
+    pub(super) fn of(conn: &rusqlite::Connection, job: &Job) -> rusqlite::Result<Self> {
+        let id = job.id.as_bytes();
+        if let Some(lease) =
+            conn.prepare_cached(LEASE)?.query_row([id], |row| Ok(LeaseRow::read(row))).optional()?
+        {
+            return Ok(Self::Running(lease));
+        }
+        let mut ended = conn.prepare_cached(ENDED)?;
+        if let Some(ended) = ended.query_row([id], |row| Ok(EndedRow::read(row, 0))).optional()?
+            && !Self::is_due(conn, job)?
+        {
+            return Ok(Self::Ended(ended));
+        }
+        Ok(if Self::is_due(conn, job)? { Self::Waiting } else { Self::Nowhere })
+    }
+
+    fn is_due(conn: &rusqlite::Connection, job: &Job) -> rusqlite::Result<bool> {
+        conn.prepare_cached(IS_DUE)?.exists(params![
+            job.qid,
+            job.priority as i64,
+            ms(job.run_at),
+            job.id.as_bytes()
+        ])
+    }
+}
+
+/// How a job comes to its end, as far as its unique key cares (S4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// A cancel, delete or purge of a waiting job.
+    CalledOff,
+    /// Anything else.
+    Other,
+}
+
+/// What the timeline needs to know of a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    pub(super) id: JobId,
+    pub(super) priority: Priority,
+    pub(super) run_at: Timestamp,
+    pub(super) expires_at: Option<Timestamp>,
+    pub(super) attempt: u32,
+}
+
+impl From<&Job> for Due {
+    fn from(job: &Job) -> Self {
+        let &Job { id, priority, run_at, expires_at, .. } = job;
+        Self { id, priority, run_at, expires_at, attempt: job.past.attempt }
+    }
+}
+
+impl Tx<'_> {
+    /// Makes a job wait that is in no place.
+    pub(super) fn start_waiting(&mut self, q: Q, due: Due) -> Step<()> {
+        let (qid, id) = (self.at(q).qid, due.id.as_bytes());
+        let row = params![qid, due.priority as i64, ms(due.run_at), id];
+        self.conn.prepare_cached(PUT_DUE)?.execute(row)?;
+        if let Some(t) = due.expires_at {
+            self.conn.prepare_cached(PUT_EXPIRY)?.execute(params![qid, ms(t), id])?;
+        }
+        let tally = self.tally(q);
+        tally.waiting += 1;
+        tally.retrying += i64::from(1 < due.attempt);
+        self.ring(q, due.run_at);
+        Ok(())
+    }
+
+    /// Takes a waiting job out of its place.
+    pub(super) fn stop_waiting(&mut self, q: Q, job: &Job) -> Step<()> {
+        let due = params![job.qid, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
+        self.conn.prepare_cached(DELETE_DUE)?.execute(due)?;
+        self.left_due(q, Due::from(job))
+    }
+
+    /// The rest of what belongs to leaving the timeline, for whoever deletes its rows in one go.
+    pub(super) fn left_due(&mut self, q: Q, due: Due) -> Step<()> {
+        if let Some(t) = due.expires_at {
+            let row = params![self.at(q).qid, ms(t), due.id.as_bytes()];
+            self.conn.prepare_cached(DELETE_EXPIRY)?.execute(row)?;
+        }
+        let tally = self.tally(q);
+        tally.waiting -= 1;
+        tally.retrying -= i64::from(1 < due.attempt);
+        Ok(())
+    }
+
+    /// Ends a job that is in no place any more; it is removed at once if its queue keeps none of this state (S17).
+    pub(super) fn end(
+        &mut self,
+        q: Q,
+        job: &mut Job,
+        state: State,
+        reason: Option<&str>,
+        how: End,
+    ) -> Step<()> {
+        self.free_key_at_end(job, how)?;
+        self.tally(q).bytes -= job.bytes();
+        if self.at(q).keep(state).keeps_nothing() {
+            return self.remove(q, job.id, job.has_past, self.now);
+        }
+        job.past.reason = None;
+        job.put_past(self.conn)?;
+        self.put_ended(q, job.id, state, job.bytes(), reason)
+    }
+
+    /// Removes a job that was waiting until now; it counts as ended now.
+    pub(super) fn delete_waiting(&mut self, q: Q, job: &Job) -> Step<()> {
+        self.free_key_at_end(job, End::CalledOff)?;
+        self.tally(q).bytes -= job.bytes();
+        self.remove(q, job.id, job.has_past, self.now)
+    }
+
+    /// Writes the entry of an ended job.
+    pub(super) fn put_ended(
+        &mut self,
+        q: Q,
+        id: JobId,
+        state: State,
+        bytes: i64,
+        reason: Option<&str>,
+    ) -> Step<()> {
+        let ended = params![id.as_bytes(), self.at(q).qid, state as i64, self.now_ms(), bytes, reason];
+        self.conn.prepare_cached(PUT_ENDED)?.execute(ended)?;
+        let kept = self.tally(q).kept(state);
+        kept.jobs += 1;
+        kept.bytes += bytes;
+        Ok(())
+    }
+
+    /// Takes an ended job out of its place.
+    pub(super) fn leave_ended(&mut self, q: Q, id: &[u8], ended: &EndedRow) -> Step<()> {
+        self.conn.prepare_cached(DELETE_ENDED)?.execute([id])?;
+        let kept = self.tally(q).kept(ended.state);
+        kept.jobs -= 1;
+        kept.bytes -= ended.bytes;
+        Ok(())
+    }
+
+    /// Removes the record of a job that is in no place any more; a derived id is remembered (S17).
+    pub(super) fn remove(&mut self, q: Q, id: JobId, has_past: bool, ended_at: Timestamp) -> Step<()> {
+        self.delete_job(id, has_past)?;
+        if id.is_derived() && self.now < ended_at.after(ID_MEMORY) {
+            let entry = params![self.at(q).qid, id.as_bytes(), ms(ended_at)];
+            if self.conn.prepare_cached(REMEMBER_AGAIN)?.execute(entry)? == 0 {
+                self.conn.prepare_cached(REMEMBER)?.execute(entry)?;
+                self.tally(q).remembered += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an id without a record is remembered in this queue.
+    pub(super) fn remembers(&self, q: Q, id: JobId) -> Step<bool> {
+        if !id.is_derived() {
+            return Ok(false);
+        }
+        let mut stmt = self.conn.prepare_cached(REMEMBERED)?;
+        let at: Option<i64> =
+            stmt.query_row(params![self.at(q).qid, id.as_bytes()], |row| row.get(0)).optional()?;
+        Ok(at.is_some_and(|at| self.now < instant(at).after(ID_MEMORY)))
+    }
+
+    /// The lease of a running job.
+    pub(super) fn lease(&self, id: JobId) -> Step<Option<LeaseRow>> {
+        Ok(self
+            .conn
+            .prepare_cached(LEASE)?
+            .query_row([id.as_bytes()], |row| Ok(LeaseRow::read(row)))
+            .optional()?)
+    }
+
+    /// Deletes a lease.
+    pub(super) fn drop_lease(&mut self, q: Q, id: &[u8]) -> Step<()> {
+        self.conn.prepare_cached(DELETE_LEASE)?.execute([id])?;
+        self.tally(q).running -= 1;
+        Ok(())
+    }
+
+    /// Ends a run: the job goes where `then` says. Settling and taking back share this, so that neither forgets anything.
+    pub(super) fn end_run(
+        &mut self,
+        q: Q,
+        lease: &LeaseRow,
+        job: &mut Job,
+        then: impl FnOnce(&Run, Timestamp) -> Next,
+    ) -> Step<State> {
+        let run = Run {
+            id: job.id,
+            attempt: job.past.attempt,
+            crashes: job.past.crashes,
+            snoozes: job.past.snoozes,
+            max_attempts: job.opts.max_attempts(),
+            cancel_requested: lease.cancel_requested(),
+            lasts_ms: lease.lasts_ms.cast_unsigned(),
+        };
+        let next = if job.corrupt {
+            Next {
+                state: State::Dead,
+                attempt: run.attempt,
+                crashes: run.crashes,
+                snoozes: run.snoozes,
+                run_at: None,
+                reason: Some("corrupt".to_owned()),
+                failed: None,
+            }
+        } else {
+            then(&run, self.now)
+        };
+        self.drop_lease(q, job.id.as_bytes())?;
+        if let Some(error) = next.failed {
+            job.past.failures.push(Failure {
+                attempt: run.attempt,
+                started_ms: lease.started_at.as_ms(),
+                ended_ms: self.now.as_ms(),
+                worker: lease.worker.clone(),
+                error,
+            });
+            let surplus = job.past.failures.len().saturating_sub(FAILURES_MAX);
+            job.past.failures.drain(..surplus);
+        }
+        (job.past.attempt, job.past.crashes, job.past.snoozes) = (next.attempt, next.crashes, next.snoozes);
+        if next.state == State::Waiting {
+            job.past.reason = next.reason;
+            job.put_past(self.conn)?;
+            if let Some(run_at) = next.run_at {
+                job.put_run_at(self.conn, run_at)?;
+            }
+            self.start_waiting(q, Due::from(&*job))?;
+        } else {
+            self.end(q, job, next.state, next.reason.as_deref(), End::Other)?;
+        }
+        Ok(next.state)
+    }
+}

@@ -1,0 +1,116 @@
+//! `queue` and `queues`: settings, and what concerns all jobs of one queue.
+
+use rusqlite::{Connection, params};
+
+use super::{
+    fault::Step,
+    reserve::{due_rows, first_due_of, quarantine},
+    sql::named,
+    tx::{Q, Queue, Tx, int, ms},
+};
+use crate::{
+    job::{Priority, cut_error},
+    limits::{BATCH_MAX, DUE_COUNT_MAX},
+    store::{Pause, QueueInfo, QueueOp, QueueReply, QueueSettings},
+    time::Timestamp,
+};
+
+const FILE: &str = include_str!("sql/queue.sql");
+const COUNT_DUE: &str = named(FILE, "count_due");
+const NAMES: &str = named(FILE, "names");
+const EVERY_QUEUE: &str = named(FILE, "every_queue");
+
+/// Tells about a queue.
+pub(super) fn show(tx: &mut Tx<'_>, name: &str) -> Step<QueueReply> {
+    match tx.queue(name)? {
+        Some(q) => Ok(info(tx.conn, tx.now, tx.at(q))?),
+        None => Ok(QueueReply::Unknown),
+    }
+}
+
+fn info(conn: &Connection, now: Timestamp, queue: &Queue) -> rusqlite::Result<QueueReply> {
+    let mut counts = queue.tally.counts();
+    counts.due = count_due(conn, queue.qid, now, DUE_COUNT_MAX)?;
+    let oldest_due = first_due_of(conn, queue.qid)?.filter(|&t| t <= now);
+    let (name, settings) = (queue.name.clone(), queue.settings.clone());
+    Ok(QueueReply::Info(Box::new(QueueInfo { name, settings, counts, oldest_due })))
+}
+
+/// Waiting jobs of a queue that are due, counted up to `limit`.
+pub(super) fn count_due(conn: &Connection, qid: i64, now: Timestamp, limit: u64) -> rusqlite::Result<u64> {
+    let mut stmt = conn.prepare_cached(COUNT_DUE)?;
+    let mut due = 0;
+    for priority in Priority::ALL {
+        let range = params![qid, priority as i64, ms(now), (limit - due).cast_signed()];
+        due += stmt.query_row(range, |row| row.get::<_, i64>(0))?.cast_unsigned();
+    }
+    Ok(due)
+}
+
+/// Names behind `after`, in order of bytes.
+pub(super) fn names(tx: &Tx<'_>, after: Option<&str>) -> Step<Vec<String>> {
+    let mut stmt = tx.conn.prepare_cached(NAMES)?;
+    let names = stmt.query_map(params![after, int(BATCH_MAX)], |row| row.get(0))?;
+    Ok(names.collect::<Result<_, _>>()?)
+}
+
+/// All queues, by name.
+pub(super) fn every_queue(tx: &mut Tx<'_>) -> Step<Vec<Q>> {
+    let qids: Vec<i64> =
+        tx.conn.prepare_cached(EVERY_QUEUE)?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let mut queues = Vec::with_capacity(qids.len());
+    for qid in qids {
+        queues.extend(tx.queue_by_qid(qid)?);
+    }
+    Ok(queues)
+}
+
+/// Changes a queue.
+pub(super) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueReply> {
+    let q = match op {
+        QueueOp::Pause { .. } | QueueOp::Set(_) => tx.queue_or_new(name)?,
+        QueueOp::Show | QueueOp::Resume | QueueOp::Purge(_) => match tx.queue(name)? {
+            Some(q) => q,
+            None => return Ok(QueueReply::Unknown),
+        },
+    };
+    let settings = tx.at(q).settings.clone();
+    match op {
+        QueueOp::Show => {}
+        QueueOp::Pause { by, reason } => {
+            let (by, reason) = (cut_error(by).to_owned(), cut_error(reason).to_owned());
+            let paused = Some(Pause { since_ms: tx.now.as_ms(), by, reason });
+            tx.put_settings(q, QueueSettings { paused, ..settings })?;
+        }
+        QueueOp::Resume => {
+            tx.put_settings(q, QueueSettings { paused: None, ..settings })?;
+            if let Some(t) = first_due_of(tx.conn, tx.at(q).qid)? {
+                tx.ring(q, t);
+            }
+        }
+        QueueOp::Set(new) => {
+            tx.put_settings(q, QueueSettings { paused: settings.paused, ..(**new).clone() })?;
+        }
+        QueueOp::Purge(limit) => return purge(tx, q, *limit),
+    }
+    Ok(info(tx.conn, tx.now, tx.at(q))?)
+}
+
+/// Deletes waiting jobs, first those that would run first.
+fn purge(tx: &mut Tx<'_>, q: Q, limit: usize) -> Step<QueueReply> {
+    let mut deleted = 0;
+    for priority in Priority::ALL {
+        for row in due_rows(tx, q, priority, Timestamp::MAX, limit - deleted)? {
+            if let Some(job) = row.job(tx)? {
+                tx.stop_waiting(q, &job)?;
+                tx.delete_waiting(q, &job)?;
+                deleted += 1;
+            } else {
+                row.drop(tx, q, priority)?;
+                quarantine(tx, q, &row)?;
+            }
+        }
+    }
+    let more = 0 < tx.at(q).tally.waiting;
+    Ok(QueueReply::Purged { deleted: deleted as u64, more })
+}

@@ -1,0 +1,101 @@
+//! The one reader of this process: a thread with a connection that only reads, so that a long list never holds up a write.
+//! Each read sees one state of the file, and everything that was answered before it was asked for.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    fault::{Step, Stop},
+    file::Database,
+    tx::Tx,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    store::clock::Clock,
+};
+
+/// Reads that may wait for the thread; the next caller waits for room.
+const QUEUE_MAX: usize = 256;
+
+type Work = Box<dyn FnOnce(&Connection) + Send>;
+
+/// The handle of the reader thread.
+#[derive(Debug)]
+pub(super) struct Reader {
+    queue: Option<mpsc::Sender<Work>>,
+    thread: Option<JoinHandle<()>>,
+    database: Arc<Database>,
+    clock: Clock,
+    operations: Arc<AtomicU64>,
+}
+
+impl Reader {
+    pub(super) fn start(database: Arc<Database>, clock: Clock, operations: Arc<AtomicU64>) -> Result<Self> {
+        let conn = database.reader()?;
+        let (queue, mut waiting) = mpsc::channel::<Work>(QUEUE_MAX);
+        let run = move || {
+            while let Some(work) = waiting.blocking_recv() {
+                work(&conn);
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("punctual-sqlite-reader".to_owned())
+            .spawn(run)
+            .map_err(|e| Error::new(ErrorKind::Unavailable, "could not start the reader").with_source(e))?;
+        Ok(Self { queue: Some(queue), thread: Some(thread), database, clock, operations })
+    }
+
+    /// Reads one state of the file. The time is read together with it.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Tx<'_>) -> Step<T> + Send + 'static,
+    ) -> Result<T> {
+        let clock = self.clock.clone();
+        self.run(move |conn| {
+            let _snapshot = Transaction::new_unchecked(conn, TransactionBehavior::Deferred)?;
+            work(&mut Tx::new(conn, clock.now()))
+        })
+        .await
+    }
+
+    /// A number that changes whenever somebody commits to the file.
+    pub(super) async fn data_version(&self) -> Result<i64> {
+        self.run(|conn| Ok(conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?))
+            .await
+    }
+
+    /// Runs something on the reader's connection.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Step<T> + Send + 'static,
+    ) -> Result<T> {
+        self.operations.fetch_add(1, Ordering::Relaxed);
+        let (reply, answer) = oneshot::channel();
+        let work: Work = Box::new(move |conn| {
+            // Nobody listens where the caller gave up waiting.
+            let _ = reply.send(work(conn));
+        });
+        let closed = || Error::new(ErrorKind::Closed, "the store was closed");
+        let queue = self.queue.as_ref().expect("invariant: the queue lives as long as its handle");
+        queue.send(work).await.map_err(|_| closed())?;
+        let read = answer.await.map_err(|_| closed())?;
+        read.map_err(|stop: Stop| stop.into_error("read from", &self.database.path))
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! `reserve`: takes back, picks due jobs in order, leases them. `take` shares the picking.
+
+use std::time::Duration;
+
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params, types::Value};
+
+use super::{
+    fault::Step,
+    job::Job,
+    place::{DELETE_DUE, Due, End, LEASE, LeaseRow, PUT_LEASE, Place},
+    sql::named,
+    sweep,
+    tx::{Numbered, Q, Tx, instant, int, ms},
+};
+use crate::{
+    id::JobId,
+    job::{Priority, State},
+    lifecycle::{lease_ms, taken_back},
+    limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, SWEEP_RIDE_MAX, TAKE_BACK_MAX},
+    store::{Batch, Lease, Order, Reserve, Reserved, TakenBack},
+    time::Timestamp,
+};
+
+const FILE: &str = include_str!("sql/reserve.sql");
+const PAST_THEIR_TIME: &str = named(FILE, "past_their_time");
+const DUE_FIFO: &str = named(FILE, "due_fifo");
+const DUE_LIFO: &str = named(FILE, "due_lifo");
+const LEAVE_FIFO: &str = named(FILE, "leave_fifo");
+const LEAVE_LIFO: &str = named(FILE, "leave_lifo");
+const FIRST_DUE: &str = named(FILE, "first_due");
+const FIRST_LEASE: &str = named(FILE, "first_lease");
+
+/// A numbered reserve (S3).
+pub(super) fn reserve(tx: &mut Tx<'_>, want: &Reserve) -> Step<Batch> {
+    let mut queues = Vec::with_capacity(want.wants.len());
+    for each in &want.wants {
+        if let Some(q) = tx.queue(&each.queue)? {
+            queues.push((q, each.share));
+        }
+    }
+    let named: Vec<Q> = queues.iter().map(|(q, _)| *q).collect();
+    if let Some((number, answer)) = tx.last_call(want.call, Numbered::Reserve)?
+        && want.call.number <= number
+    {
+        let jobs = if want.call.number == number { replay(tx, &answer)? } else { Vec::new() };
+        return batch(tx, &named, jobs, Vec::new());
+    }
+    tx.touch_clock()?;
+    let taken_back = take_back(tx, &named)?;
+    let jobs = lease_due(tx, &queues, want)?;
+    tx.put_call(want.call, Numbered::Reserve, &answer(&jobs))?;
+    sweep::ride(tx, &named, SWEEP_RIDE_MAX)?;
+    let batch = batch(tx, &named, jobs, taken_back)?;
+    if !batch.jobs.is_empty() {
+        // Whoever got jobs may be busy from now on: somebody else must wake for what is left.
+        for q in named {
+            if let Some(t) = first_due(tx, q)? {
+                tx.ring(q, t);
+            }
+        }
+    }
+    Ok(batch)
+}
+
+/// What a repetition needs: the first fence, the others follow it, and the ids.
+fn answer(jobs: &[Reserved]) -> Vec<u8> {
+    let Some(first) = jobs.first() else { return Vec::new() };
+    let ids = jobs.iter().flat_map(|job| job.lease.job.as_bytes());
+    first.lease.fence.to_le_bytes().iter().chain(ids).copied().collect()
+}
+
+/// The jobs of a kept answer whose leases are current.
+fn replay(tx: &mut Tx<'_>, answer: &[u8]) -> Step<Vec<Reserved>> {
+    let Some((first, ids)) = answer.split_first_chunk() else { return Ok(Vec::new()) };
+    let first = u64::from_le_bytes(*first);
+    let mut jobs = Vec::new();
+    for (id, fence) in ids.as_chunks().0.iter().zip(first..) {
+        let Ok(id) = JobId::from_bytes(*id) else { continue };
+        let lease = Lease { job: id, fence };
+        if let Some(row) = tx.lease(id)?.filter(|row| row.is(&lease))
+            && let Some(job) = tx.job(id)?
+        {
+            jobs.push((lease, row, job));
+        }
+    }
+    jobs.into_iter().map(|(lease, row, job)| reserved(tx, lease, row, job)).collect()
+}
+
+fn reserved(tx: &mut Tx<'_>, lease: Lease, row: LeaseRow, job: Job) -> Step<Reserved> {
+    let name = tx.name_of(job.qid)?;
+    let (until, lasts) = (row.until, Duration::from_millis(row.lasts_ms.cast_unsigned()));
+    Ok(Reserved { lease, until, lasts, job: job.into_record(&name, &Place::Running(row)) })
+}
+
+/// Takes back up to 32 leases past their time, oldest first (S9), unless the clock has just jumped (S14).
+pub(super) fn take_back(tx: &mut Tx<'_>, queues: &[Q]) -> Step<Vec<TakenBack>> {
+    if tx.grace()?.is_some() {
+        return Ok(Vec::new());
+    }
+    let mut past: Vec<(i64, Vec<u8>)> = Vec::new();
+    for (at, q) in queues.iter().enumerate() {
+        if queues[..at].contains(q) {
+            continue;
+        }
+        let mut stmt = tx.conn.prepare_cached(PAST_THEIR_TIME)?;
+        let mut rows = stmt.query(params![tx.at(*q).qid, tx.now_ms(), int(TAKE_BACK_MAX)])?;
+        while let Some(row) = rows.next()? {
+            past.push((
+                row.get(0).unwrap_or_default(),
+                row.get_ref(1)?.as_bytes().unwrap_or_default().to_vec(),
+            ));
+        }
+    }
+    past.sort_unstable();
+    past.truncate(TAKE_BACK_MAX);
+    let mut answers = Vec::with_capacity(past.len());
+    for (_, id) in past {
+        answers.extend(take_back_one(tx, &id)?);
+    }
+    Ok(answers)
+}
+
+fn take_back_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<TakenBack>> {
+    let row = tx.conn.prepare_cached(LEASE)?.query_row([id], |row| Ok(LeaseRow::read(row))).optional()?;
+    let Some(row) = row else { return Ok(None) };
+    let Some(q) = tx.queue_by_qid(row.qid)? else { return Ok(None) };
+    let job = job_id(id).map_or(Ok(None), |id| tx.job(id))?;
+    let Some(mut job) = job else {
+        // A lease without a record leads nowhere: it is dropped, as `audit` would.
+        tx.drop_lease(q, id)?;
+        return Ok(None);
+    };
+    let state = tx.end_run(q, &row, &mut job, taken_back)?;
+    let lease = Lease { job: job.id, fence: row.fence.cast_unsigned() };
+    Ok(Some(TakenBack { lease, queue: tx.at(q).name.clone(), state }))
+}
+
+/// Leases due jobs: each queue in turn its share, then each in turn what is left.
+fn lease_due(tx: &mut Tx<'_>, queues: &[(Q, usize)], want: &Reserve) -> Step<Vec<Reserved>> {
+    let mut pick = Pick::new(tx.now, want.n);
+    let mut jobs: Vec<Reserved> = Vec::new();
+    let mut put = tx.conn.prepare_cached(PUT_LEASE)?;
+    for share_only in [true, false] {
+        for &(q, share) in queues {
+            let up_to = if share_only { share } else { want.n };
+            pick.run(tx, q, up_to, |tx, q, job| {
+                let reserved = lease_one(tx, &mut put, q, job, want)?;
+                let given = reserved.is_some();
+                jobs.extend(reserved);
+                Ok(given)
+            })?;
+        }
+    }
+    Ok(jobs)
+}
+
+fn lease_one(
+    tx: &mut Tx<'_>,
+    put: &mut CachedStatement<'_>,
+    q: Q,
+    mut job: Job,
+    want: &Reserve,
+) -> Step<Option<Reserved>> {
+    let fence = tx.next_fence()?;
+    tx.free_key_at_start(&mut job)?;
+    let queue = tx.at(q);
+    let lasts = Duration::from_millis(lease_ms(job.opts.lease(), want.lease, queue.settings.defaults.lease));
+    let mut flags = 0;
+    if job.holds_until_done() {
+        flags |= LeaseRow::KEY;
+    }
+    if job.has_past {
+        flags |= LeaseRow::PAST;
+    }
+    let row = LeaseRow {
+        fence,
+        qid: queue.qid,
+        until: tx.now.after(lasts),
+        lasts_ms: lasts.as_millis() as i64,
+        started_at: tx.now,
+        bytes: job.bytes(),
+        flags,
+        worker: want.worker.clone(),
+    };
+    let inserted = put.execute(params![
+        job.id.as_bytes(),
+        row.fence,
+        row.qid,
+        ms(row.until),
+        row.lasts_ms,
+        ms(row.started_at),
+        row.bytes,
+        row.flags,
+        row.worker,
+    ])?;
+    if inserted == 0 {
+        // In two places: running wins (contract §4), and its entry in the timeline goes with the others.
+        return Ok(None);
+    }
+    let lease = Lease { job: job.id, fence: fence.cast_unsigned() };
+    let until = row.until;
+    let record = job.into_record(&queue.name, &Place::Running(row));
+    tx.tally(q).running += 1;
+    Ok(Some(Reserved { lease, until, lasts, job: record }))
+}
+
+/// The walk over due jobs that reserve and take share: in order, at most n jobs, n + 256 candidates and 1 MiB.
+pub(super) struct Pick {
+    /// Only jobs with `run_at` up to here.
+    until: Timestamp,
+    n: usize,
+    candidates: usize,
+    bytes: usize,
+    /// Whether the next job would have been too large.
+    stopped: bool,
+    any: bool,
+}
+
+/// A row of the timeline.
+pub(super) struct DueRow {
+    run_at: i64,
+    id: Value,
+}
+
+/// The first `n` waiting jobs of one level with `run_at` up to `until`, in the queue's order (S6).
+pub(super) fn due_rows(
+    tx: &Tx<'_>,
+    q: Q,
+    priority: Priority,
+    until: Timestamp,
+    n: usize,
+) -> Step<Vec<DueRow>> {
+    let queue = tx.at(q);
+    let mut stmt = tx.conn.prepare_cached(match queue.settings.order {
+        Order::Fifo => DUE_FIFO,
+        Order::Lifo => DUE_LIFO,
+    })?;
+    let range = params![queue.qid, priority as i64, ms(until), int(n)];
+    let rows = stmt.query_map(range, |row| Ok(DueRow { run_at: row.get(0)?, id: row.get(1)? }))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+impl DueRow {
+    /// The job that it names, where it has a record.
+    pub(super) fn job(&self, tx: &mut Tx<'_>) -> Step<Option<Job>> {
+        self.job_id().map_or(Ok(None), |id| tx.job(id))
+    }
+
+    fn job_id(&self) -> Option<JobId> {
+        match &self.id {
+            Value::Blob(id) => job_id(id),
+            _ => None,
+        }
+    }
+
+    /// Deletes it alone.
+    pub(super) fn drop(&self, tx: &Tx<'_>, q: Q, priority: Priority) -> Step<()> {
+        let row = params![tx.at(q).qid, priority as i64, self.run_at, self.id];
+        tx.conn.prepare_cached(DELETE_DUE)?.execute(row)?;
+        Ok(())
+    }
+}
+
+impl Pick {
+    pub(super) const fn new(until: Timestamp, n: usize) -> Self {
+        Self { until, n, candidates: n + CANDIDATES_EXTRA, bytes: 0, stopped: false, any: false }
+    }
+
+    /// Walks one queue and gives up to `up_to` jobs to `each`, which puts them into their next place.
+    pub(super) fn run(
+        &mut self,
+        tx: &mut Tx<'_>,
+        q: Q,
+        up_to: usize,
+        mut each: impl FnMut(&mut Tx<'_>, Q, Job) -> Step<bool>,
+    ) -> Step<()> {
+        if tx.at(q).settings.paused.is_some() {
+            return Ok(());
+        }
+        let mut wanted = up_to.min(self.n);
+        for priority in Priority::ALL {
+            while 0 < wanted && 0 < self.candidates && !self.stopped {
+                let asked = wanted.min(self.candidates);
+                let rows = due_rows(tx, q, priority, self.until, asked)?;
+                let all = rows.len() < asked;
+                let mut last = None;
+                for row in rows {
+                    let Some(given) = self.candidate(tx, q, &row, &mut each)? else { break };
+                    wanted -= usize::from(given);
+                    self.candidates -= 1;
+                    last = Some(row);
+                }
+                if let Some(last) = last {
+                    self.leave(tx, q, priority, &last)?;
+                }
+                if all {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the rows up to `last` out of the timeline, in one go.
+    fn leave(&self, tx: &Tx<'_>, q: Q, priority: Priority, last: &DueRow) -> Step<()> {
+        let queue = tx.at(q);
+        let (qid, priority) = (queue.qid, priority as i64);
+        match queue.settings.order {
+            Order::Fifo => {
+                let range = params![qid, priority, last.run_at, last.id];
+                tx.conn.prepare_cached(LEAVE_FIFO)?.execute(range)?;
+            }
+            Order::Lifo => {
+                let range = params![qid, priority, last.run_at, last.id, ms(self.until)];
+                tx.conn.prepare_cached(LEAVE_LIFO)?.execute(range)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides about one due job: `None`: it stays, and the walk ends; else whether it was given to `each`.
+    fn candidate(
+        &mut self,
+        tx: &mut Tx<'_>,
+        q: Q,
+        row: &DueRow,
+        each: &mut impl FnMut(&mut Tx<'_>, Q, Job) -> Step<bool>,
+    ) -> Step<Option<bool>> {
+        let Some(mut job) = row.job(tx)?.filter(|job| !job.corrupt) else {
+            quarantine(tx, q, row)?;
+            return Ok(Some(false));
+        };
+        if job.expires_at.is_some_and(|t| t <= tx.now) {
+            tx.left_due(q, Due::from(&job))?;
+            tx.end(q, &mut job, State::Cancelled, Some("expired"), End::Other)?;
+            return Ok(Some(false));
+        }
+        let bytes = self.bytes + job.payload.len();
+        if self.any && BATCH_BYTES_MAX < bytes {
+            self.stopped = true;
+            return Ok(None);
+        }
+        tx.left_due(q, Due::from(&job))?;
+        let given = each(tx, q, job)?;
+        if given {
+            (self.bytes, self.any) = (bytes, true);
+            self.n -= 1;
+        }
+        Ok(Some(given))
+    }
+}
+
+/// Ends a waiting job that can't be understood as dead, reason `corrupt`, with its bytes; an entry of no record is
+/// dropped. The entry in the timeline is the caller's.
+pub(super) fn quarantine(tx: &mut Tx<'_>, q: Q, row: &DueRow) -> Step<()> {
+    tx.tally(q).waiting -= 1;
+    let Some(id) = row.job_id() else { return Ok(()) };
+    let Some(bytes) = tx.payload_bytes(id)? else { return Ok(()) };
+    if let Some(job) = tx.job(id)? {
+        tx.free_key_at_end(&job, End::Other)?;
+    }
+    tx.tally(q).bytes -= bytes;
+    tx.put_ended(q, id, State::Dead, bytes, Some("corrupt"))
+}
+
+/// The id that these bytes are, if they are one.
+pub(super) fn job_id(bytes: &[u8]) -> Option<JobId> {
+    JobId::from_bytes(bytes.try_into().ok()?).ok()
+}
+
+/// When the first waiting job of a queue is due; never, where the queue is paused.
+fn first_due(tx: &Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
+    let queue = tx.at(q);
+    if queue.settings.paused.is_some() {
+        return Ok(None);
+    }
+    Ok(first_due_of(tx.conn, queue.qid)?)
+}
+
+/// When the first waiting job of a queue is due.
+pub(super) fn first_due_of(conn: &Connection, qid: i64) -> rusqlite::Result<Option<Timestamp>> {
+    let mut stmt = conn.prepare_cached(FIRST_DUE)?;
+    let mut first: Option<i64> = None;
+    for priority in Priority::ALL {
+        let run_at: Option<i64> =
+            stmt.query_row(params![qid, priority as i64], |row| row.get(0)).optional()?;
+        first = first.into_iter().chain(run_at).min();
+    }
+    Ok(first.map(instant))
+}
+
+/// When the first lease of a queue is past its time; those that are already count at the end of the grace, if there is one.
+fn first_lease(tx: &mut Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
+    let grace = tx.grace()?;
+    let qid = tx.at(q).qid;
+    let mut stmt = tx.conn.prepare_cached(FIRST_LEASE)?;
+    let mut first_after = |t: i64| -> rusqlite::Result<Option<Timestamp>> {
+        Ok(stmt.query_row([qid, t], |row| row.get(0)).optional()?.map(instant))
+    };
+    let first = first_after(-1)?;
+    match grace {
+        Some(end) if first.is_some_and(|first| first <= tx.now) => {
+            Ok(first_after(tx.now_ms())?.into_iter().chain([end]).min())
+        }
+        _ => Ok(first),
+    }
+}
+
+/// The answer, with what comes next in these queues.
+fn batch(tx: &mut Tx<'_>, queues: &[Q], jobs: Vec<Reserved>, taken_back: Vec<TakenBack>) -> Step<Batch> {
+    let next_due = next(tx, queues)?.map(|t| t.since(tx.now));
+    Ok(Batch { now: tx.now, jobs, more: next_due.is_some_and(|d| d.is_zero()), next_due, taken_back })
+}
+
+/// When a waiting job is due or a lease past its time in these queues; both may lie behind.
+pub(super) fn next(tx: &mut Tx<'_>, queues: &[Q]) -> Step<Option<Timestamp>> {
+    let mut next: Option<Timestamp> = None;
+    for &q in queues {
+        let due = first_due(tx, q)?;
+        let lease = first_lease(tx, q)?;
+        next = next.into_iter().chain(due).chain(lease).min();
+    }
+    Ok(next)
+}

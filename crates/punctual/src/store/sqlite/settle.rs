@@ -1,0 +1,87 @@
+//! `settle`: ends leases by their holders' verdicts, sweeps, and may reserve in the same step.
+
+use rusqlite::{CachedStatement, OptionalExtension};
+
+use super::{
+    fault::Step,
+    place::{DELETE_LEASE, LEASE, LeaseRow},
+    reserve::reserve,
+    sweep,
+    tx::{Q, Tx},
+};
+use crate::{
+    job::State,
+    lifecycle::settled,
+    limits::SWEEP_RIDE_MAX,
+    store::{Batch, Reserve, Settled, Settlement, Verdict},
+};
+
+/// A settle, and the reserve behind it.
+pub(super) fn settle(
+    tx: &mut Tx<'_>,
+    batch: &[Settlement],
+    then: Option<&Reserve>,
+) -> Step<(Vec<Settled>, Option<Batch>)> {
+    tx.touch_clock()?;
+    let mut queues: Vec<Q> = Vec::new();
+    let answers = end_all(tx, batch, &mut queues)?;
+    sweep::ride(tx, &queues, batch.len() + SWEEP_RIDE_MAX)?;
+    let then = then.map(|want| reserve(tx, want)).transpose()?;
+    Ok((answers, then))
+}
+
+/// Ends leases in order; `queues` gathers the queues of those that were current, in the order of their first appearance.
+fn end_all(tx: &mut Tx<'_>, batch: &[Settlement], queues: &mut Vec<Q>) -> Step<Vec<Settled>> {
+    let mut hot =
+        Hot { lease: tx.conn.prepare_cached(LEASE)?, delete_lease: tx.conn.prepare_cached(DELETE_LEASE)? };
+    let mut answers = Vec::with_capacity(batch.len());
+    for settlement in batch {
+        answers.push(match end_one(tx, &mut hot, settlement)? {
+            Some((q, state)) => {
+                if !queues.contains(&q) {
+                    queues.push(q);
+                }
+                Settled::Settled(state)
+            }
+            None => Settled::LeaseLost,
+        });
+    }
+    Ok(answers)
+}
+
+/// The statements of an ack, looked up once per batch.
+struct Hot<'c> {
+    lease: CachedStatement<'c>,
+    delete_lease: CachedStatement<'c>,
+}
+
+/// Ends one lease; `None`: it is not current (S8).
+fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<Option<(Q, State)>> {
+    let Settlement { lease, verdict } = settlement;
+    let id = lease.job.as_bytes();
+    let row = hot.lease.query_row([id], |row| Ok(LeaseRow::read(row))).optional()?;
+    let Some(row) = row.filter(|row| row.is(lease)) else { return Ok(None) };
+    let Some(q) = tx.queue_by_qid(row.qid)? else { return Ok(None) };
+
+    // The hot path: done, and nothing else hangs on the job.
+    if *verdict == Verdict::Ack && row.flags & (LeaseRow::KEY | LeaseRow::PAST) == 0 {
+        hot.delete_lease.execute([id])?;
+        let tally = tx.tally(q);
+        tally.running -= 1;
+        tally.bytes -= row.bytes;
+        if tx.at(q).keep(State::Done).keeps_nothing() {
+            tx.remove(q, lease.job, false, tx.now)?;
+        } else {
+            tx.put_ended(q, lease.job, State::Done, row.bytes, None)?;
+        }
+        return Ok(Some((q, State::Done)));
+    }
+
+    let Some(mut job) = tx.job(lease.job)? else {
+        // A lease without a record leads nowhere: it is dropped, as `audit` would.
+        tx.drop_lease(q, id)?;
+        return Ok(None);
+    };
+    let state = tx.end_run(q, &row, &mut job, |run, now| settled(run, verdict, now))?;
+    Ok(Some((q, state)))
+}

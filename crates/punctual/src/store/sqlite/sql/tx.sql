@@ -1,0 +1,39 @@
+-- What every transaction may read once and write once: the store's row of state, queues with their counters, last calls.
+-- Tables: punctual_state, punctual_queue, punctual_call, punctual_lease. Rules: S3, S10, S14. Cost: one seek each.
+
+-- name: state
+SELECT fence, seen, grace, reach FROM punctual_state WHERE one = 1;
+
+-- name: put_state
+UPDATE punctual_state SET fence = ?1, seen = ?2, grace = ?3, reach = ?4 WHERE one = 1;
+
+-- name: any_lease
+SELECT 1 FROM punctual_lease LIMIT 1;
+
+-- name: queue_by_name
+SELECT qid, name, settings, waiting, retrying, running, bytes,
+    done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered
+FROM punctual_queue WHERE name = ?1;
+
+-- name: queue_by_qid
+SELECT qid, name, settings, waiting, retrying, running, bytes,
+    done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered
+FROM punctual_queue WHERE qid = ?1;
+
+-- name: new_queue
+INSERT INTO punctual_queue (name) VALUES (?1);
+
+-- name: put_counters
+UPDATE punctual_queue SET waiting = ?2, retrying = ?3, running = ?4, bytes = ?5,
+    done = ?6, done_bytes = ?7, dead = ?8, dead_bytes = ?9, cancelled = ?10, cancelled_bytes = ?11, remembered = ?12
+WHERE qid = ?1;
+
+-- name: put_settings
+UPDATE punctual_queue SET settings = ?2 WHERE qid = ?1;
+
+-- name: call
+SELECT number, answer FROM punctual_call WHERE instance = ?1 AND verb = ?2;
+
+-- name: put_call
+INSERT INTO punctual_call (instance, verb, number, at, answer) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (instance, verb) DO UPDATE SET number = ?3, at = ?4, answer = ?5;

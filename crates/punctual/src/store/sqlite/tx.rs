@@ -1,0 +1,400 @@
+//! One transaction as the verbs see it: a connection, the time, and what is read once and written once: the store's
+//! row, the queues that were touched, and whom to ring after the commit.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::{fault::Step, job::Columns, sql::named};
+use crate::{
+    job::State,
+    limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
+    store::{Call, Counts, Keep, QueueSettings},
+    time::Timestamp,
+};
+
+const FILE: &str = include_str!("sql/tx.sql");
+const STATE: &str = named(FILE, "state");
+const PUT_STATE: &str = named(FILE, "put_state");
+const ANY_LEASE: &str = named(FILE, "any_lease");
+const QUEUE_BY_NAME: &str = named(FILE, "queue_by_name");
+const QUEUE_BY_QID: &str = named(FILE, "queue_by_qid");
+const NEW_QUEUE: &str = named(FILE, "new_queue");
+const PUT_COUNTERS: &str = named(FILE, "put_counters");
+const PUT_SETTINGS: &str = named(FILE, "put_settings");
+const CALL: &str = named(FILE, "call");
+const PUT_CALL: &str = named(FILE, "put_call");
+
+/// A silence longer than the default lease and its heartbeat is a jump of the clock (S14), or had nobody alive in it.
+const JUMP_MS: i64 = (LEASE_DEFAULT.as_millis() + HEARTBEAT_DEFAULT.as_millis()) as i64;
+
+/// Milliseconds as SQLite keeps them.
+pub(super) const fn ms(t: Timestamp) -> i64 {
+    t.as_ms().cast_signed()
+}
+
+/// A number of rows or bytes as SQLite takes it.
+pub(super) const fn int(n: usize) -> i64 {
+    n.cast_signed() as i64
+}
+
+/// An unsigned number as one that SQLite orders in the same way.
+const fn ordered(n: u64) -> i64 {
+    (n ^ (1 << 63)).cast_signed()
+}
+
+/// The instant of stored milliseconds; rubbish is brought into range.
+pub(super) fn instant(ms: i64) -> Timestamp {
+    Timestamp::saturating_from_ms(ms.max(0).cast_unsigned())
+}
+
+/// Jobs and their payload bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) jobs: i64,
+    pub(super) bytes: i64,
+}
+
+/// The kept counters of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) waiting: i64,
+    pub(super) retrying: i64,
+    pub(super) running: i64,
+    /// Payload bytes of waiting and running jobs.
+    pub(super) bytes: i64,
+    pub(super) done: Kept,
+    pub(super) dead: Kept,
+    pub(super) cancelled: Kept,
+    /// Ids whose record is gone.
+    pub(super) remembered: i64,
+}
+
+impl Tally {
+    /// The counter of an ended state.
+    pub(super) fn kept(&mut self, state: State) -> &mut Kept {
+        match state {
+            State::Done => &mut self.done,
+            State::Cancelled => &mut self.cancelled,
+            State::Dead | State::Waiting | State::Running => &mut self.dead,
+        }
+    }
+
+    /// As people see them; `due` is counted elsewhere.
+    pub(super) fn counts(&self) -> Counts {
+        let shown = |n: i64| n.max(0).cast_unsigned();
+        Counts {
+            waiting: shown(self.waiting),
+            retrying: shown(self.retrying),
+            due: 0,
+            running: shown(self.running),
+            done: shown(self.done.jobs),
+            dead: shown(self.dead.jobs),
+            cancelled: shown(self.cancelled.jobs),
+            bytes: shown(self.bytes),
+        }
+    }
+
+    /// Reads the eleven columns from `waiting` on; rubbish reads as a number that an audit will find wrong.
+    fn read(row: &Row<'_>, from: usize) -> Self {
+        let mut c = Columns::new(row);
+        let mut kept = |at: usize| Kept { jobs: c.count(at), bytes: c.count(at + 1) };
+        let (done, dead, cancelled) = (kept(from + 4), kept(from + 6), kept(from + 8));
+        Self {
+            waiting: c.count(from),
+            retrying: c.count(from + 1),
+            running: c.count(from + 2),
+            bytes: c.count(from + 3),
+            done,
+            dead,
+            cancelled,
+            remembered: c.count(from + 10),
+        }
+    }
+}
+
+/// A queue as a transaction holds it.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) qid: i64,
+    pub(super) name: String,
+    pub(super) settings: QueueSettings,
+    /// The settings' text is not ours; the defaults apply until they are set again.
+    pub(super) corrupt: bool,
+    pub(super) tally: Tally,
+    stored: Tally,
+}
+
+impl Queue {
+    /// Reads the columns of `queue_by_name`.
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let text: Option<String> = row.get(2).unwrap_or_else(|_| Some(String::new()));
+        let parsed = text.as_deref().map(serde_json::from_str::<QueueSettings>).transpose();
+        let tally = Tally::read(row, 3);
+        Ok(Self {
+            qid: row.get(0)?,
+            name: row.get(1)?,
+            corrupt: parsed.is_err(),
+            settings: parsed.ok().flatten().unwrap_or_default(),
+            tally,
+            stored: tally,
+        })
+    }
+
+    /// How ended jobs of this state are kept.
+    pub(super) const fn keep(&self, state: State) -> &Keep {
+        match state {
+            State::Done => &self.settings.done,
+            State::Cancelled => &self.settings.cancelled,
+            State::Dead | State::Waiting | State::Running => &self.settings.dead,
+        }
+    }
+}
+
+/// A queue of this transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Q(usize);
+
+/// The store's row of state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StoreRow {
+    fence: i64,
+    seen: i64,
+    grace: i64,
+    reach: i64,
+}
+
+impl StoreRow {
+    /// Reads the columns of `state`. Rubbish reads as what a new store has: the clock's floor keeps fences rising.
+    fn read(row: &Row<'_>) -> Self {
+        let mut c = Columns::new(row);
+        Self {
+            fence: c.int(0).clamp(0, 1 << 62),
+            seen: ms(c.time(1)),
+            grace: ms(c.time(2)),
+            reach: c.int(3).clamp(0, 1 << 24),
+        }
+    }
+}
+
+/// Which numbered verb a call belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Numbered {
+    Enqueue = 0,
+    Reserve = 1,
+}
+
+/// Queues, and when there may be work in them.
+pub(super) type Rings = Vec<(String, Timestamp)>;
+
+/// One transaction.
+pub(super) struct Tx<'c> {
+    pub(super) conn: &'c Connection,
+    /// Read once, for all of the transaction (S14).
+    pub(super) now: Timestamp,
+    queues: Vec<Queue>,
+    by_name: HashMap<String, Q>,
+    store: Option<(StoreRow, StoreRow)>,
+    rings: BTreeMap<usize, Timestamp>,
+}
+
+impl<'c> Tx<'c> {
+    pub(super) fn new(conn: &'c Connection, now: Timestamp) -> Self {
+        Self { conn, now, queues: Vec::new(), by_name: HashMap::new(), store: None, rings: BTreeMap::new() }
+    }
+
+    /// Now, as stored.
+    pub(super) const fn now_ms(&self) -> i64 {
+        ms(self.now)
+    }
+
+    /// Writes what was gathered. Nothing may be done with the transaction afterwards but to commit it and to ring.
+    pub(super) fn finish(self) -> Step<Rings> {
+        if let Some((now, before)) = &self.store
+            && now != before
+        {
+            self.conn
+                .prepare_cached(PUT_STATE)?
+                .execute(params![now.fence, now.seen, now.grace, now.reach])?;
+        }
+        for queue in self.queues.iter().filter(|queue| queue.tally != queue.stored) {
+            let t = &queue.tally;
+            self.conn.prepare_cached(PUT_COUNTERS)?.execute(params![
+                queue.qid,
+                t.waiting,
+                t.retrying,
+                t.running,
+                t.bytes,
+                t.done.jobs,
+                t.done.bytes,
+                t.dead.jobs,
+                t.dead.bytes,
+                t.cancelled.jobs,
+                t.cancelled.bytes,
+                t.remembered,
+            ])?;
+        }
+        let mut queues = self.queues;
+        Ok(self.rings.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at)).collect())
+    }
+
+    // ── queues ──
+
+    /// The queue of this name, if there is one.
+    pub(super) fn queue(&mut self, name: &str) -> Step<Option<Q>> {
+        if let Some(q) = self.by_name.get(name) {
+            return Ok(Some(*q));
+        }
+        let read = self.conn.prepare_cached(QUEUE_BY_NAME)?.query_row([name], Queue::read).optional()?;
+        Ok(read.map(|queue| self.hold(queue)))
+    }
+
+    /// The queue of this name, made if it is new.
+    pub(super) fn queue_or_new(&mut self, name: &str) -> Step<Q> {
+        if let Some(q) = self.queue(name)? {
+            return Ok(q);
+        }
+        self.conn.prepare_cached(NEW_QUEUE)?.execute([name])?;
+        let queue = self.conn.prepare_cached(QUEUE_BY_NAME)?.query_row([name], Queue::read)?;
+        Ok(self.hold(queue))
+    }
+
+    /// The queue of this number; `None` where a row names one that is not there.
+    pub(super) fn queue_by_qid(&mut self, qid: i64) -> Step<Option<Q>> {
+        if let Some(at) = self.queues.iter().position(|queue| queue.qid == qid) {
+            return Ok(Some(Q(at)));
+        }
+        let read = self.conn.prepare_cached(QUEUE_BY_QID)?.query_row([qid], Queue::read).optional()?;
+        Ok(read.map(|queue| self.hold(queue)))
+    }
+
+    /// The name of the queue of this number.
+    pub(super) fn name_of(&mut self, qid: i64) -> Step<String> {
+        Ok(self.queue_by_qid(qid)?.map_or_else(String::new, |q| self.at(q).name.clone()))
+    }
+
+    fn hold(&mut self, queue: Queue) -> Q {
+        let q = Q(self.queues.len());
+        self.by_name.insert(queue.name.clone(), q);
+        self.queues.push(queue);
+        q
+    }
+
+    pub(super) fn at(&self, q: Q) -> &Queue {
+        &self.queues[q.0]
+    }
+
+    pub(super) fn tally(&mut self, q: Q) -> &mut Tally {
+        &mut self.queues[q.0].tally
+    }
+
+    /// Replaces a queue's settings.
+    pub(super) fn put_settings(&mut self, q: Q, settings: QueueSettings) -> Step<()> {
+        let text = if settings == QueueSettings::default() {
+            None
+        } else {
+            Some(
+                serde_json::to_string(&settings)
+                    .expect("invariant: settings are plain data, which JSON can hold"),
+            )
+        };
+        self.conn.prepare_cached(PUT_SETTINGS)?.execute(params![self.at(q).qid, text])?;
+        let queue = &mut self.queues[q.0];
+        (queue.settings, queue.corrupt) = (settings, false);
+        Ok(())
+    }
+
+    /// After the commit, whoever waits for this queue learns that there may be work at `at`.
+    pub(super) fn ring(&mut self, q: Q, at: Timestamp) {
+        self.rings.entry(q.0).and_modify(|t| *t = at.min(*t)).or_insert(at);
+    }
+
+    // ── the store's row ──
+
+    fn store(&mut self) -> Step<&mut StoreRow> {
+        if self.store.is_none() {
+            let read = self.conn.prepare_cached(STATE)?.query_row([], |row| Ok(StoreRow::read(row)))?;
+            self.store = Some((read, read));
+        }
+        Ok(&mut self.store.as_mut().expect("invariant: it was just read").0)
+    }
+
+    /// The next fence. At least the time in microseconds, so that fences don't go back even when a power cut took the last
+    /// reservations (S1, S10). Those of one call follow each other without a gap.
+    pub(super) fn next_fence(&mut self) -> Step<i64> {
+        let floor = self.now_ms().saturating_mul(1_000);
+        let store = self.store()?;
+        store.fence = store.fence.max(floor) + 1;
+        Ok(store.fence)
+    }
+
+    /// Notes that a reserve, take, extend or settle happened now, after looking for a jump of the clock: nothing is taken
+    /// back for a heartbeat then, so that the holders can extend their leases first (S14).
+    pub(super) fn touch_clock(&mut self) -> Step<()> {
+        let (conn, now, grace) = (self.conn, self.now_ms(), ms(self.now.after(HEARTBEAT_DEFAULT)));
+        let store = self.store()?;
+        if grace < store.grace {
+            // It lies further ahead than it can: the clock went back since.
+            store.grace = 0;
+        }
+        if store.seen + JUMP_MS < now && conn.prepare_cached(ANY_LEASE)?.exists([])? {
+            store.grace = grace;
+        }
+        store.seen = now;
+        Ok(())
+    }
+
+    /// Until when nothing is taken back, if that is so now. What lies further ahead than it can was left behind by a clock
+    /// that went back, and is void.
+    pub(super) fn grace(&mut self) -> Step<Option<Timestamp>> {
+        let (now, longest) = (self.now, self.now.after(HEARTBEAT_DEFAULT));
+        let grace = instant(self.store()?.grace);
+        Ok((now < grace && grace <= longest).then_some(grace))
+    }
+
+    /// The time of the last reserve, take, extend or settle.
+    pub(super) fn seen(&mut self) -> Step<Timestamp> {
+        Ok(instant(self.store()?.seen))
+    }
+
+    /// How far behind its slot a record may lie.
+    pub(super) fn reach(&mut self) -> Step<i64> {
+        Ok(self.store()?.reach)
+    }
+
+    pub(super) fn set_reach(&mut self, reach: i64) -> Step<()> {
+        self.store()?.reach = reach;
+        Ok(())
+    }
+
+    // ── last calls ──
+
+    /// The number and the kept answer of the instance's last call of a verb.
+    pub(super) fn last_call(&self, call: Call, verb: Numbered) -> Step<Option<(u64, Vec<u8>)>> {
+        let read = self
+            .conn
+            .prepare_cached(CALL)?
+            .query_row(params![ordered(call.instance), verb as i64], |row| {
+                Ok((
+                    row.get::<_, i64>(0)?.cast_unsigned(),
+                    row.get::<_, Option<Vec<u8>>>(1)?.unwrap_or_default(),
+                ))
+            })
+            .optional()?;
+        Ok(read)
+    }
+
+    /// Keeps the answer of the instance's last call of a verb.
+    pub(super) fn put_call(&self, call: Call, verb: Numbered, answer: &[u8]) -> Step<()> {
+        let (instance, number) = (ordered(call.instance), call.number.cast_signed());
+        let answer = (!answer.is_empty()).then_some(answer);
+        self.conn.prepare_cached(PUT_CALL)?.execute(params![
+            instance,
+            verb as i64,
+            number,
+            self.now_ms(),
+            answer
+        ])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! `wait`: sleeps until there may be work, without polling.
+//!
+//! ```text
+//! enter the doorbell ─► look what is due next ─► sleep: until that time, until rung, until the end of a slice
+//!                               ▲                                                          │ somebody committed
+//!                               └──────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A ring is never trusted to come: after each slice, of 1 s after activity and doubling to 60 s while there is none, one
+//! number is read that tells whether anybody committed.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{SqliteStore, doorbell::Waiting, reserve};
+use crate::{error::Result, store::clock::Clock, time::Timestamp};
+
+const SLICE_MIN: Duration = Duration::from_secs(1);
+const SLICE_MAX: Duration = Duration::from_mins(1);
+/// Where other processes can't ring.
+const SLICE_WITHOUT_BELL: Duration = Duration::from_millis(20);
+
+/// How long a wait trusts that it will be rung; shared by all waits of a store.
+#[derive(Debug, Default)]
+pub(super) struct Trust(AtomicU64);
+
+impl Trust {
+    fn slice(&self, bell_reaches: bool) -> Duration {
+        let learnt = Duration::from_millis(self.0.load(Ordering::Relaxed));
+        if bell_reaches { learnt.clamp(SLICE_MIN, SLICE_MAX) } else { SLICE_WITHOUT_BELL }
+    }
+
+    fn nothing_happened(&self) {
+        self.0.store(2 * self.slice(true).as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn something_happened(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Why a sleep ended.
+enum Woke {
+    /// There may be work.
+    Work,
+    /// Look again.
+    Changed,
+}
+
+pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Duration) -> Result<()> {
+    let end = Instant::now().checked_add(at_most);
+    let waiting = store.bell.enter(queues, store.options.clock.now().after(at_most));
+    loop {
+        let version = store.reader.data_version().await?;
+        let names = queues.to_vec();
+        let next = store.reader.read(move |tx| {
+            let mut queues = Vec::with_capacity(names.len());
+            for name in &names {
+                queues.extend(tx.queue(name)?);
+            }
+            reserve::next(tx, &queues)
+        });
+        let next = next.await?;
+        if matches!(sleep(store, &waiting, version, next, end).await?, Woke::Work) {
+            waiting.leave();
+            return Ok(());
+        }
+    }
+}
+
+/// Sleeps until something is due at `next`, until `end`, until rung about something earlier, or until others committed.
+async fn sleep(
+    store: &SqliteStore,
+    waiting: &Waiting,
+    version: i64,
+    next: Option<Timestamp>,
+    end: Option<Instant>,
+) -> Result<Woke> {
+    let clock = &store.options.clock;
+    let until_end = |now: Timestamp| end.map_or(Timestamp::MAX, |end| now.after(end - Instant::now()));
+    let mut armed = waiting.arm(next.unwrap_or(Timestamp::MAX).min(until_end(clock.now())));
+    loop {
+        let now = clock.now();
+        let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        if armed <= now || left.is_zero() {
+            return Ok(Woke::Work);
+        }
+        let slice = store.trust.slice(store.bell.reaches_others());
+        // A clock that is turned by hand does not move by itself.
+        let due = if matches!(clock, Clock::System) { armed.since(now) } else { Duration::MAX };
+        let pause = slice.min(due).min(left);
+        tokio::select! {
+            at = waiting.rung() => armed = at.min(armed),
+            () = turned(clock) => return Ok(Woke::Changed),
+            () = tokio::time::sleep(pause) => if pause == slice {
+                if store.reader.data_version().await? == version {
+                    store.trust.nothing_happened();
+                } else {
+                    store.trust.something_happened();
+                    return Ok(Woke::Changed);
+                }
+            }
+        }
+    }
+}
+
+/// Comes back when a clock for tests is turned; never for the system's.
+async fn turned(clock: &Clock) {
+    match clock {
+        // The clock's handle lives as long as the store.
+        Clock::Manual(clock) => drop(clock.turns().changed().await),
+        Clock::System => std::future::pending().await,
+    }
+}

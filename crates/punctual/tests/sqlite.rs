@@ -1,0 +1,579 @@
+//! What is the embedded store's own: its file, several handles on it, the application's transactions, damage.
+#![cfg(feature = "sqlite")]
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use punctual::{
+    ErrorKind, IdMaker, JobId, NewJob, Payload, State, Timestamp, Unique, When,
+    store::{
+        Audit, AuditCursor, Call, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
+        QueueSettings, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
+        clock::{Clock, ManualClock},
+        sqlite::{SqliteOptions, SqliteStore},
+    },
+};
+use rusqlite::{Connection, TransactionBehavior};
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        // In memory where there is such a place: no test here is about a disk.
+        let shm = Path::new("/dev/shm");
+        Self(if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("jobs.db")
+    }
+
+    fn open(&self) -> SqliteStore {
+        SqliteStore::open(self.path(), SqliteOptions::default()).unwrap()
+    }
+
+    /// A connection as an application would have one.
+    fn connect(&self) -> Connection {
+        let conn = Connection::open(self.path()).unwrap();
+        conn.busy_timeout(Duration::from_secs(30)).unwrap();
+        conn
+    }
+}
+
+fn call(number: u64) -> Call {
+    Call { instance: fastrand::u64(..), number }
+}
+
+fn new_job(n: u64) -> NewJob {
+    let id = IdMaker::default().make(1_795_000_000_000 + n, 0, fastrand::u64(..));
+    NewJob::new(id, "email.send", "mail", Payload::json("{}"))
+}
+
+fn derived_job(key: &str) -> NewJob {
+    NewJob::new(JobId::derived("mail", None, key), "email.send", "mail", Payload::json("{}"))
+}
+
+fn want(n: usize) -> Reserve {
+    let wants = vec![Want { queue: "mail".to_owned(), share: n }];
+    Reserve { call: call(1), worker: "w".to_owned(), wants, n, lease: None }
+}
+
+async fn reserve_one(store: &SqliteStore) -> Lease {
+    store.reserve(&want(1)).await.unwrap().jobs[0].lease
+}
+
+async fn enqueue(store: &SqliteStore, job: &NewJob) -> Enqueued {
+    store.enqueue(call(1), std::slice::from_ref(job)).await.unwrap()[0]
+}
+
+async fn state(store: &SqliteStore, id: JobId) -> Option<State> {
+    store.get(id).await.unwrap().map(|job| job.state)
+}
+
+// ── the file ──
+
+/// S1: what was answered is there for the next process.
+#[tokio::test]
+async fn a_job_survives_its_process() {
+    let folder = Folder::new();
+    let job = new_job(1);
+    assert!(enqueue(&folder.open(), &job).await.is_new());
+    assert_eq!(state(&folder.open(), job.id).await, Some(State::Waiting));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nobody_else_may_read_the_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let store = folder.open();
+    enqueue(&store, &new_job(1)).await;
+    for entry in std::fs::read_dir(folder.0.path()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", entry.path().display());
+    }
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let folder = Folder::new();
+    drop(folder.open());
+    folder.connect().execute("UPDATE punctual_meta SET v = v + 1 WHERE k = 'schema'", []).unwrap();
+    let error = SqliteStore::open(folder.path(), SqliteOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("has schema version 2, this punctual knows up to 1"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_kept() {
+    let folder = Folder::new();
+    let text = "not a database, whatever its name says. ".repeat(40);
+    std::fs::write(folder.path(), &text).unwrap();
+    let error = SqliteStore::open(folder.path(), SqliteOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+    assert!(error.hint().is_some());
+    assert_eq!(std::fs::read_to_string(folder.path()).unwrap(), text);
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named() {
+    let error =
+        SqliteStore::open(Path::new("/no/such/folder/jobs.db"), SqliteOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("/no/such/folder/jobs.db"), "{error}");
+}
+
+#[tokio::test]
+async fn the_file_may_be_the_applications_own() {
+    let folder = Folder::new();
+    let app = folder.connect();
+    app.execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY); INSERT INTO orders DEFAULT VALUES;")
+        .unwrap();
+    let store = folder.open();
+    enqueue(&store, &new_job(1)).await;
+    let others = "SELECT count(*) FROM sqlite_master WHERE name NOT LIKE 'punctual\\_%' ESCAPE '\\'
+        AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+    assert_eq!(app.query_row(others, [], |row| row.get::<_, i64>(0)).unwrap(), 1);
+    assert_eq!(app.query_row("SELECT count(*) FROM orders", [], |row| row.get::<_, i64>(0)).unwrap(), 1);
+}
+
+/// S1: a store that can't give a level says so instead of pretending.
+#[test]
+fn a_file_is_not_opened_as_memory() {
+    let options = SqliteOptions { durability: Durability::Memory, ..SqliteOptions::default() };
+    assert_eq!(SqliteStore::open(Folder::new().path(), options).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+async fn the_doctor_finds_a_new_store_healthy() {
+    let folder = Folder::new();
+    for durability in [Durability::Full, Durability::Fast] {
+        let options = SqliteOptions { durability, ..SqliteOptions::default() };
+        let store = SqliteStore::open(folder.path(), options).unwrap();
+        let checks = store.doctor().await.unwrap();
+        let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
+        assert_eq!(names, ["version", "file", "durability", "integrity", "clock", "bell", "log"]);
+        assert!(checks.iter().all(|check| check.level == CheckLevel::Ok), "{checks:#?}");
+        assert!(checks[2].text.starts_with(durability.name()), "{}", checks[2].text);
+    }
+}
+
+/// One operation that SQLite itself refuses costs the others of its group nothing.
+#[tokio::test]
+async fn a_failing_call_costs_nobody_else() {
+    let folder = Folder::new();
+    let store = folder.open();
+    folder
+        .connect()
+        .execute_batch(
+            "CREATE TRIGGER bad BEFORE INSERT ON punctual_job WHEN new.kind = 'bad'
+             BEGIN SELECT RAISE(ABORT, 'planted'); END;",
+        )
+        .unwrap();
+    let jobs: Vec<NewJob> = (0..40)
+        .map(|n| {
+            let mut job = new_job(n);
+            if n % 10 == 3 {
+                job.kind = "bad".to_owned();
+            }
+            job
+        })
+        .collect();
+    let store = std::sync::Arc::new(store);
+    let calls: Vec<_> = jobs
+        .iter()
+        .cloned()
+        .map(|job| {
+            let store = std::sync::Arc::clone(&store);
+            tokio::spawn(
+                async move { store.enqueue(call(1), &[job]).await.map(|answers| answers[0].is_new()) },
+            )
+        })
+        .collect();
+    for (n, answer) in calls.into_iter().enumerate() {
+        assert_eq!(answer.await.unwrap().is_ok_and(|new| new), n % 10 != 3, "job {n}");
+    }
+    assert_eq!(store.count(None).await.unwrap().waiting, 36);
+}
+
+/// Two ids with the same slot are two jobs, both found, one after the other's end too.
+#[tokio::test]
+async fn ids_that_share_a_slot_are_told_apart() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let jobs: Vec<NewJob> = (0..5)
+        .map(|low| {
+            let id = IdMaker::default().make(1_795_000_000_000, 0, low);
+            NewJob::new(id, "k", "mail", Payload::json(low.to_string()))
+        })
+        .collect();
+    let answers = store.enqueue(call(1), &jobs).await.unwrap();
+    assert!(answers.iter().all(Enqueued::is_new));
+    for job in &jobs {
+        assert_eq!(store.get(job.id).await.unwrap().unwrap().payload, job.payload);
+        assert!(!enqueue(&store, job).await.is_new());
+    }
+    let taken =
+        store.take(&Take { queue: "mail".to_owned(), n: 2, older_than: Duration::ZERO }).await.unwrap();
+    assert_eq!(taken.iter().map(|job| job.id).collect::<Vec<_>>(), [jobs[0].id, jobs[1].id]);
+    assert_eq!(store.reserve(&want(9)).await.unwrap().jobs.len(), 3);
+    assert!(findings(&store, false).await.is_empty());
+}
+
+// ── several handles ──
+
+/// S7: what one handle reserved, another does not.
+#[tokio::test]
+async fn two_handles_share_their_jobs() {
+    let folder = Folder::new();
+    let (a, b) = (folder.open(), folder.open());
+    for n in 0..10 {
+        enqueue(&a, &new_job(n)).await;
+    }
+    let (first, second) = (a.reserve(&want(6)).await.unwrap(), b.reserve(&want(6)).await.unwrap());
+    assert_eq!((first.jobs.len(), second.jobs.len()), (6, 4));
+    let lease = first.jobs[0].lease;
+    let (settled, _) = b.settle(&[Settlement { lease, verdict: Verdict::Ack }], None).await.unwrap();
+    assert_eq!(settled, [Settled::Settled(State::Done)]);
+}
+
+/// Far shorter than the shortest slice of a wait: only a bell can be as fast.
+const RUNG: Duration = Duration::from_millis(700);
+
+async fn waits(store: &SqliteStore, at_most: Duration) -> Duration {
+    let start = Instant::now();
+    store.wait(&["mail".to_owned()], at_most).await.unwrap();
+    start.elapsed()
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_by_its_own_handle_and_by_another() {
+    let folder = Folder::new();
+    let (a, b) = (folder.open(), folder.open());
+    for producer in [&a, &b] {
+        let (job, before) = (new_job(1), a.operations());
+        let (waited, _) = tokio::join!(waits(&a, Duration::from_secs(30)), async {
+            // By then the waiter has asked for the version and for what is next.
+            while a.operations() < before + 2 {
+                tokio::task::yield_now().await;
+            }
+            enqueue(producer, &job).await
+        });
+        assert!(waited < RUNG, "{waited:?}");
+        let lease = reserve_one(&a).await;
+        let _ = a.settle(&[Settlement { lease, verdict: Verdict::Ack }], None).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_sleeps_until_the_next_job_is_due() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let mut job = new_job(1);
+    job.run_at = When::In(Duration::from_millis(300));
+    let Enqueued::Inserted { run_at, .. } = enqueue(&store, &job).await else { panic!("it is new") };
+    store.wait(&["mail".to_owned()], Duration::from_secs(30)).await.unwrap();
+    let now = store.now().await.unwrap();
+    assert!(run_at <= now && now.since(run_at) < RUNG, "{run_at} {now}");
+}
+
+#[tokio::test]
+async fn one_waiter_is_woken_for_one_job_and_the_rest_sleep_on() {
+    let folder = Folder::new();
+    let stores: Vec<SqliteStore> = (0..3).map(|_| folder.open()).collect();
+    let waits = stores.iter().map(|store| Box::pin(waits(store, Duration::from_secs(30))));
+    let mut waits: Vec<_> = waits.collect();
+    // All of them have looked and sleep.
+    for wait in &mut waits {
+        tokio::select! { biased; _ = wait => panic!("nothing is due"), () = tokio::time::sleep(Duration::from_millis(100)) => {} }
+    }
+    let producer = folder.open();
+    enqueue(&producer, &new_job(1)).await;
+    let mut woken = 0;
+    for wait in &mut waits {
+        woken += u32::from(tokio::time::timeout(Duration::from_millis(250), wait).await.is_ok());
+    }
+    assert_eq!(woken, 1);
+}
+
+#[tokio::test]
+async fn a_waiter_with_nothing_to_do_costs_nothing() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let mut wait = Box::pin(waits(&store, Duration::from_secs(30)));
+    tokio::select! { biased; _ = &mut wait => panic!("nothing is due"), () = tokio::time::sleep(Duration::from_millis(100)) => {} }
+    let before = store.operations();
+    assert!(tokio::time::timeout(Duration::from_millis(600), wait).await.is_err());
+    assert_eq!(store.operations(), before);
+}
+
+// ── the application's transactions ──
+
+#[tokio::test]
+async fn jobs_are_committed_with_the_applications_rows_or_not_at_all() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let mut app = folder.connect();
+    app.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)", []).unwrap();
+    let (kept, dropped) = (new_job(1), new_job(2));
+    for (job, commit) in [(&kept, true), (&dropped, false)] {
+        let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        tx.execute("INSERT INTO orders DEFAULT VALUES", []).unwrap();
+        let (answers, bell) = store.enqueue_in(&tx, std::slice::from_ref(job)).unwrap();
+        assert!(answers[0].is_new());
+        if commit {
+            tx.commit().unwrap();
+            bell.ring();
+        }
+    }
+    assert_eq!(app.query_row("SELECT count(*) FROM orders", [], |row| row.get::<_, i64>(0)).unwrap(), 1);
+    assert_eq!(state(&store, kept.id).await, Some(State::Waiting));
+    assert_eq!(state(&store, dropped.id).await, None);
+    assert_eq!(store.count(None).await.unwrap().waiting, 1);
+}
+
+#[tokio::test]
+async fn an_unrung_bell_makes_a_job_late_and_loses_none() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let mut wait = Box::pin(waits(&store, Duration::from_secs(30)));
+    tokio::select! { biased; _ = &mut wait => panic!("nothing is due"), () = tokio::time::sleep(Duration::from_millis(100)) => {} }
+    let mut app = folder.connect();
+    let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let (_, bell) = store.enqueue_in(&tx, &[new_job(1)]).unwrap();
+    tx.commit().unwrap();
+    drop(bell);
+    // The first slice of a wait ends after a second, and finds it.
+    assert!(wait.await < Duration::from_secs(5));
+    assert_eq!(store.reserve(&want(1)).await.unwrap().jobs.len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_ends_with_the_applications_rows_or_not_at_all() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let mut app = folder.connect();
+    let job = new_job(1);
+    enqueue(&store, &job).await;
+    let lease = reserve_one(&store).await;
+    for (commit, expected) in [(false, State::Running), (true, State::Done)] {
+        let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        let (settled, bell) = store.settle_in(&tx, lease, Verdict::Ack).unwrap();
+        assert_eq!(settled, Settled::Settled(State::Done));
+        if commit {
+            tx.commit().unwrap();
+            bell.ring();
+        } else {
+            drop(tx);
+        }
+        assert_eq!(state(&store, job.id).await, Some(expected));
+    }
+    let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    assert_eq!(store.settle_in(&tx, lease, Verdict::Ack).unwrap().0, Settled::LeaseLost);
+}
+
+#[tokio::test]
+async fn a_connection_that_would_weaken_the_store_is_refused() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    let store = folder.open();
+    drop(other.open());
+    let refused = |conn: &mut Connection, why: &str| {
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        let error = store.enqueue_in(&tx, &[new_job(1)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+        assert!(error.to_string().contains(why) && error.hint().is_some(), "{error}");
+    };
+    refused(&mut other.connect(), "is not one of");
+    let mut fast = folder.connect();
+    fast.pragma_update(None, "synchronous", "NORMAL").unwrap();
+    refused(&mut fast, "synchronous is 1");
+    let mut hasty = folder.connect();
+    hasty.busy_timeout(Duration::ZERO).unwrap();
+    refused(&mut hasty, "no busy timeout");
+}
+
+// ── damage ──
+
+async fn findings(store: &SqliteStore, repair: bool) -> Vec<Finding> {
+    let mut all = Vec::new();
+    let mut next = Some(AuditCursor::default());
+    while let Some(from) = next {
+        let slice = store.audit(Audit { repair, from }).await.unwrap();
+        assert!(slice.checked <= 1_000);
+        all.extend(slice.findings);
+        next = slice.next;
+    }
+    all
+}
+
+fn whats(findings: &[Finding]) -> Vec<&'static str> {
+    let mut whats: Vec<&str> = findings.iter().map(|finding| finding.what).collect();
+    whats.sort_unstable();
+    whats.dedup();
+    whats
+}
+
+/// A store with a job in every state, and a key.
+async fn populated(folder: &Folder) -> (SqliteStore, [JobId; 4]) {
+    let store = folder.open();
+    let mut keyed = derived_job("waiting");
+    keyed.unique = Some(Unique::key("k"));
+    keyed.expires_at = Some(When::In(Duration::from_hours(2)));
+    let jobs = [derived_job("running"), derived_job("done"), derived_job("dead"), keyed];
+    let mut leases = Vec::new();
+    for job in &jobs {
+        enqueue(&store, job).await;
+        if leases.len() < 3 {
+            leases.push(reserve_one(&store).await);
+        }
+    }
+    let dead = Verdict::Dead { error: "no such address".to_owned() };
+    let batch = [
+        Settlement { lease: leases[1], verdict: Verdict::Ack },
+        Settlement { lease: leases[2], verdict: dead },
+    ];
+    let _ = store.settle(&batch, None).await.unwrap();
+    (store, jobs.map(|job| job.id))
+}
+
+#[tokio::test]
+async fn an_audit_of_a_sound_store_finds_nothing() {
+    let (store, _) = populated(&Folder::new()).await;
+    assert_eq!(findings(&store, false).await, []);
+}
+
+#[tokio::test]
+async fn an_audit_finds_what_is_planted_and_mends_it_without_deleting_a_record() {
+    for (what, damage) in [
+        ("orphan", "DELETE FROM punctual_due"),
+        ("orphan", "DELETE FROM punctual_lease"),
+        ("orphan", "DELETE FROM punctual_ended WHERE st = 2"),
+        ("two_places", "INSERT INTO punctual_ended SELECT id, q, 2, 5, 2, NULL FROM punctual_lease"),
+        (
+            "two_places",
+            "INSERT INTO punctual_due SELECT q, pri, run_at, id FROM punctual_job WHERE id IN (SELECT id FROM punctual_lease)",
+        ),
+        ("no_record", "INSERT INTO punctual_due VALUES (1, 1, 5, x'00112233445577778899aabbccddeeff')"),
+        ("no_record", "INSERT INTO punctual_due SELECT q, pri, run_at + 1, id FROM punctual_due"),
+        ("no_record", "INSERT INTO punctual_lease (id, q, until) VALUES ('rubbish', 1, 5)"),
+        ("no_record", "INSERT INTO punctual_ended VALUES (x'00', 1, 3, 5, 0, NULL)"),
+        ("no_record", "INSERT INTO punctual_expiry VALUES (1, 5, x'00')"),
+        ("no_record", "INSERT INTO punctual_past (id, attempt) VALUES (x'00', 3)"),
+        ("stale_key", "INSERT INTO punctual_unique VALUES (1, x'01', x'00', 0, NULL)"),
+        ("counter", "UPDATE punctual_queue SET waiting = waiting + 7, bytes = -1"),
+        (
+            "corrupt",
+            "UPDATE punctual_job SET kind = x'ff', payload = 'text' WHERE id IN (SELECT id FROM punctual_due)",
+        ),
+        ("corrupt", "UPDATE punctual_job SET version = NULL WHERE id IN (SELECT id FROM punctual_lease)"),
+        (
+            "corrupt",
+            "UPDATE punctual_job SET slot = slot + 1000000 WHERE id IN (SELECT id FROM punctual_due)",
+        ),
+        ("corrupt", "UPDATE punctual_queue SET settings = '{\"order\": 7}'"),
+    ] {
+        let folder = Folder::new();
+        let (store, ids) = populated(&folder).await;
+        folder.connect().execute_batch(damage).unwrap();
+        let found = findings(&store, false).await;
+        assert!(whats(&found).contains(&what), "{damage}: {found:#?}");
+        assert!(found.iter().all(|finding| !finding.repaired));
+        let mended = findings(&store, true).await;
+        assert!(mended.iter().all(|finding| finding.repaired), "{damage}: {mended:#?}");
+        assert_eq!(findings(&store, false).await, [], "{damage}");
+        for id in ids {
+            let job = store.get(id).await.unwrap().unwrap_or_else(|| panic!("{damage}: {id} is gone"));
+            if what == "orphan" && mended.iter().any(|finding| finding.id == Some(id)) {
+                assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("orphan")), "{damage}");
+            }
+        }
+    }
+}
+
+/// Rubbish in any column of any table never stops the store: the job becomes dead, its bytes are kept.
+#[tokio::test]
+async fn rubbish_is_met_without_a_panic() {
+    let columns = |conn: &Connection, table: &str| -> Vec<String> {
+        let mut stmt = conn.prepare("SELECT name FROM pragma_table_info(?1)").unwrap();
+        stmt.query_map([table], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    let tables = Folder::new();
+    drop(tables.open());
+    let names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'punctual_meta'";
+    let tables: Vec<String> = {
+        let conn = tables.connect();
+        let mut stmt = conn.prepare(names).unwrap();
+        stmt.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    for table in &tables {
+        let folder = Folder::new();
+        let (store, ids) = populated(&folder).await;
+        let app = folder.connect();
+        for column in columns(&app, table) {
+            for rubbish in ["NULL", "-1", "'text'", "x'ff00'", "9223372036854775807", "1.5"] {
+                // A key that must not be NULL, or twice the same, can't be planted.
+                let _ = app.execute(&format!("UPDATE {table} SET {column} = {rubbish}"), []);
+                for id in ids {
+                    let _ = store.get(id).await;
+                }
+                let _ = store.reserve(&want(10)).await;
+                let _ =
+                    store.take(&Take { queue: "mail".to_owned(), n: 10, older_than: Duration::ZERO }).await;
+                let _ = store.sweep(100).await;
+                let _ = store.queue("mail", &QueueOp::Purge(1)).await;
+                let _ = findings(&store, true).await;
+                assert!(enqueue(&store, &new_job(7)).await.is_new(), "{table}.{column} = {rubbish}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_due_job_that_cannot_be_read_is_quarantined_and_blocks_nobody() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let (bad, good) = (new_job(1), new_job(2));
+    enqueue(&store, &bad).await;
+    enqueue(&store, &good).await;
+    let app = folder.connect();
+    app.execute("UPDATE punctual_job SET opts = '{' WHERE id = ?1", [bad.id.as_bytes()]).unwrap();
+    let batch = store.reserve(&want(10)).await.unwrap();
+    assert_eq!(batch.jobs.iter().map(|job| job.job.id).collect::<Vec<_>>(), [good.id]);
+    let kept = store.get(bad.id).await.unwrap().unwrap();
+    assert_eq!((kept.state, kept.reason.as_deref()), (State::Dead, Some("corrupt")));
+    assert_eq!(kept.payload, bad.payload);
+    assert_eq!(findings(&store, false).await, []);
+}
+
+// ── upkeep ──
+
+/// S17: retention removes what it must even where thousands end in one go, in bounded steps.
+#[tokio::test]
+async fn retention_keeps_up_with_a_flood() {
+    let folder = Folder::new();
+    let clock = ManualClock::new(Timestamp::saturating_from_ms(1_795_000_000_000));
+    let options = SqliteOptions { clock: Clock::Manual(clock.clone()), ..SqliteOptions::default() };
+    let store = SqliteStore::open(folder.path(), options).unwrap();
+    let done = Keep { count: 100, ..Keep::SHORT };
+    let _ = store
+        .queue("mail", &QueueOp::Set(Box::new(QueueSettings { done, ..QueueSettings::default() })))
+        .await;
+    for n in 0..5 {
+        let jobs: Vec<NewJob> = (0..500).map(|i| new_job(n * 500 + i)).collect();
+        let _ = store.enqueue(call(1), &jobs).await.unwrap();
+        let batch = store.reserve(&want(500)).await.unwrap();
+        let acks: Vec<_> =
+            batch.jobs.iter().map(|job| Settlement { lease: job.lease, verdict: Verdict::Ack }).collect();
+        let _ = store.settle(&acks, None).await.unwrap();
+        assert_eq!(store.count(None).await.unwrap().done, 100);
+    }
+    clock.advance(Duration::from_hours(25));
+    let swept = store.sweep(1_000).await.unwrap();
+    // The hundred jobs, and the calls of ten instances.
+    assert_eq!((swept.removed, swept.forgotten, swept.more), (100, 10, false));
+    assert_eq!(findings(&store, false).await, []);
+}
