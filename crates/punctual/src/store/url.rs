@@ -1,19 +1,41 @@
 //! Opens a store by its address. The only place outside of a store's own files that names a concrete one.
 
+#[cfg(feature = "sqlite")]
+use std::path::PathBuf;
 use std::sync::Arc;
 
+#[cfg(feature = "sqlite")]
+use super::{
+    Durability,
+    sqlite::{SqliteOptions, SqliteStore},
+};
 use super::{Store, clock::Clock, memory::MemoryStore};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Opens the store at `url`: `memory:`, which ends with its last handle.
+/// Opens the store at `url`: `sqlite:PATH`, a file, optionally with `?durability=fast` (`full` is the default), or
+/// `memory:`, which ends with its last handle.
 ///
 /// # Errors
-/// `Unsupported` for any other scheme.
-#[expect(clippy::unused_async, reason = "a store on a disk or behind a network takes its time to open")]
+/// `Unsupported` for any other scheme, or where the store is not built in; `Invalid` for a path or an option that can't be
+/// read; otherwise as the store's own opening says.
+#[cfg_attr(
+    not(feature = "sqlite"),
+    expect(clippy::unused_async, reason = "a store on a disk or behind a network takes its time to open")
+)]
 pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match (scheme, rest) {
         ("memory", "") => Ok(Arc::new(MemoryStore::new(Clock::System))),
+        #[cfg(feature = "sqlite")]
+        ("sqlite", rest) => {
+            let (path, options) = sqlite(rest)?;
+            // Opening may wait for a disk or for another process.
+            let open = tokio::task::spawn_blocking(move || SqliteStore::open(path, options));
+            let store = open.await.map_err(|e| {
+                Error::new(ErrorKind::Closed, "the runtime ended while the store was opened").with_source(e)
+            })?;
+            Ok(Arc::new(store?))
+        }
         ("memory", _) => Err(Error::invalid("a memory: store has no name").with_hint("write memory:")),
         _ => {
             // The rest may hold a password.
@@ -22,6 +44,39 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
                 .with_hint("write sqlite:jobs.db or memory:"))
         }
     }
+}
+
+/// Reads `PATH[?durability=full|fast]`.
+#[cfg(feature = "sqlite")]
+fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    // Three slashes are an absolute path behind an empty host, as in other URLs; two would make a host of a folder.
+    let path = match path.strip_prefix("//") {
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => {
+            return Err(Error::invalid("a sqlite: store has no host").with_hint(
+                "write sqlite:jobs.db for a path from here, sqlite:/var/lib/jobs.db for an absolute one",
+            ));
+        }
+        None => path,
+    };
+    if path.is_empty() || path == ":memory:" {
+        return Err(Error::invalid("a sqlite: store needs a file")
+            .with_hint("write sqlite:jobs.db; for a store without a file, memory:"));
+    }
+    let mut options = SqliteOptions::default();
+    for option in query.split('&').filter(|option| !option.is_empty()) {
+        options.durability = match option {
+            "durability=full" => Durability::Full,
+            "durability=fast" => Durability::Fast,
+            _ => {
+                let shown: String = option.chars().take(64).collect();
+                return Err(Error::invalid(format!("{shown:?} is no option of a sqlite: store"))
+                    .with_hint("write durability=full or durability=fast"));
+            }
+        };
+    }
+    Ok((PathBuf::from(path), options))
 }
 
 #[cfg(test)]
@@ -36,5 +91,20 @@ mod tests {
             assert!(!error.to_string().contains("secret"), "{error}");
         }
         assert_eq!(connect("memory:").await.unwrap().url(), "memory:");
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_path_and_its_options_are_read() {
+        let read = |rest: &str| {
+            let (path, options) = sqlite(rest).map_err(|e| e.kind())?;
+            Ok((path.display().to_string(), options.durability))
+        };
+        assert_eq!(read("jobs.db"), Ok(("jobs.db".into(), Durability::Full)));
+        assert_eq!(read("/var/jobs.db?durability=fast"), Ok(("/var/jobs.db".into(), Durability::Fast)));
+        assert_eq!(read("///var/jobs.db?durability=full"), Ok(("/var/jobs.db".into(), Durability::Full)));
+        for wrong in ["", ":memory:", "//host/jobs.db", "jobs.db?durability=none", "jobs.db?cache=shared"] {
+            assert_eq!(read(wrong), Err(ErrorKind::Invalid), "{wrong}");
+        }
     }
 }
