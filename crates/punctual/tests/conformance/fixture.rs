@@ -93,6 +93,18 @@ pub(crate) fn memory() -> Fixture {
     Fixture::new(None, |clock| Arc::new(MemoryStore::new(clock)))
 }
 
+#[cfg(feature = "sqlite")]
+pub(crate) fn sqlite() -> Fixture {
+    use punctual::store::sqlite::{SqliteOptions, SqliteStore};
+    // In memory where there is such a place: what a disk survives is not the question here.
+    let shm = std::path::Path::new("/dev/shm");
+    let folder = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
+    let path = folder.path().join("jobs.db");
+    Fixture::new(Some(folder), |clock| {
+        Arc::new(SqliteStore::open(path, SqliteOptions { clock, ..SqliteOptions::default() }).unwrap())
+    })
+}
+
 impl Fixture {
     fn new(folder: Option<tempfile::TempDir>, open: impl FnOnce(Clock) -> Arc<dyn Store>) -> Self {
         let clock = ManualClock::new(at(0));

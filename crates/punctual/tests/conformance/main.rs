@@ -42,7 +42,7 @@ macro_rules! conformance {
     };
 }
 
-conformance!(memory => {
+conformance!(memory, #[cfg(feature = "sqlite")] sqlite => {
     enqueue:
         a_job_comes_back_as_it_was_handed_over,
         a_new_job_has_the_defaults_of_the_contract,

@@ -19,6 +19,8 @@ use std::{
     time::Instant,
 };
 
+#[cfg(feature = "sqlite")]
+use punctual::store::sqlite::{SqliteOptions, SqliteStore};
 use punctual::{
     Timestamp,
     store::{
@@ -75,6 +77,15 @@ fn memory(clock: &ManualClock) -> Opener {
     Box::new(move || Arc::clone(&store))
 }
 
+/// A file of its own, in memory where there is such a place; every handle opens it anew.
+#[cfg(feature = "sqlite")]
+fn sqlite(clock: &ManualClock) -> Opener {
+    let shm = std::path::Path::new("/dev/shm");
+    let folder = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
+    let options = SqliteOptions { clock: Clock::Manual(clock.clone()), ..SqliteOptions::default() };
+    Box::new(move || Arc::new(SqliteStore::open(folder.path().join("jobs.db"), options.clone()).unwrap()))
+}
+
 /// One history of a seed; odd ones use two handles.
 fn history(seed: u64) -> (Vec<Step>, usize) {
     let handles = 1 + (seed % 2) as usize;
@@ -128,6 +139,12 @@ fn seeds() -> Vec<u64> {
 #[test]
 fn the_memory_store_agrees_with_itself() {
     check("memory", &memory, &seeds());
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn the_sqlite_store_agrees() {
+    check("sqlite", &sqlite, &seeds());
 }
 
 #[test]
