@@ -6,7 +6,9 @@ use crate::{
     commands::{
         act::{Cancel, Delete, Edit, Reprioritise, Reschedule, Retry, RunNow},
         audit::Audit,
+        bench::Bench,
         completions::Completions,
+        demo::DemoWorker,
         ls::Ls,
         push::Push,
         queue::Queue,
@@ -65,6 +67,16 @@ impl Globals {
         self.store.as_deref().unwrap_or("sqlite:punctual.db")
     }
 
+    /// The store that the command line itself names: the demo must not run on whatever the environment points to.
+    pub(crate) fn explicit_store(&self) -> Option<&str> {
+        let from_environment = std::env::var("PUNCTUAL_STORE").ok();
+        self.store.as_deref().filter(|store| Some(*store) != from_environment.as_deref())
+    }
+
+    pub(crate) const fn json(&self) -> bool {
+        matches!(self.format(), Format::Json)
+    }
+
     pub(crate) const fn format(&self) -> Format {
         if self.json { Format::Json } else { self.output }
     }
@@ -113,6 +125,13 @@ pub(crate) enum Command {
     Audit(Audit),
     /// Let the store look at itself.
     Doctor,
+    /// Measure this store on this machine, beside plain SQL.
+    Bench(Bench),
+    /// Watch 2,000 jobs run on time while a worker is killed; a ledger at the end.
+    Demo,
+    /// A worker of the demo.
+    #[command(hide = true)]
+    DemoWorker(DemoWorker),
     /// Print the completions of a shell.
     Completions(Completions),
 }

@@ -2,7 +2,9 @@
 
 pub(crate) mod act;
 pub(crate) mod audit;
+pub(crate) mod bench;
 pub(crate) mod completions;
+pub(crate) mod demo;
 mod doctor;
 pub(crate) mod ls;
 mod progress;
@@ -36,12 +38,20 @@ pub(crate) fn run(args: Args) -> Result {
         return completions::run(completions);
     }
     let mut runtime = match &command {
-        Command::Work(_) => tokio::runtime::Builder::new_multi_thread(),
+        Command::Work(_) | Command::Bench(_) | Command::DemoWorker(_) => {
+            tokio::runtime::Builder::new_multi_thread()
+        }
         // Everything else waits for one store: batches in flight keep their order by being polled in order.
         _ => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = runtime.enable_all().build()?;
     let answer = runtime.block_on(async {
+        match &command {
+            Command::Bench(sizes) => return Ok(bench::run(globals.store(), sizes, globals.json()).await?),
+            Command::Demo => return demo::run(globals.explicit_store(), globals.json()).await,
+            Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
+            _ => {}
+        }
         let mut session = Session::open(&globals).await?;
         dispatch(&mut session, &command).await?;
         session.out.flush()?;
@@ -72,7 +82,9 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Work(args) => work::run(session, args).await,
         Command::Audit(args) => audit::run(session, args).await,
         Command::Doctor => doctor::run(session).await,
-        Command::Completions(_) => unreachable!("invariant: it needs no store and ran already"),
+        Command::Bench(_) | Command::Demo | Command::DemoWorker(_) | Command::Completions(_) => {
+            unreachable!("invariant: these need no session and ran already")
+        }
     }
 }
 

@@ -122,6 +122,15 @@ impl From<punctual::Error> for Failure {
     }
 }
 
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        match error.downcast::<punctual::Error>() {
+            Ok(error) => error.into(),
+            Err(error) => Self::new("failed", format!("{error:#}")),
+        }
+    }
+}
+
 impl From<io::Error> for Failure {
     /// Whoever reads our output may stop whenever it likes: that is no failure of ours.
     fn from(error: io::Error) -> Self {

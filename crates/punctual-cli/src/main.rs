@@ -6,6 +6,7 @@ mod args;
 mod commands;
 mod errors;
 mod output;
+mod quantile;
 mod times;
 mod wire;
 

@@ -13,7 +13,10 @@ mod tests {
     #[test]
     fn quantiles_are_measured_values() {
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!((quantile(&values, 0.5), quantile(&values, 0.99), quantile(&values, 1.0)), (50.0, 99.0, 100.0));
+        assert_eq!(
+            (quantile(&values, 0.5), quantile(&values, 0.99), quantile(&values, 1.0)),
+            (50.0, 99.0, 100.0)
+        );
         assert_eq!((quantile(&[], 0.5), quantile(&[7.0], 0.01)), (0.0, 7.0));
     }
 }

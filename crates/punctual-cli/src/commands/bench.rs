@@ -18,9 +18,13 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use punctual::{
     Client, Ctx, JobRecord, NewJob, Payload, Timestamp, When, Worker,
-    store::{Keep, QueueSettings},
+    store::{
+        Keep, QueueSettings,
+        sqlite::{SqliteOptions, SqliteStore},
+    },
 };
 use serde::Serialize;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::reference::Reference;
@@ -124,8 +128,11 @@ impl Place {
         if url == "memory:" {
             return Ok(Self::Memory);
         }
-        let Some(rest) = url.strip_prefix("sqlite:") else { bail!("bench measures sqlite: and memory: stores, not {url}") };
-        let (path, query) = rest.split_once('?').map_or((rest, String::new()), |(path, query)| (path, format!("?{query}")));
+        let Some(rest) = url.strip_prefix("sqlite:") else {
+            bail!("bench measures sqlite: and memory: stores, not {url}")
+        };
+        let (path, query) =
+            rest.split_once('?').map_or((rest, String::new()), |(path, query)| (path, format!("?{query}")));
         let beside = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = tempfile::Builder::new()
             .prefix("punctual-bench-")
@@ -150,7 +157,11 @@ impl Place {
         let client = match self {
             Self::Memory => Client::connect("memory:").await?,
             Self::Sqlite { folder, query } => {
-                Client::connect(&format!("sqlite:{}{query}", folder.path().join(format!("{name}.db")).display())).await?
+                Client::connect(&format!(
+                    "sqlite:{}{query}",
+                    folder.path().join(format!("{name}.db")).display()
+                ))
+                .await?
             }
         };
         client.queue(QUEUE).set(QueueSettings { done: keep, ..QueueSettings::default() }).await?;
@@ -186,14 +197,14 @@ async fn enqueues(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result
 
     let each = sizes.jobs / 5 / CALLERS;
     let begin = Instant::now();
-    let callers: Vec<_> = (0..CALLERS)
+    let callers: Vec<JoinHandle<punctual::Result<()>>> = (0..CALLERS)
         .map(|_| {
             let client = client.clone();
             tokio::spawn(async move {
                 for _ in 0..each {
                     let _ = client.push(vec![job(&client, When::Now)]).await?;
                 }
-                punctual::Result::Ok(())
+                Ok(())
             })
         })
         .collect();
@@ -215,7 +226,8 @@ async fn lives(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()
     // Due at random over ten seconds that begin once everything is enqueued, and drained when all of them are due.
     let from = client.store().now().await?.after(Duration::from_secs(5));
     figures.lives_random_due_per_s =
-        life(&client, sizes.jobs, |_| When::At(from.after(Duration::from_millis(fastrand::u64(..10_000))))).await?;
+        life(&client, sizes.jobs, |_| When::At(from.after(Duration::from_millis(fastrand::u64(..10_000)))))
+            .await?;
 
     step("lives, default retention");
     let client = place.fresh("retention", Keep::SHORT).await?;
@@ -256,7 +268,10 @@ fn now_us() -> f64 {
 }
 
 /// A worker whose handler notes how late each job starts against the instant that its payload names.
-fn observer(client: &Client, stop: &CancellationToken) -> (Arc<Mutex<Vec<f64>>>, tokio::task::JoinHandle<punctual::Result<punctual::WorkReport>>) {
+fn observer(
+    client: &Client,
+    stop: &CancellationToken,
+) -> (Arc<Mutex<Vec<f64>>>, JoinHandle<punctual::Result<punctual::WorkReport>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let handler = {
         let seen = Arc::clone(&seen);
@@ -304,7 +319,9 @@ async fn lateness(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result
     let mut left = sizes.waiting;
     while 0 < left {
         let n = left.min(50_000);
-        let jobs = (0..n).map(|_| job(&client, When::At(far.after(Duration::from_millis(fastrand::u64(..86_400_000)))))).collect();
+        let jobs = (0..n)
+            .map(|_| job(&client, When::At(far.after(Duration::from_millis(fastrand::u64(..86_400_000))))))
+            .collect();
         let _ = client.push(jobs).await?;
         left -= n;
     }
@@ -317,7 +334,10 @@ async fn lateness(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result
     let count = sizes.seconds * LATENESS_RATE;
     let mut due: Vec<u64> = (0..count).map(|n| from + n * 1_000 / LATENESS_RATE).collect();
     fastrand::shuffle(&mut due);
-    let jobs = due.iter().map(|&ms| marked(&client, ms as f64 * 1e3, When::At(Timestamp::saturating_from_ms(ms)))).collect();
+    let jobs = due
+        .iter()
+        .map(|&ms| marked(&client, ms as f64 * 1e3, When::At(Timestamp::saturating_from_ms(ms))))
+        .collect();
     let _ = client.push(jobs).await?;
     tokio::time::sleep(Duration::from_secs(sizes.seconds + 2)).await;
     stop.cancel();
@@ -332,13 +352,15 @@ async fn lateness(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result
 /// A worker with nothing to do.
 async fn idle(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()> {
     step("idleness");
-    let client = place.fresh("idle", Keep::NOTHING).await?;
+    let Some(file) = place.file("idle") else { return Ok(()) };
+    let store = Arc::new(SqliteStore::open(file, SqliteOptions::default())?);
+    let client = Client::new(store.clone());
     let stop = CancellationToken::new();
     let (_, worker) = observer(&client, &stop);
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let (operations, cpu) = (client.store().operations(), cpu_seconds());
+    let (operations, cpu) = (store.operations(), cpu_seconds());
     tokio::time::sleep(Duration::from_secs(sizes.seconds)).await;
-    figures.idle_ops_per_s = (client.store().operations() - operations) as f64 / sizes.seconds as f64;
+    figures.idle_ops_per_s = (store.operations() - operations) as f64 / sizes.seconds as f64;
     figures.idle_cpu_percent = (cpu_seconds() - cpu) / sizes.seconds as f64 * 100.0;
     stop.cancel();
     worker.await??;
@@ -357,7 +379,11 @@ fn cpu_seconds() -> f64 {
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = self.reference.unwrap_or_default();
-        writeln!(f, "{} · durability {} · {PAYLOAD_BYTES}-byte payloads · one synced commit {:.2} ms", self.store, self.durability, self.fsync_ms)?;
+        writeln!(
+            f,
+            "{} · durability {} · {PAYLOAD_BYTES}-byte payloads · one synced commit {:.2} ms",
+            self.store, self.durability, self.fsync_ms
+        )?;
         writeln!(f, "{:<38}{:>12}{:>14}", "", "punctual", "plain SQL")?;
         let mut row = |what: &str, ours: f64, plain: f64| {
             let plain = if plain == 0.0 { String::new() } else { format!("{plain:.0}") };
@@ -373,6 +399,10 @@ impl fmt::Display for Figures {
         let spread = |s: &Spread| format!("p50 {:.2} · p99 {:.2} · max {:.2} ms", s.p50, s.p99, s.max);
         writeln!(f, "{:<38}{}", "pick-up, enqueue call to start", spread(&self.pickup_ms))?;
         writeln!(f, "{:<38}{}", format!("lateness at {LATENESS_RATE} jobs/s"), spread(&self.lateness_ms))?;
-        writeln!(f, "{:<38}{:.2} operations/s, {:.2} % of one CPU", "idle", self.idle_ops_per_s, self.idle_cpu_percent)
+        writeln!(
+            f,
+            "{:<38}{:.2} operations/s, {:.2} % of one CPU",
+            "idle", self.idle_ops_per_s, self.idle_cpu_percent
+        )
     }
 }

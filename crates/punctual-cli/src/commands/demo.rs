@@ -22,6 +22,7 @@ use punctual::{
 
 use self::ledger::{Ledger, Starts};
 pub(crate) use self::worker::{DemoWorker, run_worker};
+use crate::errors::Failure;
 
 /// Jobs that the demo inserts.
 const JOBS: usize = 2_000;
@@ -80,20 +81,33 @@ impl Part {
 }
 
 /// Runs the demo; `store` is an address to use instead of a temporary file.
-pub(crate) async fn run(store: Option<&str>, json: bool) -> Result<bool> {
-    let folder = tempfile::Builder::new().prefix("punctual-demo-").tempdir().context("could not make a temporary folder")?;
-    let url = store.map_or_else(|| format!("sqlite:{}", folder.path().join("demo.db").display()), ToOwned::to_owned);
-    let client = Client::connect(&url).await?;
-    let demo = Demo { client, url, folder: folder.path().to_owned(), prefix: format!("demo-{:08x}", fastrand::u32(..)) };
-    let outcome = demo.run(json).await;
-    demo.remove_queues().await?;
-    let ledger = outcome?;
+pub(crate) async fn run(store: Option<&str>, json: bool) -> crate::errors::Result {
+    let ledger = play(store, json).await?;
     if json {
-        println!("{}", serde_json::to_string(&ledger)?);
+        println!("{}", serde_json::to_string(&ledger).expect("invariant: a ledger is plain data"));
     } else {
         print!("{ledger}");
     }
-    Ok(ledger.is_clean())
+    if ledger.is_clean() { Ok(()) } else { Err(Failure::Silent(1)) }
+}
+
+async fn play(store: Option<&str>, json: bool) -> Result<Ledger> {
+    let folder = tempfile::Builder::new()
+        .prefix("punctual-demo-")
+        .tempdir()
+        .context("could not make a temporary folder")?;
+    let url = store
+        .map_or_else(|| format!("sqlite:{}", folder.path().join("demo.db").display()), ToOwned::to_owned);
+    let client = Client::connect(&url).await?;
+    let demo = Demo {
+        client,
+        url,
+        folder: folder.path().to_owned(),
+        prefix: format!("demo-{:08x}", fastrand::u32(..)),
+    };
+    let outcome = demo.run(json).await;
+    demo.remove_queues().await?;
+    outcome
 }
 
 struct Demo {
@@ -112,14 +126,19 @@ impl Demo {
     async fn run(&self, json: bool) -> Result<Ledger> {
         for queue in self.queues() {
             let keep = Keep { age_ms: 3_600_000, count: 10_000, bytes: 64 << 20 };
-            let settings = QueueSettings { done: keep, dead: keep, cancelled: keep, ..QueueSettings::default() };
+            let settings =
+                QueueSettings { done: keep, dead: keep, cancelled: keep, ..QueueSettings::default() };
             self.client.queue(&queue).set(settings).await?;
         }
         eprintln!("store    {} ({})", self.url, self.client.store().durability().name());
         let mut workers = [Worker::start(self, "one")?, Worker::start(self, "two")?];
         let begin = Instant::now();
         let (inserted, duplicate_enqueues) = self.enqueue().await?;
-        eprintln!("enqueued {JOBS} jobs in {:.1} s, due over {} s", begin.elapsed().as_secs_f64(), SPAN.as_secs());
+        eprintln!(
+            "enqueued {JOBS} jobs in {:.1} s, due over {} s",
+            begin.elapsed().as_secs_f64(),
+            SPAN.as_secs()
+        );
 
         let mut killed = None;
         let mut starts = Starts::new(&self.folder);
@@ -129,13 +148,22 @@ impl Demo {
             let at = begin.elapsed().saturating_sub(HEAD_START);
             if killed.is_none() && KILL_AFTER <= at {
                 killed = Some(workers[0].kill()?);
-                eprintln!("{}killed   worker one with SIGKILL after {:.1} s, and started it again", clear(live), at.as_secs_f64());
+                eprintln!(
+                    "{}killed   worker one with SIGKILL after {:.1} s, and started it again",
+                    clear(live),
+                    at.as_secs_f64()
+                );
                 workers[0] = Worker::start(self, "one-again")?;
             }
             starts.read()?;
             let left = self.left().await?;
             if live || (!json && at.as_millis() % 1_000 < TICK.as_millis()) {
-                let line = format!("{:>5.1} s  {} of {JOBS} started · {left} to go · {}", at.as_secs_f64(), starts.jobs(), starts.lateness());
+                let line = format!(
+                    "{:>5.1} s  {} of {JOBS} started · {left} to go · {}",
+                    at.as_secs_f64(),
+                    starts.jobs(),
+                    starts.lateness()
+                );
                 if live { eprint!("{}{line}", clear(true)) } else { eprintln!("{line}") }
             }
             if left == 0 || SPAN + PATIENCE < at {
@@ -198,7 +226,12 @@ impl Demo {
     /// Leaves nothing behind in a store that is not the demo's own.
     async fn remove_queues(&self) -> Result<()> {
         for queue in self.queues() {
-            let filter = Filter::all().queue(&queue).state([State::Waiting, State::Done, State::Dead, State::Cancelled]);
+            let filter = Filter::all().queue(&queue).state([
+                State::Waiting,
+                State::Done,
+                State::Dead,
+                State::Cancelled,
+            ]);
             self.client.act_where(&filter, &Action::Delete, |_| ()).await?;
         }
         Ok(())
@@ -223,12 +256,16 @@ pub(crate) struct Killed {
 impl Worker {
     fn start(demo: &Demo, name: &str) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("could not find this program")?);
-        command.args(["demo-worker", "--store", &demo.url, "--name", name]).arg("--history").arg(history(&demo.folder, name));
+        command
+            .args(["demo-worker", "--store", &demo.url, "--name", name])
+            .arg("--history")
+            .arg(history(&demo.folder, name));
         for queue in demo.queues() {
             command.args(["--queue", &queue]);
         }
         command.args(["--lease-ms", &LEASE.as_millis().to_string()]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("could not start a worker")?;
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("could not start a worker")?;
         Ok(Self { name: name.to_owned(), child })
     }
 

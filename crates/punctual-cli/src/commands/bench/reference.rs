@@ -32,10 +32,16 @@ pub(super) struct Reference {
 
 impl Reference {
     pub(super) fn measure(folder: &Path, jobs: usize, payload_bytes: usize) -> Result<Self> {
-        let (insert, in_order) = lives(&folder.join("reference-in-order.db"), jobs, payload_bytes, |n| n as i64)?;
-        let (_, random) = lives(&folder.join("reference-random.db"), jobs, payload_bytes, |_| fastrand::i64(0..1 << 40))?;
+        let (insert, in_order) =
+            lives(&folder.join("reference-in-order.db"), jobs, payload_bytes, |n| n as i64)?;
+        let (_, random) =
+            lives(&folder.join("reference-random.db"), jobs, payload_bytes, |_| fastrand::i64(0..1 << 40))?;
         let rate = |took: Duration| jobs as f64 / took.as_secs_f64();
-        Ok(Self { insert_per_s: rate(insert), lives_per_s: rate(in_order), lives_random_due_per_s: rate(random) })
+        Ok(Self {
+            insert_per_s: rate(insert),
+            lives_per_s: rate(in_order),
+            lives_random_due_per_s: rate(random),
+        })
     }
 }
 
@@ -62,7 +68,12 @@ pub(super) fn fsync_ms(folder: &Path) -> Result<f64> {
 }
 
 /// Times of all inserts, and of whole lives.
-fn lives(path: &Path, jobs: usize, payload_bytes: usize, due: impl Fn(usize) -> i64) -> Result<(Duration, Duration)> {
+fn lives(
+    path: &Path,
+    jobs: usize,
+    payload_bytes: usize,
+    due: impl Fn(usize) -> i64,
+) -> Result<(Duration, Duration)> {
     let db = open(path)?;
     db.execute_batch(
         "CREATE TABLE payload(id INTEGER PRIMARY KEY, body BLOB);
@@ -83,7 +94,9 @@ fn lives(path: &Path, jobs: usize, payload_bytes: usize, due: impl Fn(usize) -> 
     loop {
         let tx = db.unchecked_transaction()?;
         let leased: Vec<(i64, i64, Vec<u8>)> = tx
-            .prepare_cached("SELECT at, due.id, body FROM due JOIN payload USING (id) ORDER BY at, due.id LIMIT ?1")?
+            .prepare_cached(
+                "SELECT at, due.id, body FROM due JOIN payload USING (id) ORDER BY at, due.id LIMIT ?1",
+            )?
             .query_map([BATCH as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
             .collect::<Result<_, _>>()?;
         let Some((at, id, _)) = leased.last() else { break };

@@ -45,7 +45,8 @@ impl Starts {
             file.read_to_string(&mut text)?;
             let whole = text.rfind('\n').map_or(0, |end| end + 1);
             for line in text[..whole].lines() {
-                let event: Event = serde_json::from_str(line).context("a history holds a line that is none")?;
+                let event: Event =
+                    serde_json::from_str(line).context("a history holds a line that is none")?;
                 self.jobs.insert(event.id);
                 self.events.push(event);
             }
@@ -167,7 +168,9 @@ impl Ledger {
                 match before {
                     None => {}
                     Some(last) if last.what == What::Failed && !taken_back => self.retries += 1,
-                    Some(last) if last.worker == killed.worker && taken_back => self.duplicates_explained += 1,
+                    Some(last) if last.worker == killed.worker && taken_back => {
+                        self.duplicates_explained += 1
+                    }
                     Some(_) => self.duplicates_unexplained += 1,
                 }
             }
@@ -200,13 +203,29 @@ async fn states(client: &Client, queues: &[String]) -> Result<HashMap<JobId, Sta
 
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "enqueued    {:>6}   = done {} + cancelled {} + dead {} + lost {}", self.enqueued, self.done, self.cancelled, self.dead, self.lost)?;
+        writeln!(
+            f,
+            "enqueued    {:>6}   = done {} + cancelled {} + dead {} + lost {}",
+            self.enqueued, self.done, self.cancelled, self.dead, self.lost
+        )?;
         writeln!(f, "lost        {:>6}", self.lost)?;
         writeln!(f, "early       {:>6}", self.early)?;
-        writeln!(f, "duplicates  {:>6}   unexplained, and {} explained by the kill", self.duplicates_unexplained, self.duplicates_explained)?;
+        writeln!(
+            f,
+            "duplicates  {:>6}   unexplained, and {} explained by the kill",
+            self.duplicates_unexplained, self.duplicates_explained
+        )?;
         writeln!(f, "retries     {:>6}   of jobs that failed", self.retries)?;
         writeln!(f, "enqueued twice {:>3}   answered duplicate", self.duplicate_enqueues)?;
         writeln!(f, "{}; {} starts after the kill apart", self.lateness_ms, self.after_kill)?;
-        writeln!(f, "{}", if self.is_clean() { "kept: nothing lost, nothing early, nothing twice without a reason" } else { "BROKEN" })
+        writeln!(
+            f,
+            "{}",
+            if self.is_clean() {
+                "kept: nothing lost, nothing early, nothing twice without a reason"
+            } else {
+                "BROKEN"
+            }
+        )
     }
 }

@@ -60,9 +60,13 @@ pub(crate) enum What {
 }
 
 /// Serves the demo's queues until it is killed.
-pub(crate) async fn run_worker(store: &str, args: DemoWorker) -> Result<()> {
+pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
     // One write per line, straight to the kernel: a line survives SIGKILL once its call returned.
-    let file = OpenOptions::new().create(true).append(true).open(&args.history).context("could not open the history")?;
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&args.history)
+        .context("could not open the history")?;
     let (name, file) = (args.name.clone(), Arc::new(file));
     let handler = move |job: JobRecord, ctx: Ctx<()>| {
         let (name, file) = (name.clone(), Arc::clone(&file));
@@ -70,20 +74,30 @@ pub(crate) async fn run_worker(store: &str, args: DemoWorker) -> Result<()> {
             let write = |what| -> Result<()> {
                 let at_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64;
                 let run_at_ms = job.run_at.as_ms();
-                let event = Event { id: job.id, worker: name.clone(), fence: ctx.fence(), attempt: job.attempt, run_at_ms, at_us, what };
+                let event = Event {
+                    id: job.id,
+                    worker: name.clone(),
+                    fence: ctx.fence(),
+                    attempt: job.attempt,
+                    run_at_ms,
+                    at_us,
+                    what,
+                };
                 let mut line = serde_json::to_vec(&event)?;
                 line.push(b'\n');
                 Ok((&*file).write_all(&line)?)
             };
             write(What::Start)?;
             tokio::time::sleep(if job.kind == "demo.slow" { SLOW } else { QUICK }).await;
-            let fails = job.kind == "demo.always-fails" || (job.kind == "demo.fails-once" && job.attempt == 1);
+            let fails =
+                job.kind == "demo.always-fails" || (job.kind == "demo.fails-once" && job.attempt == 1);
             write(if fails { What::Failed } else { What::Done })?;
             anyhow::Ok(if fails { Outcome::retry("the demo wants it so") } else { Outcome::Done })
         }
     };
     let client = Client::connect(store).await?;
-    let mut worker = Worker::new(&client).name(&args.name).slots(SLOTS).lease(Duration::from_millis(args.lease_ms));
+    let mut worker =
+        Worker::new(&client).name(&args.name).slots(SLOTS).lease(Duration::from_millis(args.lease_ms));
     for queue in &args.queues {
         worker = worker.queue(queue);
     }
