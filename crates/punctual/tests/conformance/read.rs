@@ -140,6 +140,14 @@ pub(crate) async fn counters_follow_a_job(t: Fixture) {
     assert_eq!(t.counts().await, Counts { done: 1, ..Counts::default() });
 }
 
+/// S13: due jobs are counted up to 100,000; all that wait are counted.
+pub(crate) async fn due_jobs_are_counted_up_to_a_hundred_thousand(t: Fixture) {
+    for _ in 0..101 {
+        t.add_many(1_000).await;
+    }
+    assert_eq!((t.counts().await.due, t.counts().await.waiting), (100_000, 101_000));
+}
+
 /// S13: due jobs are counted in a paused queue as well.
 pub(crate) async fn due_jobs_of_a_paused_queue_are_counted(t: Fixture) {
     t.add_many(2).await;

@@ -176,6 +176,12 @@ pub(crate) async fn the_shortest_snooze_is_100_ms(t: Fixture) {
     assert_eq!(t.end(&run, snooze(millis(1))).await.run_at, at(100));
 }
 
+/// S5: a snooze past the end of time ends with it.
+pub(crate) async fn the_longest_snooze_ends_with_time(t: Fixture) {
+    let run = t.run().await;
+    assert_eq!(t.end(&run, snooze(std::time::Duration::MAX)).await.run_at, Timestamp::MAX);
+}
+
 /// S10: why a job snoozes is told until its next run was settled.
 pub(crate) async fn the_reason_of_a_snooze_is_kept_until_the_next_run_ended(t: Fixture) {
     let run = t.run().await;

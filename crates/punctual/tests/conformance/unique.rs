@@ -279,15 +279,18 @@ pub(crate) async fn replace_gives_the_waiting_holder_everything_new(t: Fixture) 
     assert_eq!((t.find(new_id).await, t.counts().await.waiting, t.counts().await.bytes), (None, 1, 3));
 }
 
-/// S4, S10: attempt, failures and fence of a holder that failed before go on after a `replace`.
-pub(crate) async fn replace_keeps_attempt_and_failures(t: Fixture) {
-    let run = t.run_with(|job| job.unique = Some(until_done())).await;
-    t.end(&run, retry(secs(60))).await;
+/// S4, S10: what a holder went through goes on after a `replace`: attempt, snoozes, reason, failures and fence.
+pub(crate) async fn replace_keeps_what_the_holder_went_through(t: Fixture) {
+    let first = t.run_with(|job| job.unique = Some(until_done())).await;
+    t.end(&first, retry(secs(0))).await;
+    let second = t.reserve_one().await;
+    t.end(&second, Verdict::Snooze { after: secs(60), reason: Some("unknown_kind".to_owned()) }).await;
     assert!(matches!(t.enqueue(rival(&t, OnConflict::Replace)).await, Enqueued::Replaced { .. }));
-    let job = t.get(run.job.id).await;
-    assert_eq!((job.attempt, job.failures.len(), job.failures[0].error.as_str()), (2, 1, "no route"));
+    let job = t.get(first.job.id).await;
+    assert_eq!((job.attempt, job.snoozes, job.reason.as_deref()), (2, 1, Some("unknown_kind")));
+    assert_eq!((job.failures.len(), job.failures[0].error.as_str()), (1, "no route"));
     t.pass(5);
-    assert!(run.lease.fence < t.reserve_one().await.lease.fence);
+    assert!(second.lease.fence < t.reserve_one().await.lease.fence);
 }
 
 /// S4: with a version, `replace` acts on the holder that the caller read, or not at all.
@@ -353,6 +356,17 @@ pub(crate) async fn a_retry_meets_the_job_that_holds_its_key_by_now(t: Fixture) 
         assert_eq!((t.state(id).await, t.get(id).await.version), (State::Cancelled, 1));
         t.apply(other, Action::Delete).await;
     }
+}
+
+/// S4, S11: the holder that a retry meets may be gone: its window is not.
+pub(crate) async fn a_retry_meets_a_window_whose_job_is_gone(t: Fixture) {
+    let id = cancelled(&t, window()).await;
+    let other = t.run_with(|job| job.unique = Some(window())).await;
+    t.end(&other, Verdict::Ack).await;
+    t.apply(other.job.id, Action::Delete).await;
+    assert_eq!(t.act(id, Action::Retry).await, Acted::UniqueConflict(other.job.id));
+    t.pass(60);
+    assert_eq!(t.act(id, Action::Retry).await, Acted::Done(id, State::Waiting));
 }
 
 /// S4, S11: a key until start is taken again by a job that never started.
