@@ -1,5 +1,7 @@
 //! The command line, typed. What each command takes stands beside the command; here is what all share.
 
+use std::ffi::OsString;
+
 use clap::{Parser, Subcommand};
 
 use crate::{
@@ -33,6 +35,26 @@ pub(crate) struct Args {
     pub(crate) globals: Globals,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// Reads the command line; ends the program where it is none.
+    pub(crate) fn of(words: impl Iterator<Item = OsString>) -> Self {
+        let mut lists = false;
+        Self::parse_from(words.map(|word| {
+            let negates = lists && word.to_str().is_some_and(is_negated_term);
+            lists |= word == "ls" || word == "list";
+            // A term of a filter doesn't mind a space; it keeps clap from taking `-state:done` for options.
+            if negates { OsString::from_iter([OsString::from(" "), word]) } else { word }
+        }))
+    }
+}
+
+/// Whether a word looks like `-state:done`: no option has a colon behind its letters.
+fn is_negated_term(word: &str) -> bool {
+    word.strip_prefix('-')
+        .and_then(|term| term.split_once(':'))
+        .is_some_and(|(field, _)| field.len() > 1 && field.starts_with(|c: char| c.is_ascii_lowercase()))
 }
 
 /// Options of every command, in any position.

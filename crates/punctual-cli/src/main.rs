@@ -12,10 +12,8 @@ mod wire;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 fn main() -> ExitCode {
-    match commands::run(args::Args::parse()) {
+    match commands::run(args::Args::of(std::env::args_os())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.tell();

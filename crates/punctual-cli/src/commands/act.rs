@@ -23,7 +23,13 @@ pub(crate) struct Which {
     #[arg(required_unless_present = "filter")]
     ids: Vec<String>,
     /// All that match, such as 'state:dead kind:email.send failed:>2h'.
-    #[arg(long = "where", id = "filter", conflicts_with = "ids", value_name = "FILTER")]
+    #[arg(
+        long = "where",
+        id = "filter",
+        conflicts_with = "ids",
+        value_name = "FILTER",
+        allow_hyphen_values = true
+    )]
     filter: Option<String>,
     /// Only tell what it would do.
     #[arg(long)]

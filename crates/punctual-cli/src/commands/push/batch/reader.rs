@@ -75,7 +75,7 @@ fn gather<R: Read>(
         } else if line.trim_ascii().is_empty() {
             continue;
         } else {
-            parse(&line, &make_id)
+            parse(line.trim_ascii_end(), &make_id)
         };
         if !batch.has_room(&job) && !deliver(std::mem::take(&mut batch)) {
             return Ok(());
