@@ -1,0 +1,201 @@
+//! `ls`, `show`, `why`, `stats`, `upcoming`, `audit`, `doctor`.
+
+use crate::fixture::{A, B, C, Cli, masked};
+
+/// Three jobs: one scheduled, one ready, one cancelled.
+fn three() -> Cli {
+    let t = Cli::new();
+    t.args(&[
+        "push",
+        "email.send",
+        r#"{"to":"ana"}"#,
+        "--in",
+        "2h",
+        "-q",
+        "mail",
+        "-p",
+        "high",
+        "--tag",
+        "vip",
+        "--id",
+        A,
+    ])
+    .ok();
+    t.ok(&format!("push report.build --at 2000-01-01T00:00:00Z --id {B}"));
+    t.ok(&format!("push report.build --in 1d --id {C}"));
+    t.args(&["cancel", C, "--reason", "not needed"]).ok();
+    t
+}
+
+#[test]
+fn ls_shows_the_newest_first() {
+    let t = three();
+    let said = t.run("ls");
+    let due = |line: usize| {
+        said.out
+            .lines()
+            .nth(line)
+            .unwrap()
+            .split("  ")
+            .map(str::trim)
+            .filter(|c| !c.is_empty())
+            .nth(4)
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(due(3), "in 2h");
+    let lines: Vec<String> =
+        said.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(lines[0], "ID KIND QUEUE STATE DUE ATTEMPT LAST ERROR");
+    assert!(
+        lines[1].starts_with("5c1e9f0c report.build default cancelled in 1d 1/20 not needed"),
+        "{lines:#?}"
+    );
+    assert!(lines[2].starts_with("5c1e9f0b report.build default ready "), "{lines:#?}");
+    assert_eq!(lines[3], "5c1e9f0a email.send mail scheduled in 2h 1/20");
+    assert_eq!(said.err, "3 jobs · searched 3 of 3 (newest first)\n");
+}
+
+#[test]
+fn ls_filters_and_prints_in_every_format() {
+    let t = three();
+    assert_eq!(t.ok("ls -o ids state:scheduled queue:mail"), format!("{A}\n"));
+    assert_eq!(t.ok("ls -o ids -state:cancelled kind:report.*"), format!("{B}\n"));
+    assert_eq!(t.ok("ls -o ids payload.to:ana"), format!("{A}\n"));
+    assert_eq!(t.ok("ls -o ids -q mail"), format!("{A}\n"));
+    assert_eq!(t.ok("ls -o ids due:<3h"), format!("{B}\n{A}\n"));
+    assert_eq!(t.ok("ls -o ndjson").lines().count(), 3);
+    let json = t.json("ls tag:vip");
+    assert_eq!(
+        (&json["jobs"][0]["id"], &json["total"], &json["next"]),
+        (&A.into(), &3.into(), &serde_json::Value::Null)
+    );
+    assert_eq!(t.json("ls tag:none")["jobs"], serde_json::json!([]));
+    let wide = t.ok("ls -o wide tag:vip");
+    assert!(wide.contains(A) && wide.contains("high") && wide.contains("vip"), "{wide}");
+    let nothing = t.run("ls tag:none");
+    assert_eq!(
+        (nothing.out.as_str(), nothing.err.as_str()),
+        ("", "0 jobs · searched 3 of 3 (newest first)\n")
+    );
+}
+
+#[test]
+fn ls_stops_at_its_limit_and_says_how_to_go_on() {
+    let t = three();
+    let said = t.run("ls -n 1 -o ids");
+    assert_eq!(said.out, format!("{C}\n"));
+    assert!(said.err.contains(&format!("go on with --after {C}, or --all")), "{}", said.err);
+    assert_eq!(t.ok(&format!("ls -n 1 -o ids --after {C}")), format!("{B}\n"));
+    assert_eq!(t.ok("ls --all -o ids"), format!("{C}\n{B}\n{A}\n"));
+    assert_eq!(t.run("ls --quiet").err, "");
+}
+
+#[test]
+fn show_tells_everything() {
+    let t = three();
+    let text = masked(&t.ok(&format!("show {A}")));
+    assert_eq!(
+        text,
+        format!(
+            "email.send  5c1e9f0a  scheduled, attempt 1/20 in 2h\n  \
+             id        {A}\n  \
+             queue     mail         priority high\n  \
+             created   TIME\n  \
+             due       TIME (in 2h)\n  \
+             policy    timeout 5m, backoff exponential 5000ms..21600000ms\n  \
+             tags      vip\n  \
+             payload   {{\"to\":\"ana\"}}    12 bytes application/json\n"
+        )
+    );
+    for part in ["5c1e9f0a", "9f0a5c1e9f0a", "0b3d5c1e9f0a"] {
+        assert_eq!(
+            t.run(&format!("show {part} -o ids")).code,
+            Some(if part.starts_with('9') { 3 } else { 0 })
+        );
+    }
+    let several = t.run("show 019dd2f1");
+    several.fails(4, "conflict", "more than one job has 019dd2f1 in its id");
+    let job = t.json(&format!("show {C}"));
+    assert_eq!(
+        (&job["status"], &job["reason"], &job["failures"]),
+        (&"cancelled".into(), &"not needed".into(), &serde_json::json!([]))
+    );
+}
+
+#[test]
+fn why_names_what_holds_a_job_back() {
+    let t = three();
+    let text = masked(&t.ok(&format!("why {A}")));
+    assert_eq!(text, format!("scheduled: it is due TIME (in 2h)\n  try    punctual run-now {A}\n"));
+    t.args(&["queue", "pause", "mail", "--reason", "smtp migration"]).ok();
+    let paused = masked(&t.ok("why 5c1e9f0a"));
+    assert!(paused.starts_with("scheduled: queue mail is paused (by ana, TIME ("), "{paused}");
+    assert!(
+        paused.contains(
+            "\"smtp migration\")\n  also  it is due TIME (in 2h)\n  try    punctual queue resume mail\n"
+        ),
+        "{paused}"
+    );
+    let json = t.json(&format!("why {A}"));
+    assert_eq!(
+        (&json["reasons"][0]["code"], &json["reasons"][1]["code"]),
+        (&"paused".into(), &"not_due".into())
+    );
+    assert!(t.ok(&format!("why {B}")).contains("is there a worker? punctual work --exec … -q default"));
+    assert!(
+        masked(&t.ok(&format!("why {C}"))).starts_with("cancelled: it was called off: not needed, TIME (")
+    );
+}
+
+#[test]
+fn stats_counts() {
+    let t = three();
+    let text = t.ok("stats");
+    assert!(
+        text.contains("waiting    2  (due 1, retrying 0)\n") && text.contains("cancelled  1\n"),
+        "{text}"
+    );
+    let json = t.json("stats -q mail");
+    assert_eq!(
+        (&json["queue"], &json["waiting"], &json["durability"]),
+        (&"mail".into(), &1.into(), &"full".into())
+    );
+}
+
+#[test]
+fn upcoming_shows_when() {
+    let t = three();
+    let text = masked(&t.ok("upcoming --for 4h"));
+    assert!(
+        text.starts_with("now ") && text.contains(" +4h   1 due · peak 1 at TIME–TIME · overdue 1\n"),
+        "{text}"
+    );
+    let json = t.json("upcoming --for 4h -q mail");
+    assert_eq!((&json["overdue"], &json["complete"]), (&0.into(), &true.into()));
+    assert_eq!(
+        json["buckets"].as_array().unwrap().iter().filter_map(serde_json::Value::as_u64).sum::<u64>(),
+        1
+    );
+}
+
+#[test]
+fn a_sound_store_passes_its_audit_and_its_doctor() {
+    let t = three();
+    assert_eq!(t.ok("audit"), "ok     3 jobs, each in exactly one state\n");
+    let json = t.json("audit --repair");
+    assert_eq!((&json["ok"], &json["findings"]), (&true.into(), &serde_json::json!([])));
+    assert!(t.ok("doctor").contains("ok "));
+    assert!(t.json("doctor").as_array().is_some_and(|checks| !checks.is_empty()));
+}
+
+#[test]
+fn a_job_cannot_write_to_the_terminal() {
+    let t = Cli::new();
+    t.feed("push --batch -", r#"{"kind":"k\u001b[2J","payload":"\u202eevil","tags":["a\tb"]}"#).ok();
+    let id = t.ok("ls -o ids");
+    for line in ["ls".to_owned(), "ls -o wide".into(), format!("show {id}"), format!("why {id}")] {
+        let text = t.ok(&line);
+        assert!(!text.contains(['\u{1b}', '\u{202e}', '\t']), "{line}: {text:?}");
+    }
+}

@@ -1,0 +1,14 @@
+//! The real binary, driven as people and scripts drive it: each test in a folder and on a store of its own.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod act;
+mod batch;
+mod errors;
+mod fixture;
+mod look;
+mod push;
+mod queue;
+mod take;
+#[cfg(unix)]
+mod work;

@@ -1,0 +1,147 @@
+//! `push` of one job.
+
+use crate::fixture::{A, B, Cli, masked};
+
+#[test]
+fn a_job_for_now_is_ready_and_one_for_later_scheduled() {
+    let t = Cli::new();
+    let now = t.args(&["push", "email.send", r#"{"to":"ana"}"#, "--id", A]).ok();
+    assert_eq!(now, "ready 5c1e9f0a  email.send  queue default\n");
+    let later =
+        t.args(&["push", "email.send", "{}", "--in", "2h", "-q", "mail", "-p", "high", "--id", B]).ok();
+    assert_eq!(
+        masked(&later),
+        "scheduled 5c1e9f0b  email.send  queue mail  due TIME (in 2h)  priority high\n"
+    );
+}
+
+#[test]
+fn the_answer_can_be_json_or_an_id() {
+    let t = Cli::new();
+    let said = t.ok(&format!("push report --id {A} --at 2100-01-01T00:00:00Z -q reports --json"));
+    assert_eq!(
+        said,
+        format!(
+            "{{\"id\":\"{A}\",\"status\":\"inserted\",\"state\":\"waiting\",\"queue\":\"reports\",\"run_at_ms\":4102444800000}}\n"
+        )
+    );
+    assert_eq!(t.ok(&format!("push report --id {B} -o ids")), format!("{B}\n"));
+}
+
+#[test]
+fn a_duplicate_is_an_answer_unless_it_must_be_new() {
+    let t = Cli::new();
+    let push = format!("push email.send null --in 2h --unique welcome:42 --id {A}");
+    t.ok(&push);
+    let again = t.ok("push email.send null --in 3h --unique welcome:42");
+    assert_eq!(masked(&again), "duplicate 5c1e9f0a  waiting, with unique key welcome:42  due TIME (in 2h)\n");
+    t.run("push email.send null --unique welcome:42 --must-be-new").fails(
+        4,
+        "conflict",
+        "job 5c1e9f0a is not new",
+    );
+    let moved = t.ok("push email.send null --in 5h --unique welcome:42 --on-conflict reschedule");
+    assert_eq!(masked(&moved), "rescheduled 5c1e9f0a  email.send  queue default  due TIME (in 5h)\n");
+    let replaced = t
+        .args(&["push", "other", "[1]", "--unique", "welcome:42", "--on-conflict", "replace", "--in", "1h"])
+        .ok();
+    assert_eq!(masked(&replaced), "replaced 5c1e9f0a  other  queue default  due TIME (in 1h)\n");
+    assert_eq!(t.json(&format!("show {A}"))["kind"], "other");
+}
+
+#[test]
+fn the_same_idempotency_key_enqueues_one_job() {
+    let t = Cli::new();
+    let first = t.json("push k --idempotency-key order-42");
+    let second = t.json("push k --idempotency-key order-42");
+    assert_eq!((&first["status"], &second["status"]), (&"inserted".into(), &"duplicate".into()));
+    assert_eq!(first["id"], second["id"]);
+}
+
+#[test]
+fn every_option_arrives() {
+    let t = Cli::new();
+    t.args(&[
+        "push",
+        "k",
+        r#"{"n": 12345678901234567890}"#,
+        "--id",
+        A,
+        "-q",
+        "mail",
+        "--in",
+        "1d",
+        "-p",
+        "2",
+        "--unique",
+        "u",
+        "--scope",
+        "window:1d",
+        "--group",
+        "acme",
+        "--concurrency-key",
+        "box",
+        "--concurrency-limit",
+        "2",
+        "--max-attempts",
+        "3",
+        "--backoff",
+        "linear 10s..1h",
+        "--timeout",
+        "30s",
+        "--lease",
+        "20s",
+        "--expires",
+        "+2d",
+        "--tag",
+        "vip",
+        "--tag",
+        "b c",
+        "--header",
+        "traceparent=00-1=2",
+    ])
+    .ok();
+    let job = t.json(&format!("show {A}"));
+    for (field, value) in [
+        ("queue", r#""mail""#),
+        ("priority", r#""low""#),
+        ("unique", r#"{"key":"u","scope":{"window_ms":86400000},"on_conflict":"keep"}"#),
+        ("group", r#""acme""#),
+        ("concurrency_key", r#""box""#),
+        ("concurrency_limit", "2"),
+        ("max_attempts", "3"),
+        ("backoff", r#"{"type":"linear","base_ms":10000,"max_ms":3600000,"jitter":true}"#),
+        ("timeout_ms", "30000"),
+        ("lease_ms", "20000"),
+        ("tags", r#"["vip","b c"]"#),
+        ("headers", r#"{"traceparent":"00-1=2"}"#),
+        ("status", r#""scheduled""#),
+    ] {
+        assert_eq!(job[field], serde_json::from_str::<serde_json::Value>(value).unwrap(), "{field}");
+    }
+    let raw = t.ok(&format!("show {A} --json"));
+    assert!(raw.contains(r#""payload":{"n": 12345678901234567890}"#), "kept as it was written: {raw}");
+}
+
+#[test]
+fn payloads_come_from_files_and_stdin_too() {
+    let t = Cli::new();
+    std::fs::write(t.path("mail.json"), "{\"to\":\n\"ana\"}\n").unwrap();
+    t.ok(&format!("push k @mail.json --id {A}"));
+    assert_eq!(t.json(&format!("show {A}"))["payload"]["to"], "ana");
+    t.feed(&format!("push k - --content-type text/plain --id {B}"), "not JSON").ok();
+    let job = t.json(&format!("show {B}"));
+    assert_eq!((&job["payload"], &job["content_type"]), (&"not JSON".into(), &"text/plain".into()));
+    t.run("push k @missing.json").fails(2, "invalid", "could not read the payload from \"@missing.json\"");
+}
+
+#[test]
+fn globals_may_stand_anywhere() {
+    let t = Cli::new();
+    let url = format!("sqlite:{}", t.path("other.db").display());
+    t.ok(&format!("--store {url} push k --id {A}"));
+    assert_eq!(t.ok(&format!("ls -o ids --store {url}")), format!("{A}\n"));
+    assert_eq!(t.ok("ls -o ids"), "", "another store");
+    let named = t.command(["ls", "-o", "ids"]).env("PUNCTUAL_STORE", &url).output().unwrap();
+    assert_eq!(String::from_utf8(named.stdout).unwrap(), format!("{A}\n"));
+}

@@ -1,0 +1,269 @@
+//! `work --exec`: a command per job.
+
+use std::{fs, process::Child};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::fixture::{A, B, C, Cli, Said, said, wait};
+
+/// A worker that ends with its test.
+struct Worker(Option<Child>);
+
+impl Worker {
+    fn start(t: &Cli, command: &str, more: &str) -> Self {
+        let args = ["work", "--exec", command].into_iter().chain(more.split_whitespace());
+        Self(Some(t.command(args).spawn().unwrap()))
+    }
+
+    /// Asks it to end, and hears what it says.
+    fn stop(mut self) -> Said {
+        let child = self.0.take().unwrap();
+        signal(&child, Signal::TERM);
+        said(child)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Whether a process ended; it may still have to be waited for.
+fn is_over(process: Pid) -> bool {
+    fs::read(format!("/proc/{process}/cmdline")).map_or(true, |line| line.is_empty())
+}
+
+fn process(pid: &str) -> Pid {
+    Pid::from_raw(pid.trim().parse().unwrap()).unwrap()
+}
+
+fn last_error(job: &Value) -> &str {
+    job["last_error"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn a_command_finds_its_job_on_stdin_and_in_its_environment() {
+    let t = Cli::new();
+    t.args(&[
+        "push",
+        "email.send",
+        r#"{"to":"ana"}"#,
+        "-q",
+        "mail",
+        "--id",
+        A,
+        "--at",
+        "2020-01-01T00:00:00Z",
+    ])
+    .ok();
+    let worker = Worker::start(
+        &t,
+        "cat > payload; env | grep ^PUNCTUAL_ | sort > environment.new; mv environment.new environment",
+        "-q mail",
+    );
+    let job = t.wait_for(A, "done");
+    assert_eq!(fs::read_to_string(t.path("payload")).unwrap(), r#"{"to":"ana"}"#);
+    let environment = fs::read_to_string(t.path("environment")).unwrap();
+    for line in [
+        format!("PUNCTUAL_JOB_ID={A}"),
+        "PUNCTUAL_KIND=email.send".into(),
+        "PUNCTUAL_QUEUE=mail".into(),
+        "PUNCTUAL_ATTEMPT=1".into(),
+        format!("PUNCTUAL_RUN_AT_MS={}", job["run_at_ms"]),
+    ] {
+        assert!(environment.lines().any(|l| l == line), "{line}: {environment}");
+    }
+    assert!(environment.contains("PUNCTUAL_FENCE="), "{environment}");
+    let said = worker.stop();
+    assert!(said.err.starts_with("1 done · latest start "), "{said:#?}");
+    assert_eq!(said.code, Some(0));
+}
+
+#[test]
+fn the_exit_code_is_the_verdict() {
+    let t = Cli::new();
+    for (id, payload) in [(A, "75"), (B, "100"), (C, "3")] {
+        t.ok(&format!("push exit {payload} --id {id}"));
+    }
+    let worker =
+        Worker::start(&t, "read code || true; echo \"the end is $code\" >&2; exit $code", "--snooze 1h");
+    let dead = t.wait_for(B, "dead");
+    assert_eq!((&dead["reason"], last_error(&dead)), (&"the end is 100".into(), "the end is 100"));
+    let retrying = t.wait_for(C, "retrying");
+    assert_eq!((&retrying["attempt"], last_error(&retrying)), (&2.into(), "the end is 3"));
+    let snoozed = wait(
+        || Some(t.json(&format!("show {A}"))).filter(|job| job["snoozes"] == 1),
+        || "never snoozed".into(),
+    );
+    assert_eq!((&snoozed["status"], &snoozed["attempt"]), (&"scheduled".into(), &1.into()));
+    worker.stop().ok();
+}
+
+#[test]
+fn a_command_that_says_nothing_or_dies_is_told_by_its_end() {
+    let t = Cli::new();
+    t.ok(&format!("push k 1 --id {A}"));
+    t.ok(&format!("push k 2 --id {B}"));
+    let worker = Worker::start(&t, "read n || true; [ $n = 1 ] && exit 9; kill -9 $$", "");
+    assert_eq!(last_error(&t.wait_for(A, "retrying")), "exit status: 9");
+    assert!(last_error(&t.wait_for(B, "retrying")).contains("signal: 9"));
+    worker.stop().ok();
+}
+
+#[test]
+fn only_the_end_of_stderr_is_kept() {
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A}"));
+    let worker =
+        Worker::start(&t, "i=0; while [ $i -lt 2000 ]; do echo line $i >&2; i=$((i+1)); done; exit 1", "");
+    let job = t.wait_for(A, "retrying");
+    let error = last_error(&job);
+    assert!(error.ends_with("line 1998\nline 1999") && error.len() <= 1_024, "{error}");
+    worker.stop().ok();
+}
+
+/// The payload is read, never run.
+#[test]
+fn nothing_of_a_job_reaches_the_shell() {
+    let t = Cli::new();
+    let evil = r#""$(touch x) `touch x`; touch x #' \" && touch x""#;
+    t.args(&[
+        "push",
+        "$(touch x)",
+        evil,
+        "-q",
+        "a;touch x",
+        "--id",
+        A,
+        "--tag",
+        "$(touch x)",
+        "--header",
+        "h=`touch x`",
+    ])
+    .ok();
+    let mut command = t.command(["work", "--exec", "cat > seen", "-q", "a;touch x"]);
+    let worker = Worker(Some(command.spawn().unwrap()));
+    t.wait_for(A, "done");
+    worker.stop().ok();
+    assert_eq!(fs::read_to_string(t.path("seen")).unwrap(), evil);
+    assert!(!t.path("x").exists());
+}
+
+#[test]
+fn a_command_that_reads_nothing_may_do_so() {
+    let t = Cli::new();
+    let large = format!("\"{}\"", "x".repeat(1_000_000));
+    t.feed(&format!("push k - --id {A}"), large).ok();
+    let worker = Worker::start(&t, "exit 0", "");
+    t.wait_for(A, "done");
+    worker.stop().ok();
+}
+
+#[test]
+fn a_timeout_ends_the_whole_group() {
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A} --timeout 500ms"));
+    // A child of the command holds the files open; both have to go.
+    let worker = Worker::start(&t, "sh -c 'echo $$ > inner; exec sleep 600' & echo $$ > outer; wait", "");
+    let job = t.wait_for(A, "retrying");
+    assert!(last_error(&job).starts_with("timeout after"), "{job}");
+    for name in ["inner", "outer"] {
+        let pid = t.wait_for_file(name);
+        wait(|| is_over(process(&pid)).then_some(()), || format!("{name} lives on"));
+    }
+    worker.stop().ok();
+}
+
+#[test]
+fn a_cancel_ends_the_command_unless_it_finished_the_work() {
+    let t = Cli::new();
+    t.ok(&format!("push k 1 --id {A}"));
+    t.ok(&format!("push k 2 --id {B}"));
+    let command = "read n || true; trap 'exit 0' TERM; [ $n = 1 ] && trap 'exit 1' TERM; echo > started.$n; sleep 600 & wait";
+    let worker = Worker::start(&t, command, "--lease 1s");
+    t.wait_for_file("started.1");
+    t.wait_for_file("started.2");
+    assert_eq!(t.ok(&format!("cancel {A}")), "cancel requested 5c1e9f0a\n");
+    t.ok(&format!("cancel {B}"));
+    t.wait_for(A, "cancelled");
+    t.wait_for(B, "done");
+    let why = t.ok(&format!("why {A}"));
+    assert!(why.starts_with("cancelled: it was called off"), "{why}");
+    worker.stop().ok();
+}
+
+#[test]
+fn a_worker_that_ends_lets_its_commands_finish() {
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A}"));
+    let worker = Worker::start(&t, "echo > started; while [ ! -e go ]; do sleep 0.01; done", "");
+    t.wait_for_file("started");
+    let child = worker.0.as_ref().unwrap();
+    signal(child, Signal::TERM);
+    fs::write(t.path("go"), "").unwrap();
+    let mut worker = worker;
+    assert!(said(worker.0.take().unwrap()).err.starts_with("1 done · "));
+    t.wait_for(A, "done");
+}
+
+#[test]
+fn a_second_signal_gives_the_job_back_and_ends_the_command() {
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A}"));
+    let mut worker = Worker::start(&t, "echo $$ > started; exec sleep 600", "");
+    let pid = t.wait_for_file("started");
+    let child = worker.0.take().unwrap();
+    // Again and again: two that come too close together count as one.
+    let ended = || {
+        signal(&child, Signal::TERM);
+        is_over(Pid::from_child(&child)).then_some(())
+    };
+    wait(ended, || "the worker goes on".into());
+    let said = said(child);
+    assert!(said.err.contains("1 released"), "{said:#?}");
+    let job = t.json(&format!("show {A}"));
+    assert_eq!((&job["status"], &job["attempt"]), (&"ready".into(), &1.into()), "it counts nothing");
+    assert!(is_over(process(&pid)), "the command is seen to its end before the worker ends");
+}
+
+#[test]
+fn queues_are_served_in_their_order_or_by_weight() {
+    let t = Cli::new();
+    let line = |queue| format!("{{\"kind\":\"k\",\"queue\":\"{queue}\"}}\n");
+    let lines = (line("bulk") + &line("mail")).repeat(4);
+    t.feed("push --batch -", &lines).ok();
+    let worker = Worker::start(&t, "echo $PUNCTUAL_QUEUE >> order", "-q mail -q bulk --slots 1");
+    wait(|| Some(()).filter(|()| t.json("stats")["done"] == 8), || "not all done".into());
+    worker.stop().ok();
+    assert_eq!(fs::read_to_string(t.path("order")).unwrap(), "mail\n".repeat(4) + &"bulk\n".repeat(4));
+
+    fs::remove_file(t.path("order")).unwrap();
+    t.feed("push --batch -", &lines).ok();
+    let worker =
+        Worker::start(&t, "echo $PUNCTUAL_QUEUE >> order", "-q mail=3 -q bulk=1 --weighted --slots 1");
+    wait(|| Some(()).filter(|()| t.json("stats")["done"] == 16), || "not all done".into());
+    worker.stop().ok();
+    let order = fs::read_to_string(t.path("order")).unwrap();
+    let first: Vec<&str> = order.lines().take(4).collect();
+    assert_eq!(first.iter().filter(|queue| **queue == "mail").count(), 3, "{order}");
+}
+
+#[test]
+fn the_report_can_be_json() {
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A}"));
+    let worker = Worker::start(&t, "true", "--json --name mine");
+    t.wait_for(A, "done");
+    let said = worker.stop();
+    let report: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&report["done"], &report["lost"]), (&1.into(), &0.into()));
+}
