@@ -202,6 +202,25 @@ fn a_cancel_ends_the_command_unless_it_finished_the_work() {
 }
 
 #[test]
+fn a_command_whose_lease_was_lost_is_ended() {
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A}"));
+    let frozen = Worker::start(&t, "echo $$ > started; exec sleep 600", "--lease 1s");
+    let pid = t.wait_for_file("started");
+    let worker = frozen.0.as_ref().unwrap();
+    signal(worker, Signal::STOP);
+    let other = Worker::start(&t, "exit 0", "--lease 1s");
+    let job = t.wait_for(A, "done");
+    assert_eq!((&job["attempt"], last_error(&job)), (&2.into(), "lease taken back"));
+    assert!(!is_over(process(&pid)), "nobody could tell it yet");
+    signal(worker, Signal::CONT);
+    wait(|| is_over(process(&pid)).then_some(()), || "the command lives on".into());
+    assert!(frozen.stop().err.contains("1 lost"));
+    other.stop().ok();
+    assert_eq!(t.json(&format!("show {A}"))["status"], "done", "what came late changed nothing");
+}
+
+#[test]
 fn a_worker_that_ends_lets_its_commands_finish() {
     let t = Cli::new();
     t.ok(&format!("push k --id {A}"));
