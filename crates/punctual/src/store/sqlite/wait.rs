@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use super::{SqliteStore, doorbell::Waiting, reserve};
 use crate::{error::Result, store::clock::Clock, time::Timestamp};
@@ -54,7 +54,15 @@ enum Woke {
 pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Duration) -> Result<()> {
     let end = Instant::now().checked_add(at_most);
     let waiting = store.bell.enter(queues, store.options.clock.now().after(at_most));
+    let mut turns = match &store.options.clock {
+        Clock::Manual(clock) => Some(clock.turns()),
+        Clock::System => None,
+    };
     loop {
+        // Marked as seen before the look, so that a turn behind it is not missed.
+        if let Some(turns) = &mut turns {
+            turns.mark_unchanged();
+        }
         let version = store.reader.data_version().await?;
         let names = queues.to_vec();
         let next = store.reader.read(move |tx| {
@@ -65,7 +73,7 @@ pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
             reserve::next(tx, &queues)
         });
         let next = next.await?;
-        if matches!(sleep(store, &waiting, version, next, end).await?, Woke::Work) {
+        if matches!(sleep(store, &waiting, &mut turns, version, next, end).await?, Woke::Work) {
             waiting.leave();
             return Ok(());
         }
@@ -76,6 +84,7 @@ pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
 async fn sleep(
     store: &SqliteStore,
     waiting: &Waiting,
+    turns: &mut Option<watch::Receiver<Timestamp>>,
     version: i64,
     next: Option<Timestamp>,
     end: Option<Instant>,
@@ -95,7 +104,7 @@ async fn sleep(
         let pause = slice.min(due).min(left);
         tokio::select! {
             at = waiting.rung() => armed = at.min(armed),
-            () = turned(clock) => return Ok(Woke::Changed),
+            () = turned(turns) => return Ok(Woke::Changed),
             () = tokio::time::sleep(pause) => if pause == slice {
                 if store.reader.data_version().await? == version {
                     store.trust.nothing_happened();
@@ -109,10 +118,10 @@ async fn sleep(
 }
 
 /// Comes back when a clock for tests is turned; never for the system's.
-async fn turned(clock: &Clock) {
-    match clock {
-        // The clock's handle lives as long as the store.
-        Clock::Manual(clock) => drop(clock.turns().changed().await),
-        Clock::System => std::future::pending().await,
+async fn turned(turns: &mut Option<watch::Receiver<Timestamp>>) {
+    match turns {
+        // The clock that it comes from lives as long as the store.
+        Some(turns) => drop(turns.changed().await),
+        None => std::future::pending().await,
     }
 }
