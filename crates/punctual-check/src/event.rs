@@ -253,6 +253,8 @@ impl Key {
 pub enum Expect {
     /// Done.
     Done,
+    /// Done; or, where the nemesis met it three times in a row, dead of that.
+    DoneOrCrashes,
     /// Dead, reason `crashes`: it kills every worker that runs it.
     Crashes,
 }
@@ -266,8 +268,10 @@ pub enum Accepted {
         /// Unix milliseconds.
         run_at: u64,
     },
-    /// Its id, or its key, is that of another job.
+    /// Its id, or its key, is that of this job.
     Duplicate(JobId),
+    /// The same, and that job's record is gone. A repeated call answers so, too, if it can't tell any more.
+    Gone(JobId),
     /// The holder of its key took over its payload.
     Replaced(JobId),
     /// The holder of its key took over its time.

@@ -60,6 +60,8 @@ pub(crate) enum Fate {
     },
     /// The very job was there already.
     Twin,
+    /// It was, and its record is gone, or the call was a repeated one that can't tell any more.
+    Gone,
     /// Refused, full, or another job stands for it: this id was not inserted.
     Refused,
     Unknown,
@@ -477,7 +479,8 @@ impl Reading {
                     let fate = match answer {
                         Accepted::Inserted { run_at } => Fate::Inserted { run_at },
                         Accepted::Duplicate(id) if id == wanted.id => Fate::Twin,
-                        Accepted::Duplicate(_) | Accepted::Full => Fate::Refused,
+                        Accepted::Gone(id) if id == wanted.id => Fate::Gone,
+                        Accepted::Duplicate(_) | Accepted::Gone(_) | Accepted::Full => Fate::Refused,
                         Accepted::Replaced(id) => {
                             self.acted(span, id, Deed::Edit(wanted.sum), Sure::Done);
                             self.acted(span, id, Deed::Move, Sure::Done);

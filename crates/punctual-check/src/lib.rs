@@ -59,6 +59,6 @@ mod verdict;
 
 pub use history::History;
 pub use recorder::{Recorder, monotonic_ns};
-pub use recording::{RecordingStore, TAG_CRASHES, TAG_DONE};
+pub use recording::{RecordingStore, TAG_CRASHES, TAG_DONE, TAG_DONE_OR_CRASHES};
 pub use rules::{Options, judge};
 pub use verdict::{Duplicated, Lateness, Verdict, Violation, Word};

@@ -22,6 +22,8 @@ use crate::{
 
 /// A job with this tag must end done.
 pub const TAG_DONE: &str = "expect:done";
+/// A job with this tag must end done, or dead of three kills in a row that were not its own fault.
+pub const TAG_DONE_OR_CRASHES: &str = "expect:done-or-crashes";
 /// A job with this tag must end dead, reason `crashes`.
 pub const TAG_CRASHES: &str = "expect:crashes";
 
@@ -241,6 +243,7 @@ fn wanted(job: &NewJob) -> Wanted {
         expires: job.expires_at.is_some(),
         expect: job.tags.iter().find_map(|tag| match tag.as_str() {
             TAG_DONE => Some(Expect::Done),
+            TAG_DONE_OR_CRASHES => Some(Expect::DoneOrCrashes),
             TAG_CRASHES => Some(Expect::Crashes),
             _ => None,
         }),
@@ -250,7 +253,8 @@ fn wanted(job: &NewJob) -> Wanted {
 fn accepted(answer: &Enqueued) -> Accepted {
     match answer {
         Enqueued::Inserted { run_at, .. } => Accepted::Inserted { run_at: run_at.as_ms() },
-        Enqueued::Duplicate(existing) => Accepted::Duplicate(existing.id),
+        Enqueued::Duplicate(existing) if existing.state.is_some() => Accepted::Duplicate(existing.id),
+        Enqueued::Duplicate(existing) => Accepted::Gone(existing.id),
         Enqueued::Replaced { id, .. } => Accepted::Replaced(*id),
         Enqueued::Rescheduled { id, .. } => Accepted::Rescheduled(*id),
         Enqueued::Full => Accepted::Full,

@@ -18,6 +18,8 @@ pub struct Verdict {
     pub ok: u64,
     /// Jobs at rest that still wait or run.
     pub waiting: u64,
+    /// Jobs at rest that are dead.
+    pub dead: u64,
     /// Acknowledged jobs of which there is no trace (D1).
     pub lost: u64,
     /// Runs of jobs that nobody enqueued, or with another payload (D2).
@@ -151,7 +153,7 @@ impl fmt::Display for Verdict {
         writeln!(
             f,
             "{} events in {} files, {} processes killed\n\
-             {} jobs tried, {} acknowledged, {} accounted for, {} still waiting, {} recovered, {} lost\n\
+             {} jobs tried, {} acknowledged, {} accounted for, {} still waiting, {} dead, {} recovered, {} lost\n\
              {} ordinary retries, {explained} duplicates explained ({budget}), {unexplained} unexplained\n\
              {} unexpected, {} early, {} fence regressions, {} overlaps\n\
              lateness of {} runs: p50 {} ms, p99 {} ms, max {} ms",
@@ -162,6 +164,7 @@ impl fmt::Display for Verdict {
             self.acked,
             self.ok,
             self.waiting,
+            self.dead,
             self.recovered,
             self.lost,
             self.retried,

@@ -1,7 +1,7 @@
 //! D1 to D5 and D9: every job that was acknowledged is run or accounted for, and nothing else is run; what ended stays
 //! ended; a second run has a reason.
 
-use punctual::State;
+use punctual::{State, limits::POISON_LIMIT};
 
 use super::link::{Close, Link, last_seen};
 use crate::{
@@ -11,11 +11,12 @@ use crate::{
 };
 
 pub(super) fn judge(story: &Story<'_>, history: &History, links: &[Link<'_>], verdict: &mut Verdict) {
-    let acked = story.tries.iter().any(is_acked);
+    let acked = is_acked(story.tries);
     verdict.attempt += u64::from(!story.tries.is_empty());
     verdict.acked += u64::from(acked);
     verdict.recovered += u64::from(!acked && !story.runs.is_empty());
     verdict.waiting += u64::from(story.rest.iter().any(|job| !job.what.state.is_ended()));
+    verdict.dead += u64::from(story.rest.iter().any(|job| job.what.state == State::Dead));
 
     no_loss(story, history, acked, verdict);
     no_ghost(story, history, verdict);
@@ -53,8 +54,12 @@ const fn may_insert(t: &Try) -> bool {
     matches!(t.fate, Fate::Inserted { .. } | Fate::Unknown)
 }
 
-const fn is_acked(t: &Try) -> bool {
-    matches!(t.fate, Fate::Inserted { .. } | Fate::Twin)
+/// Whether somebody was told that the job is, or was, there. `Gone` is no such word beside a refusal: a repeated call
+/// answers so for a job that it did not insert.
+fn is_acked(tries: &[Try]) -> bool {
+    let any = |fate: fn(&Fate) -> bool| tries.iter().any(|t| fate(&t.fate));
+    any(|fate| matches!(fate, Fate::Inserted { .. } | Fate::Twin))
+        || any(|fate| *fate == Fate::Gone) && !any(|fate| *fate == Fate::Refused)
 }
 
 /// D1.
@@ -191,37 +196,27 @@ fn duplicates_are_explained(story: &Story<'_>, links: &[Link<'_>], verdict: &mut
 /// What the drill itself knows about how a job must end, and that everything did end.
 fn ends_as_expected(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
     let Some(expect) = story.tries.iter().find_map(|t| t.expect) else { return };
-    if !history.dump_complete || !story.tries.iter().any(is_acked) {
+    if !history.dump_complete || !is_acked(story.tries) {
         return;
     }
-    let done =
-        story.ends.iter().any(|end| end.state == Some(State::Done) || maybe_acked(end.said, end.state));
-    match (expect, story.rest.first().map(|job| &job.what)) {
-        (Expect::Done, Some(job)) if job.state != State::Done => {
-            verdict.broken("E", Some(story.id), || {
-                format!(
-                    "must be done, and is {} ({})",
-                    job.state,
-                    job.reason.as_deref().unwrap_or("no reason")
-                )
-            });
-        }
-        (Expect::Done, None) if !done && !story.ends.is_empty() => {
-            verdict.broken("E", Some(story.id), || "must be done, and ended otherwise".to_owned());
-        }
-        (Expect::Crashes, job) => {
-            let dead = job.is_some_and(|job| {
-                job.state == State::Dead && job.reason.as_deref() == Some("crashes") && job.crashes == 3
-            });
-            if !dead {
-                verdict
-                    .broken("E", Some(story.id), || format!("must be dead of three crashes, and is {job:?}"));
-            }
-        }
-        (Expect::Done, _) => {}
+    let rests = story.rest.first().map(|job| &job.what);
+    let done = match rests {
+        Some(job) => job.state == State::Done,
+        // It may have been pruned.
+        None => story
+            .ends
+            .iter()
+            .any(|end| end.said == Said::Ack && end.state.is_none_or(|state| state == State::Done)),
+    };
+    let crashed = rests.is_some_and(|job| {
+        job.state == State::Dead && job.reason.as_deref() == Some("crashes") && job.crashes == POISON_LIMIT
+    });
+    let right = match expect {
+        Expect::Done => done,
+        Expect::DoneOrCrashes => done || crashed,
+        Expect::Crashes => crashed,
+    };
+    if !right {
+        verdict.broken("E", Some(story.id), || format!("must end as {expect:?}, and is {rests:?}"));
     }
-}
-
-const fn maybe_acked(said: Said, state: Option<State>) -> bool {
-    state.is_none() && matches!(said, Said::Ack)
 }
