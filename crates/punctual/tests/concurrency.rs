@@ -9,6 +9,8 @@ use std::{
 };
 
 use fastrand::Rng;
+#[cfg(feature = "sqlite")]
+use punctual::store::sqlite::{SqliteOptions, SqliteStore};
 use punctual::{
     JobId, NewJob, OnConflict, Payload, Timestamp, Unique, When,
     store::{
@@ -21,7 +23,8 @@ use punctual_check::{History, Options, Recorder, RecordingStore, Verdict as Judg
 
 const THREADS: u64 = 4;
 const CALLS: usize = 150;
-const HISTORIES: u64 = 6;
+/// Histories per store, unless `PUNCTUAL_CONCURRENCY_HISTORIES` says otherwise.
+const HISTORIES: u64 = 10;
 
 /// Where files are fast.
 fn scratch() -> tempfile::TempDir {
@@ -230,7 +233,9 @@ fn history(dir: &Path, clock: &ManualClock, open: Opener<'_>, seed: u64) -> Judg
 /// Judges histories of a store that `make` makes in a folder.
 fn check(make: impl Fn(&Path, Clock) -> Box<dyn Fn() -> Arc<dyn Store> + Sync>) {
     let (mut acked, mut events) = (0, 0);
-    for seed in 0..HISTORIES {
+    let said = std::env::var("PUNCTUAL_CONCURRENCY_HISTORIES").ok().and_then(|n| n.parse().ok());
+    let histories = said.unwrap_or(HISTORIES);
+    for seed in 0..histories {
         let dir = scratch();
         let clock = ManualClock::new(Timestamp::saturating_from_ms(1_795_000_000_000));
         let open = make(dir.path(), Clock::Manual(clock.clone()));
@@ -240,7 +245,7 @@ fn check(make: impl Fn(&Path, Clock) -> Box<dyn Fn() -> Arc<dyn Store> + Sync>) 
         acked += verdict.acked;
         events += verdict.events;
     }
-    println!("{HISTORIES} histories, {acked} jobs, {events} events");
+    println!("{histories} histories, {acked} jobs, {events} events");
 }
 
 #[test]
@@ -248,5 +253,14 @@ fn four_threads_on_one_memory_store_break_no_rule() {
     check(|_, clock| {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock));
         Box::new(move || Arc::clone(&store))
+    });
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn four_threads_with_a_handle_each_on_one_file_break_no_rule() {
+    check(|dir, clock| {
+        let (file, options) = (dir.join("jobs.db"), SqliteOptions { clock, ..SqliteOptions::default() });
+        Box::new(move || Arc::new(SqliteStore::open(&file, options.clone()).unwrap()))
     });
 }

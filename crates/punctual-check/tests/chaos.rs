@@ -1,0 +1,30 @@
+//! Each drill once, small: real processes, real SIGKILLs. The sizes that prove something are `scripts/test chaos`.
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use std::process::Command;
+
+fn drill(name: &str) {
+    let out = Command::new(env!("CARGO_BIN_EXE_punctual-chaos")).args([name, "--small"]).output().unwrap();
+    let (told, json) = (String::from_utf8_lossy(&out.stderr), String::from_utf8_lossy(&out.stdout));
+    assert!(out.status.success(), "{told}\n{json}");
+    let verdict: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(verdict["verdict"], "valid", "{told}");
+    assert_eq!((&verdict["lost"], &verdict["waiting"]), (&0.into(), &0.into()), "{told}");
+    assert_ne!(verdict["kills"], 0, "{told}");
+}
+
+#[test]
+fn killed_workers_lose_nothing() {
+    drill("workers");
+}
+
+#[test]
+fn a_killed_producer_begins_again_and_doubles_nothing() {
+    drill("producer");
+}
+
+#[test]
+fn poison_dies_of_three_crashes_and_takes_nobody_with_it() {
+    drill("poison");
+}
