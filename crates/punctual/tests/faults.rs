@@ -41,9 +41,19 @@ impl Drill {
     }
 }
 
-/// Every store that is built in, empty.
-fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
-    vec![("memory", Arc::new(MemoryStore::new(Clock::System)))]
+/// Every store that is built in, empty; files are in the folder.
+fn stores(dir: &Path) -> Vec<(&'static str, Arc<dyn Store>)> {
+    vec![
+        ("memory", Arc::new(MemoryStore::new(Clock::System))),
+        #[cfg(feature = "sqlite")]
+        ("sqlite", sqlite(&dir.join("jobs.db"))),
+    ]
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite(file: &Path) -> Arc<dyn Store> {
+    use punctual::store::sqlite::{SqliteOptions, SqliteStore};
+    Arc::new(SqliteStore::open(file, SqliteOptions::default()).unwrap())
 }
 
 fn job(n: u32) -> NewJob {
@@ -56,7 +66,8 @@ fn job(n: u32) -> NewJob {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_job_is_there_once_runs_once_and_ends_once() {
     const JOBS: u32 = 1_500;
-    for (name, store) in stores() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, store) in stores(dir.path()) {
         let drill = Drill::new(store, 7, 4);
         let client = Client::new(Arc::clone(&drill.faulty));
         // Twice, as a producer does that was killed and began again.
@@ -98,7 +109,8 @@ async fn every_job_is_there_once_runs_once_and_ends_once() {
 #[tokio::test]
 async fn a_push_under_lost_answers_inserts_each_job_once() {
     for seed in 0..40 {
-        for (name, store) in stores() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, store) in stores(dir.path()) {
             let drill = Drill::new(store, seed, 2);
             let client = Client::new(Arc::clone(&drill.faulty));
             let answers = client.push((0..300).map(job).collect()).await.unwrap();
