@@ -44,3 +44,16 @@ pub use punctual_macros::Job;
 pub use suggest::did_you_mean;
 pub use time::{Timestamp, When};
 pub use worker::{Lateness, Shutdown, UnknownKinds, WorkReport, Worker};
+
+/// The guide's code runs with the tests.
+#[cfg(all(doctest, feature = "sqlite", feature = "testing"))]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/1-jobs.md")]
+    struct Jobs;
+    #[doc = include_str!("../../../docs/guide/2-workers.md")]
+    struct Workers;
+    #[doc = include_str!("../../../docs/guide/3-testing.md")]
+    struct Testing;
+    #[doc = include_str!("../../../docs/guide/4-transactions.md")]
+    struct Transactions;
+}

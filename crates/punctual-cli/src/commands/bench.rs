@@ -315,7 +315,7 @@ async fn pickup(place: &Place, figures: &mut Figures) -> Result<()> {
 async fn lateness(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()> {
     step(&format!("lateness with {} jobs waiting", sizes.waiting));
     let client = place.fresh("lateness", Keep::NOTHING).await?;
-    let far = client.store().now().await?.after(Duration::from_secs(30 * 24 * 3_600));
+    let far = client.store().now().await?.after(Duration::from_hours(30 * 24));
     let mut left = sizes.waiting;
     while 0 < left {
         let n = left.min(50_000);

@@ -3,6 +3,8 @@
 //! Narrow tables, full sync, 100 jobs a transaction: a payload table, a table of (due, id), and a table of leases. No ids
 //! that lead anywhere, no limits, no unique keys, no order but time, no fences, no counters, no wake-up.
 
+#![expect(clippy::cast_possible_wrap, reason = "numbers of jobs fit what SQLite stores")]
+
 use std::{
     path::Path,
     time::{Duration, Instant},
@@ -20,6 +22,7 @@ const BATCH: usize = 100;
 const COMMITS: usize = 200;
 
 /// What plain SQL does here.
+#[expect(clippy::struct_field_names, reason = "the unit belongs to the name of every figure")]
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Reference {
     /// Inserts into the payload table and the timeline, in order.

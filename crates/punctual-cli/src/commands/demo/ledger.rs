@@ -169,7 +169,7 @@ impl Ledger {
                     None => {}
                     Some(last) if last.what == What::Failed && !taken_back => self.retries += 1,
                     Some(last) if last.worker == killed.worker && taken_back => {
-                        self.duplicates_explained += 1
+                        self.duplicates_explained += 1;
                     }
                     Some(_) => self.duplicates_unexplained += 1,
                 }
