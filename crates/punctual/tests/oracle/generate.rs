@@ -46,8 +46,11 @@ struct Generator {
 /// The history of a seed.
 pub(crate) fn history(seed: u64, steps: usize, handles: usize) -> Vec<Step> {
     let mut rng = Rng::with_seed(seed);
+    // Made ids, of which three differ in their last bits alone: a store that finds them by a part must look closely.
     let mut maker = IdMaker::default();
-    let made = (0..5).map(|_| maker.make(BEGIN_MS, rng.u16(..1024), rng.u64(..))).collect();
+    let (shard, random) = (rng.u16(..1024), rng.u64(..));
+    let mut made: Vec<JobId> = (0..3).map(|_| maker.make(BEGIN_MS, shard, random)).collect();
+    made.extend((1..3).map(|twin| IdMaker::default().make(BEGIN_MS, shard, random ^ twin)));
     let mut generator = Generator {
         rng,
         made,
@@ -85,6 +88,7 @@ impl Generator {
             89 => Op::Reopen,
             90 => self.crash_again_and_again(),
             91 => self.come_back_to_a_taken_key(),
+            92 if self.chance(5) => self.crowd(),
             _ => self.look(),
         }
     }
@@ -102,6 +106,33 @@ impl Generator {
         let want = self.next_reserve(0, None);
         self.coming.push_back(Op::Reserve(want));
         self.look()
+    }
+
+    /// More jobs than one call looks at, and more leases than one takes back.
+    fn crowd(&mut self) -> Op {
+        let job = |n: u32| {
+            let id = JobId::derived("a", None, &format!("crowd {n}"));
+            let mut job = NewJob::new(id, "k", "a", Payload::json("0"));
+            if n < 270 {
+                job.expires_at = Some(When::In(Duration::from_millis(500)));
+            } else {
+                job.run_at = When::In(Duration::from_millis(100));
+            }
+            job
+        };
+        let free = Op::Queue("a".to_owned(), QueueOp::Set(Box::default()));
+        let enqueue = self.next_enqueue((0..310).map(job).collect());
+        self.coming.extend([Op::Queue("a".to_owned(), QueueOp::Resume), enqueue]);
+        // Past the expiry of most: the first call looks at n + 256 of them and gives none.
+        for (n, ms) in [(3, 600), (100, 0), (100, 0), (1, 1_500), (1, 0), (1, 0)] {
+            let clock = self.turn(ms);
+            let want = Reserve {
+                wants: vec![Want { queue: "a".to_owned(), share: n }],
+                ..self.next_reserve(n, Some(Duration::from_secs(1)))
+            };
+            self.coming.extend([clock, Op::Reserve(want)]);
+        }
+        free
     }
 
     /// A job ends, another takes its key, and the first is to run again.

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// What must come up, and does not come by itself.
-pub(crate) const EVENTS: [&str; 24] = [
+pub(crate) const EVENTS: [&str; 26] = [
     "duplicate of a live job",
     "duplicate of a job that is gone",
     "an id came back",
@@ -24,11 +24,13 @@ pub(crate) const EVENTS: [&str; 24] = [
     "invalid",
     "too large",
     "lease taken back",
+    "32 leases taken back",
     "two crashes in a row",
     "dead of crashes",
     "dead of attempts",
     "expired",
     "more",
+    "more, and nothing found",
     "repeated reserve finds its jobs",
     "settle of a lost lease",
     "extend of a lost lease",
@@ -72,7 +74,12 @@ impl Tally {
                 self.add("invalid", *kind == ErrorKind::Invalid);
                 self.add("too large", *kind == ErrorKind::TooLarge);
             }
-            Reply::Reserve(Ok(batch)) => self.batch(batch),
+            Reply::Reserve(Ok(batch)) => {
+                let Op::Reserve(want) = op else { return };
+                let looked = 0 < want.n && batch.jobs.is_empty();
+                self.add("more, and nothing found", looked && batch.more && batch.taken_back.is_empty());
+                self.batch(batch);
+            }
             Reply::Extend(Ok(answers)) => {
                 self.add("extend of a lost lease", answers.contains(&LeaseStatus::Lost));
             }
@@ -135,6 +142,7 @@ impl Tally {
 
     fn batch(&mut self, batch: &Batch) {
         self.add("lease taken back", !batch.taken_back.is_empty());
+        self.add("32 leases taken back", batch.taken_back.len() == 32);
         self.add("more", batch.more);
         for reserved in &batch.jobs {
             let again = !self.leases.insert((reserved.lease.job, reserved.lease.fence));
