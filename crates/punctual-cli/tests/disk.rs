@@ -2,6 +2,8 @@
 //!
 //! strace plays the faulty disk. Where it can't be had, the tests say so, and in CI they fail.
 
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
 use std::{
     path::Path,
     process::{Command, Output},
@@ -97,7 +99,9 @@ fn a_full_disk_refuses_and_nothing_is_half_done() {
     let dir = tempfile::tempdir().unwrap();
     let (store, log) = (dir.path().join("jobs.db"), dir.path().join("strace"));
     assert!(punctual(&store, &["push", "k", "{}"]).status.success());
-    let Some(output) = straced_push(&store, &log, &["-e", "inject=pwrite64:error=ENOSPC"]) else { return };
+    let wal = format!("{}-wal", store.display());
+    let options = ["-P", wal.as_str(), "-e", "inject=pwrite64:error=ENOSPC"];
+    let Some(output) = straced_push(&store, &log, &options) else { return };
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
     assert_eq!(stdout(&output), "");
     assert!(stderr(&output).contains("store_full"), "{}", stderr(&output));
