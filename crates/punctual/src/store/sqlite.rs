@@ -1,8 +1,8 @@
 //! The embedded store: one SQLite file, any number of processes on one machine, no server.
 //!
-//! One thread per process writes ([`actor`]), another one reads ([`reader`]); a doorbell wakes who waits ([`doorbell`]).
-//! Each verb is a function over a transaction ([`tx`]) in a file of its own, its SQL in `sql/`. The tables, and why they are
-//! narrow, are explained in `sql/0001_init.sql`; how a record is found by its id in [`slot`].
+//! One thread per process writes (`actor`), another one reads (`reader`); a doorbell wakes who waits (`doorbell`).
+//! Each verb is a function over a transaction (`tx`) in a file of its own, its SQL in `sql/`. The tables, and why they are
+//! narrow, are explained in `sql/0001_init.sql`; how a record is found by its id in `slot`.
 
 mod act;
 mod actor;
