@@ -82,19 +82,16 @@ async fn settle(store: &SqliteStore) {
     };
     loop {
         want.call.number += 1;
-        let batch: Vec<Settlement> = store
-            .reserve(&want)
-            .await
-            .unwrap()
-            .jobs
-            .into_iter()
+        let reserved = store.reserve(&want).await.unwrap().jobs;
+        let batch: Vec<Settlement> = reserved
+            .iter()
             .map(|job| Settlement { lease: job.lease, verdict: verdict(job.lease.job) })
             .collect();
         let (answers, _) = store.settle(&batch, None).await.unwrap();
+        assert!(!batch.is_empty(), "the child ran out of jobs");
         for (settlement, answer) in batch.iter().zip(answers) {
-            if let Settled::Settled(state) = answer {
-                acknowledged(&format!("{} {}", settlement.lease.job, state.name()));
-            }
+            let Settled::Settled(state) = answer else { panic!("a fresh lease was lost") };
+            acknowledged(&format!("{} {}", settlement.lease.job, state.name()));
         }
     }
 }

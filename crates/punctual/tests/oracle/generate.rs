@@ -18,6 +18,10 @@ use punctual::{
 
 use crate::op::{Look, Op, Pick, Step};
 
+/// All pauses are whole numbers of these milliseconds, so that the clock often stands exactly at an edge: when something is
+/// due, expires, is past its time or its age; or one millisecond before.
+const GRID_MS: u64 = 500;
+
 /// Where the clock begins.
 pub(crate) const BEGIN_MS: u64 = 1_795_000_000_000;
 
@@ -99,7 +103,7 @@ impl Generator {
     fn crash_again_and_again(&mut self) -> Op {
         for _ in 0..self.rng.usize(2..5) {
             let want = self.next_reserve(8, Some(Duration::from_secs(1)));
-            let ms = self.rng.i64(1_000..6_000);
+            let ms = self.grid(1_000, 6_000).cast_signed();
             let clock = self.turn(ms);
             self.coming.extend([Op::Reserve(want), clock]);
         }
@@ -113,7 +117,7 @@ impl Generator {
         let job = |n: u32| {
             let id = JobId::derived("a", None, &format!("crowd {n}"));
             let mut job = NewJob::new(id, "k", "a", Payload::json("0"));
-            if n < 270 {
+            if n < 400 {
                 job.expires_at = Some(When::In(Duration::from_millis(500)));
             } else {
                 job.run_at = When::In(Duration::from_millis(100));
@@ -121,7 +125,7 @@ impl Generator {
             job
         };
         let free = Op::Queue("a".to_owned(), QueueOp::Set(Box::default()));
-        let enqueue = self.next_enqueue((0..310).map(job).collect());
+        let enqueue = self.next_enqueue((0..440).map(job).collect());
         self.coming.extend([Op::Queue("a".to_owned(), QueueOp::Resume), enqueue]);
         // Past the expiry of most: the first call looks at n + 256 of them and gives none.
         for (n, ms) in [(3, 600), (100, 0), (100, 0), (1, 1_500), (1, 0), (1, 0)] {
@@ -130,7 +134,8 @@ impl Generator {
                 wants: vec![Want { queue: "a".to_owned(), share: n }],
                 ..self.next_reserve(n, Some(Duration::from_secs(1)))
             };
-            self.coming.extend([clock, Op::Reserve(want)]);
+            let look = self.look();
+            self.coming.extend([clock, Op::Reserve(want), look]);
         }
         free
     }
@@ -164,17 +169,21 @@ impl Generator {
         self.rng.u32(..one_in) == 0
     }
 
-    fn ms(&mut self, below: u64) -> Duration {
-        Duration::from_millis(self.rng.u64(..below))
+    fn grid(&mut self, from_ms: u64, to_ms: u64) -> u64 {
+        GRID_MS * self.rng.u64(from_ms / GRID_MS..=to_ms / GRID_MS)
+    }
+
+    fn pause(&mut self, to_ms: u64) -> Duration {
+        Duration::from_millis(self.grid(0, to_ms))
     }
 
     fn when(&mut self) -> When {
         match self.rng.u8(..8) {
             0..4 => When::Now,
-            4 | 5 => When::In(self.ms(5_000)),
-            6 => When::In(self.ms(60_000)),
+            4 | 5 => When::In(self.pause(5_000)),
+            6 => When::In(self.pause(60_000)),
             _ => {
-                let at = (self.now_ms + self.rng.u64(..10_000)).saturating_sub(5_000);
+                let at = (self.now_ms + self.grid(0, 10_000)).saturating_sub(5_000);
                 When::At(Timestamp::saturating_from_ms(at))
             }
         }
@@ -226,7 +235,7 @@ impl Generator {
             job.unique = Some(self.unique());
         }
         if self.chance(6) {
-            let after = self.ms(20_000);
+            let after = self.pause(20_000);
             job.expires_at = Some(if self.rng.bool() {
                 When::In(after)
             } else {
@@ -289,7 +298,7 @@ impl Generator {
         unique.scope = match self.rng.u8(..4) {
             0 | 1 => Scope::UntilDone,
             2 => Scope::UntilStart,
-            _ => Scope::Window { window_ms: self.rng.u64(1..30_000) },
+            _ => Scope::Window { window_ms: self.grid(GRID_MS, 30_000) },
         };
         unique.on_conflict = *self.pick_of(&[OnConflict::Keep, OnConflict::Replace, OnConflict::Reschedule]);
         if unique.on_conflict == OnConflict::Replace && self.rng.bool() || self.chance(60) {
@@ -329,7 +338,7 @@ impl Generator {
         }
         let n = *self.pick_of(&[0, 1, 2, 3, 8]);
         let lease = match self.rng.u8(..10) {
-            0..6 => Some(Duration::from_millis(self.rng.u64(1_000..4_000))),
+            0..6 => Some(Duration::from_millis(self.grid(1_000, 4_000))),
             6 => Some(Duration::from_millis(self.rng.u64(900..20_000))),
             _ => None,
         };
@@ -381,7 +390,7 @@ impl Generator {
             0..4 => Verdict::Ack,
             4 | 5 => Verdict::Retry { at: self.when(), error: words(&mut self.rng) },
             6 | 7 => Verdict::Snooze {
-                after: self.ms(8_000),
+                after: self.pause(8_000),
                 reason: self.rng.bool().then(|| words(&mut self.rng)),
             },
             8 | 9 => Verdict::Release,
@@ -394,7 +403,7 @@ impl Generator {
         Op::Take(Take {
             queue: (*self.pick_of(&QUEUES)).to_owned(),
             n: self.rng.usize(..4),
-            older_than: if self.rng.bool() { Duration::ZERO } else { self.ms(3_000) },
+            older_than: if self.rng.bool() { Duration::ZERO } else { self.pause(3_000) },
         })
     }
 
@@ -405,7 +414,7 @@ impl Generator {
         let action = match self.rng.u8(..12) {
             0 | 1 => Action::Cancel { reason: self.rng.bool().then(|| "no".to_owned()) },
             2 => Action::Reschedule(self.when()),
-            3 => Action::RescheduleBy(self.rng.i64(-5_000..5_000)),
+            3 => Action::RescheduleBy(self.grid(0, 10_000).cast_signed() - 5_000),
             4 => Action::RunNow,
             5 => Action::Reprioritise(*self.pick_of(&Priority::ALL)),
             6 => Action::EditPayload(self.payload()),
@@ -463,7 +472,7 @@ impl Generator {
         match self.rng.u8(..5) {
             0 => Keep::NOTHING,
             1 => Keep { count: self.rng.u64(..3), ..usual },
-            2 => Keep { age_ms: self.rng.u64(..8_000), ..usual },
+            2 => Keep { age_ms: self.grid(0, 8_000), ..usual },
             3 => Keep { bytes: self.rng.u64(..30), ..usual },
             _ => usual,
         }
@@ -471,15 +480,28 @@ impl Generator {
 
     fn clock(&mut self) -> Op {
         let by = match self.rng.u8(..20) {
-            0..11 => self.rng.i64(0..5_000),
-            11..15 => self.rng.i64(5_000..25_000),
+            0..11 => self.grid(0, 5_000).cast_signed(),
+            11..15 => self.grid(5_000, 25_000).cast_signed(),
             15 => 3_600_000,
-            16 => 24 * 3_600_000 - self.rng.i64(0..2),
-            17 => -self.rng.i64(1..6_000),
+            16 => 24 * 3_600_000,
+            17 => -self.grid(0, 6_000).cast_signed(),
             18 => -self.rng.i64(1..3_600_000),
             _ => self.rng.i64(1..40_000),
         };
+        if self.chance(3) {
+            return self.edge(by);
+        }
         self.turn(by)
+    }
+
+    /// Stands a millisecond before where it goes, and looks around there, too.
+    fn edge(&mut self, by: i64) -> Op {
+        let before = self.turn(by - 1);
+        let early = if self.chance(3) { self.look() } else { Op::Reserve(self.reserve()) };
+        let clock = self.turn(1);
+        let in_time = if self.chance(3) { self.look() } else { Op::Reserve(self.reserve()) };
+        self.coming.extend([early, clock, in_time]);
+        before
     }
 
     fn turn(&mut self, by: i64) -> Op {

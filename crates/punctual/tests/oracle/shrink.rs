@@ -3,7 +3,7 @@
 use crate::op::Step;
 
 /// Runs spent on one history at most.
-const RUNS_MAX: usize = 3_000;
+const RUNS_MAX: usize = 1_000;
 
 /// The smallest history found that still fails.
 pub(crate) fn shrink(mut steps: Vec<Step>, fails: impl Fn(&[Step]) -> bool) -> Vec<Step> {
