@@ -1,4 +1,4 @@
-//! Two of the drills once, small (poison is rarely fair to its bystanders at this size, see ARCHITECTURE.md, Status): real processes, real SIGKILLs. The sizes that prove something are `scripts/test chaos`.
+//! Each drill once, small: real processes, real SIGKILLs. The sizes that prove something are `scripts/test chaos`.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -22,4 +22,9 @@ fn killed_workers_lose_nothing() {
 #[test]
 fn a_killed_producer_begins_again_and_doubles_nothing() {
     drill("producer");
+}
+
+#[test]
+fn poison_dies_of_three_crashes_and_takes_nobody_with_it() {
+    drill("poison");
 }

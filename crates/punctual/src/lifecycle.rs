@@ -112,6 +112,11 @@ pub(crate) fn taken_back(run: &Run, now: Timestamp) -> Next {
     Next { crashes, snoozes: run.snoozes, failed: Some("lease taken back".to_owned()), ..next }
 }
 
+/// Whether one more crash is the last: such a job is reserved alone (S9).
+pub(crate) const fn is_last_chance(crashes: u32) -> bool {
+    POISON_LIMIT <= crashes + 1
+}
+
 /// Whole milliseconds of a lease.
 pub(crate) fn lease_ms(
     own: Option<std::time::Duration>,

@@ -770,7 +770,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// 3. Looks at up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
     ///    says, while it has fewer than n: a job past its `expires_at` (`expires_at ≤ now`) ends cancelled, reason
     ///    `expired`; any other is reserved. Stops, in all queues, before a job that would bring the payloads over 1 MiB,
-    ///    unless it is the first.
+    ///    unless it is the first; and before and behind a job that would be dead of one more crash: it comes alone.
     /// 4. Sweeps up to 100 items: these queues in turn, then store-wide, as [`Store::sweep`] does.
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>>;
 

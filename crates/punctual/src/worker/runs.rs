@@ -17,6 +17,7 @@ use tokio::{sync::Notify, task::AbortHandle, time::Instant};
 
 use crate::{
     handler::{Call, Stop},
+    lifecycle::is_last_chance,
     store::{Lease, LeaseStatus},
 };
 
@@ -31,11 +32,19 @@ pub(crate) struct Active {
     pub(crate) task: Option<AbortHandle>,
 }
 
+impl Active {
+    fn is_last_chance(&self) -> bool {
+        is_last_chance(self.call.record().crashes)
+    }
+}
+
 /// All runs.
 #[derive(Default)]
 pub(crate) struct Runs {
     active: RefCell<HashMap<Lease, Active>>,
     executing: Cell<usize>,
+    /// How many of those executing are dead if they crash once more.
+    last_chances: Cell<usize>,
     /// When leases are extended next; `None`: there are none.
     beat_at: Cell<Option<Instant>>,
     /// Rung when the next beat moves forward.
@@ -51,6 +60,7 @@ impl Runs {
             self.moved.notify_one();
         }
         self.executing.update(|n| n + usize::from(run.task.is_some()));
+        self.last_chances.update(|n| n + usize::from(run.task.is_some() && run.is_last_chance()));
         self.active.borrow_mut().insert(lease, run);
     }
 
@@ -65,6 +75,7 @@ impl Runs {
         let Some(run) = active.get_mut(&lease) else { return false };
         let executed = run.task.take().is_some();
         self.executing.update(|n| n - usize::from(executed));
+        self.last_chances.update(|n| n - usize::from(executed && run.is_last_chance()));
         executed
     }
 
@@ -76,6 +87,11 @@ impl Runs {
     /// How many take a slot.
     pub(crate) fn executing(&self) -> usize {
         self.executing.get()
+    }
+
+    /// Whether one of them is dead if it crashes once more (S9).
+    pub(crate) fn executes_last_chance(&self) -> bool {
+        0 < self.last_chances.get()
     }
 
     /// Which take a slot.

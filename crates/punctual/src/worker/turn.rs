@@ -178,8 +178,12 @@ impl<'a> Turns<'a> {
             && self.reserve.is_none()
     }
 
+    /// None beside a job on its last chance: what it takes down with it, or is taken down by, must not be blamed for both.
     fn free_slots(&self) -> usize {
-        if self.phase == Phase::Working { self.setup.slots - self.runs.executing() } else { 0 }
+        if self.phase != Phase::Working || self.runs.executes_last_chance() {
+            return 0;
+        }
+        self.setup.slots - self.runs.executing()
     }
 
     /// Decides whether to reserve: whenever a slot is free and there may be something to reserve, or a settle is due

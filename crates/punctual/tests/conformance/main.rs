@@ -178,6 +178,8 @@ conformance!(memory, #[cfg(feature = "sqlite")] sqlite => {
         leases_are_taken_back_oldest_first,
         leases_are_taken_back_in_the_named_queues_only,
         leases_of_a_paused_queue_are_taken_back,
+        a_job_on_its_last_chance_is_reserved_alone,
+        a_job_on_its_last_chance_waits_behind_others,
         only_reserve_and_take_take_back,
         a_job_taken_back_past_its_expiry_does_not_start_again,
         a_job_to_be_cancelled_is_cancelled_when_taken_back;

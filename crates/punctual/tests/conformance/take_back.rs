@@ -1,7 +1,7 @@
 //! Leases past their time: when they are taken back, and what becomes of their jobs.
 
 use punctual::{
-    Failure, NewJob, State, When,
+    Failure, NewJob, Priority, State, When,
     store::{QueueOp, Reserve, Settled, TakenBack, Verdict},
 };
 
@@ -80,6 +80,40 @@ pub(crate) async fn the_pause_after_a_crash_follows_the_lease_in_force(t: Fixtur
     t.reserve(0).await;
     // 36,000 + 18,000 × 1.25
     assert_eq!(t.get(id).await.run_at, at(58_500));
+}
+
+/// S9: a job that would be dead of one more crash is reserved alone, so that no other can be blamed for it, nor it for
+/// another; the jobs behind it wait for the next call.
+pub(crate) async fn a_job_on_its_last_chance_is_reserved_alone(t: Fixture) {
+    let [first, second] = [0x0000, 0x0001].map(|low16| with_low16(&t, low16));
+    t.enqueue_all(&[first.clone(), second.clone()]).await;
+    for _ in 0..2 {
+        assert_eq!(ids(&t.reserve(4).await), [first.id, second.id]);
+        t.pass(15);
+    }
+    assert_eq!(t.reserve(4).await.jobs, []);
+    t.pass(16);
+    let fresh = t.add().await;
+    for (id, more) in [(first.id, true), (second.id, true), (fresh, false)] {
+        let batch = t.reserve(4).await;
+        assert_eq!((ids(&batch), batch.more), (vec![id], more));
+    }
+}
+
+/// S9: behind others, a job on its last chance ends the batch.
+pub(crate) async fn a_job_on_its_last_chance_waits_behind_others(t: Fixture) {
+    let last = t.add().await;
+    for _ in 0..2 {
+        t.reserve_one().await;
+        t.pass(15);
+    }
+    t.reserve(0).await;
+    t.pass(30);
+    let before = NewJob { id: t.id(1), ..t.job_with(|job| job.options.priority = Some(Priority::High)) };
+    t.enqueue_all(std::slice::from_ref(&before)).await;
+    let batch = t.reserve(4).await;
+    assert_eq!((ids(&batch), batch.more), (vec![before.id], true));
+    assert_eq!(ids(&t.reserve(4).await), [last]);
 }
 
 /// Reserves the one due job and lets its lease pass; answers where the job goes.

@@ -6,7 +6,7 @@ use crate::{
     error::Result,
     id::JobId,
     job::{JobRecord, Running, Scope, State},
-    lifecycle::{Run, lease_ms, settled, taken_back},
+    lifecycle::{Run, is_last_chance, lease_ms, settled, taken_back},
     limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, SWEEP_RIDE_MAX, TAKE_BACK_MAX},
     store::{Batch, Lease, Reserve, Reserved, Take, TakenBack, Verdict},
     time::{Timestamp, ceil_ms},
@@ -20,7 +20,7 @@ struct Found {
     looked_at: usize,
     bytes: usize,
     jobs: Vec<Reserved>,
-    /// The next job would bring the payloads over their bound.
+    /// The next job would bring the payloads over their bound, or is reserved alone.
     is_over: bool,
 }
 
@@ -42,6 +42,8 @@ struct Round<'a> {
     due_by: Timestamp,
     worker: &'a str,
     lease: Option<Duration>,
+    /// Whether a job on its last chance comes alone.
+    parts: bool,
 }
 
 impl Model {
@@ -58,7 +60,7 @@ impl Model {
         self.turn(now);
         let taken_back = self.take_back(now, &queues);
         let mut found = Found::at_most(want.n);
-        let round = Round { now, due_by: now, worker: &want.worker, lease: want.lease };
+        let round = Round { now, due_by: now, worker: &want.worker, lease: want.lease, parts: true };
         for want in &want.wants {
             self.reserve_from(&want.queue, want.share, &round, &mut found);
         }
@@ -79,7 +81,7 @@ impl Model {
         let mut found = Found::at_most(take.n);
         if let Some(due_by) = now.as_ms().checked_sub(ceil_ms(take.older_than)) {
             let due_by = Timestamp::saturating_from_ms(due_by);
-            let round = Round { now, due_by, worker: "", lease: None };
+            let round = Round { now, due_by, worker: "", lease: None, parts: false };
             self.reserve_from(&take.queue, usize::MAX, &round, &mut found);
         }
         let ack = |run: &Run| settled(run, &Verdict::Ack, now);
@@ -122,11 +124,12 @@ impl Model {
                 continue;
             }
             let bytes = found.bytes + job.payload.bytes.len();
-            if BATCH_BYTES_MAX < bytes && !found.jobs.is_empty() {
+            let alone = round.parts && is_last_chance(job.crashes);
+            if (alone || BATCH_BYTES_MAX < bytes) && !found.jobs.is_empty() {
                 found.is_over = true;
                 return;
             }
-            found.bytes = bytes;
+            (found.bytes, found.is_over) = (bytes, alone);
             found.jobs.push(self.start(id, round));
         }
     }

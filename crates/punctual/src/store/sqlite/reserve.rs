@@ -15,7 +15,7 @@ use super::{
 use crate::{
     id::JobId,
     job::{Priority, State},
-    lifecycle::{lease_ms, taken_back},
+    lifecycle::{is_last_chance, lease_ms, taken_back},
     limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, SWEEP_RIDE_MAX, TAKE_BACK_MAX},
     store::{Batch, Lease, Order, Reserve, Reserved, TakenBack},
     time::Timestamp,
@@ -137,7 +137,7 @@ fn take_back_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<TakenBack>> {
 
 /// Leases due jobs: each queue in turn its share, then each in turn what is left.
 fn lease_due(tx: &mut Tx<'_>, queues: &[(Q, usize)], want: &Reserve) -> Step<Vec<Reserved>> {
-    let mut pick = Pick::new(tx.now, want.n);
+    let mut pick = Pick { parts: true, ..Pick::new(tx.now, want.n) };
     let mut jobs: Vec<Reserved> = Vec::new();
     let mut put = tx.conn.prepare_cached(PUT_LEASE)?;
     for share_only in [true, false] {
@@ -211,9 +211,11 @@ pub(super) struct Pick {
     n: usize,
     candidates: usize,
     bytes: usize,
-    /// Whether the next job would have been too large.
+    /// Whether the next job would have been too large, or is reserved alone.
     stopped: bool,
     any: bool,
+    /// Whether a job on its last chance comes alone.
+    parts: bool,
 }
 
 /// A row of the timeline.
@@ -263,7 +265,7 @@ impl DueRow {
 
 impl Pick {
     pub(super) const fn new(until: Timestamp, n: usize) -> Self {
-        Self { until, n, candidates: n + CANDIDATES_EXTRA, bytes: 0, stopped: false, any: false }
+        Self { until, n, candidates: n + CANDIDATES_EXTRA, bytes: 0, stopped: false, any: false, parts: false }
     }
 
     /// Walks one queue and gives up to `up_to` jobs to `each`, which puts them into their next place.
@@ -326,6 +328,9 @@ impl Pick {
         row: &DueRow,
         each: &mut impl FnMut(&mut Tx<'_>, Q, Job) -> Step<bool>,
     ) -> Step<Option<bool>> {
+        if self.stopped {
+            return Ok(None);
+        }
         let Some(mut job) = row.job(tx)?.filter(|job| !job.corrupt) else {
             quarantine(tx, q, row)?;
             return Ok(Some(false));
@@ -336,14 +341,15 @@ impl Pick {
             return Ok(Some(false));
         }
         let bytes = self.bytes + job.payload.len();
-        if self.any && BATCH_BYTES_MAX < bytes {
+        let alone = self.parts && is_last_chance(job.past.crashes);
+        if self.any && (alone || BATCH_BYTES_MAX < bytes) {
             self.stopped = true;
             return Ok(None);
         }
         tx.left_due(q, Due::from(&job))?;
         let given = each(tx, q, job)?;
         if given {
-            (self.bytes, self.any) = (bytes, true);
+            (self.bytes, self.any, self.stopped) = (bytes, true, alone);
             self.n -= 1;
         }
         Ok(Some(given))
