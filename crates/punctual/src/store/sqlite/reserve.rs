@@ -264,7 +264,7 @@ impl DueRow {
 }
 
 impl Pick {
-    pub(super) const fn new(until: Timestamp, n: usize) -> Self {
+    pub(super) fn new(until: Timestamp, n: usize) -> Self {
         Self { until, n, candidates: n + CANDIDATES_EXTRA, bytes: 0, stopped: false, any: false, parts: false }
     }
 
