@@ -5,7 +5,8 @@
 //! can stop neither. Both are supervised: a panic in them is logged and they go on. A worker knows its store as
 //! `dyn Store` only.
 
-pub(crate) mod crew;
+pub(crate) mod alarm;
+mod crew;
 pub(crate) mod dead;
 mod health;
 mod heartbeat;
@@ -26,6 +27,7 @@ pub use report::{Lateness, WorkReport};
 pub use shutdown::Shutdown;
 
 use self::{
+    alarm::Alarm,
     crew::Crew,
     dead::{Obituaries, OnDead, on_dead},
     health::{Health, Pulse},
@@ -359,7 +361,10 @@ fn work(
         Error::new(ErrorKind::Unavailable, "could not start the worker's runtime").with_source(e)
     })?;
     let runs = Runs::default();
-    let mut turns = Turns::new(setup, &runs, pulse, runtime, obituaries, shutdown.clone());
+    let alarm = Alarm::new().map_err(|e| {
+        Error::new(ErrorKind::Unavailable, "could not start the worker's timer").with_source(e)
+    })?;
+    let mut turns = Turns::new(setup, &runs, pulse, alarm, runtime, obituaries, shutdown.clone());
     let ended = own.block_on(async {
         let turning = async {
             loop {

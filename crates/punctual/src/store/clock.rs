@@ -21,12 +21,21 @@ pub enum Clock {
 impl Clock {
     /// The time, in whole milliseconds, rounded down: nothing starts early.
     pub fn now(&self) -> Timestamp {
+        self.read().0
+    }
+
+    /// The time as [`now`](Self::now) shows it, and how much of its millisecond has passed.
+    pub(crate) fn read(&self) -> (Timestamp, Duration) {
         match self {
             Self::System => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                Timestamp::saturating_from_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+                let ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+                (
+                    Timestamp::saturating_from_ms(ms),
+                    Duration::from_nanos((since.subsec_nanos() % 1_000_000).into()),
+                )
             }
-            Self::Manual(clock) => clock.now(),
+            Self::Manual(clock) => (clock.now(), Duration::ZERO),
         }
     }
 }

@@ -16,6 +16,7 @@ use tokio::{
 
 use super::{
     Setup,
+    alarm::Alarm,
     dead::Obituaries,
     health::Pulse,
     queues::Queues,
@@ -64,6 +65,7 @@ pub(super) struct Turns<'a> {
     /// The number of the last reserve.
     call: StoreCall,
     look: Look,
+    alarm: Alarm,
     pauses: Pauses,
     report: WorkReport,
 }
@@ -86,6 +88,7 @@ impl<'a> Turns<'a> {
         setup: &'a Setup,
         runs: &'a Runs,
         pulse: &'a Pulse,
+        alarm: Alarm,
         runtime: Handle,
         obituaries: Obituaries,
         shutdown: Shutdown,
@@ -108,6 +111,7 @@ impl<'a> Turns<'a> {
             reserve: None,
             call: StoreCall { instance: fastrand::u64(..), number: 0 },
             look: Look::Now,
+            alarm,
             pauses: Pauses::default(),
             report: WorkReport::default(),
         }
@@ -370,7 +374,7 @@ impl<'a> Turns<'a> {
             biased;
             _ = self.ended.1.recv_many(&mut self.collected, BATCH_MAX) => {}
             () = self.shutdown.stirred(self.phase) => {}
-            () = bell(&*self.store, names, at_most), if has_free_slots => self.look = Look::Now,
+            () = bell(&*self.store, names, &self.alarm, at_most), if has_free_slots => self.look = Look::Now,
             () = self.pulse.keep_beating() => {}
         }
     }
@@ -378,7 +382,7 @@ impl<'a> Turns<'a> {
 
 /// Waits until there may be work, but not beyond the time when the next job is due: that timer is ours, the store's wait
 /// is a doorbell only.
-async fn bell(store: &dyn Store, queues: &[String], at_most: Duration) {
+async fn bell(store: &dyn Store, queues: &[String], alarm: &Alarm, at_most: Duration) {
     let rung = async {
         if let Err(error) = store.wait(queues, at_most).await {
             tracing::warn!(target: "punctual", %error, "could not wait for the store's bell");
@@ -387,7 +391,7 @@ async fn bell(store: &dyn Store, queues: &[String], at_most: Duration) {
     };
     tokio::select! {
         () = rung => {}
-        () = tokio::time::sleep(at_most) => {}
+        () = alarm.after(at_most) => {}
     }
 }
 

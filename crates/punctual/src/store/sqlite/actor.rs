@@ -216,7 +216,7 @@ impl Work {
         let inner =
             rusqlite::Transaction::new_unchecked(&self.conn, rusqlite::TransactionBehavior::Immediate)
                 .map_err(failed)?;
-        let mut tx = Tx::new(&self.conn, self.clock.now());
+        let mut tx = Tx::new(&self.conn, &self.clock);
         for op in group {
             op.run(&mut tx).map_err(failed)?;
         }

@@ -61,7 +61,7 @@ impl Reader {
         let clock = self.clock.clone();
         self.run(move |conn| {
             let _snapshot = Transaction::new_unchecked(conn, TransactionBehavior::Deferred)?;
-            work(&mut Tx::new(conn, clock.now()))
+            work(&mut Tx::new(conn, &clock))
         })
         .await
     }

@@ -265,7 +265,15 @@ impl DueRow {
 
 impl Pick {
     pub(super) fn new(until: Timestamp, n: usize) -> Self {
-        Self { until, n, candidates: n + CANDIDATES_EXTRA, bytes: 0, stopped: false, any: false, parts: false }
+        Self {
+            until,
+            n,
+            candidates: n + CANDIDATES_EXTRA,
+            bytes: 0,
+            stopped: false,
+            any: false,
+            parts: false,
+        }
     }
 
     /// Walks one queue and gives up to `up_to` jobs to `each`, which puts them into their next place.
@@ -414,7 +422,7 @@ fn first_lease(tx: &mut Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
 
 /// The answer, with what comes next in these queues.
 fn batch(tx: &mut Tx<'_>, queues: &[Q], jobs: Vec<Reserved>, taken_back: Vec<TakenBack>) -> Step<Batch> {
-    let next_due = next(tx, queues)?.map(|t| t.since(tx.now));
+    let next_due = next(tx, queues)?.map(|t| t.since(tx.now).saturating_sub(tx.into_ms));
     Ok(Batch { now: tx.now, jobs, more: next_due.is_some_and(|d| d.is_zero()), next_due, taken_back })
 }
 

@@ -1,7 +1,10 @@
 //! One transaction as the verbs see it: a connection, the time, and what is read once and written once: the store's
 //! row, the queues that were touched, and whom to ring after the commit.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -9,7 +12,7 @@ use super::{fault::Step, job::Columns, sql::named};
 use crate::{
     job::State,
     limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
-    store::{Call, Counts, Keep, QueueSettings},
+    store::{Call, Counts, Keep, QueueSettings, clock::Clock},
     time::Timestamp,
 };
 
@@ -192,6 +195,8 @@ pub(super) struct Tx<'c> {
     pub(super) conn: &'c Connection,
     /// Read once, for all of the transaction (S14).
     pub(super) now: Timestamp,
+    /// How much of that millisecond had passed.
+    pub(super) into_ms: Duration,
     queues: Vec<Queue>,
     by_name: HashMap<String, Q>,
     store: Option<(StoreRow, StoreRow)>,
@@ -199,8 +204,17 @@ pub(super) struct Tx<'c> {
 }
 
 impl<'c> Tx<'c> {
-    pub(super) fn new(conn: &'c Connection, now: Timestamp) -> Self {
-        Self { conn, now, queues: Vec::new(), by_name: HashMap::new(), store: None, rings: BTreeMap::new() }
+    pub(super) fn new(conn: &'c Connection, clock: &Clock) -> Self {
+        let (now, into_ms) = clock.read();
+        Self {
+            conn,
+            now,
+            into_ms,
+            queues: Vec::new(),
+            by_name: HashMap::new(),
+            store: None,
+            rings: BTreeMap::new(),
+        }
     }
 
     /// Now, as stored.
