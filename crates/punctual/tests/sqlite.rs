@@ -127,6 +127,23 @@ fn a_folder_that_is_not_there_is_named() {
     assert!(error.to_string().contains("/no/such/folder/jobs.db"), "{error}");
 }
 
+/// A slip in a path leaves nothing behind.
+#[test]
+fn a_file_that_is_not_there_is_made_only_where_that_is_wanted() {
+    let folder = Folder::new();
+    let existing = || SqliteOptions { create: false, ..SqliteOptions::default() };
+    let file = folder.path();
+    for path in [file.clone(), file.join("no/such/folder/jobs.db")] {
+        let error = SqliteStore::open(&path, existing()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(error.to_string(), format!("there is no store at {}", path.display()));
+    }
+    let beside = std::fs::read_dir(file.parent().unwrap()).unwrap();
+    assert_eq!(beside.count(), 0, "neither a store nor a sidecar");
+    drop(folder.open());
+    SqliteStore::open(file, existing()).unwrap();
+}
+
 #[tokio::test]
 async fn the_file_may_be_the_applications_own() {
     let folder = Folder::new();

@@ -70,11 +70,19 @@ pub struct SqliteOptions {
     pub clock: Clock,
     /// The largest payload, 1 MiB unless chosen otherwise.
     pub payload_bytes_max: usize,
+    /// Whether a file that is not there is made. Without, opening it is `Unavailable`, and a slip in a path leaves no empty
+    /// store behind.
+    pub create: bool,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { durability: Durability::Full, clock: Clock::System, payload_bytes_max: PAYLOAD_BYTES_MAX }
+        Self {
+            durability: Durability::Full,
+            clock: Clock::System,
+            payload_bytes_max: PAYLOAD_BYTES_MAX,
+            create: true,
+        }
     }
 }
 
@@ -107,14 +115,14 @@ impl SqliteStore {
     /// Opens a file, or makes it, readable by this user alone, and brings its tables up to date.
     ///
     /// # Errors
-    /// `Unavailable` where the file or its folder can't be written; `Corrupt` where it is no SQLite database; `Unsupported`
+    /// `Unavailable` where the file or its folder can't be written, or the file is not there and not to be made; `Corrupt` where it is no SQLite database; `Unsupported`
     /// where a newer punctual wrote it, for SQLite before 3.51.3, and for durability other than full and fast.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self> {
         let path = path.as_ref();
         if options.durability == Durability::Memory {
             return Err(Error::new(ErrorKind::Unsupported, "a file is durable: full or fast"));
         }
-        let (database, conn) = Database::open(path, options.durability)?;
+        let (database, conn) = Database::open(path, options.durability, options.create)?;
         let database = Arc::new(database);
         let (bell, operations) = (Doorbell::new(&database.path), Arc::new(AtomicU64::new(0)));
         let reader = Reader::start(Arc::clone(&database), options.clock.clone(), Arc::clone(&operations))?;

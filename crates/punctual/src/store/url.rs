@@ -12,12 +12,14 @@ use super::{
 use super::{Store, clock::Clock, memory::MemoryStore};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Opens the store at `url`: `sqlite:PATH`, a file, optionally with `?durability=fast` (`full` is the default), or
-/// `memory:`, which ends with its last handle.
+/// Opens the store at `url`: `sqlite:PATH`, a file, or `memory:`, which ends with its last handle.
+///
+/// Options of a file stand behind a `?`, with `&` between them: `durability=full` (the default) or `durability=fast`;
+/// `mode=rwc` (the default), which makes a file that is not there, or `mode=rw`, which does not.
 ///
 /// # Errors
 /// `Unsupported` for any other scheme, or where the store is not built in; `Invalid` for a path or an option that can't be
-/// read; otherwise as the store's own opening says.
+/// read; `Unavailable` where `mode=rw` finds no file; otherwise as the store's own opening says.
 #[cfg_attr(
     not(feature = "sqlite"),
     expect(clippy::unused_async, reason = "a store on a disk or behind a network takes its time to open")
@@ -46,7 +48,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// Reads `PATH[?durability=full|fast]`.
+/// Reads `PATH[?durability=full|fast][&mode=rw|rwc]`.
 #[cfg(feature = "sqlite")]
 fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -66,15 +68,17 @@ fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
     }
     let mut options = SqliteOptions::default();
     for option in query.split('&').filter(|option| !option.is_empty()) {
-        options.durability = match option {
-            "durability=full" => Durability::Full,
-            "durability=fast" => Durability::Fast,
+        match option {
+            "durability=full" => options.durability = Durability::Full,
+            "durability=fast" => options.durability = Durability::Fast,
+            "mode=rwc" => options.create = true,
+            "mode=rw" => options.create = false,
             _ => {
                 let shown: String = option.chars().take(64).collect();
                 return Err(Error::invalid(format!("{shown:?} is no option of a sqlite: store"))
-                    .with_hint("write durability=full or durability=fast"));
+                    .with_hint("write durability=full, durability=fast, mode=rw or mode=rwc"));
             }
-        };
+        }
     }
     Ok((PathBuf::from(path), options))
 }
@@ -98,12 +102,17 @@ mod tests {
     fn a_path_and_its_options_are_read() {
         let read = |rest: &str| {
             let (path, options) = sqlite(rest).map_err(|e| e.kind())?;
-            Ok((path.display().to_string(), options.durability))
+            Ok((path.display().to_string(), options.durability, options.create))
         };
-        assert_eq!(read("jobs.db"), Ok(("jobs.db".into(), Durability::Full)));
-        assert_eq!(read("/var/jobs.db?durability=fast"), Ok(("/var/jobs.db".into(), Durability::Fast)));
-        assert_eq!(read("///var/jobs.db?durability=full"), Ok(("/var/jobs.db".into(), Durability::Full)));
-        for wrong in ["", ":memory:", "//host/jobs.db", "jobs.db?durability=none", "jobs.db?cache=shared"] {
+        assert_eq!(read("jobs.db"), Ok(("jobs.db".into(), Durability::Full, true)));
+        assert_eq!(read("/var/jobs.db?durability=fast"), Ok(("/var/jobs.db".into(), Durability::Fast, true)));
+        assert_eq!(
+            read("///var/jobs.db?durability=full"),
+            Ok(("/var/jobs.db".into(), Durability::Full, true))
+        );
+        assert_eq!(read("jobs.db?mode=rw&durability=fast"), Ok(("jobs.db".into(), Durability::Fast, false)));
+        assert_eq!(read("jobs.db?mode=rw&mode=rwc"), Ok(("jobs.db".into(), Durability::Full, true)));
+        for wrong in ["", ":memory:", "//host/jobs.db", "jobs.db?durability=none", "jobs.db?mode=ro"] {
             assert_eq!(read(wrong), Err(ErrorKind::Invalid), "{wrong}");
         }
     }

@@ -7,6 +7,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -34,9 +35,14 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Makes or opens the file, brings its schema up to date, and gives the connection that did it.
-    pub(super) fn open(path: &Path, durability: Durability) -> Result<(Self, Connection)> {
+    /// Opens the file, making it where it is missing and that is wanted, brings its schema up to date, and gives the
+    /// connection that did it.
+    pub(super) fn open(path: &Path, durability: Durability, create: bool) -> Result<(Self, Connection)> {
         check_version(rusqlite::version_number())?;
+        if !create {
+            // Before the sidecar: nothing is left behind where no store is.
+            check_exists(path)?;
+        }
         let path = real_path(path)?;
         let lock = with_suffix(&path, "-lock");
         let lock = private().create(true).truncate(false).open(&lock).map_err(|e| cannot(&lock, e))?;
@@ -44,10 +50,8 @@ impl Database {
         let conn = {
             let _guard = database.lock()?;
             // Made under the lock, so that no other punctual has connections to it when this descriptor closes.
-            match private().create_new(true).open(&database.path) {
-                Ok(_) => {}
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(cannot(&database.path, e)),
+            if create {
+                make(&database.path)?;
             }
             let mut conn = database.connect("open")?;
             database.set_up_writer(&conn, durability)?;
@@ -168,6 +172,27 @@ fn private() -> OpenOptions {
     options
 }
 
+/// Makes an empty file, unless there is one.
+fn make(path: &Path) -> Result<()> {
+    match private().create_new(true).open(path) {
+        Ok(_) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(cannot(path, e)),
+    }
+}
+
+fn check_exists(path: &Path) -> Result<()> {
+    match fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Err(Error::new(ErrorKind::Unavailable, format!("there is no store at {}", path.display()))
+                .with_hint("check the path; opened without mode=rw it is made")
+                .with_source(e))
+        }
+        // Whatever else is wrong is told by whoever opens it.
+        _ => Ok(()),
+    }
+}
+
 /// The path without symbolic links, so that all processes mean the same sidecar.
 fn real_path(path: &Path) -> Result<PathBuf> {
     if let Ok(real) = path.canonicalize() {
@@ -187,7 +212,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn cannot(path: &Path, e: std::io::Error) -> Error {
+fn cannot(path: &Path, e: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, format!("could not open {}", path.display()))
         .with_hint("check that the folder exists and that this user may write there")
         .with_source(e)
