@@ -157,3 +157,11 @@ pub(crate) enum Command {
     /// Print the completions of a shell.
     Completions(Completions),
 }
+
+impl Command {
+    /// Whether it makes a store that is not there: it puts something in, or waits for others to. What only looks at jobs, or
+    /// changes those that are there, must not make an empty store of a slip in an address.
+    pub(crate) const fn makes_a_store(&self) -> bool {
+        matches!(self, Self::Push(_) | Self::Work(_) | Self::Queue(Queue::Set { .. } | Queue::Pause { .. }))
+    }
+}

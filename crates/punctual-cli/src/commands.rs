@@ -17,7 +17,10 @@ pub(crate) mod upcoming;
 pub(crate) mod why;
 pub(crate) mod work;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::{
+    error::Error as _,
+    io::{self, IsTerminal as _, Write as _},
+};
 
 use jiff::{Zoned, tz::TimeZone};
 use punctual::{Client, ErrorKind, JobId, Timestamp};
@@ -52,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result {
             Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
             _ => {}
         }
-        let mut session = Session::open(&globals).await?;
+        let mut session = Session::open(&globals, command.makes_a_store()).await?;
         dispatch(&mut session, &command).await?;
         session.out.flush()?;
         Ok(())
@@ -113,14 +116,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    async fn open(globals: &Globals) -> Result<Self> {
+    async fn open(globals: &Globals, makes_a_store: bool) -> Result<Self> {
         let (url, zone) = (globals.store(), times::zone(&globals.tz)?);
         if url == "memory:" {
             return Err(Failure::new(ErrorKind::Unsupported.code(), "memory: is for bench only")
                 .why("such a store ends with the command")
                 .hint("--store sqlite:punctual.db"));
         }
-        let client = Client::connect(url).await?;
+        let client = if makes_a_store { Client::connect(url).await? } else { existing(url).await? };
         let out = Out::new(io::stdout());
         Ok(Self { client, out, format: globals.format(), zone, yes: globals.yes, quiet: globals.quiet })
     }
@@ -163,6 +166,25 @@ impl Session {
         io::stdin().read_line(&mut answer)?;
         if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(Failure::Silent(1)) }
     }
+}
+
+/// A client of a store that is there already.
+async fn existing(url: &str) -> Result<Client> {
+    let option = match url.strip_prefix("sqlite:") {
+        Some(rest) if rest.contains('?') => "&mode=rw",
+        Some(_) => "?mode=rw",
+        None => "",
+    };
+    Client::connect(&format!("{url}{option}")).await.map_err(|error| {
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+        let is_missing = cause.is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound);
+        let failure = Failure::from(error);
+        if is_missing {
+            failure.hint("punctual push    makes one; or check --store and PUNCTUAL_STORE")
+        } else {
+            failure
+        }
+    })
 }
 
 /// An id, whole: what changes a job must not guess which.

@@ -7,6 +7,7 @@ use crate::fixture::{A, Cli};
 #[test]
 fn numbers_and_times_that_make_no_sense_are_refused() {
     let t = Cli::new();
+    t.ok("queue set q order=lifo");
     for (line, message) in [
         ("push k --at 10000-01-01T00:00:00Z", "\"10000-01-01T00:00:00Z\" is not a time"),
         ("push k --at 1795192330000", "\"1795192330000\" is not a time"),
@@ -95,6 +96,7 @@ fn arguments_that_are_no_utf8_are_refused() {
 #[test]
 fn what_is_not_there_is_not_found() {
     let t = Cli::new();
+    t.ok("push k");
     for line in [format!("show {A}"), format!("why {A}"), format!("cancel {A}"), format!("delete {A}")] {
         t.run(&line).fails(3, "not_found", &format!("there is no job {A}"));
     }
@@ -119,6 +121,40 @@ fn stores_that_are_none_are_refused() {
     assert_eq!(text.code, Some(1), "{text:#?}");
     assert!(text.err.contains("code  corrupt"), "{text:#?}");
     assert!(fs::read_to_string(t.path("text.db")).unwrap().starts_with("this is a text"), "left as it was");
+}
+
+#[test]
+fn a_store_that_is_not_there_is_made_only_by_those_who_put_something_in() {
+    let t = Cli::new();
+    let needs_one = [
+        "ls",
+        "show 5c1e9f0a",
+        "why 5c1e9f0a",
+        "stats",
+        "upcoming",
+        "audit --repair",
+        "doctor",
+        "take",
+        "queue ls",
+        "queue show mail",
+        "queue resume mail",
+        "queue purge mail -y",
+        "cancel 5c1e9f0a",
+        "delete --where kind:k -y",
+    ];
+    for line in needs_one {
+        for store in ["sqlite:punctual.db", "sqlite:no/such/folder.db?durability=fast"] {
+            let said = t.run(&format!("{line} --store {store}"));
+            said.fails(5, "store_unavailable", "there is no store at ");
+            assert!(said.err.contains("\n  try   punctual push    makes one; or check --store"), "{said:#?}");
+        }
+    }
+    assert_eq!(fs::read_dir(t.path("")).unwrap().count(), 0, "not even a sidecar is left behind");
+    for (line, name) in [("push k", "a.db"), ("queue set q order=lifo", "b.db"), ("queue pause q", "c.db")] {
+        t.ok(&format!("{line} --store sqlite:{name}"));
+        t.ok(&format!("audit --store sqlite:{name}"));
+    }
+    t.run("push k --store sqlite:d.db?mode=rw").fails(5, "store_unavailable", "there is no store at d.db");
 }
 
 #[test]

@@ -141,6 +141,7 @@ fn globals_may_stand_anywhere() {
     let url = format!("sqlite:{}", t.path("other.db").display());
     t.ok(&format!("--store {url} push k --id {A}"));
     assert_eq!(t.ok(&format!("ls -o ids --store {url}")), format!("{A}\n"));
+    t.ok("queue pause q");
     assert_eq!(t.ok("ls -o ids"), "", "another store");
     let named = t.command(["ls", "-o", "ids"]).env("PUNCTUAL_STORE", &url).output().unwrap();
     assert_eq!(String::from_utf8(named.stdout).unwrap(), format!("{A}\n"));
