@@ -4,7 +4,7 @@ mod line;
 mod view;
 
 pub(crate) use self::{
-    line::{LINE_BYTES_MAX, derived_id, job, payload},
+    line::{LINE_BYTES_MAX, derived_id, job, payload, words},
     view::JobView,
 };
 

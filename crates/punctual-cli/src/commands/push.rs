@@ -277,20 +277,27 @@ impl One {
 
 /// A payload as the command line names it: its text, `@file`, or `-` for stdin.
 pub(super) fn read_payload(text: &str, content_type: Option<String>) -> Result<Payload> {
+    let bytes = match text.strip_prefix('@') {
+        Some(path) => read_file("payload", path)?,
+        None if text == "-" => read_file("payload", text)?,
+        None => text.as_bytes().to_vec(),
+    };
+    Ok(wire::payload(bytes, content_type)?)
+}
+
+/// All of a file, or of stdin for `-`.
+pub(super) fn read_file(what: &str, path: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = match text.strip_prefix('@') {
-        Some(path) => File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)),
-        None if text == "-" => io::stdin().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes),
-        None => {
-            bytes.extend_from_slice(text.as_bytes());
-            Ok(bytes.len())
-        }
+    let read = if path == "-" {
+        io::stdin().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
     };
     read.map_err(|e| {
-        Failure::invalid(format!("could not read the payload from {text:?}")).why(e.to_string())
+        Failure::invalid(format!("could not read the {what} from {path:?}")).why(e.to_string())
     })?;
     if FILE_BYTES_MAX < bytes.len() as u64 {
-        return Err(Failure::new("payload_too_large", format!("payload is over {FILE_BYTES_MAX} bytes")));
+        return Err(Failure::new("payload_too_large", format!("the {what} is over {FILE_BYTES_MAX} bytes")));
     }
-    Ok(wire::payload(bytes, content_type)?)
+    Ok(bytes)
 }

@@ -1,5 +1,6 @@
 //! `punctual queue …`: look at queues, pause them, set them. Settings live in the store, live for every worker.
 
+mod file;
 mod settings;
 
 use std::io::Write as _;
@@ -11,7 +12,7 @@ use punctual::{
 };
 use serde::Serialize;
 
-use super::{Session, stats::due};
+use super::{Session, push::read_file, stats::due};
 use crate::{
     errors::{Failure, Result},
     output::{Format, Table, clean, counted, grouped, json},
@@ -31,10 +32,14 @@ pub(crate) enum Queue {
     #[command(after_help = settings::HELP)]
     Set {
         /// Its name; a new queue is made.
-        name: String,
+        #[arg(required_unless_present = "from")]
+        name: Option<String>,
         /// key=value; `none` takes a cap or a default away.
-        #[arg(required = true)]
+        #[arg(required_unless_present = "from")]
         settings: Vec<String>,
+        /// Replace all settings of the queues in this file, or - for stdin: JSON as queue show and queue ls print it.
+        #[arg(long, value_name = "FILE|-", conflicts_with_all = ["name", "settings"])]
+        from: Option<String>,
     },
     /// Let nothing start in a queue.
     Pause {
@@ -69,12 +74,13 @@ pub(crate) async fn run(session: &mut Session, command: &Queue) -> Result {
             let info = known(session, name).await?;
             show(session, &info).await
         }
-        Queue::Set { name, settings: changes } => {
-            let queue = session.client.queue(name);
+        Queue::Set { from: Some(path), .. } => set_from(session, path).await,
+        Queue::Set { name, settings: changes, from: None } => {
+            let queue = session.client.queue(name.as_deref().unwrap_or_default());
             let mut settings = queue.show().await?.map(|info| info.settings).unwrap_or_default();
             changes.iter().try_for_each(|change| settings::apply(&mut settings, change))?;
             settings.defaults.check()?;
-            let info = queue.set(settings).await?.ok_or_else(|| unknown(name))?;
+            let info = queue.set(settings).await?.ok_or_else(|| unknown(queue.name()))?;
             show(session, &info).await
         }
         Queue::Pause { name, reason, by } => {
@@ -87,6 +93,22 @@ pub(crate) async fn run(session: &mut Session, command: &Queue) -> Result {
         }
         Queue::Purge { name, dry_run } => purge(session, name, *dry_run).await,
     }
+}
+
+async fn set_from(session: &mut Session, path: &str) -> Result {
+    let text = String::from_utf8(read_file("settings", path)?).map_err(|e| {
+        Failure::invalid(format!("the settings in {path:?} are not UTF-8")).why(e.to_string())
+    })?;
+    let queues = file::read(&text)?;
+    for (name, _) in &queues {
+        // Whether the store takes the name is known before anything is set.
+        session.client.queue(name).show().await?;
+    }
+    for (name, settings) in queues {
+        let info = session.client.queue(&name).set(settings).await?.ok_or_else(|| unknown(&name))?;
+        show(session, &info).await?;
+    }
+    Ok(())
 }
 
 fn unknown(name: &str) -> Failure {

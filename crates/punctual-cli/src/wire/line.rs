@@ -285,7 +285,7 @@ fn not_a_job(error: &serde_json::Error) -> Error {
 }
 
 /// Serde's words without a place: within a field it would mislead.
-fn words(error: &serde_json::Error) -> String {
+pub(crate) fn words(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.rfind(" at line ").map_or(text.as_str(), |at| &text[..at]);
     crate::output::cut(text, WORDS_CHARS_MAX)

@@ -132,7 +132,7 @@ fn payloads_come_from_files_and_stdin_too() {
     t.feed(&format!("push k - --content-type text/plain --id {B}"), "not JSON").ok();
     let job = t.json(&format!("show {B}"));
     assert_eq!((&job["payload"], &job["content_type"]), (&"not JSON".into(), &"text/plain".into()));
-    t.run("push k @missing.json").fails(2, "invalid", "could not read the payload from \"@missing.json\"");
+    t.run("push k @missing.json").fails(2, "invalid", "could not read the payload from \"missing.json\"");
 }
 
 #[test]

@@ -69,6 +69,59 @@ fn settings_are_kept_and_applied() {
 }
 
 #[test]
+fn settings_go_from_one_store_to_another_by_a_file() {
+    let t = Cli::new();
+    t.args(&["queue", "set", "mail", "order=lifo", "max_jobs=2", "defaults.backoff=fixed 30s"]).ok();
+    t.ok("queue set bulk retention.dead.age=7d");
+    t.ok("queue pause bulk");
+    t.ok("push k -q bulk");
+    let settings = |queues: &serde_json::Value| {
+        queues.as_array().unwrap().iter().map(|queue| queue["settings"].clone()).collect::<Vec<_>>()
+    };
+    let listed = t.ok("queue ls --json");
+    std::fs::write(t.path("queues.json"), &listed).unwrap();
+    let said = t.ok("queue set --from queues.json --store sqlite:copy.db");
+    assert!(said.starts_with("bulk\n  jobs ") && said.contains("\nmail\n  jobs "), "{said}");
+    let mut wanted = settings(&t.json("queue ls"));
+    wanted[0].as_object_mut().unwrap().remove("paused");
+    assert_eq!(settings(&t.json("queue ls --store sqlite:copy.db")), wanted, "a pause stays where it is");
+
+    // Replaced as a whole: what the file doesn't say is as in a new queue.
+    let line = r#"{"name":"mail","settings":{"max_jobs":9}}"#;
+    let said = t.feed("queue set --from - --json", line).ok();
+    let mail: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&mail["settings"]["max_jobs"], &mail["settings"]["order"]), (&9.into(), &"fifo".into()));
+    t.ok("queue pause mail");
+    t.feed("queue set --from -", line).ok();
+    assert!(t.ok("queue show mail").starts_with("mail  paused by ana"));
+}
+
+#[test]
+fn a_file_of_settings_is_applied_as_a_whole_or_not_at_all() {
+    let t = Cli::new();
+    let good = r#"{"name":"mail","settings":{}}"#;
+    for (bad, message) in [
+        (
+            r#"{"name":"b","settings":{"max_job":1}}"#,
+            "queue \"b\": unknown field `max_job`        did you mean `max_jobs`?",
+        ),
+        (r#"{"name":"b","settings":{"order":"up"}}"#, "queue \"b\": unknown variant `up`"),
+        (r#"{"name":"$b","settings":{}}"#, "queue \"$b\" is reserved"),
+        (good, "queue \"mail\" is in the file twice"),
+    ] {
+        t.feed("queue set --from -", format!("{good}\n{bad}\n")).fails(2, "invalid", message);
+        assert_eq!(t.ok("queue ls -o ids"), "", "{bad}");
+    }
+    t.run("queue set --from missing.json").fails(
+        2,
+        "invalid",
+        "could not read the settings from \"missing.json\"",
+    );
+    t.run("queue set mail --from -").is_usage("cannot be used with");
+    t.run("queue set mail").is_usage("SETTINGS");
+}
+
+#[test]
 fn a_purge_deletes_what_waits() {
     let t = Cli::new();
     t.feed("push --batch -", "{\"kind\":\"k\",\"queue\":\"mail\"}\n".repeat(1_200)).ok();
