@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::{
     commands::{
@@ -22,6 +22,7 @@ use crate::{
         work::Work,
     },
     output::Format,
+    paint::Color,
 };
 
 /// A durable job queue: a job runs when it is due. Never early, never lost.
@@ -41,12 +42,15 @@ impl Args {
     /// Reads the command line; ends the program where it is none.
     pub(crate) fn of(words: impl Iterator<Item = OsString>) -> Self {
         let mut lists = false;
-        Self::parse_from(words.map(|word| {
+        let words: Vec<OsString> = words.collect();
+        let command = Self::command().color(Color::of(&words).choice());
+        let matches = command.get_matches_from(words.into_iter().map(|word| {
             let negates = lists && word.to_str().is_some_and(is_negated_term);
             lists |= word == "ls" || word == "list";
             // A term of a filter doesn't mind a space; it keeps clap from taking `-state:done` for options.
             if negates { OsString::from_iter([OsString::from(" "), word]) } else { word }
-        }))
+        }));
+        Self::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
     }
 }
 
@@ -73,6 +77,18 @@ pub(crate) struct Globals {
     /// The zone of times without one, and of those shown: local, utc, or a name such as Europe/Berlin.
     #[arg(long, global = true, env = "PUNCTUAL_TZ", default_value = "local", value_name = "ZONE")]
     pub(crate) tz: String,
+    /// Whether states and errors have colours; auto: on terminals, unless `NO_COLOR` is set.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        env = "PUNCTUAL_COLOR",
+        hide_env_values = true,
+        default_value = "auto",
+        hide_possible_values = true,
+        value_name = "auto|always|never"
+    )]
+    pub(crate) color: Color,
     /// Don't ask before deleting, cancelling or editing many jobs.
     #[arg(short, long, global = true)]
     pub(crate) yes: bool,

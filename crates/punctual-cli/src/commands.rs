@@ -30,13 +30,14 @@ use crate::{
     args::{Args, Command, Globals},
     errors::{Failure, Result},
     output::{Format, Out},
+    paint::Paint,
     times,
 };
 
 /// Runs a command to its end.
 pub(crate) fn run(args: Args) -> Result {
     let Args { globals, command } = args;
-    listen(globals.verbose);
+    listen(globals.verbose, globals.color.on(&io::stderr()));
     if let Command::Completions(completions) = &command {
         return completions::run(completions);
     }
@@ -92,17 +93,13 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
 }
 
 /// Tells stderr what the library does: warnings, with `-v` what happens to jobs, with `-vv` everything.
-fn listen(verbose: u8) {
+fn listen(verbose: u8, paint: Paint) {
     let level = match verbose {
         0 => tracing::Level::WARN,
         1 => tracing::Level::INFO,
         _ => tracing::Level::TRACE,
     };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .init();
+    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(paint.is_on()).init();
 }
 
 /// What a command works with.
@@ -111,6 +108,10 @@ pub(crate) struct Session {
     pub(crate) out: Out,
     pub(crate) format: Format,
     pub(crate) zone: TimeZone,
+    /// The colours of stdout.
+    pub(crate) paint: Paint,
+    /// The colours of stderr.
+    pub(crate) paint_talk: Paint,
     yes: bool,
     quiet: bool,
 }
@@ -124,8 +125,16 @@ impl Session {
                 .hint("--store sqlite:punctual.db"));
         }
         let client = if makes_a_store { Client::connect(url).await? } else { existing(url).await? };
-        let out = Out::new(io::stdout());
-        Ok(Self { client, out, format: globals.format(), zone, yes: globals.yes, quiet: globals.quiet })
+        Ok(Self {
+            client,
+            out: Out::new(io::stdout()),
+            format: globals.format(),
+            zone,
+            paint: globals.color.on(&io::stdout()),
+            paint_talk: globals.color.on(&io::stderr()),
+            yes: globals.yes,
+            quiet: globals.quiet,
+        })
     }
 
     /// The store's clock.

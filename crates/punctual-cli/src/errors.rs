@@ -1,8 +1,15 @@
 //! Errors as people read them (error, why, try, code), and the one place that knows exit codes.
 
-use std::{error::Error as _, fmt::Write as _, io, process::ExitCode};
+use std::{
+    error::Error as _,
+    fmt::Write as _,
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
-use crate::output::clean;
+use punctual::store::CheckLevel;
+
+use crate::{output::clean, paint::Paint};
 
 /// Why a command ends with anything but 0.
 #[derive(Debug)]
@@ -64,10 +71,11 @@ impl Failure {
     }
 
     /// Tells it on stderr.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn tell(&self, paint: Paint) {
         if let Self::Told(told) = self {
+            let (style, text) = (paint.level(CheckLevel::Fail), told.text());
             // Nobody is left to hear it when stderr is gone too.
-            let _ = io::Write::write_all(&mut io::stderr(), told.text().as_bytes());
+            let _ = write!(io::stderr(), "{style}error{style:#}: {text}");
         }
     }
 
@@ -86,8 +94,9 @@ impl From<Failure> for ExitCode {
 }
 
 impl Told {
+    /// What stands behind `error: `.
     fn text(&self) -> String {
-        let mut text = format!("error: {}", clean(&self.message));
+        let mut text = clean(&self.message).into_owned();
         // A suggestion belongs beside the mistake.
         let (beside, below) = match self.hint.as_deref() {
             Some(hint) if hint.starts_with("did you mean") => (Some(hint), None),
@@ -168,7 +177,7 @@ mod tests {
             .with_hint("put it out");
         assert_eq!(
             text(&error.into()),
-            "error: could not open \"x.db\"\n  why   disk on fire\n  try   put it out\n  code  store_unavailable (exit 5)\n"
+            "could not open \"x.db\"\n  why   disk on fire\n  try   put it out\n  code  store_unavailable (exit 5)\n"
         );
     }
 
@@ -177,7 +186,7 @@ mod tests {
         let wrong = punctual::Filter::parse("kimd:x").unwrap_err();
         assert_eq!(
             text(&wrong.into()),
-            "error: unknown field `kimd` in filter        did you mean `kind`?\n  code  invalid (exit 2)\n"
+            "unknown field `kimd` in filter        did you mean `kind`?\n  code  invalid (exit 2)\n"
         );
     }
 

@@ -6,6 +6,7 @@ mod args;
 mod commands;
 mod errors;
 mod output;
+mod paint;
 mod quantile;
 mod times;
 mod wire;
@@ -13,10 +14,12 @@ mod wire;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match commands::run(args::Args::of(std::env::args_os())) {
+    let args = args::Args::of(std::env::args_os());
+    let paint = args.globals.color.on(&std::io::stderr());
+    match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.tell();
+            failure.tell(paint);
             failure.exit().into()
         }
     }

@@ -5,6 +5,7 @@ use std::{
     io::{self, BufWriter, Stdout, Write},
 };
 
+use clap::builder::styling::Style;
 use serde::Serialize;
 
 /// What an answer looks like.
@@ -90,17 +91,24 @@ pub(crate) fn counted(n: u64, noun: &str) -> String {
 pub(crate) struct Table {
     head: Vec<&'static str>,
     rows: Vec<Vec<String>>,
+    /// Cells with a colour: row, column.
+    styles: Vec<(usize, usize, Style)>,
 }
 
 impl Table {
     pub(crate) fn new(head: impl Into<Vec<&'static str>>) -> Self {
-        Self { head: head.into(), rows: Vec::new() }
+        Self { head: head.into(), rows: Vec::new(), styles: Vec::new() }
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().map(|cell| clean(&cell).into_owned()).collect();
         debug_assert_eq!(cells.len(), self.head.len(), "a cell for every column");
         self.rows.push(cells);
+    }
+
+    /// Gives a cell of the last row a colour.
+    pub(crate) fn paint(&mut self, column: usize, style: Style) {
+        self.styles.push((self.rows.len() - 1, column, style));
     }
 
     /// Prints the head and the rows; columns of numbers are set to the right.
@@ -113,23 +121,33 @@ impl Table {
                 (widest.unwrap_or(0), numbers && !self.rows.is_empty())
             })
             .collect();
-        let mut line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut line = |cells: &mut dyn Iterator<Item = &str>, styles: &[(usize, usize, Style)]| {
             let mut text = String::new();
-            for (cell, (width, right)) in cells.zip(&shape) {
+            for (i, (cell, (width, right))) in cells.zip(&shape).enumerate() {
                 let pad = " ".repeat(width - cell.chars().count());
                 let (before, behind) = if *right { (pad.as_str(), "") } else { ("", pad.as_str()) };
-                text.extend([before, cell, behind, "  "]);
+                match styles.iter().find(|(_, column, _)| *column == i) {
+                    Some((_, _, style)) => text += &format!("{before}{style}{cell}{style:#}{behind}  "),
+                    None => text.extend([before, cell, behind, "  "]),
+                }
             }
             writeln!(out, "{}", text.trim_end())
         };
-        line(&mut self.head.iter().copied())?;
-        self.rows.iter().try_for_each(|row| line(&mut row.iter().map(String::as_str)))
+        line(&mut self.head.iter().copied(), &[])?;
+        let mut styles = &self.styles[..];
+        for (i, row) in self.rows.iter().enumerate() {
+            let (here, behind) = styles.split_at(styles.partition_point(|(at, ..)| *at == i));
+            styles = behind;
+            line(&mut row.iter().map(String::as_str), here)?;
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::paint::Color;
 
     #[test]
     fn tables_have_no_borders_and_numbers_to_the_right() {
@@ -141,6 +159,21 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "QUEUE         DUE  STATE\nmail            7  paused\na-long-one  1 204\n"
+        );
+    }
+
+    #[test]
+    fn a_colour_takes_no_room() {
+        let mut table = Table::new(["STATE", "N"]);
+        table.row(["dead".into(), "1".into()]);
+        table.paint(0, Color::Always.on(&io::stdout()).status(punctual::Status::Dead));
+        table.row(["done".into(), "22".into()]);
+        table.paint(0, Color::Never.on(&io::stdout()).status(punctual::Status::Done));
+        let mut out = Vec::new();
+        table.print(&mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "STATE   N\n\u{1b}[1m\u{1b}[31mdead\u{1b}[0m    1\ndone   22\n"
         );
     }
 

@@ -193,7 +193,7 @@ async fn by_ids(session: &mut Session, ids: &[JobId], action: &Action) -> Result
         }
         if let Some(failure) = failure {
             session.out.flush()?;
-            failure.tell();
+            failure.tell(session.paint_talk);
             failed.get_or_insert(failure.exit());
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use punctual::store::CheckLevel;
 use serde::Serialize;
 
 use super::Session;
@@ -40,12 +41,19 @@ pub(crate) async fn run(session: &mut Session, args: &Audit) -> Result {
             let level = if finding.repaired { "fixed" } else { "fail" };
             let id = finding.id.map(|id| format!("  {id}")).unwrap_or_default();
             let queue = finding.queue.as_deref().map(|queue| format!(" (queue {queue})")).unwrap_or_default();
-            let line = format!("{level:<5}  {}{queue}: {}{id}", finding.what, finding.detail);
-            writeln!(session.out, "{}", clean(&line))?;
+            let line = format!("{}{queue}: {}{id}", finding.what, finding.detail);
+            let style =
+                session.paint.level(if finding.repaired { CheckLevel::Warn } else { CheckLevel::Fail });
+            writeln!(session.out, "{style}{level:<5}{style:#}  {}", clean(&line))?;
         }
         if report.findings.is_empty() {
             let total = session.client.count(None).await?.total();
-            writeln!(session.out, "ok     {}, each in exactly one state", counted(total, "job"))?;
+            let style = session.paint.level(CheckLevel::Ok);
+            writeln!(
+                session.out,
+                "{style}ok{style:#}     {}, each in exactly one state",
+                counted(total, "job")
+            )?;
         } else if !ok {
             writeln!(session.out, "       fix  punctual audit --repair")?;
         }

@@ -21,7 +21,8 @@ pub(super) async fn run(session: &mut Session) -> Result {
                 CheckLevel::Warn => "warn",
                 CheckLevel::Fail => "fail",
             };
-            writeln!(session.out, "{level:<4}  {:<12}  {}", check.name, clean(&check.text))?;
+            let style = session.paint.level(check.level);
+            writeln!(session.out, "{style}{level:<4}{style:#}  {:<12}  {}", check.name, clean(&check.text))?;
             if let Some(fix) = &check.fix {
                 writeln!(session.out, "      fix           {}", clean(fix))?;
             }

@@ -9,6 +9,7 @@ use super::{Session, whole_id};
 use crate::{
     errors::Result,
     output::{Format, Table, counted, cut, grouped, json},
+    paint::Paint,
     times::relative,
     wire::JobView,
 };
@@ -100,8 +101,8 @@ impl Printer {
         let out = &mut session.out;
         match self.format {
             Format::Human | Format::Wide if jobs.is_empty() => {}
-            Format::Human => narrow(jobs, now).print(out)?,
-            Format::Wide => wide(jobs, now).print(out)?,
+            Format::Human => narrow(jobs, now, session.paint).print(out)?,
+            Format::Wide => wide(jobs, now, session.paint).print(out)?,
             Format::Ids => jobs.iter().try_for_each(|job| writeln!(out, "{}", job.id))?,
             Format::Ndjson => jobs.iter().try_for_each(|job| json(out, &JobView::new(job, now)))?,
             Format::Json => {
@@ -130,7 +131,7 @@ impl Printer {
     }
 }
 
-fn narrow(jobs: &[JobRecord], now: Timestamp) -> Table {
+fn narrow(jobs: &[JobRecord], now: Timestamp, paint: Paint) -> Table {
     let mut table = Table::new(["ID", "KIND", "QUEUE", "STATE", "DUE", "ATTEMPT", "LAST ERROR"]);
     for job in jobs {
         table.row([
@@ -142,11 +143,12 @@ fn narrow(jobs: &[JobRecord], now: Timestamp) -> Table {
             attempt(job),
             cut(last_words(job), ERROR_CHARS),
         ]);
+        table.paint(3, paint.status(job.status(now)));
     }
     table
 }
 
-fn wide(jobs: &[JobRecord], now: Timestamp) -> Table {
+fn wide(jobs: &[JobRecord], now: Timestamp, paint: Paint) -> Table {
     let mut table = Table::new([
         "ID",
         "KIND",
@@ -176,6 +178,7 @@ fn wide(jobs: &[JobRecord], now: Timestamp) -> Table {
             job.tags.join(","),
             last_words(job).to_owned(),
         ]);
+        table.paint(3, paint.status(job.status(now)));
     }
     table
 }

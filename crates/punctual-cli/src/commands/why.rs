@@ -50,8 +50,13 @@ pub(crate) async fn run(session: &mut Session, args: &Why) -> Result {
         return Ok(json(&mut session.out, &answer)?);
     }
     for (i, reason) in answer.reasons.iter().enumerate() {
-        let lead = if i == 0 { format!("{}:", answer.status) } else { "  also ".to_owned() };
-        writeln!(session.out, "{}", clean(&format!("{lead} {}", reason.text)))?;
+        if i == 0 {
+            let (style, status) = (session.paint.status(answer.status), answer.status);
+            write!(session.out, "{style}{status}{style:#}:")?;
+        } else {
+            write!(session.out, "  also ")?;
+        }
+        writeln!(session.out, " {}", clean(&reason.text))?;
     }
     for hint in answer.reasons.iter().filter_map(|reason| reason.hint.as_ref()) {
         writeln!(session.out, "  try    {}", clean(hint))?;

@@ -190,6 +190,30 @@ fn a_sound_store_passes_its_audit_and_its_doctor() {
 }
 
 #[test]
+fn colours_are_for_terminals_unless_they_are_asked_for() {
+    let t = three();
+    let coloured = |line: &str, environment: &[(&str, &str)]| {
+        let mut command = t.command(line.split_whitespace());
+        let output = command.envs(environment.iter().copied()).output().unwrap();
+        (output.stdout.contains(&0x1b), output.stderr.contains(&0x1b))
+    };
+    for line in ["ls", "ls -o wide", "doctor", "audit", "why 5c1e9f0a"] {
+        assert_eq!(coloured(line, &[]), (false, false), "{line}: this is no terminal");
+        let always = format!("--color always {line}");
+        assert_eq!(coloured(&always, &[("NO_COLOR", "1")]), (true, false), "{line}: flags come first");
+        assert_eq!(coloured(line, &[("PUNCTUAL_COLOR", "always")]), (true, false), "{line}");
+        let never = format!("{line} --color=never");
+        assert_eq!(coloured(&never, &[("PUNCTUAL_COLOR", "always")]), (false, false), "{line}");
+    }
+    assert_eq!(coloured("ls --json --color always", &[]), (false, false), "programs get none");
+    for wrong in ["show 123456", "ls kimd:x", "lss", "ls -n 0"] {
+        assert_eq!(coloured(wrong, &[]), (false, false), "{wrong}");
+        assert_eq!(coloured(&format!("{wrong} --color always"), &[]), (false, true), "{wrong}");
+    }
+    t.run("ls --color sometimes").is_usage("sometimes");
+}
+
+#[test]
 fn a_job_cannot_write_to_the_terminal() {
     let t = Cli::new();
     t.feed("push --batch -", r#"{"kind":"k\u001b[2J","payload":"\u202eevil","tags":["a\tb"]}"#).ok();
