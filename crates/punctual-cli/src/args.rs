@@ -74,6 +74,9 @@ pub(crate) struct Globals {
     /// The same as -o json.
     #[arg(long, global = true, conflicts_with = "output")]
     pub(crate) json: bool,
+    /// Of what ls, show, take, queue ls and queue show print only these fields, in this order.
+    #[arg(long, global = true, value_delimiter = ',', value_name = "A,B,…")]
+    pub(crate) fields: Option<Vec<String>>,
     /// The zone of times without one, and of those shown: local, utc, or a name such as Europe/Berlin.
     #[arg(long, global = true, env = "PUNCTUAL_TZ", default_value = "local", value_name = "ZONE")]
     pub(crate) tz: String,
@@ -175,6 +178,14 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether it prints things with fields to choose from.
+    pub(crate) const fn has_fields(&self) -> bool {
+        matches!(
+            self,
+            Self::Ls(_) | Self::Show(_) | Self::Take(_) | Self::Queue(Queue::Ls | Queue::Show { .. })
+        )
+    }
+
     /// Whether it makes a store that is not there: it puts something in, or waits for others to. What only looks at jobs, or
     /// changes those that are there, must not make an empty store of a slip in an address.
     pub(crate) const fn makes_a_store(&self) -> bool {

@@ -29,6 +29,7 @@ use self::progress::Progress;
 use crate::{
     args::{Args, Command, Globals},
     errors::{Failure, Result},
+    fields::Fields,
     output::{Format, Out},
     paint::Paint,
     times,
@@ -56,7 +57,7 @@ pub(crate) fn run(args: Args) -> Result {
             Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
             _ => {}
         }
-        let mut session = Session::open(&globals, command.makes_a_store()).await?;
+        let mut session = Session::open(&globals, &command).await?;
         dispatch(&mut session, &command).await?;
         session.out.flush()?;
         Ok(())
@@ -112,19 +113,25 @@ pub(crate) struct Session {
     pub(crate) paint: Paint,
     /// The colours of stderr.
     pub(crate) paint_talk: Paint,
+    fields: Option<Vec<String>>,
     yes: bool,
     quiet: bool,
 }
 
 impl Session {
-    async fn open(globals: &Globals, makes_a_store: bool) -> Result<Self> {
+    async fn open(globals: &Globals, command: &Command) -> Result<Self> {
         let (url, zone) = (globals.store(), times::zone(&globals.tz)?);
         if url == "memory:" {
             return Err(Failure::new(ErrorKind::Unsupported.code(), "memory: is for bench only")
                 .why("such a store ends with the command")
                 .hint("--store sqlite:punctual.db"));
         }
-        let client = if makes_a_store { Client::connect(url).await? } else { existing(url).await? };
+        if globals.fields.is_some() && (!command.has_fields() || globals.format() == Format::Ids) {
+            return Err(Failure::invalid("--fields has nothing to choose from here")
+                .hint("it is for ls, show, take, queue ls and queue show; -o ids prints nothing but ids"));
+        }
+        let client =
+            if command.makes_a_store() { Client::connect(url).await? } else { existing(url).await? };
         Ok(Self {
             client,
             out: Out::new(io::stdout()),
@@ -132,9 +139,15 @@ impl Session {
             zone,
             paint: globals.color.on(&io::stdout()),
             paint_talk: globals.color.on(&io::stderr()),
+            fields: globals.fields.clone(),
             yes: globals.yes,
             quiet: globals.quiet,
         })
+    }
+
+    /// The fields that were asked for, of those there are; `None`: all, or what suits the format.
+    pub(crate) fn fields(&self, known: &[&str]) -> Result<Option<Fields>> {
+        self.fields.as_ref().map(|names| Fields::of(names, known)).transpose()
     }
 
     /// The store's clock.

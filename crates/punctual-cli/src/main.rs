@@ -5,6 +5,7 @@
 mod args;
 mod commands;
 mod errors;
+mod fields;
 mod output;
 mod paint;
 mod quantile;

@@ -89,15 +89,15 @@ pub(crate) fn counted(n: u64, noun: &str) -> String {
 /// Columns without borders, so that other programs can split them.
 #[derive(Debug)]
 pub(crate) struct Table {
-    head: Vec<&'static str>,
+    head: Vec<String>,
     rows: Vec<Vec<String>>,
     /// Cells with a colour: row, column.
     styles: Vec<(usize, usize, Style)>,
 }
 
 impl Table {
-    pub(crate) fn new(head: impl Into<Vec<&'static str>>) -> Self {
-        Self { head: head.into(), rows: Vec::new(), styles: Vec::new() }
+    pub(crate) fn new(head: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new(), styles: Vec::new() }
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -116,7 +116,7 @@ impl Table {
         let column = |i: usize| self.rows.iter().map(move |row| row[i].as_str());
         let shape: Vec<(usize, bool)> = (0..self.head.len())
             .map(|i| {
-                let widest = column(i).chain([self.head[i]]).map(|cell| cell.chars().count()).max();
+                let widest = column(i).chain([self.head[i].as_str()]).map(|cell| cell.chars().count()).max();
                 let numbers = column(i).all(|cell| cell.bytes().all(|b| b.is_ascii_digit() || b == b' '));
                 (widest.unwrap_or(0), numbers && !self.rows.is_empty())
             })
@@ -133,7 +133,7 @@ impl Table {
             }
             writeln!(out, "{}", text.trim_end())
         };
-        line(&mut self.head.iter().copied(), &[])?;
+        line(&mut self.head.iter().map(String::as_str), &[])?;
         let mut styles = &self.styles[..];
         for (i, row) in self.rows.iter().enumerate() {
             let (here, behind) = styles.split_at(styles.partition_point(|(at, ..)| *at == i));

@@ -10,7 +10,7 @@ pub(crate) use self::{
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
     use punctual::{
         Backoff, Client, Concurrency, NewJob, OnConflict, Payload, Priority, Timestamp, Unique, When,
@@ -19,6 +19,8 @@ mod tests {
             memory::MemoryStore,
         },
     };
+
+    use serde_json::value::RawValue;
 
     use super::*;
 
@@ -67,6 +69,8 @@ mod tests {
             let view = JobView::new(&record, now).with_failures(&record);
             let line = serde_json::to_string(&view).unwrap();
             assert!(!line.contains('\n'));
+            let names: BTreeMap<String, &RawValue> = serde_json::from_str(&line).unwrap();
+            assert!(names.keys().all(|name| JobView::FIELDS.contains(&name.as_str())), "{line}");
             let read = super::job(&line, || client.make_id()).unwrap_or_else(|e| panic!("{line}: {e}"));
             assert_eq!((&read.payload, read.id), (&job.payload, job.id), "{line}");
             assert_eq!(read.run_at, When::At(job.run_at.resolve(now)), "{line}");

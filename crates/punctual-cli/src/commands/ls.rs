@@ -1,6 +1,9 @@
 //! `punctual ls [FILTER…]`: jobs, newest first. Never searches silently: it says what it looked at.
 
-use std::{fmt, io::Write as _};
+use std::{
+    fmt,
+    io::{self, Write as _},
+};
 
 use punctual::{Filter, JobId, JobRecord, Timestamp, limits::BATCH_MAX, store::List};
 use serde::Serialize;
@@ -8,7 +11,8 @@ use serde::Serialize;
 use super::{Session, whole_id};
 use crate::{
     errors::Result,
-    output::{Format, Table, counted, cut, grouped, json},
+    fields::Fields,
+    output::{Format, Out, Table, counted, cut, grouped},
     paint::Paint,
     times::relative,
     wire::JobView,
@@ -46,7 +50,7 @@ pub(crate) async fn run(session: &mut Session, args: &Ls) -> Result {
     let limit = if args.all { u64::MAX } else { args.limit };
     let mut list = List { filter, after, limit: 0 };
     let (mut found, mut looked) = (0, Searched::default());
-    let (mut printer, mut progress) = (Printer::new(session), session.progress());
+    let (mut printer, mut progress) = (Printer::new(session)?, session.progress());
     loop {
         list.limit = usize::try_from(limit - found).unwrap_or(BATCH_MAX).min(BATCH_MAX);
         let page = session.client.list(&list).await?;
@@ -89,30 +93,50 @@ impl fmt::Display for Searched {
 /// Prints jobs page by page in any format.
 pub(super) struct Printer {
     format: Format,
+    fields: Option<Fields>,
     printed: u64,
 }
 
 impl Printer {
-    pub(super) const fn new(session: &Session) -> Self {
-        Self { format: session.format, printed: 0 }
+    pub(super) fn new(session: &Session) -> Result<Self> {
+        let fields = session.fields(&JobView::FIELDS)?;
+        Ok(Self { format: session.format, fields, printed: 0 })
     }
 
     pub(super) fn page(&mut self, session: &mut Session, jobs: &[JobRecord], now: Timestamp) -> Result {
         let out = &mut session.out;
-        match self.format {
-            Format::Human | Format::Wide if jobs.is_empty() => {}
-            Format::Human => narrow(jobs, now, session.paint).print(out)?,
-            Format::Wide => wide(jobs, now, session.paint).print(out)?,
-            Format::Ids => jobs.iter().try_for_each(|job| writeln!(out, "{}", job.id))?,
-            Format::Ndjson => jobs.iter().try_for_each(|job| json(out, &JobView::new(job, now)))?,
-            Format::Json => {
+        match (self.format, &self.fields) {
+            (Format::Human | Format::Wide, _) if jobs.is_empty() => {}
+            (Format::Human | Format::Wide, Some(fields)) => {
+                let rows = jobs.iter().map(|job| fields.pick(&JobView::new(job, now).with_failures(job)));
+                let rows = rows.collect::<serde_json::Result<Vec<_>>>()?;
+                fields.table(&rows, now, &session.zone).print(out)?;
+            }
+            (Format::Human, None) => narrow(jobs, now, session.paint).print(out)?,
+            (Format::Wide, None) => wide(jobs, now, session.paint).print(out)?,
+            (Format::Ids, _) => jobs.iter().try_for_each(|job| writeln!(out, "{}", job.id))?,
+            (Format::Ndjson, _) => jobs.iter().try_for_each(|job| {
+                self.job(&mut *out, job, now)?;
+                out.write_all(b"\n")
+            })?,
+            (Format::Json, _) => {
                 for (i, job) in (self.printed..).zip(jobs) {
                     out.write_all(if i == 0 { b"{\"jobs\":[" } else { b"," })?;
-                    serde_json::to_writer(&mut *out, &JobView::new(job, now))?;
+                    self.job(&mut *out, job, now)?;
                 }
             }
         }
         self.printed += jobs.len() as u64;
+        Ok(())
+    }
+
+    /// A job as JSON, or what was asked for of it.
+    fn job(&self, out: &mut Out, job: &JobRecord, now: Timestamp) -> io::Result<()> {
+        let view = JobView::new(job, now);
+        match &self.fields {
+            None => serde_json::to_writer(out, &view)?,
+            Some(fields) => serde_json::to_writer(out, &fields.pick(&view.with_failures(job))?)?,
+        }
         Ok(())
     }
 

@@ -121,6 +121,7 @@ async fn known(session: &Session, name: &str) -> Result<QueueInfo> {
 }
 
 async fn ls(session: &mut Session) -> Result {
+    let fields = session.fields(&View::FIELDS)?;
     let (mut infos, mut after) = (Vec::new(), None::<String>);
     loop {
         let names = session.client.store().queues(after.as_deref()).await?;
@@ -134,45 +135,58 @@ async fn ls(session: &mut Session) -> Result {
         }
     }
     let now = session.now().await?;
+    let views: Vec<View<'_>> = infos.iter().map(|info| View::new(info, now)).collect();
+    match fields {
+        Some(fields) => {
+            let rows = views.iter().map(|view| fields.pick(view)).collect::<serde_json::Result<Vec<_>>>()?;
+            let table = fields.table(&rows, now, &session.zone);
+            print(session, &infos, &rows, &table)
+        }
+        None => print(session, &infos, &views, &table(&infos, now)),
+    }
+}
+
+fn print(session: &mut Session, infos: &[QueueInfo], views: &[impl Serialize], table: &Table) -> Result {
     let out = &mut session.out;
     match session.format {
-        Format::Json => json(out, &infos.iter().map(|info| View::new(info, now)).collect::<Vec<_>>())?,
-        Format::Ndjson => infos.iter().try_for_each(|info| json(out, &View::new(info, now)))?,
+        Format::Json => json(out, &views)?,
+        Format::Ndjson => views.iter().try_for_each(|view| json(out, view))?,
         Format::Ids => infos.iter().try_for_each(|info| writeln!(out, "{}", clean(&info.name)))?,
-        Format::Human | Format::Wide => {
-            let mut table = Table::new([
-                "QUEUE",
-                "DUE",
-                "WAITING",
-                "RETRYING",
-                "RUNNING",
-                "DONE",
-                "DEAD",
-                "CANCELLED",
-                "OLDEST DUE",
-                "PAUSED",
-            ]);
-            for info in &infos {
-                let counts = &info.counts;
-                let paused = info.settings.paused.as_ref().map(|pause| format!("by {}", pause.by));
-                table.row([
-                    info.name.clone(),
-                    due(counts.due),
-                    grouped(counts.waiting),
-                    grouped(counts.retrying),
-                    grouped(counts.running),
-                    grouped(counts.done),
-                    grouped(counts.dead),
-                    grouped(counts.cancelled),
-                    info.oldest_due.map(|at| relative(at, now)).unwrap_or_default(),
-                    paused.unwrap_or_default(),
-                ]);
-            }
-            table.print(out)?;
-        }
+        Format::Human | Format::Wide => table.print(out)?,
     }
-    session.out.flush()?;
-    Ok(())
+    Ok(out.flush()?)
+}
+
+fn table(infos: &[QueueInfo], now: Timestamp) -> Table {
+    let mut table = Table::new([
+        "QUEUE",
+        "DUE",
+        "WAITING",
+        "RETRYING",
+        "RUNNING",
+        "DONE",
+        "DEAD",
+        "CANCELLED",
+        "OLDEST DUE",
+        "PAUSED",
+    ]);
+    for info in infos {
+        let counts = &info.counts;
+        let paused = info.settings.paused.as_ref().map(|pause| format!("by {}", pause.by));
+        table.row([
+            info.name.clone(),
+            due(counts.due),
+            grouped(counts.waiting),
+            grouped(counts.retrying),
+            grouped(counts.running),
+            grouped(counts.done),
+            grouped(counts.dead),
+            grouped(counts.cancelled),
+            info.oldest_due.map(|at| relative(at, now)).unwrap_or_default(),
+            paused.unwrap_or_default(),
+        ]);
+    }
+    table
 }
 
 /// A queue as JSON.
@@ -186,6 +200,30 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// Every field, and those within `settings` and `counts`.
+    const FIELDS: [&'static str; 20] = [
+        "name",
+        "settings",
+        "settings.paused",
+        "settings.order",
+        "settings.max_jobs",
+        "settings.max_bytes",
+        "settings.done",
+        "settings.dead",
+        "settings.cancelled",
+        "settings.defaults",
+        "counts",
+        "counts.waiting",
+        "counts.retrying",
+        "counts.due",
+        "counts.running",
+        "counts.done",
+        "counts.dead",
+        "counts.cancelled",
+        "counts.bytes",
+        "oldest_due_ms",
+    ];
+
     fn new(info: &'a QueueInfo, now: Timestamp) -> Self {
         Self { info, oldest_due_ms: info.oldest_due.map(|at| now.since(at).as_millis()) }
     }
@@ -193,9 +231,15 @@ impl<'a> View<'a> {
 
 async fn show(session: &mut Session, info: &QueueInfo) -> Result {
     let now = session.now().await?;
+    let (view, fields) = (View::new(info, now), session.fields(&View::FIELDS)?);
     let out = &mut session.out;
-    if session.format.is_json() {
-        return Ok(json(out, &View::new(info, now))?);
+    match (session.format.is_json(), fields) {
+        (true, None) => return Ok(json(out, &view)?),
+        (true, Some(fields)) => return Ok(json(out, &fields.pick(&view)?)?),
+        (false, Some(fields)) => {
+            return Ok(fields.table(&[fields.pick(&view)?], now, &session.zone).print(out)?);
+        }
+        (false, None) => {}
     }
     let (counts, settings) = (&info.counts, &info.settings);
     let paused = settings.paused.as_ref().map(|pause| {

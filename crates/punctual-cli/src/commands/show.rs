@@ -28,12 +28,15 @@ pub(crate) struct Show {
 pub(crate) async fn run(session: &mut Session, args: &Show) -> Result {
     let job = find(session, &args.id).await?;
     let now = session.now().await?;
-    match session.format {
-        Format::Json | Format::Ndjson => {
-            json(&mut session.out, &JobView::new(&job, now).with_failures(&job))?;
+    let view = JobView::new(&job, now).with_failures(&job);
+    match (session.format, session.fields(&JobView::FIELDS)?) {
+        (Format::Json | Format::Ndjson, None) => json(&mut session.out, &view)?,
+        (Format::Json | Format::Ndjson, Some(fields)) => json(&mut session.out, &fields.pick(&view)?)?,
+        (Format::Ids, _) => writeln!(session.out, "{}", job.id)?,
+        (Format::Human | Format::Wide, Some(fields)) => {
+            fields.table(&[fields.pick(&view)?], now, &session.zone).print(&mut session.out)?;
         }
-        Format::Ids => writeln!(session.out, "{}", job.id)?,
-        Format::Human | Format::Wide => {
+        (Format::Human | Format::Wide, None) => {
             for line in lines(&job, now, session) {
                 writeln!(session.out, "{}", clean(&line))?;
             }

@@ -21,7 +21,7 @@ pub(crate) struct Take {
 }
 
 pub(crate) async fn run(session: &mut Session, args: &Take) -> Result {
-    let (mut left, mut list) = (args.n, ls::Printer::new(session));
+    let (mut left, mut list) = (args.n, ls::Printer::new(session)?);
     while 0 < left {
         let jobs = session.client.take_older(&args.queue, left.min(BATCH_MAX), args.older_than).await?;
         if jobs.is_empty() {

@@ -69,6 +69,45 @@ pub(crate) struct JobView<'a> {
 }
 
 impl<'a> JobView<'a> {
+    /// Every field, as it stands in the struct.
+    pub(crate) const FIELDS: [&'static str; 35] = [
+        "id",
+        "kind",
+        "queue",
+        "payload",
+        "payload_base64",
+        "content_type",
+        "run_at_ms",
+        "priority",
+        "group",
+        "concurrency_key",
+        "concurrency_limit",
+        "unique",
+        "max_attempts",
+        "backoff",
+        "timeout_ms",
+        "lease_ms",
+        "expires_at_ms",
+        "tags",
+        "headers",
+        "status",
+        "state",
+        "attempt",
+        "crashes",
+        "snoozes",
+        "version",
+        "cancel_requested",
+        "created_at_ms",
+        "started_at_ms",
+        "finished_at_ms",
+        "reason",
+        "last_error",
+        "worker",
+        "fence",
+        "lease_until_ms",
+        "failures",
+    ];
+
     /// A job when the store's clock shows `now`; without its failed attempts but the last one's error.
     pub(crate) fn new(job: &'a JobRecord, now: Timestamp) -> Self {
         let (payload, payload_base64) = payload(&job.payload);

@@ -190,6 +190,50 @@ fn a_sound_store_passes_its_audit_and_its_doctor() {
 }
 
 #[test]
+fn of_a_listing_only_some_fields_may_be_asked_for() {
+    let t = three();
+    assert_eq!(
+        t.ok("ls --fields status,id,tags -o ndjson queue:mail"),
+        format!("{{\"status\":\"scheduled\",\"id\":\"{A}\",\"tags\":[\"vip\"]}}\n")
+    );
+    let listed = t.json("ls --fields id,reason,id tag:vip");
+    assert_eq!(listed["jobs"], serde_json::json!([{"id": A, "reason": null}]), "what is not there is null");
+    assert_eq!(listed["searched"], 3);
+    assert_eq!(
+        t.ok("ls --fields kind,priority,payload,timeout_ms,reason state:scheduled"),
+        "KIND        PRIORITY  PAYLOAD       TIMEOUT  REASON\n\
+         email.send  high      {\"to\":\"ana\"}  5m\n"
+    );
+    assert_eq!(masked(&t.ok("ls --fields run_at_ms state:scheduled")), "RUN AT\nTIME\n");
+    assert_eq!(
+        t.ok(&format!("show {A} --fields kind,failures --json")),
+        "{\"kind\":\"email.send\",\"failures\":[]}\n"
+    );
+    assert_eq!(t.ok(&format!("show {A} --fields kind")), "KIND\nemail.send\n");
+    assert_eq!(
+        t.ok("queue ls --fields name,counts.waiting,settings.order -o ndjson"),
+        "{\"name\":\"default\",\"counts.waiting\":1,\"settings.order\":\"fifo\"}\n\
+         {\"name\":\"mail\",\"counts.waiting\":1,\"settings.order\":\"fifo\"}\n"
+    );
+    assert_eq!(t.ok("queue show mail --fields counts.due"), "COUNTS DUE\n         0\n");
+    assert_eq!(t.ok("take --fields id -o ndjson"), format!("{{\"id\":\"{B}\"}}\n"));
+}
+
+#[test]
+fn a_field_that_is_none_is_told_before_anything_is_done() {
+    let t = three();
+    t.run("ls --fields id,kimd").fails(2, "invalid", "unknown field `kimd`        did you mean `kind`?");
+    let said = t.run("queue ls --fields nonsense");
+    said.fails(2, "invalid", "unknown field `nonsense`");
+    assert!(said.err.contains("\n  try   the fields are name, settings, settings.paused, "), "{}", said.err);
+    t.run("take --fields nonsense").fails(2, "invalid", "unknown field `nonsense`");
+    assert_eq!(t.json(&format!("show {B}"))["state"], "waiting", "nothing was taken");
+    for line in ["stats --fields id", "ls -o ids --fields id", "push k --fields id"] {
+        t.run(line).fails(2, "invalid", "--fields has nothing to choose from here");
+    }
+}
+
+#[test]
 fn colours_are_for_terminals_unless_they_are_asked_for() {
     let t = three();
     let coloured = |line: &str, environment: &[(&str, &str)]| {
