@@ -28,7 +28,7 @@ use crate::{
 /// A durable job queue: a job runs when it is due. Never early, never lost.
 ///
 /// Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict or wrong state,
-/// 5 store unreachable or full, 8 outcome unknown (repeat with the same id or key), 130 interrupted.
+/// 5 store unreachable or full, 7 timed out, 8 outcome unknown (repeat with the same id or key), 130 interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "punctual", version, max_term_width = 110)]
 pub(crate) struct Args {
@@ -182,7 +182,7 @@ impl Command {
     pub(crate) const fn has_fields(&self) -> bool {
         matches!(
             self,
-            Self::Ls(_) | Self::Show(_) | Self::Take(_) | Self::Queue(Queue::Ls | Queue::Show { .. })
+            Self::Ls(_) | Self::Show(_) | Self::Take(_) | Self::Queue(Queue::Ls(_) | Queue::Show { .. })
         )
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod show;
 pub(crate) mod stats;
 pub(crate) mod take;
 pub(crate) mod upcoming;
+pub(crate) mod watch;
 pub(crate) mod why;
 pub(crate) mod work;
 
@@ -70,7 +71,9 @@ pub(crate) fn run(args: Args) -> Result {
 async fn dispatch(session: &mut Session, command: &Command) -> Result {
     match command {
         Command::Push(args) => push::run(session, args).await,
-        Command::Ls(args) => ls::run(session, args).await,
+        Command::Ls(args) => {
+            watch::look(session, args.watch, async |session| ls::run(session, args).await).await
+        }
         Command::Show(args) => show::run(session, args).await,
         Command::Why(args) => why::run(session, args).await,
         Command::Cancel(args) => act::cancel(session, args).await,
@@ -82,7 +85,9 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Delete(args) => act::delete(session, args).await,
         Command::Take(args) => take::run(session, args).await,
         Command::Queue(args) => queue::run(session, args).await,
-        Command::Stats(args) => stats::run(session, args).await,
+        Command::Stats(args) => {
+            watch::look(session, args.watch, async |session| stats::run(session, args).await).await
+        }
         Command::Upcoming(args) => upcoming::run(session, args).await,
         Command::Work(args) => work::run(session, args).await,
         Command::Audit(args) => audit::run(session, args).await,

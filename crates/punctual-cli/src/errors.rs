@@ -32,6 +32,9 @@ pub(crate) struct Told {
 /// A `Result` of a command.
 pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
+/// The exit code of a command that Ctrl-C ended.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// The exit code of each code that people and programs see.
 pub(crate) fn exit_code(code: &str) -> u8 {
     match code {
@@ -39,6 +42,7 @@ pub(crate) fn exit_code(code: &str) -> u8 {
         "not_found" | "queue_unknown" => 3,
         "wrong_state" | "unique_conflict" | "conflict" => 4,
         "store_unavailable" | "store_full" => 5,
+        "timed_out" => 7,
         "unknown_outcome" => 8,
         // `corrupt`, `failed`.
         _ => 1,

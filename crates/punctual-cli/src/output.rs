@@ -24,6 +24,11 @@ pub(crate) enum Format {
 }
 
 impl Format {
+    /// Whether people read it.
+    pub(crate) const fn is_for_people(self) -> bool {
+        matches!(self, Self::Human | Self::Wide)
+    }
+
     /// Whether programs read it.
     pub(crate) const fn is_json(self) -> bool {
         matches!(self, Self::Json | Self::Ndjson)

@@ -8,7 +8,7 @@ use std::{
 use punctual::{Filter, JobId, JobRecord, Timestamp, limits::BATCH_MAX, store::List};
 use serde::Serialize;
 
-use super::{Session, whole_id};
+use super::{Session, watch::Watch, whole_id};
 use crate::{
     errors::Result,
     fields::Fields,
@@ -39,6 +39,8 @@ pub(crate) struct Ls {
     /// Go on behind this job, as a search that stopped suggests.
     #[arg(long, value_name = "ID")]
     after: Option<String>,
+    #[command(flatten)]
+    pub(super) watch: Watch,
 }
 
 pub(crate) async fn run(session: &mut Session, args: &Ls) -> Result {

@@ -1,6 +1,7 @@
 //! `punctual push`: one job from the command line, or many from lines of JSON ([`batch`]).
 
 mod batch;
+mod wait;
 
 use std::{
     collections::BTreeMap,
@@ -72,6 +73,9 @@ struct One {
     /// A duplicate is a failure (exit 4).
     #[arg(long)]
     must_be_new: bool,
+    /// Stay until the job has ended, at most this long: exit 0 for done, 1 for dead or cancelled, 7 for not ended yet.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    wait: Option<Duration>,
     /// An id that punctual made.
     #[arg(long, conflicts_with = "idempotency_key")]
     id: Option<JobId>,
@@ -182,7 +186,10 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
     if args.must_be_new && !answer.is_new() {
         return Err(Failure::new("conflict", format!("job {} is not new: {}", id.short(), answer.name())));
     }
-    Ok(())
+    match args.wait {
+        Some(at_most) => wait::wait(session, id, at_most).await,
+        None => Ok(()),
+    }
 }
 
 /// The answer as JSON.

@@ -12,7 +12,12 @@ use punctual::{
 };
 use serde::Serialize;
 
-use super::{Session, push::read_file, stats::due};
+use super::{
+    Session,
+    push::read_file,
+    stats::due,
+    watch::{self, Watch},
+};
 use crate::{
     errors::{Failure, Result},
     output::{Format, Table, clean, counted, grouped, json},
@@ -22,7 +27,7 @@ use crate::{
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Queue {
     /// All queues.
-    Ls,
+    Ls(Watch),
     /// One queue: its settings and counts.
     Show {
         /// Its name.
@@ -69,7 +74,7 @@ pub(crate) enum Queue {
 
 pub(crate) async fn run(session: &mut Session, command: &Queue) -> Result {
     match command {
-        Queue::Ls => ls(session).await,
+        Queue::Ls(watch) => watch::look(session, *watch, ls).await,
         Queue::Show { name } => {
             let info = known(session, name).await?;
             show(session, &info).await

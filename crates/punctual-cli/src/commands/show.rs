@@ -8,6 +8,7 @@ use super::{
     Session,
     ls::{SEARCH_MAX, attempt},
     not_found,
+    watch::{self, Watch},
 };
 use crate::{
     errors::{Failure, Result},
@@ -23,12 +24,23 @@ const PAYLOAD_CHARS: usize = 2_000;
 pub(crate) struct Show {
     /// The job's id, or at least six digits of its beginning or end.
     id: String,
+    #[command(flatten)]
+    watch: Watch,
 }
 
 pub(crate) async fn run(session: &mut Session, args: &Show) -> Result {
-    let job = find(session, &args.id).await?;
+    // A part of an id is searched for once.
+    let id = find(session, &args.id).await?.id;
+    watch::look(session, args.watch, async |session| {
+        let job = session.client.get(id).await?.ok_or_else(|| not_found(id))?;
+        show(session, &job).await
+    })
+    .await
+}
+
+async fn show(session: &mut Session, job: &JobRecord) -> Result {
     let now = session.now().await?;
-    let view = JobView::new(&job, now).with_failures(&job);
+    let view = JobView::new(job, now).with_failures(job);
     match (session.format, session.fields(&JobView::FIELDS)?) {
         (Format::Json | Format::Ndjson, None) => json(&mut session.out, &view)?,
         (Format::Json | Format::Ndjson, Some(fields)) => json(&mut session.out, &fields.pick(&view)?)?,
@@ -37,7 +49,7 @@ pub(crate) async fn run(session: &mut Session, args: &Show) -> Result {
             fields.table(&[fields.pick(&view)?], now, &session.zone).print(&mut session.out)?;
         }
         (Format::Human | Format::Wide, None) => {
-            for line in lines(&job, now, session) {
+            for line in lines(job, now, session) {
                 writeln!(session.out, "{}", clean(&line))?;
             }
         }
@@ -151,7 +163,7 @@ fn lines(job: &JobRecord, now: Timestamp, session: &Session) -> Vec<String> {
 }
 
 /// `retrying, attempt 4/8 in 41s`.
-fn headline(job: &JobRecord, now: Timestamp) -> String {
+pub(super) fn headline(job: &JobRecord, now: Timestamp) -> String {
     let status = job.status(now);
     match job.state {
         State::Waiting => format!("{status}, attempt {} {}", attempt(job), relative(job.run_at, now)),

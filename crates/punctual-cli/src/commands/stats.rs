@@ -5,7 +5,7 @@ use std::io::Write as _;
 use punctual::{limits::DUE_COUNT_MAX, store::Counts};
 use serde::Serialize;
 
-use super::Session;
+use super::{Session, watch::Watch};
 use crate::{
     errors::Result,
     output::{clean, grouped, json},
@@ -16,6 +16,8 @@ pub(crate) struct Stats {
     /// One queue instead of all.
     #[arg(short, long)]
     queue: Option<String>,
+    #[command(flatten)]
+    pub(super) watch: Watch,
 }
 
 /// The answer as JSON.

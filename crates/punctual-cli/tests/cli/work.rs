@@ -1,6 +1,10 @@
 //! `work --exec`: a command per job.
 
-use std::{fs, process::Child};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    process::Child,
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -274,6 +278,95 @@ fn queues_are_served_in_their_order_or_by_weight() {
     let order = fs::read_to_string(t.path("order")).unwrap();
     let first: Vec<&str> = order.lines().take(4).collect();
     assert_eq!(first.iter().filter(|queue| **queue == "mail").count(), 3, "{order}");
+}
+
+/// A push that waits by now, and what it says on stderr from then on.
+fn waiting(t: &Cli, line: &str) -> (Child, impl Iterator<Item = String> + use<>) {
+    let mut child = t.command(line.split_whitespace()).spawn().unwrap();
+    let mut talk = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let first = talk.next().unwrap();
+    assert!(first.contains(", attempt 1/20"), "{first}");
+    (child, talk)
+}
+
+#[test]
+fn a_push_may_wait_for_the_end_of_its_job() {
+    let t = Cli::new();
+    let (done, _) = waiting(&t, &format!("push exit 0 --id {A} --wait 1m"));
+    let (dead, _) = waiting(&t, &format!("push exit 100 --id {B} --wait 1m --json"));
+    let worker = Worker::start(&t, "read code || true; echo the end >&2; exit $code", "");
+    let done = said(done);
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert_eq!(lines[0], "ready 5c1e9f0a  exit  queue default", "the receipt comes first");
+    assert!(lines[1].starts_with("done 5c1e9f0a  after "), "{done:#?}");
+    assert_eq!((done.code, lines.len()), (Some(0), 2));
+    let dead = said(dead);
+    let lines = dead.lines();
+    assert_eq!((&lines[0]["status"], &lines[1]["state"]), (&"inserted".into(), &"dead".into()));
+    assert_eq!((dead.code, &lines[1]["reason"]), (Some(1), &"the end".into()));
+    // A duplicate of a job that has ended waits for nothing.
+    t.ok(&format!("push exit 0 --id {A} --wait 1m"));
+    assert_eq!(t.run(&format!("push exit 0 --id {B} --wait 1m")).code, Some(1));
+    worker.stop().ok();
+}
+
+#[test]
+fn a_wait_ends_before_its_job_if_it_must() {
+    let t = Cli::new();
+    let late = t.run(&format!("push k --in 1h --wait 50ms --id {A}"));
+    assert!(late.out.starts_with("scheduled 5c1e9f0a"), "{late:#?}");
+    assert_eq!(late.code, Some(7), "{late:#?}");
+    assert!(late.err.contains("error: job 5c1e9f0a has not ended after 50ms\n"), "{late:#?}");
+    assert!(late.err.contains("\n  code  timed_out (exit 7)\n"), "{late:#?}");
+
+    let (child, talk) = waiting(&t, &format!("push k --in 1h --wait 1h --id {B}"));
+    interrupt(child);
+    assert_eq!(talk.collect::<String>(), format!("job {B} goes on"));
+    assert_eq!(t.json(&format!("show {B}"))["status"], "scheduled");
+
+    t.ok("queue set brief retention.cancelled.age=0s");
+    let (child, talk) = waiting(&t, &format!("push k -q brief --in 1h --wait 1h --id {C}"));
+    t.ok(&format!("cancel {C}"));
+    assert_eq!(said(child).code, Some(3), "nobody knows how it ended");
+    assert!(talk.collect::<String>().contains("a queue that keeps no ended jobs"));
+}
+
+#[test]
+fn what_is_watched_is_shown_again_until_the_end() {
+    let t = Cli::new();
+    t.ok(&format!("push k --in 1h --id {A}"));
+    for (line, word) in [
+        ("ls --watch -o ids", A),
+        ("stats -w", "waiting    1"),
+        ("queue ls -w -o ids", "default"),
+        (&format!("show {A} --watch"), "scheduled, attempt 1/20"),
+        ("show 5c1e9f0a -w --json", "\"status\":\"scheduled\""),
+    ] {
+        let mut child = t.command(line.split_whitespace()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        for look in 1..=2 {
+            assert!(out.any(|line| line.contains(word)), "{line}: look {look}");
+        }
+        let rest = std::thread::spawn(move || out.collect::<String>());
+        let said = interrupt(child);
+        assert!(!rest.join().unwrap().contains('\u{1b}'), "{line}: this is no terminal");
+        assert!(!said.err.contains("error"), "{said:#?}");
+    }
+    let gone = t.command(["show", A, "-w"]).spawn().unwrap();
+    t.ok(&format!("delete {A}"));
+    said(gone).fails(3, "not_found", "there is no job");
+}
+
+/// Sends Ctrl-C to a command, which ends by it, and knows it.
+fn interrupt(child: Child) -> Said {
+    let ended = || {
+        signal(&child, Signal::INT);
+        is_over(Pid::from_child(&child)).then_some(())
+    };
+    wait(ended, || "it goes on".into());
+    let said = said(child);
+    assert_eq!(said.code, Some(130), "{said:#?}");
+    said
 }
 
 #[test]
