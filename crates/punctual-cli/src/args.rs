@@ -1,8 +1,9 @@
 //! The command line, typed. What each command takes stands beside the command; here is what all share.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use punctual::parse_duration;
 
 use crate::{
     commands::{
@@ -92,6 +93,9 @@ pub(crate) struct Globals {
         value_name = "auto|always|never"
     )]
     pub(crate) color: Color,
+    /// Give up after this long (exit 7); exit 8 if a change may have been made. To push it is the limit of one run.
+    #[arg(long, global = true, value_parser = parse_duration, value_name = "DURATION")]
+    pub(crate) timeout: Option<Duration>,
     /// Don't ask before deleting, cancelling or editing many jobs.
     #[arg(short, long, global = true)]
     pub(crate) yes: bool,
@@ -178,6 +182,21 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether it leaves the store as it is.
+    pub(crate) const fn only_looks(&self) -> bool {
+        match self {
+            Self::Ls(_)
+            | Self::Show(_)
+            | Self::Why(_)
+            | Self::Stats(_)
+            | Self::Upcoming(_)
+            | Self::Doctor => true,
+            Self::Audit(audit) => !audit.repairs(),
+            Self::Queue(queue) => matches!(queue, Queue::Ls(_) | Queue::Show { .. }),
+            _ => false,
+        }
+    }
+
     /// Whether it prints things with fields to choose from.
     pub(crate) const fn has_fields(&self) -> bool {
         matches!(

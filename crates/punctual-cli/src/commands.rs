@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod demo;
 mod doctor;
+mod limit;
 pub(crate) mod ls;
 mod progress;
 pub(crate) mod push;
@@ -26,7 +27,7 @@ use std::{
 use jiff::{Zoned, tz::TimeZone};
 use punctual::{Client, ErrorKind, JobId, Timestamp};
 
-use self::progress::Progress;
+use self::{limit::Limit, progress::Progress};
 use crate::{
     args::{Args, Command, Globals},
     errors::{Failure, Result},
@@ -52,14 +53,24 @@ pub(crate) fn run(args: Args) -> Result {
     };
     let runtime = runtime.enable_all().build()?;
     let answer = runtime.block_on(async {
+        let limit = Limit::of(&globals, &command)?;
         match &command {
             Command::Bench(sizes) => return Ok(bench::run(globals.store(), sizes, globals.json()).await?),
             Command::Demo => return demo::run(globals.explicit_store(), globals.json()).await,
             Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
             _ => {}
         }
-        let mut session = Session::open(&globals, &command).await?;
-        dispatch(&mut session, &command).await?;
+        let mut session = limit
+            .within(Session::open(&globals, &command))
+            .await
+            .unwrap_or_else(|| Err(limit.passed().why("the store was not open by then")))?;
+        let Some(done) = limit.within(dispatch(&mut session, &command)).await else {
+            session.out.flush()?;
+            // Closing the store would wait for what took too long.
+            std::mem::forget(session);
+            return Err(if command.only_looks() { limit.passed() } else { limit.passed_within_a_change() });
+        };
+        done?;
         session.out.flush()?;
         Ok(())
     });

@@ -18,6 +18,12 @@ pub(crate) struct Audit {
     repair: bool,
 }
 
+impl Audit {
+    pub(crate) const fn repairs(&self) -> bool {
+        self.repair
+    }
+}
+
 /// The answer as JSON.
 #[derive(Serialize)]
 struct Answer<'a> {

@@ -1,6 +1,9 @@
 //! What is refused, and how it is told.
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use crate::fixture::{A, Cli};
 
@@ -192,6 +195,37 @@ fn a_file_that_may_only_be_read_is_left_alone() {
     let may_write = fs::OpenOptions::new().write(true).open(t.path("punctual.db")).is_ok();
     let said = t.run("push k");
     assert_eq!(said.code, Some(if may_write { 0 } else { 5 }), "{said:#?}");
+}
+
+#[test]
+fn a_command_gives_up_when_its_time_is_over() {
+    let t = Cli::new();
+    t.ok(&format!("push k --in 1h --id {A} --timeout 7s"));
+    assert_eq!(t.json(&format!("show {A} --timeout 1h"))["timeout_ms"], 7_000, "to push it is the job's");
+    // A process that stopped while it holds the store.
+    let held = fs::OpenOptions::new().write(true).open(t.path("punctual.db-lock")).unwrap();
+    held.lock().unwrap();
+    for line in ["ls --timeout 50ms", "run-now --where kind:k --timeout 50ms"] {
+        let said = t.run(line);
+        said.fails(7, "timed_out", "not done after 50ms\n  why   the store was not open by then\n");
+    }
+    held.unlock().unwrap();
+    t.run("stats --watch --timeout 50ms").fails(7, "timed_out", "not done after 50ms\n  code");
+    // A program of others that holds the file: the store is open, and the change waits.
+    let file = rusqlite::Connection::open(t.path("punctual.db")).unwrap();
+    file.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let begin = Instant::now();
+    t.run(&format!("run-now {A} --timeout 300ms")).fails(8, "unknown_outcome", "no answer after 300ms");
+    assert!(begin.elapsed() < Duration::from_secs(20), "it does not wait for the file after all");
+    file.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(t.json(&format!("show {A}"))["status"], "scheduled");
+    for line in ["work --exec true", "bench", "demo"] {
+        t.run(&format!("{line} --timeout 1s")).fails(
+            2,
+            "invalid",
+            "--timeout is not for work, bench and demo",
+        );
+    }
 }
 
 #[test]

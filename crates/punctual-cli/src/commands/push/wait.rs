@@ -5,7 +5,7 @@ use std::{io::Write as _, time::Duration};
 use punctual::{JobId, JobRecord, Status, Timestamp};
 use tokio::{
     signal,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, sleep, timeout},
 };
 
 use super::super::{Session, not_found, show::headline};
@@ -33,7 +33,7 @@ pub(super) async fn wait(session: &mut Session, id: JobId, at_most: Duration) ->
                 session.say(&format!("job {id} goes on"));
                 return Err(Failure::Silent(INTERRUPTED));
             }
-            ended = timeout_at(begin + at_most, ended) => ended,
+            ended = timeout(at_most, ended) => ended,
         }
     };
     let Ok(ended) = seen else {

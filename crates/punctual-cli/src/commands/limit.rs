@@ -1,0 +1,57 @@
+//! `--timeout`: the time that a command may take.
+
+use std::{future::Future, time::Duration};
+
+use tokio::time::{Instant, timeout};
+
+use crate::{
+    args::{Command, Globals},
+    errors::{Failure, Result},
+    times::span,
+};
+
+/// The time that a command may take; none if nobody limits it.
+pub(super) struct Limit {
+    begin: Instant,
+    at_most: Option<Duration>,
+}
+
+impl Limit {
+    /// From now on.
+    pub(super) fn of(globals: &Globals, command: &Command) -> Result<Self> {
+        let at_most = match command {
+            // There it is an option of the job; the wait for its end has a limit of its own.
+            Command::Push(_) => None,
+            Command::Work(_) | Command::Bench(_) | Command::Demo if globals.timeout.is_some() => {
+                return Err(Failure::invalid("--timeout is not for work, bench and demo")
+                    .hint("punctual push --timeout    limits each run of a job"));
+            }
+            _ => globals.timeout,
+        };
+        Ok(Self { begin: Instant::now(), at_most })
+    }
+
+    /// What becomes of it, or `None` if that takes too long.
+    pub(super) async fn within<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        match self.at_most {
+            None => Some(work.await),
+            Some(at_most) => timeout(at_most.saturating_sub(self.begin.elapsed()), work).await.ok(),
+        }
+    }
+
+    /// It took too long, and changed nothing.
+    pub(super) fn passed(&self) -> Failure {
+        Failure::new("timed_out", format!("not done after {}", self.text()))
+    }
+
+    /// It took too long, and nobody knows how far it came.
+    pub(super) fn passed_within_a_change(&self) -> Failure {
+        Failure::new("unknown_outcome", format!("no answer after {}", self.text()))
+            .why("what was asked for may have been done, or a part of it, or nothing")
+            .hint("look with ls or show before it is repeated")
+    }
+
+    fn text(&self) -> String {
+        self.at_most.map(span).unwrap_or_default()
+    }
+}
