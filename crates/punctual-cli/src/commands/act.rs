@@ -301,21 +301,25 @@ const fn done(action: &Action) -> &'static str {
 }
 
 fn wrong_state(id: JobId, state: punctual::State, action: &Action) -> Failure {
-    let failure = Failure::new(
-        "wrong_state",
-        format!("job {} is {state}: {} can't be done", id.short(), action.name()),
-    );
+    let wanted = if matches!(action, Action::RunNow) { "made due now" } else { done(action) };
+    let failure =
+        Failure::new("wrong_state", format!("job {} is {state} and cannot be {wanted}", id.short()));
     match action {
         Action::Cancel { .. } => failure.why("only waiting and running jobs can be cancelled"),
         Action::Retry => failure.why("only dead, cancelled and done jobs can be retried"),
         Action::Delete => failure
             .why("a running job can't be deleted")
-            .hint(format!("punctual cancel {id}    ask its worker to stop first")),
+            .hint(format!("punctual cancel {id}    ask the worker to stop it first")),
         _ => {
-            let failure = failure.why("only waiting jobs (scheduled, ready, retrying) can be changed");
+            let failure = failure.why(match action {
+                Action::Reschedule(_) | Action::RescheduleBy(_) | Action::RunNow => {
+                    "only scheduled, ready and retrying jobs have a due time"
+                }
+                _ => "only scheduled, ready and retrying jobs can be changed",
+            });
             match state {
                 punctual::State::Running => {
-                    failure.hint(format!("punctual cancel {id}    ask its worker to stop first"))
+                    failure.hint(format!("punctual cancel {id}    ask the worker to stop it first"))
                 }
                 _ => failure.hint(format!("punctual retry {id}    let it wait again first")),
             }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use punctual::{
-    Backoff, Concurrency, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Scope, State, Timestamp,
+    Backoff, Concurrency, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Scope, Status, Timestamp,
     Unique, When, parse_duration, store::Enqueued,
 };
 use serde::Serialize;
@@ -158,22 +158,24 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
     let answers = session.client.push(vec![job]).await?;
     let answer = answers.first().ok_or_else(|| Failure::new("corrupt", "the store gave no answer"))?;
     let Some(id) = answer.id() else { return Err(full(&queue)) };
-    // Of a duplicate the store tells the state only.
+    // Of a duplicate the store tells the state only; one that has gone by now is like one that is remembered.
+    let known = match answer {
+        Enqueued::Duplicate(_) => session.client.get(id).await?,
+        _ => None,
+    };
+    let now = session.now().await?;
     let due = match *answer {
         Enqueued::Inserted { run_at, .. }
         | Enqueued::Replaced { run_at, .. }
-        | Enqueued::Rescheduled { run_at, .. } => Some((State::Waiting, run_at)),
-        Enqueued::Duplicate(existing) => match (existing.state, session.client.get(id).await?) {
-            (_, Some(job)) => Some((job.state, job.run_at)),
-            (Some(state), None) => Some((state, Timestamp::default())),
-            (None, None) => None,
-        },
+        | Enqueued::Rescheduled { run_at, .. } => {
+            Some((if now < run_at { Status::Scheduled } else { Status::Ready }, run_at))
+        }
+        Enqueued::Duplicate(_) => known.map(|job| (job.status(now), job.run_at)),
         Enqueued::Full => None,
     };
-    let now = session.now().await?;
     match session.format {
         Format::Json | Format::Ndjson => {
-            let (state, run_at_ms) = due.map(|(state, at)| (state, at.as_ms())).unzip();
+            let (state, run_at_ms) = due.map(|(status, at)| (status, at.as_ms())).unzip();
             json(&mut session.out, &Answer { id, status: answer.name(), state, queue: &queue, run_at_ms })?;
         }
         Format::Ids => writeln!(session.out, "{id}")?,
@@ -197,8 +199,8 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
 struct Answer<'a> {
     id: JobId,
     status: &'static str,
-    /// `null`: the job is gone, its id is remembered.
-    state: Option<State>,
+    /// As people see it, `status` being the answer's; `null`: the job is gone, its id is remembered.
+    state: Option<Status>,
     queue: &'a str,
     run_at_ms: Option<u64>,
 }
@@ -206,30 +208,28 @@ struct Answer<'a> {
 /// The answer for people.
 fn told(
     answer: &Enqueued,
-    due: Option<(State, Timestamp)>,
+    due: Option<(Status, Timestamp)>,
     (kind, queue, key): (&str, &str, Option<&str>),
     priority: Option<Priority>,
     now: Timestamp,
     session: &Session,
 ) -> String {
     let word = match (answer, due) {
-        (Enqueued::Inserted { .. }, Some((_, at))) if now < at => "scheduled",
-        (Enqueued::Inserted { .. }, _) => "ready",
+        (Enqueued::Inserted { .. }, Some((status, _))) => status.name(),
         _ => answer.name(),
     };
     let mut text = format!("{word} {}  ", answer.id().map(JobId::short).unwrap_or_default());
     text += &match (answer, due) {
         (Enqueued::Duplicate(_), None) => "ended, its id is remembered".to_owned(),
-        (Enqueued::Duplicate(_), Some((state, _))) => match key {
-            Some(key) => format!("{state}, with unique key {key}"),
-            None => state.to_string(),
+        (Enqueued::Duplicate(_), Some((status, _))) => match key {
+            Some(key) => format!("{status} with unique key {key}"),
+            None => status.to_string(),
         },
         _ => format!("{kind}  queue {queue}"),
     };
-    if let Some((State::Waiting, at)) = due
-        && now < at
-    {
-        text += &format!("  due {} ({})", wall(at, now, &session.zone), relative(at, now));
+    if let Some((Status::Scheduled | Status::Retrying, at)) = due {
+        let comma = if matches!(answer, Enqueued::Duplicate(_)) { "," } else { " " };
+        text += &format!("{comma} due {} ({})", wall(at, now, &session.zone), relative(at, now));
     }
     if let (Some(priority), true) = (priority, answer.is_new()) {
         text += &format!("  priority {priority}");

@@ -40,12 +40,16 @@ fn a_job_is_changed_by_its_id() {
 fn the_wrong_state_is_told_with_a_way_out() {
     let t = Cli::new();
     push(&t, A, "");
-    t.run(&format!("retry {A}")).fails(4, "wrong_state", "job 5c1e9f0a is waiting: retry can't be done");
+    t.run(&format!("retry {A}")).fails(4, "wrong_state", "job 5c1e9f0a is waiting and cannot be retried");
     t.ok(&format!("cancel {A}"));
     let said = t.run(&format!("reschedule {A} --in 1h"));
     assert!(said.err.contains(&format!("  try   punctual retry {A}")), "{}", said.err);
-    said.fails(4, "wrong_state", "job 5c1e9f0a is cancelled: reschedule can't be done");
-    t.run(&format!("cancel {A}")).fails(4, "wrong_state", "job 5c1e9f0a is cancelled");
+    said.fails(4, "wrong_state", "job 5c1e9f0a is cancelled and cannot be rescheduled");
+    t.run(&format!("cancel {A}")).fails(
+        4,
+        "wrong_state",
+        "job 5c1e9f0a is cancelled and cannot be cancelled",
+    );
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn the_answer_can_be_json_or_an_id() {
     assert_eq!(
         said,
         format!(
-            "{{\"id\":\"{A}\",\"status\":\"inserted\",\"state\":\"waiting\",\"queue\":\"reports\",\"run_at_ms\":4102444800000}}\n"
+            "{{\"id\":\"{A}\",\"status\":\"inserted\",\"state\":\"scheduled\",\"queue\":\"reports\",\"run_at_ms\":4102444800000}}\n"
         )
     );
     assert_eq!(t.ok(&format!("push report --id {B} -o ids")), format!("{B}\n"));
@@ -34,7 +34,10 @@ fn a_duplicate_is_an_answer_unless_it_must_be_new() {
     let push = format!("push email.send null --in 2h --unique welcome:42 --id {A}");
     t.ok(&push);
     let again = t.ok("push email.send null --in 3h --unique welcome:42");
-    assert_eq!(masked(&again), "duplicate 5c1e9f0a  waiting, with unique key welcome:42  due TIME (in 2h)\n");
+    assert_eq!(
+        masked(&again),
+        "duplicate 5c1e9f0a  scheduled with unique key welcome:42, due TIME (in 2h)\n"
+    );
     t.run("push email.send null --unique welcome:42 --must-be-new").fails(
         4,
         "conflict",
