@@ -59,6 +59,9 @@ pub(crate) struct Bench {
 #[derive(Debug, Default, Serialize)]
 struct Figures {
     store: String,
+    /// Of what the store is built on, where its doctor names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
     durability: &'static str,
     fsync_ms: f64,
     enqueue_bulk_per_s: f64,
@@ -81,13 +84,19 @@ struct Figures {
 struct Spread {
     p50: f64,
     p99: f64,
+    p999: f64,
     max: f64,
 }
 
 impl Spread {
     fn of(mut ms: Vec<f64>) -> Self {
         ms.sort_by(f64::total_cmp);
-        Self { p50: quantile(&ms, 0.5), p99: quantile(&ms, 0.99), max: quantile(&ms, 1.0) }
+        Self {
+            p50: quantile(&ms, 0.5),
+            p99: quantile(&ms, 0.99),
+            p999: quantile(&ms, 0.999),
+            max: quantile(&ms, 1.0),
+        }
     }
 }
 
@@ -183,6 +192,9 @@ async fn enqueues(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result
     step("enqueues");
     let client = place.fresh("enqueue", Keep::NOTHING).await?;
     figures.durability = client.store().durability().name();
+    let checks = client.store().doctor().await?;
+    let version = checks.into_iter().find(|check| check.name == "version");
+    figures.version = version.map(|check| check.text);
     let begin = Instant::now();
     let jobs = (0..sizes.jobs).map(|_| job(&client, When::Now)).collect();
     let _ = client.push(jobs).await?;
@@ -379,9 +391,10 @@ fn cpu_seconds() -> f64 {
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = self.reference.unwrap_or_default();
+        let version = self.version.as_ref().map(|version| format!(" · {version}")).unwrap_or_default();
         writeln!(
             f,
-            "{} · durability {} · {PAYLOAD_BYTES}-byte payloads · one synced commit {:.2} ms",
+            "{}{version} · durability {} · {PAYLOAD_BYTES}-byte payloads · one synced commit {:.2} ms",
             self.store, self.durability, self.fsync_ms
         )?;
         writeln!(f, "{:<38}{:>12}{:>14}", "", "punctual", "plain SQL")?;
@@ -396,7 +409,9 @@ impl fmt::Display for Figures {
         row("lives at random due times, jobs/s", self.lives_random_due_per_s, plain.lives_random_due_per_s)?;
         row("lives, default retention, jobs/s", self.lives_default_retention_per_s, 0.0)?;
         row("bytes per waiting job", self.bytes_per_waiting_job, 0.0)?;
-        let spread = |s: &Spread| format!("p50 {:.2} · p99 {:.2} · max {:.2} ms", s.p50, s.p99, s.max);
+        let spread = |s: &Spread| {
+            format!("p50 {:.2} · p99 {:.2} · p99.9 {:.2} · max {:.2} ms", s.p50, s.p99, s.p999, s.max)
+        };
         writeln!(f, "{:<38}{}", "pick-up, enqueue call to start", spread(&self.pickup_ms))?;
         writeln!(f, "{:<38}{}", format!("lateness at {LATENESS_RATE} jobs/s"), spread(&self.lateness_ms))?;
         writeln!(

@@ -3,12 +3,12 @@
 mod file;
 mod settings;
 
-use std::io::Write as _;
+use std::{io::Write as _, time::Duration};
 
 use punctual::{
     Timestamp,
     limits::BATCH_MAX,
-    store::{Keep, Order, QueueInfo},
+    store::{Keep, Order, QueueInfo, Upcoming},
 };
 use serde::Serialize;
 
@@ -141,14 +141,25 @@ async fn ls(session: &mut Session) -> Result {
     }
     let now = session.now().await?;
     let views: Vec<View<'_>> = infos.iter().map(|info| View::new(info, now)).collect();
-    match fields {
-        Some(fields) => {
-            let rows = views.iter().map(|view| fields.pick(view)).collect::<serde_json::Result<Vec<_>>>()?;
-            let table = fields.table(&rows, now, &session.zone);
-            print(session, &infos, &rows, &table)
-        }
-        None => print(session, &infos, &views, &table(&infos, now)),
+    if let Some(fields) = fields {
+        let rows = views.iter().map(|view| fields.pick(view)).collect::<serde_json::Result<Vec<_>>>()?;
+        let table = fields.table(&rows, now, &session.zone);
+        return print(session, &infos, &rows, &table);
     }
+    let soon = if session.format.is_for_people() { soon(session, &infos).await? } else { Vec::new() };
+    print(session, &infos, &views, &table(&infos, &soon, now))
+}
+
+/// Of each queue, how many jobs become due within the next hour.
+async fn soon(session: &Session, infos: &[QueueInfo]) -> Result<Vec<String>> {
+    let mut soon = Vec::with_capacity(infos.len());
+    for info in infos {
+        let hour = Upcoming { queue: Some(info.name.clone()), bucket: Duration::from_hours(1), buckets: 1 };
+        let found = session.client.upcoming(&hour).await?;
+        let more = if found.complete { "" } else { "+" };
+        soon.push(format!("{}{more}", grouped(found.buckets.iter().sum())));
+    }
+    Ok(soon)
 }
 
 fn print(session: &mut Session, infos: &[QueueInfo], views: &[impl Serialize], table: &Table) -> Result {
@@ -162,30 +173,32 @@ fn print(session: &mut Session, infos: &[QueueInfo], views: &[impl Serialize], t
     Ok(out.flush()?)
 }
 
-fn table(infos: &[QueueInfo], now: Timestamp) -> Table {
+fn table(infos: &[QueueInfo], soon: &[String], now: Timestamp) -> Table {
     let mut table = Table::new([
         "QUEUE",
         "DUE",
+        "DUE≤1H",
         "WAITING",
-        "RETRYING",
         "RUNNING",
-        "DONE",
+        "RETRYING",
         "DEAD",
+        "DONE",
         "CANCELLED",
         "OLDEST DUE",
         "PAUSED",
     ]);
-    for info in infos {
+    for (info, soon) in infos.iter().zip(soon) {
         let counts = &info.counts;
         let paused = info.settings.paused.as_ref().map(|pause| format!("by {}", pause.by));
         table.row([
             info.name.clone(),
             due(counts.due),
+            soon.clone(),
             grouped(counts.waiting),
-            grouped(counts.retrying),
             grouped(counts.running),
-            grouped(counts.done),
+            grouped(counts.retrying),
             grouped(counts.dead),
+            grouped(counts.done),
             grouped(counts.cancelled),
             info.oldest_due.map(|at| relative(at, now)).unwrap_or_default(),
             paused.unwrap_or_default(),
@@ -289,7 +302,7 @@ fn kept(keep: Keep) -> String {
     if keep.keeps_nothing() {
         return "nothing".to_owned();
     }
-    let age = span(std::time::Duration::from_millis(keep.age_ms));
+    let age = span(Duration::from_millis(keep.age_ms));
     format!("{age}, {}, {} bytes", counted(keep.count, "job"), grouped(keep.bytes))
 }
 

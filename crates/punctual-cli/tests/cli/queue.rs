@@ -5,19 +5,20 @@ use crate::fixture::{A, Cli, masked};
 #[test]
 fn queues_are_listed_with_their_counts() {
     let t = Cli::new();
-    t.ok("push k -q mail --in 1h");
+    t.ok("push k -q mail --in 30m");
+    t.ok("push k -q mail --in 2h");
     t.ok(&format!("push k -q bulk --in 1h --id {A}"));
     t.ok(&format!("cancel {A}"));
     t.ok("queue pause mail");
     assert_eq!(
         t.ok("queue ls"),
-        "QUEUE  DUE  WAITING  RETRYING  RUNNING  DONE  DEAD  CANCELLED  OLDEST DUE  PAUSED\n\
-         bulk     0        0         0        0     0     0          1\n\
-         mail     0        1         0        0     0     0          0              by ana\n"
+        "QUEUE  DUE  DUE≤1H  WAITING  RUNNING  RETRYING  DEAD  DONE  CANCELLED  OLDEST DUE  PAUSED\n\
+         bulk     0       0        0        0         0     0     0          1\n\
+         mail     0       1        2        0         0     0     0          0              by ana\n"
     );
     assert_eq!(t.ok("queue ls -o ids"), "bulk\nmail\n");
     let json = t.json("queue ls");
-    assert_eq!((&json[1]["name"], &json[1]["counts"]["waiting"]), (&"mail".into(), &1.into()));
+    assert_eq!((&json[1]["name"], &json[1]["counts"]["waiting"]), (&"mail".into(), &2.into()));
     assert_eq!(t.ok("queue ls -o ndjson").lines().count(), 2);
 }
 
