@@ -133,6 +133,9 @@ pub struct Want {
     pub queue: String,
     /// Jobs it may have before the queues behind it get any.
     pub share: usize,
+    /// The most jobs it may have of this call, 0 to 1,000: bounds its share and what is left over alike. `n` sets no
+    /// bound of its own.
+    pub at_most: usize,
 }
 
 /// A call for due jobs.
@@ -143,7 +146,8 @@ pub struct Reserve {
     /// The worker's name, for people.
     pub worker: String,
     /// Which queues, at most 64. First each in turn gets up to its share; then, while fewer than `n` are found, each in
-    /// turn gets what is left. `strict` gives every queue a share of `n`; `weighted` splits `n`.
+    /// turn gets what is left; neither beyond its `at_most`. `strict` gives every queue a share of `n`; `weighted` splits
+    /// `n`. A queue named twice is two wants, each with its own bounds.
     pub wants: Vec<Want>,
     /// At most this many jobs, 0 to 1,000. 0 only takes back and tells what is next.
     pub n: usize,
@@ -164,7 +168,10 @@ impl Reserve {
                 "{n} queues are over the limit of {QUEUES_PER_RESERVE_MAX} in one reserve"
             )));
         }
-        self.wants.iter().try_for_each(|want| check_name("queue", &want.queue))?;
+        for want in &self.wants {
+            check_name("queue", &want.queue)?;
+            check_batch("jobs to reserve from one queue", want.at_most)?;
+        }
         self.lease.map_or(Ok(()), check_lease)
     }
 }

@@ -116,7 +116,7 @@ impl Player {
         let want = Reserve {
             call: Call { instance: self.instance, number: self.number },
             worker: "player".to_owned(),
-            wants: vec![Want { queue: "q".to_owned(), share: n }],
+            wants: vec![Want { queue: "q".to_owned(), share: n, at_most: n }],
             n,
             lease: Some(Duration::from_secs(3)),
         };
@@ -200,7 +200,7 @@ async fn rest(store: &RecordingStore, clock: &ManualClock) {
         let want = Reserve {
             call: Call { instance: 99, number },
             worker: "rest".to_owned(),
-            wants: vec![Want { queue: "q".to_owned(), share: 100 }],
+            wants: vec![Want { queue: "q".to_owned(), share: 100, at_most: 100 }],
             n: 100,
             lease: None,
         };

@@ -76,7 +76,7 @@ async fn settle(store: &SqliteStore) {
     let mut want = Reserve {
         call: Call { instance: fastrand::u64(..), number: 0 },
         worker: "child".to_owned(),
-        wants: vec![Want { queue: "q".to_owned(), share: BATCH as usize }],
+        wants: vec![Want { queue: "q".to_owned(), share: BATCH as usize, at_most: BATCH as usize }],
         n: BATCH as usize,
         lease: None,
     };

@@ -57,7 +57,7 @@ fn derived_job(key: &str) -> NewJob {
 }
 
 fn want(n: usize) -> Reserve {
-    let wants = vec![Want { queue: "mail".to_owned(), share: n }];
+    let wants = vec![Want { queue: "mail".to_owned(), share: n, at_most: n }];
     Reserve { call: call(1), worker: "w".to_owned(), wants, n, lease: None }
 }
 

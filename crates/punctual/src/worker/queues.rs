@@ -51,7 +51,7 @@ impl Queues {
 
     /// What to ask for when `n` slots are free.
     pub(crate) fn wants(&mut self, n: usize) -> Vec<Want> {
-        let want = |(queue, share): (&String, usize)| Want { queue: queue.clone(), share };
+        let want = |(queue, share): (&String, usize)| Want { queue: queue.clone(), share, at_most: n };
         let Some(cycle) = &mut self.cycle else {
             return self.names.iter().map(|queue| want((queue, n))).collect();
         };

@@ -10,6 +10,7 @@ use std::{
 
 use punctual::{
     ErrorKind, Filter, IdMaker, JobId, JobRecord, NewJob, Payload, State, Timestamp,
+    limits::BATCH_MAX,
     store::{
         Acted, Action, Batch, Call, Counts, Enqueued, Existing, Lease, LeaseStatus, List, QueueInfo, QueueOp,
         QueueReply, QueueSettings, Reserve, Reserved, Settled, Settlement, Store, Swept, Take, Target,
@@ -186,8 +187,16 @@ impl Fixture {
 
     /// A call for up to `n` jobs of these queues, by shares.
     pub(crate) fn want_from(&self, wants: &[(&str, usize)], n: usize) -> Reserve {
-        let wants = wants.iter().map(|&(queue, share)| Want { queue: queue.to_owned(), share }).collect();
+        let want =
+            |&(queue, share): &(&str, usize)| Want { queue: queue.to_owned(), share, at_most: BATCH_MAX };
+        let wants = wants.iter().map(want).collect();
         Reserve { call: self.next_call(), worker: WORKER.to_owned(), wants, n, lease: None }
+    }
+
+    /// A call for up to `n` jobs of these queues, none of which may bring more than its bound, nor has a share.
+    pub(crate) fn want_at_most(&self, wants: &[(&str, usize)], n: usize) -> Reserve {
+        let want = |&(queue, at_most): &(&str, usize)| Want { queue: queue.to_owned(), share: 0, at_most };
+        Reserve { wants: wants.iter().map(want).collect(), ..self.want(n) }
     }
 
     pub(crate) async fn reserve(&self, n: usize) -> Batch {

@@ -124,6 +124,10 @@ conformance!(memory, #[cfg(feature = "sqlite")] sqlite => {
         a_later_queue_gets_what_strict_ones_left,
         shares_come_first_and_the_rest_in_turn,
         a_share_of_zero_gets_only_what_is_left,
+        a_bound_of_a_queue_leaves_the_rest_to_the_others,
+        a_bound_of_a_queue_holds_for_its_share_and_the_rest_together,
+        a_queue_named_twice_has_two_bounds,
+        a_bound_of_zero_takes_back_all_the_same,
         only_the_named_queues_give_jobs,
         a_released_job_returns_to_its_place_and_a_failed_one_goes_behind,
         reprioritise_moves_a_job_to_its_new_place;

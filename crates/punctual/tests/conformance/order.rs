@@ -89,6 +89,42 @@ pub(crate) async fn a_share_of_zero_gets_only_what_is_left(t: Fixture) {
     assert_eq!(ids(&batch), [mail[0], bulk]);
 }
 
+/// S6: a bound holds for what is left over; the queues behind it get that, and `more` tells of what was held back.
+pub(crate) async fn a_bound_of_a_queue_leaves_the_rest_to_the_others(t: Fixture) {
+    let mail = t.add_many(3).await;
+    let bulk = t.add_with(|job| job.queue = "bulk".to_owned()).await;
+    let batch = t.reserve_by(&t.want_at_most(&[(QUEUE, 2), ("bulk", 9)], 9)).await;
+    assert_eq!((ids(&batch), batch.more), (vec![mail[0], mail[1], bulk], true));
+}
+
+/// S6: a bound holds for the share, too, and for both together.
+pub(crate) async fn a_bound_of_a_queue_holds_for_its_share_and_the_rest_together(t: Fixture) {
+    let mail = t.add_many(9).await;
+    for (share, at_most, expected) in
+        [(5, 2, 0..2), (1, 3, 2..5), (0, 1, 5..6), (4, 0, 6..6), (1, 1_000, 6..9)]
+    {
+        let mut want = t.want_from(&[(QUEUE, share)], 9);
+        want.wants[0].at_most = at_most;
+        assert_eq!(ids(&t.reserve_by(&want).await), mail[expected], "share {share}, at most {at_most}");
+    }
+}
+
+/// S6: a queue named twice is two wants with a bound each.
+pub(crate) async fn a_queue_named_twice_has_two_bounds(t: Fixture) {
+    let mail = t.add_many(5).await;
+    let batch = t.reserve_by(&t.want_at_most(&[(QUEUE, 1), (QUEUE, 2)], 9)).await;
+    assert_eq!(ids(&batch), mail[..3]);
+}
+
+/// S9: leases are taken back in a queue of which nothing is wanted.
+pub(crate) async fn a_bound_of_zero_takes_back_all_the_same(t: Fixture) {
+    let run = t.run().await;
+    t.pass(16);
+    let batch = t.reserve_by(&t.want_at_most(&[(QUEUE, 0)], 9)).await;
+    assert_eq!((batch.jobs.len(), batch.taken_back.len(), batch.more), (0, 1, true));
+    assert_eq!(batch.taken_back[0].lease, run.lease);
+}
+
 /// S6: a queue outside of the wants gives nothing.
 pub(crate) async fn only_the_named_queues_give_jobs(t: Fixture) {
     t.add_with(|job| job.queue = "bulk".to_owned()).await;

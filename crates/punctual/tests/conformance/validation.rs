@@ -113,7 +113,7 @@ pub(crate) async fn a_batch_has_up_to_a_thousand_items(t: Fixture) {
     assert_eq!(t.reserve(1_000).await.jobs.len(), 1_000);
 }
 
-/// S13: a reserve has up to 64 queues, and a lease within its bounds.
+/// S13: a reserve has up to 64 queues, a bound of up to 1,000 for each, and a lease within its bounds.
 pub(crate) async fn a_reserve_is_checked(t: Fixture) {
     t.add().await;
     let names: Vec<String> = (0..65).map(|n| format!("q{n}")).collect();
@@ -121,6 +121,7 @@ pub(crate) async fn a_reserve_is_checked(t: Fixture) {
     let bad = [
         t.want_from(&wants, 1),
         t.want_from(&[("", 1)], 1),
+        t.want_at_most(&[(QUEUE, 1_001)], 1),
         Reserve { lease: Some(millis(999)), ..t.want(1) },
         Reserve { lease: Some(secs(86_401)), ..t.want(1) },
     ];

@@ -131,7 +131,7 @@ impl Generator {
         for (n, ms) in [(3, 600), (100, 0), (100, 0), (1, 1_500), (1, 0), (1, 0)] {
             let clock = self.turn(ms);
             let want = Reserve {
-                wants: vec![Want { queue: "a".to_owned(), share: n }],
+                wants: vec![Want { queue: "a".to_owned(), share: n, at_most: n }],
                 ..self.next_reserve(n, Some(Duration::from_secs(1)))
             };
             let look = self.look();
@@ -354,6 +354,11 @@ impl Generator {
             .map(|_| Want {
                 queue: (*self.pick_of(&["a", "a", "a", "b", "c", "unknown"])).to_owned(),
                 share: if self.rng.bool() { n } else { self.rng.usize(..3) },
+                at_most: match self.rng.u8(..30) {
+                    0 => 1_000 + self.rng.usize(..2),
+                    1..20 => n,
+                    _ => self.rng.usize(..3),
+                },
             })
             .collect();
         let want = Reserve {

@@ -31,7 +31,7 @@ async fn on_dead_hears_of_jobs_whose_lease_was_taken_back_for_the_last_time() {
     let crashed = Reserve {
         call: punctual::store::Call { instance: 7, number: 1 },
         worker: "crashed".into(),
-        wants: vec![Want { queue: "default".into(), share: 1 }],
+        wants: vec![Want { queue: "default".into(), share: 1, at_most: 1 }],
         n: 1,
         lease: None,
     };

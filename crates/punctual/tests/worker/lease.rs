@@ -84,7 +84,7 @@ async fn a_job_on_its_last_chance_runs_alone() {
         let crashed = Reserve {
             call: punctual::store::Call { instance: 7, number },
             worker: "crashed".into(),
-            wants: vec![Want { queue: "default".into(), share: 1 }],
+            wants: vec![Want { queue: "default".into(), share: 1, at_most: 1 }],
             n: 1,
             lease: None,
         };
@@ -215,7 +215,7 @@ async fn a_lost_lease_fires_the_token_and_the_run_changes_nothing() {
     let other = Reserve {
         call: punctual::store::Call { instance: 7, number: 1 },
         worker: "other".into(),
-        wants: vec![Want { queue: "default".into(), share: 1 }],
+        wants: vec![Want { queue: "default".into(), share: 1, at_most: 1 }],
         n: 1,
         lease: None,
     };

@@ -61,11 +61,12 @@ impl Model {
         let taken_back = self.take_back(now, &queues);
         let mut found = Found::at_most(want.n);
         let round = Round { now, due_by: now, worker: &want.worker, lease: want.lease, parts: true };
+        let mut shared = Vec::new();
         for want in &want.wants {
-            self.reserve_from(&want.queue, want.share, &round, &mut found);
+            shared.push(self.reserve_from(&want.queue, want.share.min(want.at_most), &round, &mut found));
         }
-        for want in &want.wants {
-            self.reserve_from(&want.queue, usize::MAX, &round, &mut found);
+        for (want, had) in want.wants.iter().zip(shared) {
+            self.reserve_from(&want.queue, want.at_most - had, &round, &mut found);
         }
         let leases = found.jobs.iter().map(|job| job.lease).collect();
         self.reserves.insert(want.call.instance, LastReserve { number: want.call.number, at: now, leases });
@@ -107,15 +108,15 @@ impl Model {
             .collect()
     }
 
-    /// Reserves up to `at_most` due jobs of one queue, in order.
-    fn reserve_from(&mut self, queue: &str, at_most: usize, round: &Round<'_>, found: &mut Found) {
+    /// Reserves up to `at_most` due jobs of one queue, in order, and answers how many there were.
+    fn reserve_from(&mut self, queue: &str, at_most: usize, round: &Round<'_>, found: &mut Found) -> usize {
         if self.is_paused(queue) {
-            return;
+            return 0;
         }
-        let enough = found.jobs.len().saturating_add(at_most);
+        let mut reserved = 0;
         for id in self.waiting_in_order(queue, round.due_by) {
-            if found.is_finished() || found.jobs.len() == enough {
-                return;
+            if found.is_finished() || reserved == at_most {
+                break;
             }
             found.looked_at += 1;
             let job = &self.rows[&id].job;
@@ -127,11 +128,13 @@ impl Model {
             let alone = round.parts && is_last_chance(job.crashes);
             if (alone || BATCH_BYTES_MAX < bytes) && !found.jobs.is_empty() {
                 found.is_over = true;
-                return;
+                break;
             }
             (found.bytes, found.is_over) = (bytes, alone);
             found.jobs.push(self.start(id, round));
+            reserved += 1;
         }
+        reserved
     }
 
     /// Puts a waiting job under a lease.

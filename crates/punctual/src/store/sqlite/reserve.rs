@@ -17,7 +17,7 @@ use crate::{
     job::{Priority, State},
     lifecycle::{is_last_chance, lease_ms, taken_back},
     limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, SWEEP_RIDE_MAX, TAKE_BACK_MAX},
-    store::{Batch, Lease, Order, Reserve, Reserved, TakenBack},
+    store::{Batch, Lease, Order, Reserve, Reserved, TakenBack, Want},
     time::Timestamp,
 };
 
@@ -35,7 +35,7 @@ pub(super) fn reserve(tx: &mut Tx<'_>, want: &Reserve) -> Step<Batch> {
     let mut queues = Vec::with_capacity(want.wants.len());
     for each in &want.wants {
         if let Some(q) = tx.queue(&each.queue)? {
-            queues.push((q, each.share));
+            queues.push((q, each));
         }
     }
     let named: Vec<Q> = queues.iter().map(|(q, _)| *q).collect();
@@ -135,20 +135,22 @@ fn take_back_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<TakenBack>> {
     Ok(Some(TakenBack { lease, queue: tx.at(q).name.clone(), state }))
 }
 
-/// Leases due jobs: each queue in turn its share, then each in turn what is left.
-fn lease_due(tx: &mut Tx<'_>, queues: &[(Q, usize)], want: &Reserve) -> Step<Vec<Reserved>> {
+/// Leases due jobs: each queue in turn its share, then each in turn what is left, up to its bound.
+fn lease_due(tx: &mut Tx<'_>, queues: &[(Q, &Want)], want: &Reserve) -> Step<Vec<Reserved>> {
     let mut pick = Pick { parts: true, ..Pick::new(tx.now, want.n) };
     let mut jobs: Vec<Reserved> = Vec::new();
     let mut put = tx.conn.prepare_cached(PUT_LEASE)?;
+    let mut room: Vec<usize> = queues.iter().map(|(_, want)| want.at_most).collect();
     for share_only in [true, false] {
-        for &(q, share) in queues {
-            let up_to = if share_only { share } else { want.n };
-            pick.run(tx, q, up_to, |tx, q, job| {
+        for (&(q, each), room) in queues.iter().zip(&mut room) {
+            let (had, share) = (jobs.len(), if share_only { each.share } else { want.n });
+            pick.run(tx, q, share.min(*room), |tx, q, job| {
                 let reserved = lease_one(tx, &mut put, q, job, want)?;
                 let given = reserved.is_some();
                 jobs.extend(reserved);
                 Ok(given)
             })?;
+            *room -= jobs.len() - had;
         }
     }
     Ok(jobs)
