@@ -133,7 +133,7 @@ impl TestQueue {
             let reserve = Reserve {
                 call,
                 worker: setup.name.clone(),
-                wants: setup.queues.wants(1),
+                wants: setup.queues.wants(1, |_| 0).1,
                 n: 1,
                 lease: setup.lease,
             };

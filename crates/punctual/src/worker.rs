@@ -17,7 +17,10 @@ mod runs;
 mod shutdown;
 mod turn;
 
-use std::{fmt, future::Future, net::SocketAddr, path::PathBuf, sync::Arc, thread, time::Duration};
+use std::{
+    collections::BTreeMap, fmt, future::Future, net::SocketAddr, path::PathBuf, sync::Arc, thread,
+    time::Duration,
+};
 
 use tokio::{runtime::Handle, sync::oneshot};
 use tokio_util::task::TaskTracker;
@@ -32,7 +35,7 @@ use self::{
     dead::{Obituaries, OnDead, on_dead},
     health::{Health, Pulse},
     heartbeat::heartbeat,
-    queues::Queues,
+    queues::{Queues, check_slots},
     run::catch_panic,
     runs::Runs,
     turn::Turns,
@@ -48,8 +51,6 @@ use crate::{
 
 /// Slots where nobody chose a number.
 const SLOTS_DEFAULT: usize = 50;
-/// Most slots of one worker.
-const SLOTS_MAX: usize = 10_000;
 /// How long handlers may take to end at shutdown where nobody chose a time.
 const GRACE_DEFAULT: Duration = Duration::from_secs(30);
 /// Longest grace; longer ones are cut to it.
@@ -65,6 +66,7 @@ pub struct Worker<S = ()> {
     state: Arc<S>,
     queues: Vec<(String, Option<u32>)>,
     slots: usize,
+    queue_slots: BTreeMap<String, usize>,
     lease: Option<Duration>,
     crew: Crew,
     layers: Vec<Layer>,
@@ -97,6 +99,7 @@ impl Worker {
             state: Arc::new(()),
             queues: Vec::new(),
             slots: SLOTS_DEFAULT,
+            queue_slots: BTreeMap::new(),
             lease: None,
             crew: Crew::default(),
             layers: Vec::new(),
@@ -117,6 +120,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             state: Arc::new(state),
             queues: self.queues,
             slots: self.slots,
+            queue_slots: self.queue_slots,
             lease: self.lease,
             crew: self.crew,
             layers: self.layers,
@@ -150,6 +154,13 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// How many jobs run at once; 50 unless said otherwise, at most 10,000.
     pub fn slots(mut self, slots: usize) -> Self {
         self.slots = slots;
+        self
+    }
+
+    /// How many jobs of one queue run at once in this worker, whatever slots are free; as many as it has
+    /// [`slots`](Worker::slots) unless said otherwise. Other workers count for themselves.
+    pub fn queue_slots(mut self, queue: impl Into<String>, slots: usize) -> Self {
+        self.queue_slots.insert(queue.into(), slots);
         self
     }
 
@@ -288,9 +299,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             return Err(problem);
         }
         check_name("worker name", &self.name)?;
-        if !(1..=SLOTS_MAX).contains(&self.slots) {
-            return Err(Error::invalid(format!("slots {} is not within 1 to {SLOTS_MAX}", self.slots)));
-        }
+        check_slots("slots", self.slots)?;
         self.lease.map_or(Ok(()), check_lease)?;
         if self.crew.is_empty() {
             return Err(Error::invalid("a worker needs a handler").with_hint("add `.handle(…)`"));
@@ -299,7 +308,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         Ok(Setup {
             client: self.client,
             name: self.name,
-            queues: queues_of(self.queues)?,
+            queues: queues_of(self.queues)?.with_slots(&self.queue_slots)?,
             slots: self.slots,
             lease: self.lease,
             crew: self.crew,
@@ -360,7 +369,7 @@ fn work(
     let own = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
         Error::new(ErrorKind::Unavailable, "could not start the worker's runtime").with_source(e)
     })?;
-    let runs = Runs::default();
+    let runs = Runs::counting(setup.queues.counted());
     let alarm = Alarm::new().map_err(|e| {
         Error::new(ErrorKind::Unavailable, "could not start the worker's timer").with_source(e)
     })?;

@@ -5,7 +5,7 @@
 
 mod process;
 
-use std::{io::Write as _, time::Duration};
+use std::{io::Write as _, str::FromStr, time::Duration};
 
 use punctual::{Ctx, JobRecord, WorkReport, Worker, parse_duration};
 use serde::Serialize;
@@ -40,6 +40,9 @@ pub(crate) struct Work {
     /// Jobs at once in this process.
     #[arg(long, default_value_t = 8)]
     slots: usize,
+    /// Jobs of one queue at once in this process, as mail=5; may be given for several queues.
+    #[arg(long, value_name = "QUEUE=N", value_parser = queue_slots)]
+    queue_slots: Vec<(String, usize)>,
     /// The lease of jobs without one of their own; it is extended while the command runs.
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     lease: Option<Duration>,
@@ -75,6 +78,9 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
             worker = worker.queue(queue);
         }
     }
+    for (queue, slots) in &args.queue_slots {
+        worker = worker.queue_slots(queue, *slots);
+    }
     let report = worker.run().await?;
     // Commands that were told to end are seen to their end, or they would outlive what bounds them.
     runner.ended().await;
@@ -90,7 +96,7 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
 impl Work {
     /// Queues in their order.
     fn names(&self) -> Result<Vec<String>> {
-        let weighted = self.queues.iter().find(|queue| split(queue).1.is_some());
+        let weighted = self.queues.iter().find(|queue| split::<u32>(queue).1.is_some());
         match weighted {
             Some(queue) => Err(Failure::invalid(format!("-q {queue} has a weight"))
                 .hint("add --weighted, or leave the weight out")),
@@ -114,10 +120,18 @@ impl Work {
 }
 
 /// A name and its weight: a `=` with a number behind it. A name may have one of its own before that.
-fn split(queue: &str) -> (&str, Option<u32>) {
-    match queue.rsplit_once('=').map(|(name, weight)| (name, weight.parse())) {
-        Some((name, Ok(weight))) => (name, Some(weight)),
+fn split<N: FromStr>(queue: &str) -> (&str, Option<N>) {
+    match queue.rsplit_once('=').map(|(name, number)| (name, number.parse())) {
+        Some((name, Ok(number))) => (name, Some(number)),
         _ => (queue, None),
+    }
+}
+
+/// A name and the slots of that queue.
+fn queue_slots(text: &str) -> std::result::Result<(String, usize), String> {
+    match split(text) {
+        (name, Some(slots)) => Ok((name.to_owned(), slots)),
+        (_, None) => Err("expected a queue and its slots, as mail=5".to_owned()),
     }
 }
 
@@ -180,9 +194,9 @@ mod tests {
 
     #[test]
     fn a_weight_is_a_number_behind_the_last_sign() {
-        assert_eq!(split("mail"), ("mail", None));
+        assert_eq!(split::<u32>("mail"), ("mail", None));
         assert_eq!(split("mail=3"), ("mail", Some(3)));
-        assert_eq!(split("a=b"), ("a=b", None));
+        assert_eq!(split::<u32>("a=b"), ("a=b", None));
         assert_eq!(split("a=b=2"), ("a=b", Some(2)));
     }
 }

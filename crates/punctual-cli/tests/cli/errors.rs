@@ -34,6 +34,10 @@ fn numbers_and_times_that_make_no_sense_are_refused() {
         ("queue set q order=up", "\"up\" is no value of order"),
         ("queue set q max_job=1", "unknown setting `max_job`        did you mean `max_jobs`?"),
         ("work --exec true -q mail=3", "-q mail=3 has a weight"),
+        (
+            "work --exec true --queue-slots mail=3",
+            "slots for queue \"mail\", which this worker doesn't serve",
+        ),
         ("upcoming --for 0s", "--for must be at least 1ms"),
     ] {
         t.run(line).fails(2, "invalid", message);
@@ -58,6 +62,7 @@ fn command_lines_that_make_no_sense_are_refused() {
         ("push k --scope until_done", "--unique"),
         ("push k --batch -", "cannot be used with"),
         ("push k --id 550e8400-e29b-41d4-a716-446655440000", "is not a job id"),
+        ("work --exec true --queue-slots mail", "expected a queue and its slots, as mail=5"),
         ("reschedule x", "--in"),
         ("cancel", "required"),
         ("ls -o yaml", "yaml"),

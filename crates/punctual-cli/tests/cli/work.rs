@@ -370,6 +370,22 @@ fn interrupt(child: Child) -> Said {
 }
 
 #[test]
+fn a_queue_has_slots_of_its_own() {
+    let t = Cli::new();
+    t.ok(&format!("push k -q mail --id {A}"));
+    t.ok(&format!("push k -q mail --id {B}"));
+    let command = "echo $PUNCTUAL_JOB_ID >> $PUNCTUAL_QUEUE; [ $PUNCTUAL_QUEUE = bulk ] || until [ -e go ]; do sleep 0.01; done";
+    let worker = Worker::start(&t, command, "-q mail -q bulk --queue-slots mail=1 --queue-slots bulk=9");
+    t.wait_for_file("mail");
+    t.ok(&format!("push k -q bulk --id {C}"));
+    t.wait_for(C, "done");
+    assert_eq!(fs::read_to_string(t.path("mail")).unwrap(), format!("{A}\n"), "the other one waits its turn");
+    fs::write(t.path("go"), "").unwrap();
+    t.wait_for(B, "done");
+    worker.stop().ok();
+}
+
+#[test]
 fn the_report_can_be_json() {
     let t = Cli::new();
     t.ok(&format!("push k --id {A}"));

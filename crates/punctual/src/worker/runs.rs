@@ -43,6 +43,8 @@ impl Active {
 pub(crate) struct Runs {
     active: RefCell<HashMap<Lease, Active>>,
     executing: Cell<usize>,
+    /// How many of these are of the queues that have slots of their own.
+    executing_in: RefCell<HashMap<String, usize>>,
     /// How many of those executing are dead if they crash once more.
     last_chances: Cell<usize>,
     /// When leases are extended next; `None`: there are none.
@@ -52,6 +54,14 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
+    /// No runs yet; those of these queues will be counted apart.
+    pub(crate) fn counting<'a>(queues: impl Iterator<Item = &'a str>) -> Self {
+        Self {
+            executing_in: RefCell::new(queues.map(|queue| (queue.to_owned(), 0)).collect()),
+            ..Self::default()
+        }
+    }
+
     /// Adds a run.
     pub(crate) fn add(&self, lease: Lease, run: Active, now: Instant) {
         let beat = now + run.lasts / 3;
@@ -59,8 +69,9 @@ impl Runs {
             self.beat_at.set(Some(beat));
             self.moved.notify_one();
         }
-        self.executing.update(|n| n + usize::from(run.task.is_some()));
-        self.last_chances.update(|n| n + usize::from(run.task.is_some() && run.is_last_chance()));
+        if run.task.is_some() {
+            self.count(&run, |n| n + 1);
+        }
         self.active.borrow_mut().insert(lease, run);
     }
 
@@ -74,9 +85,21 @@ impl Runs {
         let mut active = self.active.borrow_mut();
         let Some(run) = active.get_mut(&lease) else { return false };
         let executed = run.task.take().is_some();
-        self.executing.update(|n| n - usize::from(executed));
-        self.last_chances.update(|n| n - usize::from(executed && run.is_last_chance()));
+        if executed {
+            self.count(run, |n| n - 1);
+        }
         executed
+    }
+
+    /// Counts a run that begins or ends to execute.
+    fn count(&self, run: &Active, change: impl Fn(usize) -> usize) {
+        self.executing.update(&change);
+        if run.is_last_chance() {
+            self.last_chances.update(&change);
+        }
+        if let Some(n) = self.executing_in.borrow_mut().get_mut(run.call.queue()) {
+            *n = change(*n);
+        }
     }
 
     /// Forgets a run that was settled.
@@ -87,6 +110,11 @@ impl Runs {
     /// How many take a slot.
     pub(crate) fn executing(&self) -> usize {
         self.executing.get()
+    }
+
+    /// How many of a queue with slots of its own take one.
+    pub(crate) fn executing_in(&self, queue: &str) -> usize {
+        self.executing_in.borrow().get(queue).copied().unwrap_or(0)
     }
 
     /// Whether one of them is dead if it crashes once more (S9).

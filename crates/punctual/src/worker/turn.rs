@@ -199,15 +199,15 @@ impl<'a> Turns<'a> {
                 Look::Now => true,
                 Look::At(at) => at <= Instant::now(),
             };
-        if self.reserve.is_none() && 0 < n && may_find {
+        if self.reserve.is_some() || n == 0 || !may_find {
+            return;
+        }
+        let (n, wants) = self.queues.wants(n, |queue| self.runs.executing_in(queue));
+        // All may be at their caps: the end of a run comes with a settle, and looks again.
+        if 0 < n {
             self.call.number += 1;
-            self.reserve = Some(Reserve {
-                call: self.call,
-                worker: self.setup.name.clone(),
-                wants: self.queues.wants(n),
-                n,
-                lease: self.setup.lease,
-            });
+            let (worker, lease) = (self.setup.name.clone(), self.setup.lease);
+            self.reserve = Some(Reserve { call: self.call, worker, wants, n, lease });
         }
     }
 
@@ -364,17 +364,17 @@ impl<'a> Turns<'a> {
 
     /// Waits for something to do.
     async fn idle(&mut self) {
-        let has_free_slots = 0 < self.free_slots();
+        let names = self.queues.below_cap(|queue| self.runs.executing_in(queue));
+        let has_free_slots = 0 < self.free_slots() && !names.is_empty();
         let at_most = match self.look {
             Look::Now => Duration::ZERO,
             Look::At(at) => at.saturating_duration_since(Instant::now()),
         };
-        let names = self.queues.names();
         tokio::select! {
             biased;
             _ = self.ended.1.recv_many(&mut self.collected, BATCH_MAX) => {}
             () = self.shutdown.stirred(self.phase) => {}
-            () = bell(&*self.store, names, &self.alarm, at_most), if has_free_slots => self.look = Look::Now,
+            () = bell(&*self.store, &names, &self.alarm, at_most), if has_free_slots => self.look = Look::Now,
             () = self.pulse.keep_beating() => {}
         }
     }

@@ -70,6 +70,14 @@ async fn what_cannot_be_is_refused_when_the_worker_starts() {
     assert_eq!(refusal(rig.worker()).await.1, "a worker needs a handler");
     assert_eq!(refusal(able().slots(0)).await.1, "slots 0 is not within 1 to 10000");
     assert_eq!(refusal(able().slots(10_001)).await.0, ErrorKind::Invalid);
+    assert_eq!(
+        refusal(able().queue("a").queue_slots("a", 0)).await.1,
+        "slots of queue \"a\": 0 is not within 1 to 10000"
+    );
+    assert_eq!(
+        refusal(able().queue("a").queue_slots("b", 1)).await.1,
+        "slots for queue \"b\", which this worker doesn't serve"
+    );
     assert_eq!(refusal(able().lease(Duration::from_millis(999))).await.0, ErrorKind::Invalid);
     assert_eq!(refusal(able().queue("$own")).await.0, ErrorKind::Invalid);
     assert_eq!(refusal(able().queue("a").queue("a")).await.1, "queue \"a\" is named twice");
@@ -103,6 +111,90 @@ async fn no_more_jobs_run_at_once_than_there_are_slots() {
     stop.cancel();
     assert_eq!(working.await.unwrap().unwrap().done, 40);
     assert_eq!(most.load(Ordering::SeqCst), 3);
+}
+
+/// A handler that tells the queue of each run. A run of `mail` ends when it is given a permit, others only when told to
+/// stop.
+fn gated() -> (Arc<Semaphore>, Gated, UnboundedReceiver<String>) {
+    let (tell, told) = unbounded_channel();
+    let gate = Arc::new(Semaphore::new(0));
+    let handler = {
+        let gate = Arc::clone(&gate);
+        move |_: Work, ctx: Ctx| {
+            let _ = tell.send(ctx.queue().to_owned());
+            let gate = Arc::clone(&gate);
+            Box::pin(async move {
+                if ctx.queue() == "mail" {
+                    gate.acquire().await.unwrap().forget();
+                } else {
+                    ctx.cancel_token().cancelled().await;
+                }
+            }) as Pin<Box<dyn Future<Output = ()> + Send>>
+        }
+    };
+    (gate, Box::new(handler), told)
+}
+
+type Gated = Box<dyn Fn(Work, Ctx) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+#[tokio::test]
+async fn no_more_jobs_of_a_queue_run_at_once_than_it_has_slots() {
+    let serve: [fn(Worker) -> Worker; 2] =
+        [|worker| worker.queue("mail").queue("bulk"), |worker| worker.weighted([("mail", 5), ("bulk", 1)])];
+    for serve in serve {
+        let mut rig = Rig::new();
+        for (queue, jobs) in [("mail", 6), ("bulk", 3)] {
+            for n in 0..jobs {
+                rig.client.enqueue(Work { n }).queue(queue).await.unwrap().id().unwrap();
+            }
+        }
+        let (gate, handler, mut told) = gated();
+        let (stop, working) = start(serve(rig.worker().slots(8).queue_slots("mail", 2)).handle(handler));
+        let mut first = Vec::new();
+        for _ in 0..5 {
+            first.push(told.recv().await.unwrap());
+        }
+        first.sort_unstable();
+        assert_eq!(first, ["bulk", "bulk", "bulk", "mail", "mail"]);
+        // The loop waits, though four jobs are due and three slots are free.
+        rig.called("wait").await;
+        for _ in 0..4 {
+            assert!(told.try_recv().is_err());
+            gate.add_permits(1);
+            assert_eq!(told.recv().await.unwrap(), "mail");
+            rig.called("wait").await;
+        }
+        gate.add_permits(2);
+        stop.cancel();
+        assert_eq!(working.await.unwrap().unwrap().done, 9);
+    }
+}
+
+/// S13: a queue at its cap is neither asked nor waited for, not even while its jobs are due.
+#[tokio::test]
+async fn nothing_is_called_while_all_queues_are_at_their_caps() {
+    let mut rig = Rig::new();
+    let enqueue = async |n| rig.client.enqueue(Work { n }).queue("mail").await.unwrap().id().unwrap();
+    enqueue(1).await;
+    enqueue(2).await;
+    let (gate, handler, mut told) = gated();
+    let (stop, working) = start(rig.worker().queue("mail").queue_slots("mail", 1).handle(handler));
+    assert_eq!(told.recv().await.unwrap(), "mail");
+    enqueue(3).await;
+    rig.clock.advance(SECOND / 2);
+    for _ in 0..2 {
+        gate.add_permits(1);
+        assert_eq!(told.recv().await.unwrap(), "mail");
+    }
+    gate.add_permits(1);
+    let mut calls = Vec::new();
+    while calls.last() != Some(&"wait") {
+        // Heartbeats come when their time is there.
+        calls.extend(rig.calls.recv().await.filter(|call| *call != "extend"));
+    }
+    assert_eq!(calls, ["enqueue", "enqueue", "reserve", "enqueue", "settle", "settle", "settle", "wait"]);
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().done, 3);
 }
 
 /// S6, through the loop: a slot at a time, in the order of the cycle.
