@@ -1,0 +1,155 @@
+//! What is planted in the file by other hands: found, mended, survived.
+
+use super::*;
+
+pub(super) async fn findings(store: &SqliteStore, repair: bool) -> Vec<Finding> {
+    let mut all = Vec::new();
+    let mut next = Some(AuditCursor::default());
+    while let Some(from) = next {
+        let slice = store.audit(Audit { repair, from }).await.unwrap();
+        assert!(slice.checked <= 1_000);
+        all.extend(slice.findings);
+        next = slice.next;
+    }
+    all
+}
+
+fn whats(findings: &[Finding]) -> Vec<&'static str> {
+    let mut whats: Vec<&str> = findings.iter().map(|finding| finding.what).collect();
+    whats.sort_unstable();
+    whats.dedup();
+    whats
+}
+
+/// A store with a job in every state, and a key.
+async fn populated(folder: &Folder) -> (SqliteStore, [JobId; 4]) {
+    let store = folder.open();
+    let mut keyed = derived_job("waiting");
+    keyed.unique = Some(Unique::key("k"));
+    keyed.expires_at = Some(When::In(Duration::from_hours(2)));
+    let jobs = [derived_job("running"), derived_job("done"), derived_job("dead"), keyed];
+    let mut leases = Vec::new();
+    for job in &jobs {
+        enqueue(&store, job).await;
+        if leases.len() < 3 {
+            leases.push(reserve_one(&store).await);
+        }
+    }
+    let dead = Verdict::Dead { error: "no such address".to_owned() };
+    let batch = [
+        Settlement { lease: leases[1], verdict: Verdict::Ack },
+        Settlement { lease: leases[2], verdict: dead },
+    ];
+    let _ = store.settle(&batch, None).await.unwrap();
+    (store, jobs.map(|job| job.id))
+}
+
+#[tokio::test]
+async fn an_audit_of_a_sound_store_finds_nothing() {
+    let folder = Folder::new();
+    let (store, _) = populated(&folder).await;
+    assert_eq!(findings(&store, false).await, []);
+}
+
+#[tokio::test]
+async fn an_audit_finds_what_is_planted_and_mends_it_without_deleting_a_record() {
+    for (what, damage) in [
+        ("orphan", "DELETE FROM punctual_due"),
+        ("orphan", "DELETE FROM punctual_lease"),
+        ("orphan", "DELETE FROM punctual_ended WHERE st = 2"),
+        ("two_places", "INSERT INTO punctual_ended SELECT id, q, 2, 5, 2, NULL FROM punctual_lease"),
+        (
+            "two_places",
+            "INSERT INTO punctual_due SELECT q, pri, run_at, id FROM punctual_job WHERE id IN (SELECT id FROM punctual_lease)",
+        ),
+        ("no_record", "INSERT INTO punctual_due VALUES (1, 1, 5, x'00112233445577778899aabbccddeeff')"),
+        ("no_record", "INSERT INTO punctual_due SELECT q, pri, run_at + 1, id FROM punctual_due"),
+        ("no_record", "INSERT INTO punctual_lease (id, q, until) VALUES ('rubbish', 1, 5)"),
+        ("no_record", "INSERT INTO punctual_ended VALUES (x'00', 1, 3, 5, 0, NULL)"),
+        ("no_record", "INSERT INTO punctual_expiry VALUES (1, 5, x'00')"),
+        ("no_record", "INSERT INTO punctual_past (id, attempt) VALUES (x'00', 3)"),
+        ("stale_key", "INSERT INTO punctual_unique VALUES (1, x'01', x'00', 0, NULL)"),
+        ("counter", "UPDATE punctual_queue SET waiting = waiting + 7, bytes = -1"),
+        (
+            "corrupt",
+            "UPDATE punctual_job SET kind = x'ff', payload = 'text' WHERE id IN (SELECT id FROM punctual_due)",
+        ),
+        ("corrupt", "UPDATE punctual_job SET version = NULL WHERE id IN (SELECT id FROM punctual_lease)"),
+        (
+            "corrupt",
+            "UPDATE punctual_job SET slot = slot + 1000000 WHERE id IN (SELECT id FROM punctual_due)",
+        ),
+        ("corrupt", "UPDATE punctual_queue SET settings = '{\"order\": 7}'"),
+    ] {
+        let folder = Folder::new();
+        let (store, ids) = populated(&folder).await;
+        folder.connect().execute_batch(damage).unwrap();
+        let found = findings(&store, false).await;
+        assert!(whats(&found).contains(&what), "{damage}: {found:#?}");
+        assert!(found.iter().all(|finding| !finding.repaired));
+        let mended = findings(&store, true).await;
+        assert!(mended.iter().all(|finding| finding.repaired), "{damage}: {mended:#?}");
+        assert_eq!(findings(&store, false).await, [], "{damage}");
+        for id in ids {
+            let job = store.get(id).await.unwrap().unwrap_or_else(|| panic!("{damage}: {id} is gone"));
+            if what == "orphan" && mended.iter().any(|finding| finding.id == Some(id)) {
+                assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("orphan")), "{damage}");
+            }
+        }
+    }
+}
+
+/// Rubbish in any column of any table never stops the store: the job becomes dead, its bytes are kept.
+#[tokio::test]
+async fn rubbish_is_met_without_a_panic() {
+    let columns = |conn: &Connection, table: &str| -> Vec<String> {
+        let mut stmt = conn.prepare("SELECT name FROM pragma_table_info(?1)").unwrap();
+        stmt.query_map([table], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    let tables = Folder::new();
+    drop(tables.open());
+    let names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'punctual_meta'";
+    let tables: Vec<String> = {
+        let conn = tables.connect();
+        let mut stmt = conn.prepare(names).unwrap();
+        stmt.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    for table in &tables {
+        let folder = Folder::new();
+        let (store, ids) = populated(&folder).await;
+        let app = folder.connect();
+        for column in columns(&app, table) {
+            for rubbish in ["NULL", "-1", "'text'", "x'ff00'", "9223372036854775807", "1.5"] {
+                // A key that must not be NULL, or twice the same, can't be planted.
+                let _ = app.execute(&format!("UPDATE {table} SET {column} = {rubbish}"), []);
+                for id in ids {
+                    let _ = store.get(id).await;
+                }
+                let _ = store.reserve(&want(10)).await;
+                let _ =
+                    store.take(&Take { queue: "mail".to_owned(), n: 10, older_than: Duration::ZERO }).await;
+                let _ = store.sweep(100).await;
+                let _ = store.queue("mail", &QueueOp::Purge(1)).await;
+                let _ = findings(&store, true).await;
+                assert!(enqueue(&store, &new_job(7)).await.is_new(), "{table}.{column} = {rubbish}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_due_job_that_cannot_be_read_is_quarantined_and_blocks_nobody() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let (bad, good) = (new_job(1), new_job(2));
+    enqueue(&store, &bad).await;
+    enqueue(&store, &good).await;
+    let app = folder.connect();
+    app.execute("UPDATE punctual_job SET opts = '{' WHERE id = ?1", [bad.id.as_bytes()]).unwrap();
+    let batch = store.reserve(&want(10)).await.unwrap();
+    assert_eq!(batch.jobs.iter().map(|job| job.job.id).collect::<Vec<_>>(), [good.id]);
+    let kept = store.get(bad.id).await.unwrap().unwrap();
+    assert_eq!((kept.state, kept.reason.as_deref()), (State::Dead, Some("corrupt")));
+    assert_eq!(kept.payload, bad.payload);
+    assert_eq!(findings(&store, false).await, []);
+}
