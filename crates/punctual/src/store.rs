@@ -842,7 +842,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// entry forgotten, is one item; an entry that a new one took the place of is none.
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>>;
 
-    /// A slice of a consistency check, at most 1,000 records.
+    /// A slice of a consistency check, at most 1,000 records or entries. Others may be at work meanwhile: what they move
+    /// between two slices is no finding, and what a repair makes of a counter is right at its end.
     fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>>;
 
     /// Looks at itself: version, durability, clock, bell.

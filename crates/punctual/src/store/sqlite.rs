@@ -22,6 +22,7 @@ mod reserve;
 mod schema;
 mod settle;
 mod slot;
+mod snapshot;
 mod sql;
 mod sweep;
 mod take;
@@ -57,6 +58,7 @@ use doorbell::Doorbell;
 use fault::Step;
 use file::Database;
 use reader::Reader;
+use snapshot::Snapshots;
 use tx::{Rings, Tx};
 
 pub use within::Bell;
@@ -105,6 +107,7 @@ pub struct SqliteStore {
     // Dropped in this order: whoever is still at work keeps what it works on.
     writer: Writer,
     reader: Reader,
+    snapshots: Snapshots,
     bell: Arc<Doorbell>,
     trust: wait::Trust,
     database: Arc<Database>,
@@ -135,8 +138,8 @@ impl SqliteStore {
             Arc::clone(&operations),
         )?;
         let url = format!("sqlite:{}", path.display());
-        let trust = wait::Trust::default();
-        Ok(Self { url, options, writer, reader, bell, trust, database, operations })
+        let (snapshots, trust) = (Snapshots::default(), wait::Trust::default());
+        Ok(Self { url, options, writer, reader, snapshots, bell, trust, database, operations })
     }
 
     /// Transactions, reads and looks for changes so far: what an idle store must not do.
@@ -154,20 +157,7 @@ impl SqliteStore {
     ) -> Result<T> {
         self.writer.write(Cost { items, bytes, synced }, work).await
     }
-
-    async fn audit_slice(&self, Audit { repair, from }: Audit) -> Result<Audited> {
-        let at = from.clone();
-        let found = self.reader.read(move |tx| audit::audit(tx, &at, false)).await?;
-        if !repair || found.findings.is_empty() {
-            return Ok(found);
-        }
-        // Looked at again where nobody else writes: a finding counts only if it is still there.
-        self.write(BATCH, 0, true, move |tx| audit::audit(tx, &from, true)).await
-    }
 }
-
-/// What an operation of unknown length is reckoned as.
-const BATCH: usize = crate::limits::BATCH_MAX;
 
 impl Store for SqliteStore {
     fn url(&self) -> &str {
@@ -300,7 +290,7 @@ impl Store for SqliteStore {
     }
 
     fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
-        Box::pin(self.audit_slice(audit))
+        Box::pin(audit::audit(self, audit))
     }
 
     fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {

@@ -2,6 +2,7 @@
 #![cfg(feature = "sqlite")]
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+mod audit;
 mod damage;
 
 use std::{
@@ -12,13 +13,13 @@ use std::{
 use punctual::{
     ErrorKind, IdMaker, JobId, NewJob, Payload, State, Timestamp, Unique, When,
     store::{
-        Audit, AuditCursor, Call, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
+        Action, Audit, AuditCursor, Call, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
         QueueSettings, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
         clock::{Clock, ManualClock},
         sqlite::{SqliteOptions, SqliteStore},
     },
 };
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior, types::Value};
 
 use damage::findings;
 

@@ -1,35 +1,39 @@
 //! `audit`: every job in exactly one place, every entry with a record, every counter right; mends without deleting a record
 //! (contract §4).
 //!
-//! It goes through the records by slot, then through the entries for those of no record, then counts anew.
+//! It goes through the records by slot, then through the entries for those of no record, then counts (`count`), each slice
+//! by up to 1,000 rows. Findings about rows are made in a state of the file that is whole, and made again, where nobody
+//! else writes, before they are mended: a job that was on the move is none.
+
+mod count;
 
 use rusqlite::{params, params_from_iter, types::Value};
 
 use super::{
+    SqliteStore,
     fault::Step,
-    job::{Columns, Job},
-    place::{DELETE_DUE, EndedRow, Place, ended_state},
-    queue::every_queue,
+    job::Job,
+    place::{DELETE_DUE, EndedRow, Place},
     reserve::job_id,
     slot::Found,
     sql::named,
-    tx::{Q, Tally, Tx, int, ms},
+    tx::{Q, Tx, int, ms},
 };
 use crate::{
-    error::Error,
+    error::{Error, Result},
     id::JobId,
     job::State,
     limits::BATCH_MAX,
-    store::{AuditCursor, Audited, Finding},
+    store::{Audit, AuditCursor, Audited, Finding},
 };
+use count::At;
+
+pub(super) use count::Count;
 
 const FILE: &str = include_str!("sql/audit.sql");
 const RECORDS: &str = named(FILE, "records");
 const PLACES: &str = named(FILE, "places");
 const MOVE_RECORD: &str = named(FILE, "move_record");
-const COUNT_PLACES: &str = named(FILE, "count_places");
-const COUNT_ENDED: &str = named(FILE, "count_ended");
-const LATER_ATTEMPTS: &str = named(FILE, "later_attempts");
 
 /// A table of entries that name a job.
 struct Entries {
@@ -114,16 +118,16 @@ enum From {
     Records(i64),
     /// In this table, behind this key.
     Entries(usize, Vec<Value>),
-    /// At the end.
-    Counters,
+    /// At the counters: at the beginning, or where a count goes on.
+    Counters(Option<At>),
 }
 
 impl From {
     /// The beginning of a table, or what comes behind the last one.
     fn table(table: usize) -> Self {
-        // The lowest value that a key can have.
-        let lowest = |entries: &Entries| vec![Value::Integer(i64::MIN); entries.key_columns];
-        TABLES.get(table).map_or(Self::Counters, |entries| Self::Entries(table, lowest(entries)))
+        TABLES
+            .get(table)
+            .map_or(Self::Counters(None), |entries| Self::Entries(table, lowest(entries.key_columns)))
     }
 
     fn write(&self) -> AuditCursor {
@@ -148,7 +152,13 @@ impl From {
                     bytes.extend_from_slice(value);
                 }
             }
-            Self::Counters => bytes.push(COUNTERS_TAG),
+            Self::Counters(at) => {
+                bytes.push(COUNTERS_TAG);
+                if let Some(At { snapshot, step }) = at {
+                    bytes.extend_from_slice(&snapshot.to_be_bytes());
+                    bytes.extend_from_slice(&step.to_be_bytes());
+                }
+            }
         }
         AuditCursor(bytes)
     }
@@ -157,7 +167,13 @@ impl From {
     fn read(cursor: &AuditCursor) -> Option<Self> {
         match cursor.0.as_slice() {
             [] => Some(Self::Records(0)),
-            [COUNTERS_TAG] => Some(Self::Counters),
+            [COUNTERS_TAG] => Some(Self::Counters(None)),
+            [COUNTERS_TAG, at @ ..] => {
+                let (snapshot, step) = at.split_first_chunk()?;
+                let (snapshot, step) =
+                    (u64::from_be_bytes(*snapshot), u32::from_be_bytes(step.try_into().ok()?));
+                Some(Self::Counters(Some(At { snapshot, step })))
+            }
             [RECORDS_TAG, slot @ ..] => Some(Self::Records(i64::from_be_bytes(slot.try_into().ok()?))),
             [table, rest @ ..] => {
                 let (mut rest, mut key) = (rest, Vec::new());
@@ -180,20 +196,50 @@ impl From {
 }
 
 /// One slice.
-pub(super) fn audit(tx: &mut Tx<'_>, from: &AuditCursor, repair: bool) -> Step<Audited> {
+pub(super) async fn audit(store: &SqliteStore, Audit { repair, from }: Audit) -> Result<Audited> {
     let from =
-        From::read(from).ok_or_else(|| Error::invalid("the audit's cursor is not one of this store"))?;
+        From::read(&from).ok_or_else(|| Error::invalid("the audit's cursor is not one of this store"))?;
+    if let From::Counters(at) = from {
+        return count::slice(store, at, repair).await;
+    }
+    let at = from.clone();
+    let found = store.reader.read(move |tx| rows(tx, at, false)).await?;
+    if !repair || found.findings.is_empty() {
+        return Ok(found);
+    }
+    // Looked at again where nobody else writes: a finding counts only if it is still there.
+    store.write(BATCH_MAX, 0, true, move |tx| rows(tx, from.clone(), true)).await
+}
+
+/// A slice of records or entries.
+fn rows(tx: &mut Tx<'_>, from: From, repair: bool) -> Step<Audited> {
     let mut slice = Slice { repair, done: Audited::default() };
     let next = match from {
-        From::Records(slot) => Some(slice.records(tx, slot)?),
-        From::Entries(table, key) => Some(slice.entries(tx, table, key)?),
-        From::Counters => {
-            slice.counters(tx)?;
-            None
-        }
+        From::Records(slot) => slice.records(tx, slot)?,
+        From::Entries(table, key) => slice.entries(tx, table, &key)?,
+        counters @ From::Counters(_) => counters,
     };
-    slice.done.next = next.map(|next| next.write());
+    if slice.done.findings.iter().any(|finding| finding.repaired) {
+        count::raise_repairs(tx)?;
+    }
+    slice.done.next = Some(next.write());
     Ok(slice.done)
+}
+
+/// Up to `n` rows of a list, those behind a key.
+fn page(tx: &Tx<'_>, list: &'static str, behind: &[Value], n: usize) -> Step<Vec<Vec<Value>>> {
+    let mut stmt = tx.conn.prepare_cached(list)?;
+    let columns = stmt.column_count();
+    let limit = Value::Integer(int(n));
+    let rows = stmt.query_map(params_from_iter(behind.iter().chain([&limit])), |row| {
+        (0..columns).map(|at| row.get(at)).collect::<rusqlite::Result<Vec<Value>>>()
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Below all keys of so many columns.
+fn lowest(key_columns: usize) -> Vec<Value> {
+    vec![Value::Integer(i64::MIN); key_columns]
 }
 
 struct Slice {
@@ -298,17 +344,9 @@ impl Slice {
 
     // ── entries ──
 
-    fn entries(&mut self, tx: &mut Tx<'_>, table: usize, mut behind: Vec<Value>) -> Step<From> {
+    fn entries(&mut self, tx: &mut Tx<'_>, table: usize, behind: &[Value]) -> Step<From> {
         let entries = &TABLES[table];
-        behind.push(Value::Integer(int(BATCH_MAX)));
-        let mut rows: Vec<Vec<Value>> = {
-            let mut stmt = tx.conn.prepare_cached(entries.list)?;
-            let columns = stmt.column_count();
-            let read = stmt.query_map(params_from_iter(&behind), |row| {
-                (0..columns).map(|at| row.get(at)).collect::<rusqlite::Result<Vec<Value>>>()
-            })?;
-            read.collect::<Result<_, _>>()?
-        };
+        let mut rows = page(tx, entries.list, behind, BATCH_MAX)?;
         self.done.checked = rows.len() as u64;
         for row in &rows {
             let id = if let Value::Blob(id) = &row[entries.id_column] { job_id(id) } else { None };
@@ -333,42 +371,6 @@ impl Slice {
                 From::Entries(table, row)
             },
         ))
-    }
-
-    // ── counters ──
-
-    fn counters(&mut self, tx: &mut Tx<'_>) -> Step<()> {
-        let queues = every_queue(tx)?;
-        let retrying = retrying(tx)?;
-        for q in queues {
-            let queue = tx.at(q);
-            let (qid, name, corrupt, kept) = (queue.qid, queue.name.clone(), queue.corrupt, queue.tally);
-            let counted = count(tx, qid, int(retrying.iter().filter(|other| **other == qid).count()))?;
-            self.done.checked += 1;
-            if counted != kept {
-                self.found(
-                    None,
-                    Some(name.clone()),
-                    "counter",
-                    &format!("kept {kept:?}, counted {counted:?}"),
-                );
-                if self.repair {
-                    *tx.tally(q) = counted;
-                }
-            }
-            if corrupt {
-                self.found(
-                    None,
-                    Some(name),
-                    "corrupt",
-                    "settings that can't be read; a repair sets the defaults",
-                );
-                if self.repair {
-                    tx.put_settings(q, crate::store::QueueSettings::default())?;
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -410,40 +412,4 @@ fn part(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool, is_due: bool) -> Ste
     // Whatever it stands in besides, it has not ended. The counters are counted anew at the end.
     let ended = EndedRow { state: State::Dead, at: tx.now, bytes: 0, reason: None };
     tx.leave_ended(q, id, &ended)
-}
-
-/// The queues of waiting jobs in a later attempt than the first, one for each job.
-fn retrying(tx: &mut Tx<'_>) -> Step<Vec<i64>> {
-    let ids: Vec<Option<JobId>> = {
-        let mut stmt = tx.conn.prepare_cached(LATER_ATTEMPTS)?;
-        let read = stmt.query_map([], |row| Ok(row.get_ref(0)?.as_blob().ok().and_then(job_id)))?;
-        read.collect::<Result<_, _>>()?
-    };
-    let mut qids = Vec::new();
-    for id in ids.into_iter().flatten() {
-        if let Some(job) = tx.job(id)?
-            && matches!(Place::of(tx.conn, &job)?, Place::Waiting)
-        {
-            qids.push(job.qid);
-        }
-    }
-    Ok(qids)
-}
-
-/// What the counters of a queue must be.
-fn count(tx: &Tx<'_>, qid: i64, retrying: i64) -> Step<Tally> {
-    let mut tally = tx.conn.prepare_cached(COUNT_PLACES)?.query_row([qid], |row| {
-        let (waiting, running, bytes, remembered) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-        Ok(Tally { waiting, retrying, running, bytes, remembered, ..Tally::default() })
-    })?;
-    let mut stmt = tx.conn.prepare_cached(COUNT_ENDED)?;
-    let mut rows = stmt.query([qid])?;
-    while let Some(row) = rows.next()? {
-        let kept = tally.kept(ended_state(Columns::new(row).int(0)));
-        kept.jobs += row.get::<_, i64>(1)?;
-        let bytes: i64 = row.get(2)?;
-        kept.bytes += bytes;
-        tally.bytes -= bytes;
-    }
-    Ok(tally)
 }

@@ -144,6 +144,12 @@ pub(super) struct Job {
     pub(super) corrupt: bool,
 }
 
+/// A number of things, brought into a range where sums of a few don't overflow.
+pub(super) fn countable(n: i64) -> i64 {
+    const FAR: i64 = 1 << 48;
+    n.clamp(-FAR, FAR)
+}
+
 /// Reads columns and notes whether one of them held rubbish.
 pub(super) struct Columns<'a, 'r> {
     row: &'a Row<'r>,
@@ -169,10 +175,9 @@ impl<'a, 'r> Columns<'a, 'r> {
         self.noted(read).unwrap_or_default()
     }
 
-    /// A number of things, in a range where sums of a few don't overflow.
+    /// A number of things.
     pub(super) fn count(&mut self, at: usize) -> i64 {
-        const FAR: i64 = 1 << 48;
-        self.int(at).clamp(-FAR, FAR)
+        countable(self.int(at))
     }
 
     /// An integer that is not negative.

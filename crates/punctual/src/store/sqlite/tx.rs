@@ -83,6 +83,31 @@ impl Tally {
         }
     }
 
+    /// Moves all numbers by what those of `to` are away from those of `from`.
+    pub(super) fn shift(&mut self, mut from: Self, mut to: Self) {
+        for ((n, from), to) in self.numbers().into_iter().zip(from.numbers()).zip(to.numbers()) {
+            *n = n.saturating_add(to.saturating_sub(*from));
+        }
+    }
+
+    fn numbers(&mut self) -> [&mut i64; 11] {
+        let Self { waiting, retrying, running, bytes, done, dead, cancelled, remembered } = self;
+        let [done, dead, cancelled] = [done, dead, cancelled].map(|kept| (&mut kept.jobs, &mut kept.bytes));
+        [
+            waiting,
+            retrying,
+            running,
+            bytes,
+            done.0,
+            done.1,
+            dead.0,
+            dead.1,
+            cancelled.0,
+            cancelled.1,
+            remembered,
+        ]
+    }
+
     /// As people see them; `due` is counted elsewhere.
     pub(super) fn counts(&self) -> Counts {
         let shown = |n: i64| n.max(0).cast_unsigned();

@@ -1,6 +1,6 @@
 -- audit, opposite the docs of `Store::audit`: records by slot, then entries of no record, then counters.
--- A list of entries gives the columns of its key first, which are also what it goes on behind.
--- Cost: a slice looks at up to 1,000 rows; counting anew reads every index once, and the head of every record.
+-- A list gives the columns of its key first, which are also what it goes on behind. Rules: S2, S13.
+-- Cost: a slice looks at up to 1,000 rows, in the order of a primary key, and at the records of those that need it.
 
 -- name: records
 SELECT slot, id FROM punctual_job WHERE slot >= ?1 ORDER BY slot LIMIT ?2;
@@ -20,7 +20,7 @@ ORDER BY q, pri, run_at, id LIMIT ?5;
 SELECT id, q FROM punctual_lease WHERE id > ?1 ORDER BY id LIMIT ?2;
 
 -- name: ended
-SELECT id, q FROM punctual_ended WHERE id > ?1 ORDER BY id LIMIT ?2;
+SELECT id, q, st, bytes FROM punctual_ended WHERE id > ?1 ORDER BY id LIMIT ?2;
 
 -- name: expiry
 SELECT q, expires_at, id FROM punctual_expiry WHERE (q, expires_at, id) > (?1, ?2, ?3)
@@ -30,7 +30,7 @@ ORDER BY q, expires_at, id LIMIT ?4;
 SELECT q, key, id, until FROM punctual_unique WHERE (q, key) > (?1, ?2) ORDER BY q, key LIMIT ?3;
 
 -- name: past
-SELECT id FROM punctual_past WHERE id > ?1 ORDER BY id LIMIT ?2;
+SELECT id, attempt FROM punctual_past WHERE id > ?1 ORDER BY id LIMIT ?2;
 
 -- name: drop_due
 DELETE FROM punctual_due WHERE q = ?1 AND pri = ?2 AND run_at = ?3 AND id = ?4;
@@ -50,14 +50,18 @@ DELETE FROM punctual_unique WHERE q = ?1 AND key = ?2;
 -- name: drop_past
 DELETE FROM punctual_past WHERE id = ?1;
 
--- name: count_places
-SELECT (SELECT count(*) FROM punctual_due WHERE q = ?1),
-    (SELECT count(*) FROM punctual_lease WHERE q = ?1),
-    (SELECT CAST(total(length(payload)) AS INTEGER) FROM punctual_job WHERE q = ?1),
-    (SELECT count(*) FROM punctual_memory WHERE q = ?1);
+-- name: bytes
+SELECT slot, q, octet_length(payload) FROM punctual_job WHERE slot > ?1 ORDER BY slot LIMIT ?2;
 
--- name: count_ended
-SELECT st, count(*), CAST(total(bytes) AS INTEGER) FROM punctual_ended WHERE q = ?1 GROUP BY st;
+-- name: memory
+SELECT q, id FROM punctual_memory WHERE (q, id) > (?1, ?2) ORDER BY q, id LIMIT ?3;
 
--- name: later_attempts
-SELECT id FROM punctual_past WHERE attempt > 1;
+-- name: queues
+SELECT qid FROM punctual_queue WHERE qid > ?1 ORDER BY qid LIMIT ?2;
+
+-- name: repairs
+-- How often something was mended; absent: never.
+SELECT v FROM punctual_meta WHERE k = 'repairs';
+
+-- name: raise_repairs
+INSERT INTO punctual_meta VALUES ('repairs', 1) ON CONFLICT (k) DO UPDATE SET v = CAST(v AS INTEGER) + 1;

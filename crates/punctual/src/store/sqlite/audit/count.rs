@@ -1,0 +1,261 @@
+//! The last part of an audit: counts what the kept counters stand for, and corrects those that are wrong, beside live
+//! traffic and without holding it up.
+//!
+//! ```text
+//! snapshot ── slices of ≤ 1,000 rows ──► counted, kept (both of that moment) ── kept += counted − kept ──► next queues
+//!     ▲                                                                               │ somebody mended something since
+//!     └───────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Whoever moves a job changes the counters in the same transaction, so what a counter is wrong by stays the same whatever
+//! the others do. It is the difference between the counter and the rows of one moment, which all slices see in one snapshot
+//! of the file. The correction takes it off whatever the counter is by then: a short transaction over up to 1,000 queues,
+//! right however old the snapshot is. No lock is held while counting.
+//!
+//! Only repairs change by how much a counter is wrong: they mend entries and leave the counters to this part, and a
+//! correction that was made must not be made twice. So each raises a number, and a correction applies only if the number is
+//! still that of its snapshot; else the count begins anew, which ends, since there is only so much to mend. It begins anew
+//! as well where the snapshot is gone, or is that of another process.
+
+use std::collections::HashMap;
+
+use rusqlite::{OptionalExtension, types::Value};
+
+use super::{FILE, From, lowest, page};
+use crate::{
+    error::Result,
+    limits::BATCH_MAX,
+    store::{
+        Audited, Finding, QueueSettings,
+        sqlite::{
+            SqliteStore,
+            fault::Step,
+            job::countable,
+            place::{Place, ended_state},
+            reserve::job_id,
+            sql::named,
+            tx::{Tally, Tx},
+        },
+    },
+};
+
+const REPAIRS: &str = named(FILE, "repairs");
+const RAISE_REPAIRS: &str = named(FILE, "raise_repairs");
+
+/// Where a count goes on: in which snapshot, behind how many slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::sqlite) struct At {
+    pub(in crate::store::sqlite) snapshot: u64,
+    pub(in crate::store::sqlite) step: u32,
+}
+
+/// What a pass goes through.
+#[derive(Clone, Copy)]
+enum Rows {
+    Due,
+    Leases,
+    Ended,
+    Records,
+    Past,
+    Memory,
+    /// Last: by then all is counted.
+    Queues,
+}
+
+/// All passes: rows, their list, and how many columns their key has.
+const PASSES: [(Rows, &str, usize); 7] = [
+    (Rows::Due, named(FILE, "due"), 4),
+    (Rows::Leases, named(FILE, "lease"), 1),
+    (Rows::Ended, named(FILE, "ended"), 1),
+    (Rows::Records, named(FILE, "bytes"), 1),
+    (Rows::Past, named(FILE, "past"), 1),
+    (Rows::Memory, named(FILE, "memory"), 2),
+    (Rows::Queues, named(FILE, "queues"), 1),
+];
+
+/// A count on its way, kept with its snapshot.
+#[derive(Debug, Default)]
+pub(in crate::store::sqlite) struct Count {
+    /// Slices so far.
+    step: u32,
+    pass: usize,
+    /// The key of the last row of this pass; empty at its beginning.
+    behind: Vec<Value>,
+    tallies: HashMap<i64, Tally>,
+    /// What the slice at hand found.
+    wrong: Vec<Wrong>,
+}
+
+/// A queue that is not as it should be.
+#[derive(Debug)]
+struct Wrong {
+    qid: i64,
+    name: String,
+    kept: Tally,
+    counted: Tally,
+    /// Its settings can't be read.
+    corrupt: bool,
+}
+
+/// What a slice found.
+struct Slice {
+    checked: usize,
+    wrong: Vec<Wrong>,
+    /// Slices so far; `None`: that was the last one.
+    step: Option<u32>,
+    repairs: Option<Value>,
+}
+
+/// One slice; what it finds wrong is corrected if `repair` says so.
+pub(super) async fn slice(store: &SqliteStore, at: Option<At>, repair: bool) -> Result<Audited> {
+    let (snapshot, step) = (at.map(|at| at.snapshot), at.map_or(0, |at| at.step));
+    let counting = store.snapshots.run(store, snapshot, move |tx, count| count.slice(tx, step));
+    let (snapshot, Slice { checked, wrong, step, repairs }) = counting.await?;
+    let next = |at: Option<At>| Some(From::Counters(at).write());
+    let audited = Audited {
+        checked: checked as u64,
+        findings: wrong.iter().flat_map(|wrong| wrong.findings(repair)).collect(),
+        next: step.and_then(|step| next(Some(At { snapshot, step }))),
+    };
+    let counts = if repair && !wrong.is_empty() {
+        store.write(BATCH_MAX, 0, true, move |tx| correct(tx, repairs.as_ref(), &wrong)).await?
+    } else {
+        true
+    };
+    if audited.next.is_none() || !counts {
+        store.snapshots.end(snapshot);
+    }
+    Ok(if counts { audited } else { Audited { findings: Vec::new(), next: next(None), ..audited } })
+}
+
+/// Takes off the counters what they are wrong by, unless somebody mended something since they were compared.
+fn correct(tx: &mut Tx<'_>, repairs: Option<&Value>, wrong: &[Wrong]) -> Step<bool> {
+    if number_of_repairs(tx)?.as_ref() != repairs {
+        return Ok(false);
+    }
+    for Wrong { qid, kept, counted, .. } in wrong {
+        let Some(q) = tx.queue_by_qid(*qid)? else { continue };
+        tx.tally(q).shift(*kept, *counted);
+        if tx.at(q).corrupt {
+            tx.put_settings(q, QueueSettings::default())?;
+        }
+    }
+    raise_repairs(tx)?;
+    Ok(true)
+}
+
+fn number_of_repairs(tx: &Tx<'_>) -> Step<Option<Value>> {
+    Ok(tx.conn.prepare_cached(REPAIRS)?.query_row([], |row| row.get(0)).optional()?)
+}
+
+/// Tells counts on their way that what they found may be wrong by now.
+pub(super) fn raise_repairs(tx: &Tx<'_>) -> Step<()> {
+    tx.conn.prepare_cached(RAISE_REPAIRS)?.execute([])?;
+    Ok(())
+}
+
+impl Wrong {
+    fn findings(&self, repaired: bool) -> Vec<Finding> {
+        let finding =
+            |what, detail| Finding { id: None, queue: Some(self.name.clone()), what, detail, repaired };
+        let mut findings = Vec::new();
+        if self.counted != self.kept {
+            findings.push(finding("counter", format!("kept {:?}, counted {:?}", self.kept, self.counted)));
+        }
+        if self.corrupt {
+            let detail = "settings that can't be read; a repair sets the defaults";
+            findings.push(finding("corrupt", detail.to_owned()));
+        }
+        findings
+    }
+}
+
+impl Count {
+    /// Goes on behind `step` slices, by up to 1,000 rows. Begins anew where the count stands elsewhere: after a slice that
+    /// failed, or whose answer was lost.
+    fn slice(&mut self, tx: &mut Tx<'_>, step: u32) -> Step<Slice> {
+        let mut count = std::mem::take(self);
+        if count.step != step {
+            count = Self::default();
+        }
+        let mut checked = 0;
+        while let Some(&(of, list, key_columns)) = PASSES.get(count.pass)
+            && checked < BATCH_MAX
+        {
+            if count.behind.is_empty() {
+                count.behind = lowest(key_columns);
+            }
+            let asked = BATCH_MAX - checked;
+            let rows = page(tx, list, &count.behind, asked)?;
+            checked += rows.len();
+            for row in &rows {
+                count.row(tx, of, row)?;
+            }
+            let ended = rows.len() < asked;
+            count.behind = rows.into_iter().next_back().filter(|_| !ended).unwrap_or_default();
+            count.behind.truncate(key_columns);
+            count.pass += usize::from(ended);
+        }
+        count.step += 1;
+        let next = (count.pass < PASSES.len()).then_some(count.step);
+        let (wrong, repairs) = (std::mem::take(&mut count.wrong), number_of_repairs(tx)?);
+        *self = count;
+        Ok(Slice { checked, wrong, step: next, repairs })
+    }
+
+    fn row(&mut self, tx: &mut Tx<'_>, of: Rows, row: &[Value]) -> Step<()> {
+        match of {
+            Rows::Due => self.add(&row[0], |tally| tally.waiting += 1),
+            Rows::Leases => self.add(&row[1], |tally| tally.running += 1),
+            Rows::Ended => self.add(&row[1], |tally| {
+                let (kept, bytes) = (tally.kept(ended_state(integer(&row[2]))), countable(integer(&row[3])));
+                kept.jobs += 1;
+                kept.bytes = kept.bytes.saturating_add(bytes);
+                tally.bytes = tally.bytes.saturating_sub(bytes);
+            }),
+            // Of all jobs; those of the ended ones are taken off above.
+            Rows::Records => {
+                self.add(&row[1], |tally| tally.bytes = tally.bytes.saturating_add(integer(&row[2])));
+            }
+            Rows::Past => self.retrying(tx, row)?,
+            Rows::Memory => self.add(&row[0], |tally| tally.remembered += 1),
+            Rows::Queues => self.compare(tx, row)?,
+        }
+        Ok(())
+    }
+
+    /// Counts a row, where it names a queue.
+    fn add(&mut self, qid: &Value, add: impl FnOnce(&mut Tally)) {
+        if let Value::Integer(qid) = qid {
+            add(self.tallies.entry(*qid).or_default());
+        }
+    }
+
+    /// Only a job that waits in a later attempt than the first is retrying.
+    fn retrying(&mut self, tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
+        let [Value::Blob(id), attempt] = row else { return Ok(()) };
+        let Some(id) = job_id(id).filter(|_| 1 < integer(attempt)) else { return Ok(()) };
+        if let Some(job) = tx.job(id)?
+            && matches!(Place::of(tx.conn, &job)?, Place::Waiting)
+        {
+            self.tallies.entry(job.qid).or_default().retrying += 1;
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
+        let qid = integer(&row[0]);
+        let Some(q) = tx.queue_by_qid(qid)? else { return Ok(()) };
+        let (queue, counted) = (tx.at(q), self.tallies.get(&qid).copied().unwrap_or_default());
+        if counted != queue.tally || queue.corrupt {
+            let (name, kept, corrupt) = (queue.name.clone(), queue.tally, queue.corrupt);
+            self.wrong.push(Wrong { qid, name, kept, counted, corrupt });
+        }
+        Ok(())
+    }
+}
+
+/// Rubbish counts as nothing.
+fn integer(value: &Value) -> i64 {
+    if let Value::Integer(n) = value { *n } else { 0 }
+}
