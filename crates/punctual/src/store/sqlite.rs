@@ -14,6 +14,7 @@ mod extend;
 mod fault;
 mod file;
 mod job;
+mod lock;
 mod place;
 mod queue;
 mod read;

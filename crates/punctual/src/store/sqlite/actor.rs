@@ -179,24 +179,27 @@ impl Work {
     fn commit(&mut self, mut group: Vec<BoxOp>) {
         match self.transaction(&mut group) {
             Ok(()) => group.into_iter().for_each(|op| op.answer(Ok(()))),
-            Err(_) if 1 < group.len() => {
+            Err(Undone::Failed(_)) if 1 < group.len() => {
                 for op in group {
                     self.commit(vec![op]);
                 }
             }
-            Err(error) => {
-                let mut error = Some(error);
-                for op in group {
-                    op.answer(error.take().map_or(Ok(()), Err));
+            // Nothing of it was begun, and each alone would wait as long again.
+            Err(Undone::NotBegun(error) | Undone::Failed(error)) => {
+                let mut group = group.into_iter();
+                let first = group.next();
+                group.for_each(|op| op.answer(Err(same(&error))));
+                if let Some(first) = first {
+                    first.answer(Err(error));
                 }
             }
         }
     }
 
-    fn transaction(&mut self, group: &mut [BoxOp]) -> Result<()> {
+    fn transaction(&mut self, group: &mut [BoxOp]) -> std::result::Result<(), Undone> {
         self.operations.fetch_add(1, Ordering::Relaxed);
         let database = Arc::clone(&self.database);
-        let guard = database.lock()?;
+        let guard = database.lock().map_err(Undone::NotBegun)?;
         let synced = self.durability == Durability::Full && group.iter().any(|op| op.cost().synced);
         let rings = self.attempt(group, synced);
         drop(guard);
@@ -205,29 +208,32 @@ impl Work {
         Ok(())
     }
 
-    fn attempt(&mut self, group: &mut [BoxOp], synced: bool) -> Result<Rings> {
+    fn attempt(&mut self, group: &mut [BoxOp], synced: bool) -> std::result::Result<Rings, Undone> {
         let database = &self.database;
-        let failed = |e| database.error("write to", e);
+        let not_begun = |e| Undone::NotBegun(database.error("write to", e));
+        let failed = |e| Undone::Failed(database.error("write to", e));
         if synced != self.synced {
             let level = if synced { Durability::Full } else { Durability::Fast };
-            set_synchronous(&self.conn, level).map_err(failed)?;
+            set_synchronous(&self.conn, level).map_err(not_begun)?;
             self.synced = synced;
         }
         let inner =
             rusqlite::Transaction::new_unchecked(&self.conn, rusqlite::TransactionBehavior::Immediate)
-                .map_err(failed)?;
+                .map_err(not_begun)?;
         let mut tx = Tx::new(&self.conn, &self.clock);
         for op in group {
             op.run(&mut tx).map_err(failed)?;
         }
-        let rings = tx.finish().map_err(|stop| stop.into_error("write to", &database.path))?;
+        let rings =
+            tx.finish().map_err(|stop| Undone::Failed(stop.into_error("write to", &database.path)))?;
         inner.commit().map_err(|e| {
             let unknown = leaves_outcome_unknown(&e);
-            let error = failed(e);
-            if unknown {
-                return Error::new(ErrorKind::UnknownOutcome, error.to_string()).with_source(error);
-            }
-            error
+            let error = database.error("write to", e);
+            Undone::Failed(if unknown {
+                Error::new(ErrorKind::UnknownOutcome, error.to_string()).with_source(error)
+            } else {
+                error
+            })
         })?;
         Ok(rings)
     }
@@ -254,6 +260,23 @@ impl Work {
     }
 }
 
+/// Why a group was not committed.
+enum Undone {
+    /// The right to write was not to be had: none of it has run.
+    NotBegun(Error),
+    /// It was rolled back, or its commit failed.
+    Failed(Error),
+}
+
+/// The error for another one whom it befell; the cause stays with the first.
+fn same(error: &Error) -> Error {
+    let same = Error::new(error.kind(), error.to_string());
+    match error.hint() {
+        Some(hint) => same.with_hint(hint),
+        None => same,
+    }
+}
+
 /// As many operations as one transaction takes; the one that did not fit comes first next time.
 fn gather(first: BoxOp, waiting: &mut mpsc::Receiver<BoxOp>) -> (Vec<BoxOp>, Option<BoxOp>) {
     let Cost { mut items, mut bytes, .. } = first.cost();
@@ -270,4 +293,41 @@ fn gather(first: BoxOp, waiting: &mut mpsc::Receiver<BoxOp>) -> (Vec<BoxOp>, Opt
         group.push(op);
     }
     (group, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    /// S13: a stopped process that holds the lock stalls nobody for ever.
+    #[tokio::test]
+    async fn a_lock_that_another_process_keeps_is_told_to_all_and_nothing_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.db");
+        let (mut database, conn) = Database::open(&path, Durability::Fast).unwrap();
+        database.lock.set_timeout(Duration::from_millis(5));
+        let (database, operations) = (Arc::new(database), Arc::new(AtomicU64::new(0)));
+        let bell = Doorbell::new(&database.path);
+        let (clock, counted) = (Clock::System, Arc::clone(&operations));
+        let writer = Writer::start(conn, database, Durability::Fast, clock, bell, counted).unwrap();
+        let make = |name: &'static str| {
+            let cost = Cost { items: 1, bytes: 0, synced: false };
+            writer.write(cost, move |tx| tx.queue_or_new(name).map(|q| tx.at(q).qid))
+        };
+
+        let other = File::open(folder.path().join("jobs.db-lock")).unwrap();
+        other.lock().unwrap();
+        let (a, b, c) = tokio::join!(make("a"), make("b"), make("c"));
+        for refused in [a, b, c] {
+            let error = refused.unwrap_err();
+            assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::Unavailable, true), "{error}");
+        }
+        // However they were grouped, nobody waited twice.
+        assert!(operations.load(Ordering::Relaxed) <= 3);
+        other.unlock().unwrap();
+        // The first queue of the file: none was made before.
+        assert_eq!(make("d").await.unwrap(), 1);
+    }
 }

@@ -1,12 +1,11 @@
 //! The database file and how connections to it are set up.
 //!
 //! Never opens a descriptor of its own on the database, its -wal or its -shm: closing one would drop the locks that SQLite
-//! holds for the whole process. What processes agree on among themselves is a lock on a sidecar file, `<database>-lock`:
-//! fair and without sleeping, which SQLite's own busy handler is not.
+//! holds for the whole process. What processes agree on among themselves is a lock on a sidecar file (`lock`).
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
     time::Duration,
@@ -14,7 +13,11 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
-use super::{fault, schema};
+use super::{
+    fault,
+    lock::{Guard, Lock},
+    schema,
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     store::Durability,
@@ -31,7 +34,7 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Database {
     /// Its real path.
     pub(super) path: PathBuf,
-    lock: File,
+    pub(super) lock: Lock,
 }
 
 impl Database {
@@ -44,8 +47,7 @@ impl Database {
             check_exists(path)?;
         }
         let path = real_path(path)?;
-        let lock = with_suffix(&path, "-lock");
-        let lock = private().create(true).truncate(false).open(&lock).map_err(|e| cannot(&lock, e))?;
+        let lock = Lock::open(with_suffix(&path, "-lock"))?;
         let database = Self { path, lock };
         let conn = {
             let _guard = database.lock()?;
@@ -63,8 +65,7 @@ impl Database {
 
     /// The right to write, among punctual processes, until the guard is dropped.
     pub(super) fn lock(&self) -> Result<Guard<'_>> {
-        self.lock.lock().map_err(|e| cannot(&with_suffix(&self.path, "-lock"), e))?;
-        Ok(Guard(&self.lock))
+        self.lock.take()
     }
 
     /// A connection that only reads.
@@ -136,16 +137,6 @@ pub(super) fn set_synchronous(conn: &Connection, durability: Durability) -> rusq
     conn.pragma_update(None, "synchronous", level)
 }
 
-/// The right to write.
-pub(super) struct Guard<'a>(&'a File);
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        // It fails for no reason that a retry could mend; closing the file at the latest gives the lock back.
-        let _ = self.0.unlock();
-    }
-}
-
 /// Refuses an SQLite that may corrupt the file.
 fn check_version(found: i32) -> Result<()> {
     if SQLITE_MIN <= found {
@@ -164,7 +155,7 @@ fn check_version(found: i32) -> Result<()> {
 }
 
 /// Options for files that nobody else may read: jobs may hold secrets.
-fn private() -> OpenOptions {
+pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     #[cfg(unix)]
@@ -212,7 +203,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn cannot(path: &Path, e: io::Error) -> Error {
+pub(super) fn cannot(path: &Path, e: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, format!("could not open {}", path.display()))
         .with_hint("check that the folder exists and that this user may write there")
         .with_source(e)
