@@ -149,6 +149,28 @@ fn a_file_that_is_not_there_is_made_only_where_that_is_wanted() {
     SqliteStore::open(file, existing()).unwrap();
 }
 
+/// Whoever only wants to look changes nothing in a file that is somebody else's, and leaves nothing beside it.
+#[test]
+fn a_file_of_somebody_else_is_left_alone() {
+    let folder = Folder::new();
+    let app = folder.connect();
+    app.execute_batch("PRAGMA journal_mode = DELETE; CREATE TABLE orders (id INTEGER PRIMARY KEY);").unwrap();
+    drop(app);
+    let other = folder.path().with_file_name("other");
+    std::fs::write(&other, "hello, this is text of somebody else's, and quite long enough for a header of 100 bytes or more, hello")
+        .unwrap();
+    let before = std::fs::read(folder.path()).unwrap();
+    let existing = SqliteOptions { create: false, ..SqliteOptions::default() };
+    let error = SqliteStore::open(folder.path(), existing.clone()).unwrap_err();
+    assert_eq!(error.to_string(), format!("there is no store in {}", folder.path().display()));
+    assert_eq!(std::fs::read(folder.path()).unwrap(), before);
+    for options in [existing, SqliteOptions::default()] {
+        SqliteStore::open(&other, options).unwrap_err();
+    }
+    let beside = std::fs::read_dir(folder.path().parent().unwrap()).unwrap();
+    assert_eq!(beside.count(), 2, "no sidecar");
+}
+
 #[tokio::test]
 async fn the_file_may_be_the_applications_own() {
     let folder = Folder::new();

@@ -306,7 +306,7 @@ mod tests {
     async fn a_lock_that_another_process_keeps_is_told_to_all_and_nothing_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("jobs.db");
-        let (mut database, conn) = Database::open(&path, Durability::Fast).unwrap();
+        let (mut database, conn) = Database::open(&path, Durability::Fast, true).unwrap();
         database.lock.set_timeout(Duration::from_millis(5));
         let (database, operations) = (Arc::new(database), Arc::new(AtomicU64::new(0)));
         let bell = Doorbell::new(&database.path);

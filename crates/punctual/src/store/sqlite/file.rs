@@ -42,10 +42,8 @@ impl Database {
     /// connection that did it.
     pub(super) fn open(path: &Path, durability: Durability, create: bool) -> Result<(Self, Connection)> {
         check_version(rusqlite::version_number())?;
-        if !create {
-            // Before the sidecar: nothing is left behind where no store is.
-            check_exists(path)?;
-        }
+        // Before the sidecar: nothing is left behind where no store is, and none can be.
+        probe(path, create)?;
         let path = real_path(path)?;
         let lock = Lock::open(with_suffix(&path, "-lock"))?;
         let database = Self { path, lock };
@@ -172,16 +170,23 @@ fn make(path: &Path) -> Result<()> {
     }
 }
 
-fn check_exists(path: &Path) -> Result<()> {
+/// Looks at what is there already: nothing is fine where a store may be made, and so is a database of somebody else's.
+fn probe(path: &Path, create: bool) -> Result<()> {
+    let none = |what| {
+        Error::new(ErrorKind::Unavailable, format!("there is no store {what} {}", path.display()))
+            .with_hint("check the path; opened without mode=rw it is made")
+    };
     match fs::metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            Err(Error::new(ErrorKind::Unavailable, format!("there is no store at {}", path.display()))
-                .with_hint("check the path; opened without mode=rw it is made")
-                .with_source(e))
-        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound && create => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(none("at").with_source(e)),
         // Whatever else is wrong is told by whoever opens it.
-        _ => Ok(()),
+        _ => {}
     }
+    let failed = |e| fault::error("open", path, e);
+    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    conn.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
+    let is_store = schema::version(&conn).map_err(failed)? != 0;
+    if is_store || create { Ok(()) } else { Err(none("in")) }
 }
 
 /// The path without symbolic links, so that all processes mean the same sidecar.

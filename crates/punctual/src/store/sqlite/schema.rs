@@ -37,7 +37,7 @@ pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
 }
 
 /// The version of the file's schema; 0 before the first migration.
-fn version(conn: &Connection) -> rusqlite::Result<i64> {
+pub(super) fn version(conn: &Connection) -> rusqlite::Result<i64> {
     let made = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'punctual_meta'";
     if conn.query_row(made, [], |_| Ok(())).optional()?.is_none() {
         return Ok(0);
