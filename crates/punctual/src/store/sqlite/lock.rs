@@ -145,6 +145,8 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     struct Rig {
@@ -164,7 +166,9 @@ mod tests {
 
         /// Waits until this is so.
         fn wait(&self, is_so: impl Fn(&Stand) -> bool) {
+            let begin = Instant::now();
             while !is_so(&self.lock.queue.stand()) {
+                assert!(begin.elapsed() < Duration::from_secs(20), "it never became so");
                 thread::yield_now();
             }
         }
