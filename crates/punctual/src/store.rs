@@ -11,6 +11,9 @@ pub mod clock;
 pub mod faulty;
 pub mod memory;
 pub mod model;
+#[cfg(feature = "redis")]
+#[cfg_attr(not(test), expect(dead_code, reason = "the store that stands on it is being written"))]
+mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod url;
