@@ -1,0 +1,66 @@
+//! One connection to a server, from its opening to its end: it never repairs itself.
+
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, RedisError, RedisResult, Value,
+    aio::MultiplexedConnection,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::address::Address;
+
+/// A connection that many may use at a time; closed when it is dropped with its last user.
+#[derive(Debug)]
+pub(super) struct Connection {
+    redis: MultiplexedConnection,
+    /// Moves the bytes, until the connection breaks.
+    driver: AbortOnDropHandle<()>,
+}
+
+impl Connection {
+    /// Connects, says who comes, and chooses the database. Without a limit in time; on the current runtime.
+    pub(super) async fn open(address: &Address) -> RedisResult<Self> {
+        match address.info().addr() {
+            ConnectionAddr::Tcp(host, port) => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                // A verb is one small packet, and somebody waits for its answer.
+                stream.set_nodelay(true)?;
+                Self::speak(address, stream).await
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => {
+                Self::speak(address, tokio::net::UnixStream::connect(path).await?).await
+            }
+            _ => Err(RedisError::from((redis::ErrorKind::InvalidClientConfig, "no such transport here"))),
+        }
+    }
+
+    async fn speak(
+        address: &Address,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> RedisResult<Self> {
+        // Its own limit of half a second is shorter than a wait for work.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let settings = address.info().redis_settings();
+        let (redis, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
+        Ok(Self { redis, driver: AbortOnDropHandle::new(tokio::spawn(driver)) })
+    }
+
+    /// Whether anything may be sent: what meets a closed connection was not sent.
+    pub(super) fn is_open(&self) -> bool {
+        !self.driver.is_finished()
+    }
+
+    /// Sends one command. A refusal is a value.
+    pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
+        self.redis.clone().send_packed_command(cmd).await
+    }
+
+    /// Sends several commands at once. Refusals are values.
+    pub(super) async fn send_all(&self, cmds: &Pipeline) -> RedisResult<Vec<Value>> {
+        self.redis.clone().send_packed_commands(cmds, 0, cmds.len()).await
+    }
+}

@@ -1,0 +1,121 @@
+//! The server's refusals, and what happens to connections, in the words of the contract.
+//!
+//! Refusals are told apart by their codes alone: the texts change between servers and versions.
+
+use redis::{RedisError, ServerError};
+
+use crate::error::{Error, ErrorKind};
+
+/// The code of a script that the server does not know (any more).
+pub(super) const NOSCRIPT: &str = "NOSCRIPT";
+/// The code of a server that takes no writes, maybe since another one has taken over.
+pub(super) const READONLY: &str = "READONLY";
+
+/// No connection came about, so that nothing was sent.
+pub(super) fn unreachable(cause: RedisError) -> Error {
+    let message = "could not connect to the server";
+    match cause.clone().into_server_errors().as_deref() {
+        Some([(_, refusal), ..]) if refusal.code() != "ERR" => refused("connect", refusal),
+        _ if cause.kind() == redis::ErrorKind::AuthenticationFailed => {
+            not_allowed(message).with_source(cause)
+        }
+        _ => Error::new(ErrorKind::Unavailable, message)
+            .with_hint("look whether the server runs and whether its address is right")
+            .with_source(cause),
+    }
+}
+
+/// The answer was lost on the way.
+pub(super) fn lost(operation: &str, cause: RedisError) -> Error {
+    Error::new(ErrorKind::UnknownOutcome, format!("lost the answer to {operation}")).with_source(cause)
+}
+
+/// There was no answer in time.
+pub(super) fn silent(operation: &str) -> Error {
+    Error::new(ErrorKind::UnknownOutcome, format!("the server did not answer {operation} in time"))
+}
+
+/// The server answered with a refusal.
+pub(super) fn refused(operation: &str, refusal: &ServerError) -> Error {
+    let code = refusal.code();
+    let message = format!("the server refused {operation}: {code}");
+    let error = match code {
+        "OOM" => Error::new(ErrorKind::StoreFull, message)
+            .with_hint("give the server more memory (maxmemory), or keep fewer finished jobs"),
+        READONLY => unavailable(message, "the address leads to a replica: name the primary"),
+        "LOADING" => unavailable(message, "the server reads its files; wait until it has"),
+        "BUSY" => unavailable(message, "somebody's script holds the server up; SCRIPT KILL may end it"),
+        "MASTERDOWN" | "CLUSTERDOWN" | "NOREPLICAS" | "TRYAGAIN" => {
+            unavailable(message, "wait until all of the server's parts are there again")
+        }
+        "MISCONF" => unavailable(message, "the server can't write its disk; its log says why"),
+        NOSCRIPT => unavailable(message, "somebody empties the server's scripts all the time; stop that"),
+        "NOAUTH" | "WRONGPASS" | "NOPERM" => not_allowed(message),
+        "MOVED" | "ASK" | "CROSSSLOT" => Error::new(ErrorKind::Unsupported, message)
+            .with_hint("a redis: store takes one server, no cluster"),
+        "WRONGTYPE" => Error::new(ErrorKind::Corrupt, message)
+            .with_hint("others write keys of the same name: choose another prefix=… in the address"),
+        _ => Error::new(ErrorKind::Corrupt, message)
+            .with_hint("look into the server's log; an audit finds what does not fit together"),
+    };
+    // The cause may quote what was stored, but names the script's line.
+    error.with_source(RedisError::from(refusal.clone()))
+}
+
+fn unavailable(message: String, hint: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, message).with_hint(hint)
+}
+
+/// Not `Invalid`: no call is at fault, and repeating it does not help until somebody changed the server or the address.
+fn not_allowed(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unsupported, message).with_hint(
+        "look at the user and the password in the address, and at what the server allows that user",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+
+    fn refusal(line: &str) -> ServerError {
+        let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        let Value::ServerError(refusal) = reply else { panic!("{reply:?}") };
+        refusal
+    }
+
+    #[test]
+    fn refusals_are_told_apart_by_their_codes() {
+        for (line, expected) in [
+            ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::StoreFull),
+            ("READONLY You can't write against a read only replica.", ErrorKind::Unavailable),
+            ("LOADING Redis is loading the dataset in memory", ErrorKind::Unavailable),
+            ("BUSY Redis is busy running a script.", ErrorKind::Unavailable),
+            ("MASTERDOWN Link with MASTER is down", ErrorKind::Unavailable),
+            ("CLUSTERDOWN Hash slot not served", ErrorKind::Unavailable),
+            ("NOREPLICAS Not enough good replicas to write.", ErrorKind::Unavailable),
+            ("MISCONF Redis is configured to save RDB snapshots", ErrorKind::Unavailable),
+            ("NOSCRIPT No matching script.", ErrorKind::Unavailable),
+            ("WRONGPASS invalid username-password pair", ErrorKind::Unsupported),
+            ("NOAUTH Authentication required.", ErrorKind::Unsupported),
+            ("NOPERM this user has no permissions", ErrorKind::Unsupported),
+            ("MOVED 3999 127.0.0.1:6381", ErrorKind::Unsupported),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", ErrorKind::Corrupt),
+            ("ERR user_script:1: Script attempted to access nonexistent global variable", ErrorKind::Corrupt),
+            ("WHATEVER comes", ErrorKind::Corrupt),
+        ] {
+            let error = refused("enqueue", &refusal(line));
+            assert_eq!(error.kind(), expected, "{line}");
+            assert!(error.hint().is_some(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_has_no_room_for_a_connection_is_tried_again() {
+        let full = refusal("ERR max number of clients reached");
+        assert_eq!(unreachable(full.into()).kind(), ErrorKind::Unavailable);
+        let wrong = refusal("WRONGPASS invalid username-password pair");
+        assert_eq!(unreachable(wrong.into()).kind(), ErrorKind::Unsupported);
+    }
+}
