@@ -5,6 +5,7 @@
 
 mod address;
 mod connection;
+mod doorbell;
 mod fault;
 mod link;
 mod script;

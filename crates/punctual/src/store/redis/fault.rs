@@ -35,6 +35,12 @@ pub(super) fn silent(operation: &str) -> Error {
     Error::new(ErrorKind::UnknownOutcome, format!("the server did not answer {operation} in time"))
 }
 
+/// The server answered something that no server of Redis does.
+pub(super) fn odd(operation: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("could not understand the answer to {operation}"))
+        .with_hint("look what else stands between here and the server")
+}
+
 /// The server answered with a refusal.
 pub(super) fn refused(operation: &str, refusal: &ServerError) -> Error {
     let code = refusal.code();

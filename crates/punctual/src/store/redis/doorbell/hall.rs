@@ -1,0 +1,293 @@
+//! Who waits in this process, and the rings that nobody has answered yet. Only values: nothing here waits or reads a clock.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+
+use crate::time::Timestamp;
+
+/// How long a queue is still listened to after its last wait has left: a worker that reserves comes back in no time, and
+/// should find what rang meanwhile. After that what rings is for other processes.
+pub(super) const GRACE: Duration = Duration::from_millis(5);
+
+#[derive(Debug, Default)]
+pub(super) struct Hall {
+    last_id: u64,
+    waits: Vec<Wait>,
+    rings: BTreeMap<String, Ring>,
+    /// Queues that nobody listens to any more, since when.
+    left: BTreeMap<String, Instant>,
+    /// What the listener hears at the moment.
+    heard: BTreeSet<String>,
+    /// How often a ring may have been lost.
+    doubts: u64,
+}
+
+#[derive(Debug)]
+struct Wait {
+    id: u64,
+    queues: Vec<String>,
+    notify: Arc<Notify>,
+    /// As it was on entering.
+    doubts: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    at: Timestamp,
+    /// When it came here.
+    since: Instant,
+}
+
+/// What a wait is told on entering.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entered {
+    pub(super) id: u64,
+    /// Whether the listener does not hear all of its queues yet.
+    pub(super) is_news: bool,
+}
+
+/// What a wait finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// A ring, which is the wait's now.
+    Due,
+    /// A ring that the first to look at that time will have.
+    Later(Timestamp),
+    Nothing,
+    /// A ring may have been lost since it entered.
+    Doubt,
+}
+
+impl Hall {
+    pub(super) fn enter(&mut self, queues: &[String], notify: &Arc<Notify>) -> Entered {
+        self.last_id += 1;
+        let (id, doubts) = (self.last_id, self.doubts);
+        let is_news = queues.iter().any(|queue| !self.heard.contains(queue));
+        for queue in queues {
+            self.left.remove(queue);
+        }
+        self.waits.push(Wait { id, queues: queues.to_vec(), notify: Arc::clone(notify), doubts });
+        Entered { id, is_news }
+    }
+
+    /// Answers whether it was the last wait of one of its queues.
+    pub(super) fn leave(&mut self, id: u64, now: Instant) -> bool {
+        let Some(at) = self.waits.iter().position(|wait| wait.id == id) else { return false };
+        let gone = self.waits.remove(at);
+        let mut was_last = false;
+        for queue in gone.queues {
+            if !self.is_listened_to(&queue) {
+                self.left.insert(queue, now);
+                was_last = true;
+            }
+        }
+        was_last
+    }
+
+    fn is_listened_to(&self, queue: &str) -> bool {
+        self.waits.iter().any(|wait| wait.queues.iter().any(|wanted| wanted == queue))
+    }
+
+    /// What there is for a wait, by the server's clock.
+    pub(super) fn look(&mut self, id: u64, now: Timestamp) -> Look {
+        let Some(wait) = self.waits.iter().find(|wait| wait.id == id) else { return Look::Doubt };
+        if wait.doubts != self.doubts {
+            return Look::Doubt;
+        }
+        let rings = wait.queues.iter().filter_map(|queue| Some((queue, self.rings.get(queue)?.at)));
+        match rings.min_by_key(|(_, at)| *at) {
+            Some((queue, at)) if at <= now => {
+                self.rings.remove(queue);
+                Look::Due
+            }
+            Some((_, at)) => Look::Later(at),
+            None => Look::Nothing,
+        }
+    }
+
+    /// Takes a ring in; of two for a queue the earlier one counts, as on the server.
+    pub(super) fn take_in(&mut self, queue: String, at: Timestamp, now: Instant) {
+        for wait in self.waits.iter().filter(|wait| wait.queues.contains(&queue)) {
+            wait.notify.notify_one();
+        }
+        let ring = self.rings.entry(queue).or_insert(Ring { at, since: now });
+        *ring = Ring { at: ring.at.min(at), since: now };
+    }
+
+    /// A ring may have been lost: all waits come back.
+    pub(super) fn doubt(&mut self) {
+        self.doubts += 1;
+        for wait in &self.waits {
+            wait.notify.notify_one();
+        }
+    }
+
+    /// Notes what the listener hears from now on.
+    pub(super) fn hear(&mut self, queues: BTreeSet<String>) {
+        self.heard = queues;
+    }
+
+    /// The queues to listen to.
+    pub(super) fn waited_for(&self) -> BTreeSet<String> {
+        self.waits.iter().flat_map(|wait| &wait.queues).cloned().collect()
+    }
+
+    /// Whether listening to these queues is still right: to all that are waited for, and to none that was left for good.
+    pub(super) fn suits(&self, queues: &BTreeSet<String>, now: Instant) -> bool {
+        let waited_for = self.waited_for();
+        let was_left_just_now = |queue| self.left.get(queue).is_some_and(|since| now < *since + GRACE);
+        let is_wanted = |queue| waited_for.contains(queue) || was_left_just_now(queue);
+        waited_for.is_subset(queues) && queues.iter().all(is_wanted)
+    }
+
+    /// Takes out the rings that nobody here will answer, and forgets who was left for good.
+    pub(super) fn unheard(&mut self, now: Instant) -> Vec<(String, Timestamp)> {
+        let unheard = self.given_up().filter(|(_, _, end)| *end <= now);
+        let unheard: Vec<_> = unheard.map(|(queue, at, _)| (queue.to_owned(), at)).collect();
+        for (queue, _) in &unheard {
+            self.rings.remove(queue);
+        }
+        self.left.retain(|_, since| now < *since + GRACE);
+        unheard
+    }
+
+    /// Takes out all rings.
+    pub(super) fn all(&mut self) -> Vec<(String, Timestamp)> {
+        std::mem::take(&mut self.rings).into_iter().map(|(queue, ring)| (queue, ring.at)).collect()
+    }
+
+    /// When [`suits`](Self::suits) or [`unheard`](Self::unheard) will answer otherwise, if nobody comes or leaves.
+    pub(super) fn next_change(&self) -> Option<Instant> {
+        let ends = self.given_up().map(|(_, _, end)| end);
+        ends.chain(self.left.values().map(|since| *since + GRACE)).min()
+    }
+
+    /// The rings for queues that nobody listens to, and until when they are kept.
+    fn given_up(&self) -> impl Iterator<Item = (&str, Timestamp, Instant)> {
+        let unheard = self.rings.iter().filter(|(queue, _)| !self.is_listened_to(queue));
+        unheard.map(|(queue, ring)| {
+            let since = self.left.get(queue).map_or(ring.since, |left| ring.since.max(*left));
+            (queue.as_str(), ring.at, since + GRACE)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::saturating_from_ms(ms)
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn enter(hall: &mut Hall, queues: &[&str]) -> u64 {
+        hall.enter(&names(queues), &Arc::new(Notify::new())).id
+    }
+
+    #[test]
+    fn one_ring_ends_one_wait_when_its_time_has_come() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let (first, second) = (enter(&mut hall, &["mail", "bulk"]), enter(&mut hall, &["mail"]));
+        let other = enter(&mut hall, &["bulk"]);
+        hall.take_in("mail".into(), at(100), start);
+        for id in [first, second] {
+            assert_eq!(hall.look(id, at(99)), Look::Later(at(100)));
+        }
+        assert_eq!(hall.look(other, at(100)), Look::Nothing);
+        assert_eq!(hall.look(second, at(100)), Look::Due);
+        assert_eq!(hall.look(first, at(100)), Look::Nothing);
+    }
+
+    #[test]
+    fn the_earliest_ring_of_a_queue_counts() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let id = enter(&mut hall, &["mail", "bulk"]);
+        for (queue, ms) in [("mail", 300), ("mail", 200), ("mail", 400), ("bulk", 250)] {
+            hall.take_in(queue.into(), at(ms), start);
+        }
+        assert_eq!(hall.look(id, at(0)), Look::Later(at(200)));
+        assert_eq!(hall.look(id, at(200)), Look::Due);
+        assert_eq!(hall.look(id, at(200)), Look::Later(at(250)));
+    }
+
+    #[test]
+    fn a_ring_outlasts_the_wait_that_it_came_for() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let id = enter(&mut hall, &["mail"]);
+        hall.take_in("mail".into(), at(0), start);
+        assert!(hall.leave(id, start));
+        let next = enter(&mut hall, &["mail"]);
+        assert_eq!(hall.look(next, at(0)), Look::Due);
+    }
+
+    #[test]
+    fn a_ring_that_nobody_listens_to_is_given_up_after_the_grace() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let id = enter(&mut hall, &["mail"]);
+        hall.take_in("mail".into(), at(7), start);
+        let left = start + 3 * GRACE;
+        assert!(hall.unheard(left).is_empty());
+        assert_eq!(hall.next_change(), None);
+        hall.leave(id, left);
+        assert_eq!(hall.next_change(), Some(left + GRACE));
+        assert!(hall.unheard(left + GRACE / 2).is_empty());
+        assert_eq!(hall.unheard(left + GRACE), [("mail".to_owned(), at(7))]);
+        assert!(hall.unheard(left + GRACE).is_empty());
+        // One that comes too late for anybody.
+        hall.take_in("mail".into(), at(8), left + GRACE);
+        assert!(hall.unheard(left + GRACE).is_empty());
+        assert_eq!(hall.unheard(left + 2 * GRACE), [("mail".to_owned(), at(8))]);
+        assert_eq!(hall.next_change(), None);
+    }
+
+    #[test]
+    fn what_is_listened_to_suits_until_a_queue_is_new_or_was_left_for_the_grace() {
+        let set = |queues: &[&str]| -> BTreeSet<String> { names(queues).into_iter().collect() };
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let first = enter(&mut hall, &["mail", "bulk"]);
+        let both = set(&["bulk", "mail"]);
+        assert_eq!(hall.waited_for(), both);
+        assert!(hall.suits(&both, start));
+        assert!(!hall.suits(&set(&["mail"]), start));
+        let second = enter(&mut hall, &["mail"]);
+        assert!(hall.leave(first, start));
+        assert_eq!(hall.waited_for(), set(&["mail"]));
+        assert!(hall.suits(&both, start + GRACE / 2));
+        assert!(!hall.suits(&both, start + GRACE));
+        assert!(hall.suits(&set(&["mail"]), start + GRACE));
+        assert!(hall.leave(second, start));
+        assert!(!hall.leave(second, start));
+    }
+
+    #[test]
+    fn it_is_news_when_the_listener_does_not_hear_a_queue() {
+        let mut hall = Hall::default();
+        let mut is_news = |heard: &[&str], wanted: &[&str]| {
+            hall.hear(names(heard).into_iter().collect());
+            hall.enter(&names(wanted), &Arc::new(Notify::new())).is_news
+        };
+        assert!(is_news(&[], &["mail"]));
+        assert!(!is_news(&["bulk", "mail"], &["mail"]));
+        assert!(is_news(&["bulk"], &["bulk", "mail"]));
+    }
+
+    #[test]
+    fn a_doubt_is_for_those_who_were_there() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let before = enter(&mut hall, &["mail"]);
+        hall.take_in("mail".into(), at(0), start);
+        hall.doubt();
+        let after = enter(&mut hall, &["mail"]);
+        assert_eq!(hall.look(before, at(0)), Look::Doubt);
+        assert_eq!(hall.look(after, at(0)), Look::Due);
+    }
+}

@@ -1,0 +1,218 @@
+//! Listens to the bells of all queues that somebody here waits for, over a connection that does nothing else.
+//!
+//! ```text
+//! nobody waits ──► block on the bells ──(a ring, or the time is over)──► …
+//!                     │ other queues, or none: the listener rings a bell of its own, which it always hears,
+//!                     │ so that no ring can be popped for a call that is given up
+//!                     └─(broken, silent)──► doubt, pause, a new connection, doubt again
+//! ```
+
+use std::{
+    collections::BTreeSet,
+    future::pending,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant as SystemInstant},
+};
+
+use redis::{Cmd, Pipeline, Value};
+use tokio::{
+    select,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::Shared;
+use crate::{
+    error::Result,
+    store::redis::{
+        connection::Connection,
+        fault,
+        link::{connect, pause},
+    },
+    time::Timestamp,
+};
+
+/// How much later than its time the server may end a block; it looks ten times a second.
+const SLACK: Duration = Duration::from_secs(1);
+/// How long a block may last after the listener's own bell was rung.
+const WAKE_MAX: Duration = Duration::from_secs(1);
+
+pub(super) struct Listener {
+    shared: Arc<Shared>,
+    block: Duration,
+    closing: CancellationToken,
+    /// The bell that only this listener hears.
+    own_bell: Vec<u8>,
+    connection: Option<Connection>,
+    /// Times in a row that listening failed.
+    failures: u32,
+    /// Blocks so far: each begins with another queue, since the server looks at the bells in the order they are named.
+    turn: usize,
+}
+
+impl Listener {
+    pub(super) fn new(shared: Arc<Shared>, block: Duration, closing: CancellationToken) -> Self {
+        let own_bell = format!("{}:{{0}}:wake:{:016x}", shared.line.address().prefix(), fastrand::u64(..));
+        let own_bell = own_bell.into_bytes();
+        Self { shared, block, closing, own_bell, connection: None, failures: 0, turn: 0 }
+    }
+
+    /// Listens until the doorbell closes.
+    pub(super) async fn run(mut self) {
+        while !self.closing.is_cancelled() {
+            self.hand_back().await;
+            let queues = self.shared.hall().waited_for();
+            if queues.is_empty() {
+                select! {
+                    () = self.closing.cancelled() => {}
+                    () = self.changed() => {}
+                }
+                continue;
+            }
+            if let Err(e) = self.listen(queues).await {
+                self.connection = None;
+                self.failures += 1;
+                if self.failures == 1 {
+                    tracing::warn!(
+                        error = &e as &dyn std::error::Error,
+                        "the doorbell fell silent; trying again"
+                    );
+                }
+                self.shared.hall().doubt();
+                select! {
+                    () = self.closing.cancelled() => {}
+                    () = sleep(pause(self.failures)) => {}
+                }
+            }
+        }
+        let left = self.shared.hall().all();
+        self.put_back(left).await;
+    }
+
+    /// Comes back when other queues may be wanted, or a ring may have to go back.
+    async fn changed(&self) {
+        let next = self.shared.hall().next_change();
+        let grace = async {
+            match next {
+                Some(at) => sleep_until(at.into()).await,
+                None => pending().await,
+            }
+        };
+        select! {
+            () = self.shared.changed.notified() => {}
+            () = grace => {}
+        }
+    }
+
+    /// Hears one ring, or none for the time of a block, or is woken by other wishes.
+    async fn listen(&mut self, queues: BTreeSet<String>) -> Result<()> {
+        let connection = self.connection.take().filter(Connection::is_open);
+        let connection = if let Some(connection) = connection {
+            connection
+        } else {
+            let connection = connect(self.shared.line.address()).await.map_err(fault::unreachable)?;
+            if 0 < self.failures {
+                // What rang meanwhile may have gone with the server's memory.
+                self.shared.hall().doubt();
+            }
+            connection
+        };
+        self.turn = self.turn.wrapping_add(1);
+        let cmd = self.block_on(&queues);
+        self.shared.hall().hear(queues.clone());
+        let answer = self.answer(&connection, &cmd, &queues).await;
+        self.shared.hall().hear(BTreeSet::new());
+        self.take_in(answer?)?;
+        (self.connection, self.failures) = (Some(connection), 0);
+        Ok(())
+    }
+
+    fn block_on(&self, queues: &BTreeSet<String>) -> Cmd {
+        let mut cmd = Cmd::new();
+        cmd.arg("BZPOPMIN").arg(&self.own_bell);
+        for queue in queues.iter().cycle().skip(self.turn % queues.len()).take(queues.len()) {
+            cmd.arg(self.shared.key(queue));
+        }
+        cmd.arg(self.block.as_secs_f64());
+        cmd
+    }
+
+    /// Waits for the answer to a block, and ends the block when other queues are wanted.
+    async fn answer(&self, connection: &Connection, cmd: &Cmd, queues: &BTreeSet<String>) -> Result<Value> {
+        let mut answer = pin!(connection.send(cmd));
+        let mut deadline = Instant::now() + self.block + SLACK;
+        let mut is_woken = false;
+        loop {
+            select! {
+                biased;
+                answer = &mut answer => return answer.map_err(|e| fault::lost("BZPOPMIN", e)),
+                () = sleep_until(deadline) => return Err(fault::silent("BZPOPMIN")),
+                () = self.closing.cancelled(), if !is_woken => {}
+                () = self.changed() => {}
+            }
+            self.hand_back().await;
+            let suits = self.shared.hall().suits(queues, SystemInstant::now());
+            if !is_woken && (self.closing.is_cancelled() || !suits) {
+                self.wake().await?;
+                is_woken = true;
+                deadline = deadline.min(Instant::now() + WAKE_MAX);
+            }
+        }
+    }
+
+    /// Ends the block that is outstanding, or the next one if a ring has just ended it.
+    async fn wake(&self) -> Result<()> {
+        let (mut ring, mut expire) = (Cmd::new(), Cmd::new());
+        ring.arg("ZADD").arg(&self.own_bell).arg(0).arg("r");
+        // Nobody else would ever remove it.
+        let ms = (2 * (self.block + SLACK)).as_millis() as u64;
+        expire.arg("PEXPIRE").arg(&self.own_bell).arg(ms);
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(ring).add_command(expire);
+        self.shared.line.commands(&pipeline).await
+    }
+
+    /// Takes in what a block answered.
+    fn take_in(&self, answer: Value) -> Result<()> {
+        let (bell, score) = match answer {
+            Value::Nil => return Ok(()),
+            Value::ServerError(refusal) => return Err(fault::refused("BZPOPMIN", &refusal)),
+            Value::Array(parts) => match <[Value; 3]>::try_from(parts) {
+                Ok([Value::BulkString(bell), _, Value::BulkString(score)]) => (bell, score),
+                _ => return Err(fault::odd("BZPOPMIN")),
+            },
+            _ => return Err(fault::odd("BZPOPMIN")),
+        };
+        if bell == self.own_bell {
+            return Ok(());
+        }
+        let queue = bell.strip_prefix(self.shared.key("").as_slice());
+        let queue = queue.and_then(|queue| String::from_utf8(queue.to_vec()).ok());
+        let at = str::from_utf8(&score).ok().and_then(|score| score.parse::<f64>().ok());
+        let (Some(queue), Some(at)) = (queue, at) else { return Err(fault::odd("BZPOPMIN")) };
+        // What is below 0 or no number is due.
+        let at = Timestamp::saturating_from_ms(at as u64);
+        self.shared.hall().take_in(queue, at, SystemInstant::now());
+        Ok(())
+    }
+
+    /// Gives other processes the rings that nobody here will answer.
+    async fn hand_back(&self) {
+        let unheard = self.shared.hall().unheard(SystemInstant::now());
+        self.put_back(unheard).await;
+    }
+
+    async fn put_back(&self, rings: Vec<(String, Timestamp)>) {
+        if rings.is_empty() {
+            return;
+        }
+        if let Err(e) = self.shared.line.commands(&self.shared.rings(&rings)).await {
+            tracing::debug!(error = &e as &dyn std::error::Error, "could not put rings back; trying again");
+            let (mut hall, now) = (self.shared.hall(), SystemInstant::now());
+            for (queue, at) in rings {
+                hall.take_in(queue, at, now);
+            }
+        }
+    }
+}
