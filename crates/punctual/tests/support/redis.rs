@@ -22,10 +22,11 @@ const START_MAX: Duration = Duration::from_secs(20);
 /// Between two looks whether it does.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Starts a server for each line that it reads, and says its process id.
+/// Starts a server for each line that it reads, and says its process id. It must outlive whoever listens to it.
 const GUARD: &str = r#"
+    trap '' HUP INT PIPE TERM
     folder=$1; shift
-    while read -r _; do "$@" </dev/null & echo $!; done
+    while read -r _; do "$@" </dev/null & echo $! 2>/dev/null; done
     kill -KILL $!; wait; rm -rf "$folder"
 "#;
 
