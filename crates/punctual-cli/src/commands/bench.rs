@@ -129,7 +129,14 @@ fn step(what: &str) {
 /// Where fresh stores are made.
 enum Place {
     Memory,
-    Sqlite { folder: tempfile::TempDir, query: String },
+    Sqlite {
+        folder: tempfile::TempDir,
+        query: String,
+    },
+    /// Fresh prefixes of one server.
+    Redis {
+        url: String,
+    },
 }
 
 impl Place {
@@ -137,8 +144,11 @@ impl Place {
         if url == "memory:" {
             return Ok(Self::Memory);
         }
+        if url.starts_with("redis") {
+            return Ok(Self::Redis { url: url.to_owned() });
+        }
         let Some(rest) = url.strip_prefix("sqlite:") else {
-            bail!("bench measures sqlite: and memory: stores, not {url}")
+            bail!("bench measures sqlite:, redis: and memory: stores, not {url}")
         };
         let (path, query) =
             rest.split_once('?').map_or((rest, String::new()), |(path, query)| (path, format!("?{query}")));
@@ -152,7 +162,7 @@ impl Place {
 
     fn folder(&self) -> Option<&Path> {
         match self {
-            Self::Memory => None,
+            Self::Memory | Self::Redis { .. } => None,
             Self::Sqlite { folder, .. } => Some(folder.path()),
         }
     }
@@ -165,6 +175,10 @@ impl Place {
     async fn fresh(&self, name: &str, keep: Keep) -> Result<Client> {
         let client = match self {
             Self::Memory => Client::connect("memory:").await?,
+            Self::Redis { url } => {
+                let and = if url.contains('?') { '&' } else { '?' };
+                Client::connect(&format!("{url}{and}prefix=bench-{:08x}-{name}", fastrand::u32(..))).await?
+            }
             Self::Sqlite { folder, query } => {
                 Client::connect(&format!(
                     "sqlite:{}{query}",

@@ -1,16 +1,358 @@
 //! The store for many machines: one server of Redis or Valkey.
 //!
-//! What talks to the server lives on one thread per store (`thread`): the connection that carries the verbs (`link`) and
-//! the one that waits for work (`doorbell`). Where the server is, and how it is to be used, says an `address`.
+//! Each verb is one script (`lua/*.lua`), which the server runs as one step; all its keys are named and in one slot. What
+//! the scripts share, the keys and the layouts among it, stands in `lua/common.lua`. Here they are called: arguments are
+//! flat binary, limits are checked before, answers are read.
+//!
+//! What talks to the server lives on one thread per store: the connection that carries the verbs (`link`) and the one that
+//! waits for work (`doorbell`).
 
+mod act;
 mod address;
+mod audit;
+mod bytes;
 mod connection;
 mod doorbell;
+mod enqueue;
 mod fault;
 mod link;
+mod queue;
+mod read;
+mod record;
+mod reply;
+mod reserve;
 mod script;
+mod scripts;
+mod settings;
+mod settle;
 mod thread;
 
 #[cfg(test)]
 #[path = "../../tests/support/redis.rs"]
 mod server;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::Value;
+
+use self::{
+    address::{Address, Wanted},
+    bytes::Bytes,
+    doorbell::{BLOCK, Doorbell},
+    link::Link,
+    reply::Reply,
+    script::Script,
+    scripts::{COMMON_KEYS, SCRIPTS, SETTINGS},
+    settings::Known,
+};
+use super::{
+    Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, Durability, Enqueued, Histogram,
+    Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement, Store, Swept, Take,
+    Target, UniqueKey, Upcoming, check_limit, clock::Clock,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    job::{JobRecord, NewJob},
+    time::Timestamp,
+};
+
+/// Queues that a process remembers; beyond it forgets them all, and asks again.
+const QUEUES_MAX: usize = 10_000;
+
+/// A store on a server of Redis or Valkey.
+pub struct RedisStore {
+    address: Address,
+    durability: Durability,
+    shown: String,
+    clock: Clock,
+    link: Link,
+    bell: Doorbell,
+    known: Mutex<Known>,
+    /// Queues by their numbers, which never change.
+    names: Mutex<HashMap<u32, String>>,
+    /// How far the server's clock is ahead of this machine's.
+    ahead_ms: AtomicI64,
+    /// The keys that every script names.
+    keys: Vec<Vec<u8>>,
+}
+
+impl RedisStore {
+    /// Opens the store at `url`: `redis://[user:password@]host[:port][/db][?prefix=pq]`.
+    ///
+    /// `clock` is the server's for `Clock::System`; one that is turned by hand is handed to each script.
+    ///
+    /// # Errors
+    /// `Invalid` for an address that can't be read, `Unavailable` if nobody answers there.
+    pub async fn open(url: &str, clock: Clock) -> Result<Self> {
+        let address = Address::parse(url)?;
+        let link = Link::open(&address).await?;
+        let durability = durability(&address, &link).await?;
+        let bell = Doorbell::open(&link, BLOCK);
+        let keys = COMMON_KEYS.iter().map(|key| key_of(&address, key.as_bytes())).collect();
+        let shown = address.to_string();
+        Ok(Self {
+            address,
+            durability,
+            shown,
+            clock,
+            link,
+            bell,
+            known: Mutex::default(),
+            names: Mutex::default(),
+            ahead_ms: AtomicI64::new(0),
+            keys,
+        })
+    }
+
+    /// The time to hand to a script: nothing, for the server's own.
+    fn now_arg(&self) -> Vec<u8> {
+        match &self.clock {
+            Clock::System => Vec::new(),
+            Clock::Manual(clock) => clock.now().as_ms().to_string().into_bytes(),
+        }
+    }
+
+    /// The key of a queue's doorbell.
+    fn bell_key(&self, queue: &str) -> Vec<u8> {
+        let mut name = b"w:".to_vec();
+        name.extend_from_slice(queue.as_bytes());
+        key_of(&self.address, &name)
+    }
+
+    /// Calls a script with the common keys, `bells`, the time and `args`.
+    async fn call(&self, script: &'static Script, bells: &[Vec<u8>], args: Vec<Vec<u8>>) -> Result<Value> {
+        let mut keys = self.keys.clone();
+        keys.extend_from_slice(bells);
+        let mut all = Vec::with_capacity(args.len() + 1);
+        all.push(self.now_arg());
+        all.extend(args);
+        self.link.call(script, &keys, &all).await
+    }
+
+    async fn ask(&self, script: &'static Script, bells: &[Vec<u8>], args: Vec<Vec<u8>>) -> Result<Reply> {
+        Reply::of(self.call(script, bells, args).await?)
+    }
+
+    /// The name of a queue's number.
+    async fn queue_name(&self, q: u32) -> Result<String> {
+        if let Some(name) = self.names().get(&q) {
+            return Ok(name.clone());
+        }
+        let mut cmd = redis::cmd("HGET");
+        cmd.arg(&self.keys[SETTINGS]).arg(&q.to_be_bytes()[1..]);
+        let name = settings::name(&reply::bytes(self.link.command(cmd).await?)?)?;
+        let mut names = self.names();
+        if QUEUES_MAX <= names.len() {
+            names.clear();
+        }
+        names.insert(q, name.clone());
+        drop(names);
+        Ok(name)
+    }
+
+    /// Rings the bells that a script left to its caller: number of a queue, and time.
+    async fn ring(&self, rings: &[u8]) -> Result<()> {
+        let (mut rings, mut named) = (Bytes(rings), Vec::new());
+        while !rings.is_empty() {
+            let (q, ms) = (rings.number(3)? as u32, rings.number(6)?);
+            named.push((self.queue_name(q).await?, Timestamp::saturating_from_ms(ms)));
+        }
+        self.bell.ring(&named);
+        Ok(())
+    }
+
+    /// What the server's clock shows, as far as the last answer tells.
+    fn server_now(&self) -> Timestamp {
+        let now = self.clock.now();
+        match &self.clock {
+            Clock::System => Timestamp::saturating_from_ms(
+                now.as_ms().saturating_add_signed(self.ahead_ms.load(Ordering::Relaxed)),
+            ),
+            Clock::Manual(_) => now,
+        }
+    }
+
+    /// Learns how far the server's clock is ahead of this machine's.
+    fn learn_clock(&self, server: Timestamp) {
+        if matches!(self.clock, Clock::System) {
+            let ahead = server.as_ms().cast_signed() - self.clock.now().as_ms().cast_signed();
+            self.ahead_ms.store(ahead, Ordering::Relaxed);
+        }
+    }
+
+    fn names(&self) -> std::sync::MutexGuard<'_, HashMap<u32, String>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A key of shard 0: its hash tag keeps all of them in one slot.
+fn key_of(address: &Address, name: &[u8]) -> Vec<u8> {
+    let mut key = format!("{}:{{0}}:", address.prefix()).into_bytes();
+    key.extend_from_slice(name);
+    key
+}
+
+/// The level that was asked for, if the server can give it (S1).
+async fn durability(address: &Address, link: &Link) -> Result<Durability> {
+    match address.durability() {
+        Wanted::Fast => Ok(Durability::Fast),
+        Wanted::Full => {
+            let mut cmd = redis::cmd("CONFIG");
+            cmd.arg("GET").arg("append*");
+            let mut settings = Reply::of(link.command(cmd).await?)?;
+            let (mut is_on, mut is_always) = (false, false);
+            while !settings.is_over() {
+                let (name, value) = (settings.bytes()?, settings.bytes()?);
+                is_on |= name == b"appendonly" && value == b"yes";
+                is_always |= name == b"appendfsync" && value == b"always";
+            }
+            if is_on && is_always {
+                return Ok(Durability::Full);
+            }
+            Err(Error::new(
+                ErrorKind::Unsupported,
+                "the server does not sync each write to its disk, as durability=full asks",
+            )
+            .with_hint("set appendonly yes and appendfsync always on the server, or use durability=fast"))
+        }
+        Wanted::Replicated(_) => {
+            Err(Error::new(ErrorKind::Unsupported, "durability=replicated is not built in yet")
+                .with_hint("use durability=fast or durability=full"))
+        }
+    }
+}
+
+/// Comes back when a clock for tests is turned; never for the system's.
+async fn turned(clock: &Clock) {
+    match clock {
+        // The clock lives as long as the store.
+        Clock::Manual(clock) => drop(clock.turns().changed().await),
+        Clock::System => std::future::pending().await,
+    }
+}
+
+/// A number as scripts read it.
+fn digits(n: impl Into<u64>) -> Vec<u8> {
+    n.into().to_string().into_bytes()
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("url", &self.shown).finish_non_exhaustive()
+    }
+}
+
+impl Store for RedisStore {
+    fn url(&self) -> &str {
+        &self.shown
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
+        Box::pin(read::now(self))
+    }
+
+    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+        Box::pin(enqueue::enqueue(self, call, jobs))
+    }
+
+    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
+        Box::pin(reserve::reserve(self, want))
+    }
+
+    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
+        Box::pin(settle::extend(self, leases))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        batch: &'a [Settlement],
+        then: Option<&'a Reserve>,
+    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
+        Box::pin(settle::settle(self, batch, then))
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
+        Box::pin(reserve::take(self, take))
+    }
+
+    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let now = || self.server_now();
+            tokio::select! {
+                _ = self.bell.wait(queues, at_most, &now) => {}
+                () = turned(&self.clock) => {}
+            }
+            Ok(())
+        })
+    }
+
+    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
+        Box::pin(read::get(self, Some(id), None))
+    }
+
+    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
+        Box::pin(read::get(self, None, Some(key)))
+    }
+
+    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(read::list(self, list))
+    }
+
+    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
+        Box::pin(read::count(self, queue))
+    }
+
+    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
+        Box::pin(read::upcoming(self, upcoming))
+    }
+
+    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
+        Box::pin(act::act(self, targets, action))
+    }
+
+    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
+        Box::pin(queue::queue(self, name, op))
+    }
+
+    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(queue::queues(self, after))
+    }
+
+    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
+        Box::pin(async move {
+            check_limit("sweep", limit)?;
+            let mut reply = self.ask(&SCRIPTS.sweep, &[], vec![digits(limit as u64)]).await?;
+            Ok(Swept {
+                expired: reply.number()?,
+                removed: reply.number()?,
+                forgotten: reply.number()?,
+                more: reply.number()? != 0,
+            })
+        })
+    }
+
+    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
+        Box::pin(audit::audit(self, audit))
+    }
+
+    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
+        Box::pin(read::doctor(self))
+    }
+}

@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+#[cfg(feature = "redis")]
+use super::redis::RedisStore;
 #[cfg(feature = "sqlite")]
 use super::{
     Durability,
@@ -21,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// `Unsupported` for any other scheme, or where the store is not built in; `Invalid` for a path or an option that can't be
 /// read; `Unavailable` where `mode=rw` finds no file; otherwise as the store's own opening says.
 #[cfg_attr(
-    not(feature = "sqlite"),
+    not(any(feature = "sqlite", feature = "redis")),
     expect(clippy::unused_async, reason = "a store on a disk or behind a network takes its time to open")
 )]
 pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
@@ -38,6 +40,8 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
             })?;
             Ok(Arc::new(store?))
         }
+        #[cfg(feature = "redis")]
+        ("redis" | "rediss" | "redis+unix", _) => Ok(Arc::new(RedisStore::open(url, Clock::System).await?)),
         ("memory", _) => Err(Error::invalid("a memory: store has no name").with_hint("write memory:")),
         _ => {
             // The rest may hold a password.

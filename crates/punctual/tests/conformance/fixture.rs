@@ -90,26 +90,34 @@ pub(crate) struct Fixture {
     _folder: Option<tempfile::TempDir>,
 }
 
-pub(crate) fn memory() -> Fixture {
-    Fixture::new(None, |clock| Arc::new(MemoryStore::new(clock)))
+pub(crate) async fn memory() -> Fixture {
+    let clock = ManualClock::new(at(0));
+    Fixture::new(None, Arc::new(MemoryStore::new(Clock::Manual(clock.clone()))), clock)
 }
 
 #[cfg(feature = "sqlite")]
-pub(crate) fn sqlite() -> Fixture {
+pub(crate) async fn sqlite() -> Fixture {
     use punctual::store::sqlite::{SqliteOptions, SqliteStore};
     // In memory where there is such a place: what a disk survives is not the question here.
     let shm = std::path::Path::new("/dev/shm");
     let folder = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
     let path = folder.path().join("jobs.db");
-    Fixture::new(Some(folder), |clock| {
-        Arc::new(SqliteStore::open(path, SqliteOptions { clock, ..SqliteOptions::default() }).unwrap())
-    })
+    let clock = ManualClock::new(at(0));
+    let options = SqliteOptions { clock: Clock::Manual(clock.clone()), ..SqliteOptions::default() };
+    Fixture::new(Some(folder), Arc::new(SqliteStore::open(path, options).unwrap()), clock)
+}
+
+#[cfg(feature = "redis")]
+pub(crate) async fn redis() -> Fixture {
+    use punctual::store::redis::RedisStore;
+
+    let clock = ManualClock::new(at(0));
+    let url = crate::server::Server::shared().url();
+    Fixture::new(None, Arc::new(RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap()), clock)
 }
 
 impl Fixture {
-    fn new(folder: Option<tempfile::TempDir>, open: impl FnOnce(Clock) -> Arc<dyn Store>) -> Self {
-        let clock = ManualClock::new(at(0));
-        let store = open(Clock::Manual(clock.clone()));
+    fn new(folder: Option<tempfile::TempDir>, store: Arc<dyn Store>, clock: ManualClock) -> Self {
         Self { store, clock, ids: RefCell::default(), last_call: Cell::new(0), _folder: folder }
     }
 

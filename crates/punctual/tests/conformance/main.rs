@@ -28,6 +28,10 @@ mod time;
 mod unique;
 mod validation;
 
+#[cfg(feature = "redis")]
+#[path = "../support/redis.rs"]
+mod server;
+
 macro_rules! conformance {
     ($($(#[$attr:meta])* $store:ident),+ => $cases:tt) => {
         $( $(#[$attr])* mod $store { conformance!(@cases $store $cases); } )+
@@ -36,13 +40,13 @@ macro_rules! conformance {
         $( mod $area { $(
             #[tokio::test]
             async fn $case() {
-                crate::$area::$case(crate::fixture::$store()).await;
+                crate::$area::$case(crate::fixture::$store().await).await;
             }
         )+ } )+
     };
 }
 
-conformance!(memory, #[cfg(feature = "sqlite")] sqlite => {
+conformance!(memory, #[cfg(feature = "sqlite")] sqlite, #[cfg(feature = "redis")] redis => {
     enqueue:
         a_job_comes_back_as_it_was_handed_over,
         a_new_job_has_the_defaults_of_the_contract,

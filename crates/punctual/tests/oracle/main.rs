@@ -11,6 +11,10 @@ mod rude;
 mod shrink;
 mod side;
 
+#[cfg(feature = "redis")]
+#[path = "../support/redis.rs"]
+mod server;
+
 use std::{
     sync::{
         Arc,
@@ -19,6 +23,8 @@ use std::{
     time::Instant,
 };
 
+#[cfg(feature = "redis")]
+use punctual::store::redis::RedisStore;
 #[cfg(feature = "sqlite")]
 use punctual::store::sqlite::{SqliteOptions, SqliteStore};
 use punctual::{
@@ -86,6 +92,18 @@ fn sqlite(clock: &ManualClock) -> Opener {
     Box::new(move || Arc::new(SqliteStore::open(folder.path().join("jobs.db"), options.clone()).unwrap()))
 }
 
+/// A part of one real server; every handle is a connection of its own.
+#[cfg(feature = "redis")]
+fn redis(clock: &ManualClock) -> Opener {
+    let (url, clock) = (server::Server::shared().url(), clock.clone());
+    Box::new(move || {
+        let open = RedisStore::open(&url, Clock::Manual(clock.clone()));
+        // A runtime within a runtime needs a thread of its own.
+        let open = || tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(open);
+        Arc::new(std::thread::scope(|scope| scope.spawn(open).join().unwrap()).unwrap())
+    })
+}
+
 /// One history of a seed; odd ones use two handles.
 fn history(seed: u64) -> (Vec<Step>, usize) {
     let handles = 1 + (seed % 2) as usize;
@@ -145,6 +163,12 @@ fn the_memory_store_agrees_with_itself() {
 #[test]
 fn the_sqlite_store_agrees() {
     check("sqlite", &sqlite, &seeds());
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn the_redis_store_agrees() {
+    check("redis", &redis, &seeds());
 }
 
 #[test]

@@ -41,14 +41,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// What came, be it a refusal.
 type Answer = Result<Value, Failure>;
 
-/// A call of a script, as one of several.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) script: &'static Script,
-    pub(super) keys: Vec<Vec<u8>>,
-    pub(super) args: Vec<Vec<u8>>,
-}
-
 /// The way to one server. A call costs two changes of thread, about 10 µs of the 45 µs that it takes over a Unix socket (an
 /// echoing script called 5,000 times one after another, Redis 7.0.15, two busy cores). Calls may be made from any runtime, and from several at a time; only of calls that wait for each
 /// other's answers the order is known.
@@ -89,17 +81,6 @@ impl Link {
     ) -> Result<Value> {
         let cmd = script.call(keys, args);
         self.on_thread(move |line| async move { line.call(script, &cmd).await }).await?
-    }
-
-    /// Runs scripts in their order, in one round trip, each of them alone: what becomes of one changes nothing for the
-    /// others. Only those that the server did not know are run again, after the others.
-    ///
-    /// # Errors
-    /// `Closed`; each answer's as those of [`call`](Self::call).
-    pub(super) async fn calls(&self, entries: &[Entry]) -> Result<Vec<Result<Value>>> {
-        let calls: Vec<(&Script, Cmd)> =
-            entries.iter().map(|entry| (entry.script, entry.script.call(&entry.keys, &entry.args))).collect();
-        self.on_thread(move |line| async move { line.calls(&calls).await }).await
     }
 
     /// Runs a command.
@@ -196,43 +177,17 @@ impl Line {
     async fn call(&self, script: &Script, cmd: &Cmd) -> Result<Value> {
         let mut answer = self.send(async |connection| connection.send(cmd).await).await;
         if is_unknown(&answer) {
-            answer = self.call_again(&[(script, cmd)]).await.remove(0);
+            answer = self.call_again(script, cmd).await;
         }
         self.accept(script.name(), answer).await
     }
 
-    async fn calls(&self, calls: &[(&Script, Cmd)]) -> Vec<Result<Value>> {
-        if calls.is_empty() {
-            return Vec::new();
-        }
-        let mut pipeline = Pipeline::with_capacity(calls.len());
-        for (_, cmd) in calls {
-            pipeline.add_command(cmd.clone());
-        }
-        let mut answers = self.send_all(&pipeline, calls.len()).await;
-        let unknown: Vec<usize> = (0..calls.len()).filter(|&at| is_unknown(&answers[at])).collect();
-        if !unknown.is_empty() {
-            let again: Vec<_> = unknown.iter().map(|&at| (calls[at].0, &calls[at].1)).collect();
-            for (at, answer) in unknown.into_iter().zip(self.call_again(&again).await) {
-                answers[at] = answer;
-            }
-        }
-        let mut accepted = Vec::with_capacity(calls.len());
-        for ((script, _), answer) in calls.iter().zip(answers) {
-            accepted.push(self.accept(script.name(), answer).await);
-        }
-        accepted
-    }
-
-    /// Makes the server know scripts and runs them, in one round trip.
-    async fn call_again(&self, calls: &[(&Script, &Cmd)]) -> Vec<Answer> {
-        let mut pipeline = Pipeline::with_capacity(2 * calls.len());
-        for (script, cmd) in calls {
-            pipeline.add_command(script.load());
-            pipeline.add_command((*cmd).clone());
-        }
+    /// Makes the server know a script and runs it, in one round trip.
+    async fn call_again(&self, script: &Script, cmd: &Cmd) -> Answer {
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(script.load()).add_command(cmd.clone());
         // A script that could not be loaded is still unknown, and says so.
-        self.send_all(&pipeline, 2 * calls.len()).await.into_iter().skip(1).step_by(2).collect()
+        self.send_all(&pipeline, 2).await.remove(1)
     }
 
     /// Sends commands in one round trip; answers each.
@@ -353,10 +308,6 @@ mod tests {
         cmd
     }
 
-    fn count(key: &str) -> Entry {
-        Entry { script: &COUNT, keys: vec![key.into()], args: Vec::new() }
-    }
-
     fn bytes(bytes: &[u8]) -> Value {
         Value::BulkString(bytes.to_vec())
     }
@@ -380,20 +331,6 @@ mod tests {
             link.command(cmd("SCRIPT FLUSH")).await.unwrap();
             assert_eq!(link.call(&COUNT, &["n".into()], &[]).await.unwrap(), Value::Int(expected));
         }
-    }
-
-    #[tokio::test]
-    async fn of_several_scripts_only_the_unknown_ones_run_again() {
-        let server = Server::start(&[]);
-        let link = open(&server).await;
-        link.call(&COUNT, &["known".into()], &[]).await.unwrap();
-        let echo = Entry { script: &ECHO, keys: vec!["k".into()], args: vec!["a".into()] };
-        let broken = Entry { script: &BROKEN, keys: Vec::new(), args: Vec::new() };
-        let mut answers = link.calls(&[count("known"), echo, broken, count("known")]).await.unwrap();
-        assert_eq!(answers.remove(2).unwrap_err().kind(), ErrorKind::Corrupt);
-        let answers: Vec<Value> = answers.into_iter().map(Result::unwrap).collect();
-        assert_eq!(answers, [Value::Int(2), Value::Array(vec![bytes(b"k"), bytes(b"a")]), Value::Int(3)]);
-        assert!(link.calls(&[]).await.unwrap().is_empty());
     }
 
     #[tokio::test]

@@ -1,0 +1,79 @@
+//! `act`: what operators do to single jobs.
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    job::cut_error,
+    limits::PAYLOAD_BYTES_MAX,
+    store::{Acted, Action, Target, Which, check_act},
+    time::{When, ceil_ms},
+};
+
+use super::{
+    RedisStore,
+    bytes::{Bytes, Put},
+    digits, record,
+    scripts::SCRIPTS,
+};
+
+pub(super) async fn act(store: &RedisStore, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
+    check_act(targets, action, PAYLOAD_BYTES_MAX)?;
+    let (name, a, b) = arguments(action);
+    let mut args = vec![name.as_bytes().to_vec(), a, b];
+    for Target { which, guard } in targets {
+        let (id, digest) = match which {
+            Which::Id(id) => (id.as_bytes().to_vec(), Vec::new()),
+            Which::Key(key) => (Vec::new(), record::digest_of(key).to_vec()),
+        };
+        let guard = guard.as_ref().map_or_else(Vec::new, |(queue, state)| {
+            let mut guard = vec![record::code(*state)];
+            guard.extend_from_slice(queue.as_bytes());
+            guard
+        });
+        args.extend([id, digest, guard]);
+    }
+    let mut reply = store.ask(&SCRIPTS.act, &[], args).await?;
+    store.ring(&reply.bytes()?).await?;
+    let answers = reply.bytes()?;
+    let mut answers = Bytes(&answers);
+    targets.iter().map(|_| acted(&mut answers)).collect()
+}
+
+fn acted(answers: &mut Bytes<'_>) -> Result<Acted> {
+    let tag = answers.byte()?;
+    if tag == b'N' {
+        answers.take(17)?;
+        return Ok(Acted::NotFound);
+    }
+    let id = answers.id()?;
+    let state = record::state(answers.byte()?)?;
+    Ok(match tag {
+        b'D' => Acted::Done(id, state),
+        b'R' => Acted::Requested(id),
+        b'W' => Acted::WrongState(id, state),
+        b'U' => Acted::UniqueConflict(id),
+        _ => return Err(Error::new(ErrorKind::Corrupt, "the script act answered what it never should")),
+    })
+}
+
+/// An action as `lua/act.lua` takes it.
+fn arguments(action: &Action) -> (&'static str, Vec<u8>, Vec<u8>) {
+    let one = |name, a| (name, a, Vec::new());
+    match action {
+        Action::Cancel { reason } => {
+            one("cancel", cut_error(reason.as_deref().unwrap_or("cancelled")).as_bytes().to_vec())
+        }
+        Action::Reschedule(When::At(t)) => one("at", digits(t.as_ms())),
+        Action::Reschedule(When::In(d)) => one("in", digits(ceil_ms(*d))),
+        Action::Reschedule(When::Now) | Action::RunNow => one("now", Vec::new()),
+        // Beyond all of time in either direction it is cut anyway.
+        Action::RescheduleBy(ms) => one("by", ms.clamp(&-(1 << 52), &(1 << 52)).to_string().into_bytes()),
+        Action::Reprioritise(priority) => one("level", digits(*priority as u64)),
+        Action::EditPayload(payload) => {
+            let mut content_type = Vec::new();
+            content_type.chunk(record::content_type(payload));
+            ("edit", content_type, payload.bytes.clone())
+        }
+        Action::Retry => one("retry", Vec::new()),
+        Action::Delete => one("delete", Vec::new()),
+    }
+}

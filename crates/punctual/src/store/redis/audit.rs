@@ -1,0 +1,55 @@
+//! `audit`: all ids by their places, then all places by their ids, in slices.
+
+use crate::{
+    error::Result,
+    id::JobId,
+    limits::BATCH_MAX,
+    store::{Audit, AuditCursor, Audited, Finding},
+};
+
+use super::{RedisStore, bytes::Bytes, digits, scripts::SCRIPTS};
+
+/// What is walked, in order.
+const WALKS: [&str; 4] = ["ids", "t", "l", "e"];
+
+pub(super) async fn audit(store: &RedisStore, audit: Audit) -> Result<Audited> {
+    let (walk, from) =
+        audit.from.0.split_first().map_or((0, &[][..]), |(walk, from)| (usize::from(*walk), from));
+    let Some(what) = WALKS.get(walk) else { return Ok(Audited::default()) };
+    let args = vec![
+        what.as_bytes().to_vec(),
+        from.to_vec(),
+        digits(BATCH_MAX as u64),
+        digits(u64::from(audit.repair)),
+    ];
+    let mut reply = store.ask(&SCRIPTS.audit, &[], args).await?;
+    let next = reply.bytes()?;
+    let mut audited = Audited { checked: reply.number()?, ..Audited::default() };
+    while !reply.is_over() {
+        let (id, q, what, detail) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let queue =
+            if q.is_empty() { None } else { store.queue_name(Bytes(&q).number(3)? as u32).await.ok() };
+        audited.findings.push(Finding {
+            id: id.try_into().ok().and_then(|id| JobId::from_bytes(id).ok()),
+            queue,
+            what: word(&what),
+            detail: Bytes(&detail).text()?,
+            repaired: audit.repair,
+        });
+    }
+    let (walk, from) = if next.is_empty() { (walk + 1, Vec::new()) } else { (walk, next) };
+    if walk < WALKS.len() {
+        let mut cursor = vec![walk as u8];
+        cursor.extend(from);
+        audited.next = Some(AuditCursor(cursor));
+    }
+    Ok(audited)
+}
+
+fn word(what: &[u8]) -> &'static str {
+    match what {
+        b"no_record" => "no_record",
+        b"two_places" => "two_places",
+        _ => "orphan",
+    }
+}

@@ -1,0 +1,16 @@
+-- The counters of one queue: waiting, retrying, due, running, done, dead, cancelled, bytes.
+local function counted(q)
+    local function count(key, prefix)
+        local from, to = within(prefix)
+        return call('ZLEXCOUNT', key, from, to)
+    end
+    local function kept(what) return tonumber(call('HGET', C, q .. what) or 0) end
+    local due = 0
+    for level = 0, LEVELS - 1 do
+        due = due + call('ZLEXCOUNT', T, '[' .. q .. char(level), '(' .. q .. pack('>BI6', level, now + 1))
+    end
+    return {
+        count(T, q), kept('r'), due, count(L, q), count(E, q .. char(DONE)), count(E, q .. char(DEAD)),
+        count(E, q .. char(CANCELLED)), kept('b'),
+    }
+end

@@ -1,0 +1,20 @@
+-- extend: moves the end of leases to now plus their length (S8, S12).
+-- KEYS: common. ARGV: now, per lease: fence8 id. Answers: a byte per lease: h held, l lost, c cancel requested.
+-- Cost: O(n log N).
+turn()
+local answers = {}
+for i = 2, #ARGV do
+    local id = sub(ARGV[i], 9)
+    local row = call('HGET', R, id)
+    if not row or sub(row, 1, 8) ~= sub(ARGV[i], 1, 8) then
+        answers[#answers + 1] = 'l'
+    else
+        local run = run_of(row)
+        call('ZREM', L, run.q .. at6(run.till) .. id)
+        run.till = min(now + run.lasts, END)
+        put_run(id, run)
+        call('ZADD', L, 0, run.q .. at6(run.till) .. id)
+        answers[#answers + 1] = has(run.flags, 1) and 'c' or 'h'
+    end
+end
+return concat(answers)

@@ -1,0 +1,6 @@
+-- get, holder: one job. KEYS: common. ARGV: now, id or '', digest. Answers: nothing, or id; record; past; run. A job past the
+-- age that its queue keeps it for is hidden. Cost: O(1).
+local id = ARGV[2] ~= '' and ARGV[2] or holder(ARGV[3])
+local job = id and load(id)
+if not job or job.ended and job.ended + queue(job.q).keep[job.state][1] <= now then return {} end
+return {id, job.rec, call('HGET', X, id) or '', call('HGET', R, id) or ''}

@@ -1,0 +1,30 @@
+-- purge: deletes waiting jobs, first those that would run first. KEYS: common. ARGV: now, name, limit. Answers: deleted,
+-- more (0 or 1); nothing for an unknown queue. Cost: O(limit log N).
+local q, limit = call('HGET', Q, ARGV[2]), tonumber(ARGV[3])
+if not q then return {} end
+local deleted = 0
+for level = 0, LEVELS - 1 do
+    local from, to = within(q .. char(level))
+    local left = limit - deleted
+    local members = {}
+    if 0 < left and queue(q).lifo then
+        members = call('ZREVRANGEBYLEX', T, to, from, 'LIMIT', 0, left)
+    elseif 0 < left then
+        members = call('ZRANGEBYLEX', T, from, to, 'LIMIT', 0, left)
+    end
+    for _, member in ipairs(members) do
+        local job = load(sub(member, 11, 26))
+        if job and job.state == WAITING then
+            leave_waiting(job)
+            tally(q, 'b', -job.bytes)
+            if not (job.scope == WINDOW and job.started) then free_key(job) end
+            remove(job)
+        else
+            call('ZREM', T, member)
+        end
+        deleted = deleted + 1
+    end
+end
+put_tallies()
+local from, to = within(q)
+return {deleted, call('ZLEXCOUNT', T, from, to) == 0 and 0 or 1}

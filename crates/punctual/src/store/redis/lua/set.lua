@@ -1,0 +1,15 @@
+-- set: replaces the settings of a queue, if they are still those that the caller saw; makes the queue if it is new.
+-- KEYS: common, its bell. ARGV: now, name, version seen (0: none), settings. Answers: 1 or 0. Cost: O(log N).
+local q = call('HGET', Q, ARGV[2])
+if (q and queue(q).version or 0) ~= tonumber(ARGV[3]) then return 0 end
+if not q then
+    new_queue(ARGV[2], ARGV[4])
+else
+    call('HSET', I, q, ARGV[4])
+    queues[q] = nil
+    bells[q] = KEYS[BELLS]
+    local due = not queue(q).paused and first_due(q)
+    if due then ring(q, due) end
+    put_rings()
+end
+return 1

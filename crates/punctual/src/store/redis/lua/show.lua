@@ -1,0 +1,6 @@
+-- show: a queue as it is. KEYS: common. ARGV: now, name. Answers: now; and if there is one: settings, when its oldest due
+-- job became due or '', counters as counted(). Cost: O(log N).
+local q = call('HGET', Q, ARGV[2])
+if not q then return {text(now)} end
+local oldest = first_due(q)
+return {text(now), call('HGET', I, q), oldest and oldest <= now and text(oldest) or '', unpack(counted(q))}

@@ -1,0 +1,7 @@
+-- sweep: bounded upkeep (S17). KEYS: common. ARGV: now, limit. Answers: expired, removed, forgotten, more (0 or 1).
+-- Cost: O(queues + limit log N).
+local named = {}
+for i, name in ipairs(call('ZRANGE', N, 0, -1)) do named[i] = call('HGET', Q, name) end
+sweep(named, tonumber(ARGV[2]))
+put_tallies()
+return {swept.expired, swept.removed, swept.forgotten, swept.more and 1 or 0}

@@ -1,0 +1,21 @@
+-- upcoming: a histogram of the due times of one queue. KEYS: common. ARGV: now, name, width in ms, buckets. Answers: now,
+-- overdue, then number and jobs of each bucket that has any, in no order. Cost: O(levels × such buckets × log N).
+local q, width, buckets = call('HGET', Q, ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local answer = {text(now), 0}
+if not q then return answer end
+local stop = min(now + width * buckets, END + 1)
+for level = 0, LEVELS - 1 do
+    local prefix = q .. char(level)
+    local function bound(ms) return prefix .. at6(ms) end
+    answer[2] = answer[2] + call('ZLEXCOUNT', T, '[' .. prefix, '(' .. bound(now + 1))
+    local from = now + 1
+    while from < stop do
+        local first = call('ZRANGEBYLEX', T, '[' .. bound(from), '(' .. bound(stop), 'LIMIT', 0, 1)[1]
+        if not first then break end
+        local bucket = math.floor((unp('>I6', first, 5) - now) / width)
+        from = min(now + (bucket + 1) * width, stop)
+        answer[#answer + 1] = bucket
+        answer[#answer + 1] = call('ZLEXCOUNT', T, '[' .. first, '(' .. bound(from))
+    end
+end
+return answer

@@ -1,0 +1,358 @@
+//! A job as it is stored: the record that an enqueue writes once, the past that its runs leave behind, and the lease of the
+//! run that goes on. The layouts are told in `lua/common.lua`, which reads their heads; what is JSON in them only callers
+//! read.
+
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{
+    backoff::Backoff,
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    job::{
+        Concurrency, Failure, JobOptions, JobRecord, NewJob, OnConflict, Payload, Priority, Running, Scope,
+        State, Unique,
+    },
+    limits::{MAX_ATTEMPTS_DEFAULT, TIMEOUT_DEFAULT},
+    store::UniqueKey,
+    time::{Timestamp, When, ceil_ms},
+};
+
+use super::bytes::{Bytes, Put};
+
+const CREATED: u8 = 1;
+const EXPIRES: u8 = 2;
+const LEASE: u8 = 4;
+const MAX_ATTEMPTS: u8 = 8;
+const UNIQUE: u8 = 16;
+
+/// The longest window that numbers of scripts can tell to the millisecond; longer than time.
+const WINDOW_MAX_MS: u64 = 1 << 52;
+
+/// What is rarely chosen, of what a replacement changes.
+#[derive(Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Chosen {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backoff: Option<Backoff>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers: BTreeMap<String, String>,
+}
+
+/// What a key is compared within, which no replacement changes.
+#[derive(Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Within {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrency: Option<Concurrency>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unique: Option<Unique>,
+}
+
+/// Appends JSON, where there is anything to tell.
+fn put_json<T: Default + PartialEq + Serialize>(out: &mut Vec<u8>, value: &T) {
+    if *value != T::default() {
+        serde_json::to_writer(out, value).expect("invariant: plain data, which JSON can hold");
+    }
+}
+
+fn json<T: Default + for<'de> Deserialize<'de>>(bytes: Bytes<'_>) -> Result<T> {
+    if bytes.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(bytes.0)
+        .map_err(|e| Error::new(ErrorKind::Corrupt, "read the options of a job").with_source(e))
+}
+
+/// Sixteen bytes that stand for a unique key with all that it is compared within.
+pub(super) fn digest(queue: &str, group: Option<&str>, concurrency_key: Option<&str>, key: &str) -> [u8; 16] {
+    let mut name = Vec::with_capacity(queue.len() + key.len() + 32);
+    for part in [Some(queue), group, concurrency_key, Some(key)] {
+        // Presence and length first: no two keys share an encoding.
+        name.push(u8::from(part.is_some()));
+        let part = part.unwrap_or_default();
+        name.number(part.len() as u64, 4);
+        name.extend_from_slice(part.as_bytes());
+    }
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, &name).into_bytes()
+}
+
+pub(super) fn digest_of(key: &UniqueKey) -> [u8; 16] {
+    digest(&key.queue, key.group.as_deref(), key.concurrency_key.as_deref(), &key.key)
+}
+
+/// The state of a code.
+pub(super) fn state(code: u8) -> Result<State> {
+    Ok(match code {
+        0 => State::Waiting,
+        1 => State::Done,
+        2 => State::Cancelled,
+        3 => State::Dead,
+        4 => State::Running,
+        _ => return Err(Error::new(ErrorKind::Corrupt, format!("read {code} where a state stands"))),
+    })
+}
+
+/// The code of a state.
+pub(super) const fn code(state: State) -> u8 {
+    match state {
+        State::Waiting => 0,
+        State::Done => 1,
+        State::Cancelled => 2,
+        State::Dead => 3,
+        State::Running => 4,
+    }
+}
+
+/// A time as scripts resolve it: kind, then seven bytes.
+pub(super) fn put_when(out: &mut Vec<u8>, when: When) {
+    let (kind, ms) = match when {
+        When::Now => (b'i', 0),
+        When::In(d) => (b'i', ceil_ms(d).min(WINDOW_MAX_MS)),
+        When::At(t) => (b'a', t.as_ms()),
+    };
+    out.push(kind);
+    out.number(ms, 7);
+}
+
+/// The spec and the rest of a new job, as `lua/enqueue.lua` takes them; `of`: which of the call's queues.
+pub(super) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>, Vec<u8>) {
+    let own_lease = new.options.lease;
+    let options = new.options.clone().or(defaults);
+    let max_attempts = options.max_attempts.filter(|n| *n != MAX_ATTEMPTS_DEFAULT);
+    let scope = new.unique.as_ref().map(|unique| unique.scope);
+    let mut flags = 0;
+    for (flag, is_set) in
+        [(LEASE, own_lease.is_some()), (MAX_ATTEMPTS, max_attempts.is_some()), (UNIQUE, scope.is_some())]
+    {
+        flags |= if is_set { flag } else { 0 };
+    }
+    let (scope, window) = match scope {
+        None | Some(Scope::UntilDone) => (0, 0),
+        Some(Scope::UntilStart) => (1, 0),
+        Some(Scope::Window { window_ms }) => (2, window_ms.min(WINDOW_MAX_MS)),
+    };
+    let (conflict, version) = match &new.unique {
+        None => (b'k', None),
+        Some(unique) => (
+            match unique.on_conflict {
+                OnConflict::Keep => b'k',
+                OnConflict::Replace => b'p',
+                OnConflict::Reschedule => b's',
+            },
+            unique.version,
+        ),
+    };
+    let mut spec = Vec::with_capacity(25);
+    spec.number(of as u64, 2);
+    spec.push(flags);
+    spec.push(options.priority.unwrap_or_default() as u8 + 16 * scope);
+    put_when(&mut spec, new.run_at);
+    if let Some(when) = new.expires_at {
+        put_when(&mut spec, when);
+    } else {
+        spec.push(b'n');
+        spec.number(0, 7);
+    }
+    spec.push(conflict);
+    // Versions begin with 1; one that no job ever reaches stands for those that don't fit.
+    spec.number(
+        version
+            .map_or(0, |version| if version == 0 { u32::MAX.into() } else { version.min(u32::MAX.into()) }),
+        4,
+    );
+
+    let mut rest = Vec::with_capacity(new.payload.bytes.len() + 64);
+    if let Some(lease) = own_lease {
+        rest.number(ceil_ms(lease), 4);
+    }
+    if let Some(n) = max_attempts {
+        rest.number(n.into(), 2);
+    }
+    if let Some(unique) = &new.unique {
+        let concurrency_key = new.concurrency.as_ref().map(|concurrency| concurrency.key.as_str());
+        rest.extend_from_slice(&digest(&new.queue, new.group.as_deref(), concurrency_key, &unique.key));
+        rest.number(window, 7);
+    }
+    let mut asked = Vec::with_capacity(new.kind.len() + 2);
+    asked.chunk(content_type(&new.payload));
+    asked.chunk(new.kind.as_bytes());
+    put_json(
+        &mut asked,
+        &Chosen {
+            backoff: options.backoff.filter(|backoff| *backoff != Backoff::default()),
+            timeout_ms: options.timeout.filter(|timeout| *timeout != TIMEOUT_DEFAULT).map(ceil_ms),
+            tags: new.tags.clone(),
+            headers: new.headers.clone(),
+        },
+    );
+    rest.chunk(&asked);
+    let mut within = Vec::with_capacity(new.queue.len() + 1);
+    within.chunk(new.queue.as_bytes());
+    put_json(
+        &mut within,
+        &Within {
+            group: new.group.clone(),
+            concurrency: new.concurrency.clone(),
+            unique: new.unique.clone(),
+        },
+    );
+    rest.chunk(&within);
+    rest.extend_from_slice(&new.payload.bytes);
+    (spec, rest)
+}
+
+/// The content type as it is stored: nothing for JSON.
+pub(super) fn content_type(payload: &Payload) -> &[u8] {
+    if payload.content_type == Payload::JSON { b"" } else { payload.content_type.as_bytes() }
+}
+
+/// A lease as it is stored.
+pub(super) struct Run {
+    pub(super) fence: u64,
+    pub(super) until: Timestamp,
+    pub(super) started: Timestamp,
+    pub(super) cancel_requested: bool,
+    pub(super) worker: String,
+}
+
+impl Run {
+    fn decode(mut row: Bytes<'_>) -> Result<Self> {
+        let fence = row.number(8)?;
+        row.take(3)?;
+        let (until, started) = (row.time()?, row.time()?);
+        row.take(4)?;
+        let cancel_requested = row.byte()? & 1 == 1;
+        row.take(4 + 16 + 1)?;
+        Ok(Self { fence, until, started, cancel_requested, worker: row.text()? })
+    }
+}
+
+/// The job of a record, its past and its run; both may be empty.
+pub(super) fn decode(id: JobId, rec: &[u8], past: &[u8], run: &[u8]) -> Result<JobRecord> {
+    let run = if run.is_empty() { None } else { Some(Run::decode(Bytes(run))?) };
+    decode_with(id, rec, past, run)
+}
+
+/// The same, of a run that is known.
+pub(super) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) -> Result<JobRecord> {
+    let mut rec = Bytes(rec);
+    let (flags, level) = (rec.byte()?, rec.byte()?);
+    rec.take(3)?;
+    let run_at = rec.time()?;
+    let created_at = if flags & CREATED == 0 { run_at } else { rec.time()? };
+    let expires_at = if flags & EXPIRES == 0 { None } else { Some(rec.time()?) };
+    let lease = if flags & LEASE == 0 { None } else { Some(Duration::from_millis(rec.number(4)?)) };
+    let max_attempts =
+        if flags & MAX_ATTEMPTS == 0 { u64::from(MAX_ATTEMPTS_DEFAULT) } else { rec.number(2)? };
+    if flags & UNIQUE != 0 {
+        rec.take(16 + 7)?;
+    }
+    let (mut asked, mut within) = (rec.chunk()?, rec.chunk()?);
+    let content_type = asked.chunk()?.text()?;
+    let kind = asked.chunk()?.text()?;
+    let chosen: Chosen = json(asked)?;
+    let queue = within.chunk()?.text()?;
+    let Within { group, concurrency, unique } = json(within)?;
+    let mut job = JobRecord {
+        id,
+        kind,
+        queue,
+        payload: Payload {
+            bytes: rec.0.to_vec(),
+            content_type: if content_type.is_empty() {
+                Cow::Borrowed(Payload::JSON)
+            } else {
+                Cow::Owned(content_type)
+            },
+        },
+        priority: priority(level & 15)?,
+        run_at,
+        created_at,
+        max_attempts: max_attempts as u32,
+        backoff: chosen.backoff.unwrap_or_default(),
+        timeout: chosen.timeout_ms.map_or(TIMEOUT_DEFAULT, Duration::from_millis),
+        lease,
+        group,
+        concurrency,
+        unique,
+        expires_at,
+        tags: chosen.tags,
+        headers: chosen.headers,
+        state: State::Waiting,
+        attempt: 1,
+        crashes: 0,
+        snoozes: 0,
+        version: 1,
+        cancel_requested: false,
+        started_at: None,
+        finished_at: None,
+        reason: None,
+        failures: Vec::new(),
+        running: None,
+    };
+    remember(&mut job, Bytes(past))?;
+    if let Some(run) = run {
+        job.state = State::Running;
+        job.cancel_requested = run.cancel_requested;
+        job.started_at = Some(run.started);
+        job.running = Some(Running { fence: run.fence, worker: run.worker, until: run.until });
+    }
+    Ok(job)
+}
+
+fn priority(level: u8) -> Result<Priority> {
+    Priority::ALL
+        .get(usize::from(level))
+        .copied()
+        .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("read {level} where a priority stands")))
+}
+
+/// What the past adds to a record.
+fn remember(job: &mut JobRecord, mut past: Bytes<'_>) -> Result<()> {
+    if past.is_empty() {
+        return Ok(());
+    }
+    let flags = past.byte()?;
+    if flags & 2 != 0 {
+        job.run_at = past.time()?;
+        job.priority = priority(past.byte()?)?;
+    }
+    if flags & 4 != 0 {
+        job.expires_at = None;
+    }
+    if flags & 8 != 0 {
+        job.attempt = past.number(4)? as u32;
+        job.crashes = past.byte()?.into();
+        job.snoozes = past.number(2)? as u32;
+    }
+    if flags & 16 != 0 {
+        job.version = past.number(4)?;
+    }
+    if flags & 32 != 0 {
+        job.state = state(past.byte()?)?;
+        job.finished_at = Some(past.time()?);
+    }
+    if flags & 64 != 0 {
+        let length = past.number(2)? as usize;
+        job.reason = Some(Bytes(past.take(length)?).text()?);
+    }
+    while !past.is_empty() {
+        let length = past.number(2)? as usize;
+        let mut failure = Bytes(past.take(length)?);
+        let attempt = failure.number(4)? as u32;
+        let (started_ms, ended_ms) = (failure.number(6)?, failure.number(6)?);
+        let worker = failure.number(2)? as usize;
+        let worker = Bytes(failure.take(worker)?).text()?;
+        job.failures.push(Failure { attempt, started_ms, ended_ms, worker, error: failure.text()? });
+    }
+    Ok(())
+}

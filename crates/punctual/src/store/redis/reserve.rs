@@ -1,0 +1,124 @@
+//! `reserve` and `take`.
+
+use std::time::Duration;
+
+use crate::{
+    error::Result,
+    job::JobRecord,
+    store::{Batch, Lease, Reserve, Reserved, Take, TakenBack},
+    time::{Timestamp, ceil_ms},
+};
+
+use super::{
+    RedisStore,
+    bytes::Bytes,
+    digits,
+    record::{self, Run},
+    reply::Reply,
+    scripts::SCRIPTS,
+};
+
+pub(super) async fn reserve(store: &RedisStore, want: &Reserve) -> Result<Batch> {
+    want.check()?;
+    let reply = store.ask(&SCRIPTS.reserve, &bells(store, want), arguments(want)).await?;
+    let mut reply = reply;
+    let clock = Now::read(store, &mut reply)?;
+    store.ring(&reply.bytes()?).await?;
+    batch(store, &clock, &mut reply).await
+}
+
+/// The time of an answer.
+pub(super) struct Now {
+    pub(super) now: Timestamp,
+    /// What had passed of that millisecond.
+    into: Duration,
+}
+
+impl Now {
+    pub(super) fn read(store: &RedisStore, reply: &mut Reply) -> Result<Self> {
+        let now = reply.time()?;
+        store.learn_clock(now);
+        Ok(Self { now, into: Duration::from_micros(reply.number()?) })
+    }
+}
+
+pub(super) fn bells(store: &RedisStore, want: &Reserve) -> Vec<Vec<u8>> {
+    want.wants.iter().map(|want| store.bell_key(&want.queue)).collect()
+}
+
+/// A reserve as `lua/reserving.lua` takes it.
+pub(super) fn arguments(want: &Reserve) -> Vec<Vec<u8>> {
+    let mut args = vec![
+        want.call.instance.to_be_bytes().to_vec(),
+        digits(want.call.number),
+        digits(want.n as u64),
+        digits(want.lease.map_or(0, ceil_ms)),
+        want.worker.clone().into_bytes(),
+    ];
+    for each in &want.wants {
+        // A share above the limit of a call is that limit.
+        let share = each.share.min(want.n) as u64;
+        args.extend([each.queue.clone().into_bytes(), digits(share), digits(each.at_most as u64)]);
+    }
+    args
+}
+
+/// Reads what `lua/reserving.lua` answers.
+pub(super) async fn batch(store: &RedisStore, clock: &Now, reply: &mut Reply) -> Result<Batch> {
+    let mut taken_back = Vec::new();
+    let taken = reply.bytes()?;
+    let mut taken = Bytes(&taken);
+    while !taken.is_empty() {
+        let fence = taken.number(8)?;
+        let job = taken.id()?;
+        let queue = taken.number(3)? as u32;
+        let state = record::state(taken.byte()?)?;
+        taken_back.push(TakenBack {
+            lease: Lease { job, fence },
+            queue: store.queue_name(queue).await?,
+            state,
+        });
+    }
+    let next = reply.bytes()?;
+    let next_due = if next.is_empty() {
+        None
+    } else {
+        let next: u64 = String::from_utf8_lossy(&next).parse().unwrap_or_default();
+        Some(Timestamp::saturating_from_ms(next).since(clock.now).saturating_sub(clock.into))
+    };
+    let mut jobs = Vec::new();
+    while !reply.is_over() {
+        let (head, rec, past) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let mut head = Bytes(&head);
+        let (fence, until, lasts) = (head.number(8)?, head.time()?, Duration::from_millis(head.number(4)?));
+        let (started, cancel_requested) = (head.time()?, head.byte()? & 1 == 1);
+        let id = head.id()?;
+        let run = Run { fence, until, started, cancel_requested, worker: head.text()? };
+        let job = record::decode_with(id, &rec, &past, Some(run))?;
+        jobs.push(Reserved { lease: Lease { job: id, fence }, until, lasts, job });
+    }
+    Ok(Batch {
+        now: clock.now,
+        jobs,
+        more: next_due.is_some_and(|next| next.is_zero()),
+        next_due,
+        taken_back,
+    })
+}
+
+pub(super) async fn take(store: &RedisStore, take: &Take) -> Result<Vec<JobRecord>> {
+    take.check()?;
+    let args = vec![
+        take.queue.clone().into_bytes(),
+        digits(take.n as u64),
+        // Older than any time there is.
+        digits(ceil_ms(take.older_than).min(1 << 52)),
+    ];
+    let mut reply = store.ask(&SCRIPTS.take, &[store.bell_key(&take.queue)], args).await?;
+    let mut jobs = Vec::new();
+    while !reply.is_over() {
+        let (id, rec, past) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        jobs.push(record::decode(Bytes(&id).id()?, &rec, &past, &[])?);
+    }
+    Ok(jobs)
+}

@@ -1,0 +1,80 @@
+//! The settings of a queue as they are stored: numbers that the scripts read, the name, and the same as JSON.
+
+use std::collections::HashMap;
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    limits::LEASE_DEFAULT,
+    store::{Keep, Order, QueueSettings},
+    time::ceil_ms,
+};
+
+use super::{
+    QUEUES_MAX,
+    bytes::{Bytes, Put},
+};
+
+/// The largest number that a script knows exactly.
+const EXACT_MAX: u64 = (1 << 53) - 2;
+
+/// The settings of a queue, as `lua/common.lua` reads them.
+pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32) -> Vec<u8> {
+    let mut row = Vec::with_capacity(512);
+    let flags = u8::from(settings.paused.is_some()) | u8::from(settings.order == Order::Lifo) << 1;
+    row.push(flags);
+    row.number(version.into(), 4);
+    row.number(ceil_ms(settings.defaults.lease.unwrap_or(LEASE_DEFAULT)), 4);
+    for cap in [settings.max_jobs, settings.max_bytes] {
+        row.number(cap.map_or(0, |cap| cap.min(EXACT_MAX) + 1), 7);
+    }
+    for Keep { age_ms, count, bytes } in [settings.done, settings.cancelled, settings.dead] {
+        for bound in [age_ms, count, bytes] {
+            row.number(bound.min(EXACT_MAX), 7);
+        }
+    }
+    row.chunk(name.as_bytes());
+    serde_json::to_writer(&mut row, settings)
+        .expect("invariant: settings are plain data, which JSON can hold");
+    row
+}
+
+/// The settings of a row, and their version.
+pub(super) fn decode(row: &[u8]) -> Result<(u32, QueueSettings)> {
+    let mut row = Bytes(row);
+    row.byte()?;
+    let version = row.number(4)? as u32;
+    row.take(4 + 11 * 7)?;
+    row.chunk()?;
+    let settings = serde_json::from_slice(row.0)
+        .map_err(|e| Error::new(ErrorKind::Corrupt, "read the settings of a queue").with_source(e))?;
+    Ok((version, settings))
+}
+
+/// The name of the queue of a row.
+pub(super) fn name(row: &[u8]) -> Result<String> {
+    let mut row = Bytes(row);
+    row.take(1 + 4 + 4 + 11 * 7)?;
+    row.chunk()?.text()
+}
+
+/// What this process knows of queues; the store tells where that is no longer so. Bounded: it is forgotten as a whole.
+#[derive(Debug, Default)]
+pub(super) struct Known(HashMap<String, (u32, QueueSettings)>);
+
+impl Known {
+    pub(super) fn of(&self, queue: &str) -> (u32, QueueSettings) {
+        self.0.get(queue).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn learn(&mut self, queue: &str, row: &[u8]) -> Result<()> {
+        if row.is_empty() {
+            self.0.remove(queue);
+            return Ok(());
+        }
+        if QUEUES_MAX <= self.0.len() {
+            self.0.clear();
+        }
+        self.0.insert(queue.to_owned(), decode(row)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! `settle` and `extend`.
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    job::cut_error,
+    store::{Batch, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_batch},
+    time::ceil_ms,
+};
+
+use super::{
+    RedisStore,
+    bytes::Put,
+    digits, record, reply,
+    reserve::{self, Now},
+    scripts::SCRIPTS,
+};
+
+/// Longer than time.
+const PAUSE_MAX_MS: u64 = 1 << 52;
+
+pub(super) async fn settle(
+    store: &RedisStore,
+    batch: &[Settlement],
+    then: Option<&Reserve>,
+) -> Result<(Vec<Settled>, Option<Batch>)> {
+    check_batch("settlements", batch.len())?;
+    then.map_or(Ok(()), Reserve::check)?;
+    let mut args = vec![digits(batch.len() as u64)];
+    args.extend(batch.iter().map(encode));
+    args.extend(then.map(reserve::arguments).into_iter().flatten());
+    let bells = then.map(|want| reserve::bells(store, want)).unwrap_or_default();
+    let mut reply = store.ask(&SCRIPTS.settle, &bells, args).await?;
+    let clock = Now::read(store, &mut reply)?;
+    store.ring(&reply.bytes()?).await?;
+    let settled = reply
+        .bytes()?
+        .iter()
+        .map(|&code| match code {
+            b'-' => Ok(Settled::LeaseLost),
+            code => Ok(Settled::Settled(record::state(code)?)),
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let reserved = match then {
+        Some(_) => Some(reserve::batch(store, &clock, &mut reply).await?),
+        None => None,
+    };
+    Ok((settled, reserved))
+}
+
+fn lease(out: &mut Vec<u8>, lease: &Lease) {
+    out.number(lease.fence, 8);
+    out.extend_from_slice(lease.job.as_bytes());
+}
+
+fn encode(settlement: &Settlement) -> Vec<u8> {
+    let mut out = Vec::with_capacity(40);
+    lease(&mut out, &settlement.lease);
+    match &settlement.verdict {
+        Verdict::Ack => out.push(b'a'),
+        Verdict::Retry { at, error } => {
+            out.push(b'r');
+            record::put_when(&mut out, *at);
+            out.extend_from_slice(cut_error(error).as_bytes());
+        }
+        Verdict::Snooze { after, reason } => {
+            out.push(b's');
+            out.number(ceil_ms(*after).min(PAUSE_MAX_MS), 7);
+            if let Some(reason) = reason {
+                out.push(b'1');
+                out.extend_from_slice(cut_error(reason).as_bytes());
+            }
+        }
+        Verdict::Release => out.push(b'l'),
+        Verdict::Cancel { reason } => {
+            out.push(b'c');
+            out.extend_from_slice(cut_error(reason.as_deref().unwrap_or("cancelled")).as_bytes());
+        }
+        Verdict::Dead { error } => {
+            out.push(b'd');
+            out.extend_from_slice(cut_error(error).as_bytes());
+        }
+    }
+    out
+}
+
+pub(super) async fn extend(store: &RedisStore, leases: &[Lease]) -> Result<Vec<LeaseStatus>> {
+    check_batch("leases", leases.len())?;
+    let args = leases.iter().map(|each| {
+        let mut out = Vec::with_capacity(24);
+        lease(&mut out, each);
+        out
+    });
+    let codes = reply::bytes(store.call(&SCRIPTS.extend, &[], args.collect()).await?)?;
+    codes
+        .iter()
+        .map(|code| match code {
+            b'h' => Ok(LeaseStatus::Held),
+            b'l' => Ok(LeaseStatus::Lost),
+            b'c' => Ok(LeaseStatus::CancelRequested),
+            _ => Err(Error::new(ErrorKind::Corrupt, "the script extend answered what it never should")),
+        })
+        .collect()
+}
