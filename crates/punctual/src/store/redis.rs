@@ -193,6 +193,18 @@ impl RedisStore {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sweeps; `ageless`: gives up done and cancelled jobs whatever their age.
+    async fn sweep_jobs(&self, limit: usize, ageless: bool) -> Result<Swept> {
+        let args = vec![digits(limit as u64), digits(u64::from(ageless))];
+        let mut reply = self.ask(&SCRIPTS.sweep, &[], args).await?;
+        Ok(Swept {
+            expired: reply.number()?,
+            removed: reply.number()?,
+            forgotten: reply.number()?,
+            more: reply.number()? != 0,
+        })
+    }
+
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -338,13 +350,7 @@ impl Store for RedisStore {
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
         Box::pin(async move {
             check_limit("sweep", limit)?;
-            let mut reply = self.ask(&SCRIPTS.sweep, &[], vec![digits(limit as u64)]).await?;
-            Ok(Swept {
-                expired: reply.number()?,
-                removed: reply.number()?,
-                forgotten: reply.number()?,
-                more: reply.number()? != 0,
-            })
+            self.sweep_jobs(limit, false).await
         })
     }
 

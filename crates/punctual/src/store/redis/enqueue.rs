@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::{
     error::{Error, ErrorKind, Result},
     job::NewJob,
-    limits::PAYLOAD_BYTES_MAX,
+    limits::{BATCH_MAX, PAYLOAD_BYTES_MAX},
     store::{Call, Enqueued, Existing, QueueSettings, check_batch, check_jobs},
 };
 
@@ -24,7 +24,15 @@ pub(super) async fn enqueue(store: &RedisStore, call: Call, jobs: &[NewJob]) -> 
     for _ in 0..STALE_MAX {
         let (queues, args) = arguments(store, call, jobs, broken.is_some());
         let bells: Vec<_> = queues.iter().map(|queue| store.bell_key(queue)).collect();
-        let mut reply = store.ask(&SCRIPTS.enqueue, &bells, args).await?;
+        let mut answer = store.ask(&SCRIPTS.enqueue, &bells, args.clone()).await;
+        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::StoreFull) {
+            // A full store gives up kept jobs first (S17).
+            let swept = store.sweep_jobs(BATCH_MAX, true).await?;
+            if 0 < swept.removed {
+                answer = store.ask(&SCRIPTS.enqueue, &bells, args).await;
+            }
+        }
+        let mut reply = answer?;
         let first = reply.bytes()?;
         if !reply.is_over() || first == b"refused" {
             match first.as_slice() {

@@ -3,6 +3,7 @@
 -- Actions: cancel (a: reason), at (a: ms), in (a: ms), by (a: ms), now, level (a), edit (a: head of the A chunk's content
 -- type …: see below), retry, delete. Answers per target: tag1 id state1: D done, R requested, N not found, W wrong state,
 -- U unique conflict with id; first the rings left to the caller. Cost: O(n log N).
+drains()
 local action, a, b = ARGV[2], ARGV[3], ARGV[4]
 local answers = {}
 local ENDED = {[DONE] = true, [CANCELLED] = true, [DEAD] = true}

@@ -39,6 +39,9 @@ local POISON_LIMIT, SNOOZES_MAX, SNOOZE_MIN, FAILURES_MAX = 3, 10000, 100, 8
 local TAKE_BACK_MAX, CANDIDATES_EXTRA, SWEEP_RIDE_MAX, BYTES_MAX = 32, 256, 100, 1048576
 local NEVER = pack('>I6', 0)
 
+-- A server that is full lets a script go on whose first write frees, be it nothing: what drains must drain (S17).
+local function drains() call('ZREM', L, '') end
+
 -- now, and the microseconds that have passed of it.
 local now, into = tonumber(ARGV[1]), 0
 if not now then
@@ -412,31 +415,34 @@ local function expire(q, limit)
     end
     return #due
 end
--- Removes ended jobs past a bound, oldest end first. `ageless`: whatever their age.
+-- Removes ended jobs past a bound, oldest end first.
+local ageless = false -- whether done and cancelled jobs go whatever their age
 local function retire(q, state, limit)
     local from, to = within(q .. char(state))
-    local first = limit and call('ZRANGEBYLEX', E, from, to, 'LIMIT', 0, 1)
+    local first = call('ZRANGEBYLEX', E, from, to, 'LIMIT', 0, 1)
     if #first == 0 then return 0 end
     local keep = queue(q).keep[state]
     local count = call('ZLEXCOUNT', E, from, to)
     local bytes = tonumber(call('HGET', C, q .. char(state)) or 0) + (tallies[q .. char(state)] or 0)
-    local is_past = function(member)
+    local function is_past(member)
         return keeps_nothing(keep) or unp('>I6', member, 5) + keep[1] <= now or keep[2] < count or keep[3] < bytes
+            or ageless and state ~= DEAD
     end
     if not is_past(first[1]) then return 0 end
-    local removed = 0
+    local members, ids = {}, {}
     for _, member in ipairs(call('ZRANGEBYLEX', E, from, to, 'LIMIT', 0, limit)) do
         if not is_past(member) then break end
         local ended, id, size = unp('>I6c16I4', member, 5)
-        count, bytes, removed = count - 1, bytes - size, removed + 1
-        call('ZREM', E, member)
+        count, bytes = count - 1, bytes - size
+        members[#members + 1], ids[#ids + 1] = member, id
         tally(q, char(state), -size)
-        call('HDEL', J, id)
-        call('ZREM', D, id)
-        call('HDEL', X, id)
         remember(q, id, ended)
     end
-    return removed
+    call('ZREM', E, unpack(members))
+    call('HDEL', J, unpack(ids))
+    call('ZREM', D, unpack(ids))
+    call('HDEL', X, unpack(ids))
+    return #ids
 end
 local function forget_ids(q, limit)
     local from, to = within(q)

@@ -1,6 +1,7 @@
 -- extend: moves the end of leases to now plus their length (S8, S12).
 -- KEYS: common. ARGV: now, per lease: fence8 id. Answers: a byte per lease: h held, l lost, c cancel requested.
 -- Cost: O(n log N).
+drains()
 turn()
 local answers = {}
 for i = 2, #ARGV do

@@ -1,5 +1,6 @@
 -- purge: deletes waiting jobs, first those that would run first. KEYS: common. ARGV: now, name, limit. Answers: deleted,
 -- more (0 or 1); nothing for an unknown queue. Cost: O(limit log N).
+drains()
 local q, limit = call('HGET', Q, ARGV[2]), tonumber(ARGV[3])
 if not q then return {} end
 local deleted = 0

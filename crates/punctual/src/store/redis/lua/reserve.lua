@@ -1,5 +1,6 @@
 -- reserve: takes back, then leases due jobs in order (S5, S6, S7, S9).
 -- KEYS: common, then the bells of the queues. ARGV: now, then as reserving() says. Cost: O((n + 256) log N).
+drains()
 local answer = reserving(2, BELLS)
 put_tallies()
 return {text(now), text(into), put_rings(), unpack(answer)}

@@ -4,6 +4,7 @@
 -- reason; cancel: reason; dead: error.
 -- Answers: now, into, rings left to the caller, states (a byte each, '-' for a lost lease), then as reserving() says.
 -- Cost: O(n log N).
+drains()
 local n = tonumber(ARGV[2])
 local ids, gone = {}, {}
 for i = 1, n do ids[i] = sub(ARGV[i + 2], 9, 24) end
@@ -11,8 +12,8 @@ turn()
 local rows = 0 < n and call('HMGET', R, unpack(ids)) or {}
 local answers, named, met = {}, {}, {}
 
--- The hot path: acks of jobs that leave nothing behind but room, in one command per place.
-local runs, leases, records, pasts = {}, {}, {}, {}
+-- The hot path: acks, in one command per place.
+local runs, leases, records, pasts, kept, ended = {}, {}, {}, {}, {}, {}
 local function flush()
     if #runs == 0 then return end
     call('HDEL', R, unpack(runs))
@@ -22,7 +23,10 @@ local function flush()
         call('ZREM', D, unpack(records))
     end
     if 0 < #pasts then call('HDEL', X, unpack(pasts)) end
-    runs, leases, records, pasts = {}, {}, {}, {}
+    if 0 < #kept then
+        call('HSET', X, unpack(kept))
+        call('ZADD', E, unpack(ended))
+    end
 end
 local ZEROS = string.rep('\0', 16)
 local function ack(id, run)
@@ -39,8 +43,8 @@ local function ack(id, run)
         local job = {id = id, q = run.q, bytes = run.bytes}
         past(job, run.past == '\1' and call('HGET', X, id))
         job.started, job.state, job.ended, job.reason, job.crashes, job.snoozes = true, DONE, now, nil, 0, 0
-        call('HSET', X, id, past_of(job))
-        call('ZADD', E, 0, ended_member(job))
+        kept[#kept + 1], kept[#kept + 2] = id, past_of(job)
+        ended[#ended + 1], ended[#ended + 2] = 0, ended_member(job)
         tally(run.q, char(DONE), run.bytes)
     end
 end

@@ -1,5 +1,8 @@
--- sweep: bounded upkeep (S17). KEYS: common. ARGV: now, limit. Answers: expired, removed, forgotten, more (0 or 1).
+-- sweep: bounded upkeep (S17). KEYS: common. ARGV: now, limit, 1 to give up done and cancelled jobs
+-- whatever their age. Answers: expired, removed, forgotten, more (0 or 1).
 -- Cost: O(queues + limit log N).
+drains()
+ageless = ARGV[3] == '1'
 local named = {}
 for i, name in ipairs(call('ZRANGE', N, 0, -1)) do named[i] = call('HGET', Q, name) end
 sweep(named, tonumber(ARGV[2]))

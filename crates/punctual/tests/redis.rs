@@ -1,0 +1,141 @@
+//! What only the store on Redis has to show: a full server, a level that it can't give, bells, and what is not ours.
+
+#![cfg(feature = "redis")]
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+#[path = "support/redis.rs"]
+mod server;
+
+use std::{sync::Arc, time::Duration};
+
+use punctual::{
+    Client, ErrorKind, NewJob, Payload, When,
+    store::{
+        Call, Durability, Enqueued, Keep, QueueSettings, Reserve, Settlement, Store, Verdict, Want,
+        clock::Clock, redis::RedisStore,
+    },
+};
+use server::Server;
+
+async fn open(url: &str) -> Arc<RedisStore> {
+    Arc::new(RedisStore::open(url, Clock::System).await.unwrap())
+}
+
+fn reserve(number: u64, n: usize) -> Reserve {
+    let wants = vec![Want { queue: "mail".into(), share: n, at_most: n }];
+    Reserve { call: Call { instance: 1, number }, worker: "w".into(), wants, n, lease: None }
+}
+
+fn jobs(client: &Client, n: usize) -> Vec<NewJob> {
+    let job = || NewJob::new(client.make_id(), "email.send", "mail", Payload::json(vec![b'1'; 10_000]));
+    (0..n).map(|_| job()).collect()
+}
+
+/// S17: a full server refuses new jobs with a typed error, and writes nothing for them; waiting and running ones drain all
+/// the same; then there is room again.
+#[tokio::test]
+async fn a_full_server_drains() {
+    let server = Server::start(&["--maxmemory", "6mb", "--maxmemory-policy", "noeviction"]);
+    let store = open(&server.url()).await;
+    let client = Client::new(store.clone());
+    client
+        .queue("mail")
+        .set(QueueSettings { done: Keep::NOTHING, ..QueueSettings::default() })
+        .await
+        .unwrap();
+    let mut enqueued = 0;
+    let error = loop {
+        let call = Call { instance: 7, number: enqueued + 1 };
+        match store.enqueue(call, &jobs(&client, 1)).await {
+            Ok(answers) => assert!(answers[0].is_new()),
+            Err(error) => break error,
+        }
+        enqueued += 1;
+    };
+    assert_eq!(error.kind(), ErrorKind::StoreFull);
+    assert!(100 < enqueued);
+    assert_eq!(
+        client.count(None).await.unwrap().waiting,
+        enqueued,
+        "nothing was written for the refused one"
+    );
+
+    let mut done = 0;
+    for number in 1.. {
+        let batch = store.reserve(&reserve(number, 50)).await.unwrap();
+        if batch.jobs.is_empty() {
+            break;
+        }
+        let leases: Vec<_> = batch.jobs.iter().map(|reserved| reserved.lease).collect();
+        let _ = store.extend(&leases).await.unwrap();
+        let settle = |lease| Settlement { lease, verdict: Verdict::Ack };
+        let acks: Vec<_> = leases.into_iter().map(settle).collect();
+        done += store.settle(&acks, None).await.unwrap().0.len() as u64;
+    }
+    assert_eq!(done, enqueued);
+    assert_eq!(client.count(None).await.unwrap().total(), 0);
+    let call = Call { instance: 7, number: enqueued + 1 };
+    assert!(store.enqueue(call, &jobs(&client, 1)).await.unwrap()[0].is_new());
+}
+
+/// S17: before a full server refuses a job, it gives up done jobs that it keeps.
+#[tokio::test]
+async fn kept_jobs_make_room() {
+    let server = Server::start(&["--maxmemory", "6mb", "--maxmemory-policy", "noeviction"]);
+    let store = open(&server.url()).await;
+    let client = Client::new(store.clone());
+    // Several times what fits.
+    for number in 1..=1_000 {
+        let answers = store.enqueue(Call { instance: 7, number }, &jobs(&client, 1)).await.unwrap();
+        assert!(matches!(answers[0], Enqueued::Inserted { .. }), "{number}");
+        let batch = store.reserve(&reserve(number, 1)).await.unwrap();
+        let ack = Settlement { lease: batch.jobs[0].lease, verdict: Verdict::Ack };
+        let _ = store.settle(&[ack], None).await.unwrap();
+    }
+    let counts = client.count(None).await.unwrap();
+    assert_eq!(counts.total(), counts.done);
+    assert!(counts.done < 1_000);
+}
+
+/// S1: a level that the server can't give is refused instead of pretended.
+#[tokio::test]
+async fn full_durability_needs_a_server_that_syncs() {
+    let url = |server: &Server| server.url() + "&durability=full";
+    let error = RedisStore::open(&url(Server::shared()), Clock::System).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let synced = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    assert_eq!(open(&url(&synced)).await.durability(), Durability::Full);
+}
+
+/// A job for now wakes who waits, also in another process; so does an earlier one than those that wait.
+#[tokio::test]
+async fn a_new_job_ends_a_wait() {
+    let url = Server::shared().url();
+    let (waiting, other) = (open(&url).await, open(&url).await);
+    let client = Client::new(other.clone());
+    let queues = ["mail".to_owned()];
+    for run_at in [When::Now, When::In(Duration::from_millis(30))] {
+        assert_eq!(waiting.reserve(&reserve(u64::MAX, 0)).await.unwrap().jobs, []);
+        let wait = waiting.wait(&queues, Duration::from_mins(1));
+        let enqueue = async {
+            let job = NewJob { run_at, ..jobs(&client, 1).remove(0) };
+            client.push(vec![job]).await.unwrap();
+        };
+        let (woken, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(30), wait), enqueue);
+        woken.expect("it is rung").unwrap();
+        client.queue("mail").purge(|_| ()).await.unwrap();
+    }
+}
+
+/// What else is on the server is none of our business.
+#[tokio::test]
+async fn keys_of_others_are_left_alone() {
+    let server = Server::start(&[]);
+    let (ours, theirs) = (open(&server.url()).await, open(&server.url()).await);
+    let client = Client::new(theirs.clone());
+    client.push(jobs(&client, 3)).await.unwrap();
+    assert_eq!(ours.count(None).await.unwrap().total(), 0);
+    assert_eq!(ours.queues(None).await.unwrap(), Vec::<String>::new());
+    assert!(ours.sweep(100).await.is_ok());
+    assert_eq!(theirs.count(None).await.unwrap().waiting, 3);
+}
