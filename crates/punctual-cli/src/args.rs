@@ -66,7 +66,7 @@ fn is_negated_term(word: &str) -> bool {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Globals {
-    /// Where the jobs live: sqlite:PATH[?durability=full|fast&mode=rw|rwc] or redis://HOST[:PORT][/DB][?prefix=NAME]. Default
+    /// Where the jobs live: sqlite:PATH[?durability=full|fast&mode=rw|rwc] or redis:// and an address. Default
     /// sqlite:punctual.db.
     #[arg(long, global = true, env = "PUNCTUAL_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
