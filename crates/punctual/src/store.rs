@@ -212,9 +212,9 @@ pub struct Batch {
     /// Whether, at the end of the call, due jobs are left in those of these queues that are not paused, or leases past
     /// their time in any of them (none count while nothing is taken back, S14): call again.
     pub more: bool,
-    /// Zero if `more`. Else how long from the call, to the fraction of a millisecond where the store knows it, until the earliest `run_at` of a waiting job in those of these queues that are not
-    /// paused, or `until` of a lease in any of them (one past its time counts at the end of the pause of S14); `None`:
-    /// there is neither.
+    /// Zero if `more`. Else how long from the call, to the fraction of a millisecond where the store knows it, until the
+    /// earliest `run_at` of a waiting job in those of these queues that are not paused, or `until` of a lease in any of them
+    /// (one past its time counts at the end of the pause of S14); `None`: there is neither.
     pub next_due: Option<Duration>,
     /// The leases that this call took back first, at most 32.
     pub taken_back: Vec<TakenBack>,

@@ -32,7 +32,6 @@ mod thread;
 mod server;
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{
         Mutex, PoisonError,
@@ -50,7 +49,7 @@ use self::{
     link::Link,
     reply::Reply,
     script::Script,
-    scripts::{COMMON_KEYS, SCRIPTS, SETTINGS},
+    scripts::{COMMON_KEYS, SCRIPTS},
     settings::Known,
 };
 use super::{
@@ -65,9 +64,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// Queues that a process remembers; beyond it forgets them all, and asks again.
-const QUEUES_MAX: usize = 10_000;
-
 /// A store on a server of Redis or Valkey.
 pub struct RedisStore {
     address: Address,
@@ -77,8 +73,6 @@ pub struct RedisStore {
     link: Link,
     bell: Doorbell,
     known: Mutex<Known>,
-    /// Queues by their numbers, which never change.
-    names: Mutex<HashMap<u32, String>>,
     /// How far the server's clock is ahead of this machine's.
     ahead_ms: AtomicI64,
     /// The keys that every script names.
@@ -97,7 +91,7 @@ impl RedisStore {
         let link = Link::open(&address).await?;
         let durability = durability(&address, &link).await?;
         let bell = Doorbell::open(&link, BLOCK);
-        let keys = COMMON_KEYS.iter().map(|key| key_of(&address, key.as_bytes())).collect();
+        let keys = COMMON_KEYS.iter().map(|key| address.key(key)).collect();
         let shown = address.to_string();
         Ok(Self {
             address,
@@ -107,7 +101,6 @@ impl RedisStore {
             link,
             bell,
             known: Mutex::default(),
-            names: Mutex::default(),
             ahead_ms: AtomicI64::new(0),
             keys,
         })
@@ -119,13 +112,6 @@ impl RedisStore {
             Clock::System => Vec::new(),
             Clock::Manual(clock) => clock.now().as_ms().to_string().into_bytes(),
         }
-    }
-
-    /// The key of a queue's doorbell.
-    fn bell_key(&self, queue: &str) -> Vec<u8> {
-        let mut name = b"w:".to_vec();
-        name.extend_from_slice(queue.as_bytes());
-        key_of(&self.address, &name)
     }
 
     /// Calls a script with the common keys, `bells`, the time and `args`.
@@ -142,29 +128,11 @@ impl RedisStore {
         Reply::of(self.call(script, bells, args).await?)
     }
 
-    /// The name of a queue's number.
-    async fn queue_name(&self, q: u32) -> Result<String> {
-        if let Some(name) = self.names().get(&q) {
-            return Ok(name.clone());
-        }
-        let mut cmd = redis::cmd("HGET");
-        cmd.arg(&self.keys[SETTINGS]).arg(&q.to_be_bytes()[1..]);
-        let name = settings::name(&reply::bytes(self.link.command(cmd).await?)?)?;
-        let mut names = self.names();
-        if QUEUES_MAX <= names.len() {
-            names.clear();
-        }
-        names.insert(q, name.clone());
-        drop(names);
-        Ok(name)
-    }
-
-    /// Rings the bells that a script left to its caller: number of a queue, and time.
-    async fn ring(&self, rings: &[u8]) -> Result<()> {
+    /// Rings the bells that a script left to its caller: name and time of each.
+    fn ring(&self, rings: &[u8]) -> Result<()> {
         let (mut rings, mut named) = (Bytes(rings), Vec::new());
         while !rings.is_empty() {
-            let (q, ms) = (rings.number(3)? as u32, rings.number(6)?);
-            named.push((self.queue_name(q).await?, Timestamp::saturating_from_ms(ms)));
+            named.push((rings.chunk()?.text()?, rings.time()?));
         }
         self.bell.ring(&named);
         Ok(())
@@ -189,10 +157,6 @@ impl RedisStore {
         }
     }
 
-    fn names(&self) -> std::sync::MutexGuard<'_, HashMap<u32, String>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sweeps; `ageless`: gives up done and cancelled jobs whatever their age.
     async fn sweep_jobs(&self, limit: usize, ageless: bool) -> Result<Swept> {
         let args = vec![digits(limit as u64), digits(u64::from(ageless))];
@@ -208,13 +172,6 @@ impl RedisStore {
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A key of shard 0: its hash tag keeps all of them in one slot.
-fn key_of(address: &Address, name: &[u8]) -> Vec<u8> {
-    let mut key = format!("{}:{{0}}:", address.prefix()).into_bytes();
-    key.extend_from_slice(name);
-    key
 }
 
 /// The level that was asked for, if the server can give it (S1).

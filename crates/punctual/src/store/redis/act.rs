@@ -32,7 +32,7 @@ pub(super) async fn act(store: &RedisStore, targets: &[Target], action: &Action)
         args.extend([id, digest, guard]);
     }
     let mut reply = store.ask(&SCRIPTS.act, &[], args).await?;
-    store.ring(&reply.bytes()?).await?;
+    store.ring(&reply.bytes()?)?;
     let answers = reply.bytes()?;
     let mut answers = Bytes(&answers);
     targets.iter().map(|_| acted(&mut answers)).collect()

@@ -122,9 +122,14 @@ impl Address {
         self.durability
     }
 
-    /// What each key begins with; without braces, so that no prefix decides where a key lives.
-    pub(super) fn prefix(&self) -> &str {
-        &self.prefix
+    /// A key of the store. No prefix has braces, so that these keep all keys on one server of a cluster.
+    pub(super) fn key(&self, name: &str) -> Vec<u8> {
+        [&self.prefix, ":{0}:", name].concat().into_bytes()
+    }
+
+    /// Where a queue's bell is.
+    pub(super) fn bell(&self, queue: &str) -> Vec<u8> {
+        self.key(&["w:", queue].concat())
     }
 }
 
@@ -217,13 +222,13 @@ mod tests {
         assert_eq!(settings.password(), Some("p#/:"));
         assert_eq!(settings.db(), 3);
         assert_eq!(*address.info().addr(), ConnectionAddr::Tcp("cache".into(), 7_000));
-        assert_eq!((address.durability(), address.prefix()), (Wanted::Replicated(32), "x"));
+        assert_eq!((address.durability(), address.prefix.as_str()), (Wanted::Replicated(32), "x"));
 
         let address = Address::parse("redis+unix:///a%20b.sock?user=u&pass=p%26w").unwrap();
         let settings = address.info().redis_settings();
         assert_eq!((settings.username(), settings.password()), (Some("u"), Some("p&w")));
         assert_eq!(*address.info().addr(), ConnectionAddr::Unix("/a b.sock".into()));
-        assert_eq!((address.durability(), address.prefix()), (Wanted::Fast, "pq"));
+        assert_eq!((address.durability(), address.prefix.as_str()), (Wanted::Fast, "pq"));
     }
 
     #[test]

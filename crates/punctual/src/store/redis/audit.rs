@@ -27,8 +27,7 @@ pub(super) async fn audit(store: &RedisStore, audit: Audit) -> Result<Audited> {
     let mut audited = Audited { checked: reply.number()?, ..Audited::default() };
     while !reply.is_over() {
         let (id, q, what, detail) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
-        let queue =
-            if q.is_empty() { None } else { store.queue_name(Bytes(&q).number(3)? as u32).await.ok() };
+        let queue = if q.is_empty() { None } else { Bytes(&q).chunk()?.text().ok() };
         audited.findings.push(Finding {
             id: id.try_into().ok().and_then(|id| JobId::from_bytes(id).ok()),
             queue,

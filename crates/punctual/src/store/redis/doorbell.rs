@@ -73,17 +73,12 @@ impl Shared {
         self.hall.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a queue's bell is. The braces keep all bells of a store on one server of a cluster.
-    fn key(&self, queue: &str) -> Vec<u8> {
-        [self.line.address().prefix(), ":{0}:w:", queue].concat().into_bytes()
-    }
-
     /// Puts rings on the server, where the earliest counts.
     fn rings(&self, rings: &[(String, Timestamp)]) -> Pipeline {
         let mut pipeline = Pipeline::with_capacity(rings.len());
         for (queue, at) in rings {
             let mut cmd = Cmd::new();
-            cmd.arg("ZADD").arg(self.key(queue)).arg("LT").arg(at.as_ms()).arg("r");
+            cmd.arg("ZADD").arg(self.line.address().bell(queue)).arg("LT").arg(at.as_ms()).arg("r");
             pipeline.add_command(cmd);
         }
         pipeline
@@ -245,7 +240,7 @@ mod tests {
         /// The ring on the server.
         async fn score(&self, queue: &str) -> Option<u64> {
             let mut cmd = Cmd::new();
-            cmd.arg("ZSCORE").arg(self.bell.shared.key(queue)).arg("r");
+            cmd.arg("ZSCORE").arg(self.bell.shared.line.address().bell(queue)).arg("r");
             match self.link.command(cmd).await.unwrap() {
                 Value::BulkString(score) => Some(str::from_utf8(&score).unwrap().parse().unwrap()),
                 _ => None,

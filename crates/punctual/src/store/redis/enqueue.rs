@@ -23,7 +23,7 @@ pub(super) async fn enqueue(store: &RedisStore, call: Call, jobs: &[NewJob]) -> 
     let broken = check_jobs(jobs, PAYLOAD_BYTES_MAX).err();
     for _ in 0..STALE_MAX {
         let (queues, args) = arguments(store, call, jobs, broken.is_some());
-        let bells: Vec<_> = queues.iter().map(|queue| store.bell_key(queue)).collect();
+        let bells: Vec<_> = queues.iter().map(|queue| store.address.bell(queue)).collect();
         let mut answer = store.ask(&SCRIPTS.enqueue, &bells, args.clone()).await;
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::StoreFull) {
             // A full store gives up kept jobs first (S17).
@@ -84,7 +84,9 @@ fn arguments<'a>(
                 let (version, settings) = known.of(&job.queue);
                 args.push(job.queue.clone().into_bytes());
                 args.push(digits(version));
-                args.push(settings::encode(&job.queue, &QueueSettings::default(), 1));
+                // Of use only where there is no queue yet.
+                let row = if version == 0 { settings::encode(&job.queue, &settings, 1) } else { Vec::new() };
+                args.push(row);
                 queues.push((&job.queue, settings));
                 queues.len()
             });

@@ -75,7 +75,7 @@ pub(super) async fn queue(store: &RedisStore, name: &str, op: &QueueOp) -> Resul
         };
         let row = settings::encode(name, &settings, seen.version + 1);
         let args = vec![name.as_bytes().to_vec(), digits(seen.version), row.clone()];
-        let set = store.call(&SCRIPTS.set, &[store.bell_key(name)], args).await?;
+        let set = store.call(&SCRIPTS.set, &[store.address.bell(name)], args).await?;
         if reply::int(&set)? == 1 {
             store.known().learn(name, &row)?;
             return Ok(info(name, Seen { settings, ..seen }));

@@ -20,11 +20,10 @@ use super::{
 
 pub(super) async fn reserve(store: &RedisStore, want: &Reserve) -> Result<Batch> {
     want.check()?;
-    let reply = store.ask(&SCRIPTS.reserve, &bells(store, want), arguments(want)).await?;
-    let mut reply = reply;
+    let mut reply = store.ask(&SCRIPTS.reserve, &bells(store, want), arguments(want)).await?;
     let clock = Now::read(store, &mut reply)?;
-    store.ring(&reply.bytes()?).await?;
-    batch(store, &clock, &mut reply).await
+    store.ring(&reply.bytes()?)?;
+    batch(&clock, &mut reply)
 }
 
 /// The time of an answer.
@@ -43,7 +42,7 @@ impl Now {
 }
 
 pub(super) fn bells(store: &RedisStore, want: &Reserve) -> Vec<Vec<u8>> {
-    want.wants.iter().map(|want| store.bell_key(&want.queue)).collect()
+    want.wants.iter().map(|want| store.address.bell(&want.queue)).collect()
 }
 
 /// A reserve as `lua/reserving.lua` takes it.
@@ -64,20 +63,15 @@ pub(super) fn arguments(want: &Reserve) -> Vec<Vec<u8>> {
 }
 
 /// Reads what `lua/reserving.lua` answers.
-pub(super) async fn batch(store: &RedisStore, clock: &Now, reply: &mut Reply) -> Result<Batch> {
+pub(super) fn batch(clock: &Now, reply: &mut Reply) -> Result<Batch> {
     let mut taken_back = Vec::new();
     let taken = reply.bytes()?;
     let mut taken = Bytes(&taken);
     while !taken.is_empty() {
         let fence = taken.number(8)?;
-        let job = taken.id()?;
-        let queue = taken.number(3)? as u32;
+        let lease = Lease { job: taken.id()?, fence };
         let state = record::state(taken.byte()?)?;
-        taken_back.push(TakenBack {
-            lease: Lease { job, fence },
-            queue: store.queue_name(queue).await?,
-            state,
-        });
+        taken_back.push(TakenBack { lease, queue: taken.chunk()?.text()?, state });
     }
     let next = reply.bytes()?;
     let next_due = if next.is_empty() {
@@ -114,7 +108,7 @@ pub(super) async fn take(store: &RedisStore, take: &Take) -> Result<Vec<JobRecor
         // Older than any time there is.
         digits(ceil_ms(take.older_than).min(1 << 52)),
     ];
-    let mut reply = store.ask(&SCRIPTS.take, &[store.bell_key(&take.queue)], args).await?;
+    let mut reply = store.ask(&SCRIPTS.take, &[store.address.bell(&take.queue)], args).await?;
     let mut jobs = Vec::new();
     while !reply.is_over() {
         let (id, rec, past) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);

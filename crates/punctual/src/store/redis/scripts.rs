@@ -8,8 +8,6 @@ use super::script::Script;
 pub(super) const COMMON_KEYS: [&str; 19] =
     ["j", "x", "t", "o", "r", "l", "e", "u", "v", "k", "m", "p", "a", "s", "q", "i", "n", "c", "d"];
 
-/// Which of them holds the settings of queues.
-pub(super) const SETTINGS: usize = 15;
 /// Which of them names the queues.
 pub(super) const NAMES: usize = 16;
 

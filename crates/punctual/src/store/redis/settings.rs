@@ -9,10 +9,7 @@ use crate::{
     time::ceil_ms,
 };
 
-use super::{
-    QUEUES_MAX,
-    bytes::{Bytes, Put},
-};
+use super::bytes::{Bytes, Put};
 
 /// The largest number that a script knows exactly.
 const EXACT_MAX: u64 = (1 << 53) - 2;
@@ -50,18 +47,13 @@ pub(super) fn decode(row: &[u8]) -> Result<(u32, QueueSettings)> {
     Ok((version, settings))
 }
 
-/// The name of the queue of a row.
-pub(super) fn name(row: &[u8]) -> Result<String> {
-    let mut row = Bytes(row);
-    row.take(1 + 4 + 4 + 11 * 7)?;
-    row.chunk()?.text()
-}
-
 /// What this process knows of queues; the store tells where that is no longer so. Bounded: it is forgotten as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Known(HashMap<String, (u32, QueueSettings)>);
 
 impl Known {
+    const QUEUES_MAX: usize = 10_000;
+
     pub(super) fn of(&self, queue: &str) -> (u32, QueueSettings) {
         self.0.get(queue).cloned().unwrap_or_default()
     }
@@ -71,7 +63,7 @@ impl Known {
             self.0.remove(queue);
             return Ok(());
         }
-        if QUEUES_MAX <= self.0.len() {
+        if Self::QUEUES_MAX <= self.0.len() {
             self.0.clear();
         }
         self.0.insert(queue.to_owned(), decode(row)?);

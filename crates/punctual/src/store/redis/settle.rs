@@ -31,7 +31,7 @@ pub(super) async fn settle(
     let bells = then.map(|want| reserve::bells(store, want)).unwrap_or_default();
     let mut reply = store.ask(&SCRIPTS.settle, &bells, args).await?;
     let clock = Now::read(store, &mut reply)?;
-    store.ring(&reply.bytes()?).await?;
+    store.ring(&reply.bytes()?)?;
     let settled = reply
         .bytes()?
         .iter()
@@ -41,7 +41,7 @@ pub(super) async fn settle(
         })
         .collect::<Result<Vec<_>>>()?;
     let reserved = match then {
-        Some(_) => Some(reserve::batch(store, &clock, &mut reply).await?),
+        Some(_) => Some(reserve::batch(&clock, &mut reply)?),
         None => None,
     };
     Ok((settled, reserved))

@@ -1,7 +1,7 @@
 -- act: what operators do to single jobs (S11, S12).
 -- KEYS: common. ARGV: now, action, its arguments a and b, then per target: id or '', digest or '', guard: '' or state1 name.
--- Actions: cancel (a: reason), at (a: ms), in (a: ms), by (a: ms), now, level (a), edit (a: head of the A chunk's content
--- type …: see below), retry, delete. Answers per target: tag1 id state1: D done, R requested, N not found, W wrong state,
+-- Actions: cancel (a: reason), at (a: ms), in (a: ms), by (a: ms), now, level (a), edit (a: content type as a chunk, b:
+-- payload), retry, delete. Answers per target: tag1 id state1: D done, R requested, N not found, W wrong state,
 -- U unique conflict with id; first the rings left to the caller. Cost: O(n log N).
 drains()
 local action, a, b = ARGV[2], ARGV[3], ARGV[4]
@@ -51,24 +51,12 @@ local function retry(job)
     answer('D', job)
 end
 
-local function delete(job)
-    if job.state == WAITING then
-        leave_waiting(job)
-        tally(job.q, 'b', -job.bytes)
-    else
-        leave_ended(job)
-    end
-    if not (job.scope == WINDOW and job.started) then free_key(job) end
-    remove(job)
-    answer('D', job)
-end
-
 local function change(job)
     leave_waiting(job)
     if action == 'level' then
         job.level, job.moved = tonumber(a), true
     elseif action == 'edit' then
-        -- a: the content type as a chunk; b: the payload. The A chunk begins with the content type.
+        -- The content type begins the first chunk, which holds what is asked for.
         local old = behind_chunk(job.rec, job.asked_at)
         local asked = sub(job.rec, job.asked_at, old - 1)
         asked = byte(asked) < 255 and sub(asked, 2) or sub(asked, 6)
@@ -107,6 +95,7 @@ for i = 5, #ARGV, 3 do
         retry(job)
     elseif action == 'delete' and job.state ~= RUNNING then
         delete(job)
+        answer('D', job)
     elseif action == 'cancel' or action == 'retry' or action == 'delete' or job.state ~= WAITING then
         answer('W', job)
     else

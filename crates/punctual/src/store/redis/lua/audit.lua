@@ -1,12 +1,14 @@
 -- audit: a slice of a consistency check, at most `limit` entries of one kind. KEYS: common. ARGV: now, what (ids, t, l, e),
--- where to go on or '', limit, 1 to repair. Answers: where to go on or '', looked at, then per finding: id, q, what, detail.
+-- where to go on or '', limit, 1 to repair. Answers: where to go on or '', looked at, then per finding: id, name of the queue
+-- as a chunk or '', what, detail.
 -- A record in no place becomes dead, reason `orphan`; in two places running wins over waiting, waiting over ended; an entry
 -- without a record is dropped. Records are never deleted. Cost: O(limit log N).
 local what, from, limit, repair = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local answer = {'', 0}
 local function found(id, q, kind, detail)
     local n = #answer
-    answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = id, q, kind, detail
+    local name = q and call('HEXISTS', I, q) == 1 and queue(q).name or ''
+    answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = id, name, kind, detail
 end
 local function stands(key, member) return call('ZSCORE', key, member) end
 local keys = {ids = D, t = T, l = L, e = E}
@@ -16,7 +18,7 @@ for _, member in ipairs(page) do
     local job = load(id)
     if what == 'ids' then
         if not job then
-            found(id, '', 'no_record', 'listed, without a record')
+            found(id, nil, 'no_record', 'listed, without a record')
             if repair then call('ZREM', D, id) end
         elseif job.run then
             if not stands(L, job.q .. at6(job.run.till) .. id) then

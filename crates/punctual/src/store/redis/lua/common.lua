@@ -53,6 +53,13 @@ local function text(n) return string.format('%.0f', n) end
 local function has(flags, bit) return bit <= flags % (2 * bit) end
 local function at6(ms) return pack('>I6', ms) end
 
+-- The first byte behind a chunk: its length, in one byte or in 255 and four, then its bytes.
+local function behind_chunk(rec, at)
+    local length = byte(rec, at)
+    if length < 255 then return at + 1 + length end
+    return at + 5 + unp('>I4', rec, at + 1)
+end
+
 -- ── counters ──
 
 local tallies = {}
@@ -69,15 +76,18 @@ end
 
 -- ── queues ──
 
+local SETTINGS = '>BI4I4' .. string.rep('I7', 11)
 local queues = {}
 -- The settings of a queue: flags (1 paused, 2 lifo), version, lease, caps (0: none, else 1 more), bounds of what is kept
--- of each state (age in ms, jobs, bytes); then what only callers read: the name, and the same as JSON.
+-- of each state (age in ms, jobs, bytes), the name as a chunk; then the same as JSON, which only callers read.
 local function queue(q)
     local row = queues[q]
     if row then return row end
-    local flags, version, lease, jobs, bytes, n1, n2, n3, c1, c2, c3, d1, d2, d3 =
-        unp('>BI4I4I7I7I7I7I7I7I7I7I7I7I7I7B', call('HGET', I, q))
+    local stored = call('HGET', I, q)
+    local flags, version, lease, jobs, bytes, n1, n2, n3, c1, c2, c3, d1, d2, d3, at =
+        unp(SETTINGS, stored)
     row = {
+        stored = stored, name = sub(stored, at, behind_chunk(stored, at) - 1),
         paused = has(flags, 1), lifo = has(flags, 2), version = version, lease = lease,
         max_jobs = 0 < jobs and jobs - 1, max_bytes = 0 < bytes and bytes - 1,
         keep = {{n1, n2, n3}, {c1, c2, c3}, {d1, d2, d3}},
@@ -98,8 +108,8 @@ end
 local function behind(prefix)
     return sub(prefix, 1, -2) .. char(byte(prefix, -1) + 1)
 end
--- Bounds of the members of a sorted set that start with `prefix`, as ZRANGEBYLEX takes them. No prefix ends in 255: a
--- queue's number would have to, so the carry goes into the byte before.
+-- Bounds of the members of a sorted set that start with `prefix`, as ZRANGEBYLEX takes them. Where it ends in 255 the carry
+-- goes into the byte before.
 local function within(prefix)
     local last = prefix
     while byte(last, -1) == 255 do last = sub(last, 1, -2) end
@@ -112,14 +122,14 @@ local bells, rings = {}, {} -- q → key of its bell; q → when
 local function ring(q, ms)
     if not rings[q] or ms < rings[q] then rings[q] = ms end
 end
--- Rings the bells whose keys were named; answers those that the caller must ring: q and time.
+-- Rings the bells whose keys were named; answers those that the caller must ring: name as a chunk, ms6.
 local function put_rings()
     local left = {}
     for q, ms in pairs(rings) do
         if bells[q] then
             call('ZADD', bells[q], 'LT', ms <= now and 0 or text(ms), 'r')
         else
-            left[#left + 1] = q .. at6(ms <= now and 0 or ms)
+            left[#left + 1] = queue(q).name .. at6(ms <= now and 0 or ms)
         end
     end
     return concat(left)
@@ -147,12 +157,6 @@ end
 
 -- ── jobs ──
 
--- The first byte behind a chunk: its length, in one byte or in 255 and four, then its bytes.
-local function behind_chunk(rec, at)
-    local length = byte(rec, at)
-    if length < 255 then return at + 1 + length end
-    return at + 5 + unp('>I4', rec, at + 1)
-end
 -- The head of a record: flags (1 created_at is not run_at, 2 expires, 4 a lease of its own, 8 max_attempts is not 20, 16 a
 -- unique key), level + 16 × scope, q, run_at, then what the flags say, then two chunks that are the client's own (what a
 -- replacement changes, and what stays) and the payload.
@@ -174,7 +178,7 @@ end
 -- 32 ended: state and when, 64 reason, 128 failures.
 local function past(job, x)
     job.attempt, job.crashes, job.snoozes, job.version, job.failures = 1, 0, 0, 1, {}
-    job.past = x and '\1' or '\0'
+    job.past, job.x = x and '\1' or '\0', x or ''
     if not x then return end
     local flags, at, length = byte(x, 1), 2, nil
     job.started = has(flags, 1)
@@ -246,31 +250,35 @@ end
 local function put_run(id, run) call('HSET', R, id, run_row(run)) end
 
 -- A job with its place, or nil.
-local function load(id, rec)
-    rec = rec or call('HGET', J, id)
+local function load(id)
+    local rec = call('HGET', J, id)
     if not rec then return nil end
     local job = {id = id, rec = rec, state = WAITING}
     head(job, rec)
     past(job, call('HGET', X, id))
-    local run = call('HGET', R, id)
-    if run then
-        job.state, job.run = RUNNING, run_of(run)
+    job.row = call('HGET', R, id)
+    if job.row then
+        job.state, job.run = RUNNING, run_of(job.row)
     end
     return job
+end
+-- Whether reads hide a job: it ended, and is past the age that its queue keeps it for (S17).
+local function is_hidden(job)
+    return job.ended and job.ended + queue(job.q).keep[job.state][1] <= now
 end
 local function is_derived(id) return math.floor(byte(id, 7) / 16) == 8 end
 
 -- ── unique keys ──
 
--- Who holds a key, and until when, if for a window (S4).
+-- Who holds a key (S4).
 local function holder(digest)
     local row = call('HGET', U, digest)
     if not row then return nil end
     local id, till = unp('>c16I6', row)
     if 0 < till then
-        if now < till then return id, till end
+        if now < till then return id end
     elseif call('HEXISTS', J, id) == 1 then
-        return id, 0
+        return id
     end
     return nil
 end
@@ -344,6 +352,18 @@ local function finish(job, state, reason)
         call('ZADD', E, 0, ended_member(job))
         tally(job.q, char(state), job.bytes)
     end
+end
+
+-- Removes a job that somebody deletes or purges; unlike age, that frees a window whose job never started.
+local function delete(job)
+    if job.state == WAITING then
+        leave_waiting(job)
+        tally(job.q, 'b', -job.bytes)
+    else
+        leave_ended(job)
+    end
+    if not (job.scope == WINDOW and job.started) then free_key(job) end
+    remove(job)
 end
 
 -- When the first waiting job of a queue is due.

@@ -18,16 +18,23 @@ for i = 1, nq do
 end
 local n = (#ARGV - at + 1) / 3
 
+-- What is told of a job that was met; its record, which may be large, is not read for it.
 local function existing(id)
-    local job = load(id)
-    if not job then return 'D' .. id .. pack('>BI4B', 255, 0, 0) end
-    return 'D' .. id .. pack('>BI4B', job.state, job.version, job.run and has(job.run.flags, 1) and 1 or 0)
+    if call('HEXISTS', J, id) == 0 then return 'D' .. id .. pack('>BI4B', 255, 0, 0) end
+    local job, row = {state = WAITING}, call('HGET', R, id)
+    past(job, call('HGET', X, id))
+    local run = row and run_of(row)
+    return 'D' .. id .. pack('>BI4B', run and RUNNING or job.state, job.version, run and has(run.flags, 1) and 1 or 0)
 end
 
-local function digest_of(flags, rest)
-    if not has(flags, 16) then return nil end
-    local skip = (has(flags, 4) and 4 or 0) + (has(flags, 8) and 2 or 0)
-    return unp('>c16I7', rest, skip + 1)
+-- The places in the rest of a new record, and what they hold: its key, chunks and payload.
+local function read_rest(job)
+    local at = 1 + (has(job.flags, 4) and 4 or 0) + (has(job.flags, 8) and 2 or 0)
+    job.key_at = at
+    if has(job.flags, 16) then job.digest, job.window, at = unp('>c16I7', job.rest, at) end
+    job.asked_at, job.within_at = at, behind_chunk(job.rest, at)
+    job.payload_at = behind_chunk(job.rest, job.within_at)
+    job.bytes = #job.rest - job.payload_at + 1
 end
 
 local last = call('HGET', P, key)
@@ -43,8 +50,10 @@ if last and number <= unp('>I8', last) then
         if full[i] then
             answers[i] = 'F'
         else
-            local digest = call('HEXISTS', J, id) == 0 and digest_of(byte(spec, 3), rest)
-            answers[i] = existing(digest and holder(digest) or id)
+            local job = {flags = byte(spec, 3), rest = rest}
+            read_rest(job)
+            local by = job.digest and call('HEXISTS', J, id) == 0 and holder(job.digest)
+            answers[i] = existing(by or id)
         end
     end
     return {concat(answers)}
@@ -56,14 +65,14 @@ for i = 1, nq do
     if q then
         named[i].q = q
         local version = queue(q).version
-        if version ~= named[i].version then return {'stale', text(i), call('HGET', I, q)} end
+        if version ~= named[i].version then return {'stale', text(i), queue(q).stored} end
     elseif named[i].version ~= 0 then
         return {'stale', text(i), ''}
     end
 end
 
 local function resolve(kind, ms) return kind == 'a' and ms or min(now + ms, END) end
-local jobs, ids = {}, {}
+local jobs = {}
 for i = 1, n do
     local spec = ARGV[at + 1]
     local job = {id = ARGV[at], rest = ARGV[at + 2]}
@@ -74,7 +83,8 @@ for i = 1, n do
         job.expires = resolve(expiry, expires)
         if job.expires <= job.run_at then return {'expired', text(i), text(job.expires), text(job.run_at)} end
     end
-    jobs[i], ids[i], at = job, job.id, at + 3
+    read_rest(job)
+    jobs[i], at = job, at + 3
 end
 
 -- Nothing is refused from here on. What is new is written in one command per place, at the end or before a job that has to
@@ -110,18 +120,15 @@ local function meet(id, new)
     if new.conflict == 's' then
         job.moved, job.run_at = true, new.run_at
     else
-        -- The new options, A chunk and payload; the old key, window and B chunk.
+        -- What was asked for and the payload are new; the key with its window, and what it is compared within, stay.
         tag = 'R'
-        local skip = (has(new.flags, 4) and 4 or 0) + (has(new.flags, 8) and 2 or 0)
-        local chunk = skip + 24
-        local kept = sub(job.rec, job.within_at, job.payload_at - 1)
-        local payload = behind_chunk(new.rest, behind_chunk(new.rest, chunk))
-        local rest = sub(new.rest, 1, skip) .. job.digest .. pack('>I7', job.window)
-            .. sub(new.rest, chunk, behind_chunk(new.rest, chunk) - 1) .. kept .. sub(new.rest, payload)
+        local rest = sub(new.rest, 1, new.key_at - 1) .. job.digest .. pack('>I7', job.window)
+            .. sub(new.rest, new.asked_at, new.within_at - 1) .. sub(job.rec, job.within_at, job.payload_at - 1)
+            .. sub(new.rest, new.payload_at)
         local changed = {flags = new.flags, level = new.level % 16 + 16 * job.scope, run_at = new.run_at, expires = new.expires}
         local rec = record(changed, job.q, job.created, rest)
         call('HSET', J, id, rec)
-        tally(job.q, 'b', #new.rest - payload + 1 - job.bytes)
+        tally(job.q, 'b', new.bytes - job.bytes)
         job.moved, job.unexpiring, job.expires = nil, nil, nil
         head(job, rec)
     end
@@ -131,16 +138,15 @@ local function meet(id, new)
     return tag .. id .. at6(job.run_at)
 end
 
-local known = 0 < n and call('HMGET', J, unpack(ids)) or {}
 local answers, full, earliest = {}, {}, {}
 for i = 1, n do
     local job = jobs[i]
     local id, of = job.id, named[job.of]
     local q, answer = of.q, nil
-    local digest, window = digest_of(job.flags, job.rest)
-    if known[i] or fresh[id] then
+    local digest = job.digest
+    if fresh[id] or call('HEXISTS', J, id) == 1 then
         flush()
-            answer = existing(id)
+        answer = existing(id)
     elseif q and is_derived(id) then
         local ended = call('HGET', M, q .. id)
         if ended and now < unp('>I6', ended) + ID_MEMORY then answer = existing(id) end
@@ -156,10 +162,8 @@ for i = 1, n do
             flush()
             local from, to = within(q)
             local bytes = tonumber(call('HGET', C, q .. 'b') or 0) + (tallies[q .. 'b'] or 0)
-            local size = #job.rest - behind_chunk(job.rest, behind_chunk(job.rest,
-                (has(job.flags, 4) and 4 or 0) + (has(job.flags, 8) and 2 or 0) + (digest and 23 or 0) + 1)) + 1
             if settings.max_jobs and settings.max_jobs <= call('ZLEXCOUNT', T, from, to) + call('ZLEXCOUNT', L, from, to)
-                or settings.max_bytes and settings.max_bytes < bytes + size then
+                or settings.max_bytes and settings.max_bytes < bytes + job.bytes then
                 answer = 'F'
                 full[#full + 1] = pack('>I2', i)
             end
@@ -183,12 +187,10 @@ for i = 1, n do
         end
         fresh[id] = true
         if digest then
-            put_key(digest, id, job.level >= 32 and min(now + window, END) or 0)
+            put_key(digest, id, window_end({scope = math.floor(job.level / 16), created = now, window = job.window}))
             fresh_keys[digest] = true
         end
-        local skip = (has(job.flags, 4) and 4 or 0) + (has(job.flags, 8) and 2 or 0) + (digest and 23 or 0)
-        local payload = behind_chunk(job.rest, behind_chunk(job.rest, skip + 1))
-        tally(q, 'b', #job.rest - payload + 1)
+        tally(q, 'b', job.bytes)
         if not earliest[q] or job.run_at < earliest[q] then earliest[q] = job.run_at end
         answer = 'I' .. at6(job.run_at)
     end

@@ -2,5 +2,5 @@
 -- age that its queue keeps it for is hidden. Cost: O(1).
 local id = ARGV[2] ~= '' and ARGV[2] or holder(ARGV[3])
 local job = id and load(id)
-if not job or job.ended and job.ended + queue(job.q).keep[job.state][1] <= now then return {} end
-return {id, job.rec, call('HGET', X, id) or '', call('HGET', R, id) or ''}
+if not job or is_hidden(job) then return {} end
+return {id, job.rec, job.x, job.row or ''}

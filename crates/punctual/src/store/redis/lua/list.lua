@@ -10,12 +10,11 @@ while at <= #ids and bytes < BYTES_MAX do
     local records, pasts, runs = call('HMGET', J, unpack(chunk)), call('HMGET', X, unpack(chunk)), call('HMGET', R, unpack(chunk))
     for i, id in ipairs(chunk) do
         if records[i] then
-            local job = {}
+            local job = {q = sub(records[i], 3, 5)}
             past(job, pasts[i])
-            local hidden = job.ended and job.ended + queue(sub(records[i], 3, 5)).keep[job.state][1] <= now
             local n = #answer
             answer[n + 1], answer[n + 2], answer[n + 3] = id, records[i], pasts[i] or ''
-            answer[n + 4], answer[n + 5] = runs[i] or '', hidden and 1 or 0
+            answer[n + 4], answer[n + 5] = runs[i] or '', is_hidden(job) and 1 or 0
             bytes = bytes + #records[i]
         end
     end

@@ -1,7 +1,7 @@
 -- Taking back and picking due jobs, for reserve, take, and the reserve behind a settle.
 
--- Takes back leases past their time, oldest first (S9), unless the clock has just jumped (S14). Answers them: fence, id, q,
--- state.
+-- Takes back leases past their time, oldest first (S9), unless the clock has just jumped (S14). Answers them: fence8 id
+-- state1 name as a chunk.
 local function take_back(named)
     if no_take_back() then return '' end
     local late, looked = {}, {}
@@ -18,7 +18,7 @@ local function take_back(named)
         local id, q = sub(late[i], 7, 22), sub(late[i], 23)
         local job = load(id)
         if job and job.run then
-            answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. q .. char(taken_back(job))
+            answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(taken_back(job)) .. queue(q).name
         else
             -- A lease without a job leads nowhere: it is dropped, as an audit would.
             call('ZREM', L, q .. sub(late[i], 1, 6) .. id)
@@ -28,8 +28,11 @@ local function take_back(named)
     return concat(answer)
 end
 
--- Walks due jobs (run_at ≤ `till`) of one queue in order, and gives up to `most` to `each`; answers how many. `state`: what one call has left:
--- n, candidates, bytes, any, stopped, and whether a job on its last chance comes alone.
+-- Records read at once: each may have a mebibyte, and how large they are is known only then.
+local READ_MAX = 64
+
+-- Walks due jobs (run_at ≤ `till`) of one queue in order, and gives up to `most` to `each`; answers how many. `state`: what
+-- one call has left: n, candidates, bytes, any, stopped, and whether a job on its last chance comes alone.
 local function pick(q, most, till, state, each)
     local settings = queue(q)
     if settings.paused then return 0 end
@@ -38,9 +41,7 @@ local function pick(q, most, till, state, each)
     for level = 0, LEVELS - 1 do
         local from, to = '[' .. q .. char(level), '(' .. q .. pack('>BI6', level, till + 1)
         while 0 < wanted and 0 < state.candidates and not state.stopped do
-            -- Records are read few at first, then as many as are likely to be a mebibyte.
-            local size = state.looked and max(1, math.floor(state.size / state.looked)) or 16384
-            local asked = min(wanted, state.candidates, max(1, math.floor(BYTES_MAX / size)))
+            local asked = min(wanted, state.candidates, READ_MAX)
             local members
             if settings.lifo then
                 members = call('ZREVRANGEBYLEX', T, to, from, 'LIMIT', 0, asked)
@@ -54,7 +55,6 @@ local function pick(q, most, till, state, each)
             local left = 0
             for i = 1, #members do
                 local id, rec, mark = ids[i], records[i], sub(members[i], 27)
-                state.looked, state.size = (state.looked or 0) + 1, (state.size or 0) + (rec and #rec or 0)
                 local given = false
                 if rec then
                     local job = {id = id, rec = rec, state = WAITING}
@@ -112,13 +112,7 @@ local function next_of(named)
     end
     local pause = no_take_back()
     for _, q in ipairs(named) do
-        if not queue(q).paused then
-            for level = 0, LEVELS - 1 do
-                local from, to = within(q .. char(level))
-                local first = call('ZRANGEBYLEX', T, from, to, 'LIMIT', 0, 1)[1]
-                if first then earlier(unp('>I6', first, 5)) end
-            end
-        end
+        if not queue(q).paused then earlier(first_due(q)) end
         local _, to = within(q)
         local first = call('ZRANGEBYLEX', L, '[' .. q, to, 'LIMIT', 0, 1)[1]
         local till = first and unp('>I6', first, 4)

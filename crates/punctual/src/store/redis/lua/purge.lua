@@ -16,10 +16,7 @@ for level = 0, LEVELS - 1 do
     for _, member in ipairs(members) do
         local job = load(sub(member, 11, 26))
         if job and job.state == WAITING then
-            leave_waiting(job)
-            tally(q, 'b', -job.bytes)
-            if not (job.scope == WINDOW and job.started) then free_key(job) end
-            remove(job)
+            delete(job)
         else
             call('ZREM', T, member)
         end

@@ -1,7 +1,6 @@
 -- A numbered reserve, from ARGV[from] on: instance8, number, n, lease in ms or 0, worker, names … each with its share and
 -- the most jobs it may have.
--- Answers: taken back, more or next (ms, '' never), then per job: fence8 until6 lasts4
--- started6 flags1 id worker; record; past.
+-- Answers: taken back, next (ms, '' never), then per job: fence8 until6 lasts4 started6 flags1 id worker; record; past.
 local function reserving(from, first_bell)
     local instance, number = ARGV[from], tonumber(ARGV[from + 1])
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
@@ -62,7 +61,7 @@ local function reserving(from, first_bell)
         leases[#leases + 1] = 0
         leases[#leases + 1] = job.q .. at6(run.till) .. job.id
         ids[#ids + 1] = job.id
-        tell(job.id, job.rec, job.past == '\1' and call('HGET', X, job.id) or '', run)
+        tell(job.id, job.rec, job.x, run)
     end
     for pass = 1, 2 do
         for i, q in ipairs(named) do

@@ -49,11 +49,10 @@ local function ack(id, run)
     end
 end
 
+-- Any other verdict.
 local function verdict(job, what, rest)
     local next = {attempt = job.attempt, state = WAITING}
-    if what == 'a' then
-        next.state = DONE
-    elseif has(job.run.flags, 1) then
+    if has(job.run.flags, 1) then
         -- S12: the end of the run decides, and anything but an ack obeys the request.
         next.state, next.reason = CANCELLED, 'cancelled'
     elseif what == 'r' then

@@ -3,4 +3,4 @@
 local q = call('HGET', Q, ARGV[2])
 if not q then return {text(now)} end
 local oldest = first_due(q)
-return {text(now), call('HGET', I, q), oldest and oldest <= now and text(oldest) or '', unpack(counted(q))}
+return {text(now), queue(q).stored, oldest and oldest <= now and text(oldest) or '', unpack(counted(q))}
