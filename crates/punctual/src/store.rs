@@ -17,7 +17,12 @@ pub mod redis;
 pub mod sqlite;
 pub mod url;
 
-use std::{fmt::Debug, future::Future, pin::Pin, time::Duration};
+use std::{
+    fmt::{self, Debug},
+    future::Future,
+    pin::Pin,
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -404,15 +409,52 @@ pub enum Acted {
     UniqueConflict(JobId),
 }
 
-/// A page of jobs, newest id first.
+/// A page of jobs, in the order of their store: memory and SQLite tell the newest ids first, Redis the waiting jobs as they
+/// will run, then the running ones, then the ended ones from the last to the first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct List {
     /// Which jobs.
     pub filter: Filter,
-    /// Go on behind this id, as [`Page::next`] gave it.
-    pub after: Option<JobId>,
+    /// Go on from here, as [`Page::next`] gave it.
+    pub after: Option<ListCursor>,
     /// At most this many jobs in the page, 1 to 1,000.
     pub limit: usize,
+}
+
+/// Where a listing goes on; what it says is its store's own business. Its text needs no quotes in a shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListCursor(pub(crate) String);
+
+impl ListCursor {
+    /// Behind a job, where jobs are listed by their ids.
+    pub(crate) fn behind(id: JobId) -> Self {
+        Self(id.to_string())
+    }
+
+    /// The job behind which the listing goes on.
+    ///
+    /// # Errors
+    /// `Invalid` for what no listing by ids gave.
+    pub(crate) fn id(&self) -> Result<JobId> {
+        self.0.parse().map_err(|_| Self::unreadable())
+    }
+
+    pub(crate) fn unreadable() -> Error {
+        Error::invalid("could not read where the listing goes on")
+            .with_hint("give the text that the page before this one ended with, of the same store")
+    }
+}
+
+impl From<String> for ListCursor {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Display for ListCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// The answer to a [`List`]: what was found, and what was searched.
@@ -420,10 +462,10 @@ pub struct List {
 pub struct Page {
     /// The store's clock at the call.
     pub now: Timestamp,
-    /// Matching jobs, by id, newest first.
+    /// Matching jobs.
     pub jobs: Vec<JobRecord>,
     /// Where to go on; `None`: everything was searched.
-    pub next: Option<JobId>,
+    pub next: Option<ListCursor>,
     /// Jobs looked at by this call, at most 1,000 beyond those returned. Which ones a store has to look at, and so where
     /// a page ends, is its own business; all pages together are the same in every store.
     pub searched: u64,
@@ -812,7 +854,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The job that holds a unique key.
     fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>>;
 
-    /// A page of jobs.
+    /// A page of jobs. All pages together have each job that stays as it is exactly once; one that starts, ends or is moved
+    /// meanwhile may be told twice, or by Redis not at all.
     ///
     /// A waiting job past its `expires_at` is waiting until a reserve, take or sweep ends it; so in every read.
     fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>>;

@@ -5,10 +5,14 @@ use std::{
     io::{self, Write as _},
 };
 
-use punctual::{Filter, JobId, JobRecord, Timestamp, limits::BATCH_MAX, store::List};
-use serde::Serialize;
+use punctual::{
+    Filter, JobRecord, Timestamp,
+    limits::BATCH_MAX,
+    store::{List, ListCursor},
+};
+use serde::{Serialize, Serializer};
 
-use super::{Session, watch::Watch, whole_id};
+use super::{Session, watch::Watch};
 use crate::{
     errors::Result,
     fields::Fields,
@@ -36,8 +40,8 @@ pub(crate) struct Ls {
     /// Every match, however long it takes.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Go on behind this job, as a search that stopped suggests.
-    #[arg(long, value_name = "ID")]
+    /// Go on from here, as a search that stopped suggests.
+    #[arg(long, value_name = "WHERE")]
     after: Option<String>,
     #[command(flatten)]
     pub(super) watch: Watch,
@@ -48,7 +52,7 @@ pub(crate) async fn run(session: &mut Session, args: &Ls) -> Result {
     if let Some(queue) = &args.queue {
         filter = filter.queue(queue);
     }
-    let after = args.after.as_deref().map(whole_id).transpose()?;
+    let after = args.after.clone().map(ListCursor::from);
     let limit = if args.all { u64::MAX } else { args.limit };
     let mut list = List { filter, after, limit: 0 };
     let (mut found, mut looked) = (0, Searched::default());
@@ -58,10 +62,10 @@ pub(crate) async fn run(session: &mut Session, args: &Ls) -> Result {
         let page = session.client.list(&list).await?;
         printer.page(session, &page.jobs, page.now)?;
         found += page.jobs.len() as u64;
-        looked = Searched { at: looked.at + page.searched, total: page.total, next: page.next };
+        looked = Searched { at: looked.at + page.searched, total: page.total, next: page.next.clone() };
         list.after = page.next;
         let enough = found == limit || !args.all && SEARCH_MAX <= looked.at;
-        if enough || page.next.is_none() {
+        if enough || list.after.is_none() {
             break;
         }
         progress.show(|| format!("{} · {looked}", counted(found, "job")));
@@ -69,7 +73,7 @@ pub(crate) async fn run(session: &mut Session, args: &Ls) -> Result {
     drop(progress);
     printer.end(session, Some(&looked))?;
     session.out.flush()?;
-    session.say(&match looked.next {
+    session.say(&match &looked.next {
         Some(next) => format!("{} · {looked} · go on with --after {next}, or --all", counted(found, "job")),
         None => format!("{} · {looked}", counted(found, "job")),
     });
@@ -83,12 +87,18 @@ pub(super) struct Searched {
     at: u64,
     total: u64,
     /// Where to go on; `null`: everything was searched.
-    next: Option<JobId>,
+    #[serde(serialize_with = "as_text")]
+    next: Option<ListCursor>,
+}
+
+#[expect(clippy::ref_option, reason = "as serde calls it")]
+fn as_text<S: Serializer>(next: &Option<ListCursor>, to: S) -> std::result::Result<S::Ok, S::Error> {
+    next.as_ref().map(ToString::to_string).serialize(to)
 }
 
 impl fmt::Display for Searched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "searched {} of {} (newest first)", grouped(self.at), grouped(self.total))
+        write!(f, "searched {} of {}", grouped(self.at), grouped(self.total))
     }
 }
 

@@ -57,7 +57,7 @@ async fn show(session: &mut Session, job: &JobRecord) -> Result {
     Ok(())
 }
 
-/// A job by its id or by a part of one that only it has, among the newest 100,000 jobs.
+/// A job by its id or by a part of one that only it has, among 100,000 jobs.
 pub(super) async fn find(session: &Session, text: &str) -> Result<JobRecord> {
     if let Ok(id) = text.parse() {
         return session.client.get(id).await?.ok_or_else(|| not_found(id));
@@ -77,7 +77,7 @@ pub(super) async fn find(session: &Session, text: &str) -> Result<JobRecord> {
     }
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(not_found(text).why(format!("searched the newest {searched} jobs for a part of an id"))),
+        0 => Err(not_found(text).why(format!("searched {searched} jobs for a part of an id"))),
         _ => {
             let ids: Vec<String> = found.iter().map(|job| job.id.to_string()).collect();
             Err(Failure::new("conflict", format!("more than one job has {text} in its id"))

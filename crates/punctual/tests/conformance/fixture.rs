@@ -284,7 +284,7 @@ impl Fixture {
         self.store.count(Some(QUEUE)).await.expect("jobs can be counted")
     }
 
-    /// All jobs that match, page by page.
+    /// All jobs that match, page by page; the newest first.
     pub(crate) async fn list(&self, filter: &str, limit: usize) -> Vec<JobId> {
         let mut list = List { filter: Filter::parse(filter).expect("a filter"), after: None, limit };
         let mut found = Vec::new();
@@ -295,9 +295,11 @@ impl Fixture {
             found.extend(page.jobs.iter().map(|job| job.id));
             match page.next {
                 Some(next) => list.after = Some(next),
-                None => return found,
+                None => break,
             }
         }
+        found.sort_unstable_by(|a, b| b.cmp(a));
+        found
     }
 
     // ── acts, queues, upkeep ──

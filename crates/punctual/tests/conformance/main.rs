@@ -312,7 +312,7 @@ conformance!(memory, #[cfg(feature = "sqlite")] sqlite, #[cfg(feature = "redis")
         an_idle_instance_is_forgotten;
     read:
         an_unknown_job_is_not_found,
-        jobs_are_listed_newest_first,
+        all_jobs_are_listed,
         a_list_finds_what_its_filter_says,
         pages_are_bounded_and_complete,
         a_page_says_what_there_is,

@@ -186,6 +186,8 @@ impl Side {
                 jobs.extend(page.jobs);
                 list.after = page.next;
                 if list.after.is_none() {
+                    // In which order is the store's own business.
+                    jobs.sort_unstable_by_key(|job: &JobRecord| std::cmp::Reverse(job.id));
                     seen.push((format!("jobs in the store, listing {name}"), Seen::Total(page.total)));
                     break;
                 }

@@ -6,8 +6,8 @@ use crate::{
     job::{JobRecord, State},
     limits::{BATCH_MAX, DUE_COUNT_MAX, UPCOMING_SEARCH_MAX},
     store::{
-        Audit, AuditCursor, Audited, Counts, Histogram, List, Page, UniqueKey, Upcoming, check_limit,
-        check_upcoming,
+        Audit, AuditCursor, Audited, Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming,
+        check_limit, check_upcoming,
     },
     time::{Timestamp, ceil_ms},
 };
@@ -30,11 +30,11 @@ impl Model {
     pub fn list(&self, now: Timestamp, list: &List) -> Result<Page> {
         check_limit("list", list.limit)?;
         let mut page = Page { now, total: self.rows.len() as u64, ..Page::default() };
+        let after = list.after.as_ref().map(ListCursor::id).transpose()?;
         let mut last = None;
-        for (&id, row) in self.rows.iter().rev().filter(|(id, _)| list.after.is_none_or(|after| **id < after))
-        {
+        for (&id, row) in self.rows.iter().rev().filter(|(id, _)| after.is_none_or(|after| **id < after)) {
             if page.jobs.len() == list.limit || page.searched == (page.jobs.len() + BATCH_MAX) as u64 {
-                page.next = last;
+                page.next = last.map(ListCursor::behind);
                 break;
             }
             page.searched += 1;

@@ -93,11 +93,15 @@ fn arguments<'a>(
         }
     }
     args[3] = digits(queues.len() as u64);
+    args.extend(jobs.iter().map(|job| job.id.as_bytes().to_vec()));
+    let mut rests = Vec::with_capacity(jobs.len());
     for job in jobs {
         let of = places[job.queue.as_str()];
         let (spec, rest) = record::encode(job, of, &queues[of - 1].1.defaults);
-        args.extend([job.id.as_bytes().to_vec(), spec, rest]);
+        args.push(spec);
+        rests.push(rest);
     }
+    args.append(&mut rests);
     (queues.into_iter().map(|(name, _)| name).collect(), args)
 }
 

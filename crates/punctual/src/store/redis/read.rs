@@ -3,10 +3,10 @@
 use crate::{
     error::Result,
     id::JobId,
-    job::JobRecord,
+    job::{JobRecord, State},
     limits::{BATCH_MAX, DUE_COUNT_MAX},
     store::{
-        Check, CheckLevel, Counts, Durability, Histogram, List, Page, Store, UniqueKey, Upcoming,
+        Check, CheckLevel, Counts, Durability, Histogram, List, ListCursor, Page, Store, UniqueKey, Upcoming,
         check_limit, check_upcoming, clock::Clock,
     },
     time::{Timestamp, ceil_ms},
@@ -47,36 +47,108 @@ pub(super) async fn get(
     record::decode(Bytes(&id).id()?, &rec, &past, &run).map(Some)
 }
 
+/// The places of jobs, in the order in which a listing goes through them.
+const PLACES: [u8; 3] = *b"tle";
+
+/// Where a listing stands: in which place, and behind which of its members.
+struct Stand {
+    place: usize,
+    after: Vec<u8>,
+}
+
+impl Stand {
+    fn read(cursor: &ListCursor) -> Result<Self> {
+        let text = cursor.0.as_bytes();
+        let place = text.first().and_then(|first| PLACES.iter().position(|place| place == first));
+        let after: Option<Vec<u8>> = text
+            .get(1..)
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .filter(|hex| hex.len() % 2 == 0)
+            .and_then(|hex| {
+                (0..hex.len())
+                    .step_by(2)
+                    .map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok())
+                    .collect()
+            });
+        match (place, after) {
+            (Some(place), Some(after)) => Ok(Self { place, after }),
+            _ => Err(ListCursor::unreadable()),
+        }
+    }
+
+    fn cursor(&self) -> ListCursor {
+        let mut text = char::from(PLACES[self.place]).to_string();
+        text.extend(self.after.iter().map(|byte| format!("{byte:02x}")));
+        ListCursor(text)
+    }
+
+    /// Goes on to the next place that may have what a filter wants; `false`: there is none.
+    fn next(&mut self, wants: impl Fn(u8) -> bool) -> bool {
+        self.after.clear();
+        loop {
+            self.place += 1;
+            match PLACES.get(self.place) {
+                Some(place) if wants(*place) => return true,
+                Some(_) => {}
+                None => return false,
+            }
+        }
+    }
+}
+
 pub(super) async fn list(store: &RedisStore, list: &List) -> Result<Page> {
     check_limit("list", list.limit)?;
+    let states = list.filter.states();
+    let wants = |place: u8| {
+        states.as_ref().is_none_or(|states| {
+            states.iter().any(|state| match state {
+                State::Waiting => place == b't',
+                State::Running => place == b'l',
+                State::Done | State::Dead | State::Cancelled => place == b'e',
+            })
+        })
+    };
+    // More than one queue is looked for among all.
+    let queue = list.filter.queues().filter(|queues| queues.len() == 1).map(|mut queues| queues.remove(0));
+    let queue = queue.unwrap_or_default().into_bytes();
+    let mut stand = list.after.as_ref().map_or(Ok(Stand { place: 0, after: Vec::new() }), Stand::read)?;
+    let is_empty = !wants(PLACES[stand.place]) && !stand.next(wants);
     let mut page = Page::default();
-    let mut after = list.after;
-    // As many as may match, and one that tells whether there are more; then more and more.
-    let mut slice = list.limit + 1;
+    // As many as may match; then more and more.
+    let mut slice = list.limit;
     loop {
         slice = slice.min(SLICE_MAX);
-        let args = vec![after.map_or_else(Vec::new, |id| id.as_bytes().to_vec()), digits(slice as u64)];
+        let place = PLACES.get(stand.place).copied().unwrap_or(PLACES[0]);
+        let args = vec![vec![place], stand.after.clone(), queue.clone(), digits(slice as u64)];
         slice *= 4;
         let mut reply = store.ask(&SCRIPTS.list, &[], args).await?;
         (page.now, page.total) = (reply.time()?, reply.number()?);
-        if reply.is_over() {
-            page.next = None;
+        if is_empty {
             return Ok(page);
         }
+        let is_more = reply.number()? != 0;
         while !reply.is_over() {
             if page.jobs.len() == list.limit || page.searched == (page.jobs.len() + BATCH_MAX) as u64 {
-                page.next = after;
+                page.next = Some(stand.cursor());
                 return Ok(page);
             }
-            let (id, rec, past, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+            let (member, rec, past, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
             let hidden = reply.number()? != 0;
-            let id = Bytes(&id).id()?;
+            let id_at = if place == b'l' { 9 } else { 10 };
+            let id = Bytes(member.get(id_at..).unwrap_or_default()).id()?;
+            stand.after = member;
+            // An entry without a record leads nowhere.
+            if rec.is_empty() {
+                continue;
+            }
             page.searched += 1;
-            after = Some(id);
             let job = record::decode(id, &rec, &past, &run)?;
             if !hidden && list.filter.matches(&job, page.now) {
                 page.jobs.push(job);
             }
+        }
+        if !is_more && !stand.next(wants) {
+            return Ok(page);
         }
     }
 }

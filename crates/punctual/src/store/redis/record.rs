@@ -1,5 +1,5 @@
 //! A job as it is stored: the record that an enqueue writes once, the past that its runs leave behind, and the lease of the
-//! run that goes on. The layouts are told in `lua/common.lua`, which reads their heads; what is JSON in them only callers
+//! run that goes on. The layouts are told in `lua/jobs.lua`, which reads their heads; what is JSON in them only callers
 //! read.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
@@ -22,7 +22,8 @@ use crate::{
 
 use super::bytes::{Bytes, Put};
 
-const CREATED: u8 = 1;
+/// `run_at` is not `created_at`.
+const RUN_AT: u8 = 1;
 const EXPIRES: u8 = 2;
 const LEASE: u8 = 4;
 const MAX_ATTEMPTS: u8 = 8;
@@ -151,7 +152,7 @@ pub(super) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>
             unique.version,
         ),
     };
-    let mut spec = Vec::with_capacity(25);
+    let mut spec = Vec::with_capacity(28);
     spec.number(of as u64, 2);
     spec.push(flags);
     spec.push(options.priority.unwrap_or_default() as u8 + 16 * scope);
@@ -206,6 +207,7 @@ pub(super) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>
         },
     );
     rest.chunk(&within);
+    spec.number(rest.len() as u64, 3);
     rest.extend_from_slice(&new.payload.bytes);
     (spec, rest)
 }
@@ -220,19 +222,22 @@ pub(super) struct Run {
     pub(super) fence: u64,
     pub(super) until: Timestamp,
     pub(super) started: Timestamp,
+    /// How long an extension lasts.
+    pub(super) lasts: Duration,
     pub(super) cancel_requested: bool,
     pub(super) worker: String,
 }
 
 impl Run {
-    fn decode(mut row: Bytes<'_>) -> Result<Self> {
+    pub(super) fn decode(mut row: Bytes<'_>) -> Result<Self> {
         let fence = row.number(8)?;
         row.take(3)?;
-        let (until, started) = (row.time()?, row.time()?);
+        let until = row.time()?;
+        let flags = row.byte()?;
         row.take(4)?;
-        let cancel_requested = row.byte()? & 1 == 1;
-        row.take(4 + 16 + 1)?;
-        Ok(Self { fence, until, started, cancel_requested, worker: row.text()? })
+        let (started, lasts) = (row.time()?, Duration::from_millis(row.number(4)?));
+        row.take(if flags & 4 == 0 { 0 } else { 16 })?;
+        Ok(Self { fence, until, started, lasts, cancel_requested: flags & 1 != 0, worker: row.text()? })
     }
 }
 
@@ -246,9 +251,9 @@ pub(super) fn decode(id: JobId, rec: &[u8], past: &[u8], run: &[u8]) -> Result<J
 pub(super) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) -> Result<JobRecord> {
     let mut rec = Bytes(rec);
     let (flags, level) = (rec.byte()?, rec.byte()?);
-    rec.take(3)?;
-    let run_at = rec.time()?;
-    let created_at = if flags & CREATED == 0 { run_at } else { rec.time()? };
+    rec.take(3 + 3)?;
+    let created_at = rec.time()?;
+    let run_at = if flags & RUN_AT == 0 { created_at } else { rec.time()? };
     let expires_at = if flags & EXPIRES == 0 { None } else { Some(rec.time()?) };
     let lease = if flags & LEASE == 0 { None } else { Some(Duration::from_millis(rec.number(4)?)) };
     let max_attempts =

@@ -82,12 +82,9 @@ pub(super) fn batch(clock: &Now, reply: &mut Reply) -> Result<Batch> {
     };
     let mut jobs = Vec::new();
     while !reply.is_over() {
-        let (head, rec, past) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
-        let mut head = Bytes(&head);
-        let (fence, until, lasts) = (head.number(8)?, head.time()?, Duration::from_millis(head.number(4)?));
-        let (started, cancel_requested) = (head.time()?, head.byte()? & 1 == 1);
-        let id = head.id()?;
-        let run = Run { fence, until, started, cancel_requested, worker: head.text()? };
+        let (id, run, rec, past) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let (id, run) = (Bytes(&id).id()?, Run::decode(Bytes(&run))?);
+        let Run { fence, until, lasts, .. } = run;
         let job = record::decode_with(id, &rec, &past, Some(run))?;
         jobs.push(Reserved { lease: Lease { job: id, fence }, until, lasts, job });
     }

@@ -14,7 +14,7 @@ use super::bytes::{Bytes, Put};
 /// The largest number that a script knows exactly.
 const EXACT_MAX: u64 = (1 << 53) - 2;
 
-/// The settings of a queue, as `lua/common.lua` reads them.
+/// The settings of a queue, as `lua/base.lua` reads them.
 pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32) -> Vec<u8> {
     let mut row = Vec::with_capacity(512);
     let flags = u8::from(settings.paused.is_some()) | u8::from(settings.order == Order::Lifo) << 1;

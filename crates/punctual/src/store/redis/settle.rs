@@ -26,6 +26,7 @@ pub(super) async fn settle(
     check_batch("settlements", batch.len())?;
     then.map_or(Ok(()), Reserve::check)?;
     let mut args = vec![digits(batch.len() as u64)];
+    args.extend(batch.iter().map(|settlement| settlement.lease.job.as_bytes().to_vec()));
     args.extend(batch.iter().map(encode));
     args.extend(then.map(reserve::arguments).into_iter().flatten());
     let bells = then.map(|want| reserve::bells(store, want)).unwrap_or_default();
@@ -47,14 +48,9 @@ pub(super) async fn settle(
     Ok((settled, reserved))
 }
 
-fn lease(out: &mut Vec<u8>, lease: &Lease) {
-    out.number(lease.fence, 8);
-    out.extend_from_slice(lease.job.as_bytes());
-}
-
 fn encode(settlement: &Settlement) -> Vec<u8> {
     let mut out = Vec::with_capacity(40);
-    lease(&mut out, &settlement.lease);
+    out.number(settlement.lease.fence, 8);
     match &settlement.verdict {
         Verdict::Ack => out.push(b'a'),
         Verdict::Retry { at, error } => {
@@ -87,7 +83,8 @@ pub(super) async fn extend(store: &RedisStore, leases: &[Lease]) -> Result<Vec<L
     check_batch("leases", leases.len())?;
     let args = leases.iter().map(|each| {
         let mut out = Vec::with_capacity(24);
-        lease(&mut out, each);
+        out.number(each.fence, 8);
+        out.extend_from_slice(each.job.as_bytes());
         out
     });
     let codes = reply::bytes(store.call(&SCRIPTS.extend, &[], args.collect()).await?)?;

@@ -18,7 +18,7 @@ use crate::{
     id::JobId,
     job::{JobRecord, Priority, State},
     limits::{BATCH_MAX, DUE_COUNT_MAX, UPCOMING_SEARCH_MAX},
-    store::{Counts, Histogram, List, Page, UniqueKey, Upcoming},
+    store::{Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming},
     time::ceil_ms,
 };
 
@@ -59,7 +59,7 @@ pub(super) fn list(tx: &mut Tx<'_>, list: &List) -> Step<Page> {
     let mut last = None;
     for id in candidates(tx, list)? {
         if page.jobs.len() == list.limit || page.searched == (page.jobs.len() + BATCH_MAX) as u64 {
-            page.next = last;
+            page.next = last.map(ListCursor::behind);
             break;
         }
         page.searched += 1;
@@ -73,17 +73,18 @@ pub(super) fn list(tx: &mut Tx<'_>, list: &List) -> Step<Page> {
 /// leaves, or of all records.
 fn candidates(tx: &mut Tx<'_>, list: &List) -> Step<Vec<JobId>> {
     let n = list.limit + BATCH_MAX + 1;
+    let after = list.after.as_ref().map(ListCursor::id).transpose()?;
     let states = list.filter.states();
     let wants = |state: State| states.as_ref().is_none_or(|states| states.contains(&state));
     if wants(State::Waiting) {
-        return newest(tx, list.after, n);
+        return newest(tx, after, n);
     }
     let mut ids = Vec::new();
     if wants(State::Running) {
-        ids.extend(below(tx, RUNNING_IDS, list.after, n)?);
+        ids.extend(below(tx, RUNNING_IDS, after, n)?);
     }
     if State::ALL.into_iter().any(|state| state.is_ended() && wants(state)) {
-        ids.extend(below(tx, ENDED_IDS, list.after, n)?);
+        ids.extend(below(tx, ENDED_IDS, after, n)?);
     }
     ids.sort_unstable_by(|a, b| b.cmp(a));
     ids.dedup();

@@ -6,20 +6,23 @@
 drains()
 local action, a, b = ARGV[2], ARGV[3], ARGV[4]
 local answers = {}
+local load, holder, put_key, window_end = jobs().load, jobs().holder, jobs().put_key, jobs().window_end
+local put_past, put_waiting, leave_waiting = jobs().put_past, jobs().put_waiting, jobs().leave_waiting
+local UNTIL_START, WINDOW = jobs().UNTIL_START, jobs().WINDOW
 local ENDED = {[DONE] = true, [CANCELLED] = true, [DEAD] = true}
 
 local function answer(tag, job) answers[#answers + 1] = tag .. job.id .. char(job.state) end
 
 local function cancel(job)
     if job.state == RUNNING then
-        job.run.flags = 1
-        put_run(job.id, job.run)
+        if not has(job.run.flags, 1) then job.run.flags = job.run.flags + 1 end
+        jobs().put_run(job.id, job.run)
         return answer('R', job)
     end
     leave_waiting(job)
     -- Also a window: this is a cancel before the start (S4).
-    if not job.started then free_key(job) end
-    finish(job, CANCELLED, a)
+    if not job.started then jobs().free_key(job) end
+    jobs().finish(job, CANCELLED, a)
     answer('D', job)
 end
 
@@ -39,7 +42,7 @@ local function retry(job)
         end
         put_key(job.digest, job.id, window_end(job))
     end
-    leave_ended(job)
+    jobs().leave_ended(job)
     job.state, job.ended, job.reason = WAITING, nil, nil
     job.attempt, job.crashes, job.snoozes = 1, 0, 0
     job.run_at, job.moved, job.version = now, true, job.version + 1
@@ -62,7 +65,10 @@ local function change(job)
         asked = byte(asked) < 255 and sub(asked, 2) or sub(asked, 6)
         asked = a .. sub(asked, behind_chunk(asked, 1))
         local length = #asked < 255 and char(#asked) or '\255' .. pack('>I4', #asked)
-        local rec = sub(job.rec, 1, job.asked_at - 1) .. length .. asked .. sub(job.rec, old, job.payload_at - 1) .. b
+        asked = length .. asked
+        local skip = job.payload_at - 1 + #asked - (old - job.asked_at)
+        local rec = sub(job.rec, 1, 5) .. pack('>I3', skip) .. sub(job.rec, 9, job.asked_at - 1) .. asked
+            .. sub(job.rec, old, job.payload_at - 1) .. b
         call('HSET', J, job.id, rec)
         tally(job.q, 'b', #b - job.bytes)
     else
@@ -94,7 +100,7 @@ for i = 5, #ARGV, 3 do
     elseif action == 'retry' and ENDED[job.state] then
         retry(job)
     elseif action == 'delete' and job.state ~= RUNNING then
-        delete(job)
+        jobs().delete(job)
         answer('D', job)
     elseif action == 'cancel' or action == 'retry' or action == 'delete' or job.state ~= WAITING then
         answer('W', job)
@@ -103,4 +109,5 @@ for i = 5, #ARGV, 3 do
     end
 end
 put_tallies()
+put_hints()
 return {put_rings(), concat(answers)}

@@ -1,9 +1,9 @@
 -- enqueue: hands jobs over, in order, each seeing what the earlier ones did (S2, S3, S4).
 -- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, 1 if the jobs break a limit (else 0), number of
--- queues, per queue: name, version of the settings that the caller knows (0: none), settings of a new queue; then per job:
--- id, spec, rest. A spec:
+-- queues, per queue: name, version of the settings that the caller knows (0: none), settings of a new queue; then the jobs'
+-- ids, their specs, their rests. A spec, which jobs often share:
 -- queue2 flags1 level1 kind of time (a at, i in) ms7 kind of expiry (a, i, or n for none) ms7 conflict (k keep, p replace,
--- s reschedule) version4 (0: any). The rest of a record follows its times.
+-- s reschedule) version4 (0: any) skip3. The rest is what follows the times in a record, with the payload behind `skip` bytes.
 -- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 | F. Before any write:
 -- {'stale', number of a queue, its settings or ''} where the caller knows others, {'refused'} for a
 -- call that breaks a limit and is no repetition, {'expired', number of a job, expires_at,
@@ -11,48 +11,36 @@
 -- Cost: O(n log N).
 local instance, number, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
 local key = instance .. 'e'
-local at, named = 6, {}
-for i = 1, nq do
-    named[i] = {name = ARGV[at], version = tonumber(ARGV[at + 1]), row = ARGV[at + 2]}
-    at = at + 3
-end
-local n = (#ARGV - at + 1) / 3
+local ids_at = 6 + 3 * nq
+local n = (#ARGV - ids_at + 1) / 3
+local specs_at, rests_at = ids_at + n, ids_at + 2 * n
+local CHUNK = 64 -- records read at once, where there are any: each may have a mebibyte
 
 -- What is told of a job that was met; its record, which may be large, is not read for it.
 local function existing(id)
     if call('HEXISTS', J, id) == 0 then return 'D' .. id .. pack('>BI4B', 255, 0, 0) end
     local job, row = {state = WAITING}, call('HGET', R, id)
-    past(job, call('HGET', X, id))
-    local run = row and run_of(row)
+    jobs().past(job, call('HGET', X, id))
+    local run = row and jobs().run_of(row)
     return 'D' .. id .. pack('>BI4B', run and RUNNING or job.state, job.version, run and has(run.flags, 1) and 1 or 0)
 end
-
--- The places in the rest of a new record, and what they hold: its key, chunks and payload.
-local function read_rest(job)
-    local at = 1 + (has(job.flags, 4) and 4 or 0) + (has(job.flags, 8) and 2 or 0)
-    job.key_at = at
-    if has(job.flags, 16) then job.digest, job.window, at = unp('>c16I7', job.rest, at) end
-    job.asked_at, job.within_at = at, behind_chunk(job.rest, at)
-    job.payload_at = behind_chunk(job.rest, job.within_at)
-    job.bytes = #job.rest - job.payload_at + 1
-end
+-- Where the unique key stands in a rest, if there is one.
+local function key_at(flags) return 1 + (has(flags, 4) and 4 or 0) + (has(flags, 8) and 2 or 0) end
 
 local last = call('HGET', P, key)
 if last and number <= unp('>I8', last) then
     -- A repetition (S3): writes nothing.
     local full, answers = {}, {}
     if number == unp('>I8', last) then
-        for place = 9, #last, 2 do full[unp('>I2', last, place)] = true end
+        for place = 15, #last, 2 do full[unp('>I2', last, place)] = true end
     end
     for i = 1, n do
-        local id, spec, rest = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-        at = at + 3
+        local id, flags = ARGV[ids_at + i - 1], byte(ARGV[specs_at + i - 1], 3)
         if full[i] then
             answers[i] = 'F'
         else
-            local job = {flags = byte(spec, 3), rest = rest}
-            read_rest(job)
-            local by = job.digest and call('HEXISTS', J, id) == 0 and holder(job.digest)
+            local digest = has(flags, 16) and unp('>c16', ARGV[rests_at + i - 1], key_at(flags))
+            local by = digest and call('HEXISTS', J, id) == 0 and jobs().holder(digest)
             answers[i] = existing(by or id)
         end
     end
@@ -60,61 +48,82 @@ if last and number <= unp('>I8', last) then
 end
 
 if ARGV[4] == '1' then return {'refused'} end
+local named = {}
 for i = 1, nq do
-    local q = call('HGET', Q, named[i].name)
+    local at = 3 + 3 * i
+    local name, version = ARGV[at], tonumber(ARGV[at + 1])
+    local q = call('HGET', Q, name)
+    named[i] = {name = name, row = ARGV[at + 2], q = q}
     if q then
-        named[i].q = q
-        local version = queue(q).version
-        if version ~= named[i].version then return {'stale', text(i), queue(q).stored} end
-    elseif named[i].version ~= 0 then
+        if queue(q).version ~= version then return {'stale', text(i), queue(q).stored} end
+    elseif version ~= 0 then
         return {'stale', text(i), ''}
     end
 end
 
-local function resolve(kind, ms) return kind == 'a' and ms or min(now + ms, END) end
-local jobs = {}
-for i = 1, n do
-    local spec = ARGV[at + 1]
-    local job = {id = ARGV[at], rest = ARGV[at + 2]}
-    local kind, ms, expiry, expires
-    job.of, job.flags, job.level, kind, ms, expiry, expires, job.conflict, job.wanted = unp('>I2BBc1I7c1I7c1I4', spec)
-    job.run_at = max(resolve(kind, ms), now)
+-- What follows from a spec.
+local plans = {}
+local function plan_of(spec, i)
+    local of, flags, level, kind, ms, expiry, expires, conflict, wanted, skip = unp('>I2BBc1I7c1I7c1I4I3', spec)
+    local function resolve(kind, ms) return kind == 'a' and ms or min(now + ms, END) end
+    local plan = {
+        of = named[of], flags = flags, level = level, run_at = max(resolve(kind, ms), now), conflict = conflict,
+        wanted = wanted, skip = skip,
+    }
     if expiry ~= 'n' then
-        job.expires = resolve(expiry, expires)
-        if job.expires <= job.run_at then return {'expired', text(i), text(job.expires), text(job.run_at)} end
+        plan.expires = resolve(expiry, expires)
+        if plan.expires <= plan.run_at then return nil, {'expired', text(i), text(plan.expires), text(plan.run_at)} end
     end
-    read_rest(job)
-    jobs[i], at = job, at + 3
+    plan.has_key = has(flags, 16)
+    plan.inserted = 'I' .. at6(plan.run_at)
+    plan.times = pack('>BI6', level % 16, plan.run_at)
+    plans[spec] = plan
+    return plan
+end
+for i = specs_at, rests_at - 1 do
+    local spec = ARGV[i]
+    if not plans[spec] then
+        local plan, refusal = plan_of(spec, i - specs_at + 1)
+        if not plan then return refusal end
+    end
+end
+-- The front of a record, up to the rest.
+local function front(plan, q, created)
+    local flags, times = plan.flags, at6(created)
+    if plan.run_at ~= created then flags, times = flags + 1, times .. at6(plan.run_at) end
+    if plan.expires then flags, times = flags + 2, times .. at6(plan.expires) end
+    return pack('>BB', flags, plan.level) .. q .. pack('>I3', 8 + #times + plan.skip) .. times
+end
+
+-- The jobs whose ids are known here.
+local known = {}
+for at = ids_at, specs_at - 1, CHUNK do
+    for i, rec in ipairs(call('HMGET', J, unpack(ARGV, at, min(at + CHUNK, specs_at) - 1))) do
+        if rec then known[ARGV[at + i - 1]] = true end
+    end
 end
 
 -- Nothing is refused from here on. What is new is written in one command per place, at the end or before a job that has to
 -- see it.
-local records, members, listed, expiries, fresh_keys, fresh = {}, {}, {}, {}, {}, {}
+local records, members, expiries, fresh_keys = {}, {}, {}, {}
 local function flush()
     if 0 < #records then
         call('HSET', J, unpack(records))
         call('ZADD', T, unpack(members))
-        call('ZADD', D, unpack(listed))
         if 0 < #expiries then call('ZADD', O, unpack(expiries)) end
     end
-    records, members, listed, expiries, fresh_keys = {}, {}, {}, {}, {}
+    records, members, expiries, fresh_keys = {}, {}, {}, {}
 end
 
-local function record(job, q, created, rest)
-    local flags, times = job.flags, at6(job.run_at)
-    if created ~= job.run_at then flags, times = flags + 1, times .. at6(created) end
-    if job.expires then flags, times = flags + 2, times .. at6(job.expires) end
-    return pack('>BB', flags, job.level) .. q .. times .. rest
-end
-
-local function meet(id, new)
+-- Meets the job that holds the key of a new one.
+local function meet(id, new, rest)
     flush()
-    local job = load(id)
+    local job = jobs().load(id)
     if not job or job.state ~= WAITING or new.conflict == 'k' or new.conflict == 'p' and new.wanted ~= 0
         and new.wanted ~= job.version then
         return existing(id)
     end
-    leave_waiting(job)
+    jobs().leave_waiting(job)
     job.version = job.version + 1
     local tag = 'S'
     if new.conflict == 's' then
@@ -122,51 +131,64 @@ local function meet(id, new)
     else
         -- What was asked for and the payload are new; the key with its window, and what it is compared within, stay.
         tag = 'R'
-        local rest = sub(new.rest, 1, new.key_at - 1) .. job.digest .. pack('>I7', job.window)
-            .. sub(new.rest, new.asked_at, new.within_at - 1) .. sub(job.rec, job.within_at, job.payload_at - 1)
-            .. sub(new.rest, new.payload_at)
-        local changed = {flags = new.flags, level = new.level % 16 + 16 * job.scope, run_at = new.run_at, expires = new.expires}
-        local rec = record(changed, job.q, job.created, rest)
+        local key_from = key_at(new.flags)
+        local asked_at = key_from + 23
+        local within_at = behind_chunk(rest, asked_at)
+        local kept_at = behind_chunk(job.rec, job.asked_at)
+        local before = sub(rest, 1, key_from - 1) .. job.digest .. pack('>I7', job.window)
+            .. sub(rest, asked_at, within_at - 1) .. sub(job.rec, kept_at, job.payload_at - 1)
+        local changed = {
+            flags = new.flags, level = new.level % 16 + 16 * job.scope, run_at = new.run_at, expires = new.expires,
+            skip = #before,
+        }
+        local rec = front(changed, job.q, job.created) .. before .. sub(rest, new.skip + 1)
         call('HSET', J, id, rec)
-        tally(job.q, 'b', new.bytes - job.bytes)
+        tally(job.q, 'b', #rest - new.skip - job.bytes)
         job.moved, job.unexpiring, job.expires = nil, nil, nil
-        head(job, rec)
+        jobs().head(job, rec)
     end
-    put_past(job)
-    put_waiting(job)
+    jobs().put_past(job)
+    jobs().put_waiting(job)
     ring(job.q, job.run_at)
     return tag .. id .. at6(job.run_at)
 end
 
+-- Whether a queue has room for a job (S17): its live jobs are counted once, its bytes as they change.
+local function has_room(of, q, bytes)
+    local settings = queue(q)
+    if settings.max_jobs and not of.live then
+        local from, to = within(q)
+        of.live = call('ZLEXCOUNT', T, from, to) + call('ZLEXCOUNT', L, from, to)
+    end
+    of.bytes = of.bytes or settings.max_bytes and tonumber(call('HGET', C, q .. 'b') or 0)
+    return not (settings.max_jobs and settings.max_jobs <= of.live)
+        and not (settings.max_bytes and settings.max_bytes < of.bytes + (tallies[q .. 'b'] or 0) + bytes)
+end
+
+local DERIVED = 8
 local answers, full, earliest = {}, {}, {}
 for i = 1, n do
-    local job = jobs[i]
-    local id, of = job.id, named[job.of]
-    local q, answer = of.q, nil
-    local digest = job.digest
-    if fresh[id] or call('HEXISTS', J, id) == 1 then
+    local id, spec, rest = ARGV[ids_at + i - 1], ARGV[specs_at + i - 1], ARGV[rests_at + i - 1]
+    local plan = plans[spec]
+    local of, bytes, answer, digest = plan.of, #rest - plan.skip, nil, nil
+    local q = of.q
+    if known[id] then
         flush()
         answer = existing(id)
-    elseif q and is_derived(id) then
-        local ended = call('HGET', M, q .. id)
-        if ended and now < unp('>I6', ended) + ID_MEMORY then answer = existing(id) end
-    end
-    if not answer and digest then
-        if fresh_keys[digest] then flush() end
-        local by = holder(digest)
-        if by then answer = meet(by, job) end
-    end
-    if not answer and q then
-        local settings = queue(q)
-        if settings.max_jobs or settings.max_bytes then
-            flush()
-            local from, to = within(q)
-            local bytes = tonumber(call('HGET', C, q .. 'b') or 0) + (tallies[q .. 'b'] or 0)
-            if settings.max_jobs and settings.max_jobs <= call('ZLEXCOUNT', T, from, to) + call('ZLEXCOUNT', L, from, to)
-                or settings.max_bytes and settings.max_bytes < bytes + job.bytes then
-                answer = 'F'
-                full[#full + 1] = pack('>I2', i)
-            end
+    else
+        if q and math.floor(byte(id, 7) / 16) == DERIVED then
+            local ended = call('HGET', M, q .. id)
+            if ended and now < unp('>I6', ended) + jobs().ID_MEMORY then answer = existing(id) end
+        end
+        if not answer and plan.has_key then
+            digest = unp('>c16', rest, key_at(plan.flags))
+            if fresh_keys[digest] then flush() end
+            local by = jobs().holder(digest)
+            if by then answer = meet(by, plan, rest) end
+        end
+        if not answer and q and not has_room(of, q, bytes) then
+            answer = 'F'
+            full[#full + 1] = pack('>I2', i)
         end
     end
     if not answer then
@@ -174,41 +196,42 @@ for i = 1, n do
             q = new_queue(of.name, of.row)
             of.q = q
         end
-        local rec = record(job, q, now, job.rest)
-        records[#records + 1] = id
-        records[#records + 1] = rec
-        members[#members + 1] = 0
-        members[#members + 1] = q .. pack('>BI6', job.level % 16, job.run_at) .. id .. '\0'
-        listed[#listed + 1] = 0
-        listed[#listed + 1] = id
-        if job.expires then
-            expiries[#expiries + 1] = 0
-            expiries[#expiries + 1] = q .. at6(job.expires) .. id
+        if not plan.front then plan.front, plan.member = front(plan, q, now), q .. plan.times end
+        local at = #records
+        records[at + 1], records[at + 2] = id, plan.front .. rest
+        members[at + 1], members[at + 2] = 0, plan.member .. id .. '\0'
+        if plan.expires then
+            expiries[#expiries + 1], expiries[#expiries + 2] = 0, q .. at6(plan.expires) .. id
+            hint(q, plan.expires)
         end
-        fresh[id] = true
+        known[id] = true
         if digest then
-            put_key(digest, id, window_end({scope = math.floor(job.level / 16), created = now, window = job.window}))
+            local _, window = unp('>c16I7', rest, key_at(plan.flags))
+            jobs().put_key(digest, id, jobs().window_end({scope = math.floor(plan.level / 16), created = now, window = window}))
             fresh_keys[digest] = true
         end
-        tally(q, 'b', job.bytes)
-        if not earliest[q] or job.run_at < earliest[q] then earliest[q] = job.run_at end
-        answer = 'I' .. at6(job.run_at)
+        of.added = (of.added or 0) + bytes
+        if of.live then of.live = of.live + 1 end
+        if of.bytes then of.bytes = of.bytes + bytes end
+        if not earliest[q] or plan.run_at < earliest[q] then earliest[q] = plan.run_at end
+        answer = plan.inserted
     end
     answers[i] = answer
 end
 flush()
-if #full < n then
-    call('HSET', P, key, pack('>I8', number) .. concat(full))
-    call('ZADD', A, text(now), key)
-end
+if #full < n then put_call(key, last, number, concat(full)) end
 for i = 1, nq do
-    local q = named[i].q
+    local of = named[i]
+    local q = of.q
     if q then
         bells[q] = KEYS[BELLS + i - 1]
+        if of.added then tally(q, 'b', of.added) end
+        local due = earliest[q]
         -- Who waits knows of the first due job: only an earlier one is news.
-        if earliest[q] and (earliest[q] <= now or earliest[q] <= first_due(q)) then ring(q, earliest[q]) end
+        if due and (due <= now or due <= first_due(walk_of(q))) then ring(q, due) end
     end
 end
 put_tallies()
+put_hints()
 put_rings()
 return {concat(answers)}

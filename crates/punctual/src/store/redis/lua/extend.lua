@@ -3,6 +3,7 @@
 -- Cost: O(n log N).
 drains()
 turn()
+put_turn()
 local answers = {}
 for i = 2, #ARGV do
     local id = sub(ARGV[i], 9)
@@ -10,10 +11,10 @@ for i = 2, #ARGV do
     if not row or sub(row, 1, 8) ~= sub(ARGV[i], 1, 8) then
         answers[#answers + 1] = 'l'
     else
-        local run = run_of(row)
+        local run = jobs().run_of(row)
         call('ZREM', L, run.q .. at6(run.till) .. id)
         run.till = min(now + run.lasts, END)
-        put_run(id, run)
+        jobs().put_run(id, run)
         call('ZADD', L, 0, run.q .. at6(run.till) .. id)
         answers[#answers + 1] = has(run.flags, 1) and 'c' or 'h'
     end

@@ -1,23 +1,35 @@
--- list: a slice of all jobs, newest id first, at most as many as asked for and about a mebibyte. KEYS: common. ARGV: now,
--- id to go on behind or '', most jobs. Answers: now, total, then per job: id; record; past; run; 1 if it is past its age.
--- Cost: O(n log N).
+-- list: a slice of the jobs of one place, at most as many as asked for and about a mebibyte. Waiting jobs come as they will
+-- run, running ones by the end of their leases, ended ones from the last to the first. KEYS: common. ARGV: now, place (t, l or
+-- e), member to go on behind or '', name of a queue or '', most jobs. Answers: now, total, 1 if there is more, then per job:
+-- member; record or ''; past; run; 1 if it is past its age. Cost: O(n log N).
 local CHUNK = 16 -- records read at once, before their size is known
-local ids = call('ZREVRANGEBYLEX', D, ARGV[2] == '' and '+' or '(' .. ARGV[2], '-', 'LIMIT', 0, tonumber(ARGV[3]))
-local answer, bytes = {text(now), text(call('HLEN', J))}, 0
-local at = 1
-while at <= #ids and bytes < BYTES_MAX do
-    local chunk = {unpack(ids, at, min(at + CHUNK - 1, #ids))}
-    local records, pasts, runs = call('HMGET', J, unpack(chunk)), call('HMGET', X, unpack(chunk)), call('HMGET', R, unpack(chunk))
-    for i, id in ipairs(chunk) do
-        if records[i] then
-            local job = {q = sub(records[i], 3, 5)}
-            past(job, pasts[i])
-            local n = #answer
-            answer[n + 1], answer[n + 2], answer[n + 3] = id, records[i], pasts[i] or ''
-            answer[n + 4], answer[n + 5] = runs[i] or '', is_hidden(job) and 1 or 0
-            bytes = bytes + #records[i]
-        end
-    end
-    at = at + #chunk
+local place, after, name, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local answer, bytes = {text(now), text(call('HLEN', J)), 0}, 0
+local from, to = '-', '+'
+if name ~= '' then
+    local q = call('HGET', Q, name)
+    if not q then return answer end
+    from, to = within(q)
 end
+local members
+if place == 'e' then
+    members = call('ZREVRANGEBYLEX', E, after == '' and to or '(' .. after, from, 'LIMIT', 0, most + 1)
+else
+    members = call('ZRANGEBYLEX', place == 't' and T or L, after == '' and from or '(' .. after, to, 'LIMIT', 0, most + 1)
+end
+local id_at, at = place == 'l' and 10 or 11, 1
+while at <= min(#members, most) and bytes < BYTES_MAX do
+    local ids = {}
+    for i = at, min(at + CHUNK - 1, #members, most) do ids[#ids + 1] = sub(members[i], id_at, id_at + 15) end
+    local records, pasts, runs = call('HMGET', J, unpack(ids)), call('HMGET', X, unpack(ids)), call('HMGET', R, unpack(ids))
+    for i, id in ipairs(ids) do
+        local rec, n = records[i] or '', #answer
+        local job = {id = id, q = sub(members[at], 1, 3)}
+        jobs().past(job, pasts[i])
+        answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = members[at], rec, pasts[i] or '', runs[i] or ''
+        answer[n + 5] = jobs().is_hidden(job) and 1 or 0
+        bytes, at = bytes + #rec, at + 1
+    end
+end
+if at <= #members then answer[3] = 1 end
 return answer

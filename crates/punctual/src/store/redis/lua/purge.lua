@@ -14,9 +14,9 @@ for level = 0, LEVELS - 1 do
         members = call('ZRANGEBYLEX', T, from, to, 'LIMIT', 0, left)
     end
     for _, member in ipairs(members) do
-        local job = load(sub(member, 11, 26))
+        local job = jobs().load(sub(member, 11, 26))
         if job and job.state == WAITING then
-            delete(job)
+            jobs().delete(job)
         else
             call('ZREM', T, member)
         end
@@ -24,5 +24,6 @@ for level = 0, LEVELS - 1 do
     end
 end
 put_tallies()
+put_hints()
 local from, to = within(q)
 return {deleted, call('ZLEXCOUNT', T, from, to) == 0 and 0 or 1}

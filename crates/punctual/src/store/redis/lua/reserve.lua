@@ -2,5 +2,7 @@
 -- KEYS: common, then the bells of the queues. ARGV: now, then as reserving() says. Cost: O((n + 256) log N).
 drains()
 local answer = reserving(2, BELLS)
+put_turn()
 put_tallies()
+put_hints()
 return {text(now), text(into), put_rings(), unpack(answer)}

@@ -1,42 +1,41 @@
 -- A numbered reserve, from ARGV[from] on: instance8, number, n, lease in ms or 0, worker, names … each with its share and
--- the most jobs it may have.
--- Answers: taken back, next (ms, '' never), then per job: fence8 until6 lasts4 started6 flags1 id worker; record; past.
+-- the most jobs it may have. put_turn() must follow.
+-- Answers: taken back, next (ms, '' never), then per job: id; run; record; past.
 local function reserving(from, first_bell)
     local instance, number = ARGV[from], tonumber(ARGV[from + 1])
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
-    local named, shares, room = {}, {}, {}
+    local named, shares, room, walks = {}, {}, {}, {}
     for i = from + 5, #ARGV, 3 do
         local q = call('HGET', Q, ARGV[i])
         if q then
             local at = #named + 1
             named[at], shares[at], room[at] = q, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-            bells[q] = KEYS[first_bell + (i - from - 5) / 3]
+            bells[q], walks[q] = KEYS[first_bell + (i - from - 5) / 3], walk_of(q)
         end
     end
+    read_turn()
     local key = instance .. 'r'
     local last = call('HGET', P, key)
     local answer = {'', ''}
-    local function tell(id, rec, x, run)
-        answer[#answer + 1] = pack('>I8I6I4I6B', run.fence, run.till, run.lasts, run.started, run.flags) .. id .. run.worker
-        answer[#answer + 1] = rec
-        answer[#answer + 1] = x
+    local function tell(id, run, rec, x)
+        local at = #answer
+        answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, run, rec, x
     end
+    -- When there may be work in these queues: a waiting job is due, or a lease past its time.
     local function done()
-        local next = next_of(named)
-        answer[2] = next and text(next) or ''
+        local next = NEVER
+        for _, q in ipairs(named) do next = min(next, first_due(walks[q]), lease_end(q)) end
+        answer[2] = next < NEVER and text(next) or ''
         return answer
     end
     if last and number <= unp('>I8', last) then
-        read_turn()
-        if number == unp('>I8', last) and 8 < #last then
-            local given = unp('>I8', last, 9)
-            for at = 17, #last, 16 do
+        if number == unp('>I8', last) and 14 < #last then
+            local given = unp('>I8', last, 15)
+            for at = 23, #last, 16 do
                 local id = sub(last, at, at + 15)
                 local row = call('HGET', R, id)
                 local rec = row and call('HGET', J, id)
-                if rec and unp('>I8', row) == given then
-                    tell(id, rec, call('HGET', X, id) or '', run_of(row))
-                end
+                if rec and unp('>I8', row) == given then tell(id, row, rec, call('HGET', X, id) or '') end
                 given = given + 1
             end
         end
@@ -46,41 +45,54 @@ local function reserving(from, first_bell)
     answer[1] = take_back(named)
     local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0, parts = true}
     local runs, leases, ids, first = {}, {}, {}, nil
-    local function start(job, settings)
-        local given = next_fence()
-        first = first or given
-        if job.digest and job.scope == UNTIL_START then free_key(job) end
-        local lasts = job.lease or (0 < lease and lease) or settings.lease
-        local run = {
-            fence = given, q = job.q, till = min(now + lasts, END), started = now, lasts = lasts, flags = 0,
-            bytes = job.bytes, past = job.past, worker = worker,
-            digest = job.digest and job.scope == 0 and job.digest or string.rep('\0', 16),
-        }
-        runs[#runs + 1] = job.id
-        runs[#runs + 1] = run_row(run)
-        leases[#leases + 1] = 0
-        leases[#leases + 1] = job.q .. at6(run.till) .. job.id
-        ids[#ids + 1] = job.id
-        tell(job.id, job.rec, job.x, run)
+    -- What the runs of a queue have in common, if they last so long.
+    local function frame_of(q, lasts)
+        local till = min(now + lasts, END)
+        lease_ends[q] = min(lease_ends[q], till)
+        return {place = q .. at6(till), times = pack('>I6I4', now, lasts)}
     end
+    local frames = {}
     for pass = 1, 2 do
         for i, q in ipairs(named) do
-            room[i] = room[i] - pick(q, min(pass == 1 and shares[i] or n, room[i]), now, state, start)
+            local usual = frames[q]
+            local function start(id, rec, bytes, job)
+                usual = usual or frame_of(q, 0 < lease and lease or queue(q).lease)
+                local given, frame = next_fence(), usual
+                first = first or given
+                local run
+                if job then
+                    if job.lease then frame = frame_of(q, job.lease) end
+                    local flags, digest = job.x ~= '' and 2 or 0, ''
+                    if job.digest and job.scope == jobs().UNTIL_START then jobs().free_key(job) end
+                    if job.digest and job.scope == 0 then flags, digest = flags + 4, job.digest end
+                    run = pack('>I8c9BI4', given, frame.place, flags, bytes) .. frame.times .. digest .. worker
+                else
+                    run = pack('>I8c9BI4', given, frame.place, 0, bytes) .. frame.times .. worker
+                end
+                local at = #ids + 1
+                ids[at] = id
+                runs[2 * at - 1], runs[2 * at] = id, run
+                leases[2 * at - 1], leases[2 * at] = 0, frame.place .. id
+                tell(id, run, rec, job and job.x or '')
+            end
+            room[i] = room[i] - pick(walks[q], min(pass == 1 and shares[i] or n, room[i]), now, state, start)
+            frames[q] = usual
         end
     end
     if first then
         call('HSET', R, unpack(runs))
         call('ZADD', L, unpack(leases))
-        put_fence()
     end
-    call('HSET', P, key, pack('>I8', number) .. (first and pack('>I8', first) .. concat(ids) or ''))
-    call('ZADD', A, text(now), key)
-    sweep(named, SWEEP_RIDE_MAX)
+    put_call(key, last, number, first and pack('>I8', first) .. concat(ids) or '')
+    sweep_ride(named, SWEEP_RIDE_MAX)
+    if 0 < swept.expired then
+        for _, q in ipairs(named) do walks[q] = walk_of(q) end
+    end
     if first then
         -- Whoever got jobs may be busy from now on: somebody else must wake for what is left.
         for _, q in ipairs(named) do
-            local due = not queue(q).paused and first_due(q)
-            if due then ring(q, due) end
+            local due = first_due(walks[q])
+            if due < NEVER then ring(q, due) end
         end
     end
     return done()

@@ -5,11 +5,12 @@ if (q and queue(q).version or 0) ~= tonumber(ARGV[3]) then return 0 end
 if not q then
     new_queue(ARGV[2], ARGV[4])
 else
-    call('HSET', I, q, ARGV[4])
+    -- What is kept may be less now: upkeep is due at once.
+    call('HSET', I, q, ARGV[4], q .. 'w', pack('>I7', 0))
     queues[q] = nil
     bells[q] = KEYS[BELLS]
-    local due = not queue(q).paused and first_due(q)
-    if due then ring(q, due) end
+    local due = first_due(walk_of(q))
+    if due < NEVER then ring(q, due) end
     put_rings()
 end
 return 1

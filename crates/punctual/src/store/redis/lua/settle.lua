@@ -1,16 +1,14 @@
 -- settle: ends leases (S8), sweeps, and may reserve behind it.
--- KEYS: common, then the bells of the queues of the reserve. ARGV: now, number of settlements, per settlement: fence8 id
--- verdict1 rest; then, if one follows, the reserve. The rest of a verdict: retry: kind1 ms7 error; snooze: ms7 flag1
--- reason; cancel: reason; dead: error.
+-- KEYS: common, then the bells of the queues of the reserve. ARGV: now, n, n ids, n settlements: fence8 verdict1 rest; then,
+-- if one follows, the reserve. The rest of a verdict: retry: kind1 ms7 error; snooze: ms7 flag1 reason; cancel: reason;
+-- dead: error.
 -- Answers: now, into, rings left to the caller, states (a byte each, '-' for a lost lease), then as reserving() says.
 -- Cost: O(n log N).
 drains()
 local n = tonumber(ARGV[2])
-local ids, gone = {}, {}
-for i = 1, n do ids[i] = sub(ARGV[i + 2], 9, 24) end
 turn()
-local rows = 0 < n and call('HMGET', R, unpack(ids)) or {}
-local answers, named, met = {}, {}, {}
+local rows = 0 < n and call('HMGET', R, unpack(ARGV, 3, n + 2)) or {}
+local answers, named, met, gone = {}, {}, {}, {}
 
 -- The hot path: acks, in one command per place.
 local runs, leases, records, pasts, kept, ended = {}, {}, {}, {}, {}, {}
@@ -18,39 +16,49 @@ local function flush()
     if #runs == 0 then return end
     call('HDEL', R, unpack(runs))
     call('ZREM', L, unpack(leases))
-    if 0 < #records then
-        call('HDEL', J, unpack(records))
-        call('ZREM', D, unpack(records))
-    end
+    if 0 < #records then call('HDEL', J, unpack(records)) end
     if 0 < #pasts then call('HDEL', X, unpack(pasts)) end
     if 0 < #kept then
         call('HSET', X, unpack(kept))
         call('ZADD', E, unpack(ended))
     end
 end
-local ZEROS = string.rep('\0', 16)
-local function ack(id, run)
-    runs[#runs + 1] = id
-    leases[#leases + 1] = run.q .. at6(run.till) .. id
-    if run.digest ~= ZEROS then free(run.digest, id) end
-    tally(run.q, 'b', -run.bytes)
-    local keep = queue(run.q).keep[DONE]
-    if keeps_nothing(keep) then
+-- What the acks of a queue have in common; counted up, and told when all are there.
+local function meet(q)
+    local of = {q = q, n = 0, bytes = 0, keeps_nothing = keeps_nothing(queue(q).keep[DONE])}
+    met[q], named[#named + 1] = of, q
+    return of
+end
+local PLAIN_PAST = pack('>BBI6', 1 + 32, DONE, now) -- of a job done in its first attempt
+local DONE_NOW = pack('>BI6', DONE, now)
+local function ack(id, row, place, of)
+    local flags, b1, b2, b3, b4 = byte(row, 18, 22)
+    local at = #runs + 1
+    runs[at], leases[at] = id, place .. id
+    of.n, of.bytes = of.n + 1, of.bytes + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
+    local has_past = has(flags, 2)
+    if 4 <= flags then jobs().free(jobs().run_of(row).digest, id) end
+    if of.keeps_nothing then
         records[#records + 1] = id
-        if run.past == '\1' then pasts[#pasts + 1] = id end
-        remember(run.q, id, now)
+        if has_past then pasts[#pasts + 1] = id end
+        -- Derived: it outlives its record.
+        if math.floor(byte(id, 7) / 16) == 8 then jobs().remember(of.q, id, now) end
     else
-        local job = {id = id, q = run.q, bytes = run.bytes}
-        past(job, run.past == '\1' and call('HGET', X, id))
-        job.started, job.state, job.ended, job.reason, job.crashes, job.snoozes = true, DONE, now, nil, 0, 0
-        kept[#kept + 1], kept[#kept + 2] = id, past_of(job)
-        ended[#ended + 1], ended[#ended + 2] = 0, ended_member(job)
-        tally(run.q, char(DONE), run.bytes)
+        local past = PLAIN_PAST
+        if has_past then
+            local job = {id = id}
+            jobs().past(job, call('HGET', X, id))
+            job.started, job.state, job.ended, job.reason, job.crashes, job.snoozes = true, DONE, now, nil, 0, 0
+            past = jobs().past_of(job)
+        end
+        kept[#kept + 1], kept[#kept + 2] = id, past
+        ended[#ended + 1], ended[#ended + 2] = 0, of.q .. DONE_NOW .. id .. sub(row, 19, 22)
     end
 end
 
 -- Any other verdict.
 local function verdict(job, what, rest)
+    local SNOOZES_MAX, SNOOZE_MIN = 10000, 100
     local next = {attempt = job.attempt, state = WAITING}
     if has(job.run.flags, 1) then
         -- S12: the end of the run decides, and anything but an ack obeys the request.
@@ -77,36 +85,53 @@ local function verdict(job, what, rest)
     elseif what == 'd' then
         next.state, next.reason, next.failed = DEAD, rest, rest
     end
-    leave_run(job, next)
+    jobs().leave_run(job, next)
     return next.state
 end
 
+local ACK, places = byte('a'), {}
 for i = 1, n do
-    local arg, row, id = ARGV[i + 2], rows[i], ids[i]
+    local id, arg, row = ARGV[i + 2], ARGV[i + n + 2], rows[i]
     if not row or gone[id] or sub(row, 1, 8) ~= sub(arg, 1, 8) then
         answers[i] = '-'
     else
         gone[id] = true
-        local run, what = run_of(row), sub(arg, 25, 25)
-        local job = what ~= 'a' and load(id)
-        if what == 'a' then
-            ack(id, run)
-            answers[i] = char(DONE)
-        elseif job then
-            answers[i] = char(verdict(job, what, sub(arg, 26)))
-        else
-            call('HDEL', R, id)
-            call('ZREM', L, run.q .. at6(run.till) .. id)
-            answers[i] = '-'
+        local place = sub(row, 9, 17)
+        local of = places[place]
+        if not of then
+            local q = sub(place, 1, 3)
+            of = met[q] or meet(q)
+            places[place] = of
         end
-        if not met[run.q] then
-            met[run.q], named[#named + 1] = true, run.q
+        if byte(arg, 9) == ACK then
+            ack(id, row, place, of)
+            answers[i] = '\1'
+        else
+            local job = jobs().load(id)
+            if job then
+                answers[i] = char(verdict(job, sub(arg, 9, 9), sub(arg, 10)))
+            else
+                call('HDEL', R, id)
+                call('ZREM', L, place .. id)
+                answers[i] = '-'
+            end
         end
     end
 end
 flush()
-sweep(named, n + SWEEP_RIDE_MAX)
+for q, of in pairs(met) do
+    if 0 < of.n then
+        tally(q, 'b', -of.bytes)
+        if not of.keeps_nothing then
+            tally(q, char(DONE), of.bytes)
+            hint(q, now)
+        end
+    end
+end
+sweep_ride(named, n + SWEEP_RIDE_MAX)
 local answer = {}
-if n + 2 < #ARGV then answer = reserving(n + 3, BELLS) end
+if 2 * n + 2 < #ARGV then answer = reserving(2 * n + 3, BELLS) end
+put_turn()
 put_tallies()
+put_hints()
 return {text(now), text(into), put_rings(), concat(answers), unpack(answer)}

@@ -2,9 +2,11 @@
 -- whatever their age. Answers: expired, removed, forgotten, more (0 or 1).
 -- Cost: O(queues + limit log N).
 drains()
-ageless = ARGV[3] == '1'
+read_turn()
 local named = {}
 for i, name in ipairs(call('ZRANGE', N, 0, -1)) do named[i] = call('HGET', Q, name) end
-sweep(named, tonumber(ARGV[2]))
+make_upkeep()(named, tonumber(ARGV[2]), true, ARGV[3] == '1')
+put_turn()
+put_hints()
 put_tallies()
 return {swept.expired, swept.removed, swept.forgotten, swept.more and 1 or 0}

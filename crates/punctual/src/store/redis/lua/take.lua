@@ -12,18 +12,19 @@ if q then
     local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0}
     local till = now - tonumber(ARGV[4])
     if 0 <= till then
-        pick(q, n, till, state, function(job)
+        pick(walk_of(q), n, till, state, function(id, rec, _, job)
             next_fence()
+            job = job or jobs().of(id, rec)
             job.crashes, job.snoozes, job.started = 0, 0, true
-            finish(job, DONE, nil)
-            answer[#answer + 1] = job.id
-            answer[#answer + 1] = job.rec
-            answer[#answer + 1] = past_of(job)
+            jobs().finish(job, DONE, nil)
+            local at = #answer
+            answer[at + 1], answer[at + 2], answer[at + 3] = id, rec, jobs().past_of(job)
         end)
     end
-    put_fence()
 end
-sweep(named, SWEEP_RIDE_MAX)
+sweep_ride(named, SWEEP_RIDE_MAX)
+put_turn()
 put_tallies()
+put_hints()
 put_rings()
 return answer
