@@ -1,7 +1,7 @@
 //! The store for many machines: one server of Redis or Valkey.
 //!
 //! Each verb is one script (`lua/*.lua`), which the server runs as one step; all its keys are named and in one slot. What
-//! the scripts share, the keys and the layouts among it, stands in `lua/base.lua`. Here they are called: arguments are
+//! the scripts share, the keys and the layouts among it, stands in `lua/keys.lua`. Here they are called: arguments are
 //! flat binary, limits are checked before, answers are read.
 //!
 //! What talks to the server lives on one thread per store: the connection that carries the verbs (`link`) and the one that

@@ -1,7 +1,7 @@
 //! `enqueue`: the options that a job leaves open are chosen here, from the settings of its queue as this process knows them;
 //! the script refuses to use settings that are not the queue's any more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -74,7 +74,7 @@ fn arguments<'a>(
     let mut args = vec![
         call.instance.to_be_bytes().to_vec(),
         digits(call.number),
-        digits(u64::from(broken)),
+        vec![if broken { b'b' } else { b'o' }],
         Vec::new(),
     ];
     {
@@ -94,6 +94,10 @@ fn arguments<'a>(
     }
     args[3] = digits(queues.len() as u64);
     args.extend(jobs.iter().map(|job| job.id.as_bytes().to_vec()));
+    let mut ids = HashSet::with_capacity(jobs.len());
+    if !broken && !jobs.iter().all(|job| ids.insert(job.id)) {
+        args[2] = vec![b't'];
+    }
     let mut rests = Vec::with_capacity(jobs.len());
     for job in jobs {
         let of = places[job.queue.as_str()];

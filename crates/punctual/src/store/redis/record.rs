@@ -1,5 +1,5 @@
 //! A job as it is stored: the record that an enqueue writes once, the past that its runs leave behind, and the lease of the
-//! run that goes on. The layouts are told in `lua/jobs.lua`, which reads their heads; what is JSON in them only callers
+//! run that goes on. The layouts are told in `lua/late.lua`, which reads their heads; what is JSON in them only callers
 //! read.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
@@ -225,7 +225,19 @@ pub(super) struct Run {
     /// How long an extension lasts.
     pub(super) lasts: Duration,
     pub(super) cancel_requested: bool,
+    pub(super) has_past: bool,
     pub(super) worker: String,
+}
+
+/// The bytes that a worker's name takes in a run, at least.
+const WORKER_BYTES: usize = 64;
+
+/// A worker as it stands in a run.
+pub(super) fn worker(name: &str) -> Vec<u8> {
+    let mut out = vec![name.len() as u8];
+    out.extend_from_slice(name.as_bytes());
+    out.resize(out.len().max(WORKER_BYTES), 0);
+    out
 }
 
 impl Run {
@@ -237,7 +249,10 @@ impl Run {
         row.take(4)?;
         let (started, lasts) = (row.time()?, Duration::from_millis(row.number(4)?));
         row.take(if flags & 4 == 0 { 0 } else { 16 })?;
-        Ok(Self { fence, until, started, lasts, cancel_requested: flags & 1 != 0, worker: row.text()? })
+        let length = row.byte()?;
+        let worker = Bytes(row.take(length.into())?).text()?;
+        let (cancel_requested, has_past) = (flags & 1 != 0, flags & 2 != 0);
+        Ok(Self { fence, until, started, lasts, cancel_requested, has_past, worker })
     }
 }
 

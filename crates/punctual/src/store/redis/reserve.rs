@@ -52,7 +52,7 @@ pub(super) fn arguments(want: &Reserve) -> Vec<Vec<u8>> {
         digits(want.call.number),
         digits(want.n as u64),
         digits(want.lease.map_or(0, ceil_ms)),
-        want.worker.clone().into_bytes(),
+        record::worker(&want.worker),
     ];
     for each in &want.wants {
         // A share above the limit of a call is that limit.
@@ -82,8 +82,9 @@ pub(super) fn batch(clock: &Now, reply: &mut Reply) -> Result<Batch> {
     };
     let mut jobs = Vec::new();
     while !reply.is_over() {
-        let (id, run, rec, past) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let (id, run, rec) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
         let (id, run) = (Bytes(&id).id()?, Run::decode(Bytes(&run))?);
+        let past = if run.has_past { reply.bytes()? } else { Vec::new() };
         let Run { fence, until, lasts, .. } = run;
         let job = record::decode_with(id, &rec, &past, Some(run))?;
         jobs.push(Reserved { lease: Lease { job: id, fence }, until, lasts, job });

@@ -4,20 +4,33 @@ use std::sync::LazyLock;
 
 use super::script::Script;
 
-/// The keys that every script names, in the order in which `lua/base.lua` takes them.
+/// The keys that every script names, in the order in which `lua/keys.lua` takes them.
 pub(super) const COMMON_KEYS: [&str; 18] =
     ["j", "x", "t", "o", "r", "l", "e", "u", "v", "k", "m", "p", "a", "s", "q", "i", "n", "c"];
 
 /// Which of them names the queues.
 pub(super) const NAMES: usize = 16;
 
-const BASE: &str = include_str!("lua/base.lua");
-const JOBS: &str = include_str!("lua/jobs.lua");
+const KEYS: &str = include_str!("lua/keys.lua");
 const WALK: &str = include_str!("lua/walk.lua");
-const UPKEEP: &str = include_str!("lua/upkeep.lua");
 const PICK: &str = include_str!("lua/pick.lua");
+const RIDE: &str = include_str!("lua/ride.lua");
 const RESERVING: &str = include_str!("lua/reserving.lua");
 const COUNTING: &str = include_str!("lua/counting.lua");
+
+/// A script of these parts, behind what is common to all. What is needed less often captures nothing: it is made in a
+/// function, only when it is needed, with the common words anew.
+fn script(name: &'static str, parts: &[&str]) -> Script {
+    let common = [
+        KEYS,
+        "local function make_late(shard, queue)",
+        KEYS,
+        include_str!("lua/late.lua"),
+        "end",
+        include_str!("lua/base.lua"),
+    ];
+    Script::new(name, &[&common, parts].concat())
+}
 
 /// All of them, their names computed once.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(Scripts::default);
@@ -44,27 +57,21 @@ pub(super) struct Scripts {
 impl Default for Scripts {
     fn default() -> Self {
         Self {
-            enqueue: Script::new("enqueue", &[BASE, JOBS, WALK, include_str!("lua/enqueue.lua")]),
-            reserve: Script::new(
-                "reserve",
-                &[BASE, JOBS, UPKEEP, WALK, PICK, RESERVING, include_str!("lua/reserve.lua")],
-            ),
-            settle: Script::new(
-                "settle",
-                &[BASE, JOBS, UPKEEP, WALK, PICK, RESERVING, include_str!("lua/settle.lua")],
-            ),
-            extend: Script::new("extend", &[BASE, JOBS, include_str!("lua/extend.lua")]),
-            take: Script::new("take", &[BASE, JOBS, UPKEEP, WALK, PICK, include_str!("lua/take.lua")]),
-            act: Script::new("act", &[BASE, JOBS, include_str!("lua/act.lua")]),
-            get: Script::new("get", &[BASE, JOBS, include_str!("lua/get.lua")]),
-            list: Script::new("list", &[BASE, JOBS, include_str!("lua/list.lua")]),
-            count: Script::new("count", &[BASE, COUNTING, include_str!("lua/count.lua")]),
-            upcoming: Script::new("upcoming", &[BASE, include_str!("lua/upcoming.lua")]),
-            show: Script::new("show", &[BASE, WALK, COUNTING, include_str!("lua/show.lua")]),
-            set: Script::new("set", &[BASE, WALK, include_str!("lua/set.lua")]),
-            purge: Script::new("purge", &[BASE, JOBS, include_str!("lua/purge.lua")]),
-            sweep: Script::new("sweep", &[BASE, JOBS, UPKEEP, include_str!("lua/sweep.lua")]),
-            audit: Script::new("audit", &[BASE, JOBS, include_str!("lua/audit.lua")]),
+            enqueue: script("enqueue", &[WALK, include_str!("lua/enqueue.lua")]),
+            reserve: script("reserve", &[WALK, PICK, RIDE, RESERVING, include_str!("lua/reserve.lua")]),
+            settle: script("settle", &[WALK, PICK, RIDE, RESERVING, include_str!("lua/settle.lua")]),
+            extend: script("extend", &[include_str!("lua/extend.lua")]),
+            take: script("take", &[WALK, PICK, RIDE, include_str!("lua/take.lua")]),
+            act: script("act", &[include_str!("lua/act.lua")]),
+            get: script("get", &[include_str!("lua/get.lua")]),
+            list: script("list", &[include_str!("lua/list.lua")]),
+            count: script("count", &[COUNTING, include_str!("lua/count.lua")]),
+            upcoming: script("upcoming", &[include_str!("lua/upcoming.lua")]),
+            show: script("show", &[WALK, COUNTING, include_str!("lua/show.lua")]),
+            set: script("set", &[WALK, include_str!("lua/set.lua")]),
+            purge: script("purge", &[include_str!("lua/purge.lua")]),
+            sweep: script("sweep", &[include_str!("lua/sweep.lua")]),
+            audit: script("audit", &[include_str!("lua/audit.lua")]),
         }
     }
 }

@@ -17,14 +17,18 @@ const EXACT_MAX: u64 = (1 << 53) - 2;
 /// The settings of a queue, as `lua/base.lua` reads them.
 pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32) -> Vec<u8> {
     let mut row = Vec::with_capacity(512);
-    let flags = u8::from(settings.paused.is_some()) | u8::from(settings.order == Order::Lifo) << 1;
-    row.push(flags);
+    let kept = [settings.done, settings.cancelled, settings.dead];
+    let flags = [settings.paused.is_some(), settings.order == Order::Lifo]
+        .into_iter()
+        .chain([settings.max_jobs.is_some() || settings.max_bytes.is_some()])
+        .chain(kept.iter().map(Keep::keeps_nothing));
+    row.push(flags.enumerate().fold(0, |all, (bit, is_set)| all | u8::from(is_set) << bit));
     row.number(version.into(), 4);
     row.number(ceil_ms(settings.defaults.lease.unwrap_or(LEASE_DEFAULT)), 4);
     for cap in [settings.max_jobs, settings.max_bytes] {
         row.number(cap.map_or(0, |cap| cap.min(EXACT_MAX) + 1), 7);
     }
-    for Keep { age_ms, count, bytes } in [settings.done, settings.cancelled, settings.dead] {
+    for Keep { age_ms, count, bytes } in kept {
         for bound in [age_ms, count, bytes] {
             row.number(bound.min(EXACT_MAX), 7);
         }

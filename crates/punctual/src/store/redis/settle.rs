@@ -1,5 +1,7 @@
 //! `settle` and `extend`.
 
+use std::collections::HashSet;
+
 use crate::{
     error::{Error, ErrorKind, Result},
     job::cut_error,
@@ -27,7 +29,15 @@ pub(super) async fn settle(
     then.map_or(Ok(()), Reserve::check)?;
     let mut args = vec![digits(batch.len() as u64)];
     args.extend(batch.iter().map(|settlement| settlement.lease.job.as_bytes().to_vec()));
-    args.extend(batch.iter().map(encode));
+    // Of a lease that is named twice the second is lost; no fence is 0.
+    let mut named = HashSet::with_capacity(batch.len());
+    args.extend(
+        batch.iter().map(
+            |settlement| {
+                if named.insert(settlement.lease) { encode(settlement) } else { vec![0; 8] }
+            },
+        ),
+    );
     args.extend(then.map(reserve::arguments).into_iter().flatten());
     let bells = then.map(|want| reserve::bells(store, want)).unwrap_or_default();
     let mut reply = store.ask(&SCRIPTS.settle, &bells, args).await?;
@@ -52,7 +62,7 @@ fn encode(settlement: &Settlement) -> Vec<u8> {
     let mut out = Vec::with_capacity(40);
     out.number(settlement.lease.fence, 8);
     match &settlement.verdict {
-        Verdict::Ack => out.push(b'a'),
+        Verdict::Ack => {}
         Verdict::Retry { at, error } => {
             out.push(b'r');
             record::put_when(&mut out, *at);

@@ -6,23 +6,23 @@
 drains()
 local action, a, b = ARGV[2], ARGV[3], ARGV[4]
 local answers = {}
-local load, holder, put_key, window_end = jobs().load, jobs().holder, jobs().put_key, jobs().window_end
-local put_past, put_waiting, leave_waiting = jobs().put_past, jobs().put_waiting, jobs().leave_waiting
-local UNTIL_START, WINDOW = jobs().UNTIL_START, jobs().WINDOW
+local load, holder, put_key, window_end = late().load, late().holder, late().put_key, late().window_end
+local put_past, put_waiting, leave_waiting = late().put_past, late().put_waiting, late().leave_waiting
+local UNTIL_START, WINDOW = late().UNTIL_START, late().WINDOW
 local ENDED = {[DONE] = true, [CANCELLED] = true, [DEAD] = true}
 
 local function answer(tag, job) answers[#answers + 1] = tag .. job.id .. char(job.state) end
 
 local function cancel(job)
     if job.state == RUNNING then
-        if not has(job.run.flags, 1) then job.run.flags = job.run.flags + 1 end
-        jobs().put_run(job.id, job.run)
+        if job.run.flags % 2 == 0 then job.run.flags = job.run.flags + 1 end
+        late().put_run(job.id, job.run)
         return answer('R', job)
     end
     leave_waiting(job)
     -- Also a window: this is a cancel before the start (S4).
-    if not job.started then jobs().free_key(job) end
-    jobs().finish(job, CANCELLED, a)
+    if not job.started then late().free_key(job) end
+    late().finish(job, CANCELLED, a)
     answer('D', job)
 end
 
@@ -42,15 +42,15 @@ local function retry(job)
         end
         put_key(job.digest, job.id, window_end(job))
     end
-    jobs().leave_ended(job)
+    late().leave_ended(job)
     job.state, job.ended, job.reason = WAITING, nil, nil
     job.attempt, job.crashes, job.snoozes = 1, 0, 0
     job.run_at, job.moved, job.version = now, true, job.version + 1
     if job.expires then job.expires, job.unexpiring = nil, true end
     put_past(job)
     put_waiting(job)
-    tally(job.q, 'b', job.bytes)
-    ring(job.q, now)
+    late().tally(job.q, 'b', job.bytes)
+    late().ring(job.q, now)
     answer('D', job)
 end
 
@@ -60,24 +60,24 @@ local function change(job)
         job.level, job.moved = tonumber(a), true
     elseif action == 'edit' then
         -- The content type begins the first chunk, which holds what is asked for.
-        local old = behind_chunk(job.rec, job.asked_at)
+        local old = late().behind_chunk(job.rec, job.asked_at)
         local asked = sub(job.rec, job.asked_at, old - 1)
         asked = byte(asked) < 255 and sub(asked, 2) or sub(asked, 6)
-        asked = a .. sub(asked, behind_chunk(asked, 1))
+        asked = a .. sub(asked, late().behind_chunk(asked, 1))
         local length = #asked < 255 and char(#asked) or '\255' .. pack('>I4', #asked)
         asked = length .. asked
         local skip = job.payload_at - 1 + #asked - (old - job.asked_at)
         local rec = sub(job.rec, 1, 5) .. pack('>I3', skip) .. sub(job.rec, 9, job.asked_at - 1) .. asked
             .. sub(job.rec, old, job.payload_at - 1) .. b
         call('HSET', J, job.id, rec)
-        tally(job.q, 'b', #b - job.bytes)
+        late().tally(job.q, 'b', #b - job.bytes)
     else
         local ms = tonumber(a)
         if action == 'in' then ms = min(now + ms, END) end
         if action == 'by' then ms = max(0, min(job.run_at + ms, END)) end
         if action == 'now' then ms = now end
         job.run_at, job.moved = max(ms, now), true
-        ring(job.q, job.run_at)
+        late().ring(job.q, job.run_at)
     end
     job.version = job.version + 1
     put_past(job)
@@ -100,7 +100,7 @@ for i = 5, #ARGV, 3 do
     elseif action == 'retry' and ENDED[job.state] then
         retry(job)
     elseif action == 'delete' and job.state ~= RUNNING then
-        jobs().delete(job)
+        late().delete(job)
         answer('D', job)
     elseif action == 'cancel' or action == 'retry' or action == 'delete' or job.state ~= WAITING then
         answer('W', job)
@@ -108,6 +108,4 @@ for i = 5, #ARGV, 3 do
         change(job)
     end
 end
-put_tallies()
-put_hints()
-return {put_rings(), concat(answers)}
+return {put(), concat(answers)}

@@ -9,42 +9,42 @@ local what, from, limit, repair = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] =
 local answer = {'', 0}
 local function found(id, q, kind, detail)
     local n = #answer
-    local name = q and call('HEXISTS', I, q) == 1 and name_of(q) or ''
+    local name = q and call('HEXISTS', I, q) == 1 and late().name_of(q) or ''
     answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = id, name, kind, detail
 end
 local function stands(key, member) return call('ZSCORE', key, member) end
 
 -- Whether a record stands somewhere.
 local function audit_record(id)
-    local job = jobs().load(id)
+    local job = late().load(id)
     if not job then return end
     if job.run then
-        if not stands(L, jobs().lease_member(job)) then
+        if not stands(L, late().lease_member(job)) then
             found(id, job.q, 'orphan', 'running, but its lease has no time')
-            if repair then call('ZADD', L, 0, jobs().lease_member(job)) end
+            if repair then call('ZADD', L, 0, late().lease_member(job)) end
         end
-    elseif not stands(job.ended and E or T, job.ended and jobs().ended_member(job) or jobs().waiting_member(job)) then
+    elseif not stands(job.ended and E or T, job.ended and late().ended_member(job) or late().waiting_member(job)) then
         found(id, job.q, 'orphan', 'stands nowhere')
         if repair then
             if job.ended then
-                tally(job.q, 'b', job.bytes)
+                late().tally(job.q, 'b', job.bytes)
             elseif 1 < job.attempt then
-                tally(job.q, 'r', -1)
+                late().tally(job.q, 'r', -1)
             end
-            jobs().finish(job, DEAD, 'orphan')
+            late().finish(job, DEAD, 'orphan')
         end
     end
 end
 -- Whether what stands somewhere belongs there.
 local function audit_member(key, member)
     local id = what == 'l' and sub(member, 10) or sub(member, 11, 26)
-    local job, belongs = jobs().load(id), nil
+    local job, belongs = late().load(id), nil
     if job and what == 't' then
-        belongs = job.state == WAITING and jobs().waiting_member(job) == member
+        belongs = job.state == WAITING and late().waiting_member(job) == member
     elseif job and what == 'l' then
-        belongs = job.run and jobs().lease_member(job) == member
+        belongs = job.run and late().lease_member(job) == member
     elseif job then
-        belongs = job.ended and not job.run and jobs().ended_member(job) == member
+        belongs = job.ended and not job.run and late().ended_member(job) == member
     end
     if not belongs then
         found(id, sub(member, 1, 3), job and 'two_places' or 'no_record',
@@ -71,6 +71,5 @@ else
     if #page == limit then answer[1] = page[#page] end
     answer[2] = #page
 end
-put_tallies()
-put_hints()
+put()
 return answer

@@ -1,8 +1,7 @@
 -- The counters of one queue: waiting, retrying, due, running, done, dead, cancelled, bytes.
 local function counted(q)
     local function count(key, prefix)
-        local from, to = within(prefix)
-        return call('ZLEXCOUNT', key, from, to)
+        return call('ZLEXCOUNT', key, '[' .. prefix, '(' .. prefix .. '\255')
     end
     local function kept(what) return tonumber(call('HGET', C, q .. what) or 0) end
     local due = 0

@@ -1,6 +1,6 @@
 -- enqueue: hands jobs over, in order, each seeing what the earlier ones did (S2, S3, S4).
--- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, 1 if the jobs break a limit (else 0), number of
--- queues, per queue: name, version of the settings that the caller knows (0: none), settings of a new queue; then the jobs'
+-- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, kind of call (o ordinary, t two of its ids are the
+-- same, b its jobs break a limit), number of queues, per queue: name, version of the settings that the caller knows (0: none), settings of a new queue; then the jobs'
 -- ids, their specs, their rests. A spec, which jobs often share:
 -- queue2 flags1 level1 kind of time (a at, i in) ms7 kind of expiry (a, i, or n for none) ms7 conflict (k keep, p replace,
 -- s reschedule) version4 (0: any) skip3. The rest is what follows the times in a record, with the payload behind `skip` bytes.
@@ -20,12 +20,14 @@ local CHUNK = 64 -- records read at once, where there are any: each may have a m
 local function existing(id)
     if call('HEXISTS', J, id) == 0 then return 'D' .. id .. pack('>BI4B', 255, 0, 0) end
     local job, row = {state = WAITING}, call('HGET', R, id)
-    jobs().past(job, call('HGET', X, id))
-    local run = row and jobs().run_of(row)
-    return 'D' .. id .. pack('>BI4B', run and RUNNING or job.state, job.version, run and has(run.flags, 1) and 1 or 0)
+    late().past(job, call('HGET', X, id))
+    local run = row and late().run_of(row)
+    return 'D' .. id .. pack('>BI4B', run and RUNNING or job.state, job.version, run and run.flags % 2 or 0)
 end
--- Where the unique key stands in a rest, if there is one.
-local function key_at(flags) return 1 + (has(flags, 4) and 4 or 0) + (has(flags, 8) and 2 or 0) end
+-- Where the unique key stands in a rest; false where there is none.
+local function key_at(flags)
+    return flags % 32 >= 16 and 1 + (flags % 8 >= 4 and 4 or 0) + (flags % 16 >= 8 and 2 or 0)
+end
 
 local last = call('HGET', P, key)
 if last and number <= unp('>I8', last) then
@@ -39,59 +41,51 @@ if last and number <= unp('>I8', last) then
         if full[i] then
             answers[i] = 'F'
         else
-            local digest = has(flags, 16) and unp('>c16', ARGV[rests_at + i - 1], key_at(flags))
-            local by = digest and call('HEXISTS', J, id) == 0 and jobs().holder(digest)
+            local at = key_at(flags)
+            local digest = at and unp('>c16', ARGV[rests_at + i - 1], at)
+            local by = digest and call('HEXISTS', J, id) == 0 and late().holder(digest)
             answers[i] = existing(by or id)
         end
     end
     return {concat(answers)}
 end
 
-if ARGV[4] == '1' then return {'refused'} end
+if ARGV[4] == 'b' then return {'refused'} end
 local named = {}
 for i = 1, nq do
     local at = 3 + 3 * i
     local name, version = ARGV[at], tonumber(ARGV[at + 1])
     local q = call('HGET', Q, name)
-    named[i] = {name = name, row = ARGV[at + 2], q = q}
+    named[i] = {name = name, row = ARGV[at + 2], q = q, added = 0}
     if q then
-        if queue(q).version ~= version then return {'stale', text(i), queue(q).stored} end
+        if queue(q).version ~= version then return {'stale', i, queue(q).stored} end
     elseif version ~= 0 then
-        return {'stale', text(i), ''}
+        return {'stale', i, ''}
     end
 end
 
--- What follows from a spec.
+-- What follows from each spec.
 local plans = {}
-local function plan_of(spec, i)
-    local of, flags, level, kind, ms, expiry, expires, conflict, wanted, skip = unp('>I2BBc1I7c1I7c1I4I3', spec)
-    local function resolve(kind, ms) return kind == 'a' and ms or min(now + ms, END) end
-    local plan = {
-        of = named[of], flags = flags, level = level, run_at = max(resolve(kind, ms), now), conflict = conflict,
-        wanted = wanted, skip = skip,
-    }
-    if expiry ~= 'n' then
-        plan.expires = resolve(expiry, expires)
-        if plan.expires <= plan.run_at then return nil, {'expired', text(i), text(plan.expires), text(plan.run_at)} end
-    end
-    plan.has_key = has(flags, 16)
-    plan.inserted = 'I' .. at6(plan.run_at)
-    plan.times = pack('>BI6', level % 16, plan.run_at)
-    plans[spec] = plan
-    return plan
-end
-for i = specs_at, rests_at - 1 do
-    local spec = ARGV[i]
+for i = 1, n do
+    local spec = ARGV[specs_at + i - 1]
     if not plans[spec] then
-        local plan, refusal = plan_of(spec, i - specs_at + 1)
-        if not plan then return refusal end
+        local of, flags, level, kind, ms, expiry, expires, conflict, wanted, skip = unp('>I2BBc1I7c1I7c1I4I3', spec)
+        local run_at = max(kind == 'a' and ms or min(now + ms, END), now)
+        expires = expiry ~= 'n' and (expiry == 'a' and expires or min(now + expires, END))
+        if expires and expires <= run_at then
+            return {'expired', i, string.format('%.0f', expires), string.format('%.0f', run_at)}
+        end
+        plans[spec] = {
+            of = named[of], flags = flags, level = level, run_at = run_at, expires = expires, conflict = conflict,
+            wanted = wanted, skip = skip, key_at = key_at(flags), inserted = 'I' .. pack('>I6', run_at),
+        }
     end
 end
 -- The front of a record, up to the rest.
 local function front(plan, q, created)
-    local flags, times = plan.flags, at6(created)
-    if plan.run_at ~= created then flags, times = flags + 1, times .. at6(plan.run_at) end
-    if plan.expires then flags, times = flags + 2, times .. at6(plan.expires) end
+    local flags, times = plan.flags, pack('>I6', created)
+    if plan.run_at ~= created then flags, times = flags + 1, times .. pack('>I6', plan.run_at) end
+    if plan.expires then flags, times = flags + 2, times .. pack('>I6', plan.expires) end
     return pack('>BB', flags, plan.level) .. q .. pack('>I3', 8 + #times + plan.skip) .. times
 end
 
@@ -105,25 +99,25 @@ end
 
 -- Nothing is refused from here on. What is new is written in one command per place, at the end or before a job that has to
 -- see it.
-local records, members, expiries, fresh_keys = {}, {}, {}, {}
+local records, members, fresh, expiries, fresh_keys = {}, {}, 0, {}, {}
 local function flush()
-    if 0 < #records then
+    if 0 < fresh then
         call('HSET', J, unpack(records))
         call('ZADD', T, unpack(members))
         if 0 < #expiries then call('ZADD', O, unpack(expiries)) end
     end
-    records, members, expiries, fresh_keys = {}, {}, {}, {}
+    records, members, fresh, expiries, fresh_keys = {}, {}, 0, {}, {}
 end
 
 -- Meets the job that holds the key of a new one.
 local function meet(id, new, rest)
     flush()
-    local job = jobs().load(id)
+    local job = late().load(id)
     if not job or job.state ~= WAITING or new.conflict == 'k' or new.conflict == 'p' and new.wanted ~= 0
         and new.wanted ~= job.version then
         return existing(id)
     end
-    jobs().leave_waiting(job)
+    late().leave_waiting(job)
     job.version = job.version + 1
     local tag = 'S'
     if new.conflict == 's' then
@@ -131,10 +125,10 @@ local function meet(id, new, rest)
     else
         -- What was asked for and the payload are new; the key with its window, and what it is compared within, stay.
         tag = 'R'
-        local key_from = key_at(new.flags)
+        local key_from = new.key_at
         local asked_at = key_from + 23
-        local within_at = behind_chunk(rest, asked_at)
-        local kept_at = behind_chunk(job.rec, job.asked_at)
+        local within_at = late().behind_chunk(rest, asked_at)
+        local kept_at = late().behind_chunk(job.rec, job.asked_at)
         local before = sub(rest, 1, key_from - 1) .. job.digest .. pack('>I7', job.window)
             .. sub(rest, asked_at, within_at - 1) .. sub(job.rec, kept_at, job.payload_at - 1)
         local changed = {
@@ -143,30 +137,31 @@ local function meet(id, new, rest)
         }
         local rec = front(changed, job.q, job.created) .. before .. sub(rest, new.skip + 1)
         call('HSET', J, id, rec)
-        tally(job.q, 'b', #rest - new.skip - job.bytes)
+        late().tally(job.q, 'b', #rest - new.skip - job.bytes)
         job.moved, job.unexpiring, job.expires = nil, nil, nil
-        jobs().head(job, rec)
+        late().head(job, rec)
     end
-    jobs().put_past(job)
-    jobs().put_waiting(job)
-    ring(job.q, job.run_at)
-    return tag .. id .. at6(job.run_at)
+    late().put_past(job)
+    late().put_waiting(job)
+    late().ring(job.q, job.run_at)
+    return tag .. id .. pack('>I6', job.run_at)
 end
 
--- Whether a queue has room for a job (S17): its live jobs are counted once, its bytes as they change.
+-- Whether a capped queue has room for a job (S17): what lives there is counted once, then as it changes.
 local function has_room(of, q, bytes)
-    local settings = queue(q)
-    if settings.max_jobs and not of.live then
-        local from, to = within(q)
-        of.live = call('ZLEXCOUNT', T, from, to) + call('ZLEXCOUNT', L, from, to)
+    local limits = late().limits_of(q)
+    if not of.live then
+        local from, to = '[' .. q, '(' .. q .. '\255'
+        of.live = limits.max_jobs and call('ZLEXCOUNT', T, from, to) + call('ZLEXCOUNT', L, from, to) or 0
+        of.bytes = tonumber(call('HGET', C, q .. 'b') or 0)
     end
-    of.bytes = of.bytes or settings.max_bytes and tonumber(call('HGET', C, q .. 'b') or 0)
-    return not (settings.max_jobs and settings.max_jobs <= of.live)
-        and not (settings.max_bytes and settings.max_bytes < of.bytes + (tallies[q .. 'b'] or 0) + bytes)
+    local changed = shard.tallies[q .. 'b'] or 0
+    return not (limits.max_jobs and limits.max_jobs <= of.live)
+        and not (limits.max_bytes and limits.max_bytes < of.bytes + of.added + changed + bytes)
 end
 
-local DERIVED = 8
-local answers, full, earliest = {}, {}, {}
+local answers, full = {}, {}
+local has_twins = ARGV[4] == 't'
 for i = 1, n do
     local id, spec, rest = ARGV[ids_at + i - 1], ARGV[specs_at + i - 1], ARGV[rests_at + i - 1]
     local plan = plans[spec]
@@ -178,60 +173,61 @@ for i = 1, n do
     else
         if q and math.floor(byte(id, 7) / 16) == DERIVED then
             local ended = call('HGET', M, q .. id)
-            if ended and now < unp('>I6', ended) + jobs().ID_MEMORY then answer = existing(id) end
+            if ended and now < unp('>I6', ended) + late().ID_MEMORY then answer = existing(id) end
         end
-        if not answer and plan.has_key then
-            digest = unp('>c16', rest, key_at(plan.flags))
+        if not answer and plan.key_at then
+            digest = unp('>c16', rest, plan.key_at)
             if fresh_keys[digest] then flush() end
-            local by = jobs().holder(digest)
+            local by = late().holder(digest)
             if by then answer = meet(by, plan, rest) end
         end
-        if not answer and q and not has_room(of, q, bytes) then
+        if not answer and q and queue(q).flags % (2 * CAPPED) >= CAPPED and not has_room(of, q, bytes) then
             answer = 'F'
             full[#full + 1] = pack('>I2', i)
         end
     end
     if not answer then
         if not q then
-            q = new_queue(of.name, of.row)
+            q = late().new_queue(of.name, of.row)
             of.q = q
         end
-        if not plan.front then plan.front, plan.member = front(plan, q, now), q .. plan.times end
-        local at = #records
-        records[at + 1], records[at + 2] = id, plan.front .. rest
-        members[at + 1], members[at + 2] = 0, plan.member .. id .. '\0'
-        if plan.expires then
-            expiries[#expiries + 1], expiries[#expiries + 2] = 0, q .. at6(plan.expires) .. id
-            hint(q, plan.expires)
+        if not plan.front then
+            plan.front, plan.member = front(plan, q, now), q .. pack('>BI6', plan.level % 16, plan.run_at)
         end
-        known[id] = true
+        records[fresh + 1], records[fresh + 2] = id, plan.front .. rest
+        members[fresh + 1], members[fresh + 2] = '0', plan.member .. id .. '\0'
+        fresh = fresh + 2
+        if plan.expires then
+            expiries[#expiries + 1], expiries[#expiries + 2] = '0', q .. pack('>I6', plan.expires) .. id
+            late().hint(q, plan.expires)
+        end
+        if has_twins then known[id] = true end
         if digest then
-            local _, window = unp('>c16I7', rest, key_at(plan.flags))
-            jobs().put_key(digest, id, jobs().window_end({scope = math.floor(plan.level / 16), created = now, window = window}))
+            local _, window = unp('>c16I7', rest, plan.key_at)
+            late().put_key(digest, id, late().window_end({scope = math.floor(plan.level / 16), created = now, window = window}))
             fresh_keys[digest] = true
         end
-        of.added = (of.added or 0) + bytes
-        if of.live then of.live = of.live + 1 end
-        if of.bytes then of.bytes = of.bytes + bytes end
-        if not earliest[q] or plan.run_at < earliest[q] then earliest[q] = plan.run_at end
+        of.added, of.live = of.added + bytes, of.live and of.live + 1
+        if not of.earliest or plan.run_at < of.earliest then of.earliest = plan.run_at end
         answer = plan.inserted
     end
     answers[i] = answer
 end
 flush()
-if #full < n then put_call(key, last, number, concat(full)) end
+if #full < n then put_call(key, not last, number, concat(full)) end
 for i = 1, nq do
     local of = named[i]
-    local q = of.q
+    local q, due = of.q, of.earliest
     if q then
-        bells[q] = KEYS[BELLS + i - 1]
-        if of.added then tally(q, 'b', of.added) end
-        local due = earliest[q]
+        shard.bells[q] = KEYS[BELLS + i - 1]
+        if 0 < of.added then call('HINCRBY', C, q .. 'b', of.added) end
         -- Who waits knows of the first due job: only an earlier one is news.
-        if due and (due <= now or due <= first_due(walk_of(q))) then ring(q, due) end
+        if due and due <= now then
+            call('ZADD', shard.bells[q], 'LT', 0, 'r')
+        elseif due and due <= first_due(walk_of(q)) then
+            late().ring(q, due)
+        end
     end
 end
-put_tallies()
-put_hints()
-put_rings()
+put()
 return {concat(answers)}

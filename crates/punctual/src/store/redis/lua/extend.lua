@@ -11,12 +11,12 @@ for i = 2, #ARGV do
     if not row or sub(row, 1, 8) ~= sub(ARGV[i], 1, 8) then
         answers[#answers + 1] = 'l'
     else
-        local run = jobs().run_of(row)
-        call('ZREM', L, run.q .. at6(run.till) .. id)
+        local run = late().run_of(row)
+        call('ZREM', L, run.q .. pack('>I6', run.till) .. id)
         run.till = min(now + run.lasts, END)
-        jobs().put_run(id, run)
-        call('ZADD', L, 0, run.q .. at6(run.till) .. id)
-        answers[#answers + 1] = has(run.flags, 1) and 'c' or 'h'
+        late().put_run(id, run)
+        call('ZADD', L, 0, run.q .. pack('>I6', run.till) .. id)
+        answers[#answers + 1] = run.flags % 2 == 1 and 'c' or 'h'
     end
 end
 return concat(answers)

@@ -1,6 +1,6 @@
 -- get, holder: one job. KEYS: common. ARGV: now, id or '', digest. Answers: nothing, or id; record; past; run. A job past the
 -- age that its queue keeps it for is hidden. Cost: O(1).
-local id = ARGV[2] ~= '' and ARGV[2] or jobs().holder(ARGV[3])
-local job = id and jobs().load(id)
-if not job or jobs().is_hidden(job) then return {} end
+local id = ARGV[2] ~= '' and ARGV[2] or late().holder(ARGV[3])
+local job = id and late().load(id)
+if not job or late().is_hidden(job) then return {} end
 return {id, job.rec, job.x, job.row or ''}

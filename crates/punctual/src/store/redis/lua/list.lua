@@ -4,12 +4,12 @@
 -- member; record or ''; past; run; 1 if it is past its age. Cost: O(n log N).
 local CHUNK = 16 -- records read at once, before their size is known
 local place, after, name, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local answer, bytes = {text(now), text(call('HLEN', J)), 0}, 0
+local answer, bytes = {string.format('%.0f', now), call('HLEN', J), 0}, 0
 local from, to = '-', '+'
 if name ~= '' then
     local q = call('HGET', Q, name)
     if not q then return answer end
-    from, to = within(q)
+    from, to = '[' .. q, '(' .. q .. '\255'
 end
 local members
 if place == 'e' then
@@ -25,9 +25,9 @@ while at <= min(#members, most) and bytes < BYTES_MAX do
     for i, id in ipairs(ids) do
         local rec, n = records[i] or '', #answer
         local job = {id = id, q = sub(members[at], 1, 3)}
-        jobs().past(job, pasts[i])
+        late().past(job, pasts[i])
         answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = members[at], rec, pasts[i] or '', runs[i] or ''
-        answer[n + 5] = jobs().is_hidden(job) and 1 or 0
+        answer[n + 5] = late().is_hidden(job) and 1 or 0
         bytes, at = bytes + #rec, at + 1
     end
 end

@@ -5,7 +5,7 @@ local q, limit = call('HGET', Q, ARGV[2]), tonumber(ARGV[3])
 if not q then return {} end
 local deleted = 0
 for level = 0, LEVELS - 1 do
-    local from, to = within(q .. char(level))
+    local from, to = '[' .. q .. char(level), '(' .. q .. char(level) .. '\255'
     local left = limit - deleted
     local members = {}
     if 0 < left and queue(q).lifo then
@@ -14,16 +14,14 @@ for level = 0, LEVELS - 1 do
         members = call('ZRANGEBYLEX', T, from, to, 'LIMIT', 0, left)
     end
     for _, member in ipairs(members) do
-        local job = jobs().load(sub(member, 11, 26))
+        local job = late().load(sub(member, 11, 26))
         if job and job.state == WAITING then
-            jobs().delete(job)
+            late().delete(job)
         else
             call('ZREM', T, member)
         end
         deleted = deleted + 1
     end
 end
-put_tallies()
-put_hints()
-local from, to = within(q)
-return {deleted, call('ZLEXCOUNT', T, from, to) == 0 and 0 or 1}
+put()
+return {deleted, call('ZLEXCOUNT', T, '[' .. q, '(' .. q .. '\255') == 0 and 0 or 1}

@@ -3,14 +3,14 @@
 local q = call('HGET', Q, ARGV[2])
 if (q and queue(q).version or 0) ~= tonumber(ARGV[3]) then return 0 end
 if not q then
-    new_queue(ARGV[2], ARGV[4])
+    late().new_queue(ARGV[2], ARGV[4])
 else
     -- What is kept may be less now: upkeep is due at once.
     call('HSET', I, q, ARGV[4], q .. 'w', pack('>I7', 0))
-    queues[q] = nil
-    bells[q] = KEYS[BELLS]
+    shard.queues[q] = nil
+    shard.bells[q] = KEYS[BELLS]
     local due = first_due(walk_of(q))
-    if due < NEVER then ring(q, due) end
-    put_rings()
+    if due < NEVER then late().ring(q, due) end
+    put()
 end
 return 1

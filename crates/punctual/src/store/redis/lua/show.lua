@@ -1,13 +1,11 @@
 -- show: a queue as it is. KEYS: common. ARGV: now, name. Answers: now; and if there is one: settings, when its oldest due
 -- job became due or '', counters as counted(). Cost: O(log N).
 local q = call('HGET', Q, ARGV[2])
-if not q then return {text(now)} end
+if not q then return {string.format('%.0f', now)} end
 local walk = walk_of(q)
 walk.over = false -- also of a paused queue
-look(walk)
-while walk.due do
-    leave_level(walk)
-    look(walk)
+while is_due(walk, END) do
+    walk.past, walk.level, walk.due = min(walk.past, walk.due), walk.level + 1, nil
 end
 local oldest = walk.past
-return {text(now), queue(q).stored, oldest <= now and text(oldest) or '', unpack(counted(q))}
+return {string.format('%.0f', now), queue(q).stored, oldest <= now and string.format('%.0f', oldest) or '', unpack(counted(q))}

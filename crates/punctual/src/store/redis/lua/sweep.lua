@@ -5,8 +5,8 @@ drains()
 read_turn()
 local named = {}
 for i, name in ipairs(call('ZRANGE', N, 0, -1)) do named[i] = call('HGET', Q, name) end
-make_upkeep()(named, tonumber(ARGV[2]), true, ARGV[3] == '1')
+late().sweep(named, tonumber(ARGV[2]), true, ARGV[3] == '1')
 put_turn()
-put_hints()
-put_tallies()
+put()
+local swept = shard.swept
 return {swept.expired, swept.removed, swept.forgotten, swept.more and 1 or 0}

@@ -7,24 +7,22 @@ turn()
 local named = {}
 if q then
     named[1] = q
-    bells[q] = KEYS[BELLS]
-    take_back(named)
-    local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0}
+    shard.bells[q] = KEYS[BELLS]
+    if not shard.pause then late().take_back(named) end
+    local state = {n = n, candidates = n + 256, bytes = 0}
     local till = now - tonumber(ARGV[4])
     if 0 <= till then
         pick(walk_of(q), n, till, state, function(id, rec, _, job)
-            next_fence()
-            job = job or jobs().of(id, rec)
+            shard.fence = max(shard.fence, now * 1000) + 1
+            job = job or late().of(id, rec)
             job.crashes, job.snoozes, job.started = 0, 0, true
-            jobs().finish(job, DONE, nil)
+            late().finish(job, DONE, nil)
             local at = #answer
-            answer[at + 1], answer[at + 2], answer[at + 3] = id, rec, jobs().past_of(job)
+            answer[at + 1], answer[at + 2], answer[at + 3] = id, rec, late().past_of(job)
         end)
     end
 end
-sweep_ride(named, SWEEP_RIDE_MAX)
+sweep_ride(named, 0)
 put_turn()
-put_tallies()
-put_hints()
-put_rings()
+put()
 return answer

@@ -1,12 +1,12 @@
 -- upcoming: a histogram of the due times of one queue. KEYS: common. ARGV: now, name, width in ms, buckets. Answers: now,
 -- overdue, then number and jobs of each bucket that has any, in no order. Cost: O(levels × such buckets × log N).
 local q, width, buckets = call('HGET', Q, ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local answer = {text(now), 0}
+local answer = {string.format('%.0f', now), 0}
 if not q then return answer end
 local stop = min(now + width * buckets, END + 1)
 for level = 0, LEVELS - 1 do
     local prefix = q .. char(level)
-    local function bound(ms) return prefix .. at6(ms) end
+    local function bound(ms) return prefix .. pack('>I6', ms) end
     answer[2] = answer[2] + call('ZLEXCOUNT', T, '[' .. prefix, '(' .. bound(now + 1))
     local from = now + 1
     while from < stop do

@@ -1,0 +1,37 @@
+-- The keys, and the words of all scripts. Read → decide → write.
+--
+-- KEYS, all of one shard, hence of one slot (an id stands for 16 bytes, q for a queue's number of 3 bytes; whole numbers
+-- are big-endian, so that members sort as they should):
+--   1 j  HASH  id → record                        what was asked for; see head() in late.lua
+--   2 x  HASH  id → past                          what runs, moves and the end left behind; only where there is something
+--   3 t  ZSET  q level run_at6 id past1           waiting jobs in the order in which they run (S6)
+--   4 o  ZSET  q expires6 id                      waiting jobs that may expire
+--   5 r  HASH  id → run                           running jobs: their leases; see run_of() in late.lua
+--   6 l  ZSET  q until6 id                        their leases by time
+--   7 e  ZSET  q state1 ended6 id bytes4          ended jobs as far as they are kept
+--   8 u  HASH  digest16 → id until6               unique keys that are held; until: of a window
+--   9 v  ZSET  until6 digest16                    windows by their end
+--  10 k  ZSET  q ended6 id                        remembered ids by the end of their jobs
+--  11 m  HASH  q id → ended6                      the same, by id
+--  12 p  HASH  instance8 verb1 → number8 ms6 answer   the last call of each instance (S3)
+--  13 a  ZSET  instance8 verb1 @ ms               the same, by a time not after their last call
+--  14 s  HASH  'turn' → seen7 grace7 fence7 wide7 see read_turn() in base.lua
+--  15 q  HASH  name → q
+--  16 i  HASH  q → settings, q 'w' → ms7          see queue() in base.lua
+--  17 n  ZSET  name                               queues by name
+--  18 c  HASH  q what1 → number                   counters: 'b' bytes of live jobs, 'r' waiting jobs in a later attempt,
+--                                                 a state's number: bytes of jobs kept in it
+--  19 …  ZSET  'r' @ ms                           doorbells of the queues named in the call, in their order
+-- ARGV[1]: now in Unix ms, or '' for the server's clock (S14).
+-- In t, o, l, e, v, k and n all scores are 0: membership in t, r and e IS the state, order is that of the bytes.
+local J, X, T, O, R, L, E, U, V, K, M, P, A, S, Q, I, N, C = unpack(KEYS, 1, 18)
+local BELLS = 19 -- where the doorbells begin
+local call, pack, unp = redis.call, struct.pack, struct.unpack
+local sub, char, byte, concat, min, max = string.sub, string.char, string.byte, table.concat, math.min, math.max
+local WAITING, DONE, CANCELLED, DEAD, RUNNING = 0, 1, 2, 3, 4
+local CAPPED, KEEPS_NO_DONE = 4, 8 -- flags of queues, see queue() in base.lua
+local LEVELS = 3
+local DERIVED = 8 -- the version of derived ids
+local END = 253402300799999 -- the last instant
+local NEVER = 2 ^ 52 -- of what is not to come
+local HEARTBEAT, JUMP, CALL_MEMORY, BYTES_MAX = 5000, 20000, 3600000, 1048576

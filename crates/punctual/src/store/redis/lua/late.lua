@@ -1,0 +1,570 @@
+-- What scripts need less often: made by late(), which this is the body of, behind another copy of keys.lua. It captures only
+-- `shard` and `queue`.
+local now = shard.now
+local UNTIL_START, WINDOW = 1, 2
+local FAILURES_MAX, POISON_LIMIT, ID_MEMORY, ID_MEMORY_MAX = 8, 3, 86400000, 1000000
+local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX, FORGET_ROUNDS_MAX = 10000, 100, 32, 4
+local NONE = pack('>I6', 0)
+
+local function text(n) return string.format('%.0f', n) end
+local function has(flags, bit) return bit <= flags % (2 * bit) end
+local function at6(ms) return pack('>I6', ms) end
+-- Bounds of the members of a sorted set that start with `prefix`, as ZRANGEBYLEX takes them; no byte of 255 follows it.
+local function within(prefix) return '[' .. prefix, '(' .. prefix .. '\255' end
+
+-- ── what is left to be written ──
+
+shard.tallies, shard.rings, shard.swept = {}, {}, {expired = 0, removed = 0, forgotten = 0}
+local tallies, rings = shard.tallies, shard.rings
+local function tally(q, what, by)
+    local key = q .. what
+    tallies[key] = (tallies[key] or 0) + by
+end
+local function ring(q, ms)
+    if not rings[q] or ms < rings[q] then rings[q] = ms end
+end
+-- Upkeep of a queue will be due at `ms`, if not before.
+local function hint(q, ms)
+    local row = queue(q)
+    if ms < row.due then row.due, row.hinted = ms, true end
+end
+
+-- ── queues ──
+
+-- The first byte behind a chunk: its length, in one byte or in 255 and four, then its bytes.
+local function behind_chunk(rec, at)
+    local length = byte(rec, at)
+    if length < 255 then return at + 1 + length end
+    return at + 5 + unp('>I4', rec, at + 1)
+end
+-- Behind flags, version and lease: caps (0: none, else 1 more), and bounds of what is kept of each state (age in ms, jobs,
+-- bytes).
+local function limits_of(q)
+    local row = queue(q)
+    if not row.keep then
+        local jobs, bytes, n1, n2, n3, c1, c2, c3, d1, d2, d3, at = unp('>I7I7I7I7I7I7I7I7I7I7I7', row.stored, 10)
+        row.max_jobs, row.max_bytes = 0 < jobs and jobs - 1, 0 < bytes and bytes - 1
+        row.keep, row.named_at = {{n1, n2, n3}, {c1, c2, c3}, {d1, d2, d3}}, at
+    end
+    return row
+end
+local function keeps_nothing(q, state) return has(queue(q).flags, KEEPS_NO_DONE * 2 ^ (state - DONE)) end
+-- The name of a queue, as a chunk.
+local function name_of(q)
+    local row = limits_of(q)
+    return sub(row.stored, row.named_at, behind_chunk(row.stored, row.named_at) - 1)
+end
+-- Makes a queue with these settings.
+local function new_queue(name, row)
+    local q = pack('>I3', call('HLEN', Q) + 1)
+    call('HSET', Q, name, q)
+    call('ZADD', N, 0, name)
+    call('HSET', I, q, row)
+    return q
+end
+
+-- Writes what was left to be; answers the rings that the caller must ring, whose bells it did not name: name as a chunk, ms6.
+local function put()
+    for key, by in pairs(tallies) do
+        if by ~= 0 then call('HINCRBY', C, key, text(by)) end
+    end
+    for q, row in pairs(shard.queues) do
+        if row.hinted then call('HSET', I, q .. 'w', pack('>I7', row.due)) end
+    end
+    local left = {}
+    for q, ms in pairs(rings) do
+        if shard.bells[q] then
+            call('ZADD', shard.bells[q], 'LT', ms <= now and 0 or text(ms), 'r')
+        else
+            left[#left + 1] = name_of(q) .. at6(ms <= now and 0 or ms)
+        end
+    end
+    return concat(left)
+end
+
+-- Notes that upkeep which is no queue's will be due at `ms`, if not before.
+local function hint_wide(ms)
+    if not shard.seen then shard.read_turn() end
+    if ms < shard.wide then
+        shard.wide = ms
+        shard.put_turn()
+    end
+end
+
+-- ── rows ──
+
+-- The head of a record: flags (1 run_at is not created_at, 2 expires, 4 a lease of its own, 8 max_attempts is not 20,
+-- 16 a unique key), level + 16 × scope, q, bytes before the payload, created_at, then what the flags say, then two chunks
+-- that are the client's own (what a replacement changes, and what stays) and the payload.
+local function head(job, rec)
+    local flags, level, q, skip, created, at = unp('>BBc3I3I6', rec)
+    job.q, job.level, job.scope, job.created = q, level % 16, math.floor(level / 16), created
+    if has(flags, 1) then job.run_at, at = unp('>I6', rec, at) else job.run_at = created end
+    if has(flags, 2) then job.expires, at = unp('>I6', rec, at) end
+    if has(flags, 4) then job.lease, at = unp('>I4', rec, at) end
+    if has(flags, 8) then job.max_attempts, at = unp('>I2', rec, at) else job.max_attempts = 20 end
+    if has(flags, 16) then job.digest, job.window, at = unp('>c16I7', rec, at) end
+    job.asked_at, job.payload_at, job.bytes = at, skip + 1, #rec - skip
+    if job.bytes < 0 then error('a record ends before its payload') end
+end
+
+-- A past: flags, then what they say: 1 started once, 2 run_at and level are these, 4 expires no more, 8 counts,
+-- 16 version, 32 ended: state and when, 64 reason, 128 failures.
+local function past(job, x)
+    job.attempt, job.crashes, job.snoozes, job.version, job.failures = 1, 0, 0, 1, {}
+    job.past, job.x = x and '\1' or '\0', x or ''
+    if not x then return end
+    local flags, at, length = byte(x, 1), 2, nil
+    job.started = has(flags, 1)
+    if has(flags, 2) then
+        job.moved = true
+        job.run_at, job.level, at = unp('>I6B', x, at)
+    end
+    if has(flags, 4) then job.unexpiring, job.expires = true, nil end
+    if has(flags, 8) then job.attempt, job.crashes, job.snoozes, at = unp('>I4BI2', x, at) end
+    if has(flags, 16) then job.version, at = unp('>I4', x, at) end
+    if has(flags, 32) then job.state, job.ended, at = unp('>BI6', x, at) end
+    if has(flags, 64) then
+        length, at = unp('>I2', x, at)
+        job.reason = sub(x, at, at + length - 1)
+        at = at + length
+    end
+    while at <= #x do
+        length, at = unp('>I2', x, at)
+        job.failures[#job.failures + 1] = sub(x, at, at + length - 1)
+        at = at + length
+    end
+end
+local function past_of(job)
+    local flags, out = 0, {''}
+    local function put(bit, bytes)
+        flags = flags + bit
+        out[#out + 1] = bytes
+    end
+    if job.started then put(1, '') end
+    if job.moved then put(2, pack('>I6B', job.run_at, job.level)) end
+    if job.unexpiring then put(4, '') end
+    if 1 < job.attempt or 0 < job.crashes or 0 < job.snoozes then
+        put(8, pack('>I4BI2', job.attempt, job.crashes, job.snoozes))
+    end
+    if 1 < job.version then put(16, pack('>I4', job.version)) end
+    if job.ended then put(32, pack('>BI6', job.state, job.ended)) end
+    if job.reason then put(64, pack('>I2', #job.reason) .. job.reason) end
+    if 0 < #job.failures then
+        put(128, '')
+        for _, failure in ipairs(job.failures) do out[#out + 1] = pack('>I2', #failure) .. failure end
+    end
+    out[1] = char(flags)
+    return 0 < flags and concat(out) or ''
+end
+local function put_past(job)
+    local x = past_of(job)
+    if x ~= '' then
+        call('HSET', X, job.id, x)
+        job.past = '\1'
+    elseif job.past == '\1' then
+        call('HDEL', X, job.id)
+        job.past = '\0'
+    end
+end
+
+-- A run: fence, q, until, flags (1 a cancel was asked for, 2 the job has a past, 4 its end frees a key), bytes of the
+-- payload, started, how long an extension lasts, the digest of that key, the worker: its length in a byte, its name, zeros
+-- up to 64 bytes. (So no hash of runs is a short one, which would be searched from end to end each time.)
+local function run_of(row)
+    local run, at = {}, nil
+    run.fence, run.q, run.till, run.flags, run.bytes, run.started, run.lasts, at = unp('>I8c3I6BI4I6I4', row)
+    run.past = has(run.flags, 2) and '\1' or '\0'
+    if has(run.flags, 4) then run.digest, at = unp('>c16', row, at) end
+    run.tail = sub(row, at)
+    run.worker = sub(run.tail, 2, 1 + byte(run.tail))
+    return run
+end
+local function put_run(id, run)
+    call('HSET', R, id, pack('>I8', run.fence) .. run.q .. pack('>I6BI4I6I4', run.till, run.flags, run.bytes, run.started,
+        run.lasts) .. (run.digest or '') .. run.tail)
+end
+
+-- A job of a record and a past.
+local function of(id, rec, x)
+    local job = {id = id, rec = rec, state = WAITING}
+    head(job, rec)
+    past(job, x)
+    return job
+end
+-- A job with its place, or nil.
+local function load(id)
+    local rec = call('HGET', J, id)
+    if not rec then return nil end
+    local job = of(id, rec, call('HGET', X, id))
+    job.row = call('HGET', R, id)
+    if job.row then
+        job.state, job.run = RUNNING, run_of(job.row)
+    end
+    return job
+end
+-- Whether reads hide a job: it ended, and is past the age that its queue keeps it for (S17).
+local function is_hidden(job)
+    return job.ended and job.ended + limits_of(job.q).keep[job.state][1] <= now
+end
+
+-- ── unique keys ──
+
+-- Who holds a key (S4).
+local function holder(digest)
+    local row = call('HGET', U, digest)
+    if not row then return nil end
+    local id, till = unp('>c16I6', row)
+    if 0 < till then
+        if now < till then return id end
+    elseif call('HEXISTS', J, id) == 1 then
+        return id
+    end
+    return nil
+end
+local function put_key(digest, id, till)
+    local row = call('HGET', U, digest)
+    if row and sub(row, 17) ~= NONE then call('ZREM', V, sub(row, 17) .. digest) end
+    call('HSET', U, digest, id .. at6(till))
+    if 0 < till then
+        call('ZADD', V, 0, at6(till) .. digest)
+        hint_wide(till)
+    end
+end
+-- Until when a job holds its key, if that is settled by its enqueue; else 0.
+local function window_end(job)
+    return job.scope == WINDOW and min(job.created + job.window, END) or 0
+end
+local function free(digest, id)
+    local row = call('HGET', U, digest)
+    if row and sub(row, 1, 16) == id then
+        call('HDEL', U, digest)
+        if sub(row, 17) ~= NONE then call('ZREM', V, sub(row, 17) .. digest) end
+    end
+end
+local function free_key(job)
+    if job.digest then free(job.digest, job.id) end
+end
+
+-- ── places ──
+
+local function waiting_member(job) return job.q .. pack('>BI6', job.level, job.run_at) .. job.id .. job.past end
+local function put_waiting(job)
+    call('ZADD', T, '0', waiting_member(job))
+    if job.expires then
+        call('ZADD', O, '0', job.q .. at6(job.expires) .. job.id)
+        hint(job.q, job.expires)
+    end
+    if 1 < job.attempt then tally(job.q, 'r', 1) end
+end
+-- What a waiting job leaves besides its member.
+local function unwait(job)
+    if job.expires then call('ZREM', O, job.q .. at6(job.expires) .. job.id) end
+    if 1 < job.attempt then tally(job.q, 'r', -1) end
+end
+local function leave_waiting(job)
+    call('ZREM', T, waiting_member(job))
+    unwait(job)
+end
+local function lease_member(job) return job.q .. at6(job.run.till) .. job.id end
+local function ended_member(job)
+    return job.q .. pack('>BI6', job.state, job.ended) .. job.id .. pack('>I4', job.bytes)
+end
+local function leave_ended(job)
+    call('ZREM', E, ended_member(job))
+    tally(job.q, char(job.state), -job.bytes)
+end
+-- A derived id outlives its record (S17).
+local function remember(q, id, ended)
+    if math.floor(byte(id, 7) / 16) ~= DERIVED or ended + ID_MEMORY <= now then return end
+    local old = call('HGET', M, q .. id)
+    if old then call('ZREM', K, q .. old .. id) end
+    call('HSET', M, q .. id, at6(ended))
+    call('ZADD', K, 0, q .. at6(ended) .. id)
+    hint(q, now)
+end
+-- Removes the record of a job that has left its place.
+local function remove(job)
+    call('HDEL', J, job.id)
+    if job.past == '\1' then call('HDEL', X, job.id) end
+    remember(job.q, job.id, job.ended or now)
+end
+-- Ends a job that has left its place.
+local function finish(job, state, reason)
+    job.state, job.ended, job.reason = state, now, reason
+    if job.scope ~= WINDOW then free_key(job) end
+    tally(job.q, 'b', -job.bytes)
+    if keeps_nothing(job.q, state) then
+        remove(job)
+    else
+        put_past(job)
+        call('ZADD', E, '0', ended_member(job))
+        tally(job.q, char(state), job.bytes)
+        hint(job.q, now)
+    end
+end
+-- Removes a job that somebody deletes or purges; unlike age, that frees a window whose job never started.
+local function delete(job)
+    if job.state == WAITING then
+        leave_waiting(job)
+        tally(job.q, 'b', -job.bytes)
+    else
+        leave_ended(job)
+    end
+    if not (job.scope == WINDOW and job.started) then free_key(job) end
+    remove(job)
+end
+
+-- ── runs that end (the same arithmetic as lifecycle.rs) ──
+
+-- The end of a run. `next`: state, attempt, crashes, snoozes, run_at or nil, reason, failed (words or nil).
+local function leave_run(job, next)
+    local run = job.run
+    call('HDEL', R, job.id)
+    call('ZREM', L, lease_member(job))
+    if next.failed then
+        local failures = job.failures
+        failures[#failures + 1] =
+            pack('>I4I6I6I2', job.attempt, run.started, now, #run.worker) .. run.worker .. next.failed
+        if FAILURES_MAX < #failures then table.remove(failures, 1) end
+    end
+    job.attempt, job.crashes, job.snoozes = next.attempt, next.crashes or 0, next.snoozes or 0
+    job.started, job.run = true, nil
+    if next.state ~= WAITING then return finish(job, next.state, next.reason) end
+    job.state, job.reason = WAITING, next.reason
+    if next.run_at and next.run_at ~= job.run_at then job.run_at, job.moved = next.run_at, true end
+    put_past(job)
+    put_waiting(job)
+    ring(job.q, job.run_at)
+end
+-- The end of a run whose lease is past its time (S9).
+local function taken_back(job)
+    local next = {attempt = job.attempt, crashes = job.crashes + 1, snoozes = job.snoozes, failed = 'lease taken back'}
+    if has(job.run.flags, 1) then
+        next.state, next.reason = CANCELLED, 'cancelled'
+    elseif POISON_LIMIT <= next.crashes then
+        next.state, next.reason = DEAD, 'crashes'
+    elseif job.max_attempts <= job.attempt then
+        next.state, next.reason = DEAD, 'attempts'
+    else
+        next.state, next.attempt = WAITING, job.attempt + 1
+        if 2 <= next.crashes then
+            local step, low16 = (next.crashes - 1) * job.run.lasts, byte(job.id, 15) * 256 + byte(job.id, 16)
+            next.run_at = min(now + step + math.floor(step * low16 / 65536), END)
+        end
+    end
+    leave_run(job, next)
+    return next.state
+end
+
+-- The end of a run by a verdict that is no ack: r retry, s snooze, l release, c cancel, d dead, with its rest.
+local function verdict(job, what, rest)
+    local next = {attempt = job.attempt, state = WAITING}
+    if has(job.run.flags, 1) then
+        -- S12: the end of the run decides, and anything but an ack obeys the request.
+        next.state, next.reason = CANCELLED, 'cancelled'
+    elseif what == 'r' then
+        local kind, ms = unp('>c1I7', rest)
+        next.failed = sub(rest, 9)
+        if job.max_attempts <= job.attempt then
+            next.state, next.reason = DEAD, 'attempts'
+        else
+            next.attempt = job.attempt + 1
+            next.run_at = kind == 'a' and max(ms, now) or min(now + ms, END)
+        end
+    elseif what == 's' then
+        next.snoozes = job.snoozes + 1
+        if SNOOZES_MAX <= next.snoozes then
+            next.state, next.reason = DEAD, 'snoozes'
+        else
+            next.run_at = min(now + max(unp('>I7', rest), SNOOZE_MIN), END)
+            if sub(rest, 8, 8) == '1' then next.reason = sub(rest, 9) end
+        end
+    elseif what == 'c' then
+        next.state, next.reason = CANCELLED, rest
+    elseif what == 'd' then
+        next.state, next.reason, next.failed = DEAD, rest, rest
+    end
+    leave_run(job, next)
+    return next.state
+end
+-- The past of a job that is done, from the one it had.
+local function done_past(x)
+    local job = {}
+    past(job, x)
+    job.started, job.state, job.ended, job.reason, job.crashes, job.snoozes = true, DONE, now, nil, 0, 0
+    return past_of(job)
+end
+-- Takes back leases of these queues that are past their time, oldest first (S9). Answers them: fence8 id state1 name as a
+-- chunk.
+local function take_back(named)
+    local late, met = {}, {}
+    for _, q in ipairs(named) do
+        if not met[q] then
+            met[q] = true
+            local some = call('ZRANGEBYLEX', L, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, TAKE_BACK_MAX)
+            for _, member in ipairs(some) do late[#late + 1] = sub(member, 4) .. q end
+        end
+    end
+    table.sort(late)
+    local answer = {}
+    for i = 1, min(#late, TAKE_BACK_MAX) do
+        local id, q = sub(late[i], 7, 22), sub(late[i], 23)
+        local job = load(id)
+        if job and job.run then
+            answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(taken_back(job)) .. name_of(q)
+        else
+            -- A lease without a job leads nowhere: it is dropped, as an audit would.
+            call('ZREM', L, q .. sub(late[i], 1, 6) .. id)
+            call('HDEL', R, id)
+        end
+    end
+    return concat(answer)
+end
+
+-- ── upkeep (S17) ──
+
+-- Each part answers how much it did, and when there will be more to do.
+local function expire(q, limit)
+    local due = call('ZRANGEBYLEX', O, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, limit)
+    for _, member in ipairs(due) do
+        local job = load(sub(member, 10))
+        if job and job.state == WAITING then
+            leave_waiting(job)
+            finish(job, CANCELLED, 'expired')
+        else
+            call('ZREM', O, member)
+        end
+    end
+    if #due == limit then return #due, now end
+    local from, to = within(q)
+    local first = call('ZRANGEBYLEX', O, from, to, 'LIMIT', 0, 1)[1]
+    return #due, first and unp('>I6', first, 4) or NEVER
+end
+-- Removes ended jobs past a bound, oldest end first. `ageless`: done and cancelled ones whatever their age.
+local function retire(q, state, ageless, limit)
+    local from, to = within(q .. char(state))
+    local first = call('ZRANGEBYLEX', E, from, to, 'LIMIT', 0, 1)[1]
+    if not first then return 0, NEVER end
+    local keep = limits_of(q).keep[state]
+    local count = call('ZLEXCOUNT', E, from, to)
+    local bytes = tonumber(call('HGET', C, q .. char(state)) or 0) + (tallies[q .. char(state)] or 0)
+    local function is_past(member)
+        return keeps_nothing(q, state) or unp('>I6', member, 5) + keep[1] <= now or keep[2] < count or keep[3] < bytes
+            or ageless and state ~= DEAD
+    end
+    if not is_past(first) then return 0, unp('>I6', first, 5) + keep[1] end
+    local members, ids, next = {}, {}, NEVER
+    for i, member in ipairs(call('ZRANGEBYLEX', E, from, to, 'LIMIT', 0, limit + 1)) do
+        if limit < i or not is_past(member) then
+            next = limit < i and now or unp('>I6', member, 5) + keep[1]
+            break
+        end
+        local ended, id, size = unp('>I6c16I4', member, 5)
+        count, bytes = count - 1, bytes - size
+        members[#members + 1], ids[#ids + 1] = member, id
+        tally(q, char(state), -size)
+        remember(q, id, ended)
+    end
+    call('ZREM', E, unpack(members))
+    call('HDEL', J, unpack(ids))
+    call('HDEL', X, unpack(ids))
+    return #ids, next
+end
+local function forget_ids(q, limit)
+    local from, to = within(q)
+    local old = call('ZRANGEBYLEX', K, from, to, 'LIMIT', 0, limit)
+    if #old == 0 then return 0, NEVER end
+    local over = call('ZLEXCOUNT', K, from, to) - ID_MEMORY_MAX
+    for i, member in ipairs(old) do
+        local ended, id = unp('>I6c16', member, 4)
+        if over < i and now < ended + ID_MEMORY then return i - 1, ended + ID_MEMORY end
+        call('ZREM', K, member)
+        call('HDEL', M, q .. id)
+    end
+    return #old, now
+end
+local function forget_windows(limit)
+    local past_end = call('ZRANGEBYLEX', V, '-', '(' .. at6(now + 1), 'LIMIT', 0, limit)
+    for _, member in ipairs(past_end) do
+        call('ZREM', V, member)
+        call('HDEL', U, sub(member, 7))
+    end
+    local first = call('ZRANGEBYLEX', V, '-', '+', 'LIMIT', 0, 1)[1]
+    return #past_end, first and unp('>I6', first) or NEVER
+end
+-- An entry whose instance called again gets its place in time now; more of them than some rounds meet wait.
+local function forget_calls(limit)
+    local forgotten = 0
+    for _ = 1, FORGET_ROUNDS_MAX do
+        local idle = limit == forgotten and {}
+            or call('ZRANGEBYSCORE', A, '-inf', text(now - CALL_MEMORY), 'LIMIT', 0, limit - forgotten)
+        if #idle == 0 then break end
+        local last = call('HMGET', P, unpack(idle))
+        for i, member in ipairs(idle) do
+            local at = last[i] and unp('>I6', last[i], 9)
+            if at and now < at + CALL_MEMORY then
+                call('ZADD', A, text(at), member)
+            else
+                call('ZREM', A, member)
+                call('HDEL', P, member)
+                forgotten = forgotten + 1
+            end
+        end
+    end
+    local first = call('ZRANGE', A, 0, 0, 'WITHSCORES')[2]
+    return forgotten, first and tonumber(first) + CALL_MEMORY or NEVER
+end
+
+-- Sweeps these queues in turn, then store-wide, at most `limit` items. `ageless`: also where nothing is said to be due.
+local function sweep(named, limit, all, ageless)
+    local function some(what, n)
+        shard.swept[what], limit = shard.swept[what] + n, limit - n
+    end
+    for _, q in ipairs(named) do
+        if all or queue(q).due <= now then
+            local next = NEVER
+            local function part(what, work, ...)
+                if limit == 0 then
+                    next = 0
+                    return
+                end
+                local args = {...}
+                args[#args + 1] = limit
+                local n, due = work(unpack(args))
+                some(what, n)
+                next = min(next, due)
+            end
+            part('expired', expire, q)
+            for state = DONE, DEAD do part('removed', retire, q, state, ageless or false) end
+            part('forgotten', forget_ids, q)
+            local row = queue(q)
+            row.due, row.hinted = next, true
+        end
+    end
+    if (all or shard.wide <= now) and 0 < limit then
+        local n, due = forget_windows(limit)
+        some('forgotten', n)
+        shard.wide = due
+        if 0 < limit then
+            n, due = forget_calls(limit)
+            some('forgotten', n)
+            shard.wide = min(shard.wide, due)
+        else
+            shard.wide = 0
+        end
+    end
+    shard.swept.more = limit == 0
+end
+
+return {
+    hint = hint, hint_wide = hint_wide, tally = tally, ring = ring, put = put, within = within,
+    behind_chunk = behind_chunk, limits_of = limits_of, name_of = name_of, new_queue = new_queue,
+    ID_MEMORY = ID_MEMORY, UNTIL_START = UNTIL_START, WINDOW = WINDOW,
+    head = head, past = past, past_of = past_of, put_past = put_past, run_of = run_of, put_run = put_run,
+    of = of, load = load, is_hidden = is_hidden,
+    holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
+    waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,
+    lease_member = lease_member, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
+    finish = finish, delete = delete, verdict = verdict, done_past = done_past, take_back = take_back, sweep = sweep,
+}
