@@ -66,7 +66,7 @@ if what == 'ids' then
     if cursor ~= '0' then answer[1] = cursor end
 else
     local key = ({t = T, l = L, e = E})[what]
-    local page = call('ZRANGEBYLEX', key, from == '' and '-' or '(' .. from, '+', 'LIMIT', 0, limit)
+    local page = call('ZRANGEBYLEX', key, from == '' and '-' or '(' .. from, '(\255', 'LIMIT', 0, limit)
     for _, member in ipairs(page) do audit_member(key, member) end
     if #page == limit then answer[1] = page[#page] end
     answer[2] = #page

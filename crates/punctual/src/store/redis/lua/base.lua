@@ -70,6 +70,9 @@ local function put_call(key, is_new, number, answer)
     call('HSET', P, key, pack('>I8I6', number, now) .. answer)
     if is_new then
         call('ZADD', A, now, key)
+        -- The one member that is too long for a short sorted set, which would be searched from end to end each time.
+        call('ZADD', T, '0', LAST)
+        call('ZADD', L, '0', LAST)
         late().hint_wide(now + CALL_MEMORY)
     end
 end

@@ -33,5 +33,6 @@ local CAPPED, KEEPS_NO_DONE = 4, 8 -- flags of queues, see queue() in base.lua
 local LEVELS = 3
 local DERIVED = 8 -- the version of derived ids
 local END = 253402300799999 -- the last instant
+local LAST = string.rep('\255', 65) -- behind all members of t and l, see put_call() in base.lua
 local NEVER = 2 ^ 52 -- of what is not to come
 local HEARTBEAT, JUMP, CALL_MEMORY, BYTES_MAX = 5000, 20000, 3600000, 1048576

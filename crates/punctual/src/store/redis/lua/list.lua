@@ -5,7 +5,7 @@
 local CHUNK = 16 -- records read at once, before their size is known
 local place, after, name, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local answer, bytes = {string.format('%.0f', now), call('HLEN', J), 0}, 0
-local from, to = '-', '+'
+local from, to = '-', '(\255'
 if name ~= '' then
     local q = call('HGET', Q, name)
     if not q then return answer end
