@@ -1,26 +1,29 @@
-//! The store for many machines: one server of Redis or Valkey.
+//! The store for many machines: Redis or Valkey, one server, or several behind sentinels, or a cluster.
 //!
 //! Each verb is one script (`lua/*.lua`), which the server runs as one step; all its keys are named and in one slot. What
 //! the scripts share, the keys and the layouts among it, stands in `lua/keys.lua`. Here they are called: arguments are
 //! flat binary, limits are checked before, answers are read.
 //!
 //! What talks to the server lives on one thread per store: the connection that carries the verbs (`link`) and the one that
-//! waits for work (`doorbell`).
+//! waits for work (`doorbell`). Both find their way by the shard's `route`.
 
 mod act;
 mod address;
 mod audit;
 mod bytes;
 mod connection;
+mod detour;
 mod doorbell;
 mod enqueue;
 mod fault;
 mod link;
+mod node;
 mod queue;
 mod read;
 mod record;
 mod reply;
 mod reserve;
+mod route;
 mod script;
 mod scripts;
 mod settings;
@@ -34,7 +37,7 @@ mod server;
 use std::{
     fmt,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
     time::Duration,
@@ -51,6 +54,7 @@ use self::{
     script::Script,
     scripts::{COMMON_KEYS, SCRIPTS},
     settings::Known,
+    thread::Thread,
 };
 use super::{
     Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, Durability, Enqueued, Histogram,
@@ -64,7 +68,10 @@ use crate::{
     time::Timestamp,
 };
 
-/// A store on a server of Redis or Valkey.
+/// The one shard that there is.
+const SHARD: u16 = 0;
+
+/// A store on servers of Redis or Valkey.
 pub struct RedisStore {
     address: Address,
     durability: Durability,
@@ -80,7 +87,8 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Opens the store at `url`: `redis://[user:password@]host[:port][/db][?prefix=pq]`.
+    /// Opens the store at `url`: `redis://[user:password@]host[:port][/db][?prefix=pq]`, or
+    /// `redis+sentinel://[user:password@]host[:26379][,host…]/service[/db]`, or `redis+cluster://[user:password@]host[,host…]`.
     ///
     /// `clock` is the server's for `Clock::System`; one that is turned by hand is handed to each script.
     ///
@@ -88,7 +96,8 @@ impl RedisStore {
     /// `Invalid` for an address that can't be read, `Unavailable` if nobody answers there.
     pub async fn open(url: &str, clock: Clock) -> Result<Self> {
         let address = Address::parse(url)?;
-        let link = Link::open(&address).await?;
+        let thread = Arc::new(Thread::start()?);
+        let link = Link::open(&thread, &address, SHARD).await?;
         let durability = durability(&address, &link).await?;
         let bell = Doorbell::open(&link, BLOCK);
         let keys = COMMON_KEYS.iter().map(|key| address.key(key)).collect();

@@ -41,7 +41,9 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
             Ok(Arc::new(store?))
         }
         #[cfg(feature = "redis")]
-        ("redis" | "rediss" | "redis+unix", _) => Ok(Arc::new(RedisStore::open(url, Clock::System).await?)),
+        ("redis" | "rediss" | "redis+unix" | "redis+sentinel" | "redis+cluster", _) => {
+            Ok(Arc::new(RedisStore::open(url, Clock::System).await?))
+        }
         ("memory", _) => Err(Error::invalid("a memory: store has no name").with_hint("write memory:")),
         _ => {
             // The rest may hold a password.

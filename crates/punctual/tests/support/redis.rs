@@ -1,21 +1,29 @@
-//! A server of Redis for tests: a real one, of this test binary alone, on a Unix socket in a folder of its own.
+//! Servers of Redis for tests: real ones, of this test binary alone, each on a Unix socket in a folder of its own; those
+//! that must find each other listen on a port, too.
 //!
 //! A shell stands between: it kills the server and removes the folder as soon as its input ends, which the system sees to
 //! however this process ends. (A signal on the parent's death would come with the end of the *thread* that started it.)
 #![allow(dead_code, reason = "each test binary takes what it needs")]
 
+mod cluster;
+mod sentinel;
+
 use std::{
     io::{BufRead, BufReader, Write},
+    net::{Ipv4Addr, TcpListener},
     os::unix::{net::UnixStream, process::CommandExt},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
     sync::{
         OnceLock,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU16, AtomicU32, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
+
+#[allow(unused_imports, reason = "each test binary takes what it needs")]
+pub(crate) use self::{cluster::Cluster, sentinel::Sentinels};
 
 /// How long a server may take to answer.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -27,7 +35,7 @@ const GUARD: &str = r#"
     trap '' HUP INT PIPE TERM
     folder=$1; shift
     while read -r _; do "$@" </dev/null & echo $! 2>/dev/null; done
-    kill -KILL $!; wait; rm -rf "$folder"
+    kill -KILL $! 2>/dev/null; wait; rm -rf "$folder"
 "#;
 
 /// A running server.
@@ -38,6 +46,8 @@ pub(crate) struct Server {
     /// What the guard says.
     says: BufReader<ChildStdout>,
     pid: u32,
+    /// 0: it listens on none.
+    port: u16,
 }
 
 impl Server {
@@ -49,6 +59,16 @@ impl Server {
 
     /// Another one, with more options: `&["--appendonly", "yes"]`.
     pub(crate) fn start(options: &[&str]) -> Self {
+        Self::launch(0, |_| options.iter().map(|&option| option.to_owned()).collect())
+    }
+
+    /// Another one, which listens on a port besides.
+    pub(crate) fn listening(options: &[&str]) -> Self {
+        Self::launch(free_port(), |_| options.iter().map(|&option| option.to_owned()).collect())
+    }
+
+    /// Starts a server with the options that `options` makes of its folder; a file comes first.
+    fn launch(port: u16, options: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let version = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status();
         assert!(
             version.is_ok_and(|status| status.success()),
@@ -57,26 +77,22 @@ impl Server {
         let folder =
             tempfile::Builder::new().prefix("punctual-redis-").tempdir().expect("a temporary folder");
         let folder = folder.keep();
+        let options = options(&folder);
+        let (file, options) =
+            options.split_at(usize::from(options.first().is_some_and(|o| o.starts_with('/'))));
         let mut command = Command::new("sh");
-        command.args(["-c", GUARD, "sh"]).arg(&folder);
-        command.args([
-            "redis-server",
-            "--port",
-            "0",
-            "--daemonize",
-            "no",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        ]);
+        command.args(["-c", GUARD, "sh"]).arg(&folder).arg("redis-server").args(file);
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
+        if file.is_empty() {
+            command.args(["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]);
+        }
         command.arg("--unixsocket").arg(folder.join("s")).arg("--dir").arg(&folder);
         command.arg("--logfile").arg(folder.join("log")).args(options);
         // Not in the terminal's group: who interrupts the tests ends them first, and that ends the server.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut guard = command.spawn().expect("a shell starts");
         let says = BufReader::new(guard.stdout.take().expect("its output is piped"));
-        let mut server = Self { folder, guard, says, pid: 0 };
+        let mut server = Self { folder, guard, says, pid: 0, port };
         server.restart();
         server
     }
@@ -87,9 +103,32 @@ impl Server {
 
     /// The address of a store of its own on this server.
     pub(crate) fn url(&self) -> String {
-        static LAST: AtomicU32 = AtomicU32::new(0);
-        let n = LAST.fetch_add(1, Ordering::Relaxed);
-        format!("redis+unix://{}?prefix=t{n}", self.socket().display())
+        format!("redis+unix://{}?{}", self.socket().display(), own_prefix())
+    }
+
+    /// Where it listens besides.
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What it answers to a command.
+    pub(crate) fn say(&self, words: &[&str]) -> String {
+        let mut command = Command::new("redis-cli");
+        let output = command.arg("-s").arg(self.socket()).args(words).output().expect("redis-cli runs");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// Comes back when it answers as is wished.
+    pub(crate) fn until_says(&self, words: &[&str], wished: impl Fn(&str) -> bool) {
+        let begin = Instant::now();
+        loop {
+            let answer = self.say(words);
+            if wished(&answer) {
+                return;
+            }
+            assert!(begin.elapsed() < START_MAX, "{words:?}: {answer}");
+            thread::sleep(LOOK);
+        }
     }
 
     /// Kills the server as a power cut would; its files stay.
@@ -140,4 +179,21 @@ impl Drop for Server {
         drop(self.guard.stdin.take());
         drop(self.guard.wait());
     }
+}
+
+/// What makes a store one of its own.
+fn own_prefix() -> String {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    format!("prefix=t{}", LAST.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A port that nobody listens on, below those that the system gives to connections. Processes begin at different ones.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 12_000;
+    const PORTS: u16 = 20_000;
+    let begin = (std::process::id() as u16).wrapping_mul(97) % PORTS;
+    let ports = (0..PORTS).map(|_| FIRST + begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS);
+    let mut free = ports.filter(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok());
+    free.next().expect("a port is free")
 }

@@ -1,9 +1,10 @@
-//! Where a server is and how it is to be used, as one URL says it. No secret of it is ever shown.
+//! Where the servers are and how they are to be used, as one URL says it. No secret of it is ever shown.
 
 use std::fmt;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use redis::{IntoConnectionInfo, RedisConnectionInfo};
 
+use super::node::Node;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What each key begins with unless the address says otherwise.
@@ -11,18 +12,39 @@ const PREFIX: &str = "pq";
 const PREFIX_BYTES_MAX: usize = 64;
 /// More replicas than this wait for nobody.
 const REPLICAS_MAX: u8 = 32;
+/// More sentinels or seeds than this help nobody.
+const NODES_MAX: usize = 32;
+/// Where sentinels listen.
+const SENTINEL_PORT: u16 = 26_379;
 
-/// A server, and what is particular about the store on it:
+/// Servers, and what is particular about the store on them:
 ///
 /// ```text
-/// redis://[user[:password]@]host[:port][/db]     [?durability=fast|full|replicated(n)&prefix=pq]
-/// redis+unix:///path/to.sock[?db=0&user=…&pass=…][&durability=…&prefix=…]
+/// redis://[user[:password]@]host[:port][/db]                               [?durability=fast|full|replicated(n)&prefix=pq]
+/// redis+unix:///path/to.sock[?db=0&user=…&pass=…]                          [&…]
+/// redis+sentinel://[user[:password]@]host[:26379][,host…]/service[/db]     [?sentinel_user=…&sentinel_pass=…&…]
+/// redis+cluster://[user[:password]@]host[:port][,host…]                    [?…]
 /// ```
+///
+/// User and password are for the servers that hold the data.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
-    info: ConnectionInfo,
+    topology: Topology,
+    login: RedisConnectionInfo,
+    sentinel_login: RedisConnectionInfo,
     durability: Wanted,
     prefix: String,
+}
+
+/// How the servers of a store stand together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Topology {
+    /// There is one.
+    Server(Node),
+    /// One of them at a time is the primary of a service, and sentinels know which.
+    Sentinel { sentinels: Vec<Node>, service: String },
+    /// Each has a part of the keys; some of them are named.
+    Cluster { seeds: Vec<Node> },
 }
 
 /// The level of durability that an address asks for (S1).
@@ -60,27 +82,62 @@ impl fmt::Display for Wanted {
     }
 }
 
+/// What the scheme of an address says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Server,
+    Socket,
+    Sentinel,
+    Cluster,
+}
+
+impl Scheme {
+    /// The options that only addresses of this kind have.
+    const fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Server | Self::Cluster => &[],
+            Self::Socket => &["db", "user", "pass"],
+            Self::Sentinel => &["sentinel_user", "sentinel_pass"],
+        }
+    }
+
+    const fn port(self) -> Option<u16> {
+        match self {
+            Self::Sentinel => Some(SENTINEL_PORT),
+            _ => None,
+        }
+    }
+}
+
 impl Address {
     /// Reads a URL. Errors name the part that can't be read and never the whole, which may hold a password.
     ///
     /// # Errors
     /// `Unsupported` for `rediss:`, which this build can't speak; `Invalid` for whatever else can't be read.
     pub(super) fn parse(text: &str) -> Result<Self> {
-        let mut url = redis::parse_redis_url(text).ok_or_else(unreadable)?;
-        let is_socket = match url.scheme() {
-            "redis" => false,
-            "redis+unix" => true,
+        let (scheme, rest) = text.split_once(':').ok_or_else(unreadable)?;
+        let scheme = match scheme {
+            "redis" => Scheme::Server,
+            "redis+unix" => Scheme::Socket,
+            "redis+sentinel" => Scheme::Sentinel,
+            "redis+cluster" => Scheme::Cluster,
             "rediss" => {
                 return Err(Error::new(ErrorKind::Unsupported, "this build can't speak TLS")
                     .with_hint("write redis://, through a tunnel where the network is not trusted"));
             }
             _ => return Err(unreadable()),
         };
+        let (first, others) = match scheme {
+            Scheme::Server => (format!("redis:{rest}"), Vec::new()),
+            Scheme::Socket => (format!("redis+unix:{rest}"), Vec::new()),
+            Scheme::Sentinel | Scheme::Cluster => split_hosts(rest)?,
+        };
+        let mut url = redis::parse_redis_url(&first).ok_or_else(unreadable)?;
         if url.fragment().is_some() {
             return Err(Error::invalid("a redis: store knows nothing behind a #")
                 .with_hint("write a # in a password as %23"));
         }
-        let (mut durability, mut prefix, mut rest) = (Wanted::default(), PREFIX.to_owned(), Vec::new());
+        let (mut durability, mut prefix, mut own) = (Wanted::default(), PREFIX.to_owned(), Vec::new());
         for (key, value) in url.query_pairs() {
             match &*key {
                 "durability" => {
@@ -90,7 +147,7 @@ impl Address {
                     })?;
                 }
                 "prefix" => prefix = check_prefix(&value)?,
-                "db" | "user" | "pass" if is_socket => rest.push((key.into_owned(), value.into_owned())),
+                key if scheme.options().contains(&key) => own.push((key.to_owned(), value.into_owned())),
                 _ => {
                     return Err(Error::invalid(format!("{:?} is no option of a redis: store", shown(&key)))
                         .with_hint(
@@ -100,21 +157,63 @@ impl Address {
             }
         }
         url.set_query(None);
-        if !rest.is_empty() {
-            url.query_pairs_mut().extend_pairs(rest);
+        let mut service = String::new();
+        if scheme == Scheme::Sentinel {
+            let path = url.path().to_owned();
+            let (name, db) =
+                path.trim_start_matches('/').split_once('/').unwrap_or((path.trim_start_matches('/'), ""));
+            service = check_service(name)?;
+            url.set_path(db);
+        }
+        if scheme == Scheme::Cluster && !matches!(url.path(), "" | "/" | "/0") {
+            return Err(
+                Error::invalid("a cluster has one database").with_hint("write redis+cluster://host:6379")
+            );
+        }
+        if scheme == Scheme::Socket && !own.is_empty() {
+            url.query_pairs_mut().extend_pairs(&own);
+        }
+        if url.port().is_none()
+            && let Some(port) = scheme.port()
+        {
+            url.set_port(Some(port)).map_err(|()| unreadable())?;
         }
         // Its own words name a part and what is wrong with it, never the text.
         let info = url.into_connection_info().map_err(|e| unreadable().with_source(e))?;
         if info.redis_settings().db() < 0 {
             return Err(unreadable());
         }
-        let settings = info.redis_settings().clone().set_lib_name("punctual", env!("CARGO_PKG_VERSION"));
-        Ok(Self { info: info.set_redis_settings(settings), durability, prefix })
+        let mut nodes = vec![Node::try_from(info.addr()).map_err(|()| unreadable())?];
+        for host in others {
+            nodes.push(node(&host, scheme)?);
+        }
+        let topology = match scheme {
+            Scheme::Server | Scheme::Socket => Topology::Server(nodes.remove(0)),
+            Scheme::Sentinel => Topology::Sentinel { sentinels: nodes, service },
+            Scheme::Cluster => Topology::Cluster { seeds: nodes },
+        };
+        Ok(Self {
+            topology,
+            login: named(info.redis_settings().clone()),
+            sentinel_login: sentinel_login(&own),
+            durability,
+            prefix,
+        })
     }
 
-    /// Where to connect to, and as whom.
-    pub(super) const fn info(&self) -> &ConnectionInfo {
-        &self.info
+    /// Where the servers are.
+    pub(super) const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// As whom to come to the servers that hold the data, and to which of their databases.
+    pub(super) const fn login(&self) -> &RedisConnectionInfo {
+        &self.login
+    }
+
+    /// As whom to come to sentinels.
+    pub(super) const fn sentinel_login(&self) -> &RedisConnectionInfo {
+        &self.sentinel_login
     }
 
     /// What `Ok` is to survive.
@@ -127,6 +226,12 @@ impl Address {
         [&self.prefix, ":{0}:", name].concat().into_bytes()
     }
 
+    /// A key that is never there, for scripts in a cluster to name. A server that hands keys over takes a script only as long
+    /// as all of its keys are there; one that removes the last member of its key would meet a refusal in its midst.
+    pub(super) fn absent_key(&self) -> Option<Vec<u8>> {
+        matches!(self.topology, Topology::Cluster { .. }).then(|| self.key("absent"))
+    }
+
     /// Where a queue's bell is.
     pub(super) fn bell(&self, queue: &str) -> Vec<u8> {
         self.key(&["w:", queue].concat())
@@ -136,19 +241,20 @@ impl Address {
 /// As `Store::url` shows it: without user and password, and without what goes without saying.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let db = self.info.redis_settings().db();
+        let db = self.login.db();
         let mut options = Vec::new();
-        match self.info.addr() {
-            ConnectionAddr::Unix(path) => {
+        match &self.topology {
+            Topology::Server(Node::Unix(path)) => {
                 write!(f, "redis+unix://{}", path.display())?;
                 if db != 0 {
                     options.push(format!("db={db}"));
                 }
             }
-            ConnectionAddr::Tcp(host, port) if host.contains(':') => {
-                write!(f, "redis://[{host}]:{port}/{db}")?;
+            Topology::Server(node) => write!(f, "redis://{node}/{db}")?,
+            Topology::Sentinel { sentinels, service } => {
+                write!(f, "redis+sentinel://{}/{service}/{db}", list(sentinels))?;
             }
-            other => write!(f, "redis://{other}/{db}")?,
+            Topology::Cluster { seeds } => write!(f, "redis+cluster://{}", list(seeds))?,
         }
         if self.durability != Wanted::default() {
             options.push(format!("durability={}", self.durability));
@@ -160,10 +266,64 @@ impl fmt::Display for Address {
     }
 }
 
+fn list(nodes: &[Node]) -> String {
+    nodes.iter().map(Node::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// The address with the first of its hosts alone, and the other hosts: no URL has several.
+fn split_hosts(rest: &str) -> Result<(String, Vec<String>)> {
+    let rest = rest.strip_prefix("//").ok_or_else(unreadable)?;
+    let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
+    let mut hosts = hosts.split(',').map(str::to_owned);
+    let first = hosts.next().unwrap_or_default();
+    let others: Vec<_> = hosts.collect();
+    if NODES_MAX <= others.len() {
+        return Err(Error::invalid(format!("an address names at most {NODES_MAX} hosts")));
+    }
+    let at = if user.is_empty() { "" } else { "@" };
+    Ok((format!("redis://{user}{at}{first}{tail}"), others))
+}
+
+/// One of several hosts.
+fn node(host: &str, scheme: Scheme) -> Result<Node> {
+    let mut url = redis::parse_redis_url(&format!("redis://{host}")).ok_or_else(unreadable)?;
+    if url.port().is_none()
+        && let Some(port) = scheme.port()
+    {
+        url.set_port(Some(port)).map_err(|()| unreadable())?;
+    }
+    let info = url.into_connection_info().map_err(|e| unreadable().with_source(e))?;
+    Node::try_from(info.addr()).map_err(|()| unreadable())
+}
+
+fn named(login: RedisConnectionInfo) -> RedisConnectionInfo {
+    login.set_lib_name("punctual", env!("CARGO_PKG_VERSION"))
+}
+
+fn sentinel_login(options: &[(String, String)]) -> RedisConnectionInfo {
+    options.iter().fold(named(RedisConnectionInfo::default()), |login, (key, value)| match key.as_str() {
+        "sentinel_user" => login.set_username(value),
+        "sentinel_pass" => login.set_password(value),
+        _ => login,
+    })
+}
+
 fn unreadable() -> Error {
     Error::invalid("could not read the address of a redis: store").with_hint(
-        "write redis://user:password@host:6379/0 with %-escapes in the password, or redis+unix:///path",
+        "write redis://user:password@host:6379/0 with %-escapes in the password, redis+unix:///path, \
+         redis+sentinel://host:26379,host2:26379/service/0, or redis+cluster://host:6379,host2:6379",
     )
+}
+
+/// The name of a service, in the letters that sentinels take.
+fn check_service(text: &str) -> Result<String> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if !text.is_empty() && is_plain {
+        return Ok(text.to_owned());
+    }
+    Err(Error::invalid("the path of a redis+sentinel: address begins with no service")
+        .with_hint("write the name that the sentinels watch it by: redis+sentinel://host:26379/mymaster/0"))
 }
 
 fn check_prefix(text: &str) -> Result<String> {
@@ -195,6 +355,11 @@ mod tests {
             ("redis://cache?durability=replicated(2)", "redis://cache:6379/0?durability=replicated(2)"),
             ("redis+unix:///run/redis.sock", "redis+unix:///run/redis.sock"),
             (
+                "redis+sentinel://ana:secret@a,[::1]:7000/main?sentinel_pass=secret",
+                "redis+sentinel://a:26379,[::1]:7000/main/0",
+            ),
+            ("redis+cluster://:secret@a,b:7000/?prefix=x", "redis+cluster://a:6379,b:7000?prefix=x"),
+            (
                 "redis+unix:///run/redis.sock?db=2&user=ana&pass=secret&durability=full",
                 "redis+unix:///run/redis.sock?db=2&durability=full",
             ),
@@ -207,7 +372,12 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_an_address_again() {
-        for text in ["redis://[::1]:7000/2?durability=full&prefix=a.b", "redis+unix:///s?db=2&prefix=x"] {
+        for text in [
+            "redis://[::1]:7000/2?durability=full&prefix=a.b",
+            "redis+unix:///s?db=2&prefix=x",
+            "redis+sentinel://a:1,[::1]:2/main/3?prefix=x",
+            "redis+cluster://a:1,b:2?durability=replicated(1)",
+        ] {
             assert_eq!(Address::parse(text).unwrap().to_string(), text);
         }
     }
@@ -217,18 +387,32 @@ mod tests {
         let address =
             Address::parse("redis://a%40b:p%23%2F%3A@cache:7000/3?durability=replicated(32)&prefix=x")
                 .unwrap();
-        let settings = address.info().redis_settings();
+        let settings = address.login();
         assert_eq!(settings.username(), Some("a@b"));
         assert_eq!(settings.password(), Some("p#/:"));
         assert_eq!(settings.db(), 3);
-        assert_eq!(*address.info().addr(), ConnectionAddr::Tcp("cache".into(), 7_000));
+        assert_eq!(*address.topology(), Topology::Server(Node::Tcp("cache".into(), 7_000)));
         assert_eq!((address.durability(), address.prefix.as_str()), (Wanted::Replicated(32), "x"));
 
         let address = Address::parse("redis+unix:///a%20b.sock?user=u&pass=p%26w").unwrap();
-        let settings = address.info().redis_settings();
+        let settings = address.login();
         assert_eq!((settings.username(), settings.password()), (Some("u"), Some("p&w")));
-        assert_eq!(*address.info().addr(), ConnectionAddr::Unix("/a b.sock".into()));
+        assert_eq!(*address.topology(), Topology::Server(Node::Unix("/a b.sock".into())));
         assert_eq!((address.durability(), address.prefix.as_str()), (Wanted::Fast, "pq"));
+
+        let address =
+            Address::parse("redis+sentinel://u:p%40@a,b:7/main/2?sentinel_user=s&sentinel_pass=t%26");
+        let address = address.unwrap();
+        let sentinels = vec![Node::Tcp("a".into(), 26_379), Node::Tcp("b".into(), 7)];
+        assert_eq!(*address.topology(), Topology::Sentinel { sentinels, service: "main".into() });
+        let (login, other) = (address.login(), address.sentinel_login());
+        assert_eq!((login.username(), login.password(), login.db()), (Some("u"), Some("p@"), 2));
+        assert_eq!((other.username(), other.password(), other.db()), (Some("s"), Some("t&"), 0));
+
+        let address = Address::parse("redis+cluster://u:p@a,[::1]:7").unwrap();
+        let seeds = vec![Node::Tcp("a".into(), 6_379), Node::Tcp("::1".into(), 7)];
+        assert_eq!(*address.topology(), Topology::Cluster { seeds });
+        assert_eq!((address.login().username(), address.login().password()), (Some("u"), Some("p")));
     }
 
     #[test]
@@ -258,6 +442,17 @@ mod tests {
             "redis+unix:///run/redis.sock?pass=secret&db=x",
             "redis+unix:///run/redis.sock?port=1",
             "valkey://cache",
+            "redis+sentinel://:secret@a",
+            "redis+sentinel://:secret@a/",
+            "redis+sentinel://:secret@a/main/x",
+            "redis+sentinel://:secret@a/ma%20in",
+            "redis+sentinel://:secret@a,/main",
+            "redis+sentinel://:secret@a,:7/main",
+            "redis+sentinel:a/main",
+            "redis+cluster://:secret@a/1",
+            "redis+cluster://:secret@a,b:port",
+            "redis+cluster://:secret@",
+            "redis+cluster://:secret@a?sentinel_pass=secret",
         ] {
             let error = Address::parse(text).expect_err(text);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");

@@ -1,8 +1,7 @@
 //! One connection to a server, from its opening to its end: it never repairs itself.
 
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, RedisError, RedisResult, Value,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisResult, Value, aio::MultiplexedConnection,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -10,7 +9,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::address::Address;
+use super::node::Node;
 
 /// A connection that many may use at a time; closed when it is dropped with its last user.
 #[derive(Debug)]
@@ -22,30 +21,30 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects, says who comes, and chooses the database. Without a limit in time; on the current runtime.
-    pub(super) async fn open(address: &Address) -> RedisResult<Self> {
-        match address.info().addr() {
-            ConnectionAddr::Tcp(host, port) => {
+    pub(super) async fn open(node: &Node, login: &RedisConnectionInfo) -> RedisResult<Self> {
+        match node {
+            Node::Tcp(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 // A verb is one small packet, and somebody waits for its answer.
                 stream.set_nodelay(true)?;
-                Self::speak(address, stream).await
+                Self::speak(login, stream).await
             }
             #[cfg(unix)]
-            ConnectionAddr::Unix(path) => {
-                Self::speak(address, tokio::net::UnixStream::connect(path).await?).await
+            Node::Unix(path) => Self::speak(login, tokio::net::UnixStream::connect(path).await?).await,
+            #[cfg(not(unix))]
+            Node::Unix(_) => {
+                Err((redis::ErrorKind::InvalidClientConfig, "there are no such sockets here").into())
             }
-            _ => Err(RedisError::from((redis::ErrorKind::InvalidClientConfig, "no such transport here"))),
         }
     }
 
     async fn speak(
-        address: &Address,
+        login: &RedisConnectionInfo,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     ) -> RedisResult<Self> {
         // Its own limit of half a second is shorter than a wait for work.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let settings = address.info().redis_settings();
-        let (redis, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
+        let (redis, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
         Ok(Self { redis, driver: AbortOnDropHandle::new(tokio::spawn(driver)) })
     }
 

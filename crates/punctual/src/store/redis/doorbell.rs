@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, Pipeline};
+use redis::Cmd;
 use tokio::{
     select,
     sync::Notify,
@@ -74,14 +74,13 @@ impl Shared {
     }
 
     /// Puts rings on the server, where the earliest counts.
-    fn rings(&self, rings: &[(String, Timestamp)]) -> Pipeline {
-        let mut pipeline = Pipeline::with_capacity(rings.len());
-        for (queue, at) in rings {
+    fn rings(&self, rings: &[(String, Timestamp)]) -> Vec<Cmd> {
+        let ring = |(queue, at): &(String, Timestamp)| {
             let mut cmd = Cmd::new();
             cmd.arg("ZADD").arg(self.line.address().bell(queue)).arg("LT").arg(at.as_ms()).arg("r");
-            pipeline.add_command(cmd);
-        }
-        pipeline
+            cmd
+        };
+        rings.iter().map(ring).collect()
     }
 }
 
@@ -132,9 +131,9 @@ impl Doorbell {
     /// Rings for queues: there is work from this instant on, 0 for now. Nobody waits for it to be done, and nothing depends
     /// on it.
     pub(super) fn ring(&self, rings: &[(String, Timestamp)]) {
-        let (shared, pipeline) = (Arc::clone(&self.shared), self.shared.rings(rings));
+        let (shared, cmds) = (Arc::clone(&self.shared), self.shared.rings(rings));
         self.thread.spawn(async move {
-            if let Err(e) = shared.line.commands(&pipeline).await {
+            if let Err(e) = shared.line.commands(&cmds).await {
                 tracing::debug!(error = &e as &dyn std::error::Error, "could not ring");
             }
         });
@@ -206,7 +205,8 @@ mod tests {
 
     impl House {
         async fn at(url: &str, block: Duration) -> Self {
-            let link = Link::open(&Address::parse(url).unwrap()).await.unwrap();
+            let (thread, address) = (Arc::new(Thread::start().unwrap()), Address::parse(url).unwrap());
+            let link = Link::open(&thread, &address, 0).await.unwrap();
             Self { bell: Doorbell::open(&link, block), link }
         }
 

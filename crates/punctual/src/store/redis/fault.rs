@@ -19,6 +19,14 @@ pub(super) fn unreachable(cause: RedisError) -> Error {
         _ if cause.kind() == redis::ErrorKind::AuthenticationFailed => {
             not_allowed(message).with_source(cause)
         }
+        _ if cause.kind() == redis::ErrorKind::InvalidClientConfig => {
+            Error::new(ErrorKind::Unsupported, message)
+                .with_hint(
+                    "look at the address: redis:// leads to one server, redis+sentinel:// to sentinels and the name of their \
+                     service, redis+cluster:// to a cluster",
+                )
+                .with_source(cause)
+        }
         _ => Error::new(ErrorKind::Unavailable, message)
             .with_hint("look whether the server runs and whether its address is right")
             .with_source(cause),
@@ -33,6 +41,14 @@ pub(super) fn lost(operation: &str, cause: RedisError) -> Error {
 /// There was no answer in time.
 pub(super) fn silent(operation: &str) -> Error {
     Error::new(ErrorKind::UnknownOutcome, format!("the server did not answer {operation} in time"))
+}
+
+/// Servers took over from each other, or from none, for as long as a call waits for that; it was not done.
+pub(super) fn restless(operation: &str) -> Error {
+    unavailable(
+        format!("no server took {operation}"),
+        "the servers are changing places, or too few of them are there; their logs and CLUSTER INFO say more",
+    )
 }
 
 /// The server answered something that no server of Redis does.
@@ -51,14 +67,14 @@ pub(super) fn refused(operation: &str, refusal: &ServerError) -> Error {
         READONLY => unavailable(message, "the address leads to a replica: name the primary"),
         "LOADING" => unavailable(message, "the server reads its files; wait until it has"),
         "BUSY" => unavailable(message, "somebody's script holds the server up; SCRIPT KILL may end it"),
-        "MASTERDOWN" | "CLUSTERDOWN" | "NOREPLICAS" | "TRYAGAIN" => {
+        "MASTERDOWN" | "CLUSTERDOWN" | "NOREPLICAS" | "TRYAGAIN" | "UNBLOCKED" => {
             unavailable(message, "wait until all of the server's parts are there again")
         }
         "MISCONF" => unavailable(message, "the server can't write its disk; its log says why"),
         NOSCRIPT => unavailable(message, "somebody empties the server's scripts all the time; stop that"),
         "NOAUTH" | "WRONGPASS" | "NOPERM" => not_allowed(message),
         "MOVED" | "ASK" | "CROSSSLOT" => Error::new(ErrorKind::Unsupported, message)
-            .with_hint("a redis: store takes one server, no cluster"),
+            .with_hint("this server is part of a cluster: write redis+cluster://host:6379"),
         "WRONGTYPE" => Error::new(ErrorKind::Corrupt, message)
             .with_hint("others write keys of the same name: choose another prefix=… in the address"),
         _ => Error::new(ErrorKind::Corrupt, message)

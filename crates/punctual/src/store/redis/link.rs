@@ -1,13 +1,13 @@
-//! The connection that carries the verbs. It repairs itself; it never repeats what may have been done.
+//! The connection that carries the verbs of one shard. It repairs itself, and follows the shard's keys from server to server;
+//! it never repeats what may have been done.
 //!
 //! ```text
-//! none ──(a call)──► connecting ──► open ──(broken, silent, or READONLY)──► none
+//! none ──(a call)──► connecting ──► open ──(broken, silent, or another server has the keys)──► none
 //!                        │ failed
 //!                        └──► pause, 50 ms doubling to 1 s ──► none
 //! ```
 
 use std::{
-    io,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -17,21 +17,22 @@ use std::{
 
 use redis::{Arg, Cmd, Pipeline, RedisError, Value};
 use tokio::{
-    sync::Mutex,
-    time::{Instant, sleep_until, timeout},
+    sync::{Mutex, watch},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
-    address::Address,
+    address::{Address, Topology},
     connection::Connection,
-    fault::{self, NOSCRIPT, READONLY},
+    detour::{Detour, Patience},
+    fault::{self, READONLY},
+    node::Node,
+    route::Route,
     script::Script,
     thread::Thread,
 };
 use crate::error::{Error, Result};
 
-/// How long a connection may take to come about.
-pub(super) const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long an answer may take before its connection is given up.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Between the first failure to connect and the next attempt, doubling with each.
@@ -41,7 +42,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// What came, be it a refusal.
 type Answer = Result<Value, Failure>;
 
-/// The way to one server. A call costs two changes of thread, about 10 µs of the 45 µs that it takes over a Unix socket (an
+/// The way to one shard. A call costs two changes of thread, about 10 µs of the 45 µs that it takes over a Unix socket (an
 /// echoing script called 5,000 times one after another, Redis 7.0.15, two busy cores). Calls may be made from any runtime, and from several at a time; only of calls that wait for each
 /// other's answers the order is known.
 #[derive(Debug)]
@@ -51,19 +52,24 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects for the first time.
+    /// Connects for the first time. Links of several shards may share a thread.
     ///
     /// # Errors
     /// `Unavailable` where there is no server; `Unsupported` where it lets nobody in.
-    pub(super) async fn open(address: &Address) -> Result<Self> {
-        Self::open_with(address, ANSWER_MAX).await
+    pub(super) async fn open(thread: &Arc<Thread>, address: &Address, shard: u16) -> Result<Self> {
+        Self::open_with(thread, address, shard, ANSWER_MAX).await
     }
 
-    async fn open_with(address: &Address, answer_max: Duration) -> Result<Self> {
-        let thread = Arc::new(Thread::start()?);
-        let (state, failed) = (Mutex::default(), AtomicU64::new(0));
-        let line = Arc::new(Line { address: address.clone(), answer_max, state, failed });
-        let link = Self { thread, line };
+    async fn open_with(
+        thread: &Arc<Thread>,
+        address: &Address,
+        shard: u16,
+        answer_max: Duration,
+    ) -> Result<Self> {
+        let route = Route::new(address, shard);
+        let (state, failed, target) = (Mutex::default(), AtomicU64::new(0), watch::Sender::new(None));
+        let line = Arc::new(Line { route, answer_max, state, failed, target });
+        let link = Self { thread: Arc::clone(thread), line };
         let opened = link.on_thread(|line| async move { line.connection().await.map(drop) }).await?;
         opened.map_err(|failure| failure.of("connect"))?;
         Ok(link)
@@ -79,7 +85,10 @@ impl Link {
         keys: &[Vec<u8>],
         args: &[Vec<u8>],
     ) -> Result<Value> {
-        let cmd = script.call(keys, args);
+        let cmd = match self.line.address().absent_key() {
+            Some(absent) => script.call(&[keys, &[absent]].concat(), args),
+            None => script.call(keys, args),
+        };
         self.on_thread(move |line| async move { line.call(script, &cmd).await }).await?
     }
 
@@ -113,21 +122,32 @@ impl Link {
 /// The work of a [`Link`], on its thread.
 #[derive(Debug)]
 pub(super) struct Line {
-    address: Address,
+    route: Route,
     answer_max: Duration,
     state: Mutex<State>,
     /// Attempts to connect that failed, ever.
     failed: AtomicU64,
+    /// The server that it led to last.
+    target: watch::Sender<Option<Node>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    connection: Option<Arc<Connection>>,
+    open: Option<Arc<Open>>,
+    /// To the server that may have the keys already which are on their way.
+    asked: Option<Arc<Open>>,
     /// Attempts to connect that failed since the last success.
     failures: u32,
     /// Not before then the next one.
     pause_until: Option<Instant>,
     last: Option<Failure>,
+}
+
+/// A connection, and to whom.
+#[derive(Debug)]
+struct Open {
+    node: Node,
+    connection: Connection,
 }
 
 /// Why there is no answer at all.
@@ -150,95 +170,175 @@ impl Failure {
     }
 }
 
+/// What is sent for a command.
+struct Parcel<'a> {
+    cmd: &'a Cmd,
+    /// The script that it runs.
+    script: Option<&'a Script>,
+    /// Whether the server has to be told the script first.
+    loads: bool,
+    /// Whether it goes to a server that may have the keys already which are on their way.
+    asks: bool,
+}
+
+impl Parcel<'_> {
+    async fn send(&self, connection: &Connection) -> redis::RedisResult<Value> {
+        let load = self.script.filter(|_| self.loads);
+        if load.is_none() && !self.asks {
+            return connection.send(self.cmd).await;
+        }
+        let mut pipeline = Pipeline::with_capacity(3);
+        // A script that could not be loaded is still unknown, and says so.
+        load.map(|script| pipeline.add_command(script.load()));
+        if self.asks {
+            // For the one command behind it.
+            pipeline.cmd("ASKING");
+        }
+        let at = pipeline.len();
+        pipeline.add_command(self.cmd.clone());
+        let mut answers = connection.send_all(&pipeline).await?;
+        Ok(answers.swap_remove(at))
+    }
+}
+
 impl Line {
     /// Where it leads.
     pub(super) const fn address(&self) -> &Address {
-        &self.address
+        self.route.address()
+    }
+
+    /// How it finds its server.
+    pub(super) const fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// Comes back when the calls go to another server than this one.
+    pub(super) async fn moved_from(&self, node: &Node) {
+        let mut target = self.target.subscribe();
+        // The sender lives as long as the line.
+        drop(target.wait_for(|target| target.as_ref().is_some_and(|target| target != node)).await);
     }
 
     /// Runs a command.
     pub(super) async fn command(&self, cmd: &Cmd) -> Result<Value> {
-        let operation = cmd.args_iter().next().map_or_else(String::new, |arg| match arg {
-            Arg::Simple(name) => String::from_utf8_lossy(name).into_owned(),
-            _ => String::new(),
-        });
-        let answer = self.send(async |connection| connection.send(cmd).await).await;
-        self.accept(&operation, answer).await
+        let answer = self.deliver(cmd, None).await;
+        self.accept(&name(cmd), answer)
     }
 
-    /// Runs commands in one round trip, whose answers say nothing; the first refusal is an error.
-    pub(super) async fn commands(&self, pipeline: &Pipeline) -> Result<()> {
-        for answer in self.send_all(pipeline, pipeline.len()).await {
-            self.accept("a batch of commands", answer).await?;
+    /// Runs commands in one round trip, whose answers say nothing, and whose order does not matter; the first refusal is an
+    /// error.
+    pub(super) async fn commands(&self, cmds: &[Cmd]) -> Result<()> {
+        let failed = |failure: Failure| failure.of("a batch of commands");
+        let mut pipeline = Pipeline::with_capacity(cmds.len());
+        for cmd in cmds {
+            pipeline.add_command(cmd.clone());
+        }
+        let open = self.connection().await.map_err(failed)?;
+        let answers = self.send(&open, open.connection.send_all(&pipeline)).await.map_err(failed)?;
+        for (cmd, answer) in cmds.iter().zip(answers) {
+            if Detour::of(&answer, self.address().topology()).is_some() {
+                self.command(cmd).await?;
+            } else {
+                self.accept(&name(cmd), Ok(answer))?;
+            }
         }
         Ok(())
     }
 
     async fn call(&self, script: &Script, cmd: &Cmd) -> Result<Value> {
-        let mut answer = self.send(async |connection| connection.send(cmd).await).await;
-        if is_unknown(&answer) {
-            answer = self.call_again(script, cmd).await;
+        let answer = self.deliver(cmd, Some(script)).await;
+        self.accept(script.name(), answer)
+    }
+
+    /// Sends a command to the server that has its keys, wherever that is by now; again only where nothing was done.
+    async fn deliver(&self, cmd: &Cmd, script: Option<&Script>) -> Answer {
+        let mut parcel = Parcel { cmd, script, loads: false, asks: false };
+        let (mut patience, mut asked) = (Patience::default(), None);
+        loop {
+            parcel.asks = asked.is_some();
+            let open = match asked.take() {
+                Some(node) => self.connection_to(node).await?,
+                None => self.connection().await?,
+            };
+            let answer = self.send(&open, parcel.send(&open.connection)).await?;
+            let Some(detour) = Detour::of(&answer, self.address().topology()) else {
+                if is_readonly(&answer) {
+                    // The server's name may lead to another one by now.
+                    self.leave(&open).await;
+                }
+                return Ok(answer);
+            };
+            let pause = match detour {
+                Detour::Load if parcel.loads => return Ok(answer),
+                Detour::Load => Duration::ZERO,
+                _ => match patience.next() {
+                    Some(pause) => pause,
+                    None => return Ok(answer),
+                },
+            };
+            match detour {
+                Detour::Load => {
+                    parcel.loads = true;
+                    asked = parcel.asks.then(|| open.node.clone());
+                }
+                Detour::Moved(place) => {
+                    if self.leave(&open).await
+                        && let Some(node) = open.node.named_by(&place)
+                    {
+                        self.route.learn(node);
+                    }
+                }
+                Detour::Ask(place) => asked = open.node.named_by(&place),
+                Detour::Elsewhere => drop(self.leave(&open).await),
+                Detour::Later => {}
+            }
+            sleep(pause).await;
         }
-        self.accept(script.name(), answer).await
     }
 
-    /// Makes the server know a script and runs it, in one round trip.
-    async fn call_again(&self, script: &Script, cmd: &Cmd) -> Answer {
-        let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.add_command(script.load()).add_command(cmd.clone());
-        // A script that could not be loaded is still unknown, and says so.
-        self.send_all(&pipeline, 2).await.remove(1)
-    }
-
-    /// Sends commands in one round trip; answers each.
-    async fn send_all(&self, pipeline: &Pipeline, n: usize) -> Vec<Answer> {
-        match self.send(async |connection| connection.send_all(pipeline).await).await {
-            Ok(answers) => answers.into_iter().map(Ok).collect(),
-            Err(failure) => vec![Err(failure); n],
-        }
-    }
-
-    /// Sends something over the connection that there is, else over a new one. One that breaks or stays silent is not used
-    /// again.
+    /// Waits for an answer. A connection that breaks or stays silent is not used again.
     async fn send<T>(
         &self,
-        send: impl AsyncFnOnce(&Connection) -> redis::RedisResult<T>,
+        open: &Arc<Open>,
+        send: impl Future<Output = redis::RedisResult<T>>,
     ) -> Result<T, Failure> {
-        let connection = self.connection().await?;
-        let failure = match timeout(self.answer_max, send(&connection)).await {
+        let failure = match timeout(self.answer_max, send).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(cause)) => Failure::Broken(cause),
             Err(_) => Failure::Silent,
         };
-        let mut state = self.state.lock().await;
-        // Somebody else may have opened a new one since.
-        if state.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, &connection)) {
-            state.connection = None;
-        }
+        self.leave(open).await;
         Err(failure)
     }
 
+    /// Does not use a connection again; answers whether nobody else did that before.
+    async fn leave(&self, left: &Arc<Open>) -> bool {
+        let mut state = self.state.lock().await;
+        let is_left = |open: &mut Arc<Open>| Arc::ptr_eq(open, left);
+        let (open, asked) = (state.open.take_if(is_left), state.asked.take_if(is_left));
+        open.is_some() || asked.is_some()
+    }
+
     /// Turns what came, or did not, into what a caller gets.
-    async fn accept(&self, operation: &str, answer: Answer) -> Result<Value> {
-        let refusal = match answer {
-            Ok(Value::ServerError(refusal)) => refusal,
-            Ok(value) => return Ok(value),
-            Err(failure) => return Err(failure.of(operation)),
-        };
-        if refusal.code() == READONLY {
-            // The server's name may lead to another one by now.
-            self.state.lock().await.connection = None;
+    fn accept(&self, operation: &str, answer: Answer) -> Result<Value> {
+        let answer = answer.map_err(|failure| failure.of(operation))?;
+        let topology = self.address().topology();
+        if !matches!(topology, Topology::Server(_)) && Detour::of(&answer, topology).is_some() {
+            return Err(fault::restless(operation));
         }
-        Err(fault::refused(operation, &refusal))
+        match answer {
+            Value::ServerError(refusal) => Err(fault::refused(operation, &refusal)),
+            value => Ok(value),
+        }
     }
 
     /// The connection that there is, else a new one. Those who waited for one attempt share its failure, and after one there
     /// is a pause, so that nobody hammers a server that is down.
-    async fn connection(&self) -> Result<Arc<Connection>, Failure> {
+    async fn connection(&self) -> Result<Arc<Open>, Failure> {
         let failed_before = self.failed.load(Ordering::Relaxed);
         let mut state = self.state.lock().await;
-        if let Some(connection) = state.connection.as_ref().filter(|connection| connection.is_open()) {
-            return Ok(Arc::clone(connection));
+        if let Some(open) = state.open.as_ref().filter(|open| open.connection.is_open()) {
+            return Ok(Arc::clone(open));
         }
         if let Some(failure) = &state.last
             && self.failed.load(Ordering::Relaxed) != failed_before
@@ -248,27 +348,38 @@ impl Line {
         if let Some(pause) = state.pause_until.take() {
             sleep_until(pause).await;
         }
-        match connect(&self.address).await {
-            Ok(connection) => {
-                let connection = Arc::new(connection);
-                *state = State { connection: Some(Arc::clone(&connection)), ..State::default() };
-                Ok(connection)
+        match self.route.connect().await {
+            Ok((node, connection)) => {
+                self.target.send_replace(Some(node.clone()));
+                let open = Arc::new(Open { node, connection });
+                *state = State { open: Some(Arc::clone(&open)), ..State::default() };
+                Ok(open)
             }
             Err(cause) => {
                 let (failure, failures) = (Failure::Unreachable(cause), state.failures + 1);
-                let pause_until = Some(Instant::now() + pause(failures));
-                *state = State { connection: None, failures, pause_until, last: Some(failure.clone()) };
+                let (pause_until, last) = (Some(Instant::now() + pause(failures)), Some(failure.clone()));
+                *state = State { failures, pause_until, last, ..State::default() };
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 Err(failure)
             }
         }
     }
-}
 
-/// Connects, within [`CONNECT_MAX`].
-pub(super) async fn connect(address: &Address) -> redis::RedisResult<Connection> {
-    let opened = timeout(CONNECT_MAX, Connection::open(address)).await;
-    opened.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+    /// A connection to a server that another one named for a single call. While keys are on their way all calls are sent there,
+    /// so it is kept.
+    async fn connection_to(&self, node: Node) -> Result<Arc<Open>, Failure> {
+        let mut state = self.state.lock().await;
+        if let Some(open) = &state.asked
+            && open.node == node
+            && open.connection.is_open()
+        {
+            return Ok(Arc::clone(open));
+        }
+        let connection = self.route.connect_to(&node).await.map_err(Failure::Unreachable)?;
+        let open = Arc::new(Open { node, connection });
+        state.asked = Some(Arc::clone(&open));
+        Ok(open)
+    }
 }
 
 /// How long to wait after so many failures in a row; not the same for all processes, which lost the server together.
@@ -277,8 +388,16 @@ pub(super) fn pause(failures: u32) -> Duration {
     doubled.min(PAUSE_MAX).mul_f64(0.75 + 0.5 * fastrand::f64())
 }
 
-fn is_unknown(answer: &Answer) -> bool {
-    matches!(answer, Ok(Value::ServerError(refusal)) if refusal.code() == NOSCRIPT)
+/// A command's name, for messages.
+fn name(cmd: &Cmd) -> String {
+    match cmd.args_iter().next() {
+        Some(Arg::Simple(name)) => String::from_utf8_lossy(name).into_owned(),
+        _ => String::new(),
+    }
+}
+
+fn is_readonly(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(refusal) if refusal.code() == READONLY)
 }
 
 #[cfg(test)]
@@ -296,8 +415,12 @@ mod tests {
         LazyLock::new(|| Script::new("count", &["return redis.call('INCR', KEYS[1])"]));
     static BROKEN: LazyLock<Script> = LazyLock::new(|| Script::new("broken", &["return nothing.at_all"]));
 
+    async fn open_at(url: &str) -> Result<Link> {
+        Link::open(&Arc::new(Thread::start()?), &Address::parse(url)?, 0).await
+    }
+
     async fn open(server: &Server) -> Link {
-        Link::open(&Address::parse(&server.url()).unwrap()).await.unwrap()
+        open_at(&server.url()).await.unwrap()
     }
 
     fn cmd(words: &str) -> Cmd {
@@ -353,8 +476,7 @@ mod tests {
     async fn who_is_not_let_in_is_told_so_without_the_password() {
         let server = Server::start(&["--requirepass", "right"]);
         for url in [server.url(), format!("{}&pass=wrong-secret", server.url())] {
-            let address = Address::parse(&url).unwrap();
-            let outcome = match Link::open(&address).await {
+            let outcome = match open_at(&url).await {
                 // Without a password it is let in, but may do nothing.
                 Ok(link) => link.command(cmd("PING")).await.map(drop),
                 Err(e) => Err(e),
@@ -363,8 +485,8 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
             assert!(!format!("{error:?}").contains("secret"), "{error:?}");
         }
-        let address = Address::parse(&format!("{}&pass=right", server.url())).unwrap();
-        Link::open(&address).await.unwrap().command(cmd("PING")).await.unwrap();
+        let link = open_at(&format!("{}&pass=right", server.url())).await.unwrap();
+        link.command(cmd("PING")).await.unwrap();
     }
 
     #[tokio::test]
@@ -399,7 +521,8 @@ mod tests {
     async fn a_server_that_stays_silent_leaves_the_outcome_open_and_its_connection_is_given_up() {
         let server = Server::start(&[]);
         let address = Address::parse(&server.url()).unwrap();
-        let link = Link::open_with(&address, Duration::from_millis(50)).await.unwrap();
+        let thread = Arc::new(Thread::start().unwrap());
+        let link = Link::open_with(&thread, &address, 0, Duration::from_millis(50)).await.unwrap();
         server.freeze();
         let error = link.call(&COUNT, &["n".into()], &[]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnknownOutcome);

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant as SystemInstant},
 };
 
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Value};
 use tokio::{
     select,
     time::{Instant, sleep, sleep_until},
@@ -25,11 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::Shared;
 use crate::{
     error::Result,
-    store::redis::{
-        connection::Connection,
-        fault,
-        link::{connect, pause},
-    },
+    store::redis::{connection::Connection, detour::Detour, fault, link::pause, node::Node},
     time::Timestamp,
 };
 
@@ -44,7 +40,7 @@ pub(super) struct Listener {
     closing: CancellationToken,
     /// The bell that only this listener hears.
     own_bell: Vec<u8>,
-    connection: Option<Connection>,
+    connection: Option<(Node, Connection)>,
     /// Times in a row that listening failed.
     failures: u32,
     /// Blocks so far: each begins with another queue, since the server looks at the bells in the order they are named.
@@ -106,11 +102,11 @@ impl Listener {
 
     /// Hears one ring, or none for the time of a block, or is woken by other wishes.
     async fn listen(&mut self, queues: BTreeSet<String>) -> Result<()> {
-        let connection = self.connection.take().filter(Connection::is_open);
-        let connection = if let Some(connection) = connection {
+        let connection = self.connection.take().filter(|(_, connection)| connection.is_open());
+        let (node, connection) = if let Some(connection) = connection {
             connection
         } else {
-            let connection = connect(self.shared.line.address()).await.map_err(fault::unreachable)?;
+            let connection = self.shared.line.route().connect().await.map_err(fault::unreachable)?;
             if 0 < self.failures {
                 // What rang meanwhile may have gone with the server's memory.
                 self.shared.hall().doubt();
@@ -120,10 +116,10 @@ impl Listener {
         self.turn = self.turn.wrapping_add(1);
         let cmd = self.block_on(&queues);
         self.shared.hall().hear(queues.clone());
-        let answer = self.answer(&connection, &cmd, &queues).await;
+        let answer = self.answer(&node, &connection, &cmd, &queues).await;
         self.shared.hall().hear(BTreeSet::new());
-        self.take_in(answer?)?;
-        (self.connection, self.failures) = (Some(connection), 0);
+        self.take_in(answer?, &node)?;
+        (self.connection, self.failures) = (Some((node, connection)), 0);
         Ok(())
     }
 
@@ -138,7 +134,13 @@ impl Listener {
     }
 
     /// Waits for the answer to a block, and ends the block when other queues are wanted.
-    async fn answer(&self, connection: &Connection, cmd: &Cmd, queues: &BTreeSet<String>) -> Result<Value> {
+    async fn answer(
+        &self,
+        node: &Node,
+        connection: &Connection,
+        cmd: &Cmd,
+        queues: &BTreeSet<String>,
+    ) -> Result<Value> {
         let mut answer = pin!(connection.send(cmd));
         let mut deadline = Instant::now() + self.block + SLACK;
         let mut is_woken = false;
@@ -147,6 +149,8 @@ impl Listener {
                 biased;
                 answer = &mut answer => return answer.map_err(|e| fault::lost("BZPOPMIN", e)),
                 () = sleep_until(deadline) => return Err(fault::silent("BZPOPMIN")),
+                // Nobody rings here any more, and a server that was cut off would never say so.
+                () = self.shared.line.moved_from(node) => return Err(fault::restless("BZPOPMIN")),
                 () = self.closing.cancelled(), if !is_woken => {}
                 () = self.changed() => {}
             }
@@ -167,13 +171,17 @@ impl Listener {
         // Nobody else would ever remove it.
         let ms = (2 * (self.block + SLACK)).as_millis() as u64;
         expire.arg("PEXPIRE").arg(&self.own_bell).arg(ms);
-        let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.add_command(ring).add_command(expire);
-        self.shared.line.commands(&pipeline).await
+        self.shared.line.commands(&[ring, expire]).await
     }
 
     /// Takes in what a block answered.
-    fn take_in(&self, answer: Value) -> Result<()> {
+    fn take_in(&self, answer: Value, node: &Node) -> Result<()> {
+        let line = &self.shared.line;
+        if let Some(Detour::Moved(place)) = Detour::of(&answer, line.address().topology())
+            && let Some(node) = node.named_by(&place)
+        {
+            line.route().learn(node);
+        }
         let (bell, score) = match answer {
             Value::Nil => return Ok(()),
             Value::ServerError(refusal) => return Err(fault::refused("BZPOPMIN", &refusal)),

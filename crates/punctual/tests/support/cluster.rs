@@ -1,0 +1,100 @@
+//! A cluster of primaries.
+
+use std::sync::OnceLock;
+
+use super::{Server, free_port, own_prefix};
+
+const SLOTS: u16 = 16_384;
+
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) servers: Vec<Server>,
+    ids: Vec<String>,
+}
+
+impl Cluster {
+    /// The one of this test binary, of three primaries.
+    pub(crate) fn shared() -> &'static Self {
+        static SHARED: OnceLock<Cluster> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(0))
+    }
+
+    /// Starts three primaries, each with a third of the slots, and so many replicas of the last one, which has the keys of
+    /// shard 0.
+    pub(crate) fn start(replicas: usize) -> Self {
+        let n = 3 + replicas;
+        let bus_ports: Vec<_> = (0..n).map(|_| free_port().to_string()).collect();
+        let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "800", "--cluster-port"];
+        let servers: Vec<_> =
+            bus_ports.iter().map(|port| Server::listening(&[&options[..], &[port]].concat())).collect();
+        let ids = servers.iter().map(|server| server.say(&["CLUSTER", "MYID"])).collect();
+        for (at, server) in servers.iter().enumerate() {
+            server.say(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]);
+            let (port, bus_port) = (server.port().to_string(), bus_ports[at].as_str());
+            servers[0].say(&["CLUSTER", "MEET", "127.0.0.1", &port, bus_port]);
+        }
+        for (at, server) in servers.iter().take(3).enumerate() {
+            let bound = |at: usize| SLOTS as usize * at / 3;
+            let (first, last) = (bound(at).to_string(), (bound(at + 1) - 1).to_string());
+            server.say(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+        }
+        let cluster = Self { servers, ids };
+        cluster.until_all_know(n);
+        for replica in &cluster.servers[3..] {
+            replica.say(&["CLUSTER", "REPLICATE", &cluster.ids[2]]);
+            replica.until_says(&["INFO", "replication"], |info| info.contains("master_link_status:up"));
+        }
+        cluster
+    }
+
+    fn until_all_know(&self, n: usize) {
+        let known = format!("cluster_known_nodes:{n}\r\n");
+        for server in &self.servers {
+            server.until_says(&["CLUSTER", "INFO"], |info| {
+                let wished = ["cluster_state:ok", "cluster_slots_ok:16384", &known];
+                wished.iter().all(|wished| info.contains(wished))
+            });
+        }
+    }
+
+    /// The address of a store of its own.
+    pub(crate) fn url(&self) -> String {
+        let hosts: Vec<_> = self.servers.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
+        format!("redis+cluster://{}?{}", hosts.join(","), own_prefix())
+    }
+
+    /// Begins to hand a slot over.
+    pub(crate) fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        let set = |at: usize, how, other: usize| {
+            let said =
+                self.servers[at].say(&["CLUSTER", "SETSLOT", &slot.to_string(), how, &self.ids[other]]);
+            assert_eq!(said, "OK");
+        };
+        set(to, "IMPORTING", from);
+        set(from, "MIGRATING", to);
+    }
+
+    /// Hands keys over, as many as there are, but at most so many; answers how many.
+    pub(crate) fn move_keys(&self, slot: u16, from: usize, to: usize, at_most: usize) -> usize {
+        let (slot, at_most) = (slot.to_string(), at_most.to_string());
+        let keys = self.servers[from].say(&["CLUSTER", "GETKEYSINSLOT", &slot, &at_most]);
+        let keys: Vec<_> = keys.lines().filter(|key| !key.is_empty()).collect();
+        if !keys.is_empty() {
+            let port = self.servers[to].port().to_string();
+            let head = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+            let said = self.servers[from].say(&[&head[..], &keys].concat());
+            assert!(["OK", "NOKEY"].contains(&said.as_str()), "{said}");
+        }
+        keys.len()
+    }
+
+    /// Ends what [`begin_move`](Self::begin_move) began; no keys are left by now.
+    pub(crate) fn end_move(&self, slot: u16, to: usize) {
+        let slot = slot.to_string();
+        // First who gets it, so that it is never with nobody.
+        let order = std::iter::once(to).chain((0..3).filter(|at| *at != to));
+        for at in order {
+            assert_eq!(self.servers[at].say(&["CLUSTER", "SETSLOT", &slot, "NODE", &self.ids[to]]), "OK");
+        }
+    }
+}

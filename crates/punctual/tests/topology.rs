@@ -1,0 +1,301 @@
+//! The store on Redis where there is more than one server: they die and take over from each other, and keys move between
+//! them, while jobs run.
+
+#![cfg(feature = "redis")]
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+#[path = "support/redis.rs"]
+mod server;
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use punctual::{
+    Error, ErrorKind, IdMaker, JobId, NewJob, Payload, Timestamp,
+    store::{Call, Reserve, Settled, Settlement, Store, Verdict, Want, clock::Clock, redis::RedisStore},
+};
+use server::{Cluster, Sentinels, Server};
+use tokio::time::{sleep, timeout};
+
+/// How long servers may take to sort themselves out.
+const TAKE_OVER_MAX: Duration = Duration::from_secs(30);
+/// Between two calls of a client that is told to come back later.
+const LATER: Duration = Duration::from_millis(20);
+/// The slot of the keys of shard 0.
+const SLOT: u16 = 13_907;
+
+async fn open(url: &str) -> Arc<RedisStore> {
+    Arc::new(RedisStore::open(url, Clock::System).await.unwrap())
+}
+
+/// Somebody who makes jobs and runs them, call by call.
+struct Hand {
+    store: Arc<RedisStore>,
+    ids: IdMaker,
+    instance: u64,
+    calls: u64,
+}
+
+impl Hand {
+    fn new(store: &Arc<RedisStore>, instance: u64) -> Self {
+        Self { store: Arc::clone(store), ids: IdMaker::default(), instance, calls: 0 }
+    }
+
+    fn next_call(&mut self) -> Call {
+        self.calls += 1;
+        Call { instance: self.instance, number: self.calls }
+    }
+
+    fn jobs(&mut self, n: usize) -> Vec<NewJob> {
+        let now = Timestamp::saturating_from_ms(1_800_000_000_000);
+        let mut make = || self.ids.make(now.as_ms(), 0, fastrand::u64(..));
+        (0..n).map(|_| NewJob::new(make(), "email.send", "mail", Payload::json("1"))).collect()
+    }
+
+    /// Enqueues jobs; answers their ids.
+    async fn enqueue(&mut self, n: usize) -> Result<Vec<JobId>, Error> {
+        let (call, jobs) = (self.next_call(), self.jobs(n));
+        let answers = self.store.enqueue(call, &jobs).await?;
+        Ok(answers.iter().map(|answer| answer.id().unwrap()).collect())
+    }
+
+    /// The same, repeated while the error says that this is right.
+    async fn enqueue_at_last(&mut self, n: usize) -> Vec<JobId> {
+        let (call, jobs) = (self.next_call(), self.jobs(n));
+        let store = Arc::clone(&self.store);
+        at_last(async || store.enqueue(call, &jobs).await).await;
+        jobs.iter().map(|job| job.id).collect()
+    }
+
+    /// Reserves up to so many jobs and settles them; answers their ids.
+    async fn run(&mut self, n: usize) -> Result<Vec<JobId>, Error> {
+        let wants = vec![Want { queue: "mail".into(), share: n, at_most: n }];
+        let want = Reserve { call: self.next_call(), worker: "w".into(), wants, n, lease: None };
+        let batch = self.store.reserve(&want).await?;
+        let ack = |reserved: &punctual::store::Reserved| Settlement {
+            lease: reserved.lease,
+            verdict: Verdict::Ack,
+        };
+        let acks: Vec<_> = batch.jobs.iter().map(ack).collect();
+        let (settled, _) = self.store.settle(&acks, None).await?;
+        assert!(settled.iter().all(|settled| matches!(settled, Settled::Settled(_))));
+        Ok(batch.jobs.iter().map(|reserved| reserved.job.id).collect())
+    }
+}
+
+/// Repeats a call while its error says that this is right.
+async fn at_last<T>(call: impl AsyncFn() -> Result<T, Error>) -> T {
+    let begin = Instant::now();
+    loop {
+        match call().await {
+            Ok(answer) => return answer,
+            Err(error) => {
+                assert!(error.is_repeatable(), "{error:?}");
+                assert!(begin.elapsed() < TAKE_OVER_MAX, "{error:?}");
+                sleep(LATER).await;
+            }
+        }
+    }
+}
+
+/// A wait that hears a job of somebody else.
+async fn a_job_ends_a_wait(waiting: &Arc<RedisStore>, other: &mut Hand) {
+    let queues = ["mail".to_owned()];
+    let (wait, enqueue) = (waiting.wait(&queues, Duration::from_mins(1)), other.enqueue(1));
+    let (woken, enqueued) = tokio::join!(timeout(TAKE_OVER_MAX, wait), enqueue);
+    woken.unwrap().unwrap();
+    assert_eq!(enqueued.unwrap().len(), 1);
+}
+
+// ── sentinels ──
+
+/// S1, S2: another server takes over when the primary of a service is killed, and the store goes on there, with its bell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_follows_a_service_to_its_new_primary() {
+    let mut service = Sentinels::start(2, &[]);
+    let url = service.url();
+    let store = open(&url).await;
+    let mut hand = Hand::new(&store, 1);
+    let before: BTreeSet<_> = hand.enqueue(20).await.unwrap().into_iter().collect();
+    for replica in &service.servers[1..] {
+        replica.until_says(&["DBSIZE"], |size| size == service.servers[0].say(&["DBSIZE"]));
+    }
+    let other = open(&url).await;
+    // One that waits while it happens comes back to look.
+    let waiting = tokio::spawn(async move { other.wait(&["bulk".to_owned()], Duration::from_mins(1)).await });
+    service.servers[0].until_says(&["INFO", "clients"], |info| info.contains("blocked_clients:1\r\n"));
+
+    service.servers[0].kill();
+    let after = hand.enqueue_at_last(1).await;
+    assert_ne!(service.primary(), Some(0));
+    timeout(TAKE_OVER_MAX, waiting).await.unwrap().unwrap().unwrap();
+
+    let ran: BTreeSet<_> = hand.run(100).await.unwrap().into_iter().collect();
+    assert!(before.is_subset(&ran) && ran.contains(&after[0]));
+    a_job_ends_a_wait(&open(&url).await, &mut hand).await;
+}
+
+/// A sentinel that is gone, or knows nothing, is no obstacle as long as another one knows.
+#[tokio::test]
+async fn one_sentinel_of_several_is_enough() {
+    let mut service = Sentinels::start(0, &[]);
+    let stranger = Server::listening(&[]);
+    service.sentinels[0].kill();
+    let url = service.url().replace("sentinel://", &format!("sentinel://127.0.0.1:{},", stranger.port()));
+    let store = open(&url).await;
+    assert_eq!(Hand::new(&store, 1).enqueue(1).await.unwrap().len(), 1);
+
+    let error = RedisStore::open(&url.replace("/jobs", "/other"), Clock::System).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+    for sentinel in &mut service.sentinels[1..] {
+        sentinel.kill();
+    }
+    // Who is connected needs no sentinel.
+    assert_eq!(Hand::new(&store, 2).enqueue(1).await.unwrap().len(), 1);
+    let error = RedisStore::open(&service.url(), Clock::System).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+}
+
+// ── clusters ──
+
+/// Keys that moved away since the last call are found where they are now.
+#[tokio::test]
+async fn the_store_follows_its_keys() {
+    let cluster = Cluster::start(0);
+    let store = open(&cluster.url()).await;
+    let mut hand = Hand::new(&store, 1);
+    let mut enqueued: BTreeSet<_> = hand.enqueue(5).await.unwrap().into_iter().collect();
+    for (from, to) in [(2, 0), (0, 1), (1, 2)] {
+        cluster.begin_move(SLOT, from, to);
+        while 0 < cluster.move_keys(SLOT, from, to, 100) {}
+        cluster.end_move(SLOT, to);
+        enqueued.extend(hand.enqueue(5).await.unwrap());
+    }
+    let ran: BTreeSet<_> = hand.run(100).await.unwrap().into_iter().collect();
+    assert_eq!(ran, enqueued);
+}
+
+/// While keys are on their way calls wait, and nobody hears of it.
+#[tokio::test]
+async fn keys_move_while_jobs_run() {
+    let cluster = Cluster::start(0);
+    let url = cluster.url();
+    let (stop, mut stopped) = tokio::sync::watch::channel(false);
+    let store = open(&url).await;
+    let producer = {
+        let (mut hand, stop) = (Hand::new(&store, 1), stop.subscribe());
+        tokio::spawn(async move {
+            let mut enqueued = Vec::new();
+            while !*stop.borrow() {
+                enqueued.extend(hand.enqueue(3).await.unwrap());
+            }
+            enqueued
+        })
+    };
+    let worker = {
+        let store = open(&url).await;
+        let (mut hand, waiting) = (Hand::new(&store, 2), Arc::clone(&store));
+        tokio::spawn(async move {
+            let mut ran = Vec::new();
+            loop {
+                let is_over = *stopped.borrow_and_update();
+                let some = hand.run(50).await.unwrap();
+                if some.is_empty() {
+                    if is_over {
+                        return ran;
+                    }
+                    waiting.wait(&["mail".to_owned()], LATER).await.unwrap();
+                }
+                ran.extend(some);
+            }
+        })
+    };
+    let moves = tokio::task::spawn_blocking(move || {
+        for (from, to) in [(2, 0), (0, 1), (1, 2), (2, 1)] {
+            cluster.begin_move(SLOT, from, to);
+            while 0 < cluster.move_keys(SLOT, from, to, 3) {}
+            cluster.end_move(SLOT, to);
+        }
+        cluster
+    });
+    let cluster = timeout(TAKE_OVER_MAX, moves).await.unwrap().unwrap();
+    stop.send(true).unwrap();
+    let enqueued = producer.await.unwrap();
+    let ran = worker.await.unwrap();
+    assert!(!enqueued.is_empty());
+    assert_eq!(ran.len(), enqueued.len(), "each ran once");
+    assert_eq!(BTreeSet::from_iter(ran), BTreeSet::from_iter(enqueued));
+    // Servers did refuse.
+    let refused = |at: usize| cluster.servers[at].say(&["INFO", "errorstats"]);
+    let all: String = (0..3).map(refused).collect();
+    for code in ["MOVED", "ASK", "TRYAGAIN"] {
+        assert!(all.contains(&format!("errorstat_{code}:")), "{code}: {all}");
+    }
+}
+
+/// A key that is alone in its command is asked for where it will be.
+#[tokio::test]
+async fn a_single_key_on_its_way_is_asked_for() {
+    let cluster = Cluster::start(0);
+    let store = open(&cluster.url()).await;
+    let mut hand = Hand::new(&store, 1);
+    hand.enqueue(1).await.unwrap();
+    cluster.begin_move(SLOT, 2, 0);
+    while 0 < cluster.move_keys(SLOT, 2, 0, 100) {}
+    assert_eq!(store.queues(None).await.unwrap(), ["mail"]);
+    cluster.end_move(SLOT, 0);
+    assert_eq!(hand.run(10).await.unwrap().len(), 1);
+}
+
+/// S1: keys that stay on their way, or that nobody has, are no more than a store that can't be reached now.
+#[tokio::test]
+async fn what_lasts_too_long_is_a_typed_error() {
+    let cluster = Cluster::start(0);
+    let store = open(&cluster.url()).await;
+    let mut hand = Hand::new(&store, 1);
+    hand.enqueue(1).await.unwrap();
+    cluster.begin_move(SLOT, 2, 0);
+    let error = hand.enqueue(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    for code in ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"] {
+        assert!(!format!("{error:?}{error}").contains(code), "{error:?}");
+    }
+    assert!(error.hint().is_some());
+    while 0 < cluster.move_keys(SLOT, 2, 0, 100) {}
+    cluster.end_move(SLOT, 0);
+    assert_eq!(hand.run(10).await.unwrap().len(), 1);
+}
+
+/// S1, S2: a replica takes over the keys of a primary that is killed.
+#[tokio::test]
+async fn the_store_follows_its_keys_to_a_replica() {
+    let mut cluster = Cluster::start(1);
+    let url = cluster.url();
+    let store = open(&url).await;
+    let mut hand = Hand::new(&store, 1);
+    let before = hand.enqueue(10).await.unwrap();
+    cluster.servers[3].until_says(&["DBSIZE"], |size| size == cluster.servers[2].say(&["DBSIZE"]));
+    cluster.servers[2].kill();
+    let after = hand.enqueue_at_last(1).await;
+    let ran: BTreeSet<_> = hand.run(100).await.unwrap().into_iter().collect();
+    assert_eq!(ran, before.into_iter().chain(after).collect());
+    a_job_ends_a_wait(&open(&url).await, &mut hand).await;
+}
+
+/// Who takes a server of a cluster for one that stands alone is told, and the other way round.
+#[tokio::test]
+async fn the_wrong_kind_of_address_is_told() {
+    let cluster = Cluster::shared();
+    let (member, alone) = (cluster.servers[0].port(), Server::listening(&[]));
+    let store = open(&format!("redis://127.0.0.1:{member}")).await;
+    let error = store.count(None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.hint().unwrap().contains("redis+cluster://"), "{error:?}");
+    let url = format!("redis+cluster://127.0.0.1:{}", alone.port());
+    let error = RedisStore::open(&url, Clock::System).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.hint().unwrap().contains("redis://"), "{error:?}");
+}
