@@ -109,11 +109,20 @@ pub(crate) async fn sqlite() -> Fixture {
 
 #[cfg(feature = "redis")]
 pub(crate) async fn redis() -> Fixture {
+    on_redis(&crate::server::Server::shared().url()).await
+}
+
+#[cfg(feature = "redis")]
+pub(crate) async fn redis_cluster() -> Fixture {
+    on_redis(&crate::server::Cluster::shared().url()).await
+}
+
+#[cfg(feature = "redis")]
+async fn on_redis(url: &str) -> Fixture {
     use punctual::store::redis::RedisStore;
 
     let clock = ManualClock::new(at(0));
-    let url = crate::server::Server::shared().url();
-    Fixture::new(None, Arc::new(RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap()), clock)
+    Fixture::new(None, Arc::new(RedisStore::open(url, Clock::Manual(clock.clone())).await.unwrap()), clock)
 }
 
 impl Fixture {
