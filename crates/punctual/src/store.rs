@@ -722,6 +722,8 @@ pub struct Finding {
 pub enum Durability {
     /// A power cut of the store's machine.
     Full,
+    /// The loss of the store's machine: so many others have it as the address asks for.
+    Replicated,
     /// A crash of any process; a power cut may lose the last moments.
     Fast,
     /// Nothing: the store ends with its process.
@@ -733,6 +735,7 @@ impl Durability {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
+            Self::Replicated => "replicated",
             Self::Fast => "fast",
             Self::Memory => "memory",
         }

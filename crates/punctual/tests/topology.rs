@@ -15,7 +15,10 @@ use std::{
 
 use punctual::{
     Error, ErrorKind, IdMaker, JobId, NewJob, Payload, Timestamp,
-    store::{Call, Reserve, Settled, Settlement, Store, Verdict, Want, clock::Clock, redis::RedisStore},
+    store::{
+        Call, Durability, LeaseStatus, Reserve, Settled, Settlement, Store, Verdict, Want, clock::Clock,
+        redis::RedisStore,
+    },
 };
 use server::{Cluster, Sentinels, Server};
 use tokio::time::{sleep, timeout};
@@ -70,10 +73,14 @@ impl Hand {
         jobs.iter().map(|job| job.id).collect()
     }
 
+    fn want(&mut self, n: usize) -> Reserve {
+        let wants = vec![Want { queue: "mail".into(), share: n, at_most: n }];
+        Reserve { call: self.next_call(), worker: "w".into(), wants, n, lease: None }
+    }
+
     /// Reserves up to so many jobs and settles them; answers their ids.
     async fn run(&mut self, n: usize) -> Result<Vec<JobId>, Error> {
-        let wants = vec![Want { queue: "mail".into(), share: n, at_most: n }];
-        let want = Reserve { call: self.next_call(), worker: "w".into(), wants, n, lease: None };
+        let want = self.want(n);
         let batch = self.store.reserve(&want).await?;
         let ack = |reserved: &punctual::store::Reserved| Settlement {
             lease: reserved.lease,
@@ -157,6 +164,82 @@ async fn one_sentinel_of_several_is_enough() {
     assert_eq!(Hand::new(&store, 2).enqueue(1).await.unwrap().len(), 1);
     let error = RedisStore::open(&service.url(), Clock::System).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+}
+
+/// S1: what was acknowledged as replicated survives the loss of the primary, and the store goes on with what is left.
+#[tokio::test]
+async fn what_was_acknowledged_survives_a_failover() {
+    let mut service = Sentinels::start(2, &[]);
+    let url = service.url();
+    let store = open(&(url.clone() + "&durability=replicated(2)")).await;
+    assert_eq!(store.durability(), Durability::Replicated);
+    let mut hand = Hand::new(&store, 1);
+    let (kill, killing) = tokio::sync::oneshot::channel();
+    let kill_it = tokio::task::spawn_blocking(move || {
+        killing.blocking_recv().unwrap();
+        service.servers[0].kill();
+        service
+    });
+    let (mut kill, mut acknowledged) = (Some(kill), Vec::new());
+    while let Ok(some) = hand.enqueue(10).await {
+        acknowledged.extend(some);
+        if 200 <= acknowledged.len()
+            && let Some(kill) = kill.take()
+        {
+            kill.send(()).unwrap();
+        }
+    }
+    let _service = kill_it.await.unwrap();
+    let url = url + "&durability=replicated(1)";
+    let store = at_last(async || RedisStore::open(&url, Clock::System).await).await;
+    for id in &acknowledged {
+        assert!(store.get(*id).await.unwrap().is_some(), "{id}");
+    }
+    let mut hand = Hand::new(&Arc::new(store), 2);
+    assert_eq!(hand.enqueue_at_last(1).await.len(), 1);
+    assert!(acknowledged.len() < hand.run(1_000).await.unwrap().len());
+}
+
+// ── replicas ──
+
+/// S1: a write that too few replicas have has no `Ok`; as soon as they are back, the same call answers what it did.
+#[tokio::test]
+async fn a_write_that_is_not_replicated_is_not_acknowledged() {
+    let primary = Server::listening(&[]);
+    let url = primary.url();
+    let (one, two) = (url.clone() + "&durability=replicated(1)", url + "&durability=replicated(2)");
+    // They may come later.
+    let error = RedisStore::open(&one, Clock::System).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    let replica = Server::listening(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
+    primary.until_says(&["INFO", "replication"], |info| info.contains("state=online"));
+    let error = RedisStore::open(&two, Clock::System).await.unwrap_err();
+    assert!(error.to_string().contains("has 1 replicas"), "{error}");
+
+    let store = open(&one).await;
+    let mut hand = Hand::new(&store, 1);
+    hand.enqueue(3).await.unwrap();
+    assert_eq!(replica.say(&["DBSIZE"]), primary.say(&["DBSIZE"]));
+
+    replica.freeze();
+    let (call, jobs) = (hand.next_call(), hand.jobs(1));
+    let error = store.enqueue(call, &jobs).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error:?}");
+    assert!(error.hint().is_some());
+    // What promises nothing goes on: who runs a job keeps it.
+    let reserved = store.reserve(&hand.want(1)).await.unwrap().jobs.remove(0);
+    assert_eq!(store.extend(&[reserved.lease]).await.unwrap(), [LeaseStatus::Held]);
+    let ack = [Settlement { lease: reserved.lease, verdict: Verdict::Ack }];
+    assert_eq!(store.settle(&ack, None).await.unwrap_err().kind(), ErrorKind::UnknownOutcome);
+
+    replica.thaw();
+    // Also over a connection that wrote nothing yet.
+    let other = open(&one).await;
+    let answers = at_last(async || other.enqueue(call, &jobs).await).await;
+    assert_eq!(answers[0].id(), Some(jobs[0].id));
+    assert_eq!(at_last(async || store.settle(&ack, None).await).await.0, [Settled::LeaseLost]);
+    assert_eq!(store.count(None).await.unwrap().total(), 4);
+    assert_eq!(replica.say(&["DBSIZE"]), primary.say(&["DBSIZE"]));
 }
 
 // ── clusters ──

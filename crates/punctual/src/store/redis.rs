@@ -11,6 +11,7 @@ mod act;
 mod address;
 mod audit;
 mod bytes;
+mod confirm;
 mod connection;
 mod detour;
 mod doorbell;
@@ -62,7 +63,7 @@ use super::{
     Target, UniqueKey, Upcoming, check_limit, clock::Clock,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::Result,
     id::JobId,
     job::{JobRecord, NewJob},
     time::Timestamp,
@@ -98,7 +99,11 @@ impl RedisStore {
         let address = Address::parse(url)?;
         let thread = Arc::new(Thread::start()?);
         let link = Link::open(&thread, &address, SHARD).await?;
-        let durability = durability(&address, &link).await?;
+        let durability = match address.durability() {
+            Wanted::Fast => Durability::Fast,
+            Wanted::Full => Durability::Full,
+            Wanted::Replicated(_) => Durability::Replicated,
+        };
         let bell = Doorbell::open(&link, BLOCK);
         let keys = COMMON_KEYS.iter().map(|key| address.key(key)).collect();
         let shown = address.to_string();
@@ -180,36 +185,6 @@ impl RedisStore {
 
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The level that was asked for, if the server can give it (S1).
-async fn durability(address: &Address, link: &Link) -> Result<Durability> {
-    match address.durability() {
-        Wanted::Fast => Ok(Durability::Fast),
-        Wanted::Full => {
-            let mut cmd = redis::cmd("CONFIG");
-            cmd.arg("GET").arg("append*");
-            let mut settings = Reply::of(link.command(cmd).await?)?;
-            let (mut is_on, mut is_always) = (false, false);
-            while !settings.is_over() {
-                let (name, value) = (settings.bytes()?, settings.bytes()?);
-                is_on |= name == b"appendonly" && value == b"yes";
-                is_always |= name == b"appendfsync" && value == b"always";
-            }
-            if is_on && is_always {
-                return Ok(Durability::Full);
-            }
-            Err(Error::new(
-                ErrorKind::Unsupported,
-                "the server does not sync each write to its disk, as durability=full asks",
-            )
-            .with_hint("set appendonly yes and appendfsync always on the server, or use durability=fast"))
-        }
-        Wanted::Replicated(_) => {
-            Err(Error::new(ErrorKind::Unsupported, "durability=replicated is not built in yet")
-                .with_hint("use durability=fast or durability=full"))
-        }
     }
 }
 

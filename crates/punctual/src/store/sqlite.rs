@@ -123,7 +123,7 @@ impl SqliteStore {
     /// where a newer punctual wrote it, for SQLite before 3.51.3, and for durability other than full and fast.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self> {
         let path = path.as_ref();
-        if options.durability == Durability::Memory {
+        if !matches!(options.durability, Durability::Full | Durability::Fast) {
             return Err(Error::new(ErrorKind::Unsupported, "a file is durable: full or fast"));
         }
         let (database, conn) = Database::open(path, options.durability, options.create)?;

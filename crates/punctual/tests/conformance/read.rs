@@ -199,6 +199,7 @@ pub(crate) async fn a_histogram_has_whole_milliseconds(t: Fixture) {
 pub(crate) async fn durability_is_stated(t: Fixture) {
     let level = match t.store.durability() {
         Durability::Full => "full",
+        Durability::Replicated => "replicated",
         Durability::Fast => "fast",
         Durability::Memory => "memory",
     };

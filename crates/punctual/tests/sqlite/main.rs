@@ -187,9 +187,12 @@ async fn the_file_may_be_the_applications_own() {
 
 /// S1: a store that can't give a level says so instead of pretending.
 #[test]
-fn a_file_is_not_opened_as_memory() {
-    let options = SqliteOptions { durability: Durability::Memory, ..SqliteOptions::default() };
-    assert_eq!(SqliteStore::open(Folder::new().path(), options).unwrap_err().kind(), ErrorKind::Unsupported);
+fn a_file_is_opened_as_no_less_and_no_more_than_it_is() {
+    for durability in [Durability::Memory, Durability::Replicated] {
+        let options = SqliteOptions { durability, ..SqliteOptions::default() };
+        let error = SqliteStore::open(Folder::new().path(), options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 use redis::{RedisError, ServerError};
 
+use super::confirm::{Unconfirmed, Unfit};
 use crate::error::{Error, ErrorKind};
 
 /// The code of a script that the server does not know (any more).
@@ -41,6 +42,39 @@ pub(super) fn lost(operation: &str, cause: RedisError) -> Error {
 /// There was no answer in time.
 pub(super) fn silent(operation: &str) -> Error {
     Error::new(ErrorKind::UnknownOutcome, format!("the server did not answer {operation} in time"))
+}
+
+/// The server is there, but can't give what the address wants.
+pub(super) fn unfit(why: Unfit) -> Error {
+    match why {
+        Unfit::Disk => Error::new(
+            ErrorKind::Unsupported,
+            "the server does not sync each write to its disk, as durability=full asks",
+        )
+        .with_hint("set appendonly yes and appendfsync always on the server, or use durability=fast"),
+        // They may come back.
+        Unfit::Replicas(found, wanted) => unavailable(
+            format!(
+                "the server has {found} replicas, where durability=replicated({wanted}) asks for {wanted}"
+            ),
+            "start the replicas that are missing, or write a smaller number",
+        ),
+    }
+}
+
+/// A call was done, but is not as safe as its `Ok` would promise.
+pub(super) fn unconfirmed(operation: &str, why: Unconfirmed) -> Error {
+    let (message, hint) = match why {
+        Unconfirmed::Replicas(found, wanted) => (
+            format!("{found} of {wanted} replicas have {operation}"),
+            "look whether the replicas run and keep up; the same call may be repeated",
+        ),
+        Unconfirmed::Disk => (
+            format!("the server's disk does not have {operation} yet"),
+            "look whether the server's disk keeps up; the same call may be repeated",
+        ),
+    };
+    Error::new(ErrorKind::UnknownOutcome, message).with_hint(hint)
 }
 
 /// Servers took over from each other, or from none, for as long as a call waits for that; it was not done.

@@ -8,6 +8,7 @@
 //! ```
 
 use std::{
+    io,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -23,6 +24,7 @@ use tokio::{
 
 use super::{
     address::{Address, Topology},
+    confirm::{Confirm, Unconfirmed, Unfit},
     connection::Connection,
     detour::{Detour, Patience},
     fault::{self, READONLY},
@@ -70,7 +72,7 @@ impl Link {
         let (state, failed, target) = (Mutex::default(), AtomicU64::new(0), watch::Sender::new(None));
         let line = Arc::new(Line { route, answer_max, state, failed, target });
         let link = Self { thread: Arc::clone(thread), line };
-        let opened = link.on_thread(|line| async move { line.connection().await.map(drop) }).await?;
+        let opened = link.on_thread(|line| async move { line.check().await }).await?;
         opened.map_err(|failure| failure.of("connect"))?;
         Ok(link)
     }
@@ -148,6 +150,7 @@ struct State {
 struct Open {
     node: Node,
     connection: Connection,
+    confirm: Confirm,
 }
 
 /// Why there is no answer at all.
@@ -155,15 +158,30 @@ struct Open {
 enum Failure {
     /// Nothing was sent.
     Unreachable(RedisError),
-    /// Something was.
+    /// Neither, since what is wanted is not to be had there.
+    Unfit(Unfit),
+    /// Something was sent.
     Broken(RedisError),
     Silent,
+    /// It was even done, but is not safe yet.
+    Unconfirmed(Unconfirmed),
 }
 
 impl Failure {
+    /// The failure of what changes nothing.
+    fn before(self) -> Self {
+        match self {
+            Self::Broken(cause) => Self::Unreachable(cause),
+            Self::Silent => Self::Unreachable(io::Error::from(io::ErrorKind::TimedOut).into()),
+            other => other,
+        }
+    }
+
     fn of(self, operation: &str) -> Error {
         match self {
             Self::Unreachable(cause) => fault::unreachable(cause),
+            Self::Unfit(why) => fault::unfit(why),
+            Self::Unconfirmed(why) => fault::unconfirmed(operation, why),
             Self::Broken(cause) => fault::lost(operation, cause),
             Self::Silent => fault::silent(operation),
         }
@@ -182,12 +200,14 @@ struct Parcel<'a> {
 }
 
 impl Parcel<'_> {
-    async fn send(&self, connection: &Connection) -> redis::RedisResult<Value> {
+    /// Answers what came, and what came to the command that confirms it.
+    async fn send(&self, open: &Open) -> redis::RedisResult<(Value, Option<Value>)> {
         let load = self.script.filter(|_| self.loads);
-        if load.is_none() && !self.asks {
-            return connection.send(self.cmd).await;
+        let confirm = self.script.and_then(|script| open.confirm.cmd(script));
+        if load.is_none() && confirm.is_none() && !self.asks {
+            return Ok((open.connection.send(self.cmd).await?, None));
         }
-        let mut pipeline = Pipeline::with_capacity(3);
+        let mut pipeline = Pipeline::with_capacity(4);
         // A script that could not be loaded is still unknown, and says so.
         load.map(|script| pipeline.add_command(script.load()));
         if self.asks {
@@ -196,8 +216,9 @@ impl Parcel<'_> {
         }
         let at = pipeline.len();
         pipeline.add_command(self.cmd.clone());
-        let mut answers = connection.send_all(&pipeline).await?;
-        Ok(answers.swap_remove(at))
+        confirm.map(|confirm| pipeline.add_command(confirm));
+        let mut answers = open.connection.send_all(&pipeline).await?.into_iter().skip(at);
+        Ok((answers.next().unwrap_or(Value::Nil), answers.next()))
     }
 }
 
@@ -217,6 +238,13 @@ impl Line {
         let mut target = self.target.subscribe();
         // The sender lives as long as the line.
         drop(target.wait_for(|target| target.as_ref().is_some_and(|target| target != node)).await);
+    }
+
+    /// Connects, and looks whether what `Ok` is to survive can be had there.
+    async fn check(&self) -> Result<(), Failure> {
+        let open = self.connection().await?;
+        let checked = self.send(&open, open.confirm.check_replicas(&open.connection)).await;
+        checked.map_err(Failure::before)?.map_err(Failure::Unfit)
     }
 
     /// Runs a command.
@@ -260,8 +288,13 @@ impl Line {
                 Some(node) => self.connection_to(node).await?,
                 None => self.connection().await?,
             };
-            let answer = self.send(&open, parcel.send(&open.connection)).await?;
+            let (answer, confirmed) = self.send(&open, parcel.send(&open)).await?;
             let Some(detour) = Detour::of(&answer, self.address().topology()) else {
+                if let Some(confirmed) = confirmed
+                    && !matches!(answer, Value::ServerError(_))
+                {
+                    open.confirm.check(&confirmed).map_err(Failure::Unconfirmed)?;
+                }
                 if is_readonly(&answer) {
                     // The server's name may lead to another one by now.
                     self.leave(&open).await;
@@ -348,21 +381,34 @@ impl Line {
         if let Some(pause) = state.pause_until.take() {
             sleep_until(pause).await;
         }
-        match self.route.connect().await {
-            Ok((node, connection)) => {
-                self.target.send_replace(Some(node.clone()));
-                let open = Arc::new(Open { node, connection });
+        match self.connect().await {
+            Ok(open) => {
+                self.target.send_replace(Some(open.node.clone()));
+                let open = Arc::new(open);
                 *state = State { open: Some(Arc::clone(&open)), ..State::default() };
                 Ok(open)
             }
-            Err(cause) => {
-                let (failure, failures) = (Failure::Unreachable(cause), state.failures + 1);
+            Err(failure) => {
+                let failures = state.failures + 1;
                 let (pause_until, last) = (Some(Instant::now() + pause(failures)), Some(failure.clone()));
                 *state = State { failures, pause_until, last, ..State::default() };
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 Err(failure)
             }
         }
+    }
+
+    async fn connect(&self) -> Result<Open, Failure> {
+        let (node, connection) = self.route.connect().await.map_err(Failure::Unreachable)?;
+        self.agree(node, connection).await
+    }
+
+    /// Agrees with a server on how it confirms writes: each may be set otherwise.
+    async fn agree(&self, node: Node, connection: Connection) -> Result<Open, Failure> {
+        let agreed = timeout(self.answer_max, Confirm::agree(self.address().durability(), &connection)).await;
+        let agreed = agreed.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+        let confirm = agreed.map_err(Failure::Unreachable)?.map_err(Failure::Unfit)?;
+        Ok(Open { node, connection, confirm })
     }
 
     /// A connection to a server that another one named for a single call. While keys are on their way all calls are sent there,
@@ -376,7 +422,7 @@ impl Line {
             return Ok(Arc::clone(open));
         }
         let connection = self.route.connect_to(&node).await.map_err(Failure::Unreachable)?;
-        let open = Arc::new(Open { node, connection });
+        let open = Arc::new(self.agree(node, connection).await?);
         state.asked = Some(Arc::clone(&open));
         Ok(open)
     }

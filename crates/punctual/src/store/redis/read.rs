@@ -237,7 +237,7 @@ pub(super) async fn doctor(store: &RedisStore) -> Result<Vec<Check>> {
             "durability",
             format!(
                 "{}: a crash of any of our processes loses nothing; appendonly is {}",
-                store.durability().name(),
+                store.address.durability(),
                 if keeps {
                     "on"
                 } else {
