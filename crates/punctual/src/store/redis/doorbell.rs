@@ -131,6 +131,10 @@ impl Doorbell {
     /// Rings for queues: there is work from this instant on, 0 for now. Nobody waits for it to be done, and nothing depends
     /// on it.
     pub(super) fn ring(&self, rings: &[(String, Timestamp)]) {
+        if rings.is_empty() {
+            // The client refuses to send nothing, as if its connection were broken.
+            return;
+        }
         let (shared, cmds) = (Arc::clone(&self.shared), self.shared.rings(rings));
         self.thread.spawn(async move {
             if let Err(e) = shared.line.commands(&cmds).await {
@@ -338,6 +342,21 @@ mod tests {
         assert_eq!(here.score("mail").await, Some(later.as_ms()));
         there.ring("mail", NOW);
         assert_eq!(there.wait(&["mail"]).await, Rung::Work);
+    }
+
+    #[tokio::test]
+    async fn ringing_for_nobody_leaves_the_connection_as_it_is() {
+        let here = House::at(&Server::shared().url(), BLOCK).await;
+        let who = async || {
+            let mut cmd = Cmd::new();
+            cmd.arg("CLIENT").arg("ID");
+            here.link.command(cmd).await.unwrap()
+        };
+        let before = who().await;
+        here.bell.ring(&[]);
+        for _ in 0..10 {
+            assert_eq!(who().await, before);
+        }
     }
 
     #[tokio::test]
