@@ -30,6 +30,7 @@ mod scripts;
 mod settings;
 mod settle;
 mod thread;
+mod tls;
 
 #[cfg(test)]
 #[path = "../../tests/support/redis.rs"]
@@ -90,6 +91,7 @@ pub struct RedisStore {
 impl RedisStore {
     /// Opens the store at `url`: `redis://[user:password@]host[:port][/db][?prefix=pq]`, or
     /// `redis+sentinel://[user:password@]host[:26379][,host…]/service[/db]`, or `redis+cluster://[user:password@]host[,host…]`.
+    /// With `rediss` for `redis` all connections are encrypted, and `ca=/path` may name whom to trust.
     ///
     /// `clock` is the server's for `Clock::System`; one that is turned by hand is handed to each script.
     ///

@@ -41,9 +41,11 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
             Ok(Arc::new(store?))
         }
         #[cfg(feature = "redis")]
-        ("redis" | "rediss" | "redis+unix" | "redis+sentinel" | "redis+cluster", _) => {
-            Ok(Arc::new(RedisStore::open(url, Clock::System).await?))
-        }
+        (
+            "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" | "rediss" | "rediss+sentinel"
+            | "rediss+cluster",
+            _,
+        ) => Ok(Arc::new(RedisStore::open(url, Clock::System).await?)),
         ("memory", _) => Err(Error::invalid("a memory: store has no name").with_hint("write memory:")),
         _ => {
             // The rest may hold a password.

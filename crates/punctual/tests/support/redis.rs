@@ -5,6 +5,7 @@
 //! however this process ends. (A signal on the parent's death would come with the end of the *thread* that started it.)
 #![allow(dead_code, reason = "each test binary takes what it needs")]
 
+mod certificates;
 mod cluster;
 mod sentinel;
 
@@ -23,7 +24,7 @@ use std::{
 };
 
 #[allow(unused_imports, reason = "each test binary takes what it needs")]
-pub(crate) use self::{cluster::Cluster, sentinel::Sentinels};
+pub(crate) use self::{certificates::Certificates, cluster::Cluster, sentinel::Sentinels};
 
 /// How long a server may take to answer.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -65,6 +66,16 @@ impl Server {
     /// Another one, which listens on a port besides.
     pub(crate) fn listening(options: &[&str]) -> Self {
         Self::launch(free_port(), |_| options.iter().map(|&option| option.to_owned()).collect())
+    }
+
+    /// Another one, which listens on a port besides, and only for TLS.
+    pub(crate) fn encrypted(certificates: &Certificates, options: &[&str]) -> Self {
+        let port = free_port();
+        let own = certificates.options(port);
+        let options = own.iter().map(String::as_str).chain(options.iter().copied());
+        let mut server = Self::start(&options.collect::<Vec<_>>());
+        server.port = port;
+        server
     }
 
     /// Starts a server with the options that `options` makes of its folder; a file comes first.

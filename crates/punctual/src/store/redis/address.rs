@@ -1,11 +1,11 @@
 //! Where the servers are and how they are to be used, as one URL says it. No secret of it is ever shown.
 
-use std::fmt;
+use std::{fmt, path::PathBuf};
 
 use redis::{IntoConnectionInfo, RedisConnectionInfo};
 
-use super::node::Node;
-use crate::error::{Error, ErrorKind, Result};
+use super::{node::Node, tls::Files};
+use crate::error::{Error, Result};
 
 /// What each key begins with unless the address says otherwise.
 const PREFIX: &str = "pq";
@@ -26,7 +26,8 @@ const SENTINEL_PORT: u16 = 26_379;
 /// redis+cluster://[user[:password]@]host[:port][,host…]                    [?…]
 /// ```
 ///
-/// User and password are for the servers that hold the data.
+/// User and password are for the servers that hold the data. With `rediss` for `redis`, all servers but one behind a socket
+/// are spoken to by TLS: then `ca=/path` names whom to trust, and `cert=/path&key=/path` who comes.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
     topology: Topology,
@@ -34,6 +35,7 @@ pub(super) struct Address {
     sentinel_login: RedisConnectionInfo,
     durability: Wanted,
     prefix: String,
+    tls: Option<Files>,
 }
 
 /// How the servers of a store stand together.
@@ -113,18 +115,17 @@ impl Address {
     /// Reads a URL. Errors name the part that can't be read and never the whole, which may hold a password.
     ///
     /// # Errors
-    /// `Unsupported` for `rediss:`, which this build can't speak; `Invalid` for whatever else can't be read.
+    /// `Invalid` for whatever can't be read.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let (scheme, rest) = text.split_once(':').ok_or_else(unreadable)?;
-        let scheme = match scheme {
-            "redis" => Scheme::Server,
-            "redis+unix" => Scheme::Socket,
-            "redis+sentinel" => Scheme::Sentinel,
-            "redis+cluster" => Scheme::Cluster,
-            "rediss" => {
-                return Err(Error::new(ErrorKind::Unsupported, "this build can't speak TLS")
-                    .with_hint("write redis://, through a tunnel where the network is not trusted"));
-            }
+        let (scheme, mut tls) = match scheme {
+            "redis" => (Scheme::Server, None),
+            "redis+unix" => (Scheme::Socket, None),
+            "redis+sentinel" => (Scheme::Sentinel, None),
+            "redis+cluster" => (Scheme::Cluster, None),
+            "rediss" => (Scheme::Server, Some(Files::default())),
+            "rediss+sentinel" => (Scheme::Sentinel, Some(Files::default())),
+            "rediss+cluster" => (Scheme::Cluster, Some(Files::default())),
             _ => return Err(unreadable()),
         };
         let (first, others) = match scheme {
@@ -138,6 +139,7 @@ impl Address {
                 .with_hint("write a # in a password as %23"));
         }
         let (mut durability, mut prefix, mut own) = (Wanted::default(), PREFIX.to_owned(), Vec::new());
+        let (mut cert, mut key_file) = (None, None);
         for (key, value) in url.query_pairs() {
             match &*key {
                 "durability" => {
@@ -147,6 +149,18 @@ impl Address {
                     })?;
                 }
                 "prefix" => prefix = check_prefix(&value)?,
+                "ca" | "cert" | "key" => {
+                    let Some(tls) = &mut tls else {
+                        return Err(Error::invalid("a certificate is of use only with TLS")
+                            .with_hint("write rediss:// instead of redis://"));
+                    };
+                    let file = match &*key {
+                        "ca" => &mut tls.ca,
+                        "cert" => &mut cert,
+                        _ => &mut key_file,
+                    };
+                    *file = Some(PathBuf::from(&*value));
+                }
                 key if scheme.options().contains(&key) => own.push((key.to_owned(), value.into_owned())),
                 _ => {
                     return Err(Error::invalid(format!("{:?} is no option of a redis: store", shown(&key)))
@@ -154,6 +168,14 @@ impl Address {
                             "write durability=… or prefix=…; the database is the path: redis://host/0",
                         ));
                 }
+            }
+        }
+        match (&mut tls, cert, key_file) {
+            (Some(tls), Some(cert), Some(key)) => tls.own = Some((cert, key)),
+            (_, None, None) => {}
+            _ => {
+                return Err(Error::invalid("a certificate goes with its key")
+                    .with_hint("write both cert=/path and key=/path"));
             }
         }
         url.set_query(None);
@@ -198,7 +220,13 @@ impl Address {
             sentinel_login: sentinel_login(&own),
             durability,
             prefix,
+            tls,
         })
+    }
+
+    /// With which files to speak TLS, if at all.
+    pub(super) const fn tls(&self) -> Option<&Files> {
+        self.tls.as_ref()
     }
 
     /// Where the servers are.
@@ -242,6 +270,7 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let db = self.login.db();
+        let s = if self.tls.is_some() { "s" } else { "" };
         let mut options = Vec::new();
         match &self.topology {
             Topology::Server(Node::Unix(path)) => {
@@ -250,11 +279,17 @@ impl fmt::Display for Address {
                     options.push(format!("db={db}"));
                 }
             }
-            Topology::Server(node) => write!(f, "redis://{node}/{db}")?,
+            Topology::Server(node) => write!(f, "redis{s}://{node}/{db}")?,
             Topology::Sentinel { sentinels, service } => {
-                write!(f, "redis+sentinel://{}/{service}/{db}", list(sentinels))?;
+                write!(f, "redis{s}+sentinel://{}/{service}/{db}", list(sentinels))?;
             }
-            Topology::Cluster { seeds } => write!(f, "redis+cluster://{}", list(seeds))?,
+            Topology::Cluster { seeds } => write!(f, "redis{s}+cluster://{}", list(seeds))?,
+        }
+        if let Some(Files { ca, own }) = &self.tls {
+            let (cert, key) = own.as_ref().map(|(cert, key)| (cert, key)).unzip();
+            let files = [("ca", ca.as_ref()), ("cert", cert), ("key", key)];
+            let named = |(name, path): (&str, Option<&PathBuf>)| Some(format!("{name}={}", path?.display()));
+            options.extend(files.into_iter().filter_map(named));
         }
         if self.durability != Wanted::default() {
             options.push(format!("durability={}", self.durability));
@@ -343,6 +378,7 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn an_address_is_shown_without_its_secrets() {
@@ -377,6 +413,9 @@ mod tests {
             "redis+unix:///s?db=2&prefix=x",
             "redis+sentinel://a:1,[::1]:2/main/3?prefix=x",
             "redis+cluster://a:1,b:2?durability=replicated(1)",
+            "rediss://a:1/0?ca=/etc/ca.pem&cert=/c&key=/k&prefix=x",
+            "rediss+sentinel://a:1/main/0",
+            "rediss+cluster://a:1?ca=ca.pem",
         ] {
             assert_eq!(Address::parse(text).unwrap().to_string(), text);
         }
@@ -453,6 +492,10 @@ mod tests {
             "redis+cluster://:secret@a,b:port",
             "redis+cluster://:secret@",
             "redis+cluster://:secret@a?sentinel_pass=secret",
+            "redis://:secret@a?ca=/etc/ca.pem",
+            "rediss://:secret@a?cert=/etc/cert.pem",
+            "rediss+unix:///run/redis.sock?pass=secret",
+            "rediss://:secret@a/#insecure",
         ] {
             let error = Address::parse(text).expect_err(text);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
@@ -461,6 +504,5 @@ mod tests {
         }
         let long = format!("redis://cache?prefix={}", "x".repeat(PREFIX_BYTES_MAX + 1));
         assert_eq!(Address::parse(&long).unwrap_err().kind(), ErrorKind::Invalid);
-        assert_eq!(Address::parse("rediss://:secret@cache").unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }

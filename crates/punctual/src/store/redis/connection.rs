@@ -9,7 +9,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::node::Node;
+use super::{node::Node, tls::Tls};
 
 /// A connection that many may use at a time; closed when it is dropped with its last user.
 #[derive(Debug)]
@@ -21,13 +21,20 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects, says who comes, and chooses the database. Without a limit in time; on the current runtime.
-    pub(super) async fn open(node: &Node, login: &RedisConnectionInfo) -> RedisResult<Self> {
+    pub(super) async fn open(
+        node: &Node,
+        login: &RedisConnectionInfo,
+        tls: Option<&Tls>,
+    ) -> RedisResult<Self> {
         match node {
             Node::Tcp(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 // A verb is one small packet, and somebody waits for its answer.
                 stream.set_nodelay(true)?;
-                Self::speak(login, stream).await
+                match tls {
+                    Some(tls) => Self::speak(login, tls.speak(host, stream).await?).await,
+                    None => Self::speak(login, stream).await,
+                }
             }
             #[cfg(unix)]
             Node::Unix(path) => Self::speak(login, tokio::net::UnixStream::connect(path).await?).await,

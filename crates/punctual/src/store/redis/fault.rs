@@ -4,7 +4,10 @@
 
 use redis::{RedisError, ServerError};
 
-use super::confirm::{Unconfirmed, Unfit};
+use super::{
+    confirm::{Unconfirmed, Unfit},
+    tls,
+};
 use crate::error::{Error, ErrorKind};
 
 /// The code of a script that the server does not know (any more).
@@ -15,6 +18,9 @@ pub(super) const READONLY: &str = "READONLY";
 /// No connection came about, so that nothing was sent.
 pub(super) fn unreachable(cause: RedisError) -> Error {
     let message = "could not connect to the server";
+    if let Some(error) = tls::fault(&cause) {
+        return error;
+    }
     match cause.clone().into_server_errors().as_deref() {
         Some([(_, refusal), ..]) if refusal.code() != "ERR" => refused("connect", refusal),
         _ if cause.kind() == redis::ErrorKind::AuthenticationFailed => {
@@ -28,9 +34,15 @@ pub(super) fn unreachable(cause: RedisError) -> Error {
                 )
                 .with_source(cause)
         }
-        _ => Error::new(ErrorKind::Unavailable, message)
-            .with_hint("look whether the server runs and whether its address is right")
-            .with_source(cause),
+        _ if cause.is_connection_dropped() => unavailable(
+            message.to_owned(),
+            "look into the server's log; one that takes only TLS ends other connections: write rediss://",
+        )
+        .with_source(cause),
+        _ => {
+            unavailable(message.to_owned(), "look whether the server runs and whether its address is right")
+                .with_source(cause)
+        }
     }
 }
 

@@ -68,7 +68,7 @@ impl Link {
         shard: u16,
         answer_max: Duration,
     ) -> Result<Self> {
-        let route = Route::new(address, shard);
+        let route = Route::new(address, shard)?;
         let (state, failed, target) = (Mutex::default(), AtomicU64::new(0), watch::Sender::new(None));
         let line = Arc::new(Line { route, answer_max, state, failed, target });
         let link = Self { thread: Arc::clone(thread), line };

@@ -18,7 +18,9 @@ use super::{
     address::{Address, Topology},
     connection::Connection,
     node::Node,
+    tls::Tls,
 };
+use crate::error::Result;
 
 /// How long a connection may take to come about, with all that is asked for it.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -31,6 +33,7 @@ const KNOWN_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct Route {
     address: Address,
+    tls: Option<Tls>,
     /// The part of a cluster that the shard's keys are in.
     slot: u16,
     known: Mutex<Known>,
@@ -46,7 +49,9 @@ struct Known {
 }
 
 impl Route {
-    pub(super) fn new(address: &Address, shard: u16) -> Self {
+    /// # Errors
+    /// `Unsupported` for certificates that can't be used.
+    pub(super) fn new(address: &Address, shard: u16) -> Result<Self> {
         let guides = match address.topology() {
             Topology::Server(_) => Vec::new(),
             Topology::Sentinel { sentinels: guides, .. } | Topology::Cluster { seeds: guides } => {
@@ -54,7 +59,8 @@ impl Route {
             }
         };
         let known = Mutex::new(Known { named: None, guides });
-        Self { address: address.clone(), slot: slot_of(shard), known }
+        let tls = address.tls().map(Tls::open).transpose()?;
+        Ok(Self { address: address.clone(), tls, slot: slot_of(shard), known })
     }
 
     /// Where it begins.
@@ -64,12 +70,13 @@ impl Route {
 
     /// Connects to the server that has the shard's keys, within [`CONNECT_MAX`].
     pub(super) async fn connect(&self) -> RedisResult<(Node, Connection)> {
-        within(CONNECT_MAX, self.find()).await
+        // Boxed: what TLS needs to begin with is large.
+        within(CONNECT_MAX, Box::pin(self.find())).await
     }
 
     /// Connects to a server that another one named for a single call.
     pub(super) async fn connect_to(&self, node: &Node) -> RedisResult<Connection> {
-        within(CONNECT_MAX, self.open(node)).await
+        within(CONNECT_MAX, Box::pin(self.open(node))).await
     }
 
     /// Takes note of the server that another one named for all calls.
@@ -78,7 +85,7 @@ impl Route {
     }
 
     async fn open(&self, node: &Node) -> RedisResult<Connection> {
-        Connection::open(node, self.address.login()).await
+        Connection::open(node, self.address.login(), self.tls.as_ref()).await
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -13,7 +13,7 @@ impl Route {
         sentinel: &Node,
         service: &str,
     ) -> RedisResult<(Node, Connection)> {
-        let asked = Connection::open(sentinel, self.address().sentinel_login()).await?;
+        let asked = Connection::open(sentinel, self.address.sentinel_login(), self.tls.as_ref()).await?;
         let mut cmd = Cmd::new();
         cmd.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         let node = primary(asked.send(&cmd).await?)?;
