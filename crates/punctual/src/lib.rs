@@ -56,4 +56,6 @@ mod guide {
     struct Testing;
     #[doc = include_str!("../../../docs/guide/4-transactions.md")]
     struct Transactions;
+    #[doc = include_str!("../../../docs/guide/5-redis.md")]
+    struct Redis;
 }

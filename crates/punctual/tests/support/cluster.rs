@@ -2,7 +2,11 @@
 
 use std::sync::OnceLock;
 
-use super::{Server, free_port, own_prefix};
+use super::{
+    Server,
+    acl::{PASSWORD, USER},
+    free_port, own_prefix,
+};
 
 const SLOTS: u16 = 16_384;
 
@@ -25,9 +29,12 @@ impl Cluster {
         let n = 3 + replicas;
         let bus_ports: Vec<_> = (0..n).map(|_| free_port().to_string()).collect();
         let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "800", "--cluster-port"];
-        let servers: Vec<_> =
+        let mut servers: Vec<_> =
             bus_ports.iter().map(|port| Server::listening(&[&options[..], &[port]].concat())).collect();
         let ids = servers.iter().map(|server| server.say(&["CLUSTER", "MYID"])).collect();
+        for server in &mut servers {
+            server.admit(&["always", "in a cluster"]);
+        }
         for (at, server) in servers.iter().enumerate() {
             server.say(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]);
             let (port, bus_port) = (server.port().to_string(), bus_ports[at].as_str());
@@ -60,7 +67,7 @@ impl Cluster {
     /// The address of a store of its own.
     pub(crate) fn url(&self) -> String {
         let hosts: Vec<_> = self.servers.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
-        format!("redis+cluster://{}?{}", hosts.join(","), own_prefix())
+        format!("redis+cluster://{USER}:{PASSWORD}@{}?{}", hosts.join(","), own_prefix())
     }
 
     /// Begins to hand a slot over.

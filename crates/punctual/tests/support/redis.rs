@@ -5,6 +5,7 @@
 //! however this process ends. (A signal on the parent's death would come with the end of the *thread* that started it.)
 #![allow(dead_code, reason = "each test binary takes what it needs")]
 
+pub(crate) mod acl;
 mod certificates;
 mod cluster;
 mod sentinel;
@@ -49,13 +50,19 @@ pub(crate) struct Server {
     pid: u32,
     /// 0: it listens on none.
     port: u16,
+    /// Whether it knows the user of the guide.
+    knows_user: bool,
 }
 
 impl Server {
-    /// The one of this test binary, which keeps nothing on disk.
+    /// The one of this test binary, which keeps nothing on disk. Who comes there may do what the guide says is enough.
     pub(crate) fn shared() -> &'static Self {
         static SHARED: OnceLock<Server> = OnceLock::new();
-        SHARED.get_or_init(|| Self::start(&[]))
+        SHARED.get_or_init(|| {
+            let mut server = Self::start(&[]);
+            server.admit(&["always"]);
+            server
+        })
     }
 
     /// Another one, with more options: `&["--appendonly", "yes"]`.
@@ -103,7 +110,7 @@ impl Server {
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut guard = command.spawn().expect("a shell starts");
         let says = BufReader::new(guard.stdout.take().expect("its output is piped"));
-        let mut server = Self { folder, guard, says, pid: 0, port };
+        let mut server = Self { folder, guard, says, pid: 0, port, knows_user: false };
         server.restart();
         server
     }
@@ -112,9 +119,27 @@ impl Server {
         self.folder.join("s")
     }
 
-    /// The address of a store of its own on this server.
+    /// The address of a store of its own on this server, as the user of the guide where it has that one.
     pub(crate) fn url(&self) -> String {
+        if self.knows_user {
+            return format!("{}&user={}&pass={}", self.root_url(), acl::USER, acl::PASSWORD);
+        }
+        self.root_url()
+    }
+
+    /// The same, for who may do everything.
+    pub(crate) fn root_url(&self) -> String {
         format!("redis+unix://{}?{}", self.socket().display(), own_prefix())
+    }
+
+    /// Lets the user of the guide in, with the rights that it lists under these headings.
+    pub(crate) fn admit(&mut self, headings: &[&str]) {
+        for heading in headings {
+            let line = acl::line(heading);
+            let words: Vec<_> = line.split(' ').collect();
+            assert_eq!(self.say(&words), "OK", "{line}");
+        }
+        self.knows_user = true;
     }
 
     /// Where it listens besides.

@@ -2,7 +2,11 @@
 
 use std::{fmt::Write as _, fs};
 
-use super::{Server, free_port, own_prefix};
+use super::{
+    Server,
+    acl::{PASSWORD, USER},
+    free_port, own_prefix,
+};
 
 /// The name that the sentinels watch the primary by.
 pub(crate) const SERVICE: &str = "jobs";
@@ -26,6 +30,9 @@ impl Sentinels {
         for _ in 0..replicas {
             servers.push(Server::listening(&[&["--replicaof", "127.0.0.1", &port], options].concat()));
         }
+        for server in &mut servers {
+            server.admit(&["always", "behind sentinels", "for durability=replicated(n)"]);
+        }
         let attached = format!("connected_slaves:{replicas}\r\n");
         servers[0].until_says(&["INFO", "replication"], |info| {
             info.contains(&attached) && info.matches("state=online").count() == replicas
@@ -41,7 +48,7 @@ impl Sentinels {
     /// The address of a store of its own.
     pub(crate) fn url(&self) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
-        format!("redis+sentinel://{}/{SERVICE}?{}", hosts.join(","), own_prefix())
+        format!("redis+sentinel://{USER}:{PASSWORD}@{}/{SERVICE}?{}", hosts.join(","), own_prefix())
     }
 
     /// The place of the primary that the sentinels name.

@@ -346,7 +346,7 @@ mod tests {
 
     #[tokio::test]
     async fn ringing_for_nobody_leaves_the_connection_as_it_is() {
-        let here = House::at(&Server::shared().url(), BLOCK).await;
+        let here = House::at(&Server::shared().root_url(), BLOCK).await;
         let who = async || {
             let mut cmd = Cmd::new();
             cmd.arg("CLIENT").arg("ID");

@@ -466,7 +466,7 @@ mod tests {
     }
 
     async fn open(server: &Server) -> Link {
-        open_at(&server.url()).await.unwrap()
+        open_at(&server.root_url()).await.unwrap()
     }
 
     fn cmd(words: &str) -> Cmd {
