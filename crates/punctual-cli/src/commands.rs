@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result {
     let answer = runtime.block_on(async {
         let limit = Limit::of(&globals, &command)?;
         match &command {
-            Command::Bench(sizes) => return Ok(bench::run(globals.store(), sizes, globals.json()).await?),
+            Command::Bench(sizes) => return bench::run(globals.store(), sizes, globals.json()).await,
             Command::Demo => return demo::run(globals.explicit_store(), globals.json()).await,
             Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
             _ => {}

@@ -1,13 +1,17 @@
-//! `punctual bench`: what this store does on this machine, beside plain SQL on the same disk in the same run.
+//! `punctual bench`: what this store does on this machine, beside the bare statements or scripts of a queue on the same disk
+//! or server in the same run.
 //!
-//! Every figure is measured through the public API, on a fresh store in a folder beside the given one, which is removed
-//! afterwards. Payloads have 200 bytes; handlers do nothing.
+//! Every figure is measured through the public API, on fresh stores: files in a folder beside the given one, or keys below
+//! the given prefix, which are removed afterwards, also after an error or Ctrl-C. Payloads have 200 bytes; handlers do
+//! nothing.
 
+mod figures;
+mod place;
 mod reference;
+mod script;
+mod server;
 
 use std::{
-    fmt,
-    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -15,29 +19,38 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use punctual::{
     Client, Ctx, JobRecord, NewJob, Payload, Timestamp, When, Worker,
     store::{
-        Keep, QueueSettings,
+        Keep,
         sqlite::{SqliteOptions, SqliteStore},
     },
 };
-use serde::Serialize;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::AbortOnDropHandle,
+};
 
-use self::reference::Reference;
-use crate::quantile::quantile;
+use self::{
+    figures::{Figures, ServerFigures, Spread},
+    place::Place,
+    reference::Reference,
+    server::{Cost, Usage},
+};
+use crate::errors::{Failure, INTERRUPTED};
 
 /// Bytes of one payload.
 const PAYLOAD_BYTES: usize = 200;
 /// The queue that is measured.
 const QUEUE: &str = "bench";
-/// Slots of the worker that drains.
-const SLOTS: usize = 1_000;
 /// Concurrent callers of the second single-call figure.
 const CALLERS: usize = 64;
+/// Jobs per second that any store takes in bulk, so that those at random due times are there before the first is due.
+const ENQUEUED_PER_S: usize = 20_000;
+/// What a worker may need until it is as idle as it gets.
+const QUIET_AFTER: Duration = Duration::from_secs(5);
 /// Jobs per second while lateness is measured.
 const LATENESS_RATE: u64 = 200;
 
@@ -47,73 +60,27 @@ pub(crate) struct Bench {
     /// Jobs of each throughput figure.
     #[arg(long, default_value_t = 100_000)]
     jobs: usize,
-    /// Jobs that wait, due in 30 days, while lateness is measured.
+    /// Slots of the worker that drains.
+    #[arg(long, default_value_t = 1_000)]
+    slots: usize,
+    /// Jobs that wait, due in 30 days, while lateness and a drain are measured.
     #[arg(long, default_value_t = 1_000_000)]
     waiting: usize,
-    /// Seconds for each of lateness and idleness.
-    #[arg(long, default_value_t = 10)]
+    /// Seconds for each of random due times, lateness and idleness.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
 }
 
-/// Every figure of one run.
-#[derive(Debug, Default, Serialize)]
-struct Figures {
-    store: String,
-    /// Of what the store is built on, where its doctor names it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<String>,
-    durability: &'static str,
-    fsync_ms: f64,
-    enqueue_bulk_per_s: f64,
-    enqueue_single_per_s: f64,
-    enqueue_single64_per_s: f64,
-    lives_per_s: f64,
-    lives_random_due_per_s: f64,
-    lives_default_retention_per_s: f64,
-    pickup_ms: Spread,
-    lateness_ms: Spread,
-    idle_ops_per_s: f64,
-    idle_cpu_percent: f64,
-    bytes_per_waiting_job: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reference: Option<Reference>,
-}
-
-/// Quantiles in milliseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Spread {
-    p50: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
-}
-
-impl Spread {
-    fn of(mut ms: Vec<f64>) -> Self {
-        ms.sort_by(f64::total_cmp);
-        Self {
-            p50: quantile(&ms, 0.5),
-            p99: quantile(&ms, 0.99),
-            p999: quantile(&ms, 0.999),
-            max: quantile(&ms, 1.0),
-        }
-    }
-}
-
 /// Measures, prints a table or one JSON object.
-pub(crate) async fn run(store: &str, sizes: &Bench, json: bool) -> Result<()> {
-    let place = Place::new(store)?;
-    let mut figures = Figures { store: store.to_owned(), ..Figures::default() };
-    if let Some(folder) = place.folder() {
-        step("one synced commit, and plain SQL");
-        figures.fsync_ms = reference::fsync_ms(folder)?;
-        figures.reference = Some(Reference::measure(folder, sizes.jobs, PAYLOAD_BYTES)?);
-    }
-    enqueues(&place, sizes, &mut figures).await?;
-    lives(&place, sizes, &mut figures).await?;
-    pickup(&place, &mut figures).await?;
-    lateness(&place, sizes, &mut figures).await?;
-    idle(&place, sizes, &mut figures).await?;
+pub(crate) async fn run(store: &str, sizes: &Bench, json: bool) -> crate::errors::Result {
+    let place = Place::new(store).await?;
+    let measured = tokio::select! {
+        measured = measure(&place, sizes) => measured.map_err(Failure::from),
+        stopped = stopped() => stopped.and(Err(Failure::Silent(INTERRUPTED))),
+    };
+    let removed = place.remove().await;
+    let figures = measured?;
+    removed?;
     if json {
         println!("{}", serde_json::to_string(&figures)?);
     } else {
@@ -122,74 +89,44 @@ pub(crate) async fn run(store: &str, sizes: &Bench, json: bool) -> Result<()> {
     Ok(())
 }
 
+/// Comes back when the user has enough of it.
+async fn stopped() -> crate::errors::Result {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => interrupted?,
+            _ = terminate.recv() => {}
+        }
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await?;
+    Ok(())
+}
+
+async fn measure(place: &Place, sizes: &Bench) -> Result<Figures> {
+    let mut figures = Figures { store: place.shown().to_owned(), ..Figures::default() };
+    if let Some(folder) = place.folder() {
+        step("one synced commit, and plain SQL");
+        figures.fsync_ms = Some(reference::fsync_ms(folder)?);
+        figures.reference = Some(Reference::measure(folder, sizes.jobs, PAYLOAD_BYTES)?);
+    }
+    if let Some((server, prefix)) = place.server() {
+        step("bare scripts");
+        let prefix = format!("{prefix}bare:");
+        figures.reference = Some(script::measure(server, &prefix, sizes.jobs, PAYLOAD_BYTES).await?);
+    }
+    enqueues(place, sizes, &mut figures).await?;
+    lives(place, sizes, &mut figures).await?;
+    pickup(place, &mut figures).await?;
+    waiting(place, sizes, &mut figures).await?;
+    idle(place, sizes, &mut figures).await?;
+    Ok(figures)
+}
+
 fn step(what: &str) {
     eprintln!("measuring {what} …");
-}
-
-/// Where fresh stores are made.
-enum Place {
-    Memory,
-    Sqlite {
-        folder: tempfile::TempDir,
-        query: String,
-    },
-    /// Fresh prefixes of one server.
-    Redis {
-        url: String,
-    },
-}
-
-impl Place {
-    fn new(url: &str) -> Result<Self> {
-        if url == "memory:" {
-            return Ok(Self::Memory);
-        }
-        if url.starts_with("redis") {
-            return Ok(Self::Redis { url: url.to_owned() });
-        }
-        let Some(rest) = url.strip_prefix("sqlite:") else {
-            bail!("bench measures sqlite:, redis: and memory: stores, not {url}")
-        };
-        let (path, query) =
-            rest.split_once('?').map_or((rest, String::new()), |(path, query)| (path, format!("?{query}")));
-        let beside = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let folder = tempfile::Builder::new()
-            .prefix("punctual-bench-")
-            .tempdir_in(beside)
-            .with_context(|| format!("could not make a folder in {}", beside.display()))?;
-        Ok(Self::Sqlite { folder, query })
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        match self {
-            Self::Memory | Self::Redis { .. } => None,
-            Self::Sqlite { folder, .. } => Some(folder.path()),
-        }
-    }
-
-    fn file(&self, name: &str) -> Option<PathBuf> {
-        self.folder().map(|folder| folder.join(format!("{name}.db")))
-    }
-
-    /// A client of a fresh store; `keep` is the retention of done jobs.
-    async fn fresh(&self, name: &str, keep: Keep) -> Result<Client> {
-        let client = match self {
-            Self::Memory => Client::connect("memory:").await?,
-            Self::Redis { url } => {
-                let and = if url.contains('?') { '&' } else { '?' };
-                Client::connect(&format!("{url}{and}prefix=bench-{:08x}-{name}", fastrand::u32(..))).await?
-            }
-            Self::Sqlite { folder, query } => {
-                Client::connect(&format!(
-                    "sqlite:{}{query}",
-                    folder.path().join(format!("{name}.db")).display()
-                ))
-                .await?
-            }
-        };
-        client.queue(QUEUE).set(QueueSettings { done: keep, ..QueueSettings::default() }).await?;
-        Ok(client)
-    }
 }
 
 fn job(client: &Client, run_at: When) -> NewJob {
@@ -238,30 +175,75 @@ async fn enqueues(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result
         caller.await??;
     }
     figures.enqueue_single64_per_s = rate(each * CALLERS, begin.elapsed());
-    Ok(())
+    place.forget("enqueue").await
 }
 
 /// Whole lives: enqueue in bulk, then drain by a worker; the figure is jobs over the sum of both times.
 async fn lives(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()> {
     step("lives, due in order");
     let client = place.fresh("in-order", Keep::NOTHING).await?;
-    figures.lives_per_s = life(&client, sizes.jobs, |_| When::Now).await?;
+    let in_order = life(place, &client, sizes.jobs, sizes.slots, |_| When::Now).await?;
+    (figures.lives_per_s, figures.drain_per_s) = (in_order.per_s(), in_order.drain_per_s());
+    place.forget("in-order").await?;
 
     step("lives, at random due times");
     let client = place.fresh("random", Keep::NOTHING).await?;
-    // Due at random over ten seconds that begin once everything is enqueued, and drained when all of them are due.
-    let from = client.store().now().await?.after(Duration::from_secs(5));
-    figures.lives_random_due_per_s =
-        life(&client, sizes.jobs, |_| When::At(from.after(Duration::from_millis(fastrand::u64(..10_000)))))
-            .await?;
+    // Due at random over seconds that begin once everything is enqueued, and drained when all of them are due.
+    let ahead = Duration::from_secs((sizes.jobs / ENQUEUED_PER_S).max(1) as u64);
+    let from = client.store().now().await?.after(ahead);
+    let span_ms = sizes.seconds * 1_000;
+    let due = |_| When::At(from.after(Duration::from_millis(fastrand::u64(..span_ms))));
+    let random = life(place, &client, sizes.jobs, sizes.slots, due).await?;
+    figures.lives_random_due_per_s = random.per_s();
+    place.forget("random").await?;
 
     step("lives, default retention");
-    let client = place.fresh("retention", Keep::SHORT).await?;
-    figures.lives_default_retention_per_s = life(&client, sizes.jobs, |_| When::Now).await?;
+    let client = place.fresh("kept", Keep::SHORT).await?;
+    let kept = life(place, &client, sizes.jobs, sizes.slots, |_| When::Now).await?;
+    figures.lives_default_retention_per_s = kept.per_s();
+    place.forget("kept").await?;
+
+    if place.server().is_some() {
+        step("lives, one by one");
+        let client = place.fresh("single", Keep::NOTHING).await?;
+        let single = single_lives(place, &client, (sizes.jobs / 50).max(1)).await?;
+        place.forget("single").await?;
+        figures.server = in_order
+            .cost
+            .zip(kept.cost)
+            .zip(single)
+            .map(|((nothing_kept, kept), single)| ServerFigures::of(nothing_kept, kept, single));
+    }
     Ok(())
 }
 
-async fn life(client: &Client, count: usize, due: impl Fn(usize) -> When) -> Result<f64> {
+/// What became of many jobs.
+struct Lives {
+    count: usize,
+    enqueued: Duration,
+    drained: Duration,
+    /// To the server of the store, if it has one.
+    cost: Option<Cost>,
+}
+
+impl Lives {
+    fn per_s(&self) -> f64 {
+        rate(self.count, self.enqueued + self.drained)
+    }
+
+    fn drain_per_s(&self) -> f64 {
+        rate(self.count, self.drained)
+    }
+}
+
+async fn life(
+    place: &Place,
+    client: &Client,
+    count: usize,
+    slots: usize,
+    due: impl Fn(usize) -> When,
+) -> Result<Lives> {
+    let before = usage(place).await?;
     let begin = Instant::now();
     let jobs: Vec<NewJob> = (0..count).map(|n| job(client, due(n))).collect();
     let last = jobs.iter().filter_map(|j| if let When::At(t) = j.run_at { Some(t) } else { None }).max();
@@ -271,6 +253,22 @@ async fn life(client: &Client, count: usize, due: impl Fn(usize) -> When) -> Res
         let now = client.store().now().await?;
         tokio::time::sleep(last.since(now) + Duration::from_millis(2)).await;
     }
+    let drained = drain(client, count, slots).await?;
+    Ok(Lives { count, enqueued, drained, cost: cost(place, before, count).await? })
+}
+
+/// One job after the other: enqueued when the one before it is done, and run by a worker with one slot, in calls of one.
+async fn single_lives(place: &Place, client: &Client, count: usize) -> Result<Option<Cost>> {
+    let before = usage(place).await?;
+    for _ in 0..count {
+        let _ = client.push(vec![job(client, When::Now)]).await?;
+    }
+    drain(client, count, 1).await?;
+    cost(place, before, count).await
+}
+
+/// Lets one worker run so many jobs, and answers how long that took, the last ack included.
+async fn drain(client: &Client, count: usize, slots: usize) -> Result<Duration> {
     let begin = Instant::now();
     let left = Arc::new(AtomicU64::new(count as u64));
     let stop = CancellationToken::new();
@@ -283,9 +281,22 @@ async fn life(client: &Client, count: usize, due: impl Fn(usize) -> When) -> Res
             std::future::ready(())
         }
     };
-    // The worker ends when it has settled all it ran: the drain includes the last ack.
-    Worker::new(client).queue(QUEUE).slots(SLOTS).handle_raw(handler).run_until(stop).await?;
-    Ok(rate(count, enqueued + begin.elapsed()))
+    // The worker ends when it has settled all it ran.
+    Worker::new(client).queue(QUEUE).slots(slots).handle_raw(handler).run_until(stop).await?;
+    Ok(begin.elapsed())
+}
+
+/// What the store's server did so far, if it has one.
+async fn usage(place: &Place) -> Result<Option<Usage>> {
+    match place.server() {
+        Some((server, _)) => Ok(Some(server.usage().await?)),
+        None => Ok(None),
+    }
+}
+
+/// What each of so many lives cost the server since then.
+async fn cost(place: &Place, before: Option<Usage>, lives: usize) -> Result<Option<Cost>> {
+    Ok(usage(place).await?.zip(before).map(|(after, before)| after.since(before, lives)))
 }
 
 /// Microseconds of the wall clock.
@@ -294,23 +305,37 @@ fn now_us() -> f64 {
 }
 
 /// A worker whose handler notes how late each job starts against the instant that its payload names.
-fn observer(
-    client: &Client,
-    stop: &CancellationToken,
-) -> (Arc<Mutex<Vec<f64>>>, JoinHandle<punctual::Result<punctual::WorkReport>>) {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let handler = {
-        let seen = Arc::clone(&seen);
-        move |job: JobRecord, _: Ctx<()>| {
-            let at_us = String::from_utf8_lossy(&job.payload.bytes).trim().parse::<f64>();
-            if let (Ok(at_us), Ok(mut seen)) = (at_us, seen.lock()) {
-                seen.push((now_us() - at_us) / 1e3);
+struct Observer {
+    seen: Arc<Mutex<Vec<f64>>>,
+    /// Ends the worker, also when the measurement is given up.
+    stop: DropGuard,
+    worker: AbortOnDropHandle<punctual::Result<punctual::WorkReport>>,
+}
+
+impl Observer {
+    fn start(client: &Client) -> Self {
+        let (seen, stop) = (Arc::new(Mutex::new(Vec::new())), CancellationToken::new());
+        let handler = {
+            let seen = Arc::clone(&seen);
+            move |job: JobRecord, _: Ctx<()>| {
+                let at_us = String::from_utf8_lossy(&job.payload.bytes).trim().parse::<f64>();
+                if let (Ok(at_us), Ok(mut seen)) = (at_us, seen.lock()) {
+                    seen.push((now_us() - at_us) / 1e3);
+                }
+                std::future::ready(())
             }
-            std::future::ready(())
-        }
-    };
-    let worker = Worker::new(client).queue(QUEUE).slots(50).handle_raw(handler);
-    (seen, tokio::spawn(worker.run_until(stop.clone())))
+        };
+        let worker = Worker::new(client).queue(QUEUE).slots(50).handle_raw(handler);
+        let worker = tokio::spawn(worker.run_until(stop.clone()));
+        Self { seen, stop: stop.drop_guard(), worker: AbortOnDropHandle::new(worker) }
+    }
+
+    /// Ends the worker, and answers the milliseconds that were seen.
+    async fn end(self) -> Result<Vec<f64>> {
+        drop(self.stop);
+        self.worker.await??;
+        Ok(std::mem::take(&mut *self.seen.lock().expect("no handler panics")))
+    }
 }
 
 /// A job whose payload says against which instant its start is judged, filled up to the usual size.
@@ -324,23 +349,21 @@ fn marked(client: &Client, at_us: f64, run_at: When) -> NewJob {
 async fn pickup(place: &Place, figures: &mut Figures) -> Result<()> {
     step("pick-up latency");
     let client = place.fresh("pickup", Keep::NOTHING).await?;
-    let stop = CancellationToken::new();
-    let (seen, worker) = observer(&client, &stop);
+    let observer = Observer::start(&client);
     for _ in 0..500 {
         tokio::time::sleep(Duration::from_millis(fastrand::u64(5..15))).await;
         let _ = client.push(vec![marked(&client, now_us(), When::Now)]).await?;
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
-    stop.cancel();
-    worker.await??;
-    figures.pickup_ms = Spread::of(std::mem::take(&mut *seen.lock().expect("no handler panics")));
-    Ok(())
+    figures.pickup_ms = Spread::of(observer.end().await?);
+    place.forget("pickup").await
 }
 
-/// Starts against due times, at a steady rate, scheduled in random order, with a great many other jobs waiting.
-async fn lateness(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()> {
-    step(&format!("lateness with {} jobs waiting", sizes.waiting));
+/// What a great many waiting jobs take, and how the queue does beside them.
+async fn waiting(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()> {
+    step(&format!("a drain and lateness with {} jobs waiting", sizes.waiting));
     let client = place.fresh("lateness", Keep::NOTHING).await?;
+    let before = place.bytes("lateness").await?;
     let far = client.store().now().await?.after(Duration::from_hours(30 * 24));
     let mut left = sizes.waiting;
     while 0 < left {
@@ -351,46 +374,65 @@ async fn lateness(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result
         let _ = client.push(jobs).await?;
         left -= n;
     }
-    if let Some(file) = place.file("lateness") {
-        figures.bytes_per_waiting_job = reference::size(&file)? as f64 / sizes.waiting.max(1) as f64;
-    }
-    let stop = CancellationToken::new();
-    let (seen, worker) = observer(&client, &stop);
+    figures.waiting_jobs = sizes.waiting;
+    figures.bytes_per_waiting_job = place
+        .bytes("lateness")
+        .await?
+        .zip(before)
+        .map(|(after, before)| after.saturating_sub(before) as f64 / sizes.waiting.max(1) as f64);
+    let beside = life(place, &client, sizes.jobs, sizes.slots, |_| When::Now).await?;
+    figures.drain_beside_waiting_per_s = beside.drain_per_s();
+    figures.lateness_ms = lateness(&client, sizes.seconds).await?;
+    place.forget("lateness").await
+}
+
+/// Starts against due times, at a steady rate, scheduled in random order.
+async fn lateness(client: &Client, seconds: u64) -> Result<Spread> {
+    let observer = Observer::start(client);
     let from = client.store().now().await?.after(Duration::from_secs(1)).as_ms();
-    let count = sizes.seconds * LATENESS_RATE;
+    let count = seconds * LATENESS_RATE;
     let mut due: Vec<u64> = (0..count).map(|n| from + n * 1_000 / LATENESS_RATE).collect();
     fastrand::shuffle(&mut due);
     let jobs = due
         .iter()
-        .map(|&ms| marked(&client, ms as f64 * 1e3, When::At(Timestamp::saturating_from_ms(ms))))
+        .map(|&ms| marked(client, ms as f64 * 1e3, When::At(Timestamp::saturating_from_ms(ms))))
         .collect();
     let _ = client.push(jobs).await?;
-    tokio::time::sleep(Duration::from_secs(sizes.seconds + 2)).await;
-    stop.cancel();
-    worker.await??;
-    let seen = std::mem::take(&mut *seen.lock().expect("no handler panics"));
+    tokio::time::sleep(Duration::from_secs(seconds + 2)).await;
+    let seen = observer.end().await?;
     anyhow::ensure!(seen.len() as u64 == count, "{} of {count} jobs ran", seen.len());
     anyhow::ensure!(seen.iter().all(|late| 0.0 <= *late), "a job started early");
-    figures.lateness_ms = Spread::of(seen);
-    Ok(())
+    Ok(Spread::of(seen))
 }
 
 /// A worker with nothing to do.
 async fn idle(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()> {
     step("idleness");
-    let Some(file) = place.file("idle") else { return Ok(()) };
-    let store = Arc::new(SqliteStore::open(file, SqliteOptions::default())?);
-    let client = Client::new(store.clone());
-    let stop = CancellationToken::new();
-    let (_, worker) = observer(&client, &stop);
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let (operations, cpu) = (store.operations(), cpu_seconds());
+    let (file, server) = (place.file("idle"), place.server());
+    let (client, store) = match (file, server) {
+        (None, None) => return Ok(()),
+        (Some(file), _) => {
+            let store = Arc::new(SqliteStore::open(file, SqliteOptions::default())?);
+            (Client::new(store.clone()), Some(store))
+        }
+        (None, Some(_)) => (place.fresh("idle", Keep::NOTHING).await?, None),
+    };
+    let operations = async || -> Result<u64> {
+        Ok(match (&store, server) {
+            (Some(store), _) => store.operations(),
+            (None, Some((server, _))) => server.usage().await?.commands,
+            (None, None) => 0,
+        })
+    };
+    let observer = Observer::start(&client);
+    tokio::time::sleep(QUIET_AFTER.min(Duration::from_secs(sizes.seconds))).await;
+    let (before, cpu) = (operations().await?, cpu_seconds());
     tokio::time::sleep(Duration::from_secs(sizes.seconds)).await;
-    figures.idle_ops_per_s = (store.operations() - operations) as f64 / sizes.seconds as f64;
-    figures.idle_cpu_percent = (cpu_seconds() - cpu) / sizes.seconds as f64 * 100.0;
-    stop.cancel();
-    worker.await??;
-    Ok(())
+    let cpu = cpu_seconds() - cpu;
+    figures.idle_ops_per_s = Some((operations().await? - before) as f64 / sizes.seconds as f64);
+    figures.idle_cpu_percent = Some(cpu / sizes.seconds as f64 * 100.0);
+    observer.end().await?;
+    place.forget("idle").await
 }
 
 /// Processor time of this process so far; 0 where the system doesn't tell.
@@ -400,38 +442,4 @@ fn cpu_seconds() -> f64 {
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();
     let ticks = |n: usize| fields.get(n).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
     (ticks(11) + ticks(12)) / 100.0
-}
-
-impl fmt::Display for Figures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plain = self.reference.unwrap_or_default();
-        let version = self.version.as_ref().map(|version| format!(" · {version}")).unwrap_or_default();
-        writeln!(
-            f,
-            "{}{version} · durability {} · {PAYLOAD_BYTES}-byte payloads · one synced commit {:.2} ms",
-            self.store, self.durability, self.fsync_ms
-        )?;
-        writeln!(f, "{:<38}{:>12}{:>14}", "", "punctual", "plain SQL")?;
-        let mut row = |what: &str, ours: f64, plain: f64| {
-            let plain = if plain == 0.0 { String::new() } else { format!("{plain:.0}") };
-            writeln!(f, "{what:<38}{ours:>12.0}{plain:>14}")
-        };
-        row("bulk enqueue, jobs/s", self.enqueue_bulk_per_s, plain.insert_per_s)?;
-        row("single enqueue, 1 caller, jobs/s", self.enqueue_single_per_s, 0.0)?;
-        row("single enqueue, 64 callers, jobs/s", self.enqueue_single64_per_s, 0.0)?;
-        row("lives due in order, jobs/s", self.lives_per_s, plain.lives_per_s)?;
-        row("lives at random due times, jobs/s", self.lives_random_due_per_s, plain.lives_random_due_per_s)?;
-        row("lives, default retention, jobs/s", self.lives_default_retention_per_s, 0.0)?;
-        row("bytes per waiting job", self.bytes_per_waiting_job, 0.0)?;
-        let spread = |s: &Spread| {
-            format!("p50 {:.2} · p99 {:.2} · p99.9 {:.2} · max {:.2} ms", s.p50, s.p99, s.p999, s.max)
-        };
-        writeln!(f, "{:<38}{}", "pick-up, enqueue call to start", spread(&self.pickup_ms))?;
-        writeln!(f, "{:<38}{}", format!("lateness at {LATENESS_RATE} jobs/s"), spread(&self.lateness_ms))?;
-        writeln!(
-            f,
-            "{:<38}{:.2} operations/s, {:.2} % of one CPU",
-            "idle", self.idle_ops_per_s, self.idle_cpu_percent
-        )
-    }
 }

@@ -9,6 +9,8 @@ mod fixture;
 mod look;
 mod push;
 mod queue;
+#[cfg(unix)]
+mod redis;
 mod take;
 #[cfg(unix)]
 mod work;

@@ -1,4 +1,4 @@
-//! The yardstick: the same disk and the same engine, with nothing but the bare statements of a queue.
+//! The yardstick on a disk: the same disk and the same engine, with nothing but the bare statements of a queue.
 //!
 //! Narrow tables, full sync, 100 jobs a transaction: a payload table, a table of (due, id), and a table of leases. No ids
 //! that lead anywhere, no limits, no unique keys, no order but time, no fences, no counters, no wake-up.
@@ -21,8 +21,7 @@ const BATCH: usize = 100;
 /// Commits of which the middle one is taken.
 const COMMITS: usize = 200;
 
-/// What plain SQL does here.
-#[expect(clippy::struct_field_names, reason = "the unit belongs to the name of every figure")]
+/// What plain SQL does here, or bare scripts do; the server's share of it where there is a server.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Reference {
     /// Inserts into the payload table and the timeline, in order.
@@ -31,6 +30,17 @@ pub(super) struct Reference {
     pub(super) lives_per_s: f64,
     /// The same at random due times.
     pub(super) lives_random_due_per_s: f64,
+    /// Microseconds in scripts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) server_us_per_life: Option<f64>,
+    /// Microseconds of processor time of the main thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) server_cpu_us_per_life: Option<f64>,
+    /// The same, one job a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) server_us_per_life_single: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) server_cpu_us_per_life_single: Option<f64>,
 }
 
 impl Reference {
@@ -44,6 +54,7 @@ impl Reference {
             insert_per_s: rate(insert),
             lives_per_s: rate(in_order),
             lives_random_due_per_s: rate(random),
+            ..Self::default()
         })
     }
 }
