@@ -11,12 +11,15 @@ mod act;
 mod address;
 mod audit;
 mod bytes;
+mod check;
 mod confirm;
 mod connection;
 mod detour;
+mod doctor;
 mod doorbell;
 mod enqueue;
 mod fault;
+mod info;
 mod link;
 mod node;
 mod queue;
@@ -93,14 +96,18 @@ impl RedisStore {
     /// `redis+sentinel://[user:password@]host[:26379][,host…]/service[/db]`, or `redis+cluster://[user:password@]host[,host…]`.
     /// With `rediss` for `redis` all connections are encrypted, and `ca=/path` may name whom to trust.
     ///
+    /// A server that may delete jobs when its memory is full is refused unless the address says `eviction=allowed`.
+    ///
     /// `clock` is the server's for `Clock::System`; one that is turned by hand is handed to each script.
     ///
     /// # Errors
-    /// `Invalid` for an address that can't be read, `Unavailable` if nobody answers there.
+    /// `Invalid` for an address that can't be read, `Unavailable` if nobody answers there, `Unsupported` for a server that
+    /// can't keep a store's promises, `Corrupt` where a key of ours is somebody else's.
     pub async fn open(url: &str, clock: Clock) -> Result<Self> {
         let address = Address::parse(url)?;
         let thread = Arc::new(Thread::start()?);
         let link = Link::open(&thread, &address, SHARD).await?;
+        check::check(&address, &link).await?;
         let durability = match address.durability() {
             Wanted::Fast => Durability::Fast,
             Wanted::Full => Durability::Full,
@@ -302,6 +309,6 @@ impl Store for RedisStore {
     }
 
     fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
-        Box::pin(read::doctor(self))
+        Box::pin(doctor::examine(self))
     }
 }

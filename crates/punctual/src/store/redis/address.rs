@@ -20,7 +20,7 @@ const SENTINEL_PORT: u16 = 26_379;
 /// Servers, and what is particular about the store on them:
 ///
 /// ```text
-/// redis://[user[:password]@]host[:port][/db]                               [?durability=fast|full|replicated(n)&prefix=pq]
+/// redis://[user[:password]@]host[:port][/db]                               [?durability=fast|full|replicated(n)&prefix=pq&eviction=allowed]
 /// redis+unix:///path/to.sock[?db=0&user=…&pass=…]                          [&…]
 /// redis+sentinel://[user[:password]@]host[:26379][,host…]/service[/db]     [?sentinel_user=…&sentinel_pass=…&…]
 /// redis+cluster://[user[:password]@]host[:port][,host…]                    [?…]
@@ -35,6 +35,7 @@ pub(super) struct Address {
     sentinel_login: RedisConnectionInfo,
     durability: Wanted,
     prefix: String,
+    allows_eviction: bool,
     tls: Option<Files>,
 }
 
@@ -140,6 +141,7 @@ impl Address {
         }
         let (mut durability, mut prefix, mut own) = (Wanted::default(), PREFIX.to_owned(), Vec::new());
         let (mut cert, mut key_file) = (None, None);
+        let mut allows_eviction = false;
         for (key, value) in url.query_pairs() {
             match &*key {
                 "durability" => {
@@ -149,6 +151,14 @@ impl Address {
                     })?;
                 }
                 "prefix" => prefix = check_prefix(&value)?,
+                "eviction" if value == "allowed" => allows_eviction = true,
+                "eviction" => {
+                    return Err(Error::invalid(format!(
+                        "{:?} is nothing that eviction= may be in the address of a redis: store",
+                        shown(&value)
+                    ))
+                    .with_hint("write eviction=allowed where jobs may be lost, else nothing"));
+                }
                 "ca" | "cert" | "key" => {
                     let Some(tls) = &mut tls else {
                         return Err(Error::invalid("a certificate is of use only with TLS")
@@ -165,7 +175,7 @@ impl Address {
                 _ => {
                     return Err(Error::invalid(format!("{:?} is no option of a redis: store", shown(&key)))
                         .with_hint(
-                            "write durability=… or prefix=…; the database is the path: redis://host/0",
+                            "write durability=…, prefix=… or eviction=allowed; the database is the path: redis://host/0",
                         ));
                 }
             }
@@ -220,6 +230,7 @@ impl Address {
             sentinel_login: sentinel_login(&own),
             durability,
             prefix,
+            allows_eviction,
             tls,
         })
     }
@@ -247,6 +258,11 @@ impl Address {
     /// What `Ok` is to survive.
     pub(super) const fn durability(&self) -> Wanted {
         self.durability
+    }
+
+    /// Whether it may be a server that deletes jobs when its memory is full.
+    pub(super) const fn allows_eviction(&self) -> bool {
+        self.allows_eviction
     }
 
     /// A key of the store. No prefix has braces, so that these keep all keys on one server of a cluster.
@@ -296,6 +312,9 @@ impl fmt::Display for Address {
         }
         if self.prefix != PREFIX {
             options.push(format!("prefix={}", self.prefix));
+        }
+        if self.allows_eviction {
+            options.push("eviction=allowed".to_owned());
         }
         if options.is_empty() { Ok(()) } else { write!(f, "?{}", options.join("&")) }
     }
@@ -409,7 +428,7 @@ mod tests {
     #[test]
     fn what_is_shown_is_an_address_again() {
         for text in [
-            "redis://[::1]:7000/2?durability=full&prefix=a.b",
+            "redis://[::1]:7000/2?durability=full&prefix=a.b&eviction=allowed",
             "redis+unix:///s?db=2&prefix=x",
             "redis+sentinel://a:1,[::1]:2/main/3?prefix=x",
             "redis+cluster://a:1,b:2?durability=replicated(1)",
@@ -473,6 +492,7 @@ mod tests {
             "redis://cache?durability=replicated(0)",
             "redis://cache?durability=replicated(33)",
             "redis://cache?durability=replicated",
+            "redis://cache?eviction=yes",
             "redis://cache?prefix=",
             "redis://cache?prefix={a}",
             "redis://cache?prefix=a%20b",

@@ -15,6 +15,9 @@ pub(super) const NOSCRIPT: &str = "NOSCRIPT";
 /// The code of a server that takes no writes, maybe since another one has taken over.
 pub(super) const READONLY: &str = "READONLY";
 
+/// The code of what the server does not let this user do.
+pub(super) const NOPERM: &str = "NOPERM";
+
 /// No connection came about, so that nothing was sent.
 pub(super) fn unreachable(cause: RedisError) -> Error {
     let message = "could not connect to the server";
@@ -118,7 +121,7 @@ pub(super) fn refused(operation: &str, refusal: &ServerError) -> Error {
         }
         "MISCONF" => unavailable(message, "the server can't write its disk; its log says why"),
         NOSCRIPT => unavailable(message, "somebody empties the server's scripts all the time; stop that"),
-        "NOAUTH" | "WRONGPASS" | "NOPERM" => not_allowed(message),
+        "NOAUTH" | "WRONGPASS" | NOPERM => not_allowed(message),
         "MOVED" | "ASK" | "CROSSSLOT" => Error::new(ErrorKind::Unsupported, message)
             .with_hint("this server is part of a cluster: write redis+cluster://host:6379"),
         "WRONGTYPE" => Error::new(ErrorKind::Corrupt, message)

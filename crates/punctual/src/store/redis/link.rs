@@ -102,6 +102,16 @@ impl Link {
         self.on_thread(move |line| async move { line.command(&cmd).await }).await?
     }
 
+    /// Runs commands in one round trip, and answers each, be it by a refusal.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    pub(super) async fn ask_all(&self, pipeline: Pipeline) -> Result<Vec<Value>> {
+        let cmds: Vec<Cmd> = pipeline.cmd_iter().cloned().collect();
+        let answers = self.on_thread(move |line| async move { line.send_each(&cmds).await }).await?;
+        answers.map_err(|failure| failure.of("connect"))
+    }
+
     /// The thread that it lives on.
     pub(super) const fn thread(&self) -> &Arc<Thread> {
         &self.thread
@@ -256,21 +266,27 @@ impl Line {
     /// Runs commands in one round trip, whose answers say nothing, and whose order does not matter; the first refusal is an
     /// error.
     pub(super) async fn commands(&self, cmds: &[Cmd]) -> Result<()> {
-        let failed = |failure: Failure| failure.of("a batch of commands");
+        let answers = self.send_each(cmds).await.map_err(|failure| failure.of("a batch of commands"))?;
+        for (cmd, answer) in cmds.iter().zip(answers) {
+            self.accept(&name(cmd), Ok(answer))?;
+        }
+        Ok(())
+    }
+
+    /// Sends commands in one round trip, and those again which have to go another way.
+    async fn send_each(&self, cmds: &[Cmd]) -> Result<Vec<Value>, Failure> {
         let mut pipeline = Pipeline::with_capacity(cmds.len());
         for cmd in cmds {
             pipeline.add_command(cmd.clone());
         }
-        let open = self.connection().await.map_err(failed)?;
-        let answers = self.send(&open, open.connection.send_all(&pipeline)).await.map_err(failed)?;
-        for (cmd, answer) in cmds.iter().zip(answers) {
-            if Detour::of(&answer, self.address().topology()).is_some() {
-                self.command(cmd).await?;
-            } else {
-                self.accept(&name(cmd), Ok(answer))?;
+        let open = self.connection().await?;
+        let mut answers = self.send(&open, open.connection.send_all(&pipeline)).await?;
+        for (cmd, answer) in cmds.iter().zip(&mut answers) {
+            if Detour::of(answer, self.address().topology()).is_some() {
+                *answer = self.deliver(cmd, None).await?;
             }
         }
-        Ok(())
+        Ok(answers)
     }
 
     async fn call(&self, script: &Script, cmd: &Cmd) -> Result<Value> {

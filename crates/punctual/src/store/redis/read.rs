@@ -6,19 +6,13 @@ use crate::{
     job::{JobRecord, State},
     limits::{BATCH_MAX, DUE_COUNT_MAX},
     store::{
-        Check, CheckLevel, Counts, Durability, Histogram, List, ListCursor, Page, Store, UniqueKey, Upcoming,
-        check_limit, check_upcoming, clock::Clock,
+        Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming, check_limit, check_upcoming,
+        clock::Clock,
     },
     time::{Timestamp, ceil_ms},
 };
 
-use super::{
-    RedisStore,
-    bytes::Bytes,
-    digits, queue, record,
-    reply::{self, Reply},
-    scripts::SCRIPTS,
-};
+use super::{RedisStore, bytes::Bytes, digits, queue, record, reply::Reply, scripts::SCRIPTS};
 
 /// Most jobs of one slice of a listing.
 const SLICE_MAX: usize = 256;
@@ -211,48 +205,4 @@ async fn add(store: &RedisStore, upcoming: &Upcoming, queue: &str, histogram: &m
         }
     }
     Ok(())
-}
-
-pub(super) async fn doctor(store: &RedisStore) -> Result<Vec<Check>> {
-    let info = reply::bytes(store.link.command(redis::cmd("INFO")).await?)?;
-    let info = String::from_utf8_lossy(&info);
-    let told = |name: &str| {
-        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.unwrap_or_default().trim().to_owned()
-    };
-    let policy = told("maxmemory_policy");
-    let evicts = policy != "noeviction" && told("maxmemory") != "0";
-    let keeps = told("aof_enabled") == "1";
-    let check = |is_well: bool, otherwise, name, text, fix: &str| Check {
-        level: if is_well { CheckLevel::Ok } else { otherwise },
-        name,
-        text,
-        fix: (!is_well).then(|| fix.to_owned()),
-    };
-    Ok(vec![
-        check(true, CheckLevel::Ok, "server", format!("version {}", told("redis_version")), ""),
-        check(
-            keeps || store.durability() == Durability::Full,
-            CheckLevel::Warn,
-            "durability",
-            format!(
-                "{}: a crash of any of our processes loses nothing; appendonly is {}",
-                store.address.durability(),
-                if keeps {
-                    "on"
-                } else {
-                    "off, so a restart of the server loses what its last snapshot lacks"
-                }
-            ),
-            "set appendonly yes on the server",
-        ),
-        check(
-            !evicts,
-            CheckLevel::Fail,
-            "eviction",
-            format!("maxmemory-policy is {policy}"),
-            "set maxmemory-policy noeviction: any other deletes jobs when memory is full",
-        ),
-        check(true, CheckLevel::Ok, "clock", format!("the server's clock shows {}", now(store).await?), ""),
-    ])
 }

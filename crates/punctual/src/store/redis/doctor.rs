@@ -1,0 +1,298 @@
+//! `doctor`: the store looks at its server. It changes nothing but keys of its own, which vanish by themselves.
+
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use super::{
+    RedisStore,
+    check::{self, Seen},
+    info::Info,
+    reply::Reply,
+};
+use crate::{
+    error::Result,
+    store::{Check, CheckLevel, Durability, Store, clock::Clock},
+    time::Timestamp,
+};
+
+/// From this share of its memory on, in percent, a server is nearly full.
+const NEARLY_FULL_PERCENT: u64 = 80;
+/// How far the server's clock may be from this machine's before people are misled by what they read.
+const CLOCK_APART_MAX: Duration = Duration::from_secs(1);
+/// Programs that the store is tested on.
+const TESTED: [&str; 2] = ["Redis", "Valkey"];
+
+pub(super) async fn examine(store: &RedisStore) -> Result<Vec<Check>> {
+    let Seen { info, strangers, knows_types } = check::look(&store.address, &store.link).await?;
+    let settings = Settings::read(store).await?;
+    let mut checks = vec![server(store)];
+    if info.is_empty() {
+        let text = "this user may not ask what the server is and does (INFO): version, role, memory, eviction and \
+                    persistence are unknown";
+        checks.push(warn("info", text, "allow the user to: redis-cli ACL SETUSER NAME +info"));
+    } else {
+        checks.extend([
+            version(&info),
+            role(&info),
+            eviction(&info),
+            memory(&info),
+            persistence(&info, &settings),
+        ]);
+    }
+    checks.push(durability(store.durability(), &info, &settings));
+    checks.push(if let Some(stranger) = strangers.first() {
+        let fix = "choose another prefix=… in the address: others write keys of the same name";
+        fail("keys", stranger.to_string(), fix)
+    } else if knows_types {
+        ok("keys", "none of ours is somebody else's")
+    } else {
+        warn("keys", "this user may not ask of what type a key is", "redis-cli ACL SETUSER NAME +type")
+    });
+    checks.push(clock(store).await?);
+    Ok(checks)
+}
+
+/// What was seen.
+fn check(level: CheckLevel, name: &'static str, text: impl Into<String>, fix: Option<&str>) -> Check {
+    Check { level, name, text: text.into(), fix: fix.map(str::to_owned) }
+}
+
+fn ok(name: &'static str, text: impl Into<String>) -> Check {
+    check(CheckLevel::Ok, name, text, None)
+}
+
+fn warn(name: &'static str, text: impl Into<String>, fix: &str) -> Check {
+    check(CheckLevel::Warn, name, text, Some(fix))
+}
+
+fn fail(name: &'static str, text: impl Into<String>, fix: &str) -> Check {
+    check(CheckLevel::Fail, name, text, Some(fix))
+}
+
+/// What only CONFIG tells; unknown where this user may not ask.
+#[derive(Debug, Default)]
+struct Settings {
+    appendfsync: Option<String>,
+    save: Option<String>,
+}
+
+impl Settings {
+    async fn read(store: &RedisStore) -> Result<Self> {
+        let mut pipeline = Pipeline::with_capacity(2);
+        for name in ["appendfsync", "save"] {
+            pipeline.cmd("CONFIG").arg("GET").arg(name);
+        }
+        let mut answers = store.link.ask_all(pipeline).await?.into_iter().map(setting);
+        Ok(Self { appendfsync: answers.next().flatten(), save: answers.next().flatten() })
+    }
+}
+
+/// The value of a pair of name and value.
+fn setting(answer: Value) -> Option<String> {
+    let mut reply = Reply::of(answer).ok()?;
+    reply.bytes().ok()?;
+    reply.bytes().ok().map(|value| String::from_utf8_lossy(&value).into_owned())
+}
+
+fn server(store: &RedisStore) -> Check {
+    ok("server", store.url())
+}
+
+fn version(info: &Info) -> Check {
+    let program = info.program();
+    if TESTED.contains(&program.name) {
+        return ok("version", program.to_string());
+    }
+    let text = format!("{program}: punctual is tested on Redis and Valkey only");
+    warn("version", text, "use Redis or Valkey, or watch this one closely")
+}
+
+fn role(info: &Info) -> Check {
+    if info.is_replica() {
+        let host = info.get("master_host").unwrap_or("another server");
+        let text = format!("a replica of {host}: it takes no jobs");
+        return fail("role", text, "name the primary in the address");
+    }
+    if info.is_of_a_cluster() {
+        return fail("role", "one of a cluster's", "a redis: store takes one server, no cluster");
+    }
+    match info.number("connected_slaves") {
+        None | Some(0) => ok("role", "primary, no replicas"),
+        Some(1) => ok("role", "primary, 1 replica"),
+        Some(n) => ok("role", format!("primary, {n} replicas")),
+    }
+}
+
+fn eviction(info: &Info) -> Check {
+    let policy = info.get("maxmemory_policy").unwrap_or("unknown");
+    if info.eviction().is_none() {
+        return ok("eviction", format!("maxmemory-policy is {policy}"));
+    }
+    let limit = if info.is("maxmemory", "0") { ", once it has a limit (maxmemory)" } else { "" };
+    let text = format!("maxmemory-policy is {policy}: Redis may delete jobs when its memory is full{limit}");
+    fail("eviction", text, "redis-cli CONFIG SET maxmemory-policy noeviction")
+}
+
+fn memory(info: &Info) -> Check {
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let used = info.number("used_memory").unwrap_or(0);
+    match info.number("maxmemory") {
+        None | Some(0) => ok("memory", format!("{} in use, no limit", mib(used))),
+        Some(limit) => {
+            let percent = used.saturating_mul(100) / limit;
+            let text = format!("{} of {} in use, {percent} %", mib(used), mib(limit));
+            if percent < NEARLY_FULL_PERCENT {
+                return ok("memory", text);
+            }
+            let fix =
+                "give the server more (maxmemory), or keep fewer finished jobs: punctual queue set NAME …";
+            warn("memory", text + ": a full server takes no more jobs", fix)
+        }
+    }
+}
+
+/// What a crash of the server leaves.
+fn persistence(info: &Info, settings: &Settings) -> Check {
+    let has_log = info.is("aof_enabled", "1");
+    let snapshots = match settings.save.as_deref() {
+        Some("") => "no snapshots",
+        Some(_) => "snapshots",
+        None => "snapshots unknown",
+    };
+    let failed = |name: &str| info.get(name).is_some_and(|status| status != "ok");
+    if has_log && failed("aof_last_write_status") {
+        let text = "appendonly yes, and the last write of the log failed: nothing is taken until it succeeds";
+        return fail("persistence", text, "look at the server's disk, and into its log");
+    }
+    if failed("rdb_last_bgsave_status") {
+        let text = "the last snapshot failed: the server may refuse all writes until one succeeds";
+        return fail("persistence", text, "look at the server's disk and memory, and into its log");
+    }
+    if has_log {
+        let synced = settings.appendfsync.as_deref().unwrap_or("unknown");
+        return ok("persistence", format!("appendonly yes, appendfsync {synced}, {snapshots}"));
+    }
+    let lost = match settings.save.as_deref() {
+        Some("") => "every job is lost when the server ends: no snapshots either",
+        _ => "every job since the last snapshot is lost on a crash of the server",
+    };
+    let fix = "redis-cli CONFIG SET appendonly yes, and the same in the server's file";
+    warn("persistence", format!("appendonly no: {lost}"), fix)
+}
+
+/// The level in force, and what it is worth on this server (S1).
+fn durability(level: Durability, info: &Info, settings: &Settings) -> Check {
+    let name = level.name();
+    let (log, synced) = (info.is("aof_enabled", "1"), settings.appendfsync.as_deref());
+    if level == Durability::Full {
+        if info.is_empty() || (log && synced == Some("always")) {
+            return ok("durability", format!("{name}: each job is on the server's disk when it is accepted"));
+        }
+        let text = format!("{name} is promised, but the server does not sync each write any more");
+        return fail("durability", text, "redis-cli CONFIG SET appendonly yes appendfsync always");
+    }
+    let worth = match (log, synced) {
+        (true, Some("always")) => "a crash of any process loses nothing; full may be asked for",
+        (true, Some("everysec")) => {
+            "a crash of the server may lose its last 2 s; full needs appendfsync always"
+        }
+        _ => "a crash of any of our processes loses nothing; one of the server, what its disk lacks",
+    };
+    ok("durability", format!("{name}: {worth}"))
+}
+
+/// Jobs run by the server's clock; people read this machine's.
+async fn clock(store: &RedisStore) -> Result<Check> {
+    let mut before = Clock::System.now();
+    let mut reply = Reply::of(store.link.command(redis::cmd("TIME")).await?)?;
+    let after = Clock::System.now();
+    let (seconds, micros) = (reply.number()?, reply.number()?);
+    let server = Timestamp::saturating_from_ms(seconds * 1_000 + micros / 1_000);
+    // The server's clock was read somewhere between.
+    before = before.min(after);
+    let (apart, which) =
+        if server < before { (before.since(server), "behind") } else { (server.since(after), "ahead of") };
+    if apart <= CLOCK_APART_MAX {
+        return Ok(ok(
+            "clock",
+            format!("the server's and this machine's differ by {} ms", apart.as_millis()),
+        ));
+    }
+    let text =
+        format!("the server's is {} ms {which} this machine's; jobs run by the server's", apart.as_millis());
+    Ok(warn("clock", text, "let a time service keep the clocks of both machines"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(lines: &str) -> Info {
+        Info::parse(lines.as_bytes())
+    }
+
+    fn settings(appendfsync: &str, save: &str) -> Settings {
+        Settings { appendfsync: Some(appendfsync.to_owned()), save: Some(save.to_owned()) }
+    }
+
+    #[track_caller]
+    fn says(check: &Check, level: CheckLevel, words: &str) {
+        assert_eq!(check.level, level, "{check:?}");
+        assert!(check.text.contains(words), "{check:?}");
+        assert_eq!(check.fix.is_some(), level != CheckLevel::Ok, "{check:?}");
+    }
+
+    #[test]
+    fn what_may_lose_jobs_is_said() {
+        use CheckLevel::{Fail, Ok, Warn};
+
+        says(&eviction(&info("maxmemory_policy:noeviction\nmaxmemory:0")), Ok, "noeviction");
+        says(&eviction(&info("maxmemory_policy:allkeys-lru\nmaxmemory:9")), Fail, "may delete jobs");
+        says(&eviction(&info("maxmemory_policy:allkeys-lru\nmaxmemory:0")), Fail, "once it has a limit");
+
+        says(&persistence(&info("aof_enabled:0"), &settings("everysec", "")), Warn, "every job is lost");
+        says(
+            &persistence(&info("aof_enabled:0"), &settings("everysec", "60 1")),
+            Warn,
+            "since the last snapshot",
+        );
+        says(
+            &persistence(&info("aof_enabled:1"), &settings("everysec", "")),
+            Ok,
+            "appendfsync everysec, no snapshots",
+        );
+        says(&persistence(&info("aof_enabled:1"), &Settings::default()), Ok, "appendfsync unknown");
+        let broken = info("aof_enabled:1\naof_last_write_status:err");
+        says(&persistence(&broken, &settings("always", "")), Fail, "the last write of the log failed");
+        let broken = info("aof_enabled:1\nrdb_last_bgsave_status:err");
+        says(&persistence(&broken, &settings("always", "")), Fail, "the last snapshot failed");
+    }
+
+    #[test]
+    fn the_level_is_said_with_what_it_is_worth() {
+        use CheckLevel::{Fail, Ok};
+
+        let (log, none) = (info("aof_enabled:1"), info("aof_enabled:0"));
+        says(&durability(Durability::Full, &log, &settings("always", "")), Ok, "full");
+        says(&durability(Durability::Full, &log, &settings("everysec", "")), Fail, "full is promised");
+        says(&durability(Durability::Full, &none, &settings("always", "")), Fail, "full is promised");
+        says(&durability(Durability::Fast, &log, &settings("everysec", "")), Ok, "its last 2 s");
+        says(&durability(Durability::Fast, &log, &settings("always", "")), Ok, "full may be asked for");
+        says(&durability(Durability::Fast, &none, &settings("everysec", "")), Ok, "what its disk lacks");
+    }
+
+    #[test]
+    fn a_server_that_is_full_or_none_of_those_tested_or_a_replica_is_told() {
+        use CheckLevel::{Fail, Ok, Warn};
+
+        says(&memory(&info("used_memory:1048576\nmaxmemory:0")), Ok, "1.0 MiB in use, no limit");
+        says(&memory(&info("used_memory:50\nmaxmemory:100")), Ok, "50 %");
+        says(&memory(&info("used_memory:80\nmaxmemory:100")), Warn, "80 %");
+        says(&version(&info("redis_version:7.2.4\nvalkey_version:8.1.0")), Ok, "Valkey 8.1.0");
+        says(&version(&info("redis_version:6.2.11\ndragonfly_version:df-v1.24.0")), Warn, "Dragonfly 1.24.0");
+        says(&role(&info("role:master\nconnected_slaves:2")), Ok, "2 replicas");
+        says(&role(&info("role:slave\nmaster_host:cache")), Fail, "a replica of cache");
+        says(&role(&info("role:master\ncluster_enabled:1")), Fail, "cluster");
+    }
+}
