@@ -10,9 +10,11 @@ use std::{
 };
 
 /// Where ambient time is read below the runtime, and why that does not make scheduling depend on it (S14).
-const AMBIENT_TIME: [(&str, &str); 6] = [
+const AMBIENT_TIME: [(&str, &str); 8] = [
     ("store/clock.rs", "it is the clock"),
     ("store/memory.rs", "a wait lasts in real time; what is due it asks the clock"),
+    ("store/redis/doctor.rs", "it tells how fast the server answers"),
+    ("store/redis/doctor/bell.rs", "and how fast a ring is heard"),
     ("store/redis/doorbell.rs", "a wait lasts in real time; what is due it asks a clock"),
     ("store/redis/doorbell/listener.rs", "so does a block, and what follows it"),
     ("store/redis/link.rs", "attempts to connect keep a distance in real time"),

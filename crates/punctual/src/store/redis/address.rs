@@ -265,6 +265,11 @@ impl Address {
         self.allows_eviction
     }
 
+    /// What each key begins with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// A key of the store. No prefix has braces, so that these keep all keys on one server of a cluster.
     pub(super) fn key(&self, name: &str) -> Vec<u8> {
         [&self.prefix, ":{0}:", name].concat().into_bytes()

@@ -1,8 +1,12 @@
 //! `doctor`: the store looks at its server. It changes nothing but keys of its own, which vanish by themselves.
 
+mod bell;
+mod rights;
+
 use std::time::Duration;
 
 use redis::{Pipeline, Value};
+use tokio::time::Instant;
 
 use super::{
     RedisStore,
@@ -20,13 +24,15 @@ use crate::{
 const NEARLY_FULL_PERCENT: u64 = 80;
 /// How far the server's clock may be from this machine's before people are misled by what they read.
 const CLOCK_APART_MAX: Duration = Duration::from_secs(1);
+/// Round trips of which the shortest counts.
+const ROUND_TRIPS: usize = 3;
 /// Programs that the store is tested on.
 const TESTED: [&str; 2] = ["Redis", "Valkey"];
 
 pub(super) async fn examine(store: &RedisStore) -> Result<Vec<Check>> {
     let Seen { info, strangers, knows_types } = check::look(&store.address, &store.link).await?;
     let settings = Settings::read(store).await?;
-    let mut checks = vec![server(store)];
+    let mut checks = vec![server(store).await?];
     if info.is_empty() {
         let text = "this user may not ask what the server is and does (INFO): version, role, memory, eviction and \
                     persistence are unknown";
@@ -49,7 +55,9 @@ pub(super) async fn examine(store: &RedisStore) -> Result<Vec<Check>> {
     } else {
         warn("keys", "this user may not ask of what type a key is", "redis-cli ACL SETUSER NAME +type")
     });
+    checks.push(rights::try_all(store).await?);
     checks.push(clock(store).await?);
+    checks.push(bell::hear(store).await?);
     Ok(checks)
 }
 
@@ -95,8 +103,16 @@ fn setting(answer: Value) -> Option<String> {
     reply.bytes().ok().map(|value| String::from_utf8_lossy(&value).into_owned())
 }
 
-fn server(store: &RedisStore) -> Check {
-    ok("server", store.url())
+async fn server(store: &RedisStore) -> Result<Check> {
+    let mut least = Duration::MAX;
+    for _ in 0..ROUND_TRIPS {
+        let begin = Instant::now();
+        store.link.command(redis::cmd("TIME")).await?;
+        least = least.min(begin.elapsed());
+    }
+    // That it may be looked at says nothing of whether it may be used.
+    let shown = store.url().trim_end_matches("eviction=allowed").trim_end_matches(['?', '&']);
+    Ok(ok("server", format!("{shown}, answers in {:.2} ms", least.as_secs_f64() * 1e3)))
 }
 
 fn version(info: &Info) -> Check {

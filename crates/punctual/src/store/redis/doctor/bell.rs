@@ -1,0 +1,78 @@
+//! Whether a ring from a script wakes who waits, and how fast: some servers and proxies don't do that, and workers would
+//! find due jobs late.
+
+use std::{sync::LazyLock, time::Duration};
+
+use redis::Cmd;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{fail, ok, warn};
+use crate::{
+    error::Result,
+    store::{
+        Check,
+        redis::{RedisStore, link::connect, script::Script},
+    },
+};
+
+/// From here on a ring is late.
+const HEARD_MAX: Duration = Duration::from_millis(200);
+/// How long a ring is waited for.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long the listener's call has to reach the server before the bell is rung.
+const SETTLE: Duration = Duration::from_millis(50);
+
+static PROBE: LazyLock<Script> = LazyLock::new(|| Script::new("probe", &[include_str!("../lua/probe.lua")]));
+
+/// Listens on a connection of its own while a script rings.
+pub(super) async fn hear(store: &RedisStore) -> Result<Check> {
+    let bell = store.address.key(&format!("probe:{:016x}", fastrand::u64(..)));
+    let (address, (listening, is_listening)) = (store.address.clone(), oneshot::channel());
+    let mut listen = Cmd::new();
+    listen.arg("BZPOPMIN").arg(&bell).arg(WAIT_MAX.as_secs());
+    let listener = async move {
+        let connection = connect(&address).await?;
+        let _ = listening.send(());
+        // A server that holds the call for ever is given up a little later.
+        let heard = timeout(WAIT_MAX * 2, connection.send(&listen)).await;
+        heard.ok().transpose().map(|answer| (answer, Instant::now()))
+    };
+    let ring = async {
+        // Fails where nobody listens, and the listener says why.
+        is_listening.await.ok()?;
+        sleep(SETTLE).await;
+        let begin = Instant::now();
+        let args = [WAIT_MAX.as_millis().to_string().into_bytes()];
+        Some(store.link.call(&PROBE, std::slice::from_ref(&bell), &args).await.map(|_| begin))
+    };
+    let (heard, rung) = tokio::join!(store.link.thread().run(listener), ring);
+    let no_use = "let nothing between here and the server cut or hold connections that wait";
+    let (answer, at) = match heard? {
+        Ok(heard) => heard,
+        Err(cause) => return Ok(fail("bell", format!("could not listen to it: {cause}"), no_use)),
+    };
+    let begin = match rung {
+        Some(Ok(begin)) => begin,
+        Some(Err(e)) => return Ok(fail("bell", format!("could not ring it: {e}"), "see the other findings")),
+        None => return Ok(fail("bell", "could not listen to it", no_use)),
+    };
+    Ok(match answer {
+        Some(redis::Value::Array(_)) => {
+            let took = at.saturating_duration_since(begin);
+            let text = format!("a ring from a script was heard after {:.1} ms", took.as_secs_f64() * 1e3);
+            if took <= HEARD_MAX { ok("bell", text) } else { warn("bell", text, no_use) }
+        }
+        Some(redis::Value::ServerError(refusal)) => {
+            let text = format!("the server lets nobody listen: {}", refusal.code());
+            fail("bell", text, "allow the user to: redis-cli ACL SETUSER NAME +bzpopmin")
+        }
+        _ => fail(
+            "bell",
+            "a ring from a script was not heard: workers find new jobs up to a minute late",
+            no_use,
+        ),
+    })
+}
