@@ -123,10 +123,14 @@ impl Told {
 impl From<punctual::Error> for Failure {
     fn from(error: punctual::Error) -> Self {
         let mut failure = Self::new(error.kind().code(), error.to_string());
-        let mut source = error.source();
+        let (mut source, mut last) = (error.source(), String::new());
         while let Some(cause) = source {
-            failure = failure.why(cause.to_string());
-            source = cause.source();
+            let why = cause.to_string();
+            // Some errors are but a wrapper of their cause, and say its words.
+            if why != last {
+                failure = failure.why(why.clone());
+            }
+            (source, last) = (cause.source(), why);
         }
         match error.hint() {
             Some(hint) => failure.hint(hint),
@@ -183,6 +187,13 @@ mod tests {
             text(&error.into()),
             "could not open \"x.db\"\n  why   disk on fire\n  try   put it out\n  code  store_unavailable (exit 5)\n"
         );
+    }
+
+    #[test]
+    fn a_cause_that_says_the_same_again_is_told_once() {
+        let cause = Error::invalid("the same").with_source(io::Error::other("the same"));
+        let error = Error::new(ErrorKind::Corrupt, "this").with_source(cause);
+        assert_eq!(text(&error.into()), "this\n  why   the same\n  code  corrupt (exit 1)\n");
     }
 
     #[test]

@@ -58,6 +58,116 @@ fn a_bench_measures_the_server_too_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn what_is_wrong_with_an_address_is_said_without_its_password() {
+    let t = Cli::new();
+    for (url, message) in [
+        ("redis://", "could not read the address"),
+        ("redis://:secret@cache:port", "could not read the address"),
+        ("redis://:secret@cache/jobs", "could not read the address"),
+        ("redis://:secret@cache/-1", "could not read the address"),
+        ("redis://:secret@cache/0/1", "could not read the address"),
+        ("redis://:secret@cache/#x", "a redis: store knows nothing behind a #"),
+        ("redis://:secret@cache?timeout=1", "\"timeout\" is no option of a redis: store"),
+        ("redis://:secret@cache?durability=most", "\"most\" is no durability of a redis: store"),
+        ("redis://:secret@cache?eviction=maybe", "\"maybe\" is nothing that eviction= may be"),
+        ("redis://:secret@cache?prefix={a}", "\"{a}\" can't be the prefix of keys"),
+        ("redis://:secret@cache?prefix=*", "\"*\" can't be the prefix of keys"),
+        ("redis://:secret@cache?prefix=a%0d%0aFLUSHALL", "\"a\\r\\nFLUSHALL\" can't be the prefix"),
+        ("redis://:secret@cache?prefix=%1b%5b2J", "\"\\u{1b}[2J\" can't be the prefix of keys"),
+        ("redis+unix:relative.sock?pass=secret", "could not read the address"),
+    ] {
+        for command in ["ls", "push k", "doctor", "bench"] {
+            let said = t.args(&[&command.split(' ').collect::<Vec<_>>()[..], &["--store", url]].concat());
+            said.fails(2, "invalid", message);
+            assert!(!said.err.contains("secret") && !said.err.contains('\u{1b}'), "{said:#?}");
+            assert!(said.err.contains("\n  try   "), "{said:#?}");
+        }
+    }
+    let long = format!("ls --store redis://cache?prefix={}", "x".repeat(65));
+    t.run(&long).fails(2, "invalid", "\"xxx");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_unavailable() {
+    let t = Cli::new();
+    // Nobody listens on port 1; the name ends in what no name ends in.
+    for url in [
+        "redis://:secret@127.0.0.1:1",
+        "redis://:secret@nowhere.invalid",
+        "redis+unix:///no/such.sock?pass=secret",
+    ] {
+        for command in ["ls", "push k", "doctor", "bench"] {
+            let said = t.run(&format!("{command} --store {url}"));
+            said.fails(5, "store_unavailable", "could not connect to the server");
+            assert!(!said.err.contains("secret") && said.err.contains("\n  try   "), "{said:#?}");
+        }
+    }
+}
+
+#[test]
+fn who_is_not_let_in_is_told_so() {
+    let (t, server) = (Cli::new(), Server::start(&["--requirepass", "right"]));
+    for wrong in ["", "&pass=wrong-secret", "&user=nobody&pass=wrong-secret"] {
+        for command in ["ls", "push k", "doctor", "bench"] {
+            let said = t.run(&format!("{command} --store {}{wrong}", server.url()));
+            said.fails(2, "unsupported", "");
+            assert!(said.err.contains("look at the user and the password"), "{said:#?}");
+            assert!(!said.err.contains("secret"), "{said:#?}");
+        }
+    }
+    t.ok(&format!("push k --store {}&pass=right", server.url()));
+}
+
+#[test]
+fn a_server_that_would_lose_jobs_is_refused_and_the_doctor_says_why() {
+    let (t, server) = (Cli::new(), Server::start(&["--maxmemory-policy", "volatile-lru"]));
+    let url = server.url();
+    for command in ["ls", "push k", "bench"] {
+        let said = t.run(&format!("{command} --store {url}"));
+        said.fails(2, "unsupported", "the server deletes keys when its memory is full, and jobs with them");
+        assert!(said.err.contains("maxmemory-policy noeviction"), "{said:#?}");
+    }
+    t.ok(&format!("push k --store {url}&eviction=allowed"));
+    let said = t.run(&format!("doctor --store {url}"));
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    assert!(said.out.contains("fail  eviction      maxmemory-policy is volatile-lru"), "{said:#?}");
+    assert!(!said.out.contains("eviction=allowed"), "{said:#?}");
+}
+
+#[test]
+fn keys_of_others_and_clusters_are_refused() {
+    let (t, server) = (Cli::new(), Server::shared());
+    let url = server.url();
+    let key = format!("{}:{{0}}:q", url.split_once("prefix=").unwrap().1);
+    let () = redis::cmd("RPUSH").arg(&key).arg("theirs").query(&mut connect(server)).unwrap();
+    for command in ["ls", "push k", "bench"] {
+        let said = t.run(&format!("{command} --store {url}"));
+        said.fails(1, "corrupt", &format!("key \"{key}\" is a list, where a hash of ours stands"));
+        assert!(said.err.contains("choose another prefix"), "{said:#?}");
+    }
+    let cluster = Server::start(&["--cluster-enabled", "yes"]);
+    let said = t.run(&format!("push k --store {}", cluster.url()));
+    said.fails(2, "unsupported", "the server is one of a cluster's");
+}
+
+#[test]
+fn a_replica_takes_no_jobs_and_says_where_to_go() {
+    let (t, server) = (Cli::new(), Server::start(&[]));
+    let url = server.url();
+    t.ok(&format!("push k --store {url}"));
+    let () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(1).query(&mut connect(&server)).unwrap();
+    for command in ["take", "queue pause q"] {
+        let said = t.run(&format!("{command} --store {url}"));
+        said.fails(5, "store_unavailable", "the server refused ");
+        assert!(said.err.contains("\n  try   the address leads to a replica: name the primary"), "{said:#?}");
+    }
+    assert!(t.ok(&format!("stats --store {url}")).contains('1'), "it may be looked at");
+    let said = t.run(&format!("doctor --store {url}"));
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    assert!(said.out.contains("fail  role          a replica of 127.0.0.1"), "{said:#?}");
+}
+
+#[test]
 fn a_bench_that_is_interrupted_leaves_nothing_behind() {
     let (t, server) = (Cli::new(), Server::start(&[]));
     let url = format!("{}:in", server.url());
