@@ -66,7 +66,7 @@ pub(crate) async fn a_page_says_what_there_is(t: Fixture) {
     let list = List { filter: Filter::all(), after: None, limit: 2 };
     let page = t.store.list(&list).await.unwrap();
     assert_eq!((page.now, page.total, page.jobs.len()), (at(2_000), 3, 2));
-    assert_eq!(page.next.is_some(), true);
+    assert!(page.next.is_some());
 }
 
 /// S13: the limit of a page is 1 to 1,000.

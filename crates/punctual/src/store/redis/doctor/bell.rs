@@ -1,7 +1,10 @@
 //! Whether a ring from a script wakes who waits, and how fast: some servers and proxies don't do that, and workers would
 //! find due jobs late.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use redis::Cmd;
 use tokio::{
@@ -14,7 +17,7 @@ use crate::{
     error::Result,
     store::{
         Check,
-        redis::{RedisStore, link::connect, script::Script},
+        redis::{RedisStore, script::Script},
     },
 };
 
@@ -30,11 +33,11 @@ static PROBE: LazyLock<Script> = LazyLock::new(|| Script::new("probe", &[include
 /// Listens on a connection of its own while a script rings.
 pub(super) async fn hear(store: &RedisStore) -> Result<Check> {
     let bell = store.address.key(&format!("probe:{:016x}", fastrand::u64(..)));
-    let (address, (listening, is_listening)) = (store.address.clone(), oneshot::channel());
+    let (line, (listening, is_listening)) = (Arc::clone(store.link.line()), oneshot::channel());
     let mut listen = Cmd::new();
     listen.arg("BZPOPMIN").arg(&bell).arg(WAIT_MAX.as_secs());
     let listener = async move {
-        let connection = connect(&address).await?;
+        let (_, connection) = line.route().connect().await?;
         let _ = listening.send(());
         // A server that holds the call for ever is given up a little later.
         let heard = timeout(WAIT_MAX * 2, connection.send(&listen)).await;

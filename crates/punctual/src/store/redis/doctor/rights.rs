@@ -56,7 +56,7 @@ pub(super) async fn try_all(store: &RedisStore) -> Result<Check> {
         }
     }
     let answers = store.link.ask_all(pipeline).await?;
-    let user = store.address.info().redis_settings().username().unwrap_or("default");
+    let user = store.address.login().username().unwrap_or("default");
     Ok(judge(user, store.address.prefix(), &answers))
 }
 
