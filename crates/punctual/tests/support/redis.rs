@@ -115,7 +115,8 @@ impl Server {
         server
     }
 
-    fn socket(&self) -> PathBuf {
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("s")
     }
 

@@ -1,0 +1,40 @@
+//! Waiting costs nothing but the block that is issued again once a minute.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use punctual::When;
+
+use super::{
+    console::{Console, calls},
+    drill::Drill,
+    server::Server,
+    until_blocked,
+};
+
+/// How long is looked; the drill `punctual-chaos idle` looks longer.
+const WHILE: Duration = Duration::from_secs(5);
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_workers_send_nothing() {
+    for workers in [1, 20] {
+        for job_in_an_hour in [false, true] {
+            let server = Server::start(&[]);
+            let url = server.url();
+            let mut drill = Drill::begin("idle", &url).await;
+            if job_in_an_hour {
+                drill.push_with(1, |job| job.run_at = When::In(Duration::from_hours(1))).await;
+            }
+            drill.work(workers, &url).await;
+            let mut console = Console::open(&server.socket()).unwrap();
+            until_blocked(&server, workers).await;
+            console.say(&["CONFIG", "RESETSTAT"]).unwrap();
+            tokio::time::sleep(WHILE).await;
+            let mut seen = calls(&console.say(&["INFO", "commandstats"]).unwrap());
+            seen.remove("config|resetstat");
+            println!("{workers} idle workers, a job in an hour: {job_in_an_hour}, {WHILE:?}: {seen:?}");
+            // A block that a slow start put off may fall into the time.
+            let blocks = seen.remove("bzpopmin").unwrap_or(0);
+            assert!(blocks <= workers as u64, "{blocks} blocks");
+            assert_eq!(seen, BTreeMap::new());
+        }
+    }
+}
