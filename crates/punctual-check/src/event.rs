@@ -69,6 +69,11 @@ pub enum What {
         /// As its `open` line names it.
         proc: String,
     },
+    /// The nemesis killed the store's server, and waited until it was gone.
+    ServerKilled {
+        /// On the referee's axis, just before the kill.
+        since: u64,
+    },
     /// The nemesis moved the store's clock: elapsed time on the referee's axis proves nothing any more.
     ClockStepped,
     /// A page of what the store holds, read after everything came to rest.

@@ -170,6 +170,8 @@ pub struct History {
     pub(crate) findings: Vec<String>,
     pub(crate) clock_stepped: bool,
     pub(crate) kills: u64,
+    /// From just before each kill of the store's server until it was gone.
+    pub(crate) server_kills: Vec<Span>,
     /// Σ slots of the killed processes.
     pub(crate) slots_killed: u64,
     /// Answers that name the same reservation for two calls: `(job, fence)`.
@@ -289,7 +291,7 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    fn new(mut rows: Vec<Span>) -> Self {
+    pub(crate) fn new(mut rows: Vec<Span>) -> Self {
         rows.sort_unstable_by_key(|span| span.from);
         let latest = rows
             .iter()
@@ -406,6 +408,7 @@ impl Reading {
                 self.history.kills += 1;
                 self.killed_at.insert(proc, m);
             }
+            What::ServerKilled { since } => self.history.server_kills.push(Span { from: since, to: m }),
             What::ClockStepped => self.history.clock_stepped = true,
             What::Dump { now, jobs, last } => {
                 self.history.dumped_at.get_or_insert(m);

@@ -19,6 +19,7 @@
 //! | `invoke`, `ok`, `fail`, `info` | calls that may change something: enqueue, reserve, extend, settle (with its reserve), take, act, purge |
 //! | `start`, `end` | a handler began, returned |
 //! | `killed` | the nemesis killed that process and waited until it was gone |
+//! | `server_killed` | the nemesis killed the store's server and waited until it was gone |
 //! | `clock_stepped` | the nemesis moved the store's clock |
 //! | `dump`, `audit` | at rest: every job that the store holds, and what its own check found |
 //!
@@ -47,6 +48,9 @@
 //! | U1 | two jobs hold one unique key at once |
 //! | E | a job that the drill marked doesn't end as it must |
 //!
+//! A store that promises less than `full` may lose what it answered in the last moments before its server was killed:
+//! [`Options::undone_max`] says how long these are. What they cost is counted apart then; what is older is judged as ever.
+//!
 //! A rule speaks only where the history leaves no other explanation. The verdict is `valid`, `invalid`, or `vacuous` when
 //! nothing was acknowledged or the dump is missing: a run that proves nothing must not pass.
 
@@ -61,4 +65,4 @@ pub use history::History;
 pub use recorder::{Recorder, monotonic_ns};
 pub use recording::{RecordingStore, TAG_CRASHES, TAG_DONE, TAG_DONE_OR_CRASHES};
 pub use rules::{Options, judge};
-pub use verdict::{Duplicated, Lateness, Verdict, Violation, Word};
+pub use verdict::{Duplicated, Lateness, Undone, Verdict, Violation, Word};

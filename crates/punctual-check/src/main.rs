@@ -2,12 +2,14 @@
 //!
 //! Exit codes: 0 valid, 1 invalid, 2 wrong usage or unreadable, 3 vacuous.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use punctual_check::{History, Options, judge};
 
-const USAGE: &str = "usage: punctual-check [--no-referee] FILE_OR_FOLDER…
-  judges recorded histories (*.ndjson); --no-referee: the store's clock was turned by hand";
+const USAGE: &str = "usage: punctual-check [--no-referee] [--undone-max-ms=N] FILE_OR_FOLDER…
+  judges recorded histories (*.ndjson)
+  --no-referee       the store's clock was turned by hand
+  --undone-max-ms=N  how old answers may be that are lost with a killed server; 0 unless said otherwise";
 
 fn main() -> ExitCode {
     let mut options = Options::default();
@@ -18,6 +20,9 @@ fn main() -> ExitCode {
             Some("--help" | "-h") => {
                 println!("{USAGE}");
                 return ExitCode::SUCCESS;
+            }
+            Some(flag) if undone_max(flag).is_some() => {
+                options.undone_max = undone_max(flag).unwrap_or_default();
             }
             Some(flag) if flag.starts_with('-') => {
                 eprintln!("unknown option {flag}\n{USAGE}");
@@ -41,4 +46,8 @@ fn main() -> ExitCode {
     eprintln!("{verdict}");
     println!("{}", serde_json::to_string(&verdict).expect("a verdict is plain data"));
     ExitCode::from(verdict.verdict.exit_code())
+}
+
+fn undone_max(flag: &str) -> Option<Duration> {
+    flag.strip_prefix("--undone-max-ms=")?.parse().ok().map(Duration::from_millis)
 }

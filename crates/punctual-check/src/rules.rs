@@ -8,7 +8,10 @@ mod count;
 mod delivery;
 mod lease;
 mod link;
+mod tail;
 mod time;
+
+use std::time::Duration;
 
 use crate::{
     history::History,
@@ -20,11 +23,13 @@ use crate::{
 pub struct Options {
     /// Whether the store's clock runs like the referee's: elapsed time is compared. `false` for a clock turned by hand.
     pub referee: bool,
+    /// How old answers may be that are lost with a killed server; zero: none may.
+    pub undone_max: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { referee: true }
+        Self { referee: true, undone_max: Duration::ZERO }
     }
 }
 
@@ -35,19 +40,24 @@ pub fn judge(history: &History, options: Options) -> Verdict {
         files: history.files,
         torn: history.torn,
         kills: history.kills,
+        server_kills: history.server_kills.len() as u64,
         ..Verdict::default()
     };
     let referee = options.referee && !history.clock_stepped;
+    let tails = tail::Tails::new(history, options.undone_max);
     let mut late = Vec::new();
     let mut holds = Vec::new();
     for story in history.stories() {
-        let links = link::links(&story, history);
-        delivery::judge(&story, history, &links, &mut verdict);
-        lease::judge(&story, history, &links, &mut verdict);
+        let links = link::links(&story, history, &tails);
+        let is_shaken = tails.shake(&story);
+        delivery::judge(&story, history, &links, &tails, &mut verdict);
+        lease::judge(&story, history, &links, is_shaken, &mut verdict);
         count::judge(&story, history, &links, &mut verdict);
         time::judge(&story, history, &links, referee, &mut verdict);
-        control::judge(&story, history, &mut verdict);
-        holds.extend(control::hold(&story, history, referee));
+        if !is_shaken {
+            control::judge(&story, history, &mut verdict);
+            holds.extend(control::hold(&story, history, referee));
+        }
         late.extend(time::lateness(&story));
     }
     control::judge_holds(history, holds, &mut verdict);

@@ -30,6 +30,8 @@ pub struct Verdict {
     pub retried: u64,
     /// Runs after the first that follow no such verdict (D5).
     pub duplicated: Duplicated,
+    /// What was answered in the last moments before a kill of the server, and did not come true.
+    pub undone: Undone,
     /// Runs before their time (T1).
     pub early: u64,
     /// Fences that did not rise (F1).
@@ -50,6 +52,8 @@ pub struct Verdict {
     pub torn: u64,
     /// Processes killed.
     pub kills: u64,
+    /// Kills of the store's server.
+    pub server_kills: u64,
 }
 
 /// The last word.
@@ -85,6 +89,15 @@ pub struct Duplicated {
     pub unexplained: u64,
     /// Most duplicates that the kills explain: Σ slots of the killed; `null` without kills.
     pub budget: Option<u64>,
+}
+
+/// What a kill of the server undid, and may have undone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Undone {
+    /// Acknowledged jobs of which there is no trace.
+    pub lost: u64,
+    /// Runs of jobs that had ended, or were under a lease.
+    pub again: u64,
 }
 
 /// Quantiles of lateness.
@@ -177,6 +190,11 @@ impl fmt::Display for Verdict {
             late.p99,
             late.max,
         )?;
+        if 0 < self.server_kills {
+            let Undone { lost, again } = self.undone;
+            let kills = self.server_kills;
+            writeln!(f, "{kills} kills of the server, which undid {lost} jobs and the end of {again} runs")?;
+        }
         for Violation { rule, id, detail } in &self.violations {
             match id {
                 Some(id) => writeln!(f, "{rule}: job {id}: {detail}")?,

@@ -227,7 +227,7 @@ fn history(dir: &Path, clock: &ManualClock, open: Opener<'_>, seed: u64) -> Judg
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(rest(&record(dir, open, "rest"), clock));
-    judge(&History::read(&[dir.to_owned()]).unwrap(), Options { referee: false })
+    judge(&History::read(&[dir.to_owned()]).unwrap(), Options { referee: false, ..Options::default() })
 }
 
 /// Judges histories of a store that `make` makes in a folder.

@@ -16,7 +16,7 @@ pub(super) fn judge(story: &Story<'_>, history: &History, links: &[Link<'_>], ve
     poison_is_bounded(story, history, verdict);
     verdicts_are_obeyed(story, history, verdict);
     first_run(story, history, verdict);
-    links.iter().filter(|link| !link.retried).for_each(|link| counted(story, link, verdict));
+    links.iter().filter(|link| !link.retried && !link.undone).for_each(|link| counted(story, link, verdict));
 }
 
 /// D7.

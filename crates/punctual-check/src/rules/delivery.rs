@@ -3,14 +3,23 @@
 
 use punctual::{State, limits::POISON_LIMIT};
 
-use super::link::{Close, Link, last_seen};
+use super::{
+    link::{Close, Link, last_seen},
+    tail::Tails,
+};
 use crate::{
     event::{Deed, Expect, Said},
     history::{Fate, History, Run, Story, Try},
     verdict::Verdict,
 };
 
-pub(super) fn judge(story: &Story<'_>, history: &History, links: &[Link<'_>], verdict: &mut Verdict) {
+pub(super) fn judge(
+    story: &Story<'_>,
+    history: &History,
+    links: &[Link<'_>],
+    tails: &Tails,
+    verdict: &mut Verdict,
+) {
     let acked = is_acked(story.tries);
     verdict.attempt += u64::from(!story.tries.is_empty());
     verdict.acked += u64::from(acked);
@@ -18,18 +27,22 @@ pub(super) fn judge(story: &Story<'_>, history: &History, links: &[Link<'_>], ve
     verdict.waiting += u64::from(story.rest.iter().any(|job| !job.what.state.is_ended()));
     verdict.dead += u64::from(story.rest.iter().any(|job| job.what.state == State::Dead));
 
-    no_loss(story, history, acked, verdict);
+    let is_shaken = tails.shake(story);
+    let may_be_gone = tails.shake_all(story.tries);
+    no_loss(story, history, acked, may_be_gone, verdict);
     no_ghost(story, history, verdict);
     refused_never_runs(story, verdict);
-    ended_stays_ended(story, history, links, verdict);
+    ended_stays_ended(story, history, links, is_shaken, verdict);
     duplicates_are_explained(story, links, verdict);
-    ends_as_expected(story, history, verdict);
+    if !(may_be_gone && story.rest.is_empty()) {
+        ends_as_expected(story, history, verdict);
+    }
 
     if 1 < story.rest.len() {
         verdict.broken("D9", Some(story.id), || format!("stands in {} places at rest", story.rest.len()));
     }
     let inserts = story.tries.iter().filter(|t| matches!(t.fate, Fate::Inserted { .. })).count();
-    if 1 < inserts {
+    if 1 < inserts && !is_shaken {
         verdict.broken("D3", Some(story.id), || format!("was inserted {inserts} times"));
     }
 }
@@ -63,7 +76,7 @@ fn is_acked(tries: &[Try]) -> bool {
 }
 
 /// D1.
-fn no_loss(story: &Story<'_>, history: &History, acked: bool, verdict: &mut Verdict) {
+fn no_loss(story: &Story<'_>, history: &History, acked: bool, may_be_gone: bool, verdict: &mut Verdict) {
     if !acked || !history.dump_complete {
         return;
     }
@@ -78,6 +91,8 @@ fn no_loss(story: &Story<'_>, history: &History, acked: bool, verdict: &mut Verd
     });
     if !story.rest.is_empty() || settled || given_up || !story.taken.is_empty() || called_off || swept {
         verdict.ok += 1;
+    } else if may_be_gone {
+        verdict.undone.lost += 1;
     } else {
         verdict.broken("D1", Some(story.id), || {
             format!("was acknowledged, was reserved {} times, and is gone", story.runs.len())
@@ -137,8 +152,14 @@ fn refused_never_runs(story: &Story<'_>, verdict: &mut Verdict) {
 }
 
 /// D4.
-fn ended_stays_ended(story: &Story<'_>, history: &History, links: &[Link<'_>], verdict: &mut Verdict) {
-    for link in links.iter().filter(|link| !link.retried) {
+fn ended_stays_ended(
+    story: &Story<'_>,
+    history: &History,
+    links: &[Link<'_>],
+    is_shaken: bool,
+    verdict: &mut Verdict,
+) {
+    for link in links.iter().filter(|link| !link.retried && !link.undone) {
         let state = match link.close {
             Close::Settled(_, state) => state,
             Close::TakenBack(back) => back.state,
@@ -152,6 +173,9 @@ fn ended_stays_ended(story: &Story<'_>, history: &History, links: &[Link<'_>], v
                 )
             });
         }
+    }
+    if is_shaken {
+        return;
     }
     if let (Some(state), Some(job)) = (last_seen(story, history), story.rest.first())
         && job.what.state != state
@@ -180,7 +204,9 @@ fn duplicates_are_explained(story: &Story<'_>, links: &[Link<'_>], verdict: &mut
         let Some(link) = links.iter().find(|link| link.b.row.fence == pair[1]) else {
             continue; // its start without a reservation is told under D2
         };
-        if link.is_ordinary() {
+        if link.undone && link.is_surprise() {
+            verdict.undone.again += 1;
+        } else if link.is_ordinary() {
             verdict.retried += 1;
         } else if matches!(link.close, Close::Unexplained) {
             verdict.duplicated.unexplained += 1;

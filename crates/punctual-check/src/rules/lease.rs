@@ -6,12 +6,22 @@ use crate::{
     verdict::Verdict,
 };
 
-pub(super) fn judge(story: &Story<'_>, history: &History, links: &[Link<'_>], verdict: &mut Verdict) {
+pub(super) fn judge(
+    story: &Story<'_>,
+    history: &History,
+    links: &[Link<'_>],
+    is_shaken: bool,
+    verdict: &mut Verdict,
+) {
     fences_rise(story, verdict);
-    one_holder(story, links, verdict);
-    ended_once(story, verdict);
+    handed_over(story, links, verdict);
     taken_back_in_time(story, history, verdict);
-    lost_for_a_reason(story, history, verdict);
+    // A lease that is undone is lost, and the one before it stands again.
+    if !is_shaken {
+        one_holder(story, verdict);
+        ended_once(story, verdict);
+        lost_for_a_reason(story, history, verdict);
+    }
     for (_, fence) in history.reused_of(story.job) {
         verdict.broken("F1", Some(story.id), || format!("fence {fence} was given to two reservations"));
     }
@@ -37,13 +47,18 @@ fn fences_rise(story: &Story<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// D6: nobody is told that a lease stands, or settles it, after a newer one was handed out.
-fn one_holder(story: &Story<'_>, links: &[Link<'_>], verdict: &mut Verdict) {
-    for link in links.iter().filter(|link| matches!(link.close, Close::Unexplained) && !link.retried) {
+/// D6: no lease is handed out while another one stands.
+fn handed_over(story: &Story<'_>, links: &[Link<'_>], verdict: &mut Verdict) {
+    let stood = |link: &&Link<'_>| matches!(link.close, Close::Unexplained) && !link.retried && !link.undone;
+    for link in links.iter().filter(stood) {
         verdict.broken("D6", Some(story.id), || {
             format!("fence {} was handed out while fence {} stood", link.b.row.fence, link.a.row.fence)
         });
     }
+}
+
+/// D6: nobody is told that a lease stands, or settles it, after a newer one was handed out.
+fn one_holder(story: &Story<'_>, verdict: &mut Verdict) {
     // The earliest instant at which a reservation above each fence was surely there.
     let superseded: Vec<u64> = {
         let mut earliest = NEVER;

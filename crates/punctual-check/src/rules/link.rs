@@ -2,6 +2,7 @@
 
 use punctual::State;
 
+use super::tail::Tails;
 use crate::{
     event::{Deed, Said},
     history::{Back, History, NEVER, Run, Story, Sure},
@@ -24,6 +25,7 @@ pub(super) enum Close<'a> {
 
 /// Two reservations of a job that follow each other, by fence.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is asked for apart from the others")]
 pub(super) struct Link<'a> {
     pub(super) a: &'a Run,
     pub(super) b: &'a Run,
@@ -34,6 +36,8 @@ pub(super) struct Link<'a> {
     pub(super) retried: bool,
     /// Whether somebody may have moved the job in time in between.
     pub(super) moved: bool,
+    /// Whether the first run, or what ended it, may be undone.
+    pub(super) undone: bool,
 }
 
 impl Link<'_> {
@@ -46,20 +50,43 @@ impl Link<'_> {
             Close::TakenBack(_) | Close::Hidden | Close::Unexplained => false,
         }
     }
+
+    /// Whether nothing in the history asks for the second run.
+    pub(super) fn is_surprise(&self) -> bool {
+        let ended = match self.close {
+            Close::Settled(_, state) => state.is_ended(),
+            Close::TakenBack(back) => back.state.is_ended(),
+            Close::MaybeSettled(_) | Close::Hidden => false,
+            Close::Unexplained => true,
+        };
+        ended && !self.retried
+    }
 }
 
 /// All links of a job.
-pub(super) fn links<'a>(story: &Story<'a>, history: &History) -> Vec<Link<'a>> {
-    story.runs.windows(2).map(|pair| link(story, history, &pair[0], &pair[1])).collect()
+pub(super) fn links<'a>(story: &Story<'a>, history: &History, tails: &Tails) -> Vec<Link<'a>> {
+    story.runs.windows(2).map(|pair| link(story, history, tails, &pair[0], &pair[1])).collect()
 }
 
-fn link<'a>(story: &Story<'a>, history: &History, a: &'a Run, b: &'a Run) -> Link<'a> {
+fn link<'a>(story: &Story<'a>, history: &History, tails: &Tails, a: &'a Run, b: &'a Run) -> Link<'a> {
     let (from, to) = (a.span.from, b.span.to);
     let hidden = history.blind.touch(from, to);
     // A lease that was taken back and that nobody was told of.
     let ghost = story.backs.iter().any(|back| a.row.fence < back.fence && back.fence < b.row.fence);
     let ended = story.ends.iter().filter(|end| end.fence == a.row.fence);
     let back = story.backs.iter().find(|back| back.fence == a.row.fence);
+    let mut answers = ended
+        .clone()
+        .map(|end| end.span)
+        .chain(
+            story
+                .backs
+                .iter()
+                .filter(|back| (a.row.fence..b.row.fence).contains(&back.fence))
+                .map(|back| back.span),
+        )
+        .chain([a.span]);
+    let undone = answers.any(|span| tails.touch(span.from, span.to));
     let close = if let Some((said, state)) = ended.clone().find_map(|end| Some((end.said, end.state?))) {
         Close::Settled(said, state)
     } else if let Some(back) = back {
@@ -78,6 +105,7 @@ fn link<'a>(story: &Story<'a>, history: &History, a: &'a Run, b: &'a Run) -> Lin
         gap: hidden || ghost,
         retried: acted(story, history, from, to, |deed| deed == Deed::Retry),
         moved: acted(story, history, from, to, moves),
+        undone,
     }
 }
 

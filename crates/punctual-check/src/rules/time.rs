@@ -19,7 +19,7 @@ pub(super) fn judge(
         verdict.broken("T1", Some(story.id), || format!("was reserved {early} ms early"));
     }
     first_run(story, history, referee, verdict);
-    links.iter().filter(|link| !link.retried && !link.moved).for_each(|link| {
+    links.iter().filter(|link| !link.retried && !link.moved && !link.undone).for_each(|link| {
         let asked = match link.close {
             Close::Settled(Said::Retry(due), _) => due,
             Close::Settled(Said::Snooze(ms), _) => Due::In(ms),

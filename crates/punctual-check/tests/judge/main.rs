@@ -3,6 +3,7 @@
 
 mod naive;
 mod simulator;
+mod undone;
 
 use std::collections::BTreeSet;
 
