@@ -2,10 +2,7 @@
 
 use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
-use punctual::{
-    Client, Ctx, JobRecord, Worker,
-    store::sqlite::{SqliteOptions, SqliteStore},
-};
+use punctual::{Client, Ctx, JobRecord, Worker, store::url::connect};
 use punctual_check::{
     Recorder, RecordingStore,
     event::{Hex, What},
@@ -16,7 +13,11 @@ use crate::jobs::{self, QUEUE};
 /// Jobs that a producer hands over at once.
 const BATCH: u32 = 1_000;
 
-/// `worker DB HISTORY PROC SLOTS LEASE_MS` or `producer DB HISTORY PROC JOBS`.
+/// Jobs that a stream hands over at once.
+const DROPS: usize = 10;
+
+/// `worker STORE HISTORY PROC SLOTS LEASE_MS`, `producer STORE HISTORY PROC JOBS`, or
+/// `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`.
 pub(crate) fn main(args: &[String]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -35,27 +36,32 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
 async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["worker", db, history, proc, slots, lease_ms] => {
+        ["worker", store, history, proc, slots, lease_ms] => {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
-            let (client, recorder) = open(db, history, proc, slots)?;
+            let (client, recorder) = open(store, history, proc, slots).await?;
             work(&client, recorder, slots, lease).await
         }
-        ["producer", db, history, proc, jobs] => {
-            let (client, _) = open(db, history, proc, 0)?;
+        ["producer", store, history, proc, jobs] => {
+            let (client, _) = open(store, history, proc, 0).await?;
             produce(&client, jobs.parse()?).await
+        }
+        ["stream", store, history, proc, jobs, first, step, over_ms] => {
+            let (client, _) = open(store, history, proc, 0).await?;
+            let numbers: Vec<u32> = (first.parse()?..=jobs.parse()?).step_by(step.parse()?).collect();
+            stream(&client, &numbers, Duration::from_millis(over_ms.parse()?)).await
         }
         _ => Err(format!("{args:?} are no arguments of a child").into()),
     }
 }
 
-fn open(
-    db: &str,
+async fn open(
+    url: &str,
     history: &str,
     proc: &str,
     slots: usize,
 ) -> Result<(Client, Arc<Recorder>), Box<dyn std::error::Error>> {
     let recorder = Arc::new(Recorder::create(Path::new(history), proc, slots as u64)?);
-    let store = Arc::new(SqliteStore::open(db, SqliteOptions::default())?);
+    let store = connect(url).await?;
     Ok((Client::new(Arc::new(RecordingStore::new(store, Arc::clone(&recorder)))), recorder))
 }
 
@@ -91,6 +97,16 @@ async fn work(
 async fn produce(client: &Client, jobs: u32) -> Result<(), Box<dyn std::error::Error>> {
     for from in (0..jobs).step_by(BATCH as usize) {
         client.push((from..jobs.min(from + BATCH)).map(jobs::plain).collect()).await?;
+    }
+    Ok(())
+}
+
+/// Hands over jobs little by little.
+async fn stream(client: &Client, numbers: &[u32], over: Duration) -> Result<(), Box<dyn std::error::Error>> {
+    let pause = over.mul_f64(DROPS as f64 / numbers.len().max(1) as f64);
+    for numbers in numbers.chunks(DROPS) {
+        client.push(numbers.iter().map(|n| jobs::mixed(*n, Duration::ZERO)).collect()).await?;
+        tokio::time::sleep(pause).await;
     }
     Ok(())
 }

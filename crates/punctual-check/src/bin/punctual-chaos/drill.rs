@@ -2,9 +2,7 @@
 
 use std::{
     error::Error,
-    io,
     path::PathBuf,
-    process::{Child, Command},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,16 +10,15 @@ use std::{
 use fastrand::Rng;
 use punctual::{
     Client, Timestamp, When,
-    store::{
-        Action, Keep, QueueOp, QueueSettings, Store, Target,
-        sqlite::{SqliteOptions, SqliteStore},
-    },
+    store::{Action, Counts, Keep, QueueOp, QueueSettings, Store, Target, url::connect},
 };
 use punctual_check::{History, Options, Recorder, RecordingStore, Verdict, event::What, judge};
 
 use crate::{
-    Name, Profile,
     jobs::{self, QUEUE},
+    place::{Fsync, Place, Wanted},
+    process::Process,
+    profile::{Name, Profile},
 };
 
 /// How long everything may take to come to rest once the nemesis has stopped.
@@ -29,7 +26,11 @@ const DRAIN_MAX: Duration = Duration::from_mins(3);
 /// How often the parent looks whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+/// Answers of so long before a kill of the server may be lost where it syncs once a second: for that long a second's writes
+/// may wait for those of the second before.
+const UNDONE_MAX: Duration = Duration::from_secs(2);
+
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Runs a drill to its verdict.
 pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
@@ -43,41 +44,31 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             Name::Workers => drill.workers().await?,
             Name::Producer => drill.producer().await?,
             Name::Poison => drill.poison().await?,
+            Name::Server => drill.server().await?,
+            Name::Idle => return Err("nobody is idle in a drill".into()),
         }
         drill.rest().await
     })
 }
 
-struct Drill<'a> {
-    profile: &'a Profile,
+pub(crate) struct Drill<'a> {
+    pub(crate) profile: &'a Profile,
     dir: PathBuf,
-    rng: Rng,
+    pub(crate) rng: Rng,
     client: Client,
     store: RecordingStore,
-    recorder: Arc<Recorder>,
-    children: Vec<Running>,
+    pub(crate) recorder: Arc<Recorder>,
+    children: Vec<Process>,
     spawned: u32,
-}
-
-/// A child that has not been waited for.
-struct Running {
-    proc: String,
-    process: Child,
-}
-
-impl Drop for Running {
-    /// No child outlives a drill that failed.
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+    // Dropped last: a server outlives those who use it.
+    pub(crate) place: Place,
 }
 
 impl<'a> Drill<'a> {
     async fn new(profile: &'a Profile, dir: PathBuf) -> Outcome<Self> {
         let recorder = Arc::new(Recorder::create(&dir.join("driver.ndjson"), "driver", 0)?);
-        let sqlite = Arc::new(SqliteStore::open(dir.join("jobs.db"), SqliteOptions::default())?);
-        let store = RecordingStore::new(sqlite, Arc::clone(&recorder));
+        let place = Place::make(&profile.place, &dir);
+        let store = RecordingStore::new(connect(&place.url).await?, Arc::clone(&recorder));
         // Everything is kept to the end, so that the dump shows where each job stands.
         let keep = Keep { age_ms: 24 * 3_600_000, count: u64::MAX >> 1, bytes: u64::MAX >> 1 };
         let settings = QueueSettings { done: keep, dead: keep, cancelled: keep, ..QueueSettings::default() };
@@ -91,6 +82,7 @@ impl<'a> Drill<'a> {
             recorder,
             children: Vec::new(),
             spawned: 0,
+            place,
         })
     }
 
@@ -145,11 +137,7 @@ impl<'a> Drill<'a> {
         }
         self.spawn_producer()?;
         let mut last = self.children.pop().expect("it was just spawned");
-        let status = last.process.wait()?;
-        if !status.success() {
-            return Err(format!("the last producer ended with {status}").into());
-        }
-        Ok(())
+        last.wait()
     }
 
     async fn poison(&mut self) -> Outcome<()> {
@@ -165,7 +153,7 @@ impl<'a> Drill<'a> {
 
     // ── processes ──
 
-    fn spawn_workers(&mut self) -> Outcome<()> {
+    pub(crate) fn spawn_workers(&mut self) -> Outcome<()> {
         (0..self.profile.workers).try_for_each(|_| self.spawn_worker())
     }
 
@@ -179,34 +167,40 @@ impl<'a> Drill<'a> {
         self.spawn("producer", &[self.profile.jobs.to_string()])
     }
 
+    /// One that hands over every so-manieth job, from number `first` on.
+    pub(crate) fn spawn_stream(&mut self, first: u32, over: Duration) -> Outcome<()> {
+        let Profile { jobs, producers, .. } = *self.profile;
+        let over = u64::try_from(over.as_millis())?;
+        let args = [u64::from(jobs), first.into(), producers.into(), over].map(|n| n.to_string());
+        self.spawn("stream", &args)
+    }
+
+    /// Waits until all streams have ended well.
+    pub(crate) fn end_of_streams(&mut self) -> Outcome<()> {
+        let is_stream = |child: &mut Process| child.proc.starts_with("stream");
+        self.children.extract_if(.., is_stream).try_for_each(|mut stream| stream.wait())
+    }
+
     fn spawn(&mut self, role: &str, args: &[String]) -> Outcome<()> {
         self.spawned += 1;
         let proc = format!("{role}-{}-{:08x}", self.spawned, self.rng.u32(..));
-        let process = Command::new(std::env::current_exe()?)
-            .args(["child", role])
-            .arg(self.dir.join("jobs.db"))
-            .arg(self.dir.join(format!("{proc}.ndjson")))
-            .arg(&proc)
-            .args(args)
-            .spawn()?;
-        self.children.push(Running { proc, process });
+        self.children.push(Process::start(role, &self.place.url, &self.dir, proc, args)?);
         Ok(())
     }
 
     /// SIGKILL, and the certainty that it is gone.
-    fn kill(&mut self, i: usize) -> io::Result<()> {
+    fn kill(&mut self, i: usize) -> Outcome<()> {
         let mut child = self.children.swap_remove(i);
-        child.process.kill()?;
-        child.process.wait()?;
+        child.kill()?;
         self.recorder.note(What::Killed { proc: child.proc.clone() });
         Ok(())
     }
 
     /// Only the nemesis and poison end a worker.
-    fn expect_alive(&mut self) -> Outcome<()> {
+    pub(crate) fn expect_alive(&mut self) -> Outcome<()> {
         for child in &mut self.children {
             if child.proc.starts_with("worker")
-                && let Some(status) = child.process.try_wait()?
+                && let Some(status) = child.ended()?
             {
                 return Err(format!("{} ended by itself: {status}", child.proc).into());
             }
@@ -218,7 +212,7 @@ impl<'a> Drill<'a> {
     fn replace_the_poisoned(&mut self) -> Outcome<()> {
         let mut i = 0;
         while i < self.children.len() {
-            if self.children[i].process.try_wait()?.is_some() {
+            if self.children[i].ended()?.is_some() {
                 self.kill(i)?;
                 self.spawn_worker()?;
             } else {
@@ -234,6 +228,15 @@ impl<'a> Drill<'a> {
         Ok(self.store.count(Some(QUEUE)).await?.total())
     }
 
+    /// As far as the store can be reached now.
+    async fn counts(&self) -> Outcome<Option<Counts>> {
+        match self.store.count(Some(QUEUE)).await {
+            Ok(counts) => Ok(Some(counts)),
+            Err(error) if error.is_repeatable() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Heals, drains, dumps, judges.
     async fn rest(mut self) -> Outcome<Verdict> {
         let begin = Instant::now();
@@ -243,26 +246,19 @@ impl<'a> Drill<'a> {
             } else {
                 self.expect_alive()?;
             }
-            let counts = self.store.count(Some(QUEUE)).await?;
-            if counts.waiting + counts.running == 0 {
+            if self.counts().await?.is_some_and(|counts| counts.waiting + counts.running == 0) {
                 break;
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        for child in &mut self.children {
-            end(&mut child.process)?;
-        }
+        self.children.iter_mut().try_for_each(Process::stop)?;
         self.children.clear();
         self.store.dump().await?;
         let history = History::read(std::slice::from_ref(&self.dir))?;
-        Ok(judge(&history, Options::default()))
+        let undone_max = match self.profile.place {
+            Wanted::Server(Fsync::EverySec) => UNDONE_MAX,
+            _ => Duration::ZERO,
+        };
+        Ok(judge(&history, Options { undone_max, ..Options::default() }))
     }
-}
-
-/// SIGTERM, and a clean end.
-fn end(process: &mut Child) -> Outcome<()> {
-    let pid = i32::try_from(process.id()).ok().and_then(rustix::process::Pid::from_raw);
-    rustix::process::kill_process(pid.ok_or("no such process")?, rustix::process::Signal::TERM)?;
-    let status = process.wait()?;
-    if status.success() { Ok(()) } else { Err(format!("a worker ended with {status} on SIGTERM").into()) }
 }

@@ -1,0 +1,46 @@
+//! The drill in which the server itself is killed and comes back on the same files, under workers and producers that must
+//! go on.
+
+use std::{ops::Range, time::Duration};
+
+use punctual_check::{event::What, monotonic_ns};
+
+use crate::{
+    drill::{Drill, Outcome},
+    place::{Fsync, Wanted},
+};
+
+/// From one kill to the next, in milliseconds.
+const BETWEEN_KILLS_MS: Range<u64> = 500..2_000;
+/// The same where answers may be lost: what is older than the last 2 s before a kill is judged as ever, so there must be
+/// such.
+const BETWEEN_KILLS_THAT_UNDO_MS: Range<u64> = 2_500..4_500;
+/// How long the server is away, in milliseconds.
+const AWAY_MS: Range<u64> = 0..500;
+
+impl Drill<'_> {
+    /// Streams jobs in for as long as the nemesis is at it.
+    pub(crate) async fn server(&mut self) -> Outcome<()> {
+        let kills = self.profile.kills;
+        let between_ms = match self.profile.place {
+            Wanted::Server(Fsync::EverySec) => BETWEEN_KILLS_THAT_UNDO_MS,
+            _ => BETWEEN_KILLS_MS,
+        };
+        let over = Duration::from_millis(u64::midpoint(between_ms.start, between_ms.end)) * kills;
+        self.spawn_workers()?;
+        for first in 1..=self.profile.producers {
+            self.spawn_stream(first, over)?;
+        }
+        for _ in 0..kills {
+            tokio::time::sleep(Duration::from_millis(self.rng.u64(between_ms.clone()))).await;
+            self.expect_alive()?;
+            let server = self.place.server.as_mut().ok_or("there is no server to kill")?;
+            let since = monotonic_ns();
+            server.kill();
+            self.recorder.note(What::ServerKilled { since });
+            tokio::time::sleep(Duration::from_millis(self.rng.u64(AWAY_MS))).await;
+            server.restart();
+        }
+        self.end_of_streams()
+    }
+}

@@ -1,0 +1,81 @@
+//! The processes of a drill, as seen from their parent. None outlives it.
+
+use std::{
+    io,
+    path::Path,
+    process::{Child, Command, ExitStatus},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::drill::Outcome;
+
+/// How long a process may take to end that is about to.
+const END_MAX: Duration = Duration::from_mins(2);
+/// Between two looks whether it has.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A child that has not been waited for.
+pub(crate) struct Process {
+    pub(crate) proc: String,
+    child: Child,
+}
+
+impl Process {
+    /// Starts one that calls itself `proc` and records its history in the folder.
+    pub(crate) fn start(
+        role: &str,
+        store: &str,
+        dir: &Path,
+        proc: String,
+        args: &[String],
+    ) -> io::Result<Self> {
+        let child = Command::new(std::env::current_exe()?)
+            .args(["child", role, store])
+            .arg(dir.join(format!("{proc}.ndjson")))
+            .arg(&proc)
+            .args(args)
+            .spawn()?;
+        Ok(Self { proc, child })
+    }
+
+    /// Whether it ended, and how.
+    pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// SIGKILL, and the certainty that it is gone.
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// SIGTERM, and a clean end.
+    pub(crate) fn stop(&mut self) -> Outcome<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(pid.ok_or("no such process")?, rustix::process::Signal::TERM)?;
+        self.wait()
+    }
+
+    /// Waits for a clean end.
+    pub(crate) fn wait(&mut self) -> Outcome<()> {
+        let begin = Instant::now();
+        loop {
+            match self.ended()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(format!("{} ended with {status}", self.proc).into()),
+                None if END_MAX < begin.elapsed() => return Err(format!("{} does not end", self.proc).into()),
+                None => thread::sleep(LOOK),
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    /// Also of a drill that failed.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

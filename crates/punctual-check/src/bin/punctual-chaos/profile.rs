@@ -1,0 +1,142 @@
+//! Which drill, how large, and where: what the command line says.
+
+use std::{path::PathBuf, time::Duration};
+
+use crate::place::{Fsync, Wanted};
+
+pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N] [--jobs N] [--kills N] [--dir DIR]
+                      [--store URL | --redis | --fsync always|everysec] [--seconds N]
+  workers    worker processes killed at random while they work, with retries, cancels and moves
+  producer   a producer killed in mid batch and run again with the same idempotency keys
+  poison     jobs that kill every worker that runs them, among good ones
+  server     the server of Redis itself killed and started again, under workers and producers that go on
+  idle       what 1 and 20 worker processes with nothing to do send to Redis
+  --small    few jobs and kills, for a quick look
+  --dir      keep the database and the histories there
+  --store    on this store, which must be empty, instead of a file of SQLite
+  --redis    on a server of Redis that is started for it, and syncs each write to its disk
+  --fsync    the same; with everysec, answers of the last 2 s before a kill of the server may be lost, and are counted
+  --seconds  how long to watch who is idle";
+
+/// A drill and its size.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub(crate) name: Name,
+    pub(crate) place: Wanted,
+    pub(crate) seed: u64,
+    pub(crate) jobs: u32,
+    /// SIGKILLs by the nemesis; poison jobs do their own killing.
+    pub(crate) kills: u32,
+    pub(crate) poison: u32,
+    pub(crate) workers: usize,
+    pub(crate) producers: u32,
+    pub(crate) slots: usize,
+    pub(crate) lease: Duration,
+    /// For who is idle.
+    pub(crate) watch: Duration,
+    pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    Workers,
+    Producer,
+    Poison,
+    Server,
+    Idle,
+}
+
+impl Name {
+    const ALL: [Self; 5] = [Self::Workers, Self::Producer, Self::Poison, Self::Server, Self::Idle];
+
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Workers => "workers",
+            Self::Producer => "producer",
+            Self::Poison => "poison",
+            Self::Server => "server",
+            Self::Idle => "idle",
+        }
+    }
+
+    /// Whether it is about a server of Redis, which it starts itself.
+    const fn is_of_server(self) -> bool {
+        matches!(self, Self::Server | Self::Idle)
+    }
+}
+
+impl Profile {
+    fn new(name: Name, small: bool) -> Self {
+        let pick = |big, little| if small { little } else { big };
+        let base = Self {
+            name,
+            place: if name.is_of_server() { Wanted::Server(Fsync::Always) } else { Wanted::File },
+            seed: fastrand::u64(..),
+            jobs: 0,
+            kills: 0,
+            poison: 0,
+            workers: 4,
+            producers: 0,
+            slots: 8,
+            lease: Duration::from_secs(2),
+            watch: Duration::from_secs(pick(120, 5).into()),
+            dir: None,
+        };
+        match name {
+            Name::Workers => Self {
+                jobs: pick(5_000, 400),
+                kills: pick(40, 6),
+                lease: Duration::from_secs(pick(2, 1).into()),
+                ..base
+            },
+            Name::Producer => {
+                Self { jobs: pick(100_000, 6_000), kills: pick(4, 2), workers: 2, slots: 200, ..base }
+            }
+            Name::Poison => Self {
+                jobs: pick(500, 60),
+                poison: pick(5, 1),
+                slots: 4,
+                lease: Duration::from_secs(1),
+                ..base
+            },
+            Name::Server => Self { jobs: pick(20_000, 2_000), kills: pick(10, 3), producers: 2, ..base },
+            Name::Idle => base,
+        }
+    }
+
+    /// Reads the command line.
+    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
+        let (name, rest) = args.split_first().ok_or("which drill?")?;
+        let name = Name::ALL.into_iter().find(|known| known.text() == name);
+        let name = name.ok_or_else(|| format!("unknown drill {:?}", args[0]))?;
+        let small = rest.iter().any(|arg| arg == "--small");
+        let mut profile = Self::new(name, small);
+        let mut rest = rest.iter().filter(|arg| *arg != "--small");
+        while let Some(option) = rest.next() {
+            if option == "--redis" {
+                profile.place = Wanted::Server(Fsync::Always);
+                continue;
+            }
+            let value = rest.next().ok_or_else(|| format!("{option} needs a value"))?;
+            let number = || value.parse::<u64>().map_err(|_| format!("{value:?} is not a number"));
+            match option.as_str() {
+                "--seed" => profile.seed = number()?,
+                "--jobs" => profile.jobs = number()? as u32,
+                "--kills" => profile.kills = number()? as u32,
+                "--seconds" => profile.watch = Duration::from_secs(number()?),
+                "--dir" => profile.dir = Some(PathBuf::from(value)),
+                "--store" => profile.place = Wanted::Store(value.clone()),
+                "--fsync" => {
+                    let known = [Fsync::Always, Fsync::EverySec].into_iter().find(|f| f.text() == value);
+                    let fsync = known.ok_or_else(|| format!("{value:?} is neither always nor everysec"))?;
+                    profile.place = Wanted::Server(fsync);
+                }
+                other => return Err(format!("unknown option {other:?}")),
+            }
+        }
+        if name.is_of_server() && !matches!(profile.place, Wanted::Server(_)) {
+            return Err(format!("the drill {} needs a server of its own: no --store", name.text()));
+        }
+        Ok(profile)
+    }
+}
