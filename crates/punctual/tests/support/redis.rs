@@ -115,6 +115,11 @@ impl Server {
         server
     }
 
+    /// Where its files are.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Where it listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("s")

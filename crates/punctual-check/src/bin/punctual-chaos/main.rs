@@ -10,6 +10,7 @@ mod console;
 mod drill;
 mod idle;
 mod jobs;
+mod log;
 mod outage;
 mod place;
 mod process;

@@ -1,12 +1,16 @@
 //! The drill in which the server itself is killed and comes back on the same files, under workers and producers that must
 //! go on.
 
-use std::{ops::Range, time::Duration};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use punctual_check::{event::What, monotonic_ns};
 
 use crate::{
     drill::{Drill, Outcome},
+    log::Log,
     place::{Fsync, Wanted},
 };
 
@@ -17,6 +21,9 @@ const BETWEEN_KILLS_MS: Range<u64> = 500..2_000;
 const BETWEEN_KILLS_THAT_UNDO_MS: Range<u64> = 2_500..4_500;
 /// How long the server is away, in milliseconds.
 const AWAY_MS: Range<u64> = 0..500;
+
+/// Between two looks at the server's log.
+const LOOK: Duration = Duration::from_millis(50);
 
 impl Drill<'_> {
     /// Streams jobs in for as long as the nemesis is at it.
@@ -31,15 +38,27 @@ impl Drill<'_> {
         for first in 1..=self.profile.producers {
             self.spawn_stream(first, over)?;
         }
+        let mut cut = 0;
         for _ in 0..kills {
-            tokio::time::sleep(Duration::from_millis(self.rng.u64(between_ms.clone()))).await;
-            self.expect_alive()?;
+            let until = Instant::now() + Duration::from_millis(self.rng.u64(between_ms.clone()));
             let server = self.place.server.as_mut().ok_or("there is no server to kill")?;
+            let mut log = Log::of(server.folder());
+            while Instant::now() < until {
+                log.look()?;
+                tokio::time::sleep(LOOK).await;
+            }
             let since = monotonic_ns();
             server.kill();
+            if self.profile.cuts_power {
+                cut += log.cut()?;
+            }
             self.recorder.note(What::ServerKilled { since });
             tokio::time::sleep(Duration::from_millis(self.rng.u64(AWAY_MS))).await;
             server.restart();
+            self.expect_alive()?;
+        }
+        if self.profile.cuts_power {
+            eprintln!("{cut} bytes of the server's log were gone with the power");
         }
         self.end_of_streams()
     }

@@ -54,7 +54,15 @@ impl Place {
             Wanted::File => Self { url: format!("sqlite:{}", dir.join("jobs.db").display()), server: None },
             Wanted::Store(url) => Self { url: url.clone(), server: None },
             Wanted::Server(fsync) => {
-                let server = Server::start(&["--appendonly", "yes", "--appendfsync", fsync.text()]);
+                let server = Server::start(&[
+                    "--appendonly",
+                    "yes",
+                    "--appendfsync",
+                    fsync.text(),
+                    // One file for as long as the drill lasts.
+                    "--auto-aof-rewrite-percentage",
+                    "0",
+                ]);
                 let url = format!("{}&durability={}", server.url(), fsync.durability());
                 Self { url, server: Some(server) }
             }

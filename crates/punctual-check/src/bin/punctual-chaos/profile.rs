@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use crate::place::{Fsync, Wanted};
 
 pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N] [--jobs N] [--kills N] [--dir DIR]
-                      [--store URL | --redis | --fsync always|everysec] [--seconds N]
+                      [--store URL | --redis | --fsync always|everysec] [--power] [--seconds N]
   workers    worker processes killed at random while they work, with retries, cancels and moves
   producer   a producer killed in mid batch and run again with the same idempotency keys
   poison     jobs that kill every worker that runs them, among good ones
@@ -16,6 +16,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   --store    on this store, which must be empty, instead of a file of SQLite
   --redis    on a server of Redis that is started for it, and syncs each write to its disk
   --fsync    the same; with everysec, answers of the last 2 s before a kill of the server may be lost, and are counted
+  --power    everysec, and each kill of the server is a power cut: what it had not synced is gone
   --seconds  how long to watch who is idle";
 
 /// A drill and its size.
@@ -32,6 +33,8 @@ pub(crate) struct Profile {
     pub(crate) producers: u32,
     pub(crate) slots: usize,
     pub(crate) lease: Duration,
+    /// Whether a kill of the server takes what was not synced with it.
+    pub(crate) cuts_power: bool,
     /// For who is idle.
     pub(crate) watch: Duration,
     pub(crate) dir: Option<PathBuf>,
@@ -79,6 +82,7 @@ impl Profile {
             producers: 0,
             slots: 8,
             lease: Duration::from_secs(2),
+            cuts_power: false,
             watch: Duration::from_secs(pick(120, 5).into()),
             dir: None,
         };
@@ -113,30 +117,34 @@ impl Profile {
         let mut profile = Self::new(name, small);
         let mut rest = rest.iter().filter(|arg| *arg != "--small");
         while let Some(option) = rest.next() {
-            if option == "--redis" {
-                profile.place = Wanted::Server(Fsync::Always);
-                continue;
-            }
-            let value = rest.next().ok_or_else(|| format!("{option} needs a value"))?;
-            let number = || value.parse::<u64>().map_err(|_| format!("{value:?} is not a number"));
             match option.as_str() {
-                "--seed" => profile.seed = number()?,
-                "--jobs" => profile.jobs = number()? as u32,
-                "--kills" => profile.kills = number()? as u32,
-                "--seconds" => profile.watch = Duration::from_secs(number()?),
-                "--dir" => profile.dir = Some(PathBuf::from(value)),
-                "--store" => profile.place = Wanted::Store(value.clone()),
-                "--fsync" => {
-                    let known = [Fsync::Always, Fsync::EverySec].into_iter().find(|f| f.text() == value);
-                    let fsync = known.ok_or_else(|| format!("{value:?} is neither always nor everysec"))?;
-                    profile.place = Wanted::Server(fsync);
-                }
-                other => return Err(format!("unknown option {other:?}")),
+                "--redis" => profile.place = Wanted::Server(Fsync::Always),
+                "--power" => (profile.place, profile.cuts_power) = (Wanted::Server(Fsync::EverySec), true),
+                _ => profile.set(option, rest.next().ok_or_else(|| format!("{option} needs a value"))?)?,
             }
         }
         if name.is_of_server() && !matches!(profile.place, Wanted::Server(_)) {
             return Err(format!("the drill {} needs a server of its own: no --store", name.text()));
         }
         Ok(profile)
+    }
+
+    fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
+        let number = || value.parse::<u64>().map_err(|_| format!("{value:?} is not a number"));
+        match option {
+            "--seed" => self.seed = number()?,
+            "--jobs" => self.jobs = number()? as u32,
+            "--kills" => self.kills = number()? as u32,
+            "--seconds" => self.watch = Duration::from_secs(number()?),
+            "--dir" => self.dir = Some(PathBuf::from(value)),
+            "--store" => self.place = Wanted::Store(value.to_owned()),
+            "--fsync" => {
+                let known = [Fsync::Always, Fsync::EverySec].into_iter().find(|f| f.text() == value);
+                let fsync = known.ok_or_else(|| format!("{value:?} is neither always nor everysec"))?;
+                self.place = Wanted::Server(fsync);
+            }
+            other => return Err(format!("unknown option {other:?}")),
+        }
+        Ok(())
     }
 }
