@@ -1,11 +1,18 @@
 //! A full server refuses with a typed error, gives up what it may, and drains.
 
+use std::time::{Duration, Instant};
+
 use punctual::{
     Client, ErrorKind,
     store::{Call, Enqueued, Keep, QueueSettings, Settlement, Store, Verdict},
 };
 
-use super::{jobs, open, reserve, server::Server};
+use super::{drill::Drill, jobs, open, reserve, server::Server};
+
+/// Done jobs that a server keeps until it is full.
+const KEPT: u32 = 500;
+/// How long a refusal may take, sweeping included.
+const REFUSED_MAX: Duration = Duration::from_secs(1);
 
 /// S17: a full server refuses new jobs with a typed error, and writes nothing for them; waiting and running ones drain all
 /// the same; then there is room again.
@@ -71,4 +78,53 @@ async fn kept_jobs_make_room() {
     let counts = client.count(None).await.unwrap();
     assert_eq!(counts.total(), counts.done);
     assert!(counts.done < 1_000);
+}
+
+/// S17: the same, one after the other: kept done jobs go first, then new ones are refused at once, what waits drains, and
+/// there is room again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_gives_up_what_it_keeps_refuses_drains_and_takes_again() {
+    let server = Server::start(&["--maxmemory", "6mb", "--maxmemory-policy", "noeviction"]);
+    let url = server.url();
+    let store = open(&url).await;
+    let client = Client::new(store.clone());
+    let mut drill = Drill::begin("a full server", &url).await;
+    drill.push(KEPT).await;
+    for number in 1..=u64::from(KEPT) / 50 {
+        let batch = store.reserve(&reserve(number, 50)).await.unwrap();
+        let ack = |lease| Settlement { lease, verdict: Verdict::Ack };
+        let acks: Vec<_> = batch.jobs.iter().map(|reserved| ack(reserved.lease)).collect();
+        let _ = store.settle(&acks, None).await.unwrap();
+    }
+    assert_eq!(drill.done().await, u64::from(KEPT));
+
+    let enqueue = async |number| store.enqueue(Call { instance: 7, number }, &jobs(&client, 1)).await;
+    let mut enqueued = 0;
+    while enqueue(enqueued + 1).await.is_ok() {
+        enqueued += 1;
+    }
+    let counts = client.count(None).await.unwrap();
+    assert_eq!((counts.waiting, counts.done), (enqueued, 0), "what it keeps goes first");
+    let mut fastest = Duration::MAX;
+    for _ in 0..5 {
+        let begin = Instant::now();
+        match enqueue(enqueued + 1).await {
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::StoreFull);
+                fastest = fastest.min(begin.elapsed());
+            }
+            // What the server itself needs comes and goes.
+            Ok(_) => enqueued += 1,
+        }
+    }
+    assert!(fastest < REFUSED_MAX, "{fastest:?}");
+
+    drill.work(1, &url).await;
+    let drained = drill.drained().await;
+    println!(
+        "full: {KEPT} done jobs given up, {enqueued} waiting, refused within {} us, drained in {} ms",
+        fastest.as_micros(),
+        drained.as_millis()
+    );
+    assert!(enqueue(enqueued + 1).await.unwrap()[0].is_new());
 }
