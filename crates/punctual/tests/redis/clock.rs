@@ -22,6 +22,8 @@ const HOUR_MS: i64 = 3_600_000;
 const TICK: Duration = Duration::from_millis(20);
 /// Long jobs, which run while the clock is stepped, and are held by several heartbeats.
 const LONG_JOBS: u32 = 10;
+/// Extended every 2 s, more than once in the 5 s for which nothing is taken back, also by a slow machine.
+const LEASE: Duration = Duration::from_secs(6);
 /// Jobs for half an hour later.
 const LATER_JOBS: u32 = 20;
 /// How long the store's clock stays stepped: longer than the 5 s for which nothing is taken back.
@@ -63,6 +65,7 @@ fn system(ahead_ms: i64) -> Timestamp {
 async fn stepped(name: &'static str, url: &str, steps_ms: [i64; 2]) {
     let clock = Stepped::start();
     let mut drill = Drill::with_clock(name, url, Clock::Manual(clock.clock.clone())).await;
+    drill.lease = LEASE;
     drill.work(2, url).await;
     drill.push_with(LONG_JOBS, |job| LONG.clone_into(&mut job.kind)).await;
     drill.push_with(LATER_JOBS, |job| job.run_at = When::In(HOUR / 2)).await;

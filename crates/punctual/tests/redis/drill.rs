@@ -45,6 +45,8 @@ pub(crate) struct Drill {
     name: &'static str,
     dir: tempfile::TempDir,
     clock: Clock,
+    /// Of workers that start from now on.
+    pub(crate) lease: Duration,
     /// Straight to the server, whatever happens to the others' way.
     store: RecordingStore,
     recorder: Arc<Recorder>,
@@ -82,6 +84,7 @@ impl Drill {
             name,
             dir,
             clock,
+            lease: LEASE,
             store,
             recorder,
             made: Arc::default(),
@@ -108,7 +111,7 @@ impl Drill {
                 .name(recorder.proc())
                 .queue(QUEUE)
                 .slots(SLOTS)
-                .lease(LEASE)
+                .lease(self.lease)
                 .handle_raw(move |job: JobRecord, ctx: Ctx| {
                     let recorder = Arc::clone(&recorder);
                     async move {

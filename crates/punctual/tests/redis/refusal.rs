@@ -20,7 +20,7 @@ const BUSY_AFTER_MS: &str = "100";
 /// How long the server is a replica.
 const REPLICA: Duration = Duration::from_secs(2);
 /// Keys that a server reads again, and how long it takes over each.
-const KEYS: u32 = 3_000;
+const KEYS: u32 = 4_000;
 const KEY_LOAD_DELAY_US: &str = "1000";
 /// How long a server may take to get into, or out of, a state.
 const CHANGE_MAX: Duration = Duration::from_mins(1);
