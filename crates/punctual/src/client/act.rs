@@ -1,9 +1,12 @@
 //! What an operator may do through a client: to one job, to many, or to all that match a filter, in bounded slices.
 
+use std::collections::HashSet;
+
 use super::Client;
 use crate::{
-    error::Result,
+    error::{Error, Result},
     filter::Filter,
+    id::JobId,
     job::{JobRecord, Payload, Priority, State},
     limits::{BATCH_BYTES_MAX, BATCH_MAX},
     store::{Acted, Action, Audit, AuditCursor, Finding, List, Target, Which},
@@ -12,6 +15,8 @@ use crate::{
 
 /// Jobs listed at once for an action by filter. Records travel with their payloads: a page is kept small.
 const PAGE: usize = 250;
+/// Most jobs that one filter goes through: their ids are kept meanwhile, 16 bytes each.
+const SEEN_MAX: usize = 16 << 20;
 
 /// What became of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +118,7 @@ impl Client {
         Ok(acted)
     }
 
-    /// Acts on every job that matches, newest first, in bounded slices, telling `progress` after each.
+    /// Acts once on every job that matches, in bounded slices, telling `progress` after each.
     ///
     /// A job's queue and state are checked again in the step that acts on it: one that moved on since it was listed is
     /// skipped.
@@ -176,16 +181,23 @@ fn guarded(job: JobRecord) -> Target {
 struct Pages {
     /// `None`: the last page was seen.
     list: Option<List>,
+    /// A job that was moved by what is done to the pages may be listed again at its new place.
+    seen: HashSet<JobId>,
 }
 
 impl Pages {
     fn new(filter: &Filter) -> Self {
-        Self { list: Some(List { filter: filter.clone(), after: None, limit: PAGE }) }
+        Self { list: Some(List { filter: filter.clone(), after: None, limit: PAGE }), seen: HashSet::new() }
     }
 
     async fn next(&mut self, client: &Client, sum: &mut ActProgress) -> Result<Option<Vec<JobRecord>>> {
         let Some(list) = &mut self.list else { return Ok(None) };
-        let page = client.store().list(list).await?;
+        let mut page = client.store().list(list).await?;
+        page.jobs.retain(|job| self.seen.insert(job.id));
+        if SEEN_MAX < self.seen.len() {
+            return Err(Error::invalid(format!("more than {SEEN_MAX} jobs match"))
+                .with_hint("write a narrower filter, by queue or tag; what was done so far stands"));
+        }
         sum.matched += page.jobs.len() as u64;
         sum.searched += page.searched;
         sum.total = page.total;

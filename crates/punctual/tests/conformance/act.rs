@@ -1,7 +1,7 @@
 //! What operators do to single jobs, by id or by key.
 
 use punctual::{
-    Payload, Priority, State, Timestamp, Unique, When,
+    Client, Filter, Payload, Priority, State, Timestamp, Unique, When,
     store::{Acted, Action, Keep, LeaseStatus, Settled, Target, Verdict, Which},
 };
 
@@ -228,4 +228,18 @@ pub(crate) async fn what_is_not_kept_can_not_be_retried(t: Fixture) {
     let id = t.add().await;
     assert_eq!(t.act(id, CANCEL).await, Acted::Done(id, State::Cancelled));
     assert_eq!(t.act(id, Action::Retry).await, Acted::NotFound);
+}
+
+/// S11: an action by filter meets each job once, also where it moves jobs to places that it has yet to see.
+pub(crate) async fn an_action_by_filter_meets_each_job_once(t: Fixture) {
+    t.add_many(600).await;
+    let ids = t.list("", 1_000).await;
+    let client = Client::new(t.store.clone());
+    for ms in [60_000, -30_000] {
+        let done = client.act_where(&Filter::all(), &Action::RescheduleBy(ms), |_| ()).await.unwrap();
+        assert_eq!((done.matched, done.done), (600, 600));
+    }
+    for id in ids {
+        assert_eq!(t.get(id).await.run_at, at(30_000));
+    }
 }

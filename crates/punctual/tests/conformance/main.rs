@@ -235,6 +235,7 @@ conformance!(
         of_cancel_and_reschedule_one_wins,
         a_retry_forgets_the_cancel;
     act:
+        an_action_by_filter_meets_each_job_once,
         a_job_is_rescheduled,
         a_job_is_rescheduled_by_a_time,
         a_job_is_run_now,

@@ -1,12 +1,12 @@
 //! TLS, with certificates of our own.
 
 use punctual::{
-    ErrorKind,
+    Client, ErrorKind,
     store::{Store, clock::Clock, redis::RedisStore},
 };
 
 use crate::{
-    open,
+    jobs, open, reserve,
     server::{Certificates, Server},
 };
 

@@ -5,6 +5,8 @@ if (q and queue(q).version or 0) ~= tonumber(ARGV[3]) then return 0 end
 if not q then
     late().new_queue(ARGV[2], ARGV[4])
 else
+    -- A full server, too, must let a queue go on, or keep less.
+    drains()
     -- What is kept may be less now: upkeep is due at once.
     call('HSET', I, q, ARGV[4], q .. 'w', pack('>I7', 0))
     shard.queues[q] = nil
