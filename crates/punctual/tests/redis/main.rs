@@ -13,6 +13,7 @@ mod server;
 
 mod bell;
 mod clock;
+mod corrupt;
 mod doctor;
 mod drill;
 mod flush;

@@ -49,6 +49,7 @@ fn word(what: &[u8]) -> &'static str {
     match what {
         b"no_record" => "no_record",
         b"two_places" => "two_places",
+        b"corrupt" => "corrupt",
         _ => "orphan",
     }
 }

@@ -136,7 +136,7 @@ pub(super) async fn list(store: &RedisStore, list: &List) -> Result<Page> {
                 continue;
             }
             page.searched += 1;
-            let job = record::decode(id, &rec, &past, &run)?;
+            let job = record::decode(id, &rec, &past, &run).unwrap_or_else(|_| record::husk(id, &rec, &past));
             if !hidden && list.filter.matches(&job, page.now) {
                 page.jobs.push(job);
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     error::Result,
     job::JobRecord,
-    store::{Batch, Lease, Reserve, Reserved, Take, TakenBack},
+    store::{Batch, Lease, Reserve, Reserved, Settlement, Take, TakenBack, Verdict},
     time::{Timestamp, ceil_ms},
 };
 
@@ -16,6 +16,7 @@ use super::{
     record::{self, Run},
     reply::Reply,
     scripts::SCRIPTS,
+    settle,
 };
 
 pub(super) async fn reserve(store: &RedisStore, want: &Reserve) -> Result<Batch> {
@@ -23,7 +24,7 @@ pub(super) async fn reserve(store: &RedisStore, want: &Reserve) -> Result<Batch>
     let mut reply = store.ask(&SCRIPTS.reserve, &bells(store, want), arguments(want)).await?;
     let clock = Now::read(store, &mut reply)?;
     store.ring(&reply.bytes()?)?;
-    batch(&clock, &mut reply)
+    batch(store, &clock, &mut reply).await
 }
 
 /// The time of an answer.
@@ -62,8 +63,8 @@ pub(super) fn arguments(want: &Reserve) -> Vec<Vec<u8>> {
     args
 }
 
-/// Reads what `lua/reserving.lua` answers.
-pub(super) fn batch(clock: &Now, reply: &mut Reply) -> Result<Batch> {
+/// Reads what `lua/reserving.lua` answers. What can't be read nobody can run: it ends dead.
+pub(super) async fn batch(store: &RedisStore, clock: &Now, reply: &mut Reply) -> Result<Batch> {
     let mut taken_back = Vec::new();
     let taken = reply.bytes()?;
     let mut taken = Bytes(&taken);
@@ -80,14 +81,20 @@ pub(super) fn batch(clock: &Now, reply: &mut Reply) -> Result<Batch> {
         let next: u64 = String::from_utf8_lossy(&next).parse().unwrap_or_default();
         Some(Timestamp::saturating_from_ms(next).since(clock.now).saturating_sub(clock.into))
     };
-    let mut jobs = Vec::new();
+    let (mut jobs, mut corrupt) = (Vec::new(), Vec::new());
     while !reply.is_over() {
         let (id, run, rec) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
         let (id, run) = (Bytes(&id).id()?, Run::decode(Bytes(&run))?);
         let past = if run.has_past { reply.bytes()? } else { Vec::new() };
         let Run { fence, until, lasts, .. } = run;
-        let job = record::decode_with(id, &rec, &past, Some(run))?;
-        jobs.push(Reserved { lease: Lease { job: id, fence }, until, lasts, job });
+        let lease = Lease { job: id, fence };
+        match record::decode_with(id, &rec, &past, Some(run)) {
+            Ok(job) => jobs.push(Reserved { lease, until, lasts, job }),
+            Err(_) => corrupt.push(Settlement { lease, verdict: Verdict::Dead { error: "corrupt".into() } }),
+        }
+    }
+    if !corrupt.is_empty() {
+        settle::end(store, &corrupt).await?;
     }
     Ok(Batch {
         now: clock.now,
@@ -110,7 +117,8 @@ pub(super) async fn take(store: &RedisStore, take: &Take) -> Result<Vec<JobRecor
     let mut jobs = Vec::new();
     while !reply.is_over() {
         let (id, rec, past) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
-        jobs.push(record::decode(Bytes(&id).id()?, &rec, &past, &[])?);
+        let id = Bytes(&id).id()?;
+        jobs.push(record::decode(id, &rec, &past, &[]).unwrap_or_else(|_| record::husk(id, &rec, &past)));
     }
     Ok(jobs)
 }

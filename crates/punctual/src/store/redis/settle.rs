@@ -27,17 +27,7 @@ pub(super) async fn settle(
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
     check_batch("settlements", batch.len())?;
     then.map_or(Ok(()), Reserve::check)?;
-    let mut args = vec![digits(batch.len() as u64)];
-    args.extend(batch.iter().map(|settlement| settlement.lease.job.as_bytes().to_vec()));
-    // Of a lease that is named twice the second is lost; no fence is 0.
-    let mut named = HashSet::with_capacity(batch.len());
-    args.extend(
-        batch.iter().map(
-            |settlement| {
-                if named.insert(settlement.lease) { encode(settlement) } else { vec![0; 8] }
-            },
-        ),
-    );
+    let mut args = arguments(batch);
     args.extend(then.map(reserve::arguments).into_iter().flatten());
     let bells = then.map(|want| reserve::bells(store, want)).unwrap_or_default();
     let mut reply = store.ask(&SCRIPTS.settle, &bells, args).await?;
@@ -52,10 +42,33 @@ pub(super) async fn settle(
         })
         .collect::<Result<Vec<_>>>()?;
     let reserved = match then {
-        Some(_) => Some(reserve::batch(&clock, &mut reply)?),
+        Some(_) => Some(reserve::batch(store, &clock, &mut reply).await?),
         None => None,
     };
     Ok((settled, reserved))
+}
+
+/// Ends leases, as far as they are still held.
+pub(super) async fn end(store: &RedisStore, batch: &[Settlement]) -> Result<()> {
+    let mut reply = store.ask(&SCRIPTS.settle, &[], arguments(batch)).await?;
+    Now::read(store, &mut reply)?;
+    store.ring(&reply.bytes()?)
+}
+
+/// Settlements as `lua/settle.lua` takes them.
+fn arguments(batch: &[Settlement]) -> Vec<Vec<u8>> {
+    let mut args = vec![digits(batch.len() as u64)];
+    args.extend(batch.iter().map(|settlement| settlement.lease.job.as_bytes().to_vec()));
+    // Of a lease that is named twice the second is lost; no fence is 0.
+    let mut named = HashSet::with_capacity(batch.len());
+    args.extend(
+        batch.iter().map(
+            |settlement| {
+                if named.insert(settlement.lease) { encode(settlement) } else { vec![0; 8] }
+            },
+        ),
+    );
+    args
 }
 
 fn encode(settlement: &Settlement) -> Vec<u8> {

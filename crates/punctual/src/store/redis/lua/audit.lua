@@ -14,10 +14,23 @@ local function found(id, q, kind, detail)
 end
 local function stands(key, member) return call('ZSCORE', key, member) end
 
+-- A record that can't be read is dead, if its past says so.
+local function audit_unsound(id)
+    local rec, x = call('HGET', J, id), call('HGET', X, id)
+    local job = {id = id}
+    if not rec or pcall(late().past, job, x) and job.ended then return end
+    found(id, nil, 'corrupt', 'can not be read')
+    local q = #rec >= 5 and sub(rec, 3, 5)
+    -- Of which queue it is it may not say any more: then it is left to people.
+    if repair and q and call('HEXISTS', I, q) == 1 then
+        call('HDEL', R, id)
+        late().bury(q, id)
+    end
+end
 -- Whether a record stands somewhere.
 local function audit_record(id)
     local job = late().load(id)
-    if not job then return end
+    if not job then return audit_unsound(id) end
     if job.run then
         if not stands(L, late().lease_member(job)) then
             found(id, job.q, 'orphan', 'running, but its lease has no time')
@@ -43,6 +56,8 @@ local function audit_member(key, member)
         belongs = job.state == WAITING and late().waiting_member(job) == member
     elseif job and what == 'l' then
         belongs = job.run and late().lease_member(job) == member
+    elseif what == 'e' and not job and call('HEXISTS', J, id) == 1 then
+        belongs = true -- of a record that can't be read
     elseif job then
         belongs = job.ended and not job.run and late().ended_member(job) == member
     end

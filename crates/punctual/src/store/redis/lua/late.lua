@@ -192,11 +192,12 @@ local function of(id, rec, x)
     past(job, x)
     return job
 end
--- A job with its place, or nil.
+-- A job with its place, or nil; also for one that can't be read, which only an audit and pick() look at any closer.
 local function load(id)
     local rec = call('HGET', J, id)
     if not rec then return nil end
-    local job = of(id, rec, call('HGET', X, id))
+    local is_sound, job = pcall(of, id, rec, call('HGET', X, id))
+    if not is_sound then return nil end
     job.row = call('HGET', R, id)
     if job.row then
         job.state, job.run = RUNNING, run_of(job.row)
@@ -206,6 +207,13 @@ end
 -- Whether reads hide a job: it ended, and is past the age that its queue keeps it for (S17).
 local function is_hidden(job)
     return job.ended and job.ended + limits_of(job.q).keep[job.state][1] <= now
+end
+
+-- Ends a job that can't be read and has left its place: nobody can run it, and people may want to see it.
+local function bury(q, id)
+    call('HSET', X, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
+    call('ZADD', E, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', 0))
+    hint(q, now)
 end
 
 -- ── unique keys ──
@@ -562,7 +570,7 @@ return {
     behind_chunk = behind_chunk, limits_of = limits_of, name_of = name_of, new_queue = new_queue,
     ID_MEMORY = ID_MEMORY, UNTIL_START = UNTIL_START, WINDOW = WINDOW,
     head = head, past = past, past_of = past_of, put_past = put_past, run_of = run_of, put_run = put_run,
-    of = of, load = load, is_hidden = is_hidden,
+    of = of, load = load, bury = bury, is_hidden = is_hidden,
     holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
     waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,
     lease_member = lease_member, ended_member = ended_member, leave_ended = leave_ended, remember = remember,

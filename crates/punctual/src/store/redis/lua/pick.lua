@@ -25,10 +25,14 @@ local function pick(walk, most, till, state, each)
             local rec = records[i]
             if rec then
                 local flags, _, _, _, _, s1, s2, s3 = byte(rec, 1, 8)
-                local bytes, job = #rec - s1 * 65536 - s2 * 256 - s3, nil
-                local has_past = byte(members[i], 27) == 1
-                if 1 < flags or has_past then job = late().of(id, rec, has_past and call('HGET', X, id)) end
-                if job and job.expires and job.expires <= now then
+                local bytes, job = s3 and #rec - s1 * 65536 - s2 * 256 - s3 or -1, nil
+                local has_past, is_sound = byte(members[i], 27) == 1, 0 <= bytes
+                if is_sound and (1 < flags or has_past) then
+                    is_sound, job = pcall(late().of, id, rec, has_past and call('HGET', X, id))
+                end
+                if not is_sound then
+                    late().bury(q, id)
+                elseif job and job.expires and job.expires <= now then
                     late().unwait(job)
                     late().finish(job, CANCELLED, 'expired')
                 else
