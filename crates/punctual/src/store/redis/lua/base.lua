@@ -65,10 +65,11 @@ local function put() return made and made.put() or '' end
 -- A server that is full lets a script go on whose first write frees, be it nothing: what drains must drain (S17).
 local function drains() call('ZREM', L, '') end
 
--- Leaves the last call of an instance; `is_new`: there was none. Its place in time follows only when it is looked at.
-local function put_call(key, is_new, number, answer)
+-- Leaves the last call of an instance; `last`: the one before. Its place in time follows when it is looked at, or when the
+-- clock went back: so it is never behind that of the call.
+local function put_call(key, last, number, answer)
     call('HSET', P, key, pack('>I8I6', number, now) .. answer)
-    if is_new then
+    if not last or now < unp('>I6', last, 9) then
         call('ZADD', A, now, key)
         -- The one member that is too long for a short sorted set, which would be searched from end to end each time.
         call('ZADD', T, '0', LAST)

@@ -214,7 +214,7 @@ for i = 1, n do
     answers[i] = answer
 end
 flush()
-if #full < n then put_call(key, not last, number, concat(full)) end
+if #full < n then put_call(key, last, number, concat(full)) end
 for i = 1, nq do
     local of = named[i]
     local q, due = of.q, of.earliest

@@ -96,7 +96,7 @@ local function reserving(from, first_bell)
             call('ZADD', L, unpack(leases))
             shard.fence = fence
         end
-        put_call(key, not last, number, first and pack('>I8', first) .. concat(ids) or '')
+        put_call(key, last, number, first and pack('>I8', first) .. concat(ids) or '')
         sweep_ride(named, 0)
         if shard.swept and 0 < shard.swept.expired then
             for _, q in ipairs(named) do walks[q] = walk_of(q) end
