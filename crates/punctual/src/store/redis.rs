@@ -157,7 +157,7 @@ impl RedisStore {
         while !rings.is_empty() {
             named.push((rings.chunk()?.text()?, rings.time()?));
         }
-        self.bell.ring(&named);
+        self.bell.ring(&named, self.server_now());
         Ok(())
     }
 

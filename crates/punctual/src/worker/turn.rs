@@ -35,8 +35,9 @@ use crate::{
     store::{Batch, Call as StoreCall, Lease, Reserve, Reserved, Settled, Settlement, Store, Verdict},
 };
 
-/// Longest sleep, whatever the store says: a bell is never trusted (contract §7).
-const IDLE_MAX: Duration = Duration::from_mins(1);
+/// Longest sleep, whatever the store says: a bell is never trusted (contract §7). A store's wait comes back earlier where
+/// its bells may fail in ways that it can't notice otherwise; this repairs what even it takes to be impossible.
+const IDLE_MAX: Duration = Duration::from_mins(10);
 
 /// The state of the loop.
 pub(super) struct Turns<'a> {

@@ -26,6 +26,7 @@ mod opening;
 mod refusal;
 mod tls;
 mod user;
+mod watch;
 
 use std::{
     sync::Arc,

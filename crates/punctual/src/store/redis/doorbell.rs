@@ -1,6 +1,6 @@
 //! Waiting for work without polling.
 //!
-//! Each queue has a bell on the server, a sorted set of at most one member: a ring, whose score says from when on there is
+//! Each queue has a bell on the server, a sorted set of at most two members: rings, whose score says from when on there is
 //! work (0: now). A ring is popped by one process, of all that listen, and wakes one of its waits:
 //!
 //! ```text
@@ -10,8 +10,12 @@
 //! ```
 //!
 //! No ring is ever in the hands of a wait that may be dropped: it is in the hall until it is taken, and taking it ends the
-//! wait. And none is trusted to come: who waits comes back by itself, and after whatever may have cost a ring all come back
-//! to look for work themselves.
+//! wait. And none is trusted to come, since whoever popped it may be dead: a second ring, the spare, tells another process
+//! to look a little later. After whatever may have cost a ring here all come back to look for work themselves. So the end
+//! of a wait has only to repair what nobody here can notice: bells that were deleted by hand, or two processes that died
+//! with the two rings.
+//!
+//! Leases ring the same way: who reserves has others look when the first of them ends.
 
 mod hall;
 mod listener;
@@ -39,6 +43,9 @@ use listener::Listener;
 
 /// How long the server holds an idle listener's call: one command in this time is all that waiting costs.
 pub(super) const BLOCK: Duration = Duration::from_mins(1);
+
+/// How much later than a ring its spare is due; as in `lua/keys.lua`.
+const SPARE: Duration = Duration::from_secs(1);
 
 /// Why a wait came back. Whatever it is, the next thing to do is to reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,14 +135,22 @@ impl Doorbell {
         }
     }
 
-    /// Rings for queues: there is work from this instant on, 0 for now. Nobody waits for it to be done, and nothing depends
-    /// on it.
-    pub(super) fn ring(&self, rings: &[(String, Timestamp)]) {
-        if rings.is_empty() {
+    /// Rings for queues at `now`: there is work from this instant on, 0 for now. With their spares. Nobody waits for it to
+    /// be done, and nothing depends on it.
+    pub(super) fn ring(&self, rings: &[(String, Timestamp)], now: Timestamp) {
+        let mut cmds = self.shared.rings(rings);
+        for (cmd, (_, at)) in cmds.iter_mut().zip(rings) {
+            cmd.arg((*at).max(now).after(SPARE).as_ms()).arg("s");
+        }
+        self.send(cmds);
+    }
+
+    fn send(&self, cmds: Vec<Cmd>) {
+        if cmds.is_empty() {
             // The client refuses to send nothing, as if its connection were broken.
             return;
         }
-        let (shared, cmds) = (Arc::clone(&self.shared), self.shared.rings(rings));
+        let shared = Arc::clone(&self.shared);
         self.thread.spawn(async move {
             if let Err(e) = shared.line.commands(&cmds).await {
                 tracing::debug!(error = &e as &dyn std::error::Error, "could not ring");
@@ -219,7 +234,7 @@ mod tests {
         }
 
         fn ring(&self, queue: &str, at: Timestamp) {
-            self.bell.ring(&[(queue.to_owned(), at)]);
+            self.bell.send(self.bell.shared.rings(&[(queue.to_owned(), at)]));
         }
 
         /// Comes back when so many connections wait for a ring.
@@ -265,6 +280,29 @@ mod tests {
         there.ring("bulk", NOW);
         assert_eq!(here.wait(&["bulk"]).await, Rung::Work);
         assert_eq!(here.bell.wait(&names(&["bulk"]), Duration::ZERO, &clock).await, Rung::Time);
+    }
+
+    #[tokio::test]
+    async fn a_ring_that_dies_with_its_process_has_a_spare() {
+        let server = Server::start(&[]);
+        let url = server.url();
+        let (dead, here) = (House::at(&url, BLOCK).await, House::at(&url, BLOCK).await);
+        let mut eaten = pin!(dead.wait(&["mail"]));
+        select! {
+            _ = &mut eaten => panic!("nobody rang"),
+            () = here.until_blocked(1) => {}
+        }
+        let mut wait = pin!(here.wait(&["mail"]));
+        select! {
+            _ = &mut wait => panic!("nobody rang"),
+            () = here.until_blocked(2) => {}
+        }
+        // Who waits longest gets the ring; it never answers it.
+        let rung = clock();
+        here.bell.ring(&[("mail".to_owned(), NOW)], rung);
+        assert_eq!(wait.await, Rung::Work);
+        assert!(rung.after(SPARE) <= clock());
+        assert_eq!(eaten.await, Rung::Work);
     }
 
     #[tokio::test]
@@ -353,7 +391,7 @@ mod tests {
             here.link.command(cmd).await.unwrap()
         };
         let before = who().await;
-        here.bell.ring(&[]);
+        here.bell.ring(&[], NOW);
         for _ in 0..10 {
             assert_eq!(who().await, before);
         }

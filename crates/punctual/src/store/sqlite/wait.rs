@@ -21,6 +21,8 @@ use crate::{error::Result, store::clock::Clock, time::Timestamp};
 
 const SLICE_MIN: Duration = Duration::from_secs(1);
 const SLICE_MAX: Duration = Duration::from_mins(1);
+/// Then somebody should look for upkeep, too.
+const WAIT_MAX: Duration = Duration::from_mins(1);
 /// Where other processes can't ring.
 const SLICE_WITHOUT_BELL: Duration = Duration::from_millis(20);
 
@@ -52,6 +54,7 @@ enum Woke {
 }
 
 pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Duration) -> Result<()> {
+    let at_most = at_most.min(WAIT_MAX);
     let end = Instant::now().checked_add(at_most);
     let waiting = store.bell.enter(queues, store.options.clock.now().after(at_most));
     let mut turns = match &store.options.clock {

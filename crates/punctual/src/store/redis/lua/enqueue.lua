@@ -222,9 +222,9 @@ for i = 1, nq do
         shard.bells[q] = KEYS[BELLS + i - 1]
         if 0 < of.added then call('HINCRBY', C, q .. 'b', of.added) end
         -- Who waits knows of the first due job: only an earlier one is news.
-        if due and due <= now then
+        if due and due <= now and now < queue(q).spare then
             call('ZADD', shard.bells[q], 'LT', 0, 'r')
-        elseif due and due <= first_due(walk_of(q)) then
+        elseif due and (due <= now or due <= first_due(walk_of(q))) then
             late().ring(q, due)
         end
     end

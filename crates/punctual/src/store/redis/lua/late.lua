@@ -63,21 +63,29 @@ local function new_queue(name, row)
     return q
 end
 
--- Writes what was left to be; answers the rings that the caller must ring, whose bells it did not name: name as a chunk, ms6.
+-- Writes what was left to be. A ring is for two: `r` for who is to come, and `s` for another, who looks after it SPARE later,
+-- since whoever pops a ring may be dead before it answers it; of work there is at once, one such look does for all that
+-- comes in that time. Answers the rings that the caller must ring, whose bells it did not name: name as a chunk, ms6.
 local function put()
     for key, by in pairs(tallies) do
         if by ~= 0 then call('HINCRBY', C, key, text(by)) end
     end
-    for q, row in pairs(shard.queues) do
-        if row.hinted then call('HSET', I, q .. 'w', pack('>I7', row.due)) end
-    end
     local left = {}
     for q, ms in pairs(rings) do
-        if shard.bells[q] then
-            call('ZADD', shard.bells[q], 'LT', ms <= now and 0 or text(ms), 'r')
-        else
+        local bell, row = shard.bells[q], queue(q)
+        if not bell then
             left[#left + 1] = name_of(q) .. at6(ms <= now and 0 or ms)
+        elseif now < ms then
+            call('ZADD', bell, 'LT', text(ms), 'r', text(ms + SPARE), 's')
+        elseif row.spare <= now or now + SPARE < row.spare then
+            row.spare, row.hinted = now + SPARE, true
+            call('ZADD', bell, 'LT', 0, 'r', text(row.spare), 's')
+        else
+            call('ZADD', bell, 'LT', 0, 'r')
         end
+    end
+    for q, row in pairs(shard.queues) do
+        if row.hinted then call('HSET', I, q .. 'w', pack('>I7I7I7', row.due, row.watch, row.spare)) end
     end
     return concat(left)
 end

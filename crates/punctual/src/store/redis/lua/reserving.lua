@@ -2,6 +2,7 @@
 -- the most jobs it may have. put_turn() must follow.
 -- Answers: taken back, next (ms, '' never), then per job: id; run; record; its past, if the run says that it has one.
 local function reserving(from, first_bell)
+    local WATCH_SLACK = 2000 -- how late whoever watches may look
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
     local named, shares, room, walks = {}, {}, {}, {}
     for i = from + 5, #ARGV, 3 do
@@ -115,6 +116,12 @@ local function reserving(from, first_bell)
         local till = ends[q]
         if shard.pause and till <= now then till = min(shard.pause, read_end(q, pack('>I6', now + 1))) end
         next = min(next, first_due(walks[q]), till)
+        -- Others must look after these leases, too: a busy queue tells them once in the time of a lease (S9).
+        local row = queue(q)
+        if now < till and till < NEVER and (row.watch <= now or till + WATCH_SLACK < row.watch) then
+            row.watch, row.hinted = till, true
+            late().ring(q, till)
+        end
     end
     if next < NEVER then answer[2] = string.format('%.0f', next) end
     return answer

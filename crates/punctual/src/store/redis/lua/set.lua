@@ -8,7 +8,7 @@ else
     -- A full server, too, must let a queue go on, or keep less.
     drains()
     -- What is kept may be less now: upkeep is due at once.
-    call('HSET', I, q, ARGV[4], q .. 'w', pack('>I7', 0))
+    call('HSET', I, q, ARGV[4], q .. 'w', pack('>I7I7I7', 0, 0, 0))
     shard.queues[q] = nil
     shard.bells[q] = KEYS[BELLS]
     local due = first_due(walk_of(q))
