@@ -22,6 +22,7 @@ mod fault;
 mod info;
 mod link;
 mod node;
+mod offset;
 mod queue;
 mod read;
 mod record;
@@ -41,10 +42,7 @@ mod server;
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -55,6 +53,7 @@ use self::{
     bytes::Bytes,
     doorbell::{BLOCK, Doorbell},
     link::Link,
+    offset::Offset,
     reply::Reply,
     script::Script,
     scripts::{COMMON_KEYS, SCRIPTS},
@@ -86,7 +85,7 @@ pub struct RedisStore {
     bell: Doorbell,
     known: Mutex<Known>,
     /// How far the server's clock is ahead of this machine's.
-    ahead_ms: AtomicI64,
+    offset: Offset,
     /// The keys that every script names.
     keys: Vec<Vec<u8>>,
 }
@@ -124,7 +123,7 @@ impl RedisStore {
             link,
             bell,
             known: Mutex::default(),
-            ahead_ms: AtomicI64::new(0),
+            offset: Offset::default(),
             keys,
         })
     }
@@ -165,18 +164,15 @@ impl RedisStore {
     fn server_now(&self) -> Timestamp {
         let now = self.clock.now();
         match &self.clock {
-            Clock::System => Timestamp::saturating_from_ms(
-                now.as_ms().saturating_add_signed(self.ahead_ms.load(Ordering::Relaxed)),
-            ),
+            Clock::System => self.offset.apply(now),
             Clock::Manual(_) => now,
         }
     }
 
     /// Learns how far the server's clock is ahead of this machine's.
-    fn learn_clock(&self, server: Timestamp) {
+    fn learn_clock(&self, asked: Timestamp, server: Timestamp) {
         if matches!(self.clock, Clock::System) {
-            let ahead = server.as_ms().cast_signed() - self.clock.now().as_ms().cast_signed();
-            self.ahead_ms.store(ahead, Ordering::Relaxed);
+            self.offset.learn(asked, server, self.clock.now());
         }
     }
 

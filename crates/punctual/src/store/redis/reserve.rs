@@ -21,24 +21,29 @@ use super::{
 
 pub(super) async fn reserve(store: &RedisStore, want: &Reserve) -> Result<Batch> {
     want.check()?;
+    let asked = store.clock.now();
     let mut reply = store.ask(&SCRIPTS.reserve, &bells(store, want), arguments(want)).await?;
-    let clock = Now::read(store, &mut reply)?;
+    let clock = Now::read(store, asked, &mut reply)?;
     store.ring(&reply.bytes()?)?;
     batch(store, &clock, &mut reply).await
 }
 
+/// How much later two clocks may seem that are read in milliseconds.
+const ROUNDING: Duration = Duration::from_millis(1);
+
 /// The time of an answer.
 pub(super) struct Now {
     pub(super) now: Timestamp,
-    /// What had passed of that millisecond.
-    into: Duration,
+    /// What has passed since then, as far as is known: of that millisecond, and on the way.
+    passed: Duration,
 }
 
 impl Now {
-    pub(super) fn read(store: &RedisStore, reply: &mut Reply) -> Result<Self> {
-        let now = reply.time()?;
-        store.learn_clock(now);
-        Ok(Self { now, into: Duration::from_micros(reply.number()?) })
+    /// `asked`: when the question was asked, by this machine's clock.
+    pub(super) fn read(store: &RedisStore, asked: Timestamp, reply: &mut Reply) -> Result<Self> {
+        let (now, into) = (reply.time()?, Duration::from_micros(reply.number()?));
+        store.learn_clock(asked, now);
+        Ok(Self { now, passed: store.server_now().since(now).saturating_sub(ROUNDING).max(into) })
     }
 }
 
@@ -79,7 +84,7 @@ pub(super) async fn batch(store: &RedisStore, clock: &Now, reply: &mut Reply) ->
         None
     } else {
         let next: u64 = String::from_utf8_lossy(&next).parse().unwrap_or_default();
-        Some(Timestamp::saturating_from_ms(next).since(clock.now).saturating_sub(clock.into))
+        Some(Timestamp::saturating_from_ms(next).since(clock.now).saturating_sub(clock.passed))
     };
     let (mut jobs, mut corrupt) = (Vec::new(), Vec::new());
     while !reply.is_over() {

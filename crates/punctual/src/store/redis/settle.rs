@@ -30,8 +30,9 @@ pub(super) async fn settle(
     let mut args = arguments(batch);
     args.extend(then.map(reserve::arguments).into_iter().flatten());
     let bells = then.map(|want| reserve::bells(store, want)).unwrap_or_default();
+    let asked = store.clock.now();
     let mut reply = store.ask(&SCRIPTS.settle, &bells, args).await?;
-    let clock = Now::read(store, &mut reply)?;
+    let clock = Now::read(store, asked, &mut reply)?;
     store.ring(&reply.bytes()?)?;
     let settled = reply
         .bytes()?
