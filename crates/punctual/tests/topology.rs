@@ -200,6 +200,26 @@ async fn what_was_acknowledged_survives_a_failover() {
     assert!(acknowledged.len() < hand.run(1_000).await.unwrap().len());
 }
 
+/// S1: a primary that has lost its replicas to another one, and has not heard of it, keeps nobody: what it can't confirm is
+/// confirmed by the other one.
+#[tokio::test]
+async fn a_primary_without_its_replicas_is_left_for_the_one_that_the_sentinels_name() {
+    let service = Sentinels::start(2, &[]);
+    let store = open(&(service.url() + "&durability=replicated(1)")).await;
+    let mut hand = Hand::new(&store, 1);
+    hand.enqueue(3).await.unwrap();
+    service.servers[0].until_replicated();
+
+    service.replace_unheard(1);
+    let (call, jobs) = (hand.next_call(), hand.jobs(1));
+    let error = store.enqueue(call, &jobs).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error:?}");
+    let answers = store.enqueue(call, &jobs).await.unwrap();
+    assert_eq!(answers[0].id(), Some(jobs[0].id));
+    assert!(service.servers[0].is_primary(), "nobody told it");
+    assert_eq!(hand.run(10).await.unwrap().len(), 4);
+}
+
 // ── replicas ──
 
 /// S1: a write that too few replicas have has no `Ok`; as soon as they are back, the same call answers what it did.

@@ -4,6 +4,7 @@
 //! every start and end to a history of its own, before it does anything else. The ledger is drawn from these histories
 //! and from the store, never from what a worker remembers.
 
+mod absence;
 mod ledger;
 mod worker;
 
@@ -20,8 +21,11 @@ use punctual::{
     store::{Action, Enqueued, Keep, QueueSettings, Target},
 };
 
-use self::ledger::{Ledger, Starts};
 pub(crate) use self::worker::{DemoWorker, run_worker};
+use self::{
+    absence::Absences,
+    ledger::{Ledger, Starts},
+};
 use crate::errors::Failure;
 
 /// Jobs that the demo inserts.
@@ -101,6 +105,7 @@ async fn play(store: Option<&str>, json: bool) -> Result<Ledger> {
     let client = Client::connect(&url).await?;
     let demo = Demo {
         client,
+        absences: Absences::default(),
         url,
         folder: folder.path().to_owned(),
         prefix: format!("demo-{:08x}", fastrand::u32(..)),
@@ -112,6 +117,7 @@ async fn play(store: Option<&str>, json: bool) -> Result<Ledger> {
 
 struct Demo {
     client: Client,
+    absences: Absences,
     url: String,
     folder: PathBuf,
     /// Of the queues' names, random: a store that is in use is not disturbed.
@@ -128,7 +134,7 @@ impl Demo {
             let keep = Keep { age_ms: 3_600_000, count: 10_000, bytes: 64 << 20 };
             let settings =
                 QueueSettings { done: keep, dead: keep, cancelled: keep, ..QueueSettings::default() };
-            self.client.queue(&queue).set(settings).await?;
+            self.absences.outlast(async || self.client.queue(&queue).set(settings.clone()).await).await?;
         }
         eprintln!("store    {} ({})", self.url, self.client.store().durability().name());
         let mut workers = [Worker::start(self, "one")?, Worker::start(self, "two")?];
@@ -178,14 +184,18 @@ impl Demo {
         }
         starts.read()?;
         let killed = killed.context("the demo ended before its kill")?;
-        Ledger::draw(&self.client, &self.queues(), &inserted, duplicate_enqueues, &starts, &killed).await
+        let states =
+            self.absences.outlast(async || ledger::states(&self.client, &self.queues()).await).await?;
+        let excuses = Excuses { killed, absences: &self.absences };
+        Ok(Ledger::draw(&states, &inserted, duplicate_enqueues, &starts, &excuses))
     }
 
     /// Enqueues everything, then cancels, moves and repeats what is meant for it. Returns the inserted ids and how many
     /// enqueues met a duplicate.
     async fn enqueue(&self) -> Result<(Vec<JobId>, u64)> {
         let queues = self.queues();
-        let start = self.client.store().now().await?.after(HEAD_START);
+        let now = self.absences.outlast(async || self.client.store().now().await).await?;
+        let start = now.after(HEAD_START);
         let make = |number: usize| {
             let queue = &queues[number % queues.len()];
             let key = format!("{}:{number}", self.prefix);
@@ -208,8 +218,10 @@ impl Demo {
         let duplicates = again.iter().filter(|a| matches!(a, Enqueued::Duplicate(_))).count();
         let targets = |part| of(part).map(|n| Target::from(make(n).id)).collect::<Vec<_>>();
         let cancel = Action::Cancel { reason: Some("demo".to_owned()) };
-        let _ = self.client.act(&targets(Part::Cancelled), &cancel).await?;
-        let _ = self.client.act(&targets(Part::Rescheduled), &Action::RescheduleBy(1_000)).await?;
+        for (part, action) in [(Part::Cancelled, cancel), (Part::Rescheduled, Action::RescheduleBy(1_000))] {
+            let targets = targets(part);
+            let _ = self.absences.outlast(async || self.client.act(&targets, &action).await).await?;
+        }
         Ok((inserted, duplicates as u64))
     }
 
@@ -217,7 +229,7 @@ impl Demo {
     async fn left(&self) -> Result<u64> {
         let mut left = 0;
         for queue in self.queues() {
-            let counts = self.client.count(Some(&queue)).await?;
+            let counts = self.absences.outlast(async || self.client.count(Some(&queue)).await).await?;
             left += counts.waiting + counts.running;
         }
         Ok(left)
@@ -232,7 +244,9 @@ impl Demo {
                 State::Dead,
                 State::Cancelled,
             ]);
-            self.client.act_where(&filter, &Action::Delete, |_| ()).await?;
+            self.absences
+                .outlast(async || self.client.act_where(&filter, &Action::Delete, |_| ()).await)
+                .await?;
         }
         Ok(())
     }
@@ -248,9 +262,11 @@ struct Worker {
     child: Child,
 }
 
-/// The name of the worker that was killed.
-pub(crate) struct Killed {
-    pub(crate) worker: String,
+/// What may make a job run again.
+struct Excuses<'a> {
+    /// The name of the worker that was killed.
+    killed: String,
+    absences: &'a Absences,
 }
 
 impl Worker {
@@ -270,10 +286,10 @@ impl Worker {
     }
 
     /// SIGKILL: nothing in the process gets a chance to tidy up.
-    fn kill(&mut self) -> Result<Killed> {
+    fn kill(&mut self) -> Result<String> {
         self.child.kill().context("could not kill a worker")?;
         self.child.wait().context("could not wait for a killed worker")?;
-        Ok(Killed { worker: self.name.clone() })
+        Ok(self.name.clone())
     }
 
     /// All jobs have ended; a worker has nothing to lose.

@@ -10,6 +10,9 @@ use super::{
 
 const SLOTS: u16 = 16_384;
 
+/// The headings of the guide's rights that each server grants.
+pub(crate) const RIGHTS: [&str; 3] = ["always", "in a cluster", "for durability=replicated(n)"];
+
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) servers: Vec<Server>,
@@ -26,14 +29,21 @@ impl Cluster {
     /// Starts three primaries, each with a third of the slots, and so many replicas of the last one, which has the keys of
     /// shard 0.
     pub(crate) fn start(replicas: usize) -> Self {
-        let n = 3 + replicas;
+        Self::start_with([0, 0, replicas])
+    }
+
+    /// The same, with so many replicas of each; those of the first come first, behind the primaries.
+    pub(crate) fn start_with(replicas: [usize; 3]) -> Self {
+        let primaries: Vec<_> =
+            replicas.iter().enumerate().flat_map(|(at, n)| std::iter::repeat_n(at, *n)).collect();
+        let n = 3 + primaries.len();
         let bus_ports: Vec<_> = (0..n).map(|_| free_port().to_string()).collect();
         let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "800", "--cluster-port"];
         let mut servers: Vec<_> =
             bus_ports.iter().map(|port| Server::listening(&[&options[..], &[port]].concat())).collect();
         let ids = servers.iter().map(|server| server.say(&["CLUSTER", "MYID"])).collect();
         for server in &mut servers {
-            server.admit(&["always", "in a cluster"]);
+            server.admit(&RIGHTS);
         }
         for (at, server) in servers.iter().enumerate() {
             server.say(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]);
@@ -47,8 +57,8 @@ impl Cluster {
         }
         let cluster = Self { servers, ids };
         cluster.until_all_know(n);
-        for replica in &cluster.servers[3..] {
-            replica.say(&["CLUSTER", "REPLICATE", &cluster.ids[2]]);
+        for (replica, primary) in cluster.servers[3..].iter().zip(primaries) {
+            replica.say(&["CLUSTER", "REPLICATE", &cluster.ids[primary]]);
             replica.until_says(&["INFO", "replication"], |info| info.contains("master_link_status:up"));
         }
         cluster
@@ -99,7 +109,8 @@ impl Cluster {
     pub(crate) fn end_move(&self, slot: u16, to: usize) {
         let slot = slot.to_string();
         // First who gets it, so that it is never with nobody.
-        let order = std::iter::once(to).chain((0..3).filter(|at| *at != to));
+        let others = (0..self.servers.len()).filter(|at| *at != to && self.servers[*at].is_primary());
+        let order: Vec<_> = std::iter::once(to).chain(others).collect();
         for at in order {
             assert_eq!(self.servers[at].say(&["CLUSTER", "SETSLOT", &slot, "NODE", &self.ids[to]]), "OK");
         }

@@ -7,8 +7,8 @@
 
 pub(crate) mod acl;
 mod certificates;
-mod cluster;
-mod sentinel;
+pub(crate) mod cluster;
+pub(crate) mod sentinel;
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -143,7 +143,8 @@ impl Server {
         for heading in headings {
             let line = acl::line(heading);
             let words: Vec<_> = line.split(' ').collect();
-            assert_eq!(self.say(&words), "OK", "{line}");
+            // A sentinel that makes a replica of it ends its connections.
+            self.until_says(&words, |answer| answer == "OK");
         }
         self.knows_user = true;
     }
@@ -171,6 +172,36 @@ impl Server {
             assert!(begin.elapsed() < START_MAX, "{words:?}: {answer}");
             thread::sleep(LOOK);
         }
+    }
+
+    /// Whether it is there, and takes writes.
+    pub(crate) fn is_primary(&self) -> bool {
+        self.say(&["ROLE"]).lines().next() == Some("master")
+    }
+
+    /// Comes back when so many replicas are up to date with it.
+    pub(crate) fn until_has_replicas(&self, n: usize) {
+        self.until_says(&["INFO", "replication"], |info| are_online(info, n));
+    }
+
+    /// Whether so many replicas are up to date with it.
+    pub(crate) fn has_replicas(&self, n: usize) -> bool {
+        are_online(&self.say(&["INFO", "replication"]), n)
+    }
+
+    /// Comes back when all its replicas have what it has now.
+    pub(crate) fn until_replicated(&self) {
+        let number =
+            |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>();
+        let offset = |info: &str, name: &str| {
+            let (_, rest) = info.split_once(name)?;
+            number(rest).ok()
+        };
+        let now = offset(&self.say(&["INFO", "replication"]), "master_repl_offset:");
+        self.until_says(&["INFO", "replication"], |info| {
+            let mut replicas = info.lines().filter(|line| line.starts_with("slave")).peekable();
+            replicas.peek().is_some() && replicas.all(|replica| now <= offset(replica, "offset="))
+        });
     }
 
     /// Kills the server as a power cut would; its files stay.
@@ -221,6 +252,11 @@ impl Drop for Server {
         drop(self.guard.stdin.take());
         drop(self.guard.wait());
     }
+}
+
+/// Reads what `INFO replication` says.
+fn are_online(info: &str, n: usize) -> bool {
+    info.contains(&format!("connected_slaves:{n}\r\n")) && info.matches("state=online").count() == n
 }
 
 /// What makes a store one of its own.

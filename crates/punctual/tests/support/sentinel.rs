@@ -11,6 +11,12 @@ use super::{
 /// The name that the sentinels watch the primary by.
 pub(crate) const SERVICE: &str = "jobs";
 
+/// Asks a sentinel who the primary is.
+const ASK: [&str; 3] = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];
+
+/// The headings of the guide's rights that each server grants.
+pub(crate) const RIGHTS: [&str; 3] = ["always", "behind sentinels", "for durability=replicated(n)"];
+
 /// So many sentinels must agree that the primary is dead.
 const QUORUM: usize = 2;
 
@@ -31,13 +37,10 @@ impl Sentinels {
             servers.push(Server::listening(&[&["--replicaof", "127.0.0.1", &port], options].concat()));
         }
         for server in &mut servers {
-            server.admit(&["always", "behind sentinels", "for durability=replicated(n)"]);
+            server.admit(&RIGHTS);
         }
-        let attached = format!("connected_slaves:{replicas}\r\n");
-        servers[0].until_says(&["INFO", "replication"], |info| {
-            info.contains(&attached) && info.matches("state=online").count() == replicas
-        });
-        let sentinels: Vec<_> = (0..3).map(|_| sentinel(&port)).collect();
+        servers[0].until_has_replicas(replicas);
+        let sentinels: Vec<_> = (0..3).map(|at| sentinel(&port, at)).collect();
         for sentinel in &sentinels {
             let known = format!("slaves={replicas},sentinels=3");
             sentinel.until_says(&["INFO", "sentinel"], |info| info.contains(&known));
@@ -53,18 +56,55 @@ impl Sentinels {
 
     /// The place of the primary that the sentinels name.
     pub(crate) fn primary(&self) -> Option<usize> {
-        let named = self.sentinels[0].say(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]);
-        let port = named.lines().nth(1)?.parse::<u16>().ok()?;
+        let port = port_in(&self.sentinels[0].say(&ASK))?;
         self.servers.iter().position(|server| server.port() == port)
+    }
+
+    /// Makes another server the primary, which the first one does not hear of; the rest are replicas of the new one.
+    pub(crate) fn replace_unheard(&self, new: usize) {
+        let port = self.servers[new].port().to_string();
+        for sentinel in &self.sentinels {
+            sentinel.say(&["SENTINEL", "REMOVE", SERVICE]);
+        }
+        self.servers[new].until_says(&["REPLICAOF", "NO", "ONE"], |answer| answer.starts_with("OK"));
+        for (_, server) in self.servers.iter().enumerate().skip(1).filter(|(at, _)| *at != new) {
+            server.until_says(&["REPLICAOF", "127.0.0.1", &port], |answer| answer.starts_with("OK"));
+        }
+        self.servers[new].until_has_replicas(self.servers.len() - 2);
+        for sentinel in &self.sentinels {
+            let said = sentinel.say(&["SENTINEL", "MONITOR", SERVICE, "127.0.0.1", &port, "2"]);
+            assert_eq!(said, "OK");
+        }
+    }
+
+    /// Comes back when all sentinels name another primary than this one; answers which. One of them that does not know yet
+    /// would make it the primary again as soon as it is back, with what it has then.
+    pub(crate) fn until_replaced(&self, old: usize) -> usize {
+        let old = self.servers[old].port();
+        for sentinel in &self.sentinels {
+            sentinel.until_says(&ASK, |named| port_in(named).is_some_and(|port| port != old));
+        }
+        self.primary().expect("one of the servers is the primary")
     }
 }
 
-fn sentinel(primary_port: &str) -> Server {
+/// The port in a sentinel's answer to [`ASK`].
+fn port_in(named: &str) -> Option<u16> {
+    named.lines().nth(1)?.parse().ok()
+}
+
+/// The first one leads: two at once would make primaries of two replicas, one after the other.
+fn sentinel(primary_port: &str, at: usize) -> Server {
+    let (quorum, down_after_ms) = match at {
+        0 => (QUORUM, 1_000),
+        1 => (QUORUM + 1, 1_000),
+        _ => (QUORUM + 1, 4_000),
+    };
     Server::launch(free_port(), |folder| {
         let mut text = String::new();
         let mut line = |words: &str| writeln!(text, "sentinel {words}").expect("text takes text");
-        line(&format!("monitor {SERVICE} 127.0.0.1 {primary_port} {QUORUM}"));
-        line(&format!("down-after-milliseconds {SERVICE} 400"));
+        line(&format!("monitor {SERVICE} 127.0.0.1 {primary_port} {quorum}"));
+        line(&format!("down-after-milliseconds {SERVICE} {down_after_ms}"));
         line(&format!("failover-timeout {SERVICE} 3000"));
         let file = folder.join("sentinel.conf");
         fs::write(&file, text).expect("its folder takes files");

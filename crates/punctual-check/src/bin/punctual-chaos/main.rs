@@ -8,6 +8,7 @@ mod child;
 #[path = "../../../../punctual/tests/support/console.rs"]
 mod console;
 mod drill;
+mod failover;
 mod idle;
 mod jobs;
 mod log;
@@ -17,6 +18,7 @@ mod process;
 mod profile;
 #[path = "../../../../punctual/tests/support/redis.rs"]
 mod server;
+mod servers;
 
 use std::process::ExitCode;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::server::Server;
+use crate::{server::Server, servers::Servers};
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,10 @@ pub(crate) enum Wanted {
     Store(String),
     /// A server of Redis, started for the drill.
     Server(Fsync),
+    /// A primary of Redis with two replicas, and sentinels, started for the drill.
+    Sentinel,
+    /// A cluster of Redis, started for the drill; two of its primaries have two replicas each.
+    Cluster,
 }
 
 /// When a server's log of writes is on its disk.
@@ -44,15 +48,23 @@ impl Fsync {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) url: String,
-    /// Ends with the drill.
+    /// Ends with the drill, as do the others.
     pub(crate) server: Option<Server>,
+    pub(crate) servers: Option<Servers>,
 }
 
 impl Place {
     pub(crate) fn make(wanted: &Wanted, dir: &Path) -> Self {
+        let at = |url| Self { url, server: None, servers: None };
         match wanted {
-            Wanted::File => Self { url: format!("sqlite:{}", dir.join("jobs.db").display()), server: None },
-            Wanted::Store(url) => Self { url: url.clone(), server: None },
+            Wanted::File => at(format!("sqlite:{}", dir.join("jobs.db").display())),
+            Wanted::Store(url) => at(url.clone()),
+            Wanted::Sentinel | Wanted::Cluster => {
+                let servers =
+                    if *wanted == Wanted::Cluster { Servers::cluster() } else { Servers::service() };
+                let url = servers.url() + "&durability=replicated(1)";
+                Self { servers: Some(servers), ..at(url) }
+            }
             Wanted::Server(fsync) => {
                 let server = Server::start(&[
                     "--appendonly",
@@ -64,7 +76,7 @@ impl Place {
                     "0",
                 ]);
                 let url = format!("{}&durability={}", server.url(), fsync.durability());
-                Self { url, server: Some(server) }
+                Self { server: Some(server), ..at(url) }
             }
         }
     }

@@ -39,6 +39,13 @@ impl Process {
         Ok(Self { proc, child })
     }
 
+    /// Starts a program that says itself what it does.
+    pub(crate) fn run(program: &Path, args: &[&str]) -> io::Result<Self> {
+        // Who reads the drill's verdict reads nothing else.
+        let child = Command::new(program).args(args).stdout(io::stderr()).spawn()?;
+        Ok(Self { proc: program.display().to_string(), child })
+    }
+
     /// Whether it ended, and how.
     pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()

@@ -6,10 +6,13 @@ use crate::place::{Fsync, Wanted};
 
 pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N] [--jobs N] [--kills N] [--dir DIR]
                       [--store URL | --redis | --fsync always|everysec] [--power] [--seconds N]
+                      [--sentinel | --cluster] [--demo PROGRAM]
   workers    worker processes killed at random while they work, with retries, cancels and moves
   producer   a producer killed in mid batch and run again with the same idempotency keys
   poison     jobs that kill every worker that runs them, among good ones
   server     the server of Redis itself killed and started again, under workers and producers that go on
+  failover   a primary of Redis killed for good, so that a replica takes over, or the jobs moved within a cluster and then
+             their primary killed, under workers and producers that go on
   idle       what 1 and 20 worker processes with nothing to do send to Redis
   --small    few jobs and kills, for a quick look
   --dir      keep the database and the histories there
@@ -17,6 +20,9 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   --redis    on a server of Redis that is started for it, and syncs each write to its disk
   --fsync    the same; with everysec, answers of the last 2 s before a kill of the server may be lost, and are counted
   --power    everysec, and each kill of the server is a power cut: what it had not synced is gone
+  --sentinel three servers of Redis and three sentinels are started for it (what failover takes unless told otherwise)
+  --cluster  seven servers of Redis are
+  --demo     the punctual program, whose demo must go well on the same servers meanwhile
   --seconds  how long to watch who is idle";
 
 /// A drill and its size.
@@ -38,6 +44,7 @@ pub(crate) struct Profile {
     /// For who is idle.
     pub(crate) watch: Duration,
     pub(crate) dir: Option<PathBuf>,
+    pub(crate) demo: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +53,13 @@ pub(crate) enum Name {
     Producer,
     Poison,
     Server,
+    Failover,
     Idle,
 }
 
 impl Name {
-    const ALL: [Self; 5] = [Self::Workers, Self::Producer, Self::Poison, Self::Server, Self::Idle];
+    const ALL: [Self; 6] =
+        [Self::Workers, Self::Producer, Self::Poison, Self::Server, Self::Failover, Self::Idle];
 
     pub(crate) const fn text(self) -> &'static str {
         match self {
@@ -58,13 +67,27 @@ impl Name {
             Self::Producer => "producer",
             Self::Poison => "poison",
             Self::Server => "server",
+            Self::Failover => "failover",
             Self::Idle => "idle",
         }
     }
 
-    /// Whether it is about a server of Redis, which it starts itself.
-    const fn is_of_server(self) -> bool {
-        matches!(self, Self::Server | Self::Idle)
+    /// Where it takes place unless told otherwise.
+    const fn place(self) -> Wanted {
+        match self {
+            Self::Workers | Self::Producer | Self::Poison => Wanted::File,
+            Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
+            Self::Failover => Wanted::Sentinel,
+        }
+    }
+
+    /// Whether it can take place there: what is about servers of Redis starts them itself.
+    const fn suits(self, place: &Wanted) -> bool {
+        match self {
+            Self::Workers | Self::Producer | Self::Poison => true,
+            Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
+            Self::Failover => matches!(place, Wanted::Sentinel | Wanted::Cluster),
+        }
     }
 }
 
@@ -73,7 +96,7 @@ impl Profile {
         let pick = |big, little| if small { little } else { big };
         let base = Self {
             name,
-            place: if name.is_of_server() { Wanted::Server(Fsync::Always) } else { Wanted::File },
+            place: name.place(),
             seed: fastrand::u64(..),
             jobs: 0,
             kills: 0,
@@ -85,6 +108,7 @@ impl Profile {
             cuts_power: false,
             watch: Duration::from_secs(pick(120, 5).into()),
             dir: None,
+            demo: None,
         };
         match name {
             Name::Workers => Self {
@@ -104,6 +128,7 @@ impl Profile {
                 ..base
             },
             Name::Server => Self { jobs: pick(20_000, 2_000), kills: pick(10, 3), producers: 2, ..base },
+            Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
             Name::Idle => base,
         }
     }
@@ -119,12 +144,14 @@ impl Profile {
         while let Some(option) = rest.next() {
             match option.as_str() {
                 "--redis" => profile.place = Wanted::Server(Fsync::Always),
+                "--sentinel" => profile.place = Wanted::Sentinel,
+                "--cluster" => profile.place = Wanted::Cluster,
                 "--power" => (profile.place, profile.cuts_power) = (Wanted::Server(Fsync::EverySec), true),
                 _ => profile.set(option, rest.next().ok_or_else(|| format!("{option} needs a value"))?)?,
             }
         }
-        if name.is_of_server() && !matches!(profile.place, Wanted::Server(_)) {
-            return Err(format!("the drill {} needs a server of its own: no --store", name.text()));
+        if !name.suits(&profile.place) {
+            return Err(format!("the drill {} needs servers of its own, and not those", name.text()));
         }
         Ok(profile)
     }
@@ -136,6 +163,7 @@ impl Profile {
             "--jobs" => self.jobs = number()? as u32,
             "--kills" => self.kills = number()? as u32,
             "--seconds" => self.watch = Duration::from_secs(number()?),
+            "--demo" => self.demo = Some(PathBuf::from(value)),
             "--dir" => self.dir = Some(PathBuf::from(value)),
             "--store" => self.place = Wanted::Store(value.to_owned()),
             "--fsync" => {

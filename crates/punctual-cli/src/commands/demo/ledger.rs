@@ -13,7 +13,7 @@ use punctual::{Client, Filter, JobId, State, store::List};
 use serde::Serialize;
 
 use super::{
-    Killed,
+    Excuses,
     worker::{Event, What},
 };
 use crate::quantile::quantile;
@@ -105,21 +105,22 @@ pub(super) struct Ledger {
     duplicate_enqueues: u64,
     retries: u64,
     duplicates_explained: u64,
+    /// The store was away meanwhile, so that the first run could not keep its lease.
+    duplicates_of_absence: u64,
     duplicates_unexplained: u64,
     after_kill: u64,
+    away_ms: u64,
     lateness_ms: Lateness,
 }
 
 impl Ledger {
-    pub(super) async fn draw(
-        client: &Client,
-        queues: &[String],
+    pub(super) fn draw(
+        states: &HashMap<JobId, State>,
         inserted: &[JobId],
         duplicate_enqueues: u64,
         starts: &Starts,
-        killed: &Killed,
-    ) -> Result<Self> {
-        let states = states(client, queues).await?;
+        excuses: &Excuses<'_>,
+    ) -> Self {
         let ended = |state| inserted.iter().filter(|id| states.get(id) == Some(&state)).count() as u64;
         let enqueued = inserted.len() as u64;
         let (done, cancelled, dead) = (ended(State::Done), ended(State::Cancelled), ended(State::Dead));
@@ -134,8 +135,10 @@ impl Ledger {
             duplicate_enqueues,
             retries: 0,
             duplicates_explained: 0,
+            duplicates_of_absence: 0,
             duplicates_unexplained: 0,
             after_kill: 0,
+            away_ms: excuses.absences.in_all().as_millis() as u64,
             lateness_ms: Lateness::of(&mut []),
         };
         let mut runs: HashMap<JobId, Vec<&Event>> = HashMap::new();
@@ -146,15 +149,16 @@ impl Ledger {
         for events in runs.values_mut() {
             // The fence orders the runs of a job, whoever wrote them down; a run's start comes before its end.
             events.sort_by_key(|e| (e.fence, e.what != What::Start));
-            ledger.count(events, killed, &mut late);
+            ledger.count(events, excuses, &mut late);
         }
         ledger.lateness_ms = Lateness::of(&mut late);
-        Ok(ledger)
+        ledger
     }
 
     /// Counts the runs of one job.
-    fn count(&mut self, events: &[&Event], killed: &Killed, late: &mut Vec<f64>) {
+    fn count(&mut self, events: &[&Event], excuses: &Excuses<'_>, late: &mut Vec<f64>) {
         let mut before: Option<&Event> = None;
+        let mut began_us = u64::MAX;
         for &event in events {
             if event.what == What::Start {
                 self.early += u64::from(late_ms(event) < 0.0);
@@ -168,11 +172,15 @@ impl Ledger {
                 match before {
                     None => {}
                     Some(last) if last.what == What::Failed && !taken_back => self.retries += 1,
-                    Some(last) if last.worker == killed.worker && taken_back => {
+                    Some(last) if last.worker == excuses.killed && taken_back => {
                         self.duplicates_explained += 1;
+                    }
+                    Some(_) if taken_back && excuses.absences.touch(began_us, event.at_us) => {
+                        self.duplicates_of_absence += 1;
                     }
                     Some(_) => self.duplicates_unexplained += 1,
                 }
+                began_us = event.at_us;
             }
             before = Some(event);
         }
@@ -185,7 +193,7 @@ impl Ledger {
 }
 
 /// Where every job of these queues stands.
-async fn states(client: &Client, queues: &[String]) -> Result<HashMap<JobId, State>> {
+pub(super) async fn states(client: &Client, queues: &[String]) -> punctual::Result<HashMap<JobId, State>> {
     let mut states = HashMap::new();
     for queue in queues {
         let mut list = List { filter: Filter::all().queue(queue), after: None, limit: 1_000 };
@@ -215,6 +223,10 @@ impl fmt::Display for Ledger {
             "duplicates  {:>6}   unexplained, and {} explained by the kill",
             self.duplicates_unexplained, self.duplicates_explained
         )?;
+        if 0 < self.away_ms {
+            let (away, again) = (self.away_ms as f64 / 1_000.0, self.duplicates_of_absence);
+            writeln!(f, "store away  {away:>6.1} s, which explains {again} more")?;
+        }
         writeln!(f, "retries     {:>6}   of jobs that failed", self.retries)?;
         writeln!(f, "enqueued twice {:>3}   answered duplicate", self.duplicate_enqueues)?;
         writeln!(f, "{}; {} starts after the kill apart", self.lateness_ms, self.after_kill)?;

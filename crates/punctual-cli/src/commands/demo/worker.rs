@@ -12,6 +12,8 @@ use anyhow::{Context as _, Result};
 use punctual::{Client, Ctx, JobRecord, Outcome, Worker};
 use serde::{Deserialize, Serialize};
 
+use super::absence::Absences;
+
 /// Jobs at once in one worker.
 const SLOTS: usize = 50;
 /// How long a slow job takes.
@@ -95,7 +97,8 @@ pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
             anyhow::Ok(if fails { Outcome::retry("the demo wants it so") } else { Outcome::Done })
         }
     };
-    let client = Client::connect(store).await?;
+    // It may be started just when the store is away.
+    let client = Absences::default().outlast(async || Client::connect(store).await).await?;
     let mut worker =
         Worker::new(&client).name(&args.name).slots(SLOTS).lease(Duration::from_millis(args.lease_ms));
     for queue in &args.queues {

@@ -309,7 +309,12 @@ impl Line {
                 if let Some(confirmed) = confirmed
                     && !matches!(answer, Value::ServerError(_))
                 {
-                    open.confirm.check(&confirmed).map_err(Failure::Unconfirmed)?;
+                    let confirmed = open.confirm.check(&confirmed);
+                    if confirmed.is_err() && !matches!(self.address().topology(), Topology::Server(_)) {
+                        // Its replicas may follow another one by now, which it has not heard of.
+                        self.leave(&open).await;
+                    }
+                    confirmed.map_err(Failure::Unconfirmed)?;
                 }
                 if is_readonly(&answer) {
                     // The server's name may lead to another one by now.

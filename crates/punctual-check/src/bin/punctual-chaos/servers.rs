@@ -1,0 +1,131 @@
+//! Several servers of Redis with two replicas for whoever has the jobs, and how one of them is killed.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use punctual_check::monotonic_ns;
+
+use crate::{
+    drill::Outcome,
+    server::{Cluster, Sentinels, Server, cluster, sentinel},
+};
+
+/// The slot that all keys of a store are in.
+const SLOT: u16 = 13_907;
+/// Keys that move at once.
+const KEYS: usize = 3;
+/// How many replicas who has the jobs has.
+const REPLICAS: usize = 2;
+/// By when one of them has taken over.
+const TAKE_OVER_MAX: Duration = Duration::from_secs(30);
+/// Between two looks whether it has.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Servers of a drill.
+#[derive(Debug)]
+pub(crate) enum Servers {
+    /// Watched by sentinels.
+    Service(Sentinels),
+    /// A cluster, and the servers of which one has the jobs: a primary and its replicas, as it was in the beginning. The
+    /// others get them next.
+    Cluster { cluster: Cluster, here: Vec<usize>, there: Vec<usize> },
+}
+
+impl Servers {
+    pub(crate) fn service() -> Self {
+        Self::Service(Sentinels::start(REPLICAS, &[]))
+    }
+
+    pub(crate) fn cluster() -> Self {
+        let cluster = Cluster::start_with([REPLICAS, 0, REPLICAS]);
+        Self::Cluster { cluster, here: vec![2, 5, 6], there: vec![0, 3, 4] }
+    }
+
+    /// The address of a store of its own.
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Service(service) => service.url(),
+            Self::Cluster { cluster, .. } => cluster.url(),
+        }
+    }
+
+    /// Hands the jobs over to another primary, where there is another one.
+    pub(crate) fn reshard(&mut self) -> Outcome<()> {
+        let Self::Cluster { cluster, here, there } = self else { return Ok(()) };
+        let (from, to) = (primary(&cluster.servers, here)?, primary(&cluster.servers, there)?);
+        cluster.begin_move(SLOT, from, to);
+        let mut moved = 0;
+        loop {
+            let some = cluster.move_keys(SLOT, from, to, KEYS);
+            if some == 0 {
+                break;
+            }
+            moved += some;
+        }
+        cluster.end_move(SLOT, to);
+        eprintln!("moved slot {SLOT} with {moved} keys from server {from} to server {to}");
+        std::mem::swap(here, there);
+        // As an operator must: nobody else waits for the replicas of what moved.
+        cluster.servers[to].until_replicated();
+        Ok(())
+    }
+
+    /// Kills who has the jobs, and comes back when another one has them and the killed one is its replica; answers since when
+    /// it may have been dead.
+    pub(crate) fn fail_over(&mut self) -> Outcome<u64> {
+        let group = match self {
+            Self::Service(service) => (0..service.servers.len()).collect(),
+            Self::Cluster { here, .. } => here.clone(),
+        };
+        let old = primary(self.all(), &group)?;
+        let (since, begin) = (monotonic_ns(), Instant::now());
+        self.all()[old].kill();
+        let new = match self {
+            Self::Service(service) => service.until_replaced(old),
+            Self::Cluster { cluster, .. } => primary(&cluster.servers, &group)?,
+        };
+        eprintln!("killed server {old}; server {new} took over after {:.1} s", begin.elapsed().as_secs_f64());
+        let rights = match self {
+            Self::Service(_) => sentinel::RIGHTS,
+            Self::Cluster { .. } => cluster::RIGHTS,
+        };
+        let servers = self.all();
+        servers[old].restart();
+        servers[old].admit(&rights);
+        until_whole(servers, &group)?;
+        Ok(since)
+    }
+
+    fn all(&mut self) -> &mut [Server] {
+        match self {
+            Self::Service(service) => &mut service.servers,
+            Self::Cluster { cluster, .. } => &mut cluster.servers,
+        }
+    }
+}
+
+/// Comes back when all replicas follow one primary, whoever that is by now.
+fn until_whole(servers: &[Server], group: &[usize]) -> Outcome<()> {
+    let begin = Instant::now();
+    while begin.elapsed() < TAKE_OVER_MAX {
+        if group.iter().any(|&at| servers[at].is_primary() && servers[at].has_replicas(REPLICAS)) {
+            return Ok(());
+        }
+        thread::sleep(LOOK);
+    }
+    Err("not all are there again".into())
+}
+
+/// Who takes writes, or will.
+fn primary(servers: &[Server], group: &[usize]) -> Outcome<usize> {
+    let begin = Instant::now();
+    while begin.elapsed() < TAKE_OVER_MAX {
+        if let Some(&at) = group.iter().find(|&&at| servers[at].is_primary()) {
+            return Ok(at);
+        }
+        thread::sleep(LOOK);
+    }
+    Err("nobody took over".into())
+}

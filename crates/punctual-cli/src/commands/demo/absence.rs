@@ -1,0 +1,98 @@
+//! When the store could not be reached: its servers took over from each other, or were started again. Calls are repeated
+//! for a while, and it is written down, since workers lost their leases then.
+
+use std::{
+    cell::RefCell,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context as _, Result};
+
+/// For how long a call is repeated.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Before a call is repeated.
+const PAUSE: Duration = Duration::from_millis(50);
+/// A call that takes longer met an absence, too, and waited itself: half of a lease, which is renewed more often than that.
+const PROMPT: Duration = Duration::from_millis(500);
+
+/// A stretch of the wall clock, in microseconds: from the beginning of a call that was not answered promptly to its answer.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    from: u64,
+    to: u64,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Absences(RefCell<Vec<Span>>);
+
+impl Absences {
+    /// Makes a call, again while its error says that this is right.
+    pub(super) async fn outlast<T>(&self, call: impl AsyncFn() -> punctual::Result<T>) -> Result<T> {
+        let (begin, from, mut failed) = (Instant::now(), now_us(), false);
+        loop {
+            match call().await {
+                Ok(answer) => {
+                    if failed || PROMPT < begin.elapsed() {
+                        self.0.borrow_mut().push(Span { from, to: now_us() });
+                    }
+                    return Ok(answer);
+                }
+                Err(error) if error.is_repeatable() && begin.elapsed() < PATIENCE => {
+                    tokio::time::sleep(PAUSE).await;
+                    failed = true;
+                }
+                Err(error) => return Err(error).context("the store stayed away"),
+            }
+        }
+    }
+
+    /// Whether the store was away at some time between these.
+    pub(super) fn touch(&self, from_us: u64, to_us: u64) -> bool {
+        self.0.borrow().iter().any(|span| span.from <= to_us && from_us <= span.to)
+    }
+
+    /// How long it was away in all.
+    pub(super) fn in_all(&self) -> Duration {
+        Duration::from_micros(self.0.borrow().iter().map(|span| span.to.saturating_sub(span.from)).sum())
+    }
+}
+
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use punctual::{Error, ErrorKind};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_outlasts_an_absence_which_is_written_down() {
+        let (absences, calls) = (Absences::default(), Cell::new(0));
+        let before = now_us();
+        let answer = absences.outlast(async || {
+            calls.set(calls.get() + 1);
+            match calls.get() {
+                1 => Err(Error::new(ErrorKind::Unavailable, "away")),
+                2 => Err(Error::new(ErrorKind::UnknownOutcome, "back, and away again")),
+                _ => Ok(()),
+            }
+        });
+        answer.await.unwrap();
+        assert_eq!(calls.get(), 3);
+        assert!(absences.touch(before, now_us()) && !absences.touch(0, before - 1));
+        assert!(PAUSE * 2 <= absences.in_all());
+    }
+
+    #[tokio::test]
+    async fn what_does_not_pass_is_told_at_once() {
+        let absences = Absences::default();
+        let refused = async || Err::<(), _>(Error::new(ErrorKind::Unsupported, "no"));
+        assert!(absences.outlast(refused).await.is_err());
+        assert_eq!(absences.in_all(), Duration::ZERO);
+    }
+}
