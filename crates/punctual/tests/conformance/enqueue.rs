@@ -157,3 +157,10 @@ pub(crate) async fn an_empty_enqueue_is_answered(t: Fixture) {
     assert_eq!(t.enqueue_all(&[]).await, []);
     assert_eq!(t.store.queues(None).await.unwrap(), [""; 0]);
 }
+
+/// S2, S4: a key is held from its job on, within the call, too.
+pub(crate) async fn a_key_is_held_within_its_call(t: Fixture) {
+    let jobs = [(); 2].map(|()| t.job_with(|job| job.unique = Some(Unique::key("k"))));
+    let answers = t.enqueue_all(&jobs).await;
+    assert_eq!(answers[1], duplicate(jobs[0].id, State::Waiting, 1));
+}

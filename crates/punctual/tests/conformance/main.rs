@@ -56,6 +56,7 @@ conformance!(
         a_new_job_has_the_defaults_of_the_contract,
         a_queues_defaults_fill_in_what_the_call_left_open,
         jobs_of_one_call_see_each_other,
+        a_key_is_held_within_its_call,
         an_id_enqueued_twice_is_a_duplicate,
         an_id_that_has_a_record_is_known_in_every_queue,
         the_id_is_looked_at_before_the_key,
@@ -103,6 +104,7 @@ conformance!(
         a_key_leads_to_its_holder_while_it_is_held;
     reserve:
         a_job_starts_at_its_time_and_never_before,
+        a_due_job_brings_none_along_early,
         a_job_has_one_current_lease,
         a_reserved_job_tells_of_its_lease,
         fences_rise_with_every_reservation,
@@ -122,6 +124,7 @@ conformance!(
         a_running_job_is_not_ended_by_its_expiry,
         a_wait_returns_at_once_when_a_job_is_due,
         an_enqueue_ends_a_wait,
+        what_a_reserve_left_ends_the_next_wait,
         a_wait_ends_at_its_bound;
     order:
         jobs_come_by_priority_then_time_then_id,
@@ -207,6 +210,7 @@ conformance!(
         other_calls_leave_no_time,
         a_step_back_makes_jobs_late,
         fences_rise_when_the_clock_goes_back,
+        a_take_lowers_no_fence,
         coming_back_from_a_step_back_is_a_jump,
         a_pause_that_a_step_back_would_lengthen_is_void,
         a_void_pause_stays_void,
@@ -283,8 +287,13 @@ conformance!(
         a_sweep_is_bounded_and_goes_on,
         a_sweep_goes_by_queue_and_state,
         a_hundred_items_ride_on_a_reserve_and_a_take,
+        a_reserve_removes_a_done_job_past_its_age,
+        a_reserve_removes_a_cancelled_job_past_its_age,
+        a_reserve_ends_what_is_past_its_expiry,
         a_hundred_items_and_its_own_length_ride_on_a_settle,
         a_derived_id_is_remembered_for_a_day,
+        a_derived_id_is_remembered_from_its_ack_on,
+        a_derived_id_is_remembered_behind_a_sweep,
         the_memory_of_an_id_counts_from_the_end_of_its_job,
         an_id_is_remembered_in_its_queue_only,
         a_made_id_is_not_remembered,
@@ -314,6 +323,7 @@ conformance!(
         a_repeated_empty_reserve_stays_empty,
         a_refused_reserve_does_not_advance_the_number,
         a_settle_with_a_reserve_is_repeated_as_a_whole,
+        an_instance_that_calls_again_is_remembered,
         an_idle_instance_is_forgotten;
     read:
         an_unknown_job_is_not_found,

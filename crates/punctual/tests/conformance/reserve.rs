@@ -17,6 +17,14 @@ pub(crate) async fn a_job_starts_at_its_time_and_never_before(t: Fixture) {
     assert_eq!(ids(&t.reserve(1).await), [id]);
 }
 
+/// S5: a job that is due brings none along that is not, though it be a millisecond.
+pub(crate) async fn a_due_job_brings_none_along_early(t: Fixture) {
+    let due = t.add().await;
+    t.add_with(|job| job.run_at = When::In(millis(1))).await;
+    let batch = t.reserve(2).await;
+    assert_eq!((ids(&batch), batch.more, batch.next_due), (vec![due], false, Some(millis(1))));
+}
+
 /// S7: a job under a current lease is given to nobody else.
 pub(crate) async fn a_job_has_one_current_lease(t: Fixture) {
     t.add_many(2).await;
@@ -218,6 +226,17 @@ pub(crate) async fn an_enqueue_ends_a_wait(t: Fixture) {
     let wait = tokio::time::timeout(secs(20), t.store.wait(&queues, secs(3_600)));
     let (woken, _) = tokio::join!(wait, t.add());
     woken.expect("it returns").unwrap();
+}
+
+/// S13: who got jobs may be busy from then on: what it left wakes another.
+pub(crate) async fn what_a_reserve_left_ends_the_next_wait(t: Fixture) {
+    let queues = [QUEUE.to_owned()];
+    t.add_many(2).await;
+    for _ in 0..2 {
+        let wait = tokio::time::timeout(secs(20), t.store.wait(&queues, secs(3_600)));
+        wait.await.expect("it returns").unwrap();
+        assert_eq!(t.reserve(1).await.jobs.len(), 1);
+    }
 }
 
 /// S13: a wait is bounded.

@@ -241,6 +241,42 @@ pub(crate) async fn a_hundred_items_ride_on_a_reserve_and_a_take(t: Fixture) {
     assert_eq!(t.counts().await.done, 0);
 }
 
+/// S13, S17: the first reserve past its age removes a job that was acked, without a sweep.
+pub(crate) async fn a_reserve_removes_a_done_job_past_its_age(t: Fixture) {
+    let run = t.run().await;
+    t.end(&run, Verdict::Ack).await;
+    t.clock.set(at(DAY_MS - 1));
+    t.reserve(0).await;
+    assert_eq!(t.counts().await.done, 1);
+    t.clock.set(at(DAY_MS));
+    t.reserve(0).await;
+    assert_eq!(t.counts().await.done, 0);
+}
+
+/// S13, S17: and one that ended otherwise.
+pub(crate) async fn a_reserve_removes_a_cancelled_job_past_its_age(t: Fixture) {
+    let run = t.run().await;
+    t.end(&run, Verdict::Cancel { reason: None }).await;
+    t.clock.set(at(DAY_MS - 1));
+    t.reserve(0).await;
+    assert_eq!(t.counts().await.cancelled, 1);
+    t.clock.set(at(DAY_MS));
+    t.reserve(0).await;
+    assert_eq!(t.counts().await.cancelled, 0);
+}
+
+/// S13, S17: the first reserve past its expiry ends a waiting job, be it that it asks for none.
+pub(crate) async fn a_reserve_ends_what_is_past_its_expiry(t: Fixture) {
+    t.run().await;
+    let id = t.add_with(|job| job.expires_at = Some(When::In(secs(10)))).await;
+    t.clock.set(at(9_999));
+    t.reserve(0).await;
+    assert_eq!(t.state(id).await, State::Waiting);
+    t.clock.set(at(10_000));
+    t.reserve(0).await;
+    assert_eq!(t.state(id).await, State::Cancelled);
+}
+
 /// S13, S17: as many items as it settles, and 100 more, ride on a settle, in the queues of its leases.
 pub(crate) async fn a_hundred_items_and_its_own_length_ride_on_a_settle(t: Fixture) {
     t.add_many(110).await;
@@ -267,6 +303,25 @@ pub(crate) async fn a_derived_id_is_remembered_for_a_day(t: Fixture) {
     assert_eq!(t.enqueue(with_derived(&t)).await, duplicate_of_gone(derived()));
     t.clock.set(at(DAY_MS + 1_000));
     assert!(t.enqueue(with_derived(&t)).await.is_new());
+}
+
+/// S3, S17: the same where the record goes with the ack.
+pub(crate) async fn a_derived_id_is_remembered_from_its_ack_on(t: Fixture) {
+    t.set(|queue| queue.done = Keep::NOTHING).await;
+    t.enqueue(with_derived(&t)).await;
+    let run = t.reserve_one().await;
+    assert!(matches!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(_)));
+    assert_eq!(t.enqueue(with_derived(&t)).await, duplicate_of_gone(derived()));
+}
+
+/// S3, S17: the same where a sweep removes the record.
+pub(crate) async fn a_derived_id_is_remembered_behind_a_sweep(t: Fixture) {
+    t.enqueue(with_derived(&t)).await;
+    let run = t.reserve_one().await;
+    t.end(&run, Verdict::Ack).await;
+    t.set(|queue| queue.done = Keep::NOTHING).await;
+    assert_eq!(t.sweep(100).await.removed, 1);
+    assert_eq!(t.enqueue(with_derived(&t)).await, duplicate_of_gone(derived()));
 }
 
 /// S17: the day counts from the end, not from the removal of the record.

@@ -131,6 +131,16 @@ pub(crate) async fn fences_rise_when_the_clock_goes_back(t: Fixture) {
     assert!(run.lease.fence < t.reserve_one().await.lease.fence);
 }
 
+/// S8, S10, S14: nor does a take on a clock that went back lower the fences behind it.
+pub(crate) async fn a_take_lowers_no_fence(t: Fixture) {
+    t.clock.set(at(3_600_000));
+    let run = t.run().await;
+    t.clock.set(at(0));
+    t.add().await;
+    assert_eq!(t.take(1).await.len(), 1);
+    assert!(run.lease.fence < t.run().await.lease.fence);
+}
+
 /// S14: a step back is left as the last time, too: coming forth again is a jump.
 pub(crate) async fn coming_back_from_a_step_back_is_a_jump(t: Fixture) {
     t.clock.set(at(100_000));
