@@ -51,8 +51,9 @@ pub(super) async fn settle(
 
 /// Ends leases, as far as they are still held.
 pub(super) async fn end(store: &RedisStore, batch: &[Settlement]) -> Result<()> {
+    let asked = store.clock.now();
     let mut reply = store.ask(&SCRIPTS.settle, &[], arguments(batch)).await?;
-    Now::read(store, &mut reply)?;
+    Now::read(store, asked, &mut reply)?;
     store.ring(&reply.bytes()?)
 }
 
