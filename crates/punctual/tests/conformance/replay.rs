@@ -251,7 +251,7 @@ pub(crate) async fn an_instance_that_calls_again_is_remembered(t: Fixture) {
     enqueue(&t, 5, &[t.job()]).await;
     t.pass(1_800);
     let last = t.job();
-    assert!(enqueue(&t, 6, &[last.clone()]).await[0].is_new());
+    assert!(enqueue(&t, 6, std::slice::from_ref(&last)).await[0].is_new());
     t.pass(1_800);
     t.sweep(100).await;
     assert!(!enqueue(&t, 6, &[last]).await[0].is_new());
