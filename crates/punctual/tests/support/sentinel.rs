@@ -77,8 +77,7 @@ impl Sentinels {
         }
     }
 
-    /// Comes back when all sentinels name another primary than this one; answers which. One of them that does not know yet
-    /// would make it the primary again as soon as it is back, with what it has then.
+    /// Comes back when all sentinels name another primary than this one; answers which.
     pub(crate) fn until_replaced(&self, old: usize) -> usize {
         let old = self.servers[old].port();
         for sentinel in &self.sentinels {
