@@ -401,8 +401,8 @@ async fn the_store_follows_its_keys_to_a_replica() {
 async fn the_wrong_kind_of_address_is_told() {
     let cluster = Cluster::shared();
     let (member, alone) = (cluster.servers[0].port(), Server::listening(&[]));
-    let store = open(&format!("redis://127.0.0.1:{member}")).await;
-    let error = store.count(None).await.unwrap_err();
+    let url = format!("redis://127.0.0.1:{member}");
+    let error = RedisStore::open(&url, Clock::System).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.hint().unwrap().contains("redis+cluster://"), "{error:?}");
     let url = format!("redis+cluster://127.0.0.1:{}", alone.port());

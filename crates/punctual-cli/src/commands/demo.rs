@@ -105,7 +105,7 @@ async fn play(store: Option<&str>, json: bool) -> Result<Ledger> {
     let client = Client::connect(&url).await?;
     let demo = Demo {
         client,
-        absences: Absences::default(),
+        absences: Absences::of(&url),
         url,
         folder: folder.path().to_owned(),
         prefix: format!("demo-{:08x}", fastrand::u32(..)),

@@ -12,7 +12,8 @@ use anyhow::{Context as _, Result};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Before a call is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A call that takes longer met an absence, too, and waited itself: half of a lease, which is renewed more often than that.
+/// Where servers take over from each other, a call that takes longer met an absence, too, and waited itself: half of a lease,
+/// which is renewed more often than that.
 const PROMPT: Duration = Duration::from_millis(500);
 
 /// A stretch of the wall clock, in microseconds: from the beginning of a call that was not answered promptly to its answer.
@@ -24,17 +25,26 @@ struct Span {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Absences(RefCell<Vec<Span>>);
+pub(super) struct Absences {
+    spans: RefCell<Vec<Span>>,
+    /// Whether other servers take over from one that is away. A store that is slow and can't be away explains nothing.
+    takes_over: bool,
+}
 
 impl Absences {
+    pub(super) fn of(store: &str) -> Self {
+        let takes_over = store.contains("+sentinel:") || store.contains("+cluster:");
+        Self { takes_over, ..Self::default() }
+    }
+
     /// Makes a call, again while its error says that this is right.
     pub(super) async fn outlast<T>(&self, call: impl AsyncFn() -> punctual::Result<T>) -> Result<T> {
         let (begin, from, mut failed) = (Instant::now(), now_us(), false);
         loop {
             match call().await {
                 Ok(answer) => {
-                    if failed || PROMPT < begin.elapsed() {
-                        self.0.borrow_mut().push(Span { from, to: now_us() });
+                    if failed || self.takes_over && PROMPT < begin.elapsed() {
+                        self.spans.borrow_mut().push(Span { from, to: now_us() });
                     }
                     return Ok(answer);
                 }
@@ -49,12 +59,12 @@ impl Absences {
 
     /// Whether the store was away at some time between these.
     pub(super) fn touch(&self, from_us: u64, to_us: u64) -> bool {
-        self.0.borrow().iter().any(|span| span.from <= to_us && from_us <= span.to)
+        self.spans.borrow().iter().any(|span| span.from <= to_us && from_us <= span.to)
     }
 
     /// How long it was away in all.
     pub(super) fn in_all(&self) -> Duration {
-        Duration::from_micros(self.0.borrow().iter().map(|span| span.to.saturating_sub(span.from)).sum())
+        Duration::from_micros(self.spans.borrow().iter().map(|span| span.to.saturating_sub(span.from)).sum())
     }
 }
 
