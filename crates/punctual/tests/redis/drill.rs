@@ -28,7 +28,7 @@ pub(crate) const QUEUE: &str = "mail";
 const BATCH: u32 = 10;
 /// Between two batches of a producer.
 const BETWEEN_BATCHES: Duration = Duration::from_millis(20);
-/// How long everything may take to come to rest once the harm is over: a lost bell costs a minute, and machines are slow.
+/// How long everything may take to come to rest once the harm is over: a connection that fell silent costs a minute, and machines are slow.
 const DRAIN_MAX: Duration = Duration::from_mins(3);
 /// How often a test looks whether something has come about.
 const LOOK: Duration = Duration::from_millis(5);
