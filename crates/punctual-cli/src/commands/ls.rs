@@ -1,4 +1,4 @@
-//! `punctual ls [FILTER…]`: jobs, newest first. Never searches silently: it says what it looked at.
+//! `punctual ls [FILTER…]`: jobs, in the order of their store. Never searches silently: it says what it looked at.
 
 use std::{
     fmt,

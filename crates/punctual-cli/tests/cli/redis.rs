@@ -136,10 +136,10 @@ fn a_server_that_would_lose_jobs_is_refused_and_the_doctor_says_why() {
 
 #[test]
 fn keys_of_others_and_clusters_are_refused() {
-    let (t, server) = (Cli::new(), Server::shared());
+    let (t, server) = (Cli::new(), Server::start(&[]));
     let url = server.url();
     let key = format!("{}:{{0}}:q", url.split_once("prefix=").unwrap().1);
-    let () = redis::cmd("RPUSH").arg(&key).arg("theirs").query(&mut connect(server)).unwrap();
+    let () = redis::cmd("RPUSH").arg(&key).arg("theirs").query(&mut connect(&server)).unwrap();
     for command in ["ls", "push k", "bench"] {
         let said = t.run(&format!("{command} --store {url}"));
         said.fails(1, "corrupt", &format!("key \"{key}\" is a list, where a hash of ours stands"));

@@ -15,6 +15,8 @@ use serde::Serialize;
 const SEARCH_KEYS: usize = 1_000;
 /// How often keys are looked for that somebody wrote while others were removed.
 const SEARCHES_MAX: usize = 20;
+/// Searches in a row that find nothing, until what was on its way to the server must have come.
+const SEARCHES_IN_VAIN: u32 = 3;
 /// How long the server may take to give memory back that it frees beside its work.
 const FREE_MAX: Duration = Duration::from_mins(1);
 /// Between two looks.
@@ -119,8 +121,10 @@ impl Server {
     /// Removes all keys that begin with `prefix`, which has none of a pattern's signs; also what is written meanwhile by
     /// those who were stopped just now.
     pub(super) async fn remove(&self, prefix: &str) -> Result<()> {
+        let mut in_vain = 0;
         for _ in 0..SEARCHES_MAX {
-            if self.remove_once(prefix).await? == 0 {
+            in_vain = if self.remove_once(prefix).await? == 0 { in_vain + 1 } else { 0 };
+            if in_vain == SEARCHES_IN_VAIN {
                 return Ok(());
             }
             tokio::time::sleep(LOOK).await;
