@@ -16,8 +16,8 @@ use std::{
 use punctual::{
     Error, ErrorKind, IdMaker, JobId, NewJob, Payload, Timestamp,
     store::{
-        Call, Durability, LeaseStatus, Reserve, Settled, Settlement, Store, Verdict, Want, clock::Clock,
-        redis::RedisStore,
+        Call, CheckLevel, Durability, LeaseStatus, Reserve, Settled, Settlement, Store, Verdict, Want,
+        clock::Clock, redis::RedisStore,
     },
 };
 use server::{Cluster, Sentinels, Server};
@@ -394,6 +394,15 @@ async fn the_store_follows_its_keys_to_a_replica() {
     let ran: BTreeSet<_> = hand.run(100).await.unwrap().into_iter().collect();
     assert_eq!(ran, before.into_iter().chain(after).collect());
     a_job_ends_a_wait(&open(&url).await, &mut hand).await;
+}
+
+/// The doctor has nothing against a cluster that is named as one.
+#[tokio::test]
+async fn the_doctor_knows_a_cluster() {
+    let checks = open(&Cluster::shared().url()).await.doctor().await.unwrap();
+    assert!(checks.iter().all(|check| check.level != CheckLevel::Fail), "{checks:#?}");
+    let role = checks.iter().find(|check| check.name == "role").unwrap();
+    assert!(role.text.contains("primary"), "{role:?}");
 }
 
 /// Who takes a server of a cluster for one that stands alone is told, and the other way round.

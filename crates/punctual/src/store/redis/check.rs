@@ -102,7 +102,8 @@ fn type_of(key: &str) -> &'static str {
     if SORTED.contains(&key) { "zset" } else { "hash" }
 }
 
-fn is_strange_cluster(info: &Info, address: &Address) -> bool {
+/// Whether it is one of several where the address names one that stands alone.
+pub(super) fn is_strange_cluster(info: &Info, address: &Address) -> bool {
     info.is_of_a_cluster() && !matches!(address.topology(), Topology::Cluster { .. })
 }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     RedisStore,
+    address::Address,
     check::{self, Seen},
     info::Info,
     reply::Reply,
@@ -26,8 +27,8 @@ const NEARLY_FULL_PERCENT: u64 = 80;
 const CLOCK_APART_MAX: Duration = Duration::from_secs(1);
 /// Round trips of which the shortest counts.
 const ROUND_TRIPS: usize = 3;
-/// Programs that the store is tested on.
-const TESTED: [&str; 2] = ["Redis", "Valkey"];
+/// Programs that the store is made for.
+const MADE_FOR: [&str; 2] = ["Redis", "Valkey"];
 
 pub(super) async fn examine(store: &RedisStore) -> Result<Vec<Check>> {
     let Seen { info, strangers, knows_types } = check::look(&store.address, &store.link).await?;
@@ -40,7 +41,7 @@ pub(super) async fn examine(store: &RedisStore) -> Result<Vec<Check>> {
     } else {
         checks.extend([
             version(&info),
-            role(&info),
+            role(&info, &store.address),
             eviction(&info),
             memory(&info),
             persistence(&info, &settings),
@@ -117,21 +118,21 @@ async fn server(store: &RedisStore) -> Result<Check> {
 
 fn version(info: &Info) -> Check {
     let program = info.program();
-    if TESTED.contains(&program.name) {
+    if MADE_FOR.contains(&program.name) {
         return ok("version", program.to_string());
     }
-    let text = format!("{program}: punctual is tested on Redis and Valkey only");
+    let text = format!("{program}: punctual is made for Redis and Valkey only");
     warn("version", text, "use Redis or Valkey, or watch this one closely")
 }
 
-fn role(info: &Info) -> Check {
+fn role(info: &Info, address: &Address) -> Check {
     if info.is_replica() {
         let host = info.get("master_host").unwrap_or("another server");
         let text = format!("a replica of {host}: it takes no jobs");
         return fail("role", text, "name the primary in the address");
     }
-    if info.is_of_a_cluster() {
-        return fail("role", "one of a cluster's", "a redis: store takes one server, no cluster");
+    if check::is_strange_cluster(info, address) {
+        return fail("role", "one of a cluster's", "write redis+cluster:// instead of redis://");
     }
     match info.number("connected_slaves") {
         None | Some(0) => ok("role", "primary, no replicas"),
@@ -307,8 +308,10 @@ mod tests {
         says(&memory(&info("used_memory:80\nmaxmemory:100")), Warn, "80 %");
         says(&version(&info("redis_version:7.2.4\nvalkey_version:8.1.0")), Ok, "Valkey 8.1.0");
         says(&version(&info("redis_version:6.2.11\ndragonfly_version:df-v1.24.0")), Warn, "Dragonfly 1.24.0");
-        says(&role(&info("role:master\nconnected_slaves:2")), Ok, "2 replicas");
-        says(&role(&info("role:slave\nmaster_host:cache")), Fail, "a replica of cache");
-        says(&role(&info("role:master\ncluster_enabled:1")), Fail, "cluster");
+        let address = |url| Address::parse(url).unwrap();
+        let role = |text: &str| role(&info(text), &address("redis://cache"));
+        says(&role("role:master\nconnected_slaves:2"), Ok, "2 replicas");
+        says(&role("role:slave\nmaster_host:cache"), Fail, "a replica of cache");
+        says(&role("role:master\ncluster_enabled:1"), Fail, "cluster");
     }
 }
