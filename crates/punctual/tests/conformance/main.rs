@@ -332,6 +332,7 @@ conformance!(
         pages_are_bounded_and_complete,
         a_page_says_what_there_is,
         the_limit_of_a_page_is_checked,
+        a_listing_goes_on_from_pages_only,
         a_listed_job_is_the_job_itself,
         counters_are_exact,
         an_unknown_queue_counts_nothing,

@@ -2,7 +2,7 @@
 
 use punctual::{
     ErrorKind, Filter, State, When,
-    store::{Counts, Durability, Histogram, List, Upcoming, Verdict},
+    store::{Counts, Durability, Histogram, List, ListCursor, Upcoming, Verdict},
 };
 
 use crate::fixture::{Fixture, QUEUE, at, bytes, dead, retry, secs};
@@ -74,6 +74,17 @@ pub(crate) async fn the_limit_of_a_page_is_checked(t: Fixture) {
     for limit in [0, 1_001] {
         let list = List { filter: Filter::all(), after: None, limit };
         assert_eq!(t.store.list(&list).await.unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}
+
+/// S13: a listing goes on from what a page ended with, and refuses anything else.
+pub(crate) async fn a_listing_goes_on_from_pages_only(t: Fixture) {
+    t.add_many(1).await;
+    for text in ["", "tx", "t123", "z00", "é", "nothing", &format!("t{}", "00".repeat(10_000))] {
+        let after = Some(ListCursor::from(text.to_owned()));
+        let list = List { filter: Filter::all(), after, limit: 10 };
+        let error = t.store.list(&list).await.expect_err(text);
+        assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::Invalid, true), "{text}");
     }
 }
 

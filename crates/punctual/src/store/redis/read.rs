@@ -44,6 +44,9 @@ pub(super) async fn get(
 /// The places of jobs, in the order in which a listing goes through them.
 const PLACES: [u8; 3] = *b"tle";
 
+/// Bytes of the longest member of a place: an ended job's queue, state, end, id and size.
+const MEMBER_MAX: usize = 3 + 1 + 6 + 16 + 4;
+
 /// Where a listing stands: in which place, and behind which of its members.
 struct Stand {
     place: usize,
@@ -57,7 +60,7 @@ impl Stand {
         let after: Option<Vec<u8>> = text
             .get(1..)
             .and_then(|hex| std::str::from_utf8(hex).ok())
-            .filter(|hex| hex.len() % 2 == 0)
+            .filter(|hex| hex.len() % 2 == 0 && hex.len() <= 2 * MEMBER_MAX)
             .and_then(|hex| {
                 (0..hex.len())
                     .step_by(2)
@@ -131,11 +134,11 @@ pub(super) async fn list(store: &RedisStore, list: &List) -> Result<Page> {
             let id_at = if place == b'l' { 9 } else { 10 };
             let id = Bytes(member.get(id_at..).unwrap_or_default()).id()?;
             stand.after = member;
+            page.searched += 1;
             // An entry without a record leads nowhere.
             if rec.is_empty() {
                 continue;
             }
-            page.searched += 1;
             let job = record::decode(id, &rec, &past, &run).unwrap_or_else(|_| record::husk(id, &rec, &past));
             if !hidden && list.filter.matches(&job, page.now) {
                 page.jobs.push(job);
