@@ -664,6 +664,41 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
+    /// A waiting job of which nothing is known yet but its id.
+    #[cfg(any(feature = "redis", feature = "testing"))]
+    pub(crate) fn blank(id: JobId) -> Self {
+        Self {
+            id,
+            kind: String::new(),
+            queue: String::new(),
+            payload: Payload::json(Vec::new()),
+            priority: Priority::default(),
+            run_at: Timestamp::default(),
+            created_at: Timestamp::default(),
+            max_attempts: crate::limits::MAX_ATTEMPTS_DEFAULT,
+            backoff: Backoff::default(),
+            timeout: crate::limits::TIMEOUT_DEFAULT,
+            lease: None,
+            group: None,
+            concurrency: None,
+            unique: None,
+            expires_at: None,
+            tags: Vec::new(),
+            headers: BTreeMap::new(),
+            state: State::Waiting,
+            attempt: 1,
+            crashes: 0,
+            snoozes: 0,
+            version: 1,
+            cancel_requested: false,
+            started_at: None,
+            finished_at: None,
+            reason: None,
+            failures: Vec::new(),
+            running: None,
+        }
+    }
+
     /// Where it stands as people see it, when the store's clock shows `now`.
     pub fn status(&self, now: Timestamp) -> Status {
         match self.state {

@@ -28,21 +28,20 @@
 //! # Ok(()) }
 //! ```
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 pub use crate::store::{
     clock::{Clock, ManualClock},
     faulty::{Fault, FaultyStore},
 };
 use crate::{
-    backoff::Backoff,
     client::Client,
     error::Result,
     filter::Filter,
     handler::{Call, Ctx},
     id::JobId,
-    job::{Job, JobRecord, Payload, Priority, State},
-    limits::{BATCH_MAX, MAX_ATTEMPTS_DEFAULT, TIMEOUT_DEFAULT},
+    job::{Job, JobRecord, Payload, State},
+    limits::BATCH_MAX,
     store::{Call as StoreCall, List, Reserve, Settled, Settlement, memory::MemoryStore},
     time::Timestamp,
     worker::{Setup, WorkReport, Worker, dead, run},
@@ -173,35 +172,16 @@ impl TestQueue {
 /// A context to call a handler with, without a worker: of a first attempt at a job that exists nowhere.
 pub fn ctx<S: Send + Sync + 'static>(state: S) -> Ctx<S> {
     let client = TestQueue::new().client;
+    let start = Timestamp::saturating_from_ms(START_MS);
     let record = JobRecord {
-        id: client.make_id(),
         kind: "test".to_owned(),
         queue: "default".to_owned(),
         payload: Payload::json("null"),
-        priority: Priority::default(),
-        run_at: Timestamp::saturating_from_ms(START_MS),
-        created_at: Timestamp::saturating_from_ms(START_MS),
-        max_attempts: MAX_ATTEMPTS_DEFAULT,
-        backoff: Backoff::default(),
-        timeout: TIMEOUT_DEFAULT,
-        lease: None,
-        group: None,
-        concurrency: None,
-        unique: None,
-        expires_at: None,
-        tags: Vec::new(),
-        headers: BTreeMap::new(),
+        run_at: start,
+        created_at: start,
         state: State::Running,
-        attempt: 1,
-        crashes: 0,
-        snoozes: 0,
-        version: 1,
-        cancel_requested: false,
-        started_at: Some(Timestamp::saturating_from_ms(START_MS)),
-        finished_at: None,
-        reason: None,
-        failures: Vec::new(),
-        running: None,
+        started_at: Some(start),
+        ..JobRecord::blank(client.make_id())
     };
     Ctx::new(Call::new(record, 1, client), Arc::new(state))
 }

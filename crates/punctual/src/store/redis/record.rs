@@ -306,7 +306,7 @@ pub(super) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) 
         expires_at,
         tags: chosen.tags,
         headers: chosen.headers,
-        ..blank(id)
+        ..JobRecord::blank(id)
     };
     remember(&mut job, Bytes(past))?;
     if let Some(run) = run {
@@ -327,45 +327,11 @@ fn priority(level: u8) -> Result<Priority> {
 
 /// What is left of a job whose record can't be read: its bytes, and what became of it.
 pub(super) fn husk(id: JobId, rec: &[u8], past: &[u8]) -> JobRecord {
-    let mut job = blank(id);
+    let mut job = JobRecord::blank(id);
     job.payload = Payload { bytes: rec.to_vec(), content_type: Cow::Borrowed("application/octet-stream") };
     // As much of it as there is.
     let _ = remember(&mut job, Bytes(past));
     job
-}
-
-/// A job of which nothing is known yet.
-fn blank(id: JobId) -> JobRecord {
-    JobRecord {
-        id,
-        kind: String::new(),
-        queue: String::new(),
-        payload: Payload { bytes: Vec::new(), content_type: Cow::Borrowed(Payload::JSON) },
-        priority: Priority::default(),
-        run_at: Timestamp::default(),
-        created_at: Timestamp::default(),
-        max_attempts: MAX_ATTEMPTS_DEFAULT,
-        backoff: Backoff::default(),
-        timeout: TIMEOUT_DEFAULT,
-        lease: None,
-        group: None,
-        concurrency: None,
-        unique: None,
-        expires_at: None,
-        tags: Vec::new(),
-        headers: BTreeMap::new(),
-        state: State::Waiting,
-        attempt: 1,
-        crashes: 0,
-        snoozes: 0,
-        version: 1,
-        cancel_requested: false,
-        started_at: None,
-        finished_at: None,
-        reason: None,
-        failures: Vec::new(),
-        running: None,
-    }
 }
 
 /// What the past adds to a record.
