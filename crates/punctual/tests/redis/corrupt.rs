@@ -1,8 +1,14 @@
 //! Records that something else has written over: nobody can run them, and they harm nobody else.
 
+use std::{sync::Arc, time::Duration};
+
 use punctual::{
-    Client, Filter, State,
-    store::{Settlement, Store, Verdict},
+    Client, Filter, State, Timestamp,
+    store::{
+        Settlement, Store, Verdict,
+        clock::{Clock, ManualClock},
+        redis::RedisStore,
+    },
 };
 
 use crate::{jobs, open, reserve, server::Server};
@@ -39,4 +45,52 @@ async fn what_can_not_be_read_ends_dead_and_harms_nobody() {
     assert!(page.jobs.iter().all(|job| job.reason.as_deref() == Some("corrupt")), "{:#?}", page.jobs);
     assert_eq!(page.jobs.len(), 4);
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
+}
+
+/// S9: a lease that something else has written over is dropped when its time is over, and an audit makes its job dead.
+#[tokio::test]
+async fn a_run_that_can_not_be_read_holds_nobody_up() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let store = Arc::new(RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap());
+    let client = Client::new(store.clone());
+    let key = format!("{}:{{0}}:r", url.split_once("prefix=").unwrap().1);
+    let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    client.push(jobs(&client, 2)).await.unwrap();
+    let batch = store.reserve(&reserve(1, 2)).await.unwrap();
+    let [torn, whole] = batch.jobs.as_slice() else { panic!("{batch:?}") };
+    let () = redis::cmd("HSET").arg(&key).arg(torn.job.id.as_bytes()).arg("x").query(&mut raw).unwrap();
+    // In steps: one of the whole time would be a jump of the clock.
+    for number in 2..=9 {
+        clock.advance(Duration::from_secs(2));
+        let again = store.reserve(&reserve(number, 2)).await.unwrap();
+        assert!(again.jobs.iter().all(|reserved| reserved.job.id == whole.job.id), "{again:?}");
+    }
+    assert_eq!(client.get(whole.job.id).await.unwrap().unwrap().attempt, 2);
+    let found = client.audit(true, |_| ()).await.unwrap().findings;
+    assert_eq!(
+        found.iter().map(|finding| (finding.id, finding.what)).collect::<Vec<_>>(),
+        [(Some(torn.job.id), "orphan")]
+    );
+    assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
+    assert_eq!(client.get(torn.job.id).await.unwrap().unwrap().state, State::Dead);
+}
+
+/// An audit ends what can't be read, too, before anybody reserves it.
+#[tokio::test]
+async fn an_audit_ends_what_can_not_be_read() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let (key, store) = (format!("{}:{{0}}:j", url.split_once("prefix=").unwrap().1), open(&url).await);
+    let client = Client::new(store.clone());
+    let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let id = client.push(jobs(&client, 1)).await.unwrap()[0].id().unwrap();
+    let whole: Vec<u8> = redis::cmd("HGET").arg(&key).arg(id.as_bytes()).query(&mut raw).unwrap();
+    let () = redis::cmd("HSET").arg(&key).arg(id.as_bytes()).arg(&whole[..10]).query(&mut raw).unwrap();
+    let found = client.audit(true, |_| ()).await.unwrap().findings;
+    assert!(found.iter().any(|finding| (finding.id, finding.what) == (Some(id), "corrupt")), "{found:?}");
+    assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
+    let counts = client.count(None).await.unwrap();
+    assert_eq!((counts.waiting, counts.dead), (0, 1));
 }

@@ -1,7 +1,7 @@
 -- enqueue: hands jobs over, in order, each seeing what the earlier ones did (S2, S3, S4).
 -- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, kind of call (o ordinary, t two of its ids are the
--- same, b its jobs break a limit), number of queues, per queue: name, version of the settings that the caller knows (0: none), settings of a new queue; then the jobs'
--- ids, their specs, their rests. A spec, which jobs often share:
+-- same, b its jobs break a limit), number of queues, per queue: name, version of the settings that the caller knows (0: none),
+-- settings of a new queue; then the jobs' ids, their specs, their rests. A spec, which jobs often share:
 -- queue2 flags1 level1 kind of time (a at, i in) ms7 kind of expiry (a, i, or n for none) ms7 conflict (k keep, p replace,
 -- s reschedule) version4 (0: any) skip3. The rest is what follows the times in a record, with the payload behind `skip` bytes.
 -- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 | F. Before any write:
@@ -20,9 +20,10 @@ local CHUNK = 64 -- records read at once, where there are any: each may have a m
 local function existing(id)
     if call('HEXISTS', J, id) == 0 then return 'D' .. id .. pack('>BI4B', 255, 0, 0) end
     local job, row = {state = WAITING}, call('HGET', R, id)
-    late().past(job, call('HGET', X, id))
-    local run = row and late().run_of(row)
-    return 'D' .. id .. pack('>BI4B', run and RUNNING or job.state, job.version, run and run.flags % 2 or 0)
+    -- As much of it as can be read: what something else wrote over must not stop a call behind its first write.
+    pcall(late().past, job, call('HGET', X, id))
+    local is_asked = row and byte(row, 18) or 0
+    return 'D' .. id .. pack('>BI4B', row and RUNNING or job.state, job.version, is_asked % 2)
 end
 -- Where the unique key stands in a rest; false where there is none.
 local function key_at(flags)

@@ -21,7 +21,8 @@
 --  17 n  ZSET  name                               queues by name
 --  18 c  HASH  q what1 → number                   counters: 'b' bytes of live jobs, 'r' waiting jobs in a later attempt,
 --                                                 a state's number: bytes of jobs kept in it
---  19 …  ZSET  'r' @ ms, 's' @ ms                 doorbells of the queues named in the call, in their order; see put() in late.lua
+--  19 …  ZSET  'r' @ ms, 's' @ ms                 doorbells of the queues named in the call, in their order; see put() in
+--                                                 late.lua
 -- ARGV[1]: now in Unix ms, or '' for the server's clock (S14).
 -- In t, o, l, e, v, k and n all scores are 0: membership in t, r and e IS the state, order is that of the bytes.
 local J, X, T, O, R, L, E, U, V, K, M, P, A, S, Q, I, N, C = unpack(KEYS, 1, 18)
@@ -35,4 +36,5 @@ local DERIVED = 8 -- the version of derived ids
 local END = 253402300799999 -- the last instant
 local LAST = string.rep('\255', 65) -- behind all members of t and l, see put_call() in base.lua
 local NEVER = 2 ^ 52 -- of what is not to come
+local POISON_LIMIT, CANDIDATES_EXTRA = 3, 256
 local HEARTBEAT, JUMP, CALL_MEMORY, BYTES_MAX, SPARE = 5000, 20000, 3600000, 1048576, 1000

@@ -2,7 +2,7 @@
 -- `shard` and `queue`.
 local now = shard.now
 local UNTIL_START, WINDOW = 1, 2
-local FAILURES_MAX, POISON_LIMIT, ID_MEMORY, ID_MEMORY_MAX = 8, 3, 86400000, 1000000
+local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = 8, 86400000, 1000000
 local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX, FORGET_ROUNDS_MAX = 10000, 100, 32, 4
 local NONE = pack('>I6', 0)
 
@@ -204,13 +204,13 @@ end
 local function load(id)
     local rec = call('HGET', J, id)
     if not rec then return nil end
-    local is_sound, job = pcall(of, id, rec, call('HGET', X, id))
-    if not is_sound then return nil end
-    job.row = call('HGET', R, id)
-    if job.row then
-        job.state, job.run = RUNNING, run_of(job.row)
-    end
-    return job
+    local x, row = call('HGET', X, id), call('HGET', R, id)
+    local is_sound, job = pcall(function()
+        local job = of(id, rec, x)
+        if row then job.state, job.row, job.run = RUNNING, row, run_of(row) end
+        return job
+    end)
+    return is_sound and job or nil
 end
 -- Whether reads hide a job: it ended, and is past the age that its queue keeps it for (S17).
 local function is_hidden(job)

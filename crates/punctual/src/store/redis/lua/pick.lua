@@ -1,10 +1,10 @@
 -- Picking due jobs, for reserve, take, and the reserve behind a settle.
 
 -- Picks due jobs (run_at ≤ `till`) of one queue in order, and gives up to `most` to `each`; answers how many. `state`: what
--- one call has left: n, candidates (n + 256 at first), bytes, any, stopped, and whether a job on its last chance comes alone.
+-- one call has left: n, candidates, bytes, any, stopped, and whether a job on its last chance comes alone.
 local function pick(walk, most, till, state, each)
     -- Records read at once: each may have a mebibyte, and how large they are is known only then.
-    local READ_MAX, POISON_LIMIT = 64, 3
+    local READ_MAX = 64
     local q, lifo = walk.q, queue(walk.q).lifo
     local before, wanted = state.n, min(most, state.n)
     while 0 < wanted and 0 < state.candidates and not state.stopped and is_due(walk, till) do

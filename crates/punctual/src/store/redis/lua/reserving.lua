@@ -30,7 +30,7 @@ local function reserving(from, first_bell)
                 local id = sub(last, at, at + 15)
                 local run = call('HGET', R, id)
                 local rec = run and call('HGET', J, id)
-                if rec and unp('>I8', run) == given then
+                if rec and sub(run, 1, 8) == pack('>I8', given) then
                     local to = #answer
                     answer[to + 1], answer[to + 2], answer[to + 3] = id, run, rec
                     if byte(run, 18) % 4 >= 2 then answer[to + 4] = call('HGET', X, id) or '' end
@@ -52,7 +52,7 @@ local function reserving(from, first_bell)
             for _, q in ipairs(named) do ends[q] = read_end(q, '') end
         end
 
-        local state = {n = n, candidates = n + 256, bytes = 0, parts = true}
+        local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0, parts = true}
         local runs, leases, ids, first = {}, {}, {}, nil
         local given, told = 0, #answer
         local fence = max(shard.fence, now * 1000)

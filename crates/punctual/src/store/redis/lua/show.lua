@@ -4,8 +4,6 @@ local q = call('HGET', Q, ARGV[2])
 if not q then return {string.format('%.0f', now)} end
 local walk = walk_of(q)
 walk.over = false -- also of a paused queue
-while is_due(walk, END) do
-    walk.past, walk.level, walk.due = min(walk.past, walk.due), walk.level + 1, nil
-end
+is_due(walk, -1) -- nothing was, so that it passes the first job of each level
 local oldest = walk.past
 return {string.format('%.0f', now), queue(q).stored, oldest <= now and string.format('%.0f', oldest) or '', unpack(counted(q))}

@@ -9,7 +9,7 @@ if q then
     named[1] = q
     shard.bells[q] = KEYS[BELLS]
     if not shard.pause then late().take_back(named) end
-    local state = {n = n, candidates = n + 256, bytes = 0}
+    local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0}
     local till = now - tonumber(ARGV[4])
     if 0 <= till then
         pick(walk_of(q), n, till, state, function(id, rec, _, job)
