@@ -96,6 +96,10 @@ impl Store for RecordingStore {
         self.inner.durability()
     }
 
+    fn shard(&self) -> u16 {
+        self.inner.shard()
+    }
+
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
         self.inner.now()
     }

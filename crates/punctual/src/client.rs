@@ -58,11 +58,13 @@ impl Client {
         &self.inner.store
     }
 
-    /// Makes an id for a job. Ids of one client rise in the order of making.
+    /// Makes an id for a job. Ids of one client rise in the order of making. A store of several shards may move the job to
+    /// another one, and with it its id: what counts is the id that [`Client::push`] answers.
     pub fn make_id(&self) -> JobId {
+        let shard = self.inner.store.shard();
         let now_ms = Clock::System.now().as_ms();
         let mut ids = self.inner.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        ids.make(now_ms, 0, fastrand::u64(..))
+        ids.make(now_ms, shard, fastrand::u64(..))
     }
 
     /// Hands a job over, for now unless said otherwise, once the builder is awaited.

@@ -55,6 +55,13 @@ impl JobId {
         (((b[8] & 0x3f) as u16) << 4) | ((b[9] >> 4) as u16)
     }
 
+    /// The same id of another shard.
+    pub(crate) fn with_shard(self, shard: u16) -> Self {
+        let mut bytes = *self.as_bytes();
+        put_shard(&mut bytes, shard);
+        Self(Uuid::from_bytes(bytes))
+    }
+
     /// The 16 bytes.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()

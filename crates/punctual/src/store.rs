@@ -779,6 +779,12 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// What `Ok` survives.
     fn durability(&self) -> Durability;
 
+    /// The shard for the next made id to name. A store may put the job elsewhere all the same, under the same id of another
+    /// shard, which it answers.
+    fn shard(&self) -> u16 {
+        0
+    }
+
     /// The store's clock.
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>>;
 

@@ -104,6 +104,10 @@ impl Store for FaultyStore {
         self.inner.durability()
     }
 
+    fn shard(&self) -> u16 {
+        self.inner.shard()
+    }
+
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
         self.befall("now", move || self.inner.now())
     }

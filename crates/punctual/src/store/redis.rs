@@ -4,8 +4,11 @@
 //! the scripts share, the keys and the layouts among it, stands in `lua/keys.lua`. Here they are called: arguments are
 //! flat binary, limits are checked before, answers are read.
 //!
-//! What talks to the server lives on one thread per store: the connection that carries the verbs (`link`) and the one that
-//! waits for work (`doorbell`). Both find their way by the shard's `route`.
+//! A store is spread over one shard or more (`layout`), each with keys, connections and a doorbell of its own (`shard`). What
+//! a verb does in one shard stands in the file of its name here; what it does over all of them, in `spread`.
+//!
+//! What talks to the servers lives on one thread per store: a connection per shard that carries the verbs (`link`) and one
+//! that waits for work (`doorbell`). Both find their way by the shard's `route`.
 
 mod act;
 mod address;
@@ -20,6 +23,7 @@ mod doorbell;
 mod enqueue;
 mod fault;
 mod info;
+mod layout;
 mod link;
 mod node;
 mod offset;
@@ -28,11 +32,14 @@ mod read;
 mod record;
 mod reply;
 mod reserve;
+mod reshard;
 mod route;
 mod script;
 mod scripts;
 mod settings;
 mod settle;
+mod shard;
+mod spread;
 mod thread;
 mod tls;
 
@@ -42,28 +49,28 @@ mod server;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
-use redis::Value;
+use futures_util::future::select_all;
+use tokio::sync::watch;
 
+pub use self::reshard::{ShardInfo, Shards};
 use self::{
     address::{Address, Wanted},
-    bytes::Bytes,
-    doorbell::{BLOCK, Doorbell},
-    link::Link,
-    offset::Offset,
-    reply::Reply,
-    script::Script,
-    scripts::{COMMON_KEYS, SCRIPTS},
-    settings::Known,
+    layout::Layout,
+    shard::Shard,
+    spread::{attempts::Attempts, lease::Try},
     thread::Thread,
 };
 use super::{
     Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, Durability, Enqueued, Histogram,
     Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement, Store, Swept, Take,
-    Target, UniqueKey, Upcoming, check_limit, clock::Clock,
+    Target, UniqueKey, Upcoming, clock::Clock,
 };
 use crate::{
     error::Result,
@@ -72,22 +79,32 @@ use crate::{
     time::Timestamp,
 };
 
-/// The one shard that there is.
-const SHARD: u16 = 0;
-
 /// A store on servers of Redis or Valkey.
 pub struct RedisStore {
     address: Address,
     durability: Durability,
     shown: String,
     clock: Clock,
-    link: Link,
-    bell: Doorbell,
-    known: Mutex<Known>,
-    /// How far the server's clock is ahead of this machine's.
-    offset: Offset,
-    /// The keys that every script names.
-    keys: Vec<Vec<u8>>,
+    thread: Arc<Thread>,
+    /// How the store is spread, as far as it is known here; waits end when it is another way.
+    live: watch::Sender<Arc<Live>>,
+    /// Held by whoever learns of another layout.
+    learning: tokio::sync::Mutex<()>,
+    enqueues: Mutex<Attempts<Vec<Arc<Live>>>>,
+    reserves: Mutex<Attempts<Try>>,
+    /// Whose turn it is to be asked first.
+    turn: AtomicUsize,
+    /// Whose turn it is to get a job.
+    job_turn: AtomicUsize,
+    /// The shard where there is work, as far as is known.
+    expected: AtomicUsize,
+}
+
+/// The shards that may hold jobs, by a layout.
+#[derive(Debug)]
+struct Live {
+    layout: Layout,
+    shards: Vec<Arc<Shard>>,
 }
 
 impl RedisStore {
@@ -105,92 +122,72 @@ impl RedisStore {
     pub async fn open(url: &str, clock: Clock) -> Result<Self> {
         let address = Address::parse(url)?;
         let thread = Arc::new(Thread::start()?);
-        let link = Link::open(&thread, &address, SHARD).await?;
-        check::check(&address, &link).await?;
+        let first = Arc::new(Shard::open(&thread, &address, &clock, 0).await?);
+        let live = Live { layout: Layout::default(), shards: vec![first] };
         let durability = match address.durability() {
             Wanted::Fast => Durability::Fast,
             Wanted::Full => Durability::Full,
             Wanted::Replicated(_) => Durability::Replicated,
         };
-        let bell = Doorbell::open(&link, BLOCK);
-        let keys = COMMON_KEYS.iter().map(|key| address.key(key)).collect();
-        let shown = address.to_string();
-        Ok(Self {
-            address,
+        let store = Self {
             durability,
-            shown,
+            shown: address.to_string(),
+            address,
             clock,
-            link,
-            bell,
-            known: Mutex::default(),
-            offset: Offset::default(),
-            keys,
-        })
+            thread,
+            live: watch::Sender::new(Arc::new(live)),
+            learning: tokio::sync::Mutex::default(),
+            enqueues: Mutex::default(),
+            reserves: Mutex::default(),
+            turn: AtomicUsize::default(),
+            job_turn: AtomicUsize::default(),
+            expected: AtomicUsize::new(usize::MAX),
+        };
+        store.refresh().await?;
+        Ok(store)
     }
 
-    /// The time to hand to a script: nothing, for the server's own.
-    fn now_arg(&self) -> Vec<u8> {
-        match &self.clock {
-            Clock::System => Vec::new(),
-            Clock::Manual(clock) => clock.now().as_ms().to_string().into_bytes(),
+    /// How the store is spread, as far as it is known here.
+    fn live(&self) -> Arc<Live> {
+        Arc::clone(&self.live.borrow())
+    }
+
+    /// The next number, by which shards are asked first in turn.
+    fn next_turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// By which layouts to try an enqueue, one after another: a repetition first as it was tried before.
+    fn attempts_to_enqueue(&self, call: Call) -> Vec<Arc<Live>> {
+        let live = self.live();
+        let mut enqueues = lock(&self.enqueues);
+        let tried = enqueues.of(call, Vec::new);
+        if tried.last().is_none_or(|last| last.layout.epoch != live.layout.epoch) {
+            tried.push(live);
         }
+        tried.clone()
     }
 
-    /// Calls a script with the common keys, `bells`, the time and `args`.
-    async fn call(&self, script: &'static Script, bells: &[Vec<u8>], args: Vec<Vec<u8>>) -> Result<Value> {
-        let mut keys = self.keys.clone();
-        keys.extend_from_slice(bells);
-        let mut all = Vec::with_capacity(args.len() + 1);
-        all.push(self.now_arg());
-        all.extend(args);
-        self.link.call(script, &keys, &all).await
+    /// How to try a reserve: a repetition as it was tried before. Each shard is the first one in its turn, and between
+    /// turns the one where there is work.
+    fn attempt_to_reserve(&self, call: Call) -> Try {
+        let new = || {
+            let (live, turn) = (self.live(), self.next_turn());
+            let (shards, expected) = (live.shards.len(), self.expected.load(Ordering::Relaxed));
+            let first = if turn % 2 == 0 && expected < shards { expected } else { turn / 2 % shards };
+            Try { live, first }
+        };
+        lock(&self.reserves).of(call, new).clone()
     }
 
-    async fn ask(&self, script: &'static Script, bells: &[Vec<u8>], args: Vec<Vec<u8>>) -> Result<Reply> {
-        Reply::of(self.call(script, bells, args).await?)
+    /// There is work in this shard, or in none that is known.
+    fn expect_work(&self, shard: Option<usize>) {
+        self.expected.store(shard.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
+}
 
-    /// Rings the bells that a script left to its caller: name and time of each.
-    fn ring(&self, rings: &[u8]) -> Result<()> {
-        let (mut rings, mut named) = (Bytes(rings), Vec::new());
-        while !rings.is_empty() {
-            named.push((rings.chunk()?.text()?, rings.time()?));
-        }
-        self.bell.ring(&named, self.server_now());
-        Ok(())
-    }
-
-    /// What the server's clock shows, as far as the last answer tells.
-    fn server_now(&self) -> Timestamp {
-        let now = self.clock.now();
-        match &self.clock {
-            Clock::System => self.offset.apply(now),
-            Clock::Manual(_) => now,
-        }
-    }
-
-    /// Learns how far the server's clock is ahead of this machine's.
-    fn learn_clock(&self, asked: Timestamp, server: Timestamp) {
-        if matches!(self.clock, Clock::System) {
-            self.offset.learn(asked, server, self.clock.now());
-        }
-    }
-
-    /// Sweeps; `ageless`: gives up done and cancelled jobs whatever their age.
-    async fn sweep_jobs(&self, limit: usize, ageless: bool) -> Result<Swept> {
-        let args = vec![digits(limit as u64), digits(u64::from(ageless))];
-        let mut reply = self.ask(&SCRIPTS.sweep, &[], args).await?;
-        Ok(Swept {
-            expired: reply.number()?,
-            removed: reply.number()?,
-            forgotten: reply.number()?,
-            more: reply.number()? != 0,
-        })
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Comes back when a clock for tests is turned; never for the system's.
@@ -200,11 +197,6 @@ async fn turned(clock: &Clock) {
         Clock::Manual(clock) => drop(clock.turns().changed().await),
         Clock::System => std::future::pending().await,
     }
-}
-
-/// A number as scripts read it.
-fn digits(n: impl Into<u64>) -> Vec<u8> {
-    n.into().to_string().into_bytes()
 }
 
 impl fmt::Debug for RedisStore {
@@ -222,20 +214,24 @@ impl Store for RedisStore {
         self.durability
     }
 
+    fn shard(&self) -> u16 {
+        (self.job_turn.fetch_add(1, Ordering::Relaxed) % usize::from(self.live().layout.shards)) as u16
+    }
+
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
-        Box::pin(read::now(self))
+        Box::pin(async move { read::now(&self.live().shards[0]).await })
     }
 
     fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
-        Box::pin(enqueue::enqueue(self, call, jobs))
+        Box::pin(spread::enqueue::enqueue(self, call, jobs))
     }
 
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        Box::pin(reserve::reserve(self, want))
+        Box::pin(spread::lease::reserve(self, want))
     }
 
     fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        Box::pin(settle::extend(self, leases))
+        Box::pin(spread::lease::extend(self, leases))
     }
 
     fn settle<'a>(
@@ -243,18 +239,21 @@ impl Store for RedisStore {
         batch: &'a [Settlement],
         then: Option<&'a Reserve>,
     ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
-        Box::pin(settle::settle(self, batch, then))
+        Box::pin(spread::lease::settle(self, batch, then))
     }
 
     fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
-        Box::pin(reserve::take(self, take))
+        Box::pin(spread::lease::take(self, take))
     }
 
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let now = || self.server_now();
+            let mut changes = self.live.subscribe();
+            let live = Arc::clone(&changes.borrow_and_update());
+            let waits = live.shards.iter().map(|shard| Box::pin(shard.wait(queues, at_most)));
             tokio::select! {
-                _ = self.bell.wait(queues, at_most, &now) => {}
+                ((), shard, _) = select_all(waits) => self.expect_work(Some(shard)),
+                _ = changes.changed() => {}
                 () = turned(&self.clock) => {}
             }
             Ok(())
@@ -262,49 +261,46 @@ impl Store for RedisStore {
     }
 
     fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
-        Box::pin(read::get(self, Some(id), None))
+        Box::pin(spread::read::get(self, id))
     }
 
     fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
-        Box::pin(read::get(self, None, Some(key)))
+        Box::pin(spread::read::holder(self, key))
     }
 
     fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(read::list(self, list))
+        Box::pin(spread::read::list(self, list))
     }
 
     fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
-        Box::pin(read::count(self, queue))
+        Box::pin(spread::read::count(self, queue))
     }
 
     fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
-        Box::pin(read::upcoming(self, upcoming))
+        Box::pin(spread::read::upcoming(self, upcoming))
     }
 
     fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
-        Box::pin(act::act(self, targets, action))
+        Box::pin(spread::act::act(self, targets, action))
     }
 
     fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
-        Box::pin(queue::queue(self, name, op))
+        Box::pin(spread::queue::queue(self, name, op))
     }
 
     fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
-        Box::pin(queue::queues(self, after))
+        Box::pin(spread::queue::queues(self, after))
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
-        Box::pin(async move {
-            check_limit("sweep", limit)?;
-            self.sweep_jobs(limit, false).await
-        })
+        Box::pin(spread::upkeep::sweep(self, limit))
     }
 
     fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
-        Box::pin(audit::audit(self, audit))
+        Box::pin(spread::upkeep::audit(self, audit))
     }
 
     fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
-        Box::pin(doctor::examine(self))
+        Box::pin(async move { doctor::examine(&self.live().shards[0], &self.shown, self.durability).await })
     }
 }

@@ -122,6 +122,10 @@ impl Store for Broken {
         self.inner.durability()
     }
 
+    fn shard(&self) -> u16 {
+        self.inner.shard()
+    }
+
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
         self.inner.now()
     }

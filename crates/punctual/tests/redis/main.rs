@@ -24,6 +24,7 @@ mod memory;
 mod network;
 mod opening;
 mod refusal;
+mod shards;
 mod tls;
 mod user;
 mod watch;

@@ -9,14 +9,17 @@ use crate::{
 };
 
 use super::{
-    RedisStore,
     bytes::{Bytes, Put},
-    digits, record,
+    record,
     scripts::SCRIPTS,
+    shard::{Shard, digits},
 };
 
-pub(super) async fn act(store: &RedisStore, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
-    check_act(targets, action, PAYLOAD_BYTES_MAX)?;
+pub(super) fn check(targets: &[Target], action: &Action) -> Result<()> {
+    check_act(targets, action, PAYLOAD_BYTES_MAX)
+}
+
+pub(super) async fn act(shard: &Shard, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
     let (name, a, b) = arguments(action);
     let mut args = vec![name.as_bytes().to_vec(), a, b];
     for Target { which, guard } in targets {
@@ -31,8 +34,8 @@ pub(super) async fn act(store: &RedisStore, targets: &[Target], action: &Action)
         });
         args.extend([id, digest, guard]);
     }
-    let mut reply = store.ask(&SCRIPTS.act, &[], args).await?;
-    store.ring(&reply.bytes()?)?;
+    let mut reply = shard.ask(&SCRIPTS.act, &[], args).await?;
+    shard.ring(&reply.bytes()?)?;
     let answers = reply.bytes()?;
     let mut answers = Bytes(&answers);
     targets.iter().map(|_| acted(&mut answers)).collect()

@@ -270,20 +270,20 @@ impl Address {
         &self.prefix
     }
 
-    /// A key of the store. No prefix has braces, so that these keep all keys on one server of a cluster.
-    pub(super) fn key(&self, name: &str) -> Vec<u8> {
-        [&self.prefix, ":{0}:", name].concat().into_bytes()
+    /// A key of a shard. No prefix has braces, so that these keep all keys of a shard on one server of a cluster.
+    pub(super) fn key(&self, shard: u16, name: &str) -> Vec<u8> {
+        format!("{}:{{{shard}}}:{name}", self.prefix).into_bytes()
     }
 
     /// A key that is never there, for scripts in a cluster to name. A server that hands keys over takes a script only as long
     /// as all of its keys are there; one that removes the last member of its key would meet a refusal in its midst.
-    pub(super) fn absent_key(&self) -> Option<Vec<u8>> {
-        matches!(self.topology, Topology::Cluster { .. }).then(|| self.key("absent"))
+    pub(super) fn absent_key(&self, shard: u16) -> Option<Vec<u8>> {
+        matches!(self.topology, Topology::Cluster { .. }).then(|| self.key(shard, "absent"))
     }
 
     /// Where a queue's bell is.
-    pub(super) fn bell(&self, queue: &str) -> Vec<u8> {
-        self.key(&["w:", queue].concat())
+    pub(super) fn bell(&self, shard: u16, queue: &str) -> Vec<u8> {
+        self.key(shard, &["w:", queue].concat())
     }
 }
 

@@ -7,12 +7,16 @@ use crate::{
     store::{Audit, AuditCursor, Audited, Finding},
 };
 
-use super::{RedisStore, bytes::Bytes, digits, scripts::SCRIPTS};
+use super::{
+    bytes::Bytes,
+    scripts::SCRIPTS,
+    shard::{Shard, digits},
+};
 
 /// What is walked, in order.
 const WALKS: [&str; 4] = ["ids", "t", "l", "e"];
 
-pub(super) async fn audit(store: &RedisStore, audit: Audit) -> Result<Audited> {
+pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<Audited> {
     let (walk, from) =
         audit.from.0.split_first().map_or((0, &[][..]), |(walk, from)| (usize::from(*walk), from));
     let Some(what) = WALKS.get(walk) else { return Ok(Audited::default()) };
@@ -22,7 +26,7 @@ pub(super) async fn audit(store: &RedisStore, audit: Audit) -> Result<Audited> {
         digits(BATCH_MAX as u64),
         digits(u64::from(audit.repair)),
     ];
-    let mut reply = store.ask(&SCRIPTS.audit, &[], args).await?;
+    let mut reply = shard.ask(&SCRIPTS.audit, &[], args).await?;
     let next = reply.bytes()?;
     let mut audited = Audited { checked: reply.number()?, ..Audited::default() };
     while !reply.is_over() {

@@ -23,8 +23,8 @@ const SORTED: [&str; 8] = ["t", "o", "l", "e", "v", "k", "a", "n"];
 ///
 /// # Errors
 /// `Unsupported` for a server that can't keep the promises, `Corrupt` for a key of another type than ours.
-pub(super) async fn check(address: &Address, link: &Link) -> Result<()> {
-    let seen = look(address, link).await?;
+pub(super) async fn check(address: &Address, shard: u16, link: &Link) -> Result<()> {
+    let seen = look(address, shard, link).await?;
     check_server(&seen.info, address)?;
     match seen.strangers.into_iter().next() {
         Some(stranger) => Err(Error::new(ErrorKind::Corrupt, stranger.to_string())
@@ -55,11 +55,11 @@ impl std::fmt::Display for Stranger {
 }
 
 /// Asks for everything in one round trip.
-pub(super) async fn look(address: &Address, link: &Link) -> Result<Seen> {
+pub(super) async fn look(address: &Address, shard: u16, link: &Link) -> Result<Seen> {
     let mut pipeline = Pipeline::with_capacity(1 + COMMON_KEYS.len());
     pipeline.cmd("INFO");
     for key in COMMON_KEYS {
-        pipeline.cmd("TYPE").arg(address.key(key));
+        pipeline.cmd("TYPE").arg(address.key(shard, key));
     }
     let mut answers = link.ask_all(pipeline).await?.into_iter();
     let mut seen = Seen { info: Info::default(), strangers: Vec::new(), knows_types: true };
@@ -82,7 +82,7 @@ pub(super) async fn look(address: &Address, link: &Link) -> Result<Seen> {
         };
         let expected = type_of(key);
         if is != "none" && is != expected {
-            let key = String::from_utf8_lossy(&address.key(key)).into_owned();
+            let key = String::from_utf8_lossy(&address.key(shard, key)).into_owned();
             seen.strangers.push(Stranger { key, is, expected });
         }
     }

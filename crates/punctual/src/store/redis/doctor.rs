@@ -9,15 +9,15 @@ use redis::{Pipeline, Value};
 use tokio::time::Instant;
 
 use super::{
-    RedisStore,
     address::Address,
     check::{self, Seen},
     info::Info,
     reply::Reply,
+    shard::Shard,
 };
 use crate::{
     error::Result,
-    store::{Check, CheckLevel, Durability, Store, clock::Clock},
+    store::{Check, CheckLevel, Durability, clock::Clock},
     time::Timestamp,
 };
 
@@ -30,10 +30,12 @@ const ROUND_TRIPS: usize = 3;
 /// Programs that the store is made for.
 const MADE_FOR: [&str; 2] = ["Redis", "Valkey"];
 
-pub(super) async fn examine(store: &RedisStore) -> Result<Vec<Check>> {
-    let Seen { info, strangers, knows_types } = check::look(&store.address, &store.link).await?;
-    let settings = Settings::read(store).await?;
-    let mut checks = vec![server(store).await?];
+/// `shown`: the store's address as it is shown.
+pub(super) async fn examine(shard: &Shard, shown: &str, level: Durability) -> Result<Vec<Check>> {
+    let Seen { info, strangers, knows_types } =
+        check::look(&shard.address, shard.number, &shard.link).await?;
+    let settings = Settings::read(shard).await?;
+    let mut checks = vec![server(shard, shown).await?];
     if info.is_empty() {
         let text = "this user may not ask what the server is and does (INFO): version, role, memory, eviction and \
                     persistence are unknown";
@@ -41,13 +43,13 @@ pub(super) async fn examine(store: &RedisStore) -> Result<Vec<Check>> {
     } else {
         checks.extend([
             version(&info),
-            role(&info, &store.address),
+            role(&info, &shard.address),
             eviction(&info),
             memory(&info),
             persistence(&info, &settings),
         ]);
     }
-    checks.push(durability(store.durability(), &info, &settings));
+    checks.push(durability(level, &info, &settings));
     checks.push(if let Some(stranger) = strangers.first() {
         let fix = "choose another prefix=… in the address: others write keys of the same name";
         fail("keys", stranger.to_string(), fix)
@@ -56,9 +58,9 @@ pub(super) async fn examine(store: &RedisStore) -> Result<Vec<Check>> {
     } else {
         warn("keys", "this user may not ask of what type a key is", "redis-cli ACL SETUSER NAME +type")
     });
-    checks.push(rights::try_all(store).await?);
-    checks.push(clock(store).await?);
-    checks.push(bell::hear(store).await?);
+    checks.push(rights::try_all(shard).await?);
+    checks.push(clock(shard).await?);
+    checks.push(bell::hear(shard).await?);
     Ok(checks)
 }
 
@@ -87,12 +89,12 @@ struct Settings {
 }
 
 impl Settings {
-    async fn read(store: &RedisStore) -> Result<Self> {
+    async fn read(shard: &Shard) -> Result<Self> {
         let mut pipeline = Pipeline::with_capacity(2);
         for name in ["appendfsync", "save"] {
             pipeline.cmd("CONFIG").arg("GET").arg(name);
         }
-        let mut answers = store.link.ask_all(pipeline).await?.into_iter().map(setting);
+        let mut answers = shard.link.ask_all(pipeline).await?.into_iter().map(setting);
         Ok(Self { appendfsync: answers.next().flatten(), save: answers.next().flatten() })
     }
 }
@@ -104,15 +106,15 @@ fn setting(answer: Value) -> Option<String> {
     reply.bytes().ok().map(|value| String::from_utf8_lossy(&value).into_owned())
 }
 
-async fn server(store: &RedisStore) -> Result<Check> {
+async fn server(shard: &Shard, shown: &str) -> Result<Check> {
     let mut least = Duration::MAX;
     for _ in 0..ROUND_TRIPS {
         let begin = Instant::now();
-        store.link.command(redis::cmd("TIME")).await?;
+        shard.link.command(redis::cmd("TIME")).await?;
         least = least.min(begin.elapsed());
     }
     // That it may be looked at says nothing of whether it may be used.
-    let shown = store.url().trim_end_matches("eviction=allowed").trim_end_matches(['?', '&']);
+    let shown = shown.trim_end_matches("eviction=allowed").trim_end_matches(['?', '&']);
     Ok(ok("server", format!("{shown}, answers in {:.2} ms", least.as_secs_f64() * 1e3)))
 }
 
@@ -220,9 +222,9 @@ fn durability(level: Durability, info: &Info, settings: &Settings) -> Check {
 }
 
 /// Jobs run by the server's clock; people read this machine's.
-async fn clock(store: &RedisStore) -> Result<Check> {
+async fn clock(shard: &Shard) -> Result<Check> {
     let mut before = Clock::System.now();
-    let mut reply = Reply::of(store.link.command(redis::cmd("TIME")).await?)?;
+    let mut reply = Reply::of(shard.link.command(redis::cmd("TIME")).await?)?;
     let after = Clock::System.now();
     let (seconds, micros) = (reply.number()?, reply.number()?);
     let server = Timestamp::saturating_from_ms(seconds * 1_000 + micros / 1_000);

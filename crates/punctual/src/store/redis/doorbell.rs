@@ -84,7 +84,7 @@ impl Shared {
     fn rings(&self, rings: &[(String, Timestamp)]) -> Vec<Cmd> {
         let ring = |(queue, at): &(String, Timestamp)| {
             let mut cmd = Cmd::new();
-            cmd.arg("ZADD").arg(self.line.address().bell(queue)).arg("LT").arg(at.as_ms()).arg("r");
+            cmd.arg("ZADD").arg(self.line.route().bell(queue)).arg("LT").arg(at.as_ms()).arg("r");
             cmd
         };
         rings.iter().map(ring).collect()
@@ -259,7 +259,7 @@ mod tests {
         /// The ring on the server.
         async fn score(&self, queue: &str) -> Option<u64> {
             let mut cmd = Cmd::new();
-            cmd.arg("ZSCORE").arg(self.bell.shared.line.address().bell(queue)).arg("r");
+            cmd.arg("ZSCORE").arg(self.bell.shared.line.route().bell(queue)).arg("r");
             match self.link.command(cmd).await.unwrap() {
                 Value::BulkString(score) => Some(str::from_utf8(&score).unwrap().parse().unwrap()),
                 _ => None,

@@ -5,101 +5,137 @@ use std::collections::{HashMap, HashSet};
 
 use crate::{
     error::{Error, ErrorKind, Result},
+    id::JobId,
     job::NewJob,
-    limits::{BATCH_MAX, PAYLOAD_BYTES_MAX},
-    store::{Call, Enqueued, Existing, QueueSettings, check_batch, check_jobs},
+    limits::BATCH_MAX,
+    store::{Call, Enqueued, Existing, QueueSettings},
 };
 
-use super::{RedisStore, bytes::Bytes, digits, record, scripts::SCRIPTS, settings};
+use super::{
+    bytes::Bytes,
+    record,
+    scripts::SCRIPTS,
+    settings::{self, Share},
+    shard::{Shard, digits},
+};
 
 /// Where a state would stand, of a job whose record is gone.
 const GONE: u8 = u8::MAX;
 /// How often settings may change under one call.
 const STALE_MAX: usize = 16;
 
-pub(super) async fn enqueue(store: &RedisStore, call: Call, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
-    check_batch("jobs", jobs.len())?;
-    // A repetition is answered also where it could not be made for the first time.
-    let broken = check_jobs(jobs, PAYLOAD_BYTES_MAX).err();
+/// The part of a call that goes to one shard.
+pub(super) struct Part<'a> {
+    pub(super) call: Call,
+    /// Of the layout that it is made by, with the shards of that layout.
+    pub(super) epoch: u32,
+    pub(super) shards: u16,
+    pub(super) kind: Kind,
+    /// The jobs, with the ids that they have in this shard.
+    pub(super) jobs: Vec<(JobId, &'a NewJob)>,
+}
+
+/// What a call is to do with jobs that the shard does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Insert,
+    /// They may be elsewhere.
+    Look,
+    /// They break a limit: all there may be is the answer to a repetition.
+    Refuse,
+}
+
+/// What a shard answers.
+pub(super) enum Answer {
+    /// For each job; nothing for one that is not there to be looked at.
+    Jobs(Vec<Option<Enqueued>>),
+    /// It is no repetition.
+    Refused,
+    /// The shard knows of a later layout; nothing was done.
+    Moved,
+}
+
+pub(super) async fn enqueue(shard: &Shard, part: &Part<'_>) -> Result<Answer> {
     for _ in 0..STALE_MAX {
-        let (queues, args) = arguments(store, call, jobs, broken.is_some());
-        let bells: Vec<_> = queues.iter().map(|queue| store.address.bell(queue)).collect();
-        let mut answer = store.ask(&SCRIPTS.enqueue, &bells, args.clone()).await;
+        let (queues, args) = arguments(shard, part);
+        let bells: Vec<_> = queues.iter().map(|queue| shard.bell_of(queue)).collect();
+        let mut answer = shard.ask(&SCRIPTS.enqueue, &bells, args.clone()).await;
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::StoreFull) {
             // A full store gives up kept jobs first (S17).
-            let swept = store.sweep_jobs(BATCH_MAX, true).await?;
+            let swept = shard.sweep(BATCH_MAX, true).await?;
             if 0 < swept.removed {
-                answer = store.ask(&SCRIPTS.enqueue, &bells, args).await;
+                answer = shard.ask(&SCRIPTS.enqueue, &bells, args).await;
             }
         }
         let mut reply = answer?;
         let first = reply.bytes()?;
-        if !reply.is_over() || first == b"refused" {
-            match first.as_slice() {
-                b"refused" => return Err(broken.unwrap_or_else(odd)),
-                b"stale" => {
-                    let of = reply.number()? as usize;
-                    let queue = queues.get(of.wrapping_sub(1)).ok_or_else(odd)?;
-                    store.known().learn(queue, &reply.bytes()?)?;
-                    continue;
-                }
-                b"expired" => {
-                    reply.number()?;
-                    let (expires_at, run_at) = (reply.time()?, reply.time()?);
-                    return Err(Error::invalid(format!(
-                        "expires_at {expires_at} is not after run_at {run_at}"
-                    )));
-                }
-                _ => return Err(odd()),
+        match first.as_slice() {
+            b"refused" if reply.is_over() => return Ok(Answer::Refused),
+            b"stale" if !reply.is_over() => {
+                let of = reply.number()? as usize;
+                let queue = queues.get(of.wrapping_sub(1)).ok_or_else(odd)?;
+                shard.known().learn(queue, &reply.bytes()?)?;
             }
+            b"moved" if !reply.is_over() => {
+                shard.learn_epoch(reply.number()? as u32);
+                return Ok(Answer::Moved);
+            }
+            b"expired" if !reply.is_over() => {
+                reply.number()?;
+                let (expires_at, run_at) = (reply.time()?, reply.time()?);
+                return Err(Error::invalid(format!("expires_at {expires_at} is not after run_at {run_at}")));
+            }
+            answers if reply.is_over() => return read(answers, part).map(Answer::Jobs),
+            _ => return Err(odd()),
         }
-        return answers(&first, jobs);
     }
     Err(Error::new(ErrorKind::Unavailable, "the settings of a queue change faster than jobs can be enqueued"))
 }
 
-fn odd() -> Error {
+pub(super) fn odd() -> Error {
     Error::new(ErrorKind::Corrupt, "the script enqueue answered what it never should")
 }
 
 /// The queues of a call, and the arguments of the script.
-fn arguments<'a>(
-    store: &RedisStore,
-    call: Call,
-    jobs: &'a [NewJob],
-    broken: bool,
-) -> (Vec<&'a str>, Vec<Vec<u8>>) {
+fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>) {
+    let Part { call, kind, jobs, .. } = part;
+    let share = Share { of: shard.number, shards: part.shards };
     let mut queues: Vec<(&str, QueueSettings)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut args = vec![
         call.instance.to_be_bytes().to_vec(),
         digits(call.number),
-        vec![if broken { b'b' } else { b'o' }],
+        Vec::new(),
+        digits(part.epoch),
         Vec::new(),
     ];
     {
-        let known = store.known();
-        for job in jobs {
+        let known = shard.known();
+        for (_, job) in jobs {
             places.entry(&job.queue).or_insert_with(|| {
                 let (version, settings) = known.of(&job.queue);
                 args.push(job.queue.clone().into_bytes());
                 args.push(digits(version));
                 // Of use only where there is no queue yet.
-                let row = if version == 0 { settings::encode(&job.queue, &settings, 1) } else { Vec::new() };
+                let row =
+                    if version == 0 { settings::encode(&job.queue, &settings, 1, share) } else { Vec::new() };
                 args.push(row);
                 queues.push((&job.queue, settings));
                 queues.len()
             });
         }
     }
-    args[3] = digits(queues.len() as u64);
-    args.extend(jobs.iter().map(|job| job.id.as_bytes().to_vec()));
+    args[4] = digits(queues.len() as u64);
+    args.extend(jobs.iter().map(|(id, _)| id.as_bytes().to_vec()));
     let mut ids = HashSet::with_capacity(jobs.len());
-    if !broken && !jobs.iter().all(|job| ids.insert(job.id)) {
-        args[2] = vec![b't'];
-    }
+    args[2] = vec![match kind {
+        Kind::Refuse => b'b',
+        Kind::Look => b'h',
+        Kind::Insert if jobs.iter().all(|(id, _)| ids.insert(*id)) => b'o',
+        Kind::Insert => b't',
+    }];
     let mut rests = Vec::with_capacity(jobs.len());
-    for job in jobs {
+    for (_, job) in jobs {
         let of = places[job.queue.as_str()];
         let (spec, rest) = record::encode(job, of, &queues[of - 1].1.defaults);
         args.push(spec);
@@ -109,12 +145,14 @@ fn arguments<'a>(
     (queues.into_iter().map(|(name, _)| name).collect(), args)
 }
 
-fn answers(all: &[u8], jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
-    let mut all = Bytes(all);
-    jobs.iter()
-        .map(|job| {
-            Ok(match all.byte()? {
-                b'I' => Enqueued::Inserted { id: job.id, run_at: all.time()? },
+fn read(answers: &[u8], part: &Part<'_>) -> Result<Vec<Option<Enqueued>>> {
+    let mut all = Bytes(answers);
+    part.jobs
+        .iter()
+        .map(|(id, _)| {
+            Ok(Some(match all.byte()? {
+                b'A' => return Ok(None),
+                b'I' => Enqueued::Inserted { id: *id, run_at: all.time()? },
                 b'R' => Enqueued::Replaced { id: all.id()?, run_at: all.time()? },
                 b'S' => Enqueued::Rescheduled { id: all.id()?, run_at: all.time()? },
                 b'D' => Enqueued::Duplicate(Existing {
@@ -128,7 +166,7 @@ fn answers(all: &[u8], jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
                 }),
                 b'F' => Enqueued::Full,
                 _ => return Err(odd()),
-            })
+            }))
         })
         .collect()
 }

@@ -87,7 +87,7 @@ impl Link {
         keys: &[Vec<u8>],
         args: &[Vec<u8>],
     ) -> Result<Value> {
-        let cmd = match self.line.address().absent_key() {
+        let cmd = match self.line.route().absent_key() {
             Some(absent) => script.call(&[keys, &[absent]].concat(), args),
             None => script.call(keys, args),
         };

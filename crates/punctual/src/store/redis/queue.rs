@@ -1,37 +1,34 @@
-//! Queues: their settings, which a script replaces only where nobody else did meanwhile.
+//! Queues as one shard has them: their settings, which a script replaces only where nobody else did meanwhile.
 
 use crate::{
-    error::{Error, ErrorKind, Result},
-    job::cut_error,
+    error::Result,
     limits::BATCH_MAX,
-    store::{Counts, Pause, QueueInfo, QueueOp, QueueReply, QueueSettings, check_queue_op},
+    store::{Counts, QueueSettings},
     time::Timestamp,
 };
 
 use super::{
-    RedisStore,
     bytes::Bytes,
-    digits, read,
+    read,
     reply::{self, Reply},
     scripts::{NAMES, SCRIPTS},
-    settings,
+    settings::{self, Share},
+    shard::{Shard, digits},
 };
 
-/// How often settings may change under one call.
-const TRIES_MAX: usize = 16;
-
 /// A queue as it was seen.
-struct Seen {
-    now: Timestamp,
+pub(super) struct Seen {
+    pub(super) now: Timestamp,
     /// 0: there is none.
-    version: u32,
-    settings: QueueSettings,
-    counts: Counts,
-    oldest_due: Option<Timestamp>,
+    pub(super) version: u32,
+    pub(super) settings: QueueSettings,
+    pub(super) counts: Counts,
+    pub(super) oldest_due: Option<Timestamp>,
 }
 
-async fn see(store: &RedisStore, name: &str) -> Result<Seen> {
-    let mut reply = store.ask(&SCRIPTS.show, &[], vec![name.as_bytes().to_vec()]).await?;
+/// How the shard knows a queue.
+pub(super) async fn see(shard: &Shard, name: &str) -> Result<Seen> {
+    let mut reply = shard.ask(&SCRIPTS.show, &[], vec![name.as_bytes().to_vec()]).await?;
     let now = reply.time()?;
     if reply.is_over() {
         return Ok(Seen {
@@ -44,66 +41,70 @@ async fn see(store: &RedisStore, name: &str) -> Result<Seen> {
     }
     let row = reply.bytes()?;
     let (version, settings) = settings::decode(&row)?;
-    store.known().learn(name, &row)?;
+    shard.known().learn(name, &row)?;
     let oldest = reply.bytes()?;
     let oldest_due = String::from_utf8_lossy(&oldest).parse().ok().map(Timestamp::saturating_from_ms);
     Ok(Seen { now, version, settings, counts: read::counts(&mut reply)?, oldest_due })
 }
 
-pub(super) async fn queue(store: &RedisStore, name: &str, op: &QueueOp) -> Result<QueueReply> {
-    check_queue_op(name, op)?;
-    if let QueueOp::Purge(limit) = op {
-        return purge(store, name, *limit).await;
-    }
-    for _ in 0..TRIES_MAX {
-        let seen = see(store, name).await?;
-        let makes = matches!(op, QueueOp::Pause { .. } | QueueOp::Set(_));
-        if seen.version == 0 && !makes {
-            return Ok(QueueReply::Unknown);
-        }
-        let settings = match op {
-            QueueOp::Show | QueueOp::Purge(_) => return Ok(info(name, seen)),
-            QueueOp::Resume => QueueSettings { paused: None, ..seen.settings.clone() },
-            QueueOp::Pause { by, reason } => {
-                let (by, reason) = (cut_error(by).to_owned(), cut_error(reason).to_owned());
-                QueueSettings {
-                    paused: Some(Pause { since_ms: seen.now.as_ms(), by, reason }),
-                    ..seen.settings.clone()
-                }
-            }
-            QueueOp::Set(new) => QueueSettings { paused: seen.settings.paused.clone(), ..(**new).clone() },
-        };
-        let row = settings::encode(name, &settings, seen.version + 1);
-        let args = vec![name.as_bytes().to_vec(), digits(seen.version), row.clone()];
-        let set = store.call(&SCRIPTS.set, &[store.address.bell(name)], args).await?;
-        if reply::int(&set)? == 1 {
-            store.known().learn(name, &row)?;
-            return Ok(info(name, Seen { settings, ..seen }));
-        }
-    }
-    Err(Error::new(ErrorKind::Unavailable, format!("the settings of queue {name:?} change all the time")))
+/// What was to be set.
+pub(super) enum Set {
+    /// The settings are others by now.
+    Others,
+    Done,
+    /// The shard knows of a later layout.
+    Moved,
 }
 
-fn info(name: &str, seen: Seen) -> QueueReply {
-    let Seen { settings, counts, oldest_due, .. } = seen;
-    QueueReply::Info(Box::new(QueueInfo { name: name.to_owned(), settings, counts, oldest_due }))
+/// New settings, by one layout.
+pub(super) struct New<'a> {
+    pub(super) name: &'a str,
+    pub(super) settings: &'a QueueSettings,
+    pub(super) version: u32,
+    pub(super) epoch: u32,
+    pub(super) shards: u16,
 }
 
-async fn purge(store: &RedisStore, name: &str, limit: usize) -> Result<QueueReply> {
+/// Sets a queue where its version still is `seen`; without one, where it has no later version.
+pub(super) async fn set(shard: &Shard, new: &New<'_>, seen: Option<u32>) -> Result<Set> {
+    let share = Share { of: shard.number, shards: new.shards };
+    let row = settings::encode(new.name, new.settings, new.version, share);
+    let args = vec![
+        new.name.as_bytes().to_vec(),
+        digits(seen.unwrap_or(new.version)),
+        digits(new.epoch),
+        seen.map_or_else(|| b"c".to_vec(), |_| Vec::new()),
+        row.clone(),
+    ];
+    match reply::int(&shard.call(&SCRIPTS.set, &[shard.bell_of(new.name)], args).await?)? {
+        1 => {
+            shard.known().learn(new.name, &row)?;
+            Ok(Set::Done)
+        }
+        0 => Ok(Set::Others),
+        epoch => {
+            shard.learn_epoch(epoch.unsigned_abs() as u32);
+            Ok(Set::Moved)
+        }
+    }
+}
+
+/// Deletes waiting jobs; answers how many, and whether there are more.
+pub(super) async fn purge(shard: &Shard, name: &str, limit: usize) -> Result<Option<(u64, bool)>> {
     let args = vec![name.as_bytes().to_vec(), digits(limit as u64)];
-    let mut reply = store.ask(&SCRIPTS.purge, &[], args).await?;
+    let mut reply = shard.ask(&SCRIPTS.purge, &[], args).await?;
     if reply.is_over() {
-        return Ok(QueueReply::Unknown);
+        return Ok(None);
     }
-    Ok(QueueReply::Purged { deleted: reply.number()?, more: reply.number()? != 0 })
+    Ok(Some((reply.number()?, reply.number()? != 0)))
 }
 
-pub(super) async fn queues(store: &RedisStore, after: Option<&str>) -> Result<Vec<String>> {
+pub(super) async fn queues(shard: &Shard, after: Option<&str>) -> Result<Vec<String>> {
     let mut from = after.map_or_else(|| b"-".to_vec(), |_| b"(".to_vec());
     from.extend_from_slice(after.unwrap_or_default().as_bytes());
     let mut cmd = redis::cmd("ZRANGEBYLEX");
-    cmd.arg(&store.keys[NAMES]).arg(from).arg("+").arg("LIMIT").arg(0).arg(BATCH_MAX);
-    let mut names = Reply::of(store.link.command(cmd).await?)?;
+    cmd.arg(&shard.keys[NAMES]).arg(from).arg("+").arg("LIMIT").arg(0).arg(BATCH_MAX);
+    let mut names = Reply::of(shard.link.command(cmd).await?)?;
     let mut found = Vec::new();
     while !names.is_over() {
         found.push(Bytes(&names.bytes()?).text()?);

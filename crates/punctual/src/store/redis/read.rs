@@ -5,35 +5,38 @@ use crate::{
     id::JobId,
     job::{JobRecord, State},
     limits::{BATCH_MAX, DUE_COUNT_MAX},
-    store::{
-        Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming, check_limit, check_upcoming,
-        clock::Clock,
-    },
+    store::{Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming, clock::Clock},
     time::{Timestamp, ceil_ms},
 };
 
-use super::{RedisStore, bytes::Bytes, digits, queue, record, reply::Reply, scripts::SCRIPTS};
+use super::{
+    bytes::Bytes,
+    record,
+    reply::{self, Reply},
+    scripts::{RECORDS, SCRIPTS},
+    shard::{Shard, digits},
+};
 
 /// Most jobs of one slice of a listing.
 const SLICE_MAX: usize = 256;
 
-pub(super) async fn now(store: &RedisStore) -> Result<Timestamp> {
-    if let Clock::Manual(clock) = &store.clock {
+pub(super) async fn now(shard: &Shard) -> Result<Timestamp> {
+    if let Clock::Manual(clock) = &shard.clock {
         return Ok(clock.now());
     }
-    let mut reply = Reply::of(store.link.command(redis::cmd("TIME")).await?)?;
+    let mut reply = Reply::of(shard.link.command(redis::cmd("TIME")).await?)?;
     let (seconds, micros) = (reply.number()?, reply.number()?);
     Ok(Timestamp::saturating_from_ms(seconds * 1_000 + micros / 1_000))
 }
 
 pub(super) async fn get(
-    store: &RedisStore,
+    shard: &Shard,
     id: Option<JobId>,
     key: Option<&UniqueKey>,
 ) -> Result<Option<JobRecord>> {
     let id = id.map_or_else(Vec::new, |id| id.as_bytes().to_vec());
     let digest = key.map_or_else(Vec::new, |key| record::digest_of(key).to_vec());
-    let mut reply = store.ask(&SCRIPTS.get, &[], vec![id, digest]).await?;
+    let mut reply = shard.ask(&SCRIPTS.get, &[], vec![id, digest]).await?;
     if reply.is_over() {
         return Ok(None);
     }
@@ -93,8 +96,7 @@ impl Stand {
     }
 }
 
-pub(super) async fn list(store: &RedisStore, list: &List) -> Result<Page> {
-    check_limit("list", list.limit)?;
+pub(super) async fn list(shard: &Shard, list: &List) -> Result<Page> {
     let states = list.filter.states();
     let wants = |place: u8| {
         states.as_ref().is_none_or(|states| {
@@ -118,7 +120,7 @@ pub(super) async fn list(store: &RedisStore, list: &List) -> Result<Page> {
         let place = PLACES.get(stand.place).copied().unwrap_or(PLACES[0]);
         let args = vec![vec![place], stand.after.clone(), queue.clone(), digits(slice as u64)];
         slice *= 4;
-        let mut reply = store.ask(&SCRIPTS.list, &[], args).await?;
+        let mut reply = shard.ask(&SCRIPTS.list, &[], args).await?;
         (page.now, page.total) = (reply.time()?, reply.number()?);
         if is_empty {
             return Ok(page);
@@ -150,6 +152,13 @@ pub(super) async fn list(store: &RedisStore, list: &List) -> Result<Page> {
     }
 }
 
+/// How many jobs there are.
+pub(super) async fn total(shard: &Shard) -> Result<u64> {
+    let mut cmd = redis::cmd("HLEN");
+    cmd.arg(&shard.keys[RECORDS]);
+    Ok(u64::try_from(reply::int(&shard.link.command(cmd).await?)?).unwrap_or_default())
+}
+
 /// Reads what `lua/counting.lua` answers.
 pub(super) fn counts(reply: &mut Reply) -> Result<Counts> {
     Ok(Counts {
@@ -164,32 +173,18 @@ pub(super) fn counts(reply: &mut Reply) -> Result<Counts> {
     })
 }
 
-pub(super) async fn count(store: &RedisStore, queue: Option<&str>) -> Result<Counts> {
+pub(super) async fn count(shard: &Shard, queue: Option<&str>) -> Result<Counts> {
     let name = queue.unwrap_or_default().as_bytes().to_vec();
-    counts(&mut store.ask(&SCRIPTS.count, &[], vec![name]).await?)
-}
-
-pub(super) async fn upcoming(store: &RedisStore, upcoming: &Upcoming) -> Result<Histogram> {
-    check_upcoming(upcoming)?;
-    let mut histogram =
-        Histogram { buckets: vec![0; upcoming.buckets], complete: true, ..Histogram::default() };
-    histogram.now = now(store).await?;
-    let mut names = upcoming.queue.iter().cloned().collect::<Vec<_>>();
-    loop {
-        if upcoming.queue.is_none() {
-            names = queue::queues(store, names.last().map(String::as_str)).await?;
-        }
-        for name in &names {
-            add(store, upcoming, name, &mut histogram).await?;
-        }
-        if upcoming.queue.is_some() || names.len() < BATCH_MAX {
-            return Ok(histogram);
-        }
-    }
+    counts(&mut shard.ask(&SCRIPTS.count, &[], vec![name]).await?)
 }
 
 /// Adds the jobs of one queue, seen at the same instant as the others.
-async fn add(store: &RedisStore, upcoming: &Upcoming, queue: &str, histogram: &mut Histogram) -> Result<()> {
+pub(super) async fn add_upcoming(
+    shard: &Shard,
+    upcoming: &Upcoming,
+    queue: &str,
+    histogram: &mut Histogram,
+) -> Result<()> {
     let script = &SCRIPTS.upcoming;
     let args = [
         digits(histogram.now.as_ms()),
@@ -198,7 +193,7 @@ async fn add(store: &RedisStore, upcoming: &Upcoming, queue: &str, histogram: &m
         digits(ceil_ms(upcoming.bucket).min(1 << 48)),
         digits(upcoming.buckets as u64),
     ];
-    let mut reply = Reply::of(store.link.call(script, &store.keys, &args).await?)?;
+    let mut reply = Reply::of(shard.link.call(script, &shard.keys, &args).await?)?;
     reply.time()?;
     histogram.overdue += reply.number()?;
     while !reply.is_over() {

@@ -10,22 +10,21 @@ use crate::{
 };
 
 use super::{
-    RedisStore,
     bytes::Bytes,
-    digits,
     record::{self, Run},
     reply::Reply,
     scripts::SCRIPTS,
     settle,
+    shard::{Shard, digits},
 };
 
-pub(super) async fn reserve(store: &RedisStore, want: &Reserve) -> Result<Batch> {
+pub(super) async fn reserve(shard: &Shard, want: &Reserve) -> Result<Batch> {
     want.check()?;
-    let asked = store.clock.now();
-    let mut reply = store.ask(&SCRIPTS.reserve, &bells(store, want), arguments(want)).await?;
-    let clock = Now::read(store, asked, &mut reply)?;
-    store.ring(&reply.bytes()?)?;
-    batch(store, &clock, &mut reply).await
+    let asked = shard.clock.now();
+    let mut reply = shard.ask(&SCRIPTS.reserve, &bells(shard, want), arguments(want)).await?;
+    let clock = Now::read(shard, asked, &mut reply)?;
+    shard.ring(&reply.bytes()?)?;
+    batch(shard, &clock, &mut reply).await
 }
 
 /// How much later two clocks may seem that are read in milliseconds.
@@ -40,15 +39,16 @@ pub(super) struct Now {
 
 impl Now {
     /// `asked`: when the question was asked, by this machine's clock.
-    pub(super) fn read(store: &RedisStore, asked: Timestamp, reply: &mut Reply) -> Result<Self> {
+    pub(super) fn read(shard: &Shard, asked: Timestamp, reply: &mut Reply) -> Result<Self> {
         let (now, into) = (reply.time()?, Duration::from_micros(reply.number()?));
-        store.learn_clock(asked, now);
-        Ok(Self { now, passed: store.server_now().since(now).saturating_sub(ROUNDING).max(into) })
+        shard.learn_epoch(reply.number()? as u32);
+        shard.learn_clock(asked, now);
+        Ok(Self { now, passed: shard.server_now().since(now).saturating_sub(ROUNDING).max(into) })
     }
 }
 
-pub(super) fn bells(store: &RedisStore, want: &Reserve) -> Vec<Vec<u8>> {
-    want.wants.iter().map(|want| store.address.bell(&want.queue)).collect()
+pub(super) fn bells(shard: &Shard, want: &Reserve) -> Vec<Vec<u8>> {
+    want.wants.iter().map(|want| shard.bell_of(&want.queue)).collect()
 }
 
 /// A reserve as `lua/reserving.lua` takes it.
@@ -69,7 +69,7 @@ pub(super) fn arguments(want: &Reserve) -> Vec<Vec<u8>> {
 }
 
 /// Reads what `lua/reserving.lua` answers. What can't be read nobody can run: it ends dead.
-pub(super) async fn batch(store: &RedisStore, clock: &Now, reply: &mut Reply) -> Result<Batch> {
+pub(super) async fn batch(shard: &Shard, clock: &Now, reply: &mut Reply) -> Result<Batch> {
     let mut taken_back = Vec::new();
     let taken = reply.bytes()?;
     let mut taken = Bytes(&taken);
@@ -99,7 +99,7 @@ pub(super) async fn batch(store: &RedisStore, clock: &Now, reply: &mut Reply) ->
         }
     }
     if !corrupt.is_empty() {
-        settle::end(store, &corrupt).await?;
+        settle::end(shard, &corrupt).await?;
     }
     Ok(Batch {
         now: clock.now,
@@ -110,7 +110,7 @@ pub(super) async fn batch(store: &RedisStore, clock: &Now, reply: &mut Reply) ->
     })
 }
 
-pub(super) async fn take(store: &RedisStore, take: &Take) -> Result<Vec<JobRecord>> {
+pub(super) async fn take(shard: &Shard, take: &Take) -> Result<Vec<JobRecord>> {
     take.check()?;
     let args = vec![
         take.queue.clone().into_bytes(),
@@ -118,7 +118,7 @@ pub(super) async fn take(store: &RedisStore, take: &Take) -> Result<Vec<JobRecor
         // Older than any time there is.
         digits(ceil_ms(take.older_than).min(1 << 52)),
     ];
-    let mut reply = store.ask(&SCRIPTS.take, &[store.address.bell(&take.queue)], args).await?;
+    let mut reply = shard.ask(&SCRIPTS.take, &[shard.bell_of(&take.queue)], args).await?;
     let mut jobs = Vec::new();
     while !reply.is_over() {
         let (id, rec, past) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);

@@ -34,6 +34,7 @@ const KNOWN_MAX: usize = 16;
 pub(super) struct Route {
     address: Address,
     tls: Option<Tls>,
+    shard: u16,
     /// The part of a cluster that the shard's keys are in.
     slot: u16,
     known: Mutex<Known>,
@@ -60,12 +61,27 @@ impl Route {
         };
         let known = Mutex::new(Known { named: None, guides });
         let tls = address.tls().map(Tls::open).transpose()?;
-        Ok(Self { address: address.clone(), tls, slot: slot_of(shard), known })
+        Ok(Self { address: address.clone(), tls, shard, slot: slot_of(shard), known })
     }
 
     /// Where it begins.
     pub(super) const fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// A key of the shard.
+    pub(super) fn key(&self, name: &str) -> Vec<u8> {
+        self.address.key(self.shard, name)
+    }
+
+    /// Where a queue's bell is.
+    pub(super) fn bell(&self, queue: &str) -> Vec<u8> {
+        self.address.bell(self.shard, queue)
+    }
+
+    /// See [`Address::absent_key`].
+    pub(super) fn absent_key(&self) -> Option<Vec<u8>> {
+        self.address.absent_key(self.shard)
     }
 
     /// Connects to the server that has the shard's keys, within [`CONNECT_MAX`].

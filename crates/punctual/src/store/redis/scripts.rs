@@ -8,6 +8,10 @@ use super::script::Script;
 pub(super) const COMMON_KEYS: [&str; 18] =
     ["j", "x", "t", "o", "r", "l", "e", "u", "v", "k", "m", "p", "a", "s", "q", "i", "n", "c"];
 
+/// Which of them has the records.
+pub(super) const RECORDS: usize = 0;
+/// Which of them has what the shard goes by.
+pub(super) const STATE: usize = 13;
 /// Which of them names the queues.
 pub(super) const NAMES: usize = 16;
 
@@ -52,6 +56,8 @@ pub(super) struct Scripts {
     pub(super) purge: Script,
     pub(super) sweep: Script,
     pub(super) audit: Script,
+    pub(super) epoch: Script,
+    pub(super) layout: Script,
 }
 
 impl Default for Scripts {
@@ -72,6 +78,8 @@ impl Default for Scripts {
             purge: script("purge", &[include_str!("lua/purge.lua")]),
             sweep: script("sweep", &[include_str!("lua/sweep.lua")]),
             audit: script("audit", &[include_str!("lua/audit.lua")]),
+            epoch: script("epoch", &[include_str!("lua/epoch.lua")]),
+            layout: script("layout", &[include_str!("lua/layout.lua")]),
         }
     }
 }

@@ -14,8 +14,29 @@ use super::bytes::{Bytes, Put};
 /// The largest number that a script knows exactly.
 const EXACT_MAX: u64 = (1 << 53) - 2;
 
-/// The settings of a queue, as `lua/base.lua` reads them.
-pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32) -> Vec<u8> {
+/// What one of several shards gets of a queue's bounds (S15, S17).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    /// The shard.
+    pub(super) of: u16,
+    pub(super) shards: u16,
+}
+
+impl Share {
+    /// Of a bound that all shards hold together; one that takes no jobs any more has a share like the others.
+    fn of_cap(self, cap: u64) -> u64 {
+        let shards = u64::from(self.shards);
+        cap / shards + u64::from(u64::from(self.of) % shards < cap % shards)
+    }
+
+    /// Of a bound of what is kept, which they may pass by less than one job each: who keeps some keeps some everywhere.
+    fn of_kept(self, bound: u64) -> u64 {
+        bound.div_ceil(self.shards.into())
+    }
+}
+
+/// The settings of a queue, as `lua/base.lua` reads them: what a shard does by them is its share, what they are is whole.
+pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32, share: Share) -> Vec<u8> {
     let mut row = Vec::with_capacity(512);
     let kept = [settings.done, settings.cancelled, settings.dead];
     let flags = [settings.paused.is_some(), settings.order == Order::Lifo]
@@ -26,10 +47,10 @@ pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32) -> Vec<
     row.number(version.into(), 4);
     row.number(ceil_ms(settings.defaults.lease.unwrap_or(LEASE_DEFAULT)), 4);
     for cap in [settings.max_jobs, settings.max_bytes] {
-        row.number(cap.map_or(0, |cap| cap.min(EXACT_MAX) + 1), 7);
+        row.number(cap.map_or(0, |cap| share.of_cap(cap.min(EXACT_MAX)) + 1), 7);
     }
     for Keep { age_ms, count, bytes } in kept {
-        for bound in [age_ms, count, bytes] {
+        for bound in [age_ms, share.of_kept(count), share.of_kept(bytes)] {
             row.number(bound.min(EXACT_MAX), 7);
         }
     }

@@ -10,18 +10,18 @@ use crate::{
 };
 
 use super::{
-    RedisStore,
     bytes::Put,
-    digits, record, reply,
+    record, reply,
     reserve::{self, Now},
     scripts::SCRIPTS,
+    shard::{Shard, digits},
 };
 
 /// Longer than time.
 const PAUSE_MAX_MS: u64 = 1 << 52;
 
 pub(super) async fn settle(
-    store: &RedisStore,
+    shard: &Shard,
     batch: &[Settlement],
     then: Option<&Reserve>,
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
@@ -29,11 +29,11 @@ pub(super) async fn settle(
     then.map_or(Ok(()), Reserve::check)?;
     let mut args = arguments(batch);
     args.extend(then.map(reserve::arguments).into_iter().flatten());
-    let bells = then.map(|want| reserve::bells(store, want)).unwrap_or_default();
-    let asked = store.clock.now();
-    let mut reply = store.ask(&SCRIPTS.settle, &bells, args).await?;
-    let clock = Now::read(store, asked, &mut reply)?;
-    store.ring(&reply.bytes()?)?;
+    let bells = then.map(|want| reserve::bells(shard, want)).unwrap_or_default();
+    let asked = shard.clock.now();
+    let mut reply = shard.ask(&SCRIPTS.settle, &bells, args).await?;
+    let clock = Now::read(shard, asked, &mut reply)?;
+    shard.ring(&reply.bytes()?)?;
     let settled = reply
         .bytes()?
         .iter()
@@ -43,18 +43,18 @@ pub(super) async fn settle(
         })
         .collect::<Result<Vec<_>>>()?;
     let reserved = match then {
-        Some(_) => Some(reserve::batch(store, &clock, &mut reply).await?),
+        Some(_) => Some(reserve::batch(shard, &clock, &mut reply).await?),
         None => None,
     };
     Ok((settled, reserved))
 }
 
 /// Ends leases, as far as they are still held.
-pub(super) async fn end(store: &RedisStore, batch: &[Settlement]) -> Result<()> {
-    let asked = store.clock.now();
-    let mut reply = store.ask(&SCRIPTS.settle, &[], arguments(batch)).await?;
-    Now::read(store, asked, &mut reply)?;
-    store.ring(&reply.bytes()?)
+pub(super) async fn end(shard: &Shard, batch: &[Settlement]) -> Result<()> {
+    let asked = shard.clock.now();
+    let mut reply = shard.ask(&SCRIPTS.settle, &[], arguments(batch)).await?;
+    Now::read(shard, asked, &mut reply)?;
+    shard.ring(&reply.bytes()?)
 }
 
 /// Settlements as `lua/settle.lua` takes them.
@@ -104,7 +104,7 @@ fn encode(settlement: &Settlement) -> Vec<u8> {
     out
 }
 
-pub(super) async fn extend(store: &RedisStore, leases: &[Lease]) -> Result<Vec<LeaseStatus>> {
+pub(super) async fn extend(shard: &Shard, leases: &[Lease]) -> Result<Vec<LeaseStatus>> {
     check_batch("leases", leases.len())?;
     let args = leases.iter().map(|each| {
         let mut out = Vec::with_capacity(24);
@@ -112,7 +112,7 @@ pub(super) async fn extend(store: &RedisStore, leases: &[Lease]) -> Result<Vec<L
         out.extend_from_slice(each.job.as_bytes());
         out
     });
-    let codes = reply::bytes(store.call(&SCRIPTS.extend, &[], args.collect()).await?)?;
+    let codes = reply::bytes(shard.call(&SCRIPTS.extend, &[], args.collect()).await?)?;
     codes
         .iter()
         .map(|code| match code {

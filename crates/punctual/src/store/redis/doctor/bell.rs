@@ -17,7 +17,7 @@ use crate::{
     error::Result,
     store::{
         Check,
-        redis::{RedisStore, script::Script},
+        redis::{script::Script, shard::Shard},
     },
 };
 
@@ -31,9 +31,9 @@ const SETTLE: Duration = Duration::from_millis(50);
 static PROBE: LazyLock<Script> = LazyLock::new(|| Script::new("probe", &[include_str!("../lua/probe.lua")]));
 
 /// Listens on a connection of its own while a script rings.
-pub(super) async fn hear(store: &RedisStore) -> Result<Check> {
-    let bell = store.address.key(&format!("probe:{:016x}", fastrand::u64(..)));
-    let (line, (listening, is_listening)) = (Arc::clone(store.link.line()), oneshot::channel());
+pub(super) async fn hear(shard: &Shard) -> Result<Check> {
+    let bell = shard.key(&format!("probe:{:016x}", fastrand::u64(..)));
+    let (line, (listening, is_listening)) = (Arc::clone(shard.link.line()), oneshot::channel());
     let mut listen = Cmd::new();
     listen.arg("BZPOPMIN").arg(&bell).arg(WAIT_MAX.as_secs());
     let listener = async move {
@@ -49,9 +49,9 @@ pub(super) async fn hear(store: &RedisStore) -> Result<Check> {
         sleep(SETTLE).await;
         let begin = Instant::now();
         let args = [WAIT_MAX.as_millis().to_string().into_bytes()];
-        Some(store.link.call(&PROBE, std::slice::from_ref(&bell), &args).await.map(|_| begin))
+        Some(shard.link.call(&PROBE, std::slice::from_ref(&bell), &args).await.map(|_| begin))
     };
-    let (heard, rung) = tokio::join!(store.link.thread().run(listener), ring);
+    let (heard, rung) = tokio::join!(shard.link.thread().run(listener), ring);
     let no_use = "let nothing between here and the server cut or hold connections that wait";
     let (answer, at) = match heard? {
         Ok(heard) => heard,

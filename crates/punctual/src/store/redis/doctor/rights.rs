@@ -7,7 +7,7 @@ use crate::{
     error::Result,
     store::{
         Check,
-        redis::{RedisStore, fault::NOPERM},
+        redis::{fault::NOPERM, shard::Shard},
     },
 };
 
@@ -41,9 +41,9 @@ const NEEDED: [&str; 22] = [
 ];
 
 /// Tries all of them.
-pub(super) async fn try_all(store: &RedisStore) -> Result<Check> {
+pub(super) async fn try_all(shard: &Shard) -> Result<Check> {
     let stem = format!("probe:{:016x}:", fastrand::u64(..));
-    let (hash, zset) = (store.address.key(&format!("{stem}h")), store.address.key(&format!("{stem}z")));
+    let (hash, zset) = (shard.key(&format!("{stem}h")), shard.key(&format!("{stem}z")));
     let mut pipeline = Pipeline::with_capacity(NEEDED.len());
     for words in NEEDED {
         let cmd = pipeline.cmd(name(words));
@@ -55,9 +55,9 @@ pub(super) async fn try_all(store: &RedisStore) -> Result<Check> {
             };
         }
     }
-    let answers = store.link.ask_all(pipeline).await?;
-    let user = store.address.login().username().unwrap_or("default");
-    Ok(judge(user, store.address.prefix(), &answers))
+    let answers = shard.link.ask_all(pipeline).await?;
+    let user = shard.address.login().username().unwrap_or("default");
+    Ok(judge(user, shard.address.prefix(), &answers))
 }
 
 fn judge(user: &str, prefix: &str, answers: &[Value]) -> Check {

@@ -49,7 +49,7 @@ pub(super) struct Listener {
 
 impl Listener {
     pub(super) fn new(shared: Arc<Shared>, block: Duration, closing: CancellationToken) -> Self {
-        let own_bell = shared.line.address().key(&format!("wake:{:016x}", fastrand::u64(..)));
+        let own_bell = shared.line.route().key(&format!("wake:{:016x}", fastrand::u64(..)));
         Self { shared, block, closing, own_bell, connection: None, failures: 0, turn: 0 }
     }
 
@@ -127,7 +127,7 @@ impl Listener {
         let mut cmd = Cmd::new();
         cmd.arg("BZPOPMIN").arg(&self.own_bell);
         for queue in queues.iter().cycle().skip(self.turn % queues.len()).take(queues.len()) {
-            cmd.arg(self.shared.line.address().bell(queue));
+            cmd.arg(self.shared.line.route().bell(queue));
         }
         cmd.arg(self.block.as_secs_f64());
         cmd
@@ -194,7 +194,7 @@ impl Listener {
         if bell == self.own_bell {
             return Ok(());
         }
-        let queue = bell.strip_prefix(self.shared.line.address().bell("").as_slice());
+        let queue = bell.strip_prefix(self.shared.line.route().bell("").as_slice());
         let queue = queue.and_then(|queue| String::from_utf8(queue.to_vec()).ok());
         let at = str::from_utf8(&score).ok().and_then(|score| score.parse::<f64>().ok());
         let (Some(queue), Some(at)) = (queue, at) else { return Err(fault::odd("BZPOPMIN")) };

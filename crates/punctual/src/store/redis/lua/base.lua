@@ -32,19 +32,27 @@ local function queue(q)
 end
 
 -- The shard's turn: when a reserve, take, extend or settle was seen last (one more than its ms; 0: never); until when nothing
--- is taken back after a jump of the clock; the last fence; when upkeep that is no queue's will be due, at the earliest.
+-- is taken back after a jump of the clock; the last fence; when upkeep that is no queue's will be due, at the earliest; the
+-- highest epoch that a call named.
 -- `pause`: until when nothing is taken back now, or false.
 local function read_turn()
     local row = call('HGET', S, 'turn')
     if row then
-        shard.seen, shard.grace, shard.fence, shard.wide = unp('>I7I7I7I7', row)
+        shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch = unp('>I7I7I7I7I4', row)
     else
-        shard.seen, shard.grace, shard.fence, shard.wide = 0, 0, 0, 0
+        shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch = 0, 0, 0, 0, 0
     end
     shard.pause = now < shard.grace and shard.grace <= now + HEARTBEAT and shard.grace
 end
 local function put_turn()
-    call('HSET', S, 'turn', pack('>I7I7I7I7', shard.seen, shard.grace, shard.fence, shard.wide))
+    call('HSET', S, 'turn', pack('>I7I7I7I7I4', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch))
+end
+-- Takes note of the epoch of a call that may put jobs here; false: it is over. put_turn() must follow where it is news.
+local function reaches(epoch)
+    if not shard.seen then read_turn() end
+    shard.is_news = shard.epoch < epoch
+    if shard.is_news then shard.epoch = epoch end
+    return shard.epoch <= epoch
 end
 shard.read_turn, shard.put_turn = read_turn, put_turn
 -- Looks for a jump of the clock; put_turn() leaves the time of this call (S14).

@@ -1,17 +1,18 @@
 -- enqueue: hands jobs over, in order, each seeing what the earlier ones did (S2, S3, S4).
 -- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, kind of call (o ordinary, t two of its ids are the
--- same, b its jobs break a limit), number of queues, per queue: name, version of the settings that the caller knows (0: none),
+-- same, b its jobs break a limit, h only what is here already), epoch, number of queues, per queue: name, version of the settings that the caller knows (0: none),
 -- settings of a new queue; then the jobs' ids, their specs, their rests. A spec, which jobs often share:
 -- queue2 flags1 level1 kind of time (a at, i in) ms7 kind of expiry (a, i, or n for none) ms7 conflict (k keep, p replace,
 -- s reschedule) version4 (0: any) skip3. The rest is what follows the times in a record, with the payload behind `skip` bytes.
--- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 | F. Before any write:
--- {'stale', number of a queue, its settings or ''} where the caller knows others, {'refused'} for a
--- call that breaks a limit and is no repetition, {'expired', number of a job, expires_at,
--- run_at} for a job that expires before it is due.
+-- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 | F | A: of kind h, it is not
+-- here. Before any write: {'stale', number of a queue, its settings or ''} where the caller knows others, {'refused'} for a
+-- call that breaks a limit and is no repetition, {'moved', epoch} where jobs of a later epoch may be elsewhere, {'expired',
+-- number of a job, expires_at, run_at} for a job that expires before it is due.
 -- Cost: O(n log N).
-local instance, number, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
+local instance, number, epoch, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local is_look = ARGV[4] == 'h'
 local key = instance .. 'e'
-local ids_at = 6 + 3 * nq
+local ids_at = 7 + 3 * nq
 local n = (#ARGV - ids_at + 1) / 3
 local specs_at, rests_at = ids_at + n, ids_at + 2 * n
 local CHUNK = 64 -- records read at once, where there are any: each may have a mebibyte
@@ -31,16 +32,21 @@ local function key_at(flags)
 end
 
 local last = call('HGET', P, key)
-if last and number <= unp('>I8', last) then
+local is_over = last and number <= unp('>I8', last)
+if is_over and not is_look then
     -- A repetition (S3): writes nothing.
     local full, answers = {}, {}
     if number == unp('>I8', last) then
-        for place = 15, #last, 2 do full[unp('>I2', last, place)] = true end
+        for place = 15, #last, 16 do
+            local id = sub(last, place, place + 15)
+            full[id] = (full[id] or 0) + 1
+        end
     end
     for i = 1, n do
         local id, flags = ARGV[ids_at + i - 1], byte(ARGV[specs_at + i - 1], 3)
-        if full[i] then
-            answers[i] = 'F'
+        -- Of twins those come first for which there was no room.
+        if 0 < (full[id] or 0) then
+            full[id], answers[i] = full[id] - 1, 'F'
         else
             local at = key_at(flags)
             local digest = at and unp('>c16', ARGV[rests_at + i - 1], at)
@@ -52,9 +58,10 @@ if last and number <= unp('>I8', last) then
 end
 
 if ARGV[4] == 'b' then return {'refused'} end
+if not reaches(epoch) then return {'moved', shard.epoch} end
 local named = {}
 for i = 1, nq do
-    local at = 3 + 3 * i
+    local at = 4 + 3 * i
     local name, version = ARGV[at], tonumber(ARGV[at + 1])
     local q = call('HGET', Q, name)
     named[i] = {name = name, row = ARGV[at + 2], q = q, added = 0}
@@ -77,8 +84,9 @@ for i = 1, n do
             return {'expired', i, string.format('%.0f', expires), string.format('%.0f', run_at)}
         end
         plans[spec] = {
-            of = named[of], flags = flags, level = level, run_at = run_at, expires = expires, conflict = conflict,
-            wanted = wanted, skip = skip, key_at = key_at(flags), inserted = 'I' .. pack('>I6', run_at),
+            of = named[of], flags = flags, level = level, run_at = run_at, expires = expires, wanted = wanted, skip = skip,
+            conflict = is_over and 'k' or conflict, -- what a look changed, its repetition does not
+            key_at = key_at(flags), inserted = 'I' .. pack('>I6', run_at),
         }
     end
 end
@@ -97,6 +105,8 @@ for at = ids_at, specs_at - 1, CHUNK do
         if rec then known[ARGV[at + i - 1]] = true end
     end
 end
+
+if shard.is_news then put_turn() end
 
 -- Nothing is refused from here on. What is new is written in one command per place, at the end or before a job that has to
 -- see it.
@@ -161,7 +171,7 @@ local function has_room(of, q, bytes)
         and not (limits.max_bytes and limits.max_bytes < of.bytes + of.added + changed + bytes)
 end
 
-local answers, full = {}, {}
+local answers, full, has_changed = {}, {}, false
 local has_twins = ARGV[4] == 't'
 for i = 1, n do
     local id, spec, rest = ARGV[ids_at + i - 1], ARGV[specs_at + i - 1], ARGV[rests_at + i - 1]
@@ -180,11 +190,15 @@ for i = 1, n do
             digest = unp('>c16', rest, plan.key_at)
             if fresh_keys[digest] then flush() end
             local by = late().holder(digest)
-            if by then answer = meet(by, plan, rest) end
+            if by then
+                answer = meet(by, plan, rest)
+                has_changed = has_changed or sub(answer, 1, 1) ~= 'D'
+            end
         end
+        if not answer and is_look then answer = 'A' end
         if not answer and q and queue(q).flags % (2 * CAPPED) >= CAPPED and not has_room(of, q, bytes) then
             answer = 'F'
-            full[#full + 1] = pack('>I2', i)
+            full[#full + 1] = id
         end
     end
     if not answer then
@@ -215,7 +229,7 @@ for i = 1, n do
     answers[i] = answer
 end
 flush()
-if #full < n then put_call(key, last, number, concat(full)) end
+if is_look and has_changed or not is_look and #full < n then put_call(key, last, number, concat(full)) end
 for i = 1, nq do
     local of = named[i]
     local q, due = of.q, of.earliest

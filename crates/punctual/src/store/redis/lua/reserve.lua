@@ -1,7 +1,7 @@
 -- reserve: takes back, then leases due jobs in order (S5, S6, S7, S9).
--- KEYS: common, then the bells of the queues. ARGV: now, then as reserving() says. Answers: now, microseconds into it, rings
--- left to the caller, then as reserving() says. Cost: O((n + 256) log N).
+-- KEYS: common, then the bells of the queues. ARGV: now, then as reserving() says. Answers: now, microseconds into it,
+-- epoch, rings left to the caller, then as reserving() says. Cost: O((n + 256) log N).
 drains()
 local answer = reserving(2, BELLS)
 put_turn()
-return {string.format('%.0f', now), shard.into, put(), unpack(answer)}
+return {string.format('%.0f', now), shard.into, shard.epoch, put(), unpack(answer)}

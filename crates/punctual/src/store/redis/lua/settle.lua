@@ -2,7 +2,7 @@
 -- KEYS: common, then the bells of the queues of the reserve. ARGV: now, n, n ids, n settlements: fence8, and for any verdict
 -- but ack: verdict1 rest; then, if one follows, the reserve. The rest of a verdict: retry: kind1 ms7 error; snooze: ms7 flag1
 -- reason; cancel: reason; dead: error.
--- Answers: now, microseconds into it, rings left to the caller, states (a byte each, '-' for a lost lease), then as
+-- Answers: now, microseconds into it, epoch, rings left to the caller, states (a byte each, '-' for a lost lease), then as
 -- reserving() says. Cost: O(n log N).
 drains()
 local n = tonumber(ARGV[2])
@@ -83,4 +83,4 @@ sweep_ride(named, n)
 local answer = {}
 if 2 * n + 2 < #ARGV then answer = reserving(2 * n + 3, BELLS) end
 put_turn()
-return {string.format('%.0f', now), shard.into, put(), concat(answers), unpack(answer)}
+return {string.format('%.0f', now), shard.into, shard.epoch, put(), concat(answers), unpack(answer)}

@@ -1,0 +1,263 @@
+//! Over how many shards a store is spread, and which shard a job lives in. Pure.
+//!
+//! A made id names its shard, for good: jobs never move. What is compared with each other (a unique key, an id that stands
+//! for an idempotency key) has one of 1,024 buckets, and a bucket one shard, its *home*, which follows from the number of
+//! shards. That number may change at any time, so that earlier numbers stay known: what was enqueued under them is looked
+//! for where it was put, before it is put anywhere else.
+//!
+//! Each change has a number, the *epoch*. A shard keeps the highest one that any call named to it, and takes jobs of no
+//! earlier one: so whoever has looked for a key at its old home knows that nobody puts it there any more.
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    id::{JobId, SHARDS_MAX, bucket},
+};
+
+use super::bytes::{Bytes, Put};
+
+/// Earlier numbers of shards that are kept; a change that would need more is refused.
+const EARLIER_MAX: usize = 16;
+
+/// How a store is spread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Changes so far.
+    pub(super) epoch: u32,
+    /// Shards that take jobs: 0 to this less 1.
+    pub(super) shards: u16,
+    /// Other numbers that it had, the newest first, whose shards may hold jobs.
+    pub(super) earlier: Vec<u16>,
+    /// Whether all shards know of it.
+    pub(super) is_told: bool,
+}
+
+impl Default for Layout {
+    /// Of a store that was never told otherwise.
+    fn default() -> Self {
+        Self { epoch: 0, shards: 1, earlier: Vec::new(), is_told: true }
+    }
+}
+
+impl Layout {
+    /// As it stands in the store.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        if *self == Self::default() {
+            return Vec::new();
+        }
+        let mut row = Vec::with_capacity(8);
+        row.number(self.epoch.into(), 4);
+        row.number(self.shards.into(), 2);
+        row.push(u8::from(self.is_told));
+        self.earlier.iter().for_each(|shards| row.number((*shards).into(), 2));
+        row
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote; nothing, for a store that was never told otherwise.
+    pub(super) fn decode(row: &[u8]) -> Result<Self> {
+        if row.is_empty() {
+            return Ok(Self::default());
+        }
+        let mut row = Bytes(row);
+        let (epoch, shards, is_told) = (row.number(4)? as u32, row.number(2)? as u16, row.byte()? == 1);
+        let mut earlier = Vec::new();
+        while !row.is_empty() {
+            earlier.push(row.number(2)? as u16);
+        }
+        if [shards].iter().chain(&earlier).all(|shards| (1..=SHARDS_MAX).contains(shards)) {
+            Ok(Self { epoch, shards, earlier, is_told })
+        } else {
+            Err(Error::new(ErrorKind::Corrupt, "read how many shards the store has"))
+        }
+    }
+
+    /// Shards that may hold jobs: 0 to this less 1.
+    pub(super) fn live(&self) -> u16 {
+        self.earlier.iter().copied().fold(self.shards, u16::max)
+    }
+
+    /// The same store spread over another number of shards, in an epoch after `seen`.
+    ///
+    /// # Errors
+    /// `Invalid` for a number that no store can have, `Conflict` after too many changes.
+    pub(super) fn changed(&self, shards: u16, seen: u32) -> Result<Self> {
+        if !(1..=SHARDS_MAX).contains(&shards) {
+            return Err(Error::invalid(format!("a store has 1 to {SHARDS_MAX} shards, not {shards}")));
+        }
+        let earlier: Vec<u16> =
+            [self.shards].iter().chain(&self.earlier).copied().filter(|other| *other != shards).collect();
+        if EARLIER_MAX < earlier.len() {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("the store had {EARLIER_MAX} other numbers of shards, each still looked for"),
+            )
+            .with_hint("choose one of them"));
+        }
+        Ok(Self { epoch: self.epoch.max(seen) + 1, shards, earlier, is_told: false })
+    }
+
+    /// The same store, whose shards from `holding` on hold nothing, without the earlier numbers that only they remind of:
+    /// what an earlier number put in a shard that is left, the present one puts there, too.
+    pub(super) fn without(&self, holding: u16, seen: u32) -> Self {
+        let all = [self.shards].into_iter().chain(self.earlier.iter().copied());
+        let live = all.filter(|shards| holding.max(self.shards) <= *shards).min().unwrap_or(self.live());
+        let earlier = self.earlier.iter().copied().filter(|earlier| *earlier <= live).collect();
+        Self { epoch: self.epoch.max(seen) + 1, earlier, is_told: false, ..*self }
+    }
+
+    /// The shard that takes a job; `placement_key` as `JobId::derived` has it.
+    pub(super) fn home(&self, id: JobId, placement_key: Option<&str>) -> u16 {
+        home(self.shards, id, placement_key)
+    }
+
+    /// Where else the job may be, enqueued before, or what holds its key.
+    pub(super) fn earlier_homes(&self, id: JobId, placement_key: Option<&str>) -> Vec<u16> {
+        let now = self.home(id, placement_key);
+        let mut homes: Vec<u16> = Vec::new();
+        if !id.is_derived() && now != id.shard() && id.shard() < self.live() {
+            homes.push(id.shard());
+        }
+        if id.is_derived() || placement_key.is_some() {
+            homes.extend(self.earlier.iter().map(|shards| home(*shards, id, placement_key)));
+        }
+        distinct(homes.into_iter().filter(|home| *home != now))
+    }
+
+    /// Where the job of an id may be, the likeliest first.
+    pub(super) fn homes_of(&self, id: JobId) -> Vec<u16> {
+        if id.is_derived() {
+            distinct([self.shards].iter().chain(&self.earlier).map(|shards| home(*shards, id, None)))
+        } else {
+            Some(id.shard()).filter(|shard| *shard < self.live()).into_iter().collect()
+        }
+    }
+
+    /// Where the holder of a unique key may be, the likeliest first.
+    pub(super) fn homes_of_key(&self, placement_key: &str) -> Vec<u16> {
+        let bucket = bucket(placement_key);
+        distinct([self.shards].iter().chain(&self.earlier).map(|shards| jump(bucket, *shards)))
+    }
+}
+
+fn home(shards: u16, id: JobId, placement_key: Option<&str>) -> u16 {
+    match placement_key {
+        // Of its bucket, which an idempotency key has from its placement key, too.
+        _ if id.is_derived() => jump(id.shard(), shards),
+        Some(key) => jump(bucket(key), shards),
+        None if id.shard() < shards => id.shard(),
+        None => jump(id.shard(), shards),
+    }
+}
+
+fn distinct(homes: impl IntoIterator<Item = u16>) -> Vec<u16> {
+    let mut distinct = Vec::new();
+    for home in homes {
+        if !distinct.contains(&home) {
+            distinct.push(home);
+        }
+    }
+    distinct
+}
+
+/// The shard of a bucket. When shards are added, a bucket stays or goes to a new one: "A Fast, Minimal Memory, Consistent
+/// Hash Algorithm", Lamping and Veach, 2014.
+fn jump(bucket: u16, shards: u16) -> u16 {
+    let (mut key, mut at, mut next) = (u64::from(bucket), 0, 0);
+    while next < u64::from(shards) {
+        at = next;
+        key = key.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
+        next = ((at + 1) as f64 * ((1_u64 << 31) as f64 / ((key >> 33) + 1) as f64)) as u64;
+    }
+    at as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::IdMaker;
+
+    fn made(shard: u16) -> JobId {
+        IdMaker::default().make(1, shard, 7)
+    }
+
+    fn derived(key: &str) -> JobId {
+        JobId::derived("mail", None, key)
+    }
+
+    #[test]
+    fn a_layout_survives_its_row() {
+        let changed = Layout::default().changed(8, 0).unwrap().changed(3, 6).unwrap();
+        assert_eq!(changed, Layout { epoch: 7, shards: 3, earlier: vec![8, 1], is_told: false });
+        assert_eq!(Layout::decode(&changed.encode()).unwrap(), changed);
+        assert_eq!(Layout::decode(&Layout::default().encode()).unwrap(), Layout::default());
+        for broken in
+            [&b"\0\0\0\x01"[..], b"\0\0\0\x01\0\0\0", b"\0\0\0\x01\xff\xff\0", b"\0\0\0\x01\0\x01\0\0"]
+        {
+            assert_eq!(Layout::decode(broken).unwrap_err().kind(), ErrorKind::Corrupt, "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_shards_is_bounded_and_so_is_what_is_remembered() {
+        let mut layout = Layout::default();
+        for shards in [0, SHARDS_MAX + 1, u16::MAX] {
+            assert_eq!(layout.changed(shards, 0).unwrap_err().kind(), ErrorKind::Invalid);
+        }
+        for shards in 2..=EARLIER_MAX as u16 + 1 {
+            layout = layout.changed(shards, 0).unwrap();
+        }
+        assert_eq!(layout.changed(100, 0).unwrap_err().kind(), ErrorKind::Conflict);
+        assert_eq!(layout.changed(1, 0).unwrap().earlier.len(), EARLIER_MAX);
+    }
+
+    #[test]
+    fn buckets_spread_evenly_and_move_to_new_shards_only() {
+        for shards in 1..=64 {
+            let mut load = vec![0_u16; usize::from(shards)];
+            for bucket in 0..SHARDS_MAX {
+                let (before, after) = (jump(bucket, shards), jump(bucket, shards + 1));
+                assert!(after == before || after == shards, "{bucket}: {before} then {after}");
+                load[usize::from(before)] += 1;
+            }
+            let fair = SHARDS_MAX / shards;
+            assert!(load.iter().all(|load| (fair / 3..=fair * 3).contains(load)), "{shards}: {load:?}");
+        }
+        assert!(jump(SHARDS_MAX - 1, SHARDS_MAX) < SHARDS_MAX);
+    }
+
+    #[test]
+    fn a_made_id_leads_to_the_shard_that_it_names() {
+        let layout = Layout::default().changed(8, 0).unwrap();
+        assert_eq!((layout.home(made(5), None), layout.earlier_homes(made(5), None)), (5, vec![]));
+        assert_eq!(layout.homes_of(made(5)), [5]);
+        let fewer = layout.changed(3, 0).unwrap();
+        assert!(fewer.home(made(5), None) < 3);
+        // Enqueued before, it is there.
+        assert_eq!(fewer.earlier_homes(made(5), None), [5]);
+        assert_eq!(fewer.homes_of(made(5)), [5]);
+        assert_eq!(fewer.without(6, 0).live(), 8);
+        let drained = fewer.without(3, 0);
+        assert_eq!((drained.epoch, drained.live(), &drained.earlier[..]), (3, 3, &[1][..]));
+        assert_eq!((drained.earlier_homes(made(5), None), drained.homes_of(made(5))), (vec![], vec![]));
+    }
+
+    #[test]
+    fn what_is_compared_is_looked_for_in_every_home_that_it_had() {
+        let layout = Layout::default().changed(8, 0).unwrap().changed(3, 0).unwrap();
+        for n in 0..100 {
+            let (id, key) = (derived(&n.to_string()), n.to_string());
+            for (homes, now, earlier) in [
+                (layout.homes_of(id), layout.home(id, None), layout.earlier_homes(id, None)),
+                (
+                    layout.homes_of_key(&key),
+                    layout.home(made(0), Some(&key)),
+                    layout.earlier_homes(made(0), Some(&key)),
+                ),
+            ] {
+                assert_eq!(homes[0], now);
+                assert!(homes[1..].iter().all(|home| earlier.contains(home)), "{homes:?} {earlier:?}");
+                assert!(homes.contains(&0) && homes.iter().all(|home| *home < 8) && now < 3);
+                assert!(!earlier.contains(&now));
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+-- epoch: tells a shard of a change of the layout: from then on it takes no jobs of an earlier one, and callers hear of it.
+-- KEYS: common. ARGV: now, epoch, or 0 to look only. Answers: the epoch before, how many jobs it holds, and what else is
+-- kept there: remembered ids and unique keys. Cost: O(1).
+local epoch = tonumber(ARGV[2])
+read_turn()
+local before = shard.epoch
+drains()
+if reaches(epoch) and shard.is_news then put_turn() end
+return {before, call('HLEN', J), call('HLEN', M) + call('HLEN', U)}

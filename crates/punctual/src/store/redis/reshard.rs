@@ -1,0 +1,227 @@
+//! Changing the number of shards of a store that is in use.
+//!
+//! One write decides it: the layout in shard 0, replaced where it is still the one that was seen. Then each shard is told the
+//! new epoch, and takes no jobs of the one before; its callers hear of it by their next answer. Jobs stay where they are,
+//! and a shard that takes no more is asked for jobs until it holds nothing.
+//!
+//! ```text
+//! settings to the new shards ──► layout in shard 0 ──► epoch in every shard ──► settings, each shard its share ──► bells
+//!                                       │                                                                            │
+//!           who opens the store or hears of the epoch goes on from here      idle workers hear them, and each rings once
+//!           (`adopt`), until the layout says that all shards know of it      for the next one: all of them wait at shard 0
+//! ```
+
+use std::sync::Arc;
+
+use super::{
+    Live, RedisStore,
+    layout::Layout,
+    reply,
+    scripts::{SCRIPTS, STATE},
+    shard::{Shard, digits},
+    spread,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    store::{QueueOp, QueueReply, Store},
+};
+
+/// How often somebody else may change the layout meanwhile.
+const TRIES_MAX: usize = 16;
+
+/// How a store is spread over its shards.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Shards {
+    /// How many take jobs: 0 to this less 1.
+    pub count: u16,
+    /// All of them, and behind them those that take none any more but may hold some.
+    pub shards: Vec<ShardInfo>,
+}
+
+/// One shard of a store.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ShardInfo {
+    /// Its number, which is in the ids of its jobs.
+    pub number: u16,
+    /// Whether it takes jobs.
+    #[serde(rename = "open")]
+    pub is_open: bool,
+    /// Jobs in any state.
+    pub jobs: u64,
+    /// Ids that are remembered, and unique keys that are held.
+    pub kept: u64,
+}
+
+/// What a shard says of itself.
+struct Told {
+    /// The epoch that it was in before.
+    epoch: u32,
+    jobs: u64,
+    kept: u64,
+}
+
+/// Tells a shard the epoch; 0 tells it nothing.
+async fn tell(shard: &Shard, epoch: u32) -> Result<Told> {
+    let mut reply = shard.ask(&SCRIPTS.epoch, &[], vec![digits(epoch)]).await?;
+    let told = Told { epoch: reply.number()? as u32, jobs: reply.number()?, kept: reply.number()? };
+    shard.learn_epoch(told.epoch.max(epoch));
+    Ok(told)
+}
+
+impl RedisStore {
+    /// How the store is spread over its shards; forgets those that take no jobs any more and hold nothing.
+    ///
+    /// # Errors
+    /// Where a shard can't be reached.
+    pub async fn shards(&self) -> Result<Shards> {
+        let live = self.refresh().await?;
+        let told = spread::all(live.shards.iter().map(|shard| tell(shard, 0))).await?;
+        let seen = told.iter().map(|told| told.epoch).max().unwrap_or_default();
+        let holding = told.iter().rposition(|told| 0 < told.jobs + told.kept).map_or(0, |last| last + 1);
+        let without = live.layout.without(holding as u16, seen);
+        let live =
+            if without.live() < live.layout.live() { self.decide(&live, &without).await? } else { live };
+        let info = |(shard, told): (&Arc<Shard>, Told)| ShardInfo {
+            number: shard.number,
+            is_open: shard.number < live.layout.shards,
+            jobs: told.jobs,
+            kept: told.kept,
+        };
+        Ok(Shards { count: live.layout.shards, shards: live.shards.iter().zip(told).map(info).collect() })
+    }
+
+    /// Spreads the store over another number of shards, 1 to 1,024, while it is in use. Jobs stay where they are and keep
+    /// their ids; unique keys and idempotency keys keep their promise. Repeated after a failure it goes on where that one
+    /// stopped.
+    ///
+    /// # Errors
+    /// `Invalid` for a number that no store can have; `Conflict` where a queue's bounds are too few to be shared, or after
+    /// too many changes; else where a shard can't be reached.
+    pub async fn reshard(&self, shards: u16) -> Result<Shards> {
+        for _ in 0..TRIES_MAX {
+            let live = self.refresh().await?;
+            let told = spread::all(live.shards.iter().map(|shard| tell(shard, 0))).await?;
+            let seen = told.iter().map(|told| told.epoch).max().unwrap_or_default();
+            let is_done = live.layout.shards == shards && seen <= live.layout.epoch;
+            if is_done {
+                return self.shards().await;
+            }
+            let changed = live.layout.changed(shards, seen)?;
+            self.check_queues(shards).await?;
+            // A queue that is paused must be so in the new shards from the first job on.
+            let wider = self.opened(&live, changed.clone()).await?;
+            spread::queue::copy_all(&wider, live.shards.len(), live.layout.epoch).await?;
+            self.decide(&live, &changed).await?;
+        }
+        Err(Error::new(ErrorKind::Conflict, "somebody else changes the number of shards all the time"))
+    }
+
+    /// Refuses a number of shards that is too large for the bounds of a queue.
+    async fn check_queues(&self, shards: u16) -> Result<()> {
+        let (live, mut after) = (self.live(), None);
+        while let Some(names) = spread::queue::next_names(&live, &mut after).await? {
+            for name in &names {
+                if let QueueReply::Info(info) = self.queue(name, &QueueOp::Show).await? {
+                    spread::queue::check_caps(name, &info.settings, shards)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the layout by `new` if it still is the one of `live`; answers the one that is in force.
+    async fn decide(&self, live: &Live, new: &Layout) -> Result<Arc<Live>> {
+        let args = vec![live.layout.encode(), new.encode()];
+        let set = live.shards[0].call(&SCRIPTS.layout, &[], args).await?;
+        reply::int(&set)?;
+        self.refresh().await
+    }
+
+    /// The shards of another layout, those that are new connected to.
+    async fn opened(&self, live: &Live, layout: Layout) -> Result<Live> {
+        let new = live.shards.len() as u16..layout.live();
+        let new = new.map(|number| Shard::open(&self.thread, &self.address, &self.clock, number));
+        let new = spread::all(new).await?;
+        let shards = live.shards.iter().cloned().chain(new.into_iter().map(Arc::new));
+        Ok(Live { shards: shards.take(layout.live().into()).collect(), layout })
+    }
+
+    /// Looks how the store is spread, and makes that known to all shards if it is news.
+    pub(super) async fn refresh(&self) -> Result<Arc<Live>> {
+        let live = self.live();
+        let first = &live.shards[0];
+        let mut cmd = redis::cmd("HGET");
+        cmd.arg(&first.keys[STATE]).arg("layout");
+        let layout = match first.link.command(cmd).await? {
+            redis::Value::Nil => Layout::default(),
+            row => Layout::decode(&reply::bytes(row)?)?,
+        };
+        if layout.epoch <= live.layout.epoch {
+            return Ok(live);
+        }
+        let _alone = self.learning.lock().await;
+        let live = self.live();
+        if live.layout.epoch < layout.epoch {
+            self.adopt(&live, layout).await?;
+        }
+        Ok(self.live())
+    }
+
+    /// Does what is left to do of a change, and goes by the new layout from now on.
+    async fn adopt(&self, live: &Live, layout: Layout) -> Result<()> {
+        let mut live = self.opened(live, layout).await?;
+        if !live.layout.is_told {
+            let epoch = live.layout.epoch;
+            spread::all(live.shards.iter().map(|shard| tell(shard, epoch))).await?;
+            spread::queue::copy_all(&live, 0, epoch).await?;
+            let told = Layout { is_told: true, ..live.layout.clone() };
+            let args = vec![live.layout.encode(), told.encode()];
+            // Somebody else may have been faster, or changed it again: then it is heard of.
+            live.shards[0].call(&SCRIPTS.layout, &[], args).await?;
+            live.layout = told;
+            let mut after: Option<String> = None;
+            while let Some(names) = spread::queue::next_names(&live, &mut after).await? {
+                wake(&live.shards[0], names.iter().map(String::as_str));
+            }
+        }
+        self.live.send_replace(Arc::new(live));
+        Ok(())
+    }
+
+    /// Looks whether a shard told of a later layout than this one; `true`: there may be work in shards that are new. Whoever
+    /// hears of it first rings for the next one, who may sleep.
+    pub(super) async fn hear_of_change<'a>(
+        &self,
+        live: &Live,
+        queues: impl IntoIterator<Item = &'a str>,
+    ) -> bool {
+        if !live.shards.iter().any(|shard| live.layout.epoch < shard.epoch()) {
+            return false;
+        }
+        match self.refresh().await {
+            Ok(now) if live.layout.epoch < now.layout.epoch => {
+                wake(&live.shards[0], queues);
+                true
+            }
+            Ok(_) => false,
+            Err(e) => {
+                tracing::debug!(target: "punctual", error = &e as &dyn std::error::Error, "could not learn of new shards");
+                false
+            }
+        }
+    }
+
+    /// The shards, and those that ids of jobs name which are in none that is known here.
+    pub(super) async fn live_for(&self, mut jobs: impl Iterator<Item = JobId>) -> Result<Arc<Live>> {
+        let live = self.live();
+        if jobs.any(|id| live.layout.homes_of(id).is_empty()) { self.refresh().await } else { Ok(live) }
+    }
+}
+
+/// Ends a wait of somebody who listens to these queues.
+fn wake<'a>(shard: &Shard, queues: impl IntoIterator<Item = &'a str>) {
+    let now = shard.server_now();
+    let rings: Vec<_> = queues.into_iter().map(|queue| (queue.to_owned(), now)).collect();
+    shard.bell.ring(&rings, now);
+}

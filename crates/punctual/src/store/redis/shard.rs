@@ -1,0 +1,182 @@
+//! One shard: a part of the jobs with all that belongs to them, under keys of one slot, hence on one server. Each verb is one
+//! script on it; what spans shards is in `spread`.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::Value;
+
+use super::{
+    address::Address,
+    bytes::Bytes,
+    check,
+    doorbell::{BLOCK, Doorbell},
+    link::Link,
+    offset::Offset,
+    reply::Reply,
+    script::Script,
+    scripts::{COMMON_KEYS, SCRIPTS},
+    settings::Known,
+    thread::Thread,
+};
+use crate::{
+    error::Result,
+    store::{Swept, clock::Clock},
+    time::Timestamp,
+};
+
+/// A shard, and the way to it.
+#[derive(Debug)]
+pub(super) struct Shard {
+    /// Its number, from 0.
+    pub(super) number: u16,
+    pub(super) address: Address,
+    pub(super) clock: Clock,
+    pub(super) link: Link,
+    pub(super) bell: Doorbell,
+    known: Mutex<Known>,
+    /// How far the server's clock is ahead of this machine's.
+    offset: Offset,
+    /// The epoch that the shard was last seen in; see `layout`.
+    epoch: AtomicU32,
+    /// The keys that every script names.
+    pub(super) keys: Vec<Vec<u8>>,
+}
+
+impl Shard {
+    /// Connects, and looks whether the server may have it.
+    ///
+    /// # Errors
+    /// As `RedisStore::open`.
+    pub(super) async fn open(
+        thread: &Arc<Thread>,
+        address: &Address,
+        clock: &Clock,
+        number: u16,
+    ) -> Result<Self> {
+        let link = Link::open(thread, address, number).await?;
+        check::check(address, number, &link).await?;
+        Ok(Self {
+            number,
+            address: address.clone(),
+            clock: clock.clone(),
+            bell: Doorbell::open(&link, BLOCK),
+            link,
+            known: Mutex::default(),
+            offset: Offset::default(),
+            epoch: AtomicU32::new(0),
+            keys: COMMON_KEYS.iter().map(|key| address.key(number, key)).collect(),
+        })
+    }
+
+    /// A key of the shard.
+    pub(super) fn key(&self, name: &str) -> Vec<u8> {
+        self.address.key(self.number, name)
+    }
+
+    /// Where a queue's bell is.
+    pub(super) fn bell_of(&self, queue: &str) -> Vec<u8> {
+        self.address.bell(self.number, queue)
+    }
+
+    /// The time to hand to a script: nothing, for the server's own.
+    fn now_arg(&self) -> Vec<u8> {
+        match &self.clock {
+            Clock::System => Vec::new(),
+            Clock::Manual(clock) => clock.now().as_ms().to_string().into_bytes(),
+        }
+    }
+
+    /// Calls a script with the common keys, `bells`, the time and `args`.
+    pub(super) async fn call(
+        &self,
+        script: &'static Script,
+        bells: &[Vec<u8>],
+        args: Vec<Vec<u8>>,
+    ) -> Result<Value> {
+        let mut keys = self.keys.clone();
+        keys.extend_from_slice(bells);
+        let mut all = Vec::with_capacity(args.len() + 1);
+        all.push(self.now_arg());
+        all.extend(args);
+        self.link.call(script, &keys, &all).await
+    }
+
+    /// The same, of a script that answers an array.
+    pub(super) async fn ask(
+        &self,
+        script: &'static Script,
+        bells: &[Vec<u8>],
+        args: Vec<Vec<u8>>,
+    ) -> Result<Reply> {
+        Reply::of(self.call(script, bells, args).await?)
+    }
+
+    /// Rings the bells that a script left to its caller: name and time of each.
+    pub(super) fn ring(&self, rings: &[u8]) -> Result<()> {
+        let (mut rings, mut named) = (Bytes(rings), Vec::new());
+        while !rings.is_empty() {
+            named.push((rings.chunk()?.text()?, rings.time()?));
+        }
+        self.bell.ring(&named, self.server_now());
+        Ok(())
+    }
+
+    /// What the server's clock shows, as far as the last answer tells.
+    pub(super) fn server_now(&self) -> Timestamp {
+        let now = self.clock.now();
+        match &self.clock {
+            Clock::System => self.offset.apply(now),
+            Clock::Manual(_) => now,
+        }
+    }
+
+    /// Learns how far the server's clock is ahead of this machine's.
+    pub(super) fn learn_clock(&self, asked: Timestamp, server: Timestamp) {
+        if matches!(self.clock, Clock::System) {
+            self.offset.learn(asked, server, self.clock.now());
+        }
+    }
+
+    /// The epoch that it was last seen in.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// It was seen in this epoch.
+    pub(super) fn learn_epoch(&self, epoch: u32) {
+        self.epoch.fetch_max(epoch, Ordering::Relaxed);
+    }
+
+    /// Sweeps; `ageless`: gives up done and cancelled jobs whatever their age.
+    pub(super) async fn sweep(&self, limit: usize, ageless: bool) -> Result<Swept> {
+        let args = vec![digits(limit as u64), digits(u64::from(ageless))];
+        let mut reply = self.ask(&SCRIPTS.sweep, &[], args).await?;
+        Ok(Swept {
+            expired: reply.number()?,
+            removed: reply.number()?,
+            forgotten: reply.number()?,
+            more: reply.number()? != 0,
+        })
+    }
+
+    /// Comes back when there may be work in one of the queues, or after a while.
+    pub(super) async fn wait(&self, queues: &[String], at_most: Duration) {
+        self.bell.wait(queues, at_most, &|| self.server_now()).await;
+    }
+
+    /// What this process knows of the settings of its queues.
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A number as scripts read it.
+pub(super) fn digits(n: impl Into<u64>) -> Vec<u8> {
+    n.into().to_string().into_bytes()
+}

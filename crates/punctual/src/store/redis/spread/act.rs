@@ -1,0 +1,78 @@
+//! `act`: each target in the shard that has it.
+
+use std::collections::BTreeMap;
+
+use super::{
+    all,
+    read::{self, homes_of_key},
+};
+use crate::{
+    error::Result,
+    job::Scope,
+    store::{
+        Acted, Action, Target, UniqueKey, Which,
+        redis::{RedisStore, act},
+    },
+};
+
+/// Answers for jobs whose unique key another job holds: with the number of shards the home of a key has changed, so that the
+/// job's own shard may not know of that one.
+async fn refuse_held(store: &RedisStore, targets: &[Target], acted: &mut [Acted]) -> Result<()> {
+    for (target, acted) in targets.iter().zip(acted) {
+        let Which::Id(id) = target.which else { continue };
+        let Some(job) = read::get(store, id).await?.filter(|job| job.state.is_ended()) else { continue };
+        // What is held until the start or for a while may be free for good: that its own shard knows.
+        let Some(unique) = job.unique.filter(|unique| unique.scope == Scope::UntilDone) else { continue };
+        let key = UniqueKey {
+            queue: job.queue,
+            group: job.group,
+            concurrency_key: job.concurrency.map(|concurrency| concurrency.key),
+            key: unique.key,
+        };
+        if let Some(holder) = read::holder(store, &key).await?.filter(|holder| holder.id != id) {
+            *acted = Acted::UniqueConflict(holder.id);
+        }
+    }
+    Ok(())
+}
+
+pub(in crate::store::redis) async fn act(
+    store: &RedisStore,
+    targets: &[Target],
+    action: &Action,
+) -> Result<Vec<Acted>> {
+    act::check(targets, action)?;
+    let live = store.refresh().await?;
+    if let [shard] = &live.shards[..] {
+        return act::act(shard, targets, action).await;
+    }
+    let homes = |which: &Which| match which {
+        Which::Id(id) => live.layout.homes_of(*id).into_iter().map(usize::from).collect(),
+        Which::Key(key) => homes_of_key(&live, key).collect::<Vec<_>>(),
+    };
+    let homes: Vec<_> = targets.iter().map(|target| homes(&target.which)).collect();
+    let mut acted = vec![Acted::NotFound; targets.len()];
+    if matches!(action, Action::Retry) && !live.layout.earlier.is_empty() {
+        refuse_held(store, targets, &mut acted).await?;
+    }
+    for round in 0.. {
+        let is_there = |i: &usize| acted[*i] == Acted::NotFound && round < homes[*i].len();
+        let todo: Vec<usize> = (0..targets.len()).filter(is_there).collect();
+        if todo.is_empty() {
+            break;
+        }
+        let mut groups = BTreeMap::<usize, Vec<usize>>::new();
+        for i in todo {
+            groups.entry(homes[i][round]).or_default().push(i);
+        }
+        let calls = groups.into_iter().map(|(at, group)| {
+            let part: Vec<Target> = group.iter().map(|&i| targets[i].clone()).collect();
+            let shard = &live.shards[at];
+            async move { Ok((group, act::act(shard, &part, action).await?)) }
+        });
+        for (group, answers) in all(calls).await? {
+            group.into_iter().zip(answers).for_each(|(i, answer)| acted[i] = answer);
+        }
+    }
+    Ok(acted)
+}

@@ -1,0 +1,34 @@
+//! How a call was cut into parts when it was made for the first time: its repetition must be cut the same way, since only
+//! then each shard knows its part again (S3).
+
+use std::collections::HashMap;
+
+use crate::store::Call;
+
+/// More instances than this are not remembered: of the others a repetition is cut as if it were new, which is the same
+/// unless something changed just then.
+const INSTANCES_MAX: usize = 1_024;
+
+/// What is remembered of the last call of each instance.
+#[derive(Debug)]
+pub(in crate::store::redis) struct Attempts<T>(HashMap<u64, (u64, T)>);
+
+impl<T> Default for Attempts<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T> Attempts<T> {
+    /// What is remembered of a call; `new` for one that was not made before.
+    pub(in crate::store::redis) fn of(&mut self, call: Call, new: impl FnOnce() -> T) -> &mut T {
+        if INSTANCES_MAX <= self.0.len() && !self.0.contains_key(&call.instance) {
+            self.0.clear();
+        }
+        let is_other = self.0.get(&call.instance).is_none_or(|(number, _)| *number != call.number);
+        if is_other {
+            self.0.insert(call.instance, (call.number, new()));
+        }
+        &mut self.0.get_mut(&call.instance).expect("invariant: it was put there").1
+    }
+}

@@ -1,0 +1,160 @@
+//! `enqueue`: each job goes to its home. Where the number of shards was another one before, it is first looked for in the
+//! homes that it had then.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::all;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    job::NewJob,
+    limits::PAYLOAD_BYTES_MAX,
+    store::{
+        Call, Enqueued, check_batch, check_jobs,
+        redis::{
+            Live, RedisStore,
+            enqueue::{self, Answer, Kind, Part},
+        },
+    },
+};
+
+/// How often the layout may change under one call.
+const CHANGES_MAX: usize = 16;
+
+pub(in crate::store::redis) async fn enqueue(
+    store: &RedisStore,
+    call: Call,
+    jobs: &[NewJob],
+) -> Result<Vec<Enqueued>> {
+    check_batch("jobs", jobs.len())?;
+    // A repetition is answered also where it could not be made for the first time.
+    let mut broken = check_jobs(jobs, PAYLOAD_BYTES_MAX).err();
+    let mut answers = vec![None; jobs.len()];
+    for _ in 0..CHANGES_MAX {
+        for live in store.attempts_to_enqueue(call) {
+            let mut calls = Calls { live, call, jobs, answers: &mut answers };
+            if calls.make(broken.is_some()).await? == Made::Refused {
+                return Err(broken.take().unwrap_or_else(enqueue::odd));
+            }
+        }
+        if let Some(answers) = answers.iter().copied().collect::<Option<Vec<_>>>() {
+            return Ok(answers);
+        }
+        store.refresh().await?;
+    }
+    Err(Error::new(ErrorKind::Unavailable, "the store's shards know of a later layout than the store itself")
+        .with_hint(
+            "shard 0 may have lost its last writes: set the number of shards again by `punctual shards`",
+        ))
+}
+
+#[derive(PartialEq, Eq)]
+enum Made {
+    /// As far as it goes by this layout.
+    Done,
+    /// It breaks a limit, and is no repetition.
+    Refused,
+}
+
+/// What the shards answered, besides jobs.
+struct Parts {
+    made: Made,
+    /// Jobs that are not where they were looked for.
+    absent: Vec<usize>,
+    /// Jobs of which a shard says nothing, since it knows of a later layout.
+    moved: Vec<usize>,
+}
+
+/// A call, by one layout.
+struct Calls<'a> {
+    live: Arc<Live>,
+    call: Call,
+    jobs: &'a [NewJob],
+    /// What is known so far.
+    answers: &'a mut [Option<Enqueued>],
+}
+
+impl Calls<'_> {
+    async fn make(&mut self, is_broken: bool) -> Result<Made> {
+        let layout = &self.live.layout;
+        let homes: Vec<(Vec<u16>, u16)> = self
+            .jobs
+            .iter()
+            .map(|job| {
+                let key = job.placement_key();
+                let earlier = if is_broken { Vec::new() } else { layout.earlier_homes(job.id, key) };
+                (earlier, layout.home(job.id, key))
+            })
+            .collect();
+        let mut todo: Vec<usize> = (0..self.jobs.len()).filter(|&i| self.answers[i].is_none()).collect();
+        let mut moved = Vec::new();
+        for round in 0.. {
+            let (looked, rest): (Vec<_>, Vec<_>) = todo.into_iter().partition(|&i| round < homes[i].0.len());
+            todo = rest;
+            if looked.is_empty() {
+                break;
+            }
+            let mut looked = self.part(Kind::Look, looked, |i| homes[i].0[round]).await?;
+            todo.append(&mut looked.absent);
+            todo.sort_unstable();
+            moved.append(&mut looked.moved);
+        }
+        let kind = if is_broken { Kind::Refuse } else { Kind::Insert };
+        let inserted = self.part(kind, todo, |i| homes[i].1).await?;
+        // This layout is over, but what was done by it before is not done again.
+        moved.sort_unstable();
+        self.part(Kind::Refuse, moved, |i| homes[i].1).await?;
+        Ok(inserted.made)
+    }
+
+    /// Makes one call per shard.
+    async fn part(&mut self, kind: Kind, jobs: Vec<usize>, home: impl Fn(usize) -> u16) -> Result<Parts> {
+        let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for i in jobs {
+            groups.entry(home(i)).or_default().push(i);
+        }
+        let (live, call, jobs) = (&self.live, self.call_as(kind), self.jobs);
+        let parts = all(groups.into_iter().map(|(home, group)| async move {
+            let place = |i: &usize| {
+                let job = &jobs[*i];
+                let id = if job.id.is_derived() { job.id } else { job.id.with_shard(home) };
+                (id, job)
+            };
+            let layout = &live.layout;
+            let part = Part {
+                call,
+                epoch: layout.epoch,
+                shards: layout.shards,
+                kind,
+                jobs: group.iter().map(place).collect(),
+            };
+            let answer = enqueue::enqueue(&live.shards[usize::from(home)], &part).await?;
+            Ok((group, answer))
+        }))
+        .await?;
+        let mut told = Parts { made: Made::Done, absent: Vec::new(), moved: Vec::new() };
+        for (group, answer) in parts {
+            match answer {
+                Answer::Jobs(answers) => {
+                    for (i, answer) in group.into_iter().zip(answers) {
+                        if answer.is_none() {
+                            told.absent.push(i);
+                        }
+                        self.answers[i] = answer;
+                    }
+                }
+                Answer::Refused => told.made = Made::Refused,
+                Answer::Moved => told.moved.extend(group),
+            }
+        }
+        Ok(told)
+    }
+
+    /// The call as a shard is to know it again: what is cut by another layout is another call, and so is looking.
+    fn call_as(&self, kind: Kind) -> Call {
+        const EPOCH: u64 = 0x9e37_79b9_7f4a_7c15;
+        const LOOK: u64 = 0x6c6f_6f6b;
+        let epoch = u64::from(self.live.layout.epoch).wrapping_mul(EPOCH);
+        let look = if kind == Kind::Look { LOOK } else { 0 };
+        Call { instance: self.call.instance ^ epoch ^ look, ..self.call }
+    }
+}

@@ -1,0 +1,155 @@
+//! Queues: every shard has the settings of each, and does its share by them. They are decided in shard 0; who changes them
+//! tells the others before it is answered.
+
+use std::collections::BTreeSet;
+
+use super::{all, read};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    job::cut_error,
+    limits::BATCH_MAX,
+    store::{
+        Pause, QueueInfo, QueueOp, QueueReply, QueueSettings, check_queue_op,
+        redis::{
+            Live, RedisStore,
+            layout::Layout,
+            queue::{self, New, Seen, Set},
+        },
+    },
+};
+
+/// How often settings may change under one call.
+const TRIES_MAX: usize = 16;
+
+pub(in crate::store::redis) async fn queue(
+    store: &RedisStore,
+    name: &str,
+    op: &QueueOp,
+) -> Result<QueueReply> {
+    check_queue_op(name, op)?;
+    let mut live = store.refresh().await?;
+    if let QueueOp::Purge(limit) = op {
+        return purge(&live, name, *limit).await;
+    }
+    for _ in 0..TRIES_MAX {
+        let seen = all(live.shards.iter().map(|shard| queue::see(shard, name))).await?;
+        let decided = seen.first().map_or(0, |seen| seen.version);
+        let seen = merge(seen);
+        let makes = matches!(op, QueueOp::Pause { .. } | QueueOp::Set(_));
+        if seen.version == 0 && !makes {
+            return Ok(QueueReply::Unknown);
+        }
+        let settings = match op {
+            QueueOp::Show | QueueOp::Purge(_) => return Ok(info(name, seen)),
+            QueueOp::Resume => QueueSettings { paused: None, ..seen.settings.clone() },
+            QueueOp::Pause { by, reason } => {
+                let (by, reason) = (cut_error(by).to_owned(), cut_error(reason).to_owned());
+                QueueSettings {
+                    paused: Some(Pause { since_ms: seen.now.as_ms(), by, reason }),
+                    ..seen.settings.clone()
+                }
+            }
+            QueueOp::Set(new) => QueueSettings { paused: seen.settings.paused.clone(), ..(**new).clone() },
+        };
+        check_caps(name, &settings, live.layout.shards)?;
+        let Layout { epoch, shards, .. } = live.layout;
+        let new = New { name, settings: &settings, version: seen.version + 1, epoch, shards };
+        match queue::set(&live.shards[0], &new, Some(decided)).await? {
+            Set::Done => {
+                if copy(&live, &new).await? {
+                    return Ok(info(name, Seen { settings, ..seen }));
+                }
+                live = store.refresh().await?;
+            }
+            Set::Others => {}
+            Set::Moved => live = store.refresh().await?,
+        }
+    }
+    Err(Error::new(ErrorKind::Unavailable, format!("the settings of queue {name:?} change all the time")))
+}
+
+/// Tells the other shards what was decided in shard 0; `false` where there is a later layout.
+async fn copy(live: &Live, new: &New<'_>) -> Result<bool> {
+    let told = all(live.shards.iter().skip(1).map(|shard| queue::set(shard, new, None))).await?;
+    Ok(!told.iter().any(|set| matches!(set, Set::Moved)))
+}
+
+/// Tells the shards from `first` on of all queues, each its share by the layout, in calls of this epoch.
+pub(in crate::store::redis) async fn copy_all(live: &Live, first: usize, epoch: u32) -> Result<()> {
+    let mut after = None;
+    while let Some(names) = next_names(live, &mut after).await? {
+        for name in &names {
+            let seen = merge(all(live.shards.iter().map(|shard| queue::see(shard, name))).await?);
+            let (version, shards) = (seen.version, live.layout.shards);
+            let new = New { name, settings: &seen.settings, version, epoch, shards };
+            all(live.shards.iter().skip(first).map(|shard| queue::set(shard, &new, None))).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to spread a queue over more shards than it may hold jobs, or bytes (S15).
+///
+/// # Errors
+/// `Conflict`.
+pub(in crate::store::redis) fn check_caps(name: &str, settings: &QueueSettings, shards: u16) -> Result<()> {
+    for (what, cap) in [("max_jobs", settings.max_jobs), ("max_bytes", settings.max_bytes)] {
+        if let Some(cap) = cap.filter(|cap| 0 < *cap && *cap < shards.into()) {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("queue {name:?} has {what} {cap}, too few to be shared by {shards} shards"),
+            )
+            .with_hint(format!("give it {shards} or more, or 0, or none, or the store fewer shards")));
+        }
+    }
+    Ok(())
+}
+
+/// A queue as all shards know it together; its settings are those that were decided last.
+fn merge(seen: Vec<Seen>) -> Seen {
+    let merged = seen.into_iter().reduce(|sum, other| {
+        let counts = read::sum(sum.counts, other.counts);
+        let oldest_due = sum.oldest_due.into_iter().chain(other.oldest_due).min();
+        // The first one wins where both are as new: that is shard 0.
+        let newer = if sum.version < other.version { other } else { sum };
+        Seen { counts, oldest_due, ..newer }
+    });
+    merged.expect("invariant: a store has a shard")
+}
+
+fn info(name: &str, seen: Seen) -> QueueReply {
+    let Seen { settings, counts, oldest_due, .. } = seen;
+    QueueReply::Info(Box::new(QueueInfo { name: name.to_owned(), settings, counts, oldest_due }))
+}
+
+async fn purge(live: &Live, name: &str, limit: usize) -> Result<QueueReply> {
+    let (mut purged, mut is_more, mut is_known) = (0, false, false);
+    for shard in &live.shards {
+        // With nothing left to delete it still says whether there is more.
+        if let Some((deleted, more)) = queue::purge(shard, name, limit - purged as usize).await? {
+            (purged, is_more, is_known) = (purged + deleted, is_more || more, true);
+        }
+    }
+    Ok(if is_known { QueueReply::Purged { deleted: purged, more: is_more } } else { QueueReply::Unknown })
+}
+
+pub(in crate::store::redis) async fn queues(store: &RedisStore, after: Option<&str>) -> Result<Vec<String>> {
+    let live = store.refresh().await?;
+    names(&live, after).await
+}
+
+/// The names behind `after`, which is moved on; nothing when all have been told.
+pub(in crate::store::redis) async fn next_names(
+    live: &Live,
+    after: &mut Option<String>,
+) -> Result<Option<Vec<String>>> {
+    let names = names(live, after.as_deref()).await?;
+    *after = names.last().cloned().or(after.take());
+    Ok(Some(names).filter(|names| !names.is_empty()))
+}
+
+pub(super) async fn names(live: &Live, after: Option<&str>) -> Result<Vec<String>> {
+    let names = all(live.shards.iter().map(|shard| queue::queues(shard, after))).await?;
+    let names: BTreeSet<String> = names.into_iter().flatten().collect();
+    Ok(names.into_iter().take(BATCH_MAX).collect())
+}

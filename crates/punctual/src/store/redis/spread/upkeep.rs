@@ -1,0 +1,47 @@
+//! `sweep` and `audit`: one shard behind another.
+
+use crate::{
+    error::Result,
+    store::{
+        Audit, AuditCursor, Audited, Swept, check_limit,
+        redis::{RedisStore, audit},
+    },
+};
+
+pub(in crate::store::redis) async fn sweep(store: &RedisStore, limit: usize) -> Result<Swept> {
+    check_limit("sweep", limit)?;
+    let (live, first) = (store.refresh().await?, store.next_turn());
+    let mut all_of_it = Swept::default();
+    for i in 0..live.shards.len() {
+        let shard = &live.shards[(first + i) % live.shards.len()];
+        let done = (all_of_it.expired + all_of_it.removed + all_of_it.forgotten) as usize;
+        if limit <= done {
+            all_of_it.more = true;
+            break;
+        }
+        let swept = shard.sweep(limit - done, false).await?;
+        all_of_it.expired += swept.expired;
+        all_of_it.removed += swept.removed;
+        all_of_it.forgotten += swept.forgotten;
+        all_of_it.more |= swept.more;
+    }
+    Ok(all_of_it)
+}
+
+pub(in crate::store::redis) async fn audit(store: &RedisStore, of: Audit) -> Result<Audited> {
+    let live = store.refresh().await?;
+    let (at, own) = of
+        .from
+        .0
+        .split_at_checked(2)
+        .map_or((0, Vec::new()), |(at, own)| (u16::from_be_bytes([at[0], at[1]]), own.to_vec()));
+    let Some(shard) = live.shards.get(usize::from(at)) else { return Ok(Audited::default()) };
+    let mut audited = audit::audit(shard, Audit { from: AuditCursor(own), ..of }).await?;
+    let cursor = |at: u16, own: Vec<u8>| AuditCursor([at.to_be_bytes().to_vec(), own].concat());
+    audited.next = match audited.next {
+        Some(next) => Some(cursor(at, next.0)),
+        None if usize::from(at) + 1 < live.shards.len() => Some(cursor(at + 1, Vec::new())),
+        None => None,
+    };
+    Ok(audited)
+}
