@@ -15,6 +15,7 @@ use crate::{
         ls::Ls,
         push::Push,
         queue::Queue,
+        shards::Shards,
         show::Show,
         stats::Stats,
         take::Take,
@@ -171,6 +172,8 @@ pub(crate) enum Command {
     Audit(Audit),
     /// Let the store look at itself.
     Doctor,
+    /// Over how many shards a store on Redis is spread; change it, live.
+    Shards(Shards),
     /// Measure this store on this machine, beside plain SQL.
     Bench(Bench),
     /// Watch 2,000 jobs run on time while a worker is killed; a ledger at the end.
@@ -193,6 +196,7 @@ impl Command {
             | Self::Upcoming(_)
             | Self::Doctor => true,
             Self::Audit(audit) => !audit.repairs(),
+            Self::Shards(shards) => shards.only_looks(),
             Self::Queue(queue) => matches!(queue, Queue::Ls(_) | Queue::Show { .. }),
             _ => false,
         }

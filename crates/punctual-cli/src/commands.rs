@@ -11,6 +11,7 @@ pub(crate) mod ls;
 mod progress;
 pub(crate) mod push;
 pub(crate) mod queue;
+pub(crate) mod shards;
 pub(crate) mod show;
 pub(crate) mod stats;
 pub(crate) mod take;
@@ -58,6 +59,7 @@ pub(crate) fn run(args: Args) -> Result {
             Command::Bench(sizes) => return bench::run(globals.store(), sizes, globals.json()).await,
             Command::Demo => return demo::run(globals.explicit_store(), globals.json()).await,
             Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
+            Command::Shards(args) => return shards::run(&globals, args, &limit).await,
             _ => {}
         }
         let mut session = limit
@@ -103,7 +105,11 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Work(args) => work::run(session, args).await,
         Command::Audit(args) => audit::run(session, args).await,
         Command::Doctor => doctor::run(session).await,
-        Command::Bench(_) | Command::Demo | Command::DemoWorker(_) | Command::Completions(_) => {
+        Command::Bench(_)
+        | Command::Demo
+        | Command::DemoWorker(_)
+        | Command::Shards(_)
+        | Command::Completions(_) => {
             unreachable!("invariant: these need no session and ran already")
         }
     }

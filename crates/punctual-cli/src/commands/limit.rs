@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The time that a command may take; none if nobody limits it.
-pub(super) struct Limit {
+pub(crate) struct Limit {
     begin: Instant,
     at_most: Option<Duration>,
 }

@@ -1,0 +1,58 @@
+//! `punctual shards [M]`: over how many shards a store on Redis is spread; changes it while the store is in use.
+
+use punctual::{
+    ErrorKind,
+    store::{clock::Clock, redis::RedisStore},
+};
+
+use super::limit::Limit;
+use crate::{
+    args::Globals,
+    errors::{Failure, Result},
+    output::{Out, Table, counted, grouped, json},
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Shards {
+    /// Spread the store over so many, 1 to 1,024; none: only look. Jobs stay where they are.
+    #[arg(value_name = "M")]
+    count: Option<u16>,
+}
+
+impl Shards {
+    pub(crate) const fn only_looks(&self) -> bool {
+        self.count.is_none()
+    }
+}
+
+pub(crate) async fn run(globals: &Globals, args: &Shards, limit: &Limit) -> Result {
+    let url = globals.store();
+    if !url.starts_with("redis") {
+        return Err(Failure::new(ErrorKind::Unsupported.code(), "only a store on Redis has shards")
+            .why("one file is on one machine, with all of its jobs")
+            .hint("--store redis://host"));
+    }
+    let look = async {
+        let store = RedisStore::open(url, Clock::System).await?;
+        match args.count {
+            Some(count) => store.reshard(count).await,
+            None => store.shards().await,
+        }
+    };
+    let passed = || if args.only_looks() { limit.passed() } else { limit.passed_within_a_change() };
+    let shards = limit.within(look).await.ok_or_else(passed)??;
+    let mut out = Out::new(std::io::stdout());
+    if globals.json() {
+        return Ok(json(&mut out, &shards)?);
+    }
+    let mut table = Table::new(["SHARD", "TAKES JOBS", "JOBS", "IDS AND KEYS KEPT"]);
+    for shard in &shards.shards {
+        let takes = if shard.is_open { "yes" } else { "no, until it is empty" };
+        table.row([shard.number.to_string(), takes.to_owned(), grouped(shard.jobs), grouped(shard.kept)]);
+    }
+    table.print(&mut out)?;
+    if !globals.quiet {
+        eprintln!("{} take jobs", counted(shards.count.into(), "shard"));
+    }
+    Ok(())
+}
