@@ -103,10 +103,12 @@ async fn produce(client: &Client, jobs: u32) -> Result<(), Box<dyn std::error::E
 
 /// Hands over jobs little by little.
 async fn stream(client: &Client, numbers: &[u32], over: Duration) -> Result<(), Box<dyn std::error::Error>> {
-    let pause = over.mul_f64(DROPS as f64 / numbers.len().max(1) as f64);
+    let between = over.mul_f64(DROPS as f64 / numbers.len().max(1) as f64).max(Duration::from_micros(1));
+    // Who was held up catches up.
+    let mut drops = tokio::time::interval(between);
     for numbers in numbers.chunks(DROPS) {
+        drops.tick().await;
         client.push(numbers.iter().map(|n| jobs::mixed(*n, Duration::ZERO)).collect()).await?;
-        tokio::time::sleep(pause).await;
     }
     Ok(())
 }

@@ -46,6 +46,7 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             Name::Poison => drill.poison().await?,
             Name::Server => drill.server().await?,
             Name::Failover => drill.failover().await?,
+            Name::Shards => drill.shards().await?,
             Name::Idle => return Err("nobody is idle in a drill".into()),
         }
         drill.rest().await

@@ -19,6 +19,7 @@ mod profile;
 #[path = "../../../../punctual/tests/support/redis.rs"]
 mod server;
 mod servers;
+mod shards;
 
 use std::process::ExitCode;
 

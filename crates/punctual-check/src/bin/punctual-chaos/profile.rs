@@ -13,6 +13,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   server     the server of Redis itself killed and started again, under workers and producers that go on
   failover   a primary of Redis killed for good, so that a replica takes over, or the jobs moved within a cluster and then
              their primary killed, under workers and producers that go on
+  shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
   idle       what 1 and 20 worker processes with nothing to do send to Redis
   --small    few jobs and kills, for a quick look
   --dir      keep the database and the histories there
@@ -54,12 +55,13 @@ pub(crate) enum Name {
     Poison,
     Server,
     Failover,
+    Shards,
     Idle,
 }
 
 impl Name {
-    const ALL: [Self; 6] =
-        [Self::Workers, Self::Producer, Self::Poison, Self::Server, Self::Failover, Self::Idle];
+    const ALL: [Self; 7] =
+        [Self::Workers, Self::Producer, Self::Poison, Self::Server, Self::Failover, Self::Shards, Self::Idle];
 
     pub(crate) const fn text(self) -> &'static str {
         match self {
@@ -68,6 +70,7 @@ impl Name {
             Self::Poison => "poison",
             Self::Server => "server",
             Self::Failover => "failover",
+            Self::Shards => "shards",
             Self::Idle => "idle",
         }
     }
@@ -78,6 +81,7 @@ impl Name {
             Self::Workers | Self::Producer | Self::Poison => Wanted::File,
             Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
             Self::Failover => Wanted::Sentinel,
+            Self::Shards => Wanted::Server(Fsync::EverySec),
         }
     }
 
@@ -86,6 +90,7 @@ impl Name {
         match self {
             Self::Workers | Self::Producer | Self::Poison => true,
             Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
+            Self::Shards => matches!(place, Wanted::Server(_) | Wanted::Store(_)),
             Self::Failover => matches!(place, Wanted::Sentinel | Wanted::Cluster),
         }
     }
@@ -129,6 +134,7 @@ impl Profile {
             },
             Name::Server => Self { jobs: pick(20_000, 2_000), kills: pick(10, 3), producers: 2, ..base },
             Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
+            Name::Shards => Self { jobs: pick(100_000, 15_000), producers: 10, slots: 64, ..base },
             Name::Idle => base,
         }
     }

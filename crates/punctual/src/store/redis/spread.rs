@@ -34,7 +34,8 @@ pub(super) async fn all<T>(
     match errors.into_iter().max_by_key(|error| error.kind() == ErrorKind::UnknownOutcome) {
         None => Ok(answers),
         Some(error) if is_in_part && error.kind() == ErrorKind::Unavailable => {
-            Err(Error::new(ErrorKind::UnknownOutcome, "could do a part of it only").with_source(error))
+            let text = format!("did it in some shards only: {error}");
+            Err(Error::new(ErrorKind::UnknownOutcome, text).with_source(error))
         }
         Some(error) => Err(error),
     }
