@@ -55,7 +55,16 @@ impl JobId {
         (((b[8] & 0x3f) as u16) << 4) | ((b[9] >> 4) as u16)
     }
 
+    /// When a made id was made, in ms, by the clock of its maker.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn made_ms(self) -> Option<u64> {
+        let b = self.0.as_bytes();
+        let ms = u64::from_be_bytes([0, 0, b[0], b[1], b[2], b[3], b[4], b[5]]);
+        if self.is_derived() { None } else { Some(ms) }
+    }
+
     /// The same id of another shard.
+    #[cfg(feature = "redis")]
     pub(crate) fn with_shard(self, shard: u16) -> Self {
         let mut bytes = *self.as_bytes();
         put_shard(&mut bytes, shard);

@@ -1,10 +1,11 @@
 //! Merges the enqueues of one client into few calls to its store.
 //!
 //! One background task per client takes what callers hand in, joins whatever is there into one call of at most 1,000 jobs
-//! and 1 MiB, and shares the answers out. While a call is on its way the next one gathers: nobody waits for company. A call
-//! that fails in passing is repeated with the same number (S3); a merged call that is refused is halved and tried again,
-//! so that one caller's bad job costs nobody else. The task never drops a request unanswered and holds no client, so it
-//! ends with the last of them.
+//! and 1 MiB, and shares the answers out. While a call is on its way the next one gathers: nobody waits for company. A large
+//! one does not wait for the one before either: two may be on their way, sent in their order, and numbered apart (S3 holds
+//! for calls of one instance in a row). A call that fails in passing is repeated with the same number; a merged call that is
+//! refused is halved and tried again, so that one caller's bad job costs nobody else. The task never drops a request
+//! unanswered and holds no client, so it ends with the last of them.
 
 use std::{
     collections::VecDeque,
@@ -16,6 +17,7 @@ use std::{
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},
+    task::JoinSet,
     time::Instant,
 };
 
@@ -29,6 +31,10 @@ use crate::{
 
 /// Requests that may wait for the call before them; further callers wait for a place.
 const INBOX_MAX: usize = 4 * BATCH_MAX;
+/// Calls that may be on their way at once, so that one is encoded while the store is at another.
+const LANES: usize = 2;
+/// From so many jobs on a call does not wait for the one before it: smaller ones gain more by company.
+const LARGE: usize = BATCH_MAX / 2;
 /// How long one call is repeated before its callers are told.
 const REPEAT_MAX: Duration = Duration::from_secs(30);
 
@@ -71,7 +77,7 @@ impl Coalescer {
             Error::new(ErrorKind::Unsupported, "could not enqueue outside of a tokio runtime").with_source(e)
         })?;
         let (sender, receiver) = mpsc::channel(INBOX_MAX);
-        runtime.spawn(Merger::new(Arc::clone(&self.store)).run(receiver));
+        runtime.spawn(Gatherer::new(&self.store, receiver).run());
         *inbox = Some(sender.clone());
         Ok(sender)
     }
@@ -92,6 +98,12 @@ fn ended() -> Error {
 struct Request {
     jobs: Vec<NewJob>,
     answer: oneshot::Sender<Result<Vec<Enqueued>>>,
+}
+
+impl Request {
+    fn bytes(&self) -> usize {
+        self.jobs.iter().map(|job| job.payload.bytes.len()).sum()
+    }
 }
 
 /// Cuts jobs into runs of at most 1,000 and 1 MiB; a larger job is a run of its own.
@@ -142,6 +154,29 @@ struct Merged {
 }
 
 impl Merged {
+    fn of(first: Request) -> (Self, Room) {
+        let mut room = Room::new();
+        room.add(first.jobs.len(), first.bytes());
+        (Self { callers: vec![(first.jobs.len(), first.answer)], jobs: first.jobs }, room)
+    }
+
+    /// Joins a request, if it fits; else answers it.
+    fn admit(&mut self, request: Request, room: &mut Room) -> Option<Request> {
+        let (jobs, bytes) = (request.jobs.len(), request.bytes());
+        if !room.admits(jobs, bytes) {
+            return Some(request);
+        }
+        room.add(jobs, bytes);
+        self.callers.push((jobs, request.answer));
+        self.jobs.extend(request.jobs);
+        None
+    }
+
+    /// Whether it gains less by more company than by not waiting for it.
+    fn is_large(&self) -> bool {
+        LARGE <= self.jobs.len()
+    }
+
     /// The later half of the callers, with their jobs.
     fn split(&mut self) -> Self {
         let callers = self.callers.split_off(self.callers.len() / 2);
@@ -179,31 +214,77 @@ fn copy(error: &Error) -> Error {
     copy
 }
 
-/// The task's side.
-struct Merger {
+/// The task's side: gathers requests, and hands each call to a lane.
+struct Gatherer {
+    inbox: mpsc::Receiver<Request>,
+    /// What did not fit the call before.
+    ahead: Option<Request>,
+    /// Those with no call on its way.
+    free: Vec<Lane>,
+    busy: JoinSet<Lane>,
+}
+
+impl Gatherer {
+    fn new(store: &Arc<dyn Store>, inbox: mpsc::Receiver<Request>) -> Self {
+        let free = (0..LANES).map(|_| Lane::new(Arc::clone(store))).collect();
+        Self { inbox, ahead: None, free, busy: JoinSet::new() }
+    }
+
+    async fn run(mut self) {
+        while let Some(first) = match self.ahead.take() {
+            Some(request) => Some(request),
+            None => self.inbox.recv().await,
+        } {
+            let (mut merged, mut room) = Merged::of(first);
+            let lane = loop {
+                self.gather(&mut merged, &mut room);
+                if (self.busy.is_empty() || merged.is_large())
+                    && let Some(lane) = self.free.pop()
+                {
+                    break lane;
+                }
+                tokio::select! {
+                    lane = self.busy.join_next() => match lane {
+                        Some(Ok(lane)) => self.free.push(lane),
+                        // It panicked, and its callers know; the runtime is shutting down otherwise.
+                        _ => return,
+                    },
+                    request = self.inbox.recv(), if self.ahead.is_none() && !self.inbox.is_closed() => {
+                        if let Some(request) = request {
+                            self.ahead = merged.admit(request, &mut room);
+                        }
+                    }
+                }
+            };
+            self.busy.spawn(lane.deliver(merged));
+        }
+        while self.busy.join_next().await.is_some() {}
+    }
+
+    /// Joins what is there; a request that does not fit any more goes ahead of the next call.
+    fn gather(&mut self, merged: &mut Merged, room: &mut Room) {
+        while self.ahead.is_none()
+            && let Ok(request) = self.inbox.try_recv()
+        {
+            self.ahead = merged.admit(request, room);
+        }
+    }
+}
+
+/// Makes calls one after another, numbered as an instance of its own.
+struct Lane {
     store: Arc<dyn Store>,
     instance: u64,
     number: u64,
 }
 
-impl Merger {
+impl Lane {
     fn new(store: Arc<dyn Store>) -> Self {
         Self { store, instance: fastrand::u64(..), number: 0 }
     }
 
-    async fn run(mut self, mut inbox: mpsc::Receiver<Request>) {
-        let mut ahead = None;
-        while let Some(first) = match ahead.take() {
-            Some(request) => Some(request),
-            None => inbox.recv().await,
-        } {
-            let merged = gather(first, &mut inbox, &mut ahead);
-            self.deliver(merged).await;
-        }
-    }
-
     /// Makes the call; halves it as long as it is refused.
-    async fn deliver(&mut self, merged: Merged) {
+    async fn deliver(mut self, merged: Merged) -> Self {
         let mut parts = vec![merged];
         while let Some(mut part) = parts.pop() {
             match self.call(&part.jobs).await {
@@ -214,6 +295,7 @@ impl Merger {
                 result => part.answer(result),
             }
         }
+        self
     }
 
     /// One call, repeated with its own number while it fails in passing.
@@ -241,25 +323,6 @@ impl Merger {
             tokio::time::sleep(pause).await;
         }
     }
-}
-
-/// Joins what has gathered behind `first`; a request that does not fit any more goes `ahead` of the next call.
-fn gather(first: Request, inbox: &mut mpsc::Receiver<Request>, ahead: &mut Option<Request>) -> Merged {
-    let bytes = |jobs: &[NewJob]| jobs.iter().map(|job| job.payload.bytes.len()).sum::<usize>();
-    let mut room = Room::new();
-    room.add(first.jobs.len(), bytes(&first.jobs));
-    let mut merged = Merged { callers: vec![(first.jobs.len(), first.answer)], jobs: first.jobs };
-    while let Ok(request) = inbox.try_recv() {
-        let (jobs, bytes) = (request.jobs.len(), bytes(&request.jobs));
-        if !room.admits(jobs, bytes) {
-            *ahead = Some(request);
-            break;
-        }
-        room.add(jobs, bytes);
-        merged.callers.push((jobs, request.answer));
-        merged.jobs.extend(request.jobs);
-    }
-    merged
 }
 
 /// Whether the store refused the call for what is in it, so that a part of it may pass.

@@ -48,6 +48,7 @@ mod tls;
 mod server;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -62,6 +63,7 @@ use tokio::sync::watch;
 pub use self::reshard::{ShardInfo, Shards};
 use self::{
     address::{Address, Wanted},
+    doorbell::Rung,
     layout::Layout,
     shard::Shard,
     spread::{attempts::Attempts, lease::Try},
@@ -96,8 +98,10 @@ pub struct RedisStore {
     turn: AtomicUsize,
     /// Whose turn it is to get a job.
     job_turn: AtomicUsize,
-    /// The shard where there is work, as far as is known.
+    /// The shard where there is more work, as far as is known.
     expected: AtomicUsize,
+    /// Shards whose bells rang, and that were not asked first since then.
+    rung: Mutex<BTreeSet<usize>>,
 }
 
 /// The shards that may hold jobs, by a layout.
@@ -142,6 +146,7 @@ impl RedisStore {
             turn: AtomicUsize::default(),
             job_turn: AtomicUsize::default(),
             expected: AtomicUsize::new(usize::MAX),
+            rung: Mutex::default(),
         };
         store.refresh().await?;
         Ok(store)
@@ -168,19 +173,24 @@ impl RedisStore {
         tried.clone()
     }
 
-    /// How to try a reserve: a repetition as it was tried before. Each shard is the first one in its turn, and between
-    /// turns the one where there is work.
+    /// How to try a reserve: a repetition as it was tried before. First is a shard that rang; else each in its turn, and
+    /// between turns the one where there is more.
     fn attempt_to_reserve(&self, call: Call) -> Try {
         let new = || {
             let (live, turn) = (self.live(), self.next_turn());
             let (shards, expected) = (live.shards.len(), self.expected.load(Ordering::Relaxed));
-            let first = if turn % 2 == 0 && expected < shards { expected } else { turn / 2 % shards };
+            let rung = lock(&self.rung).pop_first();
+            let first = match rung.filter(|rung| *rung < shards) {
+                Some(rung) => rung,
+                None if turn % 2 == 0 && expected < shards => expected,
+                None => turn / 2 % shards,
+            };
             Try { live, first }
         };
         lock(&self.reserves).of(call, new).clone()
     }
 
-    /// There is work in this shard, or in none that is known.
+    /// There is more work in this shard, or in none that is known.
     fn expect_work(&self, shard: Option<usize>) {
         self.expected.store(shard.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
@@ -252,7 +262,9 @@ impl Store for RedisStore {
             let live = Arc::clone(&changes.borrow_and_update());
             let waits = live.shards.iter().map(|shard| Box::pin(shard.wait(queues, at_most)));
             tokio::select! {
-                ((), shard, _) = select_all(waits) => self.expect_work(Some(shard)),
+                (rung, shard, _) = select_all(waits) => if rung == Rung::Work {
+                    lock(&self.rung).insert(shard);
+                },
                 _ = changes.changed() => {}
                 () = turned(&self.clock) => {}
             }

@@ -6,10 +6,11 @@ use std::{
 };
 
 use punctual::{
-    Client, ErrorKind, Filter, IdMaker, JobId, NewJob, OnConflict, Payload, State, Unique, When,
+    Client, ErrorKind, Filter, IdMaker, JobId, NewJob, OnConflict, Payload, State, Timestamp, Unique, When,
     store::{
         Acted, Action, Audit, Call, Enqueued, Existing, Keep, List, QueueOp, QueueReply, QueueSettings,
-        Reserve, Settled, Settlement, Store, Take, Target, UniqueKey, Upcoming, Verdict, Want, clock::Clock,
+        Reserve, Reserved, Settled, Settlement, Store, Take, Target, UniqueKey, Upcoming, Verdict, Want,
+        clock::{Clock, ManualClock},
         redis::RedisStore,
     },
 };
@@ -272,16 +273,17 @@ async fn a_call_repeated_over_a_change_has_its_effect_once() {
     let keeps_nothing = QueueSettings { done: Keep::NOTHING, ..QueueSettings::default() };
     changer.queue(QUEUE, &QueueOp::Set(Box::new(keeps_nothing))).await.unwrap();
     let mut producer = Producer::new();
-    for shards in [8, 3] {
+    // By one that has not heard of the change by then, and by one that has.
+    for (shards, store) in [(8, &old), (3, &old), (5, &changer), (2, &changer)] {
         let new: Vec<_> =
             (0..50).map(|n| job(id(n % 8))).chain((0..50).map(|n| keyed(&n.to_string()))).collect();
-        producer.enqueue(&old, &new).await;
+        producer.enqueue(store, &new).await;
         changer.reshard(shards).await.unwrap();
         // Done and gone, nothing but the call's number tells that they were there.
         assert_eq!(drain(&changer).await.len(), 100);
-        let again = producer.repeat(&old, &new).await;
+        let again = producer.repeat(store, &new).await;
         assert!(again.iter().all(|answer| matches!(answer, Enqueued::Duplicate(_))), "{shards}: {again:?}");
-        assert_eq!(old.count(None).await.unwrap().waiting, 0);
+        assert_eq!(changer.count(None).await.unwrap().waiting, 0);
     }
 }
 
@@ -305,12 +307,108 @@ async fn a_reserve_repeated_over_a_change_answers_the_same_jobs() {
 }
 
 #[tokio::test]
+async fn an_id_is_the_same_job_under_every_number_of_shards() {
+    let store = open(&Server::shared().url()).await;
+    let mut producer = Producer::new();
+    let keyed_by = |n: u16| NewJob { unique: Some(Unique::key(n.to_string())), ..job(id(n)) };
+    let new: Vec<_> = [0, 3, 700, 1_023].into_iter().flat_map(|n| [job(id(n)), keyed_by(n)]).collect();
+    for answer in producer.enqueue(&store, &new).await.iter().zip(&new) {
+        assert_eq!(inserted(answer.0), answer.1.id, "one shard leaves ids as they are");
+    }
+    for shards in [8, 2, 6] {
+        store.reshard(shards).await.unwrap();
+        let again = producer.enqueue(&store, &new).await;
+        assert!(again.iter().all(|answer| matches!(answer, Enqueued::Duplicate(_))), "{shards}: {again:?}");
+        for job in &new {
+            assert_eq!(store.get(job.id).await.unwrap().unwrap().id, job.id);
+        }
+    }
+    let targets: Vec<Target> = new.iter().map(|job| job.id.into()).collect();
+    let acted = store.act(&targets, &Action::RunNow).await.unwrap();
+    assert!(acted.iter().all(|acted| matches!(acted, Acted::Done(..))), "{acted:?}");
+    assert_eq!(drain(&store).await.len(), 8);
+}
+
+#[tokio::test]
+async fn a_batch_that_one_shard_refuses_leaves_nothing_in_the_others() {
+    let store = open(&Server::shared().url()).await;
+    store.reshard(4).await.unwrap();
+    let expired =
+        |shard| NewJob { expires_at: Some(When::At(Timestamp::saturating_from_ms(1))), ..job(id(shard)) };
+    let new: Vec<_> = (0..4).map(|shard| job(id(shard))).chain([expired(2)]).collect();
+    let refused = store.enqueue(Call { instance: 1, number: 1 }, &new).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert_eq!(jobs(&store).await, [0; 4]);
+    // The number was not used up.
+    Producer { instance: 1, number: 0 }.enqueue(&store, &new[..4]).await;
+    assert_eq!(jobs(&store).await, [1; 4]);
+}
+
+#[tokio::test]
+async fn who_only_takes_hears_of_new_shards() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let (taker, changer) = (open(&url).await, open(&url).await);
+    let take = Take { queue: QUEUE.into(), n: 1, older_than: Duration::ZERO };
+    let taken = tokio::spawn(async move {
+        loop {
+            if let Some(job) = taker.take(&take).await.unwrap().pop() {
+                return job.id;
+            }
+            taker.wait(&[QUEUE.to_owned()], LONG * 10).await.unwrap();
+        }
+    });
+    super::until_blocked(&server, 1).await;
+    changer.reshard(4).await.unwrap();
+    super::until_blocked(&server, 4).await;
+    let new = [job(id(3))];
+    Producer::new().enqueue(&changer, &new).await;
+    assert_eq!(tokio::time::timeout(LONG, taken).await.expect("nobody rang").unwrap(), new[0].id);
+}
+
+/// S9: whoever dies of it takes nobody along.
+#[tokio::test]
+async fn a_job_on_its_last_chance_has_no_company_from_other_shards() {
+    let clock = ManualClock::new(Clock::System.now());
+    let url = Server::shared().url();
+    let store = RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap();
+    store.reshard(4).await.unwrap();
+    let poison = [job(id(3))];
+    Producer::new().enqueue(&store, &poison).await;
+    let mut number = 0;
+    let mut reserve = async || {
+        number += 1;
+        store.reserve(&want(1, number, 8)).await.unwrap()
+    };
+    let mut crashes = 0;
+    for _ in 0..40 {
+        crashes += reserve().await.jobs.len();
+        // Past the lease, and no jump.
+        clock.advance(Duration::from_secs(16));
+        if crashes == 2 {
+            break;
+        }
+    }
+    Producer::new().enqueue(&store, &[job(id(0)), job(id(1))]).await;
+    for _ in 0..80 {
+        clock.advance(Duration::from_secs(1));
+        let batch = reserve().await;
+        if batch.jobs.iter().any(|reserved| reserved.job.id == poison[0].id) {
+            assert_eq!((batch.jobs.len(), batch.jobs[0].job.crashes), (1, 2));
+            return;
+        }
+        let release = |reserved: &Reserved| Settlement { lease: reserved.lease, verdict: Verdict::Release };
+        store.settle(&batch.jobs.iter().map(release).collect::<Vec<_>>(), None).await.unwrap();
+    }
+    panic!("it has no last chance");
+}
+
+#[tokio::test]
 async fn who_sleeps_hears_of_new_shards() {
     let server = Server::start(&[]);
     let url = server.url();
     let sleepers = [open(&url).await, open(&url).await, open(&url).await];
     let changer = open(&url).await;
-    Producer::new().enqueue(&changer, &[NewJob { run_at: When::In(LONG * 100), ..job(id(0)) }]).await;
     let woken = sleepers.each_ref().map(|store| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -352,14 +450,17 @@ async fn a_shard_that_takes_no_jobs_any_more_goes_when_it_is_empty() {
     let shards = store.reshard(3).await.unwrap();
     assert_eq!((shards.count, shards.shards.len()), (3, 8));
     assert!(shards.shards.iter().all(|shard| shard.is_open == (shard.number < 3) && shard.jobs == 2));
-    // An id of a shard that takes none is answered as one of a shard that does.
-    let moved = producer.enqueue(&store, &[job(id(7))]).await;
-    assert!(inserted(&moved[0]).shard() < 3);
-    assert_eq!(store.get(inserted(&moved[0])).await.unwrap().unwrap().id, inserted(&moved[0]));
+    // An id of a shard that takes none leads to one that does, and is the same one when it comes again.
+    let seventh = [job(id(7))];
+    assert_eq!(inserted(&producer.enqueue(&store, &seventh).await[0]), seventh[0].id);
+    assert_eq!(store.get(seventh[0].id).await.unwrap().unwrap().id, seventh[0].id);
+    let again = producer.enqueue(&store, &[new[7].clone(), seventh[0].clone()]).await;
+    assert!(again.iter().all(|answer| matches!(answer, Enqueued::Duplicate(_))), "{again:?}");
     assert_eq!(drain(&store).await.len(), 17);
     assert_eq!(store.shards().await.unwrap().shards.len(), 3);
     // Who still thinks that it is there is told.
-    assert!(inserted(&producer.enqueue(&store, &[job(id(7))]).await[0]).shard() < 3);
+    inserted(&producer.enqueue(&store, &[job(id(7))]).await[0]);
+    assert_eq!(jobs(&store).await.iter().sum::<u64>(), 1);
     assert_eq!(drain(&store).await.len(), 1);
 }
 
@@ -399,7 +500,7 @@ async fn a_change_that_was_cut_short_is_finished_by_whoever_comes() {
     let cut = async {
         super::until_blocked(&server, 1).await;
         // The one write that decides it: epoch 1, four shards, not told to anybody, one shard before.
-        let row = "\\0\\0\\0\\1\\0\\4\\0\\0\\1";
+        let row = r"\0\0\0\1\0\4\0\0\0\0\0\0\0\0\1";
         let script = format!("return redis.call('HSET', KEYS[1], 'layout', \"{row}\")");
         assert_eq!(server.say(&["EVAL", &script, "1", &format!("{prefix}:{{0}}:s")]), "1");
         open(&url).await

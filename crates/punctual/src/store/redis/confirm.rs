@@ -81,8 +81,10 @@ impl Confirm {
     /// What to send behind a script.
     pub(super) fn cmd(self, script: &Script) -> Option<Cmd> {
         match self {
-            _ if !is_promised(script.name()) => None,
             Self::Nothing => None,
+            // A replica that takes over and knows nothing of a lease would hand its job out again.
+            Self::Replicas(n) if hands_out(script.name()) => Some(wait(n, REPLICAS_MAX)),
+            _ if !is_promised(script.name()) => None,
             Self::Replicas(n) => Some(wait(n, REPLICAS_MAX)),
             Self::Disk => Some(wait_for_disk(DISK_MAX)),
         }
@@ -102,9 +104,14 @@ impl Confirm {
     }
 }
 
+/// The calls that give jobs away.
+fn hands_out(script: &str) -> bool {
+    matches!(script, "reserve" | "take")
+}
+
 /// The calls whose `Ok` survives a crash. Reserves and extends need not: then a job runs again.
 fn is_promised(script: &str) -> bool {
-    matches!(script, "enqueue" | "settle" | "act" | "set" | "purge")
+    matches!(script, "enqueue" | "settle" | "act" | "set" | "purge" | "layout" | "epoch")
 }
 
 fn wait(replicas: u8, at_most: Duration) -> Cmd {
@@ -159,7 +166,7 @@ mod tests {
 
     #[test]
     fn only_writes_that_are_promised_are_waited_for() {
-        let (settle, extend) = (Script::new("settle", &[]), Script::new("extend", &[]));
+        let [settle, extend, reserve] = ["settle", "extend", "reserve"].map(|name| Script::new(name, &[]));
         let packed = |cmd: Option<Cmd>| cmd.map(|cmd| String::from_utf8(cmd.get_packed_command()).unwrap());
         assert_eq!(
             packed(Confirm::Replicas(2).cmd(&settle)).unwrap(),
@@ -171,6 +178,8 @@ mod tests {
         );
         assert!(Confirm::Nothing.cmd(&settle).is_none());
         assert!(Confirm::Replicas(1).cmd(&extend).is_none());
+        // Who takes over knows who has which job; after a power cut a job may run again.
+        assert!(Confirm::Replicas(1).cmd(&reserve).is_some() && Confirm::Disk.cmd(&reserve).is_none());
     }
 
     #[test]

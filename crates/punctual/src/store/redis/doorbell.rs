@@ -15,6 +15,8 @@
 //! of a wait has only to repair what nobody here can notice: bells that were deleted by hand, or two processes that died
 //! with the two rings.
 //!
+//! A change of the store itself has a bell of its own, which each listener passes on to the next.
+//!
 //! Leases ring the same way: who reserves has others look when the first of them ends.
 
 mod hall;
@@ -80,6 +82,16 @@ impl Shared {
         self.hall.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn change_bell(&self) -> Vec<u8> {
+        self.line.route().key("changed")
+    }
+
+    fn announcement(&self, change: u64) -> Cmd {
+        let mut cmd = Cmd::new();
+        cmd.arg("ZADD").arg(self.change_bell()).arg("GT").arg(change).arg("r");
+        cmd
+    }
+
     /// Puts rings on the server, where the earliest counts.
     fn rings(&self, rings: &[(String, Timestamp)]) -> Vec<Cmd> {
         let ring = |(queue, at): &(String, Timestamp)| {
@@ -143,6 +155,11 @@ impl Doorbell {
             cmd.arg((*at).max(now).after(SPARE).as_ms()).arg("s");
         }
         self.send(cmds);
+    }
+
+    /// Ends the waits of all processes, one after another, since the store has changed; `change` is above those before.
+    pub(super) fn announce(&self, change: u64) {
+        self.send(vec![self.shared.announcement(change)]);
     }
 
     fn send(&self, cmds: Vec<Cmd>) {

@@ -41,6 +41,8 @@ pub(super) enum Kind {
     Insert,
     /// They may be elsewhere.
     Look,
+    /// Nothing, but say whether it may be inserted.
+    Check,
     /// They break a limit: all there may be is the answer to a repetition.
     Refuse,
 }
@@ -85,6 +87,7 @@ pub(super) async fn enqueue(shard: &Shard, part: &Part<'_>) -> Result<Answer> {
                 let (expires_at, run_at) = (reply.time()?, reply.time()?);
                 return Err(Error::invalid(format!("expires_at {expires_at} is not after run_at {run_at}")));
             }
+            b"ok" if reply.is_over() => return Ok(Answer::Jobs(Vec::new())),
             answers if reply.is_over() => return read(answers, part).map(Answer::Jobs),
             _ => return Err(odd()),
         }
@@ -131,6 +134,7 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
     args[2] = vec![match kind {
         Kind::Refuse => b'b',
         Kind::Look => b'h',
+        Kind::Check => b'c',
         Kind::Insert if jobs.iter().all(|(id, _)| ids.insert(*id)) => b'o',
         Kind::Insert => b't',
     }];

@@ -1,20 +1,24 @@
 //! Over how many shards a store is spread, and which shard a job lives in. Pure.
 //!
-//! A made id names its shard, for good: jobs never move. What is compared with each other (a unique key, an id that stands
+//! A made id names its shard, if there is one of that number: jobs never move. What is compared with each other (a unique key, an id that stands
 //! for an idempotency key) has one of 1,024 buckets, and a bucket one shard, its *home*, which follows from the number of
 //! shards. That number may change at any time, so that earlier numbers stay known: what was enqueued under them is looked
 //! for where it was put, before it is put anywhere else.
 //!
-//! Each change has a number, the *epoch*. A shard keeps the highest one that any call named to it, and takes jobs of no
-//! earlier one: so whoever has looked for a key at its old home knows that nobody puts it there any more.
+//! Each change has a number, the *epoch*. Every shard is told of it before anybody goes by the new layout, and takes jobs of
+//! no earlier one from then on: so whoever looks for a key at its old home knows that nobody puts it there any more.
 
 use crate::{
     error::{Error, ErrorKind, Result},
     id::{JobId, SHARDS_MAX, bucket},
+    time::Timestamp,
 };
 
 use super::bytes::{Bytes, Put};
 
+/// How far the clock of who makes an id may be from the store's before an id enqueued again under another number of shards
+/// is taken for a new one, in ms.
+const CLOCKS_APART_MS: u64 = 600_000;
 /// Earlier numbers of shards that are kept; a change that would need more is refused.
 const EARLIER_MAX: usize = 16;
 
@@ -29,12 +33,14 @@ pub(super) struct Layout {
     pub(super) earlier: Vec<u16>,
     /// Whether all shards know of it.
     pub(super) is_told: bool,
+    /// When it was decided, by the clock of shard 0.
+    pub(super) since_ms: u64,
 }
 
 impl Default for Layout {
     /// Of a store that was never told otherwise.
     fn default() -> Self {
-        Self { epoch: 0, shards: 1, earlier: Vec::new(), is_told: true }
+        Self { epoch: 0, shards: 1, earlier: Vec::new(), is_told: true, since_ms: 0 }
     }
 }
 
@@ -48,6 +54,7 @@ impl Layout {
         row.number(self.epoch.into(), 4);
         row.number(self.shards.into(), 2);
         row.push(u8::from(self.is_told));
+        row.number(self.since_ms, 6);
         self.earlier.iter().for_each(|shards| row.number((*shards).into(), 2));
         row
     }
@@ -59,12 +66,13 @@ impl Layout {
         }
         let mut row = Bytes(row);
         let (epoch, shards, is_told) = (row.number(4)? as u32, row.number(2)? as u16, row.byte()? == 1);
+        let since_ms = row.number(6)?;
         let mut earlier = Vec::new();
         while !row.is_empty() {
             earlier.push(row.number(2)? as u16);
         }
         if [shards].iter().chain(&earlier).all(|shards| (1..=SHARDS_MAX).contains(shards)) {
-            Ok(Self { epoch, shards, earlier, is_told })
+            Ok(Self { epoch, shards, earlier, is_told, since_ms })
         } else {
             Err(Error::new(ErrorKind::Corrupt, "read how many shards the store has"))
         }
@@ -79,12 +87,11 @@ impl Layout {
     ///
     /// # Errors
     /// `Invalid` for a number that no store can have, `Conflict` after too many changes.
-    pub(super) fn changed(&self, shards: u16, seen: u32) -> Result<Self> {
+    pub(super) fn changed(&self, shards: u16, seen: u32, now: Timestamp) -> Result<Self> {
         if !(1..=SHARDS_MAX).contains(&shards) {
             return Err(Error::invalid(format!("a store has 1 to {SHARDS_MAX} shards, not {shards}")));
         }
-        let earlier: Vec<u16> =
-            [self.shards].iter().chain(&self.earlier).copied().filter(|other| *other != shards).collect();
+        let earlier: Vec<u16> = self.numbers().filter(|other| *other != shards).collect();
         if EARLIER_MAX < earlier.len() {
             return Err(Error::new(
                 ErrorKind::Conflict,
@@ -92,67 +99,81 @@ impl Layout {
             )
             .with_hint("choose one of them"));
         }
-        Ok(Self { epoch: self.epoch.max(seen) + 1, shards, earlier, is_told: false })
+        let since_ms = now.as_ms().max(self.since_ms);
+        Ok(Self { epoch: self.epoch.max(seen) + 1, shards, earlier, is_told: false, since_ms })
     }
 
     /// The same store, whose shards from `holding` on hold nothing, without the earlier numbers that only they remind of:
-    /// what an earlier number put in a shard that is left, the present one puts there, too.
+    /// what such a number put in a shard that is left, the least number that is left puts there, too.
     pub(super) fn without(&self, holding: u16, seen: u32) -> Self {
-        let all = [self.shards].into_iter().chain(self.earlier.iter().copied());
-        let live = all.filter(|shards| holding.max(self.shards) <= *shards).min().unwrap_or(self.live());
+        let live =
+            self.numbers().filter(|shards| holding.max(self.shards) <= *shards).min().unwrap_or(self.live());
         let earlier = self.earlier.iter().copied().filter(|earlier| *earlier <= live).collect();
         Self { epoch: self.epoch.max(seen) + 1, earlier, is_told: false, ..*self }
     }
 
-    /// The shard that takes a job; `placement_key` as `JobId::derived` has it.
-    pub(super) fn home(&self, id: JobId, placement_key: Option<&str>) -> u16 {
-        home(self.shards, id, placement_key)
+    /// Where a job goes, and with which id; `placement_key` as `JobId::derived` has it.
+    pub(super) fn place(&self, id: JobId, placement_key: Option<&str>) -> Place {
+        place(self.shards, id, placement_key)
     }
 
     /// Where else the job may be, enqueued before, or what holds its key.
-    pub(super) fn earlier_homes(&self, id: JobId, placement_key: Option<&str>) -> Vec<u16> {
-        let now = self.home(id, placement_key);
-        let mut homes: Vec<u16> = Vec::new();
-        if !id.is_derived() && now != id.shard() && id.shard() < self.live() {
-            homes.push(id.shard());
+    pub(super) fn earlier_places(&self, id: JobId, placement_key: Option<&str>) -> Vec<Place> {
+        let now = self.place(id, placement_key);
+        let is_younger = id.made_ms().is_some_and(|made| self.since_ms + CLOCKS_APART_MS < made);
+        if placement_key.is_none() && is_younger {
+            // Nobody had it while there was another number.
+            return Vec::new();
         }
-        if id.is_derived() || placement_key.is_some() {
-            homes.extend(self.earlier.iter().map(|shards| home(*shards, id, placement_key)));
-        }
-        distinct(homes.into_iter().filter(|home| *home != now))
+        let places = self.earlier.iter().map(|shards| place(*shards, id, placement_key));
+        distinct(places.filter(|place| place.home != now.home))
     }
 
     /// Where the job of an id may be, the likeliest first.
     pub(super) fn homes_of(&self, id: JobId) -> Vec<u16> {
-        if id.is_derived() {
-            distinct([self.shards].iter().chain(&self.earlier).map(|shards| home(*shards, id, None)))
-        } else {
-            Some(id.shard()).filter(|shard| *shard < self.live()).into_iter().collect()
-        }
+        distinct(self.numbers().map(|shards| home(shards, id)))
     }
 
     /// Where the holder of a unique key may be, the likeliest first.
     pub(super) fn homes_of_key(&self, placement_key: &str) -> Vec<u16> {
         let bucket = bucket(placement_key);
-        distinct([self.shards].iter().chain(&self.earlier).map(|shards| jump(bucket, *shards)))
+        distinct(self.numbers().map(|shards| jump(bucket, shards)))
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = u16> {
+        [self.shards].into_iter().chain(self.earlier.iter().copied())
     }
 }
 
-fn home(shards: u16, id: JobId, placement_key: Option<&str>) -> u16 {
+/// A shard, and an id that leads to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) home: u16,
+    pub(super) id: JobId,
+}
+
+fn place(shards: u16, id: JobId, placement_key: Option<&str>) -> Place {
+    let by_id = home(shards, id);
     match placement_key {
-        // Of its bucket, which an idempotency key has from its placement key, too.
-        _ if id.is_derived() => jump(id.shard(), shards),
-        Some(key) => jump(bucket(key), shards),
-        None if id.shard() < shards => id.shard(),
-        None => jump(id.shard(), shards),
+        // An idempotency key has its bucket from the placement key, too.
+        Some(key) if !id.is_derived() => {
+            let home = jump(bucket(key), shards);
+            Place { home, id: if home == by_id { id } else { id.with_shard(home) } }
+        }
+        _ => Place { home: by_id, id },
     }
 }
 
-fn distinct(homes: impl IntoIterator<Item = u16>) -> Vec<u16> {
+/// Where an id alone leads to: a made one to the shard that it names, if there is one of that number.
+fn home(shards: u16, id: JobId) -> u16 {
+    if !id.is_derived() && id.shard() < shards { id.shard() } else { jump(id.shard(), shards) }
+}
+
+fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut distinct = Vec::new();
-    for home in homes {
-        if !distinct.contains(&home) {
-            distinct.push(home);
+    for one in all {
+        if !distinct.contains(&one) {
+            distinct.push(one);
         }
     }
     distinct
@@ -175,8 +196,14 @@ mod tests {
     use super::*;
     use crate::id::IdMaker;
 
+    const NOW: Timestamp = Timestamp::saturating_from_ms(1_800_000_000_000);
+
+    fn made_at(ms: u64, shard: u16) -> JobId {
+        IdMaker::default().make(ms, shard, 7)
+    }
+
     fn made(shard: u16) -> JobId {
-        IdMaker::default().make(1, shard, 7)
+        made_at(NOW.as_ms(), shard)
     }
 
     fn derived(key: &str) -> JobId {
@@ -185,8 +212,9 @@ mod tests {
 
     #[test]
     fn a_layout_survives_its_row() {
-        let changed = Layout::default().changed(8, 0).unwrap().changed(3, 6).unwrap();
-        assert_eq!(changed, Layout { epoch: 7, shards: 3, earlier: vec![8, 1], is_told: false });
+        let changed = Layout::default().changed(8, 0, NOW).unwrap().changed(3, 6, NOW).unwrap();
+        let since_ms = NOW.as_ms();
+        assert_eq!(changed, Layout { epoch: 7, shards: 3, earlier: vec![8, 1], is_told: false, since_ms });
         assert_eq!(Layout::decode(&changed.encode()).unwrap(), changed);
         assert_eq!(Layout::decode(&Layout::default().encode()).unwrap(), Layout::default());
         for broken in
@@ -200,13 +228,13 @@ mod tests {
     fn a_number_of_shards_is_bounded_and_so_is_what_is_remembered() {
         let mut layout = Layout::default();
         for shards in [0, SHARDS_MAX + 1, u16::MAX] {
-            assert_eq!(layout.changed(shards, 0).unwrap_err().kind(), ErrorKind::Invalid);
+            assert_eq!(layout.changed(shards, 0, NOW).unwrap_err().kind(), ErrorKind::Invalid);
         }
         for shards in 2..=EARLIER_MAX as u16 + 1 {
-            layout = layout.changed(shards, 0).unwrap();
+            layout = layout.changed(shards, 0, NOW).unwrap();
         }
-        assert_eq!(layout.changed(100, 0).unwrap_err().kind(), ErrorKind::Conflict);
-        assert_eq!(layout.changed(1, 0).unwrap().earlier.len(), EARLIER_MAX);
+        assert_eq!(layout.changed(100, 0, NOW).unwrap_err().kind(), ErrorKind::Conflict);
+        assert_eq!(layout.changed(1, 0, NOW).unwrap().earlier.len(), EARLIER_MAX);
     }
 
     #[test]
@@ -226,37 +254,56 @@ mod tests {
 
     #[test]
     fn a_made_id_leads_to_the_shard_that_it_names() {
-        let layout = Layout::default().changed(8, 0).unwrap();
-        assert_eq!((layout.home(made(5), None), layout.earlier_homes(made(5), None)), (5, vec![]));
-        assert_eq!(layout.homes_of(made(5)), [5]);
-        let fewer = layout.changed(3, 0).unwrap();
-        assert!(fewer.home(made(5), None) < 3);
-        // Enqueued before, it is there.
-        assert_eq!(fewer.earlier_homes(made(5), None), [5]);
-        assert_eq!(fewer.homes_of(made(5)), [5]);
+        let layout = Layout::default().changed(8, 0, NOW).unwrap();
+        let place = |home, id| Place { home, id };
+        assert_eq!(layout.place(made(5), None), place(5, made(5)));
+        assert_eq!(layout.homes_of(made(5)), [5, 0]);
+        let fewer = layout.changed(3, 0, NOW).unwrap();
+        let there = fewer.place(made(5), None);
+        assert!(there.home < 3 && there.id == made(5));
+        // Enqueued before, it is where it was; one that was made long after the change was not.
+        assert!(fewer.earlier_places(made(5), None).contains(&place(5, made(5))));
+        assert_eq!(fewer.earlier_places(made_at(NOW.as_ms() + CLOCKS_APART_MS + 1, 5), None), []);
+        assert_eq!(fewer.homes_of(made(5)), distinct([there.home, 5, 0]));
         assert_eq!(fewer.without(6, 0).live(), 8);
         let drained = fewer.without(3, 0);
         assert_eq!((drained.epoch, drained.live(), &drained.earlier[..]), (3, 3, &[1][..]));
-        assert_eq!((drained.earlier_homes(made(5), None), drained.homes_of(made(5))), (vec![], vec![]));
+        assert_eq!(drained.homes_of(made(5)), distinct([there.home, 0]));
+    }
+
+    #[test]
+    fn an_id_leads_to_its_job_wherever_a_placement_key_puts_it() {
+        for shards in [1, 3, 8] {
+            let layout = Layout::default().changed(shards, 0, NOW).unwrap();
+            for (n, shard) in [(0, 0), (1, 5), (2, 1_023), (3, 700)] {
+                let Place { home, id } = layout.place(made(shard), Some(&format!("key {n}")));
+                assert_eq!(home, layout.homes_of_key(&format!("key {n}"))[0]);
+                assert_eq!(layout.homes_of(id)[0], home);
+                // Asked again with the id that was answered, it is the same.
+                assert_eq!(layout.place(id, Some(&format!("key {n}"))), Place { home, id });
+                assert!(1 < shards || id == made(shard), "one shard leaves ids as they are");
+            }
+        }
     }
 
     #[test]
     fn what_is_compared_is_looked_for_in_every_home_that_it_had() {
-        let layout = Layout::default().changed(8, 0).unwrap().changed(3, 0).unwrap();
+        let layout = Layout::default().changed(8, 0, NOW).unwrap().changed(3, 0, NOW).unwrap();
         for n in 0..100 {
             let (id, key) = (derived(&n.to_string()), n.to_string());
             for (homes, now, earlier) in [
-                (layout.homes_of(id), layout.home(id, None), layout.earlier_homes(id, None)),
+                (layout.homes_of(id), layout.place(id, None), layout.earlier_places(id, None)),
                 (
                     layout.homes_of_key(&key),
-                    layout.home(made(0), Some(&key)),
-                    layout.earlier_homes(made(0), Some(&key)),
+                    layout.place(made(0), Some(&key)),
+                    layout.earlier_places(made(0), Some(&key)),
                 ),
             ] {
-                assert_eq!(homes[0], now);
-                assert!(homes[1..].iter().all(|home| earlier.contains(home)), "{homes:?} {earlier:?}");
-                assert!(homes.contains(&0) && homes.iter().all(|home| *home < 8) && now < 3);
-                assert!(!earlier.contains(&now));
+                assert_eq!(homes[0], now.home);
+                let is_looked_at = |home: &u16| earlier.iter().any(|place| place.home == *home);
+                assert!(homes[1..].iter().all(is_looked_at), "{homes:?} {earlier:?}");
+                assert!(homes.contains(&0) && homes.iter().all(|home| *home < 8) && now.home < 3);
+                assert!(!is_looked_at(&now.home));
             }
         }
     }

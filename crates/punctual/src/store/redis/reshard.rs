@@ -5,10 +5,10 @@
 //! and a shard that takes no more is asked for jobs until it holds nothing.
 //!
 //! ```text
-//! settings to the new shards ──► layout in shard 0 ──► epoch in every shard ──► settings, each shard its share ──► bells
-//!                                       │                                                                            │
-//!           who opens the store or hears of the epoch goes on from here      idle workers hear them, and each rings once
-//!           (`adopt`), until the layout says that all shards know of it      for the next one: all of them wait at shard 0
+//! settings to the new shards ──► layout in shard 0 ──► epoch in every shard ──► settings, each shard its share ──► bell
+//!                                       │                                                                           │
+//!           who opens the store or hears of the epoch goes on from here       idle workers hear it, all of them at shard 0,
+//!           (`adopt`), until the layout says that all shards know of it       and each tells the next one
 //! ```
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::{
     Live, RedisStore,
     layout::Layout,
-    reply,
+    read, reply,
     scripts::{SCRIPTS, STATE},
     shard::{Shard, digits},
     spread,
@@ -107,7 +107,7 @@ impl RedisStore {
             if is_done {
                 return self.shards().await;
             }
-            let changed = live.layout.changed(shards, seen)?;
+            let changed = live.layout.changed(shards, seen, read::now(&live.shards[0]).await?)?;
             self.check_queues(shards).await?;
             // A queue that is paused must be so in the new shards from the first job on.
             let wider = self.opened(&live, changed.clone()).await?;
@@ -175,53 +175,38 @@ impl RedisStore {
             let epoch = live.layout.epoch;
             spread::all(live.shards.iter().map(|shard| tell(shard, epoch))).await?;
             spread::queue::copy_all(&live, 0, epoch).await?;
+            live.shards[0].bell.announce(epoch.into());
             let told = Layout { is_told: true, ..live.layout.clone() };
             let args = vec![live.layout.encode(), told.encode()];
             // Somebody else may have been faster, or changed it again: then it is heard of.
             live.shards[0].call(&SCRIPTS.layout, &[], args).await?;
             live.layout = told;
-            let mut after: Option<String> = None;
-            while let Some(names) = spread::queue::next_names(&live, &mut after).await? {
-                wake(&live.shards[0], names.iter().map(String::as_str));
-            }
         }
         self.live.send_replace(Arc::new(live));
         Ok(())
     }
 
-    /// Looks whether a shard told of a later layout than this one; `true`: there may be work in shards that are new. Whoever
-    /// hears of it first rings for the next one, who may sleep.
-    pub(super) async fn hear_of_change<'a>(
-        &self,
-        live: &Live,
-        queues: impl IntoIterator<Item = &'a str>,
-    ) -> bool {
-        if !live.shards.iter().any(|shard| live.layout.epoch < shard.epoch()) {
-            return false;
-        }
-        match self.refresh().await {
-            Ok(now) if live.layout.epoch < now.layout.epoch => {
-                wake(&live.shards[0], queues);
-                true
-            }
-            Ok(_) => false,
-            Err(e) => {
-                tracing::debug!(target: "punctual", error = &e as &dyn std::error::Error, "could not learn of new shards");
-                false
-            }
+    /// Whether a shard told of a later layout than this one.
+    pub(super) fn is_behind(live: &Live) -> bool {
+        live.shards.iter().any(|shard| live.layout.epoch < shard.epoch())
+    }
+
+    /// Goes by the later layout that a shard told of, if one did; before jobs are taken, which must not wait for that.
+    pub(super) async fn catch_up(&self) {
+        if Self::is_behind(&self.live())
+            && let Err(e) = self.refresh().await
+        {
+            tracing::debug!(target: "punctual", error = &e as &dyn std::error::Error, "could not learn of new shards");
         }
     }
 
-    /// The shards, and those that ids of jobs name which are in none that is known here.
+    /// The shards, by a layout that knows those which ids of jobs name.
     pub(super) async fn live_for(&self, mut jobs: impl Iterator<Item = JobId>) -> Result<Arc<Live>> {
         let live = self.live();
-        if jobs.any(|id| live.layout.homes_of(id).is_empty()) { self.refresh().await } else { Ok(live) }
+        if jobs.any(|id| !id.is_derived() && live.layout.shards <= id.shard()) {
+            self.refresh().await
+        } else {
+            Ok(live)
+        }
     }
-}
-
-/// Ends a wait of somebody who listens to these queues.
-fn wake<'a>(shard: &Shard, queues: impl IntoIterator<Item = &'a str>) {
-    let now = shard.server_now();
-    let rings: Vec<_> = queues.into_iter().map(|queue| (queue.to_owned(), now)).collect();
-    shard.bell.ring(&rings, now);
 }

@@ -15,7 +15,7 @@ use super::{
     address::Address,
     bytes::Bytes,
     check,
-    doorbell::{BLOCK, Doorbell},
+    doorbell::{BLOCK, Doorbell, Rung},
     link::Link,
     offset::Offset,
     reply::Reply,
@@ -166,8 +166,8 @@ impl Shard {
     }
 
     /// Comes back when there may be work in one of the queues, or after a while.
-    pub(super) async fn wait(&self, queues: &[String], at_most: Duration) {
-        self.bell.wait(queues, at_most, &|| self.server_now()).await;
+    pub(super) async fn wait(&self, queues: &[String], at_most: Duration) -> Rung {
+        self.bell.wait(queues, at_most, &|| self.server_now()).await
     }
 
     /// What this process knows of the settings of its queues.

@@ -33,15 +33,17 @@ pub(super) async fn all<T>(
     // What may have been done says most.
     match errors.into_iter().max_by_key(|error| error.kind() == ErrorKind::UnknownOutcome) {
         None => Ok(answers),
-        Some(error) if is_in_part && error.kind() == ErrorKind::Unavailable => {
-            let text = format!("did it in some shards only: {error}");
-            Err(Error::new(ErrorKind::UnknownOutcome, text).with_source(error))
-        }
+        Some(error) if is_in_part => Err(in_part(error)),
         Some(error) => Err(error),
     }
 }
 
-/// The share of the part `i` when `total` is cut in `parts`.
-const fn share(total: usize, parts: usize, i: usize) -> usize {
-    total / parts + (i < total % parts) as usize
+/// An error where something else was done: one that says that nothing was done says too much.
+fn in_part(error: Error) -> Error {
+    if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::StoreFull) {
+        let text = format!("did it in some shards only: {error}");
+        Error::new(ErrorKind::UnknownOutcome, text).with_source(error)
+    } else {
+        error
+    }
 }

@@ -40,6 +40,10 @@ pub(super) struct Listener {
     closing: CancellationToken,
     /// The bell that only this listener hears.
     own_bell: Vec<u8>,
+    /// The bell that tells all who listen, one after another, of a change of the store; its score is the change's number.
+    change_bell: Vec<u8>,
+    /// The last change that this listener told the next one of.
+    passed_on: u64,
     connection: Option<(Node, Connection)>,
     /// Times in a row that listening failed.
     failures: u32,
@@ -50,7 +54,18 @@ pub(super) struct Listener {
 impl Listener {
     pub(super) fn new(shared: Arc<Shared>, block: Duration, closing: CancellationToken) -> Self {
         let own_bell = shared.line.route().key(&format!("wake:{:016x}", fastrand::u64(..)));
-        Self { shared, block, closing, own_bell, connection: None, failures: 0, turn: 0 }
+        let change_bell = shared.change_bell();
+        Self {
+            shared,
+            block,
+            closing,
+            own_bell,
+            change_bell,
+            passed_on: 0,
+            connection: None,
+            failures: 0,
+            turn: 0,
+        }
     }
 
     /// Listens until the doorbell closes.
@@ -118,14 +133,14 @@ impl Listener {
         self.shared.hall().hear(queues.clone());
         let answer = self.answer(&node, &connection, &cmd, &queues).await;
         self.shared.hall().hear(BTreeSet::new());
-        self.take_in(answer?, &node)?;
+        self.take_in(answer?, &node).await?;
         (self.connection, self.failures) = (Some((node, connection)), 0);
         Ok(())
     }
 
     fn block_on(&self, queues: &BTreeSet<String>) -> Cmd {
         let mut cmd = Cmd::new();
-        cmd.arg("BZPOPMIN").arg(&self.own_bell);
+        cmd.arg("BZPOPMIN").arg(&self.own_bell).arg(&self.change_bell);
         for queue in queues.iter().cycle().skip(self.turn % queues.len()).take(queues.len()) {
             cmd.arg(self.shared.line.route().bell(queue));
         }
@@ -175,7 +190,7 @@ impl Listener {
     }
 
     /// Takes in what a block answered.
-    fn take_in(&self, answer: Value, node: &Node) -> Result<()> {
+    async fn take_in(&mut self, answer: Value, node: &Node) -> Result<()> {
         let line = &self.shared.line;
         if let Some(Detour::Moved(place)) = Detour::of(&answer, line.address().topology())
             && let Some(node) = node.named_by(&place)
@@ -194,14 +209,27 @@ impl Listener {
         if bell == self.own_bell {
             return Ok(());
         }
+        let at = str::from_utf8(&score).ok().and_then(|score| score.parse::<f64>().ok());
+        if bell == self.change_bell {
+            return self.pass_on(at.unwrap_or_default() as u64).await;
+        }
         let queue = bell.strip_prefix(self.shared.line.route().bell("").as_slice());
         let queue = queue.and_then(|queue| String::from_utf8(queue.to_vec()).ok());
-        let at = str::from_utf8(&score).ok().and_then(|score| score.parse::<f64>().ok());
         let (Some(queue), Some(at)) = (queue, at) else { return Err(fault::odd("BZPOPMIN")) };
         // What is below 0 or no number is due.
         let at = Timestamp::saturating_from_ms(at as u64);
         self.shared.hall().take_in(queue, at, SystemInstant::now());
         Ok(())
+    }
+
+    /// Lets all waits look, and tells the next one who listens: each once of each change.
+    async fn pass_on(&mut self, change: u64) -> Result<()> {
+        self.shared.hall().doubt();
+        if change <= self.passed_on {
+            return Ok(());
+        }
+        self.passed_on = change;
+        self.shared.line.commands(&[self.shared.announcement(change)]).await
     }
 
     /// Gives other processes the rings that nobody here will answer.

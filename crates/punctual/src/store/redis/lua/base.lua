@@ -33,7 +33,7 @@ end
 
 -- The shard's turn: when a reserve, take, extend or settle was seen last (one more than its ms; 0: never); until when nothing
 -- is taken back after a jump of the clock; the last fence; when upkeep that is no queue's will be due, at the earliest; the
--- highest epoch that a call named.
+-- epoch that the shard was told of last.
 -- `pause`: until when nothing is taken back now, or false.
 local function read_turn()
     local row = call('HGET', S, 'turn')
@@ -46,13 +46,6 @@ local function read_turn()
 end
 local function put_turn()
     call('HSET', S, 'turn', pack('>I7I7I7I7I4', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch))
-end
--- Takes note of the epoch of a call that may put jobs here; false: it is over. put_turn() must follow where it is news.
-local function reaches(epoch)
-    if not shard.seen then read_turn() end
-    shard.is_news = shard.epoch < epoch
-    if shard.is_news then shard.epoch = epoch end
-    return shard.epoch <= epoch
 end
 shard.read_turn, shard.put_turn = read_turn, put_turn
 -- Looks for a jump of the clock; put_turn() leaves the time of this call (S14).

@@ -1,12 +1,12 @@
 -- enqueue: hands jobs over, in order, each seeing what the earlier ones did (S2, S3, S4).
 -- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, kind of call (o ordinary, t two of its ids are the
--- same, b its jobs break a limit, h only what is here already), epoch, number of queues, per queue: name, version of the settings that the caller knows (0: none),
+-- same, b its jobs break a limit, h only what is here already, c only a look whether it would be refused), epoch, number of queues, per queue: name, version of the settings that the caller knows (0: none),
 -- settings of a new queue; then the jobs' ids, their specs, their rests. A spec, which jobs often share:
 -- queue2 flags1 level1 kind of time (a at, i in) ms7 kind of expiry (a, i, or n for none) ms7 conflict (k keep, p replace,
 -- s reschedule) version4 (0: any) skip3. The rest is what follows the times in a record, with the payload behind `skip` bytes.
 -- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 | F | A: of kind h, it is not
 -- here. Before any write: {'stale', number of a queue, its settings or ''} where the caller knows others, {'refused'} for a
--- call that breaks a limit and is no repetition, {'moved', epoch} where jobs of a later epoch may be elsewhere, {'expired',
+-- call that breaks a limit and is no repetition, {'ok'} for one that is looked at only, {'moved', epoch} where jobs of a later epoch may be elsewhere, {'expired',
 -- number of a job, expires_at, run_at} for a job that expires before it is due.
 -- Cost: O(n log N).
 local instance, number, epoch, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -33,6 +33,7 @@ end
 
 local last = call('HGET', P, key)
 local is_over = last and number <= unp('>I8', last)
+if is_over and ARGV[4] == 'c' then return {'ok'} end
 if is_over and not is_look then
     -- A repetition (S3): writes nothing.
     local full, answers = {}, {}
@@ -58,7 +59,8 @@ if is_over and not is_look then
 end
 
 if ARGV[4] == 'b' then return {'refused'} end
-if not reaches(epoch) then return {'moved', shard.epoch} end
+read_turn()
+if epoch < shard.epoch then return {'moved', shard.epoch} end
 local named = {}
 for i = 1, nq do
     local at = 4 + 3 * i
@@ -90,6 +92,7 @@ for i = 1, n do
         }
     end
 end
+if ARGV[4] == 'c' then return {'ok'} end
 -- The front of a record, up to the rest.
 local function front(plan, q, created)
     local flags, times = plan.flags, pack('>I6', created)
@@ -105,8 +108,6 @@ for at = ids_at, specs_at - 1, CHUNK do
         if rec then known[ARGV[at + i - 1]] = true end
     end
 end
-
-if shard.is_news then put_turn() end
 
 -- Nothing is refused from here on. What is new is written in one command per place, at the end or before a job that has to
 -- see it.

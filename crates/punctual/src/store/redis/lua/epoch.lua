@@ -4,6 +4,9 @@
 local epoch = tonumber(ARGV[2])
 read_turn()
 local before = shard.epoch
-drains()
-if reaches(epoch) and shard.is_news then put_turn() end
+if before < epoch then
+    drains()
+    shard.epoch = epoch
+    put_turn()
+end
 return {before, call('HLEN', J), call('HLEN', M) + call('HLEN', U)}

@@ -3,7 +3,8 @@
 -- KEYS: common, its bell. ARGV: now, name, version seen (0: none) or of a copy, epoch, 'c' for a copy, settings. Answers: 1,
 -- or 0, or the epoch if it is a later one, negative. Cost: O(log N).
 local q, version, is_copy = call('HGET', Q, ARGV[2]), tonumber(ARGV[3]), ARGV[5] == 'c'
-if not reaches(tonumber(ARGV[4])) then return -shard.epoch end
+read_turn()
+if tonumber(ARGV[4]) < shard.epoch then return -shard.epoch end
 local stored = q and queue(q).version or 0
 if is_copy and version < stored or not is_copy and version ~= stored then return 0 end
 if not q then
@@ -19,5 +20,4 @@ else
     if due < NEVER then late().ring(q, due) end
     put()
 end
-if shard.is_news then put_turn() end
 return 1

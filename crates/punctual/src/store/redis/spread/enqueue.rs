@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::all;
 use crate::{
     error::{Error, ErrorKind, Result},
+    id::JobId,
     job::NewJob,
     limits::PAYLOAD_BYTES_MAX,
     store::{
@@ -13,6 +14,7 @@ use crate::{
         redis::{
             Live, RedisStore,
             enqueue::{self, Answer, Kind, Part},
+            layout::Place,
         },
     },
 };
@@ -76,56 +78,62 @@ struct Calls<'a> {
 impl Calls<'_> {
     async fn make(&mut self, is_broken: bool) -> Result<Made> {
         let layout = &self.live.layout;
-        let homes: Vec<(Vec<u16>, u16)> = self
+        let places: Vec<(Vec<Place>, Place)> = self
             .jobs
             .iter()
             .map(|job| {
                 let key = job.placement_key();
-                let earlier = if is_broken { Vec::new() } else { layout.earlier_homes(job.id, key) };
-                (earlier, layout.home(job.id, key))
+                let earlier = if is_broken { Vec::new() } else { layout.earlier_places(job.id, key) };
+                (earlier, layout.place(job.id, key))
             })
             .collect();
+        let now = |i: usize| places[i].1;
         let mut todo: Vec<usize> = (0..self.jobs.len()).filter(|&i| self.answers[i].is_none()).collect();
         let mut moved = Vec::new();
         for round in 0.. {
-            let (looked, rest): (Vec<_>, Vec<_>) = todo.into_iter().partition(|&i| round < homes[i].0.len());
+            let (looked, rest): (Vec<_>, Vec<_>) = todo.into_iter().partition(|&i| round < places[i].0.len());
             todo = rest;
             if looked.is_empty() {
                 break;
             }
-            let mut looked = self.part(Kind::Look, looked, |i| homes[i].0[round]).await?;
+            let mut looked = self.part(Kind::Look, looked, |i| places[i].0[round]).await?;
             todo.append(&mut looked.absent);
             todo.sort_unstable();
             moved.append(&mut looked.moved);
         }
         let kind = if is_broken { Kind::Refuse } else { Kind::Insert };
-        let inserted = self.part(kind, todo, |i| homes[i].1).await?;
+        if kind == Kind::Insert && self.may_be_refused_in_part(&todo, now) {
+            self.part(Kind::Check, todo.clone(), now).await?;
+        }
+        let inserted = self.part(kind, todo, now).await?;
         // This layout is over, but what was done by it before is not done again.
         moved.sort_unstable();
-        self.part(Kind::Refuse, moved, |i| homes[i].1).await?;
+        self.part(Kind::Refuse, moved, now).await?;
         Ok(inserted.made)
     }
 
+    /// Whether one of several shards may refuse its part: each of them judges an expiry by its own clock.
+    fn may_be_refused_in_part(&self, jobs: &[usize], place: impl Fn(usize) -> Place) -> bool {
+        let spans_shards = jobs.windows(2).any(|pair| place(pair[0]).home != place(pair[1]).home);
+        spans_shards && jobs.iter().any(|&i| self.jobs[i].expires_at.is_some())
+    }
+
     /// Makes one call per shard.
-    async fn part(&mut self, kind: Kind, jobs: Vec<usize>, home: impl Fn(usize) -> u16) -> Result<Parts> {
-        let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+    async fn part(&mut self, kind: Kind, jobs: Vec<usize>, place: impl Fn(usize) -> Place) -> Result<Parts> {
+        let mut groups: BTreeMap<u16, Vec<(usize, JobId)>> = BTreeMap::new();
         for i in jobs {
-            groups.entry(home(i)).or_default().push(i);
+            let Place { home, id } = place(i);
+            groups.entry(home).or_default().push((i, id));
         }
         let (live, call, jobs) = (&self.live, self.call_as(kind), self.jobs);
         let parts = all(groups.into_iter().map(|(home, group)| async move {
-            let place = |i: &usize| {
-                let job = &jobs[*i];
-                let id = if job.id.is_derived() { job.id } else { job.id.with_shard(home) };
-                (id, job)
-            };
             let layout = &live.layout;
             let part = Part {
                 call,
                 epoch: layout.epoch,
                 shards: layout.shards,
                 kind,
-                jobs: group.iter().map(place).collect(),
+                jobs: group.iter().map(|(i, id)| (*id, &jobs[*i])).collect(),
             };
             let answer = enqueue::enqueue(&live.shards[usize::from(home)], &part).await?;
             Ok((group, answer))
@@ -134,8 +142,9 @@ impl Calls<'_> {
         let mut told = Parts { made: Made::Done, absent: Vec::new(), moved: Vec::new() };
         for (group, answer) in parts {
             match answer {
+                Answer::Jobs(_) if kind == Kind::Check => {}
                 Answer::Jobs(answers) => {
-                    for (i, answer) in group.into_iter().zip(answers) {
+                    for ((i, _), answer) in group.into_iter().zip(answers) {
                         if answer.is_none() {
                             told.absent.push(i);
                         }
@@ -143,7 +152,7 @@ impl Calls<'_> {
                     }
                 }
                 Answer::Refused => told.made = Made::Refused,
-                Answer::Moved => told.moved.extend(group),
+                Answer::Moved => told.moved.extend(group.into_iter().map(|(i, _)| i)),
             }
         }
         Ok(told)

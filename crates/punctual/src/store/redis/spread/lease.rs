@@ -1,17 +1,20 @@
 //! What has to do with leases: `reserve`, `settle`, `extend`, `take`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{all, share};
+use super::{all, in_part};
 use crate::{
-    error::Result,
+    error::{Error, ErrorKind, Result},
     id::JobId,
     job::JobRecord,
     store::{
-        Batch, Lease, LeaseStatus, Reserve, Settled, Settlement, Take, Want, check_batch,
+        Batch, Lease, LeaseStatus, Reserve, Settled, Settlement, Take, check_batch,
         redis::{Live, RedisStore, reserve, settle},
     },
 };
+
+/// When to look again for a shard that could not be reached.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How a reserve is tried: by which layout, and in which shard first.
 #[derive(Clone, Debug)]
@@ -22,44 +25,58 @@ pub(in crate::store::redis) struct Try {
 
 pub(in crate::store::redis) async fn reserve(store: &RedisStore, want: &Reserve) -> Result<Batch> {
     want.check()?;
+    store.catch_up().await;
     let attempt = store.attempt_to_reserve(want.call);
-    let first = reserve::reserve(&attempt.live.shards[attempt.first], want).await?;
+    let first = reserve::reserve(&attempt.live.shards[attempt.first], want).await;
     rest(store, &attempt, want, first).await
 }
 
-/// Asks the other shards where the first one had nothing, each for its share. Where it had something that runs at once, and
-/// the others are asked next.
-async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Batch) -> Result<Batch> {
-    let (shards, others) = (&attempt.live.shards, attempt.live.shards.len() - 1);
-    let at = |i: usize| (attempt.first + i) % shards.len();
-    let mut has_more = first.more.then_some(attempt.first);
-    let mut batch = first;
-    if !batch.jobs.is_empty() {
-        batch.more |= 0 < others;
-    } else if 0 < others {
-        let calls = (1..=others).map(|i| {
-            let n = |total| share(total, others, i - 1);
-            let part = |want: &Want| Want { share: n(want.share), at_most: n(want.at_most), ..want.clone() };
-            let wants = want.wants.iter().map(part).collect();
-            let part = Reserve { n: n(want.n), wants, ..want.clone() };
-            async move { reserve::reserve(&shards[at(i)], &part).await }
-        });
-        for (i, other) in all(calls).await?.into_iter().enumerate() {
-            if other.more {
-                has_more = Some(at(i + 1));
+/// Asks one shard after another until one has something, which runs at once; then the others are asked by the next call. So
+/// what comes alone from a shard comes alone. One that can't be reached is passed over: the others' jobs must not wait for it.
+async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<Batch>) -> Result<Batch> {
+    let shards = &attempt.live.shards;
+    let (mut first, mut all, mut has_more, mut away) = (Some(first), None::<Batch>, None, None);
+    for i in 0..shards.len() {
+        let at = (attempt.first + i) % shards.len();
+        let answer = match first.take() {
+            Some(first) => first,
+            None => reserve::reserve(&shards[at], want).await,
+        };
+        match answer {
+            Ok(batch) if !batch.jobs.is_empty() => {
+                store.expect_work(batch.more.then_some(at));
+                let more = batch.more || i + 1 < shards.len() || RedisStore::is_behind(&attempt.live);
+                let taken_back = all.map_or_else(Vec::new, |all| all.taken_back);
+                return Ok(Batch { more, taken_back: [taken_back, batch.taken_back].concat(), ..batch });
             }
-            // The later one: nothing in the batch is due after it.
-            batch.now = batch.now.max(other.now);
-            batch.more |= other.more;
-            batch.next_due = batch.next_due.into_iter().chain(other.next_due).min();
-            batch.jobs.extend(other.jobs);
-            batch.taken_back.extend(other.taken_back);
+            Ok(batch) => {
+                has_more = has_more.or(batch.more.then_some(at));
+                all = Some(match all {
+                    Some(all) => merge(all, batch),
+                    None => batch,
+                });
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable && 1 < shards.len() => away = Some(error),
+            Err(error) => return Err(error),
         }
     }
     store.expect_work(has_more);
-    let queues = want.wants.iter().map(|want| want.queue.as_str());
-    batch.more |= store.hear_of_change(&attempt.live, queues).await;
-    Ok(batch)
+    let mut all =
+        all.ok_or_else(|| away.take().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no shard")))?;
+    if away.is_some() {
+        all.next_due = Some(all.next_due.map_or(LOOK_AGAIN, |next| next.min(LOOK_AGAIN)));
+    }
+    all.more |= RedisStore::is_behind(&attempt.live);
+    Ok(all)
+}
+
+/// What two shards say that have no jobs to give.
+fn merge(mut all: Batch, other: Batch) -> Batch {
+    all.now = all.now.max(other.now);
+    all.more |= other.more;
+    all.next_due = all.next_due.into_iter().chain(other.next_due).min();
+    all.taken_back.extend(other.taken_back);
+    all
 }
 
 pub(in crate::store::redis) async fn settle(
@@ -69,6 +86,9 @@ pub(in crate::store::redis) async fn settle(
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
     check_batch("settlements", batch.len())?;
     then.map_or(Ok(()), Reserve::check)?;
+    if then.is_some() {
+        store.catch_up().await;
+    }
     let live = store.live_for(batch.iter().map(|settlement| settlement.lease.job)).await?;
     let reserving = then.map(|want| (want, store.attempt_to_reserve(want.call)));
     if let [shard] = &live.shards[..]
@@ -97,7 +117,8 @@ pub(in crate::store::redis) async fn settle(
             }
         });
         let mut lost = Vec::new();
-        for (group, answers, batch) in all(calls).await? {
+        let answers = all(calls).await.map_err(|error| if round == 1 { error } else { in_part(error) })?;
+        for (group, answers, batch) in answers {
             reserved = reserved.or(batch);
             for (i, answer) in group.into_iter().zip(answers) {
                 settled[i] = answer;
@@ -122,7 +143,10 @@ async fn finish(
     first: Option<Batch>,
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
     let reserved = match (reserving, first) {
-        (Some((want, attempt)), Some(first)) => Some(rest(store, &attempt, want, first).await?),
+        (Some((want, attempt)), Some(first)) => {
+            let reserved = rest(store, &attempt, want, Ok(first)).await;
+            Some(reserved.map_err(|error| if settled.is_empty() { error } else { in_part(error) })?)
+        }
         _ => None,
     };
     Ok((settled, reserved))
@@ -186,6 +210,7 @@ pub(super) fn again(groups: BTreeMap<usize, Vec<usize>>, list: &[usize]) -> BTre
 /// the call with what there is.
 pub(in crate::store::redis) async fn take(store: &RedisStore, take: &Take) -> Result<Vec<JobRecord>> {
     take.check()?;
+    store.catch_up().await;
     let (live, first) = (store.live(), store.next_turn());
     let mut jobs = Vec::new();
     for i in 0..live.shards.len() {
@@ -203,6 +228,5 @@ pub(in crate::store::redis) async fn take(store: &RedisStore, take: &Take) -> Re
             break;
         }
     }
-    store.hear_of_change(&live, [take.queue.as_str()]).await;
     Ok(jobs)
 }

@@ -20,6 +20,8 @@ use crate::{
 
 /// How often settings may change under one call.
 const TRIES_MAX: usize = 16;
+/// Of a queue that nobody has set: a shard has it once it has had a job of it.
+const DEFAULT_VERSION: u32 = 1;
 
 pub(in crate::store::redis) async fn queue(
     store: &RedisStore,
@@ -34,7 +36,16 @@ pub(in crate::store::redis) async fn queue(
     for _ in 0..TRIES_MAX {
         let seen = all(live.shards.iter().map(|shard| queue::see(shard, name))).await?;
         let decided = seen.first().map_or(0, |seen| seen.version);
+        let is_whole = seen.iter().all(|other| other.version == decided);
         let seen = merge(seen);
+        if DEFAULT_VERSION < seen.version && !is_whole {
+            // Whoever set it was cut short.
+            let Layout { epoch, shards, .. } = live.layout;
+            let new = New { name, settings: &seen.settings, version: seen.version, epoch, shards };
+            all(live.shards.iter().map(|shard| queue::set(shard, &new, None))).await?;
+            live = store.refresh().await?;
+            continue;
+        }
         let makes = matches!(op, QueueOp::Pause { .. } | QueueOp::Set(_));
         if seen.version == 0 && !makes {
             return Ok(QueueReply::Unknown);
@@ -53,7 +64,8 @@ pub(in crate::store::redis) async fn queue(
         };
         check_caps(name, &settings, live.layout.shards)?;
         let Layout { epoch, shards, .. } = live.layout;
-        let new = New { name, settings: &settings, version: seen.version + 1, epoch, shards };
+        let new =
+            New { name, settings: &settings, version: seen.version.max(DEFAULT_VERSION) + 1, epoch, shards };
         match queue::set(&live.shards[0], &new, Some(decided)).await? {
             Set::Done => {
                 if copy(&live, &new).await? {

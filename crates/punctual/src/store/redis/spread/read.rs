@@ -51,11 +51,15 @@ pub(in crate::store::redis) async fn list(store: &RedisStore, list: &List) -> Re
     check_limit("list", list.limit)?;
     let (first, mut after) = list.after.as_ref().map_or(Ok((0, None)), split_cursor)?;
     let live = store.refresh().await?;
+    if live.shards.len() <= usize::from(first) {
+        return Err(ListCursor::unreadable());
+    }
     let mut all_of_it = Page::default();
     for (at, shard) in live.shards.iter().enumerate().skip(first.into()) {
         let left = list.limit - all_of_it.jobs.len();
         let cursor = |own: &str| Some(ListCursor(format!("{at}.{own}")));
-        if left == 0 || BATCH_MAX as u64 <= all_of_it.searched {
+        // Whoever has looked at much without finding it looks on in the next call.
+        if left == 0 || (all_of_it.jobs.len() as u64) < all_of_it.searched {
             all_of_it.next = cursor("");
             break;
         }

@@ -25,6 +25,10 @@ pub(in crate::store::redis) async fn sweep(store: &RedisStore, limit: usize) -> 
         all_of_it.forgotten += swept.forgotten;
         all_of_it.more |= swept.more;
     }
+    if live.layout.shards < live.layout.live() {
+        // One that takes no jobs any more may hold nothing by now.
+        store.shards().await?;
+    }
     Ok(all_of_it)
 }
 
