@@ -258,6 +258,7 @@ impl Store for RedisStore {
 
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
+            self.catch_up().await;
             let mut changes = self.live.subscribe();
             let live = Arc::clone(&changes.borrow_and_update());
             let waits = live.shards.iter().map(|shard| Box::pin(shard.wait(queues, at_most)));

@@ -333,9 +333,11 @@ async fn an_id_is_the_same_job_under_every_number_of_shards() {
 async fn a_batch_that_one_shard_refuses_leaves_nothing_in_the_others() {
     let store = open(&Server::shared().url()).await;
     store.reshard(4).await.unwrap();
-    let expired =
-        |shard| NewJob { expires_at: Some(When::At(Timestamp::saturating_from_ms(1))), ..job(id(shard)) };
-    let new: Vec<_> = (0..4).map(|shard| job(id(shard))).chain([expired(2)]).collect();
+    // Made so late that nobody looks for them where they were before.
+    let later = Clock::System.now().as_ms() + 3_600_000;
+    let late = |shard| job(IdMaker::default().make(later, shard, fastrand::u64(..)));
+    let expired = NewJob { expires_at: Some(When::At(Timestamp::saturating_from_ms(1))), ..late(2) };
+    let new: Vec<_> = (0..4).map(late).chain([expired]).collect();
     let refused = store.enqueue(Call { instance: 1, number: 1 }, &new).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     assert_eq!(jobs(&store).await, [0; 4]);

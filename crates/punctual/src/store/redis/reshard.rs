@@ -191,7 +191,8 @@ impl RedisStore {
         live.shards.iter().any(|shard| live.layout.epoch < shard.epoch())
     }
 
-    /// Goes by the later layout that a shard told of, if one did; before jobs are taken, which must not wait for that.
+    /// Goes by the later layout that a shard told of, if one did: before jobs are taken, which must not wait for that, and
+    /// before a wait.
     pub(super) async fn catch_up(&self) {
         if Self::is_behind(&self.live())
             && let Err(e) = self.refresh().await
