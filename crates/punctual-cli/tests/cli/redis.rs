@@ -186,3 +186,24 @@ fn a_bench_that_is_interrupted_leaves_nothing_behind() {
     assert_eq!(said(child).code, Some(130));
     assert_eq!(keys(&server), 0);
 }
+
+#[test]
+fn shards_are_shown_and_changed() {
+    let (t, server) = (Cli::new(), Server::start(&[]));
+    let store = format!("--store {}", server.url());
+    assert_eq!(t.json(&format!("shards {store}"))["count"], 1);
+    let shards = t.json(&format!("shards 3 {store}"));
+    assert_eq!((&shards["count"], shards["shards"].as_array().unwrap().len()), (&3.into(), 3));
+    for key in 0..9 {
+        t.run(&format!("push k --unique key-{key} {store}")).ok();
+    }
+    let fewer = t.json(&format!("shards 1 {store}"));
+    let jobs = |of: &serde_json::Value| {
+        of["shards"].as_array().unwrap().iter().map(|shard| shard["jobs"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!((&fewer["count"], jobs(&fewer)), (&1.into(), 9));
+    assert_eq!(fewer["shards"][2]["open"], false);
+    assert_eq!(t.json(&format!("stats {store}"))["waiting"], 9);
+    t.run(&format!("shards 0 {store}")).fails(2, "invalid", "a store has 1 to 1024 shards, not 0");
+    t.run("shards").fails(2, "unsupported", "only a store on Redis has shards");
+}
