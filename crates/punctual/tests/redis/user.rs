@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use punctual::{
     ErrorKind,
-    store::{Durability, Store},
+    store::{Durability, Store, clock::Clock, redis::RedisStore},
 };
 
 use crate::{
@@ -45,7 +45,7 @@ async fn a_level_that_can_not_be_checked_is_refused() {
 #[tokio::test]
 async fn another_prefix_is_refused() {
     let url = Server::shared().url().replace("prefix=t", "prefix=other");
-    let error = open(&url).await.count(None).await.unwrap_err();
+    let error = RedisStore::open(&url, Clock::System).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.hint().unwrap().contains("user"), "{error:?}");
 }
