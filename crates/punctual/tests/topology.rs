@@ -241,13 +241,15 @@ async fn a_write_that_is_not_replicated_is_not_acknowledged() {
     hand.enqueue(3).await.unwrap();
     assert_eq!(replica.say(&["DBSIZE"]), primary.say(&["DBSIZE"]));
 
+    let reserved = store.reserve(&hand.want(1)).await.unwrap().jobs.remove(0);
     replica.freeze();
     let (call, jobs) = (hand.next_call(), hand.jobs(1));
     let error = store.enqueue(call, &jobs).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error:?}");
     assert!(error.hint().is_some());
-    // What promises nothing goes on: who runs a job keeps it.
-    let reserved = store.reserve(&hand.want(1)).await.unwrap().jobs.remove(0);
+    // Nobody runs a job of which a replica that takes over would not know; who runs one keeps it.
+    let want = hand.want(1);
+    assert_eq!(store.reserve(&want).await.unwrap_err().kind(), ErrorKind::UnknownOutcome);
     assert_eq!(store.extend(&[reserved.lease]).await.unwrap(), [LeaseStatus::Held]);
     let ack = [Settlement { lease: reserved.lease, verdict: Verdict::Ack }];
     assert_eq!(store.settle(&ack, None).await.unwrap_err().kind(), ErrorKind::UnknownOutcome);
@@ -258,6 +260,7 @@ async fn a_write_that_is_not_replicated_is_not_acknowledged() {
     let answers = at_last(async || other.enqueue(call, &jobs).await).await;
     assert_eq!(answers[0].id(), Some(jobs[0].id));
     assert_eq!(at_last(async || store.settle(&ack, None).await).await.0, [Settled::LeaseLost]);
+    assert_eq!(at_last(async || store.reserve(&want).await).await.jobs.len(), 1);
     assert_eq!(store.count(None).await.unwrap().total(), 4);
     assert_eq!(replica.say(&["DBSIZE"]), primary.say(&["DBSIZE"]));
 }
