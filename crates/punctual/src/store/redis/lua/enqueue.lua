@@ -38,16 +38,12 @@ if is_over and not is_look then
     -- A repetition (S3): writes nothing.
     local full, answers = {}, {}
     if number == unp('>I8', last) then
-        for place = 15, #last, 16 do
-            local id = sub(last, place, place + 15)
-            full[id] = (full[id] or 0) + 1
-        end
+        for place = 15, #last, 2 do full[unp('>I2', last, place)] = true end
     end
     for i = 1, n do
         local id, flags = ARGV[ids_at + i - 1], byte(ARGV[specs_at + i - 1], 3)
-        -- Of twins those come first for which there was no room.
-        if 0 < (full[id] or 0) then
-            full[id], answers[i] = full[id] - 1, 'F'
+        if full[i] then
+            answers[i] = 'F'
         else
             local at = key_at(flags)
             local digest = at and unp('>c16', ARGV[rests_at + i - 1], at)
@@ -199,7 +195,7 @@ for i = 1, n do
         if not answer and is_look then answer = 'A' end
         if not answer and q and queue(q).flags % (2 * CAPPED) >= CAPPED and not has_room(of, q, bytes) then
             answer = 'F'
-            full[#full + 1] = id
+            full[#full + 1] = pack('>I2', i)
         end
     end
     if not answer then
