@@ -13,9 +13,14 @@ pub(super) mod queue;
 pub(super) mod read;
 pub(super) mod upkeep;
 
+use std::collections::BTreeMap;
+
 use futures_util::future::join_all;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    store::BoxFuture,
+};
 
 /// Makes all calls, and answers as they stand, or with an error of one of them.
 pub(super) async fn all<T>(
@@ -36,6 +41,38 @@ pub(super) async fn all<T>(
         Some(error) if is_in_part => Err(in_part(error)),
         Some(error) => Err(error),
     }
+}
+
+/// Asks for things in the shards that may have them: each in its likeliest home, those that answer `absent` in the next one.
+/// `call` takes the round, the shard, and which of the things; it is also called with none of them for the shard `also`.
+async fn in_homes<'a, T: Copy + PartialEq>(
+    homes: &[Vec<usize>],
+    also: Option<usize>,
+    absent: T,
+    call: impl Fn(usize, usize, Vec<usize>) -> BoxFuture<'a, Result<Vec<T>>>,
+) -> Result<Vec<T>> {
+    let mut found = vec![absent; homes.len()];
+    // No thing has more homes than a store had numbers of shards.
+    for round in 0.. {
+        let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        if round == 0 {
+            also.map(|also| groups.entry(also).or_default());
+        }
+        for (i, homes) in homes.iter().enumerate().filter(|(i, _)| found[*i] == absent) {
+            if let Some(home) = homes.get(round) {
+                groups.entry(*home).or_default().push(i);
+            }
+        }
+        if groups.is_empty() {
+            break;
+        }
+        let calls = groups.iter().map(|(home, group)| call(round, *home, group.clone()));
+        let answers = all(calls).await.map_err(|error| if round == 0 { error } else { in_part(error) })?;
+        for (group, answers) in groups.values().zip(answers) {
+            group.iter().zip(answers).for_each(|(i, answer)| found[*i] = answer);
+        }
+    }
+    Ok(found)
 }
 
 /// An error where something else was done: one that says that nothing was done says too much.

@@ -1,16 +1,14 @@
 //! `act`: each target in the shard that has it.
 
-use std::collections::BTreeMap;
-
 use super::{
-    all,
+    in_homes,
     read::{self, homes_of_key},
 };
 use crate::{
     error::Result,
     job::Scope,
     store::{
-        Acted, Action, Target, UniqueKey, Which,
+        Acted, Action, BoxFuture, Target, UniqueKey, Which,
         redis::{RedisStore, act},
     },
 };
@@ -50,29 +48,18 @@ pub(in crate::store::redis) async fn act(
         Which::Id(id) => live.layout.homes_of(*id).into_iter().map(usize::from).collect(),
         Which::Key(key) => homes_of_key(&live, key).collect::<Vec<_>>(),
     };
-    let homes: Vec<_> = targets.iter().map(|target| homes(&target.which)).collect();
     let mut acted = vec![Acted::NotFound; targets.len()];
     if matches!(action, Action::Retry) && !live.layout.earlier.is_empty() {
         refuse_held(store, targets, &mut acted).await?;
     }
-    for round in 0.. {
-        let is_there = |i: &usize| acted[*i] == Acted::NotFound && round < homes[*i].len();
-        let todo: Vec<usize> = (0..targets.len()).filter(is_there).collect();
-        if todo.is_empty() {
-            break;
-        }
-        let mut groups = BTreeMap::<usize, Vec<usize>>::new();
-        for i in todo {
-            groups.entry(homes[i][round]).or_default().push(i);
-        }
-        let calls = groups.into_iter().map(|(at, group)| {
-            let part: Vec<Target> = group.iter().map(|&i| targets[i].clone()).collect();
-            let shard = &live.shards[at];
-            async move { Ok((group, act::act(shard, &part, action).await?)) }
-        });
-        for (group, answers) in all(calls).await? {
-            group.into_iter().zip(answers).for_each(|(i, answer)| acted[i] = answer);
-        }
-    }
+    let todo: Vec<usize> = (0..targets.len()).filter(|&i| acted[i] == Acted::NotFound).collect();
+    let homes_of_todo: Vec<_> = todo.iter().map(|&i| homes(&targets[i].which)).collect();
+    let (live, unanswered) = (&live, &todo);
+    let call = |_, at: usize, group: Vec<usize>| -> BoxFuture<'_, _> {
+        let part: Vec<Target> = group.into_iter().map(|n| targets[unanswered[n]].clone()).collect();
+        Box::pin(async move { act::act(&live.shards[at], &part, action).await })
+    };
+    let answers = in_homes(&homes_of_todo, None, Acted::NotFound, call).await?;
+    todo.into_iter().zip(answers).for_each(|(i, answer)| acted[i] = answer);
     Ok(acted)
 }

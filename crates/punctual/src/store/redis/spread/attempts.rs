@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use crate::store::Call;
 
-/// More instances than this are not remembered: of the others a repetition is cut as if it were new, which is the same
-/// unless something changed just then.
+/// More instances than this are not remembered. Of one that was forgotten a repetition is cut as if it were new: an enqueue the
+/// same way unless the layout has just changed; a reserve may begin with another shard, and what it got before is taken back.
 const INSTANCES_MAX: usize = 1_024;
 
 /// What is remembered of the last call of each instance.

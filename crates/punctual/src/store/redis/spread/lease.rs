@@ -1,15 +1,18 @@
 //! What has to do with leases: `reserve`, `settle`, `extend`, `take`.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use super::{all, in_part};
+use super::{in_homes, in_part};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{ErrorKind, Result},
     id::JobId,
     job::JobRecord,
     store::{
-        Batch, Lease, LeaseStatus, Reserve, Settled, Settlement, Take, check_batch,
-        redis::{Live, RedisStore, reserve, settle},
+        Batch, BoxFuture, Lease, LeaseStatus, Reserve, Settled, Settlement, Take, check_batch,
+        redis::{Live, RedisStore, lock, reserve, settle},
     },
 };
 
@@ -61,8 +64,7 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
         }
     }
     store.expect_work(has_more);
-    let mut all =
-        all.ok_or_else(|| away.take().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no shard")))?;
+    let Some(mut all) = all else { return Err(away.expect("invariant: each shard has answered something")) };
     if away.is_some() {
         all.next_due = Some(all.next_due.map_or(LOOK_AGAIN, |next| next.min(LOOK_AGAIN)));
     }
@@ -97,41 +99,30 @@ pub(in crate::store::redis) async fn settle(
         let (settled, reserved) = settle::settle(shard, batch, then).await?;
         return finish(store, settled, reserving, reserved).await;
     }
-    let mut groups = by_home(&live, batch.iter().map(|settlement| settlement.lease.job), 0);
-    if let Some((_, attempt)) = &reserving {
-        groups.entry(attempt.first).or_default();
-    }
-    let mut settled = vec![Settled::LeaseLost; batch.len()];
-    let mut reserved = None;
-    for round in 1.. {
-        let calls = groups.into_iter().map(|(at, group)| {
-            let part: Vec<Settlement> = group.iter().map(|&i| batch[i].clone()).collect();
-            // The first shard to be asked for jobs is asked with what ended there.
-            let then = reserving.as_ref().filter(|(_, attempt)| round == 1 && attempt.first == at);
-            // One that is gone from the layout may still be repeated to.
-            let shard = live.shards.get(at).or_else(|| reserving.as_ref()?.1.live.shards.get(at));
-            async move {
-                let Some(shard) = shard else { return Ok((group, Vec::new(), None)) };
-                let (settled, reserved) = settle::settle(shard, &part, then.map(|(want, _)| *want)).await?;
-                Ok((group, settled, reserved))
-            }
-        });
-        let mut lost = Vec::new();
-        let answers = all(calls).await.map_err(|error| if round == 1 { error } else { in_part(error) })?;
-        for (group, answers, batch) in answers {
-            reserved = reserved.or(batch);
-            for (i, answer) in group.into_iter().zip(answers) {
-                settled[i] = answer;
-                if answer == Settled::LeaseLost {
-                    lost.push(i);
+    let homes = homes_of(&live, batch.iter().map(|settlement| settlement.lease.job));
+    let first = reserving.as_ref().map(|(_, attempt)| attempt.first);
+    let reserved = Mutex::new(None);
+    let settled = {
+        let (live, reserving, reserved) = (&live, &reserving, &reserved);
+        let call = |round, at, group: Vec<usize>| -> BoxFuture<'_, _> {
+            Box::pin(async move {
+                let part: Vec<Settlement> = group.iter().map(|&i| batch[i].clone()).collect();
+                // The first shard to be asked for jobs is asked with what ended there.
+                let then = reserving.as_ref().filter(|(_, attempt)| round == 0 && attempt.first == at);
+                // One that is gone from the layout may still be repeated to.
+                let shard: Option<&Arc<_>> =
+                    live.shards.get(at).or_else(|| reserving.as_ref()?.1.live.shards.get(at));
+                let Some(shard) = shard else { return Ok(vec![Settled::LeaseLost; part.len()]) };
+                let (settled, batch) = settle::settle(shard, &part, then.map(|(want, _)| *want)).await?;
+                if batch.is_some() {
+                    *lock(reserved) = batch;
                 }
-            }
-        }
-        groups = again(by_home(&live, lost.iter().map(|&i| batch[i].lease.job), round), &lost);
-        if groups.is_empty() {
-            break;
-        }
-    }
+                Ok(settled)
+            })
+        };
+        in_homes(&homes, first, Settled::LeaseLost, call).await?
+    };
+    let reserved = reserved.into_inner().unwrap_or_else(PoisonError::into_inner);
     finish(store, settled, reserving, reserved).await
 }
 
@@ -161,49 +152,19 @@ pub(in crate::store::redis) async fn extend(
     if let [shard] = &live.shards[..] {
         return settle::extend(shard, leases).await;
     }
-    let mut statuses = vec![LeaseStatus::Lost; leases.len()];
-    let mut groups = by_home(&live, leases.iter().map(|lease| lease.job), 0);
-    for round in 1.. {
-        let calls = groups.into_iter().map(|(at, group)| {
-            let part: Vec<Lease> = group.iter().map(|&i| leases[i]).collect();
-            let shard = &live.shards[at];
-            async move { Ok((group, settle::extend(shard, &part).await?)) }
-        });
-        let mut lost = Vec::new();
-        for (group, answers) in all(calls).await? {
-            for (i, answer) in group.into_iter().zip(answers) {
-                statuses[i] = answer;
-                if answer == LeaseStatus::Lost {
-                    lost.push(i);
-                }
-            }
-        }
-        groups = again(by_home(&live, lost.iter().map(|&i| leases[i].job), round), &lost);
-        if groups.is_empty() {
-            break;
-        }
-    }
-    Ok(statuses)
+    let homes = homes_of(&live, leases.iter().map(|lease| lease.job));
+    let live = &live;
+    let call = |_, at: usize, group: Vec<usize>| -> BoxFuture<'_, _> {
+        let part: Vec<Lease> = group.into_iter().map(|i| leases[i]).collect();
+        Box::pin(async move { settle::extend(&live.shards[at], &part).await })
+    };
+    in_homes(&homes, None, LeaseStatus::Lost, call).await
 }
 
-/// Jobs by the shard that is their `round`-th likeliest home, as far as they have so many.
-pub(super) fn by_home(
-    live: &Live,
-    jobs: impl IntoIterator<Item = JobId>,
-    round: usize,
-) -> BTreeMap<usize, Vec<usize>> {
-    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (i, id) in jobs.into_iter().enumerate() {
-        if let Some(home) = live.layout.homes_of(id).get(round) {
-            groups.entry(usize::from(*home)).or_default().push(i);
-        }
-    }
-    groups
-}
-
-/// The same groups of a list's members by their places in that list.
-pub(super) fn again(groups: BTreeMap<usize, Vec<usize>>, list: &[usize]) -> BTreeMap<usize, Vec<usize>> {
-    groups.into_iter().map(|(at, group)| (at, group.into_iter().map(|i| list[i]).collect())).collect()
+/// Where the jobs of these ids may be, the likeliest shard of each first.
+fn homes_of(live: &Live, jobs: impl Iterator<Item = JobId>) -> Vec<Vec<usize>> {
+    let homes = |id| live.layout.homes_of(id).into_iter().map(usize::from).collect();
+    jobs.map(homes).collect()
 }
 
 /// Takes from one shard after another: what was taken is with the caller only, so that a shard which can't be reached ends

@@ -42,7 +42,7 @@ pub(in crate::store::redis) async fn queue(
             // Whoever set it was cut short.
             let Layout { epoch, shards, .. } = live.layout;
             let new = New { name, settings: &seen.settings, version: seen.version, epoch, shards };
-            all(live.shards.iter().map(|shard| queue::set(shard, &new, None))).await?;
+            copy(&live, &new, 0).await?;
             live = store.refresh().await?;
             continue;
         }
@@ -68,7 +68,7 @@ pub(in crate::store::redis) async fn queue(
             New { name, settings: &settings, version: seen.version.max(DEFAULT_VERSION) + 1, epoch, shards };
         match queue::set(&live.shards[0], &new, Some(decided)).await? {
             Set::Done => {
-                if copy(&live, &new).await? {
+                if copy(&live, &new, 1).await? {
                     return Ok(info(name, Seen { settings, ..seen }));
                 }
                 live = store.refresh().await?;
@@ -80,9 +80,9 @@ pub(in crate::store::redis) async fn queue(
     Err(Error::new(ErrorKind::Unavailable, format!("the settings of queue {name:?} change all the time")))
 }
 
-/// Tells the other shards what was decided in shard 0; `false` where there is a later layout.
-async fn copy(live: &Live, new: &New<'_>) -> Result<bool> {
-    let told = all(live.shards.iter().skip(1).map(|shard| queue::set(shard, new, None))).await?;
+/// Tells the shards from `first` on what was decided in shard 0; `false` where there is a later layout.
+async fn copy(live: &Live, new: &New<'_>, first: usize) -> Result<bool> {
+    let told = all(live.shards.iter().skip(first).map(|shard| queue::set(shard, new, None))).await?;
     Ok(!told.iter().any(|set| matches!(set, Set::Moved)))
 }
 
@@ -94,7 +94,7 @@ pub(in crate::store::redis) async fn copy_all(live: &Live, first: usize, epoch: 
             let seen = merge(all(live.shards.iter().map(|shard| queue::see(shard, name))).await?);
             let (version, shards) = (seen.version, live.layout.shards);
             let new = New { name, settings: &seen.settings, version, epoch, shards };
-            all(live.shards.iter().skip(first).map(|shard| queue::set(shard, &new, None))).await?;
+            copy(live, &new, first).await?;
         }
     }
     Ok(())
