@@ -204,7 +204,7 @@ impl RedisStore {
     /// The shards, by a layout that knows those which ids of jobs name.
     pub(super) async fn live_for(&self, mut jobs: impl Iterator<Item = JobId>) -> Result<Arc<Live>> {
         let live = self.live();
-        if jobs.any(|id| !id.is_derived() && live.layout.shards <= id.shard()) {
+        if jobs.any(|id| !id.is_derived() && live.layout.live() <= id.shard()) {
             self.refresh().await
         } else {
             Ok(live)
