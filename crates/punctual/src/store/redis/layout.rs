@@ -1,9 +1,9 @@
 //! Over how many shards a store is spread, and which shard a job lives in. Pure.
 //!
-//! A made id names its shard, if there is one of that number: jobs never move. What is compared with each other (a unique key, an id that stands
-//! for an idempotency key) has one of 1,024 buckets, and a bucket one shard, its *home*, which follows from the number of
-//! shards. That number may change at any time, so that earlier numbers stay known: what was enqueued under them is looked
-//! for where it was put, before it is put anywhere else.
+//! A made id names its shard, if there is one of that number: jobs never move. What is compared with each other (a unique
+//! key, an id that stands for an idempotency key) has one of 1,024 buckets, and a bucket one shard, its *home*, which follows
+//! from the number of shards. That number may change at any time, so that earlier numbers stay known: what was enqueued
+//! under them is looked for where it was put, before it is put anywhere else.
 //!
 //! Each change has a number, the *epoch*. Every shard is told of it before anybody goes by the new layout, and takes jobs of
 //! no earlier one from then on: so whoever looks for a key at its old home knows that nobody puts it there any more.
@@ -217,10 +217,12 @@ mod tests {
         assert_eq!(changed, Layout { epoch: 7, shards: 3, earlier: vec![8, 1], is_told: false, since_ms });
         assert_eq!(Layout::decode(&changed.encode()).unwrap(), changed);
         assert_eq!(Layout::decode(&Layout::default().encode()).unwrap(), Layout::default());
-        for broken in
-            [&b"\0\0\0\x01"[..], b"\0\0\0\x01\0\0\0", b"\0\0\0\x01\xff\xff\0", b"\0\0\0\x01\0\x01\0\0"]
-        {
-            assert_eq!(Layout::decode(broken).unwrap_err().kind(), ErrorKind::Corrupt, "{broken:?}");
+        // Each number of shards, and one that is cut off.
+        let row = changed.encode();
+        let with = |at: usize, bytes: [u8; 2]| [&row[..at], &bytes, &row[at + 2..]].concat();
+        let short = (1..row.len()).filter(|len| *len != 13 && *len != 15).map(|len| row[..len].to_vec());
+        for broken in [with(4, [0, 0]), with(4, [0xff, 0xff]), with(15, [0, 0])].into_iter().chain(short) {
+            assert_eq!(Layout::decode(&broken).unwrap_err().kind(), ErrorKind::Corrupt, "{broken:?}");
         }
     }
 
