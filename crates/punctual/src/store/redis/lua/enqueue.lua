@@ -1,13 +1,15 @@
 -- enqueue: hands jobs over, in order, each seeing what the earlier ones did (S2, S3, S4).
--- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, kind of call (o ordinary, t two of its ids are the
--- same, b its jobs break a limit, h only what is here already, c only a look whether it would be refused), epoch, number of queues, per queue: name, version of the settings that the caller knows (0: none),
--- settings of a new queue; then the jobs' ids, their specs, their rests. A spec, which jobs often share:
--- queue2 flags1 level1 kind of time (a at, i in) ms7 kind of expiry (a, i, or n for none) ms7 conflict (k keep, p replace,
--- s reschedule) version4 (0: any) skip3. The rest is what follows the times in a record, with the payload behind `skip` bytes.
--- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 | F | A: of kind h, it is not
--- here. Before any write: {'stale', number of a queue, its settings or ''} where the caller knows others, {'refused'} for a
--- call that breaks a limit and is no repetition, {'ok'} for one that is looked at only, {'moved', epoch} where jobs of a later epoch may be elsewhere, {'expired',
--- number of a job, expires_at, run_at} for a job that expires before it is due.
+-- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, kind of call (o ordinary, t two of its ids are
+-- the same, b its jobs break a limit, h only what is here already, c only a look whether it would be refused), epoch,
+-- number of queues, per queue: name, version of the settings that the caller knows (0: none), settings of a new queue;
+-- then the jobs' ids, their specs, their rests. A spec, which jobs often share: queue2 flags1 level1 kind of time (a at, i
+-- in) ms7 kind of expiry (a, i, or n for none) ms7 conflict (k keep, p replace, s reschedule) version4 (0: any) skip3. The
+-- rest is what follows the times in a record, with the payload behind `skip` bytes.
+-- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 | F | A: of kind h, it is
+-- not here. Before any write: {'stale', number of a queue, its settings or ''} where the caller knows others, {'refused'}
+-- for a call that breaks a limit and is no repetition, {'ok'} for one that is looked at only, {'moved', epoch} where jobs
+-- of a later epoch may be elsewhere, {'expired', number of a job, expires_at, run_at} for a job that expires before it is
+-- due.
 -- Cost: O(n log N).
 local instance, number, epoch, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local is_look = ARGV[4] == 'h'
