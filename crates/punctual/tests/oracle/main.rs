@@ -92,10 +92,12 @@ fn sqlite(clock: &ManualClock) -> Opener {
     Box::new(move || Arc::new(SqliteStore::open(folder.path().join("jobs.db"), options.clone()).unwrap()))
 }
 
-/// A part of one real server; every handle is a connection of its own.
+/// A part of a real server; every handle is a connection of its own. Each thread has its server, which is busy for most of
+/// a history.
 #[cfg(feature = "redis")]
 fn redis(clock: &ManualClock) -> Opener {
-    let (url, clock) = (server::Server::shared().url(), clock.clone());
+    thread_local!(static SERVER: server::Server = server::Server::admitting());
+    let (url, clock) = (SERVER.with(server::Server::url), clock.clone());
     Box::new(move || {
         let open = RedisStore::open(&url, Clock::Manual(clock.clone()));
         // A runtime within a runtime needs a thread of its own.

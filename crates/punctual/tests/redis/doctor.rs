@@ -15,7 +15,7 @@ async fn the_doctor_tells_how_it_stands_with_the_server() {
     assert_eq!(names(&checks, CheckLevel::Fail), [""; 0], "{checks:#?}");
     assert_eq!(names(&checks, CheckLevel::Warn), ["persistence"], "{checks:#?}");
     for (name, words) in [
-        ("version", "Redis "),
+        ("version", server.program()),
         ("role", "primary"),
         ("eviction", "noeviction"),
         ("memory", "MiB in use"),

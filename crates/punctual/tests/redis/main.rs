@@ -80,6 +80,30 @@ async fn full_durability_needs_a_server_that_syncs() {
     assert_eq!(open(&url(&synced)).await.durability(), Durability::Full);
 }
 
+/// S1: a server that syncs once in a second can say when it did, from 7.2 on; who asks is told what the server then says.
+#[tokio::test]
+async fn full_durability_waits_for_a_server_that_syncs_later() {
+    let server = Server::start(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let opened = RedisStore::open(&(server.url() + "&durability=full"), Clock::System).await;
+    if !server.knows("waitaof") {
+        assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unsupported);
+        return;
+    }
+    let store = Arc::new(opened.unwrap());
+    assert_eq!(store.durability(), Durability::Full);
+    let client = Client::new(store.clone());
+    client.push(jobs(&client, 3)).await.unwrap();
+    let stats = server.say(&["INFO", "commandstats"]);
+    assert!(stats.contains("cmdstat_waitaof"), "{stats}");
+    let persistence = server.say(&["INFO", "persistence"]);
+    assert!(persistence.contains("aof_pending_bio_fsync:0"), "{persistence}");
+
+    server.say(&["CONFIG", "SET", "appendonly", "no"]);
+    let refused = store.enqueue(Call { instance: 1, number: 1 }, &jobs(&client, 1)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::UnknownOutcome, "{refused}");
+    assert!(refused.to_string().contains("disk"), "{refused}");
+}
+
 /// A job for now wakes who waits, also in another process; so does an earlier one than those that wait.
 #[tokio::test]
 async fn a_new_job_ends_a_wait() {

@@ -58,11 +58,14 @@ impl Server {
     /// The one of this test binary, which keeps nothing on disk. Who comes there may do what the guide says is enough.
     pub(crate) fn shared() -> &'static Self {
         static SHARED: OnceLock<Server> = OnceLock::new();
-        SHARED.get_or_init(|| {
-            let mut server = Self::start(&[]);
-            server.admit(&["always"]);
-            server
-        })
+        SHARED.get_or_init(Self::admitting)
+    }
+
+    /// Another one like it.
+    pub(crate) fn admitting() -> Self {
+        let mut server = Self::start(&[]);
+        server.admit(&["always"]);
+        server
     }
 
     /// Another one, with more options: `&["--appendonly", "yes"]`.
@@ -172,6 +175,16 @@ impl Server {
             assert!(begin.elapsed() < START_MAX, "{words:?}: {answer}");
             thread::sleep(LOOK);
         }
+    }
+
+    /// Whether it has a command.
+    pub(crate) fn knows(&self, command: &str) -> bool {
+        !self.say(&["COMMAND", "INFO", command]).is_empty()
+    }
+
+    /// What it is a server of.
+    pub(crate) fn program(&self) -> &'static str {
+        if self.say(&["INFO", "server"]).contains("valkey_version") { "Valkey " } else { "Redis " }
     }
 
     /// Whether it is there, and takes writes.
