@@ -247,10 +247,15 @@ async fn a_write_that_is_not_replicated_is_not_acknowledged() {
     let error = store.enqueue(call, &jobs).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error:?}");
     assert!(error.hint().is_some());
-    // Nobody runs a job of which a replica that takes over would not know; who runs one keeps it.
+    // Nobody runs a job of which a replica that takes over would not know; who runs one keeps it meanwhile.
     let want = hand.want(1);
+    let held = async { while store.extend(&[reserved.lease]).await.unwrap() != [LeaseStatus::Held] {} };
+    tokio::select! {
+        biased;
+        answer = store.reserve(&want) => panic!("a heartbeat waited for replicas, behind {answer:?}"),
+        () = held => {}
+    }
     assert_eq!(store.reserve(&want).await.unwrap_err().kind(), ErrorKind::UnknownOutcome);
-    assert_eq!(store.extend(&[reserved.lease]).await.unwrap(), [LeaseStatus::Held]);
     let ack = [Settlement { lease: reserved.lease, verdict: Verdict::Ack }];
     assert_eq!(store.settle(&ack, None).await.unwrap_err().kind(), ErrorKind::UnknownOutcome);
 

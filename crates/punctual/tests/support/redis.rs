@@ -7,8 +7,8 @@
 
 pub(crate) mod acl;
 mod certificates;
-pub(crate) mod cluster;
-pub(crate) mod sentinel;
+mod cluster;
+mod sentinel;
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -109,6 +109,11 @@ impl Server {
         }
         command.arg("--unixsocket").arg(folder.join("s")).arg("--dir").arg(&folder);
         command.arg("--logfile").arg(folder.join("log")).args(options);
+        // Whom it admits it still knows when it comes back. Who has users of their own tells it otherwise.
+        if !options.iter().any(|option| ["--user", "--requirepass"].contains(&option.as_str())) {
+            std::fs::File::create(folder.join("users")).expect("a file in a new folder");
+            command.arg("--aclfile").arg(folder.join("users"));
+        }
         // Not in the terminal's group: who interrupts the tests ends them first, and that ends the server.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut guard = command.spawn().expect("a shell starts");
@@ -149,6 +154,7 @@ impl Server {
             // A sentinel that makes a replica of it ends its connections.
             self.until_says(&words, |answer| answer == "OK");
         }
+        self.until_says(&["ACL", "SAVE"], |answer| answer == "OK");
         self.knows_user = true;
     }
 

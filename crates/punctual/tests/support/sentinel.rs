@@ -15,7 +15,7 @@ pub(crate) const SERVICE: &str = "jobs";
 const ASK: [&str; 3] = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];
 
 /// The headings of the guide's rights that each server grants.
-pub(crate) const RIGHTS: [&str; 3] = ["always", "behind sentinels", "for durability=replicated(n)"];
+const RIGHTS: [&str; 3] = ["always", "behind sentinels", "for durability=replicated(n)"];
 
 /// So many sentinels must agree that the primary is dead.
 const QUORUM: usize = 2;

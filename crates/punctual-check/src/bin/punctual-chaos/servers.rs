@@ -9,7 +9,7 @@ use punctual_check::monotonic_ns;
 
 use crate::{
     drill::Outcome,
-    server::{Cluster, Sentinels, Server, cluster, sentinel},
+    server::{Cluster, Sentinels, Server},
 };
 
 /// The slot that all keys of a store are in.
@@ -87,13 +87,8 @@ impl Servers {
             Self::Cluster { cluster, .. } => primary(&cluster.servers, &group)?,
         };
         eprintln!("killed server {old}; server {new} took over after {:.1} s", begin.elapsed().as_secs_f64());
-        let rights = match self {
-            Self::Service(_) => sentinel::RIGHTS,
-            Self::Cluster { .. } => cluster::RIGHTS,
-        };
         let servers = self.all();
         servers[old].restart();
-        servers[old].admit(&rights);
         until_whole(servers, &group)?;
         Ok(since)
     }

@@ -46,8 +46,8 @@ type Answer = Result<Value, Failure>;
 
 /// The way to one shard. A call costs two changes of thread, about 10 µs of the 45 µs that it takes over a Unix socket (an
 /// echoing script called 5,000 times one after another, Redis 7.0.15, two busy cores). Calls may be made from any runtime, and from several at a time; only of calls that wait for each
-/// other's answers the order is known.
-#[derive(Debug)]
+/// other's answers the order is known. A clone is the same way.
+#[derive(Clone, Debug)]
 pub(super) struct Link {
     thread: Arc<Thread>,
     line: Arc<Line>,

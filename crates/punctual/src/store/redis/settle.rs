@@ -112,7 +112,7 @@ pub(super) async fn extend(shard: &Shard, leases: &[Lease]) -> Result<Vec<LeaseS
         out.extend_from_slice(each.job.as_bytes());
         out
     });
-    let codes = reply::bytes(shard.call(&SCRIPTS.extend, &[], args.collect()).await?)?;
+    let codes = reply::bytes(shard.call_aside(&SCRIPTS.extend, args.collect()).await?)?;
     codes
         .iter()
         .map(|code| match code {

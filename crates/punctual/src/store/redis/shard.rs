@@ -12,7 +12,7 @@ use std::{
 use redis::Value;
 
 use super::{
-    address::Address,
+    address::{Address, Wanted},
     bytes::Bytes,
     check,
     doorbell::{BLOCK, Doorbell, Rung},
@@ -38,6 +38,8 @@ pub(super) struct Shard {
     pub(super) address: Address,
     pub(super) clock: Clock,
     pub(super) link: Link,
+    /// For heartbeats, which must not stand in line behind what waits for replicas or for a disk.
+    aside: Link,
     pub(super) bell: Doorbell,
     known: Mutex<Known>,
     /// How far the server's clock is ahead of this machine's.
@@ -61,12 +63,17 @@ impl Shard {
     ) -> Result<Self> {
         let link = Link::open(thread, address, number).await?;
         check::check(address, number, &link).await?;
+        let aside = match address.durability() {
+            Wanted::Fast => link.clone(),
+            Wanted::Replicated(_) | Wanted::Full => Link::open(thread, address, number).await?,
+        };
         Ok(Self {
             number,
             address: address.clone(),
             clock: clock.clone(),
             bell: Doorbell::open(&link, BLOCK),
             link,
+            aside,
             known: Mutex::default(),
             offset: Offset::default(),
             epoch: AtomicU32::new(0),
@@ -101,10 +108,19 @@ impl Shard {
     ) -> Result<Value> {
         let mut keys = self.keys.clone();
         keys.extend_from_slice(bells);
+        self.link.call(script, &keys, &self.with_now(args)).await
+    }
+
+    /// The same, without bells, and beside calls that wait until they are confirmed.
+    pub(super) async fn call_aside(&self, script: &'static Script, args: Vec<Vec<u8>>) -> Result<Value> {
+        self.aside.call(script, &self.keys, &self.with_now(args)).await
+    }
+
+    fn with_now(&self, args: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let mut all = Vec::with_capacity(args.len() + 1);
         all.push(self.now_arg());
         all.extend(args);
-        self.link.call(script, &keys, &all).await
+        all
     }
 
     /// The same, of a script that answers an array.
