@@ -147,7 +147,7 @@ pub enum Answer {
     Reserve(Reservations),
     /// To [`Op::Extend`]: whether each is still held.
     Extend(Vec<bool>),
-    /// To [`Op::Settle`]: the state that follows, or `null` for `LeaseLost`.
+    /// To [`Op::Settle`]: the state that follows, or `null` for `LeaseLost` and `Away`.
     Settle {
         /// In order.
         states: Vec<Option<State>>,

@@ -146,7 +146,8 @@ impl Store for RecordingStore {
                     .iter()
                     .map(|answer| match answer {
                         Settled::Settled(state) => Some(*state),
-                        Settled::LeaseLost => None,
+                        // Whether it was settled a later call will know.
+                        Settled::LeaseLost | Settled::Away => None,
                     })
                     .collect(),
                 then: batch.as_ref().map(reservations),

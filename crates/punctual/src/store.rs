@@ -286,6 +286,9 @@ pub enum Settled {
     Settled(State),
     /// This call changed nothing: the lease is not current (S8), or an earlier, unanswered call settled it (S3).
     LeaseLost,
+    /// The part of the store that has the job could not be reached, or did not answer: whether the lease ended is not known.
+    /// Settle it again. Only where a store has several shards; one that can't be reached at all is an error.
+    Away,
 }
 
 /// A call for an at-most-once pop.
@@ -839,7 +842,8 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Ends leases, in order, sweeps up to its own length plus 100 items (the queues of the leases it ended, in the order
     /// of their first appearance, then store-wide), and may then reserve in the same step and round trip, as a reserve
-    /// behind it would. Refused as a whole if either part breaks a limit; pauses past the end of time are cut to it.
+    /// behind it would. Refused as a whole if either part breaks a limit; pauses past the end of time are cut to it. A reserve
+    /// that has no answer, since the shard that was asked has none, is to be repeated.
     ///
     /// A job that ends is removed in the same step if its queue keeps none of its state ([`Keep::keeps_nothing`]).
     fn settle<'a>(

@@ -14,7 +14,7 @@ use std::{
 };
 
 use punctual::{
-    Error, ErrorKind, IdMaker, JobId, NewJob, Payload, Timestamp,
+    Error, ErrorKind, IdMaker, JobId, NewJob, Payload, State,
     store::{
         Call, CheckLevel, Durability, LeaseStatus, Reserve, Settled, Settlement, Store, Verdict, Want,
         clock::Clock, redis::RedisStore,
@@ -29,6 +29,8 @@ const TAKE_OVER_MAX: Duration = Duration::from_secs(30);
 const LATER: Duration = Duration::from_millis(20);
 /// The slot of the keys of shard 0.
 const SLOT: u16 = 13_907;
+/// When ids were made.
+const NOW_MS: u64 = 1_800_000_000_000;
 
 async fn open(url: &str) -> Arc<RedisStore> {
     Arc::new(RedisStore::open(url, Clock::System).await.unwrap())
@@ -53,8 +55,7 @@ impl Hand {
     }
 
     fn jobs(&mut self, n: usize) -> Vec<NewJob> {
-        let now = Timestamp::saturating_from_ms(1_800_000_000_000);
-        let mut make = || self.ids.make(now.as_ms(), 0, fastrand::u64(..));
+        let mut make = || self.ids.make(NOW_MS, 0, fastrand::u64(..));
         (0..n).map(|_| NewJob::new(make(), "email.send", "mail", Payload::json("1"))).collect()
     }
 
@@ -271,6 +272,66 @@ async fn a_write_that_is_not_replicated_is_not_acknowledged() {
 }
 
 // ── clusters ──
+
+/// A shard whose server is gone holds nobody up: what ran in the others is settled, and their jobs go on; its own runs are
+/// settled when it is back.
+#[tokio::test]
+async fn a_shard_that_is_away_holds_up_no_other() {
+    let lossless =
+        ["--appendonly", "yes", "--appendfsync", "always", "--cluster-require-full-coverage", "no"];
+    let mut cluster = Cluster::start_with([0, 0, 0], &lossless);
+    let store = open(&cluster.url()).await;
+    store.reshard(4).await.unwrap();
+    let mut hand = Hand::new(&store, 1);
+    let jobs_in = |hand: &mut Hand, shard: u16| -> Vec<NewJob> {
+        let jobs = hand.jobs(5);
+        jobs.into_iter()
+            .map(|job| NewJob { id: hand.ids.make(NOW_MS, shard, fastrand::u64(..)), ..job })
+            .collect()
+    };
+    let mut running = Vec::new();
+    for shard in 0..4 {
+        let (call, jobs) = (hand.next_call(), jobs_in(&mut hand, shard));
+        store.enqueue(call, &jobs).await.unwrap();
+    }
+    while running.len() < 20 {
+        let want = hand.want(20);
+        running.extend(store.reserve(&want).await.unwrap().jobs.into_iter().map(|reserved| reserved.lease));
+    }
+    // Shards 1 and 2 have their keys there.
+    cluster.servers[1].kill();
+    for shard in [0, 3] {
+        let (call, jobs) = (hand.next_call(), jobs_in(&mut hand, shard));
+        at_last(async || store.enqueue(call, &jobs).await).await;
+    }
+    let mut acks: Vec<_> =
+        running.into_iter().map(|lease| Settlement { lease, verdict: Verdict::Ack }).collect();
+    let mut others = Vec::new();
+    while others.len() < 10 {
+        let want = hand.want(20);
+        let (settled, batch) = at_last(async || store.settle(&acks, Some(&want)).await).await;
+        let is_there = |ack: &Settlement| [0, 3].contains(&ack.lease.job.shard());
+        for (ack, settled) in acks.iter().zip(settled) {
+            let expected = if is_there(ack) { Settled::Settled(State::Done) } else { Settled::Away };
+            assert_eq!(settled, expected, "{ack:?}");
+        }
+        acks.retain(|ack| !is_there(ack));
+        assert_eq!(acks.len(), 10);
+        others.extend(batch.into_iter().flat_map(|batch| batch.jobs));
+    }
+    // Where nobody can be reached, there is no answer.
+    let error = store.settle(&acks, None).await.unwrap_err();
+    assert!(error.is_repeatable(), "{error:?}");
+
+    cluster.servers[1].restart();
+    while !acks.is_empty() {
+        let (settled, _) = at_last(async || store.settle(&acks, None).await).await;
+        let mut settled = settled.into_iter();
+        acks.retain(|_| settled.next() == Some(Settled::Away));
+    }
+    let counts = at_last(async || store.count(None).await).await;
+    assert_eq!((counts.done, counts.running), (20, 10));
+}
 
 /// Keys that moved away since the last call are found where they are now.
 #[tokio::test]

@@ -38,6 +38,8 @@ use crate::{
 /// Longest sleep, whatever the store says: a bell is never trusted (contract §7). A store's wait comes back earlier where
 /// its bells may fail in ways that it can't notice otherwise; this repairs what even it takes to be impossible.
 const IDLE_MAX: Duration = Duration::from_mins(10);
+/// Before jobs of a part of the store that is away are settled again.
+const AWAY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The state of the loop.
 pub(super) struct Turns<'a> {
@@ -59,6 +61,8 @@ pub(super) struct Turns<'a> {
     settlements: Vec<Settlement>,
     /// How many of these, from the front, were part of a call whose answer was lost.
     tried: usize,
+    /// Those of a part of the store that is away, and when to settle them again.
+    away: (Vec<Settlement>, Instant),
     /// Most settlements of the next call: one, after the store refused a call.
     settle_max: usize,
     /// The last reserve, for as long as it is not answered: it is repeated as it was (S3).
@@ -108,6 +112,7 @@ impl<'a> Turns<'a> {
             collected: Vec::new(),
             settlements: Vec::new(),
             tried: 0,
+            away: (Vec::new(), Instant::now()),
             settle_max: BATCH_MAX,
             reserve: None,
             call: StoreCall { instance: fastrand::u64(..), number: 0 },
@@ -166,6 +171,10 @@ impl<'a> Turns<'a> {
 
     /// Turns runs that ended into settlements.
     fn collect(&mut self) {
+        if !self.away.0.is_empty() && self.away.1 <= Instant::now() {
+            self.tried += self.away.0.len();
+            self.settlements.splice(..0, self.away.0.drain(..));
+        }
         while let Ok(ended) = self.ended.1.try_recv() {
             self.collected.push(ended);
         }
@@ -180,6 +189,7 @@ impl<'a> Turns<'a> {
         self.phase != Phase::Working
             && self.runs.executing() == 0
             && self.settlements.is_empty()
+            && self.away.0.is_empty()
             && self.reserve.is_none()
     }
 
@@ -247,15 +257,23 @@ impl<'a> Turns<'a> {
     /// Takes note of the answers to the first `n` settlements, `tried` of which had been sent before.
     fn settled(&mut self, n: usize, answers: Vec<Settled>, tried: usize) {
         self.tried -= n;
+        if answers.contains(&Settled::Away) {
+            tracing::warn!(target: "punctual", "a part of the store is away: its jobs will be settled again");
+            self.away.1 = Instant::now() + AWAY_PAUSE;
+        }
         for (at, (Settlement { lease, verdict }, answer)) in
             self.settlements.drain(..n).zip(answers).enumerate()
         {
+            if answer == Settled::Away {
+                self.away.0.push(Settlement { lease, verdict });
+                continue;
+            }
             let Some(Active { call, .. }) = self.runs.remove(lease) else { continue };
             let state = match answer {
                 Settled::Settled(state) => state,
                 // An earlier call of ours settled it, and only its answer was lost (S3).
                 Settled::LeaseLost if at < tried => expected(&verdict, &call),
-                Settled::LeaseLost => {
+                _ => {
                     self.report.lost += 1;
                     tracing::warn!(target: "punctual", id = %lease.job, kind = call.kind(), queue = call.queue(),
                         attempt = call.attempt(), fence = lease.fence, "lease lost, the run changed nothing");
@@ -371,11 +389,13 @@ impl<'a> Turns<'a> {
             Look::Now => Duration::ZERO,
             Look::At(at) => at.saturating_duration_since(Instant::now()),
         };
+        let (has_away, again) = (!self.away.0.is_empty(), self.away.1);
         tokio::select! {
             biased;
             _ = self.ended.1.recv_many(&mut self.collected, BATCH_MAX) => {}
             () = self.shutdown.stirred(self.phase) => {}
             () = bell(&*self.store, &names, &self.alarm, at_most), if has_free_slots => self.look = Look::Now,
+            () = tokio::time::sleep_until(again), if has_away => {}
             () = self.pulse.keep_beating() => {}
         }
     }

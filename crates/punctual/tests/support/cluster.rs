@@ -29,18 +29,20 @@ impl Cluster {
     /// Starts three primaries, each with a third of the slots, and so many replicas of the last one, which has the keys of
     /// shard 0.
     pub(crate) fn start(replicas: usize) -> Self {
-        Self::start_with([0, 0, replicas])
+        Self::start_with([0, 0, replicas], &[])
     }
 
-    /// The same, with so many replicas of each; those of the first come first, behind the primaries.
-    pub(crate) fn start_with(replicas: [usize; 3]) -> Self {
+    /// The same, with so many replicas of each, those of the first first, behind the primaries; and with more options.
+    pub(crate) fn start_with(replicas: [usize; 3], more: &[&str]) -> Self {
         let primaries: Vec<_> =
             replicas.iter().enumerate().flat_map(|(at, n)| std::iter::repeat_n(at, *n)).collect();
         let n = 3 + primaries.len();
         let bus_ports: Vec<_> = (0..n).map(|_| free_port().to_string()).collect();
         let mut options = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "800"];
         // Else a primary that has lost its replicas may be given those of another one, which the tests then wait for.
-        options.extend(["--cluster-allow-replica-migration", "no", "--cluster-port"]);
+        options.extend(["--cluster-allow-replica-migration", "no"]);
+        options.extend(more);
+        options.push("--cluster-port");
         let mut servers: Vec<_> =
             bus_ports.iter().map(|port| Server::listening(&[&options[..], &[port]].concat())).collect();
         let ids = servers.iter().map(|server| server.say(&["CLUSTER", "MYID"])).collect();

@@ -39,7 +39,7 @@ impl Servers {
     }
 
     pub(crate) fn cluster() -> Self {
-        let cluster = Cluster::start_with([REPLICAS, 0, REPLICAS]);
+        let cluster = Cluster::start_with([REPLICAS, 0, REPLICAS], &[]);
         Self::Cluster { cluster, here: vec![2, 5, 6], there: vec![0, 3, 4] }
     }
 

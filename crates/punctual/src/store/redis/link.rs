@@ -10,7 +10,7 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -18,7 +18,7 @@ use std::{
 
 use redis::{Arg, Cmd, Pipeline, RedisError, Value};
 use tokio::{
-    sync::{Mutex, watch},
+    sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
@@ -28,6 +28,7 @@ use super::{
     connection::Connection,
     detour::{Detour, Patience},
     fault::{self, READONLY},
+    lock,
     node::Node,
     route::Route,
     script::Script,
@@ -69,8 +70,9 @@ impl Link {
         answer_max: Duration,
     ) -> Result<Self> {
         let route = Route::new(address, shard)?;
-        let (state, failed, target) = (Mutex::default(), AtomicU64::new(0), watch::Sender::new(None));
-        let line = Arc::new(Line { route, answer_max, state, failed, target });
+        let (state, failed, target) = (Default::default(), AtomicU64::new(0), watch::Sender::new(None));
+        let line = Line { route, answer_max, state, failed, target, away_until: Mutex::default() };
+        let line = Arc::new(line);
         let link = Self { thread: Arc::clone(thread), line };
         let opened = link.on_thread(|line| async move { line.check().await }).await?;
         opened.map_err(|failure| failure.of("connect"))?;
@@ -112,6 +114,11 @@ impl Link {
         answers.map_err(|failure| failure.of("connect"))
     }
 
+    /// Whether there was no way to the server a moment ago: a call would wait for the next attempt.
+    pub(super) fn is_away(&self) -> bool {
+        lock(&self.line.away_until).is_some_and(|until| Instant::now() < until)
+    }
+
     /// The thread that it lives on.
     pub(super) const fn thread(&self) -> &Arc<Thread> {
         &self.thread
@@ -136,11 +143,13 @@ impl Link {
 pub(super) struct Line {
     route: Route,
     answer_max: Duration,
-    state: Mutex<State>,
+    state: tokio::sync::Mutex<State>,
     /// Attempts to connect that failed, ever.
     failed: AtomicU64,
     /// The server that it led to last.
     target: watch::Sender<Option<Node>>,
+    /// After an attempt to connect that failed, until when there is no other.
+    away_until: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -150,8 +159,6 @@ struct State {
     asked: Option<Arc<Open>>,
     /// Attempts to connect that failed since the last success.
     failures: u32,
-    /// Not before then the next one.
-    pause_until: Option<Instant>,
     last: Option<Failure>,
 }
 
@@ -399,20 +406,22 @@ impl Line {
         {
             return Err(failure.clone());
         }
-        if let Some(pause) = state.pause_until.take() {
-            sleep_until(pause).await;
+        let away_until = *lock(&self.away_until);
+        if let Some(until) = away_until {
+            sleep_until(until).await;
         }
         match self.connect().await {
             Ok(open) => {
                 self.target.send_replace(Some(open.node.clone()));
                 let open = Arc::new(open);
                 *state = State { open: Some(Arc::clone(&open)), ..State::default() };
+                *lock(&self.away_until) = None;
                 Ok(open)
             }
             Err(failure) => {
                 let failures = state.failures + 1;
-                let (pause_until, last) = (Some(Instant::now() + pause(failures)), Some(failure.clone()));
-                *state = State { failures, pause_until, last, ..State::default() };
+                *state = State { failures, last: Some(failure.clone()), ..State::default() };
+                *lock(&self.away_until) = Some(Instant::now() + pause(failures));
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 Err(failure)
             }

@@ -81,6 +81,11 @@ impl Shard {
         })
     }
 
+    /// Whether it could not be reached a moment ago.
+    pub(super) fn is_away(&self) -> bool {
+        self.link.is_away()
+    }
+
     /// A key of the shard.
     pub(super) fn key(&self, name: &str) -> Vec<u8> {
         self.address.key(self.number, name)

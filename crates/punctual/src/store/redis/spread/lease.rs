@@ -12,7 +12,7 @@ use crate::{
     job::JobRecord,
     store::{
         Batch, BoxFuture, Lease, LeaseStatus, Reserve, Settled, Settlement, Take, check_batch,
-        redis::{Live, RedisStore, lock, reserve, settle},
+        redis::{Live, RedisStore, fault, lock, reserve, settle, shard::Shard},
     },
 };
 
@@ -30,8 +30,22 @@ pub(in crate::store::redis) async fn reserve(store: &RedisStore, want: &Reserve)
     want.check()?;
     store.catch_up().await;
     let attempt = store.attempt_to_reserve(want.call);
-    let first = reserve::reserve(&attempt.live.shards[attempt.first], want).await;
+    let first = ask(&attempt.live.shards, attempt.first, want).await;
     rest(store, &attempt, want, first).await
+}
+
+async fn ask(shards: &[Arc<Shard>], at: usize, want: &Reserve) -> Result<Batch> {
+    within_reach(shards, at)?;
+    reserve::reserve(&shards[at], want).await
+}
+
+/// Of several shards none waits for one that could not be reached a moment ago.
+fn within_reach(shards: &[Arc<Shard>], at: usize) -> Result<()> {
+    if 1 < shards.len() && shards.get(at).is_some_and(|shard| shard.is_away()) {
+        Err(fault::away())
+    } else {
+        Ok(())
+    }
 }
 
 /// Asks one shard after another until one has something, which runs at once; then the others are asked by the next call. So
@@ -43,7 +57,7 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
         let at = (attempt.first + i) % shards.len();
         let answer = match first.take() {
             Some(first) => first,
-            None => reserve::reserve(&shards[at], want).await,
+            None => ask(shards, at, want).await,
         };
         match answer {
             Ok(batch) if !batch.jobs.is_empty() => {
@@ -97,13 +111,13 @@ pub(in crate::store::redis) async fn settle(
         && reserving.as_ref().is_none_or(|(_, attempt)| attempt.live.shards.len() == 1)
     {
         let (settled, reserved) = settle::settle(shard, batch, then).await?;
-        return finish(store, settled, reserving, reserved).await;
+        return finish(store, settled, reserving, reserved.map(Ok)).await;
     }
     let homes = homes_of(&live, batch.iter().map(|settlement| settlement.lease.job));
     let first = reserving.as_ref().map(|(_, attempt)| attempt.first);
-    let reserved = Mutex::new(None);
+    let (reserved, away) = (Mutex::new(None), Mutex::new(None));
     let settled = {
-        let (live, reserving, reserved) = (&live, &reserving, &reserved);
+        let (live, reserving, reserved, away) = (&live, &reserving, &reserved, &away);
         let call = |round, at, group: Vec<usize>| -> BoxFuture<'_, _> {
             Box::pin(async move {
                 let part: Vec<Settlement> = group.iter().map(|&i| batch[i].clone()).collect();
@@ -113,17 +127,41 @@ pub(in crate::store::redis) async fn settle(
                 let shard: Option<&Arc<_>> =
                     live.shards.get(at).or_else(|| reserving.as_ref()?.1.live.shards.get(at));
                 let Some(shard) = shard else { return Ok(vec![Settled::LeaseLost; part.len()]) };
-                let (settled, batch) = settle::settle(shard, &part, then.map(|(want, _)| *want)).await?;
-                if batch.is_some() {
-                    *lock(reserved) = batch;
+                let answer = match within_reach(&live.shards, at) {
+                    Ok(()) => settle::settle(shard, &part, then.map(|(want, _)| *want)).await,
+                    Err(away) => Err(away),
+                };
+                match answer {
+                    Ok((settled, batch)) => {
+                        if let Some(batch) = batch {
+                            *lock(reserved) = Some(Ok(batch));
+                        }
+                        return Ok(settled);
+                    }
+                    Err(error) if then.is_some() && error.kind() == ErrorKind::Unavailable => {
+                        *lock(reserved) = Some(Err(error));
+                    }
+                    Err(error)
+                        if [ErrorKind::Unavailable, ErrorKind::UnknownOutcome].contains(&error.kind()) =>
+                    {
+                        *lock(away) = Some(error);
+                    }
+                    Err(error) => return Err(error),
                 }
-                Ok(settled)
+                // The others' jobs do not wait for it.
+                Ok(vec![Settled::Away; part.len()])
             })
         };
         in_homes(&homes, first, Settled::LeaseLost, call).await?
     };
+    let away = away.into_inner().unwrap_or_else(PoisonError::into_inner);
     let reserved = reserved.into_inner().unwrap_or_else(PoisonError::into_inner);
-    finish(store, settled, reserving, reserved).await
+    match away {
+        Some(away) if reserved.is_none() && settled.iter().all(|answer| *answer == Settled::Away) => {
+            Err(away)
+        }
+        _ => finish(store, settled, reserving, reserved).await,
+    }
 }
 
 /// Asks the other shards, too, where a reserve follows.
@@ -131,11 +169,11 @@ async fn finish(
     store: &RedisStore,
     settled: Vec<Settled>,
     reserving: Option<(&Reserve, Try)>,
-    first: Option<Batch>,
+    first: Option<Result<Batch>>,
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
     let reserved = match (reserving, first) {
         (Some((want, attempt)), Some(first)) => {
-            let reserved = rest(store, &attempt, want, Ok(first)).await;
+            let reserved = rest(store, &attempt, want, first).await;
             Some(reserved.map_err(|error| if settled.is_empty() { error } else { in_part(error) })?)
         }
         _ => None,
