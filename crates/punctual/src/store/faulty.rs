@@ -27,6 +27,9 @@ pub enum Fault {
     Before,
     /// It takes effect, and its answer is lost: `UnknownOutcome`.
     After,
+    /// Of a settle only the first, third and so on are answered: the others are [`Settled::Away`], and half of them took
+    /// effect. Any other call fails before it takes effect.
+    InPart,
     /// It takes effect and answers this much later.
     Delay(Duration),
 }
@@ -46,19 +49,24 @@ impl FaultyStore {
         Self { inner, schedule: Mutex::new(Box::new(schedule)) }
     }
 
-    /// Lets one call in `one_in` fail, half of them before and half after they took effect; the same way every time for
-    /// the same seed and the same calls.
+    /// Lets one call in `one_in` fail before, in part, or after it took effect; the same way every time for the same seed
+    /// and the same calls.
     pub fn seeded(inner: Arc<dyn Store>, seed: u64, one_in: u32) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         Self::new(inner, move |_| {
             if random.u32(0..one_in.max(1)) != 0 {
-                Fault::Pass
-            } else if random.bool() {
-                Fault::Before
-            } else {
-                Fault::After
+                return Fault::Pass;
+            }
+            match random.u8(0..3) {
+                0 => Fault::Before,
+                1 => Fault::InPart,
+                _ => Fault::After,
             }
         })
+    }
+
+    fn fault(&self, verb: &'static str) -> Fault {
+        (self.schedule.lock().unwrap_or_else(PoisonError::into_inner))(verb)
     }
 
     fn befall<'a, T: Send + 'a>(
@@ -66,26 +74,50 @@ impl FaultyStore {
         verb: &'static str,
         call: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
     ) -> BoxFuture<'a, Result<T>> {
-        let fault = (self.schedule.lock().unwrap_or_else(PoisonError::into_inner))(verb);
-        Box::pin(async move {
-            match fault {
-                Fault::Pass => call().await,
-                Fault::Before => Err(Error::new(ErrorKind::Unavailable, format!("{verb} failed on purpose"))),
-                Fault::After => {
-                    call().await?;
-                    Err(Error::new(
-                        ErrorKind::UnknownOutcome,
-                        format!("the answer of {verb} was lost on purpose"),
-                    ))
-                }
-                Fault::Delay(by) => {
-                    let answer = call().await;
-                    tokio::time::sleep(by).await;
-                    answer
-                }
-            }
-        })
+        befallen(self.fault(verb), verb, call)
     }
+
+    async fn settle_in_part(
+        &self,
+        batch: &[Settlement],
+        then: Option<&Reserve>,
+    ) -> Result<(Vec<Settled>, Option<Batch>)> {
+        let mut answers = vec![Settled::Away; batch.len()];
+        let takes_effect = batch.iter().cloned().enumerate().filter(|(i, _)| i % 4 != 3);
+        let (places, batch): (Vec<usize>, Vec<Settlement>) = takes_effect.unzip();
+        let (settled, reserved) = self.inner.settle(&batch, then).await?;
+        for (i, settled) in places.into_iter().zip(settled).filter(|(i, _)| i % 2 == 0) {
+            answers[i] = settled;
+        }
+        Ok((answers, reserved))
+    }
+}
+
+fn befallen<'a, T: Send + 'a>(
+    fault: Fault,
+    verb: &'static str,
+    call: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
+) -> BoxFuture<'a, Result<T>> {
+    Box::pin(async move {
+        match fault {
+            Fault::Pass => call().await,
+            Fault::Before | Fault::InPart => {
+                Err(Error::new(ErrorKind::Unavailable, format!("{verb} failed on purpose")))
+            }
+            Fault::After => {
+                call().await?;
+                Err(Error::new(
+                    ErrorKind::UnknownOutcome,
+                    format!("the answer of {verb} was lost on purpose"),
+                ))
+            }
+            Fault::Delay(by) => {
+                let answer = call().await;
+                tokio::time::sleep(by).await;
+                answer
+            }
+        }
+    })
 }
 
 impl fmt::Debug for FaultyStore {
@@ -129,7 +161,10 @@ impl Store for FaultyStore {
         batch: &'a [Settlement],
         then: Option<&'a Reserve>,
     ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
-        self.befall("settle", move || self.inner.settle(batch, then))
+        match self.fault("settle") {
+            Fault::InPart => Box::pin(self.settle_in_part(batch, then)),
+            fault => befallen(fault, "settle", move || self.inner.settle(batch, then)),
+        }
     }
 
     fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {

@@ -51,7 +51,30 @@ async fn a_settle_whose_answer_was_lost_counts_once() {
     }
 }
 
-/// Every third call fails, half of these after they took effect: still every job runs exactly once.
+/// Some of a settle may be away: the worker goes on with what there is, and settles these again.
+#[tokio::test]
+async fn what_is_away_is_settled_again() {
+    let mut rig = Rig::faulty(first("settle", Fault::InPart));
+    let ids = [rig.enqueue(1).await, rig.enqueue(2).await, rig.enqueue(3).await, rig.enqueue(4).await];
+    let all = Arc::new(tokio::sync::Barrier::new(4));
+    let (stop, working) = start(rig.worker().slots(4).handle(move |_: Work, _| {
+        let all = Arc::clone(&all);
+        async move {
+            all.wait().await;
+            Outcome::Done
+        }
+    }));
+    rig.called("settle").await;
+    rig.called("settle").await;
+    stop.cancel();
+    let report = working.await.unwrap().unwrap();
+    assert_eq!((report.done, report.runs(), report.lost), (4, 4, 0), "{report:?}");
+    for id in ids {
+        assert_eq!(rig.get(id).await.state, State::Done);
+    }
+}
+
+/// Every third call fails, two thirds of these after they took effect: still every job runs exactly once.
 #[tokio::test]
 async fn with_a_store_that_keeps_failing_every_job_runs_once() {
     for seed in 1..=3 {
