@@ -3,15 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use punctual::{
-    Client, Filter, State, Timestamp,
+    Client, Filter, JobId, NewJob, State, Timestamp, Unique, When,
     store::{
-        Settlement, Store, Verdict,
+        Keep, QueueSettings, Settlement, Store, Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
 };
 
 use crate::{jobs, open, reserve, server::Server};
+
+const HOUR: Duration = Duration::from_hours(1);
 
 /// What may stand where a record of ours stood: a byte, a part, text, and one whose options are no JSON.
 #[tokio::test]
@@ -44,6 +46,9 @@ async fn what_can_not_be_read_ends_dead_and_harms_nobody() {
     let page = client.list(&punctual::store::List { filter: dead, after: None, limit: 10 }).await.unwrap();
     assert!(page.jobs.iter().all(|job| job.reason.as_deref() == Some("corrupt")), "{:#?}", page.jobs);
     assert_eq!(page.jobs.len(), 4);
+    // How many bytes they had they don't say: an audit counts anew.
+    let found = client.audit(true, |_| ()).await.unwrap().findings;
+    assert_eq!(found.iter().map(|finding| finding.what).collect::<Vec<_>>(), ["counter"]);
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
 }
 
@@ -93,4 +98,77 @@ async fn an_audit_ends_what_can_not_be_read() {
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
     let counts = client.count(None).await.unwrap();
     assert_eq!((counts.waiting, counts.dead), (0, 1));
+}
+
+/// An audit finds and mends what something else has changed beside the records, key by key; whatever it was, nothing is left
+/// to find behind it, and no job is lost.
+#[tokio::test]
+async fn an_audit_mends_what_is_kept_beside_the_records() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let key = |name: &str| format!("{}:{{0}}:{name}", url.split_once("prefix=").unwrap().1);
+    let store = open(&url).await;
+    let client = Client::new(store.clone());
+    let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let plain = || jobs(&client, 1).remove(0);
+    let remembered = JobId::derived("mail", None, "once");
+    let expiring = NewJob { run_at: When::In(HOUR), expires_at: Some(When::In(2 * HOUR)), ..plain() };
+    let holding = NewJob { run_at: When::In(HOUR), unique: Some(Unique::key("k")), ..plain() };
+    let windowed = NewJob { run_at: When::In(HOUR), unique: Some(Unique::key("w").window(HOUR)), ..plain() };
+    let ran = [NewJob { id: remembered, ..plain() }, plain(), plain()];
+    client
+        .queue("mail")
+        .set(QueueSettings { done: Keep::NOTHING, ..QueueSettings::default() })
+        .await
+        .unwrap();
+    client.push(ran.into()).await.unwrap();
+    let batch = store.reserve(&reserve(1, 3)).await.unwrap();
+    let (once, others): (Vec<_>, Vec<_>) = batch.jobs.iter().partition(|run| run.job.id == remembered);
+    let settled = [
+        Settlement { lease: once[0].lease, verdict: Verdict::Ack },
+        Settlement {
+            lease: others[0].lease,
+            verdict: Verdict::Retry { at: When::In(HOUR), error: "no".into() },
+        },
+    ];
+    store.settle(&settled, None).await.unwrap();
+    client.push(vec![expiring, holding, windowed]).await.unwrap();
+    assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
+    let counts = client.count(None).await.unwrap();
+
+    // The key that is spoilt, how, and what is found.
+    let member: &[u8] = &[&[0, 0, 1][..], &[0; 6], &[7; 16]].concat();
+    for (name, spoil, what) in [
+        ("x", vec!["HSET", "nobody", "x"], "no_record"),
+        ("r", vec!["HSET", "nobody", "a row of a run"], "no_record"),
+        ("o", vec!["ZADD", "0"], "no_record"),
+        ("o", vec!["DEL"], "orphan"),
+        ("u", vec!["DEL"], "stale_key"),
+        ("u", vec!["HSET", "0123456789abcdef", "an id of sixteen\0\0\0\0\0\0"], "stale_key"),
+        ("v", vec!["DEL"], "stale_key"),
+        ("v", vec!["ZADD", "0"], "stale_key"),
+        ("k", vec!["DEL"], "no_record"),
+        ("m", vec!["DEL"], "no_record"),
+        ("a", vec!["DEL"], "no_record"),
+        ("c", vec!["DEL"], "counter"),
+    ] {
+        let mut cmd = redis::cmd(spoil[0]);
+        cmd.arg(key(name));
+        for word in &spoil[1..] {
+            cmd.arg(*word);
+        }
+        if spoil[0] == "ZADD" {
+            cmd.arg(member);
+        }
+        let () = cmd.query(&mut raw).unwrap();
+        for repairs in [false, true] {
+            let found = client.audit(repairs, |_| ()).await.unwrap().findings;
+            assert!(found.iter().any(|finding| finding.what == what), "{name} {spoil:?}: {found:?}");
+            assert!(found.iter().all(|finding| finding.repaired == repairs), "{found:?}");
+        }
+        assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, [], "{name} {spoil:?}");
+        assert_eq!(client.count(None).await.unwrap(), counts, "{name} {spoil:?}");
+    }
+    let again = client.push(vec![NewJob { unique: Some(Unique::key("k")), ..plain() }]).await.unwrap();
+    assert!(!again[0].is_new(), "the key was given back to who holds it");
 }

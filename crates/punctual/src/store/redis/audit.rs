@@ -1,4 +1,4 @@
-//! `audit`: all ids by their places, then all places by their ids, in slices.
+//! `audit`: all records by their places, all places by their records, then what is kept beside them, in slices.
 
 use crate::{
     error::Result,
@@ -13,8 +13,8 @@ use super::{
     shard::{Shard, digits},
 };
 
-/// What is walked, in order.
-const WALKS: [&str; 4] = ["ids", "t", "l", "e"];
+/// The keys that are walked, in order: counters last, which follow from the others.
+const WALKS: [&str; 13] = ["j", "x", "r", "t", "o", "l", "e", "u", "v", "m", "k", "p", "c"];
 
 pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<Audited> {
     let (walk, from) =
@@ -54,6 +54,8 @@ fn word(what: &[u8]) -> &'static str {
         b"no_record" => "no_record",
         b"two_places" => "two_places",
         b"corrupt" => "corrupt",
+        b"stale_key" => "stale_key",
+        b"counter" => "counter",
         _ => "orphan",
     }
 }

@@ -1,10 +1,12 @@
--- audit: a slice of a consistency check, some `limit` entries of one kind, or a mebibyte of records. KEYS: common. ARGV: now,
--- what (ids, t, l, e), where to go on or '', limit, 1 to repair. Answers: where to go on or '', looked at, then per finding:
--- id, name of the queue as a chunk or '', what, detail.
+-- audit: a slice of a consistency check: some `limit` entries of one key, or a mebibyte of what they hold. KEYS: common.
+-- ARGV: now, which key, where to go on or '', limit, 1 to repair. Answers: where to go on or '', looked at, then per finding:
+-- id or '', name of the queue as a chunk or '', what, detail.
 -- A record in no place becomes dead, reason `orphan`; in two places running wins over waiting, waiting over ended; an entry
--- without a record is dropped. Records are never deleted. Cost: O(limit log N).
+-- without a record is dropped; what an entry needs beside it is put there. Records are never deleted. Counters are judged
+-- only where all that they count is seen in one step: of a queue with at most `limit` jobs and a mebibyte of payloads.
+-- Cost: O(limit log N).
 drains()
-local SCAN = 16 -- records read at once, before their size is known
+local SCAN = 16 -- rows of a hash read at once, before their size is known
 local what, from, limit, repair = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local answer = {'', 0}
 local function found(id, q, kind, detail)
@@ -13,9 +15,18 @@ local function found(id, q, kind, detail)
     answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = id, name, kind, detail
 end
 local function stands(key, member) return call('ZSCORE', key, member) end
+local function exists(id) return call('HEXISTS', J, id) == 1 end
+-- Whether a job holds its unique key while it stands as it does.
+local function holds_key(job)
+    if not job.digest or job.ended then return false end
+    if job.scope == late().WINDOW then return now < late().window_end(job) end
+    return job.scope ~= late().UNTIL_START or job.state == WAITING and not job.started
+end
+
+-- ── records ──
 
 -- A record that can't be read is dead, if its past says so.
-local function audit_unsound(id)
+local function unsound(id)
     local rec, x = call('HGET', J, id), call('HGET', X, id)
     local job = {id = id}
     if not rec or pcall(late().past, job, x) and job.ended then return end
@@ -27,10 +38,10 @@ local function audit_unsound(id)
         late().bury(q, id)
     end
 end
--- Whether a record stands somewhere.
-local function audit_record(id)
+-- Whether a record stands somewhere, and what it needs beside it.
+local function record(id)
     local job = late().load(id)
-    if not job then return audit_unsound(id) end
+    if not job then return unsound(id) end
     if job.run then
         if not stands(L, late().lease_member(job)) then
             found(id, job.q, 'orphan', 'running, but its lease has no time')
@@ -46,17 +57,41 @@ local function audit_record(id)
             end
             late().finish(job, DEAD, 'orphan')
         end
+        return
+    elseif job.state == WAITING and job.expires and not stands(O, job.q .. pack('>I6', job.expires) .. id) then
+        found(id, job.q, 'orphan', 'would never expire')
+        if repair then
+            call('ZADD', O, '0', job.q .. pack('>I6', job.expires) .. id)
+            late().hint(job.q, job.expires)
+        end
+    end
+    if holds_key(job) and call('HEXISTS', U, job.digest) == 0 then
+        found(id, job.q, 'stale_key', 'its unique key is free')
+        if repair then late().put_key(job.digest, id, late().window_end(job)) end
     end
 end
+local function past(id)
+    if exists(id) then return end
+    found(id, nil, 'no_record', 'a past of no record')
+    if repair then call('HDEL', X, id) end
+end
+local function run(id, row)
+    if exists(id) then return end
+    found(id, sub(row, 9, 11), 'no_record', 'a run of no record')
+    if repair then call('HDEL', R, id) end
+end
+
+-- ── places ──
+
 -- Whether what stands somewhere belongs there.
-local function audit_member(key, member)
+local function place(key, member)
     local id = what == 'l' and sub(member, 10) or sub(member, 11, 26)
     local job, belongs = late().load(id), nil
     if job and what == 't' then
         belongs = job.state == WAITING and late().waiting_member(job) == member
     elseif job and what == 'l' then
         belongs = job.run and late().lease_member(job) == member
-    elseif what == 'e' and not job and call('HEXISTS', J, id) == 1 then
+    elseif what == 'e' and not job and exists(id) then
         belongs = true -- of a record that can't be read
     elseif job then
         belongs = job.ended and not job.run and late().ended_member(job) == member
@@ -67,24 +102,150 @@ local function audit_member(key, member)
         if repair then call('ZREM', key, member) end
     end
 end
+local function expiry(key, member)
+    local q, till, id = unp('>c3I6c16', member)
+    local job = late().load(id)
+    if job and job.state == WAITING and job.q == q and job.expires == till then return end
+    found(id, q, 'no_record', 'an expiry of no waiting job')
+    if repair then call('ZREM', key, member) end
+end
 
-if what == 'ids' then
+-- ── unique keys and what is remembered ──
+
+local function unique_key(digest, row)
+    local id, till = unp('>c16I6', row)
+    if 0 < till then
+        if stands(V, sub(row, 17) .. digest) then return end
+        found(id, nil, 'stale_key', 'a window that would never end')
+        if repair then
+            call('ZADD', V, 0, sub(row, 17) .. digest)
+            late().hint_wide(till)
+        end
+        return
+    end
+    local job = late().load(id)
+    if job and holds_key(job) and job.digest == digest or not job and exists(id) then return end
+    found(id, job and job.q, 'stale_key', 'a unique key whose job is gone or does not hold it')
+    if repair then call('HDEL', U, digest) end
+end
+local function window(key, member)
+    local row = call('HGET', U, sub(member, 7))
+    if row and sub(row, 17) == sub(member, 1, 6) then return end
+    found('', nil, 'stale_key', 'the end of a window that is gone')
+    if repair then call('ZREM', key, member) end
+end
+local function remembered(field, ended)
+    local q, id = sub(field, 1, 3), sub(field, 4)
+    if stands(K, q .. ended .. id) then return end
+    found(id, q, 'no_record', 'would be remembered for ever')
+    if repair then
+        call('ZADD', K, 0, q .. ended .. id)
+        late().hint(q, now)
+    end
+end
+local function memory(key, member)
+    local q, ended, id = sub(member, 1, 3), sub(member, 4, 9), sub(member, 10)
+    if call('HGET', M, q .. id) == ended then return end
+    found(id, q, 'no_record', 'the end of a memory that is gone')
+    if repair then call('ZREM', key, member) end
+end
+local function last_call(key, row)
+    if stands(A, key) then return end
+    found('', nil, 'no_record', 'a last call that would be remembered for ever')
+    if repair then
+        call('ZADD', A, string.format('%.0f', unp('>I6', row, 9)), key)
+        late().hint_wide(now)
+    end
+end
+
+-- ── counters ──
+
+-- Counts what a queue has; answers how much it read, or nil where that is too much for one step.
+local function count(q, counts)
+    local first, last = late().within(q)
+    local n, bytes = 0, 0
+    for _, key in ipairs({T, L, E}) do n = n + call('ZLEXCOUNT', key, first, last) end
+    if limit < n then return nil end
+    local function add(counter, by) counts[counter] = (counts[counter] or 0) + by end
+    for _, member in ipairs(call('ZRANGEBYLEX', T, first, last)) do
+        local job = late().load(sub(member, 11, 26))
+        bytes = bytes + (job and #job.rec or 0)
+        if not job or BYTES_MAX < bytes then return nil end
+        add('b', job.bytes)
+        if 1 < job.attempt then add('r', 1) end
+    end
+    for _, member in ipairs(call('ZRANGEBYLEX', L, first, last)) do
+        local row = call('HGET', R, sub(member, 10))
+        if not row then return nil end
+        add('b', late().run_of(row).bytes)
+    end
+    for _, member in ipairs(call('ZRANGEBYLEX', E, first, last)) do
+        add(sub(member, 4, 4), unp('>I4', member, 27))
+    end
+    return n, bytes
+end
+local function counters(q)
+    local counts = {}
+    local n, bytes = count(q, counts)
+    if not n then return 1, 0 end
+    for _, counter in ipairs({'b', 'r', char(DONE), char(CANCELLED), char(DEAD)}) do
+        local is, says = counts[counter] or 0, tonumber(call('HGET', C, q .. counter) or 0)
+        if is ~= says then
+            found('', q, 'counter', string.format('%s: kept %.0f, counted %.0f',
+                counter == 'b' and 'bytes of live jobs' or counter == 'r' and 'jobs in a later attempt' or 'bytes of ended jobs',
+                says, is))
+            if repair then call('HSET', C, q .. counter, string.format('%.0f', is)) end
+        end
+    end
+    return n + 1, bytes
+end
+
+-- ── walks ──
+
+local function hash(key, check)
     local bytes, cursor = 0, from == '' and '0' or from
     repeat
-        local scan = call('HSCAN', J, cursor, 'COUNT', SCAN)
-        cursor = scan[1]
-        for i = 1, #scan[2], 2 do
-            audit_record(scan[2][i])
-            bytes, answer[2] = bytes + #scan[2][i + 1], answer[2] + 1
+        local some = call('HSCAN', key, cursor, 'COUNT', SCAN)
+        cursor = some[1]
+        for i = 1, #some[2], 2 do
+            check(some[2][i], some[2][i + 1])
+            bytes, answer[2] = bytes + #some[2][i + 1], answer[2] + 1
         end
     until cursor == '0' or limit / 2 <= answer[2] or BYTES_MAX <= bytes
     if cursor ~= '0' then answer[1] = cursor end
-else
-    local key = ({t = T, l = L, e = E})[what]
+end
+local function set(key, check)
     local page = call('ZRANGEBYLEX', key, from == '' and '-' or '(' .. from, '(\255', 'LIMIT', 0, limit)
-    for _, member in ipairs(page) do audit_member(key, member) end
+    for _, member in ipairs(page) do check(key, member) end
     if #page == limit then answer[1] = page[#page] end
     answer[2] = #page
 end
+local function queues()
+    local bytes, q = 0, from == '' and 0 or unp('>I3', from)
+    local last = call('HLEN', Q)
+    while q < last and answer[2] < limit and bytes < BYTES_MAX do
+        q = q + 1
+        local n, read = counters(pack('>I3', q))
+        answer[2], bytes = answer[2] + n, bytes + read
+    end
+    if q < last then answer[1] = pack('>I3', q) end
+end
+
+local walks = {
+    j = function() hash(J, record) end,
+    x = function() hash(X, past) end,
+    r = function() hash(R, run) end,
+    t = function() set(T, place) end,
+    o = function() set(O, expiry) end,
+    l = function() set(L, place) end,
+    e = function() set(E, place) end,
+    u = function() hash(U, unique_key) end,
+    v = function() set(V, window) end,
+    m = function() hash(M, remembered) end,
+    k = function() set(K, memory) end,
+    p = function() hash(P, last_call) end,
+    c = queues,
+}
+walks[what]()
 put()
 return answer
