@@ -70,8 +70,9 @@ impl Link {
         answer_max: Duration,
     ) -> Result<Self> {
         let route = Route::new(address, shard)?;
-        let (state, failed, target) = (Default::default(), AtomicU64::new(0), watch::Sender::new(None));
-        let line = Line { route, answer_max, state, failed, target, away_until: Mutex::default() };
+        let (state, target) = (tokio::sync::Mutex::default(), watch::Sender::new(None));
+        let (failed, away_until) = (AtomicU64::new(0), Mutex::default());
+        let line = Line { route, answer_max, state, failed, target, away_until };
         let line = Arc::new(line);
         let link = Self { thread: Arc::clone(thread), line };
         let opened = link.on_thread(|line| async move { line.check().await }).await?;
