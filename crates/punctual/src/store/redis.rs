@@ -2,7 +2,8 @@
 //!
 //! Each verb is one script (`lua/*.lua`), which the server runs as one step; all its keys are named and in one slot. What
 //! the scripts share, the keys and the layouts among it, stands in `lua/keys.lua`. Here they are called: arguments are
-//! flat binary, limits are checked before, answers are read.
+//! flat binary, limits are checked before, answers are read. `count`, `sweep`, `act` and purges stop behind some queues or a
+//! mebibyte of records, and are called again for the rest (S13).
 //!
 //! A store is spread over one shard or more (`layout`), each with keys, connections and a doorbell of its own (`shard`). What
 //! a verb does in one shard stands in the file of its name here; what it does over all of them, in `spread`.

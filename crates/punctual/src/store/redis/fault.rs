@@ -97,6 +97,16 @@ pub(super) fn unconfirmed(operation: &str, why: Unconfirmed) -> Error {
     Error::new(ErrorKind::UnknownOutcome, message).with_hint(hint)
 }
 
+/// What fails behind a part that was done: an error that says that nothing was done says too much.
+pub(super) fn in_part(error: Error) -> Error {
+    if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::StoreFull) {
+        let text = format!("did it in part only: {error}");
+        Error::new(ErrorKind::UnknownOutcome, text).with_source(error)
+    } else {
+        error
+    }
+}
+
 /// Servers took over from each other, or from none, for as long as a call waits for that; it was not done.
 pub(super) fn restless(operation: &str) -> Error {
     unavailable(

@@ -173,9 +173,31 @@ pub(super) fn counts(reply: &mut Reply) -> Result<Counts> {
     })
 }
 
+/// The counters of two parts of the store.
+pub(super) fn sum(one: Counts, other: Counts) -> Counts {
+    Counts {
+        waiting: one.waiting + other.waiting,
+        retrying: one.retrying + other.retrying,
+        due: (one.due + other.due).min(DUE_COUNT_MAX),
+        running: one.running + other.running,
+        done: one.done + other.done,
+        dead: one.dead + other.dead,
+        cancelled: one.cancelled + other.cancelled,
+        bytes: one.bytes + other.bytes,
+    }
+}
+
 pub(super) async fn count(shard: &Shard, queue: Option<&str>) -> Result<Counts> {
-    let name = queue.unwrap_or_default().as_bytes().to_vec();
-    counts(&mut shard.ask(&SCRIPTS.count, &[], vec![name]).await?)
+    let name = queue.unwrap_or_default().as_bytes();
+    let (mut counted, mut from) = (Counts::default(), Vec::new());
+    loop {
+        let mut reply = shard.ask(&SCRIPTS.count, &[], vec![name.to_vec(), from]).await?;
+        from = reply.bytes()?;
+        counted = sum(counted, counts(&mut reply)?);
+        if from.is_empty() {
+            return Ok(counted);
+        }
+    }
 }
 
 /// Adds the jobs of one queue, seen at the same instant as the others.

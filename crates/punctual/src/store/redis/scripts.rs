@@ -21,6 +21,7 @@ const PICK: &str = include_str!("lua/pick.lua");
 const RIDE: &str = include_str!("lua/ride.lua");
 const RESERVING: &str = include_str!("lua/reserving.lua");
 const COUNTING: &str = include_str!("lua/counting.lua");
+const QUEUES: &str = include_str!("lua/queues.lua");
 
 /// A script of these parts, behind what is common to all. What is needed less often captures nothing: it is made in a
 /// function, only when it is needed, with the common words anew.
@@ -71,12 +72,12 @@ impl Default for Scripts {
             act: script("act", &[include_str!("lua/act.lua")]),
             get: script("get", &[include_str!("lua/get.lua")]),
             list: script("list", &[include_str!("lua/list.lua")]),
-            count: script("count", &[COUNTING, include_str!("lua/count.lua")]),
+            count: script("count", &[COUNTING, QUEUES, include_str!("lua/count.lua")]),
             upcoming: script("upcoming", &[include_str!("lua/upcoming.lua")]),
             show: script("show", &[WALK, COUNTING, include_str!("lua/show.lua")]),
             set: script("set", &[WALK, include_str!("lua/set.lua")]),
             purge: script("purge", &[include_str!("lua/purge.lua")]),
-            sweep: script("sweep", &[include_str!("lua/sweep.lua")]),
+            sweep: script("sweep", &[QUEUES, include_str!("lua/sweep.lua")]),
             audit: script("audit", &[include_str!("lua/audit.lua")]),
             epoch: script("epoch", &[include_str!("lua/epoch.lua")]),
             layout: script("layout", &[include_str!("lua/layout.lua")]),

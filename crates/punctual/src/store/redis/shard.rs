@@ -1,5 +1,5 @@
 //! One shard: a part of the jobs with all that belongs to them, under keys of one slot, hence on one server. Each verb is one
-//! script on it; what spans shards is in `spread`.
+//! script on it, or the same one until it has done all; what spans shards is in `spread`.
 
 use std::{
     sync::{
@@ -16,6 +16,7 @@ use super::{
     bytes::Bytes,
     check,
     doorbell::{BLOCK, Doorbell, Rung},
+    fault::in_part,
     link::Link,
     offset::Offset,
     reply::Reply,
@@ -174,16 +175,25 @@ impl Shard {
         self.epoch.fetch_max(epoch, Ordering::Relaxed);
     }
 
-    /// Sweeps; `ageless`: gives up done and cancelled jobs whatever their age.
+    /// Sweeps, some queues per script; `ageless`: gives up done and cancelled jobs whatever their age.
     pub(super) async fn sweep(&self, limit: usize, ageless: bool) -> Result<Swept> {
-        let args = vec![digits(limit as u64), digits(u64::from(ageless))];
-        let mut reply = self.ask(&SCRIPTS.sweep, &[], args).await?;
-        Ok(Swept {
-            expired: reply.number()?,
-            removed: reply.number()?,
-            forgotten: reply.number()?,
-            more: reply.number()? != 0,
-        })
+        let (mut swept, mut left, mut from) = (Swept::default(), limit as u64, Vec::new());
+        loop {
+            let args = vec![digits(left), digits(u64::from(ageless)), from];
+            let answer = self.ask(&SCRIPTS.sweep, &[], args).await;
+            let mut reply =
+                answer.map_err(|error| if left == limit as u64 { error } else { in_part(error) })?;
+            from = reply.bytes()?;
+            let (expired, removed, forgotten) = (reply.number()?, reply.number()?, reply.number()?);
+            swept.expired += expired;
+            swept.removed += removed;
+            swept.forgotten += forgotten;
+            left = left.saturating_sub(expired + removed + forgotten);
+            swept.more = left == 0;
+            if swept.more || from.is_empty() {
+                return Ok(swept);
+            }
+        }
     }
 
     /// Comes back when there may be work in one of the queues, or after a while.

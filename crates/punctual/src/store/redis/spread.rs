@@ -17,8 +17,9 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 
+use super::fault::in_part;
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{ErrorKind, Result},
     store::BoxFuture,
 };
 
@@ -73,14 +74,4 @@ async fn in_homes<'a, T: Copy + PartialEq>(
         }
     }
     Ok(found)
-}
-
-/// An error where something else was done: one that says that nothing was done says too much.
-fn in_part(error: Error) -> Error {
-    if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::StoreFull) {
-        let text = format!("did it in some shards only: {error}");
-        Error::new(ErrorKind::UnknownOutcome, text).with_source(error)
-    } else {
-        error
-    }
 }

@@ -3,8 +3,9 @@
 -- What a hot path does not need is made when it is needed, by late(): to set up all closures cost each call some 18 µs, most
 -- of it for the locals that they capture. So few are made here, and what they share with the late ones is one table.
 
--- The shard as this call sees it. queues: q → settings; tallies, rings, hinted: what is left to be written by late().put().
-local shard = {queues = {}, bells = {}, into = 0}
+-- The shard as this call sees it. queues: q → settings; bytes: of the records that load() in late.lua read; tallies, rings,
+-- hinted: what is left to be written by late().put().
+local shard = {queues = {}, bells = {}, into = 0, bytes = 0}
 local now = tonumber(ARGV[1])
 if not now then
     local t = call('TIME')

@@ -1,6 +1,7 @@
--- count: kept counters, of one queue or of all. KEYS: common. ARGV: now, name or ''. Answers: as counted(). Cost: O(log N)
--- per queue.
-local names = ARGV[2] ~= '' and {ARGV[2]} or call('ZRANGE', N, 0, -1)
+-- count: kept counters, of one queue, or of all, some queues at a time. KEYS: common. ARGV: now, name or '', where to go on or
+-- ''. Answers: where to go on or '', then the sums of these queues as counted(). Cost: O(log N) per queue.
+local names, from = {ARGV[2]}, ''
+if ARGV[2] == '' then names, from = next_queues(ARGV[3]) end
 local sum = {0, 0, 0, 0, 0, 0, 0, 0}
 for _, name in ipairs(names) do
     local q = call('HGET', Q, name)
@@ -8,4 +9,4 @@ for _, name in ipairs(names) do
         for i, n in ipairs(counted(q)) do sum[i] = sum[i] + n end
     end
 end
-return sum
+return {from, unpack(sum)}

@@ -205,6 +205,7 @@ local function load(id)
     local rec = call('HGET', J, id)
     if not rec then return nil end
     local x, row = call('HGET', X, id), call('HGET', R, id)
+    shard.bytes = shard.bytes + #rec + (x and #x or 0)
     local is_sound, job = pcall(function()
         local job = of(id, rec, x)
         if row then job.state, job.row, job.run = RUNNING, row, run_of(row) end
@@ -441,9 +442,10 @@ end
 -- ── upkeep (S17) ──
 
 -- Each part answers how much it did, and when there will be more to do.
-local function expire(q, limit)
+-- Stops behind so many bytes of records.
+local function expire(q, bytes_max, limit)
     local due = call('ZRANGEBYLEX', O, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, limit)
-    for _, member in ipairs(due) do
+    for i, member in ipairs(due) do
         local job = load(sub(member, 10))
         if job and job.state == WAITING then
             leave_waiting(job)
@@ -451,6 +453,7 @@ local function expire(q, limit)
         else
             call('ZREM', O, member)
         end
+        if bytes_max <= shard.bytes then return i, now end
     end
     if #due == limit then return #due, now end
     local from, to = within(q)
@@ -532,13 +535,17 @@ local function forget_calls(limit)
     return forgotten, first and tonumber(first) + CALL_MEMORY or NEVER
 end
 
--- Sweeps these queues in turn, then store-wide, at most `limit` items. `ageless`: also where nothing is said to be due.
-local function sweep(named, limit, all, ageless)
+-- Sweeps these queues in turn, then store-wide, at most `limit` items. `slice`: of a sweep that does not ride, which looks
+-- also where nothing is said to be due: whether it is the last one, and `ageless`. Such a one is bounded in bytes, too: it
+-- answers in which of the queues the next one goes on, if it stopped at that.
+local function sweep(named, limit, slice)
+    local bytes_max = slice and BYTES_MAX or NEVER
     local function some(what, n)
         shard.swept[what], limit = shard.swept[what] + n, limit - n
     end
-    for _, q in ipairs(named) do
-        if all or queue(q).due <= now then
+    for i, q in ipairs(named) do
+        if limit == 0 then break end
+        if slice or queue(q).due <= now then
             local next = NEVER
             local function part(what, work, ...)
                 if limit == 0 then
@@ -551,14 +558,18 @@ local function sweep(named, limit, all, ageless)
                 some(what, n)
                 next = min(next, due)
             end
-            part('expired', expire, q)
-            for state = DONE, DEAD do part('removed', retire, q, state, ageless or false) end
+            part('expired', expire, q, bytes_max)
+            -- What it says to be due is left as it is.
+            if bytes_max <= shard.bytes then return i end
+            for state = DONE, DEAD do part('removed', retire, q, state, slice and slice.ageless or false) end
             part('forgotten', forget_ids, q)
             local row = queue(q)
             row.due, row.hinted = next, true
         end
     end
-    if (all or shard.wide <= now) and 0 < limit then
+    local is_wide = shard.wide <= now
+    if slice then is_wide = slice.is_last end
+    if is_wide and 0 < limit then
         local n, due = forget_windows(limit)
         some('forgotten', n)
         shard.wide = due
@@ -570,7 +581,6 @@ local function sweep(named, limit, all, ageless)
             shard.wide = 0
         end
     end
-    shard.swept.more = limit == 0
 end
 
 return {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{all, read};
+use super::all;
 use crate::{
     error::{Error, ErrorKind, Result},
     job::cut_error,
@@ -12,8 +12,10 @@ use crate::{
         Pause, QueueInfo, QueueOp, QueueReply, QueueSettings, check_queue_op,
         redis::{
             Live, RedisStore,
+            fault::in_part,
             layout::Layout,
             queue::{self, New, Seen, Set},
+            read,
         },
     },
 };
@@ -138,7 +140,10 @@ async fn purge(live: &Live, name: &str, limit: usize) -> Result<QueueReply> {
     let (mut purged, mut is_more, mut is_known) = (0, false, false);
     for shard in &live.shards {
         // With nothing left to delete it still says whether there is more.
-        if let Some((deleted, more)) = queue::purge(shard, name, limit - purged as usize).await? {
+        let answer = queue::purge(shard, name, limit - purged as usize).await;
+        if let Some((deleted, more)) =
+            answer.map_err(|error| if purged == 0 { error } else { in_part(error) })?
+        {
             (purged, is_more, is_known) = (purged + deleted, is_more || more, true);
         }
     }

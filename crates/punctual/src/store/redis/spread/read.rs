@@ -5,7 +5,7 @@ use crate::{
     error::Result,
     id::{JobId, SHARDS_MAX},
     job::JobRecord,
-    limits::{BATCH_MAX, DUE_COUNT_MAX},
+    limits::BATCH_MAX,
     store::{
         Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming, check_limit, check_upcoming,
         redis::{Live, RedisStore, read},
@@ -81,21 +81,7 @@ pub(in crate::store::redis) async fn list(store: &RedisStore, list: &List) -> Re
 pub(in crate::store::redis) async fn count(store: &RedisStore, queue: Option<&str>) -> Result<Counts> {
     let live = store.refresh().await?;
     let counts = all(live.shards.iter().map(|shard| read::count(shard, queue))).await?;
-    Ok(counts.into_iter().fold(Counts::default(), sum))
-}
-
-/// The counters of two parts of the store.
-pub(super) fn sum(one: Counts, other: Counts) -> Counts {
-    Counts {
-        waiting: one.waiting + other.waiting,
-        retrying: one.retrying + other.retrying,
-        due: (one.due + other.due).min(DUE_COUNT_MAX),
-        running: one.running + other.running,
-        done: one.done + other.done,
-        dead: one.dead + other.dead,
-        cancelled: one.cancelled + other.cancelled,
-        bytes: one.bytes + other.bytes,
-    }
+    Ok(counts.into_iter().fold(Counts::default(), read::sum))
 }
 
 pub(in crate::store::redis) async fn upcoming(store: &RedisStore, upcoming: &Upcoming) -> Result<Histogram> {

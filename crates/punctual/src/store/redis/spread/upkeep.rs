@@ -4,7 +4,7 @@ use crate::{
     error::Result,
     store::{
         Audit, AuditCursor, Audited, Swept, check_limit,
-        redis::{RedisStore, audit},
+        redis::{RedisStore, audit, fault::in_part},
     },
 };
 
@@ -19,7 +19,8 @@ pub(in crate::store::redis) async fn sweep(store: &RedisStore, limit: usize) -> 
             all_of_it.more = true;
             break;
         }
-        let swept = shard.sweep(limit - done, false).await?;
+        let answer = shard.sweep(limit - done, false).await;
+        let swept = answer.map_err(|error| if done == 0 { error } else { in_part(error) })?;
         all_of_it.expired += swept.expired;
         all_of_it.removed += swept.removed;
         all_of_it.forgotten += swept.forgotten;
