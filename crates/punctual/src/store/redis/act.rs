@@ -10,6 +10,7 @@ use crate::{
 
 use super::{
     bytes::{Bytes, Put},
+    fault::in_part,
     record,
     scripts::SCRIPTS,
     shard::{Shard, digits},
@@ -20,6 +21,17 @@ pub(super) fn check(targets: &[Target], action: &Action) -> Result<()> {
 }
 
 pub(super) async fn act(shard: &Shard, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
+    let mut all = Vec::with_capacity(targets.len());
+    // Behind a mebibyte of records a script leaves the rest to another one: who was answered is not asked for again.
+    while all.len() < targets.len() {
+        let some = act_on_first(shard, &targets[all.len()..], action).await;
+        all.extend(some.map_err(|error| if all.is_empty() { error } else { in_part(error) })?);
+    }
+    Ok(all)
+}
+
+/// Answers for the first of them, one at least.
+async fn act_on_first(shard: &Shard, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
     let (name, a, b) = arguments(action);
     let mut args = vec![name.as_bytes().to_vec(), a, b];
     for Target { which, guard } in targets {
@@ -38,7 +50,11 @@ pub(super) async fn act(shard: &Shard, targets: &[Target], action: &Action) -> R
     shard.ring(&reply.bytes()?)?;
     let answers = reply.bytes()?;
     let mut answers = Bytes(&answers);
-    targets.iter().map(|_| acted(&mut answers)).collect()
+    let mut all = vec![acted(&mut answers)?];
+    while !answers.is_empty() {
+        all.push(acted(&mut answers)?);
+    }
+    Ok(all)
 }
 
 fn acted(answers: &mut Bytes<'_>) -> Result<Acted> {

@@ -9,6 +9,7 @@ use crate::{
 
 use super::{
     bytes::Bytes,
+    fault::in_part,
     read,
     reply::{self, Reply},
     scripts::{NAMES, SCRIPTS},
@@ -89,14 +90,22 @@ pub(super) async fn set(shard: &Shard, new: &New<'_>, seen: Option<u32>) -> Resu
     }
 }
 
-/// Deletes waiting jobs; answers how many, and whether there are more.
+/// Deletes waiting jobs; answers how many, and whether there are more. Behind a mebibyte of them it is another script's turn.
 pub(super) async fn purge(shard: &Shard, name: &str, limit: usize) -> Result<Option<(u64, bool)>> {
-    let args = vec![name.as_bytes().to_vec(), digits(limit as u64)];
-    let mut reply = shard.ask(&SCRIPTS.purge, &[], args).await?;
-    if reply.is_over() {
-        return Ok(None);
+    let mut deleted = 0;
+    loop {
+        let args = vec![name.as_bytes().to_vec(), digits(limit as u64 - deleted)];
+        let answer = shard.ask(&SCRIPTS.purge, &[], args).await;
+        let mut reply = answer.map_err(|error| if deleted == 0 { error } else { in_part(error) })?;
+        if reply.is_over() {
+            return Ok(None);
+        }
+        deleted += reply.number()?;
+        let is_more = reply.number()? != 0;
+        if !is_more || limit as u64 <= deleted {
+            return Ok(Some((deleted, is_more)));
+        }
     }
-    Ok(Some((reply.number()?, reply.number()? != 0)))
 }
 
 pub(super) async fn queues(shard: &Shard, after: Option<&str>) -> Result<Vec<String>> {

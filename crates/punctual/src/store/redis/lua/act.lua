@@ -2,7 +2,8 @@
 -- KEYS: common. ARGV: now, action, its arguments a and b, then per target: id or '', digest or '', guard: '' or state1 name.
 -- Actions: cancel (a: reason), at (a: ms), in (a: ms), by (a: ms), now, level (a), edit (a: content type as a chunk, b:
 -- payload), retry, delete. Answers per target: tag1 id state1: D done, R requested, N not found, W wrong state,
--- U unique conflict with id; first the rings left to the caller. Cost: O(n log N).
+-- U unique conflict with id; first the rings left to the caller. Stops behind a mebibyte of records: the targets that have
+-- no answer are left to another call. Cost: O(n log N).
 drains()
 local action, a, b = ARGV[2], ARGV[3], ARGV[4]
 local answers = {}
@@ -107,5 +108,6 @@ for i = 5, #ARGV, 3 do
     else
         change(job)
     end
+    if BYTES_MAX <= shard.bytes then break end
 end
 return {put(), concat(answers)}

@@ -160,17 +160,16 @@ end
 
 -- ── counters ──
 
--- Counts what a queue has; answers how much it read, or nil where that is too much for one step.
+-- Counts what a queue has; answers how many that are, or nil where that is too much for one step.
 local function count(q, counts)
     local first, last = late().within(q)
-    local n, bytes = 0, 0
+    local n, begin = 0, shard.bytes
     for _, key in ipairs({T, L, E}) do n = n + call('ZLEXCOUNT', key, first, last) end
     if limit < n then return nil end
     local function add(counter, by) counts[counter] = (counts[counter] or 0) + by end
     for _, member in ipairs(call('ZRANGEBYLEX', T, first, last)) do
         local job = late().load(sub(member, 11, 26))
-        bytes = bytes + (job and #job.rec or 0)
-        if not job or BYTES_MAX < bytes then return nil end
+        if not job or BYTES_MAX < shard.bytes - begin then return nil end
         add('b', job.bytes)
         if 1 < job.attempt then add('r', 1) end
     end
@@ -182,12 +181,12 @@ local function count(q, counts)
     for _, member in ipairs(call('ZRANGEBYLEX', E, first, last)) do
         add(sub(member, 4, 4), unp('>I4', member, 27))
     end
-    return n, bytes
+    return n
 end
 local function counters(q)
     local counts = {}
-    local n, bytes = count(q, counts)
-    if not n then return 1, 0 end
+    local n = count(q, counts)
+    if not n then return 1 end
     for _, counter in ipairs({'b', 'r', char(DONE), char(CANCELLED), char(DEAD)}) do
         local is, says = counts[counter] or 0, tonumber(call('HGET', C, q .. counter) or 0)
         if is ~= says then
@@ -197,7 +196,7 @@ local function counters(q)
             if repair then call('HSET', C, q .. counter, string.format('%.0f', is)) end
         end
     end
-    return n + 1, bytes
+    return n + 1
 end
 
 -- ── walks ──
@@ -211,22 +210,25 @@ local function hash(key, check)
             check(some[2][i], some[2][i + 1])
             bytes, answer[2] = bytes + #some[2][i + 1], answer[2] + 1
         end
-    until cursor == '0' or limit / 2 <= answer[2] or BYTES_MAX <= bytes
+    until cursor == '0' or limit / 2 <= answer[2] or BYTES_MAX <= bytes + shard.bytes
     if cursor ~= '0' then answer[1] = cursor end
 end
 local function set(key, check)
     local page = call('ZRANGEBYLEX', key, from == '' and '-' or '(' .. from, '(\255', 'LIMIT', 0, limit)
-    for _, member in ipairs(page) do check(key, member) end
-    if #page == limit then answer[1] = page[#page] end
-    answer[2] = #page
+    for i, member in ipairs(page) do
+        check(key, member)
+        answer[2] = i
+        if BYTES_MAX <= shard.bytes or i == limit then
+            answer[1] = member
+            break
+        end
+    end
 end
 local function queues()
-    local bytes, q = 0, from == '' and 0 or unp('>I3', from)
-    local last = call('HLEN', Q)
-    while q < last and answer[2] < limit and bytes < BYTES_MAX do
+    local q, last = from == '' and 0 or unp('>I3', from), call('HLEN', Q)
+    while q < last and answer[2] < limit and shard.bytes < BYTES_MAX do
         q = q + 1
-        local n, read = counters(pack('>I3', q))
-        answer[2], bytes = answer[2] + n, bytes + read
+        answer[2] = answer[2] + counters(pack('>I3', q))
     end
     if q < last then answer[1] = pack('>I3', q) end
 end
