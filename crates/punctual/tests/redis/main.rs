@@ -12,6 +12,7 @@ mod proxy;
 mod server;
 
 mod bell;
+mod bounds;
 mod clock;
 mod corrupt;
 mod doctor;

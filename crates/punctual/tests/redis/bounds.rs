@@ -1,0 +1,247 @@
+//! S13: no script goes through all queues of a store, nor reads more than about a mebibyte of records. A call that has more to
+//! do takes several, and answers as one would.
+
+use std::{sync::Arc, time::Duration};
+
+use punctual::{
+    Client, NewJob, Payload, State, Timestamp, When,
+    store::{
+        Acted, Action, Audit, Call, Keep, QueueOp, QueueReply, QueueSettings, Reserve, Settlement, Store,
+        Swept, Target, Verdict, Want,
+        clock::{Clock, ManualClock},
+        memory::MemoryStore,
+        redis::RedisStore,
+    },
+};
+
+use super::{console::calls, reserve, server::Server};
+
+/// Queues that one script may go through.
+const SLICE: u64 = 256;
+const QUEUES: u64 = 3_000;
+/// Counters of one queue that the server looks up in sorted sets.
+const LOOKS: u64 = 8;
+/// Large jobs, and their bytes; six of them are more than a mebibyte.
+const LARGE: usize = 50;
+const LARGE_BYTES: usize = 200_000;
+const LARGE_PER_SCRIPT: usize = 6;
+const EXPIRY: Duration = Duration::from_secs(1);
+
+fn start() -> ManualClock {
+    ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap())
+}
+
+/// A store on a server of its own, which tells what each call costs it.
+struct Measured {
+    store: Arc<RedisStore>,
+    client: Client,
+    clock: ManualClock,
+    server: Server,
+}
+
+impl Measured {
+    async fn new() -> Self {
+        let (server, clock) = (Server::start(&[]), start());
+        let store = RedisStore::open(&server.url(), Clock::Manual(clock.clone())).await.unwrap();
+        let store = Arc::new(store);
+        let client = Client::new(store.clone());
+        // A script that the server does not know yet is called twice.
+        store.count(None).await.unwrap();
+        store.sweep(1).await.unwrap();
+        store.queue("mail", &QueueOp::Purge(1)).await.unwrap();
+        store.act(&[client.make_id().into()], &Action::RunNow).await.unwrap();
+        Self { store, client, clock, server }
+    }
+
+    /// How often the server was asked for something since it was started.
+    fn calls(&self, command: &str) -> u64 {
+        calls(&self.server.say(&["INFO", "commandstats"])).get(command).copied().unwrap_or_default()
+    }
+
+    /// How many scripts a call takes.
+    async fn scripts<T>(&self, call: impl Future<Output = punctual::Result<T>>) -> (T, u64) {
+        let before = self.calls("evalsha");
+        let answer = call.await.unwrap();
+        (answer, self.calls("evalsha") - before)
+    }
+
+    /// Large jobs that wait.
+    async fn push_large(&self, expires_at: Option<When>) -> Vec<Target> {
+        let payload = || Payload::json(vec![b'1'; LARGE_BYTES]);
+        let job = || NewJob { expires_at, ..NewJob::new(self.client.make_id(), "k", "mail", payload()) };
+        let jobs: Vec<NewJob> = (0..LARGE).map(|_| job()).collect();
+        let targets = jobs.iter().map(|job| job.id.into()).collect();
+        for (number, jobs) in (1..).zip(jobs.chunks(5)) {
+            let answers = self.store.enqueue(Call { instance: 7, number }, jobs).await.unwrap();
+            assert!(answers.iter().all(punctual::store::Enqueued::is_new));
+        }
+        targets
+    }
+}
+
+/// All queues of a store are counted and swept, some per script; one with a small limit reaches the last ones, too.
+#[tokio::test]
+async fn all_queues_are_counted_and_swept_some_per_script() {
+    let of = Measured::new().await;
+    let job = |n| {
+        let queue = format!("q{n:05}");
+        let expires_at = Some(When::In(EXPIRY));
+        NewJob { expires_at, ..NewJob::new(of.client.make_id(), "k", &queue, Payload::json("1")) }
+    };
+    of.client.push((0..QUEUES).map(job).collect()).await.unwrap();
+
+    let looks = of.calls("zlexcount");
+    let (counts, scripts) = of.scripts(of.store.count(None)).await;
+    assert_eq!((counts.waiting, counts.due, counts.bytes), (QUEUES, QUEUES, QUEUES));
+    assert_eq!(scripts, QUEUES.div_ceil(SLICE));
+    let looks = of.calls("zlexcount") - looks;
+    assert!(looks <= scripts * SLICE * LOOKS, "{looks} in {scripts} scripts");
+
+    of.clock.advance(EXPIRY);
+    let mut expired = 0;
+    for n in 1.. {
+        let (swept, scripts) = of.scripts(of.store.sweep(250)).await;
+        assert_eq!((swept.expired, swept.more), if n <= 12 { (250, true) } else { (0, false) }, "{n}");
+        // It begins with the first queue, and ends where its limit is.
+        assert_eq!(scripts, (n * 250).min(QUEUES).div_ceil(SLICE), "{n}");
+        expired += swept.expired;
+        if !swept.more {
+            break;
+        }
+    }
+    let counts = of.store.count(None).await.unwrap();
+    assert_eq!((expired, counts.waiting, counts.cancelled), (QUEUES, 0, QUEUES));
+    let one = of.store.count(Some("q02999")).await.unwrap();
+    assert_eq!((one.total(), one.cancelled), (1, 1));
+}
+
+/// What a sweep does in several scripts is what the model does in one step, whatever the limit.
+#[tokio::test]
+async fn sweeps_of_many_queues_answer_as_the_model_does() {
+    const QUEUES: u64 = 300;
+    for limit in [7, 97, 1_000] {
+        let server = Server::start(&[]);
+        let (clock, other) = (start(), start());
+        let redis = RedisStore::open(&server.url(), Clock::Manual(clock.clone())).await.unwrap();
+        let stores: [Arc<dyn Store>; 2] =
+            [Arc::new(redis), Arc::new(MemoryStore::new(Clock::Manual(other.clone())))];
+        let maker = Client::new(stores[1].clone());
+        for n in 0..QUEUES {
+            let queue = format!("q{:03}", n * 7 % QUEUES);
+            let job = |i: u64| {
+                let job = NewJob::new(maker.make_id(), "k", &queue, Payload::json("1"));
+                match i {
+                    0 => NewJob { expires_at: Some(When::In(EXPIRY)), run_at: When::Now, ..job },
+                    1 => NewJob { id: punctual::JobId::derived(&queue, None, "x"), ..job },
+                    _ => NewJob { unique: Some(punctual::Unique::key("u").window(EXPIRY)), ..job },
+                }
+            };
+            let jobs: Vec<NewJob> = (0..n % 4).map(job).collect();
+            for store in &stores {
+                let keep = if n % 3 == 0 { Keep::NOTHING } else { Keep { age_ms: 1_000, ..Keep::SHORT } };
+                let settings = QueueSettings { done: keep, cancelled: keep, ..QueueSettings::default() };
+                let set = store.queue(&queue, &QueueOp::Set(Box::new(settings))).await.unwrap();
+                assert!(matches!(set, QueueReply::Info(_)));
+                store.enqueue(Call { instance: n, number: 1 }, &jobs).await.unwrap();
+                if n % 5 == 0 {
+                    let wants = vec![Want { queue: queue.clone(), share: 3, at_most: 3 }];
+                    let call = Call { instance: n, number: 1 };
+                    let batch = store.reserve(&Reserve { call, wants, ..reserve(1, 3) }).await.unwrap();
+                    let ack = |lease| Settlement { lease, verdict: Verdict::Ack };
+                    let acks: Vec<_> = batch.jobs.iter().map(|reserved| ack(reserved.lease)).collect();
+                    let _ = store.settle(&acks, None).await.unwrap();
+                }
+            }
+        }
+        let mut swept_in_all = Swept::default();
+        for step in [EXPIRY, EXPIRY, Duration::from_hours(25)] {
+            clock.advance(step);
+            other.advance(step);
+            loop {
+                let (redis, model) = (stores[0].sweep(limit).await, stores[1].sweep(limit).await);
+                let (redis, model) = (redis.unwrap(), model.unwrap());
+                assert_eq!(redis, model, "limit {limit}");
+                let counts = (stores[0].count(None).await.unwrap(), stores[1].count(None).await.unwrap());
+                assert_eq!(counts.0, counts.1, "limit {limit}");
+                swept_in_all.expired += model.expired;
+                swept_in_all.removed += model.removed;
+                swept_in_all.forgotten += model.forgotten;
+                if !model.more {
+                    break;
+                }
+            }
+        }
+        let Swept { expired, removed, forgotten, .. } = swept_in_all;
+        assert!(100 < expired && 100 < removed && 300 < forgotten, "{swept_in_all:?}");
+    }
+}
+
+/// Acts on large jobs take several scripts. A target that is named again, in the same script or in another one, meets what the
+/// first naming left.
+#[tokio::test]
+async fn acts_on_large_jobs_take_several_scripts() {
+    let of = Measured::new().await;
+    let mut targets = of.push_large(None).await;
+    let ids = targets.clone();
+    // The last of the first script and the first of the second are the same; so are the first and the last of all.
+    targets.insert(LARGE_PER_SCRIPT, ids[LARGE_PER_SCRIPT - 1].clone());
+    targets.push(ids[0].clone());
+    let again = |n: usize| n == LARGE_PER_SCRIPT || n == LARGE + 1;
+    for (action, after) in [
+        (Action::RescheduleBy(60_000), State::Waiting),
+        (Action::Cancel { reason: None }, State::Cancelled),
+        (Action::Retry, State::Waiting),
+        (Action::Delete, State::Waiting),
+    ] {
+        let (acted, scripts) = of.scripts(of.store.act(&targets, &action)).await;
+        assert_eq!(acted.len(), targets.len());
+        for (n, acted) in acted.iter().enumerate() {
+            let expected = match (&action, again(n), acted) {
+                (Action::Delete, true, Acted::NotFound) => continue,
+                (Action::RescheduleBy(_), ..) | (_, false, _) => {
+                    matches!(acted, Acted::Done(_, state) if *state == after)
+                }
+                (_, true, _) => matches!(acted, Acted::WrongState(_, state) if *state == after),
+            };
+            assert!(expected, "{action:?} {n}: {acted:?}");
+        }
+        // What is not there any more is not read.
+        let read = if action == Action::Delete { LARGE } else { targets.len() };
+        assert_eq!(scripts, read.div_ceil(LARGE_PER_SCRIPT) as u64, "{action:?}");
+    }
+    assert_eq!(of.store.count(None).await.unwrap().total(), 0);
+}
+
+/// What ends, goes or is looked at is bounded in bytes as well.
+#[tokio::test]
+async fn large_jobs_are_purged_swept_and_audited_some_per_script() {
+    let of = Measured::new().await;
+    of.push_large(None).await;
+    let (reply, scripts) = of.scripts(of.store.queue("mail", &QueueOp::Purge(LARGE - 1))).await;
+    assert_eq!(reply, QueueReply::Purged { deleted: LARGE as u64 - 1, more: true });
+    assert_eq!(scripts, LARGE.div_ceil(LARGE_PER_SCRIPT) as u64);
+    let reply = of.store.queue("mail", &QueueOp::Purge(LARGE)).await.unwrap();
+    assert_eq!(reply, QueueReply::Purged { deleted: 1, more: false });
+
+    let of = Measured::new().await;
+    of.push_large(Some(When::In(EXPIRY))).await;
+    let (mut audit, mut slices, mut checked) = (Audit::default(), 0, 0);
+    loop {
+        let slice = of.store.audit(audit.clone()).await.unwrap();
+        assert_eq!(slice.findings, []);
+        (slices, checked) = (slices + 1, checked + slice.checked as usize);
+        match slice.next {
+            Some(next) => audit.from = next,
+            None => break,
+        }
+    }
+    // All ids, then all that wait.
+    assert_eq!(checked, 2 * LARGE);
+    assert!(LARGE.div_ceil(LARGE_PER_SCRIPT) + LARGE.div_ceil(20) <= slices, "{slices}");
+
+    of.clock.advance(EXPIRY);
+    let (swept, scripts) = of.scripts(of.store.sweep(1_000)).await;
+    assert_eq!(swept, Swept { expired: LARGE as u64, ..Swept::default() });
+    assert_eq!(scripts, LARGE.div_ceil(LARGE_PER_SCRIPT) as u64);
+    assert_eq!(of.store.count(None).await.unwrap().cancelled, LARGE as u64);
+}
