@@ -30,7 +30,9 @@ impl JobId {
     /// The id that `key` stands for in `queue`: always the same one for the same three texts.
     ///
     /// `placement_key` is the job's group, else its concurrency key, else its unique key, else none; the bucket follows
-    /// from it, else from `key`, so that whatever is compared with each other lives in one shard.
+    /// from it, else from `key`, so that whatever is compared with each other lives in one shard. Where a store of several
+    /// shards places the job by something else, its queue's name if that is pinned, the job's id names the bucket of that:
+    /// the id that leads to the job is the one that the enqueue answers.
     pub fn derived(queue: &str, placement_key: Option<&str>, key: &str) -> Self {
         let mut name = Vec::with_capacity(queue.len() + key.len() + 64);
         for part in [queue, placement_key.unwrap_or(""), key] {

@@ -96,7 +96,7 @@ choices! {
     }
 
     /// Derives the job's id from its queue, placement key and this key: enqueued again with the same three, the answer
-    /// is [`Enqueued::Duplicate`], also for a day after the job ended. At most 1 KiB.
+    /// is [`Enqueued::Duplicate`], also for a day after the job ended. At most 1 KiB. The id is the one that is answered.
     fn idempotency_key(spec, key: impl Into<String>) {
         spec.idempotency_key = Some(key.into());
     }

@@ -28,6 +28,7 @@ mod layout;
 mod link;
 mod node;
 mod offset;
+mod pins;
 mod queue;
 mod read;
 mod record;

@@ -261,6 +261,7 @@ conformance!(
         a_queue_exists_from_its_first_pause_or_settings_on,
         settings_are_replaced_as_a_whole,
         settings_leave_a_pause_alone,
+        a_queue_is_pinned_and_spread_again,
         a_paused_queue_gives_no_jobs,
         a_pause_holds_back_starts_only,
         a_paused_queue_leaves_its_share_to_the_others,

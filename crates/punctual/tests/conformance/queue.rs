@@ -2,7 +2,10 @@
 
 use punctual::{
     ErrorKind, JobId, Priority, State, Unique, When,
-    store::{Action, Keep, LeaseStatus, Order, Pause, QueueOp, QueueReply, QueueSettings, Verdict},
+    store::{
+        Action, Enqueued, Keep, LeaseStatus, Order, Pause, Placement, QueueOp, QueueReply, QueueSettings,
+        Verdict,
+    },
 };
 
 use crate::fixture::{Fixture, QUEUE, START_MS, at, duplicate_of_gone, ids, millis, secs};
@@ -37,6 +40,7 @@ pub(crate) async fn a_queue_exists_from_its_first_pause_or_settings_on(t: Fixtur
 pub(crate) async fn settings_are_replaced_as_a_whole(t: Fixture) {
     let mut settings = QueueSettings {
         order: Order::Lifo,
+        placement: Placement::Pinned,
         max_jobs: Some(7),
         max_bytes: Some(9),
         done: Keep::NOTHING,
@@ -66,6 +70,28 @@ pub(crate) async fn settings_leave_a_pause_alone(t: Fixture) {
     t.queue(QueueOp::Resume).await;
     t.set(|queue| queue.paused = paused.clone()).await;
     assert_eq!(t.info().await.settings.paused, None);
+}
+
+/// S4, S6, S17: a queue is pinned and spread while it has jobs, which keep their ids, keys and order, and its cap.
+pub(crate) async fn a_queue_is_pinned_and_spread_again(t: Fixture) {
+    let invoice = JobId::derived(QUEUE, None, "invoice-7");
+    let mut added = vec![t.add_with(|job| job.id = invoice).await];
+    added.push(t.add_with(|job| job.unique = Some(Unique::key("k"))).await);
+    for placement in [Placement::Pinned, Placement::Spread, Placement::Pinned] {
+        t.pass(1);
+        t.set(|queue| (queue.placement, queue.max_jobs) = (placement, Some(added.len() as u64 + 1))).await;
+        added.push(t.add().await);
+        assert_eq!(t.info().await.settings.placement, placement);
+        for again in
+            [t.job_with(|job| job.id = invoice), t.job_with(|job| job.unique = Some(Unique::key("k")))]
+        {
+            assert!(matches!(t.enqueue(again).await, Enqueued::Duplicate(_)), "{placement:?}");
+        }
+        assert_eq!((t.holder("k").await, t.state(invoice).await), (Some(added[1]), State::Waiting));
+        assert_eq!(t.enqueue(t.job()).await, Enqueued::Full);
+    }
+    added[..2].sort_unstable();
+    assert_eq!(ids(&t.reserve(9).await), added);
 }
 
 /// S9: nothing is reserved or taken from a paused queue; it tells neither `more` nor when its jobs are due.

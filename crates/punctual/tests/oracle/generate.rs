@@ -11,8 +11,8 @@ use punctual::{
     Backoff, Concurrency, IdMaker, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Scope, State,
     Timestamp, Unique, When,
     store::{
-        Action, Call, Keep, Order, QueueOp, QueueSettings, Reserve, Take, Target, UniqueKey, Verdict, Want,
-        Which,
+        Action, Call, Keep, Order, Placement, QueueOp, QueueSettings, Reserve, Take, Target, UniqueKey,
+        Verdict, Want, Which,
     },
 };
 
@@ -463,6 +463,10 @@ impl Generator {
         };
         if self.chance(4) {
             settings.max_jobs = Some(self.rng.u64(..5));
+        }
+        // By no draw of its own: the histories of old seeds stay what they were.
+        if settings.max_jobs.is_some() {
+            settings.placement = Placement::Pinned;
         }
         if self.chance(4) {
             settings.max_bytes = Some(self.rng.u64(..60));

@@ -1,5 +1,7 @@
 //! A store of several shards, and a change of their number while it is in use.
 
+mod pinned;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,

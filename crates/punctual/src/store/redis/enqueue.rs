@@ -13,6 +13,7 @@ use crate::{
 
 use super::{
     bytes::Bytes,
+    layout::Layout,
     record,
     scripts::SCRIPTS,
     settings::{self, Share},
@@ -27,9 +28,8 @@ const STALE_MAX: usize = 16;
 /// The part of a call that goes to one shard.
 pub(super) struct Part<'a> {
     pub(super) call: Call,
-    /// Of the layout that it is made by, with the shards of that layout.
-    pub(super) epoch: u32,
-    pub(super) shards: u16,
+    /// The one that it is made by.
+    pub(super) layout: &'a Layout,
     pub(super) kind: Kind,
     /// The jobs, with the ids that they have in this shard.
     pub(super) jobs: Vec<(JobId, &'a NewJob)>,
@@ -102,14 +102,13 @@ pub(super) fn odd() -> Error {
 /// The queues of a call, and the arguments of the script.
 fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>) {
     let Part { call, kind, jobs, .. } = part;
-    let share = Share { of: shard.number, shards: part.shards };
     let mut queues: Vec<(&str, QueueSettings)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut args = vec![
         call.instance.to_be_bytes().to_vec(),
         digits(call.number),
         Vec::new(),
-        digits(part.epoch),
+        digits(part.layout.epoch),
         Vec::new(),
     ];
     {
@@ -120,9 +119,12 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
                 args.push(job.queue.clone().into_bytes());
                 args.push(digits(version));
                 // Of use only where there is no queue yet.
-                let row =
-                    if version == 0 { settings::encode(&job.queue, &settings, 1, share) } else { Vec::new() };
-                args.push(row);
+                args.push(if version == 0 {
+                    let share = Share::of(part.layout, &job.queue, shard.number);
+                    settings::encode(&job.queue, &settings, 1, share)
+                } else {
+                    Vec::new()
+                });
                 queues.push((&job.queue, settings));
                 queues.len()
             });

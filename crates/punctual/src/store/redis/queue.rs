@@ -10,6 +10,7 @@ use crate::{
 use super::{
     bytes::Bytes,
     fault::in_part,
+    layout::Layout,
     read,
     reply::{self, Reply},
     scripts::{NAMES, SCRIPTS},
@@ -62,13 +63,15 @@ pub(super) struct New<'a> {
     pub(super) name: &'a str,
     pub(super) settings: &'a QueueSettings,
     pub(super) version: u32,
+    /// Says which share each shard gets.
+    pub(super) layout: &'a Layout,
+    /// The call's; of new shards another one than the layout's.
     pub(super) epoch: u32,
-    pub(super) shards: u16,
 }
 
 /// Sets a queue where its version still is `seen`; without one, where it has no later version.
 pub(super) async fn set(shard: &Shard, new: &New<'_>, seen: Option<u32>) -> Result<Set> {
-    let share = Share { of: shard.number, shards: new.shards };
+    let share = Share::of(new.layout, new.name, shard.number);
     let row = settings::encode(new.name, new.settings, new.version, share);
     let args = vec![
         new.name.as_bytes().to_vec(),

@@ -27,6 +27,11 @@ impl Reply {
         bytes(self.0.next().unwrap_or(Value::Nil))
     }
 
+    /// The same of what may not be there.
+    pub(super) fn bytes_or_none(&mut self) -> Result<Vec<u8>> {
+        bytes_or_none(self.0.next().unwrap_or(Value::Nil))
+    }
+
     pub(super) fn number(&mut self) -> Result<u64> {
         match self.0.next().unwrap_or(Value::Nil) {
             Value::Int(n) => u64::try_from(n).map_err(|_| unexpected(&Value::Int(n))),
@@ -51,6 +56,11 @@ pub(super) fn bytes(value: Value) -> Result<Vec<u8>> {
         Value::BulkString(bytes) => Ok(bytes),
         other => Err(unexpected(&other)),
     }
+}
+
+/// A single bulk string that may not be there: then it has no bytes.
+pub(super) fn bytes_or_none(value: Value) -> Result<Vec<u8>> {
+    if value == Value::Nil { Ok(Vec::new()) } else { bytes(value) }
 }
 
 /// A single whole number.

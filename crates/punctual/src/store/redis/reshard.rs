@@ -11,12 +11,16 @@
 //!           (`adopt`), until the layout says that all shards know of it       and each tells the next one
 //! ```
 
+//!
+//! A queue that is pinned, or spread again, is a change of the layout with the same number of shards.
+
 use std::sync::Arc;
 
 use super::{
     Live, RedisStore,
     layout::Layout,
-    read, reply,
+    read,
+    reply::{self, Reply},
     scripts::{SCRIPTS, STATE},
     shard::{Shard, digits},
     spread,
@@ -24,7 +28,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     id::JobId,
-    store::{QueueOp, QueueReply, Store},
+    store::{Placement, QueueOp, QueueReply, Store},
 };
 
 /// How often somebody else may change the layout meanwhile.
@@ -67,6 +71,15 @@ async fn tell(shard: &Shard, epoch: u32) -> Result<Told> {
     let told = Told { epoch: reply.number()? as u32, jobs: reply.number()?, kept: reply.number()? };
     shard.learn_epoch(told.epoch.max(epoch));
     Ok(told)
+}
+
+/// The layout with its pins, as they stand in shard 0.
+async fn read_layout(first: &Shard) -> Result<Layout> {
+    let mut cmd = redis::cmd("HMGET");
+    cmd.arg(&first.keys[STATE]).arg("layout").arg("pins");
+    let mut reply = Reply::of(first.link.command(cmd).await?)?;
+    let (row, pins) = (reply.bytes_or_none()?, reply.bytes_or_none()?);
+    Layout::decode(&row, &pins)
 }
 
 impl RedisStore {
@@ -130,9 +143,25 @@ impl RedisStore {
         Ok(())
     }
 
+    /// Places the jobs of a queue in another way from now on, if the layout still is the one of `live`; answers the one that
+    /// is in force.
+    pub(super) async fn place_queue(&self, live: &Live, queue: &str, to: Placement) -> Result<Arc<Live>> {
+        let told = spread::all(live.shards.iter().map(|shard| tell(shard, 0))).await?;
+        let seen = told.iter().map(|told| told.epoch).max().unwrap_or_default();
+        if live.layout.epoch < seen {
+            // Also where shard 0 has lost a layout: to go on from an older one is the operator's to decide.
+            return self.refresh().await;
+        }
+        let now = read::now(&live.shards[0]).await?;
+        self.decide(live, &live.layout.placing(queue, to, seen, now)?).await
+    }
+
     /// Replaces the layout by `new` if it still is the one of `live`; answers the one that is in force.
     async fn decide(&self, live: &Live, new: &Layout) -> Result<Arc<Live>> {
-        let args = vec![live.layout.encode(), new.encode()];
+        let mut args = vec![live.layout.encode(), new.encode()];
+        if new.pins != live.layout.pins {
+            args.push(new.pins.encode());
+        }
         let set = live.shards[0].call(&SCRIPTS.layout, &[], args).await?;
         reply::int(&set)?;
         self.refresh().await
@@ -153,15 +182,13 @@ impl RedisStore {
         let first = &live.shards[0];
         let mut cmd = redis::cmd("HGET");
         cmd.arg(&first.keys[STATE]).arg("layout");
-        let layout = match first.link.command(cmd).await? {
-            redis::Value::Nil => Layout::default(),
-            row => Layout::decode(&reply::bytes(row)?)?,
-        };
-        if layout.epoch <= live.layout.epoch {
+        let row = reply::bytes_or_none(first.link.command(cmd).await?)?;
+        if Layout::decode(&row, &[])?.epoch <= live.layout.epoch {
             return Ok(live);
         }
         let _alone = self.learning.lock().await;
         let live = self.live();
+        let layout = read_layout(&live.shards[0]).await?;
         if live.layout.epoch < layout.epoch {
             self.adopt(&live, layout).await?;
         }
@@ -174,7 +201,10 @@ impl RedisStore {
         if !live.layout.is_told {
             let epoch = live.layout.epoch;
             spread::all(live.shards.iter().map(|shard| tell(shard, epoch))).await?;
-            spread::queue::copy_all(&live, 0, epoch).await?;
+            match live.layout.pins.begun_by(epoch) {
+                Some(queue) => spread::queue::copy_one(&live, queue, 0, epoch).await?,
+                None => spread::queue::copy_all(&live, 0, epoch).await?,
+            }
             live.shards[0].bell.announce(epoch.into());
             let told = Layout { is_told: true, ..live.layout.clone() };
             let args = vec![live.layout.encode(), told.encode()];

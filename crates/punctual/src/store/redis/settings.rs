@@ -9,7 +9,10 @@ use crate::{
     time::ceil_ms,
 };
 
-use super::bytes::{Bytes, Put};
+use super::{
+    bytes::{Bytes, Put},
+    layout::Layout,
+};
 
 /// The largest number that a script knows exactly.
 const EXACT_MAX: u64 = (1 << 53) - 2;
@@ -18,20 +21,32 @@ const EXACT_MAX: u64 = (1 << 53) - 2;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     /// The shard.
-    pub(super) of: u16,
-    pub(super) shards: u16,
+    of: u16,
+    shards: u16,
+    /// The shard of a pinned queue.
+    pinned_to: Option<u16>,
 }
 
 impl Share {
-    /// Of a bound that all shards hold together; one that takes no jobs any more has a share like the others.
+    /// Of what a queue has by a layout.
+    pub(super) fn of(layout: &Layout, queue: &str, shard: u16) -> Self {
+        Self { of: shard, shards: layout.shards, pinned_to: layout.home_of_queue(queue) }
+    }
+
+    /// Of a bound that all shards hold together; one that takes no jobs any more has a share like the others. A pinned
+    /// queue's is whole in its shard, and the others take none of its jobs.
     fn of_cap(self, cap: u64) -> u64 {
+        if let Some(home) = self.pinned_to {
+            return if home == self.of { cap } else { 0 };
+        }
         let shards = u64::from(self.shards);
         cap / shards + u64::from(u64::from(self.of) % shards < cap % shards)
     }
 
-    /// Of a bound of what is kept, which they may pass by less than one job each: who keeps some keeps some everywhere.
+    /// Of a bound of what is kept, which they may pass by less than one job each: who keeps some keeps some everywhere. A
+    /// pinned queue's is whole in its shard, and what the others have from before stays there until its time.
     fn of_kept(self, bound: u64) -> u64 {
-        bound.div_ceil(self.shards.into())
+        if self.pinned_to == Some(self.of) { bound } else { bound.div_ceil(self.shards.into()) }
     }
 }
 

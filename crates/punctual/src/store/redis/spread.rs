@@ -53,7 +53,7 @@ async fn in_homes<'a, T: Copy + PartialEq>(
     call: impl Fn(usize, usize, Vec<usize>) -> BoxFuture<'a, Result<Vec<T>>>,
 ) -> Result<Vec<T>> {
     let mut found = vec![absent; homes.len()];
-    // No thing has more homes than a store had numbers of shards.
+    // No thing has more homes than two for each number of shards that a store had.
     for round in 0.. {
         let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         if round == 0 {

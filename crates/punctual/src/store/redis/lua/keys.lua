@@ -17,6 +17,7 @@
 --  13 a  ZSET  instance8 verb1 @ ms               the same, by a time not after their last call
 --  14 s  HASH  'turn' → seen7 grace7 fence7 wide7 epoch4   see read_turn() in base.lua
 --              'layout' → over how many shards the store is spread; of shard 0 only
+--              'pins' → which queues are pinned, or were; of shard 0 only
 --  15 q  HASH  name → q
 --  16 i  HASH  q → settings, q 'w' → due7 watch7 spare7   see queue() in base.lua
 --  17 n  ZSET  name                               queues by name

@@ -13,8 +13,8 @@ use crate::{
     },
 };
 
-/// Answers for jobs whose unique key another job holds: with the number of shards the home of a key has changed, so that the
-/// job's own shard may not know of that one.
+/// Answers for jobs whose unique key another job holds: with the number of shards, or the way its queue is placed, the home of
+/// a key has changed, so that the job's own shard may not know of that one.
 async fn refuse_held(store: &RedisStore, targets: &[Target], acted: &mut [Acted]) -> Result<()> {
     for (target, acted) in targets.iter().zip(acted) {
         let Which::Id(id) = target.which else { continue };

@@ -1,5 +1,5 @@
-//! `enqueue`: each job goes to its home. Where the number of shards was another one before, it is first looked for in the
-//! homes that it had then.
+//! `enqueue`: each job goes to its home. Where the number of shards was another one before, or its queue was placed in
+//! another way, it is first looked for in the homes that it had then.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -82,9 +82,9 @@ impl Calls<'_> {
             .jobs
             .iter()
             .map(|job| {
-                let key = job.placement_key();
-                let earlier = if is_broken { Vec::new() } else { layout.earlier_places(job.id, key) };
-                (earlier, layout.place(job.id, key))
+                let (queue, key) = (job.queue.as_str(), job.placement_key());
+                let earlier = if is_broken { Vec::new() } else { layout.earlier_places(job.id, queue, key) };
+                (earlier, layout.place(job.id, queue, key))
             })
             .collect();
         let now = |i: usize| places[i].1;
@@ -127,11 +127,9 @@ impl Calls<'_> {
         }
         let (live, call, jobs) = (&self.live, self.call_as(kind), self.jobs);
         let parts = all(groups.into_iter().map(|(home, group)| async move {
-            let layout = &live.layout;
             let part = Part {
                 call,
-                epoch: layout.epoch,
-                shards: layout.shards,
+                layout: &live.layout,
                 kind,
                 jobs: group.iter().map(|(i, id)| (*id, &jobs[*i])).collect(),
             };

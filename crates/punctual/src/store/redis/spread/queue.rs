@@ -1,5 +1,6 @@
 //! Queues: every shard has the settings of each, and does its share by them. They are decided in shard 0; who changes them
-//! tells the others before it is answered.
+//! tells the others before it is answered. Where a queue's jobs go is the layout's business, which the settings are a step
+//! ahead of: whoever finds them so changes the layout.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +10,10 @@ use crate::{
     job::cut_error,
     limits::BATCH_MAX,
     store::{
-        Pause, QueueInfo, QueueOp, QueueReply, QueueSettings, check_queue_op,
+        Pause, Placement, QueueInfo, QueueOp, QueueReply, QueueSettings, check_queue_op,
         redis::{
             Live, RedisStore,
             fault::in_part,
-            layout::Layout,
             queue::{self, New, Seen, Set},
             read,
         },
@@ -35,6 +35,7 @@ pub(in crate::store::redis) async fn queue(
     if let QueueOp::Purge(limit) = op {
         return purge(&live, name, *limit).await;
     }
+    let mut op = op;
     for _ in 0..TRIES_MAX {
         let seen = all(live.shards.iter().map(|shard| queue::see(shard, name))).await?;
         let decided = seen.first().map_or(0, |seen| seen.version);
@@ -42,10 +43,15 @@ pub(in crate::store::redis) async fn queue(
         let seen = merge(seen);
         if DEFAULT_VERSION < seen.version && !is_whole {
             // Whoever set it was cut short.
-            let Layout { epoch, shards, .. } = live.layout;
-            let new = New { name, settings: &seen.settings, version: seen.version, epoch, shards };
+            let (layout, epoch) = (&live.layout, live.layout.epoch);
+            let new = New { name, settings: &seen.settings, version: seen.version, layout, epoch };
             copy(&live, &new, 0).await?;
             live = store.refresh().await?;
+            continue;
+        }
+        let placement = live.layout.placement(name);
+        if 0 < seen.version && seen.settings.placement != placement {
+            live = store.place_queue(&live, name, seen.settings.placement).await?;
             continue;
         }
         let makes = matches!(op, QueueOp::Pause { .. } | QueueOp::Set(_));
@@ -65,13 +71,22 @@ pub(in crate::store::redis) async fn queue(
             QueueOp::Set(new) => QueueSettings { paused: seen.settings.paused.clone(), ..(**new).clone() },
         };
         check_caps(name, &settings, live.layout.shards)?;
-        let Layout { epoch, shards, .. } = live.layout;
+        let (layout, epoch) = (&live.layout, live.layout.epoch);
+        let is_placed = settings.placement == placement;
+        if !is_placed {
+            layout.placing(name, settings.placement, epoch, seen.now)?;
+        }
         let new =
-            New { name, settings: &settings, version: seen.version.max(DEFAULT_VERSION) + 1, epoch, shards };
+            New { name, settings: &settings, version: seen.version.max(DEFAULT_VERSION) + 1, layout, epoch };
         match queue::set(&live.shards[0], &new, Some(decided)).await? {
             Set::Done => {
-                if copy(&live, &new, 1).await? {
+                let is_copied = copy(&live, &new, 1).await?;
+                if is_copied && is_placed {
                     return Ok(info(name, Seen { settings, ..seen }));
+                }
+                if is_copied {
+                    // What is left to do is what is done after one who was cut short.
+                    op = &QueueOp::Show;
                 }
                 live = store.refresh().await?;
             }
@@ -93,27 +108,42 @@ pub(in crate::store::redis) async fn copy_all(live: &Live, first: usize, epoch: 
     let mut after = None;
     while let Some(names) = next_names(live, &mut after).await? {
         for name in &names {
-            let seen = merge(all(live.shards.iter().map(|shard| queue::see(shard, name))).await?);
-            let (version, shards) = (seen.version, live.layout.shards);
-            let new = New { name, settings: &seen.settings, version, epoch, shards };
-            copy(live, &new, first).await?;
+            copy_one(live, name, first, epoch).await?;
         }
     }
     Ok(())
 }
 
-/// Refuses to spread a queue over more shards than it may hold jobs, or bytes (S15).
+/// The same, of one queue.
+pub(in crate::store::redis) async fn copy_one(
+    live: &Live,
+    name: &str,
+    first: usize,
+    epoch: u32,
+) -> Result<()> {
+    let seen = merge(all(live.shards.iter().map(|shard| queue::see(shard, name))).await?);
+    let new = New { name, settings: &seen.settings, version: seen.version, layout: &live.layout, epoch };
+    copy(live, &new, first).await?;
+    Ok(())
+}
+
+/// Refuses to spread a queue over more shards than it may hold jobs, or bytes (S15); one that is pinned has them in one.
 ///
 /// # Errors
 /// `Conflict`.
 pub(in crate::store::redis) fn check_caps(name: &str, settings: &QueueSettings, shards: u16) -> Result<()> {
+    if settings.placement == Placement::Pinned {
+        return Ok(());
+    }
     for (what, cap) in [("max_jobs", settings.max_jobs), ("max_bytes", settings.max_bytes)] {
         if let Some(cap) = cap.filter(|cap| 0 < *cap && *cap < shards.into()) {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!("queue {name:?} has {what} {cap}, too few to be shared by {shards} shards"),
             )
-            .with_hint(format!("give it {shards} or more, or 0, or none, or the store fewer shards")));
+            .with_hint(format!(
+                "give it {shards} or more, or 0, or none, or pin it, or the store fewer shards"
+            )));
         }
     }
     Ok(())

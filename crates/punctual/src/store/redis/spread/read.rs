@@ -37,7 +37,7 @@ pub(in crate::store::redis) async fn holder(
 
 pub(super) fn homes_of_key(live: &Live, key: &UniqueKey) -> impl Iterator<Item = usize> {
     let placement_key = key.group.as_ref().or(key.concurrency_key.as_ref()).unwrap_or(&key.key);
-    live.layout.homes_of_key(placement_key).into_iter().map(usize::from)
+    live.layout.homes_of_key(&key.queue, placement_key).into_iter().map(usize::from)
 }
 
 /// A cursor of all shards: which one, then its own.
