@@ -8,7 +8,7 @@ use std::{io::Write as _, time::Duration};
 use punctual::{
     Timestamp,
     limits::BATCH_MAX,
-    store::{Keep, Order, QueueInfo, Upcoming},
+    store::{Keep, Order, Placement, QueueInfo, Upcoming},
 };
 use serde::Serialize;
 
@@ -219,11 +219,12 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     /// Every field, and those within `settings` and `counts`.
-    const FIELDS: [&'static str; 20] = [
+    const FIELDS: [&'static str; 21] = [
         "name",
         "settings",
         "settings.paused",
         "settings.order",
+        "settings.placement",
         "settings.max_jobs",
         "settings.max_bytes",
         "settings.done",
@@ -285,6 +286,13 @@ async fn show(session: &mut Session, info: &QueueInfo) -> Result {
         match settings.order {
             Order::Fifo => "fifo".into(),
             Order::Lifo => "lifo".into(),
+        },
+    )?;
+    line(
+        "placement",
+        match settings.placement {
+            Placement::Spread => "spread".into(),
+            Placement::Pinned => "pinned".into(),
         },
     )?;
     let cap = |n: Option<u64>| n.map_or("none".to_owned(), grouped);

@@ -42,6 +42,7 @@ fn settings_are_kept_and_applied() {
             "set",
             "mail",
             "order=lifo",
+            "placement=pinned",
             "max_jobs=2",
             "retention.done.age=1h",
             "retention.dead.count=7",
@@ -50,7 +51,9 @@ fn settings_are_kept_and_applied() {
         ])
         .ok();
     assert!(
-        text.contains("order     lifo\n") && text.contains("caps      max_jobs 2, max_bytes none\n"),
+        text.contains("order     lifo\n")
+            && text.contains("placement pinned\n")
+            && text.contains("caps      max_jobs 2, max_bytes none\n"),
         "{text}"
     );
     t.ok("queue set mail defaults.priority=low");
@@ -61,10 +64,10 @@ fn settings_are_kept_and_applied() {
     t.run("push k -q mail").fails(5, "store_full", "queue \"mail\" is at its cap");
     let settings = &t.json("queue show mail")["settings"];
     assert_eq!(
-        (&settings["order"], &settings["done"]["age_ms"], &settings["dead"]["count"]),
-        (&"lifo".into(), &3_600_000.into(), &7.into())
+        (&settings["order"], &settings["placement"], &settings["done"]["age_ms"], &settings["dead"]["count"]),
+        (&"lifo".into(), &"pinned".into(), &3_600_000.into(), &7.into())
     );
-    t.ok("queue set mail max_jobs=none");
+    t.ok("queue set mail max_jobs=none placement=spread");
     t.ok("push k -q mail");
     t.run("queue set mail defaults.lease=1ms").fails(2, "invalid", "lease_ms 1 is not within");
 }

@@ -204,6 +204,17 @@ fn shards_are_shown_and_changed() {
     assert_eq!((&fewer["count"], jobs(&fewer)), (&1.into(), 9));
     assert_eq!(fewer["shards"][2]["open"], false);
     assert_eq!(t.json(&format!("stats {store}"))["waiting"], 9);
+    // A cap below the number of shards is one of a single shard.
+    t.ok(&format!("shards 3 {store}"));
+    t.run(&format!("queue set mail max_jobs=2 {store}")).fails(
+        2,
+        "conflict",
+        "too few to be shared by 3 shards",
+    );
+    t.ok(&format!("queue set mail max_jobs=2 placement=pinned {store}"));
+    (0..2).for_each(|_| drop(t.ok(&format!("push k -q mail {store}"))));
+    t.run(&format!("push k -q mail {store}")).fails(5, "store_full", "queue \"mail\" is at its cap");
+    assert_eq!(t.json(&format!("queue show mail {store}"))["settings"]["placement"], "pinned");
     t.run(&format!("shards 0 {store}")).fails(2, "invalid", "a store has 1 to 1024 shards, not 0");
     t.run("shards").fails(2, "unsupported", "only a store on Redis has shards");
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use punctual::{
     Error, Result, did_you_mean, parse_duration,
-    store::{Order, QueueSettings},
+    store::{Order, Placement, QueueSettings},
 };
 
 /// Every key, with what it takes.
-const KEYS: [(&str, &str); 17] = [
+const KEYS: [(&str, &str); 18] = [
     ("order", "fifo or lifo"),
+    ("placement", "spread or pinned"),
     ("max_jobs", "a number, or none"),
     ("max_bytes", "bytes, as 64MiB, or none"),
     ("retention.done.age", "a duration"),
@@ -31,6 +32,7 @@ const KEYS: [(&str, &str); 17] = [
 /// What `--help` says below its own.
 pub(super) const HELP: &str = "Keys:
   order                                    fifo or lifo
+  placement                                spread over all shards of a store on Redis, or pinned to one of them
   max_jobs, max_bytes                      waiting and running jobs at most; none takes the cap away
   retention.{done,dead,cancelled}.age      how long ended jobs are kept; 0s keeps nothing
   retention.{done,dead,cancelled}.count    how many of them
@@ -67,6 +69,13 @@ pub(super) fn apply(settings: &mut QueueSettings, change: &str) -> Result<()> {
             settings.order = match value {
                 "fifo" => Order::Fifo,
                 "lifo" => Order::Lifo,
+                _ => return Err(wrong(key, value)),
+            }
+        }
+        "placement" => {
+            settings.placement = match value {
+                "spread" => Placement::Spread,
+                "pinned" => Placement::Pinned,
                 _ => return Err(wrong(key, value)),
             }
         }
@@ -141,6 +150,7 @@ mod tests {
         let mut settings = QueueSettings::default();
         for change in [
             "order=lifo",
+            "placement=pinned",
             "max_jobs=10",
             "max_bytes=2MiB",
             "retention.done.age=1h",
@@ -155,14 +165,15 @@ mod tests {
             apply(&mut settings, change).unwrap();
         }
         assert_eq!(
-            (settings.order, settings.max_jobs, settings.max_bytes),
-            (Order::Lifo, Some(10), Some(2 << 20))
+            (settings.order, settings.placement, settings.max_jobs, settings.max_bytes),
+            (Order::Lifo, Placement::Pinned, Some(10), Some(2 << 20))
         );
         assert_eq!((settings.done.age_ms, settings.dead.count, settings.cancelled.bytes), (3_600_000, 5, 0));
         assert_eq!(settings.defaults.priority, Some(Priority::Low));
         assert_eq!(settings.defaults.lease, Some(Duration::from_secs(20)));
         apply(&mut settings, "max_jobs=none").unwrap();
-        assert_eq!(settings.max_jobs, None);
+        apply(&mut settings, "placement=spread").unwrap();
+        assert_eq!((settings.max_jobs, settings.placement), (None, Placement::Spread));
     }
 
     #[test]
@@ -177,9 +188,14 @@ mod tests {
     fn slips_are_named() {
         let mut settings = QueueSettings::default();
         assert_eq!(apply(&mut settings, "max_job=1").unwrap_err().hint(), Some("did you mean `max_jobs`?"));
-        for change in
-            ["order", "order=up", "retention.done.size=1", "max_bytes=99999999999GiB", "max_jobs=-1"]
-        {
+        for change in [
+            "order",
+            "order=up",
+            "placement=here",
+            "retention.done.size=1",
+            "max_bytes=99999999999GiB",
+            "max_jobs=-1",
+        ] {
             assert!(apply(&mut settings, change).is_err(), "{change}");
         }
     }
