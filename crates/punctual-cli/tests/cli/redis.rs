@@ -207,9 +207,9 @@ fn shards_are_shown_and_changed() {
     // A cap below the number of shards is one of a single shard.
     t.ok(&format!("shards 3 {store}"));
     t.run(&format!("queue set mail max_jobs=2 {store}")).fails(
-        2,
+        4,
         "conflict",
-        "too few to be shared by 3 shards",
+        "queue \"mail\" has max_jobs 2, too few to be shared by 3 shards",
     );
     t.ok(&format!("queue set mail max_jobs=2 placement=pinned {store}"));
     (0..2).for_each(|_| drop(t.ok(&format!("push k -q mail {store}"))));
