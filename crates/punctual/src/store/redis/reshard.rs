@@ -10,7 +10,6 @@
 //!           who opens the store or hears of the epoch goes on from here       idle workers hear it, all of them at shard 0,
 //!           (`adopt`), until the layout says that all shards know of it       and each tells the next one
 //! ```
-
 //!
 //! A queue that is pinned, or spread again, is a change of the layout with the same number of shards.
 
