@@ -151,6 +151,9 @@ pub enum Answer {
     Settle {
         /// In order.
         states: Vec<Option<State>>,
+        /// The places of those that were `Away`: what became of them is not known.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        away: Vec<usize>,
         /// The reserve in the same step.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         then: Option<Reservations>,

@@ -508,9 +508,9 @@ impl Reading {
                     }
                 }
             }
-            (Op::Settle { runs, then }, Answer::Settle { states, then: batch }) => {
-                for (run, state) in runs.into_iter().zip(states) {
-                    if state.is_some() {
+            (Op::Settle { runs, then }, Answer::Settle { states, away, then: batch }) => {
+                for (at, (run, state)) in runs.into_iter().zip(states).enumerate() {
+                    if state.is_some() || away.contains(&at) {
                         self.ended(span, run, state);
                     } else {
                         let job = self.job(run.id);

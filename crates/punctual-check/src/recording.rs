@@ -146,10 +146,10 @@ impl Store for RecordingStore {
                     .iter()
                     .map(|answer| match answer {
                         Settled::Settled(state) => Some(*state),
-                        // Whether it was settled a later call will know.
                         Settled::LeaseLost | Settled::Away => None,
                     })
                     .collect(),
+                away: (0..answers.len()).filter(|at| answers[*at] == Settled::Away).collect(),
                 then: batch.as_ref().map(reservations),
             })
             .await

@@ -138,8 +138,10 @@ fn accepted(call: &Call<'_>, id: JobId) -> bool {
 /// Whether the job ended by this call, or may have.
 fn ends(call: &Call<'_>, id: JobId) -> bool {
     match (call.op, call.answer) {
-        (Op::Settle { runs, .. }, Some(Answer::Settle { states, .. })) => {
-            runs.iter().zip(states).any(|(run, state)| run.id == id && state.is_some_and(State::is_ended))
+        (Op::Settle { runs, .. }, Some(Answer::Settle { states, away, .. })) => {
+            runs.iter().zip(states).enumerate().any(|(at, (run, state))| {
+                run.id == id && (away.contains(&at) || state.is_some_and(State::is_ended))
+            })
         }
         (Op::Settle { runs, .. }, None) => runs.iter().any(|run| run.id == id),
         (Op::Reserve { .. }, Some(Answer::Reserve(answer))) => {

@@ -642,7 +642,7 @@ impl Simulator {
         });
         let state = self.settled(id, fence, said);
         let op = |verdict| Op::Settle { runs: vec![Ended { id, fence, verdict }], then: None };
-        let answer = |state| Some(Answer::Settle { states: vec![state], then: None });
+        let answer = |state| Some(Answer::Settle { states: vec![state], away: vec![], then: None });
         if !self.call(p, op(said), answer(state), &[id]) || state.is_none() {
             return;
         }

@@ -69,7 +69,7 @@ impl File {
         self.call(m, Op::Reserve { call: CallId(Hex(8), fence) }, Answer::Reserve(batch));
         self.note(m + 2_000, What::Start { id: id(), fence, sum });
         let runs = vec![Ended { id: id(), fence, verdict: Said::Ack }];
-        let answer = Answer::Settle { states: vec![Some(State::Done)], then: None };
+        let answer = Answer::Settle { states: vec![Some(State::Done)], away: vec![], then: None };
         self.call(m + 3_000, Op::Settle { runs, then: None }, answer);
     }
 }
