@@ -146,10 +146,10 @@ impl Store for RecordingStore {
                     .iter()
                     .map(|answer| match answer {
                         Settled::Settled(state) => Some(*state),
-                        Settled::LeaseLost | Settled::Away => None,
+                        Settled::LeaseLost | Settled::Away { .. } => None,
                     })
                     .collect(),
-                away: (0..answers.len()).filter(|at| answers[*at] == Settled::Away).collect(),
+                away: (0..answers.len()).filter(|at| matches!(answers[*at], Settled::Away { .. })).collect(),
                 then: batch.as_ref().map(reservations),
             })
             .await

@@ -289,9 +289,12 @@ pub enum Settled {
     Settled(State),
     /// This call changed nothing: the lease is not current (S8), or an earlier, unanswered call settled it (S3).
     LeaseLost,
-    /// The part of the store that has the job could not be reached, or did not answer: whether the lease ended is not known.
-    /// Settle it again. Only where a store has several shards; one that can't be reached at all is an error.
-    Away,
+    /// The part of the store that has the job could not be reached, or did not answer: settle it again. Only where a store
+    /// has several shards.
+    Away {
+        /// Whether it was sent: then the lease may have ended.
+        sent: bool,
+    },
 }
 
 /// A call for an at-most-once pop.

@@ -82,7 +82,7 @@ impl FaultyStore {
         batch: &[Settlement],
         then: Option<&Reserve>,
     ) -> Result<(Vec<Settled>, Option<Batch>)> {
-        let mut answers = vec![Settled::Away; batch.len()];
+        let mut answers: Vec<_> = (0..batch.len()).map(|i| Settled::Away { sent: i % 4 != 3 }).collect();
         let takes_effect = batch.iter().cloned().enumerate().filter(|(i, _)| i % 4 != 3);
         let (places, batch): (Vec<usize>, Vec<Settlement>) = takes_effect.unzip();
         let (settled, reserved) = self.inner.settle(&batch, then).await?;

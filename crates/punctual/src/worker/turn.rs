@@ -61,8 +61,8 @@ pub(super) struct Turns<'a> {
     settlements: Vec<Settlement>,
     /// How many of these, from the front, were part of a call whose answer was lost.
     tried: usize,
-    /// Those of a part of the store that is away, and when to settle them again.
-    away: (Vec<Settlement>, Instant),
+    /// Those of a part of the store that is away, with whether each was sent; and when to settle them again.
+    away: (Vec<(Settlement, bool)>, Instant),
     /// Most settlements of the next call: one, after the store refused a call.
     settle_max: usize,
     /// The last reserve, for as long as it is not answered: it is repeated as it was (S3).
@@ -172,8 +172,10 @@ impl<'a> Turns<'a> {
     /// Turns runs that ended into settlements.
     fn collect(&mut self) {
         if !self.away.0.is_empty() && self.away.1 <= Instant::now() {
-            self.tried += self.away.0.len();
-            self.settlements.splice(..0, self.away.0.drain(..));
+            let (sent, unsent): (Vec<_>, Vec<_>) = self.away.0.drain(..).partition(|(_, sent)| *sent);
+            self.tried += sent.len();
+            self.settlements.splice(..0, sent.into_iter().map(|(settlement, _)| settlement));
+            self.settlements.extend(unsent.into_iter().map(|(settlement, _)| settlement));
         }
         while let Ok(ended) = self.ended.1.try_recv() {
             self.collected.push(ended);
@@ -257,17 +259,18 @@ impl<'a> Turns<'a> {
     /// Takes note of the answers to the first `n` settlements, `tried` of which had been sent before.
     fn settled(&mut self, n: usize, answers: Vec<Settled>, tried: usize) {
         self.tried -= n;
-        if answers.contains(&Settled::Away) {
+        let mut answered = Vec::with_capacity(n);
+        for (at, (settlement, answer)) in self.settlements.drain(..n).zip(answers).enumerate() {
+            match answer {
+                Settled::Away { sent } => self.away.0.push((settlement, sent || at < tried)),
+                answer => answered.push((at, settlement, answer)),
+            }
+        }
+        if answered.len() < n {
             tracing::warn!(target: "punctual", "a part of the store is away: its jobs will be settled again");
             self.away.1 = Instant::now() + AWAY_PAUSE;
         }
-        for (at, (Settlement { lease, verdict }, answer)) in
-            self.settlements.drain(..n).zip(answers).enumerate()
-        {
-            if answer == Settled::Away {
-                self.away.0.push(Settlement { lease, verdict });
-                continue;
-            }
+        for (at, Settlement { lease, verdict }, answer) in answered {
             let Some(Active { call, .. }) = self.runs.remove(lease) else { continue };
             let state = match answer {
                 Settled::Settled(state) => state,
@@ -390,10 +393,12 @@ impl<'a> Turns<'a> {
             Look::At(at) => at.saturating_duration_since(Instant::now()),
         };
         let (has_away, again) = (!self.away.0.is_empty(), self.away.1);
+        // Nothing more comes of the phase.
+        let is_late = matches!(self.phase, Phase::Ending { until } if until <= Instant::now());
         tokio::select! {
             biased;
             _ = self.ended.1.recv_many(&mut self.collected, BATCH_MAX) => {}
-            () = self.shutdown.stirred(self.phase) => {}
+            () = self.shutdown.stirred(self.phase), if !is_late => {}
             () = bell(&*self.store, &names, &self.alarm, at_most), if has_free_slots => self.look = Look::Now,
             () = tokio::time::sleep_until(again), if has_away => {}
             () = self.pulse.keep_beating() => {}

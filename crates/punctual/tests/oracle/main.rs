@@ -154,7 +154,8 @@ fn seeds() -> Vec<u64> {
 fn some_seeds(unless_told: u64) -> Vec<u64> {
     let kept = include_str!("../oracle-seeds.txt")
         .lines()
-        .filter_map(|line| line.split('#').next()?.trim().parse::<u64>().ok());
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split(' ').next().and_then(|seed| seed.parse::<u64>().ok()).expect("a seed"));
     let histories =
         std::env::var("PUNCTUAL_ORACLE_HISTORIES").ok().and_then(|n| n.parse().ok()).unwrap_or(unless_told);
     kept.chain(1..=histories).collect()

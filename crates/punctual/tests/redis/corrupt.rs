@@ -146,7 +146,12 @@ async fn an_audit_mends_what_is_kept_beside_the_records() {
         ("u", vec!["DEL"], "stale_key"),
         ("u", vec!["HSET", "0123456789abcdef", "an id of sixteen\0\0\0\0\0\0"], "stale_key"),
         ("v", vec!["DEL"], "stale_key"),
-        ("v", vec!["ZADD", "0"], "stale_key"),
+        ("v", vec!["ZADD", "0"], "corrupt"),
+        ("u", vec!["HSET", "nobody", "short"], "corrupt"),
+        ("o", vec!["ZADD", "0", "short"], "corrupt"),
+        ("e", vec!["ZADD", "0", "short"], "corrupt"),
+        ("p", vec!["HSET", "nobody", "short"], "no_record"),
+        ("m", vec!["HSET", "q of no queue 12345", "123456"], "no_record"),
         ("k", vec!["DEL"], "no_record"),
         ("m", vec!["DEL"], "no_record"),
         ("a", vec!["DEL"], "no_record"),
@@ -157,7 +162,7 @@ async fn an_audit_mends_what_is_kept_beside_the_records() {
         for word in &spoil[1..] {
             cmd.arg(*word);
         }
-        if spoil[0] == "ZADD" {
+        if spoil == ["ZADD", "0"] {
             cmd.arg(member);
         }
         let () = cmd.query(&mut raw).unwrap();

@@ -71,8 +71,8 @@ impl Link {
     ) -> Result<Self> {
         let route = Route::new(address, shard)?;
         let (state, target) = (tokio::sync::Mutex::default(), watch::Sender::new(None));
-        let (failed, away_until) = (AtomicU64::new(0), Mutex::default());
-        let line = Line { route, answer_max, state, failed, target, away_until };
+        let (failed, away, followed) = (AtomicU64::new(0), Mutex::default(), Mutex::default());
+        let line = Line { route, answer_max, state, failed, target, away, followed };
         let line = Arc::new(line);
         let link = Self { thread: Arc::clone(thread), line };
         let opened = link.on_thread(|line| async move { line.check().await }).await?;
@@ -115,9 +115,30 @@ impl Link {
         answers.map_err(|failure| failure.of("connect"))
     }
 
-    /// Whether there was no way to the server a moment ago: a call would wait for the next attempt.
+    /// Whether there was no way to the server when it was last tried. It is tried again beside the caller, who need not wait.
     pub(super) fn is_away(&self) -> bool {
-        lock(&self.line.away_until).is_some_and(|until| Instant::now() < until)
+        let mut away = lock(&self.line.away);
+        let Some(Away { until, is_tried }) = away.as_mut() else { return false };
+        if *until <= Instant::now() && !*is_tried {
+            *is_tried = true;
+            let line = Arc::clone(&self.line);
+            self.thread.spawn(async move { drop(line.connection().await) });
+        }
+        true
+    }
+
+    /// Leaves its connection where `other` goes to another server than the one that it was followed to before.
+    pub(super) async fn follow(&self, other: &Self) {
+        let target = other.line.target.borrow().clone();
+        let has_moved = {
+            let mut followed = lock(&self.line.followed);
+            let has_moved = followed.is_some() && *followed != target;
+            *followed = target;
+            has_moved
+        };
+        if has_moved {
+            self.line.state.lock().await.open = None;
+        }
     }
 
     /// The thread that it lives on.
@@ -149,8 +170,18 @@ pub(super) struct Line {
     failed: AtomicU64,
     /// The server that it led to last.
     target: watch::Sender<Option<Node>>,
-    /// After an attempt to connect that failed, until when there is no other.
-    away_until: Mutex<Option<Instant>>,
+    /// After a connection that broke, or could not be made.
+    away: Mutex<Option<Away>>,
+    /// Where another link led to that this one follows.
+    followed: Mutex<Option<Node>>,
+}
+
+#[derive(Debug)]
+struct Away {
+    /// Not before then the next attempt.
+    until: Instant,
+    /// Whether somebody makes it for those who don't wait.
+    is_tried: bool,
 }
 
 #[derive(Debug, Default)]
@@ -370,6 +401,7 @@ impl Line {
             Err(_) => Failure::Silent,
         };
         self.leave(open).await;
+        *lock(&self.away) = Some(Away { until: Instant::now(), is_tried: false });
         Err(failure)
     }
 
@@ -407,7 +439,7 @@ impl Line {
         {
             return Err(failure.clone());
         }
-        let away_until = *lock(&self.away_until);
+        let away_until = lock(&self.away).as_ref().map(|away| away.until);
         if let Some(until) = away_until {
             sleep_until(until).await;
         }
@@ -416,13 +448,13 @@ impl Line {
                 self.target.send_replace(Some(open.node.clone()));
                 let open = Arc::new(open);
                 *state = State { open: Some(Arc::clone(&open)), ..State::default() };
-                *lock(&self.away_until) = None;
+                *lock(&self.away) = None;
                 Ok(open)
             }
             Err(failure) => {
                 let failures = state.failures + 1;
                 *state = State { failures, last: Some(failure.clone()), ..State::default() };
-                *lock(&self.away_until) = Some(Instant::now() + pause(failures));
+                *lock(&self.away) = Some(Away { until: Instant::now() + pause(failures), is_tried: false });
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 Err(failure)
             }

@@ -223,7 +223,10 @@ impl RedisStore {
     /// Goes by the later layout that a shard told of, if one did: before jobs are taken, which must not wait for that, and
     /// before a wait.
     pub(super) async fn catch_up(&self) {
-        if Self::is_behind(&self.live())
+        let live = self.live();
+        let is_told_there = live.shards.len() == 1 || !live.shards[0].is_away();
+        if Self::is_behind(&live)
+            && is_told_there
             && let Err(e) = self.refresh().await
         {
             tracing::debug!(target: "punctual", error = &e as &dyn std::error::Error, "could not learn of new shards");

@@ -119,6 +119,8 @@ impl Shard {
 
     /// The same, without bells, and beside calls that wait until they are confirmed.
     pub(super) async fn call_aside(&self, script: &'static Script, args: Vec<Vec<u8>>) -> Result<Value> {
+        // A server that was left for another one must not go on to say that leases are held.
+        self.aside.follow(&self.link).await;
         self.aside.call(script, &self.keys, &self.with_now(args)).await
     }
 

@@ -16,9 +16,13 @@ local function found(id, q, kind, detail)
 end
 local function stands(key, member) return call('ZSCORE', key, member) end
 local function exists(id) return call('HEXISTS', J, id) == 1 end
+local function is_queue(q) return call('HEXISTS', I, q) == 1 end
+-- How long the members and rows of a key are; what is longer or shorter is not ours.
+local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25}
+local function is_whole(it) return not LENGTHS[what] or #it == LENGTHS[what] end
 -- Whether a job holds its unique key while it stands as it does.
 local function holds_key(job)
-    if not job.digest or job.ended then return false end
+    if not job.digest or job.ended and not job.run then return false end
     if job.scope == late().WINDOW then return now < late().window_end(job) end
     return job.scope ~= late().UNTIL_START or job.state == WAITING and not job.started
 end
@@ -33,8 +37,11 @@ local function unsound(id)
     found(id, nil, 'corrupt', 'can not be read')
     local q = #rec >= 5 and sub(rec, 3, 5)
     -- Of which queue it is it may not say any more: then it is left to people.
-    if repair and q and call('HEXISTS', I, q) == 1 then
+    if repair and q and is_queue(q) then
         call('HDEL', R, id)
+        job = late().load(id)
+        -- Only its run could not be read.
+        if job and not job.ended then return late().finish(job, DEAD, 'corrupt') end
         late().bury(q, id)
     end
 end
@@ -52,6 +59,7 @@ local function record(id)
         if repair then
             if job.ended then
                 late().tally(job.q, 'b', job.bytes)
+                late().tally(job.q, char(job.state), -job.bytes)
             elseif 1 < job.attempt then
                 late().tally(job.q, 'r', -1)
             end
@@ -99,7 +107,10 @@ local function place(key, member)
     if not belongs then
         found(id, sub(member, 1, 3), job and 'two_places' or 'no_record',
             job and 'stands in a second place' or 'stands somewhere, without a record')
-        if repair then call('ZREM', key, member) end
+        if repair then
+            call('ZREM', key, member)
+            if what == 'e' then late().tally(sub(member, 1, 3), sub(member, 4, 4), -unp('>I4', member, 27)) end
+        end
     end
 end
 local function expiry(key, member)
@@ -138,9 +149,11 @@ local function remembered(field, ended)
     local q, id = sub(field, 1, 3), sub(field, 4)
     if stands(K, q .. ended .. id) then return end
     found(id, q, 'no_record', 'would be remembered for ever')
-    if repair then
+    if repair and is_queue(q) then
         call('ZADD', K, 0, q .. ended .. id)
         late().hint(q, now)
+    elseif repair then
+        call('HDEL', M, field)
     end
 end
 local function memory(key, member)
@@ -152,7 +165,9 @@ end
 local function last_call(key, row)
     if stands(A, key) then return end
     found('', nil, 'no_record', 'a last call that would be remembered for ever')
-    if repair then
+    if repair and #row < 14 then
+        call('HDEL', P, key)
+    elseif repair then
         call('ZADD', A, string.format('%.0f', unp('>I6', row, 9)), key)
         late().hint_wide(now)
     end
@@ -174,11 +189,12 @@ local function count(q, counts)
         if 1 < job.attempt then add('r', 1) end
     end
     for _, member in ipairs(call('ZRANGEBYLEX', L, first, last)) do
-        local row = call('HGET', R, sub(member, 10))
-        if not row then return nil end
-        add('b', late().run_of(row).bytes)
+        local job = late().load(sub(member, 10))
+        if not job or not job.run then return nil end
+        add('b', job.run.bytes)
     end
     for _, member in ipairs(call('ZRANGEBYLEX', E, first, last)) do
+        if #member ~= LENGTHS.e then return nil end
         add(sub(member, 4, 4), unp('>I4', member, 27))
     end
     return n
@@ -188,7 +204,7 @@ local function counters(q)
     local n = count(q, counts)
     if not n then return 1 end
     for _, counter in ipairs({'b', 'r', char(DONE), char(CANCELLED), char(DEAD)}) do
-        local is, says = counts[counter] or 0, tonumber(call('HGET', C, q .. counter) or 0)
+        local is, says = counts[counter] or 0, tonumber(call('HGET', C, q .. counter) or 0) or -1
         if is ~= says then
             found('', q, 'counter', string.format('%s: kept %.0f, counted %.0f',
                 counter == 'b' and 'bytes of live jobs' or counter == 'r' and 'jobs in a later attempt' or 'bytes of ended jobs',
@@ -207,7 +223,13 @@ local function hash(key, check)
         local some = call('HSCAN', key, cursor, 'COUNT', SCAN)
         cursor = some[1]
         for i = 1, #some[2], 2 do
-            check(some[2][i], some[2][i + 1])
+            local field, row = some[2][i], some[2][i + 1]
+            if is_whole(row) then
+                check(field, row)
+            else
+                found('', nil, 'corrupt', 'a row of another length')
+                if repair then call('HDEL', key, field) end
+            end
             bytes, answer[2] = bytes + #some[2][i + 1], answer[2] + 1
         end
     until cursor == '0' or limit / 2 <= answer[2] or BYTES_MAX <= bytes + shard.bytes
@@ -216,7 +238,12 @@ end
 local function set(key, check)
     local page = call('ZRANGEBYLEX', key, from == '' and '-' or '(' .. from, '(\255', 'LIMIT', 0, limit)
     for i, member in ipairs(page) do
-        check(key, member)
+        if is_whole(member) then
+            check(key, member)
+        else
+            found('', nil, 'corrupt', 'a member of another length')
+            if repair then call('ZREM', key, member) end
+        end
         answer[2] = i
         if BYTES_MAX <= shard.bytes or i == limit then
             answer[1] = member

@@ -220,8 +220,13 @@ end
 
 -- Ends a job that can't be read and has left its place: nobody can run it, and people may want to see it.
 local function bury(q, id)
+    -- How large it is its head may still say.
+    local job, rec = {}, call('HGET', J, id)
+    local bytes = rec and pcall(head, job, rec) and job.bytes or 0
     call('HSET', X, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
-    call('ZADD', E, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', 0))
+    call('ZADD', E, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', bytes))
+    tally(q, 'b', -bytes)
+    tally(q, char(DEAD), bytes)
     hint(q, now)
 end
 

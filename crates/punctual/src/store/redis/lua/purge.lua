@@ -25,4 +25,5 @@ for level = 0, LEVELS - 1 do
     end
 end
 put()
-return {deleted, call('ZLEXCOUNT', T, '[' .. q, '(' .. q .. '\255') == 0 and 0 or 1}
+-- What is of no level is not ours to delete.
+return {deleted, call('ZLEXCOUNT', T, '[' .. q, '(' .. q .. char(LEVELS)) == 0 and 0 or 1}

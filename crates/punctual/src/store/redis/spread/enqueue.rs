@@ -156,11 +156,13 @@ impl Calls<'_> {
         Ok(told)
     }
 
-    /// The call as a shard is to know it again: what is cut by another layout is another call, and so is looking.
+    /// The call as a shard is to know it again: what is cut by another layout is another call, and so is looking. Of one
+    /// shard nothing is cut.
     fn call_as(&self, kind: Kind) -> Call {
         const EPOCH: u64 = 0x9e37_79b9_7f4a_7c15;
         const LOOK: u64 = 0x6c6f_6f6b;
-        let epoch = u64::from(self.live.layout.epoch).wrapping_mul(EPOCH);
+        let is_cut = 1 < self.live.layout.live();
+        let epoch = if is_cut { u64::from(self.live.layout.epoch).wrapping_mul(EPOCH) } else { 0 };
         let look = if kind == Kind::Look { LOOK } else { 0 };
         Call { instance: self.call.instance ^ epoch ^ look, ..self.call }
     }

@@ -82,7 +82,8 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
     if away.is_some() {
         all.next_due = Some(all.next_due.map_or(LOOK_AGAIN, |next| next.min(LOOK_AGAIN)));
     }
-    all.more |= RedisStore::is_behind(&attempt.live);
+    // Shard 0 has the layout.
+    all.more |= RedisStore::is_behind(&attempt.live) && within_reach(shards, 0).is_ok();
     Ok(all)
 }
 
@@ -115,9 +116,9 @@ pub(in crate::store::redis) async fn settle(
     }
     let homes = homes_of(&live, batch.iter().map(|settlement| settlement.lease.job));
     let first = reserving.as_ref().map(|(_, attempt)| attempt.first);
-    let (reserved, away) = (Mutex::new(None), Mutex::new(None));
+    let reserved = Mutex::new(None);
     let settled = {
-        let (live, reserving, reserved, away) = (&live, &reserving, &reserved, &away);
+        let (live, reserving, reserved) = (&live, &reserving, &reserved);
         let call = |round, at, group: Vec<usize>| -> BoxFuture<'_, _> {
             Box::pin(async move {
                 let part: Vec<Settlement> = group.iter().map(|&i| batch[i].clone()).collect();
@@ -136,32 +137,26 @@ pub(in crate::store::redis) async fn settle(
                         if let Some(batch) = batch {
                             *lock(reserved) = Some(Ok(batch));
                         }
-                        return Ok(settled);
+                        Ok(settled)
                     }
-                    Err(error) if then.is_some() && error.kind() == ErrorKind::Unavailable => {
-                        *lock(reserved) = Some(Err(error));
+                    // The others' jobs do not wait for it. What it may have given is asked for again.
+                    Err(error) if error.kind() == ErrorKind::UnknownOutcome => {
+                        Ok(vec![Settled::Away { sent: true }; part.len()])
                     }
-                    Err(error)
-                        if [ErrorKind::Unavailable, ErrorKind::UnknownOutcome].contains(&error.kind()) =>
-                    {
-                        *lock(away) = Some(error);
+                    Err(error) if error.kind() == ErrorKind::Unavailable => {
+                        if then.is_some() {
+                            *lock(reserved) = Some(Err(error));
+                        }
+                        Ok(vec![Settled::Away { sent: false }; part.len()])
                     }
-                    Err(error) => return Err(error),
+                    Err(error) => Err(error),
                 }
-                // The others' jobs do not wait for it.
-                Ok(vec![Settled::Away; part.len()])
             })
         };
         in_homes(&homes, first, Settled::LeaseLost, call).await?
     };
-    let away = away.into_inner().unwrap_or_else(PoisonError::into_inner);
     let reserved = reserved.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match away {
-        Some(away) if reserved.is_none() && settled.iter().all(|answer| *answer == Settled::Away) => {
-            Err(away)
-        }
-        _ => finish(store, settled, reserving, reserved).await,
-    }
+    finish(store, settled, reserving, reserved).await
 }
 
 /// Asks the other shards, too, where a reserve follows.
@@ -174,7 +169,8 @@ async fn finish(
     let reserved = match (reserving, first) {
         (Some((want, attempt)), Some(first)) => {
             let reserved = rest(store, &attempt, want, first).await;
-            Some(reserved.map_err(|error| if settled.is_empty() { error } else { in_part(error) })?)
+            let is_untouched = settled.iter().all(|answer| *answer == Settled::Away { sent: false });
+            Some(reserved.map_err(|error| if is_untouched { error } else { in_part(error) })?)
         }
         _ => None,
     };
