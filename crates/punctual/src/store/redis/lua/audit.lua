@@ -20,10 +20,10 @@ local function is_queue(q) return call('HEXISTS', I, q) == 1 end
 -- How long the members and rows of a key are; what is longer or shorter is not ours.
 local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25}
 local function is_whole(it) return not LENGTHS[what] or #it == LENGTHS[what] end
--- Whether a job holds its unique key while it stands as it does.
+-- Whether a job holds its unique key while it stands as it does. A window may be over though the clock says otherwise: it may
+-- have gone back since.
 local function holds_key(job)
-    if not job.digest or job.ended and not job.run then return false end
-    if job.scope == late().WINDOW then return now < late().window_end(job) end
+    if not job.digest or job.scope == late().WINDOW or job.ended and not job.run then return false end
     return job.scope ~= late().UNTIL_START or job.state == WAITING and not job.started
 end
 
@@ -75,7 +75,7 @@ local function record(id)
     end
     if holds_key(job) and call('HEXISTS', U, job.digest) == 0 then
         found(id, job.q, 'stale_key', 'its unique key is free')
-        if repair then late().put_key(job.digest, id, late().window_end(job)) end
+        if repair then late().put_key(job.digest, id, 0) end
     end
 end
 local function past(id)
