@@ -145,8 +145,8 @@ pub enum Answer {
     Enqueue(Vec<Accepted>),
     /// To [`Op::Reserve`].
     Reserve(Reservations),
-    /// To [`Op::Extend`]: whether each is still held.
-    Extend(Vec<bool>),
+    /// To [`Op::Extend`]: whether each is still held; `null` for `Away`.
+    Extend(Vec<Option<bool>>),
     /// To [`Op::Settle`]: the state that follows, or `null` for `LeaseLost` and `Away`.
     Settle {
         /// In order.

@@ -500,11 +500,13 @@ impl Reading {
             (Op::Reserve { call }, Answer::Reserve(answer)) => self.reserved(span, call, answer),
             (Op::Extend { leases }, Answer::Extend(answers)) => {
                 for (lease, held) in leases.into_iter().zip(answers) {
-                    if held {
-                        self.holds(span, lease);
-                    } else {
-                        let job = self.job(lease.0);
-                        self.history.lost.push(Told { job, span, fence: lease.1 });
+                    match held {
+                        Some(true) => self.holds(span, lease),
+                        Some(false) => {
+                            let job = self.job(lease.0);
+                            self.history.lost.push(Told { job, span, fence: lease.1 });
+                        }
+                        None => {}
                     }
                 }
             }

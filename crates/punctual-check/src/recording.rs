@@ -125,7 +125,12 @@ impl Store for RecordingStore {
         Box::pin(async move {
             let op = Op::Extend { leases: leases.iter().map(lease_id).collect() };
             self.recorded(op, self.inner.extend(leases), |answers| {
-                Answer::Extend(answers.iter().map(|status| *status != LeaseStatus::Lost).collect())
+                let is_held = |status: &LeaseStatus| match status {
+                    LeaseStatus::Held | LeaseStatus::CancelRequested => Some(true),
+                    LeaseStatus::Lost => Some(false),
+                    LeaseStatus::Away => None,
+                };
+                Answer::Extend(answers.iter().map(is_held).collect())
             })
             .await
         })

@@ -237,6 +237,9 @@ pub enum LeaseStatus {
     Lost,
     /// Extended, and somebody asked to cancel the job (S12).
     CancelRequested,
+    /// The part of the store that has the job could not be reached, or did not answer: ask again. Only where a store has
+    /// several shards.
+    Away,
 }
 
 /// How a run ended.

@@ -328,6 +328,8 @@ async fn a_shard_that_is_away_holds_up_no_other() {
         assert_eq!(acks.len(), 10);
         others.extend(batch.into_iter().flat_map(|batch| batch.jobs));
     }
+    let held = store.extend(&[acks[0].lease, others[0].lease]).await.unwrap();
+    assert_eq!(held, [LeaseStatus::Away, LeaseStatus::Held]);
     // By now it is known to be away: nothing is sent.
     let (settled, _) = store.settle(&acks, None).await.unwrap();
     assert_eq!(settled, [Settled::Away { sent: false }; 10]);

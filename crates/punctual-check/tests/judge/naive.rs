@@ -158,9 +158,10 @@ fn ends(call: &Call<'_>, id: JobId) -> bool {
 /// Whether this call was told that the lease stands.
 fn stands(call: &Call<'_>, row: &Reservation) -> bool {
     match (call.op, call.answer) {
-        (Op::Extend { leases }, Some(Answer::Extend(held))) => {
-            leases.iter().zip(held).any(|(lease, held)| *held && (lease.0, lease.1) == (row.id, row.fence))
-        }
+        (Op::Extend { leases }, Some(Answer::Extend(held))) => leases
+            .iter()
+            .zip(held)
+            .any(|(lease, held)| *held == Some(true) && (lease.0, lease.1) == (row.id, row.fence)),
         (Op::Settle { runs, .. }, Some(Answer::Settle { states, .. })) => runs
             .iter()
             .zip(states)

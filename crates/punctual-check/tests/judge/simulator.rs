@@ -620,7 +620,12 @@ impl Simulator {
         if !leases.is_empty() {
             let about: Vec<_> = leases.iter().map(|lease| lease.0).collect();
             let leases = leases.into_iter().map(|(id, fence)| LeaseId(id, fence)).collect();
-            self.call(p, Op::Extend { leases }, Some(Answer::Extend(answers)), &about);
+            self.call(
+                p,
+                Op::Extend { leases },
+                Some(Answer::Extend(answers.into_iter().map(Some).collect())),
+                &about,
+            );
         }
     }
 

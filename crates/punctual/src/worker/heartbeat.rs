@@ -6,7 +6,11 @@ use std::convert::Infallible;
 use tokio::time::Instant;
 
 use super::runs::Runs;
-use crate::{limits::BATCH_MAX, repeat::Pauses, store::Store};
+use crate::{
+    limits::BATCH_MAX,
+    repeat::Pauses,
+    store::{LeaseStatus, Store},
+};
 
 /// Extends all leases every third of the shortest one, for ever.
 pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
@@ -17,8 +21,15 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
         for leases in leases.chunks(BATCH_MAX) {
             match store.extend(leases).await {
                 Ok(statuses) => {
-                    pauses.reset();
+                    let away = statuses.iter().filter(|status| **status == LeaseStatus::Away).count();
                     leases.iter().zip(statuses).for_each(|(lease, status)| runs.heard(*lease, status));
+                    if away == 0 {
+                        pauses.reset();
+                    } else {
+                        let pause = pauses.next();
+                        tracing::warn!(target: "punctual", ?pause, leases = away, "a part of the store is away: could not extend leases");
+                        runs.beat_again_at(Instant::now() + pause);
+                    }
                 }
                 Err(error) => {
                     let pause = pauses.next();

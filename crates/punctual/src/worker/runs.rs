@@ -170,7 +170,7 @@ impl Runs {
     /// Tells a run what the store said about its lease.
     pub(crate) fn heard(&self, lease: Lease, status: LeaseStatus) {
         let stop = match status {
-            LeaseStatus::Held => return,
+            LeaseStatus::Held | LeaseStatus::Away => return,
             LeaseStatus::Lost => Stop::LeaseLost,
             LeaseStatus::CancelRequested => Stop::Cancelled,
         };

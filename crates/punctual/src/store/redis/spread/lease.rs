@@ -7,7 +7,7 @@ use std::{
 
 use super::{in_homes, in_part};
 use crate::{
-    error::{ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     id::JobId,
     job::JobRecord,
     store::{
@@ -190,9 +190,23 @@ pub(in crate::store::redis) async fn extend(
     let live = &live;
     let call = |_, at: usize, group: Vec<usize>| -> BoxFuture<'_, _> {
         let part: Vec<Lease> = group.into_iter().map(|i| leases[i]).collect();
-        Box::pin(async move { settle::extend(&live.shards[at], &part).await })
+        Box::pin(async move {
+            let answer = match within_reach(&live.shards, at) {
+                Ok(()) => settle::extend(&live.shards[at], &part).await,
+                Err(away) => Err(away),
+            };
+            match answer {
+                // What the others say is heard.
+                Err(error) if is_away(&error) => Ok(vec![LeaseStatus::Away; part.len()]),
+                answer => answer,
+            }
+        })
     };
     in_homes(&homes, None, LeaseStatus::Lost, call).await
+}
+
+fn is_away(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::UnknownOutcome)
 }
 
 /// Where the jobs of these ids may be, the likeliest shard of each first.
