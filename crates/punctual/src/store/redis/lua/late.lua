@@ -517,17 +517,18 @@ local function forget_windows(limit)
     local first = call('ZRANGEBYLEX', V, '-', '+', 'LIMIT', 0, 1)[1]
     return #past_end, first and unp('>I6', first) or NEVER
 end
--- An entry whose instance called again gets its place in time now; more of them than some rounds meet wait.
+-- An entry whose instance called again gets its place in time now, also one that is past its time: they go in that order. More
+-- of them than some rounds meet wait.
 local function forget_calls(limit)
     local forgotten = 0
     for _ = 1, FORGET_ROUNDS_MAX do
         local idle = limit == forgotten and {}
-            or call('ZRANGEBYSCORE', A, '-inf', text(now - CALL_MEMORY), 'LIMIT', 0, limit - forgotten)
+            or call('ZRANGEBYSCORE', A, '-inf', text(now - CALL_MEMORY), 'WITHSCORES', 'LIMIT', 0, limit - forgotten)
         if #idle == 0 then break end
-        local last = call('HMGET', P, unpack(idle))
-        for i, member in ipairs(idle) do
-            local at = last[i] and unp('>I6', last[i], 9)
-            if at and now < at + CALL_MEMORY then
+        for i = 1, #idle, 2 do
+            local member, last = idle[i], call('HGET', P, idle[i])
+            local at = last and unp('>I6', last, 9)
+            if at and tonumber(idle[i + 1]) < at then
                 call('ZADD', A, text(at), member)
             else
                 call('ZREM', A, member)
