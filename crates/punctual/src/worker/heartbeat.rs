@@ -19,23 +19,20 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
         runs.beat().await;
         let leases = runs.to_extend(Instant::now());
         for leases in leases.chunks(BATCH_MAX) {
-            match store.extend(leases).await {
+            let (missed, error) = match store.extend(leases).await {
                 Ok(statuses) => {
                     let away = statuses.iter().filter(|status| **status == LeaseStatus::Away).count();
                     leases.iter().zip(statuses).for_each(|(lease, status)| runs.heard(*lease, status));
-                    if away == 0 {
-                        pauses.reset();
-                    } else {
-                        let pause = pauses.next();
-                        tracing::warn!(target: "punctual", ?pause, leases = away, "a part of the store is away: could not extend leases");
-                        runs.beat_again_at(Instant::now() + pause);
-                    }
+                    (away, "a part of the store is away".to_owned())
                 }
-                Err(error) => {
-                    let pause = pauses.next();
-                    tracing::warn!(target: "punctual", %error, ?pause, leases = leases.len(), "could not extend leases");
-                    runs.beat_again_at(Instant::now() + pause);
-                }
+                Err(error) => (leases.len(), error.to_string()),
+            };
+            if missed == 0 {
+                pauses.reset();
+            } else {
+                let pause = pauses.next();
+                tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
+                runs.beat_again_at(Instant::now() + pause);
             }
         }
     }

@@ -18,12 +18,12 @@ pub(super) const READONLY: &str = "READONLY";
 /// The code of what the server does not let this user do.
 pub(super) const NOPERM: &str = "NOPERM";
 
-/// No connection came about, so that nothing was sent.
 /// Nothing was sent: there was no way to the server a moment ago.
 pub(super) fn away() -> Error {
     Error::new(ErrorKind::Unavailable, "could not connect to the server, and does not try again yet")
 }
 
+/// No connection came about, so that nothing was sent.
 pub(super) fn unreachable(cause: RedisError) -> Error {
     let message = "could not connect to the server";
     if let Some(error) = tls::fault(&cause) {

@@ -47,8 +47,8 @@ type Answer = Result<Value, Failure>;
 
 /// The way to one shard. A call costs two changes of thread, about 10 µs of the 45 µs that it takes over a Unix socket (an
 /// echoing script called 5,000 times one after another, Redis 7.0.15, two busy cores). Calls may be made from any runtime, and from several at a time; only of calls that wait for each
-/// other's answers the order is known. A clone is the same way.
-#[derive(Clone, Debug)]
+/// other's answers the order is known.
+#[derive(Debug)]
 pub(super) struct Link {
     thread: Arc<Thread>,
     line: Arc<Line>,
@@ -122,7 +122,11 @@ impl Link {
         if *until <= Instant::now() && !*is_tried {
             *is_tried = true;
             let line = Arc::clone(&self.line);
-            self.thread.spawn(async move { drop(line.connection().await) });
+            self.thread.spawn(async move {
+                if line.connection().await.is_ok() {
+                    *lock(&line.away) = None;
+                }
+            });
         }
         true
     }
@@ -400,8 +404,9 @@ impl Line {
             Ok(Err(cause)) => Failure::Broken(cause),
             Err(_) => Failure::Silent,
         };
-        self.leave(open).await;
-        *lock(&self.away) = Some(Away { until: Instant::now(), is_tried: false });
+        if self.leave(open).await {
+            *lock(&self.away) = Some(Away { until: Instant::now(), is_tried: false });
+        }
         Err(failure)
     }
 
@@ -642,6 +647,22 @@ mod tests {
         let clients = link.command(cmd("CLIENT LIST TYPE normal")).await.unwrap();
         let Value::BulkString(clients) = clients else { panic!("{clients:?}") };
         assert_eq!(String::from_utf8(clients).unwrap().lines().count(), 1);
+    }
+
+    /// What fails late, over a connection that was left, says nothing of the one that there is.
+    #[tokio::test]
+    async fn who_was_away_and_is_back_is_not_away() {
+        let link = open(Server::shared()).await;
+        let fail = |old: Arc<Open>| {
+            let broken = || Err::<(), _>(io::Error::from(io::ErrorKind::BrokenPipe).into());
+            link.on_thread(move |line| async move { line.send(&old, async { broken() }).await.is_err() })
+        };
+        let Ok(old) = link.line.connection().await else { panic!("the server is there") };
+        assert!(fail(Arc::clone(&old)).await.unwrap() && link.is_away());
+        while link.is_away() {
+            tokio::task::yield_now().await;
+        }
+        assert!(fail(old).await.unwrap() && !link.is_away());
     }
 
     #[test]

@@ -224,9 +224,8 @@ impl RedisStore {
     /// before a wait.
     pub(super) async fn catch_up(&self) {
         let live = self.live();
-        let is_told_there = live.shards.len() == 1 || !live.shards[0].is_away();
         if Self::is_behind(&live)
-            && is_told_there
+            && !spread::lease::is_away(&live.shards, 0)
             && let Err(e) = self.refresh().await
         {
             tracing::debug!(target: "punctual", error = &e as &dyn std::error::Error, "could not learn of new shards");

@@ -39,8 +39,8 @@ pub(super) struct Shard {
     pub(super) address: Address,
     pub(super) clock: Clock,
     pub(super) link: Link,
-    /// For heartbeats, which must not stand in line behind what waits for replicas or for a disk.
-    aside: Link,
+    /// For heartbeats, which must not stand in line behind what waits for replicas or for a disk, where calls do.
+    aside: Option<Link>,
     pub(super) bell: Doorbell,
     known: Mutex<Known>,
     /// How far the server's clock is ahead of this machine's.
@@ -65,8 +65,8 @@ impl Shard {
         let link = Link::open(thread, address, number).await?;
         check::check(address, number, &link).await?;
         let aside = match address.durability() {
-            Wanted::Fast => link.clone(),
-            Wanted::Replicated(_) | Wanted::Full => Link::open(thread, address, number).await?,
+            Wanted::Fast => None,
+            Wanted::Replicated(_) | Wanted::Full => Some(Link::open(thread, address, number).await?),
         };
         Ok(Self {
             number,
@@ -117,20 +117,6 @@ impl Shard {
         self.link.call(script, &keys, &self.with_now(args)).await
     }
 
-    /// The same, without bells, and beside calls that wait until they are confirmed.
-    pub(super) async fn call_aside(&self, script: &'static Script, args: Vec<Vec<u8>>) -> Result<Value> {
-        // A server that was left for another one must not go on to say that leases are held.
-        self.aside.follow(&self.link).await;
-        self.aside.call(script, &self.keys, &self.with_now(args)).await
-    }
-
-    fn with_now(&self, args: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-        let mut all = Vec::with_capacity(args.len() + 1);
-        all.push(self.now_arg());
-        all.extend(args);
-        all
-    }
-
     /// The same, of a script that answers an array.
     pub(super) async fn ask(
         &self,
@@ -139,6 +125,21 @@ impl Shard {
         args: Vec<Vec<u8>>,
     ) -> Result<Reply> {
         Reply::of(self.call(script, bells, args).await?)
+    }
+
+    /// Calls a script without bells, beside calls that wait until they are confirmed.
+    pub(super) async fn call_aside(&self, script: &'static Script, args: Vec<Vec<u8>>) -> Result<Value> {
+        let Some(aside) = &self.aside else { return self.call(script, &[], args).await };
+        // A server that was left for another one must not go on to say that leases are held.
+        aside.follow(&self.link).await;
+        aside.call(script, &self.keys, &self.with_now(args)).await
+    }
+
+    fn with_now(&self, args: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let mut all = Vec::with_capacity(args.len() + 1);
+        all.push(self.now_arg());
+        all.extend(args);
+        all
     }
 
     /// Rings the bells that a script left to its caller: name and time of each.

@@ -9,17 +9,21 @@ drains()
 local SCAN = 16 -- rows of a hash read at once, before their size is known
 local what, from, limit, repair = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local answer = {'', 0}
+local function is_queue(q) return call('HEXISTS', I, q) == 1 end
 local function found(id, q, kind, detail)
     local n = #answer
-    local name = q and call('HEXISTS', I, q) == 1 and late().name_of(q) or ''
+    local name = q and is_queue(q) and late().name_of(q) or ''
     answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = id, name, kind, detail
 end
 local function stands(key, member) return call('ZSCORE', key, member) end
 local function exists(id) return call('HEXISTS', J, id) == 1 end
-local function is_queue(q) return call('HEXISTS', I, q) == 1 end
 -- How long the members and rows of a key are; what is longer or shorter is not ours.
 local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25}
-local function is_whole(it) return not LENGTHS[what] or #it == LENGTHS[what] end
+local function is_whole(it, drop, key, entry)
+    if not LENGTHS[what] or #it == LENGTHS[what] then return true end
+    found('', nil, 'corrupt', 'an entry of another length')
+    if repair then call(drop, key, entry) end
+end
 -- Whether a job holds its unique key while it stands as it does. A window may be over though the clock says otherwise: it may
 -- have gone back since.
 local function holds_key(job)
@@ -151,7 +155,7 @@ local function remembered(field, ended)
     found(id, q, 'no_record', 'would be remembered for ever')
     if repair and is_queue(q) then
         call('ZADD', K, 0, q .. ended .. id)
-        late().hint(q, now)
+        late().hint(q, 0)
     elseif repair then
         call('HDEL', M, field)
     end
@@ -224,13 +228,8 @@ local function hash(key, check)
         cursor = some[1]
         for i = 1, #some[2], 2 do
             local field, row = some[2][i], some[2][i + 1]
-            if is_whole(row) then
-                check(field, row)
-            else
-                found('', nil, 'corrupt', 'a row of another length')
-                if repair then call('HDEL', key, field) end
-            end
-            bytes, answer[2] = bytes + #some[2][i + 1], answer[2] + 1
+            if is_whole(row, 'HDEL', key, field) then check(field, row) end
+            bytes, answer[2] = bytes + #row, answer[2] + 1
         end
     until cursor == '0' or limit / 2 <= answer[2] or BYTES_MAX <= bytes + shard.bytes
     if cursor ~= '0' then answer[1] = cursor end
@@ -238,12 +237,7 @@ end
 local function set(key, check)
     local page = call('ZRANGEBYLEX', key, from == '' and '-' or '(' .. from, '(\255', 'LIMIT', 0, limit)
     for i, member in ipairs(page) do
-        if is_whole(member) then
-            check(key, member)
-        else
-            found('', nil, 'corrupt', 'a member of another length')
-            if repair then call('ZREM', key, member) end
-        end
+        if is_whole(member, 'ZREM', key, member) then check(key, member) end
         answer[2] = i
         if BYTES_MAX <= shard.bytes or i == limit then
             answer[1] = member

@@ -23,7 +23,7 @@ end
 local function ring(q, ms)
     if not rings[q] or ms < rings[q] then rings[q] = ms end
 end
--- Upkeep of a queue will be due at `ms`, if not before.
+-- Upkeep of a queue will be due at `ms`, if not before; at 0 by any clock, which may go back.
 local function hint(q, ms)
     local row = queue(q)
     if ms < row.due then row.due, row.hinted = ms, true end
@@ -227,7 +227,7 @@ local function bury(q, id)
     call('ZADD', E, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', bytes))
     tally(q, 'b', -bytes)
     tally(q, char(DEAD), bytes)
-    hint(q, now)
+    hint(q, 0)
 end
 
 -- ── unique keys ──
@@ -303,7 +303,7 @@ local function remember(q, id, ended)
     if old then call('ZREM', K, q .. old .. id) end
     call('HSET', M, q .. id, at6(ended))
     call('ZADD', K, 0, q .. at6(ended) .. id)
-    hint(q, now)
+    hint(q, 0)
 end
 -- Removes the record of a job that has left its place.
 local function remove(job)
@@ -322,7 +322,7 @@ local function finish(job, state, reason)
         put_past(job)
         call('ZADD', E, '0', ended_member(job))
         tally(job.q, char(state), job.bytes)
-        hint(job.q, now)
+        hint(job.q, 0)
     end
 end
 -- Removes a job that somebody deletes or purges; unlike age, that frees a window whose job never started.

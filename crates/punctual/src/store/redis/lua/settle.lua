@@ -75,7 +75,7 @@ for q, of in pairs(met) do
         if of.bytes ~= 0 then call('HINCRBY', C, q .. 'b', -of.bytes) end
         if of.keeps then
             late().tally(q, char(DONE), of.bytes)
-            late().hint(q, now)
+            late().hint(q, 0)
         end
     end
 end

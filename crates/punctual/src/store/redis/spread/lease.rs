@@ -7,7 +7,7 @@ use std::{
 
 use super::{in_homes, in_part};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{ErrorKind, Result},
     id::JobId,
     job::JobRecord,
     store::{
@@ -35,17 +35,20 @@ pub(in crate::store::redis) async fn reserve(store: &RedisStore, want: &Reserve)
 }
 
 async fn ask(shards: &[Arc<Shard>], at: usize, want: &Reserve) -> Result<Batch> {
-    within_reach(shards, at)?;
-    reserve::reserve(&shards[at], want).await
+    within_reach(shards, at, reserve::reserve(&shards[at], want)).await
 }
 
-/// Of several shards none waits for one that could not be reached a moment ago.
-fn within_reach(shards: &[Arc<Shard>], at: usize) -> Result<()> {
-    if 1 < shards.len() && shards.get(at).is_some_and(|shard| shard.is_away()) {
-        Err(fault::away())
-    } else {
-        Ok(())
-    }
+/// Makes a call: of several shards none waits for one that could not be reached a moment ago.
+async fn within_reach<T>(
+    shards: &[Arc<Shard>],
+    at: usize,
+    call: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    if is_away(shards, at) { Err(fault::away()) } else { call.await }
+}
+
+pub(in crate::store::redis) fn is_away(shards: &[Arc<Shard>], at: usize) -> bool {
+    1 < shards.len() && shards.get(at).is_some_and(|shard| shard.is_away())
 }
 
 /// Asks one shard after another until one has something, which runs at once; then the others are asked by the next call. So
@@ -83,7 +86,7 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
         all.next_due = Some(all.next_due.map_or(LOOK_AGAIN, |next| next.min(LOOK_AGAIN)));
     }
     // Shard 0 has the layout.
-    all.more |= RedisStore::is_behind(&attempt.live) && within_reach(shards, 0).is_ok();
+    all.more |= RedisStore::is_behind(&attempt.live) && !is_away(shards, 0);
     Ok(all)
 }
 
@@ -128,11 +131,8 @@ pub(in crate::store::redis) async fn settle(
                 let shard: Option<&Arc<_>> =
                     live.shards.get(at).or_else(|| reserving.as_ref()?.1.live.shards.get(at));
                 let Some(shard) = shard else { return Ok(vec![Settled::LeaseLost; part.len()]) };
-                let answer = match within_reach(&live.shards, at) {
-                    Ok(()) => settle::settle(shard, &part, then.map(|(want, _)| *want)).await,
-                    Err(away) => Err(away),
-                };
-                match answer {
+                let call = settle::settle(shard, &part, then.map(|(want, _)| *want));
+                match within_reach(&live.shards, at, call).await {
                     Ok((settled, batch)) => {
                         if let Some(batch) = batch {
                             *lock(reserved) = Some(Ok(batch));
@@ -191,22 +191,17 @@ pub(in crate::store::redis) async fn extend(
     let call = |_, at: usize, group: Vec<usize>| -> BoxFuture<'_, _> {
         let part: Vec<Lease> = group.into_iter().map(|i| leases[i]).collect();
         Box::pin(async move {
-            let answer = match within_reach(&live.shards, at) {
-                Ok(()) => settle::extend(&live.shards[at], &part).await,
-                Err(away) => Err(away),
-            };
-            match answer {
+            let call = settle::extend(&live.shards[at], &part);
+            match within_reach(&live.shards, at, call).await {
                 // What the others say is heard.
-                Err(error) if is_away(&error) => Ok(vec![LeaseStatus::Away; part.len()]),
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::UnknownOutcome) => {
+                    Ok(vec![LeaseStatus::Away; part.len()])
+                }
                 answer => answer,
             }
         })
     };
     in_homes(&homes, None, LeaseStatus::Lost, call).await
-}
-
-fn is_away(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::UnknownOutcome)
 }
 
 /// Where the jobs of these ids may be, the likeliest shard of each first.
