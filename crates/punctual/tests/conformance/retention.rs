@@ -2,7 +2,7 @@
 
 use punctual::{
     JobId, NewJob, State, Unique, When,
-    store::{Acted, Action, Keep, Settled, Settlement, Swept, Verdict},
+    store::{Acted, Action, Call, Keep, Reserve, Settled, Settlement, Swept, Verdict},
 };
 
 use crate::fixture::{
@@ -414,6 +414,30 @@ pub(crate) async fn a_sweep_forgets_calls_after_an_hour(t: Fixture) {
     assert_eq!(t.sweep(100).await, swept(0, 0, 0));
     t.clock.advance(millis(1));
     assert_eq!(t.sweep(100).await, swept(0, 0, 1));
+    t.pass(1);
+    assert_eq!(t.sweep(100).await, swept(0, 0, 1));
+}
+
+/// S3, S17: it forgets those first whose last call came first, also where all of them called again, and few at a time.
+pub(crate) async fn a_sweep_of_few_forgets_calls_in_order(t: Fixture) {
+    let want = |instance, number| Reserve { call: Call { instance, number }, ..t.want(0) };
+    let instances: Vec<u64> = (101..=106).collect();
+    for &instance in &instances {
+        t.reserve_by(&want(instance, 7)).await;
+    }
+    for &instance in instances.iter().rev() {
+        t.pass(1);
+        t.reserve_by(&want(instance, 8)).await;
+    }
+    t.clock.set(at(3_600_000 + 3_000));
+    for forgotten in [1, 1, 1, 0] {
+        assert_eq!(t.sweep(1).await, Swept { more: forgotten == 1, ..swept(0, 0, forgotten) });
+    }
+    // Of those that are left a call of an earlier number is a repetition, and leaves nothing; of the others it is a new one.
+    t.reserve_by(&want(101, 1)).await;
+    t.reserve_by(&want(106, 1)).await;
+    t.pass(3_599);
+    assert_eq!(t.sweep(100).await, swept(0, 0, 3));
     t.pass(1);
     assert_eq!(t.sweep(100).await, swept(0, 0, 1));
 }

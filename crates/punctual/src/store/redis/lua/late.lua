@@ -3,7 +3,7 @@
 local now = shard.now
 local UNTIL_START, WINDOW = 1, 2
 local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = 8, 86400000, 1000000
-local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX, FORGET_ROUNDS_MAX = 10000, 100, 32, 4
+local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX, FORGET_ROUNDS_MAX, FORGET_LOOK = 10000, 100, 32, 4, 100
 local NONE = pack('>I6', 0)
 
 local function text(n) return string.format('%.0f', n) end
@@ -517,24 +517,28 @@ local function forget_windows(limit)
     local first = call('ZRANGEBYLEX', V, '-', '+', 'LIMIT', 0, 1)[1]
     return #past_end, first and unp('>I6', first) or NEVER
 end
--- An entry whose instance called again gets its place in time now, also one that is past its time: they go in that order. More
--- of them than some rounds meet wait.
+-- They go in the order of their last calls: so whoever called again gets its place in time first. More of them than some rounds
+-- meet wait.
 local function forget_calls(limit)
     local forgotten = 0
     for _ = 1, FORGET_ROUNDS_MAX do
-        local idle = limit == forgotten and {}
-            or call('ZRANGEBYSCORE', A, '-inf', text(now - CALL_MEMORY), 'WITHSCORES', 'LIMIT', 0, limit - forgotten)
-        if #idle == 0 then break end
+        local idle = call('ZRANGEBYSCORE', A, '-inf', text(now - CALL_MEMORY), 'WITHSCORES', 'LIMIT', 0, max(limit, FORGET_LOOK))
+        local is_in_order = true
         for i = 1, #idle, 2 do
-            local member, last = idle[i], call('HGET', P, idle[i])
+            local last = call('HGET', P, idle[i])
             local at = last and unp('>I6', last, 9)
             if at and tonumber(idle[i + 1]) < at then
-                call('ZADD', A, text(at), member)
-            else
-                call('ZREM', A, member)
-                call('HDEL', P, member)
-                forgotten = forgotten + 1
+                call('ZADD', A, text(at), idle[i])
+                is_in_order = false
             end
+        end
+        if is_in_order then
+            forgotten = min(limit, #idle / 2)
+            for i = 1, 2 * forgotten, 2 do
+                call('ZREM', A, idle[i])
+                call('HDEL', P, idle[i])
+            end
+            break
         end
     end
     local first = call('ZRANGE', A, 0, 0, 'WITHSCORES')[2]
