@@ -6,9 +6,9 @@ use std::{sync::Arc, time::Duration};
 use punctual::{
     JobId, JobRecord, NewJob, Result, Timestamp,
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, Durability, Enqueued,
-        Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement, Store,
-        Swept, Take, Target, UniqueKey, Upcoming, Verdict, Which,
+        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
+        Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
+        Settlement, Store, Swept, Take, Target, UniqueKey, Upcoming, Verdict, Which,
     },
 };
 
@@ -227,6 +227,10 @@ impl Store for RecordingStore {
 
     fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
         self.inner.queues(after)
+    }
+
+    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
+        self.inner.doc(op)
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

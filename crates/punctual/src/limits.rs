@@ -76,6 +76,11 @@ pub const BUCKETS_MAX: usize = 1_000;
 /// Jobs one `upcoming` looks at.
 pub const UPCOMING_SEARCH_MAX: u64 = 1_000_000;
 
+/// Largest document, in bytes.
+pub const DOC_BYTES_MAX: usize = 64 * 1024;
+/// Most documents of a store.
+pub const DOCS_MAX: u64 = 100_000;
+
 /// How long the id of an ended job is remembered after its record is gone (S17).
 pub const ID_MEMORY: Duration = Duration::from_hours(24);
 /// Remembered ids per queue; the oldest are forgotten first (S17).

@@ -8,6 +8,7 @@
 
 mod audit;
 pub mod clock;
+mod doc;
 #[cfg(feature = "testing")]
 pub mod faulty;
 pub mod memory;
@@ -28,7 +29,11 @@ use std::{
 
 use serde::Serialize;
 
-pub use self::settings::{Keep, Order, Pause, Placement, QueueSettings};
+pub(crate) use self::doc::too_many;
+pub use self::{
+    doc::{Doc, DocOp, DocReply, Only},
+    settings::{Keep, Order, Pause, Placement, QueueSettings},
+};
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -772,6 +777,12 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Names of queues behind `after`, in order of bytes, at most 1,000.
     fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>>;
+
+    /// One step on the store's documents: small values with versions. Each has its effect by itself; what must change together
+    /// belongs into one document.
+    ///
+    /// Beside what [`DocOp::check`] refuses, a put that would make the 100,001st document is `StoreFull`.
+    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>>;
 
     /// Bounded upkeep, at most `limit` items, 1 to 1,000. Per queue, by name: waiting jobs past `expires_at` (oldest
     /// first, then id) end cancelled; then done, then cancelled, then dead jobs past a bound are removed (oldest end

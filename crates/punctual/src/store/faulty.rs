@@ -7,9 +7,9 @@ use std::{
 };
 
 use super::{
-    Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, Durability, Enqueued, Histogram,
-    Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement, Store, Swept, Take,
-    Target, UniqueKey, Upcoming,
+    Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
+    Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement,
+    Store, Swept, Take, Target, UniqueKey, Upcoming,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -205,6 +205,10 @@ impl Store for FaultyStore {
 
     fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
         self.befall("queues", move || self.inner.queues(after))
+    }
+
+    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
+        self.befall("doc", move || self.inner.doc(op))
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

@@ -17,9 +17,9 @@ use crate::{
     id::JobId,
     job::{JobRecord, NewJob},
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, CheckLevel, Counts, Durability,
-        Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
-        Settlement, Store, Swept, Take, Target, UniqueKey, Upcoming,
+        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, CheckLevel, Counts, DocOp, DocReply,
+        Durability, Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
+        Settled, Settlement, Store, Swept, Take, Target, UniqueKey, Upcoming,
         clock::{Clock, ManualClock},
         model::Model,
     },
@@ -194,6 +194,10 @@ impl Store for MemoryStore {
 
     fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
         Box::pin(async move { Ok(self.read(|model, _| model.queues(after))) })
+    }
+
+    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
+        Box::pin(async move { self.change(|model, _| model.doc(op)) })
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

@@ -15,10 +15,11 @@
 //!                                    remembered                   a derived id, for 24 h after the end; then nothing
 //! ```
 //!
-//! Beside the rows it knows who holds which unique key, the last call of each instance, the last fence, and when it was
-//! last called.
+//! Beside the rows it knows who holds which unique key, the last call of each instance, the last fence, when it was last
+//! called, and documents.
 
 mod act;
+mod doc;
 mod enqueue;
 mod queue;
 mod read;
@@ -32,7 +33,7 @@ use crate::{
     id::JobId,
     job::{Concurrency, JobRecord, Scope, State},
     limits::{HEARTBEAT_DEFAULT, ID_MEMORY, LEASE_DEFAULT},
-    store::{Keep, Lease, Order, QueueSettings, UniqueKey},
+    store::{Doc, Keep, Lease, Order, QueueSettings, UniqueKey},
     time::Timestamp,
 };
 
@@ -49,6 +50,9 @@ pub struct Model {
     /// The last reserve of each instance.
     reserves: BTreeMap<u64, LastReserve>,
     fence: u64,
+    docs: BTreeMap<String, Doc>,
+    /// The version that a document was given last.
+    doc_version: u64,
     /// The time of the last reserve, take, extend or settle (S14).
     last_turn: Option<Timestamp>,
     /// Nothing is taken back before it (S14).

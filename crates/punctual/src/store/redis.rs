@@ -19,6 +19,7 @@ mod check;
 mod confirm;
 mod connection;
 mod detour;
+mod doc;
 mod doctor;
 mod doorbell;
 mod enqueue;
@@ -72,9 +73,9 @@ use self::{
     thread::Thread,
 };
 use super::{
-    Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, Durability, Enqueued, Histogram,
-    Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement, Store, Swept, Take,
-    Target, UniqueKey, Upcoming, clock::Clock,
+    Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
+    Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement,
+    Store, Swept, Take, Target, UniqueKey, Upcoming, clock::Clock,
 };
 use crate::{
     error::Result,
@@ -305,6 +306,11 @@ impl Store for RedisStore {
 
     fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
         Box::pin(spread::queue::queues(self, after))
+    }
+
+    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
+        // Whatever the layout, shard 0 has the documents.
+        Box::pin(async move { doc::doc(&self.live().shards[0], op).await })
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

@@ -7,6 +7,7 @@
 mod act;
 mod actor;
 mod audit;
+mod doc;
 mod doctor;
 mod doorbell;
 mod enqueue;
@@ -47,10 +48,10 @@ use crate::{
     job::{JobRecord, NewJob},
     limits::PAYLOAD_BYTES_MAX,
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, Durability, Enqueued,
-        Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement, Store,
-        Swept, Take, Target, UniqueKey, Upcoming, check_act, check_batch, check_limit, check_queue_op,
-        check_upcoming, clock::Clock,
+        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
+        Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
+        Settlement, Store, Swept, Take, Target, UniqueKey, Upcoming, check_act, check_batch, check_limit,
+        check_queue_op, check_upcoming, clock::Clock,
     },
     time::Timestamp,
 };
@@ -281,6 +282,20 @@ impl Store for SqliteStore {
     fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
         let after = after.map(str::to_owned);
         Box::pin(self.reader.read(move |tx| queue::names(tx, after.as_deref())))
+    }
+
+    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
+        Box::pin(async move {
+            op.check()?;
+            let op = op.clone();
+            match &op {
+                DocOp::Get { .. } | DocOp::List { .. } => self.reader.read(move |tx| doc::doc(tx, &op)).await,
+                DocOp::Remove { .. } => self.write(1, 0, true, move |tx| doc::doc(tx, &op)).await,
+                DocOp::Put { value, .. } => {
+                    self.write(1, value.len(), true, move |tx| doc::doc(tx, &op)).await
+                }
+            }
+        })
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

@@ -12,6 +12,7 @@ mod act;
 mod audit;
 mod cancel;
 mod cap;
+mod doc;
 mod enqueue;
 mod extend;
 mod fixture;
@@ -302,7 +303,8 @@ conformance!(
         a_deleted_id_comes_back_with_higher_fences,
         a_sweep_forgets_ids_past_their_day,
         a_sweep_forgets_windows_past_their_time,
-        a_sweep_forgets_calls_after_an_hour;
+        a_sweep_forgets_calls_after_an_hour,
+        a_sweep_of_few_forgets_calls_in_order;
     replay:
         a_repeated_enqueue_has_its_effect_once,
         a_repeated_replace_changes_nothing,
@@ -344,6 +346,15 @@ conformance!(
         a_histogram_counts_waiting_jobs_by_due_time,
         a_histogram_has_whole_milliseconds,
         durability_is_stated;
+    doc:
+        a_document_is_as_it_was_put,
+        a_document_is_changed_by_who_knows_its_version,
+        versions_of_documents_rise,
+        a_change_of_a_document_may_be_repeated,
+        documents_are_listed_by_their_keys,
+        a_page_of_documents_has_up_to_a_mebibyte,
+        documents_have_limits,
+        a_store_has_up_to_a_hundred_thousand_documents;
     audit:
         a_store_that_is_well_has_no_findings,
         a_repair_without_findings_changes_nothing,

@@ -11,9 +11,9 @@ use std::{
 use punctual::{
     JobId, JobRecord, NewJob, Result, Timestamp, When,
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, Durability, Enqueued,
-        Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement, Store,
-        Swept, Take, Target, UniqueKey, Upcoming, Verdict,
+        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
+        Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
+        Settlement, Store, Swept, Take, Target, UniqueKey, Upcoming, Verdict,
     },
 };
 
@@ -242,6 +242,10 @@ impl Store for Broken {
 
     fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
         self.inner.queues(after)
+    }
+
+    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
+        self.inner.doc(op)
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

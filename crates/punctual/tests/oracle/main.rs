@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod broken;
+mod documents;
 mod generate;
 mod op;
 mod rude;
@@ -109,7 +110,7 @@ fn redis(clock: &ManualClock) -> Opener {
 /// One history of a seed; odd ones use two handles.
 fn history(seed: u64) -> (Vec<Step>, usize) {
     let handles = 1 + (seed % 2) as usize;
-    (generate::history(seed, STEPS, handles), handles)
+    (documents::mix(generate::history(seed, STEPS, handles), seed, handles), handles)
 }
 
 /// Runs seeds in parallel; panics with the smallest failing history found.

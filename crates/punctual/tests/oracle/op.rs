@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use punctual::{
     JobId, NewJob,
-    store::{Action, Call, QueueOp, Reserve, Take, Target, UniqueKey, Verdict},
+    store::{Action, Call, DocOp, QueueOp, Reserve, Take, Target, UniqueKey, Verdict},
 };
 
 /// A step, and which of the store's handles makes it.
@@ -24,6 +24,7 @@ pub(crate) enum Op {
     Take(Take),
     Act(Vec<Target>, Action),
     Queue(String, QueueOp),
+    Doc(DocOp),
     Sweep(usize),
     /// The clock moves by so many milliseconds, back as well as forth.
     Clock(i64),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use punctual::{
     ErrorKind, JobId, State,
-    store::{Acted, Batch, Enqueued, LeaseStatus, Settled},
+    store::{Acted, Batch, DocOp, DocReply, Enqueued, LeaseStatus, Settled},
 };
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// What must come up, and does not come by itself.
-pub(crate) const EVENTS: [&str; 26] = [
+pub(crate) const EVENTS: [&str; 30] = [
     "duplicate of a live job",
     "duplicate of a job that is gone",
     "an id came back",
@@ -41,6 +41,10 @@ pub(crate) const EVENTS: [&str; 26] = [
     "purged",
     "swept",
     "taken",
+    "document changed",
+    "document removed",
+    "document of another version",
+    "page of documents cut",
 ];
 
 /// Counts over many histories.
@@ -94,6 +98,17 @@ impl Tally {
                 if let Some(batch) = batch {
                     self.batch(batch);
                 }
+            }
+            Reply::Doc(Ok(reply)) => {
+                let Op::Doc(op) = op else { return };
+                let is_put = matches!(op, DocOp::Put { .. });
+                self.add("document changed", is_put && matches!(reply, DocReply::Is(Some(_))));
+                self.add(
+                    "document removed",
+                    matches!((op, reply), (DocOp::Remove { .. }, DocReply::Is(None))),
+                );
+                self.add("document of another version", matches!(reply, DocReply::Conflict(_)));
+                self.add("page of documents cut", matches!(reply, DocReply::Page { more: true, .. }));
             }
             Reply::Take(Ok(jobs)) => self.add("taken", !jobs.is_empty()),
             Reply::Act(Ok(answers)) => {

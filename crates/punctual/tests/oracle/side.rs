@@ -9,8 +9,8 @@ use std::{collections::HashMap, sync::Arc};
 use punctual::{
     ErrorKind, Filter, JobId, JobRecord, State, Timestamp,
     store::{
-        Acted, Audit, Batch, Counts, Enqueued, Finding, Histogram, Lease, LeaseStatus, List, QueueOp,
-        QueueReply, Settled, Settlement, Store, Swept, Upcoming,
+        Acted, Audit, Batch, Counts, DocReply, Enqueued, Finding, Histogram, Lease, LeaseStatus, List,
+        QueueOp, QueueReply, Settled, Settlement, Store, Swept, Upcoming,
     },
 };
 
@@ -41,6 +41,7 @@ pub(crate) enum Reply {
     Take(Result<Vec<JobRecord>, ErrorKind>),
     Act(Result<Vec<Acted>, ErrorKind>),
     Queue(Result<QueueReply, ErrorKind>),
+    Doc(Result<DocReply, ErrorKind>),
     Sweep(Result<Swept, ErrorKind>),
     Look(Vec<(String, Seen)>),
 }
@@ -95,6 +96,7 @@ impl Side {
             }
             Op::Act(targets, action) => Reply::Act(store.act(targets, action).await.map_err(|e| e.kind())),
             Op::Queue(name, op) => Reply::Queue(store.queue(name, op).await.map_err(|e| e.kind())),
+            Op::Doc(op) => Reply::Doc(store.doc(op).await.map_err(|e| e.kind())),
             Op::Sweep(limit) => Reply::Sweep(store.sweep(*limit).await.map_err(|e| e.kind())),
             Op::Clock(_) => Reply::Nothing,
             Op::Reopen => {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use punctual::{
     Client, Filter, JobId, NewJob, State, Timestamp, Unique, When,
     store::{
-        Keep, QueueSettings, Settlement, Store, Verdict,
+        DocOp, Keep, Only, QueueSettings, Settlement, Store, Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
@@ -133,6 +133,8 @@ async fn an_audit_mends_what_is_kept_beside_the_records() {
     ];
     store.settle(&settled, None).await.unwrap();
     client.push(vec![expiring, holding, windowed]).await.unwrap();
+    let put = DocOp::Put { key: "a document".to_owned(), only: Only::Always, value: b"1".to_vec() };
+    store.doc(&put).await.unwrap();
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
     let counts = client.count(None).await.unwrap();
 
@@ -155,6 +157,9 @@ async fn an_audit_mends_what_is_kept_beside_the_records() {
         ("k", vec!["DEL"], "no_record"),
         ("m", vec!["DEL"], "no_record"),
         ("a", vec!["DEL"], "no_record"),
+        ("d", vec!["HSET", "a document", "short"], "corrupt"),
+        ("f", vec!["ZADD", "0", "no document"], "no_record"),
+        ("f", vec!["DEL"], "no_record"),
         ("c", vec!["DEL"], "counter"),
     ] {
         let mut cmd = redis::cmd(spoil[0]);

@@ -9,12 +9,12 @@ use crate::{
 
 use super::{
     bytes::Bytes,
-    scripts::SCRIPTS,
+    scripts::{DOC_KEYS, SCRIPTS},
     shard::{Shard, digits},
 };
 
 /// The keys that are walked, in order: counters last, which follow from the others.
-const WALKS: [&str; 13] = ["j", "x", "r", "t", "o", "l", "e", "u", "v", "m", "k", "p", "c"];
+const WALKS: [&str; 15] = ["j", "x", "r", "t", "o", "l", "e", "u", "v", "m", "k", "p", "d", "f", "c"];
 
 pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<Audited> {
     let (walk, from) =
@@ -26,7 +26,7 @@ pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<Audited> {
         digits(BATCH_MAX as u64),
         digits(u64::from(audit.repair)),
     ];
-    let mut reply = shard.ask(&SCRIPTS.audit, &[], args).await?;
+    let mut reply = shard.ask(&SCRIPTS.audit, &DOC_KEYS.map(|key| shard.key(key)), args).await?;
     let next = reply.bytes()?;
     let mut audited = Audited { checked: reply.number()?, ..Audited::default() };
     while !reply.is_over() {

@@ -10,14 +10,18 @@ use super::{
     fault::{self, NOPERM},
     info::Info,
     link::Link,
-    scripts::COMMON_KEYS,
+    scripts::{COMMON_KEYS, DOC_KEYS},
 };
 use crate::error::{Error, ErrorKind, Result};
 
 /// The oldest version that has all commands that the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
-/// Those of [`COMMON_KEYS`] that are sorted sets; the others are hashes.
-const SORTED: [&str; 8] = ["t", "o", "l", "e", "v", "k", "a", "n"];
+/// Those of all keys that are sorted sets; the others are hashes.
+const SORTED: [&str; 9] = ["t", "o", "l", "e", "v", "k", "a", "n", "f"];
+
+fn keys() -> impl Iterator<Item = &'static str> {
+    COMMON_KEYS.into_iter().chain(DOC_KEYS)
+}
 
 /// Looks at the server and at the keys, and says what must not be.
 ///
@@ -56,9 +60,9 @@ impl std::fmt::Display for Stranger {
 
 /// Asks for everything in one round trip.
 pub(super) async fn look(address: &Address, shard: u16, link: &Link) -> Result<Seen> {
-    let mut pipeline = Pipeline::with_capacity(1 + COMMON_KEYS.len());
+    let mut pipeline = Pipeline::with_capacity(1 + keys().count());
     pipeline.cmd("INFO");
-    for key in COMMON_KEYS {
+    for key in keys() {
         pipeline.cmd("TYPE").arg(address.key(shard, key));
     }
     let mut answers = link.ask_all(pipeline).await?.into_iter();
@@ -70,7 +74,7 @@ pub(super) async fn look(address: &Address, shard: u16, link: &Link) -> Result<S
         // It may have the keys, or tell where they are: either way it is refused.
         return Ok(seen);
     }
-    for (key, answer) in COMMON_KEYS.into_iter().zip(answers) {
+    for (key, answer) in keys().zip(answers) {
         let Some(answer) = allowed(Some(answer))? else {
             seen.knows_types = false;
             continue;
@@ -144,7 +148,7 @@ mod tests {
                 keys.lines().filter_map(|line| line.strip_prefix("--")?.split_once(&format!(" {key}  ")));
             rows.find_map(|(_, row)| row.split(' ').next()).expect(key).to_lowercase()
         };
-        for key in COMMON_KEYS {
+        for key in super::keys() {
             assert_eq!(type_of(key), said(key), "{key}");
         }
     }

@@ -71,7 +71,7 @@ pub(super) fn int(value: &Value) -> Result<i64> {
     }
 }
 
-fn unexpected(value: &Value) -> Error {
+pub(super) fn unexpected(value: &Value) -> Error {
     let kind = match value {
         Value::Nil => "nothing",
         Value::Int(_) => "a number",

@@ -8,7 +8,10 @@ use super::script::Script;
 pub(super) const COMMON_KEYS: [&str; 18] =
     ["j", "x", "t", "o", "r", "l", "e", "u", "v", "k", "m", "p", "a", "s", "q", "i", "n", "c"];
 
-/// Which of them has the records.
+/// The keys of the documents, in shard 0 alone, behind those.
+pub(super) const DOC_KEYS: [&str; 2] = ["d", "f"];
+
+/// Which of the common keys has the records.
 pub(super) const RECORDS: usize = 0;
 /// Which of them has what the shard goes by.
 pub(super) const STATE: usize = 13;
@@ -55,6 +58,7 @@ pub(super) struct Scripts {
     pub(super) show: Script,
     pub(super) set: Script,
     pub(super) purge: Script,
+    pub(super) doc: Script,
     pub(super) sweep: Script,
     pub(super) audit: Script,
     pub(super) epoch: Script,
@@ -77,6 +81,7 @@ impl Default for Scripts {
             show: script("show", &[WALK, COUNTING, include_str!("lua/show.lua")]),
             set: script("set", &[WALK, include_str!("lua/set.lua")]),
             purge: script("purge", &[include_str!("lua/purge.lua")]),
+            doc: script("doc", &[include_str!("lua/doc.lua")]),
             sweep: script("sweep", &[QUEUES, include_str!("lua/sweep.lua")]),
             audit: script("audit", &[include_str!("lua/audit.lua")]),
             epoch: script("epoch", &[include_str!("lua/epoch.lua")]),

@@ -1,4 +1,4 @@
--- audit: a slice of a consistency check: some `limit` entries of one key, or a mebibyte of what they hold. KEYS: common.
+-- audit: a slice of a consistency check: some `limit` entries of one key, or a mebibyte of what they hold. KEYS: common, d, f.
 -- ARGV: now, which key, where to go on or '', limit, 1 to repair. Answers: where to go on or '', looked at, then per finding:
 -- id or '', name of the queue as a chunk or '', what, detail.
 -- A record in no place becomes dead, reason `orphan`; in two places running wins over waiting, waiting over ended; an entry
@@ -6,6 +6,7 @@
 -- only where all that they count is seen in one step: of a queue with at most `limit` jobs and a mebibyte of payloads.
 -- Cost: O(limit log N).
 drains()
+local D, F = KEYS[19], KEYS[20]
 local SCAN = 16 -- rows of a hash read at once, before their size is known
 local what, from, limit, repair = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local answer = {'', 0}
@@ -245,6 +246,20 @@ local function set(key, check)
         end
     end
 end
+local function doc(key, row)
+    if #row < 7 then
+        found('', nil, 'corrupt', 'a document without a version')
+        if repair then call('HSET', D, key, pack('>I7', call('HINCRBY', S, 'docs', 1)) .. row) end
+    end
+    if stands(F, key) then return end
+    found('', nil, 'no_record', 'a document that no list tells')
+    if repair then call('ZADD', F, '0', key) end
+end
+local function doc_name(_, key)
+    if call('HEXISTS', D, key) == 1 then return end
+    found('', nil, 'no_record', 'the name of a document that is not there')
+    if repair then call('ZREM', F, key) end
+end
 local function queues()
     local q, last = from == '' and 0 or unp('>I3', from), call('HLEN', Q)
     while q < last and answer[2] < limit and shard.bytes < BYTES_MAX do
@@ -267,6 +282,8 @@ local walks = {
     m = function() hash(M, remembered) end,
     k = function() set(K, memory) end,
     p = function() hash(P, last_call) end,
+    d = function() hash(D, doc) end,
+    f = function() set(F, doc_name) end,
     c = queues,
 }
 walks[what]()

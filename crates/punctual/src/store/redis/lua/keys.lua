@@ -18,6 +18,7 @@
 --  14 s  HASH  'turn' → seen7 grace7 fence7 wide7 epoch4   see read_turn() in base.lua
 --              'layout' → over how many shards the store is spread; of shard 0 only
 --              'pins' → which queues are pinned, or were; of shard 0 only
+--              'docs' → the version that a document was given last; of shard 0 only
 --  15 q  HASH  name → q
 --  16 i  HASH  q → settings, q 'w' → due7 watch7 spare7   see queue() in base.lua
 --  17 n  ZSET  name                               queues by name
@@ -25,8 +26,11 @@
 --                                                 a state's number: bytes of jobs kept in it
 --  19 …  ZSET  'r' @ ms, 's' @ ms                 doorbells of the queues named in the call, in their order; see put() in
 --                                                 late.lua
+-- Of doc.lua and audit.lua stands there instead, of shard 0 (others have none):
+--  19 d  HASH  key → version7 value               documents
+--  20 f  ZSET  key                                the same by their keys
 -- ARGV[1]: now in Unix ms, or '' for the server's clock (S14).
--- In t, o, l, e, v, k and n all scores are 0: membership in t, r and e IS the state, order is that of the bytes.
+-- In t, o, l, e, v, k, n and f all scores are 0: membership in t, r and e IS the state, order is that of the bytes.
 local J, X, T, O, R, L, E, U, V, K, M, P, A, S, Q, I, N, C = unpack(KEYS, 1, 18)
 local BELLS = 19 -- where the doorbells begin
 local call, pack, unp = redis.call, struct.pack, struct.unpack

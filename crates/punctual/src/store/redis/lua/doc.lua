@@ -1,0 +1,39 @@
+-- doc: one step on the documents of the store. KEYS: common, of shard 0, then d and f.
+-- ARGV: now, then 'get' key | 'put' key only value | 'remove' key only | 'list' prefix from limit. only: the version that it must
+-- have, 0 for none, '' for any; from: where to begin, as ZRANGEBYLEX takes it.
+-- Answers: 'is' or 'conflict', with key and version7 value, if there is one; 'full'; 'page' or 'more' with any number of them.
+-- A list ends behind a mebibyte of values, and tells one at least. Cost: O(log N), per document of a list.
+local D, F = KEYS[19], KEYS[20]
+local DOCS_MAX = 100000
+local what, key, only = ARGV[2], ARGV[3], ARGV[4]
+if what == 'list' then
+    local limit = tonumber(ARGV[5])
+    local names = call('ZRANGEBYLEX', F, ARGV[4], '(' .. key .. '\255', 'LIMIT', 0, limit + 1)
+    local answer, bytes = {'page'}, 0
+    for i, name in ipairs(names) do
+        local row = call('HGET', D, name)
+        bytes = bytes + #row - 7
+        if limit < i or 1 < i and BYTES_MAX < bytes then
+            answer[1] = 'more'
+            break
+        end
+        answer[2 * i], answer[2 * i + 1] = name, row
+    end
+    return answer
+end
+local row = call('HGET', D, key)
+if what == 'get' then return {'is', key, row or nil} end
+local value = what == 'put' and ARGV[5] or false
+if (row and sub(row, 8)) == value then return {'is', key, row or nil} end
+if only ~= '' and tonumber(only) ~= (row and unp('>I7', row) or 0) then return {'conflict', key, row or nil} end
+if not value then
+    drains()
+    call('ZREM', F, key)
+    call('HDEL', D, key)
+    return {'is', key}
+end
+if not row and DOCS_MAX <= call('HLEN', D) then return {'full'} end
+row = pack('>I7', call('HINCRBY', S, 'docs', 1)) .. value
+call('HSET', D, key, row)
+call('ZADD', F, '0', key)
+return {'is', key, row}
