@@ -8,6 +8,8 @@ mod act;
 mod coalesce;
 mod enqueue;
 mod queue;
+#[cfg(feature = "cron")]
+mod schedule;
 
 use std::{
     fmt,
@@ -18,6 +20,8 @@ use std::{
 pub use act::{ActProgress, AuditReport, Cancelled};
 pub use enqueue::{Enqueue, EnqueueMany, Spec};
 pub use queue::QueueHandle;
+#[cfg(feature = "cron")]
+pub use schedule::{NamedSchedule, ScheduleHandle};
 
 use crate::{
     error::Result,

@@ -150,6 +150,12 @@ impl Call {
         self.inner.record.run_at
     }
 
+    /// The tick of its schedule that it stands for, also where it comes later or again; `None`: no schedule enqueued it.
+    #[cfg(feature = "cron")]
+    pub fn scheduled_for(&self) -> Option<Timestamp> {
+        crate::schedule::scheduled_for(self.headers())
+    }
+
     /// Its queue.
     pub fn queue(&self) -> &str {
         &self.inner.record.queue

@@ -3,6 +3,8 @@
 
 // ── pure: no async, no I/O, no clock ──
 mod backoff;
+#[cfg(feature = "cron")]
+mod cron;
 mod duration;
 mod error;
 mod filter;
@@ -11,6 +13,8 @@ mod job;
 mod lifecycle;
 pub mod limits;
 mod outcome;
+#[cfg(feature = "cron")]
+mod schedule;
 mod suggest;
 mod time;
 // ── store: I/O, knows nothing of handlers ──
@@ -26,6 +30,10 @@ mod worker;
 
 pub use backoff::{BACKOFF_MAX_MS, Backoff, Growth};
 pub use client::{ActProgress, AuditReport, Cancelled, Client, Enqueue, EnqueueMany, QueueHandle, Spec};
+#[cfg(feature = "cron")]
+pub use client::{NamedSchedule, ScheduleHandle};
+#[cfg(feature = "cron")]
+pub use cron::{Cron, Misfire, TickNote};
 pub use duration::parse_duration;
 pub use error::{Error, ErrorKind, Result};
 pub use filter::Filter;
@@ -40,6 +48,8 @@ pub use outcome::{IntoOutcome, Outcome};
 /// `#[derive(Job)]`: makes a type a job.
 #[cfg(feature = "derive")]
 pub use punctual_macros::Job;
+#[cfg(feature = "cron")]
+pub use schedule::{Schedule, ScheduledJob};
 #[doc(hidden)]
 pub use suggest::did_you_mean;
 pub use time::{Timestamp, When};

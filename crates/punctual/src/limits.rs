@@ -81,6 +81,17 @@ pub const DOC_BYTES_MAX: usize = 64 * 1024;
 /// Most documents of a store.
 pub const DOCS_MAX: u64 = 100_000;
 
+/// Longest cron expression, in bytes.
+pub const CRON_BYTES_MAX: usize = 255;
+/// Shortest interval of a schedule.
+pub const EVERY_MIN: Duration = Duration::from_secs(1);
+/// Longest interval of a schedule.
+pub const EVERY_MAX: Duration = Duration::from_hours(366 * 24);
+/// Most missed ticks of a schedule that run.
+pub const MISSED_MAX: u32 = 1_000;
+/// Longest name of a schedule, in bytes.
+pub const SCHEDULE_NAME_BYTES_MAX: usize = 200;
+
 /// How long the id of an ended job is remembered after its record is gone (S17).
 pub const ID_MEMORY: Duration = Duration::from_hours(24);
 /// Remembered ids per queue; the oldest are forgotten first (S17).

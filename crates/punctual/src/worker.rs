@@ -15,6 +15,8 @@ pub(crate) mod report;
 pub(crate) mod run;
 mod runs;
 mod shutdown;
+#[cfg(feature = "cron")]
+pub(crate) mod tick;
 mod turn;
 
 use std::{
@@ -48,6 +50,11 @@ use crate::{
     middleware::{Layer, Middleware, layer},
     outcome::IntoOutcome,
 };
+#[cfg(feature = "cron")]
+use crate::{
+    cron::Cron,
+    schedule::{Schedule, check_schedule},
+};
 
 /// Slots where nobody chose a number.
 const SLOTS_DEFAULT: usize = 50;
@@ -73,6 +80,8 @@ pub struct Worker<S = ()> {
     on_dead: Option<OnDead>,
     grace: Duration,
     health: Health,
+    #[cfg(feature = "cron")]
+    schedules: Vec<(String, Schedule)>,
     /// The first thing that can't be, told when the worker is started.
     problem: Option<Error>,
 }
@@ -86,6 +95,8 @@ pub(crate) struct Setup {
     pub(crate) lease: Option<Duration>,
     pub(crate) crew: Crew,
     pub(crate) on_dead: Option<OnDead>,
+    #[cfg(feature = "cron")]
+    pub(crate) schedules: Vec<(String, Schedule)>,
     grace: Duration,
     health: Health,
 }
@@ -106,6 +117,8 @@ impl Worker {
             on_dead: None,
             grace: GRACE_DEFAULT,
             health: Health::default(),
+            #[cfg(feature = "cron")]
+            schedules: Vec::new(),
             problem: None,
         }
     }
@@ -127,6 +140,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
             on_dead: self.on_dead,
             grace: self.grace,
             health: self.health,
+            #[cfg(feature = "cron")]
+            schedules: self.schedules,
             problem: self.problem,
         }
     }
@@ -209,6 +224,20 @@ impl<S: Send + Sync + 'static> Worker<S> {
     {
         let added = self.crew.add_raw(erase_raw(handle, Arc::clone(&self.state)));
         self.problem = self.problem.or(added.err());
+        self
+    }
+
+    /// Sets a schedule when the worker starts, as [`ScheduleHandle::set`](crate::ScheduleHandle::set) does: it is kept in the
+    /// store, and goes on after this worker, which may be one of many that set it.
+    #[cfg(feature = "cron")]
+    #[expect(clippy::needless_pass_by_value, reason = "a job is handed over; calls read better without `&`")]
+    pub fn cron<J: Job>(mut self, name: impl Into<String>, cron: Cron, job: J) -> Self {
+        let name = name.into();
+        let schedule = check_schedule(&name).and_then(|()| Schedule::of(&self.client, cron, &job));
+        match schedule {
+            Ok(schedule) => self.schedules.push((name, schedule)),
+            Err(error) => self.problem = self.problem.or(Some(error)),
+        }
         self
     }
 
@@ -313,6 +342,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
             lease: self.lease,
             crew: self.crew,
             on_dead: self.on_dead,
+            #[cfg(feature = "cron")]
+            schedules: self.schedules,
             grace: self.grace.min(GRACE_MAX),
             health: self.health,
         })
@@ -389,9 +420,19 @@ fn work(
                 after_panic("heartbeat", &panic).await;
             }
         };
+        #[cfg(feature = "cron")]
+        let planting = async {
+            loop {
+                let Err(panic) = catch_panic(tick::keep_planted(&setup.client, &setup.schedules)).await;
+                after_panic("schedules", &panic).await;
+            }
+        };
+        #[cfg(not(feature = "cron"))]
+        let planting = std::future::pending::<()>();
         tokio::select! {
             ended = turning => ended,
             () = beating => Ok(()),
+            () = planting => Ok(()),
             () = shutdown.out_of_time(setup.grace) => {
                 Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
                     .with_hint("their leases lapse, and the jobs run again"))

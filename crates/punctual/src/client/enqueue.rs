@@ -26,7 +26,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    fn new<J: Job>(client: &Client, job: &J) -> Result<Self> {
+    pub(super) fn new<J: Job>(client: &Client, job: &J) -> Result<Self> {
         let mut new = NewJob::new(client.make_id(), J::KIND, J::QUEUE, job.encode()?);
         new.options = J::options();
         new.unique = job.unique();
@@ -34,7 +34,7 @@ impl Spec {
     }
 
     /// The job as it goes to the store.
-    fn finish(mut self) -> Result<NewJob> {
+    pub(super) fn finish(mut self) -> Result<NewJob> {
         match (&mut self.job.concurrency, self.concurrency_limit) {
             (Some(concurrency), Some(limit)) => concurrency.limit = limit,
             (None, Some(_)) => return Err(Error::invalid("a concurrency limit goes with a concurrency key")),

@@ -1,4 +1,5 @@
-//! One run of a job: timeout → decode → handler, a panic caught → outcome → verdict. Touches no store.
+//! One run of a job: timeout → decode → handler, a panic caught → outcome → verdict. Touches no store, but for ticks of
+//! schedules, which plant the next one first (`tick.rs`).
 
 use std::{
     any::Any,
@@ -21,6 +22,10 @@ use crate::{
 /// Runs a job to its verdict. A run past its timeout is dropped where it awaits; one that blocks its thread instead can't
 /// be stopped, and whatever it says in the end is its outcome.
 pub(crate) async fn run(call: Call, handler: Erased) -> Verdict {
+    #[cfg(feature = "cron")]
+    if let Err(verdict) = super::tick::admit(&call).await {
+        return verdict;
+    }
     let timeout = call.record().timeout;
     let run = tokio::time::timeout(timeout, handler(call.clone()));
     let outcome = match catch_panic(run).await {

@@ -1,0 +1,319 @@
+//! Schedules: their ticks, in a store in memory with a clock that is turned by hand. Across processes that die and clocks that
+//! jump they are drilled by `punctual-chaos schedules`.
+
+#![cfg(all(feature = "cron", feature = "derive", feature = "testing"))]
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use punctual::{
+    Cancelled, Cron, Ctx, ErrorKind, Filter, Job, JobRecord, Misfire, NewJob, Outcome, Payload, Schedule,
+    Timestamp, Unique, WorkReport,
+    store::{Enqueued, List},
+    testing::TestQueue,
+};
+use serde::{Deserialize, Serialize};
+
+const MINUTE: Duration = Duration::from_mins(1);
+/// When the clock of a `TestQueue` starts, a whole minute.
+const START: u64 = 1_767_225_600_000;
+
+#[derive(Clone, Job, Serialize, Deserialize)]
+#[job(kind = "report", queue = "reports", backoff = "fixed 10s")]
+struct Report {
+    of: String,
+}
+
+fn report() -> Report {
+    Report { of: "sales".to_owned() }
+}
+
+fn every_minute() -> Cron {
+    Cron::new("* * * * *").unwrap()
+}
+
+/// So many minutes after the start.
+fn minute(n: u64) -> Timestamp {
+    Timestamp::saturating_from_ms(START + n * 60_000)
+}
+
+/// A store, and the ticks that ran in it.
+struct Rig {
+    t: TestQueue,
+    ran: Arc<Mutex<Vec<Timestamp>>>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self { t: TestQueue::new(), ran: Arc::default() }
+    }
+
+    /// A rig with one schedule that ticks every minute.
+    async fn ticking(misfire: Misfire) -> Self {
+        let rig = Self::new();
+        let cron = every_minute().on_misfire(misfire).unwrap();
+        rig.t.client.schedule("sales").set(cron, report()).await.unwrap();
+        rig
+    }
+
+    /// Turns the clock on by so many minutes, then runs what is due; answers which ticks ran, as minutes after the start.
+    async fn pass(&self, minutes: u32) -> Vec<u64> {
+        self.t.advance(MINUTE * minutes);
+        self.drain().await;
+        let ran = std::mem::take(&mut *self.ran.lock().unwrap());
+        ran.iter().map(|at| (at.as_ms() - START) / 60_000).collect()
+    }
+
+    async fn drain(&self) -> WorkReport {
+        let ran = Arc::clone(&self.ran);
+        let note = move |job: Report, ctx: Ctx| {
+            let ran = Arc::clone(&ran);
+            async move {
+                assert_eq!(job.of, "sales");
+                ran.lock().unwrap().push(ctx.scheduled_for().unwrap());
+            }
+        };
+        self.t.drain(self.t.worker().queue("reports").handle(note)).await.unwrap()
+    }
+
+    async fn jobs(&self, filter: &str) -> Vec<JobRecord> {
+        let list = List { filter: Filter::parse(filter).unwrap(), after: None, limit: 1_000 };
+        self.t.client.list(&list).await.unwrap().jobs
+    }
+
+    /// When the one tick that waits is due.
+    async fn waits(&self) -> Timestamp {
+        let waiting = self.jobs("state:waiting").await;
+        assert_eq!(waiting.len(), 1, "one tick waits: {waiting:?}");
+        waiting[0].run_at
+    }
+
+    async fn reasons(&self) -> Vec<String> {
+        self.jobs("state:cancelled").await.into_iter().filter_map(|job| job.reason).collect()
+    }
+}
+
+#[tokio::test]
+async fn each_tick_runs_once_and_its_successor_waits() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    assert_eq!(rig.waits().await, minute(1));
+    assert_eq!(rig.pass(0).await, [0; 0]);
+    for n in 1..5 {
+        assert_eq!(rig.pass(1).await, [n]);
+        assert_eq!(rig.waits().await, minute(n + 1));
+    }
+}
+
+#[tokio::test]
+async fn a_tick_that_fails_is_retried_beside_its_successors() {
+    let rig = Rig::ticking(Misfire::Skip).await;
+    let failing = async |_: Report, ctx: Ctx| match ctx.attempt() {
+        1 => Outcome::retry("no printer"),
+        _ => Outcome::Done,
+    };
+    let drain = async || rig.t.drain(rig.t.worker().queue("reports").handle(failing)).await.unwrap();
+    rig.t.advance(MINUTE);
+    assert_eq!(drain().await.retried, 1);
+    // Long past its successor, which is missed, it comes again: it is none that was missed.
+    rig.t.advance(MINUTE * 3);
+    let report = drain().await;
+    assert_eq!((report.done, report.cancelled), (1, 1));
+    assert_eq!(rig.waits().await, minute(5));
+}
+
+#[tokio::test]
+async fn of_missed_ticks_one_runs() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    assert_eq!(rig.pass(10).await, [1]);
+    assert_eq!(rig.waits().await, minute(11));
+    assert_eq!(rig.pass(1).await, [11]);
+}
+
+#[tokio::test]
+async fn missed_ticks_are_skipped() {
+    let rig = Rig::ticking(Misfire::Skip).await;
+    assert_eq!(rig.pass(10).await, [0; 0]);
+    assert_eq!((rig.waits().await, rig.reasons().await), (minute(11), vec!["missed".to_owned()]));
+    // Late is not missed as long as the next one is not due.
+    rig.t.advance(Duration::from_millis(119_999 - 60_000));
+    assert_eq!(rig.pass(1).await, [11]);
+}
+
+#[tokio::test]
+async fn the_last_of_missed_ticks_run_in_their_order() {
+    let rig = Rig::ticking(Misfire::RunAll { at_most: 3 }).await;
+    assert_eq!(rig.pass(10).await, [8, 9, 10]);
+    assert_eq!(rig.pass(3).await, [11, 12, 13]);
+    assert_eq!(rig.pass(2).await, [14, 15]);
+    assert_eq!((rig.waits().await, rig.reasons().await), (minute(16), vec!["missed".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_change_holds_for_the_tick_that_waits() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    let schedule = rig.t.client.schedule("sales");
+    let first = schedule.get().await.unwrap().unwrap();
+    // Set as it is, by every worker that starts, it stays what it is.
+    schedule.set(every_minute(), report()).await.unwrap();
+    assert_eq!(schedule.get().await.unwrap().unwrap(), first);
+    assert_eq!((rig.waits().await, rig.reasons().await), (minute(1), vec![]));
+    // Under another queue, too, where the tick of before is none any more.
+    let hourly = Cron::every(Duration::from_hours(1)).unwrap();
+    let changed = schedule
+        .set_with(hourly, &report(), |job| {
+            job.queue("other");
+        })
+        .await
+        .unwrap();
+    assert!(first.generation < changed.generation);
+    let waiting = rig.jobs("state:waiting").await;
+    assert_eq!((waiting.len(), waiting[0].queue.as_str(), waiting[0].run_at), (1, "other", minute(60)));
+    assert_eq!(rig.reasons().await, ["its schedule was changed"]);
+    assert_eq!(rig.pass(30).await, [0; 0]);
+}
+
+#[tokio::test]
+async fn a_tick_of_before_a_change_does_not_run() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    // A change whose maker died behind its first step: the tick of before still waits.
+    let schedule = rig.t.client.schedule("sales");
+    let was = rig.jobs("state:waiting").await.remove(0);
+    schedule.remove().await.unwrap();
+    schedule.set(Cron::every(MINUTE).unwrap(), report()).await.unwrap();
+    let now = rig.jobs("state:waiting").await.remove(0);
+    rig.t.client.cancel(now.id).await.unwrap();
+    rig.t.client.retry(was.id).await.unwrap();
+    assert_eq!(rig.pass(0).await, [0; 0]);
+    assert_eq!(rig.t.client.get(was.id).await.unwrap().unwrap().reason.unwrap(), "its schedule was changed");
+    // The new one's first tick was called off by hand.
+    assert_eq!(rig.waits().await, minute(2));
+    // One of a schedule that is not there any more.
+    schedule.remove().await.unwrap();
+    rig.t.client.retry(was.id).await.unwrap();
+    assert_eq!(rig.pass(0).await, [0; 0]);
+    assert_eq!(rig.t.client.get(was.id).await.unwrap().unwrap().reason.unwrap(), "its schedule was removed");
+}
+
+#[tokio::test]
+async fn a_paused_schedule_enqueues_nothing() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    let schedule = rig.t.client.schedule("sales");
+    schedule.pause("ana", "holidays").await.unwrap();
+    assert_eq!(rig.reasons().await, ["its schedule was changed"]);
+    // Setting it neither ends the pause nor plants a tick; nor does a worker.
+    let set = schedule.set(Cron::every(MINUTE).unwrap(), report()).await.unwrap();
+    assert_eq!(set.schedule.paused.as_ref().unwrap().by, "ana");
+    assert_eq!((rig.pass(9).await, rig.jobs("state:waiting").await), (vec![], vec![]));
+    assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 0);
+    schedule.resume().await.unwrap();
+    assert_eq!((rig.waits().await, rig.pass(1).await), (minute(10), vec![10]));
+}
+
+#[tokio::test]
+async fn a_removed_schedule_is_gone() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    let schedule = rig.t.client.schedule("sales");
+    assert!(schedule.remove().await.unwrap());
+    assert!(!schedule.remove().await.unwrap());
+    assert_eq!((schedule.get().await.unwrap(), rig.pass(5).await), (None, vec![]));
+    assert_eq!(rig.reasons().await, ["its schedule was removed"]);
+    for answer in
+        [schedule.pause("a", "b").await.err(), schedule.resume().await.err(), schedule.fire().await.err()]
+    {
+        assert_eq!(answer.unwrap().kind(), ErrorKind::Invalid);
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_is_fired_beside_its_ticks() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    let schedule = rig.t.client.schedule("sales");
+    assert!(matches!(schedule.fire().await.unwrap(), Enqueued::Inserted { .. }));
+    assert_eq!((rig.pass(0).await, rig.waits().await), (vec![0], minute(1)));
+    schedule.pause("ana", "").await.unwrap();
+    schedule.fire().await.unwrap();
+    assert_eq!(rig.pass(0).await, [0]);
+}
+
+#[tokio::test]
+async fn a_tick_called_off_by_hand_is_left_out() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    let waiting = rig.t.client.schedule("sales").waiting().await.unwrap().unwrap();
+    assert_eq!(rig.t.client.cancel(waiting.id).await.unwrap(), Cancelled::Done);
+    assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 1);
+    assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 0);
+    assert_eq!((rig.waits().await, rig.pass(2).await), (minute(2), vec![2]));
+    // One that is deleted or purged with its queue, too; workers look for it when they start.
+    rig.t.client.queue("reports").purge(|_| ()).await.unwrap();
+    assert_eq!((rig.pass(0).await, rig.waits().await), (vec![], minute(4)));
+}
+
+#[tokio::test]
+async fn a_worker_sets_its_schedules() {
+    let t = TestQueue::new();
+    let worker = || {
+        t.worker()
+            .queue("reports")
+            .handle(async |_: Report, _: Ctx| ())
+            .cron("a", every_minute(), report())
+            .cron("b", Cron::every(MINUTE).unwrap(), report())
+    };
+    assert_eq!(t.drain(worker()).await.unwrap().done, 0);
+    t.advance(MINUTE);
+    assert_eq!(t.drain(worker()).await.unwrap().done, 2);
+    let names = t.client.schedules(None).await.unwrap().into_iter().map(|named| named.name);
+    assert_eq!(names.collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(t.client.schedules(Some("a")).await.unwrap().len(), 1);
+    let wrong = t.worker().handle(async |_: Report, _: Ctx| ()).cron("", every_minute(), report());
+    assert_eq!(t.drain(wrong).await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_tick_has_what_its_schedule_chose() {
+    let rig = Rig::new();
+    let choose = |job: &mut punctual::Spec| {
+        job.group("acme").concurrency_key("printer").tag("vip").header("trace", "1").max_attempts(7);
+    };
+    rig.t.client.schedule("sales").set_with(every_minute(), &report(), choose).await.unwrap();
+    let job = rig.jobs("").await.remove(0);
+    assert_eq!((job.kind.as_str(), job.queue.as_str(), job.max_attempts), ("report", "reports", 7));
+    assert_eq!((job.group.as_deref(), job.concurrency.unwrap().key.as_str()), (Some("acme"), "printer"));
+    assert_eq!((job.tags, job.headers["trace"].as_str()), (vec!["vip".to_owned()], "1"));
+    assert_eq!(
+        (job.headers["schedule"].as_str(), job.headers["scheduled_for"].as_str()),
+        ("sales", "1767225660000")
+    );
+    assert_eq!(rig.pass(2).await, [1]);
+}
+
+#[tokio::test]
+async fn what_can_be_no_schedule_is_refused() {
+    let t = TestQueue::new();
+    let job = |change: fn(&mut NewJob)| {
+        let mut job = NewJob::new(t.client.make_id(), "report", "reports", Payload::json("1"));
+        change(&mut job);
+        Schedule::new(every_minute(), job).map(|_| ()).map_err(|e| e.kind())
+    };
+    assert_eq!(job(|_| ()), Ok(()));
+    let changes: [fn(&mut NewJob); 6] = [
+        |job| job.run_at = MINUTE.into(),
+        |job| job.expires_at = Some(MINUTE.into()),
+        |job| job.unique = Some(Unique::key("k")),
+        |job| job.payload = Payload::json(vec![0xff]),
+        |job| job.kind = String::new(),
+        |job| job.queue = "$topics".to_owned(),
+    ];
+    for change in changes {
+        assert_eq!(job(change), Err(ErrorKind::Invalid));
+    }
+    let large = NewJob::new(t.client.make_id(), "report", "reports", Payload::json(vec![b'1'; 65_536]));
+    let large = Schedule::new(every_minute(), large).unwrap();
+    assert_eq!(t.client.schedule("large").put(large).await.unwrap_err().kind(), ErrorKind::TooLarge);
+    for name in ["", "a\nb", &"n".repeat(201)] {
+        let set = t.client.schedule(name).set(every_minute(), report()).await;
+        assert_eq!(set.unwrap_err().kind(), ErrorKind::Invalid, "{name:?}");
+    }
+}
