@@ -11,6 +11,7 @@ use crate::{
         audit::Audit,
         bench::Bench,
         completions::Completions,
+        cron::Cron,
         demo::DemoWorker,
         ls::Ls,
         push::Push,
@@ -162,6 +163,9 @@ pub(crate) enum Command {
     /// Look at queues and set them.
     #[command(subcommand)]
     Queue(Queue),
+    /// Schedules: jobs that come again and again.
+    #[command(subcommand)]
+    Cron(Cron),
     /// How many jobs there are.
     Stats(Stats),
     /// When waiting jobs are due.
@@ -198,6 +202,7 @@ impl Command {
             Self::Audit(audit) => !audit.repairs(),
             Self::Shards(shards) => shards.only_looks(),
             Self::Queue(queue) => matches!(queue, Queue::Ls(_) | Queue::Show { .. }),
+            Self::Cron(cron) => cron.only_looks(),
             _ => false,
         }
     }
@@ -213,6 +218,10 @@ impl Command {
     /// Whether it makes a store that is not there: it puts something in, or waits for others to. What only looks at jobs, or
     /// changes those that are there, must not make an empty store of a slip in an address.
     pub(crate) const fn makes_a_store(&self) -> bool {
-        matches!(self, Self::Push(_) | Self::Work(_) | Self::Queue(Queue::Set { .. } | Queue::Pause { .. }))
+        match self {
+            Self::Push(_) | Self::Work(_) | Self::Queue(Queue::Set { .. } | Queue::Pause { .. }) => true,
+            Self::Cron(cron) => cron.makes_a_store(),
+            _ => false,
+        }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod act;
 pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod completions;
+pub(crate) mod cron;
 pub(crate) mod demo;
 mod doctor;
 mod limit;
@@ -60,6 +61,9 @@ pub(crate) fn run(args: Args) -> Result {
             Command::Demo => return demo::run(globals.explicit_store(), globals.json()).await,
             Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
             Command::Shards(args) => return shards::run(&globals, args, &limit).await,
+            Command::Cron(args) if let Some(next) = args.of_any() => {
+                return cron::next_of_any(&globals, next);
+            }
             _ => {}
         }
         let mut session = limit
@@ -98,6 +102,7 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Delete(args) => act::delete(session, args).await,
         Command::Take(args) => take::run(session, args).await,
         Command::Queue(args) => queue::run(session, args).await,
+        Command::Cron(args) => cron::run(session, args).await,
         Command::Stats(args) => {
             watch::look(session, args.watch, async |session| stats::run(session, args).await).await
         }

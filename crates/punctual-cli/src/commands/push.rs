@@ -1,21 +1,22 @@
 //! `punctual push`: one job from the command line, or many from lines of JSON ([`batch`]).
 
 mod batch;
+mod choices;
 mod wait;
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     io::{self, Read as _, Write as _},
     time::Duration,
 };
 
 use punctual::{
-    Backoff, Concurrency, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Scope, Status, Timestamp,
-    Unique, When, parse_duration, store::Enqueued,
+    JobId, NewJob, OnConflict, Payload, Priority, Scope, Status, Timestamp, Unique, When, parse_duration,
+    store::Enqueued,
 };
 use serde::Serialize;
 
+pub(super) use self::choices::Choices;
 use super::Session;
 use crate::{
     errors::{Failure, Result},
@@ -34,7 +35,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 )]
 pub(crate) struct Push {
     /// Jobs as lines of JSON, from a file, or - for stdin.
-    #[arg(long, value_name = "FILE|-", required_unless_present = "kind")]
+    #[arg(long, value_name = "FILE|-", required_unless_present = "kind", conflicts_with = "Choices")]
     batch: Option<String>,
     #[command(flatten)]
     one: One,
@@ -49,18 +50,12 @@ struct One {
     /// JSON, @file, or - for stdin; null where it is left out.
     #[arg(value_name = "PAYLOAD")]
     payload: Option<String>,
-    /// Where it waits; `default` unless said otherwise.
-    #[arg(short, long)]
-    queue: Option<String>,
     /// Due after this long.
     #[arg(long = "in", value_name = "DURATION", conflicts_with = "at", value_parser = parse_duration)]
     delay: Option<Duration>,
     /// Due at this time: RFC 3339, 2026-12-24T18:00[Europe/Berlin], tomorrow 09:00, +2h.
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// high, normal or low; 0, 1 or 2.
-    #[arg(short, long, allow_hyphen_values = true)]
-    priority: Option<Priority>,
     /// At most one live job holds this key.
     #[arg(long, value_name = "KEY")]
     unique: Option<String>,
@@ -82,39 +77,11 @@ struct One {
     /// Any text: the same one enqueues one job.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Its group.
-    #[arg(long)]
-    group: Option<String>,
-    /// The resource it locks.
-    #[arg(long, value_name = "KEY")]
-    concurrency_key: Option<String>,
-    /// How many may hold the resource at once.
-    #[arg(long, requires = "concurrency_key", value_name = "N")]
-    concurrency_limit: Option<u32>,
-    /// How often it is tried.
-    #[arg(long, value_name = "N")]
-    max_attempts: Option<u32>,
-    /// The pauses between attempts, as in `exp 5s..6h`, `linear 10s..1h`, `fixed 30s`.
-    #[arg(long)]
-    backoff: Option<Backoff>,
-    /// Hard limit of one run.
-    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
-    timeout: Option<Duration>,
-    /// Its own lease.
-    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
-    lease: Option<Duration>,
     /// Never start at or after this time.
     #[arg(long, value_name = "TIME")]
     expires: Option<String>,
-    /// For people and filters; may be repeated.
-    #[arg(long = "tag", value_name = "TAG")]
-    tags: Vec<String>,
-    /// name=value; may be repeated.
-    #[arg(long = "header", value_parser = header, value_name = "NAME=VALUE")]
-    headers: Vec<(String, String)>,
-    /// What the payload is, if it is not JSON.
-    #[arg(long, value_name = "TYPE")]
-    content_type: Option<String>,
+    #[command(flatten)]
+    choices: Choices,
 }
 
 fn scope(text: &str) -> std::result::Result<Scope, String> {
@@ -136,11 +103,6 @@ fn on_conflict(text: &str) -> std::result::Result<OnConflict, String> {
         "reschedule" => Ok(OnConflict::Reschedule),
         _ => Err("write keep, replace or reschedule".into()),
     }
-}
-
-fn header(text: &str) -> std::result::Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("write name=value")?;
-    Ok((name.to_owned(), value.to_owned()))
 }
 
 pub(crate) async fn run(session: &mut Session, args: &Push) -> Result {
@@ -180,7 +142,8 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
         }
         Format::Ids => writeln!(session.out, "{id}")?,
         Format::Human | Format::Wide => {
-            let text = told(answer, due, (kind, &queue, key.as_deref()), args.priority, now, session);
+            let text =
+                told(answer, due, (kind, &queue, key.as_deref()), args.choices.priority(), now, session);
             writeln!(session.out, "{}", clean(&text))?;
         }
     }
@@ -245,9 +208,7 @@ fn full(queue: &str) -> Failure {
 
 impl One {
     fn job(&self, session: &Session, kind: &str) -> Result<NewJob> {
-        let payload = read_payload(self.payload.as_deref().unwrap_or("null"), self.content_type.clone())?;
-        let queue = self.queue.as_deref().unwrap_or("default");
-        let mut job = NewJob::new(session.client.make_id(), kind, queue, payload);
+        let mut job = self.choices.job(session.client.make_id(), kind, self.payload.as_deref())?;
         let clock = session.wall_clock();
         job.run_at = match (self.delay, &self.at) {
             (Some(delay), _) => When::In(delay),
@@ -255,24 +216,10 @@ impl One {
             (None, None) => When::Now,
         };
         job.expires_at = self.expires.as_deref().map(|at| times::when(at, &clock)).transpose()?;
-        job.options = JobOptions {
-            priority: self.priority,
-            max_attempts: self.max_attempts,
-            backoff: self.backoff,
-            timeout: self.timeout,
-            lease: self.lease,
-        };
-        job.group.clone_from(&self.group);
-        job.concurrency = self
-            .concurrency_key
-            .clone()
-            .map(|key| Concurrency { key, limit: self.concurrency_limit.unwrap_or(1) });
         job.unique = self.unique.as_deref().map(|key| {
             let (scope, rule) = (self.scope.unwrap_or_default(), self.on_conflict.unwrap_or_default());
             Unique { scope, ..Unique::key(key).on_conflict(rule) }
         });
-        job.tags.clone_from(&self.tags);
-        job.headers = self.headers.iter().cloned().collect::<BTreeMap<_, _>>();
         if let Some(id) = self.id {
             job.id = id;
         } else if let Some(key) = &self.idempotency_key {

@@ -4,6 +4,7 @@
 
 mod act;
 mod batch;
+mod cron;
 mod errors;
 mod fixture;
 mod look;
