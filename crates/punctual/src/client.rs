@@ -9,7 +9,7 @@ mod coalesce;
 mod enqueue;
 mod queue;
 #[cfg(feature = "cron")]
-mod schedule;
+pub(crate) mod schedule;
 
 use std::{
     fmt,

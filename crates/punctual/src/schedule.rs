@@ -128,14 +128,17 @@ impl Schedule {
         serde_json::to_vec(self).map_err(|e| Error::invalid("could not write the schedule").with_source(e))
     }
 
-    /// The job of a tick, by the document of this version.
-    pub(crate) fn tick(&self, name: &str, generation: u64, at: Timestamp) -> NewJob {
+    /// The job of a tick, by the document of this version; `turn` is above 0 where the one before made room for earlier ticks.
+    pub(crate) fn tick(&self, name: &str, generation: u64, at: Timestamp, turn: u32) -> NewJob {
         let mut job = self.job(name);
         job.run_at = When::At(at);
         job.unique = Some(Unique::key(key(name)).until_start());
         job.headers.insert(GENERATION.to_owned(), generation.to_string());
         job.headers.insert(SCHEDULED_FOR.to_owned(), at.as_ms().to_string());
-        let key = format!("{}/{generation}/{}", key(name), at.as_ms());
+        let mut key = format!("{}/{generation}/{}", key(name), at.as_ms());
+        if 0 < turn {
+            key += &format!("/{turn}");
+        }
         job.id = JobId::derived(&job.queue, job.placement_key(), &key);
         job
     }

@@ -12,7 +12,7 @@ use std::{
 use punctual::{
     Cancelled, Cron, Ctx, ErrorKind, Filter, Job, JobRecord, Misfire, NewJob, Outcome, Payload, Schedule,
     Timestamp, Unique, WorkReport,
-    store::{Enqueued, List},
+    store::{Call as StoreCall, Enqueued, List, Reserve, Settlement, Verdict, Want},
     testing::TestQueue,
 };
 use serde::{Deserialize, Serialize};
@@ -149,6 +149,50 @@ async fn the_last_of_missed_ticks_run_in_their_order() {
     assert_eq!(rig.pass(3).await, [11, 12, 13]);
     assert_eq!(rig.pass(2).await, [14, 15]);
     assert_eq!((rig.waits().await, rig.reasons().await), (minute(16), vec!["missed".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_tick_that_comes_back_plants_none_twice() {
+    let rig = Rig::ticking(Misfire::RunAll { at_most: 1_000 }).await;
+    let ran = Arc::clone(&rig.ran);
+    let failing_first = move |_: Report, ctx: Ctx| {
+        let (at, ran) = (ctx.scheduled_for().unwrap(), Arc::clone(&ran));
+        async move {
+            if at == minute(1) && ctx.attempt() == 1 {
+                return Outcome::Retry { after: Some(MINUTE * 3 / 2), error: "no paper".to_owned() };
+            }
+            ran.lock().unwrap().push(at);
+            Outcome::Done
+        }
+    };
+    for _ in 0..6 {
+        rig.t.advance(MINUTE / 2);
+        rig.t.drain(rig.t.worker().queue("reports").handle(failing_first.clone())).await.unwrap();
+    }
+    assert_eq!(*rig.ran.lock().unwrap(), [minute(2), minute(1), minute(3)]);
+    assert_eq!(rig.waits().await, minute(4));
+}
+
+/// A worker that starts while another one has just reserved a tick finds that none waits.
+#[tokio::test]
+async fn a_tick_planted_too_early_makes_room() {
+    let rig = Rig::ticking(Misfire::RunAll { at_most: 1_000 }).await;
+    rig.t.advance(MINUTE * 3);
+    let reserve = Reserve {
+        call: StoreCall { instance: 1, number: 1 },
+        worker: "another".to_owned(),
+        wants: vec![Want { queue: "reports".to_owned(), share: 1, at_most: 1 }],
+        n: 1,
+        lease: None,
+    };
+    let store = rig.t.client.store();
+    let lease = store.reserve(&reserve).await.unwrap().jobs[0].lease;
+    assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 1);
+    assert_eq!(rig.waits().await, minute(4));
+    store.settle(&[Settlement { lease, verdict: Verdict::Release }], None).await.unwrap();
+    assert_eq!(rig.pass(0).await, [1, 2, 3]);
+    assert_eq!(rig.waits().await, minute(4));
+    assert_eq!((rig.pass(1).await, rig.waits().await), (vec![4], minute(5)));
 }
 
 #[tokio::test]

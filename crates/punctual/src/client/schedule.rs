@@ -4,15 +4,20 @@ use super::{Client, Spec};
 use crate::{
     cron::Cron,
     error::{Error, ErrorKind, Result},
-    job::{Job, JobRecord, NewJob, State, cut_error},
+    job::{Job, JobRecord, State, cut_error},
     limits::BATCH_MAX,
     schedule::{PREFIX, SCHEDULED_FOR, Schedule, Tick, check_schedule, key},
-    store::{Acted, Action, Doc, DocOp, DocReply, Enqueued, Only, Pause, Target, Which},
+    store::{Action, Doc, DocOp, DocReply, Enqueued, Only, Pause, Target, Which},
     time::Timestamp,
 };
 
 /// How often somebody else may change a schedule, or its ticks, while a change is made.
 const TRIES_MAX: usize = 16;
+
+/// Why a tick was cancelled.
+pub(crate) const CHANGED: &str = "its schedule was changed";
+pub(crate) const REMOVED: &str = "its schedule was removed";
+const MADE_ROOM: &str = "made room for an earlier tick";
 
 /// A schedule by its name, to look at and to set. It lives in the store: whoever reserves its ticks plants the next one,
 /// and no process has to be the one that keeps it going.
@@ -66,31 +71,25 @@ impl Client {
         let (mut planted, mut after) = (0, None::<String>);
         loop {
             let (docs, more) = self.schedule_docs(after.as_deref()).await?;
-            let Some(last) = docs.last() else { return Ok(planted) };
-            after = Some(name_of(last).to_owned());
-            let now = self.store().now().await?;
-            let (mut names, mut ticks) = (Vec::new(), Vec::new());
             for doc in &docs {
                 match NamedSchedule::of(doc) {
-                    Ok(named) => {
-                        ticks.extend(named.next(now));
-                        names.extend(named.next(now).map(|_| named.name));
-                    }
+                    Ok(named) => planted += u64::from(self.plant_if_missing(&named).await?),
                     Err(error) => tracing::warn!(target: "punctual", %error, "left alone"),
                 }
-            }
-            let ids: Vec<_> = ticks.iter().map(|tick| tick.id).collect();
-            for ((answer, id), name) in self.push(ticks).await?.into_iter().zip(ids).zip(names) {
-                match answer {
-                    Enqueued::Duplicate(met) if met.id == id && met.state == Some(State::Waiting) => {}
-                    // Another one waits, or this one ended before its time: a closer look.
-                    _ => planted += u64::from(self.schedule(name).plant(None).await? || answer.is_new()),
-                }
+                after = Some(name_of(doc).to_owned());
             }
             if !more {
                 return Ok(planted);
             }
         }
+    }
+
+    async fn plant_if_missing(&self, named: &NamedSchedule) -> Result<bool> {
+        let schedule = self.schedule(&named.name);
+        if named.schedule.paused.is_some() || schedule.is_planted(named).await? {
+            return Ok(false);
+        }
+        schedule.plant(None).await
     }
 }
 
@@ -179,7 +178,7 @@ impl ScheduleHandle {
     pub async fn remove(&self) -> Result<bool> {
         let Some(was) = self.get().await? else { return Ok(false) };
         self.doc(DocOp::Remove { key: key(&self.name), only: Only::Always }).await?;
-        self.cancel_tick(&was.schedule, "its schedule was removed").await?;
+        self.cancel_tick(&was.schedule, REMOVED).await?;
         Ok(true)
     }
 
@@ -226,7 +225,7 @@ impl ScheduleHandle {
                 DocReply::Is(Some(doc)) => {
                     let is = NamedSchedule::of(&doc)?;
                     if let Some(was) = was.filter(|was| was.generation != is.generation) {
-                        self.cancel_tick(&was.schedule, "its schedule was changed").await?;
+                        self.cancel_tick(&was.schedule, CHANGED).await?;
                     }
                     self.plant(None).await?;
                     return Ok(is);
@@ -242,48 +241,61 @@ impl ScheduleHandle {
         .with_hint("try again"))
     }
 
-    /// Lets the first tick after an instant wait, or after now, unless one waits; answers whether this call planted it.
+    /// Lets the first tick after an instant wait; answers whether this call planted it. Without an instant, the first after now,
+    /// unless one waits.
     ///
     /// Whatever is changed or planted meanwhile, in the end a tick of the schedule as it then is waits: who changes it cancels
-    /// the tick of before, and who planted one looks again whether the schedule is still the same.
+    /// the tick of before; who planted one looks again whether the schedule is still the same; and where somebody found that
+    /// none waited, just when one had started that has missed ones behind it, the later tick makes room for these.
     pub(crate) async fn plant(&self, after: Option<Timestamp>) -> Result<bool> {
+        let is_successor = after.is_some();
         let mut after = match after {
             Some(after) => after,
             None => self.client.store().now().await?,
         };
+        let mut turn = 0;
         for _ in 0..TRIES_MAX {
             let Some(named) = self.get().await? else { return Ok(false) };
-            let Some(tick) = named.next(after) else { return Ok(false) };
-            let (id, at) = (tick.id, tick.run_at);
+            if !is_successor && self.is_planted(&named).await? {
+                return Ok(false);
+            }
+            let Some(at) = named.next(after) else { return Ok(false) };
+            let tick = named.schedule.tick(&self.name, named.generation, at, turn);
+            let (id, queue) = (tick.id, &named.schedule.job.queue);
             match self.client.push(vec![tick]).await?.into_iter().next() {
                 Some(Enqueued::Inserted { id, .. }) => {
                     if self.get().await?.is_some_and(|now| now.generation == named.generation) {
                         return Ok(true);
                     }
-                    self.cancel(id.into(), "its schedule was changed").await?;
+                    self.cancel(Which::Id(id), queue, CHANGED).await?;
                 }
                 Some(Enqueued::Duplicate(met)) if met.id == id => match met.state {
-                    // It was called off by hand: the one behind it.
-                    Some(State::Cancelled | State::Done | State::Dead) | None => {
-                        after = at.resolve(Timestamp::default());
-                    }
                     Some(State::Waiting | State::Running) => return Ok(false),
+                    _ if self
+                        .client
+                        .get(id)
+                        .await?
+                        .is_some_and(|job| job.reason.as_deref() == Some(MADE_ROOM)) =>
+                    {
+                        turn += 1;
+                    }
+                    // It was called off by hand: the one behind it.
+                    _ => (after, turn) = (at, 0),
                 },
                 Some(Enqueued::Duplicate(met)) => {
                     let Some(waiting) = self.client.get(met.id).await? else { continue };
-                    let is = Tick::of(&waiting.headers).map(|tick| (tick.name.to_owned(), tick.generation));
-                    if is == Some((self.name.clone(), named.generation)) {
-                        return Ok(false);
+                    match Tick::of(&waiting.headers).filter(|_| named.has(&waiting)) {
+                        Some(other) if is_successor && at < other.at => {
+                            self.cancel(Which::Id(met.id), queue, MADE_ROOM).await?;
+                        }
+                        Some(_) => return Ok(false),
+                        None => self.cancel(Which::Id(met.id), queue, CHANGED).await?,
                     }
-                    self.cancel(met.id.into(), "its schedule was changed").await?;
                 }
                 Some(Enqueued::Full) => {
                     return Err(Error::new(
                         ErrorKind::StoreFull,
-                        format!(
-                            "queue {:?} has no room for a tick of {:?}",
-                            named.schedule.job.queue, self.name
-                        ),
+                        format!("queue {queue:?} has no room for a tick of {:?}", self.name),
                     ));
                 }
                 _ => return Err(unexpected()),
@@ -292,19 +304,21 @@ impl ScheduleHandle {
         Ok(false)
     }
 
-    async fn cancel_tick(&self, of: &Schedule, why: &str) -> Result<()> {
-        self.cancel(of.unique_key(&self.name).into(), why).await
+    /// Whether a tick of it waits.
+    async fn is_planted(&self, named: &NamedSchedule) -> Result<bool> {
+        let waiting = self.client.holder(&named.schedule.unique_key(&self.name)).await?;
+        Ok(waiting.is_some_and(|waiting| named.has(&waiting)))
     }
 
-    /// Cancels a tick that waits; one that started meanwhile finds out by itself.
-    async fn cancel(&self, mut target: Target, why: &str) -> Result<()> {
-        if let Which::Key(key) = &target.which {
-            target.guard = Some((key.queue.clone(), State::Waiting));
-        }
+    async fn cancel_tick(&self, of: &Schedule, why: &str) -> Result<()> {
+        self.cancel(Which::Key(of.unique_key(&self.name)), &of.job.queue, why).await
+    }
+
+    /// Cancels a tick that waits in this queue; one that started meanwhile finds out by itself.
+    async fn cancel(&self, which: Which, queue: &str, why: &str) -> Result<()> {
+        let target = Target { which, guard: Some((queue.to_owned(), State::Waiting)) };
         let action = Action::Cancel { reason: Some(why.to_owned()) };
-        let acted = self.client.store().act(&[target], &action).await?;
-        debug_assert!(!matches!(acted.first(), Some(Acted::UniqueConflict(_))));
-        Ok(())
+        self.client.store().act(&[target], &action).await.map(drop)
     }
 
     async fn doc(&self, op: DocOp) -> Result<Option<Doc>> {
@@ -328,12 +342,15 @@ impl NamedSchedule {
         Ok(Self { schedule: Schedule::read(&name, &doc.value)?, name, generation: doc.version })
     }
 
-    /// The job of the first tick after an instant; none while it is paused.
-    fn next(&self, after: Timestamp) -> Option<NewJob> {
-        if self.schedule.paused.is_some() {
-            return None;
-        }
-        Some(self.schedule.tick(&self.name, self.generation, self.schedule.cron.next(after)?))
+    /// Whether a job is a tick of it as it stands.
+    fn has(&self, job: &JobRecord) -> bool {
+        Tick::of(&job.headers)
+            .is_some_and(|tick| tick.name == self.name && tick.generation == self.generation)
+    }
+
+    /// The first tick after an instant; none while it is paused.
+    fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        if self.schedule.paused.is_some() { None } else { self.schedule.cron.next(after) }
     }
 }
 

@@ -5,7 +5,10 @@
 use std::{convert::Infallible, time::Duration};
 
 use crate::{
-    client::Client,
+    client::{
+        Client,
+        schedule::{CHANGED, REMOVED},
+    },
     cron::{Cron, Misfire},
     error::Result,
     handler::Call,
@@ -70,10 +73,10 @@ pub(crate) async fn admit(call: &Call) -> Result<(), Verdict> {
 /// Plants the tick behind this one; answers why this one is not to run, if so.
 async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>> {
     let schedule = call.client().schedule(tick.name);
-    let Some(is) = schedule.get().await? else { return Ok(Some("its schedule was removed")) };
+    let Some(is) = schedule.get().await? else { return Ok(Some(REMOVED)) };
     if is.generation != tick.generation {
         schedule.plant(None).await?;
-        return Ok(Some("its schedule was changed"));
+        return Ok(Some(CHANGED));
     }
     let (now, cron) = (call.client().store().now().await?, &is.schedule.cron);
     let (next_from, missed) = next_from(tick.at, now, call, cron);

@@ -8,7 +8,10 @@ use punctual_check::{
     event::{Hex, What},
 };
 
-use crate::jobs::{self, QUEUE};
+use crate::{
+    jobs::{self, QUEUE},
+    schedules,
+};
 
 /// Jobs that a producer hands over at once.
 const BATCH: u32 = 1_000;
@@ -16,7 +19,7 @@ const BATCH: u32 = 1_000;
 /// Jobs that a stream hands over at once.
 const DROPS: usize = 10;
 
-/// `worker STORE HISTORY PROC SLOTS LEASE_MS`, `producer STORE HISTORY PROC JOBS`, or
+/// `ticker STORE NOTES PROC`, `worker STORE HISTORY PROC SLOTS LEASE_MS`, `producer STORE HISTORY PROC JOBS`, or
 /// `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`.
 pub(crate) fn main(args: &[String]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -41,6 +44,7 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             let (client, recorder) = open(store, history, proc, slots).await?;
             work(&client, recorder, slots, lease).await
         }
+        ["ticker", store, notes, proc] => schedules::work(store, notes, proc).await,
         ["producer", store, history, proc, jobs] => {
             let (client, _) = open(store, history, proc, 0).await?;
             produce(&client, jobs.parse()?).await

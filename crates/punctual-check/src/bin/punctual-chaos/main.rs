@@ -16,6 +16,7 @@ mod outage;
 mod place;
 mod process;
 mod profile;
+mod schedules;
 #[path = "../../../../punctual/tests/support/redis.rs"]
 mod server;
 mod servers;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     eprintln!("{} with seed {}: {} jobs", profile.name.text(), profile.seed, profile.jobs);
     let told = match profile.name {
         Name::Idle => idle::run(&profile).map(|is_quiet| ExitCode::from(u8::from(!is_quiet))),
+        Name::Schedules => schedules::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         _ => drill::run(&profile).map(|verdict| tell(&profile, &verdict)),
     };
     told.unwrap_or_else(|problem| {

@@ -14,6 +14,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   failover   a primary of Redis killed for good, so that a replica takes over, or the jobs moved within a cluster and then
              their primary killed, under workers and producers that go on
   shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
+  schedules  schedules kept by workers that are killed, by a clock that is turned through the hours in which clocks jump
   idle       what 1 and 20 worker processes with nothing to do send to Redis
   --small    few jobs and kills, for a quick look
   --dir      keep the database and the histories there
@@ -56,12 +57,21 @@ pub(crate) enum Name {
     Server,
     Failover,
     Shards,
+    Schedules,
     Idle,
 }
 
 impl Name {
-    const ALL: [Self; 7] =
-        [Self::Workers, Self::Producer, Self::Poison, Self::Server, Self::Failover, Self::Shards, Self::Idle];
+    const ALL: [Self; 8] = [
+        Self::Workers,
+        Self::Producer,
+        Self::Poison,
+        Self::Server,
+        Self::Failover,
+        Self::Shards,
+        Self::Schedules,
+        Self::Idle,
+    ];
 
     pub(crate) const fn text(self) -> &'static str {
         match self {
@@ -71,6 +81,7 @@ impl Name {
             Self::Server => "server",
             Self::Failover => "failover",
             Self::Shards => "shards",
+            Self::Schedules => "schedules",
             Self::Idle => "idle",
         }
     }
@@ -78,7 +89,7 @@ impl Name {
     /// Where it takes place unless told otherwise.
     const fn place(self) -> Wanted {
         match self {
-            Self::Workers | Self::Producer | Self::Poison => Wanted::File,
+            Self::Workers | Self::Producer | Self::Poison | Self::Schedules => Wanted::File,
             Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
             Self::Failover => Wanted::Sentinel,
             Self::Shards => Wanted::Server(Fsync::EverySec),
@@ -90,6 +101,7 @@ impl Name {
         match self {
             Self::Workers | Self::Producer | Self::Poison => true,
             Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
+            Self::Schedules => matches!(place, Wanted::Server(_) | Wanted::File),
             Self::Shards => matches!(place, Wanted::Server(_) | Wanted::Store(_)),
             Self::Failover => matches!(place, Wanted::Sentinel | Wanted::Cluster),
         }
@@ -135,6 +147,7 @@ impl Profile {
             Name::Server => Self { jobs: pick(20_000, 2_000), kills: pick(10, 3), producers: 2, ..base },
             Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
             Name::Shards => Self { jobs: pick(100_000, 15_000), producers: 10, slots: 64, ..base },
+            Name::Schedules => Self { kills: pick(40, 10), ..base },
             Name::Idle => base,
         }
     }
