@@ -68,4 +68,7 @@ mod guide {
     struct Transactions;
     #[doc = include_str!("../../../docs/guide/5-redis.md")]
     struct Redis;
+    #[cfg(feature = "cron")]
+    #[doc = include_str!("../../../docs/guide/6-schedules.md")]
+    struct Schedules;
 }
