@@ -18,10 +18,10 @@ use std::{
 };
 
 pub use act::{ActProgress, AuditReport, Cancelled};
-pub use enqueue::{Enqueue, EnqueueMany, Spec};
+pub use enqueue::{Enqueue, EnqueueMany, Merge, Spec};
 pub use queue::QueueHandle;
 #[cfg(feature = "cron")]
-pub use schedule::{NamedSchedule, ScheduleHandle};
+pub use schedule::{NamedSchedule, ScheduleHandle, SchedulePage};
 
 use crate::{
     error::Result,

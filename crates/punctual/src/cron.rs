@@ -26,7 +26,7 @@ pub enum Misfire {
     /// One runs, and stands for all of them.
     #[default]
     RunOnce,
-    /// They run one after another, the last ones first missed first, but no more than this many; earlier ones are skipped.
+    /// The last of them run, in their order, one after another; no more than this many. Earlier ones end cancelled.
     RunAll {
         /// 1 to 1,000.
         at_most: u32,
@@ -36,9 +36,10 @@ pub enum Misfire {
 /// When a schedule ticks: by a cron expression in a time zone, or at an interval.
 ///
 /// An expression has five fields (minute, hour, day of month, month, day of week) or six, with seconds in front; `MON`, `JAN`,
-/// `L`, `W`, `#` and `@daily` are understood. Where the clock of the zone jumps forward, a tick at a fixed time that the clock
-/// leaves out comes right behind the gap, and those of a wildcard or step (`*/5 * * * *`) are left out with it; where it goes
-/// back, a tick at a fixed time comes in the first of the two hours only, and those of a wildcard or step come in both
+/// `L`, `W`, `#` and `@daily` are understood. Where the clock of the zone jumps forward, a tick at a fixed time (one value for each
+/// of hour, minute and second) that the clock leaves out comes right behind the gap, and those of a wildcard, step, list or range
+/// (`*/5 * * * *`, `0 2,14 * * *`) are left out with it; where it goes back, a tick at a fixed time comes in the first of the two
+/// hours only, and the others come in both
 /// (the rules of the Open Cron Pattern Specification and of Vixie cron).
 ///
 /// ```
@@ -217,8 +218,7 @@ impl Cron {
         }
     }
 
-    /// The earliest tick of those up to now that are to run, when `tick` is the first that was missed, and whether it is that
-    /// one: what is left out of a [`Misfire::RunAll`].
+    /// The earliest tick up to now that is to run by a [`Misfire::RunAll`], where `tick` is the first that was missed.
     pub(crate) fn first_to_run(&self, tick: Timestamp, now: Timestamp, at_most: u32) -> Timestamp {
         let mut first = now;
         for _ in 0..at_most {
@@ -375,6 +375,18 @@ mod tests {
                 "04-05 02:00:00 +10:30",
                 "04-05 02:15:00 +10:30"
             ]
+        );
+    }
+
+    #[test]
+    fn a_list_of_hours_is_no_fixed_time() {
+        assert_eq!(
+            ticks("30 2,14 * * *", "America/New_York", "2026-03-08T05:00:00Z", 1),
+            ["03-08 14:30:00 -04:00"]
+        );
+        assert_eq!(
+            ticks("30 1,13 * * *", "America/New_York", "2026-11-01T04:00:00Z", 2),
+            ["11-01 01:30:00 -04:00", "11-01 01:30:00 -05:00"]
         );
     }
 

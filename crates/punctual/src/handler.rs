@@ -150,7 +150,7 @@ impl Call {
         self.inner.record.run_at
     }
 
-    /// The tick of its schedule that it stands for, also where it comes later or again; `None`: no schedule enqueued it.
+    /// The time that its header `scheduled_for` tells: of a tick, that of its schedule, however late it comes or how often.
     #[cfg(feature = "cron")]
     pub fn scheduled_for(&self) -> Option<Timestamp> {
         crate::schedule::scheduled_for(self.headers())

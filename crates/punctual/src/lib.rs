@@ -29,9 +29,11 @@ pub mod testing;
 mod worker;
 
 pub use backoff::{BACKOFF_MAX_MS, Backoff, Growth};
-pub use client::{ActProgress, AuditReport, Cancelled, Client, Enqueue, EnqueueMany, QueueHandle, Spec};
+pub use client::{
+    ActProgress, AuditReport, Cancelled, Client, Enqueue, EnqueueMany, Merge, QueueHandle, Spec,
+};
 #[cfg(feature = "cron")]
-pub use client::{NamedSchedule, ScheduleHandle};
+pub use client::{NamedSchedule, ScheduleHandle, SchedulePage};
 #[cfg(feature = "cron")]
 pub use cron::{Cron, Misfire, TickNote};
 pub use duration::parse_duration;

@@ -17,8 +17,8 @@ use crate::{
     cron::Cron,
     error::{Error, ErrorKind, Result},
     id::JobId,
-    job::{Concurrency, JobOptions, NewJob, Payload, Unique, check_name},
-    limits::SCHEDULE_NAME_BYTES_MAX,
+    job::{Concurrency, JobOptions, JobRecord, NewJob, Payload, Scope, Unique, check_name},
+    limits::{DOC_BYTES_MAX, SCHEDULE_NAME_BYTES_MAX},
     store::{Pause, UniqueKey},
     time::{Timestamp, When},
 };
@@ -98,6 +98,11 @@ impl Schedule {
                 "one tick waits at most; a concurrency key keeps runs from overlapping",
             );
         }
+        for header in [SCHEDULE, GENERATION, SCHEDULED_FOR] {
+            if job.headers.contains_key(header) {
+                return not(&format!("header {header}"), "its ticks have it");
+            }
+        }
         let payload = String::from_utf8(job.payload.bytes)
             .map_err(|e| Error::invalid("the payload of a schedule is not UTF-8").with_source(e))?;
         let job = ScheduledJob {
@@ -112,6 +117,19 @@ impl Schedule {
             headers: job.headers,
         };
         Ok(Self { cron, job, paused: None })
+    }
+
+    /// Checks that its ticks break no limit, and that it fits into a document.
+    pub(crate) fn check(&self, name: &str) -> Result<()> {
+        check_schedule(name)?;
+        self.tick(name, u64::MAX, Timestamp::MAX, u32::MAX).check()?;
+        let bytes = self.write()?.len();
+        if bytes <= DOC_BYTES_MAX {
+            return Ok(());
+        }
+        let text = format!("schedule of {bytes} bytes is over the limit of {DOC_BYTES_MAX}");
+        Err(Error::new(ErrorKind::TooLarge, text)
+            .with_hint("store large data elsewhere and schedule its address"))
     }
 
     /// Reads a document.
@@ -135,10 +153,8 @@ impl Schedule {
         job.unique = Some(Unique::key(key(name)).until_start());
         job.headers.insert(GENERATION.to_owned(), generation.to_string());
         job.headers.insert(SCHEDULED_FOR.to_owned(), at.as_ms().to_string());
-        let mut key = format!("{}/{generation}/{}", key(name), at.as_ms());
-        if 0 < turn {
-            key += &format!("/{turn}");
-        }
+        let turn = if 0 < turn { format!("/{turn}") } else { String::new() };
+        let key = format!("{}/{generation}/{}{turn}", key(name), at.as_ms());
         job.id = JobId::derived(&job.queue, job.placement_key(), &key);
         job
     }
@@ -196,13 +212,14 @@ pub(crate) struct Tick<'a> {
 }
 
 impl<'a> Tick<'a> {
-    /// Reads the headers of a job; `None`: it is no tick.
-    pub(crate) fn of(headers: &'a BTreeMap<String, String>) -> Option<Self> {
-        Some(Self {
-            name: headers.get(SCHEDULE)?,
-            generation: headers.get(GENERATION)?.parse().ok()?,
-            at: scheduled_for(headers)?,
-        })
+    /// Which tick a job is; `None`: it is none. Any job may have such headers, copied from one that has: a tick also has a derived
+    /// id and the key of its schedule.
+    pub(crate) fn of(job: &'a JobRecord) -> Option<Self> {
+        let name = job.headers.get(SCHEDULE)?;
+        let generation = job.headers.get(GENERATION)?.parse().ok()?;
+        let has_key = |unique: &Unique| unique.scope == Scope::UntilStart && unique.key == key(name);
+        let is_tick = job.id.is_derived() && job.unique.as_ref().is_some_and(has_key);
+        Some(Self { name, generation, at: scheduled_for(&job.headers)? }).filter(|_| is_tick)
     }
 }
 

@@ -354,9 +354,19 @@ pub struct UniqueKey {
 pub struct Target {
     /// The job.
     pub which: Which,
-    /// For actions by filter: checked in the action's own step, so that a job that moved on since it was listed is left
-    /// alone (`WrongState`, or `NotFound` when it is in another queue).
-    pub guard: Option<(String, State)>,
+    /// Checked in the action's own step, so that a job that moved on since it was read is left alone.
+    pub guard: Option<Guard>,
+}
+
+/// How a job must still stand. One that is in another queue is answered `NotFound`, any other that differs `WrongState`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// Its queue.
+    pub queue: String,
+    /// Its state.
+    pub state: State,
+    /// Its version; `None`: any.
+    pub version: Option<u64>,
 }
 
 impl From<JobId> for Target {

@@ -125,7 +125,10 @@ impl TestQueue {
     pub async fn drain<S: Send + Sync + 'static>(&self, worker: Worker<S>) -> Result<WorkReport> {
         let mut setup = worker.build()?;
         #[cfg(feature = "cron")]
-        crate::worker::tick::set_and_plant(&setup.client, &setup.schedules).await?;
+        {
+            crate::worker::tick::set(&setup.client, &setup.schedules).await?;
+            setup.client.plant_schedules().await?;
+        }
         let store = Arc::clone(setup.client.store());
         let mut report = WorkReport::default();
         let mut call = StoreCall { instance: fastrand::u64(..), number: 0 };

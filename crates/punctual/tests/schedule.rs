@@ -10,10 +10,13 @@ use std::{
 };
 
 use punctual::{
-    Cancelled, Cron, Ctx, ErrorKind, Filter, Job, JobRecord, Misfire, NewJob, Outcome, Payload, Schedule,
-    Timestamp, Unique, WorkReport,
-    store::{Call as StoreCall, Enqueued, List, Reserve, Settlement, Verdict, Want},
-    testing::TestQueue,
+    Cancelled, Client, Cron, Ctx, ErrorKind, Filter, Job, JobRecord, Misfire, NewJob, Outcome, Payload,
+    Schedule, Timestamp, Unique, WorkReport, Worker,
+    store::{
+        Call as StoreCall, DocOp, Enqueued, List, Only, QueueSettings, Reserve, Settlement, Verdict, Want,
+        memory::MemoryStore,
+    },
+    testing::{Clock, Fault, FaultyStore, ManualClock, TestQueue},
 };
 use serde::{Deserialize, Serialize};
 
@@ -308,9 +311,9 @@ async fn a_worker_sets_its_schedules() {
     assert_eq!(t.drain(worker()).await.unwrap().done, 0);
     t.advance(MINUTE);
     assert_eq!(t.drain(worker()).await.unwrap().done, 2);
-    let names = t.client.schedules(None).await.unwrap().into_iter().map(|named| named.name);
-    assert_eq!(names.collect::<Vec<_>>(), ["a", "b"]);
-    assert_eq!(t.client.schedules(Some("a")).await.unwrap().len(), 1);
+    let page = t.client.schedules(None).await.unwrap();
+    assert_eq!(page.schedules.into_iter().map(|named| named.name).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(t.client.schedules(Some("a")).await.unwrap().schedules.len(), 1);
     let wrong = t.worker().handle(async |_: Report, _: Ctx| ()).cron("", every_minute(), report());
     assert_eq!(t.drain(wrong).await.unwrap_err().kind(), ErrorKind::Invalid);
 }
@@ -342,7 +345,8 @@ async fn what_can_be_no_schedule_is_refused() {
         Schedule::new(every_minute(), job).map(|_| ()).map_err(|e| e.kind())
     };
     assert_eq!(job(|_| ()), Ok(()));
-    let changes: [fn(&mut NewJob); 6] = [
+    let changes: [fn(&mut NewJob); 7] = [
+        |job| drop(job.headers.insert("schedule".to_owned(), "sales".to_owned())),
         |job| job.run_at = MINUTE.into(),
         |job| job.expires_at = Some(MINUTE.into()),
         |job| job.unique = Some(Unique::key("k")),
@@ -360,4 +364,139 @@ async fn what_can_be_no_schedule_is_refused() {
         let set = t.client.schedule(name).set(every_minute(), report()).await;
         assert_eq!(set.unwrap_err().kind(), ErrorKind::Invalid, "{name:?}");
     }
+}
+
+#[tokio::test]
+async fn a_change_keeps_a_tick_that_is_due() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    rig.t.advance(MINUTE * 3);
+    let changed = every_minute().on_misfire(Misfire::RunAll { at_most: 9 }).unwrap();
+    rig.t.client.schedule("sales").set(changed, report()).await.unwrap();
+    assert_eq!(rig.pass(0).await, [1, 2, 3]);
+    assert_eq!(rig.waits().await, minute(4));
+}
+
+#[tokio::test]
+async fn an_ordinary_job_with_such_headers_is_no_tick() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    let tick = rig.jobs("state:waiting").await.remove(0);
+    let mut copy = NewJob::new(rig.t.client.make_id(), "report", "reports", tick.payload.clone());
+    copy.headers = tick.headers.clone();
+    copy.headers.insert("scheduled_for".to_owned(), minute(500_000).as_ms().to_string());
+    let mut other = copy.clone();
+    (other.id, other.unique) = (rig.t.client.make_id(), Some(Unique::key("mine").until_start()));
+    other.headers.insert("schedule".to_owned(), "\n".to_owned());
+    rig.t.client.push(vec![copy, other]).await.unwrap();
+    assert_eq!(rig.pass(0).await, [500_000, 500_000]);
+    assert_eq!(rig.waits().await, minute(1));
+}
+
+/// By then the ids of those behind it are forgotten.
+#[tokio::test]
+async fn a_tick_that_comes_back_after_a_day_runs_no_other_again() {
+    const HOUR: Duration = Duration::from_hours(1);
+    let t = TestQueue::new();
+    let hourly = Cron::every(HOUR).unwrap().on_misfire(Misfire::RunAll { at_most: 1_000 }).unwrap();
+    t.client.schedule("sales").set(hourly, report()).await.unwrap();
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let failing_first = {
+        let ran = Arc::clone(&ran);
+        move |_: Report, ctx: Ctx| {
+            let (at, ran) = (ctx.scheduled_for().unwrap(), Arc::clone(&ran));
+            async move {
+                if at == minute(60) && ctx.attempt() == 1 {
+                    return Outcome::Retry { after: Some(HOUR * 26), error: "no paper".to_owned() };
+                }
+                ran.lock().unwrap().push((at.as_ms() - START) / 3_600_000);
+                Outcome::Done
+            }
+        }
+    };
+    for _ in 0..28 {
+        t.advance(HOUR);
+        t.drain(t.worker().queue("reports").handle(failing_first.clone())).await.unwrap();
+        while t.client.store().sweep(1_000).await.unwrap().more {}
+    }
+    let mut ran = std::mem::take(&mut *ran.lock().unwrap());
+    ran.sort_unstable();
+    assert_eq!(ran, (1..=28).collect::<Vec<_>>());
+}
+
+/// Whatever two who set the same change do in between, the next tick waits.
+#[tokio::test(start_paused = true)]
+async fn changes_at_the_same_time_leave_the_next_tick() {
+    for seed in 0..100 {
+        let clock = ManualClock::new(minute(0));
+        let memory = Arc::new(MemoryStore::new(Clock::Manual(clock)));
+        let mut random = fastrand::Rng::with_seed(seed);
+        let slow = FaultyStore::new(memory, move |_| Fault::Delay(Duration::from_millis(random.u64(..9))));
+        let client = Client::new(Arc::new(slow));
+        let set = async |misfire| {
+            let cron = every_minute().on_misfire(misfire).unwrap();
+            client.schedule("sales").set(cron, report()).await.unwrap()
+        };
+        set(Misfire::Skip).await;
+        tokio::join!(set(Misfire::RunOnce), set(Misfire::RunOnce), client.plant_schedules()).2.unwrap();
+        let waiting = client.schedule("sales").waiting().await.unwrap().expect("a tick waits");
+        assert_eq!(waiting.run_at, minute(1), "seed {seed}");
+        // Of different ones the last holds.
+        tokio::join!(set(Misfire::Skip), set(Misfire::RunAll { at_most: 7 }));
+        let is = client.schedule("sales").get().await.unwrap().unwrap();
+        let waiting = client.schedule("sales").waiting().await.unwrap().expect("a tick waits");
+        assert_eq!(
+            (waiting.run_at, &waiting.headers["schedule_generation"]),
+            (minute(1), &is.generation.to_string())
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_queue_without_room_for_the_next_tick_runs_this_one() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    let settings = QueueSettings { max_jobs: Some(1), ..QueueSettings::default() };
+    rig.t.client.queue("reports").set(settings).await.unwrap();
+    assert_eq!((rig.pass(1).await, rig.jobs("state:waiting").await), (vec![1], vec![]));
+    assert_eq!((rig.pass(1).await, rig.waits().await), (vec![], minute(3)));
+}
+
+#[tokio::test]
+async fn one_schedule_that_can_not_be_read_holds_up_no_other() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    let put = |value: &[u8]| DocOp::Put {
+        key: "schedule/broken".to_owned(),
+        only: Only::Always,
+        value: value.to_vec(),
+    };
+    rig.t.client.store().doc(&put(b"{\"later\":1}")).await.unwrap();
+    let waiting = rig.t.client.schedule("sales").waiting().await.unwrap().unwrap();
+    rig.t.client.cancel(waiting.id).await.unwrap();
+    assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 1);
+    assert_eq!(rig.t.client.schedules(None).await.unwrap().unreadable, ["broken"]);
+    let broken = rig.t.client.schedule("broken");
+    assert_eq!(broken.get().await.unwrap_err().kind(), ErrorKind::Corrupt);
+    broken.set(every_minute(), report()).await.unwrap();
+    assert!(broken.get().await.unwrap().is_some());
+    rig.t.client.store().doc(&put(b"1")).await.unwrap();
+    assert!(broken.remove().await.unwrap());
+}
+
+/// A store that fails in passing costs a tick time, not its run.
+#[tokio::test]
+async fn a_tick_waits_for_a_store_that_is_away() {
+    let t = TestQueue::new();
+    let mut docs = 0;
+    let faulty = FaultyStore::new(Arc::clone(t.client.store()), move |verb| {
+        docs += u32::from(verb == "doc");
+        if verb == "doc" && (5..8).contains(&docs) { Fault::Before } else { Fault::Pass }
+    });
+    let client = Client::new(Arc::new(faulty));
+    client.schedule("sales").set(every_minute(), report()).await.unwrap();
+    t.advance(MINUTE);
+    let mut done = 0;
+    for _ in 0..8 {
+        let worker = Worker::new(&client).queue("reports").handle(async |_: Report, _: Ctx| ());
+        done += t.drain(worker).await.map_or(0, |report| report.done);
+        t.advance(Duration::from_secs(5));
+    }
+    assert_eq!(done, 1);
 }

@@ -18,9 +18,9 @@ use crate::{
 const TICKS_MAX: u16 = 1_000;
 
 const HELP: &str = "EXPR has five fields (minute, hour, day of month, month, day of week), or six with seconds in front, or \
-is @daily and the like, or an interval as in \"@every 10m\". It is read by the clocks of --tz. Where these jump forward, a fixed \
-time that they leave out comes right behind the gap, and times of a step (*/5) are left out; where they go back, a fixed time \
-comes once, and times of a step come twice.";
+is @daily and the like, or an interval as in \"@every 10m\". It is read by the clocks of --tz, which are this machine's unless said otherwise. Where these jump forward, a fixed \
+time that they leave out comes right behind the gap, and times of a wildcard, step, list or range are left out; where they go \
+back, a fixed time comes once, and the others come twice.";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Cron {
@@ -236,14 +236,17 @@ struct Removed<'a> {
 }
 
 async fn ls(session: &mut Session) -> Result {
-    let mut all = Vec::new();
+    let (mut all, mut after) = (Vec::new(), None::<String>);
     loop {
-        let after = all.last().map(|named: &NamedSchedule| named.name.clone());
         let page = session.client.schedules(after.as_deref()).await?;
-        if page.is_empty() {
+        for name in page.unreadable {
+            session.say(&format!("schedule {} can't be read: set it again, or remove it", clean(&name)));
+        }
+        all.extend(page.schedules);
+        after = page.next;
+        if after.is_none() {
             break;
         }
-        all.extend(page);
     }
     let now = session.now().await?;
     let out = &mut session.out;

@@ -125,8 +125,10 @@ fn workers_keep_schedules_going() {
     let mut worker = t.command(["work", "-q", "ticks", "--exec", "true"]).spawn().unwrap();
     let done = || t.json("ls state:done")["jobs"].as_array().unwrap().len();
     wait(|| (2 <= done()).then_some(()), || "no tick ran".to_owned());
-    worker.kill().unwrap();
-    worker.wait().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&worker), rustix::process::Signal::TERM)
+        .unwrap();
+    assert!(worker.wait().unwrap().success());
+    // The next one, and maybe one that was given back.
     let waiting = t.json("ls state:waiting")["jobs"].take();
-    assert!(waiting.as_array().unwrap().len() <= 1, "{waiting}");
+    assert!((1..=2).contains(&waiting.as_array().unwrap().len()), "{waiting}");
 }

@@ -9,7 +9,7 @@ use crate::{
     id::JobId,
     job::{JobRecord, Payload, Priority, State},
     limits::{BATCH_BYTES_MAX, BATCH_MAX},
-    store::{Acted, Action, Audit, AuditCursor, Finding, List, Target, Which},
+    store::{Acted, Action, Audit, AuditCursor, Finding, Guard, List, Target, Which},
     time::When,
 };
 
@@ -174,7 +174,8 @@ impl Client {
 
 /// A job as it was listed.
 fn guarded(job: JobRecord) -> Target {
-    Target { which: Which::Id(job.id), guard: Some((job.queue, job.state)) }
+    let guard = Guard { queue: job.queue, state: job.state, version: None };
+    Target { which: Which::Id(job.id), guard: Some(guard) }
 }
 
 /// All pages of a filter, one after the other.

@@ -1,13 +1,17 @@
-//! Schedules, through a client: documents, and the one tick of each that waits.
+//! Schedules, through a client: documents, and the one tick of each that waits (`plant`).
+
+mod plant;
+
+pub(crate) use self::plant::is_passing;
 
 use super::{Client, Spec};
 use crate::{
     cron::Cron,
     error::{Error, ErrorKind, Result},
-    job::{Job, JobRecord, State, cut_error},
+    job::{Job, JobRecord, cut_error},
     limits::BATCH_MAX,
-    schedule::{PREFIX, SCHEDULED_FOR, Schedule, Tick, check_schedule, key},
-    store::{Action, Doc, DocOp, DocReply, Enqueued, Only, Pause, Target, Which},
+    schedule::{PREFIX, SCHEDULED_FOR, Schedule, check_schedule, key},
+    store::{Doc, DocOp, DocReply, Enqueued, Only, Pause},
     time::Timestamp,
 };
 
@@ -17,7 +21,6 @@ const TRIES_MAX: usize = 16;
 /// Why a tick was cancelled.
 pub(crate) const CHANGED: &str = "its schedule was changed";
 pub(crate) const REMOVED: &str = "its schedule was removed";
-const MADE_ROOM: &str = "made room for an earlier tick";
 
 /// A schedule by its name, to look at and to set. It lives in the store: whoever reserves its ticks plants the next one,
 /// and no process has to be the one that keeps it going.
@@ -25,6 +28,17 @@ const MADE_ROOM: &str = "made room for an earlier tick";
 pub struct ScheduleHandle {
     client: Client,
     name: String,
+}
+
+/// Some schedules of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SchedulePage {
+    /// In the order of their names.
+    pub schedules: Vec<NamedSchedule>,
+    /// The names of those that can't be read: set by a newer punctual, or damaged. They can be set anew or removed.
+    pub unreadable: Vec<String>,
+    /// Behind which name to go on; `None`: all were told.
+    pub next: Option<String>,
 }
 
 /// A schedule with its name.
@@ -44,52 +58,22 @@ impl Client {
         ScheduleHandle { client: self.clone(), name: name.into() }
     }
 
-    /// Schedules by their names, those behind `after`; at most 1,000, and fewer where they are large. No more: all were told.
-    ///
-    /// # Errors
-    /// `Corrupt` for a document that can't be read.
-    pub async fn schedules(&self, after: Option<&str>) -> Result<Vec<NamedSchedule>> {
-        let (docs, _) = self.schedule_docs(after).await?;
-        docs.iter().map(NamedSchedule::of).collect()
-    }
-
-    async fn schedule_docs(&self, after: Option<&str>) -> Result<(Vec<Doc>, bool)> {
-        let list = DocOp::List { prefix: PREFIX.to_owned(), after: after.map(key), limit: BATCH_MAX };
-        match self.store().doc(&list).await? {
-            DocReply::Page { docs, more } => Ok((docs, more)),
-            DocReply::Is(_) | DocReply::Conflict(_) => Err(unexpected()),
-        }
-    }
-
-    /// Plants the next tick of every schedule that has none waiting, as each worker does when it starts and from time to time:
-    /// one may have been cancelled by hand, or lost with its queue. Answers how many there were none of. A schedule that can't be
-    /// read is left alone, with a warning.
+    /// Schedules by their names, those behind `after`; at most 1,000, and fewer where they are large.
     ///
     /// # Errors
     /// What the store says.
-    pub async fn plant_schedules(&self) -> Result<u64> {
-        let (mut planted, mut after) = (0, None::<String>);
-        loop {
-            let (docs, more) = self.schedule_docs(after.as_deref()).await?;
-            for doc in &docs {
-                match NamedSchedule::of(doc) {
-                    Ok(named) => planted += u64::from(self.plant_if_missing(&named).await?),
-                    Err(error) => tracing::warn!(target: "punctual", %error, "left alone"),
-                }
-                after = Some(name_of(doc).to_owned());
-            }
-            if !more {
-                return Ok(planted);
+    pub async fn schedules(&self, after: Option<&str>) -> Result<SchedulePage> {
+        let list = DocOp::List { prefix: PREFIX.to_owned(), after: after.map(key), limit: BATCH_MAX };
+        let DocReply::Page { docs, more } = self.store().doc(&list).await? else { return Err(unexpected()) };
+        let mut page = SchedulePage::default();
+        for doc in &docs {
+            match NamedSchedule::of(doc) {
+                Ok(named) => page.schedules.push(named),
+                Err(_) => page.unreadable.push(name_of(doc).to_owned()),
             }
         }
-    }
-
-    async fn plant_if_missing(&self, named: &NamedSchedule) -> Result<bool> {
-        let schedule = self.schedule(&named.name);
-        if named.schedule.paused.is_some() || schedule.is_planted(named).await? {
-            return Ok(false);
-        }
-        schedule.plant(None).await
+        page.next = docs.last().filter(|_| more).map(|last| name_of(last).to_owned());
+        Ok(page)
     }
 }
 
@@ -104,8 +88,15 @@ impl ScheduleHandle {
     /// # Errors
     /// `Invalid` for what is no name, `Corrupt` for a document that can't be read.
     pub async fn get(&self) -> Result<Option<NamedSchedule>> {
+        self.read().await?.as_ref().map(NamedSchedule::of).transpose()
+    }
+
+    async fn read(&self) -> Result<Option<Doc>> {
         check_schedule(&self.name)?;
-        self.doc(DocOp::Get { key: key(&self.name) }).await?.as_ref().map(NamedSchedule::of).transpose()
+        match self.client.store().doc(&DocOp::Get { key: key(&self.name) }).await? {
+            DocReply::Is(doc) => Ok(doc),
+            DocReply::Conflict(_) | DocReply::Page { .. } => Err(unexpected()),
+        }
     }
 
     /// Enqueues `job` at every tick from now on. A schedule of this name is changed, and stays paused if it is; one that is
@@ -176,10 +167,18 @@ impl ScheduleHandle {
     /// # Errors
     /// What the store says.
     pub async fn remove(&self) -> Result<bool> {
-        let Some(was) = self.get().await? else { return Ok(false) };
-        self.doc(DocOp::Remove { key: key(&self.name), only: Only::Always }).await?;
-        self.cancel_tick(&was.schedule, REMOVED).await?;
-        Ok(true)
+        for _ in 0..TRIES_MAX {
+            let Some(doc) = self.read().await? else { return Ok(false) };
+            let remove = DocOp::Remove { key: key(&self.name), only: Only::IfVersion(doc.version) };
+            if let DocReply::Is(_) = self.client.store().doc(&remove).await? {
+                // A tick of one that can't be read finds out by itself.
+                if let Ok(was) = NamedSchedule::of(&doc) {
+                    self.call_off(&was.schedule, doc.version + 1, REMOVED).await?;
+                }
+                return Ok(true);
+            }
+        }
+        Err(self.changed_too_often())
     }
 
     /// Enqueues its job now, once, beside its ticks; also while it is paused.
@@ -214,118 +213,36 @@ impl ScheduleHandle {
         })
     }
 
-    /// Changes the document by what it is, then the tick that waits.
+    /// Changes the document by what it is, then the tick that waits. A document that can't be read is replaced.
     async fn change(&self, to: impl Fn(Option<&Schedule>) -> Result<Schedule>) -> Result<NamedSchedule> {
         for _ in 0..TRIES_MAX {
-            let was = self.get().await?;
+            let doc = self.read().await?;
+            let was = doc.as_ref().and_then(|doc| NamedSchedule::of(doc).ok());
             let schedule = to(was.as_ref().map(|was| &was.schedule))?;
-            let only = was.as_ref().map_or(Only::IfAbsent, |was| Only::IfVersion(was.generation));
+            schedule.check(&self.name)?;
+            let only = doc.as_ref().map_or(Only::IfAbsent, |doc| Only::IfVersion(doc.version));
             let put = DocOp::Put { key: key(&self.name), only, value: schedule.write()? };
             match self.client.store().doc(&put).await? {
                 DocReply::Is(Some(doc)) => {
                     let is = NamedSchedule::of(&doc)?;
-                    if let Some(was) = was.filter(|was| was.generation != is.generation) {
-                        self.cancel_tick(&was.schedule, CHANGED).await?;
-                    }
-                    self.plant(None).await?;
+                    let due = match &was {
+                        Some(was) => self.call_off(&was.schedule, is.generation, CHANGED).await?,
+                        None => None,
+                    };
+                    // A tick that was due already is due by the new schedule, too, if that has it.
+                    self.plant(due.map(before)).await?;
                     return Ok(is);
                 }
                 DocReply::Conflict(_) => {}
                 DocReply::Is(None) | DocReply::Page { .. } => return Err(unexpected()),
             }
         }
-        Err(Error::new(
-            ErrorKind::Conflict,
-            format!("schedule {:?} was changed by others at the same time", self.name),
-        )
-        .with_hint("try again"))
+        Err(self.changed_too_often())
     }
 
-    /// Lets the first tick after an instant wait; answers whether this call planted it. Without an instant, the first after now,
-    /// unless one waits.
-    ///
-    /// Whatever is changed or planted meanwhile, in the end a tick of the schedule as it then is waits: who changes it cancels
-    /// the tick of before; who planted one looks again whether the schedule is still the same; and where somebody found that
-    /// none waited, just when one had started that has missed ones behind it, the later tick makes room for these.
-    pub(crate) async fn plant(&self, after: Option<Timestamp>) -> Result<bool> {
-        let is_successor = after.is_some();
-        let mut after = match after {
-            Some(after) => after,
-            None => self.client.store().now().await?,
-        };
-        let mut turn = 0;
-        for _ in 0..TRIES_MAX {
-            let Some(named) = self.get().await? else { return Ok(false) };
-            if !is_successor && self.is_planted(&named).await? {
-                return Ok(false);
-            }
-            let Some(at) = named.next(after) else { return Ok(false) };
-            let tick = named.schedule.tick(&self.name, named.generation, at, turn);
-            let (id, queue) = (tick.id, &named.schedule.job.queue);
-            match self.client.push(vec![tick]).await?.into_iter().next() {
-                Some(Enqueued::Inserted { id, .. }) => {
-                    if self.get().await?.is_some_and(|now| now.generation == named.generation) {
-                        return Ok(true);
-                    }
-                    self.cancel(Which::Id(id), queue, CHANGED).await?;
-                }
-                Some(Enqueued::Duplicate(met)) if met.id == id => match met.state {
-                    Some(State::Waiting | State::Running) => return Ok(false),
-                    _ if self
-                        .client
-                        .get(id)
-                        .await?
-                        .is_some_and(|job| job.reason.as_deref() == Some(MADE_ROOM)) =>
-                    {
-                        turn += 1;
-                    }
-                    // It was called off by hand: the one behind it.
-                    _ => (after, turn) = (at, 0),
-                },
-                Some(Enqueued::Duplicate(met)) => {
-                    let Some(waiting) = self.client.get(met.id).await? else { continue };
-                    match Tick::of(&waiting.headers).filter(|_| named.has(&waiting)) {
-                        Some(other) if is_successor && at < other.at => {
-                            self.cancel(Which::Id(met.id), queue, MADE_ROOM).await?;
-                        }
-                        Some(_) => return Ok(false),
-                        None => self.cancel(Which::Id(met.id), queue, CHANGED).await?,
-                    }
-                }
-                Some(Enqueued::Full) => {
-                    return Err(Error::new(
-                        ErrorKind::StoreFull,
-                        format!("queue {queue:?} has no room for a tick of {:?}", self.name),
-                    ));
-                }
-                _ => return Err(unexpected()),
-            }
-        }
-        Ok(false)
-    }
-
-    /// Whether a tick of it waits.
-    async fn is_planted(&self, named: &NamedSchedule) -> Result<bool> {
-        let waiting = self.client.holder(&named.schedule.unique_key(&self.name)).await?;
-        Ok(waiting.is_some_and(|waiting| named.has(&waiting)))
-    }
-
-    async fn cancel_tick(&self, of: &Schedule, why: &str) -> Result<()> {
-        self.cancel(Which::Key(of.unique_key(&self.name)), &of.job.queue, why).await
-    }
-
-    /// Cancels a tick that waits in this queue; one that started meanwhile finds out by itself.
-    async fn cancel(&self, which: Which, queue: &str, why: &str) -> Result<()> {
-        let target = Target { which, guard: Some((queue.to_owned(), State::Waiting)) };
-        let action = Action::Cancel { reason: Some(why.to_owned()) };
-        self.client.store().act(&[target], &action).await.map(drop)
-    }
-
-    async fn doc(&self, op: DocOp) -> Result<Option<Doc>> {
-        match self.client.store().doc(&op).await? {
-            DocReply::Is(doc) => Ok(doc),
-            DocReply::Conflict(_) | DocReply::Page { .. } => Err(unexpected()),
-        }
+    fn changed_too_often(&self) -> Error {
+        let text = format!("schedule {:?} was changed by others at the same time", self.name);
+        Error::new(ErrorKind::Conflict, text).with_hint("try again")
     }
 }
 
@@ -342,16 +259,15 @@ impl NamedSchedule {
         Ok(Self { schedule: Schedule::read(&name, &doc.value)?, name, generation: doc.version })
     }
 
-    /// Whether a job is a tick of it as it stands.
-    fn has(&self, job: &JobRecord) -> bool {
-        Tick::of(&job.headers)
-            .is_some_and(|tick| tick.name == self.name && tick.generation == self.generation)
-    }
-
     /// The first tick after an instant; none while it is paused.
     fn next(&self, after: Timestamp) -> Option<Timestamp> {
         if self.schedule.paused.is_some() { None } else { self.schedule.cron.next(after) }
     }
+}
+
+/// The instant behind which a tick is the next.
+pub(crate) fn before(tick: Timestamp) -> Timestamp {
+    Timestamp::saturating_from_ms(tick.as_ms().saturating_sub(1))
 }
 
 fn name_of(doc: &Doc) -> &str {

@@ -22,14 +22,15 @@ use crate::{
 /// Runs a job to its verdict. A run past its timeout is dropped where it awaits; one that blocks its thread instead can't
 /// be stopped, and whatever it says in the end is its outcome.
 pub(crate) async fn run(call: Call, handler: Erased) -> Verdict {
-    #[cfg(feature = "cron")]
-    if let Err(verdict) = super::tick::admit(&call).await {
-        return verdict;
-    }
     let timeout = call.record().timeout;
-    let run = tokio::time::timeout(timeout, handler(call.clone()));
-    let outcome = match catch_panic(run).await {
-        Ok(Ok(outcome)) => outcome,
+    let run = async {
+        #[cfg(feature = "cron")]
+        super::tick::admit(&call).await?;
+        Ok::<_, Verdict>(handler(call.clone()).await)
+    };
+    let outcome = match catch_panic(tokio::time::timeout(timeout, run)).await {
+        Ok(Ok(Ok(outcome))) => outcome,
+        Ok(Ok(Err(verdict))) => return verdict,
         Ok(Err(_elapsed)) => Outcome::retry(format_args!("timeout after {timeout:?}")),
         Err(panic) => Outcome::retry(format_args!("panic: {panic}")),
     };

@@ -1,48 +1,64 @@
 //! What comes before the run of a tick: its schedule is asked whether it still is one, the next tick is planted, and missed
-//! ones are dealt with. A crash between any two of these steps loses nothing: the job comes back, and does them again; a tick
-//! that was planted is not planted twice, since its id follows from its time.
+//! ones are dealt with. A worker that dies between any two of these steps loses nothing as long as the tick has attempts left:
+//! it comes back, and does them again; a tick that was planted is not planted twice, since its id follows from its time.
 
 use std::{convert::Infallible, time::Duration};
 
 use crate::{
     client::{
         Client,
-        schedule::{CHANGED, REMOVED},
+        schedule::{CHANGED, REMOVED, before, is_passing},
     },
-    cron::{Cron, Misfire},
-    error::Result,
+    cron::Misfire,
+    error::{ErrorKind, Result},
     handler::Call,
+    limits::ID_MEMORY,
     repeat::Pauses,
     schedule::{Schedule, Tick},
     store::Verdict,
-    time::Timestamp,
 };
 
-/// How often a worker looks whether a schedule has no tick that waits, which only comes of what somebody does by hand.
+/// How often a worker looks whether a schedule has no tick that waits, and up to a tenth more, so that many of them don't look
+/// at once. It comes of what somebody does by hand, of a tick that died in its last attempt before it planted another, and of
+/// a queue that had no room.
 const LOOK_EVERY: Duration = Duration::from_mins(10);
-/// Before a tick is tried again whose schedule could not be read, or whose successor could not be planted.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Before a tick is tried again whose schedule could not be read, or whose successor could not be planted; doubled each time up
+/// to the second.
+const AGAIN_MIN: Duration = Duration::from_secs(1);
+const AGAIN_MAX: Duration = Duration::from_mins(10);
 
-/// Sets the schedules of a worker, and lets the next tick of each one in the store wait.
-pub(crate) async fn set_and_plant(client: &Client, schedules: &[(String, Schedule)]) -> Result<()> {
+/// Sets the schedules of a worker. One that can't be is left alone, with a warning: the others must go on.
+pub(crate) async fn set(client: &Client, schedules: &[(String, Schedule)]) -> Result<()> {
     for (name, schedule) in schedules {
-        client.schedule(name).put(schedule.clone()).await?;
-    }
-    let planted = client.plant_schedules().await?;
-    if 0 < planted {
-        tracing::info!(target: "punctual", planted, "ticks planted of schedules that had none waiting");
+        match client.schedule(name).put(schedule.clone()).await {
+            Ok(_) => {}
+            Err(error) if is_passing(&error) => return Err(error),
+            Err(error) => {
+                tracing::error!(target: "punctual", schedule = name, %error, "could not set the schedule");
+            }
+        }
     }
     Ok(())
 }
 
-/// Does so when the worker starts, and from time to time.
+/// Sets the schedules of a worker that starts, once; and lets the next tick of each one in the store wait, from time to time.
 pub(crate) async fn keep_planted(client: &Client, schedules: &[(String, Schedule)]) -> Infallible {
-    let mut pauses = Pauses::default();
+    let (mut pauses, mut is_set) = (Pauses::default(), false);
     loop {
-        let pause = match set_and_plant(client, schedules).await {
-            Ok(()) => {
+        let kept = async {
+            if !is_set {
+                set(client, schedules).await?;
+                is_set = true;
+            }
+            client.plant_schedules().await
+        };
+        let pause = match kept.await {
+            Ok(planted) => {
+                if 0 < planted {
+                    tracing::info!(target: "punctual", planted, "ticks planted of schedules that had none waiting");
+                }
                 pauses.reset();
-                LOOK_EVERY
+                LOOK_EVERY.mul_f64(1.0 + fastrand::f64() / 10.0)
             }
             Err(error) => {
                 tracing::warn!(target: "punctual", %error, "could not set or plant the schedules, will try again");
@@ -55,17 +71,21 @@ pub(crate) async fn keep_planted(client: &Client, schedules: &[(String, Schedule
 
 /// Whether a job may run; otherwise how its run ends. What is no tick may.
 pub(crate) async fn admit(call: &Call) -> Result<(), Verdict> {
-    let Some(tick) = Tick::of(call.headers()) else { return Ok(()) };
+    let Some(tick) = Tick::of(call.record()) else { return Ok(()) };
     match plant_next(call, tick).await {
         Ok(None) => Ok(()),
         Ok(Some(reason)) => Err(Verdict::Cancel { reason: Some(reason.to_owned()) }),
+        // It may be the one that takes the room: its successor has to wait until a worker looks again.
+        Err(error) if error.kind() == ErrorKind::StoreFull => {
+            tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, %error, "no next tick for now");
+            Ok(())
+        }
         Err(error) => {
-            tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, %error,
+            let pause = AGAIN_MIN.saturating_mul(1 << call.record().snoozes.min(16)).min(AGAIN_MAX);
+            tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, %error, ?pause,
                 "could not plant the next tick, will try again");
-            Err(Verdict::Snooze {
-                after: AGAIN,
-                reason: Some(format!("could not plant the next tick: {error}")),
-            })
+            let reason = Some(format!("could not plant the next tick: {error}"));
+            Err(Verdict::Snooze { after: pause, reason })
         }
     }
 }
@@ -74,31 +94,32 @@ pub(crate) async fn admit(call: &Call) -> Result<(), Verdict> {
 async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>> {
     let schedule = call.client().schedule(tick.name);
     let Some(is) = schedule.get().await? else { return Ok(Some(REMOVED)) };
+    let (now, job, cron) = (call.client().store().now().await?, call.record(), &is.schedule.cron);
+    // Crashes leave the time of a job alone, failures and an operator's retry don't. One that was planted late was due at once.
+    let is_first_try = job.attempt == job.crashes + 1 && job.run_at <= tick.at.max(job.created_at);
     if is.generation != tick.generation {
-        schedule.plant(None).await?;
+        schedule.plant(is_first_try.then(|| before(tick.at))).await?;
         return Ok(Some(CHANGED));
     }
-    let (now, cron) = (call.client().store().now().await?, &is.schedule.cron);
-    let (next_from, missed) = next_from(tick.at, now, call, cron);
-    schedule.plant(Some(next_from)).await?;
-    Ok(missed.then_some("missed"))
-}
-
-/// The instant behind which the next tick is looked for, and whether this one is left out.
-fn next_from(tick: Timestamp, now: Timestamp, call: &Call, cron: &Cron) -> (Timestamp, bool) {
-    if cron.next(tick).is_none_or(|next| now < next) {
-        return (tick, false);
+    if !is_first_try && tick.at.after(ID_MEMORY) <= now {
+        // Those behind it may be forgotten by now, and are not to run again.
+        schedule.plant(None).await?;
+        return Ok(None);
     }
-    // A tick that was tried before is not missed by coming again. One that was planted late was due at once.
-    let is_first_try = call.attempt() == 1 && call.run_at() <= tick.max(call.record().created_at);
-    match cron.misfire() {
+    if cron.next(tick.at).is_none_or(|next| now < next) {
+        schedule.plant(Some(tick.at)).await?;
+        return Ok(None);
+    }
+    // Missed are those that never began; one that was given back at a shutdown counts as such.
+    let (next_from, is_missed) = match cron.misfire() {
         Misfire::RunOnce => (now, false),
         Misfire::Skip => (now, is_first_try),
         Misfire::RunAll { at_most } => {
-            let first = cron.first_to_run(tick, now, at_most);
-            let is_left_out = tick < first && is_first_try;
-            let before = |t: Timestamp| Timestamp::saturating_from_ms(t.as_ms().saturating_sub(1));
-            (if tick < first { before(first) } else { tick }, is_left_out)
+            let first = cron.first_to_run(tick.at, now, at_most);
+            let is_left_out = tick.at < first;
+            (if is_left_out { before(first) } else { tick.at }, is_left_out && is_first_try)
         }
-    }
+    };
+    schedule.plant(Some(next_from)).await?;
+    Ok(is_missed.then_some("missed"))
 }

@@ -2,7 +2,7 @@
 
 use punctual::{
     Client, Filter, Payload, Priority, State, Timestamp, Unique, When,
-    store::{Acted, Action, Keep, LeaseStatus, Settled, Target, Verdict, Which},
+    store::{Acted, Action, Guard, Keep, LeaseStatus, Settled, Target, Verdict, Which},
 };
 
 use crate::fixture::{
@@ -140,13 +140,37 @@ pub(crate) async fn targets_are_acted_on_in_order(t: Fixture) {
 /// S12: what an action by filter expects is checked in its own step: a job that moved on is left alone.
 pub(crate) async fn a_job_that_moved_on_is_left_alone(t: Fixture) {
     let run = t.run().await;
-    let target =
-        |queue: &str, state| Target { which: Which::Id(run.job.id), guard: Some((queue.to_owned(), state)) };
+    let target = |queue: &str, state| {
+        let guard = Guard { queue: queue.to_owned(), state, version: None };
+        Target { which: Which::Id(run.job.id), guard: Some(guard) }
+    };
     assert_eq!(t.act(target("bulk", State::Running), CANCEL).await, Acted::NotFound);
     let moved_on = Acted::WrongState(run.job.id, State::Running);
     assert_eq!(t.act(target(QUEUE, State::Waiting), CANCEL).await, moved_on);
     assert!(!t.get(run.job.id).await.cancel_requested);
     assert_eq!(t.act(target(QUEUE, State::Running), CANCEL).await, Acted::Requested(run.job.id));
+}
+
+/// S2: who read a job changes it as it was read, or not at all.
+pub(crate) async fn a_job_is_changed_by_who_knows_its_version(t: Fixture) {
+    let id = t.add().await;
+    let edit = async |version| {
+        let guard = Guard { queue: QUEUE.to_owned(), state: State::Waiting, version: Some(version) };
+        let target = Target { which: Which::Id(id), guard: Some(guard) };
+        t.act(target, Action::EditPayload(Payload::json(version.to_string()))).await
+    };
+    let (done, refused) = (Acted::Done(id, State::Waiting), Acted::WrongState(id, State::Waiting));
+    for (version, answer, payload) in [
+        (1, done, "1"),
+        (1, refused, "1"),
+        (3, refused, "1"),
+        (0, refused, "1"),
+        (u64::MAX, refused, "1"),
+        (2, done, "2"),
+    ] {
+        assert_eq!(edit(version).await, answer, "{version}");
+        assert_eq!(t.get(id).await.payload, Payload::json(payload), "{version}");
+    }
 }
 
 /// S17: acts reach a job that reads hide by its age.

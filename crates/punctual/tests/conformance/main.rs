@@ -251,6 +251,7 @@ conformance!(
         all_but_running_jobs_are_deleted,
         targets_are_acted_on_in_order,
         a_job_that_moved_on_is_left_alone,
+        a_job_is_changed_by_who_knows_its_version,
         acts_reach_jobs_that_reads_hide,
         a_retry_starts_the_counting_anew,
         a_retry_forgives_crashes_and_snoozes,

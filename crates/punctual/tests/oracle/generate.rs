@@ -11,8 +11,8 @@ use punctual::{
     Backoff, Concurrency, IdMaker, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Scope, State,
     Timestamp, Unique, When,
     store::{
-        Action, Call, Keep, Order, Placement, QueueOp, QueueSettings, Reserve, Take, Target, UniqueKey,
-        Verdict, Want, Which,
+        Action, Call, Guard, Keep, Order, Placement, QueueOp, QueueSettings, Reserve, Take, Target,
+        UniqueKey, Verdict, Want, Which,
     },
 };
 
@@ -437,7 +437,12 @@ impl Generator {
         } else {
             Which::Id(self.ids[self.rng.usize(..self.ids.len())])
         };
-        let guard = self.chance(5).then(|| ((*self.pick_of(&QUEUES)).to_owned(), *self.pick_of(&State::ALL)));
+        let guard = self.chance(5).then(|| {
+            let (queue, state) = ((*self.pick_of(&QUEUES)).to_owned(), *self.pick_of(&State::ALL));
+            // By no draw of its own: the histories of old seeds stay what they were.
+            let version = (queue == "b").then_some(2);
+            Guard { queue, state, version }
+        });
         Target { which, guard }
     }
 

@@ -27,11 +27,11 @@ impl Model {
             return Acted::NotFound;
         };
         let (id, state) = (job.id, job.state);
-        if let Some((queue, expected)) = &target.guard {
-            if *queue != job.queue {
+        if let Some(guard) = &target.guard {
+            if guard.queue != job.queue {
                 return Acted::NotFound;
             }
-            if *expected != state {
+            if guard.state != state || guard.version.is_some_and(|version| version != job.version) {
                 return Acted::WrongState(id, state);
             }
         }

@@ -39,10 +39,12 @@ async fn act_on_first(shard: &Shard, targets: &[Target], action: &Action) -> Res
             Which::Id(id) => (id.as_bytes().to_vec(), Vec::new()),
             Which::Key(key) => (Vec::new(), record::digest_of(key).to_vec()),
         };
-        let guard = guard.as_ref().map_or_else(Vec::new, |(queue, state)| {
-            let mut guard = vec![record::code(*state)];
-            guard.extend_from_slice(queue.as_bytes());
-            guard
+        let guard = guard.as_ref().map_or_else(Vec::new, |guard| {
+            // 0 for any, else 1 more; what is over the largest version that there is fits none.
+            let version = guard
+                .version
+                .map_or(0, |version| u32::try_from(version.saturating_add(1)).unwrap_or(u32::MAX));
+            [&[record::code(guard.state)][..], &version.to_be_bytes(), guard.queue.as_bytes()].concat()
         });
         args.extend([id, digest, guard]);
     }

@@ -63,6 +63,8 @@ fn version(only: Only) -> Vec<u8> {
     match only {
         Only::Always => Vec::new(),
         Only::IfAbsent => digits(0_u64),
+        // No document has it; 0 stands for none there.
+        Only::IfVersion(0) => b"-1".to_vec(),
         Only::IfVersion(version) => digits(version),
     }
 }

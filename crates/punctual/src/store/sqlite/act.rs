@@ -38,11 +38,11 @@ fn act_one(tx: &mut Tx<'_>, target: &Target, action: &Action) -> Step<Acted> {
     let Some(q) = tx.queue_by_qid(job.qid)? else { return Ok(Acted::NotFound) };
     let place = Place::of(tx.conn, &job)?;
     let (id, state) = (job.id, place.state());
-    if let Some((queue, expected)) = &target.guard {
-        if *queue != tx.at(q).name {
+    if let Some(guard) = &target.guard {
+        if guard.queue != tx.at(q).name {
             return Ok(Acted::NotFound);
         }
-        if *expected != state {
+        if guard.state != state || guard.version.is_some_and(|version| version != job.version) {
             return Ok(Acted::WrongState(id, state));
         }
     }

@@ -1,5 +1,6 @@
 -- act: what operators do to single jobs (S11, S12).
--- KEYS: common. ARGV: now, action, its arguments a and b, then per target: id or '', digest or '', guard: '' or state1 name.
+-- KEYS: common. ARGV: now, action, its arguments a and b, then per target: id or '', digest or '', guard: '' or state1
+-- version4 (0: any, else 1 more) name.
 -- Actions: cancel (a: reason), at (a: ms), in (a: ms), by (a: ms), now, level (a), edit (a: content type as a chunk, b:
 -- payload), retry, delete. Answers per target: tag1 id state1: D done, R requested, N not found, W wrong state,
 -- U unique conflict with id; first the rings left to the caller. Stops behind a mebibyte of records: the targets that have
@@ -92,9 +93,11 @@ for i = 5, #ARGV, 3 do
     local job = id and load(id)
     if not job then
         answers[#answers + 1] = 'N' .. string.rep('\0', 17)
-    elseif guard ~= '' and call('HGET', Q, sub(guard, 2)) ~= job.q then
+    elseif guard ~= '' and call('HGET', Q, sub(guard, 6)) ~= job.q then
         answers[#answers + 1] = 'N' .. string.rep('\0', 17)
     elseif guard ~= '' and byte(guard) ~= job.state then
+        answer('W', job)
+    elseif guard ~= '' and sub(guard, 2, 5) ~= '\0\0\0\0' and unp('>I4', guard, 2) ~= job.version + 1 then
         answer('W', job)
     elseif action == 'cancel' and (job.state == WAITING or job.state == RUNNING) then
         cancel(job)

@@ -11,13 +11,14 @@ if what == 'list' then
     local names = call('ZRANGEBYLEX', F, ARGV[4], '(' .. key .. '\255', 'LIMIT', 0, limit + 1)
     local answer, bytes = {'page'}, 0
     for i, name in ipairs(names) do
-        local row = call('HGET', D, name)
-        bytes = bytes + #row - 7
-        if limit < i or 1 < i and BYTES_MAX < bytes then
+        local n, row = #answer, call('HGET', D, name)
+        if row then bytes = bytes + #row - 7 end
+        if limit < i or 1 < n and BYTES_MAX < bytes then
             answer[1] = 'more'
             break
         end
-        answer[2 * i], answer[2 * i + 1] = name, row
+        -- A name without a document is for the audit to mend.
+        if row then answer[n + 1], answer[n + 2] = name, row end
     end
     return answer
 end
