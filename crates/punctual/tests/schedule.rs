@@ -13,8 +13,8 @@ use punctual::{
     Cancelled, Client, Cron, Ctx, ErrorKind, Filter, Job, JobRecord, Misfire, NewJob, Outcome, Payload,
     Schedule, Timestamp, Unique, WorkReport, Worker,
     store::{
-        Call as StoreCall, DocOp, Enqueued, List, Only, QueueSettings, Reserve, Settlement, Verdict, Want,
-        memory::MemoryStore,
+        Call as StoreCall, DocOp, Enqueued, Lease, List, Only, QueueSettings, Reserve, Settlement, Verdict,
+        Want, memory::MemoryStore,
     },
     testing::{Clock, Fault, FaultyStore, ManualClock, TestQueue},
 };
@@ -92,6 +92,18 @@ impl Rig {
         let waiting = self.jobs("state:waiting").await;
         assert_eq!(waiting.len(), 1, "one tick waits: {waiting:?}");
         waiting[0].run_at
+    }
+
+    /// Another worker reserves the tick that is due, and holds it for a while.
+    async fn reserve(&self) -> Lease {
+        let reserve = Reserve {
+            call: StoreCall { instance: 1, number: 1 },
+            worker: "another".to_owned(),
+            wants: vec![Want { queue: "reports".to_owned(), share: 1, at_most: 1 }],
+            n: 1,
+            lease: None,
+        };
+        self.t.client.store().reserve(&reserve).await.unwrap().jobs[0].lease
     }
 
     async fn reasons(&self) -> Vec<String> {
@@ -176,20 +188,28 @@ async fn a_tick_that_comes_back_plants_none_twice() {
     assert_eq!(rig.waits().await, minute(4));
 }
 
+/// It starts while the schedule is being changed.
+#[tokio::test]
+async fn a_tick_that_starts_finds_out_that_its_schedule_was_changed() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    rig.t.advance(MINUTE);
+    let lease = rig.reserve().await;
+    let changed = Cron::every(MINUTE * 7).unwrap();
+    rig.t.client.schedule("sales").set(changed, report()).await.unwrap();
+    rig.t.client.store().settle(&[Settlement { lease, verdict: Verdict::Release }], None).await.unwrap();
+    assert_eq!(
+        (rig.pass(0).await, rig.reasons().await),
+        (vec![], vec!["its schedule was changed".to_owned()])
+    );
+    assert_eq!(rig.jobs("state:waiting").await.len(), 1);
+}
+
 /// A worker that starts while another one has just reserved a tick finds that none waits.
 #[tokio::test]
 async fn a_tick_planted_too_early_makes_room() {
     let rig = Rig::ticking(Misfire::RunAll { at_most: 1_000 }).await;
     rig.t.advance(MINUTE * 3);
-    let reserve = Reserve {
-        call: StoreCall { instance: 1, number: 1 },
-        worker: "another".to_owned(),
-        wants: vec![Want { queue: "reports".to_owned(), share: 1, at_most: 1 }],
-        n: 1,
-        lease: None,
-    };
-    let store = rig.t.client.store();
-    let lease = store.reserve(&reserve).await.unwrap().jobs[0].lease;
+    let (store, lease) = (rig.t.client.store(), rig.reserve().await);
     assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 1);
     assert_eq!(rig.waits().await, minute(4));
     store.settle(&[Settlement { lease, verdict: Verdict::Release }], None).await.unwrap();
