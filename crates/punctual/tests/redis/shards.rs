@@ -1,6 +1,7 @@
 //! A store of several shards, and a change of their number while it is in use.
 
 mod pinned;
+mod schedule;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
