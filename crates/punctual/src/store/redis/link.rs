@@ -459,7 +459,8 @@ impl Line {
             Err(failure) => {
                 let failures = state.failures + 1;
                 *state = State { failures, last: Some(failure.clone()), ..State::default() };
-                *lock(&self.away) = Some(Away { until: Instant::now() + pause(failures), is_tried: false });
+                *lock(&self.away) =
+                    Some(Away { until: Instant::now() + pause(failures, fastrand::f64()), is_tried: false });
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 Err(failure)
             }
@@ -496,10 +497,11 @@ impl Line {
     }
 }
 
-/// How long to wait after so many failures in a row; not the same for all processes, which lost the server together.
-pub(super) fn pause(failures: u32) -> Duration {
+/// How long to wait after so many failures in a row; not the same for all processes, which lost the server together. `random`
+/// is in `[0, 1)`.
+pub(super) fn pause(failures: u32, random: f64) -> Duration {
     let doubled = PAUSE_MIN * 2_u32.pow(failures.saturating_sub(1).min(10));
-    doubled.min(PAUSE_MAX).mul_f64(0.75 + 0.5 * fastrand::f64())
+    doubled.min(PAUSE_MAX).mul_f64(0.75 + 0.5 * random)
 }
 
 /// A command's name, for messages.
@@ -675,8 +677,8 @@ mod tests {
 
     #[test]
     fn a_pause_is_bounded() {
-        assert!((38..=63).contains(&pause(1).as_millis()));
-        assert!(pause(2) < pause(5));
-        assert!(pause(u32::MAX) <= PAUSE_MAX.mul_f64(1.25));
+        assert_eq!((pause(1, 0.0), pause(1, 0.5)), (PAUSE_MIN.mul_f64(0.75), PAUSE_MIN));
+        assert!(pause(2, 0.999) < pause(5, 0.0));
+        assert_eq!(pause(u32::MAX, 1.0), PAUSE_MAX.mul_f64(1.25));
     }
 }

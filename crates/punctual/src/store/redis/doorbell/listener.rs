@@ -92,7 +92,7 @@ impl Listener {
                 self.shared.hall().doubt();
                 select! {
                     () = self.closing.cancelled() => {}
-                    () = sleep(pause(self.failures)) => {}
+                    () = sleep(pause(self.failures, fastrand::f64())) => {}
                 }
             }
         }
