@@ -8,7 +8,10 @@
 mod server;
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -69,6 +72,9 @@ fn held(client: &Client) -> Merge {
 #[tokio::test]
 async fn a_merge_needs_a_key_and_jobs_of_one_kind() {
     let t = TestQueue::new();
+    let keyed =
+        t.client.enqueue(Update { rows: vec![] }).rerun("index").idempotency_key("k").merge(both).await;
+    assert_eq!(keyed.unwrap_err().kind(), ErrorKind::Invalid);
     let without = t.client.enqueue(Update { rows: vec![] }).merge(both).await;
     assert_eq!(without.unwrap_err().kind(), ErrorKind::Invalid);
     t.client.enqueue(Other {}).rerun("index").await.unwrap();
@@ -105,6 +111,34 @@ async fn a_merge_whose_answer_was_lost_is_made_once() {
         let job = client.get(id).await.unwrap().unwrap();
         assert_eq!(job.payload.bytes, br#"{"rows":[1,2]}"#);
     }
+}
+
+/// The call is repeated behind the start of the job that it met, when nobody holds the key any more.
+#[tokio::test(start_paused = true)]
+async fn an_update_whose_answer_was_lost_as_the_other_started_is_not_lost() {
+    let clock = ManualClock::new(Timestamp::from_ms(1_000).unwrap());
+    let memory = MemoryStore::new(Clock::Manual(clock));
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&calls);
+    let faulty = FaultyStore::new(Arc::new(memory.clone()), move |verb| {
+        if verb == "enqueue" && counted.fetch_add(1, Ordering::SeqCst) == 1 {
+            Fault::After
+        } else {
+            Fault::Pass
+        }
+    });
+    let client = Client::new(Arc::new(faulty));
+    update(&client, 1).await.unwrap();
+    let start = async {
+        while calls.load(Ordering::SeqCst) < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(Client::new(Arc::new(memory.clone())).take("default", 1).await.unwrap().len(), 1);
+    };
+    let (answer, ()) = tokio::join!(update(&client, 2), start);
+    let id = answer.unwrap().id().unwrap();
+    assert_eq!(client.get(id).await.unwrap().unwrap().payload.bytes, br#"{"rows":[2]}"#);
+    assert_eq!(client.count(None).await.unwrap().waiting, 1);
 }
 
 /// Eight callers hand in updates while two workers run what there is: each update is in one run.

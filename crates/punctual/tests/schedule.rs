@@ -447,6 +447,7 @@ async fn a_tick_that_comes_back_after_a_day_runs_no_other_again() {
 async fn changes_at_the_same_time_leave_the_next_tick() {
     for seed in 0..100 {
         let clock = ManualClock::new(minute(0));
+        let turned = clock.clone();
         let memory = Arc::new(MemoryStore::new(Clock::Manual(clock)));
         let mut random = fastrand::Rng::with_seed(seed);
         let slow = FaultyStore::new(memory, move |_| Fault::Delay(Duration::from_millis(random.u64(..9))));
@@ -456,17 +457,20 @@ async fn changes_at_the_same_time_leave_the_next_tick() {
             client.schedule("sales").set(cron, report()).await.unwrap()
         };
         set(Misfire::Skip).await;
+        let tick = async || {
+            let waiting = client.schedule("sales").waiting().await.unwrap().expect("a tick waits");
+            (waiting.headers["scheduled_for"].clone(), waiting.headers["schedule_generation"].clone())
+        };
+        let first = minute(1).as_ms().to_string();
         tokio::join!(set(Misfire::RunOnce), set(Misfire::RunOnce), client.plant_schedules()).2.unwrap();
-        let waiting = client.schedule("sales").waiting().await.unwrap().expect("a tick waits");
-        assert_eq!(waiting.run_at, minute(1), "seed {seed}");
-        // Of different ones the last holds.
-        tokio::join!(set(Misfire::Skip), set(Misfire::RunAll { at_most: 7 }));
+        assert_eq!(tick().await.0, first, "seed {seed}");
+        // Of different ones the last holds; and a tick that is due by then stays so.
+        turned.advance(MINUTE * 3);
+        tokio::join!(set(Misfire::Skip), set(Misfire::RunAll { at_most: 7 }), client.plant_schedules())
+            .2
+            .unwrap();
         let is = client.schedule("sales").get().await.unwrap().unwrap();
-        let waiting = client.schedule("sales").waiting().await.unwrap().expect("a tick waits");
-        assert_eq!(
-            (waiting.run_at, &waiting.headers["schedule_generation"]),
-            (minute(1), &is.generation.to_string())
-        );
+        assert_eq!(tick().await, (first, is.generation.to_string()), "seed {seed}");
     }
 }
 
@@ -500,23 +504,48 @@ async fn one_schedule_that_can_not_be_read_holds_up_no_other() {
     assert!(broken.remove().await.unwrap());
 }
 
-/// A store that fails in passing costs a tick time, not its run.
+/// A store that fails in passing costs a tick time, not its run; and one that was missed stays one.
 #[tokio::test]
 async fn a_tick_waits_for_a_store_that_is_away() {
-    let t = TestQueue::new();
-    let mut docs = 0;
-    let faulty = FaultyStore::new(Arc::clone(t.client.store()), move |verb| {
-        docs += u32::from(verb == "doc");
-        if verb == "doc" && (5..8).contains(&docs) { Fault::Before } else { Fault::Pass }
-    });
-    let client = Client::new(Arc::new(faulty));
-    client.schedule("sales").set(every_minute(), report()).await.unwrap();
-    t.advance(MINUTE);
-    let mut done = 0;
-    for _ in 0..8 {
-        let worker = Worker::new(&client).queue("reports").handle(async |_: Report, _: Ctx| ());
-        done += t.drain(worker).await.map_or(0, |report| report.done);
-        t.advance(Duration::from_secs(5));
+    for (misfire, minutes, done, cancelled) in
+        [(Misfire::RunOnce, 1, 1, 0), (Misfire::Skip, 1, 1, 0), (Misfire::Skip, 2, 0, 1)]
+    {
+        let t = TestQueue::new();
+        // How many looks at a schedule fail, from the first reserve on.
+        let (mut is_reserved, mut fails) = (false, 2);
+        let faulty = FaultyStore::new(Arc::clone(t.client.store()), move |verb| {
+            is_reserved |= verb == "reserve";
+            if verb != "doc" || !is_reserved || fails == 0 {
+                return Fault::Pass;
+            }
+            fails -= 1;
+            Fault::Before
+        });
+        let client = Client::new(Arc::new(faulty));
+        let cron = every_minute().on_misfire(misfire).unwrap();
+        client.schedule("sales").set(cron, report()).await.unwrap();
+        t.advance(MINUTE * minutes);
+        let mut sum = (0, 0, 0);
+        for _ in 0..4 {
+            let worker = Worker::new(&client).queue("reports").handle(async |_: Report, _: Ctx| ());
+            if let Ok(report) = t.drain(worker).await {
+                sum = (sum.0 + report.done, sum.1 + report.cancelled, sum.2 + report.snoozed);
+            }
+            t.advance(Duration::from_secs(5));
+        }
+        assert_eq!((sum.0, sum.1), (done, cancelled), "{misfire:?} {minutes}");
+        assert!(0 < sum.2);
     }
-    assert_eq!(done, 1);
+}
+
+/// Not even where more of its successors ran than are tried.
+#[tokio::test]
+async fn a_tick_that_comes_back_passes_over_all_that_ran() {
+    let rig = Rig::ticking(Misfire::RunAll { at_most: 1_000 }).await;
+    let ran: Vec<u64> = (1..=40).collect();
+    assert_eq!(rig.pass(40).await, ran);
+    let first = rig.jobs("state:done").await.into_iter().min_by_key(|job| job.id).unwrap();
+    rig.t.client.retry(first.id).await.unwrap();
+    assert_eq!(rig.pass(0).await.len(), 1);
+    assert_eq!(rig.waits().await, minute(41));
 }

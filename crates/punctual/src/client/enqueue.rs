@@ -250,6 +250,8 @@ impl Enqueue {
 
 /// How often others may change the job that waits while a merge is made.
 const MERGES_MAX: usize = 16;
+/// How often an edit is made whose answers are lost.
+const EDITS_MAX: usize = 3;
 
 type MergePayloads = Box<dyn Fn(&JobRecord, &Payload) -> Result<Payload> + Send>;
 
@@ -269,46 +271,64 @@ impl Merge {
             );
         };
         (unique.on_conflict, unique.version) = (OnConflict::Keep, None);
-        // A change whose answer was lost.
-        let mut tried: Option<(JobRecord, Payload, Error)> = None;
+        if job.id.is_derived() {
+            return Err(Error::invalid("a merge has no idempotency key")
+                .with_hint("an update that was merged leaves no id of its own behind"));
+        }
         for _ in 0..MERGES_MAX {
-            if let Some((was, merged, error)) = tried.take() {
-                match client.get(was.id).await? {
-                    Some(is) if is.version == was.version => {}
-                    Some(is) if is.version == was.version + 1 && is.payload == merged => {
-                        return Ok(Enqueued::Replaced { id: is.id, run_at: is.run_at });
-                    }
-                    // Nobody knows; to merge once more would be wrong if it was merged.
-                    _ => return Err(error),
-                }
-            }
             let answers = client.push(vec![job.clone()]).await?;
             let met = match answers.into_iter().next() {
                 Some(Enqueued::Duplicate(met)) if met.id != job.id && met.state == Some(State::Waiting) => {
                     met.id
+                }
+                // The answer of a call that was repeated: the job that it met has started since, or this one ended already.
+                Some(Enqueued::Duplicate(met)) if met.id == job.id && met.state.is_none() => {
+                    let info = client.queue(&job.queue).show().await?;
+                    if info.is_some_and(|info| info.settings.done.keeps_nothing()) {
+                        return Err(Error::new(
+                            ErrorKind::UnknownOutcome,
+                            "an answer was lost, and the queue keeps no job that is done",
+                        ));
+                    }
+                    continue;
                 }
                 Some(answer) => return Ok(answer),
                 None => return Err(Error::new(ErrorKind::UnknownOutcome, "the store answered for no job")),
             };
             let Some(waiting) = client.get(met).await? else { continue };
             let merged = (self.merge)(&waiting, &job.payload)?;
-            let guard =
-                Guard { queue: job.queue.clone(), state: State::Waiting, version: Some(waiting.version) };
-            let target = Target { which: Which::Id(met), guard: Some(guard) };
-            match client.store().act(&[target], &Action::EditPayload(merged.clone())).await {
-                Ok(acted) if matches!(acted.first(), Some(Acted::Done(..))) => {
-                    return Ok(Enqueued::Replaced { id: met, run_at: waiting.run_at });
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::UnknownOutcome => {
-                    tried = Some((waiting, merged, error));
-                }
-                Err(error) => return Err(error),
+            if edit(&client, &waiting, &merged).await? {
+                return Ok(Enqueued::Replaced { id: met, run_at: waiting.run_at });
             }
         }
         Err(Error::new(ErrorKind::Conflict, "the job that waits was changed by others at the same time")
             .with_hint("try again"))
     }
+}
+
+/// Gives a waiting job another payload if it still is as it was read; answers whether it was. A call whose answer was lost is
+/// made again as it was: only one of them can find the job so.
+async fn edit(client: &Client, was: &JobRecord, payload: &Payload) -> Result<bool> {
+    let guard = Guard { queue: was.queue.clone(), state: State::Waiting, version: Some(was.version) };
+    let target = [Target { which: Which::Id(was.id), guard: Some(guard) }];
+    let action = Action::EditPayload(payload.clone());
+    let mut lost = None;
+    for _ in 0..EDITS_MAX {
+        match client.store().act(&target, &action).await {
+            Ok(acted) if matches!(acted.first(), Some(Acted::Done(..))) => return Ok(true),
+            Ok(_) => {
+                let Some(error) = lost else { return Ok(false) };
+                return match client.get(was.id).await {
+                    Ok(Some(is)) if is.version == was.version + 1 && is.payload == *payload => Ok(true),
+                    // Nobody knows; to merge once more would be wrong if it was merged.
+                    _ => Err(error),
+                };
+            }
+            Err(error) if error.kind() == ErrorKind::UnknownOutcome => lost = Some(error),
+            Err(error) => return Err(lost.unwrap_or(error)),
+        }
+    }
+    Err(lost.unwrap_or_else(|| Error::new(ErrorKind::UnknownOutcome, "the store did not answer")))
 }
 
 impl IntoFuture for Merge {

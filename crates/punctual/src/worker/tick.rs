@@ -26,6 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_mins(10);
 /// to the second.
 const AGAIN_MIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_mins(10);
+/// How the reason of such a pause begins.
+const COULD_NOT: &str = "could not plant the next tick";
 
 /// Sets the schedules of a worker. One that can't be is left alone, with a warning: the others must go on.
 pub(crate) async fn set(client: &Client, schedules: &[(String, Schedule)]) -> Result<()> {
@@ -75,16 +77,11 @@ pub(crate) async fn admit(call: &Call) -> Result<(), Verdict> {
     match plant_next(call, tick).await {
         Ok(None) => Ok(()),
         Ok(Some(reason)) => Err(Verdict::Cancel { reason: Some(reason.to_owned()) }),
-        // It may be the one that takes the room: its successor has to wait until a worker looks again.
-        Err(error) if error.kind() == ErrorKind::StoreFull => {
-            tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, %error, "no next tick for now");
-            Ok(())
-        }
         Err(error) => {
             let pause = AGAIN_MIN.saturating_mul(1 << call.record().snoozes.min(16)).min(AGAIN_MAX);
             tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, %error, ?pause,
                 "could not plant the next tick, will try again");
-            let reason = Some(format!("could not plant the next tick: {error}"));
+            let reason = Some(format!("{COULD_NOT}: {error}"));
             Err(Verdict::Snooze { after: pause, reason })
         }
     }
@@ -95,31 +92,45 @@ async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>>
     let schedule = call.client().schedule(tick.name);
     let Some(is) = schedule.get().await? else { return Ok(Some(REMOVED)) };
     let (now, job, cron) = (call.client().store().now().await?, call.record(), &is.schedule.cron);
-    // Crashes leave the time of a job alone, failures and an operator's retry don't. One that was planted late was due at once.
-    let is_first_try = job.attempt == job.crashes + 1 && job.run_at <= tick.at.max(job.created_at);
+    // Failures and an operator's retry move the time of a job; so do a second crash in a row, and a snooze of ours. One that was
+    // planted late was due at once.
+    let is_put_off =
+        job.snoozes > 0 && job.reason.as_ref().is_some_and(|reason| reason.starts_with(COULD_NOT));
+    let is_in_time = job.run_at <= tick.at.max(job.created_at);
+    let is_first_try = job.attempt == job.crashes + 1 && (2 <= job.crashes || is_put_off || is_in_time);
+    // Whether its handler has not begun, nor its successors.
+    let is_new = is_first_try && job.crashes == 0;
+    let plant = async |after| match schedule.plant(after).await {
+        // It may be the one that takes the room: its successor has to wait until a worker looks again.
+        Err(error) if error.kind() == ErrorKind::StoreFull => {
+            tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, %error, "no next tick for now");
+            Ok(())
+        }
+        planted => planted.map(drop),
+    };
     if is.generation != tick.generation {
-        schedule.plant(is_first_try.then(|| before(tick.at))).await?;
+        plant(is_new.then(|| before(tick.at))).await?;
         return Ok(Some(CHANGED));
     }
     if !is_first_try && tick.at.after(ID_MEMORY) <= now {
         // Those behind it may be forgotten by now, and are not to run again.
-        schedule.plant(None).await?;
+        plant(None).await?;
         return Ok(None);
     }
     if cron.next(tick.at).is_none_or(|next| now < next) {
-        schedule.plant(Some(tick.at)).await?;
+        plant(Some(tick.at)).await?;
         return Ok(None);
     }
     // Missed are those that never began; one that was given back at a shutdown counts as such.
     let (next_from, is_missed) = match cron.misfire() {
         Misfire::RunOnce => (now, false),
-        Misfire::Skip => (now, is_first_try),
+        Misfire::Skip => (now, is_new),
         Misfire::RunAll { at_most } => {
             let first = cron.first_to_run(tick.at, now, at_most);
             let is_left_out = tick.at < first;
-            (if is_left_out { before(first) } else { tick.at }, is_left_out && is_first_try)
+            (if is_left_out { before(first) } else { tick.at }, is_left_out && is_new)
         }
     };
-    schedule.plant(Some(next_from)).await?;
+    plant(Some(next_from)).await?;
     Ok(is_missed.then_some("missed"))
 }

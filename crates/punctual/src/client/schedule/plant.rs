@@ -1,10 +1,11 @@
 //! The one tick of each schedule that waits: planted, called off, and kept in order whatever others do at the same time.
 
-use super::{super::Client, CHANGED, NamedSchedule, ScheduleHandle, TRIES_MAX, unexpected};
+use super::{super::Client, CHANGED, NamedSchedule, ScheduleHandle, TRIES_MAX, before, unexpected};
 use crate::{
     error::{Error, ErrorKind, Result},
     id::JobId,
     job::State,
+    limits::MISSED_MAX,
     schedule::{Schedule, Tick},
     store::{Acted, Action, Enqueued, Existing, Guard, Target, Which},
     time::Timestamp,
@@ -44,6 +45,9 @@ impl Client {
     }
 }
 
+/// How many ticks that ended already are passed over: as many as may have been missed.
+const BEHIND_MAX: u32 = MISSED_MAX + 16;
+
 /// Whether an error is the whole store's, and passes.
 pub(crate) fn is_passing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::UnknownOutcome | ErrorKind::Closed)
@@ -57,6 +61,8 @@ enum Next {
     OtherId,
     /// With the tick behind it.
     Behind,
+    /// As the successor of one that was due and gave way.
+    From(Timestamp),
     /// Not at all.
     Stop,
 }
@@ -73,13 +79,13 @@ impl ScheduleHandle {
     /// `StoreFull` where the queue is at its cap; `Conflict` where no tick could be planted, or somebody else's job holds the
     /// key.
     pub(crate) async fn plant(&self, after: Option<Timestamp>) -> Result<bool> {
-        let is_successor = after.is_some();
+        let mut is_successor = after.is_some();
         let mut after = match after {
             Some(after) => after,
             None => self.client.store().now().await?,
         };
-        let mut turn = 0;
-        for _ in 0..TRIES_MAX {
+        let (mut turn, mut tries, mut behind, mut seen_gone) = (0, 0, 0, None);
+        while tries < TRIES_MAX && behind < BEHIND_MAX {
             let Some(named) = self.get().await? else { return Ok(false) };
             if !is_successor && self.is_planted(&named).await? {
                 return Ok(false);
@@ -95,7 +101,10 @@ impl ScheduleHandle {
                     self.cancel(id, queue, CHANGED).await?;
                     Next::Again
                 }
-                Some(Enqueued::Duplicate(met)) => self.make_way(&named, at, met, is_successor).await?,
+                Some(Enqueued::Duplicate(met)) => {
+                    let is_second_look = seen_gone.replace(at) == Some(at);
+                    self.make_way(&named, at, met, is_successor, is_second_look).await?
+                }
                 Some(Enqueued::Full) => {
                     let text = format!("queue {queue:?} has no room for a tick of {:?}", self.name);
                     return Err(Error::new(ErrorKind::StoreFull, text));
@@ -103,9 +112,13 @@ impl ScheduleHandle {
                 _ => return Err(unexpected()),
             };
             match next {
-                Next::Again => {}
-                Next::OtherId => turn += 1,
-                Next::Behind => (after, turn) = (at, 0),
+                Next::Again => tries += 1,
+                Next::OtherId => (tries, turn) = (tries + 1, turn + 1),
+                Next::Behind => (behind, after, turn) = (behind + 1, at, 0),
+                Next::From(due) => {
+                    (tries, turn) = (tries + 1, 0);
+                    (after, is_successor) = (after.min(before(due)), true);
+                }
                 Next::Stop => return Ok(false),
             }
         }
@@ -120,8 +133,13 @@ impl ScheduleHandle {
         at: Timestamp,
         met: Existing,
         is_successor: bool,
+        is_second_look: bool,
     ) -> Result<Next> {
         let job = self.client.get(met.id).await?;
+        if met.state.is_none() && !is_second_look {
+            // A call that was repeated answers so, too, where the job that it met is gone by now.
+            return Ok(Next::Again);
+        }
         if met.state != Some(State::Waiting) && met.state != Some(State::Running) {
             // Itself, which ended: it was called off by hand, or another one is there by now. Where a queue keeps no record of
             // what it cancels, nobody can tell the two apart.
@@ -143,8 +161,9 @@ impl ScheduleHandle {
         } else {
             return Ok(Next::Again);
         };
-        self.cancel(job.id, &job.queue, reason).await?;
-        Ok(Next::Again)
+        let is_cancelled = self.cancel(job.id, &job.queue, reason).await?;
+        let is_due = reason == CHANGED && is_cancelled && other.at <= self.client.store().now().await?;
+        Ok(if is_due { Next::From(other.at) } else { Next::Again })
     }
 
     async fn plant_if_missing(&self, named: &NamedSchedule) -> Result<bool> {
