@@ -35,15 +35,32 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 )]
 pub(crate) struct Push {
     /// Jobs as lines of JSON, from a file, or - for stdin.
-    #[arg(long, value_name = "FILE|-", required_unless_present = "kind", conflicts_with = "Choices")]
+    #[arg(long, value_name = "FILE|-", required_unless_present = "kind", conflicts_with_all = OF_ONE)]
     batch: Option<String>,
     #[command(flatten)]
     one: One,
 }
 
+/// What goes with one job only. Its group would be empty, since a part of it is another one.
+const OF_ONE: [&str; 13] = [
+    "kind",
+    "payload",
+    "delay",
+    "at",
+    "unique",
+    "scope",
+    "on_conflict",
+    "must_be_new",
+    "wait",
+    "id",
+    "idempotency_key",
+    "expires",
+    "Choices",
+];
+
 /// One job.
 #[derive(Debug, clap::Args)]
-#[group(id = "one", conflicts_with = "batch")]
+#[group(skip)]
 struct One {
     /// What selects the handler.
     kind: Option<String>,
