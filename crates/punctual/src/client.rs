@@ -7,6 +7,7 @@
 mod act;
 mod coalesce;
 mod enqueue;
+mod merge;
 mod queue;
 #[cfg(feature = "cron")]
 pub(crate) mod schedule;
@@ -18,7 +19,8 @@ use std::{
 };
 
 pub use act::{ActProgress, AuditReport, Cancelled};
-pub use enqueue::{Enqueue, EnqueueMany, Merge, Spec};
+pub use enqueue::{Enqueue, EnqueueMany, Spec};
+pub use merge::Merge;
 pub use queue::QueueHandle;
 #[cfg(feature = "cron")]
 pub use schedule::{NamedSchedule, ScheduleHandle, SchedulePage};

@@ -6,7 +6,7 @@ use jiff::{Timestamp as Moment, tz::TimeZone};
 use punctual::{Misfire, NamedSchedule, Schedule, TickNote, Timestamp, store::Enqueued};
 use serde::Serialize;
 
-use super::{Session, push::Choices};
+use super::{Session, push::Choices, queue::PauseNote};
 use crate::{
     args::Globals,
     errors::{Failure, Result},
@@ -43,12 +43,8 @@ pub(crate) enum Cron {
     Pause {
         /// Its name.
         name: String,
-        /// Why, for people.
-        #[arg(long, default_value = "")]
-        reason: String,
-        /// Who, for people.
-        #[arg(long, env = "USER", default_value = "somebody", hide_env_values = true)]
-        by: String,
+        #[command(flatten)]
+        note: PauseNote,
     },
     /// End a pause.
     Resume {
@@ -155,7 +151,7 @@ pub(crate) async fn run(session: &mut Session, command: &Cron) -> Result {
             }
             Ok(writeln!(session.out, "removed {}", clean(name))?)
         }
-        Cron::Pause { name, reason, by } => {
+        Cron::Pause { name, note: PauseNote { reason, by } } => {
             known(session, name).await?;
             let named = session.client.schedule(name).pause(by, reason).await?;
             told(session, &named, "paused").await

@@ -50,12 +50,8 @@ pub(crate) enum Queue {
     Pause {
         /// Its name.
         name: String,
-        /// Why, for people.
-        #[arg(long, default_value = "")]
-        reason: String,
-        /// Who, for people.
-        #[arg(long, env = "USER", default_value = "somebody", hide_env_values = true)]
-        by: String,
+        #[command(flatten)]
+        note: PauseNote,
     },
     /// End a pause.
     Resume {
@@ -70,6 +66,17 @@ pub(crate) enum Queue {
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+/// What people are told of a pause.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PauseNote {
+    /// Why, for people.
+    #[arg(long, default_value = "")]
+    pub(super) reason: String,
+    /// Who, for people.
+    #[arg(long, env = "USER", default_value = "somebody", hide_env_values = true)]
+    pub(super) by: String,
 }
 
 pub(crate) async fn run(session: &mut Session, command: &Queue) -> Result {
@@ -88,7 +95,7 @@ pub(crate) async fn run(session: &mut Session, command: &Queue) -> Result {
             let info = queue.set(settings).await?.ok_or_else(|| unknown(queue.name()))?;
             show(session, &info).await
         }
-        Queue::Pause { name, reason, by } => {
+        Queue::Pause { name, note: PauseNote { reason, by } } => {
             let info = session.client.queue(name).pause(by, reason).await?.ok_or_else(|| unknown(name))?;
             told(session, &info, "paused")
         }
