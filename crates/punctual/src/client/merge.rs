@@ -17,7 +17,7 @@ use crate::{
 impl Enqueue {
     /// Where a job holds the unique key and still waits, it gets the payload that `merge` makes of its own and of the new one: any
     /// number of updates become one job that carries them all. Only the payload changes; the answer is
-    /// [`Enqueued::Replaced`]. With [`Spec::rerun`] one runs and one waits: what comes while one runs is in the next.
+    /// [`Enqueued::Replaced`]. With [`rerun`](Enqueue::rerun) one runs and one waits: what comes while one runs is in the next.
     ///
     /// `merge` may be called again, with what another caller made of the job meanwhile.
     ///
