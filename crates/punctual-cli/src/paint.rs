@@ -66,7 +66,7 @@ impl Paint {
         self.color(match status {
             Status::Scheduled => AnsiColor::Blue,
             Status::Ready | Status::Running => AnsiColor::Cyan,
-            Status::Retrying => AnsiColor::Yellow,
+            Status::Blocked | Status::Retrying => AnsiColor::Yellow,
             Status::Done => AnsiColor::Green,
             Status::Dead => AnsiColor::Red,
             Status::Cancelled => AnsiColor::Magenta,

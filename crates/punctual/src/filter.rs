@@ -72,6 +72,7 @@ enum Name {
     /// Any of its tags.
     Tag,
     Group,
+    Concurrency,
     /// Its unique key.
     Unique,
     /// The worker that runs it, or that ran one of its kept failed attempts.
@@ -252,6 +253,7 @@ impl Name {
             Self::Queue => pattern.matches(&job.queue),
             Self::Tag => job.tags.iter().any(|tag| pattern.matches(tag)),
             Self::Group => job.group.as_deref().is_some_and(|group| pattern.matches(group)),
+            Self::Concurrency => job.concurrency.as_ref().is_some_and(|of| pattern.matches(&of.key)),
             Self::Unique => job.unique.as_ref().is_some_and(|unique| pattern.matches(&unique.key)),
             Self::Worker => {
                 job.running.as_ref().is_some_and(|running| pattern.matches(&running.worker))

@@ -211,6 +211,8 @@ pub enum Status {
     Retrying,
     /// Waiting for its time.
     Scheduled,
+    /// Waiting and due, but as many jobs of its concurrency key run as may.
+    Blocked,
     /// Waiting and due.
     Ready,
     /// Held by a worker.
@@ -229,6 +231,7 @@ impl Status {
         match self {
             Self::Retrying => "retrying",
             Self::Scheduled => "scheduled",
+            Self::Blocked => "blocked",
             Self::Ready => "ready",
             Self::Running => "running",
             Self::Done => "done",
@@ -336,14 +339,15 @@ mod opt_ms {
     }
 }
 
-/// At most `limit` jobs of one key run at once within their queue and group. Recorded with the job and part of its
-/// placement and of its unique key's scope.
+/// At most `limit` jobs of one key run at once within their queue and group (S15): what can't run now waits for its turn. Part
+/// of the job's placement and of its unique key's scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Concurrency {
     /// At most 255 bytes.
     pub key: String,
-    /// From 1; usually 1.
+    /// From 1 to 10,000, usually 1. A job may start while fewer than its own limit run; where the jobs of a key differ in it, the
+    /// first that was held back holds back those behind it.
     pub limit: u32,
 }
 
@@ -661,6 +665,8 @@ pub struct JobRecord {
     pub failures: Vec<Failure>,
     /// While running: under which lease.
     pub running: Option<Running>,
+    /// While waiting: it was due when it was read, and as many jobs of its concurrency key ran as may.
+    pub blocked: bool,
 }
 
 impl JobRecord {
@@ -696,12 +702,14 @@ impl JobRecord {
             reason: None,
             failures: Vec::new(),
             running: None,
+            blocked: false,
         }
     }
 
     /// Where it stands as people see it, when the store's clock shows `now`.
     pub fn status(&self, now: Timestamp) -> Status {
         match self.state {
+            State::Waiting if self.blocked => Status::Blocked,
             State::Waiting if 1 < self.attempt => Status::Retrying,
             State::Waiting if now < self.run_at => Status::Scheduled,
             State::Waiting => Status::Ready,

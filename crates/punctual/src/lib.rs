@@ -5,6 +5,7 @@
 mod backoff;
 #[cfg(feature = "cron")]
 mod cron;
+mod digest;
 mod duration;
 mod error;
 mod filter;

@@ -55,7 +55,7 @@ pub const MAX_ATTEMPTS_DEFAULT: u32 = 20;
 /// Most attempts a job may ask for.
 pub const MAX_ATTEMPTS_MAX: u32 = 10_000;
 /// Most jobs of one concurrency key that may run at once.
-pub const CONCURRENCY_MAX: u32 = 1_000_000;
+pub const CONCURRENCY_MAX: u32 = 10_000;
 /// Leases taken back in a row after which a job is dead, reason `crashes` (S9).
 pub const POISON_LIMIT: u32 = 3;
 /// Snoozes in a row after which a job is dead, reason `snoozes` (S10).

@@ -507,7 +507,7 @@ pub struct Counts {
     pub waiting: u64,
     /// Of these: in a later attempt than the first.
     pub retrying: u64,
-    /// Of the waiting ones: due now (also in a paused queue), counted up to 100,000 in one answer.
+    /// Of the waiting ones: due now (also in a paused queue, or blocked), counted up to 100,000 in one answer.
     pub due: u64,
     /// Under a lease.
     pub running: u64,
@@ -728,9 +728,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///    such a step, would end more than 5 s from now are void.
     /// 3. Looks at up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
     ///    says, while it has fewer than n: a job past its `expires_at` (`expires_at ≤ now`) ends cancelled, reason
-    ///    `expired`; any other is reserved. Stops, in all queues, before a job that would bring the payloads over 1 MiB,
+    ///    `expired`; one with as many jobs of its concurrency key running as may (its own limit; within its queue and group) is
+    ///    parked: it waits out of the timeline; any other is reserved. Stops, in all queues, before a job that would bring the payloads over 1 MiB,
     ///    unless it is the first; and before and behind a job that would be dead of one more crash: it comes alone.
     /// 4. Sweeps up to 100 items: these queues in turn, then store-wide, as [`Store::sweep`] does.
+    ///
+    /// Turns are handed over behind 2 and 4, and at the end of every verb that does one of these to a job with a concurrency key:
+    /// starts it, ends its run, takes it, parks it, changes it while it waits, or makes it wait no more. Each such event gives
+    /// one job a look, the first in order of those of the key that are parked: if fewer than its limit run, it is back in the
+    /// timeline. So does a settle before the reserve behind it. A job that is changed while it is parked is back, too.
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>>;
 
     /// Extends leases to now plus their length, by heartbeat; also one past its time, as long as it is current.

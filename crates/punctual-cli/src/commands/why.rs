@@ -106,6 +106,21 @@ fn reasons(
             if let (true, Some(failure)) = (1 < job.attempt, job.failures.last()) {
                 add("failed", format!("attempt {} failed: {}", failure.attempt, failure.error), None);
             }
+            if let (true, Some(of)) = (job.blocked, &job.concurrency) {
+                let runs = if of.limit == 1 {
+                    "another job of it runs".to_owned()
+                } else {
+                    format!("{} of it run, its limit", counted(of.limit.into(), "job"))
+                };
+                add(
+                    "concurrency_key",
+                    format!("it is due, but its concurrency key {:?} is taken: {runs}", of.key),
+                    Some(format!(
+                        "punctual ls 'queue:{} state:running concurrency:\"{}\"'    shows who has it",
+                        job.queue, of.key
+                    )),
+                );
+            }
             if now < job.run_at {
                 add(
                     "not_due",

@@ -139,12 +139,14 @@ choices! {
         spec.job.group = Some(group.into());
     }
 
-    /// The resource that the job works on: recorded, and unique keys are compared within it.
+    /// The resource that the job works on: at most [`concurrency_limit`](Self::concurrency_limit) jobs of this key run at once
+    /// in their queue and group, 1 unless said otherwise. What can't run now waits for its turn, out of the way of others, and is
+    /// started in order; not by any worker's memory, so that it holds over kills. Unique keys are compared within it.
     fn concurrency_key(spec, key: impl Into<String>) {
         spec.job.concurrency = Some(Concurrency { key: key.into(), limit: 1 });
     }
 
-    /// How many jobs of its concurrency key are meant to run at once: recorded; 1 unless said otherwise.
+    /// This job may start while fewer than so many of its concurrency key run, 1 to 10,000; 1 unless said otherwise.
     fn concurrency_limit(spec, limit: u32) {
         spec.concurrency_limit = Some(limit);
     }

@@ -13,15 +13,31 @@ use crate::{
 };
 
 /// Every field, as suggestions name them.
-const FIELDS: [&str; 16] = [
-    "state", "queue", "kind", "tag", "group", "unique", "worker", "id", "priority", "attempt", "due",
-    "created", "failed", "finished", "error", "payload",
+const FIELDS: [&str; 17] = [
+    "state",
+    "queue",
+    "kind",
+    "tag",
+    "group",
+    "concurrency",
+    "unique",
+    "worker",
+    "id",
+    "priority",
+    "attempt",
+    "due",
+    "created",
+    "failed",
+    "finished",
+    "error",
+    "payload",
 ];
 
 /// Every word behind `state:`, in the order of a job's life.
-const STATES: [(&str, StateWord); 8] = [
+const STATES: [(&str, StateWord); 9] = [
     ("waiting", StateWord::Stored(State::Waiting)),
     ("scheduled", StateWord::Shown(Status::Scheduled)),
+    ("blocked", StateWord::Shown(Status::Blocked)),
     ("ready", StateWord::Shown(Status::Ready)),
     ("retrying", StateWord::Shown(Status::Retrying)),
     ("running", StateWord::Stored(State::Running)),
@@ -86,6 +102,7 @@ fn test(field: &str, values: Vec<Value>) -> Result<Test> {
         "queue" => name(Name::Queue),
         "tag" => name(Name::Tag),
         "group" => name(Name::Group),
+        "concurrency" => name(Name::Concurrency),
         "unique" => name(Name::Unique),
         "worker" => name(Name::Worker),
         "id" => Ok(Test::Id(all(&values, id)?)),

@@ -51,6 +51,7 @@ fn record() -> JobRecord {
             error: "smtp 421 try later".into(),
         }],
         running: None,
+        blocked: false,
     }
 }
 

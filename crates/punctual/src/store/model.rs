@@ -21,6 +21,7 @@
 mod act;
 mod doc;
 mod enqueue;
+mod gate;
 mod queue;
 mod read;
 mod reserve;
@@ -50,6 +51,8 @@ pub struct Model {
     /// The last reserve of each instance.
     reserves: BTreeMap<u64, LastReserve>,
     fence: u64,
+    /// Concurrency keys with an event since turns were handed over last, once for each (S15).
+    touched: Vec<gate::Key>,
     docs: BTreeMap<String, Doc>,
     /// The version that a document was given last.
     doc_version: u64,
@@ -67,6 +70,8 @@ struct Row {
     lasts_ms: u64,
     /// Whether it was reserved or taken, ever.
     started: bool,
+    /// While waiting: out of the timeline until it is its turn among the jobs of its concurrency key (S15).
+    parked: bool,
 }
 
 /// A unique key that is taken.
@@ -117,9 +122,18 @@ impl Model {
         self.rows.values().map(|row| &row.job).filter(move |job| job.queue == queue && job.state == state)
     }
 
-    /// Waiting jobs with `run_at` up to an instant, in the order in which they run (S6).
+    /// The timeline: waiting jobs that are not parked.
+    fn timeline<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = &'a JobRecord> {
+        self.jobs(queue, State::Waiting).filter(|job| !self.rows[&job.id].parked)
+    }
+
+    /// Jobs of the timeline with `run_at` up to an instant, in the order in which they run (S6).
     fn waiting_in_order(&self, queue: &str, up_to: Timestamp) -> Vec<JobId> {
-        let mut jobs: Vec<_> = self.jobs(queue, State::Waiting).filter(|job| job.run_at <= up_to).collect();
+        self.in_order(queue, self.timeline(queue).filter(|job| job.run_at <= up_to).collect())
+    }
+
+    /// Waiting jobs of a queue in the order in which they run (S6).
+    fn in_order(&self, queue: &str, mut jobs: Vec<&JobRecord>) -> Vec<JobId> {
         match self.settings(queue).order {
             Order::Fifo => jobs.sort_by_key(|job| (job.priority, job.run_at, job.id)),
             Order::Lifo => {
@@ -186,6 +200,7 @@ impl Model {
 
     /// Ends a job; answers its record as of the end, which may be gone already.
     fn end(&mut self, id: JobId, state: State, reason: Option<String>, now: Timestamp) -> JobRecord {
+        self.leave_waiting(id);
         let job = &mut self.row_mut(id).job;
         (job.state, job.reason, job.finished_at) = (state, reason, Some(now));
         let ended = job.clone();
@@ -209,6 +224,7 @@ impl Model {
 
     /// Removes a job that somebody deletes or purges; unlike age, that frees a window whose job never started.
     fn delete(&mut self, id: JobId, now: Timestamp) {
+        self.leave_waiting(id);
         if !(is_window(&self.row_mut(id).job) && self.row_mut(id).started) {
             self.free_key(id);
         }

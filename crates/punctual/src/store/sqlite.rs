@@ -14,6 +14,7 @@ mod enqueue;
 mod extend;
 mod fault;
 mod file;
+mod gate;
 mod job;
 mod lock;
 mod place;

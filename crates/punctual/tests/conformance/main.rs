@@ -12,6 +12,7 @@ mod act;
 mod audit;
 mod cancel;
 mod cap;
+mod concurrency;
 mod doc;
 mod enqueue;
 mod extend;
@@ -347,6 +348,27 @@ conformance!(
         a_histogram_counts_waiting_jobs_by_due_time,
         a_histogram_has_whole_milliseconds,
         durability_is_stated;
+    concurrency:
+        jobs_of_a_key_run_one_after_another,
+        as_many_jobs_of_a_key_run_as_may,
+        a_concurrency_key_is_compared_within_queue_and_group,
+        what_is_blocked_leaves_the_way,
+        turns_are_in_the_order_of_the_queue,
+        turns_of_a_lifo_queue_begin_with_the_last,
+        every_end_of_a_run_hands_its_turn_over,
+        a_lease_taken_back_hands_its_turn_over,
+        a_turn_ends_once,
+        a_turn_goes_on_in_the_step_that_ends_it,
+        a_turn_that_is_not_taken_goes_to_the_next,
+        a_turn_of_a_job_that_expired_goes_to_the_next,
+        a_job_that_is_parked_looks_for_the_first,
+        a_blocked_job_is_a_waiting_one,
+        a_blocked_job_can_be_replaced,
+        limits_of_one_key_may_differ,
+        a_blocked_job_expires_and_is_purged,
+        a_take_obeys_concurrency_keys,
+        a_blocked_job_is_shown,
+        an_audit_finds_nothing_wrong_with_turns;
     doc:
         a_document_is_as_it_was_put,
         a_document_is_changed_by_who_knows_its_version,

@@ -29,8 +29,13 @@ pub(crate) const BEGIN_MS: u64 = 1_795_000_000_000;
 const QUEUES: [&str; 5] = ["a", "a", "a", "b", "c"];
 const NAMES: [&str; 5] = ["a", "b", "c", "new", "unknown"];
 
+/// In one history of so many most jobs meet in a concurrency key.
+const KEYED_ONE_IN: u64 = 4;
+
 struct Generator {
     rng: Rng,
+    /// Draws concurrency keys, apart from all else: so the histories of old seeds stay what they were. `None`: few jobs have one.
+    keyed: Option<Rng>,
     made: Vec<JobId>,
     /// Numbers of enqueues and reserves, per instance.
     enqueues: [u64; 3],
@@ -57,6 +62,7 @@ pub(crate) fn history(seed: u64, steps: usize, handles: usize) -> Vec<Step> {
     made.extend((1..3).map(|twin| IdMaker::default().make(BEGIN_MS, shard, random ^ twin)));
     let mut generator = Generator {
         rng,
+        keyed: seed.is_multiple_of(KEYED_ONE_IN).then(|| Rng::with_seed(seed.rotate_left(32))),
         made,
         enqueues: [0; 3],
         reserves: [0; 3],
@@ -233,6 +239,19 @@ impl Generator {
         }
         if self.rng.u8(..5) < 2 {
             job.unique = Some(self.unique());
+        }
+        if let Some(rng) = &mut self.keyed
+            && rng.u8(..4) != 0
+        {
+            job.group = (rng.u8(..8) == 0).then(|| "g".to_owned());
+            job.concurrency =
+                Some(Concurrency { key: "c".to_owned(), limit: 1 + u32::from(rng.u8(..5) / 3) });
+            if rng.bool() {
+                (job.unique, job.run_at) = (None, When::Now);
+            }
+            if rng.u8(..4) != 0 {
+                "a".clone_into(&mut job.queue);
+            }
         }
         if self.chance(6) {
             let after = self.pause(20_000);

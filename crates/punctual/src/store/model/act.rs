@@ -15,7 +15,9 @@ impl Model {
     /// [`Store::act`](crate::store::Store::act).
     pub fn act(&mut self, now: Timestamp, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
         check_act(targets, action, PAYLOAD_BYTES_MAX)?;
-        Ok(targets.iter().map(|target| self.act_one(now, target, action)).collect())
+        let answers = targets.iter().map(|target| self.act_one(now, target, action)).collect();
+        self.hand_over();
+        Ok(answers)
     }
 
     fn act_one(&mut self, now: Timestamp, target: &Target, action: &Action) -> Acted {
@@ -63,6 +65,7 @@ impl Model {
 
     /// Changes a waiting job.
     fn change(&mut self, now: Timestamp, id: JobId, action: &Action) -> Acted {
+        self.leave_waiting(id);
         let job = &mut self.row_mut(id).job;
         match action {
             Action::Reschedule(when) => job.run_at = when.resolve(now),

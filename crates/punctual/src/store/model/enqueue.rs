@@ -29,6 +29,7 @@ impl Model {
         }
         check_enqueue(jobs, now, PAYLOAD_BYTES_MAX)?;
         let answers: Vec<Enqueued> = jobs.iter().map(|job| self.enqueue_one(now, job)).collect();
+        self.hand_over();
         let full: Vec<usize> = (0..jobs.len()).filter(|&i| answers[i] == Enqueued::Full).collect();
         if full.len() < jobs.len() {
             let last = LastEnqueue { number: call.number, at: now, full };
@@ -55,7 +56,7 @@ impl Model {
         if let Some(held) = key.as_ref().and_then(|key| self.held(key, now)) {
             return self.meet_holder(now, held.by, new);
         }
-        if self.is_full(new) {
+        if self.is_at_cap(new) {
             return Enqueued::Full;
         }
         let job = self.resolve(now, new);
@@ -64,7 +65,7 @@ impl Model {
         }
         let answer = Enqueued::Inserted { id: job.id, run_at: job.run_at };
         self.queues.entry(job.queue.clone()).or_default();
-        self.rows.insert(job.id, Row { job, lasts_ms: 0, started: false });
+        self.rows.insert(job.id, Row { job, lasts_ms: 0, started: false, parked: false });
         answer
     }
 
@@ -90,8 +91,10 @@ impl Model {
         let unique = new.unique.as_ref().expect("invariant: only a job with a key meets a holder");
         let version_fits = unique.version.is_none_or(|version| version == existing.version);
         let asked = self.resolve(now, new);
+        let is_waiting = existing.state == Some(State::Waiting);
         match unique.on_conflict {
-            OnConflict::Replace if existing.state == Some(State::Waiting) && version_fits => {
+            OnConflict::Replace if is_waiting && version_fits => {
+                self.leave_waiting(id);
                 let holder = &mut self.row_mut(id).job;
                 holder.kind = asked.kind;
                 holder.payload = asked.payload;
@@ -107,7 +110,8 @@ impl Model {
                 holder.version += 1;
                 Enqueued::Replaced { id, run_at: asked.run_at }
             }
-            OnConflict::Reschedule if existing.state == Some(State::Waiting) => {
+            OnConflict::Reschedule if is_waiting => {
+                self.leave_waiting(id);
                 let holder = &mut self.row_mut(id).job;
                 holder.run_at = asked.run_at;
                 holder.version += 1;
@@ -118,7 +122,7 @@ impl Model {
     }
 
     /// Whether the queue's cap is reached (contract §4).
-    fn is_full(&self, new: &NewJob) -> bool {
+    fn is_at_cap(&self, new: &NewJob) -> bool {
         let settings = self.settings(&new.queue);
         let live = || self.jobs(&new.queue, State::Waiting).chain(self.jobs(&new.queue, State::Running));
         let bytes = || live().map(|job| job.payload.bytes.len() as u64).sum::<u64>();
@@ -160,6 +164,7 @@ impl Model {
             reason: None,
             failures: Vec::new(),
             running: None,
+            blocked: false,
         }
     }
 }

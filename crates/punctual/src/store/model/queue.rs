@@ -2,13 +2,13 @@
 
 use crate::{
     error::Result,
-    job::{State, cut_error},
+    job::cut_error,
     limits::BATCH_MAX,
     store::{Pause, QueueInfo, QueueOp, QueueReply, QueueSettings, check_queue_op},
     time::Timestamp,
 };
 
-use super::Model;
+use super::{Model, gate};
 
 impl Model {
     /// [`Store::queue`](crate::store::Store::queue).
@@ -39,15 +39,19 @@ impl Model {
     }
 
     fn purge(&mut self, now: Timestamp, name: &str, limit: usize) -> QueueReply {
-        let waiting = self.waiting_in_order(name, Timestamp::MAX);
+        let mut waiting = self.waiting_in_order(name, Timestamp::MAX);
+        let mut parked: Vec<_> = self.parked(name).collect();
+        parked.sort_by_key(|job| (gate::digest_of(job), job.priority, job.run_at, job.id));
+        waiting.extend(parked.into_iter().map(|job| job.id));
         for &id in waiting.iter().take(limit) {
             self.delete(id, now);
         }
+        self.hand_over();
         QueueReply::Purged { deleted: waiting.len().min(limit) as u64, more: limit < waiting.len() }
     }
 
     fn info(&self, now: Timestamp, name: &str) -> QueueInfo {
-        let due = self.jobs(name, State::Waiting).map(|job| job.run_at).filter(|&at| at <= now);
+        let due = self.timeline(name).map(|job| job.run_at).filter(|&at| at <= now);
         QueueInfo {
             name: name.to_owned(),
             settings: self.settings(name),

@@ -18,7 +18,7 @@ impl Model {
     /// [`Store::get`](crate::store::Store::get).
     pub fn get(&self, now: Timestamp, id: JobId) -> Option<JobRecord> {
         let job = &self.rows.get(&id)?.job;
-        (!is_past_age(&self.settings(&job.queue), job, now)).then(|| job.clone())
+        (!is_past_age(&self.settings(&job.queue), job, now)).then(|| self.shown(job, now))
     }
 
     /// [`Store::holder`](crate::store::Store::holder).
@@ -39,7 +39,7 @@ impl Model {
             }
             page.searched += 1;
             last = Some(id);
-            if list.filter.matches(&row.job, now) {
+            if list.filter.matches(&self.shown(&row.job, now), now) {
                 page.jobs.extend(self.get(now, id));
             }
         }
@@ -49,12 +49,13 @@ impl Model {
     /// [`Store::count`](crate::store::Store::count).
     pub fn count(&self, now: Timestamp, queue: Option<&str>) -> Counts {
         let mut counts = Counts::default();
-        for job in self.rows.values().map(|row| &row.job).filter(|job| queue.is_none_or(|q| q == job.queue)) {
+        for row in self.rows.values().filter(|row| queue.is_none_or(|q| q == row.job.queue)) {
+            let job = &row.job;
             match job.state {
                 State::Waiting => {
                     counts.waiting += 1;
                     counts.retrying += u64::from(1 < job.attempt);
-                    counts.due += u64::from(job.run_at <= now);
+                    counts.due += u64::from(row.parked || job.run_at <= now);
                 }
                 State::Running => counts.running += 1,
                 State::Done => counts.done += 1,
@@ -77,10 +78,10 @@ impl Model {
         let mut run_at: Vec<Timestamp> = self
             .rows
             .values()
-            .map(|row| &row.job)
-            .filter(|job| job.state == State::Waiting)
-            .filter(|job| upcoming.queue.as_ref().is_none_or(|queue| *queue == job.queue))
-            .map(|job| job.run_at)
+            .filter(|row| row.job.state == State::Waiting)
+            .filter(|row| upcoming.queue.as_ref().is_none_or(|queue| *queue == row.job.queue))
+            // What is parked is due.
+            .map(|row| if row.parked { now } else { row.job.run_at })
             .collect();
         run_at.sort_unstable();
         histogram.complete = run_at.len() as u64 <= UPCOMING_SEARCH_MAX;

@@ -20,18 +20,25 @@ struct Found {
     looked_at: usize,
     bytes: usize,
     jobs: Vec<Reserved>,
+    /// What a take acked.
+    done: Vec<JobRecord>,
     /// The next job would bring the payloads over their bound, or is reserved alone.
     is_over: bool,
 }
 
 impl Found {
     fn at_most(wanted: usize) -> Self {
-        Self { wanted, looked_at: 0, bytes: 0, jobs: Vec::new(), is_over: false }
+        Self { wanted, looked_at: 0, bytes: 0, jobs: Vec::new(), done: Vec::new(), is_over: false }
+    }
+
+    /// How many jobs were reserved or taken.
+    fn count(&self) -> usize {
+        self.jobs.len() + self.done.len()
     }
 
     /// Whether nothing more may be looked at (S9, S13).
     fn is_finished(&self) -> bool {
-        self.is_over || self.jobs.len() == self.wanted || self.looked_at == self.wanted + CANDIDATES_EXTRA
+        self.is_over || self.count() == self.wanted || self.looked_at == self.wanted + CANDIDATES_EXTRA
     }
 }
 
@@ -42,8 +49,8 @@ struct Round<'a> {
     due_by: Timestamp,
     worker: &'a str,
     lease: Option<Duration>,
-    /// Whether a job on its last chance comes alone.
-    parts: bool,
+    /// Whether a job is acked as it is reserved; if not, one on its last chance comes alone.
+    takes: bool,
 }
 
 impl Model {
@@ -59,8 +66,9 @@ impl Model {
         }
         self.turn(now);
         let taken_back = self.take_back(now, &queues);
+        self.hand_over();
         let mut found = Found::at_most(want.n);
-        let round = Round { now, due_by: now, worker: &want.worker, lease: want.lease, parts: true };
+        let round = Round { now, due_by: now, worker: &want.worker, lease: want.lease, takes: false };
         let mut shared = Vec::new();
         for want in &want.wants {
             shared.push(self.reserve_from(&want.queue, want.share.min(want.at_most), &round, &mut found));
@@ -71,6 +79,7 @@ impl Model {
         let leases = found.jobs.iter().map(|job| job.lease).collect();
         self.reserves.insert(want.call.instance, LastReserve { number: want.call.number, at: now, leases });
         self.sweep_queues(now, &queues, SWEEP_RIDE_MAX);
+        self.hand_over();
         Ok(self.batch(now, &queues, found.jobs, taken_back))
     }
 
@@ -79,16 +88,16 @@ impl Model {
         take.check()?;
         self.turn(now);
         self.take_back(now, &[&take.queue]);
+        self.hand_over();
         let mut found = Found::at_most(take.n);
         if let Some(due_by) = now.as_ms().checked_sub(ceil_ms(take.older_than)) {
             let due_by = Timestamp::saturating_from_ms(due_by);
-            let round = Round { now, due_by, worker: "", lease: None, parts: false };
+            let round = Round { now, due_by, worker: "", lease: None, takes: true };
             self.reserve_from(&take.queue, usize::MAX, &round, &mut found);
         }
-        let ack = |run: &Run| settled(run, &Verdict::Ack, now);
-        let done = found.jobs.iter().map(|job| self.leave_run(now, job.lease, ack)).collect();
         self.sweep_queues(now, &[&take.queue], SWEEP_RIDE_MAX);
-        Ok(done)
+        self.hand_over();
+        Ok(found.done)
     }
 
     /// Takes back leases past their time, oldest first (S9), unless the clock has just jumped (S14).
@@ -124,14 +133,26 @@ impl Model {
                 self.end(id, State::Cancelled, Some("expired".to_owned()), round.now);
                 continue;
             }
+            if self.is_full(job) {
+                self.park(id);
+                continue;
+            }
             let bytes = found.bytes + job.payload.bytes.len();
-            let alone = round.parts && is_last_chance(job.crashes);
-            if (alone || BATCH_BYTES_MAX < bytes) && !found.jobs.is_empty() {
+            let alone = !round.takes && is_last_chance(job.crashes);
+            if (alone || BATCH_BYTES_MAX < bytes) && 0 < found.count() {
                 found.is_over = true;
                 break;
             }
             (found.bytes, found.is_over) = (bytes, alone);
-            found.jobs.push(self.start(id, round));
+            let job = self.start(id, round);
+            if round.takes {
+                // It runs no longer than this step.
+                let ack = |run: &Run| settled(run, &Verdict::Ack, round.now);
+                found.done.push(self.leave_run(round.now, job.lease, ack));
+            } else {
+                self.touch(id);
+                found.jobs.push(job);
+            }
             reserved += 1;
         }
         reserved
@@ -177,7 +198,7 @@ impl Model {
         let run_at = queues
             .iter()
             .filter(|queue| !self.is_paused(queue))
-            .flat_map(|queue| self.jobs(queue, State::Waiting).map(|job| job.run_at));
+            .flat_map(|queue| self.timeline(queue).map(|job| job.run_at));
         let no_take_back = self.no_take_back(now);
         let until = self.leases(queues).into_iter().map(|(until, _)| match no_take_back {
             Some(end) if until <= now => end,

@@ -54,6 +54,7 @@ impl Model {
         }
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
         self.sweep_queues(now, &queues, batch.len() + SWEEP_RIDE_MAX);
+        self.hand_over();
         let reserved = then.map(|want| self.reserve(now, want)).transpose()?;
         Ok((answers, reserved))
     }
@@ -65,6 +66,7 @@ impl Model {
         lease: Lease,
         decide: impl FnOnce(&Run) -> Next,
     ) -> JobRecord {
+        self.touch(lease.job);
         let Row { job, lasts_ms, .. } = self.row_mut(lease.job);
         let running = job.running.take().expect("invariant: the caller found this lease current");
         let started_at = job.started_at.take().expect("invariant: a running job has started");

@@ -17,7 +17,9 @@ impl Model {
         check_limit("sweep", limit)?;
         let queues: Vec<String> = self.queues.keys().cloned().collect();
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
-        Ok(self.sweep_queues(now, &queues, limit))
+        let swept = self.sweep_queues(now, &queues, limit);
+        self.hand_over();
+        Ok(swept)
     }
 
     /// Sweeps these queues in turn, then store-wide.

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The keys that are walked, in order: counters last, which follow from the others.
-const WALKS: [&str; 15] = ["j", "x", "r", "t", "o", "l", "e", "u", "v", "m", "k", "p", "d", "f", "c"];
+const WALKS: [&str; 16] = ["j", "x", "r", "t", "o", "l", "e", "u", "v", "m", "k", "p", "d", "f", "g", "c"];
 
 pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<Audited> {
     let (walk, from) =
@@ -29,6 +29,7 @@ pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<Audited> {
     let mut reply = shard.ask(&SCRIPTS.audit, &DOC_KEYS.map(|key| shard.key(key)), args).await?;
     let next = reply.bytes()?;
     let mut audited = Audited { checked: reply.number()?, ..Audited::default() };
+    shard.ring(&reply.bytes()?)?;
     while !reply.is_over() {
         let (id, q, what, detail) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
         let queue = if q.is_empty() { None } else { Bytes(&q).chunk()?.text().ok() };

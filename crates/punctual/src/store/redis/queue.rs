@@ -105,6 +105,7 @@ pub(super) async fn purge(shard: &Shard, name: &str, limit: usize) -> Result<Opt
         }
         deleted += reply.number()?;
         let is_more = reply.number()? != 0;
+        shard.ring(&reply.bytes()?)?;
         if !is_more || limit as u64 <= deleted {
             return Ok(Some((deleted, is_more)));
         }

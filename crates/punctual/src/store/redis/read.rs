@@ -41,14 +41,15 @@ pub(super) async fn get(
         return Ok(None);
     }
     let (id, rec, past, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
-    record::decode(Bytes(&id).id()?, &rec, &past, &run).map(Some)
+    let job = record::decode(Bytes(&id).id()?, &rec, &past, &run)?;
+    Ok(Some(JobRecord { blocked: reply.number()? != 0, ..job }))
 }
 
 /// The places of jobs, in the order in which a listing goes through them.
 const PLACES: [u8; 3] = *b"tle";
 
-/// Bytes of the longest member of a place: an ended job's queue, state, end, id and size.
-const MEMBER_MAX: usize = 3 + 1 + 6 + 16 + 4;
+/// Bytes of the longest member of a place: a parked job's queue, mark, key, level, time, id, past and limit.
+const MEMBER_MAX: usize = 3 + 1 + 16 + 1 + 6 + 16 + 1 + 4;
 
 /// Where a listing stands: in which place, and behind which of its members.
 struct Stand {
@@ -131,18 +132,17 @@ pub(super) async fn list(shard: &Shard, list: &List) -> Result<Page> {
                 page.next = Some(stand.cursor());
                 return Ok(page);
             }
-            let (member, rec, past, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
-            let hidden = reply.number()? != 0;
-            let id_at = if place == b'l' { 9 } else { 10 };
-            let id = Bytes(member.get(id_at..).unwrap_or_default()).id()?;
-            stand.after = member;
+            stand.after = reply.bytes()?;
+            let (id, rec, past, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+            let (id, note) = (Bytes(&id).id()?, reply.number()?);
             page.searched += 1;
             // An entry without a record leads nowhere.
             if rec.is_empty() {
                 continue;
             }
             let job = record::decode(id, &rec, &past, &run).unwrap_or_else(|_| record::husk(id, &rec, &past));
-            if !hidden && list.filter.matches(&job, page.now) {
+            let job = JobRecord { blocked: note == 2, ..job };
+            if note != 1 && list.filter.matches(&job, page.now) {
                 page.jobs.push(job);
             }
         }

@@ -4,11 +4,9 @@
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
-
 use crate::{
     backoff::Backoff,
+    digest as texts,
     error::{Error, ErrorKind, Result},
     id::JobId,
     job::{
@@ -19,6 +17,7 @@ use crate::{
     store::UniqueKey,
     time::{Timestamp, When, ceil_ms},
 };
+use serde::{Deserialize, Serialize};
 
 use super::bytes::{Bytes, Put};
 
@@ -28,6 +27,7 @@ const EXPIRES: u8 = 2;
 const LEASE: u8 = 4;
 const MAX_ATTEMPTS: u8 = 8;
 const UNIQUE: u8 = 16;
+const CONCURRENCY: u8 = 32;
 
 /// The longest window that numbers of scripts can tell to the millisecond; longer than time.
 const WINDOW_MAX_MS: u64 = 1 << 52;
@@ -75,15 +75,7 @@ fn json<T: Default + for<'de> Deserialize<'de>>(bytes: Bytes<'_>) -> Result<T> {
 
 /// Sixteen bytes that stand for a unique key with all that it is compared within.
 pub(super) fn digest(queue: &str, group: Option<&str>, concurrency_key: Option<&str>, key: &str) -> [u8; 16] {
-    let mut name = Vec::with_capacity(queue.len() + key.len() + 32);
-    for part in [Some(queue), group, concurrency_key, Some(key)] {
-        // Presence and length first: no two keys share an encoding.
-        name.push(u8::from(part.is_some()));
-        let part = part.unwrap_or_default();
-        name.number(part.len() as u64, 4);
-        name.extend_from_slice(part.as_bytes());
-    }
-    Uuid::new_v5(&Uuid::NAMESPACE_OID, &name).into_bytes()
+    texts::digest(&[Some(queue), group, concurrency_key, Some(key)])
 }
 
 pub(super) fn digest_of(key: &UniqueKey) -> [u8; 16] {
@@ -131,9 +123,12 @@ pub(super) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>
     let max_attempts = options.max_attempts.filter(|n| *n != MAX_ATTEMPTS_DEFAULT);
     let scope = new.unique.as_ref().map(|unique| unique.scope);
     let mut flags = 0;
-    for (flag, is_set) in
-        [(LEASE, own_lease.is_some()), (MAX_ATTEMPTS, max_attempts.is_some()), (UNIQUE, scope.is_some())]
-    {
+    for (flag, is_set) in [
+        (LEASE, own_lease.is_some()),
+        (MAX_ATTEMPTS, max_attempts.is_some()),
+        (UNIQUE, scope.is_some()),
+        (CONCURRENCY, new.concurrency.is_some()),
+    ] {
         flags |= if is_set { flag } else { 0 };
     }
     let (scope, window) = match scope {
@@ -182,6 +177,10 @@ pub(super) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>
         let concurrency_key = new.concurrency.as_ref().map(|concurrency| concurrency.key.as_str());
         rest.extend_from_slice(&digest(&new.queue, new.group.as_deref(), concurrency_key, &unique.key));
         rest.number(window, 7);
+    }
+    if let Some(Concurrency { key, limit }) = &new.concurrency {
+        rest.extend_from_slice(&texts::digest(&[Some(&new.queue), new.group.as_deref(), Some(key)]));
+        rest.number((*limit).into(), 4);
     }
     let mut asked = Vec::with_capacity(new.kind.len() + 2);
     asked.chunk(content_type(&new.payload));
@@ -249,6 +248,7 @@ impl Run {
         row.take(4)?;
         let (started, lasts) = (row.time()?, Duration::from_millis(row.number(4)?));
         row.take(if flags & 4 == 0 { 0 } else { 16 })?;
+        row.take(if flags & 8 == 0 { 0 } else { 16 })?;
         let length = row.byte()?;
         let worker = Bytes(row.take(length.into())?).text()?;
         let (cancel_requested, has_past) = (flags & 1 != 0, flags & 2 != 0);
@@ -275,6 +275,9 @@ pub(super) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) 
         if flags & MAX_ATTEMPTS == 0 { u64::from(MAX_ATTEMPTS_DEFAULT) } else { rec.number(2)? };
     if flags & UNIQUE != 0 {
         rec.take(16 + 7)?;
+    }
+    if flags & CONCURRENCY != 0 {
+        rec.take(16 + 4)?;
     }
     let (mut asked, mut within) = (rec.chunk()?, rec.chunk()?);
     let content_type = asked.chunk()?.text()?;

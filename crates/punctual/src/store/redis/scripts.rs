@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use super::script::Script;
 
 /// The keys that every script names, in the order in which `lua/keys.lua` takes them.
-pub(super) const COMMON_KEYS: [&str; 18] =
-    ["j", "x", "t", "o", "r", "l", "e", "u", "v", "k", "m", "p", "a", "s", "q", "i", "n", "c"];
+pub(super) const COMMON_KEYS: [&str; 19] =
+    ["j", "x", "t", "o", "r", "l", "e", "u", "v", "k", "m", "p", "a", "s", "q", "i", "n", "c", "g"];
 
 /// The keys of the documents, in shard 0 alone, behind those.
 pub(super) const DOC_KEYS: [&str; 2] = ["d", "f"];

@@ -18,7 +18,9 @@ const ASK_CANCEL: &str = named(include_str!("sql/settle.sql"), "ask_cancel");
 
 /// Acts on jobs, in order.
 pub(super) fn act(tx: &mut Tx<'_>, targets: &[Target], action: &Action) -> Step<Vec<Acted>> {
-    targets.iter().map(|target| act_one(tx, target, action)).collect()
+    let answers = targets.iter().map(|target| act_one(tx, target, action)).collect();
+    tx.hand_over()?;
+    answers
 }
 
 /// The job that holds a key, if it has a record.
@@ -36,7 +38,7 @@ fn act_one(tx: &mut Tx<'_>, target: &Target, action: &Action) -> Step<Acted> {
     };
     let Some(mut job) = found else { return Ok(Acted::NotFound) };
     let Some(q) = tx.queue_by_qid(job.qid)? else { return Ok(Acted::NotFound) };
-    let place = Place::of(tx.conn, &job)?;
+    let place = Place::of(tx, &job)?;
     let (id, state) = (job.id, place.state());
     if let Some(guard) = &target.guard {
         if guard.queue != tx.at(q).name {

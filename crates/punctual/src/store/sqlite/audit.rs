@@ -33,6 +33,7 @@ pub(super) use count::Count;
 const FILE: &str = include_str!("sql/audit.sql");
 const RECORDS: &str = named(FILE, "records");
 const PLACES: &str = named(FILE, "places");
+const RUNS_AS: &str = named(FILE, "runs_as");
 const MOVE_RECORD: &str = named(FILE, "move_record");
 
 /// A table of entries that name a job.
@@ -47,7 +48,7 @@ struct Entries {
     detail: &'static str,
 }
 
-const TABLES: [Entries; 6] = [
+const TABLES: [Entries; 8] = [
     Entries {
         list: named(FILE, "due"),
         drop: named(FILE, "drop_due"),
@@ -102,10 +103,30 @@ const TABLES: [Entries; 6] = [
         what: "no_record",
         detail: "failures that belong to no record",
     },
+    Entries {
+        list: named(FILE, "parked"),
+        drop: named(FILE, "drop_parked"),
+        key_columns: 5,
+        id_column: 4,
+        queue_column: Some(0),
+        what: "no_record",
+        detail: "an entry of a parked job that belongs to no record",
+    },
+    Entries {
+        list: named(FILE, "keyed"),
+        drop: named(FILE, "drop_keyed"),
+        key_columns: 3,
+        id_column: 2,
+        queue_column: Some(0),
+        what: "stale_key",
+        detail: "a place among the runs of a concurrency key whose job does not run",
+    },
 ];
 const DUE: usize = 0;
 const EXPIRY: usize = 3;
 const UNIQUE: usize = 4;
+const PARKED: usize = 6;
+const KEYED: usize = 7;
 
 /// First bytes of a cursor; any other is the number of a table.
 const RECORDS_TAG: u8 = 254;
@@ -222,6 +243,7 @@ fn rows(tx: &mut Tx<'_>, from: From, repair: bool) -> Step<Audited> {
     if slice.done.findings.iter().any(|finding| finding.repaired) {
         count::raise_repairs(tx)?;
     }
+    tx.hand_over()?;
     slice.done.next = Some(next.write());
     Ok(slice.done)
 }
@@ -306,9 +328,23 @@ impl Slice {
         let places = params![job.qid, job.priority as i64, ms(job.run_at), id.as_bytes()];
         let (is_due, ended): (Option<i64>, Option<Value>) =
             tx.conn.prepare_cached(PLACES)?.query_row(places, |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let (is_due, has_ended) = (is_due.is_some(), ended.is_some());
+        let (is_due, is_parked, has_ended) = (is_due.is_some(), tx.is_parked(&job)?, ended.is_some());
+        if lease.is_some()
+            && let Some((key, _)) = tx.key_of(&job)?
+            && !tx.conn.prepare_cached(RUNS_AS)?.exists(params![job.qid, key, id.as_bytes()])?
+        {
+            let detail = "runs without a place among those of its concurrency key";
+            self.found(Some(id), Some(tx.at(q).name.clone()), "stale_key", detail);
+            if self.repair {
+                tx.take_turn(q, &job, key)?;
+            }
+        }
         let queue = || Some(tx.at(q).name.clone());
-        match usize::from(lease.is_some()) + usize::from(is_due) + usize::from(has_ended) {
+        match usize::from(lease.is_some())
+            + usize::from(is_due)
+            + usize::from(is_parked)
+            + usize::from(has_ended)
+        {
             0 => {
                 self.found(Some(id), queue(), "orphan", "a record in no place; a repair makes it dead");
                 if self.repair {
@@ -335,7 +371,7 @@ impl Slice {
                     "a job in more than one place; running wins, then waiting",
                 );
                 if self.repair {
-                    part(tx, q, &job, lease.is_some(), is_due)?;
+                    part(tx, q, &job, lease.is_some(), is_due, has_ended)?;
                 }
             }
         }
@@ -350,6 +386,10 @@ impl Slice {
         self.done.checked = rows.len() as u64;
         for row in &rows {
             let id = if let Value::Blob(id) = &row[entries.id_column] { job_id(id) } else { None };
+            if self.repair && (table == PARKED || table == KEYED) {
+                // Whose turn it is may follow from what is mended.
+                touch(tx, row)?;
+            }
             if belongs(tx, table, row, id)? {
                 continue;
             }
@@ -374,6 +414,17 @@ impl Slice {
     }
 }
 
+/// Notes an event of the concurrency key of an entry, where it is one.
+fn touch(tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
+    if let [Value::Integer(qid), Value::Blob(key), ..] = row
+        && let Some(q) = tx.queue_by_qid(*qid)?
+        && let Ok(key) = key.as_slice().try_into()
+    {
+        tx.touch(q, key);
+    }
+    Ok(())
+}
+
 /// Whether an entry belongs to a record.
 fn belongs(tx: &mut Tx<'_>, table: usize, row: &[Value], id: Option<JobId>) -> Step<bool> {
     if table == UNIQUE && row[3] != Value::Null {
@@ -384,7 +435,21 @@ fn belongs(tx: &mut Tx<'_>, table: usize, row: &[Value], id: Option<JobId>) -> S
     Ok(match table {
         DUE => row[..3] == [job.qid, job.priority as i64, ms(job.run_at)].map(Value::Integer),
         EXPIRY => job.expires_at.map(ms).map(Value::Integer).as_ref() == Some(&row[1]),
-        UNIQUE => !Place::of(tx.conn, &job)?.state().is_ended(),
+        PARKED => {
+            let key = tx.key_of(&job)?.map(|(key, _)| Value::Blob(key.to_vec()));
+            row[..4]
+                == [
+                    Value::Integer(job.qid),
+                    key.unwrap_or(Value::Null),
+                    Value::Integer(job.priority as i64),
+                    Value::Integer(ms(job.run_at)),
+                ]
+        }
+        KEYED => {
+            let key = tx.key_of(&job)?.map(|(key, _)| Value::Blob(key.to_vec()));
+            key.as_ref() == Some(&row[1]) && tx.lease(job.id)?.is_some()
+        }
+        UNIQUE => !Place::of(tx, &job)?.state().is_ended(),
         _ => true,
     })
 }
@@ -403,11 +468,17 @@ fn quarantine(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool) -> Step<()> {
 }
 
 /// Leaves a job in one of its places.
-fn part(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool, is_due: bool) -> Step<()> {
+fn part(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool, is_due: bool, has_ended: bool) -> Step<()> {
     let id = job.id.as_bytes();
+    if is_running || is_due {
+        tx.unpark(q, job)?;
+    }
     if is_due && is_running {
         let row = params![job.qid, job.priority as i64, ms(job.run_at), id];
         tx.conn.prepare_cached(DELETE_DUE)?.execute(row)?;
+    }
+    if !has_ended {
+        return Ok(());
     }
     // Whatever it stands in besides, it has not ended. The counters are counted anew at the end.
     let ended = EndedRow { state: State::Dead, at: tx.now, bytes: 0, reason: None };

@@ -67,7 +67,9 @@ fn replay(tx: &mut Tx<'_>, jobs: &[NewJob], full: &[u8]) -> Step<Vec<Enqueued>> 
 /// Inserts jobs in order, each seeing what the earlier ones did.
 pub(super) fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], payload_bytes_max: usize) -> Step<Vec<Enqueued>> {
     check_enqueue(jobs, tx.now, payload_bytes_max)?;
-    jobs.iter().map(|new| insert_one(tx, new)).collect()
+    let answers = jobs.iter().map(|new| insert_one(tx, new)).collect();
+    tx.hand_over()?;
+    answers
 }
 
 fn insert_one(tx: &mut Tx<'_>, new: &NewJob) -> Step<Enqueued> {
@@ -136,7 +138,7 @@ fn meet(tx: &mut Tx<'_>, q: Q, holder: &Holder, new: &NewJob, unique: &Unique, o
     let may_change = match (&holder.job, unique.on_conflict) {
         (None, _) | (_, OnConflict::Keep) => false,
         (Some(job), _) => {
-            matches!(Place::of(tx.conn, job)?, Place::Waiting)
+            matches!(Place::of(tx, job)?, Place::Waiting)
                 && unique.version.is_none_or(|version| version == job.version)
         }
     };
@@ -164,13 +166,13 @@ fn meet(tx: &mut Tx<'_>, q: Q, holder: &Holder, new: &NewJob, unique: &Unique, o
     Ok(Enqueued::Replaced { id, run_at })
 }
 
-fn existing(tx: &Tx<'_>, job: &Job) -> Step<Existing> {
-    let place = Place::of(tx.conn, job)?;
+fn existing(tx: &mut Tx<'_>, job: &Job) -> Step<Existing> {
+    let place = Place::of(tx, job)?;
     let cancel_requested = matches!(&place, Place::Running(lease) if lease.cancel_requested());
     Ok(Existing { id: job.id, state: Some(place.state()), version: job.version, cancel_requested })
 }
 
-fn existing_holder(tx: &Tx<'_>, holder: &Holder) -> Step<Existing> {
+fn existing_holder(tx: &mut Tx<'_>, holder: &Holder) -> Step<Existing> {
     holder.job.as_ref().map_or(Ok(gone(holder.id)), |job| existing(tx, job))
 }
 

@@ -378,6 +378,7 @@ impl Job {
                 worker: lease.worker.clone(),
                 until: lease.until,
             }),
+            blocked: false,
         }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! punctual_due (waiting) ── reserve ──► punctual_lease (running) ── settle ──► punctual_ended (done, dead, cancelled)
-//!        ▲                                     │                                     │
-//!        └──── retry, snooze, release, taken back                operator's retry ───┘
+//!    │   ▲ ▲                                   │                                     │
+//!    ▼   │ └──── retry, snooze, release, taken back              operator's retry ───┘
+//! punctual_parked (waiting for its turn: gate.rs)
 //! ```
 //!
 //! Each move keeps the queue's counters, its keys and its expiry with it; nothing else may touch these tables.
@@ -61,6 +62,8 @@ impl LeaseRow {
     pub(super) const KEY: i64 = 2;
     /// The job has a row in `punctual_past`.
     pub(super) const PAST: i64 = 4;
+    /// The job has a concurrency key, and a row in `punctual_keyed`.
+    pub(super) const KEYED: i64 = 8;
 
     /// Reads the columns of `lease`. Rubbish reads as zero: no caller holds fence 0, so such a lease is taken back.
     pub(super) fn read(row: &Row<'_>) -> Self {
@@ -137,29 +140,24 @@ impl Place {
     }
 
     /// Looks where a job stands; in two places running wins, then waiting (contract §4).
-    pub(super) fn of(conn: &rusqlite::Connection, job: &Job) -> rusqlite::Result<Self> {
-        let id = job.id.as_bytes();
-        if let Some(lease) =
-            conn.prepare_cached(LEASE)?.query_row([id], |row| Ok(LeaseRow::read(row))).optional()?
-        {
+    pub(super) fn of(tx: &mut Tx<'_>, job: &Job) -> Step<Self> {
+        if let Some(lease) = tx.lease(job.id)? {
             return Ok(Self::Running(lease));
         }
-        let mut ended = conn.prepare_cached(ENDED)?;
-        if let Some(ended) = ended.query_row([id], |row| Ok(EndedRow::read(row, 0))).optional()?
-            && !Self::is_due(conn, job)?
-        {
-            return Ok(Self::Ended(ended));
-        }
-        Ok(if Self::is_due(conn, job)? { Self::Waiting } else { Self::Nowhere })
+        let ended = {
+            let mut ended = tx.conn.prepare_cached(ENDED)?;
+            ended.query_row([job.id.as_bytes()], |row| Ok(EndedRow::read(row, 0))).optional()?
+        };
+        Ok(match ended {
+            _ if Self::waits(tx, job)? => Self::Waiting,
+            Some(ended) => Self::Ended(ended),
+            None => Self::Nowhere,
+        })
     }
 
-    fn is_due(conn: &rusqlite::Connection, job: &Job) -> rusqlite::Result<bool> {
-        conn.prepare_cached(IS_DUE)?.exists(params![
-            job.qid,
-            job.priority as i64,
-            ms(job.run_at),
-            job.id.as_bytes()
-        ])
+    fn waits(tx: &mut Tx<'_>, job: &Job) -> Step<bool> {
+        let row = params![job.qid, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
+        Ok(tx.conn.prepare_cached(IS_DUE)?.exists(row)? || tx.is_parked(job)?)
     }
 }
 
@@ -209,6 +207,7 @@ impl Tx<'_> {
     pub(super) fn stop_waiting(&mut self, q: Q, job: &Job) -> Step<()> {
         let due = params![job.qid, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
         self.conn.prepare_cached(DELETE_DUE)?.execute(due)?;
+        self.unpark(q, job)?;
         self.left_due(q, Due::from(job))
     }
 
@@ -347,6 +346,7 @@ impl Tx<'_> {
             then(&run, self.now)
         };
         self.drop_lease(q, job.id.as_bytes())?;
+        self.end_turn(q, job)?;
         if let Some(error) = next.failed {
             job.past.failures.push(Failure {
                 attempt: run.attempt,

@@ -1,12 +1,12 @@
 //! `queue` and `queues`: settings, and what concerns all jobs of one queue.
 
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
 use super::{
     fault::Step,
     reserve::{due_rows, first_due_of, quarantine},
     sql::named,
-    tx::{Q, Queue, Tx, int, ms},
+    tx::{Q, Tx, int},
 };
 use crate::{
     job::{Priority, cut_error},
@@ -23,25 +23,26 @@ const EVERY_QUEUE: &str = named(FILE, "every_queue");
 /// Tells about a queue.
 pub(super) fn show(tx: &mut Tx<'_>, name: &str) -> Step<QueueReply> {
     match tx.queue(name)? {
-        Some(q) => Ok(info(tx.conn, tx.now, tx.at(q))?),
+        Some(q) => info(tx, q),
         None => Ok(QueueReply::Unknown),
     }
 }
 
-fn info(conn: &Connection, now: Timestamp, queue: &Queue) -> rusqlite::Result<QueueReply> {
+fn info(tx: &Tx<'_>, q: Q) -> Step<QueueReply> {
+    let queue = tx.at(q);
     let mut counts = queue.tally.counts();
-    counts.due = count_due(conn, queue.qid, now, DUE_COUNT_MAX)?;
-    let oldest_due = first_due_of(conn, queue.qid)?.filter(|&t| t <= now);
+    counts.due = count_due(tx, queue.qid, DUE_COUNT_MAX)?;
+    let oldest_due = first_due_of(tx.conn, queue.qid)?.filter(|&t| t <= tx.now);
     let (name, settings) = (queue.name.clone(), queue.settings.clone());
     Ok(QueueReply::Info(Box::new(QueueInfo { name, settings, counts, oldest_due })))
 }
 
-/// Waiting jobs of a queue that are due, counted up to `limit`.
-pub(super) fn count_due(conn: &Connection, qid: i64, now: Timestamp, limit: u64) -> rusqlite::Result<u64> {
-    let mut stmt = conn.prepare_cached(COUNT_DUE)?;
-    let mut due = 0;
+/// Waiting jobs of a queue that are due, parked or not, counted up to `limit`.
+pub(super) fn count_due(tx: &Tx<'_>, qid: i64, limit: u64) -> Step<u64> {
+    let mut stmt = tx.conn.prepare_cached(COUNT_DUE)?;
+    let mut due = tx.count_parked(qid, limit)?;
     for priority in Priority::ALL {
-        let range = params![qid, priority as i64, ms(now), (limit - due).cast_signed()];
+        let range = params![qid, priority as i64, tx.now_ms(), (limit - due).cast_signed()];
         due += stmt.query_row(range, |row| row.get::<_, i64>(0))?.cast_unsigned();
     }
     Ok(due)
@@ -93,10 +94,10 @@ pub(super) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
         }
         QueueOp::Purge(limit) => return purge(tx, q, *limit),
     }
-    Ok(info(tx.conn, tx.now, tx.at(q))?)
+    info(tx, q)
 }
 
-/// Deletes waiting jobs, first those that would run first.
+/// Deletes waiting jobs, first those that would run first; behind them parked ones, key by key.
 fn purge(tx: &mut Tx<'_>, q: Q, limit: usize) -> Step<QueueReply> {
     let mut deleted = 0;
     for priority in Priority::ALL {
@@ -111,6 +112,17 @@ fn purge(tx: &mut Tx<'_>, q: Q, limit: usize) -> Step<QueueReply> {
             }
         }
     }
+    for row in tx.parked_rows(q, limit - deleted)? {
+        if let Some(job) = row.job(tx)? {
+            tx.stop_waiting(q, &job)?;
+            tx.delete_waiting(q, &job)?;
+            deleted += 1;
+        } else {
+            tx.drop_parked(q, &row)?;
+            tx.tally(q).waiting -= 1;
+        }
+    }
+    tx.hand_over()?;
     let more = 0 < tx.at(q).tally.waiting;
     Ok(QueueReply::Purged { deleted: deleted as u64, more })
 }

@@ -43,11 +43,13 @@ pub(super) fn holder(tx: &mut Tx<'_>, key: &UniqueKey) -> Step<Option<JobRecord>
 
 /// The record of a job, unless its age hides it.
 fn record(tx: &mut Tx<'_>, job: Job) -> Step<Option<JobRecord>> {
-    let place = Place::of(tx.conn, &job)?;
+    let place = Place::of(tx, &job)?;
     let Some(q) = tx.queue_by_qid(job.qid)? else { return Ok(Some(job.into_record("", &place))) };
     let queue = tx.at(q);
     let hidden = matches!(&place, Place::Ended(e) if is_past(queue.keep(e.state), e.at, tx.now));
-    Ok((!hidden).then(|| job.into_record(&queue.name, &place)))
+    let name = queue.name.clone();
+    let blocked = matches!(&place, Place::Waiting if job.run_at <= tx.now) && tx.is_blocked(&job)?;
+    Ok((!hidden).then(|| JobRecord { blocked, ..job.into_record(&name, &place) }))
 }
 
 // ── list ──
@@ -147,7 +149,7 @@ pub(super) fn count(tx: &mut Tx<'_>, queue: Option<&str>) -> Step<Counts> {
         all.dead += counts.dead;
         all.cancelled += counts.cancelled;
         all.bytes += counts.bytes;
-        all.due += count_due(tx.conn, qid, tx.now, DUE_COUNT_MAX - all.due)?;
+        all.due += count_due(tx, qid, DUE_COUNT_MAX - all.due)?;
     }
     Ok(all)
 }
@@ -169,7 +171,7 @@ pub(super) fn upcoming(tx: &mut Tx<'_>, upcoming: &Upcoming) -> Step<Histogram> 
     let mut left = UPCOMING_SEARCH_MAX;
     for q in queues {
         let qid = tx.at(q).qid;
-        let overdue = count_due(tx.conn, qid, tx.now, left)?;
+        let overdue = count_due(tx, qid, left)?;
         histogram.overdue += overdue;
         left -= overdue;
         for priority in Priority::ALL {

@@ -47,9 +47,11 @@ pub(super) fn reserve(tx: &mut Tx<'_>, want: &Reserve) -> Step<Batch> {
     }
     tx.touch_clock()?;
     let taken_back = take_back(tx, &named)?;
+    tx.hand_over()?;
     let jobs = lease_due(tx, &queues, want)?;
     tx.put_call(want.call, Numbered::Reserve, &answer(&jobs))?;
     sweep::ride(tx, &named, SWEEP_RIDE_MAX)?;
+    tx.hand_over()?;
     let batch = batch(tx, &named, jobs, taken_back)?;
     if !batch.jobs.is_empty() {
         // Whoever got jobs may be busy from now on: somebody else must wake for what is left.
@@ -165,6 +167,7 @@ fn lease_one(
 ) -> Step<Option<Reserved>> {
     let fence = tx.next_fence()?;
     tx.free_key_at_start(&mut job)?;
+    let key = tx.key_of(&job)?;
     let queue = tx.at(q);
     let lasts = Duration::from_millis(lease_ms(job.opts.lease(), want.lease, queue.settings.defaults.lease));
     let mut flags = 0;
@@ -173,6 +176,9 @@ fn lease_one(
     }
     if job.has_past {
         flags |= LeaseRow::PAST;
+    }
+    if job.opts.concurrency.is_some() {
+        flags |= LeaseRow::KEYED;
     }
     let row = LeaseRow {
         fence,
@@ -199,9 +205,12 @@ fn lease_one(
         // In two places: running wins (contract §4), and its entry in the timeline goes with the others.
         return Ok(None);
     }
+    if let Some((key, _)) = key {
+        tx.take_turn(q, &job, key)?;
+    }
     let lease = Lease { job: job.id, fence: fence.cast_unsigned() };
     let until = row.until;
-    let record = job.into_record(&queue.name, &Place::Running(row));
+    let record = job.into_record(&tx.at(q).name, &Place::Running(row));
     tx.tally(q).running += 1;
     Ok(Some(Reserved { lease, until, lasts, job: record }))
 }
@@ -347,7 +356,13 @@ impl Pick {
         };
         if job.expires_at.is_some_and(|t| t <= tx.now) {
             tx.left_due(q, Due::from(&job))?;
+            if let Some((key, _)) = tx.key_of(&job)? {
+                tx.touch(q, key);
+            }
             tx.end(q, &mut job, State::Cancelled, Some("expired"), End::Other)?;
+            return Ok(Some(false));
+        }
+        if tx.park_if_blocked(q, &job)? {
             return Ok(Some(false));
         }
         let bytes = self.bytes + job.payload.len();

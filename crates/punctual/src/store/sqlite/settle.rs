@@ -26,6 +26,7 @@ pub(super) fn settle(
     let mut queues: Vec<Q> = Vec::new();
     let answers = end_all(tx, batch, &mut queues)?;
     sweep::ride(tx, &queues, batch.len() + SWEEP_RIDE_MAX)?;
+    tx.hand_over()?;
     let then = then.map(|want| reserve(tx, want)).transpose()?;
     Ok((answers, then))
 }
@@ -64,7 +65,7 @@ fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<
     let Some(q) = tx.queue_by_qid(row.qid)? else { return Ok(None) };
 
     // The hot path: done, and nothing else hangs on the job.
-    if *verdict == Verdict::Ack && row.flags & (LeaseRow::KEY | LeaseRow::PAST) == 0 {
+    if *verdict == Verdict::Ack && row.flags & (LeaseRow::KEY | LeaseRow::PAST | LeaseRow::KEYED) == 0 {
         hot.delete_lease.execute([id])?;
         let tally = tx.tally(q);
         tally.running -= 1;

@@ -35,7 +35,9 @@ const ENDED: [State; 3] = [State::Done, State::Cancelled, State::Dead];
 /// Sweeps all queues by name, then store-wide.
 pub(super) fn sweep(tx: &mut Tx<'_>, limit: usize) -> Step<Swept> {
     let queues = every_queue(tx)?;
-    ride(tx, &queues, limit)
+    let swept = ride(tx, &queues, limit)?;
+    tx.hand_over()?;
+    Ok(swept)
 }
 
 /// Sweeps these queues in turn, then store-wide, up to `limit` items in all.
@@ -73,7 +75,7 @@ impl Sweep {
             let known = if let Value::Blob(id) = &id { job_id(id) } else { None };
             let job = known.map_or(Ok(None), |id| tx.job(id))?;
             match job.filter(|job| job.expires_at.map(ms) == Some(expires_at)) {
-                Some(mut job) if matches!(Place::of(tx.conn, &job)?, Place::Waiting) => {
+                Some(mut job) if matches!(Place::of(tx, &job)?, Place::Waiting) => {
                     tx.stop_waiting(q, &job)?;
                     tx.end(q, &mut job, State::Cancelled, Some("expired"), End::Other)?;
                     self.done.expired += 1;

@@ -8,7 +8,7 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{fault::Step, job::Columns, sql::named};
+use super::{fault::Step, gate::Key, job::Columns, sql::named};
 use crate::{
     job::State,
     limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
@@ -226,6 +226,8 @@ pub(super) struct Tx<'c> {
     by_name: HashMap<String, Q>,
     store: Option<(StoreRow, StoreRow)>,
     rings: BTreeMap<usize, Timestamp>,
+    /// Concurrency keys with an event since turns were handed over last, once for each (S15).
+    touched: Vec<(Q, Key)>,
 }
 
 impl<'c> Tx<'c> {
@@ -239,6 +241,7 @@ impl<'c> Tx<'c> {
             by_name: HashMap::new(),
             store: None,
             rings: BTreeMap::new(),
+            touched: Vec::new(),
         }
     }
 
@@ -346,6 +349,15 @@ impl<'c> Tx<'c> {
     /// After the commit, whoever waits for this queue learns that there may be work at `at`.
     pub(super) fn ring(&mut self, q: Q, at: Timestamp) {
         self.rings.entry(q.0).and_modify(|t| *t = at.min(*t)).or_insert(at);
+    }
+
+    /// Notes an event of a concurrency key; `hand_over` must follow.
+    pub(super) fn touch(&mut self, q: Q, key: Key) {
+        self.touched.push((q, key));
+    }
+
+    pub(super) fn take_touched(&mut self) -> Vec<(Q, Key)> {
+        std::mem::take(&mut self.touched)
     }
 
     // ── the store's row ──

@@ -1,15 +1,16 @@
 -- audit: a slice of a consistency check: some `limit` entries of one key, or a mebibyte of what they hold. KEYS: common, d, f.
--- ARGV: now, which key, where to go on or '', limit, 1 to repair. Answers: where to go on or '', looked at, then per finding:
+-- ARGV: now, which key, where to go on or '', limit, 1 to repair. Answers: where to go on or '', looked at, rings left to the
+-- caller, then per finding:
 -- id or '', name of the queue as a chunk or '', what, detail.
 -- A record in no place becomes dead, reason `orphan`; in two places running wins over waiting, waiting over ended; an entry
 -- without a record is dropped; what an entry needs beside it is put there. Records are never deleted. Counters are judged
 -- only where all that they count is seen in one step: of a queue with at most `limit` jobs and a mebibyte of payloads.
 -- Cost: O(limit log N).
 drains()
-local D, F = KEYS[19], KEYS[20]
+local D, F = KEYS[20], KEYS[21]
 local SCAN = 16 -- rows of a hash read at once, before their size is known
 local what, from, limit, repair = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
-local answer = {'', 0}
+local answer = {'', 0, ''}
 local function is_queue(q) return call('HEXISTS', I, q) == 1 end
 local function found(id, q, kind, detail)
     local n = #answer
@@ -19,9 +20,11 @@ end
 local function stands(key, member) return call('ZSCORE', key, member) end
 local function exists(id) return call('HEXISTS', J, id) == 1 end
 -- How long the members and rows of a key are; what is longer or shorter is not ours.
-local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25}
+local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25, g = 35}
+local PARKED_LENGTH = 48
 local function is_whole(it, drop, key, entry)
-    if not LENGTHS[what] or #it == LENGTHS[what] then return true end
+    local length = what == 't' and byte(it, 4) == PARKED and PARKED_LENGTH or LENGTHS[what]
+    if not length or #it == length then return true end
     found('', nil, 'corrupt', 'an entry of another length')
     if repair then call(drop, key, entry) end
 end
@@ -50,6 +53,11 @@ local function unsound(id)
         late().bury(q, id)
     end
 end
+-- How a waiting job stands in t while it waits for its turn; nil: it has no concurrency key.
+local function as_parked(job) return job.key and late().parked_member(job, sub(late().waiting_member(job), 4)) end
+local function waits(job)
+    return stands(T, late().waiting_member(job)) or job.key and stands(T, as_parked(job))
+end
 -- Whether a record stands somewhere, and what it needs beside it.
 local function record(id)
     local job = late().load(id)
@@ -59,7 +67,11 @@ local function record(id)
             found(id, job.q, 'orphan', 'running, but its lease has no time')
             if repair then call('ZADD', L, 0, late().lease_member(job)) end
         end
-    elseif not stands(job.ended and E or T, job.ended and late().ended_member(job) or late().waiting_member(job)) then
+        if job.run.key and not stands(G, job.q .. job.run.key .. id) then
+            found(id, job.q, 'stale_key', 'runs without a place among those of its concurrency key')
+            if repair then call('ZADD', G, '0', job.q .. job.run.key .. id) end
+        end
+    elseif not (job.ended and stands(E, late().ended_member(job))) and not (not job.ended and waits(job)) then
         found(id, job.q, 'orphan', 'stands nowhere')
         if repair then
             if job.ended then
@@ -98,9 +110,13 @@ end
 
 -- Whether what stands somewhere belongs there.
 local function place(key, member)
-    local id = what == 'l' and sub(member, 10) or sub(member, 11, 26)
+    local id = what == 'l' and sub(member, 10) or what == 't' and late().id_in(member) or sub(member, 11, 26)
     local job, belongs = late().load(id), nil
-    if job and what == 't' then
+    if job and what == 't' and byte(member, 4) == PARKED then
+        belongs = job.state == WAITING and as_parked(job) == member and not stands(T, late().waiting_member(job))
+        -- Whose turn it is may follow from what is mended.
+        if repair then late().touch(sub(member, 1, 3), sub(member, 5, 20)) end
+    elseif job and what == 't' then
         belongs = job.state == WAITING and late().waiting_member(job) == member
     elseif job and what == 'l' then
         belongs = job.run and late().lease_member(job) == member
@@ -116,6 +132,18 @@ local function place(key, member)
             call('ZREM', key, member)
             if what == 'e' then late().tally(sub(member, 1, 3), sub(member, 4, 4), -unp('>I4', member, 27)) end
         end
+    end
+end
+-- A place among the runs of a concurrency key.
+local function turn_of(key, member)
+    local q, of, id = sub(member, 1, 3), sub(member, 4, 19), sub(member, 20)
+    local job = late().load(id)
+    if job and job.run and job.q == q and job.run.key == of then return end
+    found(id, q, 'stale_key', 'a place among the runs of a concurrency key whose job does not run')
+    if repair and is_queue(q) then
+        late().end_turn(q, of, id)
+    elseif repair then
+        call('ZREM', key, member)
     end
 end
 local function expiry(key, member)
@@ -188,7 +216,7 @@ local function count(q, counts)
     if limit < n then return nil end
     local function add(counter, by) counts[counter] = (counts[counter] or 0) + by end
     for _, member in ipairs(call('ZRANGEBYLEX', T, first, last)) do
-        local job = late().load(sub(member, 11, 26))
+        local job = late().load(late().id_in(member))
         if not job or BYTES_MAX < shard.bytes - begin then return nil end
         add('b', job.bytes)
         if 1 < job.attempt then add('r', 1) end
@@ -282,10 +310,11 @@ local walks = {
     m = function() hash(M, remembered) end,
     k = function() set(K, memory) end,
     p = function() hash(P, last_call) end,
+    g = function() set(G, turn_of) end,
     d = function() hash(D, doc) end,
     f = function() set(F, doc_name) end,
     c = queues,
 }
 walks[what]()
-put()
+answer[3] = put()
 return answer

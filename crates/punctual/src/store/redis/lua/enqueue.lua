@@ -136,13 +136,13 @@ local function meet(id, new, rest)
         -- What was asked for and the payload are new; the key with its window, and what it is compared within, stay.
         tag = 'R'
         local key_from = new.key_at
-        local asked_at = key_from + 23
+        local asked_at = key_from + 23 + (32 <= new.flags and 20 or 0)
         local within_at = late().behind_chunk(rest, asked_at)
         local kept_at = late().behind_chunk(job.rec, job.asked_at)
         local before = sub(rest, 1, key_from - 1) .. job.digest .. pack('>I7', job.window)
-            .. sub(rest, asked_at, within_at - 1) .. sub(job.rec, kept_at, job.payload_at - 1)
+            .. (job.key and job.key .. pack('>I4', job.most) or '') .. sub(rest, asked_at, within_at - 1) .. sub(job.rec, kept_at, job.payload_at - 1)
         local changed = {
-            flags = new.flags, level = new.level % 16 + 16 * job.scope, run_at = new.run_at, expires = new.expires,
+            flags = new.flags % 32 + (job.key and 32 or 0), level = new.level % 16 + 16 * job.scope, run_at = new.run_at, expires = new.expires,
             skip = #before,
         }
         local rec = front(changed, job.q, job.created) .. before .. sub(rest, new.skip + 1)

@@ -4,7 +4,9 @@
 -- are big-endian, so that members sort as they should):
 --   1 j  HASH  id → record                        what was asked for; see head() in late.lua
 --   2 x  HASH  id → past                          what runs, moves and the end left behind; only where there is something
---   3 t  ZSET  q level run_at6 id past1           waiting jobs in the order in which they run (S6)
+--   3 t  ZSET  q level run_at6 id past1           waiting jobs in the order in which they run (S6): the timeline
+--              q 16 key16 level run_at6 id past1 most4   those that wait for their turn among the jobs of their concurrency
+--                                                 key (S15); most: how many of the key may run as it starts, itself included
 --   4 o  ZSET  q expires6 id                      waiting jobs that may expire
 --   5 r  HASH  id → run                           running jobs: their leases; see run_of() in late.lua
 --   6 l  ZSET  q until6 id                        their leases by time
@@ -24,20 +26,21 @@
 --  17 n  ZSET  name                               queues by name
 --  18 c  HASH  q what1 → number                   counters: 'b' bytes of live jobs, 'r' waiting jobs in a later attempt,
 --                                                 a state's number: bytes of jobs kept in it
---  19 …  ZSET  'r' @ ms, 's' @ ms                 doorbells of the queues named in the call, in their order; see put() in
+--  19 g  ZSET  q key16 id                         running jobs by their concurrency key
+--  20 …  ZSET  'r' @ ms, 's' @ ms                 doorbells of the queues named in the call, in their order; see put() in
 --                                                 late.lua
 -- Of doc.lua and audit.lua stands there instead, of shard 0 (others have none):
---  19 d  HASH  key → version7 value               documents
---  20 f  ZSET  key                                the same by their keys
+--  20 d  HASH  key → version7 value               documents
+--  21 f  ZSET  key                                the same by their keys
 -- ARGV[1]: now in Unix ms, or '' for the server's clock (S14).
--- In t, o, l, e, v, k, n and f all scores are 0: membership in t, r and e IS the state, order is that of the bytes.
-local J, X, T, O, R, L, E, U, V, K, M, P, A, S, Q, I, N, C = unpack(KEYS, 1, 18)
-local BELLS = 19 -- where the doorbells begin
+-- In t, o, l, e, v, k, n, g and f all scores are 0: membership in t, r and e IS the state, order is that of the bytes.
+local J, X, T, O, R, L, E, U, V, K, M, P, A, S, Q, I, N, C, G = unpack(KEYS, 1, 19)
+local BELLS = 20 -- where the doorbells begin
 local call, pack, unp = redis.call, struct.pack, struct.unpack
 local sub, char, byte, concat, min, max = string.sub, string.char, string.byte, table.concat, math.min, math.max
 local WAITING, DONE, CANCELLED, DEAD, RUNNING = 0, 1, 2, 3, 4
 local CAPPED, KEEPS_NO_DONE = 4, 8 -- flags of queues, see queue() in base.lua
-local LEVELS = 3
+local LEVELS, PARKED = 3, 16 -- PARKED stands where a level does, of jobs that wait for their turn
 local DERIVED = 8 -- the version of derived ids
 local END = 253402300799999 -- the last instant
 local LAST = string.rep('\255', 65) -- behind all members of t and l, see put_call() in base.lua

@@ -67,6 +67,7 @@ end
 -- since whoever pops a ring may be dead before it answers it; of work there is at once, one such look does for all that
 -- comes in that time. Answers the rings that the caller must ring, whose bells it did not name: name as a chunk, ms6.
 local function put()
+    shard.hand_over()
     for key, by in pairs(tallies) do
         if by ~= 0 then call('HINCRBY', C, key, text(by)) end
     end
@@ -102,7 +103,7 @@ end
 -- ── rows ──
 
 -- The head of a record: flags (1 run_at is not created_at, 2 expires, 4 a lease of its own, 8 max_attempts is not 20,
--- 16 a unique key), level + 16 × scope, q, bytes before the payload, created_at, then what the flags say, then two chunks
+-- 16 a unique key, 32 a concurrency key and how many of it may run), level + 16 × scope, q, bytes before the payload, created_at, then what the flags say, then two chunks
 -- that are the client's own (what a replacement changes, and what stays) and the payload.
 local function head(job, rec)
     local flags, level, q, skip, created, at = unp('>BBc3I3I6', rec)
@@ -112,6 +113,7 @@ local function head(job, rec)
     if has(flags, 4) then job.lease, at = unp('>I4', rec, at) end
     if has(flags, 8) then job.max_attempts, at = unp('>I2', rec, at) else job.max_attempts = 20 end
     if has(flags, 16) then job.digest, job.window, at = unp('>c16I7', rec, at) end
+    if has(flags, 32) then job.key, job.most, at = unp('>c16I4', rec, at) end
     job.asked_at, job.payload_at, job.bytes = at, skip + 1, #rec - skip
     if job.bytes < 0 then error('a record ends before its payload') end
 end
@@ -176,21 +178,22 @@ local function put_past(job)
     end
 end
 
--- A run: fence, q, until, flags (1 a cancel was asked for, 2 the job has a past, 4 its end frees a key), bytes of the
--- payload, started, how long an extension lasts, the digest of that key, the worker: its length in a byte, its name, zeros
+-- A run: fence, q, until, flags (1 a cancel was asked for, 2 the job has a past, 4 its end frees a key, 8 it has a concurrency
+-- key), bytes of the payload, started, how long an extension lasts, the digests of these keys, the worker: its length in a byte, its name, zeros
 -- up to 64 bytes. (So no hash of runs is a short one, which would be searched from end to end each time.)
 local function run_of(row)
     local run, at = {}, nil
     run.fence, run.q, run.till, run.flags, run.bytes, run.started, run.lasts, at = unp('>I8c3I6BI4I6I4', row)
     run.past = has(run.flags, 2) and '\1' or '\0'
     if has(run.flags, 4) then run.digest, at = unp('>c16', row, at) end
+    if has(run.flags, 8) then run.key, at = unp('>c16', row, at) end
     run.tail = sub(row, at)
     run.worker = sub(run.tail, 2, 1 + byte(run.tail))
     return run
 end
 local function put_run(id, run)
     call('HSET', R, id, pack('>I8', run.fence) .. run.q .. pack('>I6BI4I6I4', run.till, run.flags, run.bytes, run.started,
-        run.lasts) .. (run.digest or '') .. run.tail)
+        run.lasts) .. (run.digest or '') .. (run.key or '') .. run.tail)
 end
 
 -- A job of a record and a past.
@@ -229,6 +232,51 @@ local function bury(q, id)
     tally(q, char(DEAD), bytes)
     hint(q, 0)
 end
+
+-- ── concurrency keys (S15): a due job that is looked at while its key is full is parked; each event of the key gives the first
+-- of its parked jobs a look, and if that may run, it is back in the timeline ──
+
+-- Notes an event: a run that starts or ends, a waiting job that leaves or is parked. hand_over() must follow.
+local function touch(q, key)
+    local touched = shard.touched or {}
+    touched[#touched + 1], shard.touched = q .. key, touched
+end
+local function run_of_key(of) return call('ZLEXCOUNT', G, '[' .. of, '(' .. of .. '\255') end
+-- Whether as many jobs of a job's key run as may beside it.
+local function is_blocked(job) return job.key and job.most <= run_of_key(job.q .. job.key) end
+-- The run of a job with a key ends.
+local function end_turn(q, key, id)
+    call('ZREM', G, q .. key .. id)
+    touch(q, key)
+end
+local function first_parked(prefix, lifo)
+    if not lifo then
+        local from, to = within(prefix)
+        return call('ZRANGEBYLEX', T, from, to, 'LIMIT', 0, 1)[1]
+    end
+    for level = 0, LEVELS - 1 do
+        local from, to = within(prefix .. char(level))
+        local first = call('ZREVRANGEBYLEX', T, to, from, 'LIMIT', 0, 1)[1]
+        if first then return first end
+    end
+end
+-- Gives each event its look. Answers whether some job is back in the timeline.
+local function hand_over()
+    local touched, any = shard.touched or {}, false
+    shard.touched = nil
+    for _, of in ipairs(touched) do
+        local q = sub(of, 1, 3)
+        local first = first_parked(q .. char(PARKED) .. sub(of, 4), queue(q).lifo)
+        if first and run_of_key(of) < unp('>I4', first, 45) then
+            call('ZREM', T, first)
+            call('ZADD', T, '0', q .. sub(first, 21, 44))
+            ring(q, unp('>I6', first, 22))
+            any = true
+        end
+    end
+    return any
+end
+shard.hand_over = hand_over
 
 -- ── unique keys ──
 
@@ -284,9 +332,21 @@ local function unwait(job)
     if job.expires then call('ZREM', O, job.q .. at6(job.expires) .. job.id) end
     if 1 < job.attempt then tally(job.q, 'r', -1) end
 end
+-- A member of t that has this part of the timeline's, of a job that waits for its turn.
+local function parked_member(job, part) return job.q .. char(PARKED) .. job.key .. part .. pack('>I4', job.most) end
 local function leave_waiting(job)
-    call('ZREM', T, waiting_member(job))
+    local member = waiting_member(job)
+    call('ZREM', T, member)
+    if job.key then
+        call('ZREM', T, parked_member(job, sub(member, 4)))
+        touch(job.q, job.key)
+    end
     unwait(job)
+end
+-- The id in a member of t.
+local function id_in(member)
+    local at = byte(member, 4) == PARKED and 28 or 11
+    return sub(member, at, at + 15)
 end
 local function lease_member(job) return job.q .. at6(job.run.till) .. job.id end
 local function ended_member(job)
@@ -344,6 +404,7 @@ local function leave_run(job, next)
     local run = job.run
     call('HDEL', R, job.id)
     call('ZREM', L, lease_member(job))
+    if run.key then end_turn(job.q, run.key, job.id) end
     if next.failed then
         local failures = job.failures
         failures[#failures + 1] =
@@ -601,6 +662,7 @@ return {
     of = of, load = load, bury = bury, is_hidden = is_hidden,
     holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
     waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,
-    lease_member = lease_member, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
+    parked_member = parked_member, id_in = id_in, touch = touch, is_blocked = is_blocked, end_turn = end_turn,
+    hand_over = hand_over, lease_member = lease_member, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
     finish = finish, delete = delete, verdict = verdict, done_past = done_past, take_back = take_back, sweep = sweep,
 }

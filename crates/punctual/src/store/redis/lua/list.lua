@@ -1,7 +1,7 @@
 -- list: a slice of the jobs of one place, at most as many as asked for and about a mebibyte. Waiting jobs come as they will
 -- run, running ones by the end of their leases, ended ones from the last to the first. KEYS: common. ARGV: now, place (t, l or
 -- e), member to go on behind or '', name of a queue or '', most jobs. Answers: now, total, 1 if there is more, then per job:
--- member; record or ''; past; run; 1 if it is past its age. Cost: O(n log N).
+-- member; id; record or ''; past; run; 1 if it is past its age, 2 if it is due and its concurrency key is full. Cost: O(n log N).
 local CHUNK = 16 -- records read at once, before their size is known
 local place, after, name, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local answer, bytes = {string.format('%.0f', now), call('HLEN', J), 0}, 0
@@ -17,17 +17,23 @@ if place == 'e' then
 else
     members = call('ZRANGEBYLEX', place == 't' and T or L, after == '' and from or '(' .. after, to, 'LIMIT', 0, most + 1)
 end
-local id_at, at = place == 'l' and 10 or 11, 1
+local at = 1
+local function id_in(member) return place == 'l' and sub(member, 10, 25) or late().id_in(member) end
 while at <= min(#members, most) and bytes < BYTES_MAX do
     local ids = {}
-    for i = at, min(at + CHUNK - 1, #members, most) do ids[#ids + 1] = sub(members[i], id_at, id_at + 15) end
+    for i = at, min(at + CHUNK - 1, #members, most) do ids[#ids + 1] = id_in(members[i]) end
     local records, pasts, runs = call('HMGET', J, unpack(ids)), call('HMGET', X, unpack(ids)), call('HMGET', R, unpack(ids))
     for i, id in ipairs(ids) do
         local rec, n = records[i] or '', #answer
         local job = {id = id, q = sub(members[at], 1, 3)}
         pcall(late().past, job, pasts[i]) -- what can't be read is told all the same
-        answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = members[at], rec, pasts[i] or '', runs[i] or ''
-        answer[n + 5] = late().is_hidden(job) and 1 or 0
+        local is_blocked = false
+        if place == 't' and 32 <= (byte(rec) or 0) then
+            is_blocked = pcall(late().head, job, rec) and pcall(late().past, job, pasts[i]) and job.run_at <= now
+                and late().is_blocked(job)
+        end
+        answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = members[at], id, rec, pasts[i] or ''
+        answer[n + 5], answer[n + 6] = runs[i] or '', is_blocked and 2 or late().is_hidden(job) and 1 or 0
         bytes, at = bytes + #rec, at + 1
     end
 end

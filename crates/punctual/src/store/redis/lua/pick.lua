@@ -34,7 +34,11 @@ local function pick(walk, most, till, state, each)
                     late().bury(q, id)
                 elseif job and job.expires and job.expires <= now then
                     late().unwait(job)
+                    if job.key then late().touch(q, job.key) end
                     late().finish(job, CANCELLED, 'expired')
+                elseif job and job.key and late().is_blocked(job) then
+                    call('ZADD', T, '0', late().parked_member(job, sub(members[i], 4)))
+                    late().touch(q, job.key)
                 else
                     local alone = state.parts and job and POISON_LIMIT <= job.crashes + 1
                     if state.any and (alone or BYTES_MAX < state.bytes + bytes) then

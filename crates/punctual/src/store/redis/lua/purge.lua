@@ -1,20 +1,21 @@
--- purge: deletes waiting jobs, first those that would run first, until it has read a mebibyte of records. KEYS: common. ARGV:
--- now, name, limit. Answers: deleted, more (0 or 1); nothing for an unknown queue. Cost: O(limit log N).
+-- purge: deletes waiting jobs, first those that would run first, behind them those that wait for their turn, until it has read a
+-- mebibyte of records. KEYS: common. ARGV: now, name, limit. Answers: deleted, more (0 or 1), rings left to the caller; nothing
+-- for an unknown queue. Cost: O(limit log N).
 drains()
 local q, limit = call('HGET', Q, ARGV[2]), tonumber(ARGV[3])
 if not q then return {} end
 local deleted = 0
-for level = 0, LEVELS - 1 do
+for _, level in ipairs({0, 1, 2, PARKED}) do
     local from, to = '[' .. q .. char(level), '(' .. q .. char(level) .. '\255'
     local left = shard.bytes < BYTES_MAX and limit - deleted or 0
     local members = {}
-    if 0 < left and queue(q).lifo then
+    if 0 < left and queue(q).lifo and level ~= PARKED then
         members = call('ZREVRANGEBYLEX', T, to, from, 'LIMIT', 0, left)
     elseif 0 < left then
         members = call('ZRANGEBYLEX', T, from, to, 'LIMIT', 0, left)
     end
     for _, member in ipairs(members) do
-        local job = late().load(sub(member, 11, 26))
+        local job = late().load(late().id_in(member))
         if job and job.state == WAITING then
             late().delete(job)
         else
@@ -24,6 +25,8 @@ for level = 0, LEVELS - 1 do
         if BYTES_MAX <= shard.bytes then break end
     end
 end
-put()
+local rings = put()
 -- What is of no level is not ours to delete.
-return {deleted, call('ZLEXCOUNT', T, '[' .. q, '(' .. q .. char(LEVELS)) == 0 and 0 or 1}
+local left = call('ZLEXCOUNT', T, '[' .. q, '(' .. q .. char(LEVELS))
+    + call('ZLEXCOUNT', T, '[' .. q .. char(PARKED), '(' .. q .. char(PARKED + 1))
+return {deleted, left == 0 and 0 or 1, rings}

@@ -49,6 +49,7 @@ local function reserving(from, first_bell)
         -- Unless the clock has just jumped (S14).
         if is_past and not shard.pause then
             answer[1] = late().take_back(named)
+            late().hand_over()
             for _, q in ipairs(named) do ends[q] = read_end(q, '') end
         end
 
@@ -74,6 +75,11 @@ local function reserving(from, first_bell)
                         if job.x ~= '' then flags = 2 end
                         if job.digest and job.scope == late().UNTIL_START then late().free_key(job) end
                         if job.digest and job.scope == 0 then flags, digest = flags + 4, job.digest end
+                        if job.key then
+                            flags, digest = flags + 8, digest .. job.key
+                            call('ZADD', G, '0', q .. job.key .. id)
+                            late().touch(q, job.key)
+                        end
                     end
                     local run = pack('>I8c9BI4', fence, place, flags, bytes) .. rest .. digest .. worker
                     runs[2 * given + 1], runs[2 * given + 2] = id, run
@@ -99,7 +105,8 @@ local function reserving(from, first_bell)
         end
         put_call(key, last, number, first and pack('>I8', first) .. concat(ids) or '')
         sweep_ride(named, 0)
-        if shard.swept and 0 < shard.swept.expired then
+        local is_handed = shard.touched and late().hand_over()
+        if is_handed or shard.swept and 0 < shard.swept.expired then
             for _, q in ipairs(named) do walks[q] = walk_of(q) end
         end
         if first then

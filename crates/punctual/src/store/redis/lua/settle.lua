@@ -35,7 +35,11 @@ for i = 1, n do
             acked = acked + 1
             runs[acked], leases[acked] = id, place .. id
             of.any, of.bytes = true, of.bytes + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
-            if 4 <= flags then late().free(late().run_of(run).digest, id) end
+            if 4 <= flags then
+                local keys = late().run_of(run)
+                if keys.digest then late().free(keys.digest, id) end
+                if keys.key then late().end_turn(of.q, keys.key, id) end
+            end
             if of.keeps then
                 local past = PLAIN_PAST
                 if has_past then past = late().done_past(call('HGET', X, id)) end
@@ -80,6 +84,7 @@ for q, of in pairs(met) do
     end
 end
 sweep_ride(named, n)
+if shard.touched then late().hand_over() end
 local answer = {}
 if 2 * n + 2 < #ARGV then answer = reserving(2 * n + 3, BELLS) end
 put_turn()

@@ -9,7 +9,10 @@ local named = {}
 if q then
     named[1] = q
     shard.bells[q] = KEYS[BELLS]
-    if not shard.pause then late().take_back(named) end
+    if not shard.pause then
+        late().take_back(named)
+        late().hand_over()
+    end
     local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0}
     local till = now - tonumber(ARGV[4])
     if 0 <= till then
@@ -17,6 +20,8 @@ if q then
             shard.fence = max(shard.fence, now * 1000) + 1
             job = job or late().of(id, rec)
             job.crashes, job.snoozes, job.started = 0, 0, true
+            -- It runs no longer than this step.
+            if job.key then late().touch(job.q, job.key) end
             late().finish(job, DONE, nil)
             local at = #answer
             answer[at + 1], answer[at + 2], answer[at + 3] = id, rec, late().past_of(job)

@@ -3,6 +3,7 @@
 local q, width, buckets = call('HGET', Q, ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local answer = {string.format('%.0f', now), 0}
 if not q then return answer end
+answer[2] = call('ZLEXCOUNT', T, '[' .. q .. char(PARKED), '(' .. q .. char(PARKED + 1)) -- what is parked is due
 local stop = min(now + width * buckets, END + 1)
 for level = 0, LEVELS - 1 do
     local prefix = q .. char(level)

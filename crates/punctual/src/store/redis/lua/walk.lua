@@ -7,7 +7,7 @@ end
 local function is_due(walk, till)
     while not walk.over do
         if not walk.due then
-            local from, to = '[' .. walk.q .. char(walk.level), '(' .. walk.q .. '\255'
+            local from, to = '[' .. walk.q .. char(walk.level), '(' .. walk.q .. char(LEVELS)
             local member = walk.level < LEVELS and call('ZRANGEBYLEX', T, from, to, 'LIMIT', 0, 1)[1]
             if not member then
                 walk.over = true

@@ -53,6 +53,7 @@ pub(in crate::store::sqlite) struct At {
 #[derive(Clone, Copy)]
 enum Rows {
     Due,
+    Parked,
     Leases,
     Ended,
     Records,
@@ -63,8 +64,9 @@ enum Rows {
 }
 
 /// All passes: rows, their list, and how many columns their key has.
-const PASSES: [(Rows, &str, usize); 7] = [
+const PASSES: [(Rows, &str, usize); 8] = [
     (Rows::Due, named(FILE, "due"), 4),
+    (Rows::Parked, named(FILE, "parked"), 5),
     (Rows::Leases, named(FILE, "lease"), 1),
     (Rows::Ended, named(FILE, "ended"), 1),
     (Rows::Records, named(FILE, "bytes"), 1),
@@ -205,7 +207,7 @@ impl Count {
 
     fn row(&mut self, tx: &mut Tx<'_>, of: Rows, row: &[Value]) -> Step<()> {
         match of {
-            Rows::Due => self.add(&row[0], |tally| tally.waiting += 1),
+            Rows::Due | Rows::Parked => self.add(&row[0], |tally| tally.waiting += 1),
             Rows::Leases => self.add(&row[1], |tally| tally.running += 1),
             Rows::Ended => self.add(&row[1], |tally| {
                 let (kept, bytes) = (tally.kept(ended_state(integer(&row[2]))), countable(integer(&row[3])));
@@ -236,7 +238,7 @@ impl Count {
         let [Value::Blob(id), attempt] = row else { return Ok(()) };
         let Some(id) = job_id(id).filter(|_| 1 < integer(attempt)) else { return Ok(()) };
         if let Some(job) = tx.job(id)?
-            && matches!(Place::of(tx.conn, &job)?, Place::Waiting)
+            && matches!(Place::of(tx, &job)?, Place::Waiting)
         {
             self.tallies.entry(job.qid).or_default().retrying += 1;
         }

@@ -32,6 +32,22 @@ SELECT q, key, id, until FROM punctual_unique WHERE (q, key) > (?1, ?2) ORDER BY
 -- name: past
 SELECT id, attempt FROM punctual_past WHERE id > ?1 ORDER BY id LIMIT ?2;
 
+-- name: parked
+SELECT q, key, pri, run_at, id FROM punctual_parked WHERE (q, key, pri, run_at, id) > (?1, ?2, ?3, ?4, ?5)
+ORDER BY q, key, pri, run_at, id LIMIT ?6;
+
+-- name: keyed
+SELECT q, key, id FROM punctual_keyed WHERE (q, key, id) > (?1, ?2, ?3) ORDER BY q, key, id LIMIT ?4;
+
+-- name: runs_as
+SELECT 1 FROM punctual_keyed WHERE q = ?1 AND key = ?2 AND id = ?3;
+
+-- name: drop_parked
+DELETE FROM punctual_parked WHERE q = ?1 AND key = ?2 AND pri = ?3 AND run_at = ?4 AND id = ?5;
+
+-- name: drop_keyed
+DELETE FROM punctual_keyed WHERE q = ?1 AND key = ?2 AND id = ?3;
+
 -- name: drop_due
 DELETE FROM punctual_due WHERE q = ?1 AND pri = ?2 AND run_at = ?3 AND id = ?4;
 

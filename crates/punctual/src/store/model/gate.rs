@@ -1,0 +1,79 @@
+//! What holds due jobs back: concurrency keys (S15).
+//!
+//! A due job that a reserve looks at while as many of its key run as may is *parked*: it leaves the timeline, so that nobody looks
+//! at it again in vain. Each event of a key (a run that starts or ends, a waiting job that leaves or is parked) gives the first of
+//! its parked jobs a look: if it may run, it is back in the timeline, with its own `run_at`. So while the first may run, some job
+//! of the key is in the timeline, whose own next event looks again: none is left behind.
+
+use super::Model;
+use crate::{
+    digest::digest,
+    id::JobId,
+    job::{JobRecord, State},
+    time::Timestamp,
+};
+
+/// A concurrency key with what it is compared within: queue, group, key.
+pub(super) type Key = (String, Option<String>, String);
+
+pub(super) fn key(job: &JobRecord) -> Option<Key> {
+    let concurrency = job.concurrency.as_ref()?;
+    Some((job.queue.clone(), job.group.clone(), concurrency.key.clone()))
+}
+
+/// What stands for the key of a parked job.
+pub(super) fn digest_of(job: &JobRecord) -> Option<[u8; 16]> {
+    let concurrency = job.concurrency.as_ref()?;
+    Some(digest(&[Some(&job.queue), job.group.as_deref(), Some(&concurrency.key)]))
+}
+
+impl Model {
+    /// Whether as many jobs of a job's key run as may beside it.
+    pub(super) fn is_full(&self, job: &JobRecord) -> bool {
+        let Some(concurrency) = &job.concurrency else { return false };
+        let running = self.jobs(&job.queue, State::Running).filter(|other| key(other) == key(job));
+        concurrency.limit as usize <= running.count()
+    }
+
+    /// Notes an event of the key that a job has.
+    pub(super) fn touch(&mut self, id: JobId) {
+        self.touched.extend(key(&self.rows[&id].job));
+    }
+
+    /// A waiting job leaves its place, be it for another among those that wait.
+    pub(super) fn leave_waiting(&mut self, id: JobId) {
+        if self.rows[&id].job.state == State::Waiting {
+            self.row_mut(id).parked = false;
+            self.touch(id);
+        }
+    }
+
+    /// Parks a due job.
+    pub(super) fn park(&mut self, id: JobId) {
+        self.row_mut(id).parked = true;
+        self.touch(id);
+    }
+
+    /// For each event, the first of the parked jobs of its key returns to the timeline if it may run.
+    pub(super) fn hand_over(&mut self) {
+        for touched in std::mem::take(&mut self.touched) {
+            let parked = self.parked(&touched.0).filter(|job| key(job).as_ref() == Some(&touched)).collect();
+            if let Some(&first) = self.in_order(&touched.0, parked).first()
+                && !self.is_full(&self.rows[&first].job)
+            {
+                self.row_mut(first).parked = false;
+            }
+        }
+    }
+
+    /// Parked jobs of a queue.
+    pub(super) fn parked<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = &'a JobRecord> {
+        self.jobs(queue, State::Waiting).filter(|job| self.rows[&job.id].parked)
+    }
+
+    /// A job as it is read.
+    pub(super) fn shown(&self, job: &JobRecord, now: Timestamp) -> JobRecord {
+        let blocked = job.state == State::Waiting && job.run_at <= now && self.is_full(job);
+        JobRecord { blocked, ..job.clone() }
+    }
+}

@@ -1,0 +1,164 @@
+//! Concurrency keys: who runs, who waits for its turn, and whose turn comes (S15). The rules are told in the model's `gate.rs`.
+
+use rusqlite::{OptionalExtension, params, types::Value};
+
+use super::{
+    fault::Step,
+    job::Job,
+    reserve::job_id,
+    sql::named,
+    tx::{Q, Tx, instant, int, ms},
+};
+use crate::{digest::digest, store::Order};
+
+const FILE: &str = include_str!("sql/gate.sql");
+const RUNNING: &str = named(FILE, "running");
+const RUN: &str = named(FILE, "run");
+const RUN_NO_MORE: &str = named(FILE, "run_no_more");
+const IS_PARKED: &str = named(FILE, "is_parked");
+const PARK: &str = named(FILE, "park");
+const UNPARK: &str = named(FILE, "unpark");
+const FIRST_FIFO: &str = named(FILE, "first_fifo");
+const FIRST_LIFO: &str = named(FILE, "first_lifo");
+const COUNT: &str = named(FILE, "count");
+const PARKED: &str = named(FILE, "parked");
+const PUT_DUE: &str = named(include_str!("sql/place.sql"), "put_due");
+
+/// What stands for a concurrency key with all that it is compared within.
+pub(super) type Key = [u8; 16];
+
+/// A row of `punctual_parked`.
+pub(super) struct ParkedRow {
+    key: Value,
+    pri: i64,
+    run_at: i64,
+    id: Value,
+}
+
+impl ParkedRow {
+    /// The job that it names, where it has a record.
+    pub(super) fn job(&self, tx: &mut Tx<'_>) -> Step<Option<Job>> {
+        match &self.id {
+            Value::Blob(id) => job_id(id).map_or(Ok(None), |id| tx.job(id)),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Tx<'_> {
+    /// The concurrency key of a job, and how many of it may run.
+    pub(super) fn key_of(&mut self, job: &Job) -> Step<Option<(Key, u32)>> {
+        let Some(concurrency) = &job.opts.concurrency else { return Ok(None) };
+        let queue = self.name_of(job.qid)?;
+        let key = digest(&[Some(&queue), job.opts.group.as_deref(), Some(&concurrency.key)]);
+        Ok(Some((key, concurrency.limit)))
+    }
+
+    /// Whether so many jobs of a key run, or more.
+    fn run_already(&self, qid: i64, key: &Key, most: i64) -> Step<bool> {
+        let mut running = self.conn.prepare_cached(RUNNING)?;
+        let running: i64 = running.query_row(params![qid, key, most], |row| row.get(0))?;
+        Ok(most <= running)
+    }
+
+    /// Whether as many jobs of a job's key run as may beside it.
+    pub(super) fn is_blocked(&mut self, job: &Job) -> Step<bool> {
+        match self.key_of(job)? {
+            Some((key, most)) => self.run_already(job.qid, &key, most.into()),
+            None => Ok(false),
+        }
+    }
+
+    /// A job with a key starts.
+    pub(super) fn take_turn(&mut self, q: Q, job: &Job, key: Key) -> Step<()> {
+        self.conn.prepare_cached(RUN)?.execute(params![job.qid, key, job.id.as_bytes()])?;
+        self.touch(q, key);
+        Ok(())
+    }
+
+    /// The run of a job ends.
+    pub(super) fn end_turn(&mut self, q: Q, job: &Job) -> Step<()> {
+        if let Some((key, _)) = self.key_of(job)? {
+            self.conn.prepare_cached(RUN_NO_MORE)?.execute(params![job.qid, key, job.id.as_bytes()])?;
+            self.touch(q, key);
+        }
+        Ok(())
+    }
+
+    /// Whether a waiting job is parked.
+    pub(super) fn is_parked(&mut self, job: &Job) -> Step<bool> {
+        let Some((key, _)) = self.key_of(job)? else { return Ok(false) };
+        let row = params![job.qid, key, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
+        Ok(self.conn.prepare_cached(IS_PARKED)?.exists(row)?)
+    }
+
+    /// Parks a due job if as many of its key run as may beside it; its row in the timeline is the caller's.
+    pub(super) fn park_if_blocked(&mut self, q: Q, job: &Job) -> Step<bool> {
+        let Some((key, most)) = self.key_of(job)? else { return Ok(false) };
+        if !self.run_already(job.qid, &key, most.into())? {
+            return Ok(false);
+        }
+        let row = params![job.qid, key, job.priority as i64, ms(job.run_at), job.id.as_bytes(), most];
+        self.conn.prepare_cached(PARK)?.execute(row)?;
+        self.touch(q, key);
+        Ok(true)
+    }
+
+    /// Takes a waiting job out of where it may be parked.
+    pub(super) fn unpark(&mut self, q: Q, job: &Job) -> Step<()> {
+        if let Some((key, _)) = self.key_of(job)? {
+            let row = params![job.qid, key, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
+            self.conn.prepare_cached(UNPARK)?.execute(row)?;
+            self.touch(q, key);
+        }
+        Ok(())
+    }
+
+    /// For each event of a key, the first of its parked jobs returns to the timeline if it may run.
+    pub(super) fn hand_over(&mut self) -> Step<()> {
+        for (q, key) in self.take_touched() {
+            let (qid, order) = (self.at(q).qid, self.at(q).settings.order);
+            let mut first = self.conn.prepare_cached(match order {
+                Order::Fifo => FIRST_FIFO,
+                Order::Lifo => FIRST_LIFO,
+            })?;
+            let first = first.query_row(params![qid, key], |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, i64>(1)?,
+                    row.get::<_, Value>(2)?,
+                    row.get::<_, i64>(3)?,
+                ))
+            });
+            let Some((pri, run_at, id, most)) = first.optional()? else { continue };
+            if !self.run_already(qid, &key, most)? {
+                self.conn.prepare_cached(UNPARK)?.execute(params![qid, key, pri, run_at, id])?;
+                self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
+                self.ring(q, instant(run_at));
+            }
+        }
+        Ok(())
+    }
+
+    /// Parked jobs of a queue, counted up to `limit`.
+    pub(super) fn count_parked(&self, qid: i64, limit: u64) -> Step<u64> {
+        let mut count = self.conn.prepare_cached(COUNT)?;
+        Ok(count.query_row(params![qid, limit.cast_signed()], |row| row.get::<_, i64>(0))?.cast_unsigned())
+    }
+
+    /// The first `n` parked jobs of a queue, key by key.
+    pub(super) fn parked_rows(&self, q: Q, n: usize) -> Step<Vec<ParkedRow>> {
+        let mut parked = self.conn.prepare_cached(PARKED)?;
+        let rows = parked.query_map(params![self.at(q).qid, int(n)], |row| {
+            Ok(ParkedRow { key: row.get(0)?, pri: row.get(1)?, run_at: row.get(2)?, id: row.get(3)? })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Deletes a row of a parked job alone.
+    pub(super) fn drop_parked(&self, q: Q, row: &ParkedRow) -> Step<()> {
+        let key = params![self.at(q).qid, row.key, row.pri, row.run_at, row.id];
+        self.conn.prepare_cached(UNPARK)?.execute(key)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,33 @@
+-- Concurrency keys (S15): running jobs by their key (punctual_keyed), and jobs that wait for their turn (punctual_parked).
+-- Inputs: queue, digest of the key. Cost: seeks; counting reads as many index entries as may run.
+
+-- name: running
+SELECT count(*) FROM (SELECT 1 FROM punctual_keyed WHERE q = ?1 AND key = ?2 LIMIT ?3);
+
+-- name: run
+INSERT INTO punctual_keyed (q, key, id) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING;
+
+-- name: run_no_more
+DELETE FROM punctual_keyed WHERE q = ?1 AND key = ?2 AND id = ?3;
+
+-- name: is_parked
+SELECT 1 FROM punctual_parked WHERE q = ?1 AND key = ?2 AND pri = ?3 AND run_at = ?4 AND id = ?5;
+
+-- name: park
+INSERT INTO punctual_parked (q, key, pri, run_at, id, most) VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING;
+
+-- name: unpark
+DELETE FROM punctual_parked WHERE q = ?1 AND key = ?2 AND pri = ?3 AND run_at = ?4 AND id = ?5;
+
+-- name: first_fifo
+SELECT pri, run_at, id, most FROM punctual_parked WHERE q = ?1 AND key = ?2 ORDER BY pri, run_at, id LIMIT 1;
+
+-- name: first_lifo
+SELECT pri, run_at, id, most FROM punctual_parked WHERE q = ?1 AND key = ?2 ORDER BY pri, run_at DESC, id DESC LIMIT 1;
+
+-- name: count
+SELECT count(*) FROM (SELECT 1 FROM punctual_parked WHERE q = ?1 LIMIT ?2);
+
+-- name: parked
+-- Of a queue, key by key.
+SELECT key, pri, run_at, id FROM punctual_parked WHERE q = ?1 ORDER BY key, pri, run_at, id LIMIT ?2;
