@@ -10,7 +10,7 @@ use punctual_check::{
 
 use crate::{
     jobs::{self, QUEUE},
-    schedules,
+    locks, schedules,
 };
 
 /// Jobs that a producer hands over at once.
@@ -19,7 +19,7 @@ const BATCH: u32 = 1_000;
 /// Jobs that a stream hands over at once.
 const DROPS: usize = 10;
 
-/// `ticker STORE NOTES PROC`, `worker STORE HISTORY PROC SLOTS LEASE_MS`, `producer STORE HISTORY PROC JOBS`, or
+/// `locker STORE HISTORY PROC SLOTS`, `ticker STORE NOTES PROC`, `worker STORE HISTORY PROC SLOTS LEASE_MS`, `producer STORE HISTORY PROC JOBS`, or
 /// `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`.
 pub(crate) fn main(args: &[String]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -43,6 +43,10 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
             let (client, recorder) = open(store, history, proc, slots).await?;
             work(&client, recorder, slots, lease).await
+        }
+        ["locker", store, history, proc, slots] => {
+            let dir = Path::new(history).parent().ok_or("a history in no folder")?;
+            locks::work(store, dir, proc, slots.parse()?).await
         }
         ["ticker", store, notes, proc] => schedules::work(store, notes, proc).await,
         ["producer", store, history, proc, jobs] => {

@@ -11,6 +11,7 @@ mod drill;
 mod failover;
 mod idle;
 mod jobs;
+mod locks;
 mod log;
 mod outage;
 mod place;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     eprintln!("{} with seed {}: {} jobs", profile.name.text(), profile.seed, profile.jobs);
     let told = match profile.name {
         Name::Idle => idle::run(&profile).map(|is_quiet| ExitCode::from(u8::from(!is_quiet))),
+        Name::Locks => locks::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Schedules => schedules::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         _ => drill::run(&profile).map(|verdict| tell(&profile, &verdict)),
     };

@@ -14,6 +14,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   failover   a primary of Redis killed for good, so that a replica takes over, or the jobs moved within a cluster and then
              their primary killed, under workers and producers that go on
   shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
+  locks      updates to locked resources, by workers that are killed: one at a time, in order, none lost, merged or not
   schedules  schedules kept by workers that are killed, by a clock that is turned through the hours in which clocks jump
   idle       what 1 and 20 worker processes with nothing to do send to Redis
   --small    few jobs and kills, for a quick look
@@ -57,18 +58,20 @@ pub(crate) enum Name {
     Server,
     Failover,
     Shards,
+    Locks,
     Schedules,
     Idle,
 }
 
 impl Name {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Workers,
         Self::Producer,
         Self::Poison,
         Self::Server,
         Self::Failover,
         Self::Shards,
+        Self::Locks,
         Self::Schedules,
         Self::Idle,
     ];
@@ -81,6 +84,7 @@ impl Name {
             Self::Server => "server",
             Self::Failover => "failover",
             Self::Shards => "shards",
+            Self::Locks => "locks",
             Self::Schedules => "schedules",
             Self::Idle => "idle",
         }
@@ -89,7 +93,7 @@ impl Name {
     /// Where it takes place unless told otherwise.
     const fn place(self) -> Wanted {
         match self {
-            Self::Workers | Self::Producer | Self::Poison | Self::Schedules => Wanted::File,
+            Self::Workers | Self::Producer | Self::Poison | Self::Locks | Self::Schedules => Wanted::File,
             Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
             Self::Failover => Wanted::Sentinel,
             Self::Shards => Wanted::Server(Fsync::EverySec),
@@ -99,7 +103,7 @@ impl Name {
     /// Whether it can take place there: what is about servers of Redis starts them itself.
     const fn suits(self, place: &Wanted) -> bool {
         match self {
-            Self::Workers | Self::Producer | Self::Poison => true,
+            Self::Workers | Self::Producer | Self::Poison | Self::Locks => true,
             Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
             Self::Schedules => matches!(place, Wanted::Server(_) | Wanted::File),
             Self::Shards => matches!(place, Wanted::Server(_) | Wanted::Store(_)),
@@ -147,6 +151,9 @@ impl Profile {
             Name::Server => Self { jobs: pick(20_000, 2_000), kills: pick(10, 3), producers: 2, ..base },
             Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
             Name::Shards => Self { jobs: pick(100_000, 15_000), producers: 10, slots: 64, ..base },
+            Name::Locks => {
+                Self { jobs: pick(10_000, 1_500), kills: pick(50, 8), workers: 8, slots: 4, ..base }
+            }
             Name::Schedules => Self { kills: pick(40, 10), ..base },
             Name::Idle => base,
         }

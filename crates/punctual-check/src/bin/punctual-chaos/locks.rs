@@ -1,0 +1,381 @@
+//! Updates to locked resources: worker processes that are killed all the time, and a file per resource that tells who was at it.
+//! Of each resource one update runs at a time, in order, and none is lost; updates that are merged are all in some run. First,
+//! without kills, how much of a limit is used.
+//!
+//! A file has a line when an update starts and when it ends. Lines are written in one step each, by whoever runs the update and
+//! nobody else: so a second start behind one that has not ended is right only if the process of the first was killed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use fastrand::Rng;
+use punctual::{
+    Client, Ctx, Job, Worker,
+    store::{Store, url::connect},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{drill::Outcome, place::Place, process::Process, profile::Profile};
+
+/// Where updates wait.
+const QUEUE: &str = "updates";
+const RESOURCES: u32 = 50;
+/// Of the last part, where many producers meet at few resources.
+const MERGED: u32 = 5;
+const PRODUCERS: u32 = 8;
+/// How long an update takes.
+const WORK: Duration = Duration::from_millis(5);
+/// Of the first part: how many may run, how many there are for each of these, and how long each takes.
+const POOL: u32 = 8;
+const POOL_ROUNDS: u32 = 60;
+const POOL_WORK: Duration = Duration::from_millis(20);
+/// The shortest lease there is: a dead worker's resource must not wait for long.
+const LEASE: Duration = Duration::from_secs(1);
+/// The longest that anything may take.
+const PATIENCE: Duration = Duration::from_mins(3);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// One of many that use one thing.
+#[derive(Job, Serialize, Deserialize)]
+#[job(kind = "use", queue = "updates")]
+struct Use {}
+
+/// Updates of a resource: one, or several that were merged.
+#[derive(Job, Serialize, Deserialize)]
+#[job(kind = "update", queue = "updates")]
+struct Update {
+    resource: String,
+    numbers: Vec<u32>,
+}
+
+// ── the child ──
+
+/// Works until it is killed. Notes who is at which resource.
+pub(crate) async fn work(url: &str, dir: &Path, proc: &str, slots: usize) -> Outcome<()> {
+    let client = Client::new(connect(url).await?);
+    let logs = Arc::new(Logs { dir: dir.to_owned(), proc: proc.to_owned() });
+    let uses = Arc::clone(&logs);
+    Worker::new(&client)
+        .name(proc)
+        .queue(QUEUE)
+        .slots(slots)
+        .lease(LEASE)
+        .handle(move |_: Use, ctx: Ctx| {
+            let logs = Arc::clone(&uses);
+            async move {
+                let number = [u32::from_be_bytes(ctx.id().as_bytes()[12..].try_into().unwrap_or_default())];
+                logs.run("pool", &number, POOL_WORK).await
+            }
+        })
+        .handle(move |update: Update, _: Ctx| {
+            let logs = Arc::clone(&logs);
+            async move { logs.run(&update.resource, &update.numbers, WORK).await }
+        })
+        .run()
+        .await?;
+    Ok(())
+}
+
+struct Logs {
+    dir: PathBuf,
+    proc: String,
+}
+
+impl Logs {
+    async fn run(&self, resource: &str, numbers: &[u32], work: Duration) -> io::Result<()> {
+        self.note(resource, 'S', numbers)?;
+        tokio::time::sleep(work).await;
+        self.note(resource, 'E', numbers)
+    }
+
+    /// One write, so that no kill leaves half a line.
+    fn note(&self, resource: &str, what: char, numbers: &[u32]) -> io::Result<()> {
+        let mut log = fs::File::options().append(true).create(true).open(path(&self.dir, resource))?;
+        let at = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros();
+        let numbers = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        log.write_all(format!("{what} {at} {} {numbers}\n", self.proc).as_bytes())
+    }
+}
+
+fn path(dir: &Path, resource: &str) -> PathBuf {
+    dir.join(format!("{resource}.log"))
+}
+
+// ── the parent ──
+
+/// Hands over updates that are merged into those that wait.
+async fn produce(
+    client: Client,
+    mut rng: Rng,
+    numbers: impl Iterator<Item = u32>,
+) -> Result<(), punctual::Error> {
+    for n in numbers {
+        let resource = format!("merged-{}", rng.u32(..MERGED));
+        let update = Update { resource: resource.clone(), numbers: vec![n] };
+        let merge =
+            |waiting: Update, new: Update| Update { numbers: [waiting.numbers, new.numbers].concat(), ..new };
+        client.enqueue(update).rerun(resource).merge(merge).await?;
+    }
+    Ok(())
+}
+
+/// Runs it; answers whether all went as promised.
+pub(crate) fn run(profile: &Profile) -> Outcome<bool> {
+    let scratch = tempfile::tempdir()?;
+    let dir = profile.dir.clone().unwrap_or_else(|| scratch.path().to_owned());
+    fs::create_dir_all(&dir)?;
+    let place = Place::make(&profile.place, &dir);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let store = connect(&place.url).await?;
+        let mut drill = Drill {
+            profile,
+            url: &place.url,
+            dir: &dir,
+            client: Client::new(Arc::clone(&store)),
+            store,
+            crew: Vec::new(),
+            killed: BTreeSet::new(),
+            spawned: 0,
+            rng: Rng::with_seed(profile.seed),
+            is_kept: true,
+        };
+        drill.fill_up()?;
+        drill.pool().await?;
+        drill.updates().await?;
+        drill.merged().await?;
+        Ok(drill.is_kept)
+    })
+}
+
+struct Drill<'a> {
+    profile: &'a Profile,
+    url: &'a str,
+    dir: &'a Path,
+    client: Client,
+    store: Arc<dyn Store>,
+    crew: Vec<Process>,
+    killed: BTreeSet<String>,
+    spawned: u32,
+    rng: Rng,
+    is_kept: bool,
+}
+
+/// A line of a log.
+struct Line {
+    is_start: bool,
+    at_us: u64,
+    proc: String,
+    numbers: Vec<u32>,
+}
+
+impl Drill<'_> {
+    /// How much of a limit is used by a backlog, while nobody is killed.
+    async fn pool(&mut self) -> Outcome<()> {
+        let queue = self.client.queue(QUEUE);
+        queue.pause("drill", "a backlog first").await?;
+        self.client
+            .enqueue_many((0..POOL * POOL_ROUNDS).map(|_| Use {}))
+            .each(|_, spec| {
+                spec.concurrency_key("pool").concurrency_limit(POOL);
+            })
+            .await?;
+        queue.resume().await?;
+        self.rest(0).await?;
+        let lines = self.lines("pool")?;
+        let (mut open, mut most, mut used, mut since) = (0_u32, 0, 0, 0);
+        for line in &lines {
+            used += u64::from(open) * (line.at_us - since);
+            since = line.at_us;
+            open = if line.is_start { open + 1 } else { open - 1 };
+            most = most.max(open);
+        }
+        let took = since - lines.first().map_or(since, |line| line.at_us);
+        let percent = used * 100 / (u64::from(POOL) * took).max(1);
+        eprintln!(
+            "a limit of {POOL}: {} uses, at most {most} at once, {percent} % of it used",
+            lines.len() / 2
+        );
+        self.must(most <= POOL, "more ran at once than may");
+        Ok(())
+    }
+
+    /// Each update is a job of its own.
+    async fn updates(&mut self) -> Outcome<()> {
+        let jobs = self.profile.jobs;
+        // One time for all: then the order is that of the ids, whichever of two calls the store sees first.
+        let at = self.store.now().await?;
+        let resource = |n| format!("row-{}", n % RESOURCES);
+        self.client
+            .enqueue_many((0..jobs).map(|n| Update { resource: resource(n), numbers: vec![n] }))
+            .each(move |update, spec| {
+                spec.concurrency_key(&update.resource).at(at);
+            })
+            .await?;
+        let kills = self.rest(self.profile.kills / 2).await?;
+        let mut seen = BTreeSet::new();
+        let mut again = 0;
+        for resource in 0..RESOURCES {
+            let lines = self.lines(&format!("row-{resource}"))?;
+            again += self.one_at_a_time(resource, &lines);
+            self.in_order(resource, &lines);
+            seen.extend(lines.iter().filter(|line| !line.is_start).flat_map(|line| line.numbers.clone()));
+        }
+        self.must(seen.len() == jobs as usize, "updates were lost");
+        eprintln!(
+            "{jobs} updates of {RESOURCES} resources: {} done, {kills} workers killed, {again} began again",
+            seen.len()
+        );
+        Ok(())
+    }
+
+    /// Those that come while one runs become one.
+    async fn merged(&mut self) -> Outcome<()> {
+        let jobs = self.profile.jobs;
+        let mut producers = tokio::task::JoinSet::new();
+        for first in 0..PRODUCERS {
+            producers.spawn(produce(
+                self.client.clone(),
+                self.rng.fork(),
+                (first..jobs).step_by(PRODUCERS as usize),
+            ));
+        }
+        let mut kills = 0;
+        loop {
+            while let Some(produced) = producers.try_join_next() {
+                produced??;
+            }
+            if producers.is_empty() {
+                break;
+            }
+            if kills < self.profile.kills - self.profile.kills / 2 {
+                self.kill_one().await?;
+                kills += 1;
+            } else {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        self.rest(0).await?;
+        let (mut seen, mut runs, mut again) = (BTreeSet::new(), 0, 0);
+        for resource in 0..MERGED {
+            let lines = self.lines(&format!("merged-{resource}"))?;
+            again += self.one_at_a_time(resource, &lines);
+            let ends = lines.iter().filter(|line| !line.is_start);
+            runs += ends.clone().count();
+            seen.extend(ends.flat_map(|line| line.numbers.clone()));
+        }
+        self.must(seen.len() == jobs as usize, "updates are in no run");
+        eprintln!(
+            "{jobs} updates merged: {} in {runs} runs, {kills} workers killed, {again} runs began again",
+            seen.len()
+        );
+        Ok(())
+    }
+
+    // ── what is judged ──
+
+    fn must(&mut self, is_so: bool, problem: &str) {
+        if !is_so {
+            eprintln!("NOT KEPT: {problem}");
+            self.is_kept = false;
+        }
+    }
+
+    /// Who starts while somebody is at it is right only if that one is dead. Answers how many starts that cost.
+    fn one_at_a_time(&mut self, resource: u32, lines: &[Line]) -> usize {
+        let (mut open, mut again): (Option<&Line>, usize) = (None, 0);
+        for line in lines {
+            match (line.is_start, open) {
+                (true, None) => open = Some(line),
+                (true, Some(before)) => {
+                    let is_dead = self.killed.contains(&before.proc);
+                    self.must(is_dead, &format!("resource {resource}: two at once, {:?}", line.numbers));
+                    open = Some(line);
+                    again += 1;
+                }
+                (false, before) => {
+                    let is_own =
+                        before.is_some_and(|own| own.proc == line.proc && own.numbers == line.numbers);
+                    self.must(is_own, &format!("resource {resource}: {:?} ended late", line.numbers));
+                    open = None;
+                }
+            }
+        }
+        again
+    }
+
+    /// Updates begin in their order, but for those that crashed twice: they are due later.
+    fn in_order(&mut self, resource: u32, lines: &[Line]) {
+        let mut starts: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut order = Vec::new();
+        for n in lines.iter().filter(|line| line.is_start).flat_map(|line| line.numbers.clone()) {
+            *starts.entry(n).or_default() += 1;
+            order.push(n);
+        }
+        order.retain(|n| starts[n] <= 2);
+        self.must(order.is_sorted(), &format!("resource {resource}: out of order"));
+    }
+
+    fn lines(&self, resource: &str) -> Outcome<Vec<Line>> {
+        let text = fs::read_to_string(path(self.dir, resource)).unwrap_or_default();
+        text.lines()
+            .map(|line| {
+                let words: Vec<&str> = line.split(' ').collect();
+                let [what, at, proc, numbers] = words[..] else { return Err("half a line".into()) };
+                let numbers = numbers.split(',').map(str::parse).collect::<Result<_, _>>()?;
+                Ok(Line { is_start: what == "S", at_us: at.parse()?, proc: proc.to_owned(), numbers })
+            })
+            .collect()
+    }
+
+    // ── processes ──
+
+    fn fill_up(&mut self) -> Outcome<()> {
+        while self.crew.len() < self.profile.workers {
+            self.spawned += 1;
+            let proc = format!("locker-{}", self.spawned);
+            self.crew.push(Process::start(
+                "locker",
+                self.url,
+                self.dir,
+                proc,
+                &[self.profile.slots.to_string()],
+            )?);
+        }
+        Ok(())
+    }
+
+    async fn kill_one(&mut self) -> Outcome<()> {
+        tokio::time::sleep(Duration::from_millis(self.rng.u64(50..200))).await;
+        let mut victim = self.crew.swap_remove(self.rng.usize(..self.crew.len()));
+        victim.kill()?;
+        self.killed.insert(victim.proc.clone());
+        self.fill_up()
+    }
+
+    /// Waits until nothing waits or runs, and kills meanwhile; answers how many.
+    async fn rest(&mut self, kills: u32) -> Outcome<u32> {
+        let (begin, mut killed) = (Instant::now(), 0);
+        loop {
+            let counts = self.store.count(Some(QUEUE)).await?;
+            if counts.waiting + counts.running == 0 {
+                return Ok(killed);
+            }
+            if PATIENCE < begin.elapsed() {
+                return Err(format!("{} jobs wait and {} run on", counts.waiting, counts.running).into());
+            }
+            if killed < kills {
+                self.kill_one().await?;
+                killed += 1;
+            } else {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    }
+}
