@@ -308,7 +308,7 @@ fn ended(settlement: &Settlement) -> Ended {
         fence: settlement.lease.fence,
         verdict: match &settlement.verdict {
             Verdict::Ack => Said::Ack,
-            Verdict::Retry { at, .. } => Said::Retry((*at).into()),
+            Verdict::Retry { at, .. } | Verdict::RetryAfter { at, .. } => Said::Retry((*at).into()),
             Verdict::Snooze { after, .. } => {
                 Said::Snooze(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
             }

@@ -14,6 +14,7 @@ mod job;
 mod lifecycle;
 pub mod limits;
 mod outcome;
+mod rate;
 #[cfg(feature = "cron")]
 mod schedule;
 mod suggest;

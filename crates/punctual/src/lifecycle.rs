@@ -65,7 +65,7 @@ pub(crate) fn settled(run: &Run, verdict: &Verdict, now: Timestamp) -> Next {
         Verdict::Ack => Next::ended(State::Done, run, None),
         // S12: the end of the run decides, and anything but an ack obeys the request.
         _ if run.cancel_requested => Next::ended(State::Cancelled, run, Some("cancelled")),
-        Verdict::Retry { at, error } => {
+        Verdict::Retry { at, error } | Verdict::RetryAfter { at, error } => {
             let failed = Some(cut_error(error).to_owned());
             if run.max_attempts <= run.attempt {
                 Next { failed, ..Next::ended(State::Dead, run, Some("attempts")) }

@@ -56,6 +56,14 @@ pub const MAX_ATTEMPTS_DEFAULT: u32 = 20;
 pub const MAX_ATTEMPTS_MAX: u32 = 10_000;
 /// Most jobs of one concurrency key that may run at once.
 pub const CONCURRENCY_MAX: u32 = 10_000;
+/// Most jobs of one queue that a limit may let run at once.
+pub const QUEUE_CONCURRENCY_MAX: u32 = 1_000_000;
+/// Most starts in a period, and at once, that a rate may let happen.
+pub const RATE_MAX: u32 = 1_000_000;
+/// Longest period of a rate.
+pub const RATE_PERIOD_MAX: Duration = Duration::from_hours(30 * 24);
+/// Longest that one run may close the gate of its queue for.
+pub const GATE_MAX: Duration = Duration::from_hours(24);
 /// Leases taken back in a row after which a job is dead, reason `crashes` (S9).
 pub const POISON_LIMIT: u32 = 3;
 /// Snoozes in a row after which a job is dead, reason `snoozes` (S10).

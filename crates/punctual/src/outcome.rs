@@ -19,6 +19,14 @@ pub enum Outcome {
         /// What went wrong, for people.
         error: String,
     },
+    /// It failed since something outside asks for a pause (as HTTP's 429 does): again after it, and none of the queue's jobs
+    /// starts before. Counts an attempt. Closes the queue for 24 h at most.
+    RetryAfter {
+        /// The pause.
+        after: Duration,
+        /// What went wrong, for people.
+        error: String,
+    },
     /// Not now: again after this pause, at least 100 ms. Counts nothing.
     Snooze(Duration),
     /// Give it up for good, for people to look at.
@@ -31,6 +39,11 @@ impl Outcome {
     /// A failure that waits for the job's backoff.
     pub fn retry(error: impl fmt::Display) -> Self {
         Self::Retry { after: None, error: error.to_string() }
+    }
+
+    /// A failure that closes the queue for a while.
+    pub fn retry_after(after: Duration, error: impl fmt::Display) -> Self {
+        Self::RetryAfter { after, error: error.to_string() }
     }
 }
 

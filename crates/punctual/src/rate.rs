@@ -63,6 +63,7 @@ impl Rate {
     /// A kept arrival as it counts now. One further ahead than any that this rate leaves was left by another rate, or by a clock
     /// that went back since; it is void, or a step of the clock would close a gate for as long.
     pub(crate) fn believed(self, kept: Option<Arrival>, now_ms: u64) -> Option<Arrival> {
+        let kept = kept.map(|kept| Arrival { part: kept.part.min(self.max - 1), ..kept });
         kept.filter(|kept| *kept <= self.furthest(now_ms))
     }
 
@@ -86,7 +87,6 @@ impl Rate {
     }
 
     /// The first millisecond at which `cost` passes, now included: when a gate opens.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the gates of queues"))]
     pub(crate) fn opens_at(self, kept: Option<Arrival>, now_ms: u64, cost: u32) -> u64 {
         self.pass(kept, now_ms, cost).err().unwrap_or(now_ms)
     }

@@ -32,7 +32,7 @@ use serde::Serialize;
 pub(crate) use self::doc::too_many;
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},
-    settings::{Keep, Order, Pause, Placement, QueueSettings},
+    settings::{Keep, Order, Pause, Placement, QueueSettings, Rate},
 };
 
 use crate::{
@@ -255,6 +255,14 @@ pub enum Verdict {
     /// It failed: again at `at`; counts an attempt. At the last attempt the job is dead, reason `attempts`.
     Retry {
         /// When it is due again, resolved by the store's clock.
+        at: When,
+        /// What went wrong; cut at 1 KiB.
+        error: String,
+    },
+    /// As a retry; and until then none of its queue's jobs starts: for an answer from outside that asks for a pause. The gate is closed
+    /// for 24 h at most; with several shards, that of the job's shard.
+    RetryAfter {
+        /// When it is due again, and the gate opens.
         at: When,
         /// What went wrong; cut at 1 KiB.
         error: String,
@@ -576,6 +584,9 @@ pub struct QueueInfo {
     /// When its oldest due job became due; `None`: nothing is due.
     #[serde(skip)]
     pub oldest_due: Option<Timestamp>,
+    /// Until when none of its jobs may start, by its rate or since a run closed its gate; `None`: neither holds them back.
+    #[serde(skip)]
+    pub opens_at: Option<Timestamp>,
 }
 
 /// A histogram of waiting jobs by due time.
@@ -884,7 +895,7 @@ pub(crate) fn check_act(targets: &[Target], action: &Action, payload_bytes_max: 
 pub(crate) fn check_queue_op(name: &str, op: &QueueOp) -> Result<()> {
     check_queue(name)?;
     match op {
-        QueueOp::Set(settings) => settings.defaults.check(),
+        QueueOp::Set(settings) => settings.check(),
         QueueOp::Purge(n) => check_limit("purge", *n),
         QueueOp::Show | QueueOp::Pause { .. } | QueueOp::Resume => Ok(()),
     }

@@ -46,6 +46,20 @@ pub(crate) enum Queue {
         #[arg(long, value_name = "FILE|-", conflicts_with_all = ["name", "settings"])]
         from: Option<String>,
     },
+    /// Limit how many jobs of a queue run at once, and how often one starts; without options, tell the limits.
+    Limit {
+        /// Its name; a new queue is made.
+        name: String,
+        /// So many run at once; `none`: any number.
+        #[arg(long, value_name = "N|none")]
+        concurrency: Option<String>,
+        /// So many start in a period, evenly: 100/1m; `none`: as they come.
+        #[arg(long, value_name = "N/DURATION|none")]
+        rate: Option<String>,
+        /// So many of these may start at once, 1 unless said otherwise.
+        #[arg(long, value_name = "N", requires = "rate")]
+        burst: Option<u32>,
+    },
     /// Let nothing start in a queue.
     Pause {
         /// Its name.
@@ -88,12 +102,20 @@ pub(crate) async fn run(session: &mut Session, command: &Queue) -> Result {
         }
         Queue::Set { from: Some(path), .. } => set_from(session, path).await,
         Queue::Set { name, settings: changes, from: None } => {
-            let queue = session.client.queue(name.as_deref().unwrap_or_default());
-            let mut settings = queue.show().await?.map(|info| info.settings).unwrap_or_default();
-            changes.iter().try_for_each(|change| settings::apply(&mut settings, change))?;
-            settings.defaults.check()?;
-            let info = queue.set(settings).await?.ok_or_else(|| unknown(queue.name()))?;
-            show(session, &info).await
+            set(session, name.as_deref().unwrap_or_default(), changes).await
+        }
+        Queue::Limit { name, concurrency, rate, burst } => {
+            let rate = rate.as_ref().map(|rate| match burst {
+                Some(burst) => format!("rate={rate} burst {burst}"),
+                None => format!("rate={rate}"),
+            });
+            let changes: Vec<String> =
+                concurrency.iter().map(|n| format!("concurrency={n}")).chain(rate).collect();
+            if changes.is_empty() {
+                let info = known(session, name).await?;
+                return show(session, &info).await;
+            }
+            set(session, name, &changes).await
         }
         Queue::Pause { name, note: PauseNote { reason, by } } => {
             let info = session.client.queue(name).pause(by, reason).await?.ok_or_else(|| unknown(name))?;
@@ -105,6 +127,15 @@ pub(crate) async fn run(session: &mut Session, command: &Queue) -> Result {
         }
         Queue::Purge { name, dry_run } => purge(session, name, *dry_run).await,
     }
+}
+
+async fn set(session: &mut Session, name: &str, changes: &[String]) -> Result {
+    let queue = session.client.queue(name);
+    let mut settings = queue.show().await?.map(|info| info.settings).unwrap_or_default();
+    changes.iter().try_for_each(|change| settings::apply(&mut settings, change))?;
+    settings.check()?;
+    let info = queue.set(settings).await?.ok_or_else(|| unknown(queue.name()))?;
+    show(session, &info).await
 }
 
 async fn set_from(session: &mut Session, path: &str) -> Result {
@@ -304,6 +335,14 @@ async fn show(session: &mut Session, info: &QueueInfo) -> Result {
     )?;
     let cap = |n: Option<u64>| n.map_or("none".to_owned(), grouped);
     line("caps", format!("max_jobs {}, max_bytes {}", cap(settings.max_jobs), cap(settings.max_bytes)))?;
+    let rate = settings.rate.map_or("none".to_owned(), |rate| {
+        let burst =
+            if rate.burst == 1 { String::new() } else { format!(" burst {}", grouped(rate.burst.into())) };
+        format!("{}/{}{burst}", grouped(rate.max.into()), span(Duration::from_millis(rate.period_ms)))
+    });
+    let opens = info.opens_at.map(|at| format!("; nothing starts until {}", relative(at, now)));
+    let concurrency = cap(settings.concurrency.map(u64::from));
+    line("limits", format!("concurrency {concurrency}, rate {rate}{}", opens.unwrap_or_default()))?;
     for (name, keep) in [("done", settings.done), ("dead", settings.dead), ("cancelled", settings.cancelled)]
     {
         line("kept", format!("{name}: {}", kept(keep)))?;

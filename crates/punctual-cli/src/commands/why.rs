@@ -121,6 +121,22 @@ fn reasons(
                     )),
                 );
             }
+            if let Some(queue) = queue
+                && job.run_at <= now
+            {
+                let (name, running) = (&job.queue, queue.counts.running);
+                if let Some(most) = queue.settings.concurrency.filter(|most| u64::from(*most) <= running) {
+                    let text = format!("queue {name} runs {}, its limit of {most}", counted(running, "job"));
+                    add("limit", text, Some(format!("punctual queue limit {name} --concurrency N|none")));
+                }
+                if let Some(opens_at) = queue.opens_at {
+                    let why = match queue.settings.rate {
+                        Some(_) => "by its rate, or since a run asked for a pause",
+                        None => "since a run asked for a pause",
+                    };
+                    add("closed", format!("queue {name} starts nothing until {}, {why}", at(opens_at)), None);
+                }
+            }
             if now < job.run_at {
                 add(
                     "not_due",

@@ -1,4 +1,4 @@
-//! `queue ls|show|set|pause|resume|purge`.
+//! `queue ls|show|set|limit|pause|resume|purge`.
 
 use crate::fixture::{A, Cli, masked};
 
@@ -20,6 +20,25 @@ fn queues_are_listed_with_their_counts() {
     let json = t.json("queue ls");
     assert_eq!((&json[1]["name"], &json[1]["counts"]["waiting"]), (&"mail".into(), &2.into()));
     assert_eq!(t.ok("queue ls -o ndjson").lines().count(), 2);
+}
+
+#[test]
+fn a_limited_queue_starts_no_more_than_may() {
+    let t = Cli::new();
+    let text = t.ok("queue limit mail --concurrency 5 --rate 1/1h");
+    assert!(text.contains("limits    concurrency 5, rate 1/1h\n"), "{text}");
+    t.ok("push k -q mail");
+    t.ok(&format!("push k -q mail --id {A}"));
+    assert_eq!(t.ok("take -q mail -n 9 -o ids").lines().count(), 1);
+    assert_eq!(t.ok("ls state:blocked -o ids").trim(), A);
+    let why = masked(&t.ok(&format!("why {A}")));
+    assert!(why.starts_with("blocked: queue mail starts nothing until TIME (in 5"), "{why}");
+    assert!(masked(&t.ok("queue limit mail")).contains("rate 1/1h; nothing starts until in 5"));
+    let text = t.ok("queue limit mail --concurrency none --rate 600/1m --burst 3");
+    assert!(text.contains("limits    concurrency none, rate 600/1m burst 3\n"), "{text}");
+    assert_eq!(t.ok("take -q mail -n 9 -o ids").trim(), A);
+    t.run("queue limit mail --rate 5").fails(2, "invalid", "\"5\" is no value of rate");
+    t.run("queue limit mail --concurrency 0").fails(2, "invalid", "concurrency 0 is not within 1 to 1000000");
 }
 
 #[test]
@@ -53,7 +72,8 @@ fn settings_are_kept_and_applied() {
     assert!(
         text.contains("order     lifo\n")
             && text.contains("placement pinned\n")
-            && text.contains("caps      max_jobs 2, max_bytes none\n"),
+            && text.contains("caps      max_jobs 2, max_bytes none\n")
+            && text.contains("limits    concurrency none, rate none\n"),
         "{text}"
     );
     t.ok("queue set mail defaults.priority=low");

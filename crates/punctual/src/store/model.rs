@@ -53,6 +53,8 @@ pub struct Model {
     fence: u64,
     /// Concurrency keys with an event since turns were handed over last, once for each (S15).
     touched: Vec<gate::Key>,
+    /// Of each queue whose gate was ever closed.
+    gates: BTreeMap<String, gate::Gate>,
     docs: BTreeMap<String, Doc>,
     /// The version that a document was given last.
     doc_version: u64,

@@ -2,7 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::JobOptions;
+use crate::{
+    error::{Error, Result},
+    job::JobOptions,
+    limits::{QUEUE_CONCURRENCY_MAX, RATE_MAX, RATE_PERIOD_MAX},
+    rate,
+};
 
 /// Order of a queue behind its priorities (S6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +74,12 @@ pub struct QueueSettings {
     /// Most payload bytes of waiting and running jobs; more are answered `Full`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
+    /// Most jobs that run at once (S15), 1 to 1,000,000. With several shards each has a fixed share, unless the queue is pinned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// How often jobs may start (S15); shared as `concurrency` is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
     /// Retention of done jobs.
     pub done: Keep,
     /// Retention of dead jobs.
@@ -87,11 +98,69 @@ impl Default for QueueSettings {
             placement: Placement::Spread,
             max_jobs: None,
             max_bytes: None,
+            concurrency: None,
+            rate: None,
             done: Keep::SHORT,
             dead: Keep::LONG,
             cancelled: Keep::SHORT,
             defaults: JobOptions::default(),
         }
+    }
+}
+
+impl QueueSettings {
+    /// Checks limits and defaults.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn check(&self) -> Result<()> {
+        if let Some(n) = self.concurrency.filter(|n| !(1..=QUEUE_CONCURRENCY_MAX).contains(n)) {
+            return Err(Error::invalid(format!(
+                "concurrency {n} is not within 1 to {QUEUE_CONCURRENCY_MAX}"
+            ))
+            .with_hint("pause the queue if nothing shall run"));
+        }
+        self.rate.map_or(Ok(()), |rate| rate.check())?;
+        self.defaults.check()
+    }
+}
+
+/// So many starts in a period, evenly, and so many at once after a pause: in any time t no more start than
+/// `burst + t × max / period`. With a burst of 1, no more than `max` in any period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// So many start in a period, 1 to 1,000,000.
+    pub max: u32,
+    /// 1 ms to 30 days.
+    pub period_ms: u64,
+    /// So many may start at once, 1 to 1,000,000; usually 1.
+    #[serde(default = "one")]
+    pub burst: u32,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+impl Rate {
+    pub(crate) fn check(&self) -> Result<()> {
+        for (what, n) in [("max", self.max), ("burst", self.burst)] {
+            if !(1..=RATE_MAX).contains(&n) {
+                return Err(Error::invalid(format!("the rate's {what} {n} is not within 1 to {RATE_MAX}")));
+            }
+        }
+        if !(1..=RATE_PERIOD_MAX.as_millis() as u64).contains(&self.period_ms) {
+            let ms = self.period_ms;
+            return Err(Error::invalid(format!(
+                "the rate's period of {ms} ms is not within 1 ms to 30 days"
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) const fn arithmetic(self) -> rate::Rate {
+        rate::Rate { max: self.max, period_ms: self.period_ms, burst: self.burst }
     }
 }
 

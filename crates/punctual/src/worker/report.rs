@@ -44,7 +44,7 @@ impl WorkReport {
             (State::Done, _) => &mut self.done,
             (State::Dead, _) => &mut self.dead,
             (State::Cancelled, _) => &mut self.cancelled,
-            (_, Verdict::Retry { .. }) => &mut self.retried,
+            (_, Verdict::Retry { .. } | Verdict::RetryAfter { .. }) => &mut self.retried,
             (_, Verdict::Snooze { .. }) => &mut self.snoozed,
             _ => &mut self.released,
         };

@@ -43,13 +43,14 @@ pub(crate) fn verdict(outcome: Outcome, call: &Call, random: f64) -> Verdict {
     match outcome {
         Outcome::Done => Verdict::Ack,
         // Whoever was asked to stop and stops with an error obeyed; that is no failure.
-        Outcome::Retry { .. } if call.stop_reason() == Some(Stop::Cancelled) => {
+        Outcome::Retry { .. } | Outcome::RetryAfter { .. } if call.stop_reason() == Some(Stop::Cancelled) => {
             Verdict::Cancel { reason: None }
         }
         Outcome::Retry { after, error } => {
             let pause = after.unwrap_or_else(|| job.backoff.delay(job.attempt, random));
             Verdict::Retry { at: When::In(bounded(pause)), error }
         }
+        Outcome::RetryAfter { after, error } => Verdict::RetryAfter { at: When::In(bounded(after)), error },
         Outcome::Snooze(pause) => Verdict::Snooze { after: bounded(pause), reason: None },
         Outcome::Dead(error) => Verdict::Dead { error },
         Outcome::Cancel => Verdict::Cancel { reason: None },

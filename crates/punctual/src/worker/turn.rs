@@ -424,7 +424,7 @@ async fn bell(store: &dyn Store, queues: &[String], alarm: &Alarm, at_most: Dura
 fn verdict_name(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Ack => "ack",
-        Verdict::Retry { .. } => "retry",
+        Verdict::Retry { .. } | Verdict::RetryAfter { .. } => "retry",
         Verdict::Snooze { .. } => "snooze",
         Verdict::Release => "release",
         Verdict::Cancel { .. } => "cancel",

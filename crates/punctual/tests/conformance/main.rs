@@ -17,6 +17,7 @@ mod doc;
 mod enqueue;
 mod extend;
 mod fixture;
+mod limits;
 mod order;
 mod queue;
 mod read;
@@ -369,6 +370,21 @@ conformance!(
         a_take_obeys_concurrency_keys,
         a_blocked_job_is_shown,
         an_audit_finds_nothing_wrong_with_turns;
+    limits:
+        a_queue_runs_as_many_jobs_as_may,
+        a_limit_is_that_of_its_queue,
+        a_rate_starts_jobs_evenly,
+        a_burst_starts_at_once,
+        only_what_starts_spends_of_a_rate,
+        a_rate_goes_on_over_other_settings,
+        a_rate_follows_the_clock,
+        limits_are_live,
+        a_take_obeys_limits,
+        a_run_closes_the_gate_of_its_queue,
+        a_gate_is_closed_for_a_day_at_most,
+        a_lost_lease_closes_no_gate,
+        a_job_behind_a_limit_is_shown_as_blocked,
+        limits_of_queues_are_checked;
     doc:
         a_document_is_as_it_was_put,
         a_document_is_changed_by_who_knows_its_version,

@@ -11,7 +11,7 @@ use punctual::{
     Backoff, Concurrency, IdMaker, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Scope, State,
     Timestamp, Unique, When,
     store::{
-        Action, Call, Guard, Keep, Order, Placement, QueueOp, QueueSettings, Reserve, Take, Target,
+        Action, Call, Guard, Keep, Order, Placement, QueueOp, QueueSettings, Rate, Reserve, Take, Target,
         UniqueKey, Verdict, Want, Which,
     },
 };
@@ -80,7 +80,8 @@ pub(crate) fn history(seed: u64, steps: usize, handles: usize) -> Vec<Step> {
 
 impl Generator {
     fn step(&mut self) -> Step {
-        let op = self.coming.pop_front().unwrap_or_else(|| self.op());
+        let mut op = self.coming.pop_front().unwrap_or_else(|| self.op());
+        self.limit(&mut op);
         Step { handle: self.rng.usize(..self.handles), op }
     }
 
@@ -100,6 +101,31 @@ impl Generator {
             91 => self.come_back_to_a_taken_key(),
             92 if self.chance(5) => self.crowd(),
             _ => self.look(),
+        }
+    }
+
+    /// In histories with many concurrency keys queues have limits, too, and runs close their gates.
+    fn limit(&mut self, op: &mut Op) {
+        let Some(rng) = &mut self.keyed else { return };
+        match op {
+            Op::Queue(_, QueueOp::Set(settings)) => {
+                settings.concurrency = (rng.u8(..3) == 0).then(|| rng.u32(1..4));
+                settings.rate = (rng.u8(..3) == 0).then(|| Rate {
+                    max: *[1, 2, 3, 7].get(rng.usize(..4)).unwrap_or(&1),
+                    period_ms: GRID_MS * rng.u64(1..4),
+                    burst: rng.u32(1..4),
+                });
+            }
+            Op::Settle(ends, _) => {
+                for (_, verdict) in ends {
+                    if let Verdict::Retry { at, error } = verdict
+                        && rng.u8(..4) == 0
+                    {
+                        *verdict = Verdict::RetryAfter { at: *at, error: std::mem::take(error) };
+                    }
+                }
+            }
+            _ => {}
         }
     }
 

@@ -50,7 +50,7 @@ pub(super) fn read(text: &str) -> Result<Vec<(String, QueueSettings)>> {
             let entry: Entry<'_> = object(&format!("queue {} of the file", i + 1), entry)?;
             let what = format!("queue {:?}", entry.name);
             let settings: QueueSettings = object(&what, entry.settings)?;
-            settings.defaults.check().map_err(|e| Error::invalid(format!("{what}: {e}")))?;
+            settings.check().map_err(|e| Error::invalid(format!("{what}: {e}")))?;
             if !names.insert(entry.name.clone()) {
                 return Err(Error::invalid(format!("{what} is in the file twice")));
             }

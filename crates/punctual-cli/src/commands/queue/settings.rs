@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use punctual::{
     Error, Result, did_you_mean, parse_duration,
-    store::{Order, Placement, QueueSettings},
+    store::{Order, Placement, QueueSettings, Rate},
 };
 
 /// Every key, with what it takes.
-const KEYS: [(&str, &str); 18] = [
+const KEYS: [(&str, &str); 20] = [
     ("order", "fifo or lifo"),
     ("placement", "spread or pinned"),
     ("max_jobs", "a number, or none"),
     ("max_bytes", "bytes, as 64MiB, or none"),
+    ("concurrency", "a number, or none"),
+    ("rate", "starts per period, as 100/1m or 100/1m burst 10, or none"),
     ("retention.done.age", "a duration"),
     ("retention.done.count", "a number"),
     ("retention.done.bytes", "bytes"),
@@ -34,6 +36,8 @@ pub(super) const HELP: &str = "Keys:
   order                                    fifo or lifo
   placement                                spread over all shards of a store on Redis, or pinned to one of them
   max_jobs, max_bytes                      waiting and running jobs at most; none takes the cap away
+  concurrency                              jobs that may run at once; none takes the limit away
+  rate                                     how often jobs start: 100/1m, evenly, or 100/1m burst 10, so many at once; or none
   retention.{done,dead,cancelled}.age      how long ended jobs are kept; 0s keeps nothing
   retention.{done,dead,cancelled}.count    how many of them
   retention.{done,dead,cancelled}.bytes    how much payload of them
@@ -81,6 +85,10 @@ pub(super) fn apply(settings: &mut QueueSettings, change: &str) -> Result<()> {
         }
         "max_jobs" => settings.max_jobs = or_none(value, |v| number(key, v))?,
         "max_bytes" => settings.max_bytes = or_none(value, |v| bytes(key, v))?,
+        "concurrency" => {
+            settings.concurrency = or_none(value, |v| v.parse().map_err(|_| wrong(key, v)))?;
+        }
+        "rate" => settings.rate = or_none(value, rate)?,
         "defaults.priority" => defaults.priority = or_none(value, str::parse)?,
         "defaults.max_attempts" => {
             defaults.max_attempts = or_none(value, |v| v.parse().map_err(|_| wrong(key, v)))?;
@@ -91,6 +99,20 @@ pub(super) fn apply(settings: &mut QueueSettings, change: &str) -> Result<()> {
         _ => return Err(unknown(key)),
     }
     Ok(())
+}
+
+/// `100/1m`, or `100/1m burst 10`.
+fn rate(value: &str) -> Result<Rate> {
+    let read = || {
+        let (starts, burst) = match value.split_once(" burst ") {
+            Some((starts, burst)) => (starts, burst.trim().parse().ok()?),
+            None => (value, 1),
+        };
+        let (max, period) = starts.split_once('/')?;
+        let period_ms = u64::try_from(parse_duration(period).ok()?.as_millis()).ok()?;
+        Some(Rate { max: max.parse().ok()?, period_ms, burst })
+    };
+    read().ok_or_else(|| wrong("rate", value))
 }
 
 fn or_none<T>(value: &str, read: impl FnOnce(&str) -> Result<T>) -> Result<Option<T>> {
@@ -153,6 +175,8 @@ mod tests {
             "placement=pinned",
             "max_jobs=10",
             "max_bytes=2MiB",
+            "concurrency=5",
+            "rate=100/1m burst 10",
             "retention.done.age=1h",
             "retention.dead.count=5",
             "retention.cancelled.bytes=0",
@@ -171,6 +195,12 @@ mod tests {
         assert_eq!((settings.done.age_ms, settings.dead.count, settings.cancelled.bytes), (3_600_000, 5, 0));
         assert_eq!(settings.defaults.priority, Some(Priority::Low));
         assert_eq!(settings.defaults.lease, Some(Duration::from_secs(20)));
+        let rate = |burst| Some(Rate { max: 100, period_ms: 60_000, burst });
+        assert_eq!((settings.concurrency, settings.rate), (Some(5), rate(10)));
+        apply(&mut settings, "rate=100/1m").unwrap();
+        assert_eq!(settings.rate, rate(1));
+        apply(&mut settings, "rate=none").unwrap();
+        assert_eq!(settings.rate, None);
         apply(&mut settings, "max_jobs=none").unwrap();
         apply(&mut settings, "placement=spread").unwrap();
         assert_eq!((settings.max_jobs, settings.placement), (None, Placement::Spread));
@@ -195,6 +225,11 @@ mod tests {
             "retention.done.size=1",
             "max_bytes=99999999999GiB",
             "max_jobs=-1",
+            "concurrency=-1",
+            "rate=100",
+            "rate=100/",
+            "rate=x/1m",
+            "rate=100/1m burst",
         ] {
             assert!(apply(&mut settings, change).is_err(), "{change}");
         }

@@ -1,4 +1,7 @@
-//! What holds due jobs back: concurrency keys (S15).
+//! What holds due jobs back (S15): concurrency keys, and the limits of a queue.
+//!
+//! Nothing of a queue starts while as many of its jobs run as may, before its rate lets one more start, or before the time until
+//! which a run closed its gate. Then nobody looks at its jobs.
 //!
 //! A due job that a reserve looks at while as many of its key run as may is *parked*: it leaves the timeline, so that nobody looks
 //! at it again in vain. Each event of a key (a run that starts or ends, a waiting job that leaves or is parked) gives the first of
@@ -10,8 +13,19 @@ use crate::{
     digest::digest,
     id::JobId,
     job::{JobRecord, State},
+    limits::GATE_MAX,
+    rate::Arrival,
     time::Timestamp,
 };
+
+/// What a queue remembers for its limits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gate {
+    /// Until when a run closed it.
+    closed_until: Option<Timestamp>,
+    /// When all that started would have, had it started evenly.
+    arrival: Option<Arrival>,
+}
 
 /// A concurrency key with what it is compared within: queue, group, key.
 pub(super) type Key = (String, Option<String>, String);
@@ -28,6 +42,45 @@ pub(super) fn digest_of(job: &JobRecord) -> Option<[u8; 16]> {
 }
 
 impl Model {
+    // ── queues ──
+
+    /// When the next job of a queue may start; `None`: when one of those that run has ended.
+    pub(super) fn opens(&self, queue: &str, now: Timestamp) -> Option<Timestamp> {
+        let running = self.jobs(queue, State::Running).count();
+        let is_full = self.settings(queue).concurrency.is_some_and(|most| most as usize <= running);
+        (!is_full).then(|| self.opens_in_time(queue, now))
+    }
+
+    /// When its rate, and whoever closed its gate, let a job of a queue start.
+    pub(super) fn opens_in_time(&self, queue: &str, now: Timestamp) -> Timestamp {
+        let gate = self.gates.get(queue).copied().unwrap_or_default();
+        // One that lies further ahead than it can was left by a clock that went back since.
+        let closed = gate.closed_until.filter(|until| *until <= now.after(GATE_MAX));
+        let by_rate = self.settings(queue).rate.map(|rate| {
+            let (rate, now) = (rate.arithmetic(), now.as_ms());
+            Timestamp::saturating_from_ms(rate.opens_at(rate.believed(gate.arrival, now), now, 1))
+        });
+        closed.into_iter().chain(by_rate).chain([now]).max().unwrap_or(now)
+    }
+
+    /// A job of a queue starts.
+    pub(super) fn spend(&mut self, queue: &str, now: Timestamp) {
+        if let Some(rate) = self.settings(queue).rate {
+            let (rate, now) = (rate.arithmetic(), now.as_ms());
+            let gate = self.gates.entry(queue.to_owned()).or_default();
+            gate.arrival = rate.pass(rate.believed(gate.arrival, now), now, 1).ok();
+        }
+    }
+
+    /// A run closes the gate of its queue.
+    pub(super) fn close(&mut self, queue: &str, until: Timestamp, now: Timestamp) {
+        let gate = self.gates.entry(queue.to_owned()).or_default();
+        let before = gate.closed_until.filter(|until| *until <= now.after(GATE_MAX));
+        gate.closed_until = before.max(Some(until.min(now.after(GATE_MAX))));
+    }
+
+    // ── concurrency keys ──
+
     /// Whether as many jobs of a job's key run as may beside it.
     pub(super) fn is_full(&self, job: &JobRecord) -> bool {
         let Some(concurrency) = &job.concurrency else { return false };
@@ -73,7 +126,9 @@ impl Model {
 
     /// A job as it is read.
     pub(super) fn shown(&self, job: &JobRecord, now: Timestamp) -> JobRecord {
-        let blocked = job.state == State::Waiting && job.run_at <= now && self.is_full(job);
+        let blocked = job.state == State::Waiting
+            && job.run_at <= now
+            && (self.is_full(job) || self.opens(&job.queue, now) != Some(now));
         JobRecord { blocked, ..job.clone() }
     }
 }

@@ -57,6 +57,7 @@ impl Model {
             settings: self.settings(name),
             counts: self.count(now, Some(name)),
             oldest_due: due.min(),
+            opens_at: Some(self.opens_in_time(name, now)).filter(|at| now < *at),
         }
     }
 

@@ -124,7 +124,8 @@ impl Model {
         }
         let mut reserved = 0;
         for id in self.waiting_in_order(queue, round.due_by) {
-            if found.is_finished() || reserved == at_most {
+            let is_open = self.opens(queue, round.now) == Some(round.now);
+            if found.is_finished() || reserved == at_most || !is_open {
                 break;
             }
             found.looked_at += 1;
@@ -145,6 +146,7 @@ impl Model {
             }
             (found.bytes, found.is_over) = (bytes, alone);
             let job = self.start(id, round);
+            self.spend(queue, round.now);
             if round.takes {
                 // It runs no longer than this step.
                 let ack = |run: &Run| settled(run, &Verdict::Ack, round.now);
@@ -195,10 +197,10 @@ impl Model {
 
     /// How long until there may be work in these queues; zero: there is some, `None`: nothing waits or runs.
     pub fn next_due(&self, now: Timestamp, queues: &[&str]) -> Option<Duration> {
-        let run_at = queues
-            .iter()
-            .filter(|queue| !self.is_paused(queue))
-            .flat_map(|queue| self.timeline(queue).map(|job| job.run_at));
+        let run_at = queues.iter().filter(|queue| !self.is_paused(queue)).filter_map(|queue| {
+            let first = self.timeline(queue).map(|job| job.run_at).min()?;
+            Some(first.max(self.opens(queue, now)?))
+        });
         let no_take_back = self.no_take_back(now);
         let until = self.leases(queues).into_iter().map(|(until, _)| match no_take_back {
             Some(end) if until <= now => end,

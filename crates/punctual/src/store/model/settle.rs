@@ -7,7 +7,7 @@ use crate::{
     job::{Failure, JobRecord, State},
     lifecycle::{Next, Run, settled},
     limits::{FAILURES_MAX, SWEEP_RIDE_MAX},
-    store::{Batch, Lease, LeaseStatus, Reserve, Settled, Settlement, check_batch},
+    store::{Batch, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_batch},
     time::Timestamp,
 };
 
@@ -50,6 +50,9 @@ impl Model {
             }
             let job = self.leave_run(now, *lease, |run| settled(run, verdict, now));
             answers.push(Settled::Settled(job.state));
+            if let Verdict::RetryAfter { at, .. } = verdict {
+                self.close(&job.queue, at.resolve(now), now);
+            }
             queues.push(job.queue);
         }
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();

@@ -26,6 +26,7 @@ pub(super) struct Seen {
     pub(super) settings: QueueSettings,
     pub(super) counts: Counts,
     pub(super) oldest_due: Option<Timestamp>,
+    pub(super) opens_at: Option<Timestamp>,
 }
 
 /// How the shard knows a queue.
@@ -39,14 +40,18 @@ pub(super) async fn see(shard: &Shard, name: &str) -> Result<Seen> {
             settings: QueueSettings::default(),
             counts: Counts::default(),
             oldest_due: None,
+            opens_at: None,
         });
     }
     let row = reply.bytes()?;
     let (version, settings) = settings::decode(&row)?;
     shard.known().learn(name, &row)?;
-    let oldest = reply.bytes()?;
-    let oldest_due = String::from_utf8_lossy(&oldest).parse().ok().map(Timestamp::saturating_from_ms);
-    Ok(Seen { now, version, settings, counts: read::counts(&mut reply)?, oldest_due })
+    let mut time = || -> Result<Option<Timestamp>> {
+        let text = reply.bytes()?;
+        Ok(String::from_utf8_lossy(&text).parse().ok().map(Timestamp::saturating_from_ms))
+    };
+    let (oldest_due, opens_at) = (time()?, time()?);
+    Ok(Seen { now, version, settings, counts: read::counts(&mut reply)?, oldest_due, opens_at })
 }
 
 /// What was to be set.

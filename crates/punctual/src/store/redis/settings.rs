@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::{
     error::{Error, ErrorKind, Result},
     limits::LEASE_DEFAULT,
-    store::{Keep, Order, QueueSettings},
+    store::{Keep, Order, QueueSettings, Rate},
     time::ceil_ms,
 };
 
@@ -43,6 +43,12 @@ impl Share {
         cap / shards + u64::from(u64::from(self.of) % shards < cap % shards)
     }
 
+    /// Of a limit of what runs or starts. A pinned queue's is whole wherever its jobs still are from before: what the others have
+    /// left is let go.
+    fn of_limit(self, limit: u64) -> u64 {
+        if self.pinned_to.is_some() { limit } else { self.of_cap(limit) }
+    }
+
     /// Of a bound of what is kept, which they may pass by less than one job each: who keeps some keeps some everywhere. A
     /// pinned queue's is whole in its shard, and what the others have from before stays there until its time.
     fn of_kept(self, bound: u64) -> u64 {
@@ -57,7 +63,8 @@ pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32, share: 
     let flags = [settings.paused.is_some(), settings.order == Order::Lifo]
         .into_iter()
         .chain([settings.max_jobs.is_some() || settings.max_bytes.is_some()])
-        .chain(kept.iter().map(Keep::keeps_nothing));
+        .chain(kept.iter().map(Keep::keeps_nothing))
+        .chain([settings.concurrency.is_some() || settings.rate.is_some()]);
     row.push(flags.enumerate().fold(0, |all, (bit, is_set)| all | u8::from(is_set) << bit));
     row.number(version.into(), 4);
     row.number(ceil_ms(settings.defaults.lease.unwrap_or(LEASE_DEFAULT)), 4);
@@ -69,6 +76,13 @@ pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32, share: 
             row.number(bound.min(EXACT_MAX), 7);
         }
     }
+    let limit = |n: u32| share.of_limit(n.into());
+    row.number(settings.concurrency.map_or(0, |n| limit(n) + 1), 7);
+    let rate = settings.rate.unwrap_or(Rate { max: 0, period_ms: 0, burst: 0 });
+    row.number(limit(rate.max), 4);
+    row.number(rate.period_ms, 7);
+    // As each shard may let one start at once, together they may let as many as there are shards.
+    row.number(if rate.burst == 0 { 0 } else { limit(rate.burst).max(1) }, 4);
     row.chunk(name.as_bytes());
     serde_json::to_writer(&mut row, settings)
         .expect("invariant: settings are plain data, which JSON can hold");
@@ -80,7 +94,7 @@ pub(super) fn decode(row: &[u8]) -> Result<(u32, QueueSettings)> {
     let mut row = Bytes(row);
     row.byte()?;
     let version = row.number(4)? as u32;
-    row.take(4 + 11 * 7)?;
+    row.take(4 + 11 * 7 + 7 + 4 + 7 + 4)?;
     row.chunk()?;
     let settings = serde_json::from_slice(row.0)
         .map_err(|e| Error::new(ErrorKind::Corrupt, "read the settings of a queue").with_source(e))?;

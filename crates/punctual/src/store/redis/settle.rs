@@ -83,6 +83,11 @@ fn encode(settlement: &Settlement) -> Vec<u8> {
             record::put_when(&mut out, *at);
             out.extend_from_slice(cut_error(error).as_bytes());
         }
+        Verdict::RetryAfter { at, error } => {
+            out.push(b'g');
+            record::put_when(&mut out, *at);
+            out.extend_from_slice(cut_error(error).as_bytes());
+        }
         Verdict::Snooze { after, reason } => {
             out.push(b's');
             out.number(ceil_ms(*after).min(PAUSE_MAX_MS), 7);

@@ -1,15 +1,16 @@
-//! Concurrency keys: who runs, who waits for its turn, and whose turn comes (S15). The rules are told in the model's `gate.rs`.
+//! What holds due jobs back (S15): the limits of queues; and concurrency keys: who runs, who waits for its turn, and whose turn
+//! comes. The rules are told in the model's `gate.rs`.
 
-use rusqlite::{OptionalExtension, params, types::Value};
+use rusqlite::{OptionalExtension, Row, params, types::Value};
 
 use super::{
     fault::Step,
-    job::Job,
+    job::{Columns, Job},
     reserve::job_id,
     sql::named,
     tx::{Q, Tx, instant, int, ms},
 };
-use crate::{digest::digest, store::Order};
+use crate::{digest::digest, limits::GATE_MAX, rate::Arrival, store::Order, time::Timestamp};
 
 const FILE: &str = include_str!("sql/gate.sql");
 const RUNNING: &str = named(FILE, "running");
@@ -26,6 +27,33 @@ const PUT_DUE: &str = named(include_str!("sql/place.sql"), "put_due");
 
 /// What stands for a concurrency key with all that it is compared within.
 pub(super) type Key = [u8; 16];
+
+/// What a queue remembers for its limits, as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gate {
+    pub(super) closed: i64,
+    pub(super) arrival: i64,
+    pub(super) part: i64,
+}
+
+impl Gate {
+    /// Reads the three columns from `from` on.
+    pub(super) fn read(row: &Row<'_>, from: usize) -> Self {
+        let mut c = Columns::new(row);
+        Self { closed: c.int(from), arrival: c.int(from + 1), part: c.int(from + 2) }
+    }
+
+    /// Rubbish reads as an arrival that no rate believes, or as none.
+    fn arrival(self) -> Option<Arrival> {
+        let (ms, part) = (u64::try_from(self.arrival).ok()?, u32::try_from(self.part).ok()?);
+        (0 < ms).then_some(Arrival { ms, part })
+    }
+
+    /// Until when it is closed, if it can be.
+    fn closed_until(self, now: Timestamp) -> Option<Timestamp> {
+        Some(instant(self.closed)).filter(|until| *until <= now.after(GATE_MAX))
+    }
+}
 
 /// A row of `punctual_parked`.
 pub(super) struct ParkedRow {
@@ -46,6 +74,47 @@ impl ParkedRow {
 }
 
 impl Tx<'_> {
+    // ── queues ──
+
+    /// When the next job of a queue may start; `None`: when one of those that run has ended.
+    pub(super) fn opens(&self, q: Q) -> Option<Timestamp> {
+        let queue = self.at(q);
+        let is_full = queue.settings.concurrency.is_some_and(|most| i64::from(most) <= queue.tally.running);
+        (!is_full).then(|| self.opens_in_time(q))
+    }
+
+    pub(super) fn is_open(&self, q: Q) -> bool {
+        self.opens(q) == Some(self.now)
+    }
+
+    /// When its rate, and whoever closed its gate, let a job of a queue start.
+    pub(super) fn opens_in_time(&self, q: Q) -> Timestamp {
+        let queue = self.at(q);
+        let by_rate = queue.settings.rate.map(|rate| {
+            let (rate, now) = (rate.arithmetic(), self.now.as_ms());
+            Timestamp::saturating_from_ms(rate.opens_at(rate.believed(queue.gate.arrival(), now), now, 1))
+        });
+        let closed = queue.gate.closed_until(self.now);
+        closed.into_iter().chain(by_rate).fold(self.now, Timestamp::max)
+    }
+
+    /// A job of a queue starts.
+    pub(super) fn spend(&mut self, q: Q) {
+        let Some(rate) = self.at(q).settings.rate.map(|rate| rate.arithmetic()) else { return };
+        let (now, gate) = (self.now.as_ms(), self.gate(q));
+        if let Ok(Arrival { ms, part }) = rate.pass(rate.believed(gate.arrival(), now), now, 1) {
+            (gate.arrival, gate.part) = (ms.cast_signed(), part.into());
+        }
+    }
+
+    /// A run closes the gate of its queue.
+    pub(super) fn close(&mut self, q: Q, until: Timestamp) {
+        let (now, gate) = (self.now, self.gate(q));
+        gate.closed = ms(gate.closed_until(now).max(Some(until.min(now.after(GATE_MAX)))).unwrap_or(until));
+    }
+
+    // ── concurrency keys ──
+
     /// The concurrency key of a job, and how many of it may run.
     pub(super) fn key_of(&mut self, job: &Job) -> Step<Option<(Key, u32)>> {
         let Some(concurrency) = &job.opts.concurrency else { return Ok(None) };

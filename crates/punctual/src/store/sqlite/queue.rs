@@ -4,7 +4,7 @@ use rusqlite::params;
 
 use super::{
     fault::Step,
-    reserve::{due_rows, first_due_of, quarantine},
+    reserve::{due_rows, first_due, first_due_of, quarantine},
     sql::named,
     tx::{Q, Tx, int},
 };
@@ -34,7 +34,8 @@ fn info(tx: &Tx<'_>, q: Q) -> Step<QueueReply> {
     counts.due = count_due(tx, queue.qid, DUE_COUNT_MAX)?;
     let oldest_due = first_due_of(tx.conn, queue.qid)?.filter(|&t| t <= tx.now);
     let (name, settings) = (queue.name.clone(), queue.settings.clone());
-    Ok(QueueReply::Info(Box::new(QueueInfo { name, settings, counts, oldest_due })))
+    let opens_at = Some(tx.opens_in_time(q)).filter(|at| tx.now < *at);
+    Ok(QueueReply::Info(Box::new(QueueInfo { name, settings, counts, oldest_due, opens_at })))
 }
 
 /// Waiting jobs of a queue that are due, parked or not, counted up to `limit`.
@@ -91,6 +92,10 @@ pub(super) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
         }
         QueueOp::Set(new) => {
             tx.put_settings(q, QueueSettings { paused: settings.paused, ..(**new).clone() })?;
+            // More may run by these.
+            if let Some(t) = first_due(tx, q)? {
+                tx.ring(q, t);
+            }
         }
         QueueOp::Purge(limit) => return purge(tx, q, *limit),
     }

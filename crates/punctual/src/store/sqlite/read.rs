@@ -48,7 +48,8 @@ fn record(tx: &mut Tx<'_>, job: Job) -> Step<Option<JobRecord>> {
     let queue = tx.at(q);
     let hidden = matches!(&place, Place::Ended(e) if is_past(queue.keep(e.state), e.at, tx.now));
     let name = queue.name.clone();
-    let blocked = matches!(&place, Place::Waiting if job.run_at <= tx.now) && tx.is_blocked(&job)?;
+    let blocked =
+        matches!(&place, Place::Waiting if job.run_at <= tx.now) && (tx.is_blocked(&job)? || !tx.is_open(q));
     Ok((!hidden).then(|| JobRecord { blocked, ..job.into_record(&name, &place) }))
 }
 

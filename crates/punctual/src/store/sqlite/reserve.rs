@@ -300,12 +300,15 @@ impl Pick {
         }
         let mut wanted = up_to.min(self.n);
         for priority in Priority::ALL {
-            while 0 < wanted && 0 < self.candidates && !self.stopped {
+            while 0 < wanted && 0 < self.candidates && !self.stopped && tx.is_open(q) {
                 let asked = wanted.min(self.candidates);
                 let rows = due_rows(tx, q, priority, self.until, asked)?;
                 let all = rows.len() < asked;
                 let mut last = None;
                 for row in rows {
+                    if !tx.is_open(q) {
+                        break;
+                    }
                     let Some(given) = self.candidate(tx, q, &row, &mut each)? else { break };
                     wanted -= usize::from(given);
                     self.candidates -= 1;
@@ -376,6 +379,7 @@ impl Pick {
         if given {
             (self.bytes, self.any, self.stopped) = (bytes, true, alone);
             self.n -= 1;
+            tx.spend(q);
         }
         Ok(Some(given))
     }
@@ -399,13 +403,14 @@ pub(super) fn job_id(bytes: &[u8]) -> Option<JobId> {
     JobId::from_bytes(bytes.try_into().ok()?).ok()
 }
 
-/// When the first waiting job of a queue is due; never, where the queue is paused.
-fn first_due(tx: &Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
+/// When the first waiting job of a queue is due and may start; never, where the queue is paused or full.
+pub(super) fn first_due(tx: &Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
     let queue = tx.at(q);
     if queue.settings.paused.is_some() {
         return Ok(None);
     }
-    Ok(first_due_of(tx.conn, queue.qid)?)
+    let first = first_due_of(tx.conn, queue.qid)?;
+    Ok(first.and_then(|first| Some(first.max(tx.opens(q)?))))
 }
 
 /// When the first waiting job of a queue is due.

@@ -5,7 +5,7 @@ use rusqlite::{CachedStatement, OptionalExtension};
 use super::{
     fault::Step,
     place::{DELETE_LEASE, LEASE, LeaseRow},
-    reserve::reserve,
+    reserve::{first_due, reserve},
     sweep,
     tx::{Q, Tx},
 };
@@ -28,6 +28,14 @@ pub(super) fn settle(
     sweep::ride(tx, &queues, batch.len() + SWEEP_RIDE_MAX)?;
     tx.hand_over()?;
     let then = then.map(|want| reserve(tx, want)).transpose()?;
+    for q in queues {
+        // What its end let start, and was not just reserved.
+        if tx.at(q).settings.concurrency.is_some()
+            && let Some(at) = first_due(tx, q)?
+        {
+            tx.ring(q, at);
+        }
+    }
     Ok((answers, then))
 }
 
@@ -84,5 +92,8 @@ fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<
         return Ok(None);
     };
     let state = tx.end_run(q, &row, &mut job, |run, now| settled(run, verdict, now))?;
+    if let Verdict::RetryAfter { at, .. } = verdict {
+        tx.close(q, at.resolve(tx.now));
+    }
     Ok(Some((q, state)))
 }

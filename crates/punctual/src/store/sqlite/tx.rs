@@ -8,7 +8,12 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{fault::Step, gate::Key, job::Columns, sql::named};
+use super::{
+    fault::Step,
+    gate::{Gate, Key},
+    job::Columns,
+    sql::named,
+};
 use crate::{
     job::State,
     limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
@@ -24,6 +29,7 @@ const QUEUE_BY_NAME: &str = named(FILE, "queue_by_name");
 const QUEUE_BY_QID: &str = named(FILE, "queue_by_qid");
 const NEW_QUEUE: &str = named(FILE, "new_queue");
 const PUT_COUNTERS: &str = named(FILE, "put_counters");
+const PUT_GATE: &str = named(FILE, "put_gate");
 const PUT_SETTINGS: &str = named(FILE, "put_settings");
 const CALL: &str = named(FILE, "call");
 const PUT_CALL: &str = named(FILE, "put_call");
@@ -151,6 +157,8 @@ pub(super) struct Queue {
     pub(super) corrupt: bool,
     pub(super) tally: Tally,
     stored: Tally,
+    pub(super) gate: Gate,
+    stored_gate: Gate,
 }
 
 impl Queue {
@@ -158,7 +166,7 @@ impl Queue {
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let text: Option<String> = row.get(2).unwrap_or_else(|_| Some(String::new()));
         let parsed = text.as_deref().map(serde_json::from_str::<QueueSettings>).transpose();
-        let tally = Tally::read(row, 3);
+        let (tally, gate) = (Tally::read(row, 3), Gate::read(row, 14));
         Ok(Self {
             qid: row.get(0)?,
             name: row.get(1)?,
@@ -166,6 +174,8 @@ impl Queue {
             settings: parsed.ok().flatten().unwrap_or_default(),
             tally,
             stored: tally,
+            gate,
+            stored_gate: gate,
         })
     }
 
@@ -276,6 +286,10 @@ impl<'c> Tx<'c> {
                 t.remembered,
             ])?;
         }
+        for queue in self.queues.iter().filter(|queue| queue.gate != queue.stored_gate) {
+            let Gate { closed, arrival, part } = queue.gate;
+            self.conn.prepare_cached(PUT_GATE)?.execute(params![queue.qid, closed, arrival, part])?;
+        }
         let mut queues = self.queues;
         Ok(self.rings.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at)).collect())
     }
@@ -328,6 +342,10 @@ impl<'c> Tx<'c> {
 
     pub(super) fn tally(&mut self, q: Q) -> &mut Tally {
         &mut self.queues[q.0].tally
+    }
+
+    pub(super) fn gate(&mut self, q: Q) -> &mut Gate {
+        &mut self.queues[q.0].gate
     }
 
     /// Replaces a queue's settings.

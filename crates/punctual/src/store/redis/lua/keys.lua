@@ -22,7 +22,7 @@
 --              'pins' → which queues are pinned, or were; of shard 0 only
 --              'docs' → the version that a document was given last; of shard 0 only
 --  15 q  HASH  name → q
---  16 i  HASH  q → settings, q 'w' → due7 watch7 spare7   see queue() in base.lua
+--  16 i  HASH  q → settings, q 'w' → due7 watch7 spare7, and closed7 arrival7 part4 where one is not 0   see queue() in base.lua
 --  17 n  ZSET  name                               queues by name
 --  18 c  HASH  q what1 → number                   counters: 'b' bytes of live jobs, 'r' waiting jobs in a later attempt,
 --                                                 a state's number: bytes of jobs kept in it
@@ -39,7 +39,7 @@ local BELLS = 20 -- where the doorbells begin
 local call, pack, unp = redis.call, struct.pack, struct.unpack
 local sub, char, byte, concat, min, max = string.sub, string.char, string.byte, table.concat, math.min, math.max
 local WAITING, DONE, CANCELLED, DEAD, RUNNING = 0, 1, 2, 3, 4
-local CAPPED, KEEPS_NO_DONE = 4, 8 -- flags of queues, see queue() in base.lua
+local CAPPED, KEEPS_NO_DONE, LIMITED = 4, 8, 64 -- flags of queues, see queue() in base.lua
 local LEVELS, PARKED = 3, 16 -- PARKED stands where a level does, of jobs that wait for their turn
 local DERIVED = 8 -- the version of derived ids
 local END = 253402300799999 -- the last instant

@@ -4,6 +4,7 @@ local now = shard.now
 local UNTIL_START, WINDOW = 1, 2
 local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = 8, 86400000, 1000000
 local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX, FORGET_ROUNDS_MAX, FORGET_LOOK = 10000, 100, 32, 4, 100
+local GATE_MAX = 86400000
 local NONE = pack('>I6', 0)
 
 local function text(n) return string.format('%.0f', n) end
@@ -37,16 +38,63 @@ local function behind_chunk(rec, at)
     if length < 255 then return at + 1 + length end
     return at + 5 + unp('>I4', rec, at + 1)
 end
--- Behind flags, version and lease: caps (0: none, else 1 more), and bounds of what is kept of each state (age in ms, jobs,
--- bytes).
+-- Behind flags, version and lease: caps (0: none, else 1 more), bounds of what is kept of each state (age in ms, jobs, bytes),
+-- how many may run (0: any number, else 1 more), and a rate (0: none): starts in a period, period in ms, starts at once.
 local function limits_of(q)
     local row = queue(q)
     if not row.keep then
         local jobs, bytes, n1, n2, n3, c1, c2, c3, d1, d2, d3, at = unp('>I7I7I7I7I7I7I7I7I7I7I7', row.stored, 10)
         row.max_jobs, row.max_bytes = 0 < jobs and jobs - 1, 0 < bytes and bytes - 1
-        row.keep, row.named_at = {{n1, n2, n3}, {c1, c2, c3}, {d1, d2, d3}}, at
+        row.keep = {{n1, n2, n3}, {c1, c2, c3}, {d1, d2, d3}}
+        row.concurrency, row.rate, row.period, row.burst, row.named_at = unp('>I7I4I7I4', row.stored, at)
     end
     return row
+end
+-- ── limits of queues (S15); the arithmetic is that of rate.rs, in whole numbers below 2^53 ──
+
+-- How far ahead of now the arrival of a queue is, in parts. One further ahead than any that its rate leaves was left by another
+-- rate, or by a clock that went back since: it is void.
+local function ahead(row)
+    local parts = (row.arrival - now) * row.rate + min(row.part, row.rate - 1)
+    return 0 < parts and parts <= row.burst * row.period and parts or 0
+end
+-- As in walk.lua; and until when the gate is closed by time alone.
+local function room_of(q, takes)
+    local row = queue(q)
+    local most, opens = NEVER, now
+    if now < row.closed and row.closed <= now + GATE_MAX then most, opens = 0, row.closed end
+    if not has(row.flags, LIMITED) then return most, opens, opens end
+    limits_of(q)
+    if 0 < row.rate then
+        local left = row.burst * row.period - ahead(row)
+        if left < row.period then
+            opens = max(opens, now + math.ceil((row.period - left) / row.rate))
+        end
+        most = min(most, math.floor(left / row.period))
+    end
+    if 0 < row.concurrency then
+        local from, to = within(q)
+        local left = row.concurrency - 1 - call('ZLEXCOUNT', L, from, to) - row.started
+        if left <= 0 then return 0, NEVER, opens end
+        if not takes then most = min(most, left) end
+    end
+    return most, opens, opens
+end
+-- So many jobs of a queue start.
+local function spend(q, n, takes)
+    local row = limits_of(q)
+    if not takes then row.started = row.started + n end
+    if row.rate == 0 then return end
+    local parts = ahead(row) + n * row.period
+    row.arrival, row.part = now + math.floor(parts / row.rate), parts % row.rate
+    row.hinted = true
+end
+-- A run closes the gate of its queue.
+local function close(q, till)
+    local row, last = queue(q), now + GATE_MAX
+    till = min(till, last)
+    row.closed = row.closed <= last and max(row.closed, till) or till
+    row.hinted = true
 end
 local function keeps_nothing(q, state) return has(queue(q).flags, KEEPS_NO_DONE * 2 ^ (state - DONE)) end
 -- The name of a queue, as a chunk.
@@ -86,7 +134,11 @@ local function put()
         end
     end
     for q, row in pairs(shard.queues) do
-        if row.hinted then call('HSET', I, q .. 'w', pack('>I7I7I7', row.due, row.watch, row.spare)) end
+        if row.hinted then
+            local upkeep = pack('>I7I7I7', row.due, row.watch, row.spare)
+            if 0 < row.closed or 0 < row.arrival then upkeep = upkeep .. pack('>I7I7I4', row.closed, row.arrival, row.part) end
+            call('HSET', I, q .. 'w', upkeep)
+        end
     end
     return concat(left)
 end
@@ -440,9 +492,15 @@ local function taken_back(job)
     return next.state
 end
 
--- The end of a run by a verdict that is no ack: r retry, s snooze, l release, c cancel, d dead, with its rest.
+-- The end of a run by a verdict that is no ack: r retry, g retry and close the gate of the queue, s snooze, l release, c cancel,
+-- d dead, with its rest.
 local function verdict(job, what, rest)
     local next = {attempt = job.attempt, state = WAITING}
+    if what == 'g' then
+        local kind, ms = unp('>c1I7', rest)
+        close(job.q, kind == 'a' and max(ms, now) or min(now + ms, END))
+        what = 'r'
+    end
     if has(job.run.flags, 1) then
         -- S12: the end of the run decides, and anything but an ack obeys the request.
         next.state, next.reason = CANCELLED, 'cancelled'
@@ -662,7 +720,7 @@ return {
     of = of, load = load, bury = bury, is_hidden = is_hidden,
     holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
     waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,
-    parked_member = parked_member, id_in = id_in, touch = touch, is_blocked = is_blocked, end_turn = end_turn,
+    room_of = room_of, spend = spend, parked_member = parked_member, id_in = id_in, touch = touch, is_blocked = is_blocked, end_turn = end_turn,
     hand_over = hand_over, lease_member = lease_member, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
     finish = finish, delete = delete, verdict = verdict, done_past = done_past, take_back = take_back, sweep = sweep,
 }

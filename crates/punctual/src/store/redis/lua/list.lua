@@ -1,7 +1,7 @@
 -- list: a slice of the jobs of one place, at most as many as asked for and about a mebibyte. Waiting jobs come as they will
 -- run, running ones by the end of their leases, ended ones from the last to the first. KEYS: common. ARGV: now, place (t, l or
 -- e), member to go on behind or '', name of a queue or '', most jobs. Answers: now, total, 1 if there is more, then per job:
--- member; id; record or ''; past; run; 1 if it is past its age, 2 if it is due and its concurrency key is full. Cost: O(n log N).
+-- member; id; record or ''; past; run; 1 if it is past its age, 2 if it is due and held back. Cost: O(n log N).
 local CHUNK = 16 -- records read at once, before their size is known
 local place, after, name, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local answer, bytes = {string.format('%.0f', now), call('HLEN', J), 0}, 0
@@ -28,9 +28,9 @@ while at <= min(#members, most) and bytes < BYTES_MAX do
         local job = {id = id, q = sub(members[at], 1, 3)}
         pcall(late().past, job, pasts[i]) -- what can't be read is told all the same
         local is_blocked = false
-        if place == 't' and 32 <= (byte(rec) or 0) then
+        if place == 't' and rec ~= '' then
             is_blocked = pcall(late().head, job, rec) and pcall(late().past, job, pasts[i]) and job.run_at <= now
-                and late().is_blocked(job)
+                and (late().is_blocked(job) or late().room_of(job.q) <= 0)
         end
         answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = members[at], id, rec, pasts[i] or ''
         answer[n + 5], answer[n + 6] = runs[i] or '', is_blocked and 2 or late().is_hidden(job) and 1 or 0

@@ -1,12 +1,13 @@
 -- Picking due jobs, for reserve, take, and the reserve behind a settle.
 
 -- Picks due jobs (run_at ≤ `till`) of one queue in order, and gives up to `most` to `each`; answers how many. `state`: what
--- one call has left: n, candidates, bytes, any, stopped, and whether a job on its last chance comes alone.
+-- one call has left: n, candidates, bytes, any, stopped, whether a job on its last chance comes alone (parts), and whether what is
+-- picked runs no longer than this step (takes).
 local function pick(walk, most, till, state, each)
     -- Records read at once: each may have a mebibyte, and how large they are is known only then.
     local READ_MAX = 64
     local q, lifo = walk.q, queue(walk.q).lifo
-    local before, wanted = state.n, min(most, state.n)
+    local before, wanted = state.n, min(most, state.n, (room_of(q, state.takes)))
     while 0 < wanted and 0 < state.candidates and not state.stopped and is_due(walk, till) do
         local asked = min(wanted, state.candidates, READ_MAX)
         local from, to = '[' .. q .. char(walk.level), '(' .. q .. pack('>BI6', walk.level, till + 1)
@@ -62,5 +63,7 @@ local function pick(walk, most, till, state, each)
         end
         if looked == #members then walk.due = nil end
     end
-    return before - state.n
+    local given = before - state.n
+    if 0 < given and LIMITED <= queue(q).flags then late().spend(q, given, state.takes) end
+    return given
 end

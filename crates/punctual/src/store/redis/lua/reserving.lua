@@ -102,6 +102,7 @@ local function reserving(from, first_bell)
             call('HSET', R, unpack(runs))
             call('ZADD', L, unpack(leases))
             shard.fence = fence
+            for _, q in ipairs(named) do queue(q).started = 0 end
         end
         put_call(key, last, number, first and pack('>I8', first) .. concat(ids) or '')
         sweep_ride(named, 0)

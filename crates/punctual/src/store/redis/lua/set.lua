@@ -13,7 +13,8 @@ else
     -- A full server, too, must let a queue go on, or keep less.
     drains()
     -- What is kept may be less now: upkeep is due at once.
-    call('HSET', I, q, ARGV[6], q .. 'w', pack('>I7I7I7', 0, 0, 0))
+    local upkeep = call('HGET', I, q .. 'w')
+    call('HSET', I, q, ARGV[6], q .. 'w', pack('>I7I7I7', 0, 0, 0) .. (upkeep and sub(upkeep, 22) or ''))
     shard.queues[q] = nil
     shard.bells[q] = KEYS[BELLS]
     local due = first_due(walk_of(q))

@@ -1,6 +1,7 @@
 -- settle: ends leases (S8), each named once, sweeps, and may reserve behind it.
 -- KEYS: common, then the bells of the queues of the reserve. ARGV: now, n, n ids, n settlements: fence8, and for any verdict
--- but ack: verdict1 rest; then, if one follows, the reserve. The rest of a verdict: retry: kind1 ms7 error; snooze: ms7 flag1
+-- but ack: verdict1 rest; then, if one follows, the reserve. The rest of a verdict: retry, or retry and close the gate: kind1 ms7
+-- error; snooze: ms7 flag1
 -- reason; cancel: reason; dead: error.
 -- Answers: now, microseconds into it, epoch, rings left to the caller, states (a byte each, '-' for a lost lease), then as
 -- reserving() says. Cost: O(n log N).
@@ -87,5 +88,12 @@ sweep_ride(named, n)
 if shard.touched then late().hand_over() end
 local answer = {}
 if 2 * n + 2 < #ARGV then answer = reserving(2 * n + 3, BELLS) end
+-- What an end let start, and was not just reserved.
+for q in pairs(met) do
+    if LIMITED <= queue(q).flags then
+        local due = first_due(walk_of(q))
+        if due < NEVER then late().ring(q, due) end
+    end
+end
 put_turn()
 return {string.format('%.0f', now), shard.into, shard.epoch, put(), concat(answers), unpack(answer)}

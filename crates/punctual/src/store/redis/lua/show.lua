@@ -1,9 +1,13 @@
 -- show: a queue as it is. KEYS: common. ARGV: now, name. Answers: now; and if there is one: settings, when its oldest due
--- job became due or '', counters as counted(). Cost: O(log N).
+-- job became due or '', until when its gate is closed by time or '', counters as counted(). Cost: O(log N).
 local q = call('HGET', Q, ARGV[2])
 if not q then return {string.format('%.0f', now)} end
 local walk = walk_of(q)
 walk.over = false -- also of a paused queue
 is_due(walk, -1) -- nothing was, so that it passes the first job of each level
 local oldest = walk.past
-return {string.format('%.0f', now), queue(q).stored, oldest <= now and string.format('%.0f', oldest) or '', unpack(counted(q))}
+local _, _, opens = late().room_of(q)
+return {
+    string.format('%.0f', now), queue(q).stored, oldest <= now and string.format('%.0f', oldest) or '',
+    now < opens and string.format('%.0f', opens) or '', unpack(counted(q)),
+}

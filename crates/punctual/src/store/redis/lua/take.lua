@@ -13,7 +13,7 @@ if q then
         late().take_back(named)
         late().hand_over()
     end
-    local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0}
+    local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0, takes = true}
     local till = now - tonumber(ARGV[4])
     if 0 <= till then
         pick(walk_of(q), n, till, state, function(id, rec, _, job)

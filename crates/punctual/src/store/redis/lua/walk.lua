@@ -20,7 +20,17 @@ local function is_due(walk, till)
     end
     return false
 end
--- When the first job of a walk's queue is due; of what is due already only that there is some.
+-- How many jobs of a queue may start now, by a take or not, and when the next one may at the earliest: NEVER where one of those
+-- that run must end first (S15).
+local function room_of(q, takes)
+    local row = queue(q)
+    if row.flags < LIMITED and row.closed <= now then return NEVER, now end
+    return late().room_of(q, takes)
+end
+-- When the first job of a walk's queue is due and may start; of what may already only that there is some.
 local function first_due(walk)
-    return is_due(walk, now) and now or walk.past
+    local due = is_due(walk, now) and now or walk.past
+    if NEVER <= due then return NEVER end
+    local _, opens = room_of(walk.q)
+    return max(due, opens)
 end

@@ -81,14 +81,13 @@ pub(in crate::store::redis) async fn queue(
         match queue::set(&live.shards[0], &new, Some(decided)).await? {
             Set::Done => {
                 let is_copied = copy(&live, &new, 1).await?;
-                if is_copied && is_placed {
-                    return Ok(info(name, Seen { settings, ..seen }));
-                }
                 if is_copied {
-                    // What is left to do is what is done after one who was cut short.
+                    // What is left to do is what is done after one who was cut short; else to tell what follows from it.
                     op = &QueueOp::Show;
                 }
-                live = store.refresh().await?;
+                if !(is_copied && is_placed) {
+                    live = store.refresh().await?;
+                }
             }
             Set::Others => {}
             Set::Moved => live = store.refresh().await?,
@@ -127,7 +126,8 @@ pub(in crate::store::redis) async fn copy_one(
     Ok(())
 }
 
-/// Refuses to spread a queue over more shards than it may hold jobs, or bytes (S15); one that is pinned has them in one.
+/// Refuses to spread a queue over more shards than it may hold jobs or bytes, run jobs, or start them in a period (S15); one that
+/// is pinned has them in one.
 ///
 /// # Errors
 /// `Conflict`.
@@ -135,7 +135,14 @@ pub(in crate::store::redis) fn check_caps(name: &str, settings: &QueueSettings, 
     if settings.placement == Placement::Pinned {
         return Ok(());
     }
-    for (what, cap) in [("max_jobs", settings.max_jobs), ("max_bytes", settings.max_bytes)] {
+    let (concurrency, rate) =
+        (settings.concurrency.map(u64::from), settings.rate.map(|rate| u64::from(rate.max)));
+    for (what, cap) in [
+        ("max_jobs", settings.max_jobs),
+        ("max_bytes", settings.max_bytes),
+        ("concurrency", concurrency),
+        ("rate", rate),
+    ] {
         if let Some(cap) = cap.filter(|cap| 0 < *cap && *cap < shards.into()) {
             return Err(Error::new(
                 ErrorKind::Conflict,
@@ -154,16 +161,18 @@ fn merge(seen: Vec<Seen>) -> Seen {
     let merged = seen.into_iter().reduce(|sum, other| {
         let counts = read::sum(sum.counts, other.counts);
         let oldest_due = sum.oldest_due.into_iter().chain(other.oldest_due).min();
+        // Where one shard is open, the queue is.
+        let opens_at = sum.opens_at.and_then(|one| Some(one.min(other.opens_at?)));
         // The first one wins where both are as new: that is shard 0.
         let newer = if sum.version < other.version { other } else { sum };
-        Seen { counts, oldest_due, ..newer }
+        Seen { counts, oldest_due, opens_at, ..newer }
     });
     merged.expect("invariant: a store has a shard")
 }
 
 fn info(name: &str, seen: Seen) -> QueueReply {
-    let Seen { settings, counts, oldest_due, .. } = seen;
-    QueueReply::Info(Box::new(QueueInfo { name: name.to_owned(), settings, counts, oldest_due }))
+    let Seen { settings, counts, oldest_due, opens_at, .. } = seen;
+    QueueReply::Info(Box::new(QueueInfo { name: name.to_owned(), settings, counts, oldest_due, opens_at }))
 }
 
 async fn purge(live: &Live, name: &str, limit: usize) -> Result<QueueReply> {

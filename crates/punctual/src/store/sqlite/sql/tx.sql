@@ -12,12 +12,12 @@ SELECT 1 FROM punctual_lease LIMIT 1;
 
 -- name: queue_by_name
 SELECT qid, name, settings, waiting, retrying, running, bytes,
-    done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered
+    done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered, closed, arrival, part
 FROM punctual_queue WHERE name = ?1;
 
 -- name: queue_by_qid
 SELECT qid, name, settings, waiting, retrying, running, bytes,
-    done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered
+    done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered, closed, arrival, part
 FROM punctual_queue WHERE qid = ?1;
 
 -- name: new_queue
@@ -27,6 +27,9 @@ INSERT INTO punctual_queue (name) VALUES (?1);
 UPDATE punctual_queue SET waiting = ?2, retrying = ?3, running = ?4, bytes = ?5,
     done = ?6, done_bytes = ?7, dead = ?8, dead_bytes = ?9, cancelled = ?10, cancelled_bytes = ?11, remembered = ?12
 WHERE qid = ?1;
+
+-- name: put_gate
+UPDATE punctual_queue SET closed = ?2, arrival = ?3, part = ?4 WHERE qid = ?1;
 
 -- name: put_settings
 UPDATE punctual_queue SET settings = ?2 WHERE qid = ?1;
