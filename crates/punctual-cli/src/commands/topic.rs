@@ -56,6 +56,7 @@ pub(crate) enum Topic {
 
 #[derive(Debug, clap::Args)]
 #[command(
+    // It has all choices of a job but this one.
     mut_arg("queue", |arg| arg.hide(true)),
     after_help = "Every queue that is subscribed when the publication is due gets a job like this one. Until then it waits in \
     the queue $topics, where ls, show, why, cancel, reschedule and the like find it by its id."
@@ -223,15 +224,9 @@ async fn show(session: &mut Session, name: &str) -> Result {
 async fn waiting(session: &Session, name: &str) -> Result<(Vec<Waiting>, bool)> {
     let filter = Filter::parse(&format!("queue:{TOPICS_QUEUE} state:waiting"))?;
     let page = session.client.list(&List { filter, after: None, limit: BATCH_MAX }).await?;
-    let is_its = |headers: &std::collections::BTreeMap<String, String>| {
-        headers.get("topic").is_some_and(|topic| topic == name)
-    };
-    let mut waiting: Vec<Waiting> = page
-        .jobs
-        .into_iter()
-        .filter(|job| is_its(&job.headers))
-        .map(|job| Waiting { id: job.id, kind: job.kind, run_at_ms: job.run_at.as_ms() })
-        .collect();
+    let of = page.jobs.into_iter().filter(|job| job.headers.get("topic").is_some_and(|topic| topic == name));
+    let mut waiting: Vec<Waiting> =
+        of.map(|job| Waiting { id: job.id, kind: job.kind, run_at_ms: job.run_at.as_ms() }).collect();
     waiting.sort_by_key(|job| (job.run_at_ms, job.id));
     let is_all = page.next.is_none() && waiting.len() <= WAITING_MAX;
     waiting.truncate(WAITING_MAX);
@@ -293,6 +288,11 @@ struct Published<'a> {
 }
 
 async fn publish(session: &mut Session, args: &Publish) -> Result {
+    if args.choices.has_a_queue() {
+        return Err(Failure::invalid("a publication has no queue of its own")
+            .why("every queue that is subscribed to the topic gets a job")
+            .hint("punctual push -q QUEUE    is for one queue"));
+    }
     let topic = session.client.topic(&args.topic);
     let mut job = args.choices.job(session.client.make_id(), &args.kind, args.payload.as_deref())?;
     let clock = session.wall_clock();

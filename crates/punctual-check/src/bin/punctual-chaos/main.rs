@@ -21,6 +21,7 @@ mod schedules;
 mod server;
 mod servers;
 mod shards;
+mod topics;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     let told = match profile.name {
         Name::Idle => idle::run(&profile).map(|is_quiet| ExitCode::from(u8::from(!is_quiet))),
         Name::Schedules => schedules::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
+        Name::Topics => topics::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         _ => drill::run(&profile).map(|verdict| tell(&profile, &verdict)),
     };
     told.unwrap_or_else(|problem| {

@@ -15,6 +15,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
              their primary killed, under workers and producers that go on
   shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
   schedules  schedules kept by workers that are killed, by a clock that is turned through the hours in which clocks jump
+  topics     a topic with 5 subscriptions, whose publications are handed out by workers that are killed
   idle       what 1 and 20 worker processes with nothing to do send to Redis
   --small    few jobs and kills, for a quick look
   --dir      keep the database and the histories there
@@ -58,11 +59,12 @@ pub(crate) enum Name {
     Failover,
     Shards,
     Schedules,
+    Topics,
     Idle,
 }
 
 impl Name {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Workers,
         Self::Producer,
         Self::Poison,
@@ -70,6 +72,7 @@ impl Name {
         Self::Failover,
         Self::Shards,
         Self::Schedules,
+        Self::Topics,
         Self::Idle,
     ];
 
@@ -82,6 +85,7 @@ impl Name {
             Self::Failover => "failover",
             Self::Shards => "shards",
             Self::Schedules => "schedules",
+            Self::Topics => "topics",
             Self::Idle => "idle",
         }
     }
@@ -89,7 +93,7 @@ impl Name {
     /// Where it takes place unless told otherwise.
     const fn place(self) -> Wanted {
         match self {
-            Self::Workers | Self::Producer | Self::Poison | Self::Schedules => Wanted::File,
+            Self::Workers | Self::Producer | Self::Poison | Self::Schedules | Self::Topics => Wanted::File,
             Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
             Self::Failover => Wanted::Sentinel,
             Self::Shards => Wanted::Server(Fsync::EverySec),
@@ -99,7 +103,7 @@ impl Name {
     /// Whether it can take place there: what is about servers of Redis starts them itself.
     const fn suits(self, place: &Wanted) -> bool {
         match self {
-            Self::Workers | Self::Producer | Self::Poison => true,
+            Self::Workers | Self::Producer | Self::Poison | Self::Topics => true,
             Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
             Self::Schedules => matches!(place, Wanted::Server(_) | Wanted::File),
             Self::Shards => matches!(place, Wanted::Server(_) | Wanted::Store(_)),
@@ -148,6 +152,9 @@ impl Profile {
             Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
             Name::Shards => Self { jobs: pick(100_000, 15_000), producers: 10, slots: 64, ..base },
             Name::Schedules => Self { kills: pick(40, 10), ..base },
+            Name::Topics => {
+                Self { jobs: pick(1_000, 200), kills: pick(40, 15), lease: Duration::from_secs(1), ..base }
+            }
             Name::Idle => base,
         }
     }
