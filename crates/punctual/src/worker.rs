@@ -483,7 +483,9 @@ fn work(
         }
     });
     runs.abort_all();
-    publications.iter().for_each(|(_, runs, _)| runs.abort_all());
+    if let Some((_, runs, _)) = &publications {
+        runs.abort_all();
+    }
     ended.map(|()| {
         let mut report = turns.into_report();
         report.publications = publishing.map_or(0, |publishing| publishing.into_report().done);
