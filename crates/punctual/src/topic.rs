@@ -183,7 +183,8 @@ pub(crate) fn publication(topic: &str, mut job: NewJob) -> Result<NewJob> {
 
 /// The id that an idempotency key stands for within a topic. Names of topics have no control character: no two pairs share one.
 pub(crate) fn derived_id(topic: &str, placement_key: Option<&str>, key: &str) -> JobId {
-    JobId::derived(TOPICS_QUEUE, placement_key, &format!("{topic}\n{key}"))
+    let name = format!("{topic}\n{key}");
+    JobId::derived(TOPICS_QUEUE, placement_key, &name)
 }
 
 /// A publication that is due.

@@ -29,8 +29,9 @@ impl Rig {
     }
 
     async fn until_done(&mut self, id: JobId) {
+        // A call is heard of before it has its effect: whatever comes next, looks among it.
         while self.get(id).await.state != State::Done {
-            self.called("settle").await;
+            self.calls.recv().await.unwrap();
         }
     }
 }
