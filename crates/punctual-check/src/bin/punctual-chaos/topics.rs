@@ -107,7 +107,8 @@ impl Drill<'_> {
             self.crew.swap_remove(at).kill()?;
             self.fill_up()?;
         }
-        self.rest().await?;
+        let retried = self.rest().await?;
+        eprintln!("{retried} that were killed three times in a row, retried by hand");
         self.crew.iter_mut().try_for_each(Process::stop)?;
         self.judge(&published, &called_off).await
     }
@@ -150,13 +151,23 @@ impl Drill<'_> {
         Ok((ids.into_iter().collect(), called_off))
     }
 
-    /// Until nothing waits or runs.
-    async fn rest(&self) -> Outcome<()> {
-        let begin = Instant::now();
+    /// Until nothing waits or runs. What was killed three times in a row is dead, and is retried as people would: that makes
+    /// nothing twice either. Answers how often.
+    async fn rest(&self) -> Outcome<u32> {
+        let (begin, mut retried) = (Instant::now(), 0);
         loop {
             let counts = self.client.count(None).await?;
             if counts.waiting == 0 && counts.running == 0 {
-                return Ok(());
+                let dead = self.all("state:dead").await?;
+                let crashed = dead.iter().filter(|job| job.reason.as_deref() == Some("crashes"));
+                let before = retried;
+                for job in crashed {
+                    self.client.retry(job.id).await?;
+                    retried += 1;
+                }
+                if before == retried {
+                    return Ok(retried);
+                }
             }
             if PATIENCE < begin.elapsed() {
                 return Err(format!("it is never done: {counts:?}").into());
@@ -172,7 +183,7 @@ impl Drill<'_> {
             is_kept = false;
         };
         let (mut handed_out_again, mut jobs) = (0, BTreeSet::new());
-        for job in self.all().await? {
+        for job in self.all("").await? {
             if job.queue == TOPICS_QUEUE {
                 handed_out_again += u32::from(!job.failures.is_empty());
                 let expected = if called_off.contains(&job.id) { "cancelled" } else { "done" };
@@ -226,8 +237,8 @@ impl Drill<'_> {
         Ok(is_kept)
     }
 
-    async fn all(&self) -> Outcome<Vec<JobRecord>> {
-        let mut list = List { filter: Filter::all(), after: None, limit: BATCH_MAX };
+    async fn all(&self, filter: &str) -> Outcome<Vec<JobRecord>> {
+        let mut list = List { filter: Filter::parse(filter)?, after: None, limit: BATCH_MAX };
         let mut all = Vec::new();
         loop {
             let page = self.client.list(&list).await?;
