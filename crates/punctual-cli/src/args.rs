@@ -20,6 +20,7 @@ use crate::{
         show::Show,
         stats::Stats,
         take::Take,
+        topic::Topic,
         upcoming::Upcoming,
         why::Why,
         work::Work,
@@ -166,6 +167,9 @@ pub(crate) enum Command {
     /// Schedules: jobs that come again and again.
     #[command(subcommand)]
     Cron(Cron),
+    /// Topics: what is published becomes a job in every subscribed queue.
+    #[command(subcommand)]
+    Topic(Topic),
     /// How many jobs there are.
     Stats(Stats),
     /// When waiting jobs are due.
@@ -203,6 +207,7 @@ impl Command {
             Self::Shards(shards) => shards.only_looks(),
             Self::Queue(queue) => matches!(queue, Queue::Ls(_) | Queue::Show { .. }),
             Self::Cron(cron) => cron.only_looks(),
+            Self::Topic(topic) => topic.only_looks(),
             _ => false,
         }
     }
@@ -223,6 +228,7 @@ impl Command {
             | Self::Work(_)
             | Self::Queue(Queue::Set { .. } | Queue::Limit { .. } | Queue::Pause { .. }) => true,
             Self::Cron(cron) => cron.makes_a_store(),
+            Self::Topic(topic) => topic.makes_a_store(),
             _ => false,
         }
     }

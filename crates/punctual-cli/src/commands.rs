@@ -16,6 +16,7 @@ pub(crate) mod shards;
 pub(crate) mod show;
 pub(crate) mod stats;
 pub(crate) mod take;
+pub(crate) mod topic;
 pub(crate) mod upcoming;
 pub(crate) mod watch;
 pub(crate) mod why;
@@ -103,6 +104,7 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Take(args) => take::run(session, args).await,
         Command::Queue(args) => queue::run(session, args).await,
         Command::Cron(args) => cron::run(session, args).await,
+        Command::Topic(args) => topic::run(session, args).await,
         Command::Stats(args) => {
             watch::look(session, args.watch, async |session| stats::run(session, args).await).await
         }

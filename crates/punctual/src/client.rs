@@ -11,6 +11,7 @@ mod merge;
 mod queue;
 #[cfg(feature = "cron")]
 pub(crate) mod schedule;
+mod topic;
 
 use std::{
     fmt,
@@ -24,6 +25,7 @@ pub use merge::Merge;
 pub use queue::QueueHandle;
 #[cfg(feature = "cron")]
 pub use schedule::{NamedSchedule, ScheduleHandle, SchedulePage};
+pub use topic::{Publish, Topic, TopicHandle, TopicPage};
 
 use crate::{
     error::Result,

@@ -26,6 +26,7 @@ use crate::{
         NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TAGS_MAX, TIMEOUT_MAX,
     },
     time::{Timestamp, When, ceil_ms},
+    topic::{TOPICS_QUEUE, check_publication},
 };
 
 /// A type of job: its payload, and the stable name that selects its handler.
@@ -449,7 +450,7 @@ pub struct NewJob {
     pub id: JobId,
     /// Selects the handler; 1 to 255 bytes.
     pub kind: String,
-    /// 1 to 255 bytes, without control characters; names that start with `$` are reserved.
+    /// 1 to 255 bytes, without control characters; names that start with `$` are reserved, but for publications in `$topics`.
     pub queue: String,
     /// At most 1 MiB unless configured otherwise.
     pub payload: Payload,
@@ -509,7 +510,11 @@ impl NewJob {
     /// `Invalid` or `TooLarge`, naming the field, the limit and the value.
     pub fn check_with(&self, payload_bytes_max: usize) -> Result<()> {
         check_name("kind", &self.kind)?;
-        check_queue(&self.queue)?;
+        if self.queue == TOPICS_QUEUE {
+            check_publication(&self.headers)?;
+        } else {
+            check_queue(&self.queue)?;
+        }
         check_payload(&self.payload, payload_bytes_max)?;
         self.run_at.check("delay_ms")?;
         if let Some(expires_at) = self.expires_at {

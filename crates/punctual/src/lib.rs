@@ -19,6 +19,7 @@ mod rate;
 mod schedule;
 mod suggest;
 mod time;
+mod topic;
 // ── store: I/O, knows nothing of handlers ──
 pub mod store;
 // ── runtime: tokio, knows stores only as `dyn Store` ──
@@ -32,7 +33,8 @@ mod worker;
 
 pub use backoff::{BACKOFF_MAX_MS, Backoff, Growth};
 pub use client::{
-    ActProgress, AuditReport, Cancelled, Client, Enqueue, EnqueueMany, Merge, QueueHandle, Spec,
+    ActProgress, AuditReport, Cancelled, Client, Enqueue, EnqueueMany, Merge, Publish, QueueHandle, Spec,
+    Topic, TopicHandle, TopicPage,
 };
 #[cfg(feature = "cron")]
 pub use client::{NamedSchedule, ScheduleHandle, SchedulePage};
@@ -57,6 +59,7 @@ pub use schedule::{Schedule, ScheduledJob};
 #[doc(hidden)]
 pub use suggest::did_you_mean;
 pub use time::{Timestamp, When};
+pub use topic::TOPICS_QUEUE;
 pub use worker::{Lateness, Shutdown, UnknownKinds, WorkReport, Worker};
 
 /// The guide's code runs with the tests.
@@ -75,4 +78,6 @@ mod guide {
     #[cfg(feature = "cron")]
     #[doc = include_str!("../../../docs/guide/6-schedules.md")]
     struct Schedules;
+    #[doc = include_str!("../../../docs/guide/7-topics.md")]
+    struct Topics;
 }

@@ -100,6 +100,14 @@ pub const MISSED_MAX: u32 = 1_000;
 /// Longest name of a schedule, in bytes.
 pub const SCHEDULE_NAME_BYTES_MAX: usize = 200;
 
+/// Longest name of a topic, in bytes.
+pub const TOPIC_NAME_BYTES_MAX: usize = 200;
+/// Most queues that are subscribed to one topic.
+pub const SUBSCRIPTIONS_MAX: usize = 1_000;
+/// How often it is tried to hand a publication out to its subscriptions: all of these attempts are kept with it, so that it
+/// tells when the first one was.
+pub const PUBLICATION_ATTEMPTS: u32 = FAILURES_MAX as u32 + 1;
+
 /// How long the id of an ended job is remembered after its record is gone (S17).
 pub const ID_MEMORY: Duration = Duration::from_hours(24);
 /// Remembered ids per queue; the oldest are forgotten first (S17).

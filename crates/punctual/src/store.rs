@@ -42,6 +42,7 @@ use crate::{
     job::{JobRecord, NewJob, Payload, Priority, State, check_lease, check_name, check_payload, check_queue},
     limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX, QUEUES_PER_RESERVE_MAX},
     time::{Timestamp, When},
+    topic::TOPICS_QUEUE,
 };
 
 pub use audit::{Audit, AuditCursor, Audited, Finding};
@@ -799,7 +800,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>>;
 
     /// One queue. It exists from its first job, pause or settings on, for ever; show, resume and purge of any other answer
-    /// `Unknown`. Refuses settings whose defaults break a limit, and a name that [`NewJob::check`] would.
+    /// `Unknown`. Refuses settings whose defaults break a limit, and a name that no job may wait under.
     fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>>;
 
     /// Names of queues behind `after`, in order of bytes, at most 1,000.
@@ -893,7 +894,10 @@ pub(crate) fn check_act(targets: &[Target], action: &Action, payload_bytes_max: 
 
 /// Checks a [`QueueOp`] and the name of its queue.
 pub(crate) fn check_queue_op(name: &str, op: &QueueOp) -> Result<()> {
-    check_queue(name)?;
+    // Also publications may have to pause.
+    if name != TOPICS_QUEUE {
+        check_queue(name)?;
+    }
     match op {
         QueueOp::Set(settings) => settings.check(),
         QueueOp::Purge(n) => check_limit("purge", *n),

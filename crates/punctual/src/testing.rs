@@ -117,8 +117,8 @@ impl TestQueue {
         Worker::new(&self.client).name("test")
     }
 
-    /// Runs due jobs, one after the other, until nothing is due. What fails is due again later: turn the clock, and drain
-    /// again.
+    /// Runs due jobs, one after the other, and hands out publications before them, until nothing is due. What fails is due again
+    /// later: turn the clock, and drain again.
     ///
     /// # Errors
     /// If the worker can't be, as with two handlers for one kind.
@@ -129,49 +129,58 @@ impl TestQueue {
             crate::worker::tick::set(&setup.client, &setup.schedules).await?;
             setup.client.plant_schedules().await?;
         }
-        let store = Arc::clone(setup.client.store());
+        let mut publications = setup.of_publications();
         let mut report = WorkReport::default();
         let mut call = StoreCall { instance: fastrand::u64(..), number: 0 };
         loop {
-            call.number += 1;
-            let reserve = Reserve {
-                call,
-                worker: setup.name.clone(),
-                wants: setup.queues.wants(1, |_| 0).1,
-                n: 1,
-                lease: setup.lease,
-            };
-            let batch = store.reserve(&reserve).await?;
-            for taken in batch.taken_back {
-                report.taken_back += 1;
-                bury(&setup, taken.lease.job, taken.state).await;
+            if let Some(beside) = &mut publications {
+                let mut handed_out = WorkReport::default();
+                while run_one(beside, &mut call, &mut handed_out).await? {}
+                report.publications += handed_out.done;
             }
-            let Some(reserved) = setup.queues.reserved(batch.jobs).pop() else {
-                if batch.more {
-                    continue;
-                }
+            if !run_one(&mut setup, &mut call, &mut report).await? {
                 return Ok(report);
-            };
-            let id = reserved.job.id;
-            let verdict = match setup.crew.handler(&reserved.job.kind) {
-                None => setup.crew.unknown(&reserved.job),
-                Some(handler) => {
-                    report.lateness.started(&reserved.job, batch.now);
-                    let run_of = Call::new(reserved.job, reserved.lease.fence, setup.client.clone());
-                    run::run(run_of, Arc::clone(handler)).await
-                }
-            };
-            let settlement = [Settlement { lease: reserved.lease, verdict }];
-            let (settled, _) = store.settle(&settlement, None).await?;
-            match settled[..] {
-                [Settled::Settled(state)] => {
-                    report.settled(&settlement[0].verdict, state);
-                    bury(&setup, id, state).await;
-                }
-                _ => report.lost += 1,
             }
         }
     }
+}
+
+/// Runs one due job; `false`: nothing is due.
+async fn run_one(setup: &mut Setup, call: &mut StoreCall, report: &mut WorkReport) -> Result<bool> {
+    let store = Arc::clone(setup.client.store());
+    call.number += 1;
+    let reserve = Reserve {
+        call: *call,
+        worker: setup.name.clone(),
+        wants: setup.queues.wants(1, |_| 0).1,
+        n: 1,
+        lease: setup.lease,
+    };
+    let batch = store.reserve(&reserve).await?;
+    for taken in batch.taken_back {
+        report.taken_back += 1;
+        bury(setup, taken.lease.job, taken.state).await;
+    }
+    let Some(reserved) = setup.queues.reserved(batch.jobs).pop() else { return Ok(batch.more) };
+    let id = reserved.job.id;
+    let verdict = match setup.crew.handler(&reserved.job.kind) {
+        None => setup.crew.unknown(&reserved.job),
+        Some(handler) => {
+            report.lateness.started(&reserved.job, batch.now);
+            let run_of = Call::new(reserved.job, reserved.lease.fence, setup.client.clone());
+            run::run(run_of, Arc::clone(handler)).await
+        }
+    };
+    let settlement = [Settlement { lease: reserved.lease, verdict }];
+    let (settled, _) = store.settle(&settlement, None).await?;
+    match settled[..] {
+        [Settled::Settled(state)] => {
+            report.settled(&settlement[0].verdict, state);
+            bury(setup, id, state).await;
+        }
+        _ => report.lost += 1,
+    }
+    Ok(true)
 }
 
 /// A context to call a handler with, without a worker: of a first attempt at a job that exists nowhere.

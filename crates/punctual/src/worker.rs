@@ -2,14 +2,15 @@
 //!
 //! A builder collects what is wanted; [`Worker::run`] starts the loop (`turn.rs`) and the heartbeat on a thread with
 //! a runtime of their own, while handlers run on the caller's runtime: a handler that blocks its thread, leaks or panics
-//! can stop neither. Both are supervised: a panic in them is logged and they go on. A worker knows its store as
-//! `dyn Store` only.
+//! can stop neither. Both are supervised: a panic in them is logged and they go on. Beside them a second loop with its
+//! heartbeat hands out publications (`publication.rs`). A worker knows its store as `dyn Store` only.
 
 pub(crate) mod alarm;
 mod crew;
 pub(crate) mod dead;
 mod health;
 mod heartbeat;
+mod publication;
 pub(crate) mod queues;
 pub(crate) mod report;
 pub(crate) mod run;
@@ -49,6 +50,7 @@ use crate::{
     job::{Job, JobRecord, check_lease, check_name},
     middleware::{Layer, Middleware, layer},
     outcome::IntoOutcome,
+    store::Store,
 };
 #[cfg(feature = "cron")]
 use crate::{
@@ -80,6 +82,7 @@ pub struct Worker<S = ()> {
     on_dead: Option<OnDead>,
     grace: Duration,
     health: Health,
+    serves_topics: bool,
     #[cfg(feature = "cron")]
     schedules: Vec<(String, Schedule)>,
     /// The first thing that can't be, told when the worker is started.
@@ -97,8 +100,29 @@ pub(crate) struct Setup {
     pub(crate) on_dead: Option<OnDead>,
     #[cfg(feature = "cron")]
     pub(crate) schedules: Vec<(String, Schedule)>,
+    serves_topics: bool,
     grace: Duration,
     health: Health,
+}
+
+impl Setup {
+    /// The worker beside this one, that hands out publications; `None`: others do.
+    pub(crate) fn of_publications(&self) -> Option<Self> {
+        self.serves_topics.then(|| Self {
+            client: self.client.clone(),
+            name: self.name.clone(),
+            queues: Queues::of_publications(),
+            slots: publication::SLOTS,
+            lease: self.lease,
+            crew: Crew::of_one(publication::handler()),
+            on_dead: self.on_dead.clone(),
+            #[cfg(feature = "cron")]
+            schedules: Vec::new(),
+            serves_topics: false,
+            grace: self.grace,
+            health: Health::default(),
+        })
+    }
 }
 
 impl Worker {
@@ -117,6 +141,7 @@ impl Worker {
             on_dead: None,
             grace: GRACE_DEFAULT,
             health: Health::default(),
+            serves_topics: true,
             #[cfg(feature = "cron")]
             schedules: Vec::new(),
             problem: None,
@@ -140,6 +165,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             on_dead: self.on_dead,
             grace: self.grace,
             health: self.health,
+            serves_topics: self.serves_topics,
             #[cfg(feature = "cron")]
             schedules: self.schedules,
             problem: self.problem,
@@ -224,6 +250,13 @@ impl<S: Send + Sync + 'static> Worker<S> {
     {
         let added = self.crew.add_raw(erase_raw(handle, Arc::clone(&self.state)));
         self.problem = self.problem.or(added.err());
+        self
+    }
+
+    /// Whether it also hands out what is published to [topics](crate::TopicHandle); it does unless said otherwise, whatever
+    /// queues it serves, beside its jobs and their slots. One worker of a store that does is enough.
+    pub fn serve_topics(mut self, serve: bool) -> Self {
+        self.serves_topics = serve;
         self
     }
 
@@ -344,6 +377,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             on_dead: self.on_dead,
             #[cfg(feature = "cron")]
             schedules: self.schedules,
+            serves_topics: self.serves_topics,
             grace: self.grace.min(GRACE_MAX),
             health: self.health,
         })
@@ -401,23 +435,31 @@ fn work(
         Error::new(ErrorKind::Unavailable, "could not start the worker's runtime").with_source(e)
     })?;
     let runs = Runs::counting(setup.queues.counted());
-    let alarm = Alarm::new().map_err(|e| {
-        Error::new(ErrorKind::Unavailable, "could not start the worker's timer").with_source(e)
-    })?;
-    let mut turns = Turns::new(setup, &runs, pulse, alarm, runtime, obituaries, shutdown.clone());
+    let publications = setup.of_publications().map(|setup| (setup, runs.beside(), Pulse::new()));
+    // Its health is that of the first loop: whoever asks wants to know whether jobs run.
+    let mut publishing = match &publications {
+        None => None,
+        Some((setup, runs, pulse)) => {
+            let (runtime, obituaries, shutdown) = (runtime.clone(), obituaries.clone(), shutdown.clone());
+            Some(Turns::new(setup, runs, pulse, alarm()?, runtime, obituaries, shutdown))
+        }
+    };
+    let mut turns = Turns::new(setup, &runs, pulse, alarm()?, runtime, obituaries, shutdown.clone());
     let ended = own.block_on(async {
-        let turning = async {
-            loop {
-                match catch_panic(turns.turn()).await {
-                    Ok(ended) => return ended,
-                    Err(panic) => after_panic("loop", &panic).await,
+        let both = async {
+            match &mut publishing {
+                None => turn(&mut turns, "loop").await,
+                Some(publishing) => {
+                    let publishing = turn(publishing, "loop of publications");
+                    tokio::try_join!(turn(&mut turns, "loop"), publishing).map(drop)
                 }
             }
         };
-        let beating = async {
-            loop {
-                let Err(panic) = catch_panic(heartbeat(&**setup.client.store(), &runs)).await;
-                after_panic("heartbeat", &panic).await;
+        let store = &**setup.client.store();
+        let beating_beside = async {
+            match &publications {
+                None => std::future::pending().await,
+                Some((_, runs, _)) => beat(store, runs).await,
             }
         };
         #[cfg(feature = "cron")]
@@ -430,8 +472,9 @@ fn work(
         #[cfg(not(feature = "cron"))]
         let planting = std::future::pending::<()>();
         tokio::select! {
-            ended = turning => ended,
-            () = beating => Ok(()),
+            ended = both => ended,
+            () = beat(store, &runs) => Ok(()),
+            () = beating_beside => Ok(()),
             () = planting => Ok(()),
             () = shutdown.out_of_time(setup.grace) => {
                 Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
@@ -440,7 +483,37 @@ fn work(
         }
     });
     runs.abort_all();
-    ended.map(|()| turns.into_report())
+    if let Some((_, runs, _)) = &publications {
+        runs.abort_all();
+    }
+    ended.map(|()| {
+        let mut report = turns.into_report();
+        report.publications = publishing.map_or(0, |publishing| publishing.into_report().done);
+        report
+    })
+}
+
+fn alarm() -> Result<Alarm> {
+    Alarm::new()
+        .map_err(|e| Error::new(ErrorKind::Unavailable, "could not start the worker's timer").with_source(e))
+}
+
+/// A loop until its end, whatever panics in it.
+async fn turn(turns: &mut Turns<'_>, what: &str) -> Result<()> {
+    loop {
+        match catch_panic(turns.turn()).await {
+            Ok(ended) => return ended,
+            Err(panic) => after_panic(what, &panic).await,
+        }
+    }
+}
+
+/// The heartbeat of a loop's runs.
+async fn beat(store: &dyn Store, runs: &Runs) {
+    loop {
+        let Err(panic) = catch_panic(heartbeat(store, runs)).await;
+        after_panic("heartbeat", &panic).await;
+    }
 }
 
 async fn after_panic(what: &str, panic: &str) {

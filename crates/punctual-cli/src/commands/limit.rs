@@ -23,6 +23,7 @@ impl Limit {
             // There it is an option of the job; the wait for its end has a limit of its own.
             Command::Push(_) => None,
             Command::Cron(cron) if cron.has_a_job() => None,
+            Command::Topic(topic) if topic.has_a_job() => None,
             Command::Work(_) | Command::Bench(_) | Command::Demo if globals.timeout.is_some() => {
                 return Err(Failure::invalid("--timeout is not for work, bench and demo")
                     .hint("punctual push --timeout    limits each run of a job"));

@@ -146,6 +146,7 @@ struct Report {
     cancelled: u64,
     lost: u64,
     taken_back: u64,
+    publications: u64,
     lateness_p50_ms: u128,
     lateness_p99_ms: u128,
     lateness_max_ms: u128,
@@ -163,6 +164,7 @@ impl From<&WorkReport> for Report {
             cancelled: report.cancelled,
             lost: report.lost,
             taken_back: report.taken_back,
+            publications: report.publications,
             lateness_p50_ms: lateness.quantile(0.5).as_millis(),
             lateness_p99_ms: lateness.quantile(0.99).as_millis(),
             lateness_max_ms: lateness.max().as_millis(),
@@ -179,6 +181,7 @@ fn told(report: &WorkReport) -> String {
         (report.dead, "dead"),
         (report.cancelled, "cancelled"),
         (report.lost, "lost"),
+        (report.publications, "published"),
     ];
     let counts: Vec<String> = counts
         .iter()

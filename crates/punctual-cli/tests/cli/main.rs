@@ -13,5 +13,6 @@ mod queue;
 #[cfg(unix)]
 mod redis;
 mod take;
+mod topic;
 #[cfg(unix)]
 mod work;

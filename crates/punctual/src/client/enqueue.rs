@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::Client;
+use super::{Client, topic::Publish};
 use crate::{
     backoff::Backoff,
     error::{Error, ErrorKind, Result},
@@ -16,6 +16,7 @@ use crate::{
     limits::IDEMPOTENCY_KEY_BYTES_MAX,
     store::Enqueued,
     time::When,
+    topic,
 };
 
 /// What one call chooses for one job. Options it leaves open come from the job's type, then from the queue.
@@ -47,9 +48,21 @@ impl Spec {
         }
         Ok(self.job)
     }
+
+    /// The job as its publication to a topic.
+    pub(super) fn publication(mut self, topic: &str) -> Result<NewJob> {
+        let key = self.idempotency_key.take();
+        let mut job = topic::publication(topic, self.finish()?)?;
+        if let Some(key) = &key {
+            check_idempotency_key(key)?;
+            job.id = topic::derived_id(topic, job.placement_key(), key);
+        }
+        Ok(job)
+    }
 }
 
-fn check_idempotency_key(key: &str) -> Result<()> {
+/// Refuses an empty key, and one over 1 KiB.
+pub(super) fn check_idempotency_key(key: &str) -> Result<()> {
     if (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&key.len()) {
         Ok(())
     } else {
@@ -66,9 +79,13 @@ impl fmt::Debug for Spec {
     }
 }
 
-/// Writes every choice once: as a method of [`Spec`], by reference, and of [`Enqueue`], by value.
+/// Writes every choice once: as a method of [`Spec`], by reference, and of builders, by value.
 macro_rules! choices {
-    ($( $(#[$doc:meta])* fn $name:ident($spec:ident $(, $arg:ident: $ty:ty)*) $body:block )+) => {
+    ([$($builder:ident),+] $choices:tt) => {
+        choices! { @spec $choices }
+        $( choices! { @builder $builder $choices } )+
+    };
+    (@spec { $( $(#[$doc:meta])* fn $name:ident($spec:ident $(, $arg:ident: $ty:ty)*) $body:block )+ }) => {
         impl Spec {
             $( $(#[$doc])* pub fn $name(&mut self $(, $arg: $ty)*) -> &mut Self {
                 let $spec = &mut *self;
@@ -76,8 +93,11 @@ macro_rules! choices {
                 self
             } )+
         }
-
-        impl Enqueue {
+    };
+    (@builder $builder:ident {
+        $( $(#[$doc:meta])* fn $name:ident($spec:ident $(, $arg:ident: $ty:ty)*) $body:block )+
+    }) => {
+        impl $builder {
             $( $(#[$doc])* pub fn $name(mut self $(, $arg: $ty)*) -> Self {
                 if let Ok(spec) = &mut self.spec {
                     spec.$name($($arg),*);
@@ -88,7 +108,7 @@ macro_rules! choices {
     };
 }
 
-choices! {
+choices! { [Enqueue, Publish] {
     /// Gives the job an id that [`Client::make_id`] made before, so that the call can be repeated safely.
     fn id(spec, id: JobId) {
         spec.job.id = id;
@@ -99,11 +119,6 @@ choices! {
     /// is [`Enqueued::Duplicate`], also for a day after the job ended. At most 1 KiB. The id is the one that is answered.
     fn idempotency_key(spec, key: impl Into<String>) {
         spec.idempotency_key = Some(key.into());
-    }
-
-    /// Waits under this queue.
-    fn queue(spec, queue: impl Into<String>) {
-        spec.job.queue = queue.into();
     }
 
     /// Due this much after now, by the store's clock.
@@ -190,7 +205,15 @@ choices! {
     fn header(spec, name: impl Into<String>, value: impl Into<String>) {
         spec.job.headers.insert(name.into(), value.into());
     }
-}
+} }
+
+// A publication has no queue of its own.
+choices! { [Enqueue] {
+    /// Waits under this queue.
+    fn queue(spec, queue: impl Into<String>) {
+        spec.job.queue = queue.into();
+    }
+} }
 
 /// An enqueue of one job, by [`Client::enqueue`]; sent once it is awaited.
 ///
@@ -217,13 +240,15 @@ impl IntoFuture for Enqueue {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let job = self.spec?.finish()?;
-            let answers = self.client.push(vec![job]).await?;
-            answers
-                .into_iter()
-                .next()
-                .ok_or_else(|| Error::new(ErrorKind::UnknownOutcome, "the store answered for no job"))
+            only_answer(self.client.push(vec![job]).await?)
         })
     }
+}
+
+/// What became of the one job that was handed over.
+pub(super) fn only_answer(answers: Vec<Enqueued>) -> Result<Enqueued> {
+    let answer = answers.into_iter().next();
+    answer.ok_or_else(|| Error::new(ErrorKind::UnknownOutcome, "the store answered for no job"))
 }
 
 type Each<J> = Box<dyn FnMut(&J, &mut Spec) + Send>;

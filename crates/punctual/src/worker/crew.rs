@@ -38,6 +38,11 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
+    /// One handler for all.
+    pub(crate) fn of_one(handler: Erased) -> Self {
+        Self { raw: Some(handler), ..Self::default() }
+    }
+
     /// Adds the handler of a kind.
     ///
     /// # Errors

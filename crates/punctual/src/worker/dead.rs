@@ -35,6 +35,7 @@ pub(crate) async fn tell(client: &Client, on_dead: &OnDead, id: JobId, ran: Opti
 }
 
 /// Tells on the handlers' runtime, and waits for all of it in the end.
+#[derive(Clone)]
 pub(super) struct Obituaries {
     pub(super) on_dead: Option<OnDead>,
     pub(super) client: Client,

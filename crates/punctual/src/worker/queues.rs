@@ -18,6 +18,7 @@ use crate::{
     error::{Error, Result},
     limits::QUEUES_PER_RESERVE_MAX,
     store::{Reserved, Want},
+    topic::TOPICS_QUEUE,
 };
 
 /// Largest weight of a queue.
@@ -40,6 +41,11 @@ impl Queues {
     pub(crate) fn strict(names: Vec<String>) -> Result<Self> {
         check(&names)?;
         Ok(Self { slots: vec![None; names.len()], names, cycle: None })
+    }
+
+    /// The one that is nobody's: that of publications.
+    pub(crate) fn of_publications() -> Self {
+        Self { names: vec![TOPICS_QUEUE.to_owned()], slots: vec![None], cycle: None }
     }
 
     /// Queues with their shares.

@@ -28,6 +28,8 @@ pub struct WorkReport {
     pub lost: u64,
     /// Leases of workers not heard of, taken back by this one's reserves.
     pub taken_back: u64,
+    /// Publications handed out to all subscriptions of their topics. They count nowhere else.
+    pub publications: u64,
     /// How late jobs started.
     pub lateness: Lateness,
 }

@@ -10,6 +10,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
+    rc::Rc,
     time::Duration,
 };
 
@@ -38,15 +39,23 @@ impl Active {
     }
 }
 
-/// All runs.
+/// Runs of a process that are dead if they crash once more: none of its loops starts others beside them.
+#[derive(Default)]
+struct LastChances {
+    executing: Cell<usize>,
+    /// Rung when the last one of them ends.
+    over: Notify,
+}
+
+/// All runs of a loop.
 #[derive(Default)]
 pub(crate) struct Runs {
     active: RefCell<HashMap<Lease, Active>>,
     executing: Cell<usize>,
     /// How many of these are of the queues that have slots of their own.
     executing_in: RefCell<HashMap<String, usize>>,
-    /// How many of those executing are dead if they crash once more.
-    last_chances: Cell<usize>,
+    /// Those executing that are dead if they crash once more, here or in a loop beside.
+    last_chances: Rc<LastChances>,
     /// When leases are extended next; `None`: there are none.
     beat_at: Cell<Option<Instant>>,
     /// Rung when the next beat moves forward.
@@ -60,6 +69,11 @@ impl Runs {
             executing_in: RefCell::new(queues.map(|queue| (queue.to_owned(), 0)).collect()),
             ..Self::default()
         }
+    }
+
+    /// Those of a second loop on the same thread, beside these.
+    pub(crate) fn beside(&self) -> Self {
+        Self { last_chances: Rc::clone(&self.last_chances), ..Self::default() }
     }
 
     /// Adds a run.
@@ -95,7 +109,10 @@ impl Runs {
     fn count(&self, run: &Active, change: impl Fn(usize) -> usize) {
         self.executing.update(&change);
         if run.is_last_chance() {
-            self.last_chances.update(&change);
+            self.last_chances.executing.update(&change);
+            if self.last_chances.executing.get() == 0 {
+                self.last_chances.over.notify_waiters();
+            }
         }
         if let Some(n) = self.executing_in.borrow_mut().get_mut(run.call.queue()) {
             *n = change(*n);
@@ -117,9 +134,14 @@ impl Runs {
         self.executing_in.borrow().get(queue).copied().unwrap_or(0)
     }
 
-    /// Whether one of them is dead if it crashes once more (S9).
+    /// Whether one of them, or beside them, is dead if it crashes once more (S9).
     pub(crate) fn executes_last_chance(&self) -> bool {
-        0 < self.last_chances.get()
+        0 < self.last_chances.executing.get()
+    }
+
+    /// Waits until none does any more; to be asked for only while one does.
+    pub(crate) async fn last_chance_over(&self) {
+        self.last_chances.over.notified().await;
     }
 
     /// Which take a slot.

@@ -392,6 +392,8 @@ impl<'a> Turns<'a> {
             Look::Now => Duration::ZERO,
             Look::At(at) => at.saturating_duration_since(Instant::now()),
         };
+        let runs = self.runs;
+        let is_held_up = runs.executes_last_chance();
         let (has_away, again) = (!self.away.0.is_empty(), self.away.1);
         // Nothing more comes of the phase.
         let is_late = matches!(self.phase, Phase::Ending { until } if until <= Instant::now());
@@ -400,6 +402,7 @@ impl<'a> Turns<'a> {
             _ = self.ended.1.recv_many(&mut self.collected, BATCH_MAX) => {}
             () = self.shutdown.stirred(self.phase), if !is_late => {}
             () = bell(&*self.store, &names, &self.alarm, at_most), if has_free_slots => self.look = Look::Now,
+            () = runs.last_chance_over(), if is_held_up => {}
             () = tokio::time::sleep_until(again), if has_away => {}
             () = self.pulse.keep_beating() => {}
         }

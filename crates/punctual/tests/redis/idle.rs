@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use punctual::When;
 
 use super::{
+    LOOK,
     console::{Console, calls},
     drill::Drill,
     server::Server,
@@ -13,6 +14,9 @@ use super::{
 
 /// How long is looked; the drill `punctual-chaos idle` looks longer.
 const WHILE: Duration = Duration::from_secs(5);
+/// How often is looked whether they rest.
+const LOOKS_MAX: u32 = 1_000;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_workers_send_nothing() {
     for workers in [1, 20] {
@@ -26,7 +30,7 @@ async fn idle_workers_send_nothing() {
             drill.work(workers, &url).await;
             let mut console = Console::open(&server.socket()).unwrap();
             until_blocked(&server, workers).await;
-            console.say(&["CONFIG", "RESETSTAT"]).unwrap();
+            assert!(console.until_quiet(LOOK, LOOKS_MAX).unwrap(), "{workers} workers never rest");
             tokio::time::sleep(WHILE).await;
             let mut seen = calls(&console.say(&["INFO", "commandstats"]).unwrap());
             seen.remove("config|resetstat");

@@ -2,6 +2,7 @@
 
 mod pinned;
 mod schedule;
+mod topic;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -33,6 +33,22 @@ impl Console {
         self.answer()
     }
 
+    /// Forgets what was called, once nobody else has called anything for as long as `look`: who starts may have one more thing
+    /// to say behind its first block. Answers whether that came before so many looks.
+    pub(crate) fn until_quiet(&mut self, look: Duration, looks: u32) -> io::Result<bool> {
+        for _ in 0..looks {
+            self.say(&["CONFIG", "RESETSTAT"])?;
+            std::thread::sleep(look);
+            let mut seen = calls(&self.say(&["INFO", "commandstats"])?);
+            seen.remove("config|resetstat");
+            if seen.is_empty() {
+                self.say(&["CONFIG", "RESETSTAT"])?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Types a command, and does not wait for its answer.
     pub(crate) fn send(&mut self, words: &[&str]) -> io::Result<()> {
         let mut text = format!("*{}\r\n", words.len());

@@ -10,6 +10,7 @@ mod fault;
 mod lease;
 mod outcome;
 mod shutdown;
+mod topic;
 
 use std::{
     future::pending,
@@ -76,7 +77,7 @@ impl Rig {
     }
 
     fn worker(&self) -> Worker {
-        Worker::new(&self.client).name("test")
+        Worker::new(&self.client).name("test").serve_topics(false)
     }
 
     async fn enqueue(&self, n: u32) -> JobId {

@@ -47,7 +47,9 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             Name::Server => drill.server().await?,
             Name::Failover => drill.failover().await?,
             Name::Shards => drill.shards().await?,
-            Name::Locks | Name::Schedules | Name::Idle => return Err("a drill of its own".into()),
+            Name::Locks | Name::Schedules | Name::Topics | Name::Idle => {
+                return Err("a drill of its own".into());
+            }
         }
         drill.rest().await
     })

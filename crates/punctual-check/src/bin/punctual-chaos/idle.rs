@@ -22,6 +22,8 @@ use crate::{
 const BLOCKED_MAX: Duration = Duration::from_mins(1);
 /// Between two looks whether they do.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often is looked whether they rest.
+const LOOKS_MAX: u32 = 1_000;
 const SLOTS: usize = 8;
 /// How long the server holds a worker's block.
 const BLOCK_S: u64 = 60;
@@ -69,7 +71,9 @@ fn watch(place: &Place, workers: usize, long: Duration, dir: &Path) -> Outcome<B
         }
         thread::sleep(LOOK);
     }
-    console.say(&["CONFIG", "RESETSTAT"])?;
+    if !console.until_quiet(LOOK, LOOKS_MAX)? {
+        return Err("the workers never rest".into());
+    }
     thread::sleep(long);
     let mut sent = calls(&console.say(&["INFO", "commandstats"])?);
     sent.remove("config|resetstat");

@@ -22,6 +22,7 @@ mod schedules;
 mod server;
 mod servers;
 mod shards;
+mod topics;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Name::Idle => idle::run(&profile).map(|is_quiet| ExitCode::from(u8::from(!is_quiet))),
         Name::Locks => locks::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Schedules => schedules::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
+        Name::Topics => topics::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         _ => drill::run(&profile).map(|verdict| tell(&profile, &verdict)),
     };
     told.unwrap_or_else(|problem| {

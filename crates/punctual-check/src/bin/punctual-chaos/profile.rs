@@ -16,6 +16,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
   locks      updates to locked resources, by workers that are killed: one at a time, in order, none lost, merged or not
   schedules  schedules kept by workers that are killed, by a clock that is turned through the hours in which clocks jump
+  topics     a topic with 5 subscriptions, whose publications are handed out by workers that are killed
   idle       what 1 and 20 worker processes with nothing to do send to Redis
   --small    few jobs and kills, for a quick look
   --dir      keep the database and the histories there
@@ -60,11 +61,12 @@ pub(crate) enum Name {
     Shards,
     Locks,
     Schedules,
+    Topics,
     Idle,
 }
 
 impl Name {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Workers,
         Self::Producer,
         Self::Poison,
@@ -73,6 +75,7 @@ impl Name {
         Self::Shards,
         Self::Locks,
         Self::Schedules,
+        Self::Topics,
         Self::Idle,
     ];
 
@@ -86,6 +89,7 @@ impl Name {
             Self::Shards => "shards",
             Self::Locks => "locks",
             Self::Schedules => "schedules",
+            Self::Topics => "topics",
             Self::Idle => "idle",
         }
     }
@@ -93,7 +97,8 @@ impl Name {
     /// Where it takes place unless told otherwise.
     const fn place(self) -> Wanted {
         match self {
-            Self::Workers | Self::Producer | Self::Poison | Self::Locks | Self::Schedules => Wanted::File,
+            Self::Workers | Self::Producer | Self::Poison => Wanted::File,
+            Self::Locks | Self::Schedules | Self::Topics => Wanted::File,
             Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
             Self::Failover => Wanted::Sentinel,
             Self::Shards => Wanted::Server(Fsync::EverySec),
@@ -103,7 +108,7 @@ impl Name {
     /// Whether it can take place there: what is about servers of Redis starts them itself.
     const fn suits(self, place: &Wanted) -> bool {
         match self {
-            Self::Workers | Self::Producer | Self::Poison | Self::Locks => true,
+            Self::Workers | Self::Producer | Self::Poison | Self::Locks | Self::Topics => true,
             Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
             Self::Schedules => matches!(place, Wanted::Server(_) | Wanted::File),
             Self::Shards => matches!(place, Wanted::Server(_) | Wanted::Store(_)),
@@ -155,6 +160,9 @@ impl Profile {
                 Self { jobs: pick(10_000, 1_500), kills: pick(50, 8), workers: 8, slots: 4, ..base }
             }
             Name::Schedules => Self { kills: pick(40, 10), ..base },
+            Name::Topics => {
+                Self { jobs: pick(1_000, 200), kills: pick(40, 15), lease: Duration::from_secs(1), ..base }
+            }
             Name::Idle => base,
         }
     }

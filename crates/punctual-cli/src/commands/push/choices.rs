@@ -75,6 +75,11 @@ impl Choices {
         Ok(job)
     }
 
+    /// Whether a queue was chosen.
+    pub(in crate::commands) const fn has_a_queue(&self) -> bool {
+        self.queue.is_some()
+    }
+
     /// The priority, if one was chosen.
     pub(super) const fn priority(&self) -> Option<Priority> {
         self.priority
