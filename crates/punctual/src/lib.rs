@@ -13,6 +13,8 @@ mod job;
 mod lifecycle;
 pub mod limits;
 mod outcome;
+#[cfg_attr(not(test), expect(dead_code, reason = "for the gates of queues, and for rate limiters"))]
+mod rate;
 #[cfg(feature = "cron")]
 mod schedule;
 mod suggest;
