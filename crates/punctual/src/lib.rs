@@ -13,7 +13,6 @@ mod job;
 mod lifecycle;
 pub mod limits;
 mod outcome;
-#[cfg_attr(not(test), expect(dead_code, reason = "for the gates of queues, and for rate limiters"))]
 mod rate;
 #[cfg(feature = "cron")]
 mod schedule;
@@ -28,6 +27,7 @@ mod middleware;
 mod repeat;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tool;
 mod worker;
 
 pub use backoff::{BACKOFF_MAX_MS, Backoff, Growth};
@@ -54,9 +54,11 @@ pub use outcome::{IntoOutcome, Outcome};
 pub use punctual_macros::Job;
 #[cfg(feature = "cron")]
 pub use schedule::{Schedule, ScheduledJob};
+pub use store::Allowance;
 #[doc(hidden)]
 pub use suggest::did_you_mean;
 pub use time::{Timestamp, When};
+pub use tool::RateLimiter;
 pub use worker::{Lateness, Shutdown, UnknownKinds, WorkReport, Worker};
 
 /// The guide's code runs with the tests.

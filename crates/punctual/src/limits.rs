@@ -81,6 +81,15 @@ pub const DOC_BYTES_MAX: usize = 64 * 1024;
 /// Most documents of a store.
 pub const DOCS_MAX: u64 = 100_000;
 
+/// Most calls that a rate limiter's log lets pass in a period.
+pub const LOG_MAX: u32 = 10_000;
+/// Most calls that a rate limiter lets pass in a period, or at once, where it keeps no log of them.
+pub const RATE_MAX: u32 = 1_000_000;
+/// Shortest period of a rate limiter.
+pub const RATE_PERIOD_MIN: Duration = Duration::from_millis(1);
+/// Longest period of a rate limiter.
+pub const RATE_PERIOD_MAX: Duration = Duration::from_hours(30 * 24);
+
 /// Longest cron expression, in bytes.
 pub const CRON_BYTES_MAX: usize = 255;
 /// Shortest interval of a schedule.

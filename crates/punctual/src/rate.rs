@@ -42,6 +42,7 @@ impl Arrival {
     }
 
     /// The first whole millisecond that is not before it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the gates of queues"))]
     pub(crate) const fn ceil_ms(self) -> u64 {
         self.ms + (self.part > 0) as u64
     }
@@ -85,6 +86,7 @@ impl Rate {
     }
 
     /// The first millisecond at which `cost` passes, now included: when a gate opens.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the gates of queues"))]
     pub(crate) fn opens_at(self, kept: Option<Arrival>, now_ms: u64, cost: u32) -> u64 {
         self.pass(kept, now_ms, cost).err().unwrap_or(now_ms)
     }

@@ -18,6 +18,7 @@ pub mod redis;
 mod settings;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod tool;
 pub mod url;
 
 use std::{
@@ -29,10 +30,14 @@ use std::{
 
 use serde::Serialize;
 
-pub(crate) use self::doc::too_many;
+pub(crate) use self::{
+    doc::too_many,
+    tool::{Arithmetic, FORGET_AFTER},
+};
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},
     settings::{Keep, Order, Pause, Placement, QueueSettings},
+    tool::{Allowance, LimitOp, LimitRule, ToolOp, ToolReply},
 };
 
 use crate::{
@@ -793,6 +798,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// Beside what [`DocOp::check`] refuses, a put that would make the 100,001st document is `StoreFull`.
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>>;
+
+    /// One atomic step on a tool: a rate limiter. Answered by the store's clock, alike by every store. What no answer depends on
+    /// any more is removed by the way, in slices.
+    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>>;
 
     /// Bounded upkeep, at most `limit` items, 1 to 1,000. Per queue, by name: waiting jobs past `expires_at` (oldest
     /// first, then id) end cancelled; then done, then cancelled, then dead jobs past a bound are removed (oldest end

@@ -16,6 +16,7 @@ mod doc;
 mod enqueue;
 mod extend;
 mod fixture;
+mod limit;
 mod order;
 mod queue;
 mod read;
@@ -356,6 +357,17 @@ conformance!(
         a_page_of_documents_has_up_to_a_mebibyte,
         documents_have_limits,
         a_store_has_up_to_a_hundred_thousand_documents;
+    limit:
+        a_log_lets_so_many_pass_in_any_window,
+        calls_of_one_millisecond_are_distinct,
+        a_call_may_cost_more_than_one,
+        refused_calls_count_if_asked_for,
+        keys_are_counted_apart,
+        a_long_log_is_exact,
+        a_rate_lets_a_burst_pass_and_then_one_each_step,
+        a_rate_is_exact_at_its_limits,
+        a_limiter_follows_a_clock_that_goes_back,
+        limiters_have_limits;
     audit:
         a_store_that_is_well_has_no_findings,
         a_repair_without_findings_changes_nothing,

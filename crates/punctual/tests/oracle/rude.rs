@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use punctual::{
     ErrorKind, JobId, State,
-    store::{Acted, Batch, DocOp, DocReply, Enqueued, LeaseStatus, Settled},
+    store::{
+        Acted, Allowance, Batch, DocOp, DocReply, Enqueued, LeaseStatus, LimitRule, Settled, ToolOp,
+        ToolReply,
+    },
 };
 
 use crate::{
@@ -14,7 +17,7 @@ use crate::{
 };
 
 /// What must come up, and does not come by itself.
-pub(crate) const EVENTS: [&str; 30] = [
+pub(crate) const EVENTS: [&str; 34] = [
     "duplicate of a live job",
     "duplicate of a job that is gone",
     "an id came back",
@@ -45,6 +48,10 @@ pub(crate) const EVENTS: [&str; 30] = [
     "document removed",
     "document of another version",
     "page of documents cut",
+    "a log refused",
+    "a log of refused calls refused",
+    "a long log refused",
+    "a rate refused",
 ];
 
 /// Counts over many histories.
@@ -110,6 +117,7 @@ impl Tally {
                 self.add("document of another version", matches!(reply, DocReply::Conflict(_)));
                 self.add("page of documents cut", matches!(reply, DocReply::Page { more: true, .. }));
             }
+            Reply::Tool(Ok(reply)) => self.tool(op, reply),
             Reply::Take(Ok(jobs)) => self.add("taken", !jobs.is_empty()),
             Reply::Act(Ok(answers)) => {
                 for answer in answers {
@@ -152,6 +160,20 @@ impl Tally {
             Enqueued::Replaced { .. } => self.add("replaced", true),
             Enqueued::Rescheduled { .. } => self.add("rescheduled", true),
             Enqueued::Full => self.add("full", true),
+        }
+    }
+
+    fn tool(&mut self, op: &Op, reply: &ToolReply) {
+        match (op, reply) {
+            (Op::Tool(ToolOp::Limit(op)), ToolReply::Limit(Allowance::RetryAfter(_))) => match op.rule {
+                LimitRule::Log { max, counts_refused, .. } => {
+                    self.add("a log refused", !counts_refused);
+                    self.add("a log of refused calls refused", counts_refused);
+                    self.add("a long log refused", 160 < max);
+                }
+                LimitRule::Gcra { .. } => self.add("a rate refused", true),
+            },
+            _ => {}
         }
     }
 

@@ -10,7 +10,7 @@ use punctual::{
     ErrorKind, Filter, JobId, JobRecord, State, Timestamp,
     store::{
         Acted, Audit, Batch, Counts, DocReply, Enqueued, Finding, Histogram, Lease, LeaseStatus, List,
-        QueueOp, QueueReply, Settled, Settlement, Store, Swept, Upcoming,
+        QueueOp, QueueReply, Settled, Settlement, Store, Swept, ToolReply, Upcoming,
     },
 };
 
@@ -42,6 +42,7 @@ pub(crate) enum Reply {
     Act(Result<Vec<Acted>, ErrorKind>),
     Queue(Result<QueueReply, ErrorKind>),
     Doc(Result<DocReply, ErrorKind>),
+    Tool(Result<ToolReply, ErrorKind>),
     Sweep(Result<Swept, ErrorKind>),
     Look(Vec<(String, Seen)>),
 }
@@ -97,6 +98,7 @@ impl Side {
             Op::Act(targets, action) => Reply::Act(store.act(targets, action).await.map_err(|e| e.kind())),
             Op::Queue(name, op) => Reply::Queue(store.queue(name, op).await.map_err(|e| e.kind())),
             Op::Doc(op) => Reply::Doc(store.doc(op).await.map_err(|e| e.kind())),
+            Op::Tool(op) => Reply::Tool(store.tool(op).await.map_err(|e| e.kind())),
             Op::Sweep(limit) => Reply::Sweep(store.sweep(*limit).await.map_err(|e| e.kind())),
             Op::Clock(_) => Reply::Nothing,
             Op::Reopen => {

@@ -40,6 +40,11 @@ fn script(name: &'static str, parts: &[&str]) -> Script {
     Script::new(name, &[&common, parts].concat())
 }
 
+/// A script of a tool, which shares nothing with those of jobs.
+fn tool(name: &'static str, text: &str) -> Script {
+    Script::new(name, &[include_str!("lua/tool.lua"), text])
+}
+
 /// All of them, their names computed once.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(Scripts::default);
 
@@ -63,6 +68,8 @@ pub(super) struct Scripts {
     pub(super) audit: Script,
     pub(super) epoch: Script,
     pub(super) layout: Script,
+    pub(super) log: Script,
+    pub(super) gcra: Script,
 }
 
 impl Default for Scripts {
@@ -86,6 +93,8 @@ impl Default for Scripts {
             audit: script("audit", &[include_str!("lua/audit.lua")]),
             epoch: script("epoch", &[include_str!("lua/epoch.lua")]),
             layout: script("layout", &[include_str!("lua/layout.lua")]),
+            log: tool("log", include_str!("lua/log.lua")),
+            gcra: tool("gcra", include_str!("lua/gcra.lua")),
         }
     }
 }

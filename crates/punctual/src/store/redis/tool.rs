@@ -1,0 +1,18 @@
+//! `tool`: tools, which live in shard 0 under keys of their own (see `lua/tool.lua`). One home for all of them is the same under any
+//! number of shards; who needs more than one server gives has stores of several prefixes.
+
+mod limit;
+
+use super::shard::Shard;
+use crate::{
+    error::Result,
+    store::{ToolOp, ToolReply},
+};
+
+/// Makes one step.
+pub(super) async fn tool(shard: &Shard, op: &ToolOp) -> Result<ToolReply> {
+    op.check()?;
+    match op {
+        ToolOp::Limit(op) => Ok(ToolReply::Limit(limit::limit(shard, op).await?)),
+    }
+}

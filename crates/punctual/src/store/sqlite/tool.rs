@@ -1,0 +1,36 @@
+//! `tool`: tools, each with tables of its own.
+
+mod limit;
+
+use super::{SqliteStore, fault::Step, tx::Tx};
+use crate::{
+    error::Result,
+    store::{FORGET_AFTER, ToolOp, ToolReply},
+};
+
+/// Rows past their end that one step removes by the way; more than it adds, so that they get fewer.
+const FORGET_MAX: usize = 8;
+
+/// Makes one step. What limiters and locks keep is as a lease is: a power cut ends whoever goes by it, too, since all are on this
+/// machine; so no call of theirs is synced by itself.
+pub(super) async fn tool(store: &SqliteStore, op: &ToolOp) -> Result<ToolReply> {
+    op.check()?;
+    let op = op.clone();
+    match op {
+        ToolOp::Limit(op) => {
+            let said = store.write(1, 0, false, move |tx| limit::limit(tx, &op)).await?;
+            Ok(ToolReply::Limit(said))
+        }
+    }
+}
+
+/// When what came to its end then is removed now.
+fn forgotten_at(tx: &Tx<'_>) -> i64 {
+    tx.now_ms() - FORGET_AFTER.as_millis() as i64
+}
+
+/// Removes rows past their end, some at a time.
+fn forget(tx: &Tx<'_>, sql: &str) -> Step<()> {
+    tx.conn.prepare_cached(sql)?.execute([forgotten_at(tx), super::tx::int(FORGET_MAX)])?;
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! Tools that applications share between processes, beside their jobs: what any number of callers on any machine ask, one answers,
+//! the store, in one atomic step, by its own clock.
+
+mod limiter;
+
+pub use limiter::RateLimiter;
+
+use crate::error::{Error, ErrorKind};
+
+fn unexpected() -> Error {
+    Error::new(ErrorKind::Corrupt, "the store answered for another tool")
+}

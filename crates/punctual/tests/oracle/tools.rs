@@ -1,0 +1,47 @@
+//! Steps on tools, put between the others of a history. They are drawn apart from them, so that the histories of old seeds stay
+//! what they were.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use punctual::store::{LimitOp, LimitRule, ToolOp};
+
+use crate::op::{Op, Step};
+
+/// Before one step in so many come some on tools.
+const ONE_IN: u32 = 2;
+
+pub(crate) fn mix(steps: Vec<Step>, seed: u64, handles: usize) -> Vec<Step> {
+    let mut rng = Rng::with_seed(seed.rotate_left(32) ^ 0x7001);
+    let mut mixed = Vec::with_capacity(steps.len() * 3);
+    for step in steps {
+        if rng.u32(..ONE_IN) == 0 {
+            for _ in 0..rng.usize(1..5) {
+                mixed.push(Step { handle: rng.usize(..handles), op: Op::Tool(op(&mut rng)) });
+            }
+        }
+        mixed.push(step);
+    }
+    mixed
+}
+
+fn op(rng: &mut Rng) -> ToolOp {
+    ToolOp::Limit(limit(rng))
+}
+
+fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
+    all[rng.usize(..all.len())]
+}
+
+fn limit(rng: &mut Rng) -> LimitOp {
+    let period = Duration::from_millis(pick(rng, &[1, 7, 1_000, 6_000, 3_600_000]));
+    let rule = if rng.bool() {
+        LimitRule::Log { max: pick(rng, &[1, 2, 3, 160, 161, 300]), period, counts_refused: rng.u8(..4) == 0 }
+    } else {
+        LimitRule::Gcra { max: pick(rng, &[1, 3, 7, 1_000_000]), period, burst: pick(rng, &[1, 2, 9]) }
+    };
+    // Now and then more than it may be.
+    let cost_max = rule.cost_max() + u32::from(rng.u8(..20) == 0);
+    let cost = if rng.bool() { 1 } else { rng.u32(1..=cost_max) };
+    LimitOp { name: "l".to_owned(), key: pick(rng, &["a", "a", "b"]).to_owned(), cost, rule }
+}
