@@ -58,7 +58,7 @@ pub use store::Allowance;
 #[doc(hidden)]
 pub use suggest::did_you_mean;
 pub use time::{Timestamp, When};
-pub use tool::RateLimiter;
+pub use tool::{Lock, LockGuard, RateLimiter};
 pub use worker::{Lateness, Shutdown, UnknownKinds, WorkReport, Worker};
 
 /// The guide's code runs with the tests.

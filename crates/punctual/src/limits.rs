@@ -90,6 +90,13 @@ pub const RATE_PERIOD_MIN: Duration = Duration::from_millis(1);
 /// Longest period of a rate limiter.
 pub const RATE_PERIOD_MAX: Duration = Duration::from_hours(30 * 24);
 
+/// Shortest lease of a lock.
+pub const LOCK_LEASE_MIN: Duration = Duration::from_millis(100);
+/// Longest lease of a lock.
+pub const LOCK_LEASE_MAX: Duration = Duration::from_hours(24);
+/// Lease of a lock where nobody chose one.
+pub const LOCK_LEASE_DEFAULT: Duration = Duration::from_secs(30);
+
 /// Longest cron expression, in bytes.
 pub const CRON_BYTES_MAX: usize = 255;
 /// Shortest interval of a schedule.

@@ -32,12 +32,12 @@ use serde::Serialize;
 
 pub(crate) use self::{
     doc::too_many,
-    tool::{Arithmetic, FORGET_AFTER},
+    tool::{Arithmetic, FORGET_AFTER, LOCK_BELL},
 };
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},
     settings::{Keep, Order, Pause, Placement, QueueSettings},
-    tool::{Allowance, LimitOp, LimitRule, ToolOp, ToolReply},
+    tool::{Allowance, Held, LimitOp, LimitRule, LockOp, LockReply, ToolOp, ToolReply},
 };
 
 use crate::{
@@ -758,7 +758,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>>;
 
     /// Returns as soon as there may be work in these queues that the caller's last reserve did not see, at the latest
-    /// after `at_most`. Never trusted: the caller reserves again either way.
+    /// after `at_most`. Never trusted: the caller reserves again either way. Under the name `$lock/NAME` it returns as soon as
+    /// that lock may be free.
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>>;
 
     /// One job; `None` also for one past the age its queue keeps it for (`finished_at + age ≤ now`). Get, list and holder
@@ -799,7 +800,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Beside what [`DocOp::check`] refuses, a put that would make the 100,001st document is `StoreFull`.
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>>;
 
-    /// One atomic step on a tool: a rate limiter. Answered by the store's clock, alike by every store. What no answer depends on
+    /// One atomic step on a tool: a rate limiter or a lock. Answered by the store's clock, alike by every store. What no answer depends on
     /// any more is removed by the way, in slices.
     fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>>;
 

@@ -2,8 +2,10 @@
 //! the store, in one atomic step, by its own clock.
 
 mod limiter;
+mod lock;
 
 pub use limiter::RateLimiter;
+pub use lock::{Lock, LockGuard};
 
 use crate::error::{Error, ErrorKind};
 

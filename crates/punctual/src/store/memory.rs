@@ -87,7 +87,7 @@ impl MemoryStore {
             if let Some(turns) = &mut turns {
                 turns.mark_unchanged();
             }
-            let next_due = self.read(|model, now| model.next_due(now, &queues));
+            let next_due = self.read(|model, now| model.wakes_in(now, &queues));
             if next_due == Some(Duration::ZERO) {
                 return;
             }

@@ -2,9 +2,12 @@
 //! each step on one is atomic.
 
 mod limit;
+mod lock;
 
 pub(crate) use limit::Arithmetic;
 pub use limit::{Allowance, LimitOp, LimitRule};
+pub(crate) use lock::LOCK_BELL;
+pub use lock::{Held, LockOp, LockReply};
 
 use std::time::Duration;
 
@@ -19,6 +22,8 @@ pub(crate) const FORGET_AFTER: Duration = Duration::from_hours(24);
 pub enum ToolOp {
     /// Of a rate limiter.
     Limit(LimitOp),
+    /// Of a lock.
+    Lock(LockOp),
 }
 
 /// The answer to a [`ToolOp`], of the same tool.
@@ -26,6 +31,8 @@ pub enum ToolOp {
 pub enum ToolReply {
     /// Of a rate limiter.
     Limit(Allowance),
+    /// Of a lock.
+    Lock(LockReply),
 }
 
 impl ToolOp {
@@ -36,6 +43,7 @@ impl ToolOp {
     pub fn check(&self) -> Result<()> {
         match self {
             Self::Limit(op) => op.check(),
+            Self::Lock(op) => op.check(),
         }
     }
 }

@@ -83,7 +83,6 @@ impl RateLimiter {
         let op = LimitOp { name: self.name.clone(), key: key.into(), cost, rule: self.rule };
         match self.client.store().tool(&ToolOp::Limit(op)).await? {
             ToolReply::Limit(said) => Ok(said),
-            #[expect(unreachable_patterns, reason = "there are other tools")]
             _ => Err(unexpected()),
         }
     }

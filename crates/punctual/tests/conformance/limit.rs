@@ -27,7 +27,6 @@ fn op(key: &str, cost: u32, rule: LimitRule) -> LimitOp {
 async fn ask(t: &Fixture, op: LimitOp) -> Allowance {
     match t.store.tool(&ToolOp::Limit(op)).await.unwrap() {
         ToolReply::Limit(said) => said,
-        #[expect(unreachable_patterns, reason = "there are other tools")]
         other => panic!("{other:?}"),
     }
 }

@@ -17,6 +17,7 @@ mod enqueue;
 mod extend;
 mod fixture;
 mod limit;
+mod lock;
 mod order;
 mod queue;
 mod read;
@@ -368,6 +369,16 @@ conformance!(
         a_rate_is_exact_at_its_limits,
         a_limiter_follows_a_clock_that_goes_back,
         limiters_have_limits;
+    lock:
+        a_lock_has_one_owner,
+        an_acquire_may_be_repeated,
+        only_the_owner_extends_and_releases,
+        fences_of_locks_rise,
+        an_operator_may_release_a_lock,
+        locks_are_listed_by_their_ends,
+        locks_have_limits,
+        a_release_wakes_one_that_waits,
+        the_end_of_a_lease_wakes_one_that_waits;
     audit:
         a_store_that_is_well_has_no_findings,
         a_repair_without_findings_changes_nothing,

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashSet};
 use punctual::{
     ErrorKind, JobId, State,
     store::{
-        Acted, Allowance, Batch, DocOp, DocReply, Enqueued, LeaseStatus, LimitRule, Settled, ToolOp,
-        ToolReply,
+        Acted, Allowance, Batch, DocOp, DocReply, Enqueued, LeaseStatus, LimitRule, LockReply, Settled,
+        ToolOp, ToolReply,
     },
 };
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What must come up, and does not come by itself.
-pub(crate) const EVENTS: [&str; 34] = [
+pub(crate) const EVENTS: [&str; 38] = [
     "duplicate of a live job",
     "duplicate of a job that is gone",
     "an id came back",
@@ -52,6 +52,10 @@ pub(crate) const EVENTS: [&str; 34] = [
     "a log of refused calls refused",
     "a long log refused",
     "a rate refused",
+    "a lock acquired",
+    "a lock taken",
+    "a lock released",
+    "a lock that is free",
 ];
 
 /// Counts over many histories.
@@ -173,6 +177,12 @@ impl Tally {
                 }
                 LimitRule::Gcra { .. } => self.add("a rate refused", true),
             },
+            (_, ToolReply::Lock(said)) => {
+                self.add("a lock acquired", matches!(said, LockReply::Yours(_)));
+                self.add("a lock taken", matches!(said, LockReply::Taken(_)));
+                self.add("a lock released", matches!(said, LockReply::Released));
+                self.add("a lock that is free", matches!(said, LockReply::Free));
+            }
             _ => {}
         }
     }

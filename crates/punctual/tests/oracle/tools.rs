@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use punctual::store::{LimitOp, LimitRule, ToolOp};
+use punctual::store::{LimitOp, LimitRule, LockOp, ToolOp};
 
 use crate::op::{Op, Step};
 
@@ -26,7 +26,7 @@ pub(crate) fn mix(steps: Vec<Step>, seed: u64, handles: usize) -> Vec<Step> {
 }
 
 fn op(rng: &mut Rng) -> ToolOp {
-    ToolOp::Limit(limit(rng))
+    if rng.bool() { ToolOp::Limit(limit(rng)) } else { ToolOp::Lock(lock(rng)) }
 }
 
 fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
@@ -44,4 +44,17 @@ fn limit(rng: &mut Rng) -> LimitOp {
     let cost_max = rule.cost_max() + u32::from(rng.u8(..20) == 0);
     let cost = if rng.bool() { 1 } else { rng.u32(1..=cost_max) };
     LimitOp { name: "l".to_owned(), key: pick(rng, &["a", "a", "b"]).to_owned(), cost, rule }
+}
+
+fn lock(rng: &mut Rng) -> LockOp {
+    let name = pick(rng, &["a", "a", "b"]).to_owned();
+    let owner = u128::from(rng.u8(..3));
+    let lease = Duration::from_millis(pick(rng, &[99, 100, 2_000, 5_000, 86_400_000]));
+    match rng.u8(..10) {
+        0..5 => LockOp::Acquire { name, owner, lease },
+        5..7 => LockOp::Extend { name, owner, lease },
+        7 => LockOp::Release { name, owner: rng.bool().then_some(owner) },
+        8 => LockOp::Show { name },
+        _ => LockOp::List { limit: rng.usize(..3) },
+    }
 }

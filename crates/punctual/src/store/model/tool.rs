@@ -1,8 +1,9 @@
 //! Tools: what each keeps, and one step on it.
 
 mod limit;
+mod lock;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     error::Result,
@@ -19,6 +20,7 @@ pub(super) struct Tools {
     /// By limiter and key.
     logs: BTreeMap<(String, String), limit::Calls>,
     arrivals: BTreeMap<(String, String), Arrival>,
+    locks: BTreeMap<String, lock::Holding>,
 }
 
 impl Model {
@@ -27,6 +29,13 @@ impl Model {
         op.check()?;
         match op {
             ToolOp::Limit(op) => Ok(ToolReply::Limit(self.tools.limit(now, op))),
+            ToolOp::Lock(op) => Ok(ToolReply::Lock(self.lock(now, op))),
         }
+    }
+
+    /// How long until there may be work in these queues, or a lock is free whose bell is among them.
+    pub(in super::super) fn wakes_in(&self, now: Timestamp, queues: &[&str]) -> Option<Duration> {
+        let locks = queues.iter().filter_map(|queue| self.lock_free_in(now, queue));
+        self.next_due(now, queues).into_iter().chain(locks).min()
     }
 }

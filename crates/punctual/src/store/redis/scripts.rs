@@ -11,6 +11,9 @@ pub(super) const COMMON_KEYS: [&str; 18] =
 /// The keys of the documents, in shard 0 alone, behind those.
 pub(super) const DOC_KEYS: [&str; 2] = ["d", "f"];
 
+/// The keys of the locks, in shard 0 alone, which only their script names.
+pub(super) const LOCK_KEYS: [&str; 2] = ["lk", "lz"];
+
 /// Which of the common keys has the records.
 pub(super) const RECORDS: usize = 0;
 /// Which of them has what the shard goes by.
@@ -70,6 +73,7 @@ pub(super) struct Scripts {
     pub(super) layout: Script,
     pub(super) log: Script,
     pub(super) gcra: Script,
+    pub(super) lock: Script,
 }
 
 impl Default for Scripts {
@@ -95,6 +99,7 @@ impl Default for Scripts {
             layout: script("layout", &[include_str!("lua/layout.lua")]),
             log: tool("log", include_str!("lua/log.lua")),
             gcra: tool("gcra", include_str!("lua/gcra.lua")),
+            lock: tool("lock", include_str!("lua/lock.lua")),
         }
     }
 }

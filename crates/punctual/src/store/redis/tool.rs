@@ -2,6 +2,7 @@
 //! number of shards; who needs more than one server gives has stores of several prefixes.
 
 mod limit;
+mod lock;
 
 use super::shard::Shard;
 use crate::{
@@ -14,5 +15,6 @@ pub(super) async fn tool(shard: &Shard, op: &ToolOp) -> Result<ToolReply> {
     op.check()?;
     match op {
         ToolOp::Limit(op) => Ok(ToolReply::Limit(limit::limit(shard, op).await?)),
+        ToolOp::Lock(op) => Ok(ToolReply::Lock(lock::lock(shard, op).await?)),
     }
 }

@@ -1,11 +1,12 @@
 //! `tool`: tools, each with tables of its own.
 
 mod limit;
+pub(super) mod lock;
 
 use super::{SqliteStore, fault::Step, tx::Tx};
 use crate::{
     error::Result,
-    store::{FORGET_AFTER, ToolOp, ToolReply},
+    store::{FORGET_AFTER, LockOp, ToolOp, ToolReply},
 };
 
 /// Rows past their end that one step removes by the way; more than it adds, so that they get fewer.
@@ -20,6 +21,12 @@ pub(super) async fn tool(store: &SqliteStore, op: &ToolOp) -> Result<ToolReply> 
         ToolOp::Limit(op) => {
             let said = store.write(1, 0, false, move |tx| limit::limit(tx, &op)).await?;
             Ok(ToolReply::Limit(said))
+        }
+        ToolOp::Lock(op @ (LockOp::Show { .. } | LockOp::List { .. })) => {
+            Ok(ToolReply::Lock(store.reader.read(move |tx| lock::lock(tx, &op)).await?))
+        }
+        ToolOp::Lock(op) => {
+            Ok(ToolReply::Lock(store.write(1, 0, false, move |tx| lock::lock(tx, &op)).await?))
         }
     }
 }

@@ -226,6 +226,8 @@ pub(super) struct Tx<'c> {
     by_name: HashMap<String, Q>,
     store: Option<(StoreRow, StoreRow)>,
     rings: BTreeMap<usize, Timestamp>,
+    /// Other bells to ring after the commit: those of locks.
+    bells: Vec<String>,
 }
 
 impl<'c> Tx<'c> {
@@ -239,6 +241,7 @@ impl<'c> Tx<'c> {
             by_name: HashMap::new(),
             store: None,
             rings: BTreeMap::new(),
+            bells: Vec::new(),
         }
     }
 
@@ -274,7 +277,8 @@ impl<'c> Tx<'c> {
             ])?;
         }
         let mut queues = self.queues;
-        Ok(self.rings.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at)).collect())
+        let rings = self.rings.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at));
+        Ok(rings.chain(self.bells.into_iter().map(|bell| (bell, self.now))).collect())
     }
 
     // ── queues ──
@@ -346,6 +350,11 @@ impl<'c> Tx<'c> {
     /// After the commit, whoever waits for this queue learns that there may be work at `at`.
     pub(super) fn ring(&mut self, q: Q, at: Timestamp) {
         self.rings.entry(q.0).and_modify(|t| *t = at.min(*t)).or_insert(at);
+    }
+
+    /// After the commit, whoever waits under this name, which is no queue's, looks again.
+    pub(super) fn ring_bell(&mut self, bell: String) {
+        self.bells.push(bell);
     }
 
     // ── the store's row ──

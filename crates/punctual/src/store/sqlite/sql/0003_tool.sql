@@ -12,3 +12,12 @@ CREATE TABLE punctual_limit (
     UNIQUE (kind, name, key)
 );
 CREATE INDEX punctual_limit_ends ON punctual_limit (ends);
+
+-- Locks. Whoever is in here past `until` holds nothing any more. Fences come from the store's row of state, as those of jobs.
+CREATE TABLE punctual_lock (
+    name TEXT PRIMARY KEY,
+    owner BLOB NOT NULL,
+    fence INTEGER NOT NULL,
+    until INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX punctual_lock_until ON punctual_lock (until, name);
