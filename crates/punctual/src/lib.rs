@@ -54,11 +54,11 @@ pub use outcome::{IntoOutcome, Outcome};
 pub use punctual_macros::Job;
 #[cfg(feature = "cron")]
 pub use schedule::{Schedule, ScheduledJob};
-pub use store::Allowance;
+pub use store::{Allowance, Bucket, Standing};
 #[doc(hidden)]
 pub use suggest::did_you_mean;
 pub use time::{Timestamp, When};
-pub use tool::{Lock, LockGuard, RateLimiter};
+pub use tool::{Leaderboard, Lock, LockGuard, RateLimiter};
 pub use worker::{Lateness, Shutdown, UnknownKinds, WorkReport, Worker};
 
 /// The guide's code runs with the tests.

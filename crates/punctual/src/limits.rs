@@ -97,6 +97,16 @@ pub const LOCK_LEASE_MAX: Duration = Duration::from_hours(24);
 /// Lease of a lock where nobody chose one.
 pub const LOCK_LEASE_DEFAULT: Duration = Duration::from_secs(30);
 
+/// Most members of a leaderboard.
+pub const BOARD_MEMBERS_MAX: u32 = 1_000_000;
+/// Most hours or days that a leaderboard merges: a week of hours.
+pub const BUCKETS_OF_BOARD_MAX: u16 = 168;
+/// Highest score of a leaderboard, 2^53 − 1, and the lowest negated; what a member has in one of several buckets is bounded by the
+/// same, divided by their number.
+pub const SCORE_MAX: i64 = (1 << 53) - 1;
+/// Most members that are told above, and below, one of a leaderboard.
+pub const AROUND_MAX: usize = 100;
+
 /// Longest cron expression, in bytes.
 pub const CRON_BYTES_MAX: usize = 255;
 /// Shortest interval of a schedule.

@@ -37,7 +37,10 @@ pub(crate) use self::{
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},
     settings::{Keep, Order, Pause, Placement, QueueSettings},
-    tool::{Allowance, Held, LimitOp, LimitRule, LockOp, LockReply, ToolOp, ToolReply},
+    tool::{
+        Allowance, BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Held, LimitOp, LimitRule, LockOp,
+        LockReply, Standing, ToolOp, ToolReply,
+    },
 };
 
 use crate::{
@@ -800,7 +803,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Beside what [`DocOp::check`] refuses, a put that would make the 100,001st document is `StoreFull`.
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>>;
 
-    /// One atomic step on a tool: a rate limiter or a lock. Answered by the store's clock, alike by every store. What no answer depends on
+    /// One atomic step on a tool: a rate limiter, a lock or a leaderboard. Answered by the store's clock, alike by every store. What no answer depends on
     /// any more is removed by the way, in slices.
     fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>>;
 

@@ -1,9 +1,11 @@
 //! Tools: what applications need beside jobs and want to share between processes. Each is a state of its own in the store, and
 //! each step on one is atomic.
 
+mod board;
 mod limit;
 mod lock;
 
+pub use board::{BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Standing};
 pub(crate) use limit::Arithmetic;
 pub use limit::{Allowance, LimitOp, LimitRule};
 pub(crate) use lock::LOCK_BELL;
@@ -24,6 +26,8 @@ pub enum ToolOp {
     Limit(LimitOp),
     /// Of a lock.
     Lock(LockOp),
+    /// Of a leaderboard.
+    Board(BoardOp),
 }
 
 /// The answer to a [`ToolOp`], of the same tool.
@@ -33,6 +37,8 @@ pub enum ToolReply {
     Limit(Allowance),
     /// Of a lock.
     Lock(LockReply),
+    /// Of a leaderboard.
+    Board(BoardReply),
 }
 
 impl ToolOp {
@@ -44,6 +50,7 @@ impl ToolOp {
         match self {
             Self::Limit(op) => op.check(),
             Self::Lock(op) => op.check(),
+            Self::Board(op) => op.check(),
         }
     }
 }

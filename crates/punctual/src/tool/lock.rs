@@ -194,6 +194,6 @@ fn new_owner() -> u128 {
 async fn ask(client: &Client, op: LockOp) -> Result<LockReply> {
     match client.store().tool(&ToolOp::Lock(op)).await? {
         ToolReply::Lock(said) => Ok(said),
-        ToolReply::Limit(_) => Err(unexpected()),
+        _ => Err(unexpected()),
     }
 }

@@ -10,6 +10,7 @@
 
 mod act;
 mod audit;
+mod board;
 mod cancel;
 mod cap;
 mod doc;
@@ -379,6 +380,16 @@ conformance!(
         locks_have_limits,
         a_release_wakes_one_that_waits,
         the_end_of_a_lease_wakes_one_that_waits;
+    board:
+        members_stand_by_their_scores,
+        a_member_is_told_with_its_neighbours,
+        a_window_merges_its_buckets_and_drops_cold_ones,
+        a_sum_of_nothing_is_not_on_a_window,
+        a_large_bucket_is_dropped_in_slices,
+        the_lowest_leave_a_full_board,
+        a_board_follows_a_clock_that_goes_back,
+        scores_have_bounds,
+        boards_have_limits;
     audit:
         a_store_that_is_well_has_no_findings,
         a_repair_without_findings_changes_nothing,

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashSet};
 use punctual::{
     ErrorKind, JobId, State,
     store::{
-        Acted, Allowance, Batch, DocOp, DocReply, Enqueued, LeaseStatus, LimitRule, LockReply, Settled,
-        ToolOp, ToolReply,
+        Acted, Allowance, Batch, BoardAct, BoardReply, DocOp, DocReply, Enqueued, LeaseStatus, LimitRule,
+        LockReply, Settled, ToolOp, ToolReply,
     },
 };
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What must come up, and does not come by itself.
-pub(crate) const EVENTS: [&str; 38] = [
+pub(crate) const EVENTS: [&str; 42] = [
     "duplicate of a live job",
     "duplicate of a job that is gone",
     "an id came back",
@@ -56,6 +56,10 @@ pub(crate) const EVENTS: [&str; 38] = [
     "a lock taken",
     "a lock released",
     "a lock that is free",
+    "added to a board",
+    "not on a board behind an add",
+    "a window of several members",
+    "a score out of bounds",
 ];
 
 /// Counts over many histories.
@@ -122,6 +126,12 @@ impl Tally {
                 self.add("page of documents cut", matches!(reply, DocReply::Page { more: true, .. }));
             }
             Reply::Tool(Ok(reply)) => self.tool(op, reply),
+            Reply::Tool(Err(_)) => {
+                self.add(
+                    "a score out of bounds",
+                    matches!(op, Op::Tool(ToolOp::Board(op)) if op.check().is_ok()),
+                );
+            }
             Reply::Take(Ok(jobs)) => self.add("taken", !jobs.is_empty()),
             Reply::Act(Ok(answers)) => {
                 for answer in answers {
@@ -177,6 +187,13 @@ impl Tally {
                 }
                 LimitRule::Gcra { .. } => self.add("a rate refused", true),
             },
+            (Op::Tool(ToolOp::Board(op)), ToolReply::Board(said)) => {
+                let is_add = matches!(op.act, BoardAct::Add { .. });
+                self.add("added to a board", is_add && matches!(said, BoardReply::Score(Some(_))));
+                self.add("not on a board behind an add", is_add && *said == BoardReply::Score(None));
+                let has_several = matches!(said, BoardReply::Standings(all) if 1 < all.len());
+                self.add("a window of several members", op.window.is_some() && has_several);
+            }
             (_, ToolReply::Lock(said)) => {
                 self.add("a lock acquired", matches!(said, LockReply::Yours(_)));
                 self.add("a lock taken", matches!(said, LockReply::Taken(_)));

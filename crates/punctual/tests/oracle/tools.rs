@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use punctual::store::{LimitOp, LimitRule, LockOp, ToolOp};
+use punctual::store::{BoardAct, BoardOp, BoardWindow, Bucket, LimitOp, LimitRule, LockOp, ToolOp};
 
 use crate::op::{Op, Step};
 
@@ -26,7 +26,11 @@ pub(crate) fn mix(steps: Vec<Step>, seed: u64, handles: usize) -> Vec<Step> {
 }
 
 fn op(rng: &mut Rng) -> ToolOp {
-    if rng.bool() { ToolOp::Limit(limit(rng)) } else { ToolOp::Lock(lock(rng)) }
+    match rng.u8(..10) {
+        0..3 => ToolOp::Limit(limit(rng)),
+        3..6 => ToolOp::Lock(lock(rng)),
+        _ => ToolOp::Board(board(rng)),
+    }
 }
 
 fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
@@ -57,4 +61,30 @@ fn lock(rng: &mut Rng) -> LockOp {
         8 => LockOp::Show { name },
         _ => LockOp::List { limit: rng.usize(..3) },
     }
+}
+
+fn board(rng: &mut Rng) -> BoardOp {
+    let windows = [
+        None,
+        Some((Bucket::Hour, 1)),
+        Some((Bucket::Hour, 4)),
+        Some((Bucket::Hour, 4)),
+        Some((Bucket::Day, 2)),
+    ];
+    let window = pick(rng, &windows).map(|(bucket, buckets)| BoardWindow { bucket, buckets });
+    let member = pick(rng, &["a", "b", "c", "d", "e", "f"]).to_owned();
+    let members_max = pick(rng, &[1_000, 1_000, 1_000, 4, 2]);
+    let most = (1 << 53) - 1;
+    let large = [i64::MIN, most, -most, most / 4, -most / 4];
+    let score = if rng.u8(..8) == 0 { pick(rng, &large) } else { rng.i64(-3..5) };
+    let act = match rng.u8(..20) {
+        0..9 => BoardAct::Add { member, by: score, members_max },
+        9..11 => BoardAct::Set { member, score, members_max },
+        11..13 => BoardAct::Remove { member },
+        13 => BoardAct::Rank { member },
+        14 => BoardAct::Size,
+        15 => BoardAct::Around { member, n: rng.usize(..3) },
+        _ => BoardAct::Top { n: rng.usize(..7) },
+    };
+    BoardOp { name: "b".to_owned(), window, act }
 }

@@ -1,5 +1,6 @@
 //! Tools: what each keeps, and one step on it.
 
+mod board;
 mod limit;
 mod lock;
 
@@ -8,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{
     error::Result,
     rate::Arrival,
-    store::{ToolOp, ToolReply},
+    store::{BoardWindow, ToolOp, ToolReply},
     time::Timestamp,
 };
 
@@ -21,6 +22,8 @@ pub(super) struct Tools {
     logs: BTreeMap<(String, String), limit::Calls>,
     arrivals: BTreeMap<(String, String), Arrival>,
     locks: BTreeMap<String, lock::Holding>,
+    /// By name and window.
+    boards: BTreeMap<(String, Option<BoardWindow>), board::Board>,
 }
 
 impl Model {
@@ -30,6 +33,7 @@ impl Model {
         match op {
             ToolOp::Limit(op) => Ok(ToolReply::Limit(self.tools.limit(now, op))),
             ToolOp::Lock(op) => Ok(ToolReply::Lock(self.lock(now, op))),
+            ToolOp::Board(op) => self.tools.board(now, op).map(ToolReply::Board),
         }
     }
 

@@ -74,6 +74,7 @@ pub(super) struct Scripts {
     pub(super) log: Script,
     pub(super) gcra: Script,
     pub(super) lock: Script,
+    pub(super) board: Script,
 }
 
 impl Default for Scripts {
@@ -100,6 +101,7 @@ impl Default for Scripts {
             log: tool("log", include_str!("lua/log.lua")),
             gcra: tool("gcra", include_str!("lua/gcra.lua")),
             lock: tool("lock", include_str!("lua/lock.lua")),
+            board: tool("board", include_str!("lua/board.lua")),
         }
     }
 }

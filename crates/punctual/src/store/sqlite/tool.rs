@@ -1,12 +1,13 @@
 //! `tool`: tools, each with tables of its own.
 
+mod board;
 mod limit;
 pub(super) mod lock;
 
 use super::{SqliteStore, fault::Step, tx::Tx};
 use crate::{
     error::Result,
-    store::{FORGET_AFTER, LockOp, ToolOp, ToolReply},
+    store::{BoardOp, BoardReply, FORGET_AFTER, LockOp, ToolOp, ToolReply},
 };
 
 /// Rows past their end that one step removes by the way; more than it adds, so that they get fewer.
@@ -27,6 +28,23 @@ pub(super) async fn tool(store: &SqliteStore, op: &ToolOp) -> Result<ToolReply> 
         }
         ToolOp::Lock(op) => {
             Ok(ToolReply::Lock(store.write(1, 0, false, move |tx| lock::lock(tx, &op)).await?))
+        }
+        ToolOp::Board(op) => Ok(ToolReply::Board(board(store, op).await?)),
+    }
+}
+
+/// Makes a step on a board, and before it as many slices of what it needs as there are.
+async fn board(store: &SqliteStore, op: BoardOp) -> Result<BoardReply> {
+    loop {
+        if !op.is_change() {
+            let op = op.clone();
+            if let Some(said) = store.reader.read(move |tx| board::read(tx, &op)).await? {
+                return Ok(said);
+            }
+        }
+        let op = op.clone();
+        if let Some(said) = store.write(1, 0, true, move |tx| board::change(tx, &op)).await? {
+            return Ok(said);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 
 /// Commands that a store needs, in an order in which none waits and all of it is gone at the end; `H` stands for a hash and
 /// `Z` for a sorted set, `S` for a string.
-const NEEDED: [&str; 29] = [
+const NEEDED: [&str; 32] = [
     "TIME",
     "HSET H f 1",
     // The milliseconds that it stays where its removal is not allowed.
@@ -27,6 +27,9 @@ const NEEDED: [&str; 29] = [
     "HDEL H f",
     "ZADD Z 0 m",
     "ZSCORE Z m",
+    "ZCARD Z",
+    "ZRANK Z m",
+    "ZREMRANGEBYRANK Z 5 6",
     "ZLEXCOUNT Z - +",
     "ZRANGE Z 0 0",
     "ZRANGEBYLEX Z - + LIMIT 0 1",
@@ -42,7 +45,7 @@ const NEEDED: [&str; 29] = [
     "STRLEN S",
     "APPEND S d",
     "SETRANGE S 0 x",
-    "DEL S",
+    "UNLINK S",
     "SCRIPT LOAD return",
     "EVALSHA 0000000000000000000000000000000000000000 0",
 ];

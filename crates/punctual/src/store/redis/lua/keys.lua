@@ -34,6 +34,7 @@
 --     log:NAME NUL KEY   STRING  one of those that keep a log; see log.lua
 --     lk  HASH  name → holding                   locks; see lock.lua
 --     lz  ZSET  name @ ms                        the same by the ends of their leases
+--     board:NAME …  ZSET  member @ score          a leaderboard, and what it is the sum of; see board.lua
 -- ARGV[1]: now in Unix ms, or '' for the server's clock (S14).
 -- In t, o, l, e, v, k, n and f all scores are 0: membership in t, r and e IS the state, order is that of the bytes.
 local J, X, T, O, R, L, E, U, V, K, M, P, A, S, Q, I, N, C = unpack(KEYS, 1, 18)

@@ -21,3 +21,35 @@ CREATE TABLE punctual_lock (
     until INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX punctual_lock_until ON punctual_lock (until, name);
+
+-- Leaderboards. bucket: 0 none, else the ms of one; newest: the bucket that was added to last; size: members; ends: when all
+-- buckets are past.
+CREATE TABLE punctual_board (
+    bid INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    bucket INTEGER NOT NULL,
+    buckets INTEGER NOT NULL,
+    newest INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    ends INTEGER,
+    UNIQUE (name, bucket, buckets)
+);
+CREATE INDEX punctual_board_ends ON punctual_board (ends) WHERE ends IS NOT NULL;
+
+-- Members by name, and by rank. low: the score, negated, so that ranks are the order of an index; of a window the sum of its parts.
+CREATE TABLE punctual_score (
+    bid INTEGER NOT NULL,
+    member TEXT NOT NULL,
+    low INTEGER NOT NULL,
+    PRIMARY KEY (bid, member)
+) WITHOUT ROWID;
+CREATE INDEX punctual_score_rank ON punctual_score (bid, low, member);
+
+-- Of a board with a window: what was added in a bucket.
+CREATE TABLE punctual_part (
+    bid INTEGER NOT NULL,
+    bucket INTEGER NOT NULL,
+    member TEXT NOT NULL,
+    score INTEGER NOT NULL,
+    PRIMARY KEY (bid, bucket, member)
+) WITHOUT ROWID;
