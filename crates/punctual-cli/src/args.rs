@@ -10,9 +10,12 @@ use crate::{
         act::{Cancel, Delete, Edit, Reprioritise, Reschedule, Retry, RunNow},
         audit::Audit,
         bench::Bench,
+        board::Board,
         completions::Completions,
         cron::Cron,
         demo::DemoWorker,
+        limiter::Limiter,
+        lock::Lock,
         ls::Ls,
         push::Push,
         queue::Queue,
@@ -166,6 +169,15 @@ pub(crate) enum Command {
     /// Schedules: jobs that come again and again.
     #[command(subcommand)]
     Cron(Cron),
+    /// Limit how often something is done.
+    #[command(subcommand)]
+    Limit(Limiter),
+    /// Leaderboards.
+    #[command(subcommand)]
+    Board(Board),
+    /// Let one at a time do something.
+    #[command(subcommand)]
+    Lock(Lock),
     /// How many jobs there are.
     Stats(Stats),
     /// When waiting jobs are due.
@@ -203,6 +215,8 @@ impl Command {
             Self::Shards(shards) => shards.only_looks(),
             Self::Queue(queue) => matches!(queue, Queue::Ls(_) | Queue::Show { .. }),
             Self::Cron(cron) => cron.only_looks(),
+            Self::Board(board) => board.only_looks(),
+            Self::Lock(lock) => lock.only_looks(),
             _ => false,
         }
     }
@@ -221,6 +235,9 @@ impl Command {
         match self {
             Self::Push(_) | Self::Work(_) | Self::Queue(Queue::Set { .. } | Queue::Pause { .. }) => true,
             Self::Cron(cron) => cron.makes_a_store(),
+            Self::Limit(_) => true,
+            Self::Board(board) => board.makes_a_store(),
+            Self::Lock(lock) => lock.makes_a_store(),
             _ => false,
         }
     }

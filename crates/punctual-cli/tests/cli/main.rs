@@ -13,5 +13,6 @@ mod queue;
 #[cfg(unix)]
 mod redis;
 mod take;
+mod tool;
 #[cfg(unix)]
 mod work;
