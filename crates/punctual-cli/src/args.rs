@@ -233,9 +233,11 @@ impl Command {
     /// changes those that are there, must not make an empty store of a slip in an address.
     pub(crate) const fn makes_a_store(&self) -> bool {
         match self {
-            Self::Push(_) | Self::Work(_) | Self::Queue(Queue::Set { .. } | Queue::Pause { .. }) => true,
+            Self::Push(_)
+            | Self::Work(_)
+            | Self::Limit(_)
+            | Self::Queue(Queue::Set { .. } | Queue::Pause { .. }) => true,
             Self::Cron(cron) => cron.makes_a_store(),
-            Self::Limit(_) => true,
             Self::Board(board) => board.makes_a_store(),
             Self::Lock(lock) => lock.makes_a_store(),
             _ => false,

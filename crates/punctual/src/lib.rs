@@ -77,4 +77,6 @@ mod guide {
     #[cfg(feature = "cron")]
     #[doc = include_str!("../../../docs/guide/6-schedules.md")]
     struct Schedules;
+    #[doc = include_str!("../../../docs/guide/8-toolkit.md")]
+    struct Toolkit;
 }

@@ -32,7 +32,7 @@ use serde::Serialize;
 
 pub(crate) use self::{
     doc::too_many,
-    tool::{Arithmetic, FORGET_AFTER, LOCK_BELL},
+    tool::{Arithmetic, LOCK_BELL},
 };
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},

@@ -15,10 +15,6 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// How long what a tool keeps stays there after it came to its end, and counts for nothing: should the clock go back, it is as
-/// it was. On Redis by the server's clock nothing stays.
-pub(crate) const FORGET_AFTER: Duration = Duration::from_hours(24);
-
 /// One step on a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolOp {

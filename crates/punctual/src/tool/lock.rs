@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A wait asks again after this long, whatever it heard.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
 /// A lock that one of any number of processes holds at a time, for a lease, with a fence.
 ///

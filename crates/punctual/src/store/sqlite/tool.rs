@@ -4,12 +4,17 @@ mod board;
 mod limit;
 pub(super) mod lock;
 
+use std::time::Duration;
+
 use super::{SqliteStore, fault::Step, tx::Tx};
 use crate::{
     error::Result,
-    store::{BoardOp, BoardReply, FORGET_AFTER, LockOp, ToolOp, ToolReply},
+    store::{BoardAct, BoardOp, BoardReply, LockOp, ToolOp, ToolReply},
 };
 
+/// How long what a tool keeps stays there after it came to its end, and counts for nothing: should the clock go back, it is as
+/// it was.
+const FORGET_AFTER: Duration = Duration::from_hours(24);
 /// Rows past their end that one step removes by the way; more than it adds, so that they get fewer.
 const FORGET_MAX: usize = 8;
 
@@ -36,7 +41,7 @@ pub(super) async fn tool(store: &SqliteStore, op: &ToolOp) -> Result<ToolReply> 
 /// Makes a step on a board, and before it as many slices of what it needs as there are.
 async fn board(store: &SqliteStore, op: BoardOp) -> Result<BoardReply> {
     loop {
-        if !op.is_change() {
+        if !is_change(&op) {
             let op = op.clone();
             if let Some(said) = store.reader.read(move |tx| board::read(tx, &op)).await? {
                 return Ok(said);
@@ -47,6 +52,10 @@ async fn board(store: &SqliteStore, op: BoardOp) -> Result<BoardReply> {
             return Ok(said);
         }
     }
+}
+
+const fn is_change(op: &BoardOp) -> bool {
+    matches!(op.act, BoardAct::Add { .. } | BoardAct::Set { .. } | BoardAct::Remove { .. })
 }
 
 /// When what came to its end then is removed now.

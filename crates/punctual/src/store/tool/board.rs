@@ -121,14 +121,6 @@ impl Bucket {
             Self::Day => Duration::from_hours(24),
         }
     }
-
-    /// A letter for it.
-    pub(crate) const fn letter(self) -> char {
-        match self {
-            Self::Hour => 'h',
-            Self::Day => 'd',
-        }
-    }
 }
 
 impl BoardWindow {
@@ -164,11 +156,6 @@ impl BoardOp {
             return Ok(sum);
         }
         Err(Error::invalid(format!("a score of {sum} is not within ±{max}")))
-    }
-
-    /// Whether it changes the board.
-    pub(crate) const fn is_change(&self) -> bool {
-        matches!(self.act, BoardAct::Add { .. } | BoardAct::Set { .. } | BoardAct::Remove { .. })
     }
 
     /// Checks every limit.

@@ -5,7 +5,7 @@ use redis::Value;
 use crate::{
     error::{Error, Result},
     store::{
-        BoardAct, BoardOp, BoardReply, Standing,
+        BoardAct, BoardOp, BoardReply, Bucket, Standing,
         redis::{
             reply::{self, Reply},
             scripts::SCRIPTS,
@@ -54,7 +54,11 @@ fn int(reply: &mut Reply) -> Result<i64> {
 fn keys(shard: &Shard, op: &BoardOp) -> Vec<Vec<u8>> {
     let Some(window) = op.window else { return vec![shard.key(&format!("board:{}", op.name))] };
     // A name has no NUL, so that no two of them meet.
-    let stem = format!("board:{}\0{}{}", op.name, window.bucket.letter(), window.buckets);
+    let letter = match window.bucket {
+        Bucket::Hour => 'h',
+        Bucket::Day => 'd',
+    };
+    let stem = format!("board:{}\0{letter}{}", op.name, window.buckets);
     let slots = (0..window.buckets).map(|slot| shard.key(&format!("{stem}\0{slot}")));
     [shard.key(&stem), shard.key(&format!("{stem}\0"))].into_iter().chain(slots).collect()
 }
