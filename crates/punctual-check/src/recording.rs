@@ -8,7 +8,7 @@ use punctual::{
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
         Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
-        Settlement, Store, Swept, Take, Target, UniqueKey, Upcoming, Verdict, Which,
+        Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, Verdict, Which,
     },
 };
 
@@ -231,6 +231,10 @@ impl Store for RecordingStore {
 
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
         self.inner.doc(op)
+    }
+
+    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
+        self.inner.tool(op)
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

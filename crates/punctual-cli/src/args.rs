@@ -10,9 +10,12 @@ use crate::{
         act::{Cancel, Delete, Edit, Reprioritise, Reschedule, Retry, RunNow},
         audit::Audit,
         bench::Bench,
+        board::Board,
         completions::Completions,
         cron::Cron,
         demo::DemoWorker,
+        limiter::Limiter,
+        lock::Lock,
         ls::Ls,
         push::Push,
         queue::Queue,
@@ -170,6 +173,15 @@ pub(crate) enum Command {
     /// Topics: what is published becomes a job in every subscribed queue.
     #[command(subcommand)]
     Topic(Topic),
+    /// Limit how often something is done.
+    #[command(subcommand)]
+    Limit(Limiter),
+    /// Leaderboards.
+    #[command(subcommand)]
+    Board(Board),
+    /// Let one at a time do something.
+    #[command(subcommand)]
+    Lock(Lock),
     /// How many jobs there are.
     Stats(Stats),
     /// When waiting jobs are due.
@@ -208,6 +220,8 @@ impl Command {
             Self::Queue(queue) => matches!(queue, Queue::Ls(_) | Queue::Show { .. }),
             Self::Cron(cron) => cron.only_looks(),
             Self::Topic(topic) => topic.only_looks(),
+            Self::Board(board) => board.only_looks(),
+            Self::Lock(lock) => lock.only_looks(),
             _ => false,
         }
     }
@@ -226,9 +240,12 @@ impl Command {
         match self {
             Self::Push(_)
             | Self::Work(_)
+            | Self::Limit(_)
             | Self::Queue(Queue::Set { .. } | Queue::Limit { .. } | Queue::Pause { .. }) => true,
             Self::Cron(cron) => cron.makes_a_store(),
             Self::Topic(topic) => topic.makes_a_store(),
+            Self::Board(board) => board.makes_a_store(),
+            Self::Lock(lock) => lock.makes_a_store(),
             _ => false,
         }
     }

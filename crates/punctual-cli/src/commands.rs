@@ -3,11 +3,14 @@
 pub(crate) mod act;
 pub(crate) mod audit;
 pub(crate) mod bench;
+pub(crate) mod board;
 pub(crate) mod completions;
 pub(crate) mod cron;
 pub(crate) mod demo;
 mod doctor;
 mod limit;
+pub(crate) mod limiter;
+pub(crate) mod lock;
 pub(crate) mod ls;
 mod progress;
 pub(crate) mod push;
@@ -105,6 +108,9 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Queue(args) => queue::run(session, args).await,
         Command::Cron(args) => cron::run(session, args).await,
         Command::Topic(args) => topic::run(session, args).await,
+        Command::Limit(args) => limiter::run(session, args).await,
+        Command::Board(args) => board::run(session, args).await,
+        Command::Lock(args) => lock::run(session, args).await,
         Command::Stats(args) => {
             watch::look(session, args.watch, async |session| stats::run(session, args).await).await
         }

@@ -29,6 +29,7 @@ mod middleware;
 mod repeat;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tool;
 mod worker;
 
 pub use backoff::{BACKOFF_MAX_MS, Backoff, Growth};
@@ -56,9 +57,11 @@ pub use outcome::{IntoOutcome, Outcome};
 pub use punctual_macros::Job;
 #[cfg(feature = "cron")]
 pub use schedule::{Schedule, ScheduledJob};
+pub use store::{Allowance, Bucket, Standing};
 #[doc(hidden)]
 pub use suggest::did_you_mean;
 pub use time::{Timestamp, When};
+pub use tool::{Leaderboard, Lock, LockGuard, RateLimiter};
 pub use topic::TOPICS_QUEUE;
 pub use worker::{Lateness, Shutdown, UnknownKinds, WorkReport, Worker};
 
@@ -80,4 +83,6 @@ mod guide {
     struct Schedules;
     #[doc = include_str!("../../../docs/guide/7-topics.md")]
     struct Topics;
+    #[doc = include_str!("../../../docs/guide/8-toolkit.md")]
+    struct Toolkit;
 }

@@ -58,10 +58,6 @@ pub const MAX_ATTEMPTS_MAX: u32 = 10_000;
 pub const CONCURRENCY_MAX: u32 = 10_000;
 /// Most jobs of one queue that a limit may let run at once.
 pub const QUEUE_CONCURRENCY_MAX: u32 = 1_000_000;
-/// Most starts in a period, and at once, that a rate may let happen.
-pub const RATE_MAX: u32 = 1_000_000;
-/// Longest period of a rate.
-pub const RATE_PERIOD_MAX: Duration = Duration::from_hours(30 * 24);
 /// Longest that one run may close the gate of its queue for.
 pub const GATE_MAX: Duration = Duration::from_hours(24);
 /// Leases taken back in a row after which a job is dead, reason `crashes` (S9).
@@ -88,6 +84,32 @@ pub const UPCOMING_SEARCH_MAX: u64 = 1_000_000;
 pub const DOC_BYTES_MAX: usize = 64 * 1024;
 /// Most documents of a store.
 pub const DOCS_MAX: u64 = 100_000;
+
+/// Most calls that a rate limiter's log lets pass in a period.
+pub const LOG_MAX: u32 = 10_000;
+/// Most calls that a rate limiter lets pass in a period, or at once, where it keeps no log of them.
+pub const RATE_MAX: u32 = 1_000_000;
+/// Shortest period of a rate limiter.
+pub const RATE_PERIOD_MIN: Duration = Duration::from_millis(1);
+/// Longest period of a rate limiter.
+pub const RATE_PERIOD_MAX: Duration = Duration::from_hours(30 * 24);
+
+/// Shortest lease of a lock.
+pub const LOCK_LEASE_MIN: Duration = Duration::from_millis(100);
+/// Longest lease of a lock.
+pub const LOCK_LEASE_MAX: Duration = Duration::from_hours(24);
+/// Lease of a lock where nobody chose one.
+pub const LOCK_LEASE_DEFAULT: Duration = Duration::from_secs(30);
+
+/// Most members of a leaderboard.
+pub const BOARD_MEMBERS_MAX: u32 = 1_000_000;
+/// Most hours or days that a leaderboard merges: a week of hours.
+pub const BUCKETS_OF_BOARD_MAX: u16 = 168;
+/// Highest score of a leaderboard, 2^53 − 1, and the lowest negated; what a member has in one of several buckets is bounded by the
+/// same, divided by their number.
+pub const SCORE_MAX: i64 = (1 << 53) - 1;
+/// Most members that are told above, and below, one of a leaderboard.
+pub const AROUND_MAX: usize = 100;
 
 /// Longest cron expression, in bytes.
 pub const CRON_BYTES_MAX: usize = 255;

@@ -18,6 +18,7 @@ pub mod redis;
 mod settings;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod tool;
 pub mod url;
 
 use std::{
@@ -29,10 +30,17 @@ use std::{
 
 use serde::Serialize;
 
-pub(crate) use self::doc::too_many;
+pub(crate) use self::{
+    doc::too_many,
+    tool::{Arithmetic, LOCK_BELL},
+};
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},
     settings::{Keep, Order, Pause, Placement, QueueSettings, Rate},
+    tool::{
+        Allowance, BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Held, LimitOp, LimitRule, LockOp,
+        LockReply, Standing, ToolOp, ToolReply,
+    },
 };
 
 use crate::{
@@ -771,7 +779,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>>;
 
     /// Returns as soon as there may be work in these queues that the caller's last reserve did not see, at the latest
-    /// after `at_most`. Never trusted: the caller reserves again either way.
+    /// after `at_most`. Never trusted: the caller reserves again either way. Under the name `$lock/NAME` it returns as soon as
+    /// that lock may be free.
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>>;
 
     /// One job; `None` also for one past the age its queue keeps it for (`finished_at + age ≤ now`). Get, list and holder
@@ -811,6 +820,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// Beside what [`DocOp::check`] refuses, a put that would make the 100,001st document is `StoreFull`.
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>>;
+
+    /// One atomic step on a tool: a rate limiter, a lock or a leaderboard. Answered by the store's clock, alike by every store. What no answer depends on
+    /// any more is removed by the way, in slices.
+    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>>;
 
     /// Bounded upkeep, at most `limit` items, 1 to 1,000. Per queue, by name: waiting jobs past `expires_at` (oldest
     /// first, then id) end cancelled; then done, then cancelled, then dead jobs past a bound are removed (oldest end

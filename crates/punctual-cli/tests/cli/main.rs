@@ -13,6 +13,7 @@ mod queue;
 #[cfg(unix)]
 mod redis;
 mod take;
+mod tool;
 mod topic;
 #[cfg(unix)]
 mod work;

@@ -9,7 +9,7 @@ use std::{
 use super::{
     Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
     Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement,
-    Store, Swept, Take, Target, UniqueKey, Upcoming,
+    Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -209,6 +209,10 @@ impl Store for FaultyStore {
 
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
         self.befall("doc", move || self.inner.doc(op))
+    }
+
+    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
+        self.befall("tool", move || self.inner.tool(op))
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

@@ -19,7 +19,7 @@ use crate::{
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, CheckLevel, Counts, DocOp, DocReply,
         Durability, Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
-        Settled, Settlement, Store, Swept, Take, Target, UniqueKey, Upcoming,
+        Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
         clock::{Clock, ManualClock},
         model::Model,
     },
@@ -87,7 +87,7 @@ impl MemoryStore {
             if let Some(turns) = &mut turns {
                 turns.mark_unchanged();
             }
-            let next_due = self.read(|model, now| model.next_due(now, &queues));
+            let next_due = self.read(|model, now| model.wakes_in(now, &queues));
             if next_due == Some(Duration::ZERO) {
                 return;
             }
@@ -198,6 +198,10 @@ impl Store for MemoryStore {
 
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
         Box::pin(async move { self.change(|model, _| model.doc(op)) })
+    }
+
+    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
+        Box::pin(async move { self.change(|model, now| model.tool(now, op)) })
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

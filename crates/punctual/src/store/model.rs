@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Beside the rows it knows who holds which unique key, the last call of each instance, the last fence, when it was last
-//! called, and documents.
+//! called, documents, and what tools keep.
 
 mod act;
 mod doc;
@@ -27,6 +27,7 @@ mod read;
 mod reserve;
 mod settle;
 mod sweep;
+mod tool;
 
 use std::collections::BTreeMap;
 
@@ -58,6 +59,7 @@ pub struct Model {
     docs: BTreeMap<String, Doc>,
     /// The version that a document was given last.
     doc_version: u64,
+    tools: tool::Tools,
     /// The time of the last reserve, take, extend or settle (S14).
     last_turn: Option<Timestamp>,
     /// Nothing is taken back before it (S14).

@@ -45,6 +45,7 @@ mod shard;
 mod spread;
 mod thread;
 mod tls;
+mod tool;
 
 #[cfg(test)]
 #[path = "../../tests/support/redis.rs"]
@@ -75,7 +76,7 @@ use self::{
 use super::{
     Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
     Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement,
-    Store, Swept, Take, Target, UniqueKey, Upcoming, clock::Clock,
+    Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, clock::Clock,
 };
 use crate::{
     error::Result,
@@ -311,6 +312,11 @@ impl Store for RedisStore {
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
         // Whatever the layout, shard 0 has the documents.
         Box::pin(async move { doc::doc(&self.live().shards[0], op).await })
+    }
+
+    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
+        // As with documents: whatever the layout, shard 0 has the tools.
+        Box::pin(async move { tool::tool(&self.live().shards[0], op).await })
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

@@ -29,6 +29,7 @@ mod snapshot;
 mod sql;
 mod sweep;
 mod take;
+mod tool;
 mod tx;
 mod unique;
 mod wait;
@@ -51,8 +52,8 @@ use crate::{
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
         Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
-        Settlement, Store, Swept, Take, Target, UniqueKey, Upcoming, check_act, check_batch, check_limit,
-        check_queue_op, check_upcoming, clock::Clock,
+        Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, check_act,
+        check_batch, check_limit, check_queue_op, check_upcoming, clock::Clock,
     },
     time::Timestamp,
 };
@@ -297,6 +298,10 @@ impl Store for SqliteStore {
                 }
             }
         })
+    }
+
+    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
+        Box::pin(tool::tool(self, op))
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

@@ -10,6 +10,7 @@
 
 mod act;
 mod audit;
+mod board;
 mod cancel;
 mod cap;
 mod concurrency;
@@ -17,7 +18,9 @@ mod doc;
 mod enqueue;
 mod extend;
 mod fixture;
-mod limits;
+mod gate;
+mod limit;
+mod lock;
 mod order;
 mod queue;
 mod read;
@@ -370,7 +373,7 @@ conformance!(
         a_take_obeys_concurrency_keys,
         a_blocked_job_is_shown,
         an_audit_finds_nothing_wrong_with_turns;
-    limits:
+    gate:
         a_queue_runs_as_many_jobs_as_may,
         a_limit_is_that_of_its_queue,
         a_rate_starts_jobs_evenly,
@@ -394,6 +397,37 @@ conformance!(
         a_page_of_documents_has_up_to_a_mebibyte,
         documents_have_limits,
         a_store_has_up_to_a_hundred_thousand_documents;
+    limit:
+        a_log_lets_so_many_pass_in_any_window,
+        calls_of_one_millisecond_are_distinct,
+        a_call_may_cost_more_than_one,
+        refused_calls_count_if_asked_for,
+        keys_are_counted_apart,
+        a_long_log_is_exact,
+        a_rate_lets_a_burst_pass_and_then_one_each_step,
+        a_rate_is_exact_at_its_limits,
+        a_limiter_follows_a_clock_that_goes_back,
+        limiters_have_limits;
+    lock:
+        a_lock_has_one_owner,
+        an_acquire_may_be_repeated,
+        only_the_owner_extends_and_releases,
+        fences_of_locks_rise,
+        an_operator_may_release_a_lock,
+        locks_are_listed_by_their_ends,
+        locks_have_limits,
+        a_release_wakes_one_that_waits,
+        the_end_of_a_lease_wakes_one_that_waits;
+    board:
+        members_stand_by_their_scores,
+        a_member_is_told_with_its_neighbours,
+        a_window_merges_its_buckets_and_drops_cold_ones,
+        a_sum_of_nothing_is_not_on_a_window,
+        a_large_bucket_is_dropped_in_slices,
+        the_lowest_leave_a_full_board,
+        a_board_follows_a_clock_that_goes_back,
+        scores_have_bounds,
+        boards_have_limits;
     audit:
         a_store_that_is_well_has_no_findings,
         a_repair_without_findings_changes_nothing,

@@ -13,7 +13,7 @@ use punctual::{
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
         Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
-        Settlement, Store, Swept, Take, Target, UniqueKey, Upcoming, Verdict,
+        Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, Verdict,
     },
 };
 
@@ -246,6 +246,10 @@ impl Store for Broken {
 
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
         self.inner.doc(op)
+    }
+
+    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
+        self.inner.tool(op)
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

@@ -11,6 +11,7 @@ mod op;
 mod rude;
 mod shrink;
 mod side;
+mod tools;
 
 #[cfg(feature = "redis")]
 #[path = "../support/redis.rs"]
@@ -110,7 +111,8 @@ fn redis(clock: &ManualClock) -> Opener {
 /// One history of a seed; odd ones use two handles.
 fn history(seed: u64) -> (Vec<Step>, usize) {
     let handles = 1 + (seed % 2) as usize;
-    (documents::mix(generate::history(seed, STEPS, handles), seed, handles), handles)
+    let steps = documents::mix(generate::history(seed, STEPS, handles), seed, handles);
+    (tools::mix(steps, seed, handles), handles)
 }
 
 /// Runs seeds in parallel; panics with the smallest failing history found.

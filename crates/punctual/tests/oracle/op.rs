@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use punctual::{
     JobId, NewJob,
-    store::{Action, Call, DocOp, QueueOp, Reserve, Take, Target, UniqueKey, Verdict},
+    store::{Action, Call, DocOp, QueueOp, Reserve, Take, Target, ToolOp, UniqueKey, Verdict},
 };
 
 /// A step, and which of the store's handles makes it.
@@ -25,6 +25,7 @@ pub(crate) enum Op {
     Act(Vec<Target>, Action),
     Queue(String, QueueOp),
     Doc(DocOp),
+    Tool(ToolOp),
     Sweep(usize),
     /// The clock moves by so many milliseconds, back as well as forth.
     Clock(i64),

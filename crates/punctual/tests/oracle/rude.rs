@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use punctual::{
     ErrorKind, JobId, State,
-    store::{Acted, Batch, DocOp, DocReply, Enqueued, LeaseStatus, Settled},
+    store::{
+        Acted, Allowance, Batch, BoardAct, BoardReply, DocOp, DocReply, Enqueued, LeaseStatus, LimitRule,
+        LockReply, Settled, ToolOp, ToolReply,
+    },
 };
 
 use crate::{
@@ -14,7 +17,7 @@ use crate::{
 };
 
 /// What must come up, and does not come by itself.
-pub(crate) const EVENTS: [&str; 30] = [
+pub(crate) const EVENTS: [&str; 42] = [
     "duplicate of a live job",
     "duplicate of a job that is gone",
     "an id came back",
@@ -45,6 +48,18 @@ pub(crate) const EVENTS: [&str; 30] = [
     "document removed",
     "document of another version",
     "page of documents cut",
+    "a log refused",
+    "a log of refused calls refused",
+    "a long log refused",
+    "a rate refused",
+    "a lock acquired",
+    "a lock taken",
+    "a lock released",
+    "a lock that is free",
+    "added to a board",
+    "not on a board behind an add",
+    "a window of several members",
+    "a score out of bounds",
 ];
 
 /// Counts over many histories.
@@ -110,6 +125,13 @@ impl Tally {
                 self.add("document of another version", matches!(reply, DocReply::Conflict(_)));
                 self.add("page of documents cut", matches!(reply, DocReply::Page { more: true, .. }));
             }
+            Reply::Tool(Ok(reply)) => self.tool(op, reply),
+            Reply::Tool(Err(_)) => {
+                self.add(
+                    "a score out of bounds",
+                    matches!(op, Op::Tool(ToolOp::Board(op)) if op.check().is_ok()),
+                );
+            }
             Reply::Take(Ok(jobs)) => self.add("taken", !jobs.is_empty()),
             Reply::Act(Ok(answers)) => {
                 for answer in answers {
@@ -152,6 +174,33 @@ impl Tally {
             Enqueued::Replaced { .. } => self.add("replaced", true),
             Enqueued::Rescheduled { .. } => self.add("rescheduled", true),
             Enqueued::Full => self.add("full", true),
+        }
+    }
+
+    fn tool(&mut self, op: &Op, reply: &ToolReply) {
+        match (op, reply) {
+            (Op::Tool(ToolOp::Limit(op)), ToolReply::Limit(Allowance::RetryAfter(_))) => match op.rule {
+                LimitRule::Log { max, counts_refused, .. } => {
+                    self.add("a log refused", !counts_refused);
+                    self.add("a log of refused calls refused", counts_refused);
+                    self.add("a long log refused", 160 < max);
+                }
+                LimitRule::Gcra { .. } => self.add("a rate refused", true),
+            },
+            (Op::Tool(ToolOp::Board(op)), ToolReply::Board(said)) => {
+                let is_add = matches!(op.act, BoardAct::Add { .. });
+                self.add("added to a board", is_add && matches!(said, BoardReply::Score(Some(_))));
+                self.add("not on a board behind an add", is_add && *said == BoardReply::Score(None));
+                let has_several = matches!(said, BoardReply::Standings(all) if 1 < all.len());
+                self.add("a window of several members", op.window.is_some() && has_several);
+            }
+            (_, ToolReply::Lock(said)) => {
+                self.add("a lock acquired", matches!(said, LockReply::Yours(_)));
+                self.add("a lock taken", matches!(said, LockReply::Taken(_)));
+                self.add("a lock released", matches!(said, LockReply::Released));
+                self.add("a lock that is free", matches!(said, LockReply::Free));
+            }
+            _ => {}
         }
     }
 

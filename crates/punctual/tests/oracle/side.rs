@@ -9,8 +9,8 @@ use std::{collections::HashMap, sync::Arc};
 use punctual::{
     ErrorKind, Filter, JobId, JobRecord, State, Timestamp,
     store::{
-        Acted, Audit, Batch, Counts, DocReply, Enqueued, Finding, Histogram, Lease, LeaseStatus, List,
-        QueueOp, QueueReply, Settled, Settlement, Store, Swept, Upcoming,
+        Acted, Audit, Batch, Counts, DocReply, Enqueued, Finding, Held, Histogram, Lease, LeaseStatus, List,
+        LockReply, QueueOp, QueueReply, Settled, Settlement, Store, Swept, ToolReply, Upcoming,
     },
 };
 
@@ -27,6 +27,8 @@ pub(crate) struct Side {
     nth: HashMap<Lease, u64>,
     /// The highest fence of each id.
     highest: HashMap<JobId, u64>,
+    /// The fences of locks, in the order in which they were first seen.
+    holdings: Vec<u64>,
     fell: Option<String>,
 }
 
@@ -42,6 +44,7 @@ pub(crate) enum Reply {
     Act(Result<Vec<Acted>, ErrorKind>),
     Queue(Result<QueueReply, ErrorKind>),
     Doc(Result<DocReply, ErrorKind>),
+    Tool(Result<ToolReply, ErrorKind>),
     Sweep(Result<Swept, ErrorKind>),
     Look(Vec<(String, Seen)>),
 }
@@ -63,7 +66,15 @@ pub(crate) enum Seen {
 impl Side {
     pub(crate) fn new(open: Opener, handles: usize) -> Self {
         let handles = (0..handles).map(|_| Some(open())).collect();
-        Self { open, handles, leases: vec![], nth: HashMap::new(), highest: HashMap::new(), fell: None }
+        Self {
+            open,
+            handles,
+            leases: vec![],
+            nth: HashMap::new(),
+            highest: HashMap::new(),
+            holdings: vec![],
+            fell: None,
+        }
     }
 
     fn handle(&self, i: usize) -> Arc<dyn Store> {
@@ -97,6 +108,10 @@ impl Side {
             Op::Act(targets, action) => Reply::Act(store.act(targets, action).await.map_err(|e| e.kind())),
             Op::Queue(name, op) => Reply::Queue(store.queue(name, op).await.map_err(|e| e.kind())),
             Op::Doc(op) => Reply::Doc(store.doc(op).await.map_err(|e| e.kind())),
+            Op::Tool(op) => {
+                let reply = store.tool(op).await.map_err(|e| e.kind());
+                Reply::Tool(reply.map(|reply| self.tool(reply)))
+            }
             Op::Sweep(limit) => Reply::Sweep(store.sweep(*limit).await.map_err(|e| e.kind())),
             Op::Clock(_) => Reply::Nothing,
             Op::Reopen => {
@@ -146,6 +161,26 @@ impl Side {
             back.lease = self.blank(back.lease);
         }
         batch
+    }
+
+    /// Shows the how-many-th holding a fence of a lock belongs to.
+    fn tool(&mut self, mut reply: ToolReply) -> ToolReply {
+        let held = match &mut reply {
+            ToolReply::Lock(LockReply::Yours(held) | LockReply::Taken(held)) => std::slice::from_mut(held),
+            ToolReply::Lock(LockReply::Listed { locks, .. }) => locks,
+            _ => return reply,
+        };
+        for Held { fence, .. } in held {
+            if !self.holdings.contains(fence) {
+                let highest = self.holdings.last().copied().unwrap_or_default();
+                if *fence <= highest {
+                    self.fell = Some(format!("fence {fence} of a lock is not above {highest}"));
+                }
+                self.holdings.push(*fence);
+            }
+            *fence = self.holdings.iter().position(|seen| seen == fence).unwrap_or_default() as u64;
+        }
+        reply
     }
 
     fn blank(&self, lease: Lease) -> Lease {

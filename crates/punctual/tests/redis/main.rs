@@ -27,6 +27,7 @@ mod opening;
 mod refusal;
 mod shards;
 mod tls;
+mod tools;
 mod user;
 mod watch;
 

@@ -97,8 +97,9 @@ impl Name {
     /// Where it takes place unless told otherwise.
     const fn place(self) -> Wanted {
         match self {
-            Self::Workers | Self::Producer | Self::Poison => Wanted::File,
-            Self::Locks | Self::Schedules | Self::Topics => Wanted::File,
+            Self::Workers | Self::Producer | Self::Poison | Self::Locks | Self::Schedules | Self::Topics => {
+                Wanted::File
+            }
             Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
             Self::Failover => Wanted::Sentinel,
             Self::Shards => Wanted::Server(Fsync::EverySec),

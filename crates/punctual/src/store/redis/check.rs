@@ -10,17 +10,17 @@ use super::{
     fault::{self, NOPERM},
     info::Info,
     link::Link,
-    scripts::{COMMON_KEYS, DOC_KEYS},
+    scripts::{COMMON_KEYS, DOC_KEYS, LOCK_KEYS},
 };
 use crate::error::{Error, ErrorKind, Result};
 
 /// The oldest version that has all commands that the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
 /// Those of all keys that are sorted sets; the others are hashes.
-const SORTED: [&str; 10] = ["t", "o", "l", "e", "v", "k", "a", "n", "g", "f"];
+const SORTED: [&str; 11] = ["t", "o", "l", "e", "v", "k", "a", "n", "g", "f", "lz"];
 
 fn keys() -> impl Iterator<Item = &'static str> {
-    COMMON_KEYS.into_iter().chain(DOC_KEYS)
+    COMMON_KEYS.into_iter().chain(DOC_KEYS).chain(LOCK_KEYS)
 }
 
 /// Looks at the server and at the keys, and says what must not be.

@@ -11,6 +11,9 @@ pub(super) const COMMON_KEYS: [&str; 19] =
 /// The keys of the documents, in shard 0 alone, behind those.
 pub(super) const DOC_KEYS: [&str; 2] = ["d", "f"];
 
+/// The keys of the locks, in shard 0 alone, which only their script names.
+pub(super) const LOCK_KEYS: [&str; 2] = ["lk", "lz"];
+
 /// Which of the common keys has the records.
 pub(super) const RECORDS: usize = 0;
 /// Which of them has what the shard goes by.
@@ -40,6 +43,11 @@ fn script(name: &'static str, parts: &[&str]) -> Script {
     Script::new(name, &[&common, parts].concat())
 }
 
+/// A script of a tool, which shares nothing with those of jobs.
+fn tool(name: &'static str, text: &str) -> Script {
+    Script::new(name, &[include_str!("lua/tool.lua"), text])
+}
+
 /// All of them, their names computed once.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(Scripts::default);
 
@@ -63,6 +71,10 @@ pub(super) struct Scripts {
     pub(super) audit: Script,
     pub(super) epoch: Script,
     pub(super) layout: Script,
+    pub(super) log: Script,
+    pub(super) gcra: Script,
+    pub(super) lock: Script,
+    pub(super) board: Script,
 }
 
 impl Default for Scripts {
@@ -86,6 +98,10 @@ impl Default for Scripts {
             audit: script("audit", &[include_str!("lua/audit.lua")]),
             epoch: script("epoch", &[include_str!("lua/epoch.lua")]),
             layout: script("layout", &[include_str!("lua/layout.lua")]),
+            log: tool("log", include_str!("lua/log.lua")),
+            gcra: tool("gcra", include_str!("lua/gcra.lua")),
+            lock: tool("lock", include_str!("lua/lock.lua")),
+            board: tool("board", include_str!("lua/board.lua")),
         }
     }
 }

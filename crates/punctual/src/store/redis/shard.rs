@@ -127,6 +127,16 @@ impl Shard {
         Reply::of(self.call(script, bells, args).await?)
     }
 
+    /// Calls a script of a tool, which names its own keys alone.
+    pub(super) async fn call_tool(
+        &self,
+        script: &'static Script,
+        keys: &[Vec<u8>],
+        args: Vec<Vec<u8>>,
+    ) -> Result<Value> {
+        self.link.call(script, keys, &self.with_now(args)).await
+    }
+
     /// Calls a script without bells, beside calls that wait until they are confirmed.
     pub(super) async fn call_aside(&self, script: &'static Script, args: Vec<Vec<u8>>) -> Result<Value> {
         let Some(aside) = &self.aside else { return self.call(script, &[], args).await };

@@ -10,7 +10,13 @@ use super::{
     sql::named,
     tx::{Q, Tx, instant, int, ms},
 };
-use crate::{digest::digest, limits::GATE_MAX, rate::Arrival, store::Order, time::Timestamp};
+use crate::{
+    digest::digest,
+    limits::GATE_MAX,
+    rate::Arrival,
+    store::{Order, Rate},
+    time::Timestamp,
+};
 
 const FILE: &str = include_str!("sql/gate.sql");
 const RUNNING: &str = named(FILE, "running");
@@ -100,7 +106,7 @@ impl Tx<'_> {
 
     /// A job of a queue starts.
     pub(super) fn spend(&mut self, q: Q) {
-        let Some(rate) = self.at(q).settings.rate.map(|rate| rate.arithmetic()) else { return };
+        let Some(rate) = self.at(q).settings.rate.map(Rate::arithmetic) else { return };
         let (now, gate) = (self.now.as_ms(), self.gate(q));
         if let Ok(Arrival { ms, part }) = rate.pass(rate.believed(gate.arrival(), now), now, 1) {
             (gate.arrival, gate.part) = (ms.cast_signed(), part.into());

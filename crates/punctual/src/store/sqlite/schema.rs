@@ -8,8 +8,12 @@ use super::{fault, tx::int};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Each brings a file from the version of its place in the list to the next one.
-const MIGRATIONS: &[&str] =
-    &[include_str!("sql/0001_init.sql"), include_str!("sql/0002_doc.sql"), include_str!("sql/0003_gate.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("sql/0001_init.sql"),
+    include_str!("sql/0002_doc.sql"),
+    include_str!("sql/0003_gate.sql"),
+    include_str!("sql/0004_tool.sql"),
+];
 
 /// Brings the file to this version's schema; a newer one is refused, because this version would break its promises.
 pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {

@@ -238,6 +238,8 @@ pub(super) struct Tx<'c> {
     rings: BTreeMap<usize, Timestamp>,
     /// Concurrency keys with an event since turns were handed over last, once for each (S15).
     touched: Vec<(Q, Key)>,
+    /// Other bells to ring after the commit: those of locks.
+    bells: Vec<String>,
 }
 
 impl<'c> Tx<'c> {
@@ -252,6 +254,7 @@ impl<'c> Tx<'c> {
             store: None,
             rings: BTreeMap::new(),
             touched: Vec::new(),
+            bells: Vec::new(),
         }
     }
 
@@ -291,7 +294,8 @@ impl<'c> Tx<'c> {
             self.conn.prepare_cached(PUT_GATE)?.execute(params![queue.qid, closed, arrival, part])?;
         }
         let mut queues = self.queues;
-        Ok(self.rings.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at)).collect())
+        let rings = self.rings.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at));
+        Ok(rings.chain(self.bells.into_iter().map(|bell| (bell, self.now))).collect())
     }
 
     // ── queues ──
@@ -376,6 +380,11 @@ impl<'c> Tx<'c> {
 
     pub(super) fn take_touched(&mut self) -> Vec<(Q, Key)> {
         std::mem::take(&mut self.touched)
+    }
+
+    /// After the commit, whoever waits under this name, which is no queue's, looks again.
+    pub(super) fn ring_bell(&mut self, bell: String) {
+        self.bells.push(bell);
     }
 
     // ── the store's row ──

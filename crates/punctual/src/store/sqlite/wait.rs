@@ -16,7 +16,7 @@ use std::{
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{SqliteStore, doorbell::Waiting, reserve};
+use super::{SqliteStore, doorbell::Waiting, reserve, tool::lock};
 use crate::{error::Result, store::clock::Clock, time::Timestamp};
 
 const SLICE_MIN: Duration = Duration::from_secs(1);
@@ -69,11 +69,12 @@ pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
         let version = store.reader.data_version().await?;
         let names = queues.to_vec();
         let next = store.reader.read(move |tx| {
-            let mut queues = Vec::with_capacity(names.len());
+            let (mut queues, mut free_at) = (Vec::with_capacity(names.len()), None);
             for name in &names {
                 queues.extend(tx.queue(name)?);
+                free_at = lock::free_at(tx, name)?.into_iter().chain(free_at).min();
             }
-            reserve::next(tx, &queues)
+            Ok(reserve::next(tx, &queues)?.into_iter().chain(free_at).min())
         });
         let next = next.await?;
         if matches!(sleep(store, &waiting, &mut turns, version, next, end).await?, Woke::Work) {

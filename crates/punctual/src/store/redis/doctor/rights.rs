@@ -12,8 +12,8 @@ use crate::{
 };
 
 /// Commands that a store needs, in an order in which none waits and all of it is gone at the end; `H` stands for a hash and
-/// `Z` for a sorted set.
-const NEEDED: [&str; 22] = [
+/// `Z` for a sorted set, `S` for a string.
+const NEEDED: [&str; 32] = [
     "TIME",
     "HSET H f 1",
     // The milliseconds that it stays where its removal is not allowed.
@@ -27,6 +27,9 @@ const NEEDED: [&str; 22] = [
     "HDEL H f",
     "ZADD Z 0 m",
     "ZSCORE Z m",
+    "ZCARD Z",
+    "ZRANK Z m",
+    "ZREMRANGEBYRANK Z 5 6",
     "ZLEXCOUNT Z - +",
     "ZRANGE Z 0 0",
     "ZRANGEBYLEX Z - + LIMIT 0 1",
@@ -36,6 +39,13 @@ const NEEDED: [&str; 22] = [
     // Pops what is there; waits for no time worth the name where ZADD was not allowed.
     "BZPOPMIN Z 0.001",
     "ZREM Z m",
+    "SET S abc PX 10000",
+    "GET S",
+    "GETRANGE S 0 1",
+    "STRLEN S",
+    "APPEND S d",
+    "SETRANGE S 0 x",
+    "UNLINK S",
     "SCRIPT LOAD return",
     "EVALSHA 0000000000000000000000000000000000000000 0",
 ];
@@ -43,7 +53,7 @@ const NEEDED: [&str; 22] = [
 /// Tries all of them.
 pub(super) async fn try_all(shard: &Shard) -> Result<Check> {
     let stem = format!("probe:{:016x}:", fastrand::u64(..));
-    let (hash, zset) = (shard.key(&format!("{stem}h")), shard.key(&format!("{stem}z")));
+    let [hash, zset, string] = ["h", "z", "s"].map(|kind| shard.key(&format!("{stem}{kind}")));
     let mut pipeline = Pipeline::with_capacity(NEEDED.len());
     for words in NEEDED {
         let cmd = pipeline.cmd(name(words));
@@ -51,6 +61,7 @@ pub(super) async fn try_all(shard: &Shard) -> Result<Check> {
             match word {
                 "H" => cmd.arg(&hash),
                 "Z" => cmd.arg(&zset),
+                "S" => cmd.arg(&string),
                 word => cmd.arg(word),
             };
         }
@@ -68,7 +79,7 @@ fn judge(user: &str, prefix: &str, answers: &[Value]) -> Check {
         .filter(|(_, answer)| is_refused(answer))
         .map(|(words, _)| words)
         .collect();
-    let on_keys = |words: &&str| words.contains(" H") || words.contains(" Z");
+    let on_keys = |words: &&str| takes_a_key(words);
     if refused.is_empty() {
         return ok("rights", format!("user {user} may do all that a store needs"));
     }
@@ -81,6 +92,10 @@ fn judge(user: &str, prefix: &str, answers: &[Value]) -> Check {
     let allow = names.join(" +").to_lowercase();
     let text = format!("user {user} may not: {}", names.join(", "));
     fail("rights", text, &format!("redis-cli ACL SETUSER {user} +{allow}"))
+}
+
+fn takes_a_key(words: &str) -> bool {
+    words.split(' ').any(|word| matches!(word, "H" | "Z" | "S"))
 }
 
 fn name(words: &str) -> &str {
@@ -121,11 +136,7 @@ mod tests {
         let check = judge("ana", "pq", &answers(&["ZADD", "BZPOPMIN"]));
         assert_eq!(check.text, "user ana may not: ZADD, BZPOPMIN");
         assert_eq!(check.fix.as_deref(), Some("redis-cli ACL SETUSER ana +zadd +bzpopmin"));
-        let keys: Vec<&str> = NEEDED
-            .into_iter()
-            .filter(|words| words.contains(" H") || words.contains(" Z"))
-            .map(name)
-            .collect();
+        let keys: Vec<&str> = NEEDED.into_iter().filter(|words| takes_a_key(words)).map(name).collect();
         let check = judge("ana", "pq", &answers(&keys));
         assert_eq!(check.text, "user ana may use no key that begins with pq:");
     }

@@ -32,6 +32,12 @@
 -- Of doc.lua and audit.lua stands there instead, of shard 0 (others have none):
 --  20 d  HASH  key → version7 value               documents
 --  21 f  ZSET  key                                the same by their keys
+-- Of the tools, in shard 0, whose scripts name none of the others (see tool.lua):
+--     gcra:NAME NUL KEY  STRING  a key of a rate limiter that keeps a rate; see gcra.lua
+--     log:NAME NUL KEY   STRING  one of those that keep a log; see log.lua
+--     lk  HASH  name → holding                   locks; see lock.lua
+--     lz  ZSET  name @ ms                        the same by the ends of their leases
+--     board:NAME …  ZSET  member @ score          a leaderboard, and what it is the sum of; see board.lua
 -- ARGV[1]: now in Unix ms, or '' for the server's clock (S14).
 -- In t, o, l, e, v, k, n, g and f all scores are 0: membership in t, r and e IS the state, order is that of the bytes.
 local J, X, T, O, R, L, E, U, V, K, M, P, A, S, Q, I, N, C, G = unpack(KEYS, 1, 19)

@@ -9,8 +9,8 @@ use punctual::{
 
 use crate::fixture::{CANCEL, Fixture, QUEUE, at, ids, millis, secs};
 
-const fn rate(max: u32, period_ms: u64, burst: u32) -> Option<Rate> {
-    Some(Rate { max, period_ms, burst })
+const fn rate(max: u32, period_ms: u64, burst: u32) -> Rate {
+    Rate { max, period_ms, burst }
 }
 
 fn retry_after(after: Duration) -> Verdict {
@@ -48,7 +48,7 @@ pub(crate) async fn a_limit_is_that_of_its_queue(t: Fixture) {
 
 /// S5, S15: jobs start evenly by a rate, to the millisecond, and the answer says when.
 pub(crate) async fn a_rate_starts_jobs_evenly(t: Fixture) {
-    t.set(|settings| settings.rate = rate(3, 1_000, 1)).await;
+    t.set(|settings| settings.rate = Some(rate(3, 1_000, 1))).await;
     let jobs = t.add_many(5).await;
     // A step is 333 1/3 ms, and what starts in a later millisecond than it might puts off the next one.
     for (n, job) in (0..).zip(&jobs) {
@@ -58,14 +58,14 @@ pub(crate) async fn a_rate_starts_jobs_evenly(t: Fixture) {
             t.clock.set(at(n * 334));
         }
         let batch = t.reserve(9).await;
-        let wait = if n < 4 { millis(334) } else { secs(15) - millis(4 * 334) };
+        let wait = if n < 4 { millis(334) } else { millis(15_000 - 4 * 334) };
         assert_eq!((ids(&batch), batch.more, batch.next_due), (vec![*job], false, Some(wait)));
     }
 }
 
 /// S15: after a pause so many start at once as the burst says, and no more than burst + rate × t in any time t.
 pub(crate) async fn a_burst_starts_at_once(t: Fixture) {
-    t.set(|settings| settings.rate = rate(10, 1_000, 4)).await;
+    t.set(|settings| settings.rate = Some(rate(10, 1_000, 4))).await;
     t.add_many(20).await;
     let mut started = t.reserve(9).await.jobs.len();
     assert_eq!(started, 4);
@@ -79,7 +79,7 @@ pub(crate) async fn a_burst_starts_at_once(t: Fixture) {
 
 /// S15: what expires, is held back or is called off spends nothing of a rate.
 pub(crate) async fn only_what_starts_spends_of_a_rate(t: Fixture) {
-    t.set(|settings| settings.rate = rate(1, 1_000, 2)).await;
+    t.set(|settings| settings.rate = Some(rate(1, 1_000, 2))).await;
     let row = || Some(Concurrency { key: "row".to_owned(), limit: 1 });
     t.run_with(|job| job.concurrency = row()).await;
     let short = t.add_with(|job| job.expires_at = Some(When::In(millis(1)))).await;
@@ -95,12 +95,12 @@ pub(crate) async fn only_what_starts_spends_of_a_rate(t: Fixture) {
 
 /// S15: settings that change, a pause too, don't begin a rate anew.
 pub(crate) async fn a_rate_goes_on_over_other_settings(t: Fixture) {
-    t.set(|settings| settings.rate = rate(1, 1_000, 1)).await;
+    t.set(|settings| settings.rate = Some(rate(1, 1_000, 1))).await;
     t.add_many(2).await;
     assert_eq!(t.reserve(9).await.jobs.len(), 1);
     t.pause().await;
     assert!(matches!(t.queue(QueueOp::Resume).await, QueueReply::Info(_)));
-    t.set(|settings| (settings.rate, settings.max_jobs) = (rate(1, 1_000, 1), Some(9))).await;
+    t.set(|settings| (settings.rate, settings.max_jobs) = (Some(rate(1, 1_000, 1)), Some(9))).await;
     t.clock.set(at(999));
     assert_eq!(t.reserve(9).await.jobs, []);
     t.clock.set(at(1_000));
@@ -109,7 +109,7 @@ pub(crate) async fn a_rate_goes_on_over_other_settings(t: Fixture) {
 
 /// S14, S15: a clock that goes back far voids what a rate kept; one that goes back a little is followed.
 pub(crate) async fn a_rate_follows_the_clock(t: Fixture) {
-    t.set(|settings| settings.rate = rate(1, 1_000, 1)).await;
+    t.set(|settings| settings.rate = Some(rate(1, 1_000, 1))).await;
     t.pass(60);
     t.add_many(3).await;
     assert_eq!(t.reserve(9).await.jobs.len(), 1);
@@ -136,7 +136,7 @@ pub(crate) async fn limits_are_live(t: Fixture) {
 
 /// S15: a take starts no more than may run or start, and keeps no place.
 pub(crate) async fn a_take_obeys_limits(t: Fixture) {
-    t.set(|settings| (settings.concurrency, settings.rate) = (Some(1), rate(1, 1_000, 3))).await;
+    t.set(|settings| (settings.concurrency, settings.rate) = (Some(1), Some(rate(1, 1_000, 3)))).await;
     let jobs = t.add_many(5).await;
     let taken: Vec<JobId> = t.take(9).await.iter().map(|job| job.id).collect();
     assert_eq!(taken, jobs[..3]);
@@ -213,11 +213,11 @@ pub(crate) async fn limits_of_queues_are_checked(t: Fixture) {
     let bad: [fn(&mut QueueSettings); 7] = [
         |settings| settings.concurrency = Some(0),
         |settings| settings.concurrency = Some(1_000_001),
-        |settings| settings.rate = rate(0, 1_000, 1),
-        |settings| settings.rate = rate(1_000_001, 1_000, 1),
-        |settings| settings.rate = rate(1, 0, 1),
-        |settings| settings.rate = rate(1, 30 * 24 * 3_600_000 + 1, 1),
-        |settings| settings.rate = rate(1, 1_000, 0),
+        |settings| settings.rate = Some(rate(0, 1_000, 1)),
+        |settings| settings.rate = Some(rate(1_000_001, 1_000, 1)),
+        |settings| settings.rate = Some(rate(1, 0, 1)),
+        |settings| settings.rate = Some(rate(1, 30 * 24 * 3_600_000 + 1, 1)),
+        |settings| settings.rate = Some(rate(1, 1_000, 0)),
     ];
     for bad in bad {
         let mut settings = QueueSettings::default();
@@ -226,7 +226,7 @@ pub(crate) async fn limits_of_queues_are_checked(t: Fixture) {
         assert_eq!(refused.kind(), ErrorKind::Invalid);
     }
     t.set(|settings| {
-        (settings.concurrency, settings.rate) = (Some(1_000_000), rate(1_000_000, 30 * day, 1_000_000))
+        (settings.concurrency, settings.rate) = (Some(1_000_000), Some(rate(1_000_000, 30 * day, 1_000_000)));
     })
     .await;
     t.add_many(1_000).await;

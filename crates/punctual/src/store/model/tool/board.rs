@@ -1,0 +1,104 @@
+//! Leaderboards.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    error::Result,
+    store::{BoardAct, BoardOp, BoardReply, Standing},
+    time::Timestamp,
+};
+
+use super::Tools;
+
+/// What was added, by bucket; of a board without a window in one bucket.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Board {
+    buckets: BTreeMap<u64, BTreeMap<String, i64>>,
+    /// The bucket that was added to last.
+    newest: Option<u64>,
+}
+
+impl Tools {
+    pub(super) fn board(&mut self, now: Timestamp, op: &BoardOp) -> Result<BoardReply> {
+        let board = self.boards.entry((op.name.clone(), op.window)).or_default();
+        let current = op.window.map_or(0, |window| window.current(board.newest, now));
+        let first = op.window.map_or(0, |window| window.first(current));
+        board.buckets.retain(|bucket, _| (first..=current).contains(bucket));
+        match &op.act {
+            BoardAct::Add { member, by, members_max } => {
+                board.cut(op, *members_max);
+                let bucket = board.buckets.get(&current);
+                let score = bucket.and_then(|bucket| bucket.get(member)).copied().unwrap_or_default();
+                board.put(current, member, op.sum(score, *by)?);
+                board.cut(op, *members_max);
+                Ok(BoardReply::Score(board.score(op, member)))
+            }
+            BoardAct::Set { member, score, members_max } => {
+                board.cut(op, *members_max);
+                board.remove(member);
+                board.put(current, member, *score);
+                board.cut(op, *members_max);
+                Ok(BoardReply::Score(board.score(op, member)))
+            }
+            BoardAct::Remove { member } => {
+                let had = board.score(op, member);
+                board.remove(member);
+                Ok(BoardReply::Score(had))
+            }
+            BoardAct::Rank { member } => Ok(BoardReply::Standings(
+                board.all(op).into_iter().filter(|is| is.member == *member).collect(),
+            )),
+            BoardAct::Top { n } => {
+                let mut all = board.all(op);
+                all.truncate(*n);
+                Ok(BoardReply::Standings(all))
+            }
+            BoardAct::Around { member, n } => {
+                let all = board.all(op);
+                let Some(at) = all.iter().position(|is| is.member == *member) else {
+                    return Ok(BoardReply::Standings(vec![]));
+                };
+                let near = all[at.saturating_sub(*n)..all.len().min(at + n + 1)].to_vec();
+                Ok(BoardReply::Standings(near))
+            }
+            BoardAct::Size => Ok(BoardReply::Size(board.all(op).len() as u64)),
+        }
+    }
+}
+
+impl Board {
+    fn put(&mut self, bucket: u64, member: &str, score: i64) {
+        self.buckets.entry(bucket).or_default().insert(member.to_owned(), score);
+        self.newest = Some(bucket);
+    }
+
+    fn remove(&mut self, member: &str) {
+        for bucket in self.buckets.values_mut() {
+            bucket.remove(member);
+        }
+    }
+
+    /// Lets the lowest leave.
+    fn cut(&mut self, op: &BoardOp, members_max: u32) {
+        for low in self.all(op).split_off((members_max as usize).min(self.all(op).len())) {
+            self.remove(&low.member);
+        }
+    }
+
+    fn score(&self, op: &BoardOp, member: &str) -> Option<i64> {
+        self.all(op).into_iter().find(|is| is.member == member).map(|is| is.score)
+    }
+
+    /// Everybody, the highest first.
+    fn all(&self, op: &BoardOp) -> Vec<Standing> {
+        let mut sums = BTreeMap::<&String, i64>::new();
+        for (member, score) in self.buckets.values().flatten() {
+            *sums.entry(member).or_default() += score;
+        }
+        let is_on_it = |(_, score): &(&String, i64)| op.window.is_none() || *score != 0;
+        let mut all: Vec<(&String, i64)> = sums.into_iter().filter(is_on_it).collect();
+        all.sort_by_key(|(member, score)| (-score, *member));
+        let ranks = all.into_iter().zip(1..);
+        ranks.map(|((member, score), rank)| Standing { rank, member: member.clone(), score }).collect()
+    }
+}

@@ -1,0 +1,128 @@
+-- board: one step on a leaderboard, opposite store/model/tool/board.rs. KEYS: the board; of one with a window also its slots' numbers,
+-- then its slots, as many as buckets: bucket b is in slot b mod buckets, from 0.
+--   1 ZSET  member @ score, negated: so that those of equal scores stand in the order of their bytes. Of a window it is the sum of
+--           its buckets, and who has none is not in it
+--   2 HASH  slot → the bucket in it, 'newest' → the bucket that was added to last
+--   3 … ZSET  member @ what was added in the bucket
+-- ARGV: now, 'add' member by | 'set' member score | 'remove' member '' | 'rank' member '' | 'top' '' n | 'around' member n |
+-- 'size' '' '', then most members, buckets or 0, ms of a bucket, the most that a member has in one.
+-- Answers: 'again', where something had to be taken off first: a slice of a cold bucket, or of too many members; 'range' and the
+-- score that would be; 'score' and it, if the member is on the board; 'standings', the first rank, then members with scores;
+-- 'size' and it. All keys of a board go with its window, the slots later than what is summed up of them, or that would be wrong.
+-- Cost: O(log N) for each bucket, and for each member told or taken off, of which there are up to 1,000.
+local BOARD, META = KEYS[1], KEYS[2]
+local what, member, n, members_max = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local buckets, length, bucket_max = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local SLICE = 1000
+local has_window = 0 < buckets
+local newest, current, held = nil, 0, {}
+local function slot_of(bucket) return KEYS[3 + bucket % buckets] end
+-- The sum of a member, or nil.
+local function score_of(who)
+    local low = call('ZSCORE', BOARD, who)
+    return low and 0 - tonumber(low) or nil
+end
+local function put_sum(who, sum)
+    if has_window and sum == 0 then
+        call('ZREM', BOARD, who)
+    else
+        call('ZADD', BOARD, text(0 - sum), who)
+    end
+end
+local function remove(who)
+    call('ZREM', BOARD, who)
+    for _, bucket in pairs(held) do call('ZREM', slot_of(bucket), who) end
+end
+-- Lets the lowest leave, so many of them.
+local function cut(at_most)
+    local too_many = call('ZCARD', BOARD) - members_max
+    if too_many <= 0 then return false end
+    for _, who in ipairs(call('ZRANGE', BOARD, text(0 - math.min(too_many, at_most)), -1)) do remove(who) end
+    return true
+end
+if has_window then
+    local fields = {'newest'}
+    for i = 1, buckets do fields[i + 1] = i - 1 end
+    local row = call('HMGET', META, unpack(fields))
+    newest = tonumber(row[1] or nil)
+    local by_clock = floor(now / length)
+    current = newest and by_clock <= newest and newest < by_clock + buckets and newest or by_clock
+    local left = SLICE
+    for i = 1, buckets do
+        local bucket = tonumber(row[i + 1] or nil)
+        if bucket and current - buckets < bucket and bucket <= current then
+            held[i] = bucket
+        elseif bucket and 0 < left then
+            local slot = KEYS[2 + i]
+            local cold = call('ZRANGE', slot, 0, left - 1, 'WITHSCORES')
+            -- What frees comes first, so that a full server lets it go on.
+            call('ZREM', BOARD, '')
+            for at = 1, #cold, 2 do put_sum(cold[at], (score_of(cold[at]) or 0) - tonumber(cold[at + 1])) end
+            call('ZREMRANGEBYRANK', slot, 0, #cold / 2 - 1)
+            if #cold / 2 < left then call('HDEL', META, i - 1) end
+            left = left - math.max(#cold / 2, 1)
+        end
+    end
+    if left < SLICE then return {'again'} end
+end
+local is_put = what == 'add' or what == 'set'
+if is_put and cut(max(floor(SLICE / max(buckets, 1)), 1)) then return {'again'} end
+if what == 'size' then return {'size', text(call('ZCARD', BOARD))} end
+local function standings(from, to)
+    local answer = {'standings', text(from + 1)}
+    local found = call('ZRANGE', BOARD, text(from), text(to), 'WITHSCORES')
+    for at = 1, #found, 2 do
+        answer[at + 2], answer[at + 3] = found[at], text(0 - tonumber(found[at + 1]))
+    end
+    return answer
+end
+if what == 'top' then return standings(0, n - 1) end
+if what == 'rank' or what == 'around' then
+    local rank = call('ZRANK', BOARD, member)
+    if not rank then return {'standings', '1'} end
+    return standings(max(rank - (n or 0), 0), rank + (n or 0))
+end
+local sum = score_of(member)
+if what == 'remove' then
+    remove(member)
+    return {'score', sum and text(sum) or nil}
+end
+local slot = has_window and slot_of(current)
+local is_new = has_window and held[current % buckets + 1] == nil
+local score = n
+if what == 'add' then
+    local part = sum or 0
+    if has_window then part = not is_new and tonumber(call('ZSCORE', slot, member) or 0) or 0 end
+    score = part + n
+    if score < 0 - bucket_max or bucket_max < score then return {'range', text(score)} end
+    sum = (sum or 0) + n
+end
+
+if what == 'set' then
+    remove(member)
+    sum = n
+end
+if has_window then
+    if is_new then
+        -- What a window that is over left there.
+        call('UNLINK', slot)
+        call('HSET', META, current % buckets, text(current))
+        held[current % buckets + 1] = current
+    end
+    if newest ~= current then call('HSET', META, 'newest', text(current)) end
+    if score == 0 then
+        call('ZREM', slot, member)
+    else
+        call('ZADD', slot, text(score), member)
+    end
+end
+put_sum(member, sum)
+cut(1)
+if has_window then
+    local ends = (current + buckets) * length
+    call('PEXPIRE', BOARD, lasting(ends))
+    call('PEXPIRE', META, lasting(ends))
+    call('PEXPIRE', slot, lasting(ends + buckets * length))
+end
+local is = score_of(member)
+return {'score', is and text(is) or nil}
