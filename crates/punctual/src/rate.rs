@@ -40,12 +40,6 @@ impl Arrival {
     const fn at(ms: u64) -> Self {
         Self { ms, part: 0 }
     }
-
-    /// The first whole millisecond that is not before it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the gates of queues"))]
-    pub(crate) const fn ceil_ms(self) -> u64 {
-        self.ms + (self.part > 0) as u64
-    }
 }
 
 impl Rate {
@@ -62,6 +56,7 @@ impl Rate {
 
     /// A kept arrival as it counts now. One further ahead than any that this rate leaves was left by another rate, or by a clock
     /// that went back since; it is void, or a step of the clock would close a gate for as long.
+    // Another rate may have left more parts than a millisecond of this one has.
     pub(crate) fn believed(self, kept: Option<Arrival>, now_ms: u64) -> Option<Arrival> {
         let kept = kept.map(|kept| Arrival { part: kept.part.min(self.max - 1), ..kept });
         kept.filter(|kept| *kept <= self.furthest(now_ms))
@@ -202,8 +197,6 @@ mod tests {
 
     #[test]
     fn an_arrival_is_over_at_a_whole_millisecond() {
-        assert_eq!(arrival(3, 0).ceil_ms(), NOW + 3);
-        assert_eq!(arrival(3, 1).ceil_ms(), NOW + 4);
     }
 
     /// A log that is kept in the plainest way.

@@ -16,6 +16,7 @@ local ms, part = now, 0
 local row = call('GET', key)
 if row then
     local kept_ms, kept_part = unp('>I7I3', row)
+    kept_part = math.min(kept_part, per - 1) -- another rate may have left more
     local ahead = kept_ms - now - burst_ms
     local is_believed = ahead < 0 or ahead == 0 and kept_part <= burst_part
     if is_believed and now <= kept_ms then ms, part = kept_ms, kept_part end
