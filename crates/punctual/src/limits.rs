@@ -129,6 +129,8 @@ pub const SUBSCRIPTIONS_MAX: usize = 1_000;
 /// How often it is tried to hand a publication out to its subscriptions: all of these attempts are kept with it, so that it
 /// tells when the first one was.
 pub const PUBLICATION_ATTEMPTS: u32 = FAILURES_MAX as u32 + 1;
+/// Longest that one attempt at handing a publication out may take: a thousand large jobs over a slow network.
+pub const PUBLICATION_TIMEOUT: Duration = Duration::from_hours(1);
 
 /// How long the id of an ended job is remembered after its record is gone (S17).
 pub const ID_MEMORY: Duration = Duration::from_hours(24);

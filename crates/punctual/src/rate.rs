@@ -195,10 +195,6 @@ mod tests {
         assert_eq!(rate.pass(Some(Arrival::at(5)), NOW, 1), Ok(arrival(500, 0)));
     }
 
-    #[test]
-    fn an_arrival_is_over_at_a_whole_millisecond() {
-    }
-
     /// A log that is kept in the plainest way.
     struct Kept(Log, Vec<u64>);
 

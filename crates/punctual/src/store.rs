@@ -340,7 +340,7 @@ impl Take {
     /// `Invalid`.
     pub fn check(&self) -> Result<()> {
         check_batch("jobs to take", self.n)?;
-        check_name("queue", &self.queue)
+        check_queue(&self.queue)
     }
 }
 

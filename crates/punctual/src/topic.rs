@@ -15,8 +15,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::{Error, ErrorKind, Result},
     id::JobId,
-    job::{JobOptions, JobRecord, NewJob, Priority, Unique, check_name, check_queue},
-    limits::{DOC_BYTES_MAX, PUBLICATION_ATTEMPTS, SUBSCRIPTIONS_MAX, TOPIC_NAME_BYTES_MAX},
+    job::{JobOptions, JobRecord, NewJob, OnConflict, Priority, Unique, check_name, check_queue},
+    limits::{
+        DOC_BYTES_MAX, PUBLICATION_ATTEMPTS, PUBLICATION_TIMEOUT, SUBSCRIPTIONS_MAX, TOPIC_NAME_BYTES_MAX,
+    },
     time::{Timestamp, When},
 };
 
@@ -157,6 +159,12 @@ pub(crate) fn publication(topic: &str, mut job: NewJob) -> Result<NewJob> {
             return Err(Error::invalid(text).with_hint("it says which publication it is, or came of"));
         }
     }
+    let is_kept = job.unique.as_ref().is_none_or(|unique| unique.on_conflict == OnConflict::Keep);
+    if !is_kept {
+        let text = "a job that is published can not replace or reschedule others";
+        return Err(Error::invalid(text)
+            .with_hint("a publication may be handed out twice, and would change them again; keep them"));
+    }
     let each = Each { options: std::mem::take(&mut job.options), unique: job.unique.take() };
     // As long as what it will be replaced by.
     job.headers.insert(PUBLICATION.to_owned(), job.id.to_string());
@@ -177,6 +185,7 @@ pub(crate) fn publication(topic: &str, mut job: NewJob) -> Result<NewJob> {
     TOPICS_QUEUE.clone_into(&mut job.queue);
     job.options.priority = each.options.priority;
     job.options.max_attempts = Some(PUBLICATION_ATTEMPTS);
+    job.options.timeout = Some(PUBLICATION_TIMEOUT);
     job.check()?;
     Ok(job)
 }
@@ -231,7 +240,9 @@ impl<'a> Publication<'a> {
             // Whoever lets one that is dead begin again knows what may come of it.
             return None;
         }
-        let begun_ms = self.record.failures.iter().map(|failure| failure.started_ms).min();
+        // Of these attempts: others may be left from before an operator's retry.
+        let own = self.record.failures.iter().rev().take(self.record.attempt as usize - 1);
+        let begun_ms = own.map(|failure| failure.started_ms).min();
         begun_ms.map(Timestamp::saturating_from_ms)
     }
 }

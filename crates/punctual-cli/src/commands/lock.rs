@@ -4,7 +4,7 @@ use std::{ffi::OsString, io::Write as _, process::ExitStatus, time::Duration};
 
 use punctual::{LockGuard, parse_duration, store::Held};
 use serde::Serialize;
-use tokio::process::Child;
+use tokio::{process::Child, time::Instant};
 
 use super::Session;
 use crate::{
@@ -169,21 +169,32 @@ async fn hold(session: &mut Session, args: &Run) -> Result {
 
 /// Waits for the command, and extends the lease meanwhile. Ctrl-C goes to the command, too: whether it ends is its own affair.
 async fn beside(guard: &LockGuard, args: &Run, child: &mut Child) -> Result<ExitStatus> {
-    let mut turn = tokio::time::interval(args.lease / 3);
-    // The first comes at once.
-    turn.tick().await;
+    // When the lease ends, as far as this machine knows: no extension counts from before it was asked for, and only the first may
+    // be off, by the answer's way.
+    let mut ends = Instant::now() + args.lease;
     loop {
-        tokio::select! {
-            ended = child.wait() => return Ok(ended?),
-            _ = tokio::signal::ctrl_c() => {}
-            _ = turn.tick() => match guard.extend().await {
-                Ok(true) => {}
-                Ok(false) => {
-                    child.kill().await?;
-                    return Err(lost(&args.name));
-                }
-                // The next turn comes before the lease ends, or finds that it did.
-                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "could not extend the lock"),
+        let turn = async {
+            tokio::time::sleep(args.lease / 3).await;
+            (Instant::now(), guard.extend().await)
+        };
+        tokio::pin!(turn);
+        let answer = loop {
+            tokio::select! {
+                ended = child.wait() => return Ok(ended?),
+                _ = tokio::signal::ctrl_c() => {}
+                answer = &mut turn => break Some(answer),
+                () = tokio::time::sleep_until(ends) => break None,
+            }
+        };
+        match answer {
+            Some((sent, Ok(true))) => ends = sent + args.lease,
+            // The next turn comes before the lease ends, or finds that it did.
+            Some((_, Err(error))) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "could not extend the lock");
+            }
+            Some((_, Ok(false))) | None => {
+                child.kill().await?;
+                return Err(lost(&args.name));
             }
         }
     }

@@ -52,7 +52,7 @@ pub struct Model {
     /// The last reserve of each instance.
     reserves: BTreeMap<u64, LastReserve>,
     fence: u64,
-    /// Concurrency keys with an event since turns were handed over last, once for each (S15).
+    /// Concurrency keys with an event since turns were handed over last, an entry for each event (S15).
     touched: Vec<gate::Key>,
     /// Of each queue whose gate was ever closed.
     gates: BTreeMap<String, gate::Gate>,

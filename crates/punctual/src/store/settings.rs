@@ -126,7 +126,8 @@ impl QueueSettings {
 }
 
 /// So many starts in a period, evenly, and so many at once after a pause: in any time t no more start than
-/// `burst + t × max / period`. With a burst of 1, no more than `max` in any period.
+/// `burst + t × max / period`. With a burst of 1, no more than `max` in any period. A spread queue of a store of several shards
+/// starts as many at once as there are shards, where its burst is smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {

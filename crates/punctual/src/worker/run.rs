@@ -43,7 +43,7 @@ pub(crate) fn verdict(outcome: Outcome, call: &Call, random: f64) -> Verdict {
     match outcome {
         Outcome::Done => Verdict::Ack,
         // Whoever was asked to stop and stops with an error obeyed; that is no failure.
-        Outcome::Retry { .. } | Outcome::RetryAfter { .. } if call.stop_reason() == Some(Stop::Cancelled) => {
+        Outcome::Retry { .. } if call.stop_reason() == Some(Stop::Cancelled) => {
             Verdict::Cancel { reason: None }
         }
         Outcome::Retry { after, error } => {

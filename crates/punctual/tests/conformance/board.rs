@@ -239,3 +239,22 @@ pub(crate) async fn boards_have_limits(t: Fixture) {
     t.clock.advance(secs(86_400));
     assert_eq!(score(&t, most, add_of(&long[1..], 1)).await, Some(2));
 }
+
+/// S17: a board that is long past is forgotten by the way of others, piece by piece; who comes back to it finds nothing of it.
+pub(crate) async fn a_board_that_is_past_leaves_nothing_behind(t: Fixture) {
+    let other = BoardAct::Add { member: "x".to_owned(), by: 1, members_max: 9 };
+    let of_few = |member: &str| BoardAct::Add { member: member.to_owned(), by: 5, members_max: 2 };
+    for steps in 0..4 {
+        score(&t, LAST_3_HOURS, of_few("old")).await;
+        score(&t, LAST_3_HOURS, of_few("older")).await;
+        t.pass(40 * HOUR);
+        for _ in 0..steps {
+            let op = BoardOp { name: "others".to_owned(), window: None, act: other.clone() };
+            t.store.tool(&ToolOp::Board(op)).await.unwrap();
+        }
+        assert_eq!(top(&t, LAST_3_HOURS).await, ranked(&[]), "{steps}");
+        assert_eq!(score(&t, LAST_3_HOURS, of_few("new")).await, Some(5), "{steps}");
+        assert_eq!(top(&t, LAST_3_HOURS).await, ranked(&[("new", 5)]), "{steps}");
+        t.pass(40 * HOUR);
+    }
+}

@@ -301,11 +301,16 @@ pub(crate) async fn limits_of_one_key_may_differ(t: Fixture) {
     let wide = t.add_with(|job| keyed(job, "k", 2)).await;
     assert_eq!(t.reserve(9).await.jobs, []);
     t.end(&runs[0], Verdict::Ack).await;
+    // Who comes later does not overtake them.
+    let last = t.add_with(|job| keyed(job, "k", 2)).await;
     assert_eq!(t.reserve(9).await.jobs, []);
     t.end(&runs[1], Verdict::Ack).await;
     assert_eq!(t.reserve_one().await.job.id, narrow);
     // One of the two that it may have beside it is free.
-    assert_eq!(t.reserve_one().await.job.id, wide);
+    let run = t.reserve_one().await;
+    assert_eq!(run.job.id, wide);
+    t.end(&run, Verdict::Ack).await;
+    assert_eq!(t.reserve_one().await.job.id, last);
 }
 
 /// S15: a job that is held back may expire, be purged, and is counted.

@@ -421,6 +421,7 @@ conformance!(
     board:
         members_stand_by_their_scores,
         a_member_is_told_with_its_neighbours,
+        a_board_that_is_past_leaves_nothing_behind,
         a_window_merges_its_buckets_and_drops_cold_ones,
         a_sum_of_nothing_is_not_on_a_window,
         a_large_bucket_is_dropped_in_slices,

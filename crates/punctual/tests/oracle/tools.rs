@@ -86,5 +86,6 @@ fn board(rng: &mut Rng) -> BoardOp {
         15 => BoardAct::Around { member, n: rng.usize(..3) },
         _ => BoardAct::Top { n: rng.usize(..7) },
     };
-    BoardOp { name: "b".to_owned(), window, act }
+    // Who is at one of them removes what is long past of the other.
+    BoardOp { name: pick(rng, &["b", "b", "b", "c"]).to_owned(), window, act }
 }

@@ -3,8 +3,8 @@
 //! Nothing of a queue starts while as many of its jobs run as may, before its rate lets one more start, or before the time until
 //! which a run closed its gate. Then nobody looks at its jobs.
 //!
-//! A due job that a reserve looks at while as many of its key run as may is *parked*: it leaves the timeline, so that nobody looks
-//! at it again in vain. Each event of a key (a run that starts or ends, a waiting job that leaves or is parked) gives the first of
+//! A due job that a reserve looks at while as many of its key run as may, or while one that comes first is parked, is *parked*: it
+//! leaves the timeline, so that nobody looks at it again in vain. Each event of a key (a run that starts or ends, a waiting job that leaves or is parked) gives the first of
 //! its parked jobs a look: if it may run, it is back in the timeline, with its own `run_at`. So while the first may run, some job
 //! of the key is in the timeline, whose own next event looks again: none is left behind.
 
@@ -86,6 +86,15 @@ impl Model {
         let Some(concurrency) = &job.concurrency else { return false };
         let running = self.jobs(&job.queue, State::Running).filter(|other| key(other) == key(job));
         concurrency.limit as usize <= running.count()
+    }
+
+    /// Whether a due job waits for its turn: its key is full, or one of those that are parked comes first.
+    pub(super) fn waits_for_turn(&self, job: &JobRecord) -> bool {
+        let of = key(job);
+        let mut ahead: Vec<_> =
+            self.parked(&job.queue).filter(|other| of.is_some() && key(other) == of).collect();
+        ahead.push(job);
+        self.is_full(job) || self.in_order(&job.queue, ahead).first() != Some(&job.id)
     }
 
     /// Notes an event of the key that a job has.

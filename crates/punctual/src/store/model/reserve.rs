@@ -134,7 +134,7 @@ impl Model {
                 self.end(id, State::Cancelled, Some("expired".to_owned()), round.now);
                 continue;
             }
-            if self.is_full(job) {
+            if self.waits_for_turn(job) {
                 self.park(id);
                 continue;
             }

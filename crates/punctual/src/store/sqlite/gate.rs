@@ -21,6 +21,7 @@ use crate::{
 const FILE: &str = include_str!("sql/gate.sql");
 const RUNNING: &str = named(FILE, "running");
 const RUN: &str = named(FILE, "run");
+const KEYS_OF: &str = named(FILE, "keys_of");
 const RUN_NO_MORE: &str = named(FILE, "run_no_more");
 const IS_PARKED: &str = named(FILE, "is_parked");
 const PARK: &str = named(FILE, "park");
@@ -129,10 +130,13 @@ impl Tx<'_> {
         Ok(Some((key, concurrency.limit)))
     }
 
-    /// Whether so many jobs of a key run, or more.
-    fn run_already(&self, qid: i64, key: &Key, most: i64) -> Step<bool> {
-        let mut running = self.conn.prepare_cached(RUNNING)?;
-        let running: i64 = running.query_row(params![qid, key, most], |row| row.get(0))?;
+    /// Whether so many jobs of a key run, or more. They are counted once in a transaction.
+    fn run_already(&mut self, qid: i64, key: &Key, most: i64) -> Step<bool> {
+        let running = match self.running.get(&(qid, *key)) {
+            Some(running) => *running,
+            None => self.conn.prepare_cached(RUNNING)?.query_row(params![qid, key], |row| row.get(0))?,
+        };
+        self.running.insert((qid, *key), running);
         Ok(most <= running)
     }
 
@@ -146,7 +150,8 @@ impl Tx<'_> {
 
     /// A job with a key starts.
     pub(super) fn take_turn(&mut self, q: Q, job: &Job, key: Key) -> Step<()> {
-        self.conn.prepare_cached(RUN)?.execute(params![job.qid, key, job.id.as_bytes()])?;
+        let added = self.conn.prepare_cached(RUN)?.execute(params![job.qid, key, job.id.as_bytes()])?;
+        self.count_running(job.qid, &key, int(added));
         self.touch(q, key);
         Ok(())
     }
@@ -154,10 +159,38 @@ impl Tx<'_> {
     /// The run of a job ends.
     pub(super) fn end_turn(&mut self, q: Q, job: &Job) -> Step<()> {
         if let Some((key, _)) = self.key_of(job)? {
-            self.conn.prepare_cached(RUN_NO_MORE)?.execute(params![job.qid, key, job.id.as_bytes()])?;
-            self.touch(q, key);
+            self.leave_turn(q, key, job.id.as_bytes())?;
         }
         Ok(())
+    }
+
+    /// The same, of a job whose record can't be read.
+    pub(super) fn end_turn_of_unknown(&mut self, q: Q, id: &[u8]) -> Step<()> {
+        let keys: Vec<Vec<u8>> = {
+            let mut keys = self.conn.prepare_cached(KEYS_OF)?;
+            let rows = keys.query_map(params![self.at(q).qid, id], |row| row.get(0))?;
+            rows.collect::<Result<_, _>>()?
+        };
+        for key in keys {
+            if let Ok(key) = Key::try_from(key) {
+                self.leave_turn(q, key, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn leave_turn(&mut self, q: Q, key: Key, id: &[u8]) -> Step<()> {
+        let qid = self.at(q).qid;
+        let removed = self.conn.prepare_cached(RUN_NO_MORE)?.execute(params![qid, key, id])?;
+        self.count_running(qid, &key, -int(removed));
+        self.touch(q, key);
+        Ok(())
+    }
+
+    fn count_running(&mut self, qid: i64, key: &Key, by: i64) {
+        if let Some(running) = self.running.get_mut(&(qid, *key)) {
+            *running += by;
+        }
     }
 
     /// Whether a waiting job is parked.
@@ -167,10 +200,22 @@ impl Tx<'_> {
         Ok(self.conn.prepare_cached(IS_PARKED)?.exists(row)?)
     }
 
-    /// Parks a due job if as many of its key run as may beside it; its row in the timeline is the caller's.
+    /// Whether a job of this key is parked that comes before this one.
+    fn is_behind(&self, q: Q, job: &Job, key: &Key) -> Step<bool> {
+        let Some((pri, run_at, id, _)) = self.first_parked(q, key)? else { return Ok(false) };
+        let (own, id) = (job.id.as_bytes(), if let Value::Blob(id) = &id { id.as_slice() } else { &[] });
+        let (first, this) = ((run_at, id), (ms(job.run_at), own.as_slice()));
+        let is_ahead = match self.at(q).settings.order {
+            Order::Fifo => first < this,
+            Order::Lifo => this < first,
+        };
+        Ok(pri < job.priority as i64 || pri == job.priority as i64 && is_ahead)
+    }
+
+    /// Parks a due job if it waits for its turn: as many of its key run as may beside it, or one that comes first is parked. Its row in the timeline is the caller's.
     pub(super) fn park_if_blocked(&mut self, q: Q, job: &Job) -> Step<bool> {
         let Some((key, most)) = self.key_of(job)? else { return Ok(false) };
-        if !self.run_already(job.qid, &key, most.into())? {
+        if !self.run_already(job.qid, &key, most.into())? && !self.is_behind(q, job, &key)? {
             return Ok(false);
         }
         let row = params![job.qid, key, job.priority as i64, ms(job.run_at), job.id.as_bytes(), most];
@@ -192,20 +237,8 @@ impl Tx<'_> {
     /// For each event of a key, the first of its parked jobs returns to the timeline if it may run.
     pub(super) fn hand_over(&mut self) -> Step<()> {
         for (q, key) in self.take_touched() {
-            let (qid, order) = (self.at(q).qid, self.at(q).settings.order);
-            let mut first = self.conn.prepare_cached(match order {
-                Order::Fifo => FIRST_FIFO,
-                Order::Lifo => FIRST_LIFO,
-            })?;
-            let first = first.query_row(params![qid, key], |row| {
-                Ok((
-                    row.get::<_, i64>(0)?,
-                    row.get::<_, i64>(1)?,
-                    row.get::<_, Value>(2)?,
-                    row.get::<_, i64>(3)?,
-                ))
-            });
-            let Some((pri, run_at, id, most)) = first.optional()? else { continue };
+            let qid = self.at(q).qid;
+            let Some((pri, run_at, id, most)) = self.first_parked(q, &key)? else { continue };
             if !self.run_already(qid, &key, most)? {
                 self.conn.prepare_cached(UNPARK)?.execute(params![qid, key, pri, run_at, id])?;
                 self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
@@ -213,6 +246,19 @@ impl Tx<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The first of the parked jobs of a key: priority, `run_at`, id, and how many may run as it starts.
+    fn first_parked(&self, q: Q, key: &Key) -> Step<Option<(i64, i64, Value, i64)>> {
+        let queue = self.at(q);
+        let mut first = self.conn.prepare_cached(match queue.settings.order {
+            Order::Fifo => FIRST_FIFO,
+            Order::Lifo => FIRST_LIFO,
+        })?;
+        let first = first.query_row(params![queue.qid, key], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        });
+        Ok(first.optional()?)
     }
 
     /// Parked jobs of a queue, counted up to `limit`.

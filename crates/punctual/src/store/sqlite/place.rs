@@ -346,6 +346,9 @@ impl Tx<'_> {
             then(&run, self.now)
         };
         self.drop_lease(q, job.id.as_bytes())?;
+        if job.corrupt {
+            self.end_turn_of_unknown(q, job.id.as_bytes())?;
+        }
         self.end_turn(q, job)?;
         if let Some(error) = next.failed {
             job.past.failures.push(Failure {

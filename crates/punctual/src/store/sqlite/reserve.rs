@@ -130,6 +130,7 @@ fn take_back_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<TakenBack>> {
     let Some(mut job) = job else {
         // A lease without a record leads nowhere: it is dropped, as `audit` would.
         tx.drop_lease(q, id)?;
+        tx.end_turn_of_unknown(q, id)?;
         return Ok(None);
     };
     let state = tx.end_run(q, &row, &mut job, taken_back)?;
@@ -393,6 +394,9 @@ pub(super) fn quarantine(tx: &mut Tx<'_>, q: Q, row: &DueRow) -> Step<()> {
     let Some(bytes) = tx.payload_bytes(id)? else { return Ok(()) };
     if let Some(job) = tx.job(id)? {
         tx.free_key_at_end(&job, End::Other)?;
+        if let Some((key, _)) = tx.key_of(&job)? {
+            tx.touch(q, key);
+        }
     }
     tx.tally(q).bytes -= bytes;
     tx.put_ended(q, id, State::Dead, bytes, Some("corrupt"))

@@ -30,9 +30,8 @@ pub(super) fn settle(
     let then = then.map(|want| reserve(tx, want)).transpose()?;
     for q in queues {
         // What its end let start, and was not just reserved.
-        if tx.at(q).settings.concurrency.is_some()
-            && let Some(at) = first_due(tx, q)?
-        {
+        let is_limited = tx.at(q).settings.concurrency.is_some() || tx.now < tx.opens_in_time(q);
+        if is_limited && let Some(at) = first_due(tx, q)? {
             tx.ring(q, at);
         }
     }
@@ -89,6 +88,7 @@ fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<
     let Some(mut job) = tx.job(lease.job)? else {
         // A lease without a record leads nowhere: it is dropped, as `audit` would.
         tx.drop_lease(q, id)?;
+        tx.end_turn_of_unknown(q, id)?;
         return Ok(None);
     };
     let state = tx.end_run(q, &row, &mut job, |run, now| settled(run, verdict, now))?;

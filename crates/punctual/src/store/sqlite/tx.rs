@@ -236,8 +236,10 @@ pub(super) struct Tx<'c> {
     by_name: HashMap<String, Q>,
     store: Option<(StoreRow, StoreRow)>,
     rings: BTreeMap<usize, Timestamp>,
-    /// Concurrency keys with an event since turns were handed over last, once for each (S15).
+    /// Concurrency keys with an event since turns were handed over last, an entry for each event (S15).
     touched: Vec<(Q, Key)>,
+    /// How many jobs of a key run, of those that were counted.
+    pub(super) running: HashMap<(i64, Key), i64>,
     /// Other bells to ring after the commit: those of locks.
     bells: Vec<String>,
 }
@@ -254,6 +256,7 @@ impl<'c> Tx<'c> {
             store: None,
             rings: BTreeMap::new(),
             touched: Vec::new(),
+            running: HashMap::new(),
             bells: Vec::new(),
         }
     }

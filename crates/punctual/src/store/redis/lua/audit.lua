@@ -21,7 +21,6 @@ local function stands(key, member) return call('ZSCORE', key, member) end
 local function exists(id) return call('HEXISTS', J, id) == 1 end
 -- How long the members and rows of a key are; what is longer or shorter is not ours.
 local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25, g = 35}
-local PARKED_LENGTH = 48
 local function is_whole(it, drop, key, entry)
     local length = what == 't' and byte(it, 4) == PARKED and PARKED_LENGTH or LENGTHS[what]
     if not length or #it == length then return true end
@@ -115,7 +114,7 @@ local function place(key, member)
     if job and what == 't' and byte(member, 4) == PARKED then
         belongs = job.state == WAITING and as_parked(job) == member and not stands(T, late().waiting_member(job))
         -- Whose turn it is may follow from what is mended.
-        if repair then late().touch(sub(member, 1, 3), sub(member, 5, 20)) end
+        if repair and is_queue(sub(member, 1, 3)) then late().touch(sub(member, 1, 3), sub(member, 5, 20)) end
     elseif job and what == 't' then
         belongs = job.state == WAITING and late().waiting_member(job) == member
     elseif job and what == 'l' then

@@ -301,6 +301,12 @@ local function end_turn(q, key, id)
     call('ZREM', G, q .. key .. id)
     touch(q, key)
 end
+-- The same, of a run without a job, as far as its row can be read.
+local function end_lost(q, id)
+    local row = call('HGET', R, id)
+    local is_sound, run = pcall(run_of, row or '')
+    if is_sound and run.key then end_turn(q, run.key, id) end
+end
 local function first_parked(prefix, lifo)
     if not lifo then
         local from, to = within(prefix)
@@ -312,6 +318,18 @@ local function first_parked(prefix, lifo)
         if first then return first end
     end
 end
+-- Whether a job of the same key is parked that comes before the one of this member of the timeline.
+local function is_behind(job, member)
+    local lifo = queue(job.q).lifo
+    local first = first_parked(job.q .. char(PARKED) .. job.key, lifo)
+    if not first then return false end
+    -- Level, run_at, id: byte by byte, since < goes by the server's locale.
+    for i = 0, 22 do
+        local ahead, own = byte(first, 21 + i), byte(member, 4 + i)
+        if ahead ~= own then return (ahead < own) == (i == 0 or not lifo) end
+    end
+    return false
+end
 -- Gives each event its look. Answers whether some job is back in the timeline.
 local function hand_over()
     local touched, any = shard.touched or {}, false
@@ -319,7 +337,7 @@ local function hand_over()
     for _, of in ipairs(touched) do
         local q = sub(of, 1, 3)
         local first = first_parked(q .. char(PARKED) .. sub(of, 4), queue(q).lifo)
-        if first and run_of_key(of) < unp('>I4', first, 45) then
+        if first and #first == PARKED_LENGTH and run_of_key(of) < unp('>I4', first, 45) then
             call('ZREM', T, first)
             call('ZADD', T, '0', q .. sub(first, 21, 44))
             ring(q, unp('>I6', first, 22))
@@ -556,6 +574,7 @@ local function take_back(named)
             answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(taken_back(job)) .. name_of(q)
         else
             -- A lease without a job leads nowhere: it is dropped, as an audit would.
+            end_lost(q, id)
             call('ZREM', L, q .. sub(late[i], 1, 6) .. id)
             call('HDEL', R, id)
         end
@@ -720,7 +739,7 @@ return {
     of = of, load = load, bury = bury, is_hidden = is_hidden,
     holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
     waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,
-    room_of = room_of, spend = spend, parked_member = parked_member, id_in = id_in, touch = touch, is_blocked = is_blocked, end_turn = end_turn,
-    hand_over = hand_over, lease_member = lease_member, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
+    room_of = room_of, spend = spend, parked_member = parked_member, id_in = id_in, touch = touch, is_blocked = is_blocked, end_turn = end_turn, end_lost = end_lost,
+    is_behind = is_behind, hand_over = hand_over, lease_member = lease_member, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
     finish = finish, delete = delete, verdict = verdict, done_past = done_past, take_back = take_back, sweep = sweep,
 }

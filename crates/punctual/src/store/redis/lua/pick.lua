@@ -33,11 +33,15 @@ local function pick(walk, most, till, state, each)
                 end
                 if not is_sound then
                     late().bury(q, id)
+                    -- Others may wait for its turn.
+                    local husk = {}
+                    pcall(late().head, husk, rec)
+                    if husk.key then late().touch(q, husk.key) end
                 elseif job and job.expires and job.expires <= now then
                     late().unwait(job)
                     if job.key then late().touch(q, job.key) end
                     late().finish(job, CANCELLED, 'expired')
-                elseif job and job.key and late().is_blocked(job) then
+                elseif job and job.key and (late().is_blocked(job) or late().is_behind(job, members[i])) then
                     call('ZADD', T, '0', late().parked_member(job, sub(members[i], 4)))
                     late().touch(q, job.key)
                 else

@@ -58,6 +58,7 @@ for i = 1, n do
             if job then
                 answers[i] = char(late().verdict(job, sub(arg, 9, 9), sub(arg, 10)))
             else
+                late().end_lost(of.q, id)
                 call('HDEL', R, id)
                 call('ZREM', L, place .. id)
                 answers[i] = '-'
@@ -90,7 +91,7 @@ local answer = {}
 if 2 * n + 2 < #ARGV then answer = reserving(2 * n + 3, BELLS) end
 -- What an end let start, and was not just reserved.
 for q in pairs(met) do
-    if LIMITED <= queue(q).flags then
+    if LIMITED <= queue(q).flags or now < queue(q).closed then
         local due = first_due(walk_of(q))
         if due < NEVER then late().ring(q, due) end
     end

@@ -148,9 +148,7 @@ pub(in crate::store::redis) fn check_caps(name: &str, settings: &QueueSettings, 
                 ErrorKind::Conflict,
                 format!("queue {name:?} has {what} {cap}, too few to be shared by {shards} shards"),
             )
-            .with_hint(format!(
-                "give it {shards} or more, or 0, or none, or pin it, or the store fewer shards"
-            )));
+            .with_hint(format!("give it {shards} or more, or none, or pin it, or the store fewer shards")));
         }
     }
     Ok(())
@@ -161,8 +159,11 @@ fn merge(seen: Vec<Seen>) -> Seen {
     let merged = seen.into_iter().reduce(|sum, other| {
         let counts = read::sum(sum.counts, other.counts);
         let oldest_due = sum.oldest_due.into_iter().chain(other.oldest_due).min();
-        // Where one shard is open, the queue is.
-        let opens_at = sum.opens_at.and_then(|one| Some(one.min(other.opens_at?)));
+        // Where one shard is open, the queue is; of one that is pinned the others have nothing.
+        let opens_at = match sum.settings.placement {
+            Placement::Spread => sum.opens_at.and_then(|one| Some(one.min(other.opens_at?))),
+            Placement::Pinned => sum.opens_at.max(other.opens_at),
+        };
         // The first one wins where both are as new: that is shard 0.
         let newer = if sum.version < other.version { other } else { sum };
         Seen { counts, oldest_due, opens_at, ..newer }

@@ -56,12 +56,12 @@ SELECT member, low FROM punctual_score WHERE bid = ?1 ORDER BY low, member LIMIT
 -- name: past
 SELECT bid FROM punctual_board WHERE ends <= ?1 LIMIT 1;
 
--- name: forget_parts
-DELETE FROM punctual_part WHERE (bid, bucket, member) IN (
-    SELECT bid, bucket, member FROM punctual_part WHERE bid = ?1 LIMIT ?2);
+-- name: size
+SELECT size FROM punctual_board WHERE bid = ?1;
 
 -- name: forget_scores
-DELETE FROM punctual_score WHERE (bid, member) IN (SELECT bid, member FROM punctual_score WHERE bid = ?1 LIMIT ?2);
+-- Of a board without parts: there are none, unless the file was damaged.
+DELETE FROM punctual_score WHERE bid = ?1;
 
 -- name: forget_board
 DELETE FROM punctual_board WHERE bid = ?1;

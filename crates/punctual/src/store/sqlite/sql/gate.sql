@@ -1,8 +1,12 @@
 -- Concurrency keys (S15): running jobs by their key (punctual_keyed), and jobs that wait for their turn (punctual_parked).
--- Inputs: queue, digest of the key. Cost: seeks; counting reads as many index entries as may run.
+-- Inputs: queue, digest of the key. Cost: seeks; counting reads as many index entries as run.
 
 -- name: running
-SELECT count(*) FROM (SELECT 1 FROM punctual_keyed WHERE q = ?1 AND key = ?2 LIMIT ?3);
+SELECT count(*) FROM punctual_keyed WHERE q = ?1 AND key = ?2;
+
+-- name: keys_of
+-- Of a job without a record, which says no key: looks at all that run in the queue.
+SELECT key FROM punctual_keyed WHERE q = ?1 AND id = ?2;
 
 -- name: run
 INSERT INTO punctual_keyed (q, key, id) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING;

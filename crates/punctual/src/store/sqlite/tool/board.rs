@@ -34,7 +34,7 @@ const FROM: &str = named(FILE, "from");
 const BEFORE: &str = named(FILE, "before");
 const TOP: &str = named(FILE, "top");
 const PAST: &str = named(FILE, "past");
-const FORGET_PARTS: &str = named(FILE, "forget_parts");
+const SIZE: &str = named(FILE, "size");
 const FORGET_SCORES: &str = named(FILE, "forget_scores");
 const FORGET_BOARD: &str = named(FILE, "forget_board");
 
@@ -169,11 +169,7 @@ fn cold(tx: &Tx<'_>, op: &BoardOp, board: &Board, at_most: i64) -> Step<Vec<(i64
 /// Takes cold parts off, or who is below the room that there is; answers whether there was any.
 fn take_off(tx: &Tx<'_>, op: &BoardOp, board: &mut Board) -> Step<bool> {
     let cold = cold(tx, op, board, SLICE)?;
-    for (bucket, member, score) in &cold {
-        let sum = board.low(tx, member)?.map_or(0, |low| -low) - score;
-        board.put_low(tx, op, member, sum)?;
-        tx.conn.prepare_cached(REMOVE_PART)?.execute(params![board.bid, bucket, member])?;
-    }
+    board.subtract(tx, &cold)?;
     let mut is_cut = false;
     if let (true, BoardAct::Add { members_max, .. } | BoardAct::Set { members_max, .. }) =
         (cold.is_empty(), &op.act)
@@ -201,10 +197,24 @@ impl Board {
         Ok(stmt.query_row(params![self.bid, member], |row| row.get(0)).optional()?)
     }
 
+    /// Takes parts off the sums: bucket, member, score.
+    fn subtract(&mut self, tx: &Tx<'_>, parts: &[(i64, String, i64)]) -> Step<()> {
+        for (bucket, member, score) in parts {
+            let sum = self.low(tx, member)?.map_or(0, |low| -low) - score;
+            self.put_sum(tx, true, member, sum)?;
+            tx.conn.prepare_cached(REMOVE_PART)?.execute(params![self.bid, bucket, member])?;
+        }
+        Ok(())
+    }
+
     /// Puts a member on the board with this sum, or takes it off where it has none.
     fn put_low(&mut self, tx: &Tx<'_>, op: &BoardOp, member: &str, sum: i64) -> Step<()> {
+        self.put_sum(tx, op.window.is_some(), member, sum)
+    }
+
+    fn put_sum(&mut self, tx: &Tx<'_>, has_window: bool, member: &str, sum: i64) -> Step<()> {
         let was_on_it = self.low(tx, member)?.is_some();
-        if op.window.is_some() && sum == 0 {
+        if has_window && sum == 0 {
             tx.conn.prepare_cached(REMOVE_LOW)?.execute(params![self.bid, member])?;
             self.size -= i64::from(was_on_it);
         } else {
@@ -263,23 +273,32 @@ impl Board {
             let rows = stmt.query_map(params![self.bid, too_many.min(at_most)], |row| row.get(0))?;
             rows.collect::<Result<_, _>>()?
         };
-        for member in lowest {
-            self.remove(tx, op, &member)?;
+        for member in &lowest {
+            self.remove(tx, op, member)?;
         }
-        Ok(true)
+        Ok(!lowest.is_empty())
     }
 }
 
-/// Removes a part of a board that was past a day ago.
+/// Takes a part off a board that was past a day ago: whoever comes back to it finds sums of what is left.
 fn forget(tx: &Tx<'_>) -> Step<()> {
-    let mut stmt = tx.conn.prepare_cached(PAST)?;
-    let past: Option<i64> = stmt.query_row([forgotten_at(tx)], |row| row.get(0)).optional()?;
-    let Some(bid) = past else { return Ok(()) };
-    for sql in [FORGET_PARTS, FORGET_SCORES] {
-        if 0 < tx.conn.prepare_cached(sql)?.execute([bid, FORGET_MAX])? {
-            return Ok(());
-        }
+    let past = tx.conn.prepare_cached(PAST)?.query_row([forgotten_at(tx)], |row| row.get(0)).optional()?;
+    let Some(bid): Option<i64> = past else { return Ok(()) };
+    let parts: Vec<(i64, String, i64)> = {
+        let mut stmt = tx.conn.prepare_cached(COLD_BEFORE)?;
+        let rows = stmt.query_map(params![bid, i64::MAX, FORGET_MAX], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?;
+        rows.collect::<Result<_, _>>()?
+    };
+    if parts.is_empty() {
+        tx.conn.prepare_cached(FORGET_SCORES)?.execute([bid])?;
+        tx.conn.prepare_cached(FORGET_BOARD)?.execute([bid])?;
+        return Ok(());
     }
-    tx.conn.prepare_cached(FORGET_BOARD)?.execute([bid])?;
+    let size = tx.conn.prepare_cached(SIZE)?.query_row([bid], |row| row.get(0))?;
+    let mut board = Board { bid: Some(bid), newest: 0, size, first: 0, current: 0 };
+    board.subtract(tx, &parts)?;
+    tx.conn.prepare_cached(PUT_SIZE)?.execute(params![bid, board.size])?;
     Ok(())
 }
