@@ -16,7 +16,7 @@ use std::{
 
 use fastrand::Rng;
 use punctual::{
-    Client, Ctx, Job, Worker,
+    Client, Ctx, ErrorKind, Job, Worker,
     store::{Store, url::connect},
 };
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,8 @@ const RESOURCES: u32 = 50;
 /// Of the last part, where many producers meet at few resources.
 const MERGED: u32 = 5;
 const PRODUCERS: u32 = 8;
+/// Longer than it takes to hand all updates over.
+const HAND_OVER: Duration = Duration::from_secs(2);
 /// How long an update takes.
 const WORK: Duration = Duration::from_millis(5);
 /// Of the first part: how many may run, how many there are for each of these, and how long each takes.
@@ -117,10 +119,17 @@ async fn produce(
 ) -> Result<(), punctual::Error> {
     for n in numbers {
         let resource = format!("merged-{}", rng.u32(..MERGED));
-        let update = Update { resource: resource.clone(), numbers: vec![n] };
+        let update = |n| Update { resource: resource.clone(), numbers: vec![n] };
         let merge =
             |waiting: Update, new: Update| Update { numbers: [waiting.numbers, new.numbers].concat(), ..new };
-        client.enqueue(update).rerun(resource).merge(merge).await?;
+        loop {
+            let merged = client.enqueue(update(n)).rerun(resource.clone()).merge(merge).await;
+            // So many others met it there meanwhile that it gave up: each of them got on.
+            if !merged.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict) {
+                merged?;
+                break;
+            }
+        }
     }
     Ok(())
 }
@@ -209,8 +218,8 @@ impl Drill<'_> {
     /// Each update is a job of its own.
     async fn updates(&mut self) -> Outcome<()> {
         let jobs = self.profile.jobs;
-        // One time for all: then the order is that of the ids, whichever of two calls the store sees first.
-        let at = self.store.now().await?;
+        // One time for all, when all are there: then the order is that of the ids, whichever of two calls the store sees first.
+        let at = self.store.now().await?.after(HAND_OVER);
         let resource = |n| format!("row-{}", n % RESOURCES);
         self.client
             .enqueue_many((0..jobs).map(|n| Update { resource: resource(n), numbers: vec![n] }))
@@ -218,6 +227,9 @@ impl Drill<'_> {
                 spec.concurrency_key(&update.resource).at(at);
             })
             .await?;
+        while self.store.now().await? < at {
+            tokio::time::sleep(LOOK).await;
+        }
         let kills = self.rest(self.profile.kills / 2).await?;
         let mut seen = BTreeSet::new();
         let mut again = 0;
