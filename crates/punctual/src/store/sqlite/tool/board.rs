@@ -200,7 +200,7 @@ impl Board {
     /// Takes parts off the sums: bucket, member, score.
     fn subtract(&mut self, tx: &Tx<'_>, parts: &[(i64, String, i64)]) -> Step<()> {
         for (bucket, member, score) in parts {
-            let sum = self.low(tx, member)?.map_or(0, |low| -low) - score;
+            let sum = self.low(tx, member)?.map_or(0, |low| -low) - *score;
             self.put_sum(tx, true, member, sum)?;
             tx.conn.prepare_cached(REMOVE_PART)?.execute(params![self.bid, bucket, member])?;
         }
