@@ -12,7 +12,7 @@ mod sentinel;
 
 use std::{
     io::{BufRead, BufReader, Write},
-    net::{Ipv4Addr, TcpListener},
+    net::{Ipv4Addr, TcpListener, TcpStream},
     os::unix::{net::UnixStream, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
@@ -82,10 +82,9 @@ impl Server {
     pub(crate) fn encrypted(certificates: &Certificates, options: &[&str]) -> Self {
         let port = free_port();
         let own = certificates.options(port);
-        let options = own.iter().map(String::as_str).chain(options.iter().copied());
-        let mut server = Self::start(&options.collect::<Vec<_>>());
-        server.port = port;
-        server
+        Self::launch(port, |_| {
+            own.into_iter().chain(options.iter().map(|&option| option.to_owned())).collect()
+        })
     }
 
     /// Starts a server with the options that `options` makes of its folder; a file comes first.
@@ -256,7 +255,12 @@ impl Server {
 
     fn until(&self, otherwise: &str, done: impl Fn(bool) -> bool) {
         let begin = Instant::now();
-        while !done(UnixStream::connect(self.socket()).is_ok()) {
+        // Some listen on the port a little later than on the socket.
+        let answers = || {
+            UnixStream::connect(self.socket()).is_ok()
+                && (self.port == 0 || TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok())
+        };
+        while !done(answers()) {
             if START_MAX < begin.elapsed() {
                 let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
                 panic!("redis-server: {otherwise}\n{log}");
