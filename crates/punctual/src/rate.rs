@@ -9,23 +9,36 @@
 //! * [`Log`] keeps the instants of what passed, and is exact for each window: what comes passes if the one that came `max`
 //!   before it is out of the window.
 
-/// So many in a period, evenly, and so many at once. One step, `period / max`, is a whole number of parts, `max` of which make
-/// a millisecond: so that any rate is kept exactly.
-///
-/// ```text
-///         ├──────────── burst steps ────────────┤
-///   ──────┼─────────────────┬───────────────────┼────────►
-///        now         arrival of all           furthest      what would bring the arrival behind the furthest waits
-///                     that passed
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rate {
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{Error, Result},
+    limits::{RATE_MAX, RATE_PERIOD_MAX},
+};
+
+/// So many in a period, evenly, and so many at once after a pause: in any time t no more pass than `burst + t × max / period`, with
+/// a burst of 1 no more than `max` in any period.
+// One step, `period / max`, is a whole number of parts, `max` of which make
+// a millisecond: so that any rate is kept exactly.
+//
+//         ├──────────── burst steps ────────────┤
+//   ──────┼─────────────────┬───────────────────┼────────►
+//        now         arrival of all           furthest      what would bring the arrival behind the furthest waits
+//                     that passed
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
     /// So many pass in a period, 1 to 1,000,000.
-    pub(crate) max: u32,
+    pub max: u32,
     /// 1 ms to 30 days, so that `max` periods in parts are below 2^53, which scripts of Redis can count.
-    pub(crate) period_ms: u64,
-    /// So many pass at once after a pause, 1 to 1,000,000.
-    pub(crate) burst: u32,
+    pub period_ms: u64,
+    /// So many pass at once after a pause, 1 to 1,000,000; usually 1.
+    #[serde(default = "one")]
+    pub burst: u32,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 /// A theoretical arrival time: milliseconds, and parts of one, `max` of which make a millisecond. It belongs to one rate; under
@@ -43,6 +56,22 @@ impl Arrival {
 }
 
 impl Rate {
+    /// Refuses what is out of bounds.
+    pub(crate) fn check(&self) -> Result<()> {
+        for (what, n) in [("max", self.max), ("burst", self.burst)] {
+            if !(1..=RATE_MAX).contains(&n) {
+                return Err(Error::invalid(format!("the rate's {what} {n} is not within 1 to {RATE_MAX}")));
+            }
+        }
+        if !(1..=RATE_PERIOD_MAX.as_millis() as u64).contains(&self.period_ms) {
+            let ms = self.period_ms;
+            return Err(Error::invalid(format!(
+                "the rate's period of {ms} ms is not within 1 ms to 30 days"
+            )));
+        }
+        Ok(())
+    }
+
     /// How long so many steps last.
     const fn steps(self, n: u32) -> Arrival {
         let (parts, max) = (n as u64 * self.period_ms, self.max as u64);
@@ -55,9 +84,9 @@ impl Rate {
     }
 
     /// A kept arrival as it counts now. One further ahead than any that this rate leaves was left by another rate, or by a clock
-    /// that went back since; it is void, or a step of the clock would close a gate for as long.
-    // Another rate may have left more parts than a millisecond of this one has.
-    pub(crate) fn believed(self, kept: Option<Arrival>, now_ms: u64) -> Option<Arrival> {
+    /// that went back since; it is void, or a step of the clock would close a gate for as long. Another rate may also have left more
+    /// parts than a millisecond of this one has.
+    fn believed(self, kept: Option<Arrival>, now_ms: u64) -> Option<Arrival> {
         let kept = kept.map(|kept| Arrival { part: kept.part.min(self.max - 1), ..kept });
         kept.filter(|kept| *kept <= self.furthest(now_ms))
     }
@@ -69,8 +98,14 @@ impl Rate {
     /// Lets `cost` pass at `now_ms`, and tells the arrival to keep from then on; or else nothing changes, and it tells the first
     /// millisecond at which it would pass if nobody else came. `kept`: the arrival of all that passed before, if any; `cost`: 1
     /// to `burst`.
-    pub(crate) fn pass(self, kept: Option<Arrival>, now_ms: u64, cost: u32) -> Result<Arrival, u64> {
-        let kept = kept.map_or(Arrival::at(now_ms), |kept| kept.max(Arrival::at(now_ms)));
+    pub(crate) fn pass(
+        self,
+        kept: Option<Arrival>,
+        now_ms: u64,
+        cost: u32,
+    ) -> std::result::Result<Arrival, u64> {
+        let kept =
+            self.believed(kept, now_ms).map_or(Arrival::at(now_ms), |kept| kept.max(Arrival::at(now_ms)));
         let next = self.add(kept, self.steps(cost));
         let furthest = self.furthest(now_ms);
         if next <= furthest {
@@ -199,7 +234,7 @@ mod tests {
     struct Kept(Log, Vec<u64>);
 
     impl Kept {
-        fn come(&mut self, ms: u64, cost: u32) -> Result<(), u64> {
+        fn come(&mut self, ms: u64, cost: u32) -> std::result::Result<(), u64> {
             if let Some(&last) = self.1.last()
                 && self.0.begins_anew(last, last + self.0.period_ms, NOW + ms)
             {

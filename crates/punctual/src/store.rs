@@ -36,13 +36,14 @@ pub(crate) use self::{
 };
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},
-    settings::{Keep, Order, Pause, Placement, QueueSettings, Rate},
+    settings::{Keep, Order, Pause, Placement, QueueSettings},
     tool::{
         Allowance, BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Held, LimitOp, LimitRule, LockOp,
         LockReply, Standing, ToolOp, ToolReply,
     },
 };
 
+pub use crate::rate::Rate;
 use crate::{
     error::{Error, ErrorKind, Result},
     filter::Filter,

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::{Error, Result},
     job::JobOptions,
-    limits::{QUEUE_CONCURRENCY_MAX, RATE_MAX, RATE_PERIOD_MAX},
-    rate,
+    limits::QUEUE_CONCURRENCY_MAX,
+    rate::Rate,
 };
 
 /// Order of a queue behind its priorities (S6).
@@ -77,7 +77,8 @@ pub struct QueueSettings {
     /// Most jobs that run at once (S15), 1 to 1,000,000. With several shards each has a fixed share, unless the queue is pinned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// How often jobs may start (S15); shared as `concurrency` is.
+    /// How often jobs may start (S15); shared as `concurrency` is. A spread queue of a store of several shards starts as many at
+    /// once as there are shards, where its burst is smaller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// Retention of done jobs.
@@ -122,46 +123,6 @@ impl QueueSettings {
         }
         self.rate.map_or(Ok(()), |rate| rate.check())?;
         self.defaults.check()
-    }
-}
-
-/// So many starts in a period, evenly, and so many at once after a pause: in any time t no more start than
-/// `burst + t × max / period`. With a burst of 1, no more than `max` in any period. A spread queue of a store of several shards
-/// starts as many at once as there are shards, where its burst is smaller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rate {
-    /// So many start in a period, 1 to 1,000,000.
-    pub max: u32,
-    /// 1 ms to 30 days.
-    pub period_ms: u64,
-    /// So many may start at once, 1 to 1,000,000; usually 1.
-    #[serde(default = "one")]
-    pub burst: u32,
-}
-
-const fn one() -> u32 {
-    1
-}
-
-impl Rate {
-    pub(crate) fn check(&self) -> Result<()> {
-        for (what, n) in [("max", self.max), ("burst", self.burst)] {
-            if !(1..=RATE_MAX).contains(&n) {
-                return Err(Error::invalid(format!("the rate's {what} {n} is not within 1 to {RATE_MAX}")));
-            }
-        }
-        if !(1..=RATE_PERIOD_MAX.as_millis() as u64).contains(&self.period_ms) {
-            let ms = self.period_ms;
-            return Err(Error::invalid(format!(
-                "the rate's period of {ms} ms is not within 1 ms to 30 days"
-            )));
-        }
-        Ok(())
-    }
-
-    pub(crate) const fn arithmetic(self) -> rate::Rate {
-        rate::Rate { max: self.max, period_ms: self.period_ms, burst: self.burst }
     }
 }
 

@@ -56,19 +56,18 @@ impl Model {
         let gate = self.gates.get(queue).copied().unwrap_or_default();
         // One that lies further ahead than it can was left by a clock that went back since.
         let closed = gate.closed_until.filter(|until| *until <= now.after(GATE_MAX));
-        let by_rate = self.settings(queue).rate.map(|rate| {
-            let (rate, now) = (rate.arithmetic(), now.as_ms());
-            Timestamp::saturating_from_ms(rate.opens_at(rate.believed(gate.arrival, now), now, 1))
-        });
+        let by_rate = self
+            .settings(queue)
+            .rate
+            .map(|rate| Timestamp::saturating_from_ms(rate.opens_at(gate.arrival, now.as_ms(), 1)));
         closed.into_iter().chain(by_rate).chain([now]).max().unwrap_or(now)
     }
 
     /// A job of a queue starts.
     pub(super) fn spend(&mut self, queue: &str, now: Timestamp) {
         if let Some(rate) = self.settings(queue).rate {
-            let (rate, now) = (rate.arithmetic(), now.as_ms());
             let gate = self.gates.entry(queue.to_owned()).or_default();
-            gate.arrival = rate.pass(rate.believed(gate.arrival, now), now, 1).ok();
+            gate.arrival = rate.pass(gate.arrival, now.as_ms(), 1).ok();
         }
     }
 

@@ -10,13 +10,7 @@ use super::{
     sql::named,
     tx::{Q, Tx, instant, int, ms},
 };
-use crate::{
-    digest::digest,
-    limits::GATE_MAX,
-    rate::Arrival,
-    store::{Order, Rate},
-    time::Timestamp,
-};
+use crate::{digest::digest, limits::GATE_MAX, rate::Arrival, store::Order, time::Timestamp};
 
 const FILE: &str = include_str!("sql/gate.sql");
 const RUNNING: &str = named(FILE, "running");
@@ -98,8 +92,7 @@ impl Tx<'_> {
     pub(super) fn opens_in_time(&self, q: Q) -> Timestamp {
         let queue = self.at(q);
         let by_rate = queue.settings.rate.map(|rate| {
-            let (rate, now) = (rate.arithmetic(), self.now.as_ms());
-            Timestamp::saturating_from_ms(rate.opens_at(rate.believed(queue.gate.arrival(), now), now, 1))
+            Timestamp::saturating_from_ms(rate.opens_at(queue.gate.arrival(), self.now.as_ms(), 1))
         });
         let closed = queue.gate.closed_until(self.now);
         closed.into_iter().chain(by_rate).fold(self.now, Timestamp::max)
@@ -107,9 +100,9 @@ impl Tx<'_> {
 
     /// A job of a queue starts.
     pub(super) fn spend(&mut self, q: Q) {
-        let Some(rate) = self.at(q).settings.rate.map(Rate::arithmetic) else { return };
+        let Some(rate) = self.at(q).settings.rate else { return };
         let (now, gate) = (self.now.as_ms(), self.gate(q));
-        if let Ok(Arrival { ms, part }) = rate.pass(rate.believed(gate.arrival(), now), now, 1) {
+        if let Ok(Arrival { ms, part }) = rate.pass(gate.arrival(), now, 1) {
             (gate.arrival, gate.part) = (ms.cast_signed(), part.into());
         }
     }

@@ -44,8 +44,7 @@ impl Tools {
 
     fn rate(&mut self, rate: Rate, now: u64, op: &LimitOp) -> Allowance {
         let key = (op.name.clone(), op.key.clone());
-        let kept = rate.believed(self.arrivals.get(&key).copied(), now);
-        match rate.pass(kept, now, op.cost) {
+        match rate.pass(self.arrivals.get(&key).copied(), now, op.cost) {
             Ok(next) => {
                 self.arrivals.insert(key, next);
                 Allowance::Allowed

@@ -67,7 +67,7 @@ fn by_rate(tx: &Tx<'_>, rate: Rate, now: u64, op: &LimitOp) -> Step<Allowance> {
         let part = row.kept.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
         Arrival { ms: row.ends, part }
     });
-    match rate.pass(rate.believed(kept, now), now, op.cost) {
+    match rate.pass(kept, now, op.cost) {
         Ok(next) => {
             put(tx, 1, op, row.as_ref(), next.ms, &next.part.to_be_bytes())?;
             Ok(Allowance::Allowed)
