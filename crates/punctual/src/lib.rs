@@ -8,6 +8,7 @@ mod cron;
 mod digest;
 mod duration;
 mod error;
+mod fair;
 mod filter;
 mod id;
 mod job;

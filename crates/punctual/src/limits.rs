@@ -58,7 +58,13 @@ pub const MAX_ATTEMPTS_MAX: u32 = 10_000;
 pub const CONCURRENCY_MAX: u32 = 10_000;
 /// Most jobs of one queue that a limit may let run at once.
 pub const QUEUE_CONCURRENCY_MAX: u32 = 1_000_000;
-/// Longest that one run may close the gate of its queue for.
+/// Highest weight of a group; the lowest is 1.
+pub const GROUP_WEIGHT_MAX: u32 = 100;
+/// Most groups of one queue that have limits of their own.
+pub const GROUP_LIMITS_MAX: usize = 1_000;
+/// Groups that one reserve or take lets in beyond the jobs that it wants (S16).
+pub const GROUPS_EXTRA: usize = 32;
+/// Longest that one run may close the gate of its queue or group for.
 pub const GATE_MAX: Duration = Duration::from_hours(24);
 /// Leases taken back in a row after which a job is dead, reason `crashes` (S9).
 pub const POISON_LIMIT: u32 = 3;

@@ -36,7 +36,7 @@ pub(crate) use self::{
 };
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},
-    settings::{Keep, Order, Pause, Placement, QueueSettings},
+    settings::{GroupLimits, Keep, Order, Pause, Placement, QueueSettings},
     tool::{
         Allowance, BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Held, LimitOp, LimitRule, LockOp,
         LockReply, Standing, ToolOp, ToolReply,

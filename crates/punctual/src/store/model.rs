@@ -21,6 +21,7 @@
 mod act;
 mod doc;
 mod enqueue;
+mod fair;
 mod gate;
 mod queue;
 mod read;
@@ -56,6 +57,8 @@ pub struct Model {
     touched: Vec<gate::Key>,
     /// Of each queue whose gate was ever closed.
     gates: BTreeMap<String, gate::Gate>,
+    /// Of each queue that ever had groups (S16).
+    rings: BTreeMap<String, fair::Ring>,
     docs: BTreeMap<String, Doc>,
     /// The version that a document was given last.
     doc_version: u64,
@@ -129,11 +132,6 @@ impl Model {
     /// The timeline: waiting jobs that are not parked.
     fn timeline<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = &'a JobRecord> {
         self.jobs(queue, State::Waiting).filter(|job| !self.rows[&job.id].parked)
-    }
-
-    /// Jobs of the timeline with `run_at` up to an instant, in the order in which they run (S6).
-    fn waiting_in_order(&self, queue: &str, up_to: Timestamp) -> Vec<JobId> {
-        self.in_order(queue, self.timeline(queue).filter(|job| job.run_at <= up_to).collect())
     }
 
     /// Waiting jobs of a queue in the order in which they run (S6).

@@ -1,11 +1,13 @@
 //! What is set of a queue; it lives in the store, and is live for every worker.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{Error, Result},
     job::JobOptions,
-    limits::QUEUE_CONCURRENCY_MAX,
+    limits::{GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX},
     rate::Rate,
 };
 
@@ -81,6 +83,12 @@ pub struct QueueSettings {
     /// once as there are shards, where its burst is smaller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+    /// What each group may have, where it is not told for the group alone.
+    #[serde(skip_serializing_if = "GroupLimits::are_none")]
+    pub group: GroupLimits,
+    /// What single groups may have, by their names, at most 1,000; what is missing there is as for all groups.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<String, GroupLimits>,
     /// Retention of done jobs.
     pub done: Keep,
     /// Retention of dead jobs.
@@ -101,6 +109,8 @@ impl Default for QueueSettings {
             max_bytes: None,
             concurrency: None,
             rate: None,
+            group: GroupLimits::default(),
+            groups: BTreeMap::new(),
             done: Keep::SHORT,
             dead: Keep::LONG,
             cancelled: Keep::SHORT,
@@ -115,14 +125,80 @@ impl QueueSettings {
     /// # Errors
     /// `Invalid`.
     pub fn check(&self) -> Result<()> {
-        if let Some(n) = self.concurrency.filter(|n| !(1..=QUEUE_CONCURRENCY_MAX).contains(n)) {
-            return Err(Error::invalid(format!(
-                "concurrency {n} is not within 1 to {QUEUE_CONCURRENCY_MAX}"
-            ))
-            .with_hint("pause the queue if nothing shall run"));
-        }
+        check_concurrency(self.concurrency)?;
         self.rate.map_or(Ok(()), |rate| rate.check())?;
+        self.group.check()?;
+        if GROUP_LIMITS_MAX < self.groups.len() {
+            let n = self.groups.len();
+            return Err(Error::invalid(format!(
+                "{n} groups have limits of their own; at most {GROUP_LIMITS_MAX} may"
+            ))
+            .with_hint("give what most of them have to all groups"));
+        }
+        for (name, limits) in &self.groups {
+            if name.is_empty() || NAME_BYTES_MAX < name.len() {
+                return Err(Error::invalid(format!(
+                    "the name of a group has {} bytes, not 1 to {NAME_BYTES_MAX}",
+                    name.len()
+                )));
+            }
+            limits.check().map_err(|e| Error::invalid(format!("group {name:?}: {e}")))?;
+        }
         self.defaults.check()
+    }
+
+    /// What a group may have.
+    pub(crate) fn of_group(&self, group: &str) -> GroupLimits {
+        let own = self.groups.get(group).copied().unwrap_or_default();
+        GroupLimits {
+            weight: own.weight.or(self.group.weight),
+            concurrency: own.concurrency.or(self.group.concurrency),
+            rate: own.rate.or(self.group.rate),
+        }
+    }
+}
+
+fn check_concurrency(concurrency: Option<u32>) -> Result<()> {
+    match concurrency.filter(|n| !(1..=QUEUE_CONCURRENCY_MAX).contains(n)) {
+        None => Ok(()),
+        Some(n) => Err(Error::invalid(format!("concurrency {n} is not within 1 to {QUEUE_CONCURRENCY_MAX}"))
+            .with_hint("pause the queue if nothing shall run")),
+    }
+}
+
+/// What a group may have of its queue (S15, S16). A group lives in one shard, so that its limits are exact however many there
+/// are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GroupLimits {
+    /// Its share beside others that have due jobs, 1 to 100; 1 unless said otherwise. Jobs without a group are one of weight 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// Most of its jobs that run at once, 1 to 1,000,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// How often its jobs may start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+}
+
+impl GroupLimits {
+    /// Whether they say nothing.
+    pub fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The weight that counts.
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight.unwrap_or(1)
+    }
+
+    fn check(&self) -> Result<()> {
+        if let Some(weight) = self.weight.filter(|weight| !(1..=GROUP_WEIGHT_MAX).contains(weight)) {
+            return Err(Error::invalid(format!("weight {weight} is not within 1 to {GROUP_WEIGHT_MAX}")));
+        }
+        check_concurrency(self.concurrency)?;
+        self.rate.map_or(Ok(()), |rate| rate.check())
     }
 }
 

@@ -16,7 +16,7 @@ impl Model {
     pub fn act(&mut self, now: Timestamp, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
         check_act(targets, action, PAYLOAD_BYTES_MAX)?;
         let answers = targets.iter().map(|target| self.act_one(now, target, action)).collect();
-        self.hand_over();
+        self.hand_over(now);
         Ok(answers)
     }
 

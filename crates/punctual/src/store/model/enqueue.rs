@@ -29,7 +29,7 @@ impl Model {
         }
         check_enqueue(jobs, now, PAYLOAD_BYTES_MAX)?;
         let answers: Vec<Enqueued> = jobs.iter().map(|job| self.enqueue_one(now, job)).collect();
-        self.hand_over();
+        self.hand_over(now);
         let full: Vec<usize> = (0..jobs.len()).filter(|&i| answers[i] == Enqueued::Full).collect();
         if full.len() < jobs.len() {
             let last = LastEnqueue { number: call.number, at: now, full };

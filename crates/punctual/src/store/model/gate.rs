@@ -1,4 +1,4 @@
-//! What holds due jobs back (S15): concurrency keys, and the limits of a queue.
+//! What holds due jobs back (S15): concurrency keys, and the limits of a queue. Those of a group are in `fair.rs`.
 //!
 //! Nothing of a queue starts while as many of its jobs run as may, before its rate lets one more start, or before the time until
 //! which a run closed its gate. Then nobody looks at its jobs.
@@ -14,17 +14,49 @@ use crate::{
     id::JobId,
     job::{JobRecord, State},
     limits::GATE_MAX,
-    rate::Arrival,
+    rate::{Arrival, Rate},
     time::Timestamp,
 };
 
-/// What a queue remembers for its limits.
+/// What a queue or a group remembers for its limits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gate {
     /// Until when a run closed it.
     closed_until: Option<Timestamp>,
     /// When all that started would have, had it started evenly.
     arrival: Option<Arrival>,
+}
+
+impl Gate {
+    /// When its rate, and whoever closed it, let a job start.
+    pub(super) fn opens_in_time(self, rate: Option<Rate>, now: Timestamp) -> Timestamp {
+        let by_rate =
+            rate.map(|rate| Timestamp::saturating_from_ms(rate.opens_at(self.arrival, now.as_ms(), 1)));
+        self.closed(now).into_iter().chain(by_rate).fold(now, Timestamp::max)
+    }
+
+    /// Until when a run closed it. What lies further ahead than it can was left by a clock that went back since.
+    fn closed(self, now: Timestamp) -> Option<Timestamp> {
+        self.closed_until.filter(|until| *until <= now.after(GATE_MAX))
+    }
+
+    /// A job starts.
+    pub(super) fn spend(&mut self, rate: Option<Rate>, now: Timestamp) {
+        if let Some(rate) = rate {
+            self.arrival = rate.pass(self.arrival, now.as_ms(), 1).ok();
+        }
+    }
+
+    /// A run closes it.
+    pub(super) fn close(&mut self, until: Timestamp, now: Timestamp) {
+        self.closed_until = self.closed(now).max(Some(until.min(now.after(GATE_MAX))));
+    }
+
+    /// Whether it says more than a new one.
+    pub(super) fn remembers(self, now: Timestamp) -> bool {
+        let last = self.closed_until.map(Timestamp::as_ms).max(self.arrival.map(|arrival| arrival.ms));
+        last.is_some_and(|last| now.as_ms() <= last)
+    }
 }
 
 /// A concurrency key with what it is compared within: queue, group, key.
@@ -54,28 +86,18 @@ impl Model {
     /// When its rate, and whoever closed its gate, let a job of a queue start.
     pub(super) fn opens_in_time(&self, queue: &str, now: Timestamp) -> Timestamp {
         let gate = self.gates.get(queue).copied().unwrap_or_default();
-        // One that lies further ahead than it can was left by a clock that went back since.
-        let closed = gate.closed_until.filter(|until| *until <= now.after(GATE_MAX));
-        let by_rate = self
-            .settings(queue)
-            .rate
-            .map(|rate| Timestamp::saturating_from_ms(rate.opens_at(gate.arrival, now.as_ms(), 1)));
-        closed.into_iter().chain(by_rate).chain([now]).max().unwrap_or(now)
+        gate.opens_in_time(self.settings(queue).rate, now)
     }
 
     /// A job of a queue starts.
     pub(super) fn spend(&mut self, queue: &str, now: Timestamp) {
-        if let Some(rate) = self.settings(queue).rate {
-            let gate = self.gates.entry(queue.to_owned()).or_default();
-            gate.arrival = rate.pass(gate.arrival, now.as_ms(), 1).ok();
-        }
+        let rate = self.settings(queue).rate;
+        self.gates.entry(queue.to_owned()).or_default().spend(rate, now);
     }
 
     /// A run closes the gate of its queue.
     pub(super) fn close(&mut self, queue: &str, until: Timestamp, now: Timestamp) {
-        let gate = self.gates.entry(queue.to_owned()).or_default();
-        let before = gate.closed_until.filter(|until| *until <= now.after(GATE_MAX));
-        gate.closed_until = before.max(Some(until.min(now.after(GATE_MAX))));
+        self.gates.entry(queue.to_owned()).or_default().close(until, now);
     }
 
     // ── concurrency keys ──
@@ -115,8 +137,9 @@ impl Model {
         self.touch(id);
     }
 
-    /// For each event, the first of the parked jobs of its key returns to the timeline if it may run.
-    pub(super) fn hand_over(&mut self) {
+    /// For each event, the first of the parked jobs of its key returns to the timeline if it may run; groups that have nothing to
+    /// start any more leave the rings.
+    pub(super) fn hand_over(&mut self, now: Timestamp) {
         for touched in std::mem::take(&mut self.touched) {
             let parked = self.parked(&touched.0).filter(|job| key(job).as_ref() == Some(&touched)).collect();
             if let Some(&first) = self.in_order(&touched.0, parked).first()
@@ -125,6 +148,7 @@ impl Model {
                 self.row_mut(first).parked = false;
             }
         }
+        self.thin_rings(now);
     }
 
     /// Parked jobs of a queue.
@@ -136,7 +160,9 @@ impl Model {
     pub(super) fn shown(&self, job: &JobRecord, now: Timestamp) -> JobRecord {
         let blocked = job.state == State::Waiting
             && job.run_at <= now
-            && (self.is_full(job) || self.opens(&job.queue, now) != Some(now));
+            && (self.is_full(job)
+                || self.opens(&job.queue, now) != Some(now)
+                || self.is_group_closed(job, now));
         JobRecord { blocked, ..job.clone() }
     }
 }

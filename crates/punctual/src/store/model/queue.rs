@@ -8,7 +8,7 @@ use crate::{
     time::Timestamp,
 };
 
-use super::{Model, gate};
+use super::{Model, fair::group_id, gate};
 
 impl Model {
     /// [`Store::queue`](crate::store::Store::queue).
@@ -39,14 +39,17 @@ impl Model {
     }
 
     fn purge(&mut self, now: Timestamp, name: &str, limit: usize) -> QueueReply {
-        let mut waiting = self.waiting_in_order(name, Timestamp::MAX);
+        let rest = self.timeline(name).filter(|job| job.group.is_none()).collect();
+        let mut waiting = self.in_order(name, rest);
         let mut parked: Vec<_> = self.parked(name).collect();
         parked.sort_by_key(|job| (gate::digest_of(job), job.priority, job.run_at, job.id));
-        waiting.extend(parked.into_iter().map(|job| job.id));
+        let mut grouped: Vec<_> = self.timeline(name).filter(|job| job.group.is_some()).collect();
+        grouped.sort_by_key(|job| (job.group.as_deref().map(group_id), job.priority, job.run_at, job.id));
+        waiting.extend(parked.into_iter().chain(grouped).map(|job| job.id));
         for &id in waiting.iter().take(limit) {
             self.delete(id, now);
         }
-        self.hand_over();
+        self.hand_over(now);
         QueueReply::Purged { deleted: waiting.len().min(limit) as u64, more: limit < waiting.len() }
     }
 

@@ -7,12 +7,12 @@ use crate::{
     id::JobId,
     job::{JobRecord, Running, Scope, State},
     lifecycle::{Run, is_last_chance, lease_ms, settled, taken_back},
-    limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, SWEEP_RIDE_MAX, TAKE_BACK_MAX},
+    limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, SWEEP_RIDE_MAX, TAKE_BACK_MAX},
     store::{Batch, Lease, Reserve, Reserved, Take, TakenBack, Verdict},
     time::{Timestamp, ceil_ms},
 };
 
-use super::{LastReserve, Model, Row};
+use super::{LastReserve, Model, Row, fair::Class};
 
 /// What one reserve or take has found so far, and what it may still look at.
 struct Found {
@@ -66,7 +66,7 @@ impl Model {
         }
         self.turn(now);
         let taken_back = self.take_back(now, &queues);
-        self.hand_over();
+        self.hand_over(now);
         let mut found = Found::at_most(want.n);
         let round = Round { now, due_by: now, worker: &want.worker, lease: want.lease, takes: false };
         let mut shared = Vec::new();
@@ -79,7 +79,7 @@ impl Model {
         let leases = found.jobs.iter().map(|job| job.lease).collect();
         self.reserves.insert(want.call.instance, LastReserve { number: want.call.number, at: now, leases });
         self.sweep_queues(now, &queues, SWEEP_RIDE_MAX);
-        self.hand_over();
+        self.hand_over(now);
         Ok(self.batch(now, &queues, found.jobs, taken_back))
     }
 
@@ -88,7 +88,7 @@ impl Model {
         take.check()?;
         self.turn(now);
         self.take_back(now, &[&take.queue]);
-        self.hand_over();
+        self.hand_over(now);
         let mut found = Found::at_most(take.n);
         if let Some(due_by) = now.as_ms().checked_sub(ceil_ms(take.older_than)) {
             let due_by = Timestamp::saturating_from_ms(due_by);
@@ -96,7 +96,7 @@ impl Model {
             self.reserve_from(&take.queue, usize::MAX, &round, &mut found);
         }
         self.sweep_queues(now, &[&take.queue], SWEEP_RIDE_MAX);
-        self.hand_over();
+        self.hand_over(now);
         Ok(found.done)
     }
 
@@ -122,14 +122,21 @@ impl Model {
         if self.is_paused(queue) {
             return 0;
         }
+        let is_open = |model: &Self| model.opens(queue, round.now) == Some(round.now);
+        if !found.is_finished() && 0 < at_most && is_open(self) {
+            self.let_in(queue, round.now, at_most.min(found.wanted - found.count()) + GROUPS_EXTRA);
+        }
         let mut reserved = 0;
-        for id in self.waiting_in_order(queue, round.due_by) {
-            let is_open = self.opens(queue, round.now) == Some(round.now);
-            if found.is_finished() || reserved == at_most || !is_open {
-                break;
-            }
+        while !found.is_finished() && reserved < at_most && is_open(self) {
+            let Some(class) = self.next_class(queue, round.now, round.due_by) else { break };
             found.looked_at += 1;
-            let job = &self.rows[&id].job;
+            let Some(job) = self.first_of(queue, &class, round.due_by) else {
+                if let Class::Group(group) = &class {
+                    self.leave_ring(queue, group);
+                }
+                continue;
+            };
+            let id = job.id;
             if job.expires_at.is_some_and(|expiry| expiry <= round.now) {
                 self.end(id, State::Cancelled, Some("expired".to_owned()), round.now);
                 continue;
@@ -147,6 +154,7 @@ impl Model {
             (found.bytes, found.is_over) = (bytes, alone);
             let job = self.start(id, round);
             self.spend(queue, round.now);
+            self.charge(queue, &class, round.now);
             if round.takes {
                 // It runs no longer than this step.
                 let ack = |run: &Run| settled(run, &Verdict::Ack, round.now);
@@ -198,8 +206,9 @@ impl Model {
     /// How long until there may be work in these queues; zero: there is some, `None`: nothing waits or runs.
     pub fn next_due(&self, now: Timestamp, queues: &[&str]) -> Option<Duration> {
         let run_at = queues.iter().filter(|queue| !self.is_paused(queue)).filter_map(|queue| {
-            let first = self.timeline(queue).map(|job| job.run_at).min()?;
-            Some(first.max(self.opens(queue, now)?))
+            let rest = self.timeline(queue).filter(|job| job.group.is_none()).map(|job| job.run_at);
+            let groups = self.coming_groups(queue, now).into_iter().map(|(at, _)| at);
+            Some(rest.chain(groups).min()?.max(self.opens(queue, now)?))
         });
         let no_take_back = self.no_take_back(now);
         let until = self.leases(queues).into_iter().map(|(until, _)| match no_take_back {

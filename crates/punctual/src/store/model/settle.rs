@@ -51,13 +51,16 @@ impl Model {
             let job = self.leave_run(now, *lease, |run| settled(run, verdict, now));
             answers.push(Settled::Settled(job.state));
             if let Verdict::RetryAfter { at, .. } = verdict {
-                self.close(&job.queue, at.resolve(now), now);
+                match &job.group {
+                    Some(group) => self.close_group(&job.queue, group, at.resolve(now), now),
+                    None => self.close(&job.queue, at.resolve(now), now),
+                }
             }
             queues.push(job.queue);
         }
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
         self.sweep_queues(now, &queues, batch.len() + SWEEP_RIDE_MAX);
-        self.hand_over();
+        self.hand_over(now);
         let reserved = then.map(|want| self.reserve(now, want)).transpose()?;
         Ok((answers, reserved))
     }

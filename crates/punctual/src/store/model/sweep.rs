@@ -18,7 +18,7 @@ impl Model {
         let queues: Vec<String> = self.queues.keys().cloned().collect();
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
         let swept = self.sweep_queues(now, &queues, limit);
-        self.hand_over();
+        self.hand_over(now);
         Ok(swept)
     }
 

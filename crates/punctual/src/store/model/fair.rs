@@ -1,0 +1,207 @@
+//! How the groups of a queue share it (S16), and what holds each of them back (S15).
+//!
+//! A group with a job that is due and may start is let into the *ring*, and leaves it when it has none any more. In the ring the
+//! least tag is served next, the group's digest between equal ones. The jobs without a group are one of weight 1, which is never let
+//! in: while the ring is empty nothing is counted against them.
+
+use std::collections::BTreeMap;
+
+use super::{Model, gate::Gate};
+use crate::{
+    digest::digest,
+    fair::step,
+    job::{JobRecord, State},
+    store::Order,
+    time::Timestamp,
+};
+
+/// What stands for the name of a group in its queue.
+pub(super) type GroupId = [u8; 16];
+
+pub(super) fn group_id(group: &str) -> GroupId {
+    digest(&[Some(group)])
+}
+
+/// What a queue remembers for its groups.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ring {
+    /// The tag of whom it served last.
+    time: u64,
+    /// The tag of the jobs without a group.
+    own: u64,
+    groups: BTreeMap<GroupId, Group>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Group {
+    name: String,
+    tag: u64,
+    is_in: bool,
+    gate: Gate,
+}
+
+/// Whose job comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Group(String),
+    /// The jobs without a group; whether it is counted against them.
+    Rest {
+        is_counted: bool,
+    },
+}
+
+impl Class {
+    pub(super) fn has(&self, job: &JobRecord) -> bool {
+        job.group.as_ref()
+            == match self {
+                Self::Group(name) => Some(name),
+                Self::Rest { .. } => None,
+            }
+    }
+}
+
+impl Model {
+    // ── limits ──
+
+    /// When the next job of a group may start, as far as its own limits go; `None`: when one of those that run has ended.
+    fn group_opens(&self, queue: &str, group: &str, now: Timestamp) -> Option<Timestamp> {
+        let limits = self.settings(queue).of_group(group);
+        let running = self.jobs(queue, State::Running).filter(|job| job.group.as_deref() == Some(group));
+        let is_full = limits.concurrency.is_some_and(|most| most as usize <= running.count());
+        let known = self.rings.get(queue).and_then(|ring| ring.groups.get(&group_id(group)));
+        let gate = known.map(|group| group.gate).unwrap_or_default();
+        (!is_full).then(|| gate.opens_in_time(limits.rate, now))
+    }
+
+    /// Whether a job's group lets none of its jobs start now.
+    pub(super) fn is_group_closed(&self, job: &JobRecord, now: Timestamp) -> bool {
+        job.group.as_ref().is_some_and(|group| self.group_opens(&job.queue, group, now) != Some(now))
+    }
+
+    /// A run closes the gate of its group.
+    pub(super) fn close_group(&mut self, queue: &str, group: &str, until: Timestamp, now: Timestamp) {
+        self.group_mut(queue, group).gate.close(until, now);
+    }
+
+    // ── the ring ──
+
+    fn group_mut(&mut self, queue: &str, group: &str) -> &mut Group {
+        let ring = self.rings.entry(queue.to_owned()).or_default();
+        let new = || Group { name: group.to_owned(), ..Group::default() };
+        ring.groups.entry(group_id(group)).or_insert_with(new)
+    }
+
+    /// Groups with waiting jobs in the timeline, and when the next of them may start.
+    pub(super) fn coming_groups(&self, queue: &str, now: Timestamp) -> Vec<(Timestamp, String)> {
+        let mut first: BTreeMap<&String, Timestamp> = BTreeMap::new();
+        for job in self.timeline(queue) {
+            if let Some(group) = &job.group {
+                let at = first.entry(group).or_insert(job.run_at);
+                *at = job.run_at.min(*at);
+            }
+        }
+        let at = |group: &str, first: Timestamp| {
+            let opens = self.group_opens(queue, group, now)?;
+            Some(if opens <= now { first } else { first.max(opens) })
+        };
+        first.into_iter().filter_map(|(group, first)| Some((at(group, first)?, group.clone()))).collect()
+    }
+
+    /// Lets groups into the ring whose first job is due and may start, those first that have been so for longest.
+    pub(super) fn let_in(&mut self, queue: &str, now: Timestamp, at_most: usize) {
+        let mut coming = self.coming_groups(queue, now);
+        coming.retain(|(at, group)| {
+            *at <= now && !self.rings.get(queue).is_some_and(|ring| ring.is_in(&group_id(group)))
+        });
+        coming.sort_by_key(|(at, group)| (*at, group_id(group)));
+        for (_, group) in coming.into_iter().take(at_most) {
+            let time = self.rings.get(queue).map_or(0, |ring| ring.time);
+            let group = self.group_mut(queue, &group);
+            (group.is_in, group.tag) = (true, group.tag.max(time));
+        }
+    }
+
+    /// Groups without a job that may start leave the rings.
+    pub(super) fn thin_rings(&mut self, now: Timestamp) {
+        let queues: Vec<String> = self.rings.keys().cloned().collect();
+        for queue in queues {
+            let coming = self.coming_groups(&queue, now);
+            let ring = self.rings.entry(queue).or_default();
+            for group in ring.groups.values_mut() {
+                group.is_in &= coming.iter().any(|(at, name)| *at <= now && *name == group.name);
+            }
+            let time = ring.time;
+            ring.groups.retain(|_, group| group.is_in || time < group.tag || group.gate.remembers(now));
+        }
+    }
+
+    /// A group leaves the ring until it is let in again.
+    pub(super) fn leave_ring(&mut self, queue: &str, group: &str) {
+        self.group_mut(queue, group).is_in = false;
+    }
+
+    /// Whose turn it is, where some job is due by `due_by`, or some group in the ring.
+    pub(super) fn next_class(&mut self, queue: &str, now: Timestamp, due_by: Timestamp) -> Option<Class> {
+        self.thin_rings(now);
+        let has_rest = self.timeline(queue).any(|job| job.group.is_none() && job.run_at <= due_by);
+        let ring = self.rings.get(queue);
+        let first = ring.and_then(Ring::first);
+        match (ring, first) {
+            (Some(ring), Some(first)) if !(has_rest && ring.own.max(ring.time) <= first.tag) => {
+                Some(Class::Group(first.name.clone()))
+            }
+            (_, first) => has_rest.then_some(Class::Rest { is_counted: first.is_some() }),
+        }
+    }
+
+    /// Counts a job that starts against whose it is.
+    pub(super) fn charge(&mut self, queue: &str, class: &Class, now: Timestamp) {
+        match class {
+            Class::Group(name) => {
+                let limits = self.settings(queue).of_group(name);
+                let group = self.group_mut(queue, name);
+                let tag = group.tag;
+                group.tag += step(limits.weight());
+                group.gate.spend(limits.rate, now);
+                self.rings.entry(queue.to_owned()).or_default().time = tag;
+            }
+            Class::Rest { is_counted: true } => {
+                let ring = self.rings.entry(queue.to_owned()).or_default();
+                ring.time = ring.own.max(ring.time);
+                ring.own = ring.time + step(1);
+            }
+            Class::Rest { is_counted: false } => {}
+        }
+    }
+
+    /// The first job of a class that is due by an instant, in the order in which they run (S6).
+    pub(super) fn first_of<'a>(
+        &'a self,
+        queue: &'a str,
+        class: &Class,
+        due_by: Timestamp,
+    ) -> Option<&'a JobRecord> {
+        let due = self.timeline(queue).filter(|job| class.has(job) && job.run_at <= due_by);
+        let order = self.settings(queue).order;
+        due.min_by(move |a, b| {
+            let behind = (a.run_at, a.id).cmp(&(b.run_at, b.id));
+            let behind = if order == Order::Lifo { behind.reverse() } else { behind };
+            a.priority.cmp(&b.priority).then(behind)
+        })
+    }
+}
+
+impl Ring {
+    fn is_in(&self, group: &GroupId) -> bool {
+        self.groups.get(group).is_some_and(|group| group.is_in)
+    }
+
+    fn first(&self) -> Option<&Group> {
+        let (_, first) = self
+            .groups
+            .iter()
+            .filter(|(_, group)| group.is_in)
+            .min_by_key(|(id, group)| (group.tag, **id))?;
+        Some(first)
+    }
+}
