@@ -15,6 +15,11 @@ pub(crate) fn digest(parts: &[Option<&str>]) -> [u8; 16] {
     Uuid::new_v5(&Uuid::NAMESPACE_OID, &name).into_bytes()
 }
 
+/// What stands for a group in its queue.
+pub(crate) fn group_digest(group: &str) -> [u8; 16] {
+    digest(&[Some(group)])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{Model, gate::Gate};
 use crate::{
-    digest::digest,
+    digest::group_digest,
     fair::step,
     job::{JobRecord, State},
     store::Order,
@@ -17,10 +17,6 @@ use crate::{
 
 /// What stands for the name of a group in its queue.
 pub(super) type GroupId = [u8; 16];
-
-pub(super) fn group_id(group: &str) -> GroupId {
-    digest(&[Some(group)])
-}
 
 /// What a queue remembers for its groups.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +64,7 @@ impl Model {
         let limits = self.settings(queue).of_group(group);
         let running = self.jobs(queue, State::Running).filter(|job| job.group.as_deref() == Some(group));
         let is_full = limits.concurrency.is_some_and(|most| most as usize <= running.count());
-        let known = self.rings.get(queue).and_then(|ring| ring.groups.get(&group_id(group)));
+        let known = self.rings.get(queue).and_then(|ring| ring.groups.get(&group_digest(group)));
         let gate = known.map(|group| group.gate).unwrap_or_default();
         (!is_full).then(|| gate.opens_in_time(limits.rate, now))
     }
@@ -88,7 +84,7 @@ impl Model {
     fn group_mut(&mut self, queue: &str, group: &str) -> &mut Group {
         let ring = self.rings.entry(queue.to_owned()).or_default();
         let new = || Group { name: group.to_owned(), ..Group::default() };
-        ring.groups.entry(group_id(group)).or_insert_with(new)
+        ring.groups.entry(group_digest(group)).or_insert_with(new)
     }
 
     /// Groups with waiting jobs in the timeline, and when the next of them may start.
@@ -111,9 +107,9 @@ impl Model {
     pub(super) fn let_in(&mut self, queue: &str, now: Timestamp, at_most: usize) {
         let mut coming = self.coming_groups(queue, now);
         coming.retain(|(at, group)| {
-            *at <= now && !self.rings.get(queue).is_some_and(|ring| ring.is_in(&group_id(group)))
+            *at <= now && !self.rings.get(queue).is_some_and(|ring| ring.is_in(&group_digest(group)))
         });
-        coming.sort_by_key(|(at, group)| (*at, group_id(group)));
+        coming.sort_by_key(|(at, group)| (*at, group_digest(group)));
         for (_, group) in coming.into_iter().take(at_most) {
             let time = self.rings.get(queue).map_or(0, |ring| ring.time);
             let group = self.group_mut(queue, &group);

@@ -1,6 +1,7 @@
 //! Queues: their settings, and what concerns all of their jobs.
 
 use crate::{
+    digest::group_digest,
     error::Result,
     job::cut_error,
     limits::BATCH_MAX,
@@ -8,7 +9,7 @@ use crate::{
     time::Timestamp,
 };
 
-use super::{Model, fair::group_id, gate};
+use super::{Model, gate};
 
 impl Model {
     /// [`Store::queue`](crate::store::Store::queue).
@@ -44,7 +45,7 @@ impl Model {
         let mut parked: Vec<_> = self.parked(name).collect();
         parked.sort_by_key(|job| (gate::digest_of(job), job.priority, job.run_at, job.id));
         let mut grouped: Vec<_> = self.timeline(name).filter(|job| job.group.is_some()).collect();
-        grouped.sort_by_key(|job| (job.group.as_deref().map(group_id), job.priority, job.run_at, job.id));
+        grouped.sort_by_key(|job| (job.group.as_deref().map(group_digest), job.priority, job.run_at, job.id));
         waiting.extend(parked.into_iter().chain(grouped).map(|job| job.id));
         for &id in waiting.iter().take(limit) {
             self.delete(id, now);

@@ -14,7 +14,8 @@ use super::{
 };
 
 /// The keys that are walked, in order: counters last, which follow from the others.
-const WALKS: [&str; 16] = ["j", "x", "r", "t", "o", "l", "e", "u", "v", "m", "k", "p", "d", "f", "g", "c"];
+const WALKS: [&str; 18] =
+    ["j", "x", "r", "t", "o", "l", "e", "u", "v", "m", "k", "p", "d", "f", "g", "y", "h", "c"];
 
 pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<Audited> {
     let (walk, from) =

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// The oldest version that has all commands that the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
 /// Those of all keys that are sorted sets; the others are hashes.
-const SORTED: [&str; 11] = ["t", "o", "l", "e", "v", "k", "a", "n", "g", "f", "lz"];
+const SORTED: [&str; 12] = ["t", "o", "l", "e", "v", "k", "a", "n", "g", "h", "f", "lz"];
 
 fn keys() -> impl Iterator<Item = &'static str> {
     COMMON_KEYS.into_iter().chain(DOC_KEYS).chain(LOCK_KEYS)

@@ -78,13 +78,14 @@ pub(super) struct New<'a> {
 pub(super) async fn set(shard: &Shard, new: &New<'_>, seen: Option<u32>) -> Result<Set> {
     let share = Share::of(new.layout, new.name, shard.number);
     let row = settings::encode(new.name, new.settings, new.version, share);
-    let args = vec![
+    let mut args = vec![
         new.name.as_bytes().to_vec(),
         digits(seen.unwrap_or(new.version)),
         digits(new.epoch),
         seen.map_or_else(|| b"c".to_vec(), |_| Vec::new()),
         row.clone(),
     ];
+    args.extend(settings::encode_groups(new.settings));
     match reply::int(&shard.call(&SCRIPTS.set, &[shard.bell_of(new.name)], args).await?)? {
         1 => {
             shard.known().learn(new.name, &row)?;

@@ -48,8 +48,8 @@ pub(super) async fn get(
 /// The places of jobs, in the order in which a listing goes through them.
 const PLACES: [u8; 3] = *b"tle";
 
-/// Bytes of the longest member of a place: a parked job's queue, mark, key, level, time, id, past and limit.
-const MEMBER_MAX: usize = 3 + 1 + 16 + 1 + 6 + 16 + 1 + 4;
+/// Bytes of the longest member of a place: a parked job's queue, mark, key, level, time, id, past, limit and group.
+const MEMBER_MAX: usize = 3 + 1 + 16 + 1 + 6 + 16 + 1 + 4 + 16;
 
 /// Where a listing stands: in which place, and behind which of its members.
 struct Stand {

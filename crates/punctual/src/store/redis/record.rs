@@ -28,6 +28,7 @@ const LEASE: u8 = 4;
 const MAX_ATTEMPTS: u8 = 8;
 const UNIQUE: u8 = 16;
 const CONCURRENCY: u8 = 32;
+const GROUP: u8 = 64;
 
 /// The longest window that numbers of scripts can tell to the millisecond; longer than time.
 const WINDOW_MAX_MS: u64 = 1 << 52;
@@ -128,6 +129,7 @@ pub(super) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>
         (MAX_ATTEMPTS, max_attempts.is_some()),
         (UNIQUE, scope.is_some()),
         (CONCURRENCY, new.concurrency.is_some()),
+        (GROUP, new.group.is_some()),
     ] {
         flags |= if is_set { flag } else { 0 };
     }
@@ -181,6 +183,9 @@ pub(super) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>
     if let Some(Concurrency { key, limit }) = &new.concurrency {
         rest.extend_from_slice(&texts::digest(&[Some(&new.queue), new.group.as_deref(), Some(key)]));
         rest.number((*limit).into(), 4);
+    }
+    if let Some(group) = &new.group {
+        rest.extend_from_slice(&texts::group_digest(group));
     }
     let mut asked = Vec::with_capacity(new.kind.len() + 2);
     asked.chunk(content_type(&new.payload));
@@ -249,6 +254,7 @@ impl Run {
         let (started, lasts) = (row.time()?, Duration::from_millis(row.number(4)?));
         row.take(if flags & 4 == 0 { 0 } else { 16 })?;
         row.take(if flags & 8 == 0 { 0 } else { 16 })?;
+        row.take(if flags & 16 == 0 { 0 } else { 16 })?;
         let length = row.byte()?;
         let worker = Bytes(row.take(length.into())?).text()?;
         let (cancel_requested, has_past) = (flags & 1 != 0, flags & 2 != 0);
@@ -278,6 +284,9 @@ pub(super) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) 
     }
     if flags & CONCURRENCY != 0 {
         rec.take(16 + 4)?;
+    }
+    if flags & GROUP != 0 {
+        rec.take(16)?;
     }
     let (mut asked, mut within) = (rec.chunk()?, rec.chunk()?);
     let content_type = asked.chunk()?.text()?;

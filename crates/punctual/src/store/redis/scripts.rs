@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use super::script::Script;
 
 /// The keys that every script names, in the order in which `lua/keys.lua` takes them.
-pub(super) const COMMON_KEYS: [&str; 19] =
-    ["j", "x", "t", "o", "r", "l", "e", "u", "v", "k", "m", "p", "a", "s", "q", "i", "n", "c", "g"];
+pub(super) const COMMON_KEYS: [&str; 21] =
+    ["j", "x", "t", "o", "r", "l", "e", "u", "v", "k", "m", "p", "a", "s", "q", "i", "n", "c", "g", "h", "y"];
 
 /// The keys of the documents, in shard 0 alone, behind those.
 pub(super) const DOC_KEYS: [&str; 2] = ["d", "f"];
@@ -23,7 +23,7 @@ pub(super) const NAMES: usize = 16;
 
 const KEYS: &str = include_str!("lua/keys.lua");
 const WALK: &str = include_str!("lua/walk.lua");
-const PICK: &str = include_str!("lua/pick.lua");
+const PICK: &str = concat!(include_str!("lua/pick.lua"), include_str!("lua/serve.lua"));
 const RIDE: &str = include_str!("lua/ride.lua");
 const RESERVING: &str = include_str!("lua/reserving.lua");
 const COUNTING: &str = include_str!("lua/counting.lua");

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use crate::{
+    digest::group_digest,
     error::{Error, ErrorKind, Result},
     limits::LEASE_DEFAULT,
-    store::{Keep, Order, QueueSettings, Rate},
+    store::{GroupLimits, Keep, Order, QueueSettings, Rate},
     time::ceil_ms,
 };
 
@@ -64,7 +65,8 @@ pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32, share: 
         .into_iter()
         .chain([settings.max_jobs.is_some() || settings.max_bytes.is_some()])
         .chain(kept.iter().map(Keep::keeps_nothing))
-        .chain([settings.concurrency.is_some() || settings.rate.is_some()]);
+        .chain([settings.concurrency.is_some() || settings.rate.is_some()])
+        .chain([!settings.group.are_none() || !settings.groups.is_empty()]);
     row.push(flags.enumerate().fold(0, |all, (bit, is_set)| all | u8::from(is_set) << bit));
     row.number(version.into(), 4);
     row.number(ceil_ms(settings.defaults.lease.unwrap_or(LEASE_DEFAULT)), 4);
@@ -83,10 +85,29 @@ pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32, share: 
     row.number(rate.period_ms, 7);
     // As each shard may let one start at once, together they may let as many as there are shards.
     row.number(if rate.burst == 0 { 0 } else { limit(rate.burst).max(1) }, 4);
+    row.extend_from_slice(&group_limits(settings.group));
     row.chunk(name.as_bytes());
     serde_json::to_writer(&mut row, settings)
         .expect("invariant: settings are plain data, which JSON can hold");
     row
+}
+
+/// What a group may have, as `lua/late.lua` reads it: weight, how many may run (0: any number, else 1 more), rate.
+fn group_limits(limits: GroupLimits) -> Vec<u8> {
+    let mut row = Vec::with_capacity(23);
+    row.number(limits.weight().into(), 1);
+    row.number(limits.concurrency.map_or(0, |n| u64::from(n) + 1), 7);
+    let rate = limits.rate.unwrap_or(Rate { max: 0, period_ms: 0, burst: 0 });
+    row.number(rate.max.into(), 4);
+    row.number(rate.period_ms, 7);
+    row.number(rate.burst.into(), 4);
+    row
+}
+
+/// What single groups may have, as `lua/set.lua` takes it: what stands for each, and that.
+pub(super) fn encode_groups(settings: &QueueSettings) -> Vec<Vec<u8>> {
+    let groups = settings.groups.keys();
+    groups.flat_map(|name| [group_digest(name).to_vec(), group_limits(settings.of_group(name))]).collect()
 }
 
 /// The settings of a row, and their version.
@@ -94,7 +115,7 @@ pub(super) fn decode(row: &[u8]) -> Result<(u32, QueueSettings)> {
     let mut row = Bytes(row);
     row.byte()?;
     let version = row.number(4)? as u32;
-    row.take(4 + 11 * 7 + 7 + 4 + 7 + 4)?;
+    row.take(4 + 11 * 7 + 7 + 4 + 7 + 4 + 23)?;
     row.chunk()?;
     let settings = serde_json::from_slice(row.0)
         .map_err(|e| Error::new(ErrorKind::Corrupt, "read the settings of a queue").with_source(e))?;

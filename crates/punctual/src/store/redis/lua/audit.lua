@@ -7,7 +7,7 @@
 -- only where all that they count is seen in one step: of a queue with at most `limit` jobs and a mebibyte of payloads.
 -- Cost: O(limit log N).
 drains()
-local D, F = KEYS[20], KEYS[21]
+local D, F = KEYS[22], KEYS[23]
 local SCAN = 16 -- rows of a hash read at once, before their size is known
 local what, from, limit, repair = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local answer = {'', 0, ''}
@@ -20,9 +20,11 @@ end
 local function stands(key, member) return call('ZSCORE', key, member) end
 local function exists(id) return call('HEXISTS', J, id) == 1 end
 -- How long the members and rows of a key are; what is longer or shorter is not ours.
-local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25, g = 35}
+local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25, g = 35, h = 27, y = 33}
 local function is_whole(it, drop, key, entry)
-    local length = what == 't' and byte(it, 4) == PARKED and PARKED_LENGTH or LENGTHS[what]
+    local length, mark = LENGTHS[what], what == 't' and byte(it, 4)
+    if mark == GROUPED then length = 44 end
+    if mark == PARKED then length = #it == 64 and 64 or 48 end
     if not length or #it == length then return true end
     found('', nil, 'corrupt', 'an entry of another length')
     if repair then call(drop, key, entry) end
@@ -52,10 +54,12 @@ local function unsound(id)
         late().bury(q, id)
     end
 end
--- How a waiting job stands in t while it waits for its turn; nil: it has no concurrency key.
-local function as_parked(job) return job.key and late().parked_member(job, sub(late().waiting_member(job), 4)) end
-local function waits(job)
-    return stands(T, late().waiting_member(job)) or job.key and stands(T, as_parked(job))
+local function is_parked(job) return job.key and stands(T, late().parked_member(job)) end
+-- Whether a waiting job of a group, which is not parked, stands among those of all groups by time, and its group somewhere.
+local function is_known_to_group(job)
+    local row = call('HGET', Y, job.q .. job.gid)
+    local place = row and sub(row, 1, 1)
+    return stands(H, late().timed(job.q, job.run_at, job.id)) and (place == 'r' or place == 'w' or place == 'b')
 end
 -- Whether a record stands somewhere, and what it needs beside it.
 local function record(id)
@@ -70,7 +74,12 @@ local function record(id)
             found(id, job.q, 'stale_key', 'runs without a place among those of its concurrency key')
             if repair then call('ZADD', G, '0', job.q .. job.run.key .. id) end
         end
-    elseif not (job.ended and stands(E, late().ended_member(job))) and not (not job.ended and waits(job)) then
+        if job.run.gid and not stands(G, job.q .. job.run.gid .. id) then
+            found(id, job.q, 'stale_key', 'runs without a place among those of its group')
+            if repair then call('ZADD', G, '0', job.q .. job.run.gid .. id) end
+        end
+    elseif not stands(job.ended and E or T, job.ended and late().ended_member(job) or late().waiting_member(job))
+        and (job.ended or not is_parked(job)) then
         found(id, job.q, 'orphan', 'stands nowhere')
         if repair then
             if job.ended then
@@ -87,6 +96,13 @@ local function record(id)
         if repair then
             call('ZADD', O, '0', job.q .. pack('>I6', job.expires) .. id)
             late().hint(job.q, job.expires)
+        end
+    end
+    if not job.run and not job.ended and job.gid and not is_parked(job) and not is_known_to_group(job) then
+        found(id, job.q, 'orphan', 'its group does not know of it')
+        if repair then
+            call('ZADD', H, '0', late().timed(job.q, job.run_at, id))
+            late().touch_group(job.q, job.gid)
         end
     end
     if holds_key(job) and call('HEXISTS', U, job.digest) == 0 then
@@ -112,7 +128,7 @@ local function place(key, member)
     local id = what == 'l' and sub(member, 10) or what == 't' and late().id_in(member) or sub(member, 11, 26)
     local job, belongs = late().load(id), nil
     if job and what == 't' and byte(member, 4) == PARKED then
-        belongs = job.state == WAITING and as_parked(job) == member and not stands(T, late().waiting_member(job))
+        belongs = job.state == WAITING and job.key and late().parked_member(job) == member and not stands(T, late().waiting_member(job))
         -- Whose turn it is may follow from what is mended.
         if repair and is_queue(sub(member, 1, 3)) then late().touch(sub(member, 1, 3), sub(member, 5, 20)) end
     elseif job and what == 't' then
@@ -133,17 +149,41 @@ local function place(key, member)
         end
     end
 end
--- A place among the runs of a concurrency key.
-local function turn_of(key, member)
+-- A place among the runs of a concurrency key or a group.
+local function place_of(key, member)
     local q, of, id = sub(member, 1, 3), sub(member, 4, 19), sub(member, 20)
     local job = late().load(id)
-    if job and job.run and job.q == q and job.run.key == of then return end
-    found(id, q, 'stale_key', 'a place among the runs of a concurrency key whose job does not run')
+    if job and job.run and job.q == q and (job.run.key == of or job.run.gid == of) then return end
+    found(id, q, 'stale_key', 'a place among the runs of a concurrency key or a group whose job does not run')
     if repair and is_queue(q) then
-        late().end_turn(q, of, id)
-    elseif repair then
-        call('ZREM', key, member)
+        -- Which of the two it is nobody says: what is not the one has no event to miss.
+        late().touch(q, of)
+        if call('HEXISTS', Y, q .. of) == 1 then late().touch_group(q, of) end
     end
+    if repair then call('ZREM', key, member) end
+end
+-- Where a group stands, or a job of one by time.
+local function group_place(key, member)
+    local q, place, at, of = unp('>c3c1I7c16', member)
+    if place == 'd' then
+        local job = late().load(of)
+        if job and job.state == WAITING and job.q == q and job.gid and job.run_at == at and not is_parked(job) then return end
+        found(of, q, 'no_record', 'the time of a job that does not wait in a group then')
+    else
+        local row = call('HGET', Y, q .. of)
+        if row and sub(row, 1, 8) == sub(member, 4, 11) then return end
+        found('', q, 'two_places', 'a place of a group that stands elsewhere, or is not known')
+    end
+    if repair then call('ZREM', key, member) end
+end
+local function group(field, row)
+    local q = sub(field, 1, 3)
+    if stands(H, q .. sub(row, 1, 8) .. sub(field, 4)) then return end
+    found('', q, 'orphan', 'a group that stands nowhere')
+    if not repair then return end
+    -- Its tag and its gate stay.
+    call('HSET', Y, field, 'n' .. sub(row, 2))
+    if is_queue(q) then late().touch_group(q, sub(field, 4)) else call('HDEL', Y, field) end
 end
 local function expiry(key, member)
     local q, till, id = unp('>c3I6c16', member)
@@ -309,7 +349,9 @@ local walks = {
     m = function() hash(M, remembered) end,
     k = function() set(K, memory) end,
     p = function() hash(P, last_call) end,
-    g = function() set(G, turn_of) end,
+    g = function() set(G, place_of) end,
+    y = function() hash(Y, group) end,
+    h = function() set(H, group_place) end,
     d = function() hash(D, doc) end,
     f = function() set(F, doc_name) end,
     c = queues,

@@ -14,25 +14,30 @@ end
 shard.now = now
 
 -- The settings of a queue: flags (1 paused, 2 lifo, 4 capped, 8, 16, 32 keeps no done, cancelled, dead jobs, 64 limited in what
--- runs or starts), version, lease, then what limits_of() reads, the name as a chunk, and the same as JSON, which only callers read. `due`: when there will be
+-- runs or starts, 128 groups are, or have weights), version, lease, then what limits_of() reads, the name as a chunk, and the same as JSON, which only callers read. `due`: when there will be
 -- upkeep for it, at the earliest; what is due is found by looking, this only saves looking in vain. `watch`: until then two
 -- were told to look after leases; `spare`: until then a second one was told that there is work; `closed`: until
 -- when a run closed its gate; `arrival`, `part`: when all that started would have, had it started evenly, in ms and parts of one,
--- as many as its rate has starts in a period; `started`: what this call reserved and has not written yet.
+-- as many as its rate has starts in a period; `started`: what this call reserved and has not written yet. Of a queue that ever had groups
+-- (S16): the tag of whom it served last (`time`), that of the jobs without a group (`own`), and when it let groups in last, one
+-- more than its ms (`let`).
 local function queue(q)
     local row = shard.queues[q]
     if row then return row end
     local rows = call('HMGET', I, q, q .. 'w')
     local flags, version, lease = unp('>BI4I4', rows[1])
-    local due, watch, spare, closed, arrival, part = 0, 0, 0, 0, 0, 0
-    if rows[2] and #rows[2] == 21 then
+    local due, watch, spare, closed, arrival, part, time, own, let = 0, 0, 0, 0, 0, 0, 0, 0, 0
+    local length = rows[2] and #rows[2]
+    if length == 21 then
         due, watch, spare = unp('>I7I7I7', rows[2])
-    elseif rows[2] and #rows[2] == 39 then
+    elseif length == 39 then
         due, watch, spare, closed, arrival, part = unp('>I7I7I7I7I7I4', rows[2])
+    elseif length == 60 then
+        due, watch, spare, closed, arrival, part, time, own, let = unp('>I7I7I7I7I7I4I7I7I7', rows[2])
     end
     row = {
         stored = rows[1], flags = flags, version = version, lease = lease, due = due, watch = watch, spare = spare,
-        closed = closed, arrival = arrival, part = part, started = 0,
+        closed = closed, arrival = arrival, part = part, time = time, own = own, let = let, started = 0,
         paused = flags % 2 == 1, lifo = flags % 4 >= 2,
     }
     shard.queues[q] = row

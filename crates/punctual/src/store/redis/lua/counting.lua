@@ -4,7 +4,7 @@ local function counted(q)
         return call('ZLEXCOUNT', key, '[' .. prefix, '(' .. prefix .. '\255')
     end
     local function kept(what) return tonumber(call('HGET', C, q .. what) or 0) end
-    local due = count(T, q .. char(PARKED))
+    local due = count(T, q .. char(PARKED)) + call('ZLEXCOUNT', H, '[' .. q .. 'd', '(' .. q .. 'd' .. pack('>I7', now + 1))
     for level = 0, LEVELS - 1 do
         due = due + call('ZLEXCOUNT', T, '[' .. q .. char(level), '(' .. q .. pack('>BI6', level, now + 1))
     end

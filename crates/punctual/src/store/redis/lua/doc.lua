@@ -3,7 +3,7 @@
 -- have, 0 for none, '' for any; from: where to begin, as ZRANGEBYLEX takes it.
 -- Answers: 'is' or 'conflict', with key and version7 value, if there is one; 'full'; 'page' or 'more' with any number of them.
 -- A list ends behind a mebibyte of values, and tells one at least. Cost: O(log N), per document of a list.
-local D, F = KEYS[20], KEYS[21]
+local D, F = KEYS[22], KEYS[23]
 local DOCS_MAX = 100000
 local what, key, only = ARGV[2], ARGV[3], ARGV[4]
 if what == 'list' then

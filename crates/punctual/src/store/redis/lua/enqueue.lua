@@ -32,6 +32,11 @@ end
 local function key_at(flags)
     return flags % 32 >= 16 and 1 + (flags % 8 >= 4 and 4 or 0) + (flags % 16 >= 8 and 2 or 0)
 end
+-- Where what stands for the group would.
+local function gid_at(flags)
+    return 1 + (flags % 8 >= 4 and 4 or 0) + (flags % 16 >= 8 and 2 or 0) + (flags % 32 >= 16 and 23 or 0)
+        + (flags % 64 >= 32 and 20 or 0)
+end
 
 local last = call('HGET', P, key)
 local is_over = last and number <= unp('>I8', last)
@@ -86,7 +91,7 @@ for i = 1, n do
         plans[spec] = {
             of = named[of], flags = flags, level = level, run_at = run_at, expires = expires, wanted = wanted, skip = skip,
             conflict = is_over and 'k' or conflict, -- what a look changed, its repetition does not
-            key_at = key_at(flags), inserted = 'I' .. pack('>I6', run_at),
+            key_at = key_at(flags), gid_at = 64 <= flags and gid_at(flags), inserted = 'I' .. pack('>I6', run_at),
         }
     end
 end
@@ -109,14 +114,15 @@ end
 
 -- Nothing is refused from here on. What is new is written in one command per place, at the end or before a job that has to
 -- see it.
-local records, members, fresh, expiries, fresh_keys = {}, {}, 0, {}, {}
+local records, members, timed, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
 local function flush()
     if 0 < fresh then
         call('HSET', J, unpack(records))
         call('ZADD', T, unpack(members))
+        if 0 < #timed then call('ZADD', H, unpack(timed)) end
         if 0 < #expiries then call('ZADD', O, unpack(expiries)) end
     end
-    records, members, fresh, expiries, fresh_keys = {}, {}, 0, {}, {}
+    records, members, timed, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
 end
 
 -- Meets the job that holds the key of a new one.
@@ -136,13 +142,14 @@ local function meet(id, new, rest)
         -- What was asked for and the payload are new; the key with its window, and what it is compared within, stay.
         tag = 'R'
         local key_from = new.key_at
-        local asked_at = key_from + 23 + (32 <= new.flags and 20 or 0)
+        local asked_at = gid_at(new.flags) + (new.gid_at and 16 or 0)
         local within_at = late().behind_chunk(rest, asked_at)
         local kept_at = late().behind_chunk(job.rec, job.asked_at)
         local before = sub(rest, 1, key_from - 1) .. job.digest .. pack('>I7', job.window)
-            .. (job.key and job.key .. pack('>I4', job.most) or '') .. sub(rest, asked_at, within_at - 1) .. sub(job.rec, kept_at, job.payload_at - 1)
+            .. (job.key and job.key .. pack('>I4', job.most) or '') .. (job.gid or '') .. sub(rest, asked_at, within_at - 1)
+            .. sub(job.rec, kept_at, job.payload_at - 1)
         local changed = {
-            flags = new.flags % 32 + (job.key and 32 or 0), level = new.level % 16 + 16 * job.scope, run_at = new.run_at, expires = new.expires,
+            flags = new.flags % 32 + (job.key and 32 or 0) + (job.gid and 64 or 0), level = new.level % 16 + 16 * job.scope, run_at = new.run_at, expires = new.expires,
             skip = #before,
         }
         local rec = front(changed, job.q, job.created) .. before .. sub(rest, new.skip + 1)
@@ -209,7 +216,14 @@ for i = 1, n do
             plan.front, plan.member = front(plan, q, now), q .. pack('>BI6', plan.level % 16, plan.run_at)
         end
         records[fresh + 1], records[fresh + 2] = id, plan.front .. rest
-        members[fresh + 1], members[fresh + 2] = '0', plan.member .. id .. '\0'
+        local member = plan.member
+        if plan.gid_at then
+            local gid = sub(rest, plan.gid_at, plan.gid_at + 15)
+            member = q .. char(GROUPED) .. gid .. sub(member, 4)
+            timed[#timed + 1], timed[#timed + 2] = '0', late().timed(q, plan.run_at, id)
+            late().touch_group(q, gid)
+        end
+        members[fresh + 1], members[fresh + 2] = '0', member .. id .. '\0'
         fresh = fresh + 2
         if plan.expires then
             expiries[#expiries + 1], expiries[#expiries + 2] = '0', q .. pack('>I6', plan.expires) .. id

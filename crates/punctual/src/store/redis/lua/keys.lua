@@ -5,8 +5,10 @@
 --   1 j  HASH  id → record                        what was asked for; see head() in late.lua
 --   2 x  HASH  id → past                          what runs, moves and the end left behind; only where there is something
 --   3 t  ZSET  q level run_at6 id past1           waiting jobs in the order in which they run (S6): the timeline
---              q 16 key16 level run_at6 id past1 most4   those that wait for their turn among the jobs of their concurrency
---                                                 key (S15); most: how many of the key may run as it starts, itself included
+--              q 32 gid16 level run_at6 id past1  those of a group, which gid16 stands for
+--              q 16 key16 level run_at6 id past1 most4 gid16   those that wait for their turn among the jobs of their
+--                                                 concurrency key (S15); most: how many of the key may run as it starts, itself
+--                                                 included; no gid16 without a group
 --   4 o  ZSET  q expires6 id                      waiting jobs that may expire
 --   5 r  HASH  id → run                           running jobs: their leases; see run_of() in late.lua
 --   6 l  ZSET  q until6 id                        their leases by time
@@ -22,16 +24,20 @@
 --              'pins' → which queues are pinned, or were; of shard 0 only
 --              'docs' → the version that a document was given last; of shard 0 only
 --  15 q  HASH  name → q
---  16 i  HASH  q → settings, q 'w' → due7 watch7 spare7, and closed7 arrival7 part4 where one is not 0   see queue() in base.lua
+--  16 i  HASH  q → settings, q 'w' → due7 watch7 spare7, and closed7 arrival7 part4, and time7 own7 let7, where one of them is
+--              not 0: see queue() in base.lua; q 'g' gid16 → what one group may have, q 'G' → gid16 of each such group
 --  17 n  ZSET  name                               queues by name
 --  18 c  HASH  q what1 → number                   counters: 'b' bytes of live jobs, 'r' waiting jobs in a later attempt,
 --                                                 a state's number: bytes of jobs kept in it
---  19 g  ZSET  q key16 id                         running jobs by their concurrency key
---  20 …  ZSET  'r' @ ms, 's' @ ms                 doorbells of the queues named in the call, in their order; see put() in
+--  19 g  ZSET  q key16 id                         running jobs by their concurrency key; q gid16 id: by their group
+--  20 h  ZSET  q place1 at7 gid16                 groups by where they stand, see regroup() in late.lua
+--              q 'd' run_at7 id                   waiting jobs of all groups by time, without those that are parked
+--  21 y  HASH  q gid16 → group                    what is remembered of a group; see group_of() in late.lua
+--  22 …  ZSET  'r' @ ms, 's' @ ms                 doorbells of the queues named in the call, in their order; see put() in
 --                                                 late.lua
 -- Of doc.lua and audit.lua stands there instead, of shard 0 (others have none):
---  20 d  HASH  key → version7 value               documents
---  21 f  ZSET  key                                the same by their keys
+--  22 d  HASH  key → version7 value               documents
+--  23 f  ZSET  key                                the same by their keys
 -- Of the tools, in shard 0, whose scripts name none of the others (see tool.lua):
 --     gcra:NAME NUL KEY  STRING  a key of a rate limiter that keeps a rate; see gcra.lua
 --     log:NAME NUL KEY   STRING  one of those that keep a log; see log.lua
@@ -39,14 +45,15 @@
 --     lz  ZSET  name @ ms                        the same by the ends of their leases
 --     board:NAME …  ZSET  member @ score          a leaderboard, and what it is the sum of; see board.lua
 -- ARGV[1]: now in Unix ms, or '' for the server's clock (S14).
--- In t, o, l, e, v, k, n, g and f all scores are 0: membership in t, r and e IS the state, order is that of the bytes.
-local J, X, T, O, R, L, E, U, V, K, M, P, A, S, Q, I, N, C, G = unpack(KEYS, 1, 19)
-local BELLS = 20 -- where the doorbells begin
+-- In t, o, l, e, v, k, n, g, h and f all scores are 0: membership in t, r and e IS the state, order is that of the bytes.
+local J, X, T, O, R, L, E, U, V, K, M, P, A, S, Q, I, N, C, G, H, Y = unpack(KEYS, 1, 21)
+local BELLS = 22 -- where the doorbells begin
 local call, pack, unp = redis.call, struct.pack, struct.unpack
 local sub, char, byte, concat, min, max = string.sub, string.char, string.byte, table.concat, math.min, math.max
 local WAITING, DONE, CANCELLED, DEAD, RUNNING = 0, 1, 2, 3, 4
-local CAPPED, KEEPS_NO_DONE, LIMITED = 4, 8, 64 -- flags of queues, see queue() in base.lua
-local LEVELS, PARKED, PARKED_LENGTH = 3, 16, 48 -- PARKED stands where a level does, of jobs that wait for their turn
+local CAPPED, KEEPS_NO_DONE, LIMITED, GROUPS_LIMITED = 4, 8, 64, 128 -- flags of queues, see queue() in base.lua
+local LEVELS = 3
+local PARKED, GROUPED = 16, 32 -- stand where a level does: of jobs that wait for their turn, and of those of a group
 local DERIVED = 8 -- the version of derived ids
 local END = 253402300799999 -- the last instant
 local LAST = string.rep('\255', 65) -- behind all members of t and l, see put_call() in base.lua

@@ -5,6 +5,7 @@ local UNTIL_START, WINDOW = 1, 2
 local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = 8, 86400000, 1000000
 local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX, FORGET_ROUNDS_MAX, FORGET_LOOK = 10000, 100, 32, 4, 100
 local GATE_MAX = 86400000
+local STRIDE, GROUPS_EXTRA, REGROUP_MAX = 16384, 32, 1000
 local NONE = pack('>I6', 0)
 
 local function text(n) return string.format('%.0f', n) end
@@ -39,39 +40,43 @@ local function behind_chunk(rec, at)
     return at + 5 + unp('>I4', rec, at + 1)
 end
 -- Behind flags, version and lease: caps (0: none, else 1 more), bounds of what is kept of each state (age in ms, jobs, bytes),
--- how many may run (0: any number, else 1 more), and a rate (0: none): starts in a period, period in ms, starts at once.
+-- how many may run (0: any number, else 1 more), a rate (0: none): starts in a period, period in ms, starts at once; and the same of
+-- each group, behind its weight.
 local function limits_of(q)
     local row = queue(q)
     if not row.keep then
         local jobs, bytes, n1, n2, n3, c1, c2, c3, d1, d2, d3, at = unp('>I7I7I7I7I7I7I7I7I7I7I7', row.stored, 10)
         row.max_jobs, row.max_bytes = 0 < jobs and jobs - 1, 0 < bytes and bytes - 1
         row.keep = {{n1, n2, n3}, {c1, c2, c3}, {d1, d2, d3}}
-        row.concurrency, row.rate, row.period, row.burst, row.named_at = unp('>I7I4I7I4', row.stored, at)
+        row.concurrency, row.rate, row.period, row.burst, row.group, row.named_at = unp('>I7I4I7I4c23', row.stored, at)
     end
     return row
 end
 -- ── limits of queues (S15); the arithmetic is that of rate.rs, in whole numbers below 2^53 ──
 
--- How far ahead of now the arrival of a queue is, in parts. One further ahead than any that its rate leaves was left by another
+-- How far ahead of now the arrival of a queue or a group is, in parts. One further ahead than any that its rate leaves was left by another
 -- rate, or by a clock that went back since: it is void.
 local function ahead(row)
     local parts = (row.arrival - now) * row.rate + min(row.part, row.rate - 1)
     return 0 < parts and parts <= row.burst * row.period and parts or 0
 end
+-- How many jobs a rate and a closed gate let start now, and when the next one may.
+local function room_in_time(of)
+    local most, opens = NEVER, now
+    if now < of.closed and of.closed <= now + GATE_MAX then most, opens = 0, of.closed end
+    if 0 < of.rate then
+        local left = of.burst * of.period - ahead(of)
+        if left < of.period then
+            opens = max(opens, now + math.ceil((of.period - left) / of.rate))
+        end
+        most = min(most, math.floor(left / of.period))
+    end
+    return most, opens
+end
 -- As in walk.lua; and until when the gate is closed by time alone.
 local function room_of(q, takes)
-    local row = queue(q)
-    local most, opens = NEVER, now
-    if now < row.closed and row.closed <= now + GATE_MAX then most, opens = 0, row.closed end
-    if not has(row.flags, LIMITED) then return most, opens, opens end
-    limits_of(q)
-    if 0 < row.rate then
-        local left = row.burst * row.period - ahead(row)
-        if left < row.period then
-            opens = max(opens, now + math.ceil((row.period - left) / row.rate))
-        end
-        most = min(most, math.floor(left / row.period))
-    end
+    local row = limits_of(q)
+    local most, opens = room_in_time(row)
     if 0 < row.concurrency then
         local from, to = within(q)
         local left = row.concurrency - 1 - call('ZLEXCOUNT', L, from, to) - row.started
@@ -80,21 +85,24 @@ local function room_of(q, takes)
     end
     return most, opens, opens
 end
+-- So many jobs start by a rate.
+local function spend_rate(of, n)
+    local parts = ahead(of) + n * of.period
+    of.arrival, of.part = now + math.floor(parts / of.rate), parts % of.rate
+end
 -- So many jobs of a queue start.
 local function spend(q, n, takes)
     local row = limits_of(q)
     if not takes then row.started = row.started + n end
     if row.rate == 0 then return end
-    local parts = ahead(row) + n * row.period
-    row.arrival, row.part = now + math.floor(parts / row.rate), parts % row.rate
+    spend_rate(row, n)
     row.hinted = true
 end
--- A run closes the gate of its queue.
-local function close(q, till)
-    local row, last = queue(q), now + GATE_MAX
+-- A run closes a gate.
+local function close(of, till)
+    local last = now + GATE_MAX
     till = min(till, last)
-    row.closed = row.closed <= last and max(row.closed, till) or till
-    row.hinted = true
+    of.closed = of.closed <= last and max(of.closed, till) or till
 end
 local function keeps_nothing(q, state) return has(queue(q).flags, KEEPS_NO_DONE * 2 ^ (state - DONE)) end
 -- The name of a queue, as a chunk.
@@ -116,6 +124,7 @@ end
 -- comes in that time. Answers the rings that the caller must ring, whose bells it did not name: name as a chunk, ms6.
 local function put()
     shard.hand_over()
+    shard.put_groups()
     for key, by in pairs(tallies) do
         if by ~= 0 then call('HINCRBY', C, key, text(by)) end
     end
@@ -136,7 +145,10 @@ local function put()
     for q, row in pairs(shard.queues) do
         if row.hinted then
             local upkeep = pack('>I7I7I7', row.due, row.watch, row.spare)
-            if 0 < row.closed or 0 < row.arrival then upkeep = upkeep .. pack('>I7I7I4', row.closed, row.arrival, row.part) end
+            if 0 < row.closed or 0 < row.arrival or 0 < row.let then
+                upkeep = upkeep .. pack('>I7I7I4', row.closed, row.arrival, row.part)
+            end
+            if 0 < row.let then upkeep = upkeep .. pack('>I7I7I7', row.time, row.own, row.let) end
             call('HSET', I, q .. 'w', upkeep)
         end
     end
@@ -155,7 +167,7 @@ end
 -- ── rows ──
 
 -- The head of a record: flags (1 run_at is not created_at, 2 expires, 4 a lease of its own, 8 max_attempts is not 20,
--- 16 a unique key, 32 a concurrency key and how many of it may run), level + 16 × scope, q, bytes before the payload, created_at, then what the flags say, then two chunks
+-- 16 a unique key, 32 a concurrency key and how many of it may run, 64 a group), level + 16 × scope, q, bytes before the payload, created_at, then what the flags say, then two chunks
 -- that are the client's own (what a replacement changes, and what stays) and the payload.
 local function head(job, rec)
     local flags, level, q, skip, created, at = unp('>BBc3I3I6', rec)
@@ -166,6 +178,7 @@ local function head(job, rec)
     if has(flags, 8) then job.max_attempts, at = unp('>I2', rec, at) else job.max_attempts = 20 end
     if has(flags, 16) then job.digest, job.window, at = unp('>c16I7', rec, at) end
     if has(flags, 32) then job.key, job.most, at = unp('>c16I4', rec, at) end
+    if has(flags, 64) then job.gid, at = unp('>c16', rec, at) end
     job.asked_at, job.payload_at, job.bytes = at, skip + 1, #rec - skip
     if job.bytes < 0 then error('a record ends before its payload') end
 end
@@ -231,7 +244,7 @@ local function put_past(job)
 end
 
 -- A run: fence, q, until, flags (1 a cancel was asked for, 2 the job has a past, 4 its end frees a key, 8 it has a concurrency
--- key), bytes of the payload, started, how long an extension lasts, the digests of these keys, the worker: its length in a byte, its name, zeros
+-- key, 16 a group), bytes of the payload, started, how long an extension lasts, the digests of these, the worker: its length in a byte, its name, zeros
 -- up to 64 bytes. (So no hash of runs is a short one, which would be searched from end to end each time.)
 local function run_of(row)
     local run, at = {}, nil
@@ -239,13 +252,14 @@ local function run_of(row)
     run.past = has(run.flags, 2) and '\1' or '\0'
     if has(run.flags, 4) then run.digest, at = unp('>c16', row, at) end
     if has(run.flags, 8) then run.key, at = unp('>c16', row, at) end
+    if has(run.flags, 16) then run.gid, at = unp('>c16', row, at) end
     run.tail = sub(row, at)
     run.worker = sub(run.tail, 2, 1 + byte(run.tail))
     return run
 end
 local function put_run(id, run)
     call('HSET', R, id, pack('>I8', run.fence) .. run.q .. pack('>I6BI4I6I4', run.till, run.flags, run.bytes, run.started,
-        run.lasts) .. (run.digest or '') .. (run.key or '') .. run.tail)
+        run.lasts) .. (run.digest or '') .. (run.key or '') .. (run.gid or '') .. run.tail)
 end
 
 -- A job of a record and a past.
@@ -293,20 +307,34 @@ local function touch(q, key)
     local touched = shard.touched or {}
     touched[#touched + 1], shard.touched = q .. key, touched
 end
+-- How many jobs of a key or a group run.
 local function run_of_key(of) return call('ZLEXCOUNT', G, '[' .. of, '(' .. of .. '\255') end
 -- Whether as many jobs of a job's key run as may beside it.
-local function is_blocked(job) return job.key and job.most <= run_of_key(job.q .. job.key) end
--- The run of a job with a key ends.
-local function end_turn(q, key, id)
-    call('ZREM', G, q .. key .. id)
-    touch(q, key)
+local function is_full(job) return job.key and job.most <= run_of_key(job.q .. job.key) end
+-- Notes an event of a group: a job of it comes, leaves or moves while it waits, or ends its run. hand_over() must follow.
+local function touch_group(q, gid)
+    local changed = shard.changed or {}
+    changed[q .. gid], shard.changed = true, changed
+end
+-- The run of a job with a key or a group ends; `of`: these.
+local function end_keyed(q, of, id)
+    if of.key then
+        call('ZREM', G, q .. of.key .. id)
+        touch(q, of.key)
+    end
+    if of.gid then
+        call('ZREM', G, q .. of.gid .. id)
+        touch_group(q, of.gid)
+    end
 end
 -- The same, of a run without a job, as far as its row can be read.
 local function end_lost(q, id)
     local row = call('HGET', R, id)
     local is_sound, run = pcall(run_of, row or '')
-    if is_sound and run.key then end_turn(q, run.key, id) end
+    if is_sound then end_keyed(q, run, id) end
 end
+-- The place in time of a waiting job of a group.
+local function timed(q, run_at, id) return q .. 'd' .. pack('>I7', run_at) .. id end
 local function first_parked(prefix, lifo)
     if not lifo then
         local from, to = within(prefix)
@@ -325,25 +353,177 @@ local function is_behind(job, member)
     if not first then return false end
     -- Level, run_at, id: byte by byte, since < goes by the server's locale.
     for i = 0, 22 do
-        local ahead, own = byte(first, 21 + i), byte(member, 4 + i)
+        local ahead, own = byte(first, 21 + i), byte(member, #member - 23 + i)
         if ahead ~= own then return (ahead < own) == (i == 0 or not lifo) end
     end
     return false
 end
--- Gives each event its look. Answers whether some job is back in the timeline.
+
+-- ── groups (S15, S16): the rules are told in the model's fair.rs ──
+
+-- What is remembered of a group: where it stands (place1 at7; '': nowhere), its tag, its gate as a queue has it; and what it may have.
+-- Of each there is one table in a call, which put() writes.
+local function group_of(q, gid)
+    local groups = shard.groups or {}
+    shard.groups = groups
+    local group = groups[q .. gid]
+    if group then return group end
+    group = {q = q, gid = gid, place = '', at = 0, tag = 0, closed = 0, arrival = 0, part = 0}
+    local row = call('HGET', Y, q .. gid)
+    if row then
+        group.is_known = true
+        group.place, group.at, group.tag, group.closed, group.arrival, group.part = unp('>c1I7I7I7I7I4', row)
+    end
+    local limits = limits_of(q).group
+    if has(queue(q).flags, GROUPS_LIMITED) then limits = call('HGET', I, q .. 'g' .. gid) or limits end
+    group.weight, group.concurrency, group.rate, group.period, group.burst = unp('>BI7I4I7I4', limits)
+    groups[q .. gid] = group
+    return group
+end
+-- Writes what changed of the groups.
+local function put_groups()
+    for of, group in pairs(shard.groups or {}) do
+        if group.place ~= '' then
+            local row = pack('>c1I7I7I7I7I4', group.place, group.at, group.tag, group.closed, group.arrival, group.part)
+            call('HSET', Y, of, row)
+        elseif group.is_known then
+            call('HDEL', Y, of)
+        end
+    end
+    shard.groups = nil
+end
+shard.put_groups = put_groups
+-- When a group may start a job: NEVER where one of those that run must end first.
+local function group_opens(group)
+    if 0 < group.concurrency and group.concurrency - 1 <= run_of_key(group.q .. group.gid) then return NEVER end
+    local _, opens = room_in_time(group)
+    return opens
+end
+local function is_open(group) return group_opens(group) <= now end
+-- When the first waiting job of a group is due.
+local function first_of_group(group)
+    local prefix, first, level = group.q .. char(GROUPED) .. group.gid, NEVER, 0
+    while level < LEVELS do
+        local member = call('ZRANGEBYLEX', T, '[' .. prefix .. char(level), '(' .. prefix .. char(LEVELS), 'LIMIT', 0, 1)[1]
+        if not member then break end
+        local run_at
+        level, run_at = unp('>BI6', member, 21)
+        first, level = min(first, run_at), level + 1
+    end
+    return first
+end
+-- Puts a group somewhere else.
+local function move(group, place, at)
+    local function member() return group.q .. group.place .. pack('>I7', group.at) .. group.gid end
+    if group.place ~= '' then call('ZREM', H, member()) end
+    group.place, group.at = place, at
+    if place ~= '' then call('ZADD', H, '0', member()) end
+end
+-- Puts a group where it belongs: r in the ring, by its tag; w waiting for when it may start its first job; b blocked by as many runs
+-- as may be, under the settings of that version; i without a job, remembered for its tag; g for its gate until then; or nowhere.
+local function regroup(group)
+    local q = group.q
+    local row = queue(q)
+    if row.let == 0 then row.let, row.hinted = 1, true end
+    local first, opens = first_of_group(group), group_opens(group)
+    if first == NEVER then
+        if row.time < group.tag then return move(group, 'i', group.tag) end
+        local till = max(now < group.closed and group.closed <= now + GATE_MAX and group.closed or 0,
+            0 < group.rate and 0 < ahead(group) and group.arrival + 1 or 0)
+        return move(group, 0 < till and 'g' or '', till)
+    end
+    if opens == NEVER then return move(group, 'b', row.version) end
+    local at = now < opens and max(first, opens) or first
+    if group.place == 'r' and at <= now or group.place == 'w' and group.at == at then return end
+    move(group, 'w', at)
+    ring(q, at)
+end
+-- Members of h in one place of a queue, up to some `at`.
+local function groups_in(q, place, till, limit)
+    return call('ZRANGEBYLEX', H, '[' .. q .. place, '(' .. q .. place .. pack('>I7', till + 1), 'LIMIT', 0, limit)
+end
+local function group_in(q, member) return group_of(q, sub(member, 12)) end
+-- Lets groups into the ring whose first job is due and may start; looks again at some that are blocked since earlier settings, and at
+-- some that need not be remembered any more.
+local function let_in(q, most)
+    local row = queue(q)
+    if now + 1 < row.let then
+        -- The clock went back: jobs of groups in the ring may not be due.
+        for _, member in ipairs(groups_in(q, 'r', NEVER, REGROUP_MAX)) do regroup(group_in(q, member)) end
+    end
+    row.let, row.hinted = now + 1, true
+    if has(row.flags, GROUPS_LIMITED) then
+        for _, member in ipairs(groups_in(q, 'b', row.version - 1, GROUPS_EXTRA)) do regroup(group_in(q, member)) end
+        for _, member in ipairs(groups_in(q, 'g', now, GROUPS_EXTRA)) do regroup(group_in(q, member)) end
+    end
+    for _, member in ipairs(groups_in(q, 'w', now, most)) do
+        local group = group_in(q, member)
+        group.tag = max(group.tag, row.time)
+        move(group, 'r', group.tag)
+    end
+end
+local function first_in_ring(q)
+    local member = groups_in(q, 'r', NEVER, 1)[1]
+    return member and group_in(q, member)
+end
+-- A group leaves the ring, though it has jobs that may start, until it is let in again.
+local function leave_ring(group) move(group, 'w', first_of_group(group)) end
+-- Counts a job that starts against its group, or against the jobs without one.
+local function charge(group)
+    local row = queue(group.q)
+    row.time, row.hinted = group.tag, true
+    group.tag = group.tag + math.floor(STRIDE / group.weight)
+    if 0 < group.rate then spend_rate(group, 1) end
+    move(group, 'r', group.tag)
+end
+local function charge_rest(q, tag)
+    local row = queue(q)
+    row.time, row.own, row.hinted = tag, tag + STRIDE, true
+end
+-- Forgets groups whose tags say nothing any more.
+local function forget_groups(q, limit)
+    for _, member in ipairs(groups_in(q, 'i', queue(q).time, limit)) do regroup(group_in(q, member)) end
+end
+-- When the first group of a queue may start a job.
+local function first_group(q)
+    local first = call('ZRANGEBYLEX', H, '[' .. q .. 'r', '(' .. q .. 'x', 'LIMIT', 0, 1)[1]
+    if not first then return NEVER end
+    return sub(first, 4, 4) == 'r' and now or unp('>I7', first, 5)
+end
+-- The settings are others: what a group may have may be, too. More groups than these follow by and by.
+local function look_at_groups(q)
+    for place in string.gmatch('rwb', '.') do
+        for _, member in ipairs(groups_in(q, place, NEVER, REGROUP_MAX)) do touch_group(q, sub(member, 12)) end
+    end
+end
+-- Whether a waiting job is due, and held back.
+local function is_blocked(job)
+    if job.state ~= WAITING or now < job.run_at or call('HEXISTS', I, job.q) == 0 then return false end
+    return is_full(job) or room_of(job.q) <= 0 or job.gid and not is_open(group_of(job.q, job.gid))
+end
+
+-- Gives each event of a key its look, and puts groups with events where they belong. Answers whether some job is back in the timeline.
 local function hand_over()
     local touched, any = shard.touched or {}, false
     shard.touched = nil
     for _, of in ipairs(touched) do
         local q = sub(of, 1, 3)
         local first = first_parked(q .. char(PARKED) .. sub(of, 4), queue(q).lifo)
-        if first and #first == PARKED_LENGTH and run_of_key(of) < unp('>I4', first, 45) then
+        if first and (#first == 48 or #first == 64) and run_of_key(of) < unp('>I4', first, 45) then
+            local run_at, gid = unp('>I6', first, 22), sub(first, 49)
             call('ZREM', T, first)
-            call('ZADD', T, '0', q .. sub(first, 21, 44))
-            ring(q, unp('>I6', first, 22))
+            call('ZADD', T, '0', q .. (gid ~= '' and char(GROUPED) .. gid or '') .. sub(first, 21, 44))
+            if gid ~= '' then
+                call('ZADD', H, '0', timed(q, run_at, sub(first, 28, 43)))
+                touch_group(q, gid)
+            end
+            ring(q, run_at)
             any = true
         end
     end
+    local changed = shard.changed or {}
+    shard.changed = nil
+    for of in pairs(changed) do regroup(group_of(sub(of, 1, 3), sub(of, 4))) end
     return any
 end
 shard.hand_over = hand_over
@@ -388,9 +568,16 @@ end
 
 -- ── places ──
 
-local function waiting_member(job) return job.q .. pack('>BI6', job.level, job.run_at) .. job.id .. job.past end
+local function waiting_member(job)
+    local prefix = job.gid and job.q .. char(GROUPED) .. job.gid or job.q
+    return prefix .. pack('>BI6', job.level, job.run_at) .. job.id .. job.past
+end
 local function put_waiting(job)
     call('ZADD', T, '0', waiting_member(job))
+    if job.gid then
+        call('ZADD', H, '0', timed(job.q, job.run_at, job.id))
+        touch_group(job.q, job.gid)
+    end
     if job.expires then
         call('ZADD', O, '0', job.q .. at6(job.expires) .. job.id)
         hint(job.q, job.expires)
@@ -402,20 +589,25 @@ local function unwait(job)
     if job.expires then call('ZREM', O, job.q .. at6(job.expires) .. job.id) end
     if 1 < job.attempt then tally(job.q, 'r', -1) end
 end
--- A member of t that has this part of the timeline's, of a job that waits for its turn.
-local function parked_member(job, part) return job.q .. char(PARKED) .. job.key .. part .. pack('>I4', job.most) end
+-- The member of t of a job that waits for its turn.
+local function parked_member(job)
+    return job.q .. char(PARKED) .. job.key .. sub(waiting_member(job), -24) .. pack('>I4', job.most) .. (job.gid or '')
+end
 local function leave_waiting(job)
-    local member = waiting_member(job)
-    call('ZREM', T, member)
+    call('ZREM', T, waiting_member(job))
     if job.key then
-        call('ZREM', T, parked_member(job, sub(member, 4)))
+        call('ZREM', T, parked_member(job))
         touch(job.q, job.key)
+    end
+    if job.gid then
+        call('ZREM', H, timed(job.q, job.run_at, job.id))
+        touch_group(job.q, job.gid)
     end
     unwait(job)
 end
 -- The id in a member of t.
 local function id_in(member)
-    local at = byte(member, 4) == PARKED and 28 or 11
+    local at = byte(member, 4) < LEVELS and 11 or 28
     return sub(member, at, at + 15)
 end
 local function lease_member(job) return job.q .. at6(job.run.till) .. job.id end
@@ -474,7 +666,7 @@ local function leave_run(job, next)
     local run = job.run
     call('HDEL', R, job.id)
     call('ZREM', L, lease_member(job))
-    if run.key then end_turn(job.q, run.key, job.id) end
+    end_keyed(job.q, run, job.id)
     if next.failed then
         local failures = job.failures
         failures[#failures + 1] =
@@ -510,13 +702,15 @@ local function taken_back(job)
     return next.state
 end
 
--- The end of a run by a verdict that is no ack: r retry, g retry and close the gate of the queue, s snooze, l release, c cancel,
+-- The end of a run by a verdict that is no ack: r retry, g retry and close the gate of the group, else of the queue, s snooze, l release, c cancel,
 -- d dead, with its rest.
 local function verdict(job, what, rest)
     local next = {attempt = job.attempt, state = WAITING}
     if what == 'g' then
         local kind, ms = unp('>c1I7', rest)
-        close(job.q, kind == 'a' and max(ms, now) or min(now + ms, END))
+        local of = job.gid and group_of(job.q, job.gid) or queue(job.q)
+        close(of, kind == 'a' and max(ms, now) or min(now + ms, END))
+        of.hinted = true
         what = 'r'
     end
     if has(job.run.flags, 1) then
@@ -739,7 +933,11 @@ return {
     of = of, load = load, bury = bury, is_hidden = is_hidden,
     holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
     waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,
-    room_of = room_of, spend = spend, parked_member = parked_member, id_in = id_in, touch = touch, is_blocked = is_blocked, end_turn = end_turn, end_lost = end_lost,
-    is_behind = is_behind, hand_over = hand_over, lease_member = lease_member, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
+    room_of = room_of, spend = spend, parked_member = parked_member, id_in = id_in, touch = touch, is_full = is_full,
+    end_keyed = end_keyed, end_lost = end_lost, is_behind = is_behind, is_blocked = is_blocked, hand_over = hand_over,
+    timed = timed, touch_group = touch_group, is_open = is_open, regroup = regroup, let_in = let_in,
+    first_in_ring = first_in_ring, leave_ring = leave_ring, charge = charge, charge_rest = charge_rest,
+    forget_groups = forget_groups, first_group = first_group, look_at_groups = look_at_groups,
+    lease_member = lease_member, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
     finish = finish, delete = delete, verdict = verdict, done_past = done_past, take_back = take_back, sweep = sweep,
 }

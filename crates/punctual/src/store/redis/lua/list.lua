@@ -29,8 +29,8 @@ while at <= min(#members, most) and bytes < BYTES_MAX do
         pcall(late().past, job, pasts[i]) -- what can't be read is told all the same
         local is_blocked = false
         if place == 't' and rec ~= '' then
-            is_blocked = pcall(late().head, job, rec) and pcall(late().past, job, pasts[i]) and job.run_at <= now
-                and (late().is_blocked(job) or call('HEXISTS', I, job.q) == 1 and late().room_of(job.q) <= 0)
+            job.state = WAITING
+            is_blocked = pcall(late().head, job, rec) and pcall(late().past, job, pasts[i]) and late().is_blocked(job)
         end
         answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = members[at], id, rec, pasts[i] or ''
         answer[n + 5], answer[n + 6] = runs[i] or '', is_blocked and 2 or late().is_hidden(job) and 1 or 0

@@ -1,16 +1,18 @@
 -- Picking due jobs, for reserve, take, and the reserve behind a settle.
 
--- Picks due jobs (run_at ≤ `till`) of one queue in order, and gives up to `most` to `each`; answers how many. `state`: what
+-- Picks due jobs (run_at ≤ `till`) of one walk in order, and gives up to `most` to `each`; answers how many. `state`: what
 -- one call has left: n, candidates, bytes, any, stopped, whether a job on its last chance comes alone (parts), and whether what is
 -- picked runs no longer than this step (takes).
 local function pick(walk, most, till, state, each)
     -- Records read at once: each may have a mebibyte, and how large they are is known only then.
     local READ_MAX = 64
-    local q, lifo = walk.q, queue(walk.q).lifo
+    local q, prefix, lifo = walk.q, walk.prefix, queue(walk.q).lifo
+    local level_at = #prefix + 1 -- in a member: level1 run_at6 id past1
+    local id_at, past_at = level_at + 7, level_at + 23
     local before, wanted = state.n, min(most, state.n, (room_of(q, state.takes)))
     while 0 < wanted and 0 < state.candidates and not state.stopped and is_due(walk, till) do
         local asked = min(wanted, state.candidates, READ_MAX)
-        local from, to = '[' .. q .. char(walk.level), '(' .. q .. pack('>BI6', walk.level, till + 1)
+        local from, to = '[' .. prefix .. char(walk.level), '(' .. prefix .. pack('>BI6', walk.level, till + 1)
         local members
         -- One more tells whether there are more.
         if lifo then
@@ -19,7 +21,7 @@ local function pick(walk, most, till, state, each)
             members = call('ZRANGEBYLEX', T, from, to, 'LIMIT', 0, asked + 1)
         end
         local ids = {}
-        for i = 1, min(#members, asked) do ids[i] = sub(members[i], 11, 26) end
+        for i = 1, min(#members, asked) do ids[i] = sub(members[i], id_at, past_at - 1) end
         local records = call('HMGET', J, unpack(ids))
         local looked = 0
         for i, id in ipairs(ids) do
@@ -27,7 +29,7 @@ local function pick(walk, most, till, state, each)
             if rec then
                 local flags, _, _, _, _, s1, s2, s3 = byte(rec, 1, 8)
                 local bytes, job = s3 and #rec - s1 * 65536 - s2 * 256 - s3 or -1, nil
-                local has_past, is_sound = byte(members[i], 27) == 1, 0 <= bytes
+                local has_past, is_sound = byte(members[i], past_at) == 1, 0 <= bytes
                 if is_sound and (1 < flags or has_past) then
                     is_sound, job = pcall(late().of, id, rec, has_past and call('HGET', X, id))
                 end
@@ -41,8 +43,8 @@ local function pick(walk, most, till, state, each)
                     late().unwait(job)
                     if job.key then late().touch(q, job.key) end
                     late().finish(job, CANCELLED, 'expired')
-                elseif job and job.key and (late().is_blocked(job) or late().is_behind(job, members[i])) then
-                    call('ZADD', T, '0', late().parked_member(job, sub(members[i], 4)))
+                elseif job and job.key and (late().is_full(job) or late().is_behind(job, members[i])) then
+                    call('ZADD', T, '0', late().parked_member(job))
                     late().touch(q, job.key)
                 else
                     local alone = state.parts and job and POISON_LIMIT <= job.crashes + 1
@@ -64,6 +66,11 @@ local function pick(walk, most, till, state, each)
             local first, last = members[1], members[looked]
             if lifo then first, last = last, first end
             call('ZREMRANGEBYLEX', T, '[' .. first, '[' .. last)
+            if walk.gid then
+                local timed = {}
+                for i = 1, looked do timed[i] = late().timed(q, unp('>I6', members[i], level_at + 1), ids[i]) end
+                call('ZREM', H, unpack(timed))
+            end
         end
         if looked == #members then walk.due = nil end
     end

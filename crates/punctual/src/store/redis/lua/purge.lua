@@ -1,15 +1,15 @@
--- purge: deletes waiting jobs, first those that would run first, behind them those that wait for their turn, until it has read a
--- mebibyte of records. KEYS: common. ARGV: now, name, limit. Answers: deleted, more (0 or 1), rings left to the caller; nothing
+-- purge: deletes waiting jobs, first those without a group that would run first, behind them those that wait for their turn, then
+-- group by group, until it has read a mebibyte of records. KEYS: common. ARGV: now, name, limit. Answers: deleted, more (0 or 1), rings left to the caller; nothing
 -- for an unknown queue. Cost: O(limit log N).
 drains()
 local q, limit = call('HGET', Q, ARGV[2]), tonumber(ARGV[3])
 if not q then return {} end
 local deleted = 0
-for _, level in ipairs({0, 1, 2, PARKED}) do
+for _, level in ipairs({0, 1, 2, PARKED, GROUPED}) do
     local from, to = '[' .. q .. char(level), '(' .. q .. char(level) .. '\255'
     local left = shard.bytes < BYTES_MAX and limit - deleted or 0
     local members = {}
-    if 0 < left and queue(q).lifo and level ~= PARKED then
+    if 0 < left and queue(q).lifo and level < LEVELS then
         members = call('ZREVRANGEBYLEX', T, to, from, 'LIMIT', 0, left)
     elseif 0 < left then
         members = call('ZRANGEBYLEX', T, from, to, 'LIMIT', 0, left)
@@ -29,4 +29,5 @@ local rings = put()
 -- What is of no level is not ours to delete.
 local left = call('ZLEXCOUNT', T, '[' .. q, '(' .. q .. char(LEVELS))
     + call('ZLEXCOUNT', T, '[' .. q .. char(PARKED), '(' .. q .. char(PARKED + 1))
+    + call('ZLEXCOUNT', T, '[' .. q .. char(GROUPED), '(' .. q .. char(GROUPED + 1))
 return {deleted, left == 0 and 0 or 1, rings}

@@ -80,6 +80,10 @@ local function reserving(from, first_bell)
                             call('ZADD', G, '0', q .. job.key .. id)
                             late().touch(q, job.key)
                         end
+                        if job.gid then
+                            flags, digest = flags + 16, digest .. job.gid
+                            call('ZADD', G, '0', q .. job.gid .. id)
+                        end
                     end
                     local run = pack('>I8c9BI4', fence, place, flags, bytes) .. rest .. digest .. worker
                     runs[2 * given + 1], runs[2 * given + 2] = id, run
@@ -94,7 +98,7 @@ local function reserving(from, first_bell)
                     end
                     if job and job.lease then place = nil end
                 end
-                room[i] = room[i] - pick(walks[q], min(pass == 1 and shares[i] or n, room[i]), now, state, start)
+                room[i] = room[i] - serve(walks[q], min(pass == 1 and shares[i] or n, room[i]), now, state, start)
             end
             if state.n == 0 then break end
         end
@@ -106,7 +110,7 @@ local function reserving(from, first_bell)
         end
         put_call(key, last, number, first and pack('>I8', first) .. concat(ids) or '')
         sweep_ride(named, 0)
-        local is_handed = shard.touched and late().hand_over()
+        local is_handed = made and late().hand_over()
         if is_handed or shard.swept and 0 < shard.swept.expired then
             for _, q in ipairs(named) do walks[q] = walk_of(q) end
         end

@@ -1,21 +1,39 @@
 -- set: replaces the settings of a queue, if they are still those that the caller saw, or, for a copy of those in shard 0, no
 -- later ones; makes the queue if it is new.
--- KEYS: common, its bell. ARGV: now, name, version seen (0: none) or of a copy, epoch, 'c' for a copy, settings. Answers: 1,
--- or 0, or the epoch if it is a later one, negative. Cost: O(log N).
+-- KEYS: common, its bell. ARGV: now, name, version seen (0: none) or of a copy, epoch, 'c' for a copy, settings, then of each group
+-- that has limits of its own: gid16, limits. Answers: 1, or 0, or the epoch if it is a later one, negative. Looks at up to 1,000
+-- of the groups in each place. Cost: O(groups log N).
 local q, version, is_copy = call('HGET', Q, ARGV[2]), tonumber(ARGV[3]), ARGV[5] == 'c'
 read_turn()
 if tonumber(ARGV[4]) < shard.epoch then return -shard.epoch end
 local stored = q and queue(q).version or 0
 if is_copy and version < stored or not is_copy and version ~= stored then return 0 end
+-- What single groups may have.
+local function set_groups()
+    local before = call('HGET', I, q .. 'G') or ''
+    for at = 1, #before, 16 do call('HDEL', I, q .. 'g' .. sub(before, at, at + 15)) end
+    local names = {}
+    for i = 7, #ARGV, 2 do
+        names[#names + 1] = ARGV[i]
+        call('HSET', I, q .. 'g' .. ARGV[i], ARGV[i + 1])
+    end
+    if 0 < #names then call('HSET', I, q .. 'G', concat(names)) else call('HDEL', I, q .. 'G') end
+end
 if not q then
-    late().new_queue(ARGV[2], ARGV[6])
+    q = late().new_queue(ARGV[2], ARGV[6])
+    set_groups()
 else
     -- A full server, too, must let a queue go on, or keep less.
     drains()
     -- What is kept may be less now: upkeep is due at once.
-    local upkeep = call('HGET', I, q .. 'w')
+    local upkeep, before = call('HGET', I, q .. 'w'), queue(q).flags
     call('HSET', I, q, ARGV[6], q .. 'w', pack('>I7I7I7', 0, 0, 0) .. (upkeep and sub(upkeep, 22) or ''))
+    set_groups()
     shard.queues[q] = nil
+    if 0 < queue(q).let and (GROUPS_LIMITED <= before or GROUPS_LIMITED <= queue(q).flags) then
+        late().look_at_groups(q)
+        late().hand_over()
+    end
     shard.bells[q] = KEYS[BELLS]
     local due = first_due(walk_of(q))
     if due < NEVER then late().ring(q, due) end

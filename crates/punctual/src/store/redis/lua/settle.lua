@@ -39,7 +39,7 @@ for i = 1, n do
             if 4 <= flags then
                 local keys = late().run_of(run)
                 if keys.digest then late().free(keys.digest, id) end
-                if keys.key then late().end_turn(of.q, keys.key, id) end
+                late().end_keyed(of.q, keys, id)
             end
             if of.keeps then
                 local past = PLAIN_PAST
@@ -86,12 +86,12 @@ for q, of in pairs(met) do
     end
 end
 sweep_ride(named, n)
-if shard.touched then late().hand_over() end
+if made then late().hand_over() end
 local answer = {}
 if 2 * n + 2 < #ARGV then answer = reserving(2 * n + 3, BELLS) end
 -- What an end let start, and was not just reserved.
 for q in pairs(met) do
-    if LIMITED <= queue(q).flags or now < queue(q).closed then
+    if LIMITED <= queue(q).flags or now < queue(q).closed or 0 < queue(q).let then
         local due = first_due(walk_of(q))
         if due < NEVER then late().ring(q, due) end
     end

@@ -5,7 +5,8 @@ if not q then return {string.format('%.0f', now)} end
 local walk = walk_of(q)
 walk.over = false -- also of a paused queue
 is_due(walk, -1) -- nothing was, so that it passes the first job of each level
-local oldest = walk.past
+local of_groups = call('ZRANGEBYLEX', H, '[' .. q .. 'd', '(' .. q .. 'e', 'LIMIT', 0, 1)[1]
+local oldest = min(walk.past, of_groups and unp('>I7', of_groups, 5) or NEVER)
 local _, _, opens = late().room_of(q)
 return {
     string.format('%.0f', now), queue(q).stored, oldest <= now and string.format('%.0f', oldest) or '',

@@ -16,7 +16,7 @@ if q then
     local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0, takes = true}
     local till = now - tonumber(ARGV[4])
     if 0 <= till then
-        pick(walk_of(q), n, till, state, function(id, rec, _, job)
+        serve(walk_of(q), n, till, state, function(id, rec, _, job)
             shard.fence = max(shard.fence, now * 1000) + 1
             job = job or late().of(id, rec)
             job.crashes, job.snoozes, job.started = 0, 0, true

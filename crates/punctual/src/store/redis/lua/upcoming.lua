@@ -5,18 +5,20 @@ local answer = {string.format('%.0f', now), 0}
 if not q then return answer end
 answer[2] = call('ZLEXCOUNT', T, '[' .. q .. char(PARKED), '(' .. q .. char(PARKED + 1)) -- what is parked is due
 local stop = min(now + width * buckets, END + 1)
-for level = 0, LEVELS - 1 do
-    local prefix = q .. char(level)
-    local function bound(ms) return prefix .. pack('>I6', ms) end
-    answer[2] = answer[2] + call('ZLEXCOUNT', T, '[' .. prefix, '(' .. bound(now + 1))
+-- Those without a group level by level, then those of all groups.
+for level = 0, LEVELS do
+    local key, prefix, width6 = T, q .. char(level), '>I6'
+    if level == LEVELS then key, prefix, width6 = H, q .. 'd', '>I7' end
+    local function bound(ms) return prefix .. pack(width6, ms) end
+    answer[2] = answer[2] + call('ZLEXCOUNT', key, '[' .. prefix, '(' .. bound(now + 1))
     local from = now + 1
     while from < stop do
-        local first = call('ZRANGEBYLEX', T, '[' .. bound(from), '(' .. bound(stop), 'LIMIT', 0, 1)[1]
+        local first = call('ZRANGEBYLEX', key, '[' .. bound(from), '(' .. bound(stop), 'LIMIT', 0, 1)[1]
         if not first then break end
-        local bucket = math.floor((unp('>I6', first, 5) - now) / width)
+        local bucket = math.floor((unp(width6, first, 5) - now) / width)
         from = min(now + (bucket + 1) * width, stop)
         answer[#answer + 1] = bucket
-        answer[#answer + 1] = call('ZLEXCOUNT', T, '[' .. first, '(' .. bound(from))
+        answer[#answer + 1] = call('ZLEXCOUNT', key, '[' .. first, '(' .. bound(from))
     end
 end
 return answer

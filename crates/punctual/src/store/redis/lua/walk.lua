@@ -1,19 +1,21 @@
--- The timeline of a queue, walked level by level. A walk: its queue, the level where it stands, when the first job there is
--- due (nil: not looked at), and when the first of the levels behind it is (`past`).
-local function walk_of(q)
-    return {q = q, level = 0, past = NEVER, over = queue(q).paused}
+-- The timeline of a queue, or of one of its groups, walked level by level. A walk: its queue, its group, what its members begin
+-- with, the level where it stands, when the first job there is due (nil: not looked at), and when the first of the levels behind
+-- it is (`past`).
+local function walk_of(q, gid)
+    local prefix = gid and q .. char(GROUPED) .. gid or q
+    return {q = q, gid = gid, prefix = prefix, level = 0, past = NEVER, over = queue(q).paused}
 end
 -- Walks to the first level in which a job is due at `till`, if there is one.
 local function is_due(walk, till)
     while not walk.over do
         if not walk.due then
-            local from, to = '[' .. walk.q .. char(walk.level), '(' .. walk.q .. char(LEVELS)
+            local from, to = '[' .. walk.prefix .. char(walk.level), '(' .. walk.prefix .. char(LEVELS)
             local member = walk.level < LEVELS and call('ZRANGEBYLEX', T, from, to, 'LIMIT', 0, 1)[1]
             if not member then
                 walk.over = true
                 return false
             end
-            walk.level, walk.due = unp('>BI6', member, 4)
+            walk.level, walk.due = unp('>BI6', member, #walk.prefix + 1)
         end
         if walk.due <= till then return true end
         walk.past, walk.level, walk.due = min(walk.past, walk.due), walk.level + 1, nil
@@ -30,6 +32,8 @@ end
 -- When the first job of a walk's queue is due and may start; of what may already only that there is some.
 local function first_due(walk)
     local due = is_due(walk, now) and now or walk.past
+    local row = queue(walk.q)
+    if now < due and 0 < row.let and not row.paused then due = min(due, late().first_group(walk.q)) end
     if NEVER <= due then return NEVER end
     local _, opens = room_of(walk.q)
     return max(due, opens)

@@ -1,0 +1,44 @@
+-- Serving the groups of a queue in turn, for reserve, take, and the reserve behind a settle (S16).
+
+-- As pick(), from all groups of a walk's queue, and from the jobs without one, which are a group of weight 1: the walk is theirs.
+local function serve(walk, most, till, state, each)
+    local q, row = walk.q, queue(walk.q)
+    if row.let == 0 or row.paused then return pick(walk, most, till, state, each) end
+    local GROUPS_EXTRA, STALE_MAX = 32, 256
+    local before, stale, has_entered = state.n, 0, false
+    while 0 < state.candidates and not state.stopped and stale < STALE_MAX do
+        local wanted = min(most - (before - state.n), state.n)
+        if min(wanted, (room_of(q, state.takes))) <= 0 then break end
+        if not has_entered then
+            late().let_in(q, wanted + GROUPS_EXTRA)
+            has_entered = true
+        end
+        local group = late().first_in_ring(q)
+        if not group then
+            pick(walk, wanted, till, state, each)
+            break
+        end
+        local own = max(row.own, row.time)
+        if own <= group.tag and is_due(walk, till) then
+            if pick(walk, 1, till, state, each) == 1 then late().charge_rest(q, own) end
+        else
+            local of = walk_of(q, group.gid)
+            if not late().is_open(group) or not is_due(of, now) then
+                -- The clock went back, or limits changed.
+                late().regroup(group)
+                stale = stale + 1
+            elseif not is_due(of, till) then
+                late().leave_ring(group)
+                state.candidates = state.candidates - 1
+            else
+                local given = pick(of, 1, till, state, each)
+                if given == 1 then late().charge(group) end
+                if till < now then of = walk_of(q, group.gid) end
+                if not late().is_open(group) or not is_due(of, now) then late().regroup(group) end
+            end
+        end
+    end
+    local given = before - state.n
+    if 0 < given then late().forget_groups(q, given + 1) end
+    return given
+end
