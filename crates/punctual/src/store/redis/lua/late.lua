@@ -433,7 +433,11 @@ local function regroup(group)
         return move(group, 0 < till and 'g' or '', till)
     end
     if opens == NEVER then return move(group, 'b', row.version) end
-    local at = now < opens and max(first, opens) or first
+    local at = first
+    if now < opens then
+        -- By the clock: should it go back, it is looked at again.
+        at, row.let, row.hinted = max(first, opens), max(row.let, now + 1), true
+    end
     if group.place == 'r' and at <= now or group.place == 'w' and group.at == at then return end
     move(group, 'w', at)
     ring(q, at)
@@ -448,8 +452,10 @@ local function group_in(q, member) return group_of(q, sub(member, 12)) end
 local function let_in(q, most)
     local row = queue(q)
     if now + 1 < row.let then
-        -- The clock went back: jobs of groups in the ring may not be due.
-        for _, member in ipairs(groups_in(q, 'r', NEVER, REGROUP_MAX)) do regroup(group_in(q, member)) end
+        -- The clock went back: jobs of groups in the ring may not be due, and what closed others may be void.
+        for place in string.gmatch('rw', '.') do
+            for _, member in ipairs(groups_in(q, place, NEVER, REGROUP_MAX)) do regroup(group_in(q, member)) end
+        end
     end
     row.let, row.hinted = now + 1, true
     if has(row.flags, GROUPS_LIMITED) then
@@ -605,9 +611,9 @@ local function leave_waiting(job)
     end
     unwait(job)
 end
--- The id in a member of t.
+-- The id in a member of t or e.
 local function id_in(member)
-    local at = byte(member, 4) < LEVELS and 11 or 28
+    local at = byte(member, 4) < PARKED and 11 or 28
     return sub(member, at, at + 15)
 end
 local function lease_member(job) return job.q .. at6(job.run.till) .. job.id end
