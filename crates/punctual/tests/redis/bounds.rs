@@ -20,7 +20,7 @@ use super::{console::calls, reserve, server::Server};
 const SLICE: u64 = 256;
 const QUEUES: u64 = 3_000;
 /// Counters of one queue that the server looks up in sorted sets.
-const LOOKS: u64 = 9;
+const LOOKS: u64 = 10;
 /// Large jobs, and their bytes; six of them are more than a mebibyte.
 const LARGE: usize = 50;
 const LARGE_BYTES: usize = 200_000;

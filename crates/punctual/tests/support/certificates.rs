@@ -56,9 +56,9 @@ impl Certificates {
         path.display().to_string()
     }
 
-    /// The options of a server on this machine. Later ones count.
+    /// The options of a server on this machine, which listens for nothing else on a port. Later ones count.
     pub(super) fn options(&self, port: u16) -> Vec<String> {
-        let mut options = vec!["--tls-port".to_owned(), port.to_string()];
+        let mut options = ["--port", "0", "--tls-port", &port.to_string()].map(str::to_owned).to_vec();
         for (name, value) in [
             ("--tls-ca-cert-file", self.file("ca.pem")),
             ("--tls-cert-file", self.file("here.pem")),
