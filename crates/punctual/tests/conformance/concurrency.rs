@@ -386,3 +386,30 @@ pub(crate) async fn an_audit_finds_nothing_wrong_with_turns(t: Fixture) {
     }
     assert_eq!(t.reserve(9).await.jobs, []);
 }
+
+/// S15: bytes of ids and keys stand for nothing: every run counts, and every job that waits is found.
+pub(crate) async fn no_id_and_no_key_is_missed(t: Fixture) {
+    let last = (0..).map(|n: u32| JobId::derived(QUEUE, Some("row:1"), &n.to_string()));
+    // Its bytes stand behind those of all others.
+    let last = last.into_iter().find(|id| id.as_bytes()[0] == 255).expect("one in 256 is such an id");
+    let run = |job: &mut NewJob| {
+        row(job);
+        job.id = last;
+    };
+    assert_eq!(t.run_with(run).await.job.id, last);
+    t.add_with(row).await;
+    assert_eq!(t.reserve(10).await.jobs, []);
+    // One of these keys stands behind all others, too.
+    for n in 0..600 {
+        t.add_with(|job| keyed(job, &n.to_string(), 1)).await;
+        t.add_with(|job| keyed(job, &n.to_string(), 1)).await;
+    }
+    let mut runs = 1;
+    for _ in 0..8 {
+        runs += t.reserve(500).await.jobs.len();
+    }
+    let counts = t.counts().await;
+    assert_eq!((runs, counts.due, counts.waiting), (601, 601, 601));
+    let answer = t.queue(QueueOp::Purge(1_000)).await;
+    assert_eq!(answer, QueueReply::Purged { deleted: 601, more: false });
+}

@@ -373,6 +373,7 @@ conformance!(
         a_blocked_job_can_be_replaced,
         limits_of_one_key_may_differ,
         a_blocked_job_expires_and_is_purged,
+        no_id_and_no_key_is_missed,
         a_take_obeys_concurrency_keys,
         a_blocked_job_is_shown,
         an_audit_finds_nothing_wrong_with_turns;

@@ -47,7 +47,7 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             Name::Server => drill.server().await?,
             Name::Failover => drill.failover().await?,
             Name::Shards => drill.shards().await?,
-            Name::Locks | Name::Schedules | Name::Topics | Name::Idle => {
+            Name::Fair | Name::Locks | Name::Schedules | Name::Topics | Name::Idle => {
                 return Err("a drill of its own".into());
             }
         }

@@ -9,6 +9,7 @@ mod child;
 mod console;
 mod drill;
 mod failover;
+mod fair;
 mod idle;
 mod jobs;
 mod locks;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
     eprintln!("{} with seed {}: {} jobs", profile.name.text(), profile.seed, profile.jobs);
     let told = match profile.name {
         Name::Idle => idle::run(&profile).map(|is_quiet| ExitCode::from(u8::from(!is_quiet))),
+        Name::Fair => fair::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Locks => locks::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Schedules => schedules::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Topics => topics::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),

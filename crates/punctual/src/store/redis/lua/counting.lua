@@ -1,7 +1,7 @@
 -- The counters of one queue: waiting, retrying, due, running, done, dead, cancelled, bytes.
 local function counted(q)
     local function count(key, prefix)
-        return call('ZLEXCOUNT', key, '[' .. prefix, '(' .. prefix .. '\255')
+        return call('ZLEXCOUNT', key, '[' .. prefix, '(' .. prefix .. BEHIND)
     end
     local function kept(what) return tonumber(call('HGET', C, q .. what) or 0) end
     local due = count(T, q .. char(PARKED)) + call('ZLEXCOUNT', H, '[' .. q .. 'd', '(' .. q .. 'd' .. pack('>I7', now + 1))

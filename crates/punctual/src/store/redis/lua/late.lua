@@ -11,8 +11,8 @@ local NONE = pack('>I6', 0)
 local function text(n) return string.format('%.0f', n) end
 local function has(flags, bit) return bit <= flags % (2 * bit) end
 local function at6(ms) return pack('>I6', ms) end
--- Bounds of the members of a sorted set that start with `prefix`, as ZRANGEBYLEX takes them; no byte of 255 follows it.
-local function within(prefix) return '[' .. prefix, '(' .. prefix .. '\255' end
+-- Bounds of the members of a sorted set that start with `prefix`, as ZRANGEBYLEX takes them.
+local function within(prefix) return '[' .. prefix, '(' .. prefix .. BEHIND end
 
 -- ── what is left to be written ──
 
@@ -308,7 +308,7 @@ local function touch(q, key)
     touched[#touched + 1], shard.touched = q .. key, touched
 end
 -- How many jobs of a key or a group run.
-local function run_of_key(of) return call('ZLEXCOUNT', G, '[' .. of, '(' .. of .. '\255') end
+local function run_of_key(of) return call('ZLEXCOUNT', G, within(of)) end
 -- Whether as many jobs of a job's key run as may beside it.
 local function is_full(job) return job.key and job.most <= run_of_key(job.q .. job.key) end
 -- Notes an event of a group: a job of it comes, leaves or moves while it waits, or ends its run. hand_over() must follow.

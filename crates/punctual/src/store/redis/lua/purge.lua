@@ -6,7 +6,7 @@ local q, limit = call('HGET', Q, ARGV[2]), tonumber(ARGV[3])
 if not q then return {} end
 local deleted = 0
 for _, level in ipairs({0, 1, 2, PARKED, GROUPED}) do
-    local from, to = '[' .. q .. char(level), '(' .. q .. char(level) .. '\255'
+    local from, to = '[' .. q .. char(level), '(' .. q .. char(level) .. BEHIND
     local left = shard.bytes < BYTES_MAX and limit - deleted or 0
     local members = {}
     if 0 < left and queue(q).lifo and level < LEVELS then
