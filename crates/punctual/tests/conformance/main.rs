@@ -19,6 +19,8 @@ mod enqueue;
 mod extend;
 mod fixture;
 mod gate;
+mod group;
+mod group_limit;
 mod limit;
 mod lock;
 mod order;
@@ -131,6 +133,8 @@ conformance!(
         a_wait_returns_at_once_when_a_job_is_due,
         an_enqueue_ends_a_wait,
         what_a_reserve_left_ends_the_next_wait,
+        a_turn_that_is_handed_over_ends_a_wait,
+        a_place_in_a_queue_ends_a_wait,
         a_wait_ends_at_its_bound;
     order:
         jobs_come_by_priority_then_time_then_id,
@@ -388,6 +392,67 @@ conformance!(
         a_lost_lease_closes_no_gate,
         a_job_behind_a_limit_is_shown_as_blocked,
         limits_of_queues_are_checked;
+    group:
+        equal_groups_take_turns,
+        groups_are_served_by_their_weights,
+        a_weight_is_that_of_the_group_else_of_all_groups,
+        no_group_gets_more_than_its_share_and_one,
+        a_group_that_comes_is_served_soon,
+        who_was_away_has_saved_nothing_up,
+        who_comes_and_goes_gains_nothing,
+        jobs_without_a_group_are_a_group,
+        a_group_is_one_of_its_queue,
+        a_hundred_groups_become_due_at_once,
+        more_groups_than_one_call_lets_in,
+        weights_are_live,
+        a_group_has_the_order_of_its_queue,
+        priority_does_not_cross_groups,
+        a_released_job_returns_to_its_group,
+        groups_of_a_paused_queue_give_no_jobs,
+        groups_take_turns_at_a_full_queue,
+        groups_take_turns_at_a_queues_rate,
+        expired_heads_cost_no_turn,
+        candidates_of_groups_are_bounded,
+        a_group_leaves_with_its_last_due_job,
+        a_group_comes_when_its_first_job_is_due,
+        a_key_inside_a_group_is_handed_over,
+        parked_heads_cost_no_turn,
+        groups_take_turns_in_takes,
+        only_jobs_of_groups_that_are_old_enough_are_taken,
+        jobs_of_groups_are_counted_and_listed,
+        a_purge_deletes_jobs_of_all_groups,
+        acts_move_jobs_inside_their_group,
+        a_retried_job_waits_in_its_group,
+        a_job_of_a_group_can_be_replaced,
+        an_audit_finds_nothing_wrong_with_groups,
+        a_step_back_loses_no_group;
+    group_limit:
+        a_group_runs_as_many_jobs_as_may,
+        a_limit_is_that_of_the_group_else_of_all_groups,
+        every_end_of_a_run_gives_its_place_back,
+        a_lease_taken_back_gives_its_place_back,
+        a_place_is_given_back_once,
+        a_place_is_free_in_the_step_that_ends_a_run,
+        only_runs_have_places,
+        a_group_starts_jobs_by_its_rate,
+        groups_have_rates_and_bursts_of_their_own,
+        only_what_starts_spends_of_a_groups_rate,
+        a_groups_rate_goes_on,
+        a_groups_rate_follows_the_clock,
+        a_run_closes_its_group_alone,
+        a_run_without_a_group_closes_its_queue,
+        a_group_is_closed_for_a_day_at_most,
+        a_lost_lease_closes_no_group,
+        limits_of_groups_are_live,
+        a_group_that_a_setting_opens_is_due,
+        limits_of_groups_are_told,
+        limits_of_groups_are_checked,
+        a_job_behind_its_group_is_shown_as_blocked,
+        a_job_of_a_closed_group_is_shown_as_blocked,
+        a_take_obeys_limits_of_groups,
+        a_turn_waits_for_a_place_of_its_group,
+        a_place_in_a_group_ends_a_wait,
+        a_limit_that_is_raised_ends_a_wait;
     doc:
         a_document_is_as_it_was_put,
         a_document_is_changed_by_who_knows_its_version,

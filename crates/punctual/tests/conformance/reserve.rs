@@ -1,7 +1,7 @@
 //! Reserving: only what is due, each job to one worker, bounded, and what is told about the next one.
 
 use punctual::{
-    State, When,
+    Concurrency, State, When,
     store::{Enqueued, Reserve, Reserved, Settled, Verdict},
 };
 
@@ -237,6 +237,33 @@ pub(crate) async fn what_a_reserve_left_ends_the_next_wait(t: Fixture) {
         wait.await.expect("it returns").unwrap();
         assert_eq!(t.reserve(1).await.jobs.len(), 1);
     }
+}
+
+/// S13, S15: the end of a run wakes who waits for the turn of a job that was held back by its key.
+pub(crate) async fn a_turn_that_is_handed_over_ends_a_wait(t: Fixture) {
+    let key = || Some(Concurrency { key: "row".to_owned(), limit: 1 });
+    for _ in 0..2 {
+        t.add_with(|job| job.concurrency = key()).await;
+    }
+    a_run_that_ends_ends_a_wait(&t).await;
+}
+
+/// S13, S15: the end of a run wakes who waits for a queue that was full.
+pub(crate) async fn a_place_in_a_queue_ends_a_wait(t: Fixture) {
+    t.set(|settings| settings.concurrency = Some(1)).await;
+    t.add_many(2).await;
+    a_run_that_ends_ends_a_wait(&t).await;
+}
+
+/// One of two jobs may run, for longer than anybody waits here.
+async fn a_run_that_ends_ends_a_wait(t: &Fixture) {
+    let queues = [QUEUE.to_owned()];
+    let want = Reserve { lease: Some(secs(3_600)), ..t.want(9) };
+    let runs = t.reserve_by(&want).await.jobs;
+    let wait = tokio::time::timeout(secs(20), t.store.wait(&queues, secs(3_600)));
+    let (woken, _) = tokio::join!(wait, t.end(&runs[0], Verdict::Ack));
+    woken.expect("it returns").unwrap();
+    assert_eq!(t.reserve(9).await.jobs.len(), 1);
 }
 
 /// S13: a wait is bounded.
