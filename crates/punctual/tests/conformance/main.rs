@@ -20,6 +20,7 @@ mod extend;
 mod fixture;
 mod gate;
 mod group;
+mod group_limit;
 mod limit;
 mod lock;
 mod order;
@@ -404,9 +405,29 @@ conformance!(
         a_group_is_one_of_its_queue,
         a_hundred_groups_become_due_at_once,
         more_groups_than_one_call_lets_in,
+        weights_are_live,
         a_group_has_the_order_of_its_queue,
         priority_does_not_cross_groups,
         a_released_job_returns_to_its_group,
+        groups_of_a_paused_queue_give_no_jobs,
+        groups_take_turns_at_a_full_queue,
+        groups_take_turns_at_a_queues_rate,
+        expired_heads_cost_no_turn,
+        candidates_of_groups_are_bounded,
+        a_group_leaves_with_its_last_due_job,
+        a_group_comes_when_its_first_job_is_due,
+        a_key_inside_a_group_is_handed_over,
+        parked_heads_cost_no_turn,
+        groups_take_turns_in_takes,
+        only_jobs_of_groups_that_are_old_enough_are_taken,
+        jobs_of_groups_are_counted_and_listed,
+        a_purge_deletes_jobs_of_all_groups,
+        acts_move_jobs_inside_their_group,
+        a_retried_job_waits_in_its_group,
+        a_job_of_a_group_can_be_replaced,
+        an_audit_finds_nothing_wrong_with_groups,
+        a_step_back_loses_no_group;
+    group_limit:
         a_group_runs_as_many_jobs_as_may,
         a_limit_is_that_of_the_group_else_of_all_groups,
         every_end_of_a_run_gives_its_place_back,
@@ -425,31 +446,12 @@ conformance!(
         a_lost_lease_closes_no_group,
         limits_of_groups_are_live,
         a_group_that_a_setting_opens_is_due,
-        weights_are_live,
         limits_of_groups_are_told,
         limits_of_groups_are_checked,
-        groups_of_a_paused_queue_give_no_jobs,
-        groups_take_turns_at_a_full_queue,
-        groups_take_turns_at_a_queues_rate,
         a_job_behind_its_group_is_shown_as_blocked,
         a_job_of_a_closed_group_is_shown_as_blocked,
-        expired_heads_cost_no_turn,
-        candidates_of_groups_are_bounded,
-        a_group_leaves_with_its_last_due_job,
-        a_group_comes_when_its_first_job_is_due,
-        a_key_inside_a_group_is_handed_over,
-        a_turn_waits_for_a_place_of_its_group,
-        parked_heads_cost_no_turn,
-        groups_take_turns_in_takes,
         a_take_obeys_limits_of_groups,
-        only_jobs_of_groups_that_are_old_enough_are_taken,
-        jobs_of_groups_are_counted_and_listed,
-        a_purge_deletes_jobs_of_all_groups,
-        acts_move_jobs_inside_their_group,
-        a_retried_job_waits_in_its_group,
-        a_job_of_a_group_can_be_replaced,
-        an_audit_finds_nothing_wrong_with_groups,
-        a_step_back_loses_no_group,
+        a_turn_waits_for_a_place_of_its_group,
         a_place_in_a_group_ends_a_wait,
         a_limit_that_is_raised_ends_a_wait;
     doc:

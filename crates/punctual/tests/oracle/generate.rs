@@ -1,6 +1,8 @@
 //! Histories, rude on purpose: few ids and keys, so that they meet; stale leases and repeated calls; ids that come back
 //! after pruning; tiny retention and caps; a clock that jumps both ways; input over every limit now and then.
 
+mod groups;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,
@@ -16,6 +18,7 @@ use punctual::{
     },
 };
 
+use self::groups::Groups;
 use crate::op::{Look, Op, Pick, Step};
 
 /// All pauses are whole numbers of these milliseconds, so that the clock often stands exactly at an edge: when something is
@@ -36,6 +39,8 @@ struct Generator {
     rng: Rng,
     /// Draws concurrency keys, apart from all else: so the histories of old seeds stay what they were. `None`: few jobs have one.
     keyed: Option<Rng>,
+    /// Draws groups, apart from all else, too. `None`: few jobs have one.
+    groups: Option<Groups>,
     made: Vec<JobId>,
     /// Numbers of enqueues and reserves, per instance.
     enqueues: [u64; 3],
@@ -63,6 +68,7 @@ pub(crate) fn history(seed: u64, steps: usize, handles: usize) -> Vec<Step> {
     let mut generator = Generator {
         rng,
         keyed: seed.is_multiple_of(KEYED_ONE_IN).then(|| Rng::with_seed(seed.rotate_left(32))),
+        groups: Groups::of(seed),
         made,
         enqueues: [0; 3],
         reserves: [0; 3],
@@ -80,8 +86,12 @@ pub(crate) fn history(seed: u64, steps: usize, handles: usize) -> Vec<Step> {
 
 impl Generator {
     fn step(&mut self) -> Step {
-        let mut op = self.coming.pop_front().unwrap_or_else(|| self.op());
+        let scene = self.crowd_of_groups();
+        let mut op = scene.or_else(|| self.coming.pop_front()).unwrap_or_else(|| self.op());
         self.limit(&mut op);
+        if let Some(groups) = &mut self.groups {
+            groups.limit(&mut op);
+        }
         Step { handle: self.rng.usize(..self.handles), op }
     }
 
@@ -278,6 +288,9 @@ impl Generator {
             if rng.u8(..4) != 0 {
                 "a".clone_into(&mut job.queue);
             }
+        }
+        if let Some(groups) = &mut self.groups {
+            groups.put(&mut job);
         }
         if self.chance(6) {
             let after = self.pause(20_000);

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What must come up, and does not come by itself.
-pub(crate) const EVENTS: [&str; 42] = [
+pub(crate) const EVENTS: [&str; 46] = [
     "duplicate of a live job",
     "duplicate of a job that is gone",
     "an id came back",
@@ -60,6 +60,10 @@ pub(crate) const EVENTS: [&str; 42] = [
     "not on a board behind an add",
     "a window of several members",
     "a score out of bounds",
+    "three groups in one batch",
+    "a job behind its group",
+    "a gate closed by a run",
+    "more groups wait than one call lets in",
 ];
 
 /// Counts over many histories.
@@ -106,6 +110,8 @@ impl Tally {
                 self.add("settle of a lost lease", answers.contains(&Settled::LeaseLost));
                 let Op::Settle(runs, _) = op else { return };
                 for ((_, verdict), answer) in runs.iter().zip(answers) {
+                    let closes = matches!(verdict, punctual::store::Verdict::RetryAfter { .. });
+                    self.add("a gate closed by a run", closes && matches!(answer, Settled::Settled(_)));
                     let was_asked = !matches!(verdict, punctual::store::Verdict::Cancel { .. });
                     let cancelled = *answer == Settled::Settled(State::Cancelled);
                     self.add("cancelled at the end of its run", was_asked && cancelled);
@@ -153,7 +159,12 @@ impl Tally {
                             self.add("dead of crashes", reason == Some("crashes"));
                             self.add("dead of attempts", reason == Some("attempts"));
                             self.add("two crashes in a row", 2 <= job.crashes);
+                            let is_of_group = job.group.is_some() && job.concurrency.is_none();
+                            self.add("a job behind its group", is_of_group && job.blocked);
                         }
+                        let waiting = jobs.iter().filter(|job| job.state == State::Waiting);
+                        let groups: HashSet<_> = waiting.filter_map(|job| job.group.as_ref()).collect();
+                        self.add("more groups wait than one call lets in", 40 < groups.len());
                     }
                 }
             }
@@ -208,6 +219,8 @@ impl Tally {
         self.add("lease taken back", !batch.taken_back.is_empty());
         self.add("32 leases taken back", batch.taken_back.len() == 32);
         self.add("more", batch.more);
+        let groups: HashSet<_> = batch.jobs.iter().filter_map(|job| job.job.group.as_ref()).collect();
+        self.add("three groups in one batch", 3 <= groups.len());
         for reserved in &batch.jobs {
             let again = !self.leases.insert((reserved.lease.job, reserved.lease.fence));
             self.add("repeated reserve finds its jobs", again);
