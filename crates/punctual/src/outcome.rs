@@ -19,8 +19,8 @@ pub enum Outcome {
         /// What went wrong, for people.
         error: String,
     },
-    /// It failed since something outside asks for a pause (as HTTP's 429 does): again after it, and none of the queue's jobs
-    /// starts before. Counts an attempt. Closes the queue for 24 h at most.
+    /// It failed since something outside asks for a pause (as HTTP's 429 does): again after it, and none of the jobs of
+    /// its group, else of its queue, starts before. Counts an attempt. Closes them for 24 h at most.
     RetryAfter {
         /// The pause.
         after: Duration,
@@ -41,7 +41,7 @@ impl Outcome {
         Self::Retry { after: None, error: error.to_string() }
     }
 
-    /// A failure that closes the queue for a while.
+    /// A failure that closes the job's group for a while, or its queue if it has none.
     pub fn retry_after(after: Duration, error: impl fmt::Display) -> Self {
         Self::RetryAfter { after, error: error.to_string() }
     }

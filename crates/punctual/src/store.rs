@@ -269,8 +269,8 @@ pub enum Verdict {
         /// What went wrong; cut at 1 KiB.
         error: String,
     },
-    /// As a retry; and until then none of its queue's jobs starts: for an answer from outside that asks for a pause. The gate is closed
-    /// for 24 h at most; with several shards, that of the job's shard.
+    /// As a retry; and until then none of its group's jobs starts, or of its queue's if it has no group: for an answer from outside
+    /// that asks for a pause. The gate is closed for 24 h at most; with several shards, that of the job's shard.
     RetryAfter {
         /// When it is due again, and the gate opens.
         at: When,

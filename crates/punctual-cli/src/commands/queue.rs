@@ -8,7 +8,7 @@ use std::{io::Write as _, time::Duration};
 use punctual::{
     Timestamp,
     limits::BATCH_MAX,
-    store::{Keep, Order, Placement, QueueInfo, Upcoming},
+    store::{GroupLimits, Keep, Order, Placement, QueueInfo, Rate, Upcoming},
 };
 use serde::Serialize;
 
@@ -23,6 +23,9 @@ use crate::{
     output::{Format, Table, clean, counted, grouped, json},
     times::{relative, span},
 };
+
+/// Groups with limits of their own that `queue show` tells people of.
+const GROUPS_SHOWN: usize = 20;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Queue {
@@ -46,10 +49,19 @@ pub(crate) enum Queue {
         #[arg(long, value_name = "FILE|-", conflicts_with_all = ["name", "settings"])]
         from: Option<String>,
     },
-    /// Limit how many jobs of a queue run at once, and how often one starts; without options, tell the limits.
+    /// Limit how many jobs of a queue or of a group run at once, and how often one starts; without options, tell the limits.
     Limit {
         /// Its name; a new queue is made.
         name: String,
+        /// What this group of the queue may have, in place of what all groups may.
+        #[arg(long, value_name = "GROUP", group = "whose")]
+        group: Option<String>,
+        /// What each group of the queue may have.
+        #[arg(long, group = "whose")]
+        groups: bool,
+        /// The share of a group beside others that have due jobs, 1 to 100; `none`: 1, or as all groups.
+        #[arg(long, value_name = "N|none", requires = "whose")]
+        weight: Option<String>,
         /// So many run at once; `none`: any number.
         #[arg(long, value_name = "N|none")]
         concurrency: Option<String>,
@@ -104,13 +116,19 @@ pub(crate) async fn run(session: &mut Session, command: &Queue) -> Result {
         Queue::Set { name, settings: changes, from: None } => {
             set(session, name.as_deref().unwrap_or_default(), changes).await
         }
-        Queue::Limit { name, concurrency, rate, burst } => {
+        Queue::Limit { name, group, groups, weight, concurrency, rate, burst } => {
+            let of = match group {
+                Some(group) => format!("groups.{group}."),
+                None if *groups => "group.".to_owned(),
+                None => String::new(),
+            };
             let rate = rate.as_ref().map(|rate| match burst {
-                Some(burst) => format!("rate={rate} burst {burst}"),
-                None => format!("rate={rate}"),
+                Some(burst) => format!("{of}rate={rate} burst {burst}"),
+                None => format!("{of}rate={rate}"),
             });
-            let changes: Vec<String> =
-                concurrency.iter().map(|n| format!("concurrency={n}")).chain(rate).collect();
+            let weight = weight.iter().map(|n| format!("{of}weight={n}"));
+            let concurrency = concurrency.iter().map(|n| format!("{of}concurrency={n}"));
+            let changes: Vec<String> = weight.chain(concurrency).chain(rate).collect();
             if changes.is_empty() {
                 let info = known(session, name).await?;
                 return show(session, &info).await;
@@ -257,7 +275,7 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     /// Every field, and those within `settings` and `counts`.
-    const FIELDS: [&'static str; 21] = [
+    const FIELDS: [&'static str; 25] = [
         "name",
         "settings",
         "settings.paused",
@@ -265,6 +283,10 @@ impl<'a> View<'a> {
         "settings.placement",
         "settings.max_jobs",
         "settings.max_bytes",
+        "settings.concurrency",
+        "settings.rate",
+        "settings.group",
+        "settings.groups",
         "settings.done",
         "settings.dead",
         "settings.cancelled",
@@ -335,14 +357,19 @@ async fn show(session: &mut Session, info: &QueueInfo) -> Result {
     )?;
     let cap = |n: Option<u64>| n.map_or("none".to_owned(), grouped);
     line("caps", format!("max_jobs {}, max_bytes {}", cap(settings.max_jobs), cap(settings.max_bytes)))?;
-    let rate = settings.rate.map_or("none".to_owned(), |rate| {
-        let burst =
-            if rate.burst == 1 { String::new() } else { format!(" burst {}", grouped(rate.burst.into())) };
-        format!("{}/{}{burst}", grouped(rate.max.into()), span(Duration::from_millis(rate.period_ms)))
-    });
+    let rate = settings.rate.map_or("none".to_owned(), starts);
     let opens = info.opens_at.map(|at| format!("; nothing starts until {}", relative(at, now)));
     let concurrency = cap(settings.concurrency.map(u64::from));
     line("limits", format!("concurrency {concurrency}, rate {rate}{}", opens.unwrap_or_default()))?;
+    if !settings.group.are_none() {
+        line("groups", format!("each {}", limits(&settings.group)))?;
+    }
+    for (name, of_one) in settings.groups.iter().take(GROUPS_SHOWN) {
+        line("group", format!("{name}: {}", limits(of_one)))?;
+    }
+    if let more @ 1.. = settings.groups.len().saturating_sub(GROUPS_SHOWN) {
+        line("group", format!("… and {more} more: punctual queue show {} --json", info.name))?;
+    }
     for (name, keep) in [("done", settings.done), ("dead", settings.dead), ("cancelled", settings.cancelled)]
     {
         line("kept", format!("{name}: {}", kept(keep)))?;
@@ -350,6 +377,21 @@ async fn show(session: &mut Session, info: &QueueInfo) -> Result {
     let defaults = serde_json::to_string(&settings.defaults)?;
     line("defaults", defaults)?;
     Ok(())
+}
+
+/// `100/1m burst 10`.
+fn starts(rate: Rate) -> String {
+    let burst =
+        if rate.burst == 1 { String::new() } else { format!(" burst {}", grouped(rate.burst.into())) };
+    format!("{}/{}{burst}", grouped(rate.max.into()), span(Duration::from_millis(rate.period_ms)))
+}
+
+/// What is said of a group.
+fn limits(of: &GroupLimits) -> String {
+    let weight = of.weight.map(|n| format!("weight {n}"));
+    let concurrency = of.concurrency.map(|n| format!("concurrency {}", grouped(n.into())));
+    let rate = of.rate.map(|rate| format!("rate {}", starts(rate)));
+    weight.into_iter().chain(concurrency).chain(rate).collect::<Vec<_>>().join(", ")
 }
 
 fn kept(keep: Keep) -> String {

@@ -2,7 +2,11 @@
 
 use std::io::Write as _;
 
-use punctual::{JobId, JobRecord, State, Status, Timestamp, store::QueueInfo};
+use punctual::{
+    Client, Filter, JobId, JobRecord, State, Status, Timestamp,
+    limits::BATCH_MAX,
+    store::{List, QueueInfo},
+};
 use serde::Serialize;
 
 use super::{Session, show::find};
@@ -39,13 +43,46 @@ struct Reason {
     hint: Option<String>,
 }
 
+/// What runs beside a job that is due.
+#[derive(Clone, Copy, Default)]
+struct Beside {
+    /// Jobs of its group.
+    of_group: u32,
+    /// Jobs of its concurrency key.
+    of_key: u32,
+}
+
+/// Looks at all jobs of a due job's queue that run, if its group or its key may hold it back.
+async fn beside(client: &Client, job: &JobRecord, now: Timestamp) -> Result<Beside> {
+    let mut beside = Beside::default();
+    let is_due = job.state == State::Waiting && job.run_at <= now;
+    if !is_due || job.group.is_none() && job.concurrency.is_none() {
+        return Ok(beside);
+    }
+    let filter = Filter::all().queue(&job.queue).state([State::Running]);
+    let mut list = List { filter, after: None, limit: BATCH_MAX };
+    loop {
+        let page = client.list(&list).await?;
+        for other in page.jobs.iter().filter(|other| other.group == job.group) {
+            beside.of_group += 1;
+            let key = |job: &JobRecord| job.concurrency.as_ref().map(|of| of.key.clone());
+            beside.of_key += u32::from(key(other).is_some() && key(other) == key(job));
+        }
+        match page.next {
+            Some(next) => list.after = Some(next),
+            None => return Ok(beside),
+        }
+    }
+}
+
 pub(crate) async fn run(session: &mut Session, args: &Why) -> Result {
     let job = find(session, &args.id).await?;
     let queue = session.client.queue(&job.queue).show().await?;
     let now = session.now().await?;
+    let beside = beside(&session.client, &job, now).await?;
     let at = |t: Timestamp| format!("{} ({})", wall(t, now, &session.zone), relative(t, now));
-    let answer =
-        Answer { id: job.id, status: job.status(now), reasons: reasons(&job, queue.as_ref(), now, at) };
+    let reasons = reasons(&job, queue.as_ref(), beside, now, at);
+    let answer = Answer { id: job.id, status: job.status(now), reasons };
     if session.format.is_json() {
         return Ok(json(&mut session.out, &answer)?);
     }
@@ -68,6 +105,7 @@ pub(crate) async fn run(session: &mut Session, args: &Why) -> Result {
 fn reasons(
     job: &JobRecord,
     queue: Option<&QueueInfo>,
+    beside: Beside,
     now: Timestamp,
     at: impl Fn(Timestamp) -> String,
 ) -> Vec<Reason> {
@@ -106,7 +144,7 @@ fn reasons(
             if let (true, Some(failure)) = (1 < job.attempt, job.failures.last()) {
                 add("failed", format!("attempt {} failed: {}", failure.attempt, failure.error), None);
             }
-            if let (true, Some(of)) = (job.blocked, &job.concurrency) {
+            if let Some(of) = job.concurrency.as_ref().filter(|of| job.blocked && of.limit <= beside.of_key) {
                 let runs = if of.limit == 1 {
                     "another job of it runs".to_owned()
                 } else {
@@ -135,6 +173,9 @@ fn reasons(
                         None => "since a run asked for a pause",
                     };
                     add("closed", format!("queue {name} starts nothing until {}, {why}", at(opens_at)), None);
+                }
+                if let Some(Reason { code, text, hint }) = group_holds(job, queue, beside) {
+                    add(code, text, hint);
                 }
             }
             if now < job.run_at {
@@ -210,9 +251,170 @@ fn reasons(
     reasons
 }
 
+/// How the group of a due job holds it back.
+fn group_holds(job: &JobRecord, queue: &QueueInfo, beside: Beside) -> Option<Reason> {
+    let group = job.group.as_deref()?;
+    let limits = queue.settings.of_group(group);
+    let limit = format!("punctual queue limit {} --group {}", job.queue, word(group));
+    if let Some(most) = limits.concurrency.filter(|most| *most <= beside.of_group) {
+        let runs = counted(beside.of_group.into(), "job");
+        let text = format!("group {group:?} of queue {} runs {runs}, its limit of {most}", job.queue);
+        return Some(Reason {
+            code: "group_limit",
+            text,
+            hint: Some(format!("{limit} --concurrency N|none")),
+        });
+    }
+    // It is held back, and by nothing else that is known: a gate in time is left.
+    let by_key = job.concurrency.as_ref().is_some_and(|of| of.limit <= beside.of_key);
+    let most = queue.settings.concurrency.map(u64::from);
+    let by_queue = queue.opens_at.is_some() || most.is_some_and(|most| most <= queue.counts.running);
+    if !job.blocked || by_key || by_queue {
+        return None;
+    }
+    let (why, hint) = match limits.rate {
+        Some(_) => {
+            ("by its rate, or since a run asked for a pause", Some(format!("{limit} --rate N/DURATION|none")))
+        }
+        None => ("since a run asked for a pause", None),
+    };
+    let text = format!("group {group:?} of queue {} starts nothing for now, {why}", job.queue);
+    Some(Reason { code: "group_closed", text, hint })
+}
+
+/// A word of a command that is to be tried, as a shell reads it.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_.:/@".contains(c);
+    if !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
 fn ended(why: &str, job: &JobRecord, at: impl Fn(Timestamp) -> String) -> String {
     match job.finished_at {
         Some(finished_at) => format!("{why}, {}", at(finished_at)),
         None => why.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use punctual::{
+        Concurrency, NewJob, Payload, When,
+        store::{
+            Batch, Call, GroupLimits, QueueSettings, Rate, Reserve, Settlement, Verdict, Want,
+            clock::{Clock, ManualClock},
+            memory::MemoryStore,
+        },
+    };
+
+    use super::*;
+
+    /// A client of an empty store whose clock stands still, with a queue of these settings.
+    async fn client(settings: QueueSettings) -> Client {
+        let clock = ManualClock::new(Timestamp::saturating_from_ms(1_795_192_330_000));
+        let client = Client::new(Arc::new(MemoryStore::new(Clock::Manual(clock))));
+        client.queue("mail").set(settings).await.unwrap();
+        client
+    }
+
+    fn of_all(group: GroupLimits) -> QueueSettings {
+        QueueSettings { group, ..QueueSettings::default() }
+    }
+
+    async fn push(client: &Client, group: &str, key: Option<&str>) -> JobId {
+        let mut job = NewJob::new(client.make_id(), "k", "mail", Payload::json("1"));
+        job.group = Some(group.to_owned());
+        job.concurrency = key.map(|key| Concurrency { key: key.to_owned(), limit: 1 });
+        client.push(vec![job]).await.unwrap()[0].id().unwrap()
+    }
+
+    async fn reserve(client: &Client) -> Batch {
+        let want = Reserve {
+            call: Call { instance: 1, number: 1 },
+            worker: "w".to_owned(),
+            wants: vec![Want { queue: "mail".to_owned(), share: 9, at_most: 9 }],
+            n: 9,
+            lease: None,
+        };
+        client.store().reserve(&want).await.unwrap()
+    }
+
+    /// What is said of a job, and what to try.
+    async fn said(client: &Client, id: JobId) -> Vec<(&'static str, String, Option<String>)> {
+        let (job, queue) =
+            (client.get(id).await.unwrap().unwrap(), client.queue("mail").show().await.unwrap());
+        let now = client.store().now().await.unwrap();
+        let beside = beside(client, &job, now).await.unwrap();
+        let reasons = reasons(&job, queue.as_ref(), beside, now, |at| at.to_string());
+        reasons.into_iter().map(|reason| (reason.code, reason.text, reason.hint)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_group_that_is_full_is_named() {
+        let client = client(of_all(GroupLimits { concurrency: Some(1), ..GroupLimits::default() })).await;
+        push(&client, "acme", None).await;
+        let id = push(&client, "acme", None).await;
+        assert_eq!(said(&client, id).await[0].0, "ready");
+        reserve(&client).await;
+        let [(code, text, hint)] = &said(&client, id).await[..] else { panic!("one reason") };
+        let expected = "group \"acme\" of queue mail runs 1 job, its limit of 1";
+        assert_eq!((*code, text.as_str()), ("group_limit", expected));
+        assert_eq!(hint.as_deref(), Some("punctual queue limit mail --group acme --concurrency N|none"));
+    }
+
+    #[test]
+    fn a_shell_reads_a_name_as_one_word() {
+        for (name, shown) in
+            [("acme.com", "acme.com"), ("Ana's", r"'Ana'\''s'"), ("a b", "'a b'"), ("-", "'-'")]
+        {
+            assert_eq!(word(name), shown);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_group_that_is_closed_is_named() {
+        let rate = Some(Rate { max: 1, period_ms: 1_000, burst: 1 });
+        let client = client(of_all(GroupLimits { rate, ..GroupLimits::default() })).await;
+        push(&client, "acme", None).await;
+        let id = push(&client, "acme", None).await;
+        let batch = reserve(&client).await;
+        let [(code, text, hint)] = &said(&client, id).await[..] else { panic!("one reason") };
+        let expected = "group \"acme\" of queue mail starts nothing for now, by its rate, or since a run asked for a pause";
+        assert_eq!((*code, text.as_str()), ("group_closed", expected));
+        assert_eq!(hint.as_deref(), Some("punctual queue limit mail --group acme --rate N/DURATION|none"));
+        client.queue("mail").set(QueueSettings::default()).await.unwrap();
+        assert_eq!(said(&client, id).await[0].0, "ready");
+        let at = When::In(std::time::Duration::from_secs(9));
+        let verdict = Verdict::RetryAfter { at, error: "429".to_owned() };
+        client.store().settle(&[Settlement { lease: batch.jobs[0].lease, verdict }], None).await.unwrap();
+        let [(code, text, hint)] = &said(&client, id).await[..] else { panic!("one reason") };
+        let expected = "group \"acme\" of queue mail starts nothing for now, since a run asked for a pause";
+        assert_eq!((*code, text.as_str(), hint), ("group_closed", expected, &None));
+    }
+
+    #[tokio::test]
+    async fn a_key_is_named_where_it_is_taken() {
+        let client = client(of_all(GroupLimits { concurrency: Some(2), ..GroupLimits::default() })).await;
+        push(&client, "acme", Some("row")).await;
+        let id = push(&client, "acme", Some("row")).await;
+        push(&client, "other", Some("row")).await;
+        reserve(&client).await;
+        let codes: Vec<&str> = said(&client, id).await.iter().map(|said| said.0).collect();
+        assert_eq!(codes, ["concurrency_key"]);
+        client
+            .queue("mail")
+            .set(of_all(GroupLimits { concurrency: Some(1), ..GroupLimits::default() }))
+            .await
+            .unwrap();
+        let codes: Vec<&str> = said(&client, id).await.iter().map(|said| said.0).collect();
+        assert_eq!(codes, ["concurrency_key", "group_limit"]);
+        let free = push(&client, "acme", Some("free")).await;
+        let codes: Vec<&str> = said(&client, free).await.iter().map(|said| said.0).collect();
+        assert_eq!(codes, ["group_limit"], "its key is free");
     }
 }

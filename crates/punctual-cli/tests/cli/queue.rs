@@ -42,6 +42,53 @@ fn a_limited_queue_starts_no_more_than_may() {
 }
 
 #[test]
+fn groups_have_limits() {
+    let t = Cli::new();
+    let text = t.ok("queue limit mail --groups --concurrency 2 --rate 10/1s --burst 3");
+    assert!(text.contains("groups    each concurrency 2, rate 10/1s burst 3\n"), "{text}");
+    let text = t.ok("queue limit mail --group acme.com --weight 5 --concurrency 1");
+    assert!(text.contains("limits    concurrency none, rate none\n"), "the queue itself has none: {text}");
+    assert!(text.contains("group     acme.com: weight 5, concurrency 1\n"), "{text}");
+    assert_eq!(t.ok("queue limit mail"), t.ok("queue show mail"));
+    t.ok("queue set mail groups.b=c.weight=2 groups.acme.com.rate=1/1m group.rate=none group.weight=3");
+    let settings = &t.json("queue show mail")["settings"];
+    assert_eq!(settings["group"], serde_json::json!({ "weight": 3, "concurrency": 2 }));
+    let acme = serde_json::json!({
+        "weight": 5, "concurrency": 1, "rate": { "max": 1, "period_ms": 60_000, "burst": 1 }
+    });
+    assert_eq!(settings["groups"], serde_json::json!({ "acme.com": acme, "b=c": { "weight": 2 } }));
+    assert!(t.ok("queue show mail --fields name,settings.groups").contains("acme.com"));
+    // They go with the other settings.
+    let file = t.ok("queue show mail --json");
+    t.feed("queue set --from - --store sqlite:copy.db", &file).ok();
+    assert_eq!(&t.json("queue show mail --store sqlite:copy.db")["settings"], settings);
+    t.ok("queue limit mail --group acme.com --weight none --concurrency none --rate none");
+    assert_eq!(
+        t.json("queue show mail")["settings"]["groups"],
+        serde_json::json!({ "b=c": { "weight": 2 } })
+    );
+    for (line, why) in [
+        ("queue limit mail --group a --weight 0", "group \"a\": weight 0 is not within 1 to 100"),
+        ("queue limit mail --groups --weight 101", "weight 101 is not within 1 to 100"),
+        ("queue limit mail --groups --rate 5", "\"5\" is no value of group.rate"),
+        ("queue set mail groups.a.wait=1", "unknown setting `groups.a.wait`"),
+    ] {
+        t.run(line).fails(2, "invalid", why);
+    }
+    assert_eq!(t.run("queue limit mail --weight 2").code, Some(2), "a weight is that of a group");
+    assert_eq!(t.run("queue limit mail --group a --groups").code, Some(2));
+}
+
+#[test]
+fn many_groups_are_cut_short_for_people() {
+    let t = Cli::new();
+    let groups: Vec<String> = (0..23).map(|n| format!("groups.customer{n:02}.weight=2")).collect();
+    let text = t.ok(&format!("queue set mail {}", groups.join(" ")));
+    assert!(text.contains("customer19: weight 2\n") && !text.contains("customer20"), "{text}");
+    assert!(text.contains("group     … and 3 more: punctual queue show mail --json\n"), "{text}");
+}
+
+#[test]
 fn a_paused_queue_gives_nothing_until_it_is_resumed() {
     let t = Cli::new();
     t.ok("push k -q mail");

@@ -147,8 +147,9 @@ impl QueueSettings {
         self.defaults.check()
     }
 
-    /// What a group may have.
-    pub(crate) fn of_group(&self, group: &str) -> GroupLimits {
+    /// What a group may have: its own limits, else those of all groups.
+    #[must_use]
+    pub fn of_group(&self, group: &str) -> GroupLimits {
         let own = self.groups.get(group).copied().unwrap_or_default();
         GroupLimits {
             weight: own.weight.or(self.group.weight),

@@ -4,17 +4,23 @@ use std::time::Duration;
 
 use punctual::{
     Error, Result, did_you_mean, parse_duration,
-    store::{Order, Placement, QueueSettings, Rate},
+    store::{GroupLimits, Order, Placement, QueueSettings, Rate},
 };
 
 /// Every key, with what it takes.
-const KEYS: [(&str, &str); 20] = [
+const KEYS: [(&str, &str); 26] = [
     ("order", "fifo or lifo"),
     ("placement", "spread or pinned"),
     ("max_jobs", "a number, or none"),
     ("max_bytes", "bytes, as 64MiB, or none"),
     ("concurrency", "a number, or none"),
     ("rate", "starts per period, as 100/1m or 100/1m burst 10, or none"),
+    ("group.weight", WEIGHT),
+    ("group.concurrency", "a number, or none"),
+    ("group.rate", "starts per period, as 100/1m or 100/1m burst 10, or none"),
+    ("groups.NAME.weight", WEIGHT),
+    ("groups.NAME.concurrency", "a number, or none"),
+    ("groups.NAME.rate", "starts per period, as 100/1m or 100/1m burst 10, or none"),
     ("retention.done.age", "a duration"),
     ("retention.done.count", "a number"),
     ("retention.done.bytes", "bytes"),
@@ -31,6 +37,8 @@ const KEYS: [(&str, &str); 20] = [
     ("defaults.lease", "a duration, or none"),
 ];
 
+const WEIGHT: &str = "a number from 1 to 100, or none";
+
 /// What `--help` says below its own.
 pub(super) const HELP: &str = "Keys:
   order                                    fifo or lifo
@@ -38,6 +46,8 @@ pub(super) const HELP: &str = "Keys:
   max_jobs, max_bytes                      waiting and running jobs at most; none takes the cap away
   concurrency                              jobs that may run at once; none takes the limit away
   rate                                     how often jobs start: 100/1m, evenly, or 100/1m burst 10, so many at once; or none
+  group.{weight,concurrency,rate}          what each group may have; a weight is its share beside others, 1 to 100
+  groups.NAME.{weight,concurrency,rate}    what the group of this name may have instead; none: as all groups
   retention.{done,dead,cancelled}.age      how long ended jobs are kept; 0s keeps nothing
   retention.{done,dead,cancelled}.count    how many of them
   retention.{done,dead,cancelled}.bytes    how much payload of them
@@ -45,7 +55,9 @@ pub(super) const HELP: &str = "Keys:
 
 /// Changes one setting.
 pub(super) fn apply(settings: &mut QueueSettings, change: &str) -> Result<()> {
-    let (key, value) = change.split_once('=').ok_or_else(|| {
+    // The name of a group may hold anything, what a group may have holds no `=`.
+    let parts = if change.starts_with("groups.") { change.rsplit_once('=') } else { change.split_once('=') };
+    let (key, value) = parts.ok_or_else(|| {
         Error::invalid(format!("{change:?} is no setting")).with_hint("write key=value, as order=lifo")
     })?;
     if let Some(rest) = key.strip_prefix("retention.")
@@ -66,6 +78,19 @@ pub(super) fn apply(settings: &mut QueueSettings, change: &str) -> Result<()> {
             }
             return Ok(());
         }
+    }
+    if let Some(limit) = key.strip_prefix("group.") {
+        return limit_group(&mut settings.group, key, limit, value);
+    }
+    if let Some((name, limit)) = key.strip_prefix("groups.").and_then(|rest| rest.rsplit_once('.')) {
+        let mut limits = settings.groups.get(name).copied().unwrap_or_default();
+        limit_group(&mut limits, key, limit, value)?;
+        if limits.are_none() {
+            settings.groups.remove(name);
+        } else {
+            settings.groups.insert(name.to_owned(), limits);
+        }
+        return Ok(());
     }
     let defaults = &mut settings.defaults;
     match key {
@@ -88,7 +113,7 @@ pub(super) fn apply(settings: &mut QueueSettings, change: &str) -> Result<()> {
         "concurrency" => {
             settings.concurrency = or_none(value, |v| v.parse().map_err(|_| wrong(key, v)))?;
         }
-        "rate" => settings.rate = or_none(value, rate)?,
+        "rate" => settings.rate = or_none(value, |v| rate(key, v))?,
         "defaults.priority" => defaults.priority = or_none(value, str::parse)?,
         "defaults.max_attempts" => {
             defaults.max_attempts = or_none(value, |v| v.parse().map_err(|_| wrong(key, v)))?;
@@ -101,8 +126,20 @@ pub(super) fn apply(settings: &mut QueueSettings, change: &str) -> Result<()> {
     Ok(())
 }
 
+/// Changes one limit of a group, or of all groups.
+fn limit_group(limits: &mut GroupLimits, key: &str, limit: &str, value: &str) -> Result<()> {
+    let small = |v: &str| v.parse().map_err(|_| wrong(key, v));
+    match limit {
+        "weight" => limits.weight = or_none(value, small)?,
+        "concurrency" => limits.concurrency = or_none(value, small)?,
+        "rate" => limits.rate = or_none(value, |v| rate(key, v))?,
+        _ => return Err(unknown(key)),
+    }
+    Ok(())
+}
+
 /// `100/1m`, or `100/1m burst 10`.
-fn rate(value: &str) -> Result<Rate> {
+fn rate(key: &str, value: &str) -> Result<Rate> {
     let read = || {
         let (starts, burst) = match value.split_once(" burst ") {
             Some((starts, burst)) => (starts, burst.trim().parse().ok()?),
@@ -112,7 +149,7 @@ fn rate(value: &str) -> Result<Rate> {
         let period_ms = u64::try_from(parse_duration(period).ok()?.as_millis()).ok()?;
         Some(Rate { max: max.parse().ok()?, period_ms, burst })
     };
-    read().ok_or_else(|| wrong("rate", value))
+    read().ok_or_else(|| wrong(key, value))
 }
 
 fn or_none<T>(value: &str, read: impl FnOnce(&str) -> Result<T>) -> Result<Option<T>> {
@@ -146,7 +183,9 @@ fn milliseconds(key: &str, value: &str) -> Result<u64> {
 fn wrong(key: &str, value: &str) -> Error {
     let value: String = value.chars().take(64).collect();
     let wrong = Error::invalid(format!("{value:?} is no value of {key}"));
-    match KEYS.iter().find(|(name, _)| *name == key) {
+    let of_group = key.strip_prefix("groups.").and_then(|rest| rest.rsplit_once('.'));
+    let known = of_group.map_or(key.to_owned(), |(_, limit)| format!("group.{limit}"));
+    match KEYS.iter().find(|(name, _)| *name == known) {
         Some((_, takes)) => wrong.with_hint(format!("it takes {takes}")),
         None => wrong,
     }
@@ -154,6 +193,10 @@ fn wrong(key: &str, value: &str) -> Error {
 
 fn unknown(key: &str) -> Error {
     let shown: String = key.chars().take(64).collect();
+    if key.starts_with("groups.") || key.starts_with("group.") {
+        return Error::invalid(format!("unknown setting `{shown}`"))
+            .with_hint("of a group are set: weight, concurrency, rate");
+    }
     let names = KEYS.map(|(name, _)| name);
     Error::invalid(format!("unknown setting `{shown}`")).with_hint(match did_you_mean(key, names) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -177,6 +220,11 @@ mod tests {
             "max_bytes=2MiB",
             "concurrency=5",
             "rate=100/1m burst 10",
+            "group.weight=2",
+            "group.rate=10/1s",
+            "groups.acme.com.weight=5",
+            "groups.acme.com.concurrency=3",
+            "groups.a=b.rate=1/1s burst 2",
             "retention.done.age=1h",
             "retention.dead.count=5",
             "retention.cancelled.bytes=0",
@@ -197,6 +245,18 @@ mod tests {
         assert_eq!(settings.defaults.lease, Some(Duration::from_secs(20)));
         let rate = |burst| Some(Rate { max: 100, period_ms: 60_000, burst });
         assert_eq!((settings.concurrency, settings.rate), (Some(5), rate(10)));
+        let second = |max, burst| Some(Rate { max, period_ms: 1_000, burst });
+        let of_all = GroupLimits { weight: Some(2), concurrency: None, rate: second(10, 1) };
+        let acme = GroupLimits { weight: Some(5), concurrency: Some(3), rate: None };
+        let odd = GroupLimits { rate: second(1, 2), ..GroupLimits::default() };
+        assert_eq!(settings.group, of_all);
+        assert_eq!(settings.groups, [("acme.com".to_owned(), acme), ("a=b".to_owned(), odd)].into());
+        for change in ["groups.a=b.rate=none", "groups.acme.com.weight=none", "group.weight=none"] {
+            apply(&mut settings, change).unwrap();
+        }
+        let acme = GroupLimits { weight: None, ..acme };
+        assert_eq!(settings.groups, [("acme.com".to_owned(), acme)].into(), "nothing is left of the other");
+        assert_eq!(settings.group, GroupLimits { weight: None, ..of_all });
         apply(&mut settings, "rate=100/1m").unwrap();
         assert_eq!(settings.rate, rate(1));
         apply(&mut settings, "rate=none").unwrap();
@@ -218,6 +278,11 @@ mod tests {
     fn slips_are_named() {
         let mut settings = QueueSettings::default();
         assert_eq!(apply(&mut settings, "max_job=1").unwrap_err().hint(), Some("did you mean `max_jobs`?"));
+        let wrong = apply(&mut settings, "groups.acme.weight=heavy").unwrap_err();
+        assert_eq!(wrong.to_string(), "\"heavy\" is no value of groups.acme.weight");
+        assert_eq!(wrong.hint(), Some("it takes a number from 1 to 100, or none"));
+        let unknown = apply(&mut settings, "groups.acme.wait=3").unwrap_err();
+        assert_eq!(unknown.hint(), Some("of a group are set: weight, concurrency, rate"));
         for change in [
             "order",
             "order=up",
@@ -230,6 +295,13 @@ mod tests {
             "rate=100/",
             "rate=x/1m",
             "rate=100/1m burst",
+            "group=3",
+            "group.wait=3",
+            "group.weight=heavy",
+            "groups.acme=3",
+            "groups.acme.wait=3",
+            "groups.acme.concurrency=-1",
+            "groups.acme.rate=5",
         ] {
             assert!(apply(&mut settings, change).is_err(), "{change}");
         }
