@@ -25,6 +25,8 @@ pub(super) struct Ring {
     time: u64,
     /// The tag of the jobs without a group.
     own: u64,
+    /// When it let groups in last.
+    seen: Option<Timestamp>,
     groups: BTreeMap<GroupId, Group>,
 }
 
@@ -105,6 +107,10 @@ impl Model {
 
     /// Lets groups into the ring whose first job is due and may start, those first that have been so for longest.
     pub(super) fn let_in(&mut self, queue: &str, now: Timestamp, at_most: usize) {
+        if let Some(ring) = self.rings.get_mut(queue) {
+            ring.seen = Some(now);
+        }
+        self.thin_ring(queue, now);
         let mut coming = self.coming_groups(queue, now);
         coming.retain(|(at, group)| {
             *at <= now && !self.rings.get(queue).is_some_and(|ring| ring.is_in(&group_digest(group)))
@@ -119,16 +125,21 @@ impl Model {
 
     /// Groups without a job that may start leave the rings.
     pub(super) fn thin_rings(&mut self, now: Timestamp) {
-        let queues: Vec<String> = self.rings.keys().cloned().collect();
-        for queue in queues {
-            let coming = self.coming_groups(&queue, now);
-            let ring = self.rings.entry(queue).or_default();
-            for group in ring.groups.values_mut() {
-                group.is_in &= coming.iter().any(|(at, name)| *at <= now && *name == group.name);
-            }
-            let time = ring.time;
-            ring.groups.retain(|_, group| group.is_in || time < group.tag || group.gate.remembers(now));
+        for queue in self.rings.keys().cloned().collect::<Vec<_>>() {
+            self.thin_ring(&queue, now);
         }
+    }
+
+    /// The same of one ring. What was due when groups were let in last is so until they are again, should the clock go back.
+    fn thin_ring(&mut self, queue: &str, now: Timestamp) {
+        let coming = self.coming_groups(queue, now);
+        let Some(ring) = self.rings.get_mut(queue) else { return };
+        let seen = ring.seen.map_or(now, |seen| seen.max(now));
+        for group in ring.groups.values_mut() {
+            group.is_in &= coming.iter().any(|(at, name)| *at <= seen && *name == group.name);
+        }
+        let time = ring.time;
+        ring.groups.retain(|_, group| group.is_in || time < group.tag || group.gate.remembers(now));
     }
 
     /// A group leaves the ring until it is let in again.
@@ -138,7 +149,7 @@ impl Model {
 
     /// Whose turn it is, where some job is due by `due_by`, or some group in the ring.
     pub(super) fn next_class(&mut self, queue: &str, now: Timestamp, due_by: Timestamp) -> Option<Class> {
-        self.thin_rings(now);
+        self.thin_ring(queue, now);
         let has_rest = self.timeline(queue).any(|job| job.group.is_none() && job.run_at <= due_by);
         let ring = self.rings.get(queue);
         let first = ring.and_then(Ring::first);

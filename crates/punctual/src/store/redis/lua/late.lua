@@ -438,7 +438,8 @@ local function regroup(group)
         -- By the clock: should it go back, it is looked at again.
         at, row.let, row.hinted = max(first, opens), max(row.let, now + 1), true
     end
-    if group.place == 'r' and at <= now or group.place == 'w' and group.at == at then return end
+    -- What was due when groups were let in last is so until they are again, should the clock go back.
+    if group.place == 'r' and at <= max(now, row.let - 1) or group.place == 'w' and group.at == at then return end
     move(group, 'w', at)
     ring(q, at)
 end
@@ -451,13 +452,14 @@ local function group_in(q, member) return group_of(q, sub(member, 12)) end
 -- some that need not be remembered any more.
 local function let_in(q, most)
     local row = queue(q)
-    if now + 1 < row.let then
+    local before = row.let
+    row.let, row.hinted = now + 1, true
+    if now + 1 < before then
         -- The clock went back: jobs of groups in the ring may not be due, and what closed others may be void.
         for place in string.gmatch('rw', '.') do
             for _, member in ipairs(groups_in(q, place, NEVER, REGROUP_MAX)) do regroup(group_in(q, member)) end
         end
     end
-    row.let, row.hinted = now + 1, true
     if has(row.flags, GROUPS_LIMITED) then
         for _, member in ipairs(groups_in(q, 'b', row.version - 1, GROUPS_EXTRA)) do regroup(group_in(q, member)) end
         for _, member in ipairs(groups_in(q, 'g', now, GROUPS_EXTRA)) do regroup(group_in(q, member)) end
