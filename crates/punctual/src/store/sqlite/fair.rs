@@ -410,8 +410,14 @@ impl Tx<'_> {
             self.file(q, &mut group, false)?;
         }
         for mut group in self.groups(q, Place::Coming, self.now_ms(), n)? {
-            group.now.tag = group.now.tag.max(self.at(q).ring.time);
-            self.file(q, &mut group, true)?;
+            if self.group_opens(q, &group.name, &group.gid, group.now.gate)? == Some(self.now) {
+                // Its first job is due, or it would not be filed so: there is no need to look.
+                let tag = group.now.tag.max(self.at(q).ring.time);
+                (group.now.place, group.now.at, group.now.tag) = (Place::Ring, tag, tag);
+                self.write_group(q, &mut group)?;
+            } else {
+                self.file(q, &mut group, false)?;
+            }
         }
         Ok(())
     }
