@@ -4,6 +4,7 @@
 
 mod audit;
 mod damage;
+mod group;
 
 use std::{
     path::{Path, PathBuf},
@@ -14,7 +15,7 @@ use punctual::{
     ErrorKind, IdMaker, JobId, NewJob, Payload, State, Timestamp, Unique, When,
     store::{
         Action, Audit, AuditCursor, Call, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
-        QueueSettings, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
+        QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
         clock::{Clock, ManualClock},
         sqlite::{SqliteOptions, SqliteStore},
     },
