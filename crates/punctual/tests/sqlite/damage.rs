@@ -117,6 +117,11 @@ async fn rubbish_is_met_without_a_panic() {
     for table in &tables {
         let folder = Folder::new();
         let (store, ids) = populated(&folder).await;
+        for n in 0..3 {
+            let mut grouped = new_job(n);
+            grouped.group = Some("g".to_owned());
+            enqueue(&store, &grouped).await;
+        }
         let app = folder.connect();
         for column in columns(&app, table) {
             for rubbish in ["NULL", "-1", "'text'", "x'ff00'", "9223372036854775807", "1.5"] {

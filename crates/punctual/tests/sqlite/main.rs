@@ -4,6 +4,7 @@
 
 mod audit;
 mod damage;
+mod group;
 
 use std::{
     path::{Path, PathBuf},
@@ -14,7 +15,7 @@ use punctual::{
     ErrorKind, IdMaker, JobId, NewJob, Payload, State, Timestamp, Unique, When,
     store::{
         Action, Audit, AuditCursor, Call, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
-        QueueSettings, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
+        QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
         clock::{Clock, ManualClock},
         sqlite::{SqliteOptions, SqliteStore},
     },
@@ -110,7 +111,7 @@ fn a_newer_schema_is_refused() {
     folder.connect().execute("UPDATE punctual_meta SET v = v + 1 WHERE k = 'schema'", []).unwrap();
     let error = SqliteStore::open(folder.path(), SqliteOptions::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("has schema version 5, this punctual knows up to 4"), "{error}");
+    assert!(error.to_string().contains("has schema version 6, this punctual knows up to 5"), "{error}");
 }
 
 #[test]

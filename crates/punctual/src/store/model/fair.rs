@@ -4,7 +4,7 @@
 //! least tag is served next, the group's digest between equal ones. The jobs without a group are one of weight 1, which is never let
 //! in: while the ring is empty nothing is counted against them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Model, gate::Gate};
 use crate::{
@@ -123,7 +123,8 @@ impl Model {
         }
     }
 
-    /// Groups without a job that may start leave the rings.
+    /// Groups without a job that may start leave the rings; those without any job are forgotten, once their tags and gates say
+    /// nothing. A gate of others stays, though it is open: stores know it by the row that they find the group's jobs by.
     pub(super) fn thin_rings(&mut self, now: Timestamp) {
         for queue in self.rings.keys().cloned().collect::<Vec<_>>() {
             self.thin_ring(&queue, now);
@@ -133,13 +134,16 @@ impl Model {
     /// The same of one ring. What was due when groups were let in last is so until they are again, should the clock go back.
     fn thin_ring(&mut self, queue: &str, now: Timestamp) {
         let coming = self.coming_groups(queue, now);
+        let waiting: BTreeSet<String> = self.timeline(queue).filter_map(|job| job.group.clone()).collect();
         let Some(ring) = self.rings.get_mut(queue) else { return };
         let seen = ring.seen.map_or(now, |seen| seen.max(now));
         for group in ring.groups.values_mut() {
             group.is_in &= coming.iter().any(|(at, name)| *at <= seen && *name == group.name);
         }
         let time = ring.time;
-        ring.groups.retain(|_, group| group.is_in || time < group.tag || group.gate.remembers(now));
+        ring.groups.retain(|_, group| {
+            waiting.contains(&group.name) || time < group.tag || group.gate.remembers(now)
+        });
     }
 
     /// A group leaves the ring until it is let in again.

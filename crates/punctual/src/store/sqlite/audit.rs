@@ -11,9 +11,11 @@ use rusqlite::{params, params_from_iter, types::Value};
 
 use super::{
     SqliteStore,
+    fair::{as_key, group_id, group_of},
     fault::Step,
+    gate::Key,
     job::Job,
-    place::{DELETE_DUE, EndedRow, Place},
+    place::{EndedRow, Place},
     reserve::job_id,
     slot::Found,
     sql::named,
@@ -32,28 +34,29 @@ pub(super) use count::Count;
 
 const FILE: &str = include_str!("sql/audit.sql");
 const RECORDS: &str = named(FILE, "records");
-const PLACES: &str = named(FILE, "places");
+const HAS_ENDED: &str = named(FILE, "has_ended");
 const RUNS_AS: &str = named(FILE, "runs_as");
 const MOVE_RECORD: &str = named(FILE, "move_record");
 
-/// A table of entries that name a job.
+/// A table of entries, most of which name a job.
 struct Entries {
     /// Gives the columns of its key first.
     list: &'static str,
     drop: &'static str,
     key_columns: usize,
-    id_column: usize,
+    /// Where it names a job.
+    id_column: Option<usize>,
     queue_column: Option<usize>,
     what: &'static str,
     detail: &'static str,
 }
 
-const TABLES: [Entries; 8] = [
+const TABLES: [Entries; 10] = [
     Entries {
         list: named(FILE, "due"),
         drop: named(FILE, "drop_due"),
         key_columns: 4,
-        id_column: 3,
+        id_column: Some(3),
         queue_column: Some(0),
         what: "no_record",
         detail: "an entry of the timeline that belongs to no record",
@@ -62,7 +65,7 @@ const TABLES: [Entries; 8] = [
         list: named(FILE, "lease"),
         drop: named(FILE, "drop_lease"),
         key_columns: 1,
-        id_column: 0,
+        id_column: Some(0),
         queue_column: Some(1),
         what: "no_record",
         detail: "a lease that belongs to no record",
@@ -71,7 +74,7 @@ const TABLES: [Entries; 8] = [
         list: named(FILE, "ended"),
         drop: named(FILE, "drop_ended"),
         key_columns: 1,
-        id_column: 0,
+        id_column: Some(0),
         queue_column: Some(1),
         what: "no_record",
         detail: "an entry of an ended job that belongs to no record",
@@ -80,7 +83,7 @@ const TABLES: [Entries; 8] = [
         list: named(FILE, "expiry"),
         drop: named(FILE, "drop_expiry"),
         key_columns: 3,
-        id_column: 2,
+        id_column: Some(2),
         queue_column: Some(0),
         what: "no_record",
         detail: "an expiry that belongs to no record",
@@ -89,7 +92,7 @@ const TABLES: [Entries; 8] = [
         list: named(FILE, "unique"),
         drop: named(FILE, "drop_unique"),
         key_columns: 2,
-        id_column: 2,
+        id_column: Some(2),
         queue_column: Some(0),
         what: "stale_key",
         detail: "a unique key whose job is gone or ended",
@@ -98,7 +101,7 @@ const TABLES: [Entries; 8] = [
         list: named(FILE, "past"),
         drop: named(FILE, "drop_past"),
         key_columns: 1,
-        id_column: 0,
+        id_column: Some(0),
         queue_column: None,
         what: "no_record",
         detail: "failures that belong to no record",
@@ -107,7 +110,7 @@ const TABLES: [Entries; 8] = [
         list: named(FILE, "parked"),
         drop: named(FILE, "drop_parked"),
         key_columns: 5,
-        id_column: 4,
+        id_column: Some(4),
         queue_column: Some(0),
         what: "no_record",
         detail: "an entry of a parked job that belongs to no record",
@@ -116,10 +119,28 @@ const TABLES: [Entries; 8] = [
         list: named(FILE, "keyed"),
         drop: named(FILE, "drop_keyed"),
         key_columns: 3,
-        id_column: 2,
+        id_column: Some(2),
         queue_column: Some(0),
         what: "stale_key",
-        detail: "a place among the runs of a concurrency key whose job does not run",
+        detail: "a place among the runs of a concurrency key or group whose job does not run",
+    },
+    Entries {
+        list: named(FILE, "group"),
+        drop: named(FILE, "drop_group"),
+        key_columns: 2,
+        id_column: None,
+        queue_column: Some(0),
+        what: "stale_key",
+        detail: "a group that is not filed where its jobs say",
+    },
+    Entries {
+        list: named(FILE, "grouped"),
+        drop: named(FILE, "drop_grouped"),
+        key_columns: 5,
+        id_column: Some(4),
+        queue_column: Some(0),
+        what: "no_record",
+        detail: "an entry of a group that belongs to no record",
     },
 ];
 const DUE: usize = 0;
@@ -127,6 +148,9 @@ const EXPIRY: usize = 3;
 const UNIQUE: usize = 4;
 const PARKED: usize = 6;
 const KEYED: usize = 7;
+/// Before the next one, which files the groups of whom it finds filed nowhere.
+const GROUP: usize = 8;
+const GROUPED: usize = 9;
 
 /// First bytes of a cursor; any other is the number of a table.
 const RECORDS_TAG: u8 = 254;
@@ -325,19 +349,10 @@ impl Slice {
             return Ok(());
         };
         let lease = tx.lease(id)?;
-        let places = params![job.qid, job.priority as i64, ms(job.run_at), id.as_bytes()];
-        let (is_due, ended): (Option<i64>, Option<Value>) =
-            tx.conn.prepare_cached(PLACES)?.query_row(places, |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let (is_due, is_parked, has_ended) = (is_due.is_some(), tx.is_parked(&job)?, ended.is_some());
-        if lease.is_some()
-            && let Some((key, _)) = tx.key_of(&job)?
-            && !tx.conn.prepare_cached(RUNS_AS)?.exists(params![job.qid, key, id.as_bytes()])?
-        {
-            let detail = "runs without a place among those of its concurrency key";
-            self.found(Some(id), Some(tx.at(q).name.clone()), "stale_key", detail);
-            if self.repair {
-                tx.take_turn(q, &job, key)?;
-            }
+        let has_ended = tx.conn.prepare_cached(HAS_ENDED)?.exists([id.as_bytes()])?;
+        let (is_due, is_parked) = (tx.is_due(&job)?, tx.is_parked(&job)?);
+        if lease.is_some() {
+            self.turn(tx, q, &job)?;
         }
         let queue = || Some(tx.at(q).name.clone());
         match usize::from(lease.is_some())
@@ -378,19 +393,43 @@ impl Slice {
         Ok(())
     }
 
+    /// Whether a running job holds its place among the runs of its key and of its group.
+    fn turn(&mut self, tx: &mut Tx<'_>, q: Q, job: &Job) -> Step<()> {
+        let key = tx.key_of(job)?.map(|(key, _)| key);
+        for key in key.into_iter().chain(group_of(job)) {
+            if tx.conn.prepare_cached(RUNS_AS)?.exists(params![job.qid, key, job.id.as_bytes()])? {
+                continue;
+            }
+            let detail = "runs without a place among those of its concurrency key or group";
+            self.found(Some(job.id), Some(tx.at(q).name.clone()), "stale_key", detail);
+            if self.repair {
+                tx.run(job, &key)?;
+                tx.touch_event(q, key);
+            }
+        }
+        Ok(())
+    }
+
     // ── entries ──
 
     fn entries(&mut self, tx: &mut Tx<'_>, table: usize, behind: &[Value]) -> Step<From> {
         let entries = &TABLES[table];
         let mut rows = page(tx, entries.list, behind, BATCH_MAX)?;
         self.done.checked = rows.len() as u64;
+        let mut seen = None;
         for row in &rows {
-            let id = if let Value::Blob(id) = &row[entries.id_column] { job_id(id) } else { None };
-            if self.repair && (table == PARKED || table == KEYED) {
+            let id = match entries.id_column.map(|at| &row[at]) {
+                Some(Value::Blob(id)) => job_id(id),
+                _ => None,
+            };
+            if self.repair && matches!(table, PARKED | KEYED | GROUP) {
                 // Whose turn it is may follow from what is mended.
                 touch(tx, row)?;
             }
             if belongs(tx, table, row, id)? {
+                if table == GROUPED {
+                    self.unfiled(tx, row, id, &mut seen)?;
+                }
                 continue;
             }
             let queue = match entries.queue_column.map(|at| &row[at]) {
@@ -398,7 +437,8 @@ impl Slice {
                 _ => None,
             };
             self.found(id, queue.filter(|name| !name.is_empty()), entries.what, entries.detail);
-            if self.repair {
+            // A group that says its name is filed anew.
+            if self.repair && !(table == GROUP && says_its_name(row)) {
                 let key = params_from_iter(&row[..entries.key_columns]);
                 tx.conn.prepare_cached(entries.drop)?.execute(key)?;
             }
@@ -412,15 +452,41 @@ impl Slice {
             },
         ))
     }
+
+    /// Whether the group of a waiting job is filed; it is told once of all that follow each other.
+    fn unfiled(
+        &mut self,
+        tx: &mut Tx<'_>,
+        row: &[Value],
+        id: Option<JobId>,
+        seen: &mut Option<(Q, Key)>,
+    ) -> Step<()> {
+        let Some(job) = id.map_or(Ok(None), |id| tx.job(id))? else { return Ok(()) };
+        let (Some(q), Some(gid)) = (tx.queue_by_qid(job.qid)?, as_key(&row[1])) else { return Ok(()) };
+        if seen.replace((q, gid)) == Some((q, gid)) || tx.is_filed(q, gid)? {
+            return Ok(());
+        }
+        let detail = "a job whose group is filed nowhere, so that it never runs";
+        self.found(id, Some(tx.at(q).name.clone()), "orphan", detail);
+        if self.repair {
+            tx.touch_group(q, gid, job.opts.group.as_deref());
+        }
+        Ok(())
+    }
 }
 
-/// Notes an event of the concurrency key of an entry, where it is one.
+/// Whether a row of a group has the key that is its name's.
+fn says_its_name(row: &[Value]) -> bool {
+    matches!(&row[2], Value::Text(name) if as_key(&row[1]) == Some(group_id(name)))
+}
+
+/// Notes an event of the concurrency key or group of an entry, where it is one.
 fn touch(tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
     if let [Value::Integer(qid), Value::Blob(key), ..] = row
         && let Some(q) = tx.queue_by_qid(*qid)?
         && let Ok(key) = key.as_slice().try_into()
     {
-        tx.touch(q, key);
+        tx.touch_event(q, key);
     }
     Ok(())
 }
@@ -431,9 +497,31 @@ fn belongs(tx: &mut Tx<'_>, table: usize, row: &[Value], id: Option<JobId>) -> S
         // A window survives its job.
         return Ok(true);
     }
+    if table == GROUP {
+        return match (&row[0], as_key(&row[1])) {
+            (Value::Integer(qid), Some(gid)) if says_its_name(row) => match tx.queue_by_qid(*qid)? {
+                Some(q) => tx.is_filed_right(q, gid),
+                None => Ok(false),
+            },
+            _ => Ok(false),
+        };
+    }
     let Some(job) = id.map_or(Ok(None), |id| tx.job(id))? else { return Ok(false) };
     Ok(match table {
-        DUE => row[..3] == [job.qid, job.priority as i64, ms(job.run_at)].map(Value::Integer),
+        DUE => {
+            let place = [job.qid, job.priority as i64, ms(job.run_at)].map(Value::Integer);
+            row[..3] == place && job.opts.group.is_none()
+        }
+        GROUPED => {
+            let gid = group_of(&job).map(|gid| Value::Blob(gid.to_vec()));
+            row[..4]
+                == [
+                    Value::Integer(job.qid),
+                    gid.unwrap_or(Value::Null),
+                    Value::Integer(job.priority as i64),
+                    Value::Integer(ms(job.run_at)),
+                ]
+        }
         EXPIRY => job.expires_at.map(ms).map(Value::Integer).as_ref() == Some(&row[1]),
         PARKED => {
             let key = tx.key_of(&job)?.map(|(key, _)| Value::Blob(key.to_vec()));
@@ -446,8 +534,8 @@ fn belongs(tx: &mut Tx<'_>, table: usize, row: &[Value], id: Option<JobId>) -> S
                 ]
         }
         KEYED => {
-            let key = tx.key_of(&job)?.map(|(key, _)| Value::Blob(key.to_vec()));
-            key.as_ref() == Some(&row[1]) && tx.lease(job.id)?.is_some()
+            let (key, runs_as) = (tx.key_of(&job)?.map(|(key, _)| key), as_key(&row[1]));
+            runs_as.is_some() && (runs_as == key || runs_as == group_of(&job)) && tx.lease(job.id)?.is_some()
         }
         UNIQUE => !Place::of(tx, &job)?.state().is_ended(),
         _ => true,
@@ -469,18 +557,16 @@ fn quarantine(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool) -> Step<()> {
 
 /// Leaves a job in one of its places.
 fn part(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool, is_due: bool, has_ended: bool) -> Step<()> {
-    let id = job.id.as_bytes();
     if is_running || is_due {
         tx.unpark(q, job)?;
     }
     if is_due && is_running {
-        let row = params![job.qid, job.priority as i64, ms(job.run_at), id];
-        tx.conn.prepare_cached(DELETE_DUE)?.execute(row)?;
+        tx.drop_due(q, job)?;
     }
     if !has_ended {
         return Ok(());
     }
     // Whatever it stands in besides, it has not ended. The counters are counted anew at the end.
     let ended = EndedRow { state: State::Dead, at: tx.now, bytes: 0, reason: None };
-    tx.leave_ended(q, id, &ended)
+    tx.leave_ended(q, job.id.as_bytes(), &ended)
 }

@@ -114,7 +114,8 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewJob) -> Step<Enqueued> {
         new.payload.bytes,
     ];
     tx.conn.prepare_cached(INSERT)?.execute(row)?;
-    tx.start_waiting(q, Due { id: new.id, priority, run_at, expires_at, attempt: 1 })?;
+    let group = new.group.as_deref();
+    tx.start_waiting(q, Due { group, id: new.id, priority, run_at, expires_at, attempt: 1 })?;
     tx.tally(q).bytes += int(new.payload.bytes.len());
     tx.hold_key(qid, new.id, &opts, now)?;
     Ok(Enqueued::Inserted { id: new.id, run_at })

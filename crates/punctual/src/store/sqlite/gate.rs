@@ -1,16 +1,23 @@
-//! What holds due jobs back (S15): the limits of queues; and concurrency keys: who runs, who waits for its turn, and whose turn
-//! comes. The rules are told in the model's `gate.rs`.
+//! What holds due jobs back (S15): the limits of queues, those of groups are in `fair.rs`; and concurrency keys: who runs, who waits
+//! for its turn, and whose turn comes. The rules are told in the model's `gate.rs`.
 
 use rusqlite::{OptionalExtension, Row, params, types::Value};
 
 use super::{
+    fair::{PUT_GROUPED, as_key, group_of},
     fault::Step,
     job::{Columns, Job},
     reserve::job_id,
     sql::named,
     tx::{Q, Tx, instant, int, ms},
 };
-use crate::{digest::digest, limits::GATE_MAX, rate::Arrival, store::Order, time::Timestamp};
+use crate::{
+    digest::digest,
+    limits::GATE_MAX,
+    rate::{Arrival, Rate},
+    store::Order,
+    time::Timestamp,
+};
 
 const FILE: &str = include_str!("sql/gate.sql");
 const RUNNING: &str = named(FILE, "running");
@@ -29,7 +36,7 @@ const PUT_DUE: &str = named(include_str!("sql/place.sql"), "put_due");
 /// What stands for a concurrency key with all that it is compared within.
 pub(super) type Key = [u8; 16];
 
-/// What a queue remembers for its limits, as it is stored.
+/// What a queue or a group remembers for its limits, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gate {
     pub(super) closed: i64,
@@ -54,6 +61,31 @@ impl Gate {
     fn closed_until(self, now: Timestamp) -> Option<Timestamp> {
         Some(instant(self.closed)).filter(|until| *until <= now.after(GATE_MAX))
     }
+
+    /// When its rate, and whoever closed it, let a job start.
+    pub(super) fn opens_in_time(self, rate: Option<Rate>, now: Timestamp) -> Timestamp {
+        let by_rate =
+            rate.map(|rate| Timestamp::saturating_from_ms(rate.opens_at(self.arrival(), now.as_ms(), 1)));
+        self.closed_until(now).into_iter().chain(by_rate).fold(now, Timestamp::max)
+    }
+
+    /// A job starts.
+    pub(super) fn spend(&mut self, rate: Option<Rate>, now: Timestamp) {
+        if let Some(Ok(Arrival { ms, part })) = rate.map(|rate| rate.pass(self.arrival(), now.as_ms(), 1)) {
+            (self.arrival, self.part) = (ms.cast_signed(), part.into());
+        }
+    }
+
+    /// A run closes it.
+    pub(super) fn close(&mut self, until: Timestamp, now: Timestamp) {
+        self.closed = ms(self.closed_until(now).max(Some(until.min(now.after(GATE_MAX)))).unwrap_or(until));
+    }
+
+    /// Until when it says more than a new one, if it does.
+    pub(super) fn remembers(self, now: Timestamp) -> Option<i64> {
+        let last = self.closed.max(self.arrival);
+        (0 < last && ms(now) <= last).then_some(last)
+    }
 }
 
 /// A row of `punctual_parked`.
@@ -62,9 +94,24 @@ pub(super) struct ParkedRow {
     pri: i64,
     run_at: i64,
     id: Value,
+    /// How many of the key may run as it starts, itself included.
+    most: i64,
+    gid: Option<Key>,
 }
 
 impl ParkedRow {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let gid: Value = row.get(5)?;
+        Ok(Self {
+            key: row.get(0)?,
+            pri: row.get(1)?,
+            run_at: row.get(2)?,
+            id: row.get(3)?,
+            most: row.get(4)?,
+            gid: as_key(&gid),
+        })
+    }
+
     /// The job that it names, where it has a record.
     pub(super) fn job(&self, tx: &mut Tx<'_>) -> Step<Option<Job>> {
         match &self.id {
@@ -91,26 +138,19 @@ impl Tx<'_> {
     /// When its rate, and whoever closed its gate, let a job of a queue start.
     pub(super) fn opens_in_time(&self, q: Q) -> Timestamp {
         let queue = self.at(q);
-        let by_rate = queue.settings.rate.map(|rate| {
-            Timestamp::saturating_from_ms(rate.opens_at(queue.gate.arrival(), self.now.as_ms(), 1))
-        });
-        let closed = queue.gate.closed_until(self.now);
-        closed.into_iter().chain(by_rate).fold(self.now, Timestamp::max)
+        queue.gate.opens_in_time(queue.settings.rate, self.now)
     }
 
     /// A job of a queue starts.
     pub(super) fn spend(&mut self, q: Q) {
-        let Some(rate) = self.at(q).settings.rate else { return };
-        let (now, gate) = (self.now.as_ms(), self.gate(q));
-        if let Ok(Arrival { ms, part }) = rate.pass(gate.arrival(), now, 1) {
-            (gate.arrival, gate.part) = (ms.cast_signed(), part.into());
-        }
+        let (rate, now) = (self.at(q).settings.rate, self.now);
+        self.gate(q).spend(rate, now);
     }
 
     /// A run closes the gate of its queue.
     pub(super) fn close(&mut self, q: Q, until: Timestamp) {
-        let (now, gate) = (self.now, self.gate(q));
-        gate.closed = ms(gate.closed_until(now).max(Some(until.min(now.after(GATE_MAX)))).unwrap_or(until));
+        let now = self.now;
+        self.gate(q).close(until, now);
     }
 
     // ── concurrency keys ──
@@ -124,7 +164,7 @@ impl Tx<'_> {
     }
 
     /// Whether so many jobs of a key run, or more. They are counted once in a transaction.
-    fn run_already(&mut self, qid: i64, key: &Key, most: i64) -> Step<bool> {
+    pub(super) fn run_already(&mut self, qid: i64, key: &Key, most: i64) -> Step<bool> {
         let running = match self.running.get(&(qid, *key)) {
             Some(running) => *running,
             None => self.conn.prepare_cached(RUNNING)?.query_row(params![qid, key], |row| row.get(0))?,
@@ -143,9 +183,15 @@ impl Tx<'_> {
 
     /// A job with a key starts.
     pub(super) fn take_turn(&mut self, q: Q, job: &Job, key: Key) -> Step<()> {
-        let added = self.conn.prepare_cached(RUN)?.execute(params![job.qid, key, job.id.as_bytes()])?;
-        self.count_running(job.qid, &key, int(added));
+        self.run(job, &key)?;
         self.touch(q, key);
+        Ok(())
+    }
+
+    /// A job starts, and runs as one of a key or a group.
+    pub(super) fn run(&mut self, job: &Job, key: &Key) -> Step<()> {
+        let added = self.conn.prepare_cached(RUN)?.execute(params![job.qid, key, job.id.as_bytes()])?;
+        self.count_running(job.qid, key, int(added));
         Ok(())
     }
 
@@ -153,6 +199,11 @@ impl Tx<'_> {
     pub(super) fn end_turn(&mut self, q: Q, job: &Job) -> Step<()> {
         if let Some((key, _)) = self.key_of(job)? {
             self.leave_turn(q, key, job.id.as_bytes())?;
+            self.touch(q, key);
+        }
+        if let Some(gid) = group_of(job) {
+            self.leave_turn(q, gid, job.id.as_bytes())?;
+            self.touch_group(q, gid, job.opts.group.as_deref());
         }
         Ok(())
     }
@@ -167,16 +218,22 @@ impl Tx<'_> {
         for key in keys {
             if let Ok(key) = Key::try_from(key) {
                 self.leave_turn(q, key, id)?;
+                self.touch_event(q, key);
             }
         }
         Ok(())
+    }
+
+    /// Notes an event of a concurrency key, or of a group, whichever it is.
+    pub(super) fn touch_event(&mut self, q: Q, key: Key) {
+        self.touch(q, key);
+        self.touch_group(q, key, None);
     }
 
     fn leave_turn(&mut self, q: Q, key: Key, id: &[u8]) -> Step<()> {
         let qid = self.at(q).qid;
         let removed = self.conn.prepare_cached(RUN_NO_MORE)?.execute(params![qid, key, id])?;
         self.count_running(qid, &key, -int(removed));
-        self.touch(q, key);
         Ok(())
     }
 
@@ -195,7 +252,7 @@ impl Tx<'_> {
 
     /// Whether a job of this key is parked that comes before this one.
     fn is_behind(&self, q: Q, job: &Job, key: &Key) -> Step<bool> {
-        let Some((pri, run_at, id, _)) = self.first_parked(q, key)? else { return Ok(false) };
+        let Some(ParkedRow { pri, run_at, id, .. }) = self.first_parked(q, key)? else { return Ok(false) };
         let (own, id) = (job.id.as_bytes(), if let Value::Blob(id) = &id { id.as_slice() } else { &[] });
         let (first, this) = ((run_at, id), (ms(job.run_at), own.as_slice()));
         let is_ahead = match self.at(q).settings.order {
@@ -211,7 +268,8 @@ impl Tx<'_> {
         if !self.run_already(job.qid, &key, most.into())? && !self.is_behind(q, job, &key)? {
             return Ok(false);
         }
-        let row = params![job.qid, key, job.priority as i64, ms(job.run_at), job.id.as_bytes(), most];
+        let (pri, gid) = (job.priority as i64, group_of(job));
+        let row = params![job.qid, key, pri, ms(job.run_at), job.id.as_bytes(), most, gid];
         self.conn.prepare_cached(PARK)?.execute(row)?;
         self.touch(q, key);
         Ok(true)
@@ -227,31 +285,44 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// For each event of a key, the first of its parked jobs returns to the timeline if it may run.
+    /// For each event of a key, the first of its parked jobs returns to the timeline if it may run; then groups with an event are
+    /// filed anew.
     pub(super) fn hand_over(&mut self) -> Step<()> {
         for (q, key) in self.take_touched() {
-            let qid = self.at(q).qid;
-            let Some((pri, run_at, id, most)) = self.first_parked(q, &key)? else { continue };
-            if !self.run_already(qid, &key, most)? {
-                self.conn.prepare_cached(UNPARK)?.execute(params![qid, key, pri, run_at, id])?;
-                self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
-                self.ring(q, instant(run_at));
+            if let Some(first) = self.first_parked(q, &key)?
+                && !self.run_already(self.at(q).qid, &key, first.most)?
+            {
+                self.return_parked(q, &first)?;
             }
         }
+        self.file_touched()?;
+        self.note_hand_over();
         Ok(())
     }
 
-    /// The first of the parked jobs of a key: priority, `run_at`, id, and how many may run as it starts.
-    fn first_parked(&self, q: Q, key: &Key) -> Step<Option<(i64, i64, Value, i64)>> {
+    /// A parked job returns to the timeline.
+    fn return_parked(&mut self, q: Q, first: &ParkedRow) -> Step<()> {
+        let (qid, ParkedRow { pri, run_at, id, .. }) = (self.at(q).qid, first);
+        self.drop_parked(q, first)?;
+        let Some(gid) = first.gid else {
+            self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
+            self.ring(q, instant(*run_at));
+            return Ok(());
+        };
+        self.conn.prepare_cached(PUT_GROUPED)?.execute(params![qid, gid, pri, run_at, id])?;
+        let group = first.job(self)?.and_then(|job| job.opts.group);
+        self.touch_group(q, gid, group.as_deref());
+        Ok(())
+    }
+
+    /// The first of the parked jobs of a key.
+    fn first_parked(&self, q: Q, key: &Key) -> Step<Option<ParkedRow>> {
         let queue = self.at(q);
         let mut first = self.conn.prepare_cached(match queue.settings.order {
             Order::Fifo => FIRST_FIFO,
             Order::Lifo => FIRST_LIFO,
         })?;
-        let first = first.query_row(params![queue.qid, key], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-        });
-        Ok(first.optional()?)
+        Ok(first.query_row(params![queue.qid, key], ParkedRow::read).optional()?)
     }
 
     /// Parked jobs of a queue, counted up to `limit`.
@@ -263,9 +334,7 @@ impl Tx<'_> {
     /// The first `n` parked jobs of a queue, key by key.
     pub(super) fn parked_rows(&self, q: Q, n: usize) -> Step<Vec<ParkedRow>> {
         let mut parked = self.conn.prepare_cached(PARKED)?;
-        let rows = parked.query_map(params![self.at(q).qid, int(n)], |row| {
-            Ok(ParkedRow { key: row.get(0)?, pri: row.get(1)?, run_at: row.get(2)?, id: row.get(3)? })
-        })?;
+        let rows = parked.query_map(params![self.at(q).qid, int(n)], ParkedRow::read)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 

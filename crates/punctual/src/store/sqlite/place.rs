@@ -7,11 +7,14 @@
 //! punctual_parked (waiting for its turn: gate.rs)
 //! ```
 //!
+//! A job with a group waits in `punctual_grouped` in place of `punctual_due` (fair.rs).
+//!
 //! Each move keeps the queue's counters, its keys and its expiry with it; nothing else may touch these tables.
 
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::{
+    fair::{DELETE_GROUPED, IS_GROUPED, PUT_GROUPED, group_id, group_of},
     fault::Step,
     job::{Columns, Job},
     sql::named,
@@ -62,7 +65,7 @@ impl LeaseRow {
     pub(super) const KEY: i64 = 2;
     /// The job has a row in `punctual_past`.
     pub(super) const PAST: i64 = 4;
-    /// The job has a concurrency key, and a row in `punctual_keyed`.
+    /// The job has a concurrency key or a group, and a row in `punctual_keyed` for each.
     pub(super) const KEYED: i64 = 8;
 
     /// Reads the columns of `lease`. Rubbish reads as zero: no caller holds fence 0, so such a lease is taken back.
@@ -156,8 +159,7 @@ impl Place {
     }
 
     fn waits(tx: &mut Tx<'_>, job: &Job) -> Step<bool> {
-        let row = params![job.qid, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
-        Ok(tx.conn.prepare_cached(IS_DUE)?.exists(row)? || tx.is_parked(job)?)
+        Ok(tx.is_due(job)? || tx.is_parked(job)?)
     }
 }
 
@@ -172,7 +174,8 @@ pub(super) enum End {
 
 /// What the timeline needs to know of a job.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Due {
+pub(super) struct Due<'a> {
+    pub(super) group: Option<&'a str>,
     pub(super) id: JobId,
     pub(super) priority: Priority,
     pub(super) run_at: Timestamp,
@@ -180,39 +183,69 @@ pub(super) struct Due {
     pub(super) attempt: u32,
 }
 
-impl From<&Job> for Due {
-    fn from(job: &Job) -> Self {
+impl<'a> From<&'a Job> for Due<'a> {
+    fn from(job: &'a Job) -> Self {
         let &Job { id, priority, run_at, expires_at, .. } = job;
-        Self { id, priority, run_at, expires_at, attempt: job.past.attempt }
+        let group = job.opts.group.as_deref();
+        Self { group, id, priority, run_at, expires_at, attempt: job.past.attempt }
     }
 }
 
 impl Tx<'_> {
     /// Makes a job wait that is in no place.
-    pub(super) fn start_waiting(&mut self, q: Q, due: Due) -> Step<()> {
+    pub(super) fn start_waiting(&mut self, q: Q, due: Due<'_>) -> Step<()> {
         let (qid, id) = (self.at(q).qid, due.id.as_bytes());
-        let row = params![qid, due.priority as i64, ms(due.run_at), id];
-        self.conn.prepare_cached(PUT_DUE)?.execute(row)?;
+        let (pri, run_at) = (due.priority as i64, ms(due.run_at));
+        if let Some(group) = due.group {
+            let gid = group_id(group);
+            self.conn.prepare_cached(PUT_GROUPED)?.execute(params![qid, gid, pri, run_at, id])?;
+            // It rings when the group is filed, for when it may start.
+            self.touch_group(q, gid, due.group);
+        } else {
+            self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
+            self.ring(q, due.run_at);
+        }
         if let Some(t) = due.expires_at {
             self.conn.prepare_cached(PUT_EXPIRY)?.execute(params![qid, ms(t), id])?;
         }
         let tally = self.tally(q);
         tally.waiting += 1;
         tally.retrying += i64::from(1 < due.attempt);
-        self.ring(q, due.run_at);
         Ok(())
     }
 
     /// Takes a waiting job out of its place.
     pub(super) fn stop_waiting(&mut self, q: Q, job: &Job) -> Step<()> {
-        let due = params![job.qid, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
-        self.conn.prepare_cached(DELETE_DUE)?.execute(due)?;
+        self.drop_due(q, job)?;
         self.unpark(q, job)?;
         self.left_due(q, Due::from(job))
     }
 
+    /// Whether a job stands in the timeline.
+    pub(super) fn is_due(&self, job: &Job) -> Step<bool> {
+        let (pri, run_at, id) = (job.priority as i64, ms(job.run_at), job.id.as_bytes());
+        Ok(match group_of(job) {
+            Some(gid) => {
+                self.conn.prepare_cached(IS_GROUPED)?.exists(params![job.qid, gid, pri, run_at, id])?
+            }
+            None => self.conn.prepare_cached(IS_DUE)?.exists(params![job.qid, pri, run_at, id])?,
+        })
+    }
+
+    /// Takes a job out of the timeline alone.
+    pub(super) fn drop_due(&mut self, q: Q, job: &Job) -> Step<()> {
+        let (pri, run_at, id) = (job.priority as i64, ms(job.run_at), job.id.as_bytes());
+        if let Some(gid) = group_of(job) {
+            self.conn.prepare_cached(DELETE_GROUPED)?.execute(params![job.qid, gid, pri, run_at, id])?;
+            self.touch_group(q, gid, job.opts.group.as_deref());
+        } else {
+            self.conn.prepare_cached(DELETE_DUE)?.execute(params![job.qid, pri, run_at, id])?;
+        }
+        Ok(())
+    }
+
     /// The rest of what belongs to leaving the timeline, for whoever deletes its rows in one go.
-    pub(super) fn left_due(&mut self, q: Q, due: Due) -> Step<()> {
+    pub(super) fn left_due(&mut self, q: Q, due: Due<'_>) -> Step<()> {
         if let Some(t) = due.expires_at {
             let row = params![self.at(q).qid, ms(t), due.id.as_bytes()];
             self.conn.prepare_cached(DELETE_EXPIRY)?.execute(row)?;

@@ -4,7 +4,8 @@ use rusqlite::params;
 
 use super::{
     fault::Step,
-    reserve::{due_rows, first_due, first_due_of, quarantine},
+    pick::{due_rows, quarantine},
+    reserve::{first_due, first_due_of},
     sql::named,
     tx::{Q, Tx, int},
 };
@@ -31,21 +32,24 @@ pub(super) fn show(tx: &mut Tx<'_>, name: &str) -> Step<QueueReply> {
 fn info(tx: &Tx<'_>, q: Q) -> Step<QueueReply> {
     let queue = tx.at(q);
     let mut counts = queue.tally.counts();
-    counts.due = count_due(tx, queue.qid, DUE_COUNT_MAX)?;
-    let oldest_due = first_due_of(tx.conn, queue.qid)?.filter(|&t| t <= tx.now);
+    counts.due = count_due(tx, q, DUE_COUNT_MAX)?;
+    let (rest, grouped) = (first_due_of(tx.conn, queue.qid)?, tx.first_grouped(q)?);
+    let oldest_due = rest.into_iter().chain(grouped).min().filter(|&t| t <= tx.now);
     let (name, settings) = (queue.name.clone(), queue.settings.clone());
     let opens_at = Some(tx.opens_in_time(q)).filter(|at| tx.now < *at);
     Ok(QueueReply::Info(Box::new(QueueInfo { name, settings, counts, oldest_due, opens_at })))
 }
 
 /// Waiting jobs of a queue that are due, parked or not, counted up to `limit`.
-pub(super) fn count_due(tx: &Tx<'_>, qid: i64, limit: u64) -> Step<u64> {
+pub(super) fn count_due(tx: &Tx<'_>, q: Q, limit: u64) -> Step<u64> {
+    let qid = tx.at(q).qid;
     let mut stmt = tx.conn.prepare_cached(COUNT_DUE)?;
     let mut due = tx.count_parked(qid, limit)?;
     for priority in Priority::ALL {
         let range = params![qid, priority as i64, tx.now_ms(), (limit - due).cast_signed()];
         due += stmt.query_row(range, |row| row.get::<_, i64>(0))?.cast_unsigned();
     }
+    due += tx.count_due_grouped(q, limit - due)?;
     Ok(due)
 }
 
@@ -86,12 +90,15 @@ pub(super) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
         }
         QueueOp::Resume => {
             tx.put_settings(q, QueueSettings { paused: None, ..settings })?;
-            if let Some(t) = first_due_of(tx.conn, tx.at(q).qid)? {
+            if let Some(t) = first_due(tx, q)? {
                 tx.ring(q, t);
             }
         }
         QueueOp::Set(new) => {
             tx.put_settings(q, QueueSettings { paused: settings.paused, ..(**new).clone() })?;
+            if (settings.group, &settings.groups) != (new.group, &new.groups) {
+                tx.limits_changed(q)?;
+            }
             // More may run by these.
             if let Some(t) = first_due(tx, q)? {
                 tx.ring(q, t);
@@ -102,7 +109,8 @@ pub(super) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
     info(tx, q)
 }
 
-/// Deletes waiting jobs, first those that would run first; behind them parked ones, key by key.
+/// Deletes waiting jobs, first those without a group, in the order in which they would run; behind them parked ones, key by key, and
+/// those with a group, group by group.
 fn purge(tx: &mut Tx<'_>, q: Q, limit: usize) -> Step<QueueReply> {
     let mut deleted = 0;
     for priority in Priority::ALL {
@@ -126,6 +134,17 @@ fn purge(tx: &mut Tx<'_>, q: Q, limit: usize) -> Step<QueueReply> {
             tx.drop_parked(q, &row)?;
             tx.tally(q).waiting -= 1;
         }
+    }
+    for row in tx.grouped_rows(q, limit - deleted)? {
+        if let Some(job) = row.job(tx)? {
+            tx.stop_waiting(q, &job)?;
+            tx.delete_waiting(q, &job)?;
+            deleted += 1;
+        } else {
+            tx.tally(q).waiting -= 1;
+        }
+        // Of a record that says no group, too.
+        tx.drop_grouped(q, &row)?;
     }
     tx.hand_over()?;
     let more = 0 < tx.at(q).tally.waiting;

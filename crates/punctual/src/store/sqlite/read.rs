@@ -1,6 +1,6 @@
 //! Reads: they change nothing, and hide ended jobs past the age they are kept for.
 
-use rusqlite::params;
+use rusqlite::{params, params_from_iter};
 
 use super::{
     act::by_key,
@@ -28,6 +28,7 @@ const RUNNING_IDS: &str = named(FILE, "running_ids");
 const ENDED_IDS: &str = named(FILE, "ended_ids");
 const SLOTS_DOWN: &str = named(FILE, "slots_down");
 const HISTOGRAM: &str = named(FILE, "histogram");
+const HISTOGRAM_GROUPED: &str = named(include_str!("sql/fair.sql"), "histogram");
 
 /// One job.
 pub(super) fn get(tx: &mut Tx<'_>, id: JobId) -> Step<Option<JobRecord>> {
@@ -48,8 +49,8 @@ fn record(tx: &mut Tx<'_>, job: Job) -> Step<Option<JobRecord>> {
     let queue = tx.at(q);
     let hidden = matches!(&place, Place::Ended(e) if is_past(queue.keep(e.state), e.at, tx.now));
     let name = queue.name.clone();
-    let blocked =
-        matches!(&place, Place::Waiting if job.run_at <= tx.now) && (tx.is_blocked(&job)? || !tx.is_open(q));
+    let blocked = matches!(&place, Place::Waiting if job.run_at <= tx.now)
+        && (tx.is_blocked(&job)? || !tx.is_open(q) || tx.is_group_closed(q, &job)?);
     Ok((!hidden).then(|| JobRecord { blocked, ..job.into_record(&name, &place) }))
 }
 
@@ -142,7 +143,7 @@ pub(super) fn count(tx: &mut Tx<'_>, queue: Option<&str>) -> Step<Counts> {
     let queues = queues(tx, queue)?;
     let mut all = Counts::default();
     for q in queues {
-        let (qid, counts) = (tx.at(q).qid, tx.at(q).tally.counts());
+        let counts = tx.at(q).tally.counts();
         all.waiting += counts.waiting;
         all.retrying += counts.retrying;
         all.running += counts.running;
@@ -150,7 +151,7 @@ pub(super) fn count(tx: &mut Tx<'_>, queue: Option<&str>) -> Step<Counts> {
         all.dead += counts.dead;
         all.cancelled += counts.cancelled;
         all.bytes += counts.bytes;
-        all.due += count_due(tx, qid, DUE_COUNT_MAX - all.due)?;
+        all.due += count_due(tx, q, DUE_COUNT_MAX - all.due)?;
     }
     Ok(all)
 }
@@ -171,14 +172,13 @@ pub(super) fn upcoming(tx: &mut Tx<'_>, upcoming: &Upcoming) -> Step<Histogram> 
     let mut histogram = Histogram { now: tx.now, buckets: vec![0; upcoming.buckets], ..Histogram::default() };
     let mut left = UPCOMING_SEARCH_MAX;
     for q in queues {
-        let qid = tx.at(q).qid;
-        let overdue = count_due(tx, qid, left)?;
+        let overdue = count_due(tx, q, left)?;
         histogram.overdue += overdue;
         left -= overdue;
-        for priority in Priority::ALL {
-            let mut stmt = tx.conn.prepare_cached(HISTOGRAM)?;
-            let width = i64::try_from(width).unwrap_or(i64::MAX);
-            let range = params![qid, priority as i64, tx.now_ms(), end, width, left.cast_signed()];
+        let (now, width, qid) = (tx.now_ms(), i64::try_from(width).unwrap_or(i64::MAX), tx.at(q).qid);
+        let mut fill = |stmt: &str, range: &[i64]| -> Step<()> {
+            let mut stmt = tx.conn.prepare_cached(stmt)?;
+            let range = params_from_iter(range.iter().copied().chain([left.cast_signed()]));
             let mut rows = stmt.query(range)?;
             while let Some(row) = rows.next()? {
                 let (bucket, n) = (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?.cast_unsigned());
@@ -187,6 +187,13 @@ pub(super) fn upcoming(tx: &mut Tx<'_>, upcoming: &Upcoming) -> Step<Histogram> 
                 }
                 left -= n;
             }
+            Ok(())
+        };
+        for priority in Priority::ALL {
+            fill(HISTOGRAM, &[qid, priority as i64, now, end, width])?;
+        }
+        if tx.at(q).ring.has_groups() {
+            fill(HISTOGRAM_GROUPED, &[qid, now, end, width])?;
         }
     }
     histogram.complete = 0 < left;

@@ -1,32 +1,30 @@
-//! `reserve`: takes back, picks due jobs in order, leases them. `take` shares the picking.
+//! `reserve`: takes back, picks due jobs in order (pick.rs), leases them.
 
 use std::time::Duration;
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, params, types::Value};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::{
+    fair::group_of,
     fault::Step,
     job::Job,
-    place::{DELETE_DUE, Due, End, LEASE, LeaseRow, PUT_LEASE, Place},
+    pick::Pick,
+    place::{LEASE, LeaseRow, PUT_LEASE, Place},
     sql::named,
     sweep,
     tx::{Numbered, Q, Tx, instant, int, ms},
 };
 use crate::{
     id::JobId,
-    job::{Priority, State},
-    lifecycle::{is_last_chance, lease_ms, taken_back},
-    limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, SWEEP_RIDE_MAX, TAKE_BACK_MAX},
-    store::{Batch, Lease, Order, Reserve, Reserved, TakenBack, Want},
+    job::Priority,
+    lifecycle::{lease_ms, taken_back},
+    limits::{SWEEP_RIDE_MAX, TAKE_BACK_MAX},
+    store::{Batch, Lease, Reserve, Reserved, TakenBack, Want},
     time::Timestamp,
 };
 
 const FILE: &str = include_str!("sql/reserve.sql");
 const PAST_THEIR_TIME: &str = named(FILE, "past_their_time");
-const DUE_FIFO: &str = named(FILE, "due_fifo");
-const DUE_LIFO: &str = named(FILE, "due_lifo");
-const LEAVE_FIFO: &str = named(FILE, "leave_fifo");
-const LEAVE_LIFO: &str = named(FILE, "leave_lifo");
 const FIRST_DUE: &str = named(FILE, "first_due");
 const FIRST_LEASE: &str = named(FILE, "first_lease");
 
@@ -140,7 +138,7 @@ fn take_back_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<TakenBack>> {
 
 /// Leases due jobs: each queue in turn its share, then each in turn what is left, up to its bound.
 fn lease_due(tx: &mut Tx<'_>, queues: &[(Q, &Want)], want: &Reserve) -> Step<Vec<Reserved>> {
-    let mut pick = Pick { parts: true, ..Pick::new(tx.now, want.n) };
+    let mut pick = Pick::new(tx.now, want.n).by_lease();
     let mut jobs: Vec<Reserved> = Vec::new();
     let mut put = tx.conn.prepare_cached(PUT_LEASE)?;
     let mut room: Vec<usize> = queues.iter().map(|(_, want)| want.at_most).collect();
@@ -178,7 +176,8 @@ fn lease_one(
     if job.has_past {
         flags |= LeaseRow::PAST;
     }
-    if job.opts.concurrency.is_some() {
+    let gid = group_of(&job);
+    if job.opts.concurrency.is_some() || gid.is_some() {
         flags |= LeaseRow::KEYED;
     }
     let row = LeaseRow {
@@ -209,197 +208,14 @@ fn lease_one(
     if let Some((key, _)) = key {
         tx.take_turn(q, &job, key)?;
     }
+    if let Some(gid) = gid {
+        tx.run(&job, &gid)?;
+    }
     let lease = Lease { job: job.id, fence: fence.cast_unsigned() };
     let until = row.until;
     let record = job.into_record(&tx.at(q).name, &Place::Running(row));
     tx.tally(q).running += 1;
     Ok(Some(Reserved { lease, until, lasts, job: record }))
-}
-
-/// The walk over due jobs that reserve and take share: in order, at most n jobs, n + 256 candidates and 1 MiB.
-pub(super) struct Pick {
-    /// Only jobs with `run_at` up to here.
-    until: Timestamp,
-    n: usize,
-    candidates: usize,
-    bytes: usize,
-    /// Whether the next job would have been too large, or is reserved alone.
-    stopped: bool,
-    any: bool,
-    /// Whether a job on its last chance comes alone.
-    parts: bool,
-}
-
-/// A row of the timeline.
-pub(super) struct DueRow {
-    run_at: i64,
-    id: Value,
-}
-
-/// The first `n` waiting jobs of one level with `run_at` up to `until`, in the queue's order (S6).
-pub(super) fn due_rows(
-    tx: &Tx<'_>,
-    q: Q,
-    priority: Priority,
-    until: Timestamp,
-    n: usize,
-) -> Step<Vec<DueRow>> {
-    let queue = tx.at(q);
-    let mut stmt = tx.conn.prepare_cached(match queue.settings.order {
-        Order::Fifo => DUE_FIFO,
-        Order::Lifo => DUE_LIFO,
-    })?;
-    let range = params![queue.qid, priority as i64, ms(until), int(n)];
-    let rows = stmt.query_map(range, |row| Ok(DueRow { run_at: row.get(0)?, id: row.get(1)? }))?;
-    Ok(rows.collect::<Result<_, _>>()?)
-}
-
-impl DueRow {
-    /// The job that it names, where it has a record.
-    pub(super) fn job(&self, tx: &mut Tx<'_>) -> Step<Option<Job>> {
-        self.job_id().map_or(Ok(None), |id| tx.job(id))
-    }
-
-    fn job_id(&self) -> Option<JobId> {
-        match &self.id {
-            Value::Blob(id) => job_id(id),
-            _ => None,
-        }
-    }
-
-    /// Deletes it alone.
-    pub(super) fn drop(&self, tx: &Tx<'_>, q: Q, priority: Priority) -> Step<()> {
-        let row = params![tx.at(q).qid, priority as i64, self.run_at, self.id];
-        tx.conn.prepare_cached(DELETE_DUE)?.execute(row)?;
-        Ok(())
-    }
-}
-
-impl Pick {
-    pub(super) fn new(until: Timestamp, n: usize) -> Self {
-        Self {
-            until,
-            n,
-            candidates: n + CANDIDATES_EXTRA,
-            bytes: 0,
-            stopped: false,
-            any: false,
-            parts: false,
-        }
-    }
-
-    /// Walks one queue and gives up to `up_to` jobs to `each`, which puts them into their next place.
-    pub(super) fn run(
-        &mut self,
-        tx: &mut Tx<'_>,
-        q: Q,
-        up_to: usize,
-        mut each: impl FnMut(&mut Tx<'_>, Q, Job) -> Step<bool>,
-    ) -> Step<()> {
-        if tx.at(q).settings.paused.is_some() {
-            return Ok(());
-        }
-        let mut wanted = up_to.min(self.n);
-        for priority in Priority::ALL {
-            while 0 < wanted && 0 < self.candidates && !self.stopped && tx.is_open(q) {
-                let asked = wanted.min(self.candidates);
-                let rows = due_rows(tx, q, priority, self.until, asked)?;
-                let all = rows.len() < asked;
-                let mut last = None;
-                for row in rows {
-                    if !tx.is_open(q) {
-                        break;
-                    }
-                    let Some(given) = self.candidate(tx, q, &row, &mut each)? else { break };
-                    wanted -= usize::from(given);
-                    self.candidates -= 1;
-                    last = Some(row);
-                }
-                if let Some(last) = last {
-                    self.leave(tx, q, priority, &last)?;
-                }
-                if all {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the rows up to `last` out of the timeline, in one go.
-    fn leave(&self, tx: &Tx<'_>, q: Q, priority: Priority, last: &DueRow) -> Step<()> {
-        let queue = tx.at(q);
-        let (qid, priority) = (queue.qid, priority as i64);
-        match queue.settings.order {
-            Order::Fifo => {
-                let range = params![qid, priority, last.run_at, last.id];
-                tx.conn.prepare_cached(LEAVE_FIFO)?.execute(range)?;
-            }
-            Order::Lifo => {
-                let range = params![qid, priority, last.run_at, last.id, ms(self.until)];
-                tx.conn.prepare_cached(LEAVE_LIFO)?.execute(range)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Decides about one due job: `None`: it stays, and the walk ends; else whether it was given to `each`.
-    fn candidate(
-        &mut self,
-        tx: &mut Tx<'_>,
-        q: Q,
-        row: &DueRow,
-        each: &mut impl FnMut(&mut Tx<'_>, Q, Job) -> Step<bool>,
-    ) -> Step<Option<bool>> {
-        if self.stopped {
-            return Ok(None);
-        }
-        let Some(mut job) = row.job(tx)?.filter(|job| !job.corrupt) else {
-            quarantine(tx, q, row)?;
-            return Ok(Some(false));
-        };
-        if job.expires_at.is_some_and(|t| t <= tx.now) {
-            tx.left_due(q, Due::from(&job))?;
-            if let Some((key, _)) = tx.key_of(&job)? {
-                tx.touch(q, key);
-            }
-            tx.end(q, &mut job, State::Cancelled, Some("expired"), End::Other)?;
-            return Ok(Some(false));
-        }
-        if tx.park_if_blocked(q, &job)? {
-            return Ok(Some(false));
-        }
-        let bytes = self.bytes + job.payload.len();
-        let alone = self.parts && is_last_chance(job.past.crashes);
-        if self.any && (alone || BATCH_BYTES_MAX < bytes) {
-            self.stopped = true;
-            return Ok(None);
-        }
-        tx.left_due(q, Due::from(&job))?;
-        let given = each(tx, q, job)?;
-        if given {
-            (self.bytes, self.any, self.stopped) = (bytes, true, alone);
-            self.n -= 1;
-            tx.spend(q);
-        }
-        Ok(Some(given))
-    }
-}
-
-/// Ends a waiting job that can't be understood as dead, reason `corrupt`, with its bytes; an entry of no record is
-/// dropped. The entry in the timeline is the caller's.
-pub(super) fn quarantine(tx: &mut Tx<'_>, q: Q, row: &DueRow) -> Step<()> {
-    tx.tally(q).waiting -= 1;
-    let Some(id) = row.job_id() else { return Ok(()) };
-    let Some(bytes) = tx.payload_bytes(id)? else { return Ok(()) };
-    if let Some(job) = tx.job(id)? {
-        tx.free_key_at_end(&job, End::Other)?;
-        if let Some((key, _)) = tx.key_of(&job)? {
-            tx.touch(q, key);
-        }
-    }
-    tx.tally(q).bytes -= bytes;
-    tx.put_ended(q, id, State::Dead, bytes, Some("corrupt"))
 }
 
 /// The id that these bytes are, if they are one.
@@ -408,16 +224,17 @@ pub(super) fn job_id(bytes: &[u8]) -> Option<JobId> {
 }
 
 /// When the first waiting job of a queue is due and may start; never, where the queue is paused or full.
-pub(super) fn first_due(tx: &Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
+pub(super) fn first_due(tx: &mut Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
     let queue = tx.at(q);
     if queue.settings.paused.is_some() {
         return Ok(None);
     }
-    let first = first_due_of(tx.conn, queue.qid)?;
+    let rest = first_due_of(tx.conn, queue.qid)?;
+    let first = tx.first_coming(q)?.into_iter().chain(rest).min();
     Ok(first.and_then(|first| Some(first.max(tx.opens(q)?))))
 }
 
-/// When the first waiting job of a queue is due.
+/// When the first waiting job of a queue that has no group is due.
 pub(super) fn first_due_of(conn: &Connection, qid: i64) -> rusqlite::Result<Option<Timestamp>> {
     let mut stmt = conn.prepare_cached(FIRST_DUE)?;
     let mut first: Option<i64> = None;

@@ -2,10 +2,26 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params, types::Value};
 
-use super::{fault, tx::int};
+use super::{
+    fair::{PUT_GROUPED, group_id},
+    fault,
+    job::Opts,
+    place::LeaseRow,
+    sql::named,
+    tx::int,
+};
 use crate::error::{Error, ErrorKind, Result};
+
+const FILE: &str = include_str!("sql/schema.sql");
+const WITH_OPTIONS: &str = named(FILE, "with_options");
+const LEAVE_DUE: &str = named(FILE, "leave_due");
+const RETURN_TO: &str = named(FILE, "return_to");
+const IS_KEYED: &str = named(FILE, "is_keyed");
+const RUN: &str = named(FILE, "run");
+const FILE_GROUP: &str = named(FILE, "file_group");
+const NOTE_GROUPS: &str = named(FILE, "note_groups");
 
 /// Each brings a file from the version of its place in the list to the next one.
 const MIGRATIONS: &[&str] = &[
@@ -13,7 +29,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("sql/0002_doc.sql"),
     include_str!("sql/0003_gate.sql"),
     include_str!("sql/0004_tool.sql"),
+    include_str!("sql/0005_group.sql"),
 ];
+
+/// The version from which on jobs with a group wait by themselves.
+const GROUPS: i64 = 5;
 
 /// Brings the file to this version's schema; a newer one is refused, because this version would break its promises.
 pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
@@ -36,9 +56,40 @@ pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
     for migration in todo {
         tx.execute_batch(migration).map_err(failed)?;
     }
+    if (1..GROUPS).contains(&found) {
+        move_groups(&tx).map_err(failed)?;
+    }
     tx.execute("INSERT OR REPLACE INTO punctual_meta (k, v) VALUES ('schema', ?1)", [newest])
         .map_err(failed)?;
     tx.commit().map_err(failed)
+}
+
+/// Puts jobs with a group where they stand since version 5: those that wait to their group, those that run among its runs.
+fn move_groups(conn: &Connection) -> rusqlite::Result<()> {
+    let mut leave_due = conn.prepare(LEAVE_DUE)?;
+    let mut put_grouped = conn.prepare(PUT_GROUPED)?;
+    let mut file_group = conn.prepare(FILE_GROUP)?;
+    let mut return_to = conn.prepare(RETURN_TO)?;
+    let mut is_keyed = conn.prepare(IS_KEYED)?;
+    let mut run = conn.prepare(RUN)?;
+    let mut with_options = conn.prepare(WITH_OPTIONS)?;
+    let mut jobs = with_options.query([])?;
+    while let Some(job) = jobs.next()? {
+        let opts = job.get_ref(4)?.as_str().ok().and_then(|text| serde_json::from_str::<Opts>(text).ok());
+        let Some(name) = opts.and_then(|opts| opts.group) else { continue };
+        let gid = group_id(&name);
+        let [id, q, pri, run_at]: [Value; 4] = [job.get(0)?, job.get(1)?, job.get(2)?, job.get(3)?];
+        // Rubbish that stands nowhere moves nowhere.
+        if 0 < leave_due.execute(params![q, pri, run_at, id])? {
+            put_grouped.execute(params![q, gid, pri, run_at, id])?;
+            file_group.execute(params![q, gid, name, run_at])?;
+        }
+        return_to.execute(params![q, pri, run_at, id, gid])?;
+        if 0 < is_keyed.execute(params![id, LeaseRow::KEYED])? {
+            run.execute(params![q, gid, id])?;
+        }
+    }
+    conn.execute_batch(NOTE_GROUPS)
 }
 
 /// The version of the file's schema; 0 before the first migration.

@@ -93,7 +93,11 @@ fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<
     };
     let state = tx.end_run(q, &row, &mut job, |run, now| settled(run, verdict, now))?;
     if let Verdict::RetryAfter { at, .. } = verdict {
-        tx.close(q, at.resolve(tx.now));
+        let until = at.resolve(tx.now);
+        match &job.opts.group {
+            Some(group) => tx.close_group(q, group, until)?,
+            None => tx.close(q, until),
+        }
     }
     Ok(Some((q, state)))
 }

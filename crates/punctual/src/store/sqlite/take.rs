@@ -2,8 +2,9 @@
 
 use super::{
     fault::Step,
+    pick::Pick,
     place::{End, EndedRow, Place},
-    reserve::{Pick, take_back},
+    reserve::take_back,
     sweep,
     tx::{Tx, instant},
 };

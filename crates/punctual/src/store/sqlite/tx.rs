@@ -9,6 +9,7 @@ use std::{
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{
+    fair::Ring,
     fault::Step,
     gate::{Gate, Key},
     job::Columns,
@@ -30,6 +31,7 @@ const QUEUE_BY_QID: &str = named(FILE, "queue_by_qid");
 const NEW_QUEUE: &str = named(FILE, "new_queue");
 const PUT_COUNTERS: &str = named(FILE, "put_counters");
 const PUT_GATE: &str = named(FILE, "put_gate");
+const PUT_RING: &str = named(FILE, "put_ring");
 const PUT_SETTINGS: &str = named(FILE, "put_settings");
 const CALL: &str = named(FILE, "call");
 const PUT_CALL: &str = named(FILE, "put_call");
@@ -159,6 +161,8 @@ pub(super) struct Queue {
     stored: Tally,
     pub(super) gate: Gate,
     stored_gate: Gate,
+    pub(super) ring: Ring,
+    stored_ring: Ring,
 }
 
 impl Queue {
@@ -166,7 +170,7 @@ impl Queue {
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let text: Option<String> = row.get(2).unwrap_or_else(|_| Some(String::new()));
         let parsed = text.as_deref().map(serde_json::from_str::<QueueSettings>).transpose();
-        let (tally, gate) = (Tally::read(row, 3), Gate::read(row, 14));
+        let (tally, gate, ring) = (Tally::read(row, 3), Gate::read(row, 14), Ring::read(row, 17));
         Ok(Self {
             qid: row.get(0)?,
             name: row.get(1)?,
@@ -176,6 +180,8 @@ impl Queue {
             stored: tally,
             gate,
             stored_gate: gate,
+            ring,
+            stored_ring: ring,
         })
     }
 
@@ -190,7 +196,7 @@ impl Queue {
 }
 
 /// A queue of this transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Q(usize);
 
 /// The store's row of state.
@@ -200,6 +206,7 @@ struct StoreRow {
     seen: i64,
     grace: i64,
     reach: i64,
+    grouped: i64,
 }
 
 impl StoreRow {
@@ -211,6 +218,7 @@ impl StoreRow {
             seen: ms(c.time(1)),
             grace: ms(c.time(2)),
             reach: c.int(3).clamp(0, 1 << 24),
+            grouped: c.int(4),
         }
     }
 }
@@ -238,7 +246,11 @@ pub(super) struct Tx<'c> {
     rings: BTreeMap<usize, Timestamp>,
     /// Concurrency keys with an event since turns were handed over last, an entry for each event (S15).
     touched: Vec<(Q, Key)>,
-    /// How many jobs of a key run, of those that were counted.
+    /// Groups with an event since then, with their names where they are known (S16).
+    touched_groups: HashMap<(Q, Key), Option<String>>,
+    /// Whether turns were handed over.
+    handed_over: bool,
+    /// How many jobs of a key or group run, of those that were counted.
     pub(super) running: HashMap<(i64, Key), i64>,
     /// Other bells to ring after the commit: those of locks.
     bells: Vec<String>,
@@ -256,6 +268,8 @@ impl<'c> Tx<'c> {
             store: None,
             rings: BTreeMap::new(),
             touched: Vec::new(),
+            touched_groups: HashMap::new(),
+            handed_over: false,
             running: HashMap::new(),
             bells: Vec::new(),
         }
@@ -267,13 +281,20 @@ impl<'c> Tx<'c> {
     }
 
     /// Writes what was gathered. Nothing may be done with the transaction afterwards but to commit it and to ring.
-    pub(super) fn finish(self) -> Step<Rings> {
+    pub(super) fn finish(mut self) -> Step<Rings> {
+        if self.handed_over && self.store()?.grouped != 0 {
+            self.forget_gates()?;
+        }
         if let Some((now, before)) = &self.store
             && now != before
         {
-            self.conn
-                .prepare_cached(PUT_STATE)?
-                .execute(params![now.fence, now.seen, now.grace, now.reach])?;
+            self.conn.prepare_cached(PUT_STATE)?.execute(params![
+                now.fence,
+                now.seen,
+                now.grace,
+                now.reach,
+                now.grouped
+            ])?;
         }
         for queue in self.queues.iter().filter(|queue| queue.tally != queue.stored) {
             let t = &queue.tally;
@@ -295,6 +316,10 @@ impl<'c> Tx<'c> {
         for queue in self.queues.iter().filter(|queue| queue.gate != queue.stored_gate) {
             let Gate { closed, arrival, part } = queue.gate;
             self.conn.prepare_cached(PUT_GATE)?.execute(params![queue.qid, closed, arrival, part])?;
+        }
+        for queue in self.queues.iter().filter(|queue| queue.ring != queue.stored_ring) {
+            let [time, own, filed, version] = queue.ring.columns();
+            self.conn.prepare_cached(PUT_RING)?.execute(params![queue.qid, time, own, filed, version])?;
         }
         let mut queues = self.queues;
         let rings = self.rings.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at));
@@ -355,6 +380,10 @@ impl<'c> Tx<'c> {
         &mut self.queues[q.0].gate
     }
 
+    pub(super) fn ring_mut(&mut self, q: Q) -> &mut Ring {
+        &mut self.queues[q.0].ring
+    }
+
     /// Replaces a queue's settings.
     pub(super) fn put_settings(&mut self, q: Q, settings: QueueSettings) -> Step<()> {
         let text = if settings == QueueSettings::default() {
@@ -383,6 +412,23 @@ impl<'c> Tx<'c> {
 
     pub(super) fn take_touched(&mut self) -> Vec<(Q, Key)> {
         std::mem::take(&mut self.touched)
+    }
+
+    /// Notes an event of a group; `hand_over` must follow.
+    pub(super) fn touch_group(&mut self, q: Q, gid: Key, name: Option<&str>) {
+        let known = self.touched_groups.entry((q, gid)).or_default();
+        if known.is_none() {
+            *known = name.map(str::to_owned);
+        }
+    }
+
+    pub(super) fn take_touched_groups(&mut self) -> HashMap<(Q, Key), Option<String>> {
+        std::mem::take(&mut self.touched_groups)
+    }
+
+    /// Turns were handed over: what says nothing any more may be forgotten.
+    pub(super) const fn note_hand_over(&mut self) {
+        self.handed_over = true;
     }
 
     /// After the commit, whoever waits under this name, which is no queue's, looks again.
@@ -445,6 +491,12 @@ impl<'c> Tx<'c> {
 
     pub(super) fn set_reach(&mut self, reach: i64) -> Step<()> {
         self.store()?.reach = reach;
+        Ok(())
+    }
+
+    /// Notes that some queue has groups.
+    pub(super) fn set_grouped(&mut self) -> Step<()> {
+        self.store()?.grouped = 1;
         Ok(())
     }
 

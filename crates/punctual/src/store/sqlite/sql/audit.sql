@@ -5,9 +5,8 @@
 -- name: records
 SELECT slot, id FROM punctual_job WHERE slot >= ?1 ORDER BY slot LIMIT ?2;
 
--- name: places
-SELECT (SELECT 1 FROM punctual_due WHERE q = ?1 AND pri = ?2 AND run_at = ?3 AND id = ?4),
-    (SELECT st FROM punctual_ended WHERE id = ?4);
+-- name: has_ended
+SELECT 1 FROM punctual_ended WHERE id = ?1;
 
 -- name: move_record
 UPDATE punctual_job SET slot = ?2 WHERE slot = ?1;
@@ -39,6 +38,13 @@ ORDER BY q, key, pri, run_at, id LIMIT ?6;
 -- name: keyed
 SELECT q, key, id FROM punctual_keyed WHERE (q, key, id) > (?1, ?2, ?3) ORDER BY q, key, id LIMIT ?4;
 
+-- name: group
+SELECT q, gid, name FROM punctual_group WHERE (q, gid) > (?1, ?2) ORDER BY q, gid LIMIT ?3;
+
+-- name: grouped
+SELECT q, gid, pri, run_at, id FROM punctual_grouped WHERE (q, gid, pri, run_at, id) > (?1, ?2, ?3, ?4, ?5)
+ORDER BY q, gid, pri, run_at, id LIMIT ?6;
+
 -- name: runs_as
 SELECT 1 FROM punctual_keyed WHERE q = ?1 AND key = ?2 AND id = ?3;
 
@@ -47,6 +53,12 @@ DELETE FROM punctual_parked WHERE q = ?1 AND key = ?2 AND pri = ?3 AND run_at = 
 
 -- name: drop_keyed
 DELETE FROM punctual_keyed WHERE q = ?1 AND key = ?2 AND id = ?3;
+
+-- name: drop_group
+DELETE FROM punctual_group WHERE q = ?1 AND gid = ?2;
+
+-- name: drop_grouped
+DELETE FROM punctual_grouped WHERE q = ?1 AND gid = ?2 AND pri = ?3 AND run_at = ?4 AND id = ?5;
 
 -- name: drop_due
 DELETE FROM punctual_due WHERE q = ?1 AND pri = ?2 AND run_at = ?3 AND id = ?4;

@@ -2,22 +2,24 @@
 -- Tables: punctual_state, punctual_queue, punctual_call, punctual_lease. Rules: S3, S10, S14. Cost: one seek each.
 
 -- name: state
-SELECT fence, seen, grace, reach FROM punctual_state WHERE one = 1;
+SELECT fence, seen, grace, reach, grouped FROM punctual_state WHERE one = 1;
 
 -- name: put_state
-UPDATE punctual_state SET fence = ?1, seen = ?2, grace = ?3, reach = ?4 WHERE one = 1;
+UPDATE punctual_state SET fence = ?1, seen = ?2, grace = ?3, reach = ?4, grouped = ?5 WHERE one = 1;
 
 -- name: any_lease
 SELECT 1 FROM punctual_lease LIMIT 1;
 
 -- name: queue_by_name
 SELECT qid, name, settings, waiting, retrying, running, bytes,
-    done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered, closed, arrival, part
+    done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered, closed, arrival, part,
+    ring, own, filed, version
 FROM punctual_queue WHERE name = ?1;
 
 -- name: queue_by_qid
 SELECT qid, name, settings, waiting, retrying, running, bytes,
-    done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered, closed, arrival, part
+    done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered, closed, arrival, part,
+    ring, own, filed, version
 FROM punctual_queue WHERE qid = ?1;
 
 -- name: new_queue
@@ -30,6 +32,9 @@ WHERE qid = ?1;
 
 -- name: put_gate
 UPDATE punctual_queue SET closed = ?2, arrival = ?3, part = ?4 WHERE qid = ?1;
+
+-- name: put_ring
+UPDATE punctual_queue SET ring = ?2, own = ?3, filed = ?4, version = ?5 WHERE qid = ?1;
 
 -- name: put_settings
 UPDATE punctual_queue SET settings = ?2 WHERE qid = ?1;

@@ -1,0 +1,26 @@
+-- Jobs with a group of files from before version 5, whose groups are found in the JSON of their options. Cost: reads all records once.
+
+-- name: with_options
+SELECT id, q, pri, run_at, opts FROM punctual_job WHERE opts IS NOT NULL;
+
+-- name: leave_due
+DELETE FROM punctual_due WHERE q = ?1 AND pri = ?2 AND run_at = ?3 AND id = ?4;
+
+-- name: return_to
+UPDATE punctual_parked SET gid = ?5 WHERE q = ?1 AND pri = ?2 AND run_at = ?3 AND id = ?4;
+
+-- name: is_keyed
+UPDATE punctual_lease SET flags = flags | ?2 WHERE id = ?1;
+
+-- name: run
+INSERT INTO punctual_keyed (q, key, id) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING;
+
+-- name: file_group
+-- Coming: nothing limited groups before.
+INSERT INTO punctual_group (q, gid, name, place, at, tag, closed, arrival, part) VALUES (?1, ?2, ?3, 1, ?4, 0, 0, 0, 0)
+ON CONFLICT (q, gid) DO UPDATE SET at = min(at, ?4);
+
+-- name: note_groups
+-- A queue where groups only run learns of them as the first one waits.
+UPDATE punctual_queue SET version = 1 WHERE qid IN (SELECT q FROM punctual_group);
+UPDATE punctual_state SET grouped = EXISTS (SELECT 1 FROM punctual_group);
