@@ -26,7 +26,7 @@ const AS_BEFORE: &str = "
     ALTER TABLE punctual_state DROP COLUMN grouped;
     ALTER TABLE punctual_queue DROP COLUMN ring;
     ALTER TABLE punctual_queue DROP COLUMN own;
-    ALTER TABLE punctual_queue DROP COLUMN filed;
+    ALTER TABLE punctual_queue DROP COLUMN seen;
     ALTER TABLE punctual_queue DROP COLUMN version;
     UPDATE punctual_meta SET v = 4 WHERE k = 'schema';
 ";

@@ -69,8 +69,8 @@ pub(super) struct Ring {
     time: i64,
     /// The tag of the jobs without a group.
     own: i64,
-    /// The last time at which groups were filed.
-    filed: i64,
+    /// When groups were let in last, or one was closed by its gate.
+    seen: i64,
     /// How often the limits of its groups changed; 0: it never had any.
     version: i64,
 }
@@ -82,14 +82,14 @@ impl Ring {
         Self {
             time: tag(c.int(from)),
             own: tag(c.int(from + 1)),
-            filed: c.int(from + 2),
+            seen: c.int(from + 2),
             version: c.int(from + 3).clamp(0, 1 << 62),
         }
     }
 
     /// The values of its columns.
     pub(super) const fn columns(self) -> [i64; 4] {
-        [self.time, self.own, self.filed, self.version]
+        [self.time, self.own, self.seen, self.version]
     }
 
     pub(super) const fn has_groups(self) -> bool {
@@ -302,8 +302,14 @@ impl Tx<'_> {
             Some(first) => Some(match self.group_opens(q, &group.name, &group.gid, gate)? {
                 None => (Place::Blocked, self.at(q).ring.version),
                 Some(opens) => {
+                    // What was due when groups were let in last is so until they are again, should the clock go back.
+                    let seen = self.now_ms().max(self.at(q).ring.seen);
+                    if self.now < opens {
+                        // By the clock: should it go back, it is looked at again.
+                        self.ring_mut(q).seen = seen;
+                    }
                     let at = if opens <= self.now { first } else { first.max(ms(opens)) };
-                    if is_in && at <= self.now_ms() { (Place::Ring, tag) } else { (Place::Coming, at) }
+                    if is_in && at <= seen { (Place::Ring, tag) } else { (Place::Coming, at) }
                 }
             }),
         };
@@ -318,16 +324,12 @@ impl Tx<'_> {
             }
             None => {}
         }
-        let now = self.now_ms();
-        let ring = self.ring_mut(q);
-        ring.filed = ring.filed.max(now);
         Ok(first)
     }
 
     /// Files the groups anew that had an event.
     pub(super) fn file_touched(&mut self) -> Step<()> {
         for ((q, gid), name) in self.take_touched_groups() {
-            self.mind_the_clock(q)?;
             let Some(mut group) = self.group(q, gid, name.as_deref())? else { continue };
             let was_in = group.stored.is_some() && group.place() == Place::Ring;
             self.file(q, &mut group, was_in)?;
@@ -351,12 +353,11 @@ impl Tx<'_> {
     /// Behind a step of the clock to the past, jobs may not be due any more, and gates may be open that were closed.
     fn mind_the_clock(&mut self, q: Q) -> Step<()> {
         let now = self.now_ms();
-        if now < self.at(q).ring.filed {
-            self.file_all(q, Place::Ring)?;
-            self.file_all(q, Place::Coming)?;
-            self.ring_mut(q).filed = now;
+        if std::mem::replace(&mut self.ring_mut(q).seen, now) <= now {
+            return Ok(());
         }
-        Ok(())
+        self.file_all(q, Place::Ring)?;
+        self.file_all(q, Place::Coming)
     }
 
     /// The limits of a queue's groups have changed. Groups beyond the first are filed anew as reserves come by.
@@ -495,11 +496,11 @@ impl Tx<'_> {
 
     /// When the first job of any group is due and may start, as far as groups go.
     pub(super) fn first_coming(&mut self, q: Q) -> Step<Option<Timestamp>> {
-        let Ring { filed, version, .. } = self.at(q).ring;
+        let Ring { seen, version, .. } = self.at(q).ring;
         if !self.at(q).ring.has_groups() {
             return Ok(None);
         }
-        if self.now_ms() < filed {
+        if self.now_ms() < seen {
             return self.first_coming_by_looking(q);
         }
         let blocked = self.first_at(q, Place::Blocked)?;

@@ -318,8 +318,8 @@ impl<'c> Tx<'c> {
             self.conn.prepare_cached(PUT_GATE)?.execute(params![queue.qid, closed, arrival, part])?;
         }
         for queue in self.queues.iter().filter(|queue| queue.ring != queue.stored_ring) {
-            let [time, own, filed, version] = queue.ring.columns();
-            self.conn.prepare_cached(PUT_RING)?.execute(params![queue.qid, time, own, filed, version])?;
+            let [time, own, seen, version] = queue.ring.columns();
+            self.conn.prepare_cached(PUT_RING)?.execute(params![queue.qid, time, own, seen, version])?;
         }
         let mut queues = self.queues;
         let rings = self.rings.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at));

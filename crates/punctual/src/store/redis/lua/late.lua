@@ -494,6 +494,18 @@ local function forget_groups(q, limit)
 end
 -- When the first group of a queue may start a job.
 local function first_group(q)
+    if now + 1 < queue(q).let then
+        -- The clock went back: where groups stand may not hold.
+        local first = NEVER
+        for place in string.gmatch('rw', '.') do
+            for _, member in ipairs(groups_in(q, place, NEVER, REGROUP_MAX)) do
+                local group = group_in(q, member)
+                local due, opens = first_of_group(group), group_opens(group)
+                first = min(first, now < opens and max(due, opens) or due)
+            end
+        end
+        return first
+    end
     local first = call('ZRANGEBYLEX', H, '[' .. q .. 'r', '(' .. q .. 'x', 'LIMIT', 0, 1)[1]
     if not first then return NEVER end
     return sub(first, 4, 4) == 'r' and now or unp('>I7', first, 5)

@@ -1,11 +1,11 @@
 -- Fair sharing between groups, and their limits (S15, S16). Jobs of older files with a group are moved by `move_groups` in schema.rs:
 -- a digest is more than SQL can do.
 
--- What a queue remembers for its groups: the tag of whom it served last; the tag of the jobs without a group; when groups were filed
+-- What a queue remembers for its groups: the tag of whom it served last; the tag of the jobs without a group; when groups were let in
 -- last; and how often their limits changed, 0 for a queue that never had groups.
 ALTER TABLE punctual_queue ADD COLUMN ring INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE punctual_queue ADD COLUMN own INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE punctual_queue ADD COLUMN filed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE punctual_queue ADD COLUMN seen INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE punctual_queue ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
 -- Whether any queue has.
 ALTER TABLE punctual_state ADD COLUMN grouped INTEGER NOT NULL DEFAULT 0;

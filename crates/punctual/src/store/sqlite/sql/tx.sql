@@ -13,13 +13,13 @@ SELECT 1 FROM punctual_lease LIMIT 1;
 -- name: queue_by_name
 SELECT qid, name, settings, waiting, retrying, running, bytes,
     done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered, closed, arrival, part,
-    ring, own, filed, version
+    ring, own, seen, version
 FROM punctual_queue WHERE name = ?1;
 
 -- name: queue_by_qid
 SELECT qid, name, settings, waiting, retrying, running, bytes,
     done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered, closed, arrival, part,
-    ring, own, filed, version
+    ring, own, seen, version
 FROM punctual_queue WHERE qid = ?1;
 
 -- name: new_queue
@@ -34,7 +34,7 @@ WHERE qid = ?1;
 UPDATE punctual_queue SET closed = ?2, arrival = ?3, part = ?4 WHERE qid = ?1;
 
 -- name: put_ring
-UPDATE punctual_queue SET ring = ?2, own = ?3, filed = ?4, version = ?5 WHERE qid = ?1;
+UPDATE punctual_queue SET ring = ?2, own = ?3, seen = ?4, version = ?5 WHERE qid = ?1;
 
 -- name: put_settings
 UPDATE punctual_queue SET settings = ?2 WHERE qid = ?1;
