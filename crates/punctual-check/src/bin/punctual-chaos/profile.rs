@@ -14,6 +14,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   failover   a primary of Redis killed for good, so that a replica takes over, or the jobs moved within a cluster and then
              their primary killed, under workers and producers that go on
   shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
+  races      cancels and reschedules aimed at the instant at which a job is due, or its run ends: each race has one winner
   locks      updates to locked resources, by workers that are killed: one at a time, in order, none lost, merged or not
   schedules  schedules kept by workers that are killed, by a clock that is turned through the hours in which clocks jump
   topics     a topic with 5 subscriptions, whose publications are handed out by workers that are killed
@@ -59,6 +60,7 @@ pub(crate) enum Name {
     Server,
     Failover,
     Shards,
+    Races,
     Locks,
     Schedules,
     Topics,
@@ -66,13 +68,14 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Workers,
         Self::Producer,
         Self::Poison,
         Self::Server,
         Self::Failover,
         Self::Shards,
+        Self::Races,
         Self::Locks,
         Self::Schedules,
         Self::Topics,
@@ -87,6 +90,7 @@ impl Name {
             Self::Server => "server",
             Self::Failover => "failover",
             Self::Shards => "shards",
+            Self::Races => "races",
             Self::Locks => "locks",
             Self::Schedules => "schedules",
             Self::Topics => "topics",
@@ -97,9 +101,13 @@ impl Name {
     /// Where it takes place unless told otherwise.
     const fn place(self) -> Wanted {
         match self {
-            Self::Workers | Self::Producer | Self::Poison | Self::Locks | Self::Schedules | Self::Topics => {
-                Wanted::File
-            }
+            Self::Workers
+            | Self::Producer
+            | Self::Poison
+            | Self::Races
+            | Self::Locks
+            | Self::Schedules
+            | Self::Topics => Wanted::File,
             Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
             Self::Failover => Wanted::Sentinel,
             Self::Shards => Wanted::Server(Fsync::EverySec),
@@ -109,7 +117,7 @@ impl Name {
     /// Whether it can take place there: what is about servers of Redis starts them itself.
     const fn suits(self, place: &Wanted) -> bool {
         match self {
-            Self::Workers | Self::Producer | Self::Poison | Self::Locks | Self::Topics => true,
+            Self::Workers | Self::Producer | Self::Poison | Self::Races | Self::Locks | Self::Topics => true,
             Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
             Self::Schedules => matches!(place, Wanted::Server(_) | Wanted::File),
             Self::Shards => matches!(place, Wanted::Server(_) | Wanted::Store(_)),
@@ -157,6 +165,9 @@ impl Profile {
             Name::Server => Self { jobs: pick(20_000, 2_000), kills: pick(10, 3), producers: 2, ..base },
             Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
             Name::Shards => Self { jobs: pick(100_000, 15_000), producers: 10, slots: 64, ..base },
+            Name::Races => {
+                Self { jobs: pick(10_000, 1_000), kills: pick(20, 4), lease: Duration::from_secs(1), ..base }
+            }
             Name::Locks => {
                 Self { jobs: pick(10_000, 1_500), kills: pick(50, 8), workers: 8, slots: 4, ..base }
             }
