@@ -382,6 +382,8 @@ pub enum Effect {
     Done(JobId),
     /// Cancel: the run that goes on decides.
     Requested(JobId),
+    /// Nothing was changed, since the job is in this state.
+    Refused(JobId, State),
     /// Nothing was changed.
     Missed,
 }

@@ -536,7 +536,7 @@ impl Reading {
                     match effect {
                         Effect::Done(id) => self.acted(span, id, deed, Sure::Done),
                         Effect::Requested(id) => self.acted(span, id, deed, Sure::Requested),
-                        Effect::Missed => {}
+                        Effect::Refused(..) | Effect::Missed => {}
                     }
                 }
             }

@@ -339,6 +339,7 @@ fn effect(acted: &Acted) -> Effect {
     match acted {
         Acted::Done(id, _) => Effect::Done(*id),
         Acted::Requested(id) => Effect::Requested(*id),
-        Acted::NotFound | Acted::WrongState(..) | Acted::UniqueConflict(_) => Effect::Missed,
+        Acted::WrongState(id, state) => Effect::Refused(*id, *state),
+        Acted::NotFound | Acted::UniqueConflict(_) => Effect::Missed,
     }
 }

@@ -25,6 +25,11 @@ fn a_killed_producer_begins_again_and_doubles_nothing() {
 }
 
 #[test]
+fn a_cancel_or_a_reschedule_against_a_start_has_one_winner() {
+    drill("races");
+}
+
+#[test]
 fn poison_dies_of_three_crashes_and_takes_nobody_with_it() {
     drill("poison");
 }

@@ -10,6 +10,7 @@ mod place;
 mod reference;
 mod script;
 mod server;
+mod tools;
 
 use std::{
     sync::{
@@ -56,7 +57,10 @@ const LATENESS_RATE: u64 = 200;
 
 /// Sizes of the measurements.
 #[derive(clap::Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Bench {
+    #[command(subcommand)]
+    part: Option<Part>,
     /// Jobs of each throughput figure.
     #[arg(long, default_value_t = 100_000)]
     jobs: usize,
@@ -71,22 +75,36 @@ pub(crate) struct Bench {
     seconds: u64,
 }
 
+/// What is measured instead of jobs.
+#[derive(clap::Subcommand, Clone, Debug)]
+enum Part {
+    /// Measure rate limiters and leaderboards, on Redis beside the scripts that are written at home.
+    Tools(tools::Sizes),
+}
+
 /// Measures, prints a table or one JSON object.
 pub(crate) async fn run(store: &str, sizes: &Bench, json: bool) -> crate::errors::Result {
     let place = Place::new(store).await?;
-    let measured = tokio::select! {
-        measured = measure(&place, sizes) => measured.map_err(Failure::from),
+    let told = tokio::select! {
+        told = tell(&place, sizes, json) => told.map_err(Failure::from),
         stopped = stopped() => stopped.and(Err(Failure::Silent(INTERRUPTED))),
     };
     let removed = place.remove().await;
-    let figures = measured?;
+    let told = told?;
     removed?;
-    if json {
-        println!("{}", serde_json::to_string(&figures)?);
-    } else {
-        print!("{figures}");
-    }
+    print!("{told}");
     Ok(())
+}
+
+/// Measures what is asked for; answers what is to be printed.
+async fn tell(place: &Place, sizes: &Bench, json: bool) -> Result<String> {
+    fn shown(figures: &(impl serde::Serialize + std::fmt::Display), json: bool) -> Result<String> {
+        Ok(if json { serde_json::to_string(figures)? + "\n" } else { figures.to_string() })
+    }
+    match &sizes.part {
+        None => shown(&measure(place, sizes).await?, json),
+        Some(Part::Tools(sizes)) => shown(&tools::measure(place, sizes).await?, json),
+    }
 }
 
 /// Comes back when the user has enough of it.

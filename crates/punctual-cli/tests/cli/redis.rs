@@ -58,6 +58,48 @@ fn a_bench_measures_the_server_too_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_bench_of_the_tools_measures_scripts_beside_them_and_leaves_nothing_behind() {
+    let (t, server) = (Cli::new(), Server::start(&[]));
+    let figures = t.json(&format!("bench tools --calls 2000 --keys 2000 --store {}", server.url()));
+    assert_eq!(keys(&server), 0);
+    let names = |list: &str| {
+        let all = figures[list].as_array().unwrap().iter();
+        all.map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("limiters"), ["punctual", "punctual, evenly", "script"]);
+    assert_eq!(names("boards"), ["punctual", "punctual, all time", "script"]);
+    for one in figures["limiters"].as_array().unwrap() {
+        // Of twenty full keys nothing may be seen beside what else the server keeps.
+        assert!(one["bytes_per_full_key"].is_f64(), "{one}");
+        for name in ["per_s", "per_s_64", "server_us", "used_percent", "bytes_per_key"] {
+            assert!(one[name].as_f64().is_some_and(|n| 0.0 < n), "{name}: {one}");
+        }
+    }
+    for ours in &figures["limiters"].as_array().unwrap()[..2] {
+        assert!(ours["most_in_a_period"].as_u64() <= ours["may_pass"].as_u64(), "{ours}");
+    }
+    for one in figures["boards"].as_array().unwrap() {
+        for name in ["bytes_per_member", "bytes_per_member_listed", "top_ms"] {
+            assert!(one[name].as_f64().is_some_and(|n| 0.0 < n), "{name}: {one}");
+        }
+        for name in ["per_s", "per_s_64", "server_us"] {
+            let (add, top) = (&one["adds"][name], &one["tops"][name]);
+            assert!([add, top].iter().all(|n| n.as_f64().is_some_and(|n| 0.0 < n)), "{name}: {one}");
+        }
+        assert_eq!(one["is_sum_right"], true, "{one}");
+    }
+}
+
+#[test]
+fn a_bench_of_the_tools_needs_no_server() {
+    let t = Cli::new();
+    let figures = t.json("bench tools --calls 500 --keys 500 --store memory:");
+    assert_eq!(figures["limiters"].as_array().map(Vec::len), Some(2), "{figures}");
+    assert_eq!(figures["boards"][1]["is_sum_right"], true, "{figures}");
+    assert_eq!(figures["boards"][0]["bytes_per_member"], serde_json::Value::Null, "{figures}");
+}
+
+#[test]
 fn what_is_wrong_with_an_address_is_said_without_its_password() {
     let t = Cli::new();
     for (url, message) in [

@@ -10,7 +10,7 @@ use punctual_check::{
 
 use crate::{
     jobs::{self, QUEUE},
-    locks, schedules, topics,
+    locks, races, schedules, topics,
 };
 
 /// Jobs that a producer hands over at once.
@@ -20,8 +20,8 @@ const BATCH: u32 = 1_000;
 const DROPS: usize = 10;
 
 /// `locker STORE HISTORY PROC SLOTS`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`,
-/// `worker STORE HISTORY PROC SLOTS LEASE_MS`, `producer STORE HISTORY PROC JOBS`, or
-/// `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`.
+/// `worker STORE HISTORY PROC SLOTS LEASE_MS`, `producer STORE HISTORY PROC JOBS`,
+/// `racer STORE HISTORY PROC JOBS BEGIN_MS ME`, or `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`.
 pub(crate) fn main(args: &[String]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -57,6 +57,10 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         ["producer", store, history, proc, jobs] => {
             let (client, _) = open(store, history, proc, 0).await?;
             produce(&client, jobs.parse()?).await
+        }
+        ["racer", store, history, proc, jobs, begin_ms, me] => {
+            let (client, _) = open(store, history, proc, 0).await?;
+            races::race(&client, jobs.parse()?, begin_ms.parse()?, me.parse()?).await
         }
         ["stream", store, history, proc, jobs, first, step, over_ms] => {
             let (client, _) = open(store, history, proc, 0).await?;

@@ -47,7 +47,7 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             Name::Server => drill.server().await?,
             Name::Failover => drill.failover().await?,
             Name::Shards => drill.shards().await?,
-            Name::Fair | Name::Locks | Name::Schedules | Name::Topics | Name::Idle => {
+            Name::Races | Name::Fair | Name::Locks | Name::Schedules | Name::Topics | Name::Idle => {
                 return Err("a drill of its own".into());
             }
         }
@@ -57,10 +57,10 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
 
 pub(crate) struct Drill<'a> {
     pub(crate) profile: &'a Profile,
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     pub(crate) rng: Rng,
-    client: Client,
-    store: RecordingStore,
+    pub(crate) client: Client,
+    pub(crate) store: RecordingStore,
     pub(crate) recorder: Arc<Recorder>,
     children: Vec<Process>,
     spawned: u32,
@@ -69,7 +69,7 @@ pub(crate) struct Drill<'a> {
 }
 
 impl<'a> Drill<'a> {
-    async fn new(profile: &'a Profile, dir: PathBuf) -> Outcome<Self> {
+    pub(crate) async fn new(profile: &'a Profile, dir: PathBuf) -> Outcome<Self> {
         let recorder = Arc::new(Recorder::create(&dir.join("driver.ndjson"), "driver", 0)?);
         let place = Place::make(&profile.place, &dir);
         let store = RecordingStore::new(connect(&place.url).await?, Arc::clone(&recorder));
@@ -179,13 +179,13 @@ impl<'a> Drill<'a> {
         self.spawn("stream", &args)
     }
 
-    /// Waits until all streams have ended well.
-    pub(crate) fn end_of_streams(&mut self) -> Outcome<()> {
-        let is_stream = |child: &mut Process| child.proc.starts_with("stream");
-        self.children.extract_if(.., is_stream).try_for_each(|mut stream| stream.wait())
+    /// Waits until all of a role have ended well.
+    pub(crate) fn end_of(&mut self, role: &str) -> Outcome<()> {
+        let is_one = |child: &mut Process| child.proc.starts_with(role);
+        self.children.extract_if(.., is_one).try_for_each(|mut child| child.wait())
     }
 
-    fn spawn(&mut self, role: &str, args: &[String]) -> Outcome<()> {
+    pub(crate) fn spawn(&mut self, role: &str, args: &[String]) -> Outcome<()> {
         self.spawned += 1;
         let proc = format!("{role}-{}-{:08x}", self.spawned, self.rng.u32(..));
         self.children.push(Process::start(role, &self.place.url, &self.dir, proc, args)?);
@@ -198,6 +198,15 @@ impl<'a> Drill<'a> {
         child.kill()?;
         self.recorder.note(What::Killed { proc: child.proc.clone() });
         Ok(())
+    }
+
+    /// Kills a worker, and starts another one.
+    pub(crate) fn replace_a_worker(&mut self) -> Outcome<()> {
+        let is_worker = |at: &usize| self.children[*at].proc.starts_with("worker");
+        let workers: Vec<usize> = (0..self.children.len()).filter(is_worker).collect();
+        let victim = workers[self.rng.usize(..workers.len())];
+        self.kill(victim)?;
+        self.spawn_worker()
     }
 
     /// Only the nemesis and poison end a worker.
@@ -242,7 +251,7 @@ impl<'a> Drill<'a> {
     }
 
     /// Heals, drains, dumps, judges.
-    async fn rest(mut self) -> Outcome<Verdict> {
+    pub(crate) async fn rest(&mut self) -> Outcome<Verdict> {
         let begin = Instant::now();
         while begin.elapsed() < DRAIN_MAX {
             if self.profile.name == Name::Poison {

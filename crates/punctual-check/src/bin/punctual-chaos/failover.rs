@@ -38,7 +38,7 @@ impl Drill<'_> {
             self.recorder.note(What::ServerKilled { since });
             self.expect_alive()?;
         }
-        self.end_of_streams()?;
+        self.end_of("stream")?;
         demo.as_mut().map_or(Ok(()), Process::wait)
     }
 }

@@ -5,10 +5,14 @@ use std::time::Duration;
 use punctual::{Backoff, Ctx, JobId, JobOptions, JobRecord, NewJob, Outcome, Payload, Unique, When};
 use punctual_check::{TAG_CRASHES, TAG_DONE, TAG_DONE_OR_CRASHES};
 
+use crate::races;
+
 pub(crate) const QUEUE: &str = "chaos";
 
 /// What a job does when it runs, by its kind.
 const PLAIN: &str = "plain";
+/// Is raced for.
+pub(crate) const RACE: &str = "race";
 /// Fails at its first attempt.
 const FLAKY: &str = "flaky";
 /// Snoozes once.
@@ -71,6 +75,7 @@ pub(crate) const fn is_plaything(n: u32) -> bool {
 pub(crate) async fn handle(job: &JobRecord, ctx: &Ctx) -> Outcome {
     match job.kind.as_str() {
         POISON => std::process::abort(),
+        RACE => return races::handle(job, ctx).await,
         FLAKY if ctx.attempt() == 1 => return Outcome::retry("not at the first attempt"),
         SLEEPY if job.snoozes == 0 => return Outcome::Snooze(Duration::from_millis(100)),
         SLOW => tokio::time::sleep(Duration::from_millis(400)).await,

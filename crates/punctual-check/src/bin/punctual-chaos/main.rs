@@ -18,6 +18,7 @@ mod outage;
 mod place;
 mod process;
 mod profile;
+mod races;
 mod schedules;
 #[path = "../../../../punctual/tests/support/redis.rs"]
 mod server;
@@ -50,7 +51,10 @@ fn main() -> ExitCode {
         Name::Locks => locks::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Schedules => schedules::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Topics => topics::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
-        _ => drill::run(&profile).map(|verdict| tell(&profile, &verdict)),
+        Name::Races => {
+            races::run(&profile).map(|(verdict, tally)| tell(&profile, &verdict, &[("races", tally)]))
+        }
+        _ => drill::run(&profile).map(|verdict| tell(&profile, &verdict, &[])),
     };
     told.unwrap_or_else(|problem| {
         eprintln!("punctual-chaos: {problem}");
@@ -58,11 +62,14 @@ fn main() -> ExitCode {
     })
 }
 
-fn tell(profile: &Profile, verdict: &Verdict) -> ExitCode {
+fn tell(profile: &Profile, verdict: &Verdict, more: &[(&str, serde_json::Value)]) -> ExitCode {
     eprintln!("{verdict}");
     let mut json = serde_json::to_value(verdict).expect("a verdict is plain data");
     json["profile"] = profile.name.text().into();
     json["seed"] = profile.seed.into();
+    for (name, value) in more {
+        json[*name] = value.clone();
+    }
     println!("{json}");
     if verdict.verdict == Word::Valid && verdict.attempt != u64::from(profile.jobs) {
         eprintln!("the drill tried {} jobs instead of {}", verdict.attempt, profile.jobs);

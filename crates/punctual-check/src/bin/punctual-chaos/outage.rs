@@ -60,6 +60,6 @@ impl Drill<'_> {
         if self.profile.cuts_power {
             eprintln!("{cut} bytes of the server's log were gone with the power");
         }
-        self.end_of_streams()
+        self.end_of("stream")
     }
 }

@@ -15,6 +15,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
              their primary killed, under workers and producers that go on
   shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
   fair       a group with very many jobs beside 99 with few, and what reserves cost with many groups
+  races      cancels and reschedules aimed at the instant at which a job is due, or its run ends: each race has one winner
   locks      updates to locked resources, by workers that are killed: one at a time, in order, none lost, merged or not
   schedules  schedules kept by workers that are killed, by a clock that is turned through the hours in which clocks jump
   topics     a topic with 5 subscriptions, whose publications are handed out by workers that are killed
@@ -61,6 +62,7 @@ pub(crate) enum Name {
     Failover,
     Shards,
     Fair,
+    Races,
     Locks,
     Schedules,
     Topics,
@@ -68,7 +70,7 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Workers,
         Self::Producer,
         Self::Poison,
@@ -76,6 +78,7 @@ impl Name {
         Self::Failover,
         Self::Shards,
         Self::Fair,
+        Self::Races,
         Self::Locks,
         Self::Schedules,
         Self::Topics,
@@ -91,6 +94,7 @@ impl Name {
             Self::Failover => "failover",
             Self::Shards => "shards",
             Self::Fair => "fair",
+            Self::Races => "races",
             Self::Locks => "locks",
             Self::Schedules => "schedules",
             Self::Topics => "topics",
@@ -105,6 +109,7 @@ impl Name {
             | Self::Producer
             | Self::Poison
             | Self::Fair
+            | Self::Races
             | Self::Locks
             | Self::Schedules
             | Self::Topics => Wanted::File,
@@ -117,7 +122,13 @@ impl Name {
     /// Whether it can take place there: what is about servers of Redis starts them itself.
     const fn suits(self, place: &Wanted) -> bool {
         match self {
-            Self::Workers | Self::Producer | Self::Poison | Self::Fair | Self::Locks | Self::Topics => true,
+            Self::Workers
+            | Self::Producer
+            | Self::Poison
+            | Self::Races
+            | Self::Fair
+            | Self::Locks
+            | Self::Topics => true,
             Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
             Self::Schedules => matches!(place, Wanted::Server(_) | Wanted::File),
             Self::Shards => matches!(place, Wanted::Server(_) | Wanted::Store(_)),
@@ -166,6 +177,9 @@ impl Profile {
             Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
             Name::Shards => Self { jobs: pick(100_000, 15_000), producers: 10, slots: 64, ..base },
             Name::Fair => Self { jobs: pick(1_000_000, 20_000), ..base },
+            Name::Races => {
+                Self { jobs: pick(10_000, 1_000), kills: pick(20, 4), lease: Duration::from_secs(1), ..base }
+            }
             Name::Locks => {
                 Self { jobs: pick(10_000, 1_500), kills: pick(50, 8), workers: 8, slots: 4, ..base }
             }

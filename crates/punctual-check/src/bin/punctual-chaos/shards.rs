@@ -29,7 +29,7 @@ impl Drill<'_> {
             eprintln!("{number} shards after {} ms", change.elapsed().as_millis());
             self.expect_alive()?;
         }
-        self.end_of_streams()?;
+        self.end_of("stream")?;
         let rate = f64::from(self.profile.jobs) / begin.elapsed().as_secs_f64();
         eprintln!("{rate:.0} jobs/s came in");
         for shard in store.shards().await?.shards {
