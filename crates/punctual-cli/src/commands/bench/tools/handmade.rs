@@ -31,7 +31,7 @@ const HOUR_S: u64 = 3_600;
 /// Limits by scripts.
 #[derive(Clone)]
 pub(super) struct Limiter {
-    pub(super) connection: MultiplexedConnection,
+    connection: MultiplexedConnection,
     prefix: String,
     allow: Arc<Script>,
 }
