@@ -54,7 +54,7 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_mins(5);
 pub const MAX_ATTEMPTS_DEFAULT: u32 = 20;
 /// Most attempts a job may ask for.
 pub const MAX_ATTEMPTS_MAX: u32 = 10_000;
-/// Most jobs of one concurrency key that may run at once.
+/// Most jobs of one concurrency key or group that a limit may let run at once.
 pub const CONCURRENCY_MAX: u32 = 10_000;
 /// Most jobs of one queue that a limit may let run at once.
 pub const QUEUE_CONCURRENCY_MAX: u32 = 1_000_000;
@@ -64,6 +64,8 @@ pub const GROUP_WEIGHT_MAX: u32 = 100;
 pub const GROUP_LIMITS_MAX: usize = 1_000;
 /// Groups that one reserve or take lets in beyond the jobs that it wants (S16).
 pub const GROUPS_EXTRA: usize = 32;
+/// Groups in each place that are looked at again when settings change or the store's clock goes back.
+pub(crate) const REGROUP_MAX: usize = 300;
 /// Longest that one run may close the gate of its queue or group for.
 pub const GATE_MAX: Duration = Duration::from_hours(24);
 /// Leases taken back in a row after which a job is dead, reason `crashes` (S9).

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::{Error, Result},
     job::JobOptions,
-    limits::{GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX},
+    limits::{CONCURRENCY_MAX, GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX},
     rate::Rate,
 };
 
@@ -125,7 +125,7 @@ impl QueueSettings {
     /// # Errors
     /// `Invalid`.
     pub fn check(&self) -> Result<()> {
-        check_concurrency(self.concurrency)?;
+        check_concurrency(self.concurrency, QUEUE_CONCURRENCY_MAX)?;
         self.rate.map_or(Ok(()), |rate| rate.check())?;
         self.group.check()?;
         if GROUP_LIMITS_MAX < self.groups.len() {
@@ -159,23 +159,23 @@ impl QueueSettings {
     }
 }
 
-fn check_concurrency(concurrency: Option<u32>) -> Result<()> {
-    match concurrency.filter(|n| !(1..=QUEUE_CONCURRENCY_MAX).contains(n)) {
+fn check_concurrency(concurrency: Option<u32>, max: u32) -> Result<()> {
+    match concurrency.filter(|n| !(1..=max).contains(n)) {
         None => Ok(()),
-        Some(n) => Err(Error::invalid(format!("concurrency {n} is not within 1 to {QUEUE_CONCURRENCY_MAX}"))
+        Some(n) => Err(Error::invalid(format!("concurrency {n} is not within 1 to {max}"))
             .with_hint("pause the queue if nothing shall run")),
     }
 }
 
 /// What a group may have of its queue (S15, S16). A group lives in one shard, so that its limits are exact however many there
-/// are.
+/// are; while their number or a pin changes, those of old and new shards add up until the old ones are drained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GroupLimits {
     /// Its share beside others that have due jobs, 1 to 100; 1 unless said otherwise. Jobs without a group are one of weight 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// Most of its jobs that run at once, 1 to 1,000,000.
+    /// Most of its jobs that run at once, 1 to 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
     /// How often its jobs may start.
@@ -198,7 +198,7 @@ impl GroupLimits {
         if let Some(weight) = self.weight.filter(|weight| !(1..=GROUP_WEIGHT_MAX).contains(weight)) {
             return Err(Error::invalid(format!("weight {weight} is not within 1 to {GROUP_WEIGHT_MAX}")));
         }
-        check_concurrency(self.concurrency)?;
+        check_concurrency(self.concurrency, CONCURRENCY_MAX)?;
         self.rate.map_or(Ok(()), |rate| rate.check())
     }
 }

@@ -264,6 +264,21 @@ pub(crate) async fn a_group_is_one_of_its_queue(t: Fixture) {
     assert_eq!(sorted(&letters(&batch.jobs)), "aaaab");
 }
 
+/// S16: however many groups come for a single job, those that wait have their turns.
+pub(crate) async fn newcomers_starve_nobody(t: Fixture) {
+    t.set(|settings| settings.groups = groups([("a", weight(2))])).await;
+    add(&t, &"a".repeat(60)).await;
+    add(&t, &"-".repeat(60)).await;
+    let mut served = String::new();
+    for n in 0..90 {
+        t.add_with(|job| job.group = Some(format!("only {n}"))).await;
+        served += &letters(&t.reserve(1).await.jobs);
+    }
+    let (heavy, rest) = (count(&served, 'a'), count(&served, '-'));
+    // As many come as are served: those that wait are more and more.
+    assert!(12 <= heavy && 6 <= rest, "{heavy} and {rest} of {served}");
+}
+
 /// S16: a hundred groups that become due at once have a turn each before one has its second.
 pub(crate) async fn a_hundred_groups_become_due_at_once(t: Fixture) {
     let jobs: Vec<NewJob> = (0..200)
@@ -307,7 +322,8 @@ pub(crate) async fn more_groups_than_one_call_lets_in(t: Fixture) {
             *served.entry(reserved.job.group.unwrap()).or_insert(0) += 1;
         }
         let are_early = served.keys().all(|group| group.starts_with("early"));
-        assert_eq!((are_early, batch.more), (served.len() == 20, served.len() < early.len() + 100));
+        let has_more = served.len() < early.len() + 100;
+        assert_eq!((are_early, batch.more), (served.len() <= early.len(), has_more));
     }
     assert_eq!((served.len(), served.into_values().max()), (152, Some(1)));
 }

@@ -328,7 +328,7 @@ pub(crate) async fn a_group_that_a_setting_opens_is_due(t: Fixture) {
 pub(crate) async fn limits_of_groups_are_told(t: Fixture) {
     let mut settings = QueueSettings {
         group: GroupLimits { weight: Some(2), concurrency: None, rate: Some(rate(7, 1_000, 3)) },
-        groups: groups([("a", weight(100)), ("b.c", concurrency(1_000_000)), ("é \"", weight(1))]),
+        groups: groups([("a", weight(100)), ("b.c", concurrency(10_000)), ("é \"", weight(1))]),
         ..QueueSettings::default()
     };
     t.queue(QueueOp::Set(Box::new(settings.clone()))).await;
@@ -346,7 +346,7 @@ pub(crate) async fn limits_of_groups_are_checked(t: Fixture) {
         weight(0),
         weight(101),
         concurrency(0),
-        concurrency(1_000_001),
+        concurrency(10_001),
         starts(rate(0, 1_000, 1)),
         starts(rate(1, 0, 1)),
         starts(rate(1, 30 * 24 * 3_600_000 + 1, 1)),

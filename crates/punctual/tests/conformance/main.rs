@@ -401,6 +401,7 @@ conformance!(
         a_group_that_comes_is_served_soon,
         who_was_away_has_saved_nothing_up,
         who_comes_and_goes_gains_nothing,
+        newcomers_starve_nobody,
         jobs_without_a_group_are_a_group,
         a_group_is_one_of_its_queue,
         a_hundred_groups_become_due_at_once,

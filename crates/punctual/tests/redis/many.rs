@@ -29,7 +29,7 @@ struct Still {
     clock: ManualClock,
     number: u64,
     // Dropped last.
-    _server: Server,
+    server: Server,
 }
 
 impl Still {
@@ -38,7 +38,7 @@ impl Still {
         let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
         let store = RedisStore::open(&server.url(), Clock::Manual(clock.clone())).await.unwrap();
         let store = Arc::new(store);
-        Self { client: Client::new(store.clone()), store, clock, number: 0, _server: server }
+        Self { client: Client::new(store.clone()), store, clock, number: 0, server }
     }
 
     fn jobs(&self, with: impl Fn(u64, &mut NewJob)) -> Vec<NewJob> {
@@ -299,4 +299,19 @@ async fn many_names_are_listed_counted_and_swept() {
     still.clock.advance(Duration::from_hours(2));
     assert_eq!(still.sweep().await, 2 * MANY);
     still.audit().await;
+}
+
+/// Groups that have no jobs any more leave nothing behind, however many there were.
+#[tokio::test]
+async fn groups_that_have_drained_are_forgotten() {
+    let mut of = Still::new().await;
+    of.push(|n, job| job.group = Some(format!("tenant {n}"))).await;
+    let leases = of.reserve_all().await;
+    of.settle(&leases, &Verdict::Ack).await;
+    of.audit().await;
+    let keys = of.server.say(&["KEYS", "*"]);
+    assert!(keys.contains(":l"), "{keys}");
+    let left: Vec<&str> =
+        keys.lines().filter(|key| [":h", ":y", ":g"].iter().any(|of| key.ends_with(of))).collect();
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -1,15 +1,15 @@
 //! How the groups of a queue share it (S16), and what holds each of them back (S15).
 //!
 //! A group with a job that is due and may start is let into the *ring*, and leaves it when it has none any more. In the ring the
-//! least tag is served next, the group's digest between equal ones. The jobs without a group are one of weight 1, which is never let
-//! in: while the ring is empty nothing is counted against them.
+//! least tag is served next, the group's digest between equal ones. The jobs without a group are one of weight 1, which comes first
+//! between equal ones; while no other is in the ring nothing is counted against them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Model, gate::Gate};
 use crate::{
     digest::group_digest,
-    fair::step,
+    fair::{come, step},
     job::{JobRecord, State},
     store::Order,
     time::Timestamp,
@@ -23,8 +23,8 @@ pub(super) type GroupId = [u8; 16];
 pub(super) struct Ring {
     /// The tag of whom it served last.
     time: u64,
-    /// The tag of the jobs without a group.
-    own: u64,
+    /// The tag of the jobs without a group; `None`: none was due when it was looked last.
+    own: Option<u64>,
     /// When it let groups in last.
     seen: Option<Timestamp>,
     groups: BTreeMap<GroupId, Group>,
@@ -33,8 +33,8 @@ pub(super) struct Ring {
 #[derive(Clone, Debug, Default)]
 struct Group {
     name: String,
-    tag: u64,
-    is_in: bool,
+    /// In the ring.
+    tag: Option<u64>,
     gate: Gate,
 }
 
@@ -118,13 +118,33 @@ impl Model {
         coming.sort_by_key(|(at, group)| (*at, group_digest(group)));
         for (_, group) in coming.into_iter().take(at_most) {
             let time = self.rings.get(queue).map_or(0, |ring| ring.time);
-            let group = self.group_mut(queue, &group);
-            (group.is_in, group.tag) = (true, group.tag.max(time));
+            let weight = self.settings(queue).of_group(&group).weight();
+            self.group_mut(queue, &group).tag = Some(come(time, weight));
+        }
+        let has_rest = self.has_rest(queue, now);
+        if let Some(ring) = self.rings.get_mut(queue)
+            && has_rest
+        {
+            ring.own.get_or_insert(come(ring.time, 1));
         }
     }
 
-    /// Groups without a job that may start leave the rings; those without any job are forgotten, once their tags and gates say
-    /// nothing. A gate of others stays, though it is open: stores know it by the row that they find the group's jobs by.
+    /// Whether a job without a group is due by an instant.
+    fn has_rest(&self, queue: &str, due_by: Timestamp) -> bool {
+        self.timeline(queue).any(|job| job.group.is_none() && job.run_at <= due_by)
+    }
+
+    /// Jobs without a group come anew when there are some again.
+    pub(super) fn mind_rest(&mut self, queue: &str, now: Timestamp) {
+        if !self.has_rest(queue, now)
+            && let Some(ring) = self.rings.get_mut(queue)
+        {
+            ring.own = None;
+        }
+    }
+
+    /// Groups without a job that may start leave the rings; those without any job are forgotten, once their gates say nothing. A gate
+    /// of others stays, though it is open: stores know it by the row that they find the group's jobs by.
     pub(super) fn thin_rings(&mut self, now: Timestamp) {
         for queue in self.rings.keys().cloned().collect::<Vec<_>>() {
             self.thin_ring(&queue, now);
@@ -138,31 +158,30 @@ impl Model {
         let Some(ring) = self.rings.get_mut(queue) else { return };
         let seen = ring.seen.map_or(now, |seen| seen.max(now));
         for group in ring.groups.values_mut() {
-            group.is_in &= coming.iter().any(|(at, name)| *at <= seen && *name == group.name);
+            group.tag =
+                group.tag.filter(|_| coming.iter().any(|(at, name)| *at <= seen && *name == group.name));
         }
-        let time = ring.time;
-        ring.groups.retain(|_, group| {
-            waiting.contains(&group.name) || time < group.tag || group.gate.remembers(now)
-        });
+        ring.groups.retain(|_, group| waiting.contains(&group.name) || group.gate.remembers(now));
     }
 
     /// A group leaves the ring until it is let in again.
     pub(super) fn leave_ring(&mut self, queue: &str, group: &str) {
-        self.group_mut(queue, group).is_in = false;
+        self.group_mut(queue, group).tag = None;
     }
 
     /// Whose turn it is, where some job is due by `due_by`, or some group in the ring.
     pub(super) fn next_class(&mut self, queue: &str, now: Timestamp, due_by: Timestamp) -> Option<Class> {
         self.thin_ring(queue, now);
-        let has_rest = self.timeline(queue).any(|job| job.group.is_none() && job.run_at <= due_by);
-        let ring = self.rings.get(queue);
-        let first = ring.and_then(Ring::first);
-        match (ring, first) {
-            (Some(ring), Some(first)) if !(has_rest && ring.own.max(ring.time) <= first.tag) => {
-                Some(Class::Group(first.name.clone()))
-            }
-            (_, first) => has_rest.then_some(Class::Rest { is_counted: first.is_some() }),
+        self.mind_rest(queue, now);
+        let has_rest = self.has_rest(queue, due_by);
+        let Some((tag, first)) = self.rings.get(queue).and_then(Ring::first) else {
+            return has_rest.then_some(Class::Rest { is_counted: false });
+        };
+        let own = self.rings.get(queue).and_then(|ring| ring.own);
+        if has_rest && own.is_some_and(|own| own <= tag) {
+            return Some(Class::Rest { is_counted: true });
         }
+        Some(Class::Group(first.name.clone()))
     }
 
     /// Counts a job that starts against whose it is.
@@ -171,15 +190,15 @@ impl Model {
             Class::Group(name) => {
                 let limits = self.settings(queue).of_group(name);
                 let group = self.group_mut(queue, name);
-                let tag = group.tag;
-                group.tag += step(limits.weight());
+                let tag = group.tag.expect("invariant: a group that is served is in the ring");
+                group.tag = Some(tag + step(limits.weight()));
                 group.gate.spend(limits.rate, now);
                 self.rings.entry(queue.to_owned()).or_default().time = tag;
             }
             Class::Rest { is_counted: true } => {
                 let ring = self.rings.entry(queue.to_owned()).or_default();
-                ring.time = ring.own.max(ring.time);
-                ring.own = ring.time + step(1);
+                ring.time = ring.own.expect("invariant: what counts has a tag");
+                ring.own = Some(ring.time + step(1));
             }
             Class::Rest { is_counted: false } => {}
         }
@@ -204,15 +223,11 @@ impl Model {
 
 impl Ring {
     fn is_in(&self, group: &GroupId) -> bool {
-        self.groups.get(group).is_some_and(|group| group.is_in)
+        self.groups.get(group).is_some_and(|group| group.tag.is_some())
     }
 
-    fn first(&self) -> Option<&Group> {
-        let (_, first) = self
-            .groups
-            .iter()
-            .filter(|(_, group)| group.is_in)
-            .min_by_key(|(id, group)| (group.tag, **id))?;
-        Some(first)
+    fn first(&self) -> Option<(u64, &Group)> {
+        let groups = self.groups.iter().filter_map(|(id, group)| Some((group.tag?, id, group)));
+        groups.min_by_key(|(tag, id, _)| (*tag, **id)).map(|(tag, _, group)| (tag, group))
     }
 }

@@ -123,7 +123,8 @@ impl Model {
             return 0;
         }
         let is_open = |model: &Self| model.opens(queue, round.now) == Some(round.now);
-        if !found.is_finished() && 0 < at_most && is_open(self) {
+        let is_shared = !found.is_finished() && 0 < at_most && is_open(self);
+        if is_shared {
             self.let_in(queue, round.now, at_most.min(found.wanted - found.count()) + GROUPS_EXTRA);
         }
         let mut reserved = 0;
@@ -164,6 +165,9 @@ impl Model {
                 found.jobs.push(job);
             }
             reserved += 1;
+        }
+        if is_shared {
+            self.mind_rest(queue, round.now);
         }
         reserved
     }

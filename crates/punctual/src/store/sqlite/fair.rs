@@ -26,9 +26,9 @@ use super::{
 };
 use crate::{
     digest::digest,
-    fair::step,
+    fair::{come, step},
     job::Priority,
-    limits::{BATCH_MAX, GROUPS_EXTRA},
+    limits::{BATCH_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, REGROUP_MAX},
     store::{GroupLimits, Order},
     time::Timestamp,
 };
@@ -67,7 +67,7 @@ pub(super) fn group_of(job: &Job) -> Option<Key> {
 pub(super) struct Ring {
     /// The tag of whom it served last.
     time: i64,
-    /// The tag of the jobs without a group.
+    /// The tag of the jobs without a group; 0: none was due.
     own: i64,
     /// When groups were let in last, or one was closed by its gate.
     seen: i64,
@@ -96,9 +96,14 @@ impl Ring {
         0 < self.version
     }
 
-    /// The tag by which the jobs without a group come next.
-    pub(super) fn own(self) -> i64 {
-        self.own.max(self.time)
+    /// The tag of a group that comes.
+    const fn come(self, weight: u32) -> i64 {
+        come(self.time.cast_unsigned(), weight).cast_signed()
+    }
+
+    /// The tag by which the jobs without a group come next, if some were due.
+    pub(super) fn own(self) -> Option<i64> {
+        (0 < self.own).then_some(self.own)
     }
 }
 
@@ -116,14 +121,12 @@ pub(super) enum Place {
     Coming = 1,
     /// As many of its jobs run as may; by the number of its limits.
     Blocked = 2,
-    /// It has no jobs, but a tag above its queue's time; by its tag.
-    Tagged = 3,
     /// It has no jobs, but its gate says something; by when that may be forgotten.
-    Idle = 4,
+    Idle = 3,
 }
 
 impl Place {
-    const ALL: [Self; 5] = [Self::Ring, Self::Coming, Self::Blocked, Self::Tagged, Self::Idle];
+    const ALL: [Self; 4] = [Self::Ring, Self::Coming, Self::Blocked, Self::Idle];
 
     /// Rubbish is where the first look finds out.
     fn read(n: i64) -> Self {
@@ -150,14 +153,13 @@ pub(super) struct Group {
 struct Filed {
     place: Place,
     at: i64,
-    tag: i64,
     gate: Gate,
 }
 
 impl Group {
     fn new(gid: Key, name: &str) -> Self {
         let gate = Gate { closed: 0, arrival: 0, part: 0 };
-        let now = Filed { place: Place::Idle, at: 0, tag: 0, gate };
+        let now = Filed { place: Place::Idle, at: 0, gate };
         Self { gid, name: name.to_owned(), now, stored: None }
     }
 
@@ -166,8 +168,7 @@ impl Group {
         let mut c = Columns::new(row);
         let gid: Value = row.get(0)?;
         let Some(key) = as_key(&gid) else { return Ok(Err(gid)) };
-        let (place, at) = (Place::read(c.int(2)), c.int(3));
-        let now = Filed { place, at, tag: tag(c.int(4)), gate: Gate::read(row, 5) };
+        let now = Filed { place: Place::read(c.int(2)), at: c.int(3), gate: Gate::read(row, 4) };
         Ok(Ok(Self { gid: key, name: c.text(1), now, stored: Some(now) }))
     }
 
@@ -175,8 +176,9 @@ impl Group {
         self.now.place
     }
 
-    pub(super) const fn tag(&self) -> i64 {
-        self.now.tag
+    /// In the ring: by which it comes next.
+    pub(super) fn tag(&self) -> i64 {
+        tag(self.now.at)
     }
 }
 
@@ -285,8 +287,8 @@ impl Tx<'_> {
             return Ok(());
         }
         let qid = self.at(q).qid;
-        let Filed { place, at, tag, gate: Gate { closed, arrival, part } } = group.now;
-        let row = params![qid, group.gid, group.name, place as i64, at, tag, closed, arrival, part];
+        let Filed { place, at, gate: Gate { closed, arrival, part } } = group.now;
+        let row = params![qid, group.gid, group.name, place as i64, at, closed, arrival, part];
         self.conn.prepare_cached(PUT)?.execute(row)?;
         group.stored = Some(group.now);
         Ok(())
@@ -295,9 +297,8 @@ impl Tx<'_> {
     /// Files a group where it belongs; `is_in`: it stays in the ring if it can. Answers when its first job is due.
     pub(super) fn file(&mut self, q: Q, group: &mut Group, is_in: bool) -> Step<Option<i64>> {
         let first = self.first_of(q, &group.gid)?;
-        let Filed { tag, gate, .. } = group.now;
+        let (tag, gate) = (group.tag(), group.now.gate);
         let filed = match first {
-            None if self.at(q).ring.time < tag => Some((Place::Tagged, tag)),
             None => gate.remembers(self.now).map(|until| (Place::Idle, until)),
             Some(first) => Some(match self.group_opens(q, &group.name, &group.gid, gate)? {
                 None => (Place::Blocked, self.at(q).ring.version),
@@ -336,7 +337,7 @@ impl Tx<'_> {
             match group.place() {
                 Place::Ring => self.ring(q, self.now),
                 Place::Coming => self.ring(q, instant(group.now.at)),
-                Place::Blocked | Place::Tagged | Place::Idle => {}
+                Place::Blocked | Place::Idle => {}
             }
         }
         Ok(())
@@ -344,7 +345,7 @@ impl Tx<'_> {
 
     /// Files the first groups of a place anew.
     fn file_all(&mut self, q: Q, place: Place) -> Step<()> {
-        for mut group in self.groups(q, place, i64::MAX, BATCH_MAX)? {
+        for mut group in self.groups(q, place, i64::MAX, REGROUP_MAX)? {
             self.file(q, &mut group, place == Place::Ring)?;
         }
         Ok(())
@@ -388,16 +389,15 @@ impl Tx<'_> {
     /// Whether a group that something is remembered of is filed where its jobs say.
     pub(super) fn is_filed_right(&mut self, q: Q, gid: Key) -> Step<bool> {
         let Some(group) = self.group(q, gid, None)? else { return Ok(false) };
-        let Filed { place, at, tag, gate } = group.now;
+        let Filed { place, at, gate } = group.now;
         if place.has_jobs() != self.first_of(q, &gid)?.is_some() {
             return Ok(false);
         }
         Ok(match place {
-            Place::Ring | Place::Tagged => at == tag,
             Place::Blocked => {
                 at < self.at(q).ring.version || self.group_opens(q, &group.name, &gid, gate)?.is_none()
             }
-            Place::Coming | Place::Idle => true,
+            Place::Ring | Place::Coming | Place::Idle => true,
         })
     }
 
@@ -413,8 +413,9 @@ impl Tx<'_> {
         for mut group in self.groups(q, Place::Coming, self.now_ms(), n)? {
             if self.group_opens(q, &group.name, &group.gid, group.now.gate)? == Some(self.now) {
                 // Its first job is due, or it would not be filed so: there is no need to look.
-                let tag = group.now.tag.max(self.at(q).ring.time);
-                (group.now.place, group.now.at, group.now.tag) = (Place::Ring, tag, tag);
+                let weight = self.limits(q, &group.name).weight();
+                let tag = self.at(q).ring.come(weight);
+                (group.now.place, group.now.at) = (Place::Ring, tag);
                 self.write_group(q, &mut group)?;
             } else {
                 self.file(q, &mut group, false)?;
@@ -423,15 +424,17 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// The group in the ring whose turn it is.
-    pub(super) fn first_in_ring(&mut self, q: Q) -> Step<Option<Group>> {
-        loop {
+    /// The group in the ring whose turn it is; at most so many are met that may not start anything, which leave it.
+    pub(super) fn first_in_ring(&mut self, q: Q, stale: &mut usize) -> Step<Option<Group>> {
+        while *stale < CANDIDATES_EXTRA {
             let Some(mut group) = self.groups(q, Place::Ring, i64::MAX, 1)?.pop() else { return Ok(None) };
             if self.group_opens(q, &group.name, &group.gid, group.now.gate)? == Some(self.now) {
                 return Ok(Some(group));
             }
             self.file(q, &mut group, true)?;
+            *stale += 1;
         }
+        Ok(None)
     }
 
     /// The first job of a group that is due by an instant (S6), and its priority.
@@ -461,30 +464,27 @@ impl Tx<'_> {
     /// Counts a job that starts against its group.
     pub(super) fn charge(&mut self, q: Q, group: &mut Group) {
         let limits = self.limits(q, &group.name);
-        self.ring_mut(q).time = group.now.tag;
-        group.now.tag += step(limits.weight()).cast_signed();
+        let tag = group.tag();
+        self.ring_mut(q).time = tag;
+        group.now.at = tag + step(limits.weight()).cast_signed();
         group.now.gate.spend(limits.rate, self.now);
     }
 
     /// Counts a job that starts against those without a group.
     pub(super) fn charge_rest(&mut self, q: Q) {
         let ring = self.ring_mut(q);
-        ring.time = ring.own();
+        ring.time = ring.own;
         ring.own = ring.time + step(1).cast_signed();
     }
 
-    // ── what is forgotten ──
-
-    /// Forgets up to `n` tags that the queue's time has reached.
-    pub(super) fn forget_tags(&mut self, q: Q, n: usize) -> Step<()> {
-        if !self.at(q).ring.has_groups() {
-            return Ok(());
-        }
-        for mut group in self.groups(q, Place::Tagged, self.at(q).ring.time, n)? {
-            self.file(q, &mut group, false)?;
-        }
-        Ok(())
+    /// Jobs without a group come as one, or anew when there are some again.
+    pub(super) fn mind_rest(&mut self, q: Q, is_due: bool) {
+        let ring = self.at(q).ring;
+        let own = if is_due { ring.own().unwrap_or(ring.come(1)) } else { 0 };
+        self.ring_mut(q).own = own;
     }
+
+    // ── what is forgotten ──
 
     /// Forgets gates of groups without jobs that say nothing any more, in all queues.
     pub(super) fn forget_gates(&self) -> Step<()> {
@@ -512,8 +512,8 @@ impl Tx<'_> {
 
     /// The same, where what is filed may not hold: behind a step of the clock to the past.
     fn first_coming_by_looking(&mut self, q: Q) -> Step<Option<Timestamp>> {
-        let mut groups = self.rows_of(q, Place::Ring, i64::MAX, BATCH_MAX)?;
-        groups.extend(self.rows_of(q, Place::Coming, i64::MAX, BATCH_MAX)?);
+        let mut groups = self.rows_of(q, Place::Ring, i64::MAX, REGROUP_MAX)?;
+        groups.extend(self.rows_of(q, Place::Coming, i64::MAX, REGROUP_MAX)?);
         let mut first = None;
         for group in groups.into_iter().flatten() {
             let Some(due) = self.first_of(q, &group.gid)? else { continue };

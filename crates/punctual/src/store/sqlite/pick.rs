@@ -125,11 +125,11 @@ impl Pick {
             return Ok(());
         }
         let mut wanted = up_to.min(self.n);
-        if tx.at(q).ring.has_groups() && self.goes_on(tx, q, wanted) {
+        let is_shared = tx.at(q).ring.has_groups() && self.goes_on(tx, q, wanted);
+        if is_shared {
             tx.let_in(q, wanted + GROUPS_EXTRA)?;
-            let most = wanted;
+            self.mind_rest(tx, q)?;
             self.share(tx, q, &mut wanted, &mut each)?;
-            tx.forget_tags(q, most - wanted + GROUPS_EXTRA)?;
         }
         for priority in Priority::ALL {
             while self.goes_on(tx, q, wanted) {
@@ -154,6 +154,9 @@ impl Pick {
                 }
             }
         }
+        if is_shared {
+            self.mind_rest(tx, q)?;
+        }
         Ok(())
     }
 
@@ -170,17 +173,19 @@ impl Pick {
         wanted: &mut usize,
         each: &mut impl FnMut(&mut Tx<'_>, Q, Job) -> Step<bool>,
     ) -> Step<()> {
+        let mut stale = 0;
         while self.goes_on(tx, q, *wanted)
-            && let Some(mut group) = tx.first_in_ring(q)?
+            && let Some(mut group) = tx.first_in_ring(q, &mut stale)?
         {
-            if let Some((priority, row)) = self.first_of_rest(tx, q)?
-                && tx.at(q).ring.own() <= group.tag()
+            if tx.at(q).ring.own().is_some_and(|own| own <= group.tag())
+                && let Some((priority, row)) = self.first_of_rest(tx, q)?
             {
                 let Some(given) = self.candidate(tx, q, &row, each)? else { break };
                 row.drop(tx, q, priority)?;
                 if given {
                     tx.charge_rest(q);
                 }
+                self.mind_rest(tx, q)?;
                 self.looked(given, wanted);
                 continue;
             }
@@ -189,6 +194,8 @@ impl Pick {
                 let first = tx.file(q, &mut group, false)?;
                 if group.place() == Place::Coming && first.is_some_and(|at| at <= tx.now_ms()) {
                     self.looked(false, wanted);
+                } else {
+                    stale += 1;
                 }
                 continue;
             };
@@ -200,6 +207,14 @@ impl Pick {
             tx.file(q, &mut group, true)?;
             self.looked(given, wanted);
         }
+        Ok(())
+    }
+
+    /// Looks whether jobs without a group are due.
+    fn mind_rest(&self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
+        let now = Self { until: tx.now, ..*self };
+        let is_due = now.first_of_rest(tx, q)?.is_some();
+        tx.mind_rest(q, is_due);
         Ok(())
     }
 

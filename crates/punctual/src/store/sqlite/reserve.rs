@@ -229,9 +229,11 @@ pub(super) fn first_due(tx: &mut Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
     if queue.settings.paused.is_some() {
         return Ok(None);
     }
-    let rest = first_due_of(tx.conn, queue.qid)?;
+    let qid = queue.qid;
+    let Some(opens) = tx.opens(q) else { return Ok(None) };
+    let rest = first_due_of(tx.conn, qid)?;
     let first = tx.first_coming(q)?.into_iter().chain(rest).min();
-    Ok(first.and_then(|first| Some(first.max(tx.opens(q)?))))
+    Ok(first.map(|first| first.max(opens)))
 }
 
 /// When the first waiting job of a queue that has no group is due.

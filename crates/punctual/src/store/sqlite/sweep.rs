@@ -49,7 +49,6 @@ pub(super) fn ride(tx: &mut Tx<'_>, queues: &[Q], limit: usize) -> Step<Swept> {
             sweep.remove(tx, q, state)?;
         }
         sweep.forget_ids(tx, q)?;
-        tx.forget_tags(q, limit)?;
     }
     sweep.forget_windows(tx)?;
     sweep.forget_calls(tx)?;

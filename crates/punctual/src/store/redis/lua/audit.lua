@@ -20,7 +20,7 @@ end
 local function stands(key, member) return call('ZSCORE', key, member) end
 local function exists(id) return call('HEXISTS', J, id) == 1 end
 -- How long the members and rows of a key are; what is longer or shorter is not ours.
-local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25, g = 35, h = 27, y = 33}
+local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25, g = 35, h = 27, y = 26}
 local function is_whole(it, drop, key, entry)
     local length, mark = LENGTHS[what], what == 't' and byte(it, 4)
     if mark == GROUPED then length = 44 end
@@ -181,7 +181,7 @@ local function group(field, row)
     if stands(H, q .. sub(row, 1, 8) .. sub(field, 4)) then return end
     found('', q, 'orphan', 'a group that stands nowhere')
     if not repair then return end
-    -- Its tag and its gate stay.
+    -- Its gate stays.
     call('HSET', Y, field, 'n' .. sub(row, 2))
     if is_queue(q) then late().touch_group(q, sub(field, 4)) else call('HDEL', Y, field) end
 end

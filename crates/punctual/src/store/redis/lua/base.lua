@@ -19,7 +19,7 @@ shard.now = now
 -- were told to look after leases; `spare`: until then a second one was told that there is work; `closed`: until
 -- when a run closed its gate; `arrival`, `part`: when all that started would have, had it started evenly, in ms and parts of one,
 -- as many as its rate has starts in a period; `started`: what this call reserved and has not written yet. Of a queue that ever had groups
--- (S16): the tag of whom it served last (`time`), that of the jobs without a group (`own`), and when it let groups in last, one
+-- (S16): the tag of whom it served last (`time`), that of the jobs without a group (`own`; 0: none was due), and when it let groups in last, one
 -- more than its ms (`let`).
 local function queue(q)
     local row = shard.queues[q]

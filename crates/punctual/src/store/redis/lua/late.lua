@@ -5,7 +5,7 @@ local UNTIL_START, WINDOW = 1, 2
 local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = 8, 86400000, 1000000
 local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX, FORGET_ROUNDS_MAX, FORGET_LOOK = 10000, 100, 32, 4, 100
 local GATE_MAX = 86400000
-local STRIDE, GROUPS_EXTRA, REGROUP_MAX = 16384, 32, 1000
+local STRIDE, GROUPS_EXTRA, REGROUP_MAX = 65536, 32, 300
 local NONE = pack('>I6', 0)
 
 local function text(n) return string.format('%.0f', n) end
@@ -361,18 +361,19 @@ end
 
 -- ── groups (S15, S16): the rules are told in the model's fair.rs ──
 
--- What is remembered of a group: where it stands (place1 at7; '': nowhere), its tag, its gate as a queue has it; and what it may have.
+-- What is remembered of a group: where it stands (place1 at7; '': nowhere), its gate as a queue has it; and what it may have.
 -- Of each there is one table in a call, which put() writes.
 local function group_of(q, gid)
     local groups = shard.groups or {}
     shard.groups = groups
     local group = groups[q .. gid]
     if group then return group end
-    group = {q = q, gid = gid, place = '', at = 0, tag = 0, closed = 0, arrival = 0, part = 0}
+    group = {q = q, gid = gid, place = '', at = 0, closed = 0, arrival = 0, part = 0}
     local row = call('HGET', Y, q .. gid)
-    if row then
-        group.is_known = true
-        group.place, group.at, group.tag, group.closed, group.arrival, group.part = unp('>c1I7I7I7I7I4', row)
+    group.is_known = row ~= false
+    -- What something else wrote over is as nothing: it must not stop a queue.
+    if row and #row == 26 then
+        group.place, group.at, group.closed, group.arrival, group.part = unp('>c1I7I7I7I4', row)
     end
     local limits = limits_of(q).group
     if has(queue(q).flags, GROUPS_LIMITED) then limits = call('HGET', I, q .. 'g' .. gid) or limits end
@@ -384,8 +385,7 @@ end
 local function put_groups()
     for of, group in pairs(shard.groups or {}) do
         if group.place ~= '' then
-            local row = pack('>c1I7I7I7I7I4', group.place, group.at, group.tag, group.closed, group.arrival, group.part)
-            call('HSET', Y, of, row)
+            call('HSET', Y, of, pack('>c1I7I7I7I4', group.place, group.at, group.closed, group.arrival, group.part))
         elseif group.is_known then
             call('HDEL', Y, of)
         end
@@ -420,14 +420,13 @@ local function move(group, place, at)
     if place ~= '' then call('ZADD', H, '0', member()) end
 end
 -- Puts a group where it belongs: r in the ring, by its tag; w waiting for when it may start its first job; b blocked by as many runs
--- as may be, under the settings of that version; i without a job, remembered for its tag; g for its gate until then; or nowhere.
+-- as may be, under the settings of that version; g without a job, remembered for its gate until then; or nowhere.
 local function regroup(group)
     local q = group.q
     local row = queue(q)
     if row.let == 0 then row.let, row.hinted = 1, true end
     local first, opens = first_of_group(group), group_opens(group)
     if first == NEVER then
-        if row.time < group.tag then return move(group, 'i', group.tag) end
         local till = max(now < group.closed and group.closed <= now + GATE_MAX and group.closed or 0,
             0 < group.rate and 0 < ahead(group) and group.arrival + 1 or 0)
         return move(group, 0 < till and 'g' or '', till)
@@ -443,6 +442,8 @@ local function regroup(group)
     move(group, 'w', at)
     ring(q, at)
 end
+-- The tag of a group that comes.
+local function come(row, weight) return row.time + math.floor(STRIDE / weight) - 1 end
 -- Members of h in one place of a queue, up to some `at`.
 local function groups_in(q, place, till, limit)
     return call('ZRANGEBYLEX', H, '[' .. q .. place, '(' .. q .. place .. pack('>I7', till + 1), 'LIMIT', 0, limit)
@@ -460,15 +461,18 @@ local function let_in(q, most)
             for _, member in ipairs(groups_in(q, place, NEVER, REGROUP_MAX)) do regroup(group_in(q, member)) end
         end
     end
-    if has(row.flags, GROUPS_LIMITED) then
-        for _, member in ipairs(groups_in(q, 'b', row.version - 1, GROUPS_EXTRA)) do regroup(group_in(q, member)) end
-        for _, member in ipairs(groups_in(q, 'g', now, GROUPS_EXTRA)) do regroup(group_in(q, member)) end
-    end
+    for _, member in ipairs(groups_in(q, 'b', row.version - 1, GROUPS_EXTRA)) do regroup(group_in(q, member)) end
+    for _, member in ipairs(groups_in(q, 'g', now, most)) do regroup(group_in(q, member)) end
     for _, member in ipairs(groups_in(q, 'w', now, most)) do
         local group = group_in(q, member)
-        group.tag = max(group.tag, row.time)
-        move(group, 'r', group.tag)
+        move(group, 'r', come(row, group.weight))
     end
+end
+-- Jobs without a group come as one, or anew when there are some again.
+local function mind_rest(q, is_due)
+    local row = queue(q)
+    local own = is_due and (0 < row.own and row.own or come(row, 1)) or 0
+    if own ~= row.own then row.own, row.hinted = own, true end
 end
 local function first_in_ring(q)
     local member = groups_in(q, 'r', NEVER, 1)[1]
@@ -479,18 +483,13 @@ local function leave_ring(group) move(group, 'w', first_of_group(group)) end
 -- Counts a job that starts against its group, or against the jobs without one.
 local function charge(group)
     local row = queue(group.q)
-    row.time, row.hinted = group.tag, true
-    group.tag = group.tag + math.floor(STRIDE / group.weight)
+    row.time, row.hinted = group.at, true
     if 0 < group.rate then spend_rate(group, 1) end
-    move(group, 'r', group.tag)
+    move(group, 'r', group.at + math.floor(STRIDE / group.weight))
 end
-local function charge_rest(q, tag)
+local function charge_rest(q)
     local row = queue(q)
-    row.time, row.own, row.hinted = tag, tag + STRIDE, true
-end
--- Forgets groups whose tags say nothing any more.
-local function forget_groups(q, limit)
-    for _, member in ipairs(groups_in(q, 'i', queue(q).time, limit)) do regroup(group_in(q, member)) end
+    row.time, row.own, row.hinted = row.own, row.own + STRIDE, true
 end
 -- When the first group of a queue may start a job.
 local function first_group(q)
@@ -507,8 +506,8 @@ local function first_group(q)
         return first
     end
     local first = call('ZRANGEBYLEX', H, '[' .. q .. 'r', '(' .. q .. 'x', 'LIMIT', 0, 1)[1]
-    if not first then return NEVER end
-    return sub(first, 4, 4) == 'r' and now or unp('>I7', first, 5)
+    local is_ready = first and sub(first, 4, 4) == 'r' or groups_in(q, 'b', queue(q).version - 1, 1)[1]
+    return is_ready and now or first and unp('>I7', first, 5) or NEVER
 end
 -- The settings are others: what a group may have may be, too. More groups than these follow by and by.
 local function look_at_groups(q)
@@ -956,8 +955,8 @@ return {
     room_of = room_of, spend = spend, parked_member = parked_member, id_in = id_in, touch = touch, is_full = is_full,
     end_keyed = end_keyed, end_lost = end_lost, is_behind = is_behind, is_blocked = is_blocked, hand_over = hand_over,
     timed = timed, touch_group = touch_group, is_open = is_open, regroup = regroup, let_in = let_in,
-    first_in_ring = first_in_ring, leave_ring = leave_ring, charge = charge, charge_rest = charge_rest,
-    forget_groups = forget_groups, first_group = first_group, look_at_groups = look_at_groups,
+    first_in_ring = first_in_ring, leave_ring = leave_ring, mind_rest = mind_rest, charge = charge, charge_rest = charge_rest,
+    first_group = first_group, look_at_groups = look_at_groups,
     lease_member = lease_member, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
     finish = finish, delete = delete, verdict = verdict, done_past = done_past, take_back = take_back, sweep = sweep,
 }

@@ -1,5 +1,6 @@
 -- purge: deletes waiting jobs, first those without a group that would run first, behind them those that wait for their turn, then
--- group by group, until it has read a mebibyte of records. KEYS: common. ARGV: now, name, limit. Answers: deleted, more (0 or 1), rings left to the caller; nothing
+-- group by group, until it has read a mebibyte of records.
+-- KEYS: common. ARGV: now, name, limit. Answers: deleted, more (0 or 1), rings left to the caller; nothing
 -- for an unknown queue. Cost: O(limit log N).
 drains()
 local q, limit = call('HGET', Q, ARGV[2]), tonumber(ARGV[3])
@@ -20,6 +21,10 @@ for _, level in ipairs({0, 1, 2, PARKED, GROUPED}) do
             late().delete(job)
         else
             call('ZREM', T, member)
+            if level == GROUPED then
+                call('ZREM', H, late().timed(q, unp('>I6', member, 22), late().id_in(member)))
+                late().touch_group(q, sub(member, 5, 20))
+            end
         end
         deleted = deleted + 1
         if BYTES_MAX <= shard.bytes then break end

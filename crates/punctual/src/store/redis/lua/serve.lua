@@ -6,11 +6,13 @@ local function serve(walk, most, till, state, each)
     if row.let == 0 or row.paused then return pick(walk, most, till, state, each) end
     local GROUPS_EXTRA, STALE_MAX = 32, 256
     local before, stale, has_entered = state.n, 0, false
+    local function mind_rest() late().mind_rest(q, is_due(till < now and walk_of(q) or walk, now)) end
     while 0 < state.candidates and not state.stopped and stale < STALE_MAX do
         local wanted = min(most - (before - state.n), state.n)
         if min(wanted, (room_of(q, state.takes))) <= 0 then break end
         if not has_entered then
             late().let_in(q, wanted + GROUPS_EXTRA)
+            mind_rest()
             has_entered = true
         end
         local group = late().first_in_ring(q)
@@ -18,9 +20,9 @@ local function serve(walk, most, till, state, each)
             pick(walk, wanted, till, state, each)
             break
         end
-        local own = max(row.own, row.time)
-        if own <= group.tag and is_due(walk, till) then
-            if pick(walk, 1, till, state, each) == 1 then late().charge_rest(q, own) end
+        if 0 < row.own and row.own <= group.at and is_due(walk, till) then
+            if pick(walk, 1, till, state, each) == 1 then late().charge_rest(q) end
+            mind_rest()
         else
             local of = walk_of(q, group.gid)
             if not late().is_open(group) or not is_due(of, now) then
@@ -38,7 +40,6 @@ local function serve(walk, most, till, state, each)
             end
         end
     end
-    local given = before - state.n
-    if 0 < given then late().forget_groups(q, given + 1) end
-    return given
+    if has_entered then mind_rest() end
+    return before - state.n
 end

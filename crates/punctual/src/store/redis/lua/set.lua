@@ -1,8 +1,8 @@
 -- set: replaces the settings of a queue, if they are still those that the caller saw, or, for a copy of those in shard 0, no
 -- later ones; makes the queue if it is new.
 -- KEYS: common, its bell. ARGV: now, name, version seen (0: none) or of a copy, epoch, 'c' for a copy, settings, then of each group
--- that has limits of its own: gid16, limits. Answers: 1, or 0, or the epoch if it is a later one, negative. Looks at up to 1,000
--- of the groups in each place. Cost: O(groups log N).
+-- that has limits of its own: gid16, limits. Answers: 1, or 0, or the epoch if it is a later one, negative. Looks again at up to
+-- 300 groups in each place: those that wait for a rate beyond that keep their time. Cost: O(groups log N).
 local q, version, is_copy = call('HGET', Q, ARGV[2]), tonumber(ARGV[3]), ARGV[5] == 'c'
 read_turn()
 if tonumber(ARGV[4]) < shard.epoch then return -shard.epoch end

@@ -32,9 +32,9 @@ end
 -- When the first job of a walk's queue is due and may start; of what may already only that there is some.
 local function first_due(walk)
     local due = is_due(walk, now) and now or walk.past
+    local _, opens = room_of(walk.q)
+    if NEVER <= opens then return NEVER end
     local row = queue(walk.q)
     if now < due and 0 < row.let and not row.paused then due = min(due, late().first_group(walk.q)) end
-    if NEVER <= due then return NEVER end
-    local _, opens = room_of(walk.q)
-    return max(due, opens)
+    return due < NEVER and max(due, opens) or NEVER
 end

@@ -22,11 +22,11 @@ CREATE INDEX punctual_grouped_at ON punctual_grouped (q, run_at);
 ALTER TABLE punctual_parked ADD COLUMN gid BLOB;
 
 -- Groups that wait, or that there is something to remember of. `place` and `at`: 0 in the ring, its tag; 1 coming, when its first job
--- is due and may start; 2 blocked by its concurrency, the number of its limits; 3 without jobs, its tag, which is above its queue's; 4
--- without jobs, when its gate may be forgotten. `closed`, `arrival` and `part` are its gate, as a queue's.
+-- is due and may start; 2 blocked by its concurrency, the number of its limits; 3 without jobs,
+-- when its gate may be forgotten. `closed`, `arrival` and `part` are its gate, as a queue's.
 CREATE TABLE punctual_group (
-    q INTEGER, gid BLOB, name TEXT, place INTEGER, at INTEGER, tag INTEGER, closed INTEGER, arrival INTEGER, part INTEGER,
+    q INTEGER, gid BLOB, name TEXT, place INTEGER, at INTEGER, closed INTEGER, arrival INTEGER, part INTEGER,
     PRIMARY KEY (q, gid)
 ) WITHOUT ROWID;
 CREATE INDEX punctual_group_place ON punctual_group (q, place, at, gid);
-CREATE INDEX punctual_group_idle ON punctual_group (at) WHERE place = 4;
+CREATE INDEX punctual_group_idle ON punctual_group (at) WHERE place = 3;

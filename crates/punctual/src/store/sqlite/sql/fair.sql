@@ -40,19 +40,19 @@ SELECT (run_at - ?2) / ?4, count(*) FROM (
 SELECT gid, pri, run_at, id FROM punctual_grouped WHERE q = ?1 ORDER BY gid, pri, run_at, id LIMIT ?2;
 
 -- name: group
-SELECT gid, name, place, at, tag, closed, arrival, part FROM punctual_group WHERE q = ?1 AND gid = ?2;
+SELECT gid, name, place, at, closed, arrival, part FROM punctual_group WHERE q = ?1 AND gid = ?2;
 
 -- name: groups
 -- Those of a place, least `at` first.
-SELECT gid, name, place, at, tag, closed, arrival, part FROM punctual_group
+SELECT gid, name, place, at, closed, arrival, part FROM punctual_group
 WHERE q = ?1 AND place = ?2 AND at <= ?3 ORDER BY at, gid LIMIT ?4;
 
 -- name: first_at
 SELECT at FROM punctual_group WHERE q = ?1 AND place = ?2 ORDER BY at LIMIT 1;
 
 -- name: file
-INSERT INTO punctual_group (q, gid, name, place, at, tag, closed, arrival, part) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-ON CONFLICT (q, gid) DO UPDATE SET name = ?3, place = ?4, at = ?5, tag = ?6, closed = ?7, arrival = ?8, part = ?9;
+INSERT INTO punctual_group (q, gid, name, place, at, closed, arrival, part) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (q, gid) DO UPDATE SET name = ?3, place = ?4, at = ?5, closed = ?6, arrival = ?7, part = ?8;
 
 -- name: forget
 DELETE FROM punctual_group WHERE q = ?1 AND gid = ?2;
@@ -60,5 +60,5 @@ DELETE FROM punctual_group WHERE q = ?1 AND gid = ?2;
 -- name: forget_idle
 -- Of all queues: gates that say nothing any more.
 DELETE FROM punctual_group WHERE (q, gid) IN (
-    SELECT q, gid FROM punctual_group WHERE place = 4 AND at < ?1 ORDER BY at LIMIT ?2
+    SELECT q, gid FROM punctual_group WHERE place = 3 AND at < ?1 ORDER BY at LIMIT ?2
 );

@@ -17,7 +17,7 @@ INSERT INTO punctual_keyed (q, key, id) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHI
 
 -- name: file_group
 -- Coming: nothing limited groups before.
-INSERT INTO punctual_group (q, gid, name, place, at, tag, closed, arrival, part) VALUES (?1, ?2, ?3, 1, ?4, 0, 0, 0, 0)
+INSERT INTO punctual_group (q, gid, name, place, at, closed, arrival, part) VALUES (?1, ?2, ?3, 1, ?4, 0, 0, 0)
 ON CONFLICT (q, gid) DO UPDATE SET at = min(at, ?4);
 
 -- name: note_groups
