@@ -107,9 +107,7 @@ impl Model {
 
     /// Lets groups into the ring whose first job is due and may start, those first that have been so for longest.
     pub(super) fn let_in(&mut self, queue: &str, now: Timestamp, at_most: usize) {
-        if let Some(ring) = self.rings.get_mut(queue) {
-            ring.seen = Some(now);
-        }
+        self.rings.entry(queue.to_owned()).or_default().seen = Some(now);
         self.thin_ring(queue, now);
         let mut coming = self.coming_groups(queue, now);
         coming.retain(|(at, group)| {
