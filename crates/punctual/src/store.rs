@@ -750,8 +750,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// 3. Looks at up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
     ///    says, while it has fewer than n: a job past its `expires_at` (`expires_at ≤ now`) ends cancelled, reason
     ///    `expired`; one with as many jobs of its concurrency key running as may (its own limit; within its queue and group) is
-    ///    parked: it waits out of the timeline; any other is reserved. Stops, in all queues, before a job that would bring the payloads over 1 MiB,
-    ///    unless it is the first; and before and behind a job that would be dead of one more crash: it comes alone.
+    ///    parked: it waits out of the timeline; any other is reserved. Stops, in all queues, before a job that would bring the
+    ///    payloads over 1 MiB, unless it is the first; and before and behind a job that would be dead of one more crash: it
+    ///    comes alone.
     /// 4. Sweeps up to 100 items: these queues in turn, then store-wide, as [`Store::sweep`] does.
     ///
     /// Turns are handed over behind 2 and 4, and at the end of every verb that does one of these to a job with a concurrency key:
@@ -822,8 +823,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Beside what [`DocOp::check`] refuses, a put that would make the 100,001st document is `StoreFull`.
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>>;
 
-    /// One atomic step on a tool: a rate limiter, a lock or a leaderboard. Answered by the store's clock, alike by every store. What no answer depends on
-    /// any more is removed by the way, in slices.
+    /// One atomic step on a tool: a rate limiter, a lock or a leaderboard. Answered by the store's clock, alike by every
+    /// store. What no answer depends on any more is removed by the way, in slices.
     fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>>;
 
     /// Bounded upkeep, at most `limit` items, 1 to 1,000. Per queue, by name: waiting jobs past `expires_at` (oldest

@@ -4,9 +4,10 @@
 //! which a run closed its gate. Then nobody looks at its jobs.
 //!
 //! A due job that a reserve looks at while as many of its key run as may, or while one that comes first is parked, is *parked*: it
-//! leaves the timeline, so that nobody looks at it again in vain. Each event of a key (a run that starts or ends, a waiting job that leaves or is parked) gives the first of
-//! its parked jobs a look: if it may run, it is back in the timeline, with its own `run_at`. So while the first may run, some job
-//! of the key is in the timeline, whose own next event looks again: none is left behind.
+//! leaves the timeline, so that nobody looks at it again in vain. Each event of a key (a run that starts or ends, a waiting
+//! job that leaves or is parked) gives the first of its parked jobs a look: if it may run, it is back in the timeline, with
+//! its own `run_at`. So while the first may run, some job of the key is in the timeline, whose own next event looks again:
+//! none is left behind.
 
 use super::Model;
 use crate::{

@@ -36,6 +36,8 @@ impl Model {
             }
             QueueOp::Purge(limit) => return Ok(self.purge(now, name, *limit)),
         }
+        // Limits of groups may be others.
+        self.thin_rings(now);
         Ok(QueueReply::Info(Box::new(self.info(now, name))))
     }
 

@@ -1,5 +1,5 @@
-//! What holds due jobs back (S15): the limits of queues, those of groups are in `fair.rs`; and concurrency keys: who runs, who waits
-//! for its turn, and whose turn comes. The rules are told in the model's `gate.rs`.
+//! What holds due jobs back (S15): the limits of queues, those of groups are in `fair.rs`; and concurrency keys: who runs, who
+//! waits for its turn, and whose turn comes. The rules are told in the model's `gate.rs`.
 
 use rusqlite::{OptionalExtension, Row, params, types::Value};
 
@@ -262,7 +262,8 @@ impl Tx<'_> {
         Ok(pri < job.priority as i64 || pri == job.priority as i64 && is_ahead)
     }
 
-    /// Parks a due job if it waits for its turn: as many of its key run as may beside it, or one that comes first is parked. Its row in the timeline is the caller's.
+    /// Parks a due job if it waits for its turn: as many of its key run as may beside it, or one that comes first is parked.
+    /// Its row in the timeline is the caller's.
     pub(super) fn park_if_blocked(&mut self, q: Q, job: &Job) -> Step<bool> {
         let Some((key, most)) = self.key_of(job)? else { return Ok(false) };
         if !self.run_already(job.qid, &key, most.into())? && !self.is_behind(q, job, &key)? {

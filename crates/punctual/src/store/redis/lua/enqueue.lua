@@ -149,7 +149,8 @@ local function meet(id, new, rest)
             .. (job.key and job.key .. pack('>I4', job.most) or '') .. (job.gid or '') .. sub(rest, asked_at, within_at - 1)
             .. sub(job.rec, kept_at, job.payload_at - 1)
         local changed = {
-            flags = new.flags % 32 + (job.key and 32 or 0) + (job.gid and 64 or 0), level = new.level % 16 + 16 * job.scope, run_at = new.run_at, expires = new.expires,
+            flags = new.flags % 32 + (job.key and 32 or 0) + (job.gid and 64 or 0),
+            level = new.level % 16 + 16 * job.scope, run_at = new.run_at, expires = new.expires,
             skip = #before,
         }
         local rec = front(changed, job.q, job.created) .. before .. sub(rest, new.skip + 1)

@@ -40,8 +40,8 @@ local function behind_chunk(rec, at)
     return at + 5 + unp('>I4', rec, at + 1)
 end
 -- Behind flags, version and lease: caps (0: none, else 1 more), bounds of what is kept of each state (age in ms, jobs, bytes),
--- how many may run (0: any number, else 1 more), a rate (0: none): starts in a period, period in ms, starts at once; and the same of
--- each group, behind its weight.
+-- how many may run (0: any number, else 1 more), a rate (0: none): starts in a period, period in ms, starts at once; and the
+-- same of each group, behind its weight.
 local function limits_of(q)
     local row = queue(q)
     if not row.keep then
@@ -54,8 +54,8 @@ local function limits_of(q)
 end
 -- ── limits of queues (S15); the arithmetic is that of rate.rs, in whole numbers below 2^53 ──
 
--- How far ahead of now the arrival of a queue or a group is, in parts. One further ahead than any that its rate leaves was left by another
--- rate, or by a clock that went back since: it is void.
+-- How far ahead of now the arrival of a queue or a group is, in parts. One further ahead than any that its rate leaves was
+-- left by another rate, or by a clock that went back since: it is void.
 local function ahead(row)
     local parts = (row.arrival - now) * row.rate + min(row.part, row.rate - 1)
     return 0 < parts and parts <= row.burst * row.period and parts or 0
@@ -167,8 +167,9 @@ end
 -- ── rows ──
 
 -- The head of a record: flags (1 run_at is not created_at, 2 expires, 4 a lease of its own, 8 max_attempts is not 20,
--- 16 a unique key, 32 a concurrency key and how many of it may run, 64 a group), level + 16 × scope, q, bytes before the payload, created_at, then what the flags say, then two chunks
--- that are the client's own (what a replacement changes, and what stays) and the payload.
+-- 16 a unique key, 32 a concurrency key and how many of it may run, 64 a group), level + 16 × scope, q, bytes before the
+-- payload, created_at, then what the flags say, then two chunks that are the client's own (what a replacement changes, and
+-- what stays) and the payload.
 local function head(job, rec)
     local flags, level, q, skip, created, at = unp('>BBc3I3I6', rec)
     job.q, job.level, job.scope, job.created = q, level % 16, math.floor(level / 16), created
@@ -244,8 +245,9 @@ local function put_past(job)
 end
 
 -- A run: fence, q, until, flags (1 a cancel was asked for, 2 the job has a past, 4 its end frees a key, 8 it has a concurrency
--- key, 16 a group), bytes of the payload, started, how long an extension lasts, the digests of these, the worker: its length in a byte, its name, zeros
--- up to 64 bytes. (So no hash of runs is a short one, which would be searched from end to end each time.)
+-- key, 16 a group), bytes of the payload, started, how long an extension lasts, the digests of these, the worker: its length
+-- in a byte, its name, zeros up to 64 bytes. (So no hash of runs is a short one, which would be searched from end to end each
+-- time.)
 local function run_of(row)
     local run, at = {}, nil
     run.fence, run.q, run.till, run.flags, run.bytes, run.started, run.lasts, at = unp('>I8c3I6BI4I6I4', row)
@@ -419,8 +421,8 @@ local function move(group, place, at)
     group.place, group.at = place, at
     if place ~= '' then call('ZADD', H, '0', member()) end
 end
--- Puts a group where it belongs: r in the ring, by its tag; w waiting for when it may start its first job; b blocked by as many runs
--- as may be, under the settings of that version; g without a job, remembered for its gate until then; or nowhere.
+-- Puts a group where it belongs: r in the ring, by its tag; w waiting for when it may start its first job; b blocked by as
+-- many runs as may be, under the settings of that version; g without a job, remembered for its gate until then; or nowhere.
 local function regroup(group)
     local q = group.q
     local row = queue(q)
@@ -449,8 +451,8 @@ local function groups_in(q, place, till, limit)
     return call('ZRANGEBYLEX', H, '[' .. q .. place, '(' .. q .. place .. pack('>I7', till + 1), 'LIMIT', 0, limit)
 end
 local function group_in(q, member) return group_of(q, sub(member, 12)) end
--- Lets groups into the ring whose first job is due and may start; looks again at some that are blocked since earlier settings, and at
--- some that need not be remembered any more.
+-- Lets groups into the ring whose first job is due and may start; looks again at some that are blocked since earlier settings,
+-- and at some that need not be remembered any more.
 local function let_in(q, most)
     local row = queue(q)
     local before = row.let
@@ -521,7 +523,8 @@ local function is_blocked(job)
     return is_full(job) or room_of(job.q) <= 0 or job.gid and not is_open(group_of(job.q, job.gid))
 end
 
--- Gives each event of a key its look, and puts groups with events where they belong. Answers whether some job is back in the timeline.
+-- Gives each event of a key its look, and puts groups with events where they belong. Answers whether some job is back in the
+-- timeline.
 local function hand_over()
     local touched, any = shard.touched or {}, false
     shard.touched = nil
@@ -721,8 +724,8 @@ local function taken_back(job)
     return next.state
 end
 
--- The end of a run by a verdict that is no ack: r retry, g retry and close the gate of the group, else of the queue, s snooze, l release, c cancel,
--- d dead, with its rest.
+-- The end of a run by a verdict that is no ack: r retry, g retry and close the gate of the group, else of the queue, s snooze,
+-- l release, c cancel, d dead, with its rest.
 local function verdict(job, what, rest)
     local next = {attempt = job.attempt, state = WAITING}
     if what == 'g' then

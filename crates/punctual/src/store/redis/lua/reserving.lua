@@ -1,5 +1,5 @@
--- A numbered reserve, from ARGV[from] on: instance8, number, n, lease in ms or 0, worker as it stands in a run, names … each with its share and
--- the most jobs it may have. put_turn() must follow.
+-- A numbered reserve, from ARGV[from] on: instance8, number, n, lease in ms or 0, worker as it stands in a run, names … each
+-- with its share and the most jobs it may have. put_turn() must follow.
 -- Answers: taken back, next (ms, '' never), then per job: id; run; record; its past, if the run says that it has one.
 local function reserving(from, first_bell)
     local WATCH_SLACK = 2000 -- how late whoever watches may look
