@@ -65,7 +65,7 @@ pub const GROUP_LIMITS_MAX: usize = 1_000;
 /// Groups that one reserve or take lets in beyond the jobs that it wants (S16).
 pub const GROUPS_EXTRA: usize = 32;
 /// Groups in each place that are looked at again when settings change or the store's clock goes back.
-pub(crate) const REGROUP_MAX: usize = 300;
+pub const REGROUP_MAX: usize = 300;
 /// Longest that one run may close the gate of its queue or group for.
 pub const GATE_MAX: Duration = Duration::from_hours(24);
 /// Leases taken back in a row after which a job is dead, reason `crashes` (S9).
