@@ -115,7 +115,8 @@ async fn an_audit_mends_what_is_kept_beside_the_records() {
     let expiring = NewJob { run_at: When::In(HOUR), expires_at: Some(When::In(2 * HOUR)), ..plain() };
     let holding = NewJob { run_at: When::In(HOUR), unique: Some(Unique::key("k")), ..plain() };
     let windowed = NewJob { run_at: When::In(HOUR), unique: Some(Unique::key("w").window(HOUR)), ..plain() };
-    let ran = [NewJob { id: remembered, ..plain() }, plain(), plain()];
+    let grouped = || NewJob { group: Some("g".to_owned()), ..plain() };
+    let ran = [NewJob { id: remembered, ..plain() }, grouped(), grouped()];
     client
         .queue("mail")
         .set(QueueSettings { done: Keep::NOTHING, ..QueueSettings::default() })
@@ -160,6 +161,15 @@ async fn an_audit_mends_what_is_kept_beside_the_records() {
         ("d", vec!["HSET", "a document", "short"], "corrupt"),
         ("f", vec!["ZADD", "0", "no document"], "no_record"),
         ("f", vec!["DEL"], "no_record"),
+        ("g", vec!["DEL"], "stale_key"),
+        ("g", vec!["ZADD", "0", "a run of no job, in no queue at all"], "stale_key"),
+        ("h", vec!["DEL"], "orphan"),
+        ("h", vec!["ZADD", "0"], "corrupt"),
+        ("h", vec!["ZADD", "0", "abcd: the time of somebody!"], "no_record"),
+        ("h", vec!["ZADD", "0", "abcr: the place of no group"], "two_places"),
+        ("y", vec!["DEL"], "orphan"),
+        ("y", vec!["HSET", "nobody", "short"], "corrupt"),
+        ("y", vec!["HSET", "a group of no queue", "w: it stands at no place.."], "orphan"),
         ("c", vec!["DEL"], "counter"),
     ] {
         let mut cmd = redis::cmd(spoil[0]);
