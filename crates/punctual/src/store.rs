@@ -748,11 +748,12 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///    one too, first looks for the jump and then leaves its own time, also when the clock went back; 5 s that, after
     ///    such a step, would end more than 5 s from now are void.
     /// 3. Looks at up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
-    ///    says, while it has fewer than n: a job past its `expires_at` (`expires_at ≤ now`) ends cancelled, reason
-    ///    `expired`; one with as many jobs of its concurrency key running as may (its own limit; within its queue and group) is
-    ///    parked: it waits out of the timeline; any other is reserved. Stops, in all queues, before a job that would bring the
-    ///    payloads over 1 MiB, unless it is the first; and before and behind a job that would be dead of one more crash: it
-    ///    comes alone.
+    ///    says, while it has fewer than n. Groups of a queue take turns (S16): first up to n + 32 that have become due and may
+    ///    start something join those that do; then each job is the first of the group whose turn it is. A job past its
+    ///    `expires_at` (`expires_at ≤ now`) ends cancelled, reason `expired`; one with as many jobs of its concurrency key
+    ///    running as may (its own limit; within its queue and group) is parked: it waits out of the timeline; any other is
+    ///    reserved. Stops, in all queues, before a job that would bring the payloads over 1 MiB, unless it is the first; and
+    ///    before and behind a job that would be dead of one more crash: it comes alone.
     /// 4. Sweeps up to 100 items: these queues in turn, then store-wide, as [`Store::sweep`] does.
     ///
     /// Turns are handed over behind 2 and 4, and at the end of every verb that does one of these to a job with a concurrency key:

@@ -11,7 +11,7 @@ use rusqlite::{params, params_from_iter, types::Value};
 
 use super::{
     SqliteStore,
-    fair::{as_key, group_id, group_of},
+    fair::{as_key, group_of},
     fault::Step,
     gate::Key,
     job::Job,
@@ -22,6 +22,7 @@ use super::{
     tx::{Q, Tx, int, ms},
 };
 use crate::{
+    digest::group_digest,
     error::{Error, Result},
     id::JobId,
     job::State,
@@ -477,7 +478,7 @@ impl Slice {
 
 /// Whether a row of a group has the key that is its name's.
 fn says_its_name(row: &[Value]) -> bool {
-    matches!(&row[2], Value::Text(name) if as_key(&row[1]) == Some(group_id(name)))
+    matches!(&row[2], Value::Text(name) if as_key(&row[1]) == Some(group_digest(name)))
 }
 
 /// Notes an event of the concurrency key or group of an entry, where it is one.

@@ -25,7 +25,7 @@ use super::{
     tx::{Q, Tx, instant, int, ms},
 };
 use crate::{
-    digest::digest,
+    digest::group_digest,
     fair::{come, step},
     job::Priority,
     limits::{BATCH_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, REGROUP_MAX},
@@ -50,14 +50,9 @@ const PUT: &str = named(FILE, "file");
 const FORGET: &str = named(FILE, "forget");
 const FORGET_IDLE: &str = named(FILE, "forget_idle");
 
-/// What stands for the name of a group in its queue; among the keys of running jobs, too.
-pub(super) fn group_id(group: &str) -> Key {
-    digest(&[Some(group)])
-}
-
-/// The group of a job, if it has one.
+/// What stands for the group of a job, if it has one; among the keys of running jobs, too.
 pub(super) fn group_of(job: &Job) -> Option<Key> {
-    job.opts.group.as_deref().map(group_id)
+    job.opts.group.as_deref().map(group_digest)
 }
 
 // ── what is stored ──
@@ -226,13 +221,13 @@ impl Tx<'_> {
     /// Whether a job's group lets none of its jobs start now.
     pub(super) fn is_group_closed(&mut self, q: Q, job: &Job) -> Step<bool> {
         let Some(name) = &job.opts.group else { return Ok(false) };
-        let Some(group) = self.group(q, group_id(name), Some(name))? else { return Ok(false) };
+        let Some(group) = self.group(q, group_digest(name), Some(name))? else { return Ok(false) };
         Ok(self.group_opens(q, name, &group.gid, group.now.gate)? != Some(self.now))
     }
 
     /// A run closes the gate of its group.
     pub(super) fn close_group(&mut self, q: Q, name: &str, until: Timestamp) -> Step<()> {
-        let gid = group_id(name);
+        let gid = group_digest(name);
         if let Some(mut group) = self.group(q, gid, Some(name))? {
             group.now.gate.close(until, self.now);
             self.write_group(q, &mut group)?;

@@ -14,13 +14,14 @@
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::{
-    fair::{DELETE_GROUPED, IS_GROUPED, PUT_GROUPED, group_id, group_of},
+    fair::{DELETE_GROUPED, IS_GROUPED, PUT_GROUPED, group_of},
     fault::Step,
     job::{Columns, Job},
     sql::named,
     tx::{Q, Tx, instant, ms},
 };
 use crate::{
+    digest::group_digest,
     id::JobId,
     job::{Failure, Priority, State},
     lifecycle::{Next, Run},
@@ -197,7 +198,7 @@ impl Tx<'_> {
         let (qid, id) = (self.at(q).qid, due.id.as_bytes());
         let (pri, run_at) = (due.priority as i64, ms(due.run_at));
         if let Some(group) = due.group {
-            let gid = group_id(group);
+            let gid = group_digest(group);
             self.conn.prepare_cached(PUT_GROUPED)?.execute(params![qid, gid, pri, run_at, id])?;
             // It rings when the group is filed, for when it may start.
             self.touch_group(q, gid, due.group);

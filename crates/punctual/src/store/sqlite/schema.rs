@@ -4,15 +4,11 @@ use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params, types::Value};
 
-use super::{
-    fair::{PUT_GROUPED, group_id},
-    fault,
-    job::Opts,
-    place::LeaseRow,
-    sql::named,
-    tx::int,
+use super::{fair::PUT_GROUPED, fault, job::Opts, place::LeaseRow, sql::named, tx::int};
+use crate::{
+    digest::group_digest,
+    error::{Error, ErrorKind, Result},
 };
-use crate::error::{Error, ErrorKind, Result};
 
 const FILE: &str = include_str!("sql/schema.sql");
 const WITH_OPTIONS: &str = named(FILE, "with_options");
@@ -77,7 +73,7 @@ fn move_groups(conn: &Connection) -> rusqlite::Result<()> {
     while let Some(job) = jobs.next()? {
         let opts = job.get_ref(4)?.as_str().ok().and_then(|text| serde_json::from_str::<Opts>(text).ok());
         let Some(name) = opts.and_then(|opts| opts.group) else { continue };
-        let gid = group_id(&name);
+        let gid = group_digest(&name);
         let [id, q, pri, run_at]: [Value; 4] = [job.get(0)?, job.get(1)?, job.get(2)?, job.get(3)?];
         // Rubbish that stands nowhere moves nowhere.
         if 0 < leave_due.execute(params![q, pri, run_at, id])? {

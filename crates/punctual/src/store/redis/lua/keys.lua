@@ -59,5 +59,5 @@ local END = 253402300799999 -- the last instant
 local LAST = string.rep('\255', 65) -- behind all members of t and l, see put_call() in base.lua
 local BEHIND = string.rep('\255', 17) -- behind all that follows a prefix, be it an id or a digest, whose bytes may be any
 local NEVER = 2 ^ 52 -- of what is not to come
-local POISON_LIMIT, CANDIDATES_EXTRA = 3, 256
+local POISON_LIMIT, CANDIDATES_EXTRA, GROUPS_EXTRA = 3, 256, 32
 local HEARTBEAT, JUMP, CALL_MEMORY, BYTES_MAX, SPARE = 5000, 20000, 3600000, 1048576, 1000

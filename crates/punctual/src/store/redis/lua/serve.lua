@@ -4,10 +4,9 @@
 local function serve(walk, most, till, state, each)
     local q, row = walk.q, queue(walk.q)
     if row.let == 0 or row.paused then return pick(walk, most, till, state, each) end
-    local GROUPS_EXTRA, STALE_MAX = 32, 256
     local before, stale, has_entered = state.n, 0, false
     local function mind_rest() late().mind_rest(q, is_due(till < now and walk_of(q) or walk, now)) end
-    while 0 < state.candidates and not state.stopped and stale < STALE_MAX do
+    while 0 < state.candidates and not state.stopped and stale < CANDIDATES_EXTRA do
         local wanted = min(most - (before - state.n), state.n)
         if min(wanted, (room_of(q, state.takes))) <= 0 then break end
         if not has_entered then

@@ -7,15 +7,15 @@ answer[2] = call('ZLEXCOUNT', T, '[' .. q .. char(PARKED), '(' .. q .. char(PARK
 local stop = min(now + width * buckets, END + 1)
 -- Those without a group level by level, then those of all groups.
 for level = 0, LEVELS do
-    local key, prefix, width6 = T, q .. char(level), '>I6'
-    if level == LEVELS then key, prefix, width6 = H, q .. 'd', '>I7' end
-    local function bound(ms) return prefix .. pack(width6, ms) end
+    local key, prefix, time = T, q .. char(level), '>I6'
+    if level == LEVELS then key, prefix, time = H, q .. 'd', '>I7' end
+    local function bound(ms) return prefix .. pack(time, ms) end
     answer[2] = answer[2] + call('ZLEXCOUNT', key, '[' .. prefix, '(' .. bound(now + 1))
     local from = now + 1
     while from < stop do
         local first = call('ZRANGEBYLEX', key, '[' .. bound(from), '(' .. bound(stop), 'LIMIT', 0, 1)[1]
         if not first then break end
-        local bucket = math.floor((unp(width6, first, 5) - now) / width)
+        local bucket = math.floor((unp(time, first, 5) - now) / width)
         from = min(now + (bucket + 1) * width, stop)
         answer[#answer + 1] = bucket
         answer[#answer + 1] = call('ZLEXCOUNT', key, '[' .. first, '(' .. bound(from))
