@@ -7,6 +7,7 @@
 //! the verbs below settle it.
 
 mod audit;
+mod bell;
 pub mod clock;
 mod doc;
 #[cfg(feature = "testing")]
@@ -31,6 +32,7 @@ use std::{
 use serde::Serialize;
 
 pub(crate) use self::{
+    bell::{WORKER_BELL, end_bell, end_of},
     doc::too_many,
     tool::{Arithmetic, LOCK_BELL},
 };
@@ -49,7 +51,8 @@ use crate::{
     filter::Filter,
     id::JobId,
     job::{JobRecord, NewJob, Payload, Priority, State, check_lease, check_name, check_payload, check_queue},
-    limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX, QUEUES_PER_RESERVE_MAX},
+    limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX, QUEUES_PER_RESERVE_MAX, RESULT_BYTES_MAX},
+    notes::Notes,
     time::{Timestamp, When},
     topic::TOPICS_QUEUE,
 };
@@ -243,6 +246,21 @@ pub struct Batch {
     pub taken_back: Vec<TakenBack>,
 }
 
+/// A lease to extend, and what its run tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Which run.
+    pub lease: Lease,
+    /// Replaces what is kept of the job's notes; `None`: nothing is new.
+    pub notes: Option<Notes>,
+}
+
+impl From<Lease> for Heartbeat {
+    fn from(lease: Lease) -> Self {
+        Self { lease, notes: None }
+    }
+}
+
 /// What a heartbeat learns about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseStatus {
@@ -262,6 +280,11 @@ pub enum LeaseStatus {
 pub enum Verdict {
     /// The work is done, also if a cancel was asked for.
     Ack,
+    /// As an ack; and this is kept with the job, as long as its record is.
+    AckWith {
+        /// What the run has made: at most 64 KiB.
+        result: Payload,
+    },
     /// It failed: again at `at`; counts an attempt. At the last attempt the job is dead, reason `attempts`.
     Retry {
         /// When it is due again, resolved by the store's clock.
@@ -305,6 +328,13 @@ pub struct Settlement {
     pub lease: Lease,
     /// How it ended.
     pub verdict: Verdict,
+}
+
+impl Settlement {
+    /// What the run gave, if it did.
+    pub(crate) const fn result(&self) -> Option<&Payload> {
+        if let Verdict::AckWith { result } = &self.verdict { Some(result) } else { None }
+    }
 }
 
 /// What became of one settlement.
@@ -762,15 +792,17 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// timeline. So does a settle before the reserve behind it. A job that is changed while it is parked is back, too.
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>>;
 
-    /// Extends leases to now plus their length, by heartbeat; also one past its time, as long as it is current.
-    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>>;
+    /// Extends leases to now plus their length, by heartbeat; also one past its time, as long as it is current. What a run tells is
+    /// kept in the same step. Refused as a whole if notes are over 4 KiB or 64 lines, or those of several leases over 1 MiB.
+    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>>;
 
     /// Ends leases, in order, sweeps up to its own length plus 100 items (the queues of the leases it ended, in the order
     /// of their first appearance, then store-wide), and may then reserve in the same step and round trip, as a reserve
     /// behind it would. Refused as a whole if either part breaks a limit; pauses past the end of time are cut to it. A reserve
     /// that has no answer, since the shard that was asked has none, is to be repeated.
     ///
-    /// A job that ends is removed in the same step if its queue keeps none of its state ([`Keep::keeps_nothing`]).
+    /// A job that ends is removed in the same step if its queue keeps none of its state ([`Keep::keeps_nothing`]). A result counts
+    /// against what is kept of a queue as its payload does; results over 64 KiB, or of several jobs over 1 MiB, are refused.
     fn settle<'a>(
         &'a self,
         batch: &'a [Settlement],
@@ -783,7 +815,8 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Returns as soon as there may be work in these queues that the caller's last reserve did not see, at the latest
     /// after `at_most`. Never trusted: the caller reserves again either way. Under the name `$lock/NAME` it returns as soon as
-    /// that lock may be free.
+    /// that lock may be free; under `$end/ID`, an id in 32 digits, as soon as that job has ended or is gone; under `$worker/NAME` as soon
+    /// as a cancel is asked for of a job that runs under that name.
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>>;
 
     /// One job; `None` also for one past the age its queue keeps it for (`finished_at + age ≤ now`). Get, list and holder
@@ -871,18 +904,18 @@ pub(crate) fn check_enqueue(jobs: &[NewJob], now: Timestamp, payload_bytes_max: 
 pub(crate) fn check_jobs(jobs: &[NewJob], payload_bytes_max: usize) -> Result<()> {
     check_batch("jobs", jobs.len())?;
     let bytes: usize = jobs.iter().map(|job| job.payload.bytes.len()).sum();
-    check_batch_bytes(bytes, jobs.len())?;
+    check_batch_bytes("payloads", bytes, jobs.len())?;
     jobs.iter().try_for_each(|job| job.check_with(payload_bytes_max))
 }
 
-/// Refuses payloads over 1 MiB in one call, unless it is a single one.
-fn check_batch_bytes(bytes: usize, n: usize) -> Result<()> {
+/// Refuses more than 1 MiB in one call, unless it is of a single job.
+fn check_batch_bytes(what: &str, bytes: usize, n: usize) -> Result<()> {
     if bytes <= BATCH_BYTES_MAX || n <= 1 {
         Ok(())
     } else {
         Err(Error::new(
             ErrorKind::TooLarge,
-            format!("payloads of {bytes} bytes are over the limit of {BATCH_BYTES_MAX} in one call"),
+            format!("{what} of {bytes} bytes are over the limit of {BATCH_BYTES_MAX} in one call"),
         ))
     }
 }
@@ -895,6 +928,41 @@ pub(crate) fn resolve_expiry(expires_at: When, now: Timestamp) -> Timestamp {
     }
 }
 
+/// Checks the heartbeats of one call.
+pub(crate) fn check_extend(beats: &[Heartbeat]) -> Result<()> {
+    check_batch("leases", beats.len())?;
+    let notes = beats.iter().filter_map(|beat| beat.notes.as_ref());
+    let (mut bytes, mut n) = (0, 0);
+    for notes in notes {
+        notes.check()?;
+        (bytes, n) = (bytes + notes.bytes(), n + 1);
+    }
+    check_batch_bytes("notes", bytes, n)
+}
+
+/// Checks the settlements of one call.
+pub(crate) fn check_settle(batch: &[Settlement]) -> Result<()> {
+    check_batch("settlements", batch.len())?;
+    let results = batch.iter().filter_map(Settlement::result);
+    let (mut bytes, mut n) = (0, 0);
+    for result in results {
+        check_result(result)?;
+        (bytes, n) = (bytes + result.bytes.len(), n + 1);
+    }
+    check_batch_bytes("results", bytes, n)
+}
+
+/// Refuses a result over 64 KiB, and a content type that is no name.
+pub(crate) fn check_result(result: &Payload) -> Result<()> {
+    let size = result.bytes.len();
+    if RESULT_BYTES_MAX < size {
+        let text = format!("a result of {size} bytes is over the limit of {RESULT_BYTES_MAX}");
+        return Err(Error::new(ErrorKind::TooLarge, text)
+            .with_hint("store large results elsewhere and give their address"));
+    }
+    check_name("content_type", &result.content_type)
+}
+
 /// Checks all of an act that needs no store; `payload_bytes_max` is the store's limit of one payload.
 pub(crate) fn check_act(targets: &[Target], action: &Action, payload_bytes_max: usize) -> Result<()> {
     check_batch("targets", targets.len())?;
@@ -902,7 +970,7 @@ pub(crate) fn check_act(targets: &[Target], action: &Action, payload_bytes_max: 
         Action::Reschedule(when) => when.check("run_at"),
         Action::EditPayload(payload) => {
             check_payload(payload, payload_bytes_max)?;
-            check_batch_bytes(payload.bytes.len().saturating_mul(targets.len()), targets.len())
+            check_batch_bytes("payloads", payload.bytes.len().saturating_mul(targets.len()), targets.len())
         }
         _ => Ok(()),
     }

@@ -135,7 +135,10 @@ impl Drill<'_> {
             let worker = &self.crew[at];
             worker.freeze()?;
             let held = self.all(&filter).await?;
-            if held.iter().any(|job| job.running.as_ref().is_some_and(|it| it.worker.starts_with(&worker.proc))) {
+            if held
+                .iter()
+                .any(|job| job.running.as_ref().is_some_and(|it| it.worker.starts_with(&worker.proc)))
+            {
                 return Ok(at);
             }
             worker.thaw()?;
