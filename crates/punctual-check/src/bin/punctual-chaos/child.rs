@@ -10,7 +10,7 @@ use punctual_check::{
 
 use crate::{
     jobs::{self, QUEUE},
-    locks, races, schedules, topics,
+    limits, locks, races, schedules, topics,
 };
 
 /// Jobs that a producer hands over at once.
@@ -19,7 +19,7 @@ const BATCH: u32 = 1_000;
 /// Jobs that a stream hands over at once.
 const DROPS: usize = 10;
 
-/// `locker STORE HISTORY PROC SLOTS`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`,
+/// `locker STORE HISTORY PROC SLOTS`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`, `limited STORE NOTES PROC SLOTS LEASE_MS`,
 /// `worker STORE HISTORY PROC SLOTS LEASE_MS`, `producer STORE HISTORY PROC JOBS`,
 /// `racer STORE HISTORY PROC JOBS BEGIN_MS ME`, or `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`.
 pub(crate) fn main(args: &[String]) -> ExitCode {
@@ -53,6 +53,10 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         ["subscriber", store, notes, proc, slots, lease_ms] => {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
             topics::work(store, notes, proc, slots, lease).await
+        }
+        ["limited", store, notes, proc, slots, lease_ms] => {
+            let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
+            limits::work(store, notes, proc, slots, lease).await
         }
         ["producer", store, history, proc, jobs] => {
             let (client, _) = open(store, history, proc, 0).await?;

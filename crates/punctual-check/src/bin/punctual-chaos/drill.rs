@@ -47,7 +47,13 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             Name::Server => drill.server().await?,
             Name::Failover => drill.failover().await?,
             Name::Shards => drill.shards().await?,
-            Name::Races | Name::Fair | Name::Locks | Name::Schedules | Name::Topics | Name::Idle => {
+            Name::Races
+            | Name::Fair
+            | Name::Limits
+            | Name::Locks
+            | Name::Schedules
+            | Name::Topics
+            | Name::Idle => {
                 return Err("a drill of its own".into());
             }
         }

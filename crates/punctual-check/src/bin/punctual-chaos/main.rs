@@ -7,11 +7,13 @@
 mod child;
 #[path = "../../../../punctual/tests/support/console.rs"]
 mod console;
+mod crew;
 mod drill;
 mod failover;
 mod fair;
 mod idle;
 mod jobs;
+mod limits;
 mod locks;
 mod log;
 mod outage;
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let told = match profile.name {
         Name::Idle => idle::run(&profile).map(|is_quiet| ExitCode::from(u8::from(!is_quiet))),
         Name::Fair => fair::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
+        Name::Limits => limits::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Locks => locks::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Schedules => schedules::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Topics => topics::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),

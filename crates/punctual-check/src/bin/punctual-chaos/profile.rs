@@ -16,6 +16,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
   fair       a group with very many jobs beside 99 with few, and what reserves cost with many groups
   races      cancels and reschedules aimed at the instant at which a job is due, or its run ends: each race has one winner
+  limits     a concurrency key and a rate under more jobs than they let through, by workers that are killed: kept, and used
   locks      updates to locked resources, by workers that are killed: one at a time, in order, none lost, merged or not
   schedules  schedules kept by workers that are killed, by a clock that is turned through the hours in which clocks jump
   topics     a topic with 5 subscriptions, whose publications are handed out by workers that are killed
@@ -63,6 +64,7 @@ pub(crate) enum Name {
     Shards,
     Fair,
     Races,
+    Limits,
     Locks,
     Schedules,
     Topics,
@@ -70,7 +72,7 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Workers,
         Self::Producer,
         Self::Poison,
@@ -79,6 +81,7 @@ impl Name {
         Self::Shards,
         Self::Fair,
         Self::Races,
+        Self::Limits,
         Self::Locks,
         Self::Schedules,
         Self::Topics,
@@ -95,6 +98,7 @@ impl Name {
             Self::Shards => "shards",
             Self::Fair => "fair",
             Self::Races => "races",
+            Self::Limits => "limits",
             Self::Locks => "locks",
             Self::Schedules => "schedules",
             Self::Topics => "topics",
@@ -110,6 +114,7 @@ impl Name {
             | Self::Poison
             | Self::Fair
             | Self::Races
+            | Self::Limits
             | Self::Locks
             | Self::Schedules
             | Self::Topics => Wanted::File,
@@ -127,6 +132,7 @@ impl Name {
             | Self::Poison
             | Self::Races
             | Self::Fair
+            | Self::Limits
             | Self::Locks
             | Self::Topics => true,
             Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
@@ -183,6 +189,7 @@ impl Profile {
             Name::Locks => {
                 Self { jobs: pick(10_000, 1_500), kills: pick(50, 8), workers: 8, slots: 4, ..base }
             }
+            Name::Limits => Self { kills: pick(50, 10), slots: 16, lease: Duration::from_secs(1), ..base },
             Name::Schedules => Self { kills: pick(40, 10), ..base },
             Name::Topics => {
                 Self { jobs: pick(1_000, 200), kills: pick(40, 15), lease: Duration::from_secs(1), ..base }

@@ -4,8 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::{self, Write as _},
-    path::Path,
+    io::Write as _,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,7 +16,7 @@ use punctual::{
     store::{List, url::connect},
 };
 
-use crate::{drill::Outcome, place::Place, process::Process, profile::Profile};
+use crate::{crew::Crew, drill::Outcome, place::Place, profile::Profile};
 
 const TOPIC: &str = "chaos";
 /// The queues that are subscribed.
@@ -70,14 +69,12 @@ pub(crate) fn run(profile: &Profile) -> Outcome<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let client = Client::new(connect(&place.url).await?);
+        let args = vec![profile.slots.to_string(), profile.lease.as_millis().to_string()];
         let mut drill = Drill {
             profile,
-            url: &place.url,
-            dir: &dir,
             client,
-            crew: Vec::new(),
+            crew: Crew::start("subscriber", &place.url, dir.clone(), args, profile.workers)?,
             rng: Rng::with_seed(profile.seed),
-            started: 0,
         };
         drill.run().await
     })
@@ -85,13 +82,9 @@ pub(crate) fn run(profile: &Profile) -> Outcome<bool> {
 
 struct Drill<'a> {
     profile: &'a Profile,
-    url: &'a str,
-    dir: &'a Path,
     client: Client,
-    crew: Vec<Process>,
+    crew: Crew,
     rng: Rng,
-    /// Workers so far.
-    started: u32,
 }
 
 impl Drill<'_> {
@@ -99,31 +92,18 @@ impl Drill<'_> {
         for queue in QUEUES {
             self.client.topic(TOPIC).subscribe(queue).await?;
         }
-        self.fill_up()?;
         let over = PER_KILL * self.profile.kills;
         let (published, called_off) = self.publish(over).await?;
         tokio::time::sleep(AHEAD).await;
         for _ in 0..self.profile.kills {
             tokio::time::sleep(PER_KILL.mul_f64(self.rng.f64() * 2.0)).await;
             let at = self.victim().await?;
-            self.crew.swap_remove(at).kill()?;
-            self.fill_up()?;
+            self.crew.kill(at)?;
         }
         let retried = self.rest().await?;
         eprintln!("{retried} that were killed three times in a row, retried by hand");
-        self.crew.iter_mut().try_for_each(Process::stop)?;
+        self.crew.stop()?;
         self.judge(&published, &called_off).await
-    }
-
-    /// Starts workers where some are gone.
-    fn fill_up(&mut self) -> io::Result<()> {
-        while self.crew.len() < self.profile.workers {
-            self.started += 1;
-            let args = [self.profile.slots.to_string(), self.profile.lease.as_millis().to_string()];
-            let name = format!("worker-{}", self.started);
-            self.crew.push(Process::start("subscriber", self.url, self.dir, name, &args)?);
-        }
-        Ok(())
     }
 
     /// Which is killed: one that holds a publication, if there is one at hand. Those that are asked stand still meanwhile, so that
@@ -131,8 +111,8 @@ impl Drill<'_> {
     async fn victim(&mut self) -> Outcome<usize> {
         let filter = format!("state:running queue:{TOPICS_QUEUE}");
         for _ in 0..VICTIMS_MAX {
-            let at = self.rng.usize(..self.crew.len());
-            let worker = &self.crew[at];
+            let at = self.rng.usize(..self.crew.members.len());
+            let worker = &self.crew.members[at];
             worker.freeze()?;
             let held = self.all(&filter).await?;
             if held
@@ -143,7 +123,7 @@ impl Drill<'_> {
             }
             worker.thaw()?;
         }
-        Ok(self.rng.usize(..self.crew.len()))
+        Ok(self.rng.usize(..self.crew.members.len()))
     }
 
     /// Publishes all, and calls some off; answers which are to be handed out, and which not.
@@ -275,12 +255,8 @@ impl Drill<'_> {
     /// How often each job was started.
     fn starts(&self) -> BTreeMap<String, u32> {
         let mut starts = BTreeMap::new();
-        for n in 1..=self.started {
-            // One that was killed before it began has none.
-            let notes = fs::read_to_string(self.dir.join(format!("worker-{n}.ndjson"))).unwrap_or_default();
-            for id in notes.lines() {
-                *starts.entry(id.to_owned()).or_default() += 1;
-            }
+        for id in self.crew.notes() {
+            *starts.entry(id).or_default() += 1;
         }
         starts
     }
