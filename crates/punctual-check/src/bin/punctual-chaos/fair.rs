@@ -41,26 +41,46 @@ pub(crate) fn run(profile: &Profile) -> Outcome<bool> {
         let many = u64::from(profile.jobs) / 10;
         let mut costs = Vec::new();
         for groups in [1, many / 100, many] {
-            costs.push((groups, drill.cost(groups, many).await?, drill.cost_of_none(groups).await?));
+            let (coming, all) = drill.cost(groups, many).await?;
+            costs.push(Cost { groups, coming, all, blocked: drill.cost_of_none(groups).await? });
         }
         tell(&costs);
         Ok(is_fair)
     })
 }
 
-fn tell(costs: &[(u64, Duration, Duration)]) {
-    let (_, one, none) = costs[0];
-    for (groups, all, blocked) in costs {
+/// What reserves cost with so many groups.
+struct Cost {
+    groups: u64,
+    /// Per job, while groups come that were not runnable before; each reserve lets in some of them.
+    coming: Duration,
+    /// Per job, when all of them are in the ring.
+    all: Duration,
+    /// Of a reserve that finds all of them blocked.
+    blocked: Duration,
+}
+
+fn tell(costs: &[Cost]) {
+    let one = &costs[0];
+    let times = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
+    for Cost { groups, coming, all, blocked } in costs {
         eprintln!(
-            "{groups} groups: a reserve costs {all:?} per job (×{:.2}); {blocked:?} where all are blocked (×{:.2})",
-            all.as_secs_f64() / one.as_secs_f64(),
-            blocked.as_secs_f64() / none.as_secs_f64()
+            "{groups} groups: a reserve costs {all:?} per job (×{:.2}), {coming:?} while they come (×{:.2}); {blocked:?} where all \
+             are blocked (×{:.2})",
+            times(*all, one.all),
+            times(*coming, one.coming),
+            times(*blocked, one.blocked),
         );
     }
     let costs: Vec<_> = costs
         .iter()
-        .map(|(groups, all, blocked)| {
-            serde_json::json!({"groups": groups, "job_us": micros(*all), "blocked_us": micros(*blocked)})
+        .map(|Cost { groups, coming, all, blocked }| {
+            serde_json::json!({
+                "groups": groups,
+                "job_us": micros(*all),
+                "coming_us": micros(*coming),
+                "blocked_us": micros(*blocked),
+            })
         })
         .collect();
     println!("{}", serde_json::json!({ "costs": costs }));
@@ -119,19 +139,30 @@ impl Drill {
         Ok(first < most && between <= 2)
     }
 
-    /// What a reserve takes per job, with this many groups that all have jobs.
-    async fn cost(&mut self, groups: u64, jobs: u64) -> Outcome<Duration> {
+    /// What a reserve takes per job, with this many groups that all have jobs: while they come, and when all have come.
+    async fn cost(&mut self, groups: u64, jobs: u64) -> Outcome<(Duration, Duration)> {
         let queue = format!("all {groups}");
-        self.fill(&queue, jobs.max(2 * groups), |n| (n % groups).to_string()).await?;
+        self.fill(&queue, jobs.max(3 * groups), |n| (n % groups).to_string()).await?;
+        let coming = self.measure(&queue).await?;
+        // Each lets in as many as it wants, and some more.
+        for _ in 0..=groups / BATCH_MAX as u64 {
+            let batch = self.reserve(&queue, BATCH_MAX).await?;
+            self.settle(&batch).await?;
+        }
+        let all = self.measure(&queue).await?;
+        self.purge(&queue).await?;
+        Ok((coming, all))
+    }
+
+    async fn measure(&mut self, queue: &str) -> Outcome<Duration> {
         let (mut took, mut started) = (Duration::ZERO, 0);
         for _ in 0..MEASURED {
             let begin = Instant::now();
-            let batch = self.reserve(&queue, MEASURED_BATCH).await?;
+            let batch = self.reserve(queue, MEASURED_BATCH).await?;
             took += begin.elapsed();
             started += batch.len() as u32;
             self.settle(&batch).await?;
         }
-        self.purge(&queue).await?;
         Ok(took / started.max(1))
     }
 
