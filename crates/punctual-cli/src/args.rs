@@ -182,7 +182,7 @@ pub(crate) enum Command {
     /// Let one at a time do something.
     #[command(subcommand)]
     Lock(Lock),
-    /// How many jobs there are.
+    /// How many jobs there are, and what ran in the last hour.
     Stats(Stats),
     /// When waiting jobs are due.
     Upcoming(Upcoming),

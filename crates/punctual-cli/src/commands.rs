@@ -8,6 +8,7 @@ pub(crate) mod completions;
 pub(crate) mod cron;
 pub(crate) mod demo;
 mod doctor;
+mod hour;
 mod limit;
 pub(crate) mod limiter;
 pub(crate) mod lock;

@@ -93,4 +93,10 @@ fn a_board_shows_who_stands_where() {
     assert_eq!(t.ok("board add posts a 2 --minutes 60"), "a  2\n");
     assert_eq!(t.ok("board top posts --minutes 60 -o ids"), "a\n");
     t.run("board top posts --minutes 60 --hours 1").is_usage("--hours");
+    assert_eq!(t.ok("board top $kinds --minutes 60 -o ids"), "");
+    t.run("board add $kinds mine --minutes 60").fails(
+        2,
+        "invalid",
+        "boards whose names begin with `$` are the workers'",
+    );
 }

@@ -395,3 +395,36 @@ fn the_report_can_be_json() {
     let report: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!((&report["done"], &report["lost"]), (&1.into(), &0.into()));
 }
+
+#[test]
+fn what_ran_in_the_last_hour_is_told_by_stats() {
+    let t = Cli::new();
+    t.ok(&format!("push email.send --group acme -q mail --id {A}"));
+    t.ok(&format!("push report.build -q mail --id {B} --max-attempts 1"));
+    assert_eq!(t.json("stats")["last_hour"]["kinds"], Value::Array(vec![]), "nothing ran");
+    assert!(!t.ok("stats").contains("last hour"));
+    let command = r"if [ $PUNCTUAL_KIND = report.build ]; then echo 'no paper' >&2; exit 1; fi";
+    let worker = Worker::start(&t, command, "-q mail");
+    t.wait_for(A, "done");
+    t.wait_for(B, "dead");
+    worker.stop();
+    let hour = &t.json("stats")["last_hour"];
+    let one = |name: &str| serde_json::json!({"name": name, "runs": 1});
+    assert_eq!(hour["kinds"], serde_json::json!([one("email.send"), one("report.build")]));
+    assert_eq!(hour["queues"], serde_json::json!([{"name": "mail", "runs": 2}]));
+    assert_eq!(hour["groups"], serde_json::json!([{"name": "acme", "queue": "mail", "runs": 1}]));
+    let error = hour["errors"][0]["name"].as_str().unwrap().to_owned();
+    assert!(error.contains("no paper"), "{error}");
+    let text = t.ok("stats");
+    assert!(
+        text.ends_with(&format!(
+            "\nlast hour  a worker that crashes may take its last second with it\n\
+             RUNS/1H  KIND\n      1  email.send\n      1  report.build\n\
+             RUNS/1H  GROUP  QUEUE\n      1  acme   mail\n\
+             RUNS/1H  ERROR\n      1  {error}\n"
+        )),
+        "{text}"
+    );
+    // They are not counted by queue.
+    assert_eq!(t.json("stats -q mail").get("last_hour"), None);
+}

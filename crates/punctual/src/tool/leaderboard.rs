@@ -3,7 +3,7 @@
 use super::unexpected;
 use crate::{
     client::Client,
-    error::Result,
+    error::{Error, Result},
     limits::{BOARD_ADD_MAX, BOARD_MEMBERS_MAX},
     store::{BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Standing, ToolOp, ToolReply},
 };
@@ -16,7 +16,8 @@ use crate::{
 /// has a score of 0 in sum is not on it.
 ///
 /// Scores are whole numbers within ±(2^53 − 1), divided by the number of buckets for what a member has in one. A board has up to
-/// 1,000,000 members, or as many as it is told: the lowest leave. Names and members have 1 to 255 bytes without NUL. A step costs
+/// 1,000,000 members, or as many as it is told: the lowest leave. Names and members have 1 to 255 bytes without NUL; boards whose names
+/// begin with `$` are the workers' ([`Client::last_hour`]), and may only be looked at. A step costs
 /// O(log n), and something for each bucket where a member is set or removed; on SQLite a rank counts all members above it. On Redis all
 /// boards of a store are in its shard 0, hence on one server.
 ///
@@ -160,10 +161,22 @@ impl Leaderboard {
     }
 
     async fn ask(&self, act: BoardAct) -> Result<BoardReply> {
+        if self.name.starts_with('$') && is_change(&act) {
+            return Err(Error::invalid("boards whose names begin with `$` are the workers'"));
+        }
         let op = BoardOp { name: self.name.clone(), window: self.window, act };
         match self.client.store().tool(&ToolOp::Board(op)).await? {
             ToolReply::Board(said) => Ok(said),
             _ => Err(unexpected()),
         }
+    }
+}
+
+const fn is_change(act: &BoardAct) -> bool {
+    match act {
+        BoardAct::Add { .. } | BoardAct::AddAll { .. } | BoardAct::Set { .. } | BoardAct::Remove { .. } => {
+            true
+        }
+        BoardAct::Rank { .. } | BoardAct::Top { .. } | BoardAct::Around { .. } | BoardAct::Size => false,
     }
 }

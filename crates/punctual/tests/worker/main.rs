@@ -11,6 +11,7 @@ mod lease;
 mod outcome;
 mod shutdown;
 mod topic;
+mod views;
 
 use std::{
     future::pending,
