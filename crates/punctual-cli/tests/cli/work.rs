@@ -428,3 +428,52 @@ fn what_ran_in_the_last_hour_is_told_by_stats() {
     // They are not counted by queue.
     assert_eq!(t.json("stats -q mail").get("last_hour"), None);
 }
+
+#[test]
+fn top_shows_queues_runs_and_the_last_hour() {
+    let t = Cli::new();
+    t.run("top").fails(5, "store_unavailable", "there is no store");
+    t.ok(&format!("push email.send --group acme -q mail --id {A}"));
+    t.ok("queue pause bulk");
+    // What goes on behind its worker ends with the folder.
+    let command = "while [ -e hold ]; do sleep 0.1; done";
+    let worker = Worker::start(&t, command, "-q mail --name web-1");
+    t.wait_for(A, "done");
+    fs::write(t.path("hold"), "").unwrap();
+    t.ok(&format!("push report.build -q mail --max-attempts 3 --id {B}"));
+    t.wait_for(B, "running");
+    // A second after its end at the latest the first job is counted. A worker that is gone hears of no cancel.
+    let look = wait(
+        || Some(t.json("top")).filter(|look| !look["last_hour"]["kinds"].as_array().unwrap().is_empty()),
+        || t.ok("top"),
+    );
+    drop(worker);
+    t.ok(&format!("cancel {B}"));
+    assert_eq!((&look["running"], &look["queues_total"]), (&1.into(), &2.into()));
+    assert_eq!(
+        (&look["queues"][0]["name"], &look["queues"][0]["runs_1h"]),
+        (&"mail".into(), &1.into()),
+        "the one that ran most comes first"
+    );
+    assert_eq!((&look["queues"][1]["name"], &look["queues"][1]["paused"]), (&"bulk".into(), &true.into()));
+    let run = &look["runs"][0];
+    assert_eq!((&run["id"], &run["worker"], &run["attempt"]), (&B.into(), &"web-1".into(), &1.into()));
+    assert_eq!(look["last_hour"]["groups"][0]["name"], "acme");
+    let looks = t.run("top -n 2 -o ndjson").lines();
+    assert_eq!(looks.len(), 2);
+    assert_eq!(looks[0]["queues"][0].get("runs_per_s"), None, "one look tells no rate");
+    let text = t.ok("top --rounds 2");
+    let heads: Vec<&str> = text.lines().filter(|line| line.contains("durability full")).collect();
+    assert!(heads.len() == 2 && !text.contains('\u{1b}'), "{text}");
+    let line = |begin: &str| {
+        let line = text.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{text}"));
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("waiting"), "waiting 0 (due 0, retrying 0) running 1 done 1 dead 0 cancelled 0");
+    assert_eq!(line("QUEUE"), "QUEUE DUE WAITING RUNNING RETRYING DEAD RUNS/S RUNS/1H OLDEST DUE PAUSED");
+    assert!(line("bulk").ends_with(" paused"), "{text}");
+    let run = line("5c1e9f0b");
+    assert!(run.starts_with("5c1e9f0b report.build mail web-1 "), "{run}");
+    assert!(run.ends_with(" 1/3 requested"), "{run}");
+    t.run("top -n 0").is_usage("--rounds");
+}
