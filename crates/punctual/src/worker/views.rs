@@ -5,10 +5,11 @@
 //! empty ──a run──► flushed at once ──► rests for a second, summing up ──► flushed, if anything ran ──► …
 //! ```
 //!
-//! A run costs the loop two to four look-ups in maps of some hundred entries, well below a microsecond, and no allocation for a name
+//! A run costs the loop two to four look-ups in maps of some hundred entries, 70 to 300 ns as measured, and no allocation for a name
 //! that is in them. A flush is one call for each board and hundred names, four as a rule, and at most one a second: on SQLite they
-//! share a transaction, hence a sync, with whatever else is written then. What a flush can't add is given up: nobody waits for it,
-//! nothing grows behind it, and nothing is counted twice or later than it was.
+//! share a transaction, hence a sync, with whatever else is written then; Redis takes some 0.2 ms for thirty names, and about 1 ms for
+//! a hundred. What a flush can't add is given up: nobody waits for it, nothing grows behind it, and nothing is counted twice or later
+//! than it was.
 
 use std::{
     cell::{Cell, RefCell},
