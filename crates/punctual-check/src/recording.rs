@@ -7,8 +7,9 @@ use punctual::{
     JobId, JobRecord, NewJob, Result, Timestamp,
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
-        Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
-        Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, Verdict, Which,
+        Enqueued, Heartbeat, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
+        Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, Verdict,
+        Which,
     },
 };
 
@@ -121,10 +122,10 @@ impl Store for RecordingStore {
         })
     }
 
-    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
+    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
         Box::pin(async move {
-            let op = Op::Extend { leases: leases.iter().map(lease_id).collect() };
-            self.recorded(op, self.inner.extend(leases), |answers| {
+            let op = Op::Extend { leases: beats.iter().map(|beat| lease_id(&beat.lease)).collect() };
+            self.recorded(op, self.inner.extend(beats), |answers| {
                 let is_held = |status: &LeaseStatus| match status {
                     LeaseStatus::Held | LeaseStatus::CancelRequested => Some(true),
                     LeaseStatus::Lost => Some(false),
@@ -311,7 +312,7 @@ fn ended(settlement: &Settlement) -> Ended {
         id: settlement.lease.job,
         fence: settlement.lease.fence,
         verdict: match &settlement.verdict {
-            Verdict::Ack => Said::Ack,
+            Verdict::Ack | Verdict::AckWith { .. } => Said::Ack,
             Verdict::Retry { at, .. } | Verdict::RetryAfter { at, .. } => Said::Retry((*at).into()),
             Verdict::Snooze { after, .. } => {
                 Said::Snooze(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))

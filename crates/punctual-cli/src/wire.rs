@@ -66,7 +66,7 @@ mod tests {
         for job in jobs(&client) {
             let id = client.push(vec![job.clone()]).await.unwrap()[0].id().unwrap();
             let record = client.get(id).await.unwrap().unwrap();
-            let view = JobView::new(&record, now).with_failures(&record);
+            let view = JobView::new(&record, now).with_details(&record);
             let line = serde_json::to_string(&view).unwrap();
             assert!(!line.contains('\n'));
             let names: BTreeMap<String, &RawValue> = serde_json::from_str(&line).unwrap();

@@ -7,6 +7,7 @@
 mod act;
 mod coalesce;
 mod enqueue;
+mod finish;
 mod merge;
 mod queue;
 #[cfg(feature = "cron")]

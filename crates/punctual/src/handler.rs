@@ -8,19 +8,21 @@ use std::{
     future::Future,
     ops::Deref,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
 };
 
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::Client,
     id::JobId,
     job::{Job, JobRecord},
+    notes::{LogLine, Notes, Progress},
     outcome::{IntoOutcome, Outcome},
-    store::BoxFuture,
+    store::{BoxFuture, clock::Clock},
     time::Timestamp,
 };
 
@@ -110,12 +112,25 @@ struct Inner {
     token: CancellationToken,
     /// A [`Stop`] plus one; 0: none.
     stop: AtomicU8,
+    told: Mutex<Told>,
+    /// Rung when there is more to tell.
+    news: Arc<Notify>,
+}
+
+/// What a run tells of itself.
+struct Told {
+    /// All that is kept, beginning with what earlier runs told.
+    notes: Notes,
+    /// The store has not been told of it yet.
+    is_news: bool,
 }
 
 impl Call {
-    pub(crate) fn new(record: JobRecord, fence: u64, client: Client) -> Self {
+    /// `news` is rung when it has something to tell.
+    pub(crate) fn new(record: JobRecord, fence: u64, client: Client, news: Arc<Notify>) -> Self {
         let (token, stop) = (CancellationToken::new(), AtomicU8::new(0));
-        Self { inner: Arc::new(Inner { record, fence, client, token, stop }) }
+        let told = Mutex::new(Told { notes: record.notes.clone(), is_news: false });
+        Self { inner: Arc::new(Inner { record, fence, client, token, stop, told, news }) }
     }
 
     /// Fires the token. The first reason stays.
@@ -179,6 +194,67 @@ impl Call {
     /// Everything about the job, as of this reservation.
     pub fn record(&self) -> &JobRecord {
         &self.inner.record
+    }
+
+    /// Tells how far the run is: so much of so much, in whatever unit; `None` where nobody knows of how much. The store hears of
+    /// it within a second or so, and at the end of the run; people see it in `show`, `ls` and `top`, and
+    /// [`Client::finished`](crate::Client::finished) tells it. What was told stays with the job, also for its next runs:
+    /// [`Call::record`] has it as of the reservation.
+    ///
+    /// ```
+    /// # async fn import(rows: Vec<u8>, ctx: punctual::Ctx) {
+    /// for (i, row) in rows.iter().enumerate() {
+    ///     // … the work …
+    ///     ctx.progress(i as u64 + 1, rows.len() as u64);
+    /// }
+    /// # }
+    /// ```
+    pub fn progress(&self, done: u64, total: impl Into<Option<u64>>) {
+        let total = total.into();
+        self.tell(|notes| {
+            let message = notes.progress.take().and_then(|progress| progress.message);
+            notes.tell(Progress { done, total, message });
+        });
+    }
+
+    /// Tells what the run is at, for people; cut at 1 KiB. Beside [`Call::progress`].
+    pub fn message(&self, text: impl Into<String>) {
+        let message = Some(text.into());
+        self.tell(|notes| {
+            let progress = notes.progress.take().unwrap_or_default();
+            notes.tell(Progress { message, ..progress });
+        });
+    }
+
+    /// Writes a line that is kept with the job, cut at 1 KiB: of all its runs the last 64 lines, and 4 KiB.
+    pub fn log(&self, text: impl Into<String>) {
+        let at_ms = Clock::System.now().as_ms();
+        let line = LogLine { attempt: self.attempt(), at_ms, text: text.into() };
+        self.tell(|notes| notes.push(line));
+    }
+
+    fn tell(&self, tell: impl FnOnce(&mut Notes)) {
+        let mut told = self.inner.told.lock().unwrap_or_else(PoisonError::into_inner);
+        tell(&mut told.notes);
+        if !std::mem::replace(&mut told.is_news, true) {
+            self.inner.news.notify_one();
+        }
+    }
+
+    /// Whether there is something that the store has not been told yet.
+    pub(crate) fn has_news(&self) -> bool {
+        self.inner.told.lock().unwrap_or_else(PoisonError::into_inner).is_news
+    }
+
+    /// What the store has not been told yet, if there is something.
+    pub(crate) fn take_news(&self) -> Option<Notes> {
+        let mut told = self.inner.told.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut told.is_news).then(|| told.notes.clone())
+    }
+
+    /// The store may not have heard of it.
+    pub(crate) fn keep_news(&self) {
+        self.inner.told.lock().unwrap_or_else(PoisonError::into_inner).is_news = true;
     }
 
     /// A client of the same store.

@@ -25,6 +25,7 @@ use crate::{
         CONCURRENCY_MAX, DELAY_MAX_MS, HEADERS_BYTES_MAX, LEASE_MAX, LEASE_MIN, MAX_ATTEMPTS_MAX,
         NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TAGS_MAX, TIMEOUT_MAX,
     },
+    notes::Notes,
     time::{Timestamp, When, ceil_ms},
     topic::{TOPICS_QUEUE, check_publication},
 };
@@ -668,6 +669,10 @@ pub struct JobRecord {
     pub reason: Option<String>,
     /// The last eight attempts that failed, oldest first.
     pub failures: Vec<Failure>,
+    /// What its runs told of themselves.
+    pub notes: Notes,
+    /// Of a done job: what its handler gave, if it did.
+    pub result: Option<Payload>,
     /// While running: under which lease.
     pub running: Option<Running>,
     /// While waiting: it was due when it was read, and as many jobs of its concurrency key ran as may.
@@ -706,9 +711,17 @@ impl JobRecord {
             finished_at: None,
             reason: None,
             failures: Vec::new(),
+            notes: Notes::default(),
+            result: None,
             running: None,
             blocked: false,
         }
+    }
+
+    /// What it counts against its queue's retention: the bytes of payload and result.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let result = self.result.as_ref().map_or(0, |result| result.bytes.len());
+        (self.payload.bytes.len() + result) as u64
     }
 
     /// Where it stands as people see it, when the store's clock shows `now`.

@@ -14,6 +14,7 @@ mod id;
 mod job;
 mod lifecycle;
 pub mod limits;
+mod notes;
 mod outcome;
 mod rate;
 #[cfg(feature = "cron")]
@@ -52,6 +53,7 @@ pub use job::{
     State, Status, Unique,
 };
 pub use middleware::{Middleware, Next};
+pub use notes::{LogLine, Notes, Progress};
 pub use outcome::{IntoOutcome, Outcome};
 /// `#[derive(Job)]`: makes a type a job.
 #[cfg(feature = "derive")]

@@ -3,7 +3,7 @@
 
 use crate::{
     id::JobId,
-    job::{State, cut_error},
+    job::{Payload, State, cut_error},
     limits::{POISON_LIMIT, SNOOZE_MIN, SNOOZES_MAX},
     store::Verdict,
     time::{Timestamp, When, ceil_ms},
@@ -38,6 +38,8 @@ pub(crate) struct Next {
     pub(crate) reason: Option<String>,
     /// The words under which this run is kept among the failures.
     pub(crate) failed: Option<String>,
+    /// What a done job leaves.
+    pub(crate) result: Option<Payload>,
 }
 
 impl Next {
@@ -50,12 +52,22 @@ impl Next {
             run_at,
             reason: None,
             failed: None,
+            result: None,
         }
     }
 
     fn ended(state: State, run: &Run, reason: Option<&str>) -> Self {
         let reason = reason.map(|text| cut_error(text).to_owned());
-        Self { state, attempt: run.attempt, crashes: 0, snoozes: 0, run_at: None, reason, failed: None }
+        Self {
+            state,
+            attempt: run.attempt,
+            crashes: 0,
+            snoozes: 0,
+            run_at: None,
+            reason,
+            failed: None,
+            result: None,
+        }
     }
 }
 
@@ -63,6 +75,9 @@ impl Next {
 pub(crate) fn settled(run: &Run, verdict: &Verdict, now: Timestamp) -> Next {
     match verdict {
         Verdict::Ack => Next::ended(State::Done, run, None),
+        Verdict::AckWith { result } => {
+            Next { result: Some(result.clone()), ..Next::ended(State::Done, run, None) }
+        }
         // S12: the end of the run decides, and anything but an ack obeys the request.
         _ if run.cancel_requested => Next::ended(State::Cancelled, run, Some("cancelled")),
         Verdict::Retry { at, error } | Verdict::RetryAfter { at, error } => {

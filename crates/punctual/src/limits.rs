@@ -19,9 +19,15 @@ pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
 pub const ERROR_BYTES_MAX: usize = 1024;
 /// Failed attempts kept with a job; older ones are forgotten.
 pub const FAILURES_MAX: usize = 8;
+/// Largest result of a job, in bytes.
+pub const RESULT_BYTES_MAX: usize = 64 * 1024;
+/// Text that a job's runs may tell of themselves, in bytes: the lines that are kept, and the message of the progress.
+pub const NOTES_BYTES_MAX: usize = 4 * 1024;
+/// Lines of its runs that are kept with a job.
+pub const LOG_LINES_MAX: usize = 64;
 /// Most items in one call.
 pub const BATCH_MAX: usize = 1_000;
-/// Payload bytes of one call; a job that is larger travels alone.
+/// Bytes of payloads, results or notes in one call; a job that is larger travels alone.
 pub const BATCH_BYTES_MAX: usize = 1024 * 1024;
 /// Longest text of a filter, in bytes.
 pub const FILTER_BYTES_MAX: usize = 4 * 1024;

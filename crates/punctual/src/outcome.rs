@@ -2,6 +2,10 @@
 
 use std::{fmt, time::Duration};
 
+use serde::Serialize;
+
+use crate::job::Payload;
+
 /// The end of a run, as its handler puts it.
 ///
 /// A handler may return `()`, an `Outcome`, or a `Result` of either: `Ok` is taken as it is, an `Err` means
@@ -12,6 +16,10 @@ use std::{fmt, time::Duration};
 pub enum Outcome {
     /// The work is done.
     Done,
+    /// The work is done, and this came of it: kept with the job as long as its record is, and told by
+    /// [`Client::finished`](crate::Client::finished). At most 64 KiB; a job with a larger one is dead, since to run it again
+    /// would not make it smaller.
+    DoneWith(Payload),
     /// It failed: again after this pause, or by the job's backoff. Counts an attempt.
     Retry {
         /// The pause; `None`: the job's backoff.
@@ -36,6 +44,24 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// The work is done, and this came of it, as JSON. What can't be written as JSON makes the job dead.
+    ///
+    /// ```
+    /// use punctual::{Outcome, Payload};
+    ///
+    /// #[derive(serde::Serialize)]
+    /// struct Imported { rows: u64 }
+    ///
+    /// let outcome = Outcome::done_with(Imported { rows: 3 });
+    /// assert_eq!(outcome, Outcome::DoneWith(Payload::json(r#"{"rows":3}"#)));
+    /// ```
+    pub fn done_with(result: impl Serialize) -> Self {
+        match serde_json::to_vec(&result) {
+            Ok(bytes) => Self::DoneWith(Payload::json(bytes)),
+            Err(error) => Self::Dead(format!("could not encode the result: {error}")),
+        }
+    }
+
     /// A failure that waits for the job's backoff.
     pub fn retry(error: impl fmt::Display) -> Self {
         Self::Retry { after: None, error: error.to_string() }

@@ -7,10 +7,12 @@
 //! the verbs below settle it.
 
 mod audit;
+mod bell;
 pub mod clock;
 mod doc;
 #[cfg(feature = "testing")]
 pub mod faulty;
+mod lease;
 pub mod memory;
 pub mod model;
 #[cfg(feature = "redis")]
@@ -31,11 +33,17 @@ use std::{
 use serde::Serialize;
 
 pub(crate) use self::{
+    bell::{WORKER_BELL, end_bell, end_of},
     doc::too_many,
+    lease::{check_extend, check_result, check_settle},
     tool::{Arithmetic, LOCK_BELL},
 };
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},
+    lease::{
+        Batch, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled, Settlement, Take, TakenBack,
+        Verdict, Want,
+    },
     settings::{GroupLimits, Keep, Order, Pause, Placement, QueueSettings},
     tool::{
         Allowance, BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Held, LimitOp, LimitRule, LockOp,
@@ -48,8 +56,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     filter::Filter,
     id::JobId,
-    job::{JobRecord, NewJob, Payload, Priority, State, check_lease, check_name, check_payload, check_queue},
-    limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX, QUEUES_PER_RESERVE_MAX},
+    job::{JobRecord, NewJob, Payload, Priority, State, check_payload, check_queue},
+    limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX},
     time::{Timestamp, When},
     topic::TOPICS_QUEUE,
 };
@@ -69,16 +77,6 @@ pub struct Call {
     pub instance: u64,
     /// 1, 2, 3, …
     pub number: u64,
-}
-
-/// The exclusive right to settle one job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lease {
-    /// Which job.
-    pub job: JobId,
-    /// The reservation's number: strictly rises for an id, and is never reused, not even when the id comes back after its
-    /// record was pruned. Hand it to whatever the handler writes to, as a fencing token.
-    pub fence: u64,
 }
 
 /// A job that an enqueue met instead of inserting.
@@ -148,200 +146,6 @@ impl Enqueued {
             Self::Rescheduled { .. } => "rescheduled",
             Self::Full => "full",
         }
-    }
-}
-
-/// One queue of a [`Reserve`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Want {
-    /// Its name.
-    pub queue: String,
-    /// Jobs it may have before the queues behind it get any.
-    pub share: usize,
-    /// The most jobs it may have of this call, 0 to 1,000: bounds its share and what is left over alike. `n` sets no
-    /// bound of its own.
-    pub at_most: usize,
-}
-
-/// A call for due jobs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reserve {
-    /// For repetition (S3).
-    pub call: Call,
-    /// The worker's name, for people.
-    pub worker: String,
-    /// Which queues, at most 64. First each in turn gets up to its share; then, while fewer than `n` are found, each in
-    /// turn gets what is left; neither beyond its `at_most`. `strict` gives every queue a share of `n`; `weighted` splits
-    /// `n`. A queue named twice is two wants, each with its own bounds.
-    pub wants: Vec<Want>,
-    /// At most this many jobs, 0 to 1,000. 0 only takes back and tells what is next.
-    pub n: usize,
-    /// The lease for jobs without one of their own; `None`: the queue's, else 15 s.
-    pub lease: Option<Duration>,
-}
-
-impl Reserve {
-    /// Checks every limit.
-    ///
-    /// # Errors
-    /// `Invalid`.
-    pub fn check(&self) -> Result<()> {
-        check_batch("jobs to reserve", self.n)?;
-        if QUEUES_PER_RESERVE_MAX < self.wants.len() {
-            let n = self.wants.len();
-            return Err(Error::invalid(format!(
-                "{n} queues are over the limit of {QUEUES_PER_RESERVE_MAX} in one reserve"
-            )));
-        }
-        for want in &self.wants {
-            check_name("queue", &want.queue)?;
-            check_batch("jobs to reserve from one queue", want.at_most)?;
-        }
-        self.lease.map_or(Ok(()), check_lease)
-    }
-}
-
-/// A job under a lease.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reserved {
-    /// The right to settle it.
-    pub lease: Lease,
-    /// Until when the lease may not be taken back, unless extended.
-    pub until: Timestamp,
-    /// How long one extension lasts.
-    pub lasts: Duration,
-    /// The job, as of this reservation.
-    pub job: JobRecord,
-}
-
-/// A lease that a reserve or take took back (S9).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TakenBack {
-    /// The lease that is no more.
-    pub lease: Lease,
-    /// The job's queue.
-    pub queue: String,
-    /// Where the job went: waiting, dead or cancelled.
-    pub state: State,
-}
-
-/// The answer to a [`Reserve`].
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Batch {
-    /// The store's clock at the call.
-    pub now: Timestamp,
-    /// The jobs, in the order in which they were reserved (S6). At most 1 MiB of payloads, or one job.
-    pub jobs: Vec<Reserved>,
-    /// Whether, at the end of the call, due jobs are left in those of these queues that are not paused, or leases past
-    /// their time in any of them (none count while nothing is taken back, S14): call again.
-    pub more: bool,
-    /// Zero if `more`. Else how long from the call, to the fraction of a millisecond where the store knows it, until the
-    /// earliest `run_at` of a waiting job in those of these queues that are not paused, or `until` of a lease in any of them
-    /// (one past its time counts at the end of the pause of S14); `None`: there is neither.
-    pub next_due: Option<Duration>,
-    /// The leases that this call took back first, at most 32.
-    pub taken_back: Vec<TakenBack>,
-}
-
-/// What a heartbeat learns about a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseStatus {
-    /// Extended to now plus its length.
-    Held,
-    /// Not current (any more); nothing was changed (S8).
-    Lost,
-    /// Extended, and somebody asked to cancel the job (S12).
-    CancelRequested,
-    /// The part of the store that has the job could not be reached, or did not answer: ask again. Only where a store has
-    /// several shards.
-    Away,
-}
-
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The work is done, also if a cancel was asked for.
-    Ack,
-    /// It failed: again at `at`; counts an attempt. At the last attempt the job is dead, reason `attempts`.
-    Retry {
-        /// When it is due again, resolved by the store's clock.
-        at: When,
-        /// What went wrong; cut at 1 KiB.
-        error: String,
-    },
-    /// As a retry; and until then none of its group's jobs starts, or of its queue's if it has no group: for an answer from outside
-    /// that asks for a pause. The gate is closed for 24 h at most; with several shards, that of the job's shard.
-    RetryAfter {
-        /// When it is due again, and the gate opens.
-        at: When,
-        /// What went wrong; cut at 1 KiB.
-        error: String,
-    },
-    /// Again after this pause, at least 100 ms; counts nothing. The 10,000th in a row: dead, reason `snoozes`.
-    Snooze {
-        /// The pause.
-        after: Duration,
-        /// Why, kept with the job until its next run was settled or taken back; cut at 1 KiB.
-        reason: Option<String>,
-    },
-    /// Back as it was, with its own `run_at`; counts nothing.
-    Release,
-    /// Called off: cancelled.
-    Cancel {
-        /// Why; `cancelled` where nothing is said.
-        reason: Option<String>,
-    },
-    /// Given up on; the error is the reason, and the attempt is kept among the failures.
-    Dead {
-        /// What went wrong; cut at 1 KiB.
-        error: String,
-    },
-}
-
-/// A lease and how it ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settlement {
-    /// Which run.
-    pub lease: Lease,
-    /// How it ended.
-    pub verdict: Verdict,
-}
-
-/// What became of one settlement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Settled {
-    /// The lease ended by this call; the job now stands here.
-    Settled(State),
-    /// This call changed nothing: the lease is not current (S8), or an earlier, unanswered call settled it (S3).
-    LeaseLost,
-    /// The part of the store that has the job could not be reached, or did not answer: settle it again. Only where a store
-    /// has several shards.
-    Away {
-        /// Whether it was sent: then the lease may have ended.
-        sent: bool,
-    },
-}
-
-/// A call for an at-most-once pop.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Take {
-    /// Where.
-    pub queue: String,
-    /// At most this many, up to 1,000.
-    pub n: usize,
-    /// Only jobs with `run_at ≤ now − older_than`.
-    pub older_than: Duration,
-}
-
-impl Take {
-    /// Checks every limit.
-    ///
-    /// # Errors
-    /// `Invalid`.
-    pub fn check(&self) -> Result<()> {
-        check_batch("jobs to take", self.n)?;
-        check_queue(&self.queue)
     }
 }
 
@@ -762,15 +566,17 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// timeline. So does a settle before the reserve behind it. A job that is changed while it is parked is back, too.
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>>;
 
-    /// Extends leases to now plus their length, by heartbeat; also one past its time, as long as it is current.
-    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>>;
+    /// Extends leases to now plus their length, by heartbeat; also one past its time, as long as it is current. What a run tells is
+    /// kept in the same step. Refused as a whole if notes are over 4 KiB or 64 lines, or those of several leases over 1 MiB.
+    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>>;
 
     /// Ends leases, in order, sweeps up to its own length plus 100 items (the queues of the leases it ended, in the order
     /// of their first appearance, then store-wide), and may then reserve in the same step and round trip, as a reserve
     /// behind it would. Refused as a whole if either part breaks a limit; pauses past the end of time are cut to it. A reserve
     /// that has no answer, since the shard that was asked has none, is to be repeated.
     ///
-    /// A job that ends is removed in the same step if its queue keeps none of its state ([`Keep::keeps_nothing`]).
+    /// A job that ends is removed in the same step if its queue keeps none of its state ([`Keep::keeps_nothing`]). A result counts
+    /// against what is kept of a queue as its payload does; results over 64 KiB, or of several jobs over 1 MiB, are refused.
     fn settle<'a>(
         &'a self,
         batch: &'a [Settlement],
@@ -783,7 +589,8 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Returns as soon as there may be work in these queues that the caller's last reserve did not see, at the latest
     /// after `at_most`. Never trusted: the caller reserves again either way. Under the name `$lock/NAME` it returns as soon as
-    /// that lock may be free.
+    /// that lock may be free; under `$end/ID`, an id in 32 digits, as soon as that job has ended or is gone; under `$worker/NAME` as soon
+    /// as a cancel is asked for of a job that runs under that name.
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>>;
 
     /// One job; `None` also for one past the age its queue keeps it for (`finished_at + age ≤ now`). Get, list and holder
@@ -871,18 +678,18 @@ pub(crate) fn check_enqueue(jobs: &[NewJob], now: Timestamp, payload_bytes_max: 
 pub(crate) fn check_jobs(jobs: &[NewJob], payload_bytes_max: usize) -> Result<()> {
     check_batch("jobs", jobs.len())?;
     let bytes: usize = jobs.iter().map(|job| job.payload.bytes.len()).sum();
-    check_batch_bytes(bytes, jobs.len())?;
+    check_batch_bytes("payloads", bytes, jobs.len())?;
     jobs.iter().try_for_each(|job| job.check_with(payload_bytes_max))
 }
 
-/// Refuses payloads over 1 MiB in one call, unless it is a single one.
-fn check_batch_bytes(bytes: usize, n: usize) -> Result<()> {
+/// Refuses more than 1 MiB in one call, unless it is of a single job.
+fn check_batch_bytes(what: &str, bytes: usize, n: usize) -> Result<()> {
     if bytes <= BATCH_BYTES_MAX || n <= 1 {
         Ok(())
     } else {
         Err(Error::new(
             ErrorKind::TooLarge,
-            format!("payloads of {bytes} bytes are over the limit of {BATCH_BYTES_MAX} in one call"),
+            format!("{what} of {bytes} bytes are over the limit of {BATCH_BYTES_MAX} in one call"),
         ))
     }
 }
@@ -902,7 +709,7 @@ pub(crate) fn check_act(targets: &[Target], action: &Action, payload_bytes_max: 
         Action::Reschedule(when) => when.check("run_at"),
         Action::EditPayload(payload) => {
             check_payload(payload, payload_bytes_max)?;
-            check_batch_bytes(payload.bytes.len().saturating_mul(targets.len()), targets.len())
+            check_batch_bytes("payloads", payload.bytes.len().saturating_mul(targets.len()), targets.len())
         }
         _ => Ok(()),
     }

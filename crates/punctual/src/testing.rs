@@ -42,7 +42,7 @@ use crate::{
     id::JobId,
     job::{Job, JobRecord, Payload, State},
     limits::BATCH_MAX,
-    store::{Call as StoreCall, List, Reserve, Settled, Settlement, memory::MemoryStore},
+    store::{Call as StoreCall, Heartbeat, List, Reserve, Settled, Settlement, memory::MemoryStore},
     time::Timestamp,
     worker::{Setup, WorkReport, Worker, dead, run},
 };
@@ -167,8 +167,13 @@ async fn run_one(setup: &mut Setup, call: &mut StoreCall, report: &mut WorkRepor
         None => setup.crew.unknown(&reserved.job),
         Some(handler) => {
             report.lateness.started(&reserved.job, batch.now);
-            let run_of = Call::new(reserved.job, reserved.lease.fence, setup.client.clone());
-            run::run(run_of, Arc::clone(handler)).await
+            let news = Arc::default();
+            let run_of = Call::new(reserved.job, reserved.lease.fence, setup.client.clone(), news);
+            let verdict = run::run(run_of.clone(), Arc::clone(handler), setup.cancel_grace).await;
+            if let Some(notes) = run_of.take_news() {
+                store.extend(&[Heartbeat { lease: reserved.lease, notes: Some(notes) }]).await?;
+            }
+            verdict
         }
     };
     let settlement = [Settlement { lease: reserved.lease, verdict }];
@@ -197,7 +202,7 @@ pub fn ctx<S: Send + Sync + 'static>(state: S) -> Ctx<S> {
         started_at: Some(start),
         ..JobRecord::blank(client.make_id())
     };
-    Ctx::new(Call::new(record, 1, client), Arc::new(state))
+    Ctx::new(Call::new(record, 1, client, Arc::default()), Arc::new(state))
 }
 
 /// Tells of a job that ended dead.

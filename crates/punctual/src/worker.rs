@@ -38,7 +38,7 @@ use self::{
     crew::Crew,
     dead::{Obituaries, OnDead, on_dead},
     health::{Health, Pulse},
-    heartbeat::heartbeat,
+    heartbeat::{cancels, heartbeat},
     queues::{Queues, check_slots},
     run::catch_panic,
     runs::Runs,
@@ -52,7 +52,7 @@ use crate::{
     job::{Job, JobRecord, check_lease, check_name},
     middleware::{Layer, Middleware, layer},
     outcome::IntoOutcome,
-    store::Store,
+    store::{Store, WORKER_BELL},
 };
 #[cfg(feature = "cron")]
 use crate::{
@@ -83,6 +83,7 @@ pub struct Worker<S = ()> {
     layers: Vec<Layer>,
     on_dead: Option<OnDead>,
     grace: Duration,
+    cancel_grace: Duration,
     health: Health,
     serves_topics: bool,
     #[cfg(feature = "cron")]
@@ -104,6 +105,7 @@ pub(crate) struct Setup {
     pub(crate) schedules: Vec<(String, Schedule)>,
     serves_topics: bool,
     grace: Duration,
+    pub(crate) cancel_grace: Duration,
     health: Health,
 }
 
@@ -122,6 +124,7 @@ impl Setup {
             schedules: Vec::new(),
             serves_topics: false,
             grace: self.grace,
+            cancel_grace: self.cancel_grace,
             health: Health::default(),
         })
     }
@@ -142,6 +145,7 @@ impl Worker {
             layers: Vec::new(),
             on_dead: None,
             grace: GRACE_DEFAULT,
+            cancel_grace: GRACE_DEFAULT,
             health: Health::default(),
             serves_topics: true,
             #[cfg(feature = "cron")]
@@ -166,6 +170,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             layers: self.layers,
             on_dead: self.on_dead,
             grace: self.grace,
+            cancel_grace: self.cancel_grace,
             health: self.health,
             serves_topics: self.serves_topics,
             #[cfg(feature = "cron")]
@@ -211,6 +216,13 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// extended every third of it for as long as the handler runs.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
+        self
+    }
+
+    /// How long a run may go on behind the cancel of its job, or the loss of its lease, before it is dropped where it awaits;
+    /// 30 s unless said otherwise. Its token fires at once; this is for handlers that don't listen.
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.cancel_grace = grace;
         self
     }
 
@@ -381,6 +393,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             schedules: self.schedules,
             serves_topics: self.serves_topics,
             grace: self.grace.min(GRACE_MAX),
+            cancel_grace: self.cancel_grace.min(GRACE_MAX),
             health: self.health,
         })
     }
@@ -436,7 +449,7 @@ fn work(
     let own = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
         Error::new(ErrorKind::Unavailable, "could not start the worker's runtime").with_source(e)
     })?;
-    let runs = Runs::counting(setup.queues.counted());
+    let runs = Runs::counting(setup.queues.counted(), setup.cancel_grace);
     let publications = setup.of_publications().map(|setup| (setup, runs.beside(), Pulse::new()));
     // Its health is that of the first loop: whoever asks wants to know whether jobs run.
     let mut publishing = match &publications {
@@ -467,6 +480,15 @@ fn work(
                 Some((_, runs, _)) => beat(store, runs).await,
             }
         };
+        let all_runs: Vec<&Runs> =
+            [Some(&runs), publications.as_ref().map(|(_, runs, _)| runs)].into_iter().flatten().collect();
+        let listening = async {
+            loop {
+                let bell = [WORKER_BELL, &setup.name].concat();
+                let Err(panic) = catch_panic(cancels(store, bell, &all_runs)).await;
+                after_panic("cancels", &panic).await;
+            }
+        };
         #[cfg(feature = "cron")]
         let planting = async {
             loop {
@@ -481,6 +503,7 @@ fn work(
                 ended = both => ended,
                 () = beat(store, &runs) => Ok(()),
                 () = beating_beside => Ok(()),
+                () = listening => Ok(()),
                 () = planting => Ok(()),
                 () = shutdown.out_of_time(setup.grace) => {
                     Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")

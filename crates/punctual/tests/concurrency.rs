@@ -14,7 +14,7 @@ use punctual::store::sqlite::{SqliteOptions, SqliteStore};
 use punctual::{
     JobId, NewJob, OnConflict, Payload, Timestamp, Unique, When,
     store::{
-        Action, Batch, Call, Lease, Reserve, Settled, Settlement, Store, Target, Verdict, Want,
+        Action, Batch, Call, Heartbeat, Lease, Reserve, Settled, Settlement, Store, Target, Verdict, Want,
         clock::{Clock, ManualClock},
         memory::MemoryStore,
     },
@@ -65,7 +65,10 @@ impl Player {
             10..14 => self.settle().await,
             14 => {
                 let leases: Vec<Lease> = (0..3).filter_map(|_| self.lease()).collect();
-                self.store.extend(&leases).await.unwrap();
+                self.store
+                    .extend(&leases.into_iter().map(Heartbeat::from).collect::<Vec<_>>())
+                    .await
+                    .unwrap();
             }
             15..18 => self.act().await,
             _ => self.clock.advance(Duration::from_millis(self.rng.u64(..4_000))),

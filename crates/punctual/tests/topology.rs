@@ -210,7 +210,7 @@ async fn a_primary_without_its_replicas_is_left_for_the_one_that_the_sentinels_n
     let mut hand = Hand::new(&store, 1);
     hand.enqueue(3).await.unwrap();
     let lease = store.reserve(&hand.want(1)).await.unwrap().jobs[0].lease;
-    assert_eq!(store.extend(&[lease]).await.unwrap(), [LeaseStatus::Held]);
+    assert_eq!(store.extend(&[lease.into()]).await.unwrap(), [LeaseStatus::Held]);
     service.servers[0].until_replicated();
 
     service.replace_unheard(1);
@@ -222,7 +222,7 @@ async fn a_primary_without_its_replicas_is_left_for_the_one_that_the_sentinels_n
     // Heartbeats go there, too: the one that was left would still say that the lease is held.
     let ack = [Settlement { lease, verdict: Verdict::Ack }];
     assert_eq!(store.settle(&ack, None).await.unwrap().0, [Settled::Settled(State::Done)]);
-    assert_eq!(store.extend(&[lease]).await.unwrap(), [LeaseStatus::Lost]);
+    assert_eq!(store.extend(&[lease.into()]).await.unwrap(), [LeaseStatus::Lost]);
     assert!(service.servers[0].is_primary(), "nobody told it");
     assert_eq!(hand.run(10).await.unwrap().len(), 3);
 }
@@ -256,7 +256,8 @@ async fn a_write_that_is_not_replicated_is_not_acknowledged() {
     assert!(error.hint().is_some());
     // Nobody runs a job of which a replica that takes over would not know; who runs one keeps it meanwhile.
     let want = hand.want(1);
-    let held = async { while store.extend(&[reserved.lease]).await.unwrap() != [LeaseStatus::Held] {} };
+    let held =
+        async { while store.extend(&[reserved.lease.into()]).await.unwrap() != [LeaseStatus::Held] {} };
     tokio::select! {
         biased;
         answer = store.reserve(&want) => panic!("a heartbeat waited for replicas, behind {answer:?}"),
@@ -328,7 +329,7 @@ async fn a_shard_that_is_away_holds_up_no_other() {
         assert_eq!(acks.len(), 10);
         others.extend(batch.into_iter().flat_map(|batch| batch.jobs));
     }
-    let held = store.extend(&[acks[0].lease, others[0].lease]).await.unwrap();
+    let held = store.extend(&[acks[0].lease.into(), others[0].lease.into()]).await.unwrap();
     assert_eq!(held, [LeaseStatus::Away, LeaseStatus::Held]);
     // By now it is known to be away: nothing is sent.
     let (settled, _) = store.settle(&acks, None).await.unwrap();

@@ -12,7 +12,7 @@ use punctual::{
 };
 use serde::{Serialize, Serializer};
 
-use super::{Session, watch::Watch};
+use super::{Session, show::told, watch::Watch};
 use crate::{
     errors::Result,
     fields::Fields,
@@ -26,6 +26,8 @@ use crate::{
 pub(super) const SEARCH_MAX: u64 = 100_000;
 /// Characters of an error in a narrow table.
 const ERROR_CHARS: usize = 60;
+/// Characters of a progress in a narrow table.
+const PROGRESS_CHARS: usize = 40;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ls {
@@ -120,7 +122,7 @@ impl Printer {
         match (self.format, &self.fields) {
             (Format::Human | Format::Wide, _) if jobs.is_empty() => {}
             (Format::Human | Format::Wide, Some(fields)) => {
-                let rows = jobs.iter().map(|job| fields.pick(&JobView::new(job, now).with_failures(job)));
+                let rows = jobs.iter().map(|job| fields.pick(&JobView::new(job, now).with_details(job)));
                 let rows = rows.collect::<serde_json::Result<Vec<_>>>()?;
                 fields.table(&rows, now, &session.zone).print(out)?;
             }
@@ -147,7 +149,7 @@ impl Printer {
         let view = JobView::new(job, now);
         match &self.fields {
             None => serde_json::to_writer(out, &view)?,
-            Some(fields) => serde_json::to_writer(out, &fields.pick(&view.with_failures(job))?)?,
+            Some(fields) => serde_json::to_writer(out, &fields.pick(&view.with_details(job))?)?,
         }
         Ok(())
     }
@@ -168,17 +170,22 @@ impl Printer {
 }
 
 fn narrow(jobs: &[JobRecord], now: Timestamp, paint: Paint) -> Table {
-    let mut table = Table::new(["ID", "KIND", "QUEUE", "STATE", "DUE", "ATTEMPT", "LAST ERROR"]);
+    // Few jobs tell how far they are.
+    let tells = jobs.iter().any(|job| job.notes.progress.is_some());
+    let progress = tells.then_some("PROGRESS");
+    let heads = ["ID", "KIND", "QUEUE", "STATE", "DUE", "ATTEMPT"].into_iter().chain(progress);
+    let mut table = Table::new(heads.chain(["LAST ERROR"]));
     for job in jobs {
-        table.row([
+        let progress = tells.then(|| cut(&how_far(job), PROGRESS_CHARS));
+        let cells = [
             job.id.short(),
             cut(&job.kind, 40),
             cut(&job.queue, 24),
             job.status(now).to_string(),
             relative(job.run_at, now),
             attempt(job),
-            cut(last_words(job), ERROR_CHARS),
-        ]);
+        ];
+        table.row(cells.into_iter().chain(progress).chain([cut(last_words(job), ERROR_CHARS)]));
         table.paint(3, paint.status(job.status(now)));
     }
     table
@@ -197,6 +204,7 @@ fn wide(jobs: &[JobRecord], now: Timestamp, paint: Paint) -> Table {
         "WORKER",
         "UNIQUE",
         "TAGS",
+        "PROGRESS",
         "LAST ERROR",
     ]);
     for job in jobs {
@@ -212,11 +220,17 @@ fn wide(jobs: &[JobRecord], now: Timestamp, paint: Paint) -> Table {
             job.running.as_ref().map(|running| running.worker.clone()).unwrap_or_default(),
             job.unique.as_ref().map(|unique| unique.key.clone()).unwrap_or_default(),
             job.tags.join(","),
+            how_far(job),
             last_words(job).to_owned(),
         ]);
         table.paint(3, paint.status(job.status(now)));
     }
     table
+}
+
+/// How far its runs are, as far as they tell.
+pub(super) fn how_far(job: &JobRecord) -> String {
+    job.notes.progress.as_ref().map(told).unwrap_or_default()
 }
 
 /// The fourth of at most eight runs goes on or comes next.

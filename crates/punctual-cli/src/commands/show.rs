@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, time::Duration};
 
-use punctual::{Filter, JobRecord, State, Timestamp, store::List};
+use punctual::{Filter, JobRecord, LogLine, Payload, Progress, State, Timestamp, store::List};
 
 use super::{
     Session,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     errors::{Failure, Result},
-    output::{Format, clean, cut, json},
+    output::{Format, clean, cut, grouped, json},
     times::{relative, span, wall},
     wire::JobView,
 };
@@ -40,7 +40,7 @@ pub(crate) async fn run(session: &mut Session, args: &Show) -> Result {
 
 async fn show(session: &mut Session, job: &JobRecord) -> Result {
     let now = session.now().await?;
-    let view = JobView::new(job, now).with_failures(job);
+    let view = JobView::new(job, now).with_details(job);
     match (session.format, session.fields(&JobView::FIELDS)?) {
         (Format::Json | Format::Ndjson, None) => json(&mut session.out, &view)?,
         (Format::Json | Format::Ndjson, Some(fields)) => json(&mut session.out, &fields.pick(&view)?)?,
@@ -150,16 +150,46 @@ fn lines(job: &JobRecord, now: Timestamp, session: &Session) -> Vec<String> {
             ),
         );
     }
+    if let Some(progress) = &job.notes.progress {
+        line("progress", told(progress));
+    }
+    for (i, LogLine { attempt, at_ms, text }) in job.notes.log.iter().enumerate() {
+        let at = wall(Timestamp::saturating_from_ms(*at_ms));
+        line(if i == 0 { "log" } else { "" }, format!("#{attempt} {at}  {text}"));
+    }
     if !job.tags.is_empty() {
         line("tags", job.tags.join(", "));
     }
     for (i, (name, value)) in job.headers.iter().enumerate() {
         line(if i == 0 { "headers" } else { "" }, format!("{name}: {value}"));
     }
-    let size = format!("{} bytes {}", job.payload.bytes.len(), job.payload.content_type);
-    let text = std::str::from_utf8(&job.payload.bytes).map(|text| cut(text, PAYLOAD_CHARS));
-    line("payload", text.map_or(size.clone(), |text| format!("{text}    {size}")));
+    line("payload", content(&job.payload));
+    if let Some(result) = &job.result {
+        line("result", content(result));
+    }
     lines
+}
+
+/// Bytes as people may read them.
+pub(super) fn content(payload: &Payload) -> String {
+    let size = format!("{} bytes {}", payload.bytes.len(), payload.content_type);
+    let text = std::str::from_utf8(&payload.bytes).map(|text| cut(text, PAYLOAD_CHARS));
+    text.map_or(size.clone(), |text| format!("{text}    {size}"))
+}
+
+/// `3/10 (30 %)  reading the file`.
+pub(super) fn told(progress: &Progress) -> String {
+    let Progress { done, total, message } = progress;
+    let mut told = match (total, progress.fraction()) {
+        (Some(total), Some(fraction)) => {
+            format!("{}/{} ({:.0} %)", grouped(*done), grouped(*total), (fraction * 100.0).floor())
+        }
+        _ => grouped(*done),
+    };
+    if let Some(message) = message {
+        told += &format!("  {message}");
+    }
+    told
 }
 
 /// `retrying, attempt 4/8 in 41s`.

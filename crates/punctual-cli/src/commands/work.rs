@@ -24,6 +24,7 @@ The command finds the payload on stdin, and in its environment PUNCTUAL_JOB_ID, 
 PUNCTUAL_ATTEMPT, PUNCTUAL_FENCE and PUNCTUAL_RUN_AT_MS. Its exit code is the verdict: 0 done; 75 later (--snooze);
 100 dead; any other: again by the job's backoff, with the last of stderr as the error. Timeout, cancel and a lost lease
 end its whole process group: SIGTERM, then SIGKILL.")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Work {
     /// What sh -c runs for every job.
     #[arg(long, value_name = "CMD")]
@@ -49,6 +50,12 @@ pub(crate) struct Work {
     /// How long exit code 75 puts a job off.
     #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
     snooze: Duration,
+    /// What a command prints is the result of its job, at most 64 KiB: as JSON if it is, else as text.
+    #[arg(long)]
+    result: bool,
+    /// Keep the last lines that a command writes to stderr with its job.
+    #[arg(long)]
+    log: bool,
     /// How long running commands may go on when the worker is asked to end.
     #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
     grace: Duration,
@@ -58,7 +65,7 @@ pub(crate) struct Work {
 }
 
 pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
-    let runner = Runner::new(&args.exec, args.snooze);
+    let runner = Runner::new(&args.exec, args.snooze, args.result, args.log);
     let run = {
         let runner = runner.clone();
         move |job: JobRecord, ctx: Ctx<()>| runner.clone().run(job, ctx)

@@ -101,6 +101,16 @@ struct Line<'a> {
     _fence: IgnoredAny,
     #[serde(rename = "lease_until_ms")]
     _lease_until_ms: IgnoredAny,
+    #[serde(rename = "progress")]
+    _progress: IgnoredAny,
+    #[serde(rename = "log")]
+    _log: IgnoredAny,
+    #[serde(rename = "result")]
+    _result: IgnoredAny,
+    #[serde(rename = "result_base64")]
+    _result_base64: IgnoredAny,
+    #[serde(rename = "result_content_type")]
+    _result_content_type: IgnoredAny,
 }
 
 /// The job of a line; `make_id` gives it an id where the line names none. All limits that need no store are checked.

@@ -3,7 +3,10 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use punctual::{Backoff, Failure, JobId, JobRecord, Payload, Priority, State, Status, Timestamp, Unique};
+use punctual::{
+    Backoff, Failure, JobId, JobRecord, LogLine, Payload, Priority, Progress, State, Status, Timestamp,
+    Unique,
+};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -65,12 +68,22 @@ pub(crate) struct JobView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_until_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<&'a Progress>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     failures: Option<&'a [Failure]>,
+    #[serde(skip_serializing_if = "<[LogLine]>::is_empty")]
+    log: &'a [LogLine],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Cow<'a, RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_content_type: Option<&'a str>,
 }
 
 impl<'a> JobView<'a> {
     /// Every field, as it stands in the struct.
-    pub(crate) const FIELDS: [&'static str; 35] = [
+    pub(crate) const FIELDS: [&'static str; 40] = [
         "id",
         "kind",
         "queue",
@@ -105,10 +118,15 @@ impl<'a> JobView<'a> {
         "worker",
         "fence",
         "lease_until_ms",
+        "progress",
         "failures",
+        "log",
+        "result",
+        "result_base64",
+        "result_content_type",
     ];
 
-    /// A job when the store's clock shows `now`; without its failed attempts but the last one's error.
+    /// A job when the store's clock shows `now`; without its failed attempts but the last one's error, its log and its result.
     pub(crate) fn new(job: &'a JobRecord, now: Timestamp) -> Self {
         let (payload, payload_base64) = payload(&job.payload);
         let is_plain_json = payload.is_some() && job.payload.content_type == Payload::JSON;
@@ -148,13 +166,24 @@ impl<'a> JobView<'a> {
             worker: running.map(|running| running.worker.as_str()),
             fence: running.map(|running| running.fence),
             lease_until_ms: running.map(|running| running.until.as_ms()),
+            progress: job.notes.progress.as_ref(),
             failures: None,
+            log: &[],
+            result: None,
+            result_base64: None,
+            result_content_type: None,
         }
     }
 
-    /// Adds its last failed attempts.
-    pub(crate) fn with_failures(mut self, job: &'a JobRecord) -> Self {
+    /// Adds its last failed attempts, its log and its result.
+    pub(crate) fn with_details(mut self, job: &'a JobRecord) -> Self {
         self.failures = Some(&job.failures);
+        self.log = &job.notes.log;
+        if let Some(given) = &job.result {
+            (self.result, self.result_base64) = payload(given);
+            let is_plain_json = self.result.is_some() && given.content_type == Payload::JSON;
+            self.result_content_type = (!is_plain_json).then_some(&*given.content_type);
+        }
         self
     }
 }

@@ -477,3 +477,51 @@ fn top_shows_queues_runs_and_the_last_hour() {
     assert!(run.ends_with(" 1/3 requested"), "{run}");
     t.run("top -n 0").is_usage("--rounds");
 }
+
+#[test]
+fn what_a_command_prints_is_its_result_and_what_it_complains_of_its_log() {
+    let t = Cli::new();
+    for (id, payload) in [(A, "json"), (B, "text"), (C, "large")] {
+        t.ok(&format!("push print {payload} --id {id}").replace(payload, &format!("\"{payload}\"")));
+    }
+    let command = "read what || true; echo step one >&2; printf 'step two' >&2
+        case $what in
+            *json*) echo '{\"rows\":12345678901234567890}';;
+            *text*) printf 'twelve rows';;
+            *) head -c 65537 /dev/zero;;
+        esac";
+    let worker = Worker::start(&t, command, "--result --log");
+    let job = t.wait_for(A, "done");
+    assert_eq!(job["result"].to_string(), r#"{"rows":12345678901234567890}"#);
+    let log = |job: &Value, n: usize| (job["log"][n]["attempt"].clone(), job["log"][n]["text"].clone());
+    assert_eq!([log(&job, 0), log(&job, 1)], [(1.into(), "step one".into()), (1.into(), "step two".into())]);
+    let text = t.wait_for(B, "done");
+    assert_eq!(
+        (&text["result"], &text["result_content_type"]),
+        (&"twelve rows".into(), &"text/plain".into())
+    );
+    let dead = t.wait_for(C, "dead");
+    assert!(dead["reason"].as_str().unwrap().contains("65537 bytes is over the limit of 65536"), "{dead}");
+    let shown = t.ok(&format!("show {B}"));
+    assert!(shown.contains("twelve rows    11 bytes text/plain") && shown.contains("step one"), "{shown}");
+    // Listings tell neither, but what is asked for.
+    assert_eq!(t.json("ls")["jobs"][0].get("log"), None);
+    assert_eq!(t.json("ls state:done --fields id,result")["jobs"][0].as_object().unwrap().len(), 2);
+    // What is listed can be pushed again.
+    let other = Cli::new();
+    other.feed("push --batch -", t.ok("ls --all -o ndjson --fields kind,payload,result,log,progress")).ok();
+    worker.stop();
+}
+
+#[test]
+fn push_waits_for_the_result() {
+    let t = Cli::new();
+    let worker = Worker::start(&t, "cat", "--result");
+    let said = t.run(r#"push echo {"a":1} --wait 30s"#);
+    assert!(
+        said.out.contains("done") && said.out.contains(r#"{"a":1}    7 bytes application/json"#),
+        "{said:#?}"
+    );
+    assert_eq!(said.code, Some(0));
+    worker.stop();
+}

@@ -23,7 +23,7 @@ const SEEN_MAX: usize = 16 << 20;
 pub enum Cancelled {
     /// It never starts.
     Done,
-    /// It runs: its token fires within one heartbeat. It ends cancelled, or done if it finished the work.
+    /// It runs: its worker is told at once, at the latest by its next heartbeat, and its token fires. It ends cancelled, or done if it finished the work.
     Requested,
     /// It ended already.
     TooLate(State),

@@ -8,6 +8,7 @@ use crate::{
     id::IdMaker,
     job::{Failure, Payload, Running, Unique},
     limits::{FILTER_BYTES_MAX, FILTER_TERMS_MAX},
+    notes::Notes,
 };
 
 const HOUR: u64 = 3_600_000;
@@ -50,6 +51,8 @@ fn record() -> JobRecord {
             worker: "web-1/4711".into(),
             error: "smtp 421 try later".into(),
         }],
+        notes: Notes::default(),
+        result: None,
         running: None,
         blocked: false,
     }

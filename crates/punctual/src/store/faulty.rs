@@ -8,8 +8,8 @@ use std::{
 
 use super::{
     Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
-    Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement,
-    Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
+    Enqueued, Heartbeat, Histogram, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
+    Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, WORKER_BELL,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -44,7 +44,8 @@ pub struct FaultyStore {
 }
 
 impl FaultyStore {
-    /// Asks `schedule` about every call, once, in the order in which calls are made; it is told the name of the verb.
+    /// Asks `schedule` about every call, once, in the order in which calls are made; it is told the name of the verb;
+    /// that of a worker's wait for cancels is `listen`.
     pub fn new(inner: Arc<dyn Store>, schedule: impl FnMut(&'static str) -> Fault + Send + 'static) -> Self {
         Self { inner, schedule: Mutex::new(Box::new(schedule)) }
     }
@@ -152,8 +153,8 @@ impl Store for FaultyStore {
         self.befall("reserve", move || self.inner.reserve(want))
     }
 
-    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        self.befall("extend", move || self.inner.extend(leases))
+    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
+        self.befall("extend", move || self.inner.extend(beats))
     }
 
     fn settle<'a>(
@@ -172,7 +173,9 @@ impl Store for FaultyStore {
     }
 
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
-        self.befall("wait", move || self.inner.wait(queues, at_most))
+        let is_for_cancels = queues.iter().any(|bell| bell.starts_with(WORKER_BELL));
+        let verb = if is_for_cancels { "listen" } else { "wait" };
+        self.befall(verb, move || self.inner.wait(queues, at_most))
     }
 
     fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {

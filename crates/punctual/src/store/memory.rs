@@ -18,7 +18,7 @@ use crate::{
     job::{JobRecord, NewJob},
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, CheckLevel, Counts, DocOp, DocReply,
-        Durability, Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
+        Durability, Enqueued, Heartbeat, Histogram, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
         Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
         clock::{Clock, ManualClock},
         model::Model,
@@ -141,8 +141,8 @@ impl Store for MemoryStore {
         Box::pin(async move { self.change(|model, now| model.reserve(now, want)) })
     }
 
-    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        Box::pin(async move { self.change(|model, now| model.extend(now, leases)) })
+    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
+        Box::pin(async move { self.change(|model, now| model.extend(now, beats)) })
     }
 
     fn settle<'a>(

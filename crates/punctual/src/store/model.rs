@@ -77,6 +77,8 @@ struct Row {
     lasts_ms: u64,
     /// Whether it was reserved or taken, ever.
     started: bool,
+    /// While running: its worker has heard of the cancel.
+    told: bool,
     /// While waiting: out of the timeline until it is its turn among the jobs of its concurrency key (S15).
     parked: bool,
 }

@@ -75,8 +75,8 @@ use self::{
 };
 use super::{
     Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
-    Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled, Settlement,
-    Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, clock::Clock,
+    Enqueued, Heartbeat, Histogram, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
+    Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, clock::Clock,
 };
 use crate::{
     error::Result,
@@ -244,8 +244,8 @@ impl Store for RedisStore {
         Box::pin(spread::lease::reserve(self, want))
     }
 
-    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        Box::pin(spread::lease::extend(self, leases))
+    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
+        Box::pin(spread::lease::extend(self, beats))
     }
 
     fn settle<'a>(
@@ -263,12 +263,16 @@ impl Store for RedisStore {
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.catch_up().await;
+            if spread::watch::any_ended(self, queues).await? {
+                return Ok(());
+            }
             let mut changes = self.live.subscribe();
             let live = Arc::clone(&changes.borrow_and_update());
             let waits = live.shards.iter().map(|shard| Box::pin(shard.wait(queues, at_most)));
             tokio::select! {
                 (rung, shard, _) = select_all(waits) => if rung == Rung::Work {
                     lock(&self.rung).insert(shard);
+                    spread::watch::pass_on(&live.shards[shard], queues);
                 },
                 _ = changes.changed() => {}
                 () = turned(&self.clock) => {}

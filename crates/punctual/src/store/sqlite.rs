@@ -51,11 +51,12 @@ use crate::{
     id::JobId,
     job::{JobRecord, NewJob},
     limits::PAYLOAD_BYTES_MAX,
+    notes::Notes,
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
-        Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
+        Enqueued, Heartbeat, Histogram, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
         Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, check_act,
-        check_batch, check_limit, check_queue_op, check_upcoming, clock::Clock,
+        check_batch, check_extend, check_limit, check_queue_op, check_settle, check_upcoming, clock::Clock,
     },
     time::Timestamp,
 };
@@ -195,11 +196,12 @@ impl Store for SqliteStore {
         })
     }
 
-    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
+    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
         Box::pin(async move {
-            check_batch("leases", leases.len())?;
-            let leases = leases.to_vec();
-            self.write(leases.len(), 0, false, move |tx| extend::extend(tx, &leases)).await
+            check_extend(beats)?;
+            let beats = beats.to_vec();
+            let bytes = beats.iter().filter_map(|beat| beat.notes.as_ref()).map(Notes::bytes).sum();
+            self.write(beats.len(), bytes, false, move |tx| extend::extend(tx, &beats)).await
         })
     }
 
@@ -209,10 +211,11 @@ impl Store for SqliteStore {
         then: Option<&'a Reserve>,
     ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
         Box::pin(async move {
-            check_batch("settlements", batch.len())?;
+            check_settle(batch)?;
             then.map_or(Ok(()), Reserve::check)?;
             let (batch, then) = (batch.to_vec(), then.cloned());
-            self.write(batch.len(), 0, true, move |tx| settle::settle(tx, &batch, then.as_ref())).await
+            let bytes = batch.iter().filter_map(Settlement::result).map(|result| result.bytes.len()).sum();
+            self.write(batch.len(), bytes, true, move |tx| settle::settle(tx, &batch, then.as_ref())).await
         })
     }
 

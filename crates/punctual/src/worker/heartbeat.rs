@@ -1,31 +1,51 @@
-//! Keeps the leases of a worker's runs, and hears of cancels and losses. Runs beside the loop, so that a slow settle or
-//! reserve costs no lease; never settles anything.
+//! Keeps the leases of a worker's runs, tells the store what they tell of themselves, and hears of cancels and losses. Runs
+//! beside the loop, so that a slow settle or reserve costs no lease; never settles anything.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::runs::Runs;
 use crate::{
-    limits::BATCH_MAX,
+    error::Result,
+    limits::{BATCH_BYTES_MAX, BATCH_MAX, NOTES_BYTES_MAX},
     repeat::Pauses,
-    store::{LeaseStatus, Store},
+    store::{Heartbeat, Lease, LeaseStatus, Store},
 };
 
-/// Extends all leases every third of the shortest one, for ever.
+/// Between two times that the store is told what runs tell, if no heartbeat comes before.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How long a run that ended waits until the store has heard its last words.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+/// Longest wait for a cancel: none is trusted.
+const CANCEL_WAIT_MAX: Duration = Duration::from_mins(10);
+/// Between two looks for cancels, so that a bell that rings for ever costs little.
+const CANCEL_PAUSE: Duration = Duration::from_millis(100);
+
+/// Extends all leases every third of the shortest one, for ever; and meanwhile those of runs that have something to tell.
 pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
-    let mut pauses = Pauses::default();
+    let (mut pauses, mut told) = (Pauses::default(), None::<Instant>);
     loop {
-        runs.beat().await;
-        let leases = runs.to_extend(Instant::now());
-        for leases in leases.chunks(BATCH_MAX) {
-            let (missed, error) = match store.extend(leases).await {
-                Ok(statuses) => {
-                    let away = statuses.iter().filter(|status| **status == LeaseStatus::Away).count();
-                    leases.iter().zip(statuses).for_each(|(lease, status)| runs.heard(*lease, status));
-                    (away, "a part of the store is away".to_owned())
-                }
-                Err(error) => (leases.len(), error.to_string()),
+        let news = async {
+            runs.news.notified().await;
+            if let Some(last) = told {
+                tokio::time::sleep_until(last + TELL_EVERY).await;
+            }
+        };
+        let is_beat = tokio::select! {
+            biased;
+            () = runs.beat() => true,
+            () = news => false,
+        };
+        let _order = runs.telling().await;
+        let beats = if is_beat { runs.to_extend(Instant::now()) } else { runs.to_tell(None) };
+        if beats.iter().any(|beat| beat.notes.is_some()) {
+            told = Some(Instant::now());
+        }
+        for beats in slices(&beats) {
+            let (missed, error) = match extend(store, runs, beats).await {
+                Ok(missed) => (missed, "a part of the store is away".to_owned()),
+                Err(error) => (beats.len(), error.to_string()),
             };
             if missed == 0 {
                 pauses.reset();
@@ -35,5 +55,56 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
                 runs.beat_again_at(Instant::now() + pause);
             }
         }
+    }
+}
+
+/// One call's worth each.
+fn slices(beats: &[Heartbeat]) -> impl Iterator<Item = &[Heartbeat]> {
+    let has_notes = beats.iter().any(|beat| beat.notes.is_some());
+    beats.chunks(if has_notes { BATCH_BYTES_MAX / NOTES_BYTES_MAX } else { BATCH_MAX })
+}
+
+/// One call; answers how many leases it could not be asked for.
+async fn extend(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> Result<usize> {
+    let statuses = store.extend(beats).await.inspect_err(|_| runs.keep_news(beats))?;
+    let mut missed = 0;
+    for (beat, status) in beats.iter().zip(statuses) {
+        if status == LeaseStatus::Away {
+            missed += 1;
+            runs.keep_news(std::slice::from_ref(beat));
+        }
+        runs.heard(beat.lease, status);
+    }
+    Ok(missed)
+}
+
+/// Tells the store what runs told before they ended, for as long as that may take: nothing but words depends on it.
+pub(super) async fn last_words(store: &dyn Store, runs: &Runs, of: &[Lease]) {
+    let telling = async {
+        let _order = runs.telling().await;
+        for beats in slices(&runs.to_tell(Some(of))) {
+            if let Err(error) = extend(store, runs, beats).await {
+                tracing::debug!(target: "punctual", %error, "could not tell what runs told last");
+                return;
+            }
+        }
+    };
+    if timeout(LAST_WORDS_MAX, telling).await.is_err() {
+        tracing::debug!(target: "punctual", "could not tell in time what runs told last");
+    }
+}
+
+/// Brings the heartbeat of these runs forward whenever somebody asks to cancel a job that this worker runs; for ever.
+pub(super) async fn cancels(store: &dyn Store, bell: String, runs: &[&Runs]) -> Infallible {
+    let bell = [bell];
+    loop {
+        match store.wait(&bell, CANCEL_WAIT_MAX).await {
+            Ok(()) => runs.iter().for_each(|runs| runs.beat_again_at(Instant::now())),
+            Err(error) => {
+                tracing::debug!(target: "punctual", %error, "could not wait for cancels: heartbeats hear of them");
+                sleep(TELL_EVERY).await;
+            }
+        }
+        sleep(CANCEL_PAUSE).await;
     }
 }

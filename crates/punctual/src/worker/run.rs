@@ -15,20 +15,26 @@ use crate::{
     lifecycle,
     limits::DELAY_MAX_MS,
     outcome::Outcome,
-    store::Verdict,
+    store::{Verdict, check_result},
     time::{Timestamp, When},
 };
 
-/// Runs a job to its verdict. A run past its timeout is dropped where it awaits; one that blocks its thread instead can't
-/// be stopped, and whatever it says in the end is its outcome.
-pub(crate) async fn run(call: Call, handler: Erased) -> Verdict {
+/// Runs a job to its verdict. A run past its timeout is dropped where it awaits, and so is one that goes on for `cancel_grace`
+/// behind the cancel of its job or the loss of its lease; one that blocks its thread instead can't be stopped, and whatever it
+/// says in the end is its outcome.
+pub(crate) async fn run(call: Call, handler: Erased, cancel_grace: Duration) -> Verdict {
     let timeout = call.record().timeout;
     let run = async {
         #[cfg(feature = "cron")]
         super::tick::admit(&call).await?;
         Ok::<_, Verdict>(handler(call.clone()).await)
     };
-    let outcome = match catch_panic(tokio::time::timeout(timeout, run)).await {
+    let ended = tokio::select! {
+        biased;
+        ended = catch_panic(tokio::time::timeout(timeout, run)) => ended,
+        () = out_of_grace(&call, cancel_grace) => return Verdict::Cancel { reason: None },
+    };
+    let outcome = match ended {
         Ok(Ok(Ok(outcome))) => outcome,
         Ok(Ok(Err(verdict))) => return verdict,
         Ok(Err(_elapsed)) => Outcome::retry(format_args!("timeout after {timeout:?}")),
@@ -37,11 +43,24 @@ pub(crate) async fn run(call: Call, handler: Erased) -> Verdict {
     verdict(outcome, &call, fastrand::f64())
 }
 
+/// Comes back when a run has had its time to stop. (A worker that shuts down has a grace of its own.)
+async fn out_of_grace(call: &Call, grace: Duration) {
+    call.cancel_token().cancelled().await;
+    match call.stop_reason() {
+        Some(Stop::Cancelled | Stop::LeaseLost) => tokio::time::sleep(grace).await,
+        Some(Stop::Shutdown) | None => std::future::pending().await,
+    }
+}
+
 /// What an outcome means for the job. Jitter is drawn by the caller, `random` in `[0, 1)`.
 pub(crate) fn verdict(outcome: Outcome, call: &Call, random: f64) -> Verdict {
     let job = call.record();
     match outcome {
         Outcome::Done => Verdict::Ack,
+        Outcome::DoneWith(result) => match check_result(&result) {
+            Ok(()) => Verdict::AckWith { result },
+            Err(error) => Verdict::Dead { error: error.to_string() },
+        },
         // Whoever was asked to stop and stops with an error obeyed; that is no failure.
         Outcome::Retry { .. } if call.stop_reason() == Some(Stop::Cancelled) => {
             Verdict::Cancel { reason: None }

@@ -11,15 +11,20 @@ use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
-use tokio::{sync::Notify, task::AbortHandle, time::Instant};
+use tokio::{
+    sync::{MutexGuard, Notify},
+    task::AbortHandle,
+    time::Instant,
+};
 
 use crate::{
     handler::{Call, Stop},
     lifecycle::is_last_chance,
-    store::{Lease, LeaseStatus},
+    store::{Heartbeat, Lease, LeaseStatus},
 };
 
 /// One run.
@@ -60,12 +65,19 @@ pub(crate) struct Runs {
     beat_at: Cell<Option<Instant>>,
     /// Rung when the next beat moves forward.
     moved: Notify,
+    /// Rung by runs that have something to tell.
+    pub(crate) news: Arc<Notify>,
+    /// Held while the store is told, so that nothing overtakes what is newer.
+    telling: tokio::sync::Mutex<()>,
+    /// How long a run may go on whose cancel was asked for.
+    cancel_grace: Duration,
 }
 
 impl Runs {
     /// No runs yet; those of these queues will be counted apart.
-    pub(crate) fn counting<'a>(queues: impl Iterator<Item = &'a str>) -> Self {
+    pub(crate) fn counting<'a>(queues: impl Iterator<Item = &'a str>, cancel_grace: Duration) -> Self {
         Self {
+            cancel_grace,
             executing_in: RefCell::new(queues.map(|queue| (queue.to_owned(), 0)).collect()),
             ..Self::default()
         }
@@ -73,7 +85,8 @@ impl Runs {
 
     /// Those of a second loop on the same thread, beside these.
     pub(crate) fn beside(&self) -> Self {
-        Self { last_chances: Rc::clone(&self.last_chances), ..Self::default() }
+        let last_chances = Rc::clone(&self.last_chances);
+        Self { last_chances, cancel_grace: self.cancel_grace, ..Self::default() }
     }
 
     /// Adds a run.
@@ -175,17 +188,47 @@ impl Runs {
 
     /// Sets the next heartbeat a third of the shortest lease ahead, and tells which leases to extend in this one: all but
     /// those of runs that should have ended and can't be stopped.
-    pub(crate) fn to_extend(&self, now: Instant) -> Vec<Lease> {
+    pub(crate) fn to_extend(&self, now: Instant) -> Vec<Heartbeat> {
         let active = self.active.borrow();
         self.beat_at.set(active.values().map(|run| run.lasts).min().map(|shortest| now + shortest / 3));
         let held = active.iter().filter(|(_, run)| run.task.is_none() || now < run.deadline);
-        held.map(|(lease, _)| *lease).collect()
+        held.map(|(lease, run)| Heartbeat { lease: *lease, notes: run.call.take_news() }).collect()
+    }
+
+    /// Whether a run has something to tell.
+    pub(crate) fn has_news(&self, lease: Lease) -> bool {
+        self.active.borrow().get(&lease).is_some_and(|run| run.call.has_news())
+    }
+
+    /// The leases of runs that have something to tell; of these, where some are named.
+    pub(crate) fn to_tell(&self, of: Option<&[Lease]>) -> Vec<Heartbeat> {
+        let active = self.active.borrow();
+        let beat = |(lease, run): (&Lease, &Active)| {
+            run.call.take_news().map(|notes| Heartbeat { lease: *lease, notes: Some(notes) })
+        };
+        match of {
+            None => active.iter().filter_map(beat).collect(),
+            Some(of) => of.iter().filter_map(|lease| active.get_key_value(lease)).filter_map(beat).collect(),
+        }
+    }
+
+    /// Waits until nobody else tells the store of what runs told; what was taken to be told is told before it is dropped.
+    pub(crate) async fn telling(&self) -> MutexGuard<'_, ()> {
+        self.telling.lock().await
+    }
+
+    /// The store may not have heard of it.
+    pub(crate) fn keep_news(&self, beats: &[Heartbeat]) {
+        let active = self.active.borrow();
+        let told = beats.iter().filter(|beat| beat.notes.is_some());
+        told.filter_map(|beat| active.get(&beat.lease)).for_each(|run| run.call.keep_news());
     }
 
     /// Brings the next heartbeat forward.
     pub(crate) fn beat_again_at(&self, at: Instant) {
         if self.beat_at.get().is_some_and(|beat| at < beat) {
             self.beat_at.set(Some(at));
+            self.moved.notify_one();
         }
     }
 
@@ -196,9 +239,11 @@ impl Runs {
             LeaseStatus::Lost => Stop::LeaseLost,
             LeaseStatus::CancelRequested => Stop::Cancelled,
         };
-        if let Some(run) = self.active.borrow().get(&lease)
+        if let Some(run) = self.active.borrow_mut().get_mut(&lease)
             && run.call.stop_reason().is_none()
         {
+            // One that blocks its thread can't be stopped any sooner than its lease ends.
+            run.deadline = run.deadline.min(Instant::now() + self.cancel_grace);
             tracing::info!(target: "punctual", id = %lease.job, fence = lease.fence, ?stop, "run asked to stop");
             run.call.stop(stop);
         }

@@ -19,6 +19,7 @@ use super::{
     alarm::Alarm,
     dead::Obituaries,
     health::Pulse,
+    heartbeat::last_words,
     queues::Queues,
     report::WorkReport,
     run::{expected, run, verdict},
@@ -30,7 +31,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     handler::{Call, Erased, Stop},
     job::State,
-    limits::BATCH_MAX,
+    limits::{BATCH_BYTES_MAX, BATCH_MAX},
     outcome::Outcome,
     repeat::Pauses,
     store::{Batch, Call as StoreCall, Lease, Reserve, Reserved, Settled, Settlement, Store, Verdict},
@@ -233,9 +234,29 @@ impl<'a> Turns<'a> {
         }
     }
 
+    /// How many settlements one call takes: their results are bounded in bytes.
+    fn settleable(&self) -> usize {
+        let mut bytes = 0;
+        let fits = |settlement: &&Settlement| {
+            bytes += settlement.result().map_or(0, |result| result.bytes.len());
+            bytes <= BATCH_BYTES_MAX
+        };
+        self.settlements.iter().take(BATCH_MAX).take_while(fits).count()
+    }
+
+    /// What runs told and the store has not heard of would be refused behind their ends.
+    async fn hear_last_words(&self, n: usize) {
+        let ended = self.settlements[..n].iter().map(|settlement| settlement.lease);
+        let telling: Vec<Lease> = ended.filter(|lease| self.runs.has_news(*lease)).collect();
+        if !telling.is_empty() {
+            last_words(&*self.store, self.runs, &telling).await;
+        }
+    }
+
     /// One round trip: settles, and reserves.
     async fn exchange(&mut self) -> Result<()> {
-        let n = self.settlements.len().min(self.settle_max);
+        let n = self.settleable().min(self.settle_max);
+        self.hear_last_words(n).await;
         let reserve = self.reserve.as_ref().filter(|_| self.settle_max == BATCH_MAX || n == 0);
         // From here on these count as tried, unless the store says that nothing was changed.
         let tried = self.tried;
@@ -351,19 +372,17 @@ impl<'a> Turns<'a> {
         tracing::debug!(target: "punctual", id = %job.id, kind = job.kind, queue = job.queue,
             attempt = job.attempt, fence = lease.fence, state = "running", "started");
         let deadline = now + job.timeout;
-        let call = Call::new(job, lease.fence, self.setup.client.clone());
+        let call = Call::new(job, lease.fence, self.setup.client.clone(), Arc::clone(&self.runs.news));
         let mut slot = Slot { lease, call: call.clone(), verdict: None, ended: self.ended.0.clone() };
-        let task = self.runtime.spawn({
-            let call = call.clone();
-            async move { slot.fill(run(call, handler).await) }
-        });
+        let (run_of, grace) = (call.clone(), self.setup.cancel_grace);
+        let task = self.runtime.spawn(async move { slot.fill(run(run_of, handler, grace).await) });
         self.runs.add(lease, Active { call, lasts, deadline, task: Some(task.abort_handle()) }, now);
     }
 
     /// Settles a job that is not started.
     fn refuse(&mut self, reserved: Reserved, verdict: Verdict, now: Instant) {
         let Reserved { lease, lasts, job, .. } = reserved;
-        let call = Call::new(job, lease.fence, self.setup.client.clone());
+        let call = Call::new(job, lease.fence, self.setup.client.clone(), Arc::clone(&self.runs.news));
         self.runs.add(lease, Active { call, lasts, deadline: now, task: None }, now);
         self.settlements.push(Settlement { lease, verdict });
     }
@@ -438,7 +457,7 @@ async fn bell(store: &dyn Store, queues: &[String], alarm: &Alarm, at_most: Dura
 
 fn verdict_name(verdict: &Verdict) -> &'static str {
     match verdict {
-        Verdict::Ack => "ack",
+        Verdict::Ack | Verdict::AckWith { .. } => "ack",
         Verdict::Retry { .. } | Verdict::RetryAfter { .. } => "retry",
         Verdict::Snooze { .. } => "snooze",
         Verdict::Release => "release",

@@ -154,7 +154,11 @@ fn error_of(verdict: &Verdict, state: State) -> Option<&str> {
         Verdict::Retry { error, .. } | Verdict::RetryAfter { error, .. } | Verdict::Dead { error } => {
             Some(error)
         }
-        Verdict::Ack | Verdict::Snooze { .. } | Verdict::Release | Verdict::Cancel { .. } => None,
+        Verdict::Ack
+        | Verdict::AckWith { .. }
+        | Verdict::Snooze { .. }
+        | Verdict::Release
+        | Verdict::Cancel { .. } => None,
     }
 }
 

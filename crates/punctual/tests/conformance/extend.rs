@@ -1,6 +1,6 @@
 //! Heartbeats.
 
-use punctual::store::{Lease, LeaseStatus, Verdict};
+use punctual::store::{Heartbeat, Lease, LeaseStatus, Verdict};
 
 use crate::fixture::{CANCEL, Fixture, at, secs};
 
@@ -21,7 +21,7 @@ pub(crate) async fn each_lease_is_extended_by_its_own_length(t: Fixture) {
     let (short, long) = (t.run().await, t.run_with(|job| job.options.lease = Some(secs(60))).await);
     t.set(|queue| queue.defaults.lease = Some(secs(99))).await;
     t.pass(5);
-    let leases = [short.lease, long.lease];
+    let leases = [short.lease.into(), long.lease.into()];
     assert_eq!(t.store.extend(&leases).await.unwrap(), [LeaseStatus::Held; 2]);
     assert_eq!(t.get(short.job.id).await.running.unwrap().until, at(20_000));
     assert_eq!(t.get(long.job.id).await.running.unwrap().until, at(65_000));
@@ -55,7 +55,8 @@ pub(crate) async fn each_lease_of_a_heartbeat_is_answered_in_its_place(t: Fixtur
     let wrong = Lease { job: first.job.id, fence: second.lease.fence };
     let unknown = Lease { job: t.id(0), fence: 1 };
     t.apply(second.job.id, CANCEL).await;
-    let answers = t.store.extend(&[wrong, first.lease, unknown, second.lease]).await.unwrap();
+    let answers =
+        t.store.extend(&[wrong, first.lease, unknown, second.lease].map(Heartbeat::from)).await.unwrap();
     assert_eq!(answers, [Lost, Held, Lost, CancelRequested]);
 }
 

@@ -12,9 +12,9 @@ use punctual::{
     ErrorKind, Filter, IdMaker, JobId, JobRecord, NewJob, Payload, State, Timestamp,
     limits::BATCH_MAX,
     store::{
-        Acted, Action, Batch, Call, Counts, Enqueued, Existing, Lease, LeaseStatus, List, QueueInfo, QueueOp,
-        QueueReply, QueueSettings, Reserve, Reserved, Settled, Settlement, Store, Swept, Take, Target,
-        UniqueKey, Verdict, Want,
+        Acted, Action, Audit, Batch, Call, Counts, Enqueued, Existing, Finding, Lease, LeaseStatus, List,
+        QueueInfo, QueueOp, QueueReply, QueueSettings, Reserve, Reserved, Settled, Settlement, Store, Swept,
+        Take, Target, UniqueKey, Verdict, Want,
         clock::{Clock, ManualClock},
         memory::MemoryStore,
     },
@@ -244,7 +244,7 @@ impl Fixture {
     }
 
     pub(crate) async fn extend(&self, lease: Lease) -> LeaseStatus {
-        self.store.extend(&[lease]).await.expect("leases can be extended")[0]
+        self.store.extend(&[lease.into()]).await.expect("leases can be extended")[0]
     }
 
     pub(crate) async fn settle_one(&self, lease: Lease, verdict: Verdict) -> Settled {
@@ -347,6 +347,21 @@ impl Fixture {
     pub(crate) async fn pause(&self) {
         let pause = QueueOp::Pause { by: "ana".to_owned(), reason: "maintenance".to_owned() };
         assert!(matches!(self.queue(pause).await, QueueReply::Info(_)));
+    }
+
+    /// All findings of a whole audit.
+    pub(crate) async fn audit(&self, repair: bool) -> Vec<Finding> {
+        let mut audit = Audit { repair, ..Audit::default() };
+        let mut findings = Vec::new();
+        loop {
+            let slice = self.store.audit(audit.clone()).await.unwrap();
+            assert!(slice.checked <= 1_000);
+            findings.extend(slice.findings);
+            match slice.next {
+                Some(next) => audit.from = next,
+                None => return findings,
+            }
+        }
     }
 
     pub(crate) async fn sweep(&self, limit: usize) -> Swept {

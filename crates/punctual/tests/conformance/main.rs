@@ -28,6 +28,7 @@ mod queue;
 mod read;
 mod replay;
 mod reserve;
+mod result;
 mod retention;
 mod settle;
 mod take;
@@ -110,6 +111,24 @@ conformance!(
         a_retry_takes_a_window_again_that_has_not_ended,
         a_retry_does_not_meet_itself,
         a_key_leads_to_its_holder_while_it_is_held;
+    result:
+        a_result_is_kept_with_its_job,
+        a_result_wins_over_a_cancel,
+        a_result_frees_the_keys_of_its_job,
+        results_count_against_what_is_kept,
+        what_is_not_kept_leaves_no_result,
+        a_retry_begins_without_result_and_notes,
+        a_result_goes_with_its_job,
+        results_are_bounded,
+        notes_are_kept_and_replaced,
+        notes_of_a_stale_lease_are_not_kept,
+        notes_stay_with_their_job,
+        notes_are_bounded,
+        who_waits_is_told_of_any_end,
+        all_who_wait_are_told,
+        a_wait_outlasts_retries,
+        who_waits_is_told_of_an_end_that_is_not_kept,
+        a_cancel_rings_for_the_worker;
     reserve:
         a_job_starts_at_its_time_and_never_before,
         a_due_job_brings_none_along_early,

@@ -101,7 +101,7 @@ pub(crate) async fn a_batch_has_up_to_a_thousand_items(t: Fixture) {
     let targets = vec![Target::from(many[0].id); 1_001];
     let kinds = [
         t.store.reserve(&t.want(1_001)).await.err(),
-        t.store.extend(&vec![lease; 1_001]).await.err(),
+        t.store.extend(&vec![lease.into(); 1_001]).await.err(),
         t.store.settle(&settlements, None).await.err(),
         t.store.take(&take).await.err(),
         t.store.act(&targets, &CANCEL).await.err(),

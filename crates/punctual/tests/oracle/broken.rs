@@ -12,8 +12,8 @@ use punctual::{
     JobId, JobRecord, NewJob, Result, Timestamp, When,
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
-        Enqueued, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
-        Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, Verdict,
+        Enqueued, Heartbeat, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
+        Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, Verdict,
     },
 };
 
@@ -149,11 +149,12 @@ impl Store for Broken {
         Box::pin(async move { Ok(self.batch_as(self.inner.reserve(&self.reserve_as(want)).await?)) })
     }
 
-    fn extend<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
+    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
         Box::pin(async move {
             let mut current = Vec::new();
-            for lease in leases {
-                current.push(self.lease(*lease, Bug::UnfencedExtend).await?);
+            for Heartbeat { lease, notes } in beats {
+                let lease = self.lease(*lease, Bug::UnfencedExtend).await?;
+                current.push(Heartbeat { lease, notes: notes.clone() });
             }
             self.inner.extend(&current).await
         })

@@ -2,6 +2,7 @@
 //! after pruning; tiny retention and caps; a clock that jumps both ways; input over every limit now and then.
 
 mod groups;
+mod words;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,7 +19,7 @@ use punctual::{
     },
 };
 
-use self::groups::Groups;
+use self::{groups::Groups, words::Words};
 use crate::op::{Look, Op, Pick, Step};
 
 /// All pauses are whole numbers of these milliseconds, so that the clock often stands exactly at an edge: when something is
@@ -41,6 +42,8 @@ struct Generator {
     keyed: Option<Rng>,
     /// Draws groups, apart from all else, too. `None`: few jobs have one.
     groups: Option<Groups>,
+    /// Draws what runs tell and give, apart from all else.
+    words: Words,
     made: Vec<JobId>,
     /// Numbers of enqueues and reserves, per instance.
     enqueues: [u64; 3],
@@ -69,6 +72,7 @@ pub(crate) fn history(seed: u64, steps: usize, handles: usize) -> Vec<Step> {
         rng,
         keyed: seed.is_multiple_of(KEYED_ONE_IN).then(|| Rng::with_seed(seed.rotate_left(32))),
         groups: Groups::of(seed),
+        words: Words::of(seed),
         made,
         enqueues: [0; 3],
         reserves: [0; 3],
@@ -92,6 +96,7 @@ impl Generator {
         if let Some(groups) = &mut self.groups {
             groups.limit(&mut op);
         }
+        self.words.speak(&mut op);
         Step { handle: self.rng.usize(..self.handles), op }
     }
 
@@ -99,7 +104,7 @@ impl Generator {
         match self.rng.u8(..100) {
             0..22 => self.enqueue(),
             22..40 => Op::Reserve(self.reserve()),
-            40..44 => Op::Extend((0..self.rng.usize(..4)).map(|_| self.pick()).collect()),
+            40..44 => Op::Extend((0..self.rng.usize(..4)).map(|_| (self.pick(), None)).collect()),
             44..59 => self.settle(),
             59..62 => self.take(),
             62..72 => self.act(),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use punctual::{
-    JobId, NewJob,
+    JobId, NewJob, Notes,
     store::{Action, Call, DocOp, QueueOp, Reserve, Take, Target, ToolOp, UniqueKey, Verdict},
 };
 
@@ -19,7 +19,7 @@ pub(crate) struct Step {
 pub(crate) enum Op {
     Enqueue(Call, Vec<NewJob>),
     Reserve(Reserve),
-    Extend(Vec<Pick>),
+    Extend(Vec<(Pick, Option<Notes>)>),
     Settle(Vec<(Pick, Verdict)>, Option<Reserve>),
     Take(Take),
     Act(Vec<Target>, Action),

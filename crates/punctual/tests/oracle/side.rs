@@ -7,10 +7,11 @@
 use std::{collections::HashMap, sync::Arc};
 
 use punctual::{
-    ErrorKind, Filter, JobId, JobRecord, State, Timestamp,
+    ErrorKind, Filter, JobId, JobRecord, Notes, State, Timestamp,
     store::{
-        Acted, Audit, Batch, Counts, DocReply, Enqueued, Finding, Held, Histogram, Lease, LeaseStatus, List,
-        LockReply, QueueOp, QueueReply, Settled, Settlement, Store, Swept, ToolReply, Upcoming,
+        Acted, Audit, Batch, Counts, DocReply, Enqueued, Finding, Heartbeat, Held, Histogram, Lease,
+        LeaseStatus, List, LockReply, QueueOp, QueueReply, Settled, Settlement, Store, Swept, ToolReply,
+        Upcoming,
     },
 };
 
@@ -91,8 +92,12 @@ impl Side {
                 Reply::Reserve(batch.map(|batch| self.batch(batch)))
             }
             Op::Extend(picks) => {
-                let leases: Vec<Lease> = picks.iter().map(|pick| self.lease(*pick)).collect();
-                Reply::Extend(store.extend(&leases).await.map_err(|e| e.kind()))
+                let beat = |(pick, notes): &(Pick, Option<Notes>)| Heartbeat {
+                    lease: self.lease(*pick),
+                    notes: notes.clone(),
+                };
+                let beats: Vec<Heartbeat> = picks.iter().map(beat).collect();
+                Reply::Extend(store.extend(&beats).await.map_err(|e| e.kind()))
             }
             Op::Settle(picks, then) => {
                 let batch: Vec<Settlement> = picks

@@ -140,7 +140,7 @@ async fn one_more_than_a_call_may_take_is_refused() {
         refused(still.store.reserve(&want).await);
     }
     let lease = Lease { job: jobs[0].id, fence: 1 };
-    refused(still.store.extend(&vec![lease; CALL_MAX + 1]).await);
+    refused(still.store.extend(&vec![lease.into(); CALL_MAX + 1]).await);
     let settlement = Settlement { lease, verdict: Verdict::Ack };
     refused(still.store.settle(&vec![settlement; CALL_MAX + 1], None).await);
     let targets: Vec<Target> = jobs.iter().map(|job| job.id.into()).collect();
@@ -155,7 +155,11 @@ async fn due_jobs_drain() {
     still.push(|_, _| ()).await;
     let leases = still.reserve_all().await;
     for leases in leases.chunks(CALL_MAX) {
-        let held = still.store.extend(leases).await.unwrap();
+        let held = still
+            .store
+            .extend(&leases.iter().map(|lease| (*lease).into()).collect::<Vec<_>>())
+            .await
+            .unwrap();
         assert_eq!(held.len(), leases.len());
     }
     still.settle(&leases, &Verdict::Ack).await;

@@ -50,7 +50,7 @@ async fn a_full_server_drains() {
             break;
         }
         let leases: Vec<_> = batch.jobs.iter().map(|reserved| reserved.lease).collect();
-        let _ = store.extend(&leases).await.unwrap();
+        let _ = store.extend(&leases.iter().map(|lease| (*lease).into()).collect::<Vec<_>>()).await.unwrap();
         let settle = |lease| Settlement { lease, verdict: Verdict::Ack };
         let acks: Vec<_> = leases.into_iter().map(settle).collect();
         done += store.settle(&acks, None).await.unwrap().0.len() as u64;

@@ -91,7 +91,7 @@ async fn a_busy_server_refuses_every_verb_as_unavailable() {
     let answers = [
         store.enqueue(Call { instance: 7, number: 1 }, &jobs(&client, 1)).await.err(),
         store.reserve(&reserve(2, 1)).await.err(),
-        store.extend(&[lease]).await.err(),
+        store.extend(&[lease.into()]).await.err(),
         store.count(None).await.err(),
         store.sweep(1).await.err(),
     ];

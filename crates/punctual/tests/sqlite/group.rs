@@ -28,6 +28,10 @@ const AS_BEFORE: &str = "
     ALTER TABLE punctual_queue DROP COLUMN own;
     ALTER TABLE punctual_queue DROP COLUMN seen;
     ALTER TABLE punctual_queue DROP COLUMN version;
+    ALTER TABLE punctual_past DROP COLUMN notes;
+    ALTER TABLE punctual_past DROP COLUMN result;
+    ALTER TABLE punctual_past DROP COLUMN result_type;
+    ALTER TABLE punctual_past DROP COLUMN watched;
     UPDATE punctual_meta SET v = 4 WHERE k = 'schema';
 ";
 

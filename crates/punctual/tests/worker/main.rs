@@ -10,6 +10,7 @@ mod fault;
 mod lease;
 mod outcome;
 mod shutdown;
+mod told;
 mod topic;
 mod views;
 

@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::drill::Outcome;
 
 /// How long a process may take to end that is about to.
@@ -60,9 +62,23 @@ impl Process {
 
     /// SIGTERM, and a clean end.
     pub(crate) fn stop(&mut self) -> Outcome<()> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
-        rustix::process::kill_process(pid.ok_or("no such process")?, rustix::process::Signal::TERM)?;
+        self.signal(Signal::TERM)?;
         self.wait()
+    }
+
+    /// SIGSTOP: it holds still, with whatever it was at.
+    pub(crate) fn freeze(&self) -> Outcome<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// SIGCONT.
+    pub(crate) fn thaw(&self) -> Outcome<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Outcome<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(pid.ok_or("no such process")?, signal)?)
     }
 
     /// Waits for a clean end.

@@ -34,6 +34,8 @@ const AHEAD: Duration = Duration::from_secs(1);
 /// The longest that anything may take.
 const PATIENCE: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(20);
+/// How many workers are asked whether they hold a publication, before one is killed that doesn't.
+const VICTIMS_MAX: u32 = 64;
 
 // ── the child ──
 
@@ -103,7 +105,7 @@ impl Drill<'_> {
         tokio::time::sleep(AHEAD).await;
         for _ in 0..self.profile.kills {
             tokio::time::sleep(PER_KILL.mul_f64(self.rng.f64() * 2.0)).await;
-            let at = self.rng.usize(..self.crew.len());
+            let at = self.victim().await?;
             self.crew.swap_remove(at).kill()?;
             self.fill_up()?;
         }
@@ -122,6 +124,26 @@ impl Drill<'_> {
             self.crew.push(Process::start("subscriber", self.url, self.dir, name, &args)?);
         }
         Ok(())
+    }
+
+    /// Which is killed: one that holds a publication, if there is one at hand. Those that are asked stand still meanwhile, so that
+    /// what they hold they still hold when the kill comes.
+    async fn victim(&mut self) -> Outcome<usize> {
+        let filter = format!("state:running queue:{TOPICS_QUEUE}");
+        for _ in 0..VICTIMS_MAX {
+            let at = self.rng.usize(..self.crew.len());
+            let worker = &self.crew[at];
+            worker.freeze()?;
+            let held = self.all(&filter).await?;
+            if held
+                .iter()
+                .any(|job| job.running.as_ref().is_some_and(|it| it.worker.starts_with(&worker.proc)))
+            {
+                return Ok(at);
+            }
+            worker.thaw()?;
+        }
+        Ok(self.rng.usize(..self.crew.len()))
     }
 
     /// Publishes all, and calls some off; answers which are to be handed out, and which not.

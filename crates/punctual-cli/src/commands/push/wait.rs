@@ -5,10 +5,15 @@ use std::{io::Write as _, time::Duration};
 use punctual::{JobId, JobRecord, Status, Timestamp};
 use tokio::{
     signal,
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout},
 };
 
-use super::super::{Session, not_found, show::headline};
+use super::super::{
+    Session,
+    ls::how_far,
+    not_found,
+    show::{content, headline},
+};
 use crate::{
     errors::{Failure, INTERRUPTED, Result},
     output::{clean, json},
@@ -16,9 +21,8 @@ use crate::{
     wire::JobView,
 };
 
-/// Pauses between two looks at the job: short at first, for those that run at once.
-const PAUSE_MIN: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Between two looks at how far the job is; of its end it is heard at once.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Waits for the end of a job: exit 0 for done, 1 for dead or cancelled, 7 if that takes longer than `at_most`. The job
 /// goes on either way.
@@ -47,11 +51,14 @@ pub(super) async fn wait(session: &mut Session, id: JobId, at_most: Duration) ->
     let (job, now) = ended?;
     let status = job.status(now);
     if session.format.is_json() {
-        json(&mut session.out, &JobView::new(&job, now).with_failures(&job))?;
+        json(&mut session.out, &JobView::new(&job, now).with_details(&job))?;
     } else if session.format.is_for_people() {
         let (style, took) = (session.paint.status(status), span(begin.elapsed()));
         let why = job.reason.as_deref().map(|reason| format!(": {}", clean(reason))).unwrap_or_default();
         writeln!(session.out, "{style}{status}{style:#} {}  after {took}{why}", id.short())?;
+        if let Some(result) = &job.result {
+            writeln!(session.out, "{}", clean(&content(result)))?;
+        }
     }
     session.out.flush()?;
     if status == Status::Done { Ok(()) } else { Err(Failure::Silent(1)) }
@@ -59,21 +66,22 @@ pub(super) async fn wait(session: &mut Session, id: JobId, at_most: Duration) ->
 
 /// The job when it has ended. What becomes of it until then is told as it is seen.
 async fn ended(session: &Session, id: JobId) -> Result<(JobRecord, Timestamp)> {
-    let (mut pause, mut told) = (PAUSE_MIN, None);
+    let (mut at_most, mut told) = (Duration::ZERO, None);
     loop {
-        let now = session.now().await?;
-        let Some(job) = session.client.get(id).await? else {
+        let Some(job) = session.client.finished(id, at_most).await? else {
             return Err(not_found(id).hint("a queue that keeps no ended jobs can't tell how they ended"));
         };
-        let status = job.status(now);
-        if matches!(status, Status::Done | Status::Dead | Status::Cancelled) {
+        let now = session.now().await?;
+        if job.state.is_ended() {
             return Ok((job, now));
         }
-        if told != Some((status, job.attempt)) {
-            told = Some((status, job.attempt));
-            session.say(&clean(&headline(&job, now)));
+        let stand = (job.status(now), job.attempt, job.notes.progress.clone());
+        if told.as_ref() != Some(&stand) {
+            told = Some(stand);
+            let progress = how_far(&job);
+            let dot = if progress.is_empty() { "" } else { " · " };
+            session.say(&clean(&format!("{}{dot}{progress}", headline(&job, now))));
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
+        at_most = LOOK_EVERY;
     }
 }

@@ -12,10 +12,15 @@ use std::{
     time::Duration,
 };
 
-use punctual::{Ctx, JobRecord, Outcome, Stop, limits::ERROR_BYTES_MAX};
+use punctual::{
+    Ctx, JobRecord, Outcome, Payload, Stop,
+    limits::{ERROR_BYTES_MAX, RESULT_BYTES_MAX},
+};
+use serde::de::IgnoredAny;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    process::{Child, ChildStderr, Command},
+    process::{Child, ChildStderr, ChildStdout, Command},
+    task::JoinHandle,
     time::timeout,
 };
 use tokio_util::task::TaskTracker;
@@ -24,8 +29,8 @@ use tokio_util::task::TaskTracker;
 const TERM_GRACE: Duration = Duration::from_secs(5);
 /// How often it is looked whether a process group is gone: nobody tells.
 const GONE_EVERY: Duration = Duration::from_millis(20);
-/// How long the rest of stderr is waited for once the command ended: whoever it left behind may keep the pipe open.
-const STDERR_GRACE: Duration = Duration::from_millis(200);
+/// How long the rest of stdout and stderr is waited for once the command ended: whoever it left behind may keep the pipes open.
+const PIPE_GRACE: Duration = Duration::from_millis(200);
 /// Put off, by sysexits.h: "temporary failure".
 const EXIT_SNOOZE: i32 = 75;
 /// Given up on.
@@ -36,13 +41,17 @@ const EXIT_DEAD: i32 = 100;
 pub(super) struct Runner {
     command: Arc<str>,
     snooze: Duration,
+    /// Whether stdout is the result.
+    result: bool,
+    /// Whether lines of stderr are kept.
+    log: bool,
     /// Groups that are being ended.
     ending: TaskTracker,
 }
 
 impl Runner {
-    pub(super) fn new(command: &str, snooze: Duration) -> Self {
-        Self { command: command.into(), snooze, ending: TaskTracker::new() }
+    pub(super) fn new(command: &str, snooze: Duration, result: bool, log: bool) -> Self {
+        Self { command: command.into(), snooze, result, log, ending: TaskTracker::new() }
     }
 
     /// Waits until every group that was told to end is gone.
@@ -58,7 +67,9 @@ impl Runner {
             Err(e) => return Outcome::retry(format_args!("could not start sh: {e}")),
         };
         let tail = Tail::default();
-        let stderr = run.stderr().map(|pipe| tokio::spawn(tail.clone().follow(pipe)));
+        let log = self.log.then(|| ctx.clone());
+        let stderr = run.stderr().map(|pipe| tokio::spawn(tail.clone().follow(pipe, log)));
+        let stdout = run.child().stdout.take().map(|pipe| tokio::spawn(printed(pipe)));
         run.feed(job.payload.bytes);
         let stop = ctx.cancel_token();
         let exited = tokio::select! {
@@ -71,9 +82,10 @@ impl Runner {
         };
         run.gone();
         if let Some(stderr) = stderr {
-            let _ = timeout(STDERR_GRACE, stderr).await;
+            let _ = timeout(PIPE_GRACE, stderr).await;
         }
         match exited {
+            Ok(status) if status.success() && self.result => given(stdout).await,
             Ok(status) => self.verdict(status, &tail.text(), ctx.stop_reason() == Some(Stop::Cancelled)),
             Err(e) => Outcome::retry(format_args!("could not wait for the command: {e}")),
         }
@@ -91,6 +103,9 @@ impl Runner {
             .env("PUNCTUAL_RUN_AT_MS", job.run_at.as_ms().to_string())
             .stdin(Stdio::piped())
             .stderr(Stdio::piped());
+        if self.result {
+            command.stdout(Stdio::piped());
+        }
         // A group of its own: a signal to it reaches all that the command started, and Ctrl-C reaches the worker only.
         #[cfg(unix)]
         command.process_group(0);
@@ -107,6 +122,26 @@ impl Runner {
             _ => Outcome::retry(words(status, stderr)),
         }
     }
+}
+
+/// What a command prints, as far as it may be a result and one byte more; the rest is read and dropped.
+async fn printed(mut pipe: ChildStdout) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut head = (&mut pipe).take(RESULT_BYTES_MAX as u64 + 1);
+    let _ = head.read_to_end(&mut bytes).await;
+    let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
+    bytes
+}
+
+/// The result of a command that went well.
+async fn given(stdout: Option<JoinHandle<Vec<u8>>>) -> Outcome {
+    let Some(stdout) = stdout else { return Outcome::Done };
+    let Ok(Ok(bytes)) = timeout(PIPE_GRACE, stdout).await else {
+        return Outcome::Dead("the command ended, but something that it started goes on to print".to_owned());
+    };
+    let is_json = serde_json::from_slice::<IgnoredAny>(&bytes).is_ok();
+    let content_type = if is_json { Payload::JSON } else { "text/plain" };
+    Outcome::DoneWith(Payload { bytes, content_type: content_type.into() })
 }
 
 /// The command's own words, else how it ended.
@@ -240,13 +275,20 @@ impl Group {
 struct Tail(Arc<Mutex<Vec<u8>>>);
 
 impl Tail {
-    async fn follow(self, mut pipe: ChildStderr) {
+    async fn follow(self, mut pipe: ChildStderr, log: Option<Ctx<()>>) {
         let (mut buffer, mut ours) = (vec![0; 4 * 1024], tokio::io::stderr());
+        let mut lines = Lines::default();
         while let Ok(n) = pipe.read(&mut buffer).await
             && 0 < n
         {
             self.keep(&buffer[..n]);
+            if let Some(log) = &log {
+                lines.add(&buffer[..n], |line| log.log(line));
+            }
             let _ = ours.write_all(&buffer[..n]).await;
+        }
+        if let Some(log) = &log {
+            lines.end(|line| log.log(line));
         }
     }
 
@@ -265,9 +307,46 @@ impl Tail {
     }
 }
 
+/// Bytes as lines of text; a line that is longer than any that is kept goes on in the next one.
+#[derive(Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    fn add(&mut self, bytes: &[u8], mut tell: impl FnMut(String)) {
+        for byte in bytes {
+            if *byte == b'\n' || self.0.len() == ERROR_BYTES_MAX {
+                self.end(&mut tell);
+            }
+            if *byte != b'\n' {
+                self.0.push(*byte);
+            }
+        }
+    }
+
+    fn end(&mut self, mut tell: impl FnMut(String)) {
+        let line = std::mem::take(&mut self.0);
+        let text = String::from_utf8_lossy(&line);
+        if !text.trim().is_empty() {
+            tell(text.trim_end().to_owned());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_told_whole() {
+        let (mut lines, mut told) = (Lines::default(), Vec::new());
+        for part in ["one\ntw", "o\r\n\n", "thr"] {
+            lines.add(part.as_bytes(), |line| told.push(line));
+        }
+        lines.end(|line| told.push(line));
+        assert_eq!(told, ["one", "two", "thr"]);
+        lines.add(&[b'x'; ERROR_BYTES_MAX + 1], |line| told.push(line));
+        assert_eq!((told.len(), told[3].len()), (4, ERROR_BYTES_MAX));
+    }
 
     #[test]
     fn the_tail_keeps_the_end() {

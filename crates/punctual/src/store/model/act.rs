@@ -5,6 +5,7 @@ use crate::{
     id::JobId,
     job::{Scope, State, cut_error},
     limits::PAYLOAD_BYTES_MAX,
+    notes::Notes,
     store::{Acted, Action, Target, Which, check_act},
     time::{Timestamp, When},
 };
@@ -99,6 +100,7 @@ impl Model {
         (job.attempt, job.crashes, job.snoozes) = (1, 0, 0);
         job.run_at = now;
         (job.expires_at, job.finished_at, job.reason) = (None, None, None);
+        (job.notes, job.result) = (Notes::default(), None);
         job.version += 1;
         Acted::Done(id, State::Waiting)
     }

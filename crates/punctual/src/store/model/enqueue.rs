@@ -5,6 +5,7 @@ use crate::{
     id::JobId,
     job::{JobRecord, NewJob, OnConflict, Priority, State, Unique},
     limits::{ID_MEMORY, MAX_ATTEMPTS_DEFAULT, PAYLOAD_BYTES_MAX, TIMEOUT_DEFAULT},
+    notes::Notes,
     store::{Call, Enqueued, Existing, UniqueKey, check_batch, check_enqueue, resolve_expiry},
     time::Timestamp,
 };
@@ -65,7 +66,7 @@ impl Model {
         }
         let answer = Enqueued::Inserted { id: job.id, run_at: job.run_at };
         self.queues.entry(job.queue.clone()).or_default();
-        self.rows.insert(job.id, Row { job, lasts_ms: 0, started: false, parked: false });
+        self.rows.insert(job.id, Row { job, lasts_ms: 0, started: false, told: false, parked: false });
         answer
     }
 
@@ -163,6 +164,8 @@ impl Model {
             finished_at: None,
             reason: None,
             failures: Vec::new(),
+            notes: Notes::default(),
+            result: None,
             running: None,
             blocked: false,
         }

@@ -7,7 +7,10 @@ use crate::{
     job::{Failure, JobRecord, State},
     lifecycle::{Next, Run, settled},
     limits::{FAILURES_MAX, SWEEP_RIDE_MAX},
-    store::{Batch, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_batch},
+    store::{
+        Batch, Heartbeat, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_extend,
+        check_settle,
+    },
     time::Timestamp,
 };
 
@@ -15,17 +18,21 @@ use super::{Model, Row};
 
 impl Model {
     /// [`Store::extend`](crate::store::Store::extend).
-    pub fn extend(&mut self, now: Timestamp, leases: &[Lease]) -> Result<Vec<LeaseStatus>> {
-        check_batch("leases", leases.len())?;
+    pub fn extend(&mut self, now: Timestamp, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
+        check_extend(beats)?;
         self.turn(now);
-        Ok(leases.iter().map(|&lease| self.extend_one(now, lease)).collect())
+        Ok(beats.iter().map(|beat| self.extend_one(now, beat)).collect())
     }
 
-    fn extend_one(&mut self, now: Timestamp, lease: Lease) -> LeaseStatus {
-        if self.run_of(lease).is_none() {
+    fn extend_one(&mut self, now: Timestamp, Heartbeat { lease, notes }: &Heartbeat) -> LeaseStatus {
+        if self.run_of(*lease).is_none() {
             return LeaseStatus::Lost;
         }
-        let Row { job, lasts_ms, .. } = self.row_mut(lease.job);
+        let Row { job, lasts_ms, told, .. } = self.row_mut(lease.job);
+        *told = job.cancel_requested;
+        if let Some(notes) = notes {
+            job.notes.clone_from(notes);
+        }
         let running = job.running.as_mut().expect("invariant: a current lease belongs to a running job");
         running.until = now.after(Duration::from_millis(*lasts_ms));
         if job.cancel_requested { LeaseStatus::CancelRequested } else { LeaseStatus::Held }
@@ -38,7 +45,7 @@ impl Model {
         batch: &[Settlement],
         then: Option<&Reserve>,
     ) -> Result<(Vec<Settled>, Option<Batch>)> {
-        check_batch("settlements", batch.len())?;
+        check_settle(batch)?;
         then.map_or(Ok(()), Reserve::check)?;
         self.turn(now);
         let mut queues: Vec<String> = Vec::new();
@@ -73,7 +80,8 @@ impl Model {
         decide: impl FnOnce(&Run) -> Next,
     ) -> JobRecord {
         self.touch(lease.job);
-        let Row { job, lasts_ms, .. } = self.row_mut(lease.job);
+        let Row { job, lasts_ms, told, .. } = self.row_mut(lease.job);
+        *told = false;
         let running = job.running.take().expect("invariant: the caller found this lease current");
         let started_at = job.started_at.take().expect("invariant: a running job has started");
         let next = decide(&Run {
@@ -97,6 +105,7 @@ impl Model {
         }
         (job.attempt, job.crashes, job.snoozes) = (next.attempt, next.crashes, next.snoozes);
         job.cancel_requested = false;
+        job.result = next.result;
         if next.state.is_ended() {
             return self.end(lease.job, next.state, next.reason, now);
         }

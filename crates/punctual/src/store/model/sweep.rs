@@ -3,7 +3,7 @@
 use crate::{
     error::Result,
     id::JobId,
-    job::State,
+    job::{JobRecord, State},
     limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
     store::{Swept, check_limit},
     time::Timestamp,
@@ -62,7 +62,7 @@ impl Model {
             self.jobs(queue, state).map(|job| (job.finished_at, job.id)).collect();
         kept.sort_unstable();
         let mut count = kept.len() as u64;
-        let mut bytes: u64 = self.jobs(queue, state).map(|job| job.payload.bytes.len() as u64).sum();
+        let mut bytes: u64 = self.jobs(queue, state).map(JobRecord::kept_bytes).sum();
         let mut removed = 0;
         for (_, id) in kept.into_iter().take(limit) {
             let job = &self.rows[&id].job;
@@ -74,7 +74,7 @@ impl Model {
                 break;
             }
             count -= 1;
-            bytes -= job.payload.bytes.len() as u64;
+            bytes -= job.kept_bytes();
             self.remove(id, now);
             removed += 1;
         }

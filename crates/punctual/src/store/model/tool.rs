@@ -8,12 +8,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     error::Result,
+    id::JobId,
     rate::Arrival,
-    store::{BoardWindow, ToolOp, ToolReply},
+    store::{BoardWindow, ToolOp, ToolReply, WORKER_BELL, end_of},
     time::Timestamp,
 };
 
-use super::Model;
+use super::{Model, Row};
 
 /// What tools keep. What came to its end counts for nothing, and stays.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +41,21 @@ impl Model {
     /// How long until there may be work in these queues, or a lock is free whose bell is among them.
     pub(in super::super) fn wakes_in(&self, now: Timestamp, queues: &[&str]) -> Option<Duration> {
         let locks = queues.iter().filter_map(|queue| self.lock_free_in(now, queue));
-        self.next_due(now, queues).into_iter().chain(locks).min()
+        let ends = queues.iter().filter_map(|bell| end_of(bell)).filter(|id| self.has_ended(*id));
+        let cancels = queues.iter().filter(|bell| self.has_news_for(bell));
+        let at_once = ends.map(|_| Duration::ZERO).chain(cancels.map(|_| Duration::ZERO));
+        self.next_due(now, queues).into_iter().chain(locks).chain(at_once).min()
+    }
+
+    /// Whether a job has ended, or is gone.
+    fn has_ended(&self, id: JobId) -> bool {
+        self.rows.get(&id).is_none_or(|row| row.job.state.is_ended())
+    }
+
+    /// Whether a worker has not heard of a cancel yet.
+    fn has_news_for(&self, bell: &str) -> bool {
+        let Some(name) = bell.strip_prefix(WORKER_BELL) else { return false };
+        let runs_here = |row: &&Row| row.job.running.as_ref().is_some_and(|run| run.worker == name);
+        self.rows.values().filter(runs_here).any(|row| row.job.cancel_requested && !row.told)
     }
 }

@@ -39,7 +39,7 @@ use super::{
     link::{Line, Link},
     thread::Thread,
 };
-use crate::time::Timestamp;
+use crate::{time::Timestamp, topic::TOPICS_QUEUE};
 use hall::{Hall, Look};
 use listener::Listener;
 
@@ -154,6 +154,13 @@ impl Doorbell {
         for (cmd, (_, at)) in cmds.iter_mut().zip(rings) {
             cmd.arg((*at).max(now).after(SPARE).as_ms()).arg("s");
         }
+        // What is no queue's is of passing interest: a ring that nobody heard may go.
+        let passing = rings.iter().filter(|(name, _)| name.starts_with('$') && name != TOPICS_QUEUE);
+        cmds.extend(passing.map(|(name, _)| {
+            let mut cmd = Cmd::new();
+            cmd.arg("PEXPIRE").arg(self.shared.line.route().bell(name)).arg(BLOCK.as_millis() as u64);
+            cmd
+        }));
         self.send(cmds);
     }
 

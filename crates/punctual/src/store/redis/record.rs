@@ -221,6 +221,11 @@ pub(super) fn content_type(payload: &Payload) -> &[u8] {
     if payload.content_type == Payload::JSON { b"" } else { payload.content_type.as_bytes() }
 }
 
+/// The same, read.
+fn media_type(stored: String) -> Cow<'static, str> {
+    if stored.is_empty() { Cow::Borrowed(Payload::JSON) } else { Cow::Owned(stored) }
+}
+
 /// A lease as it is stored.
 pub(super) struct Run {
     pub(super) fence: u64,
@@ -297,14 +302,7 @@ pub(super) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) 
     let mut job = JobRecord {
         kind,
         queue,
-        payload: Payload {
-            bytes: rec.0.to_vec(),
-            content_type: if content_type.is_empty() {
-                Cow::Borrowed(Payload::JSON)
-            } else {
-                Cow::Owned(content_type)
-            },
-        },
+        payload: Payload { bytes: rec.0.to_vec(), content_type: media_type(content_type) },
         priority: priority(level & 15)?,
         run_at,
         created_at,
@@ -374,6 +372,15 @@ fn remember(job: &mut JobRecord, mut past: Bytes<'_>) -> Result<()> {
     if flags & 64 != 0 {
         let length = past.number(2)? as usize;
         job.reason = Some(Bytes(past.take(length)?).text()?);
+    }
+    if flags & 128 != 0 {
+        let mut result = past.chunk()?;
+        if !result.is_empty() {
+            let content_type = media_type(result.chunk()?.text()?);
+            job.result = Some(Payload { bytes: result.0.to_vec(), content_type });
+        }
+        job.notes = json(past.chunk()?)?;
+        past.chunk()?;
     }
     while !past.is_empty() {
         let length = past.number(2)? as usize;

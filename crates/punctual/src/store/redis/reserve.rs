@@ -120,6 +120,7 @@ pub(super) async fn take(shard: &Shard, take: &Take) -> Result<Vec<JobRecord>> {
     ];
     let mut reply = shard.ask(&SCRIPTS.take, &[shard.bell_of(&take.queue)], args).await?;
     shard.learn_epoch(reply.number()? as u32);
+    shard.ring(&reply.bytes()?)?;
     let mut jobs = Vec::new();
     while !reply.is_over() {
         let (id, rec, past) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);

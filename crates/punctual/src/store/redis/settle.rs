@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use crate::{
     error::{Error, ErrorKind, Result},
     job::cut_error,
-    store::{Batch, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_batch},
+    store::{
+        Batch, Heartbeat, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_extend, check_settle,
+    },
     time::ceil_ms,
 };
 
@@ -25,7 +27,7 @@ pub(super) async fn settle(
     batch: &[Settlement],
     then: Option<&Reserve>,
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
-    check_batch("settlements", batch.len())?;
+    check_settle(batch)?;
     then.map_or(Ok(()), Reserve::check)?;
     let mut args = arguments(batch);
     args.extend(then.map(reserve::arguments).into_iter().flatten());
@@ -78,6 +80,11 @@ fn encode(settlement: &Settlement) -> Vec<u8> {
     out.number(settlement.lease.fence, 8);
     match &settlement.verdict {
         Verdict::Ack => {}
+        Verdict::AckWith { result } => {
+            out.push(b'a');
+            out.chunk(record::content_type(result));
+            out.extend_from_slice(&result.bytes);
+        }
         Verdict::Retry { at, error } => {
             out.push(b'r');
             record::put_when(&mut out, *at);
@@ -109,12 +116,15 @@ fn encode(settlement: &Settlement) -> Vec<u8> {
     out
 }
 
-pub(super) async fn extend(shard: &Shard, leases: &[Lease]) -> Result<Vec<LeaseStatus>> {
-    check_batch("leases", leases.len())?;
-    let args = leases.iter().map(|each| {
+pub(super) async fn extend(shard: &Shard, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
+    check_extend(beats)?;
+    let args = beats.iter().map(|Heartbeat { lease, notes }| {
         let mut out = Vec::with_capacity(24);
-        out.number(each.fence, 8);
-        out.extend_from_slice(each.job.as_bytes());
+        out.number(lease.fence, 8);
+        out.extend_from_slice(lease.job.as_bytes());
+        if let Some(notes) = notes {
+            out.extend_from_slice(notes.text().as_bytes());
+        }
         out
     });
     let codes = reply::bytes(shard.call_aside(&SCRIPTS.extend, args.collect()).await?)?;

@@ -12,6 +12,7 @@ pub(super) mod lease;
 pub(super) mod queue;
 pub(super) mod read;
 pub(super) mod upkeep;
+pub(super) mod watch;
 
 use std::collections::BTreeMap;
 

@@ -4,17 +4,15 @@ use super::{
     fault::Step,
     job::Job,
     place::{Due, End, EndedRow, LeaseRow, Place},
-    sql::named,
     tx::{Q, Tx, int},
     unique,
 };
 use crate::{
     job::{Scope, State, cut_error},
-    store::{Acted, Action, Target, UniqueKey, Which},
+    notes::Notes,
+    store::{Acted, Action, Target, UniqueKey, WORKER_BELL, Which},
     time::{Timestamp, When},
 };
-
-const ASK_CANCEL: &str = named(include_str!("sql/settle.sql"), "ask_cancel");
 
 /// Acts on jobs, in order.
 pub(super) fn act(tx: &mut Tx<'_>, targets: &[Target], action: &Action) -> Step<Vec<Acted>> {
@@ -56,13 +54,13 @@ fn act_one(tx: &mut Tx<'_>, target: &Target, action: &Action) -> Step<Acted> {
             Ok(Acted::Done(id, State::Cancelled))
         }
         (Action::Cancel { .. }, Place::Running(lease)) => {
-            let flags = lease.flags | LeaseRow::CANCEL;
-            tx.conn.prepare_cached(ASK_CANCEL)?.execute(rusqlite::params![id.as_bytes(), flags])?;
+            tx.put_lease_flags(id, lease.flags | LeaseRow::CANCEL)?;
+            tx.ring_bell([WORKER_BELL, &lease.worker].concat());
             Ok(Acted::Requested(id))
         }
         (Action::Delete, Place::Waiting) => {
             tx.stop_waiting(q, &job)?;
-            tx.delete_waiting(q, &job)?;
+            tx.delete_waiting(q, &mut job)?;
             Ok(Acted::Done(id, state))
         }
         (Action::Delete, Place::Ended(ended)) => {
@@ -117,6 +115,7 @@ fn retry(tx: &mut Tx<'_>, q: Q, mut job: Job, ended: &EndedRow) -> Step<Acted> {
     tx.leave_ended(q, job.id.as_bytes(), ended)?;
     tx.tally(q).bytes += job.bytes();
     (job.past.attempt, job.past.crashes, job.past.snoozes, job.past.reason) = (1, 0, 0, None);
+    (job.past.notes, job.past.result) = (Notes::default(), None);
     (job.run_at, job.expires_at) = (tx.now, None);
     job.version += 1;
     job.put_asked(tx.conn)?;

@@ -364,7 +364,7 @@ impl Slice {
             0 => {
                 self.found(Some(id), queue(), "orphan", "a record in no place; a repair makes it dead");
                 if self.repair {
-                    tx.put_ended(q, id, State::Dead, job.bytes(), Some("orphan"))?;
+                    tx.put_ended(q, id, State::Dead, job.kept_bytes(), Some("orphan"))?;
                 }
             }
             1 if job.corrupt && !has_ended => {

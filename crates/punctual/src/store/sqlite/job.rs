@@ -19,6 +19,7 @@ use crate::{
         Concurrency, Failure, JobOptions, JobRecord, NewJob, Payload, Priority, Running, Scope, State, Unique,
     },
     limits::{MAX_ATTEMPTS_DEFAULT, TIMEOUT_DEFAULT},
+    notes::Notes,
     time::{Timestamp, ceil_ms},
 };
 
@@ -115,11 +116,26 @@ pub(super) struct Past {
     pub(super) started: bool,
     pub(super) reason: Option<String>,
     pub(super) failures: Vec<Failure>,
+    pub(super) notes: Notes,
+    /// Of a done job.
+    pub(super) result: Option<Payload>,
+    /// Somebody waits for the end.
+    pub(super) watched: bool,
 }
 
 impl Default for Past {
     fn default() -> Self {
-        Self { attempt: 1, crashes: 0, snoozes: 0, started: false, reason: None, failures: Vec::new() }
+        Self {
+            attempt: 1,
+            crashes: 0,
+            snoozes: 0,
+            started: false,
+            reason: None,
+            failures: Vec::new(),
+            notes: Notes::default(),
+            result: None,
+            watched: false,
+        }
     }
 }
 
@@ -246,6 +262,12 @@ impl Job {
                 started: c.int(15) != 0,
                 reason: c.optional(16, Columns::text),
                 failures: c.json(17),
+                notes: c.json(18),
+                result: c.optional(19, Columns::bytes).map(|bytes| Payload {
+                    bytes,
+                    content_type: c.optional(20, Columns::text).map_or(Payload::JSON.into(), Cow::Owned),
+                }),
+                watched: c.optional(21, Columns::int).is_some(),
             }
         } else {
             Past::default()
@@ -271,6 +293,11 @@ impl Job {
     /// Payload bytes, as counted.
     pub(super) fn bytes(&self) -> i64 {
         int(self.payload.len())
+    }
+
+    /// What it counts against its queue's retention.
+    pub(super) fn kept_bytes(&self) -> i64 {
+        self.bytes() + self.past.result.as_ref().map_or(0, |result| int(result.bytes.len()))
     }
 
     /// Whether its unique key, if it has one, is held until the job ends.
@@ -322,6 +349,10 @@ impl Job {
             past.started,
             past.reason,
             failures,
+            (!past.notes.is_empty()).then(|| past.notes.text()),
+            past.result.as_ref().map(|result| &result.bytes),
+            past.result.as_ref().map(|it| &it.content_type).filter(|it| *it != Payload::JSON),
+            past.watched.then_some(1),
         ])?;
         self.has_past = true;
         Ok(())
@@ -330,7 +361,7 @@ impl Job {
     /// The record as callers see it.
     pub(super) fn into_record(self, queue: &str, place: &Place) -> JobRecord {
         let Opts { content_type, max_attempts, backoff, timeout_ms, lease_ms, .. } = self.opts;
-        let Past { attempt, crashes, snoozes, reason, failures, .. } = self.past;
+        let Past { attempt, crashes, snoozes, reason, failures, notes, result, .. } = self.past;
         let (state, finished_at, ended_for) = match place {
             Place::Waiting => (State::Waiting, None, reason),
             Place::Running(_) => (State::Running, None, reason),
@@ -373,6 +404,8 @@ impl Job {
             finished_at,
             reason: ended_for,
             failures,
+            notes,
+            result: result.filter(|_| state == State::Done),
             running: lease.map(|lease| Running {
                 fence: lease.fence.cast_unsigned(),
                 worker: lease.worker.clone(),

@@ -26,7 +26,7 @@ use crate::{
     job::{Failure, Priority, State},
     lifecycle::{Next, Run},
     limits::{FAILURES_MAX, ID_MEMORY, LEASE_MAX},
-    store::Lease,
+    store::{Lease, end_bell},
     time::Timestamp,
 };
 
@@ -38,6 +38,7 @@ const PUT_EXPIRY: &str = named(FILE, "put_expiry");
 const DELETE_EXPIRY: &str = named(FILE, "delete_expiry");
 pub(super) const LEASE: &str = named(FILE, "lease");
 pub(super) const PUT_LEASE: &str = named(FILE, "put_lease");
+const PUT_LEASE_FLAGS: &str = named(FILE, "put_lease_flags");
 pub(super) const DELETE_LEASE: &str = named(FILE, "delete_lease");
 const ENDED: &str = named(FILE, "ended");
 pub(super) const PUT_ENDED: &str = named(FILE, "put_ended");
@@ -267,18 +268,27 @@ impl Tx<'_> {
         how: End,
     ) -> Step<()> {
         self.free_key_at_end(job, how)?;
+        self.tell_end(job);
         self.tally(q).bytes -= job.bytes();
         if self.at(q).keep(state).keeps_nothing() {
             return self.remove(q, job.id, job.has_past, self.now);
         }
         job.past.reason = None;
         job.put_past(self.conn)?;
-        self.put_ended(q, job.id, state, job.bytes(), reason)
+        self.put_ended(q, job.id, state, job.kept_bytes(), reason)
+    }
+
+    /// Tells who waits for the end of a job, if somebody does.
+    pub(super) fn tell_end(&mut self, job: &mut Job) {
+        if std::mem::take(&mut job.past.watched) {
+            self.ring_bell(end_bell(job.id));
+        }
     }
 
     /// Removes a job that was waiting until now; it counts as ended now.
-    pub(super) fn delete_waiting(&mut self, q: Q, job: &Job) -> Step<()> {
+    pub(super) fn delete_waiting(&mut self, q: Q, job: &mut Job) -> Step<()> {
         self.free_key_at_end(job, End::CalledOff)?;
+        self.tell_end(job);
         self.tally(q).bytes -= job.bytes();
         self.remove(q, job.id, job.has_past, self.now)
     }
@@ -342,6 +352,12 @@ impl Tx<'_> {
             .optional()?)
     }
 
+    /// Sets the flags of a lease.
+    pub(super) fn put_lease_flags(&mut self, id: JobId, flags: i64) -> Step<()> {
+        self.conn.prepare_cached(PUT_LEASE_FLAGS)?.execute(params![id.as_bytes(), flags])?;
+        Ok(())
+    }
+
     /// Deletes a lease.
     pub(super) fn drop_lease(&mut self, q: Q, id: &[u8]) -> Step<()> {
         self.conn.prepare_cached(DELETE_LEASE)?.execute([id])?;
@@ -375,6 +391,7 @@ impl Tx<'_> {
                 run_at: None,
                 reason: Some("corrupt".to_owned()),
                 failed: None,
+                result: None,
             }
         } else {
             then(&run, self.now)
@@ -396,6 +413,7 @@ impl Tx<'_> {
             job.past.failures.drain(..surplus);
         }
         (job.past.attempt, job.past.crashes, job.past.snoozes) = (next.attempt, next.crashes, next.snoozes);
+        job.past.result = next.result;
         if next.state == State::Waiting {
             job.past.reason = next.reason;
             job.put_past(self.conn)?;

@@ -115,9 +115,9 @@ fn purge(tx: &mut Tx<'_>, q: Q, limit: usize) -> Step<QueueReply> {
     let mut deleted = 0;
     for priority in Priority::ALL {
         for row in due_rows(tx, q, priority, Timestamp::MAX, limit - deleted)? {
-            if let Some(job) = row.job(tx)? {
+            if let Some(mut job) = row.job(tx)? {
                 tx.stop_waiting(q, &job)?;
-                tx.delete_waiting(q, &job)?;
+                tx.delete_waiting(q, &mut job)?;
                 deleted += 1;
             } else {
                 row.drop(tx, q, priority)?;
@@ -126,9 +126,9 @@ fn purge(tx: &mut Tx<'_>, q: Q, limit: usize) -> Step<QueueReply> {
         }
     }
     for row in tx.parked_rows(q, limit - deleted)? {
-        if let Some(job) = row.job(tx)? {
+        if let Some(mut job) = row.job(tx)? {
             tx.stop_waiting(q, &job)?;
-            tx.delete_waiting(q, &job)?;
+            tx.delete_waiting(q, &mut job)?;
             deleted += 1;
         } else {
             tx.drop_parked(q, &row)?;
@@ -136,9 +136,9 @@ fn purge(tx: &mut Tx<'_>, q: Q, limit: usize) -> Step<QueueReply> {
         }
     }
     for row in tx.grouped_rows(q, limit - deleted)? {
-        if let Some(job) = row.job(tx)? {
+        if let Some(mut job) = row.job(tx)? {
             tx.stop_waiting(q, &job)?;
-            tx.delete_waiting(q, &job)?;
+            tx.delete_waiting(q, &mut job)?;
             deleted += 1;
         } else {
             tx.tally(q).waiting -= 1;

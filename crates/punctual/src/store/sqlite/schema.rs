@@ -26,6 +26,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("sql/0003_gate.sql"),
     include_str!("sql/0004_tool.sql"),
     include_str!("sql/0005_group.sql"),
+    include_str!("sql/0006_result.sql"),
 ];
 
 /// The version from which on jobs with a group wait by themselves.

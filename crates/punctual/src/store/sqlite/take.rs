@@ -33,7 +33,7 @@ pub(super) fn take(tx: &mut Tx<'_>, take: &Take) -> Step<Vec<JobRecord>> {
             }
             (job.past.crashes, job.past.snoozes, job.past.reason) = (0, 0, None);
             tx.end(q, &mut job, State::Done, None, End::Other)?;
-            let ended = EndedRow { state: State::Done, at: tx.now, bytes: job.bytes(), reason: None };
+            let ended = EndedRow { state: State::Done, at: tx.now, bytes: job.kept_bytes(), reason: None };
             records.push(job.into_record(&tx.at(q).name, &Place::Ended(ended)));
             Ok(true)
         })?;

@@ -16,8 +16,21 @@ use std::{
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{SqliteStore, doorbell::Waiting, reserve, tool::lock};
-use crate::{error::Result, store::clock::Clock, time::Timestamp};
+use super::{
+    SqliteStore,
+    doorbell::Waiting,
+    fault::Step,
+    place::{LeaseRow, Place},
+    reserve,
+    tool::lock,
+    tx::Tx,
+};
+use crate::{
+    error::Result,
+    id::JobId,
+    store::{clock::Clock, end_of},
+    time::Timestamp,
+};
 
 const SLICE_MIN: Duration = Duration::from_secs(1);
 const SLICE_MAX: Duration = Duration::from_mins(1);
@@ -54,6 +67,9 @@ enum Woke {
 }
 
 pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Duration) -> Result<()> {
+    if any_ended(store, queues).await? {
+        return Ok(());
+    }
     let at_most = at_most.min(WAIT_MAX);
     let end = Instant::now().checked_add(at_most);
     let waiting = store.bell.enter(queues, store.options.clock.now().after(at_most));
@@ -72,16 +88,53 @@ pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
             let (mut queues, mut free_at) = (Vec::with_capacity(names.len()), None);
             for name in &names {
                 queues.extend(tx.queue(name)?);
-                free_at = lock::free_at(tx, name)?.into_iter().chain(free_at).min();
+                let ended = end_of(name).map_or(Ok(false), |id| has_ended(tx, id))?.then_some(tx.now);
+                free_at = lock::free_at(tx, name)?.into_iter().chain(ended).chain(free_at).min();
             }
             Ok(reserve::next(tx, &queues)?.into_iter().chain(free_at).min())
         });
         let next = next.await?;
         if matches!(sleep(store, &waiting, &mut turns, version, next, end).await?, Woke::Work) {
-            waiting.leave();
+            // An end is for all who wait for it: a wait that does not answer its ring passes it on.
+            if !queues.iter().any(|bell| end_of(bell).is_some()) {
+                waiting.leave();
+            }
             return Ok(());
         }
     }
+}
+
+/// Whether one of the jobs whose ends these bells tell has ended, or is gone. Those that live are noted as watched, so that
+/// whoever ends them rings.
+async fn any_ended(store: &SqliteStore, bells: &[String]) -> Result<bool> {
+    for id in bells.iter().filter_map(|bell| end_of(bell)) {
+        if store.write(1, 0, false, move |tx| watch(tx, id)).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn watch(tx: &mut Tx<'_>, id: JobId) -> Step<bool> {
+    let Some(mut job) = tx.job(id)? else { return Ok(true) };
+    match Place::of(tx, &job)? {
+        Place::Ended(_) | Place::Nowhere => return Ok(true),
+        _ if job.past.watched => {}
+        place => {
+            job.past.watched = true;
+            job.put_past(tx.conn)?;
+            if let Place::Running(lease) = place {
+                tx.put_lease_flags(id, lease.flags | LeaseRow::PAST)?;
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a job has ended, or is gone.
+fn has_ended(tx: &mut Tx<'_>, id: JobId) -> Step<bool> {
+    let Some(job) = tx.job(id)? else { return Ok(true) };
+    Ok(matches!(Place::of(tx, &job)?, Place::Ended(_) | Place::Nowhere))
 }
 
 /// Sleeps until something is due at `next`, until `end`, until rung about something earlier, or until others committed.

@@ -19,6 +19,7 @@ local function cancel(job)
     if job.state == RUNNING then
         if job.run.flags % 2 == 0 then job.run.flags = job.run.flags + 1 end
         late().put_run(job.id, job.run)
+        late().tell('$worker/' .. job.run.worker)
         return answer('R', job)
     end
     leave_waiting(job)
@@ -45,7 +46,7 @@ local function retry(job)
         put_key(job.digest, job.id, window_end(job))
     end
     late().leave_ended(job)
-    job.state, job.ended, job.reason = WAITING, nil, nil
+    job.state, job.ended, job.reason, job.notes, job.result = WAITING, nil, nil, nil, nil
     job.attempt, job.crashes, job.snoozes = 1, 0, 0
     job.run_at, job.moved, job.version = now, true, job.version + 1
     if job.expires then job.expires, job.unexpiring = nil, true end
@@ -66,8 +67,7 @@ local function change(job)
         local asked = sub(job.rec, job.asked_at, old - 1)
         asked = byte(asked) < 255 and sub(asked, 2) or sub(asked, 6)
         asked = a .. sub(asked, late().behind_chunk(asked, 1))
-        local length = #asked < 255 and char(#asked) or '\255' .. pack('>I4', #asked)
-        asked = length .. asked
+        asked = late().as_chunk(asked)
         local skip = job.payload_at - 1 + #asked - (old - job.asked_at)
         local rec = sub(job.rec, 1, 5) .. pack('>I3', skip) .. sub(job.rec, 9, job.asked_at - 1) .. asked
             .. sub(job.rec, old, job.payload_at - 1) .. b

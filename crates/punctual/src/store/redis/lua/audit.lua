@@ -84,7 +84,7 @@ local function record(id)
         if repair then
             if job.ended then
                 late().tally(job.q, 'b', job.bytes)
-                late().tally(job.q, char(job.state), -job.bytes)
+                late().tally(job.q, char(job.state), -late().kept_bytes(job))
             elseif 1 < job.attempt then
                 late().tally(job.q, 'r', -1)
             end

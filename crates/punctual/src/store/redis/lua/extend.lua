@@ -1,12 +1,12 @@
--- extend: moves the end of leases to now plus their length (S8, S12).
--- KEYS: common. ARGV: now, per lease: fence8 id. Answers: a byte per lease: h held, l lost, c cancel requested.
+-- extend: moves the end of leases to now plus their length (S8, S12), and keeps what their runs tell.
+-- KEYS: common. ARGV: now, per lease: fence8 id, and its notes where they are new. Answers: a byte per lease: h held, l lost, c cancel requested.
 -- Cost: O(n log N).
 drains()
 turn()
 put_turn()
 local answers = {}
 for i = 2, #ARGV do
-    local id = sub(ARGV[i], 9)
+    local id = sub(ARGV[i], 9, 24)
     local row = call('HGET', R, id)
     if not row or sub(row, 1, 8) ~= sub(ARGV[i], 1, 8) then
         answers[#answers + 1] = 'l'
@@ -14,6 +14,7 @@ for i = 2, #ARGV do
         local run = late().run_of(row)
         call('ZREM', L, run.q .. pack('>I6', run.till) .. id)
         run.till = min(now + run.lasts, END)
+        if 24 < #ARGV[i] then late().note(id, run, sub(ARGV[i], 25)) end
         late().put_run(id, run)
         call('ZADD', L, 0, run.q .. pack('>I6', run.till) .. id)
         answers[#answers + 1] = run.flags % 2 == 1 and 'c' or 'h'

@@ -14,9 +14,13 @@ local function at6(ms) return pack('>I6', ms) end
 -- Bounds of the members of a sorted set that start with `prefix`, as ZRANGEBYLEX takes them.
 local function within(prefix) return '[' .. prefix, '(' .. prefix .. BEHIND end
 
+local function as_chunk(bytes)
+    return (#bytes < 255 and char(#bytes) or '\255' .. pack('>I4', #bytes)) .. bytes
+end
+
 -- ── what is left to be written ──
 
-shard.tallies, shard.rings, shard.swept = {}, {}, {expired = 0, removed = 0, forgotten = 0}
+shard.tallies, shard.rings, shard.told, shard.swept = {}, {}, {}, {expired = 0, removed = 0, forgotten = 0}
 local tallies, rings = shard.tallies, shard.rings
 local function tally(q, what, by)
     local key = q .. what
@@ -25,6 +29,8 @@ end
 local function ring(q, ms)
     if not rings[q] or ms < rings[q] then rings[q] = ms end
 end
+-- Tells what somebody may wait for beside work, by its bell.
+local function tell(bell) shard.told[bell] = true end
 -- Upkeep of a queue will be due at `ms`, if not before; at 0 by any clock, which may go back.
 local function hint(q, ms)
     local row = queue(q)
@@ -38,6 +44,12 @@ local function behind_chunk(rec, at)
     local length = byte(rec, at)
     if length < 255 then return at + 1 + length end
     return at + 5 + unp('>I4', rec, at + 1)
+end
+-- What a chunk holds, nil where that is nothing, and the first byte behind it.
+local function chunk(rec, at)
+    local behind = behind_chunk(rec, at)
+    local from = at + (byte(rec, at) < 255 and 1 or 5)
+    return from < behind and sub(rec, from, behind - 1) or nil, behind
 end
 -- Behind flags, version and lease: caps (0: none, else 1 more), bounds of what is kept of each state (age in ms, jobs, bytes),
 -- how many may run (0: any number, else 1 more), a rate (0: none): starts in a period, period in ms, starts at once; and the
@@ -152,6 +164,7 @@ local function put()
             call('HSET', I, q .. 'w', upkeep)
         end
     end
+    for bell in pairs(shard.told) do left[#left + 1] = as_chunk(bell) .. NONE end
     return concat(left)
 end
 
@@ -185,12 +198,14 @@ local function head(job, rec)
 end
 
 -- A past: flags, then what they say: 1 started once, 2 run_at and level are these, 4 expires no more, 8 counts,
--- 16 version, 32 ended: state and when, 64 reason, 128 failures.
+-- 16 version, 32 ended: state and when, 64 reason, 128 chunks: result (its content type as a chunk, then its bytes; '' without
+-- one), notes, which are the client's own, and a byte while somebody waits for the end; then failures.
 local function past(job, x)
     job.attempt, job.crashes, job.snoozes, job.version, job.failures = 1, 0, 0, 1, {}
     job.past, job.x = x and '\1' or '\0', x or ''
     if not x then return end
     local flags, at, length = byte(x, 1), 2, nil
+    job.result, job.notes, job.watched = nil, nil, nil
     job.started = has(flags, 1)
     if has(flags, 2) then
         job.moved = true
@@ -204,6 +219,11 @@ local function past(job, x)
         length, at = unp('>I2', x, at)
         job.reason = sub(x, at, at + length - 1)
         at = at + length
+    end
+    if has(flags, 128) then
+        job.result, at = chunk(x, at)
+        job.notes, at = chunk(x, at)
+        job.watched, at = chunk(x, at)
     end
     while at <= #x do
         length, at = unp('>I2', x, at)
@@ -226,8 +246,8 @@ local function past_of(job)
     if 1 < job.version then put(16, pack('>I4', job.version)) end
     if job.ended then put(32, pack('>BI6', job.state, job.ended)) end
     if job.reason then put(64, pack('>I2', #job.reason) .. job.reason) end
-    if 0 < #job.failures then
-        put(128, '')
+    if 0 < #job.failures or job.result or job.notes or job.watched then
+        put(128, as_chunk(job.result or '') .. as_chunk(job.notes or '') .. as_chunk(job.watched or ''))
         for _, failure in ipairs(job.failures) do out[#out + 1] = pack('>I2', #failure) .. failure end
     end
     out[1] = char(flags)
@@ -258,6 +278,10 @@ local function run_of(row)
     run.tail = sub(row, at)
     run.worker = sub(run.tail, 2, 1 + byte(run.tail))
     return run
+end
+-- A run's job has a past from now on.
+local function set_past(run)
+    if not has(run.flags, 2) then run.flags = run.flags + 2 end
 end
 local function put_run(id, run)
     call('HSET', R, id, pack('>I8', run.fence) .. run.q .. pack('>I6BI4I6I4', run.till, run.flags, run.bytes, run.started,
@@ -633,12 +657,16 @@ local function id_in(member)
     return sub(member, at, at + 15)
 end
 local function lease_member(job) return job.q .. at6(job.run.till) .. job.id end
+-- What a job counts against its queue's retention: the bytes of payload and result.
+local function kept_bytes(job)
+    return job.bytes + (job.result and #job.result - behind_chunk(job.result, 1) + 1 or 0)
+end
 local function ended_member(job)
-    return job.q .. pack('>BI6', job.state, job.ended) .. job.id .. pack('>I4', job.bytes)
+    return job.q .. pack('>BI6', job.state, job.ended) .. job.id .. pack('>I4', kept_bytes(job))
 end
 local function leave_ended(job)
     call('ZREM', E, ended_member(job))
-    tally(job.q, char(job.state), -job.bytes)
+    tally(job.q, char(job.state), -kept_bytes(job))
 end
 -- A derived id outlives its record (S17).
 local function remember(q, id, ended)
@@ -655,9 +683,17 @@ local function remove(job)
     if job.past == '\1' then call('HDEL', X, job.id) end
     remember(job.q, job.id, job.ended or now)
 end
+-- Tells who waits for the end of a job, if somebody does.
+local function tell_end(job)
+    if not job.watched then return end
+    job.watched = nil
+    tell('$end/' .. string.gsub(job.id, '.', function(c) return string.format('%02x', byte(c)) end))
+end
 -- Ends a job that has left its place.
 local function finish(job, state, reason)
     job.state, job.ended, job.reason = state, now, reason
+    if state ~= DONE then job.result = nil end
+    tell_end(job)
     if job.scope ~= WINDOW then free_key(job) end
     tally(job.q, 'b', -job.bytes)
     if keeps_nothing(job.q, state) then
@@ -665,7 +701,7 @@ local function finish(job, state, reason)
     else
         put_past(job)
         call('ZADD', E, '0', ended_member(job))
-        tally(job.q, char(state), job.bytes)
+        tally(job.q, char(state), kept_bytes(job))
         hint(job.q, 0)
     end
 end
@@ -678,6 +714,7 @@ local function delete(job)
         leave_ended(job)
     end
     if not (job.scope == WINDOW and job.started) then free_key(job) end
+    tell_end(job)
     remove(job)
 end
 
@@ -724,7 +761,7 @@ local function taken_back(job)
     return next.state
 end
 
--- The end of a run by a verdict that is no ack: r retry, g retry and close the gate of the group, else of the queue, s snooze,
+-- The end of a run by a verdict that is no bare ack: a ack with a result, r retry, g retry and close the gate of the group, else of the queue, s snooze,
 -- l release, c cancel, d dead, with its rest.
 local function verdict(job, what, rest)
     local next = {attempt = job.attempt, state = WAITING}
@@ -735,7 +772,9 @@ local function verdict(job, what, rest)
         of.hinted = true
         what = 'r'
     end
-    if has(job.run.flags, 1) then
+    if what == 'a' then
+        next.state, job.result = DONE, rest
+    elseif has(job.run.flags, 1) then
         -- S12: the end of the run decides, and anything but an ack obeys the request.
         next.state, next.reason = CANCELLED, 'cancelled'
     elseif what == 'r' then
@@ -764,11 +803,20 @@ local function verdict(job, what, rest)
     return next.state
 end
 -- The past of a job that is done, from the one it had.
-local function done_past(x)
-    local job = {}
+local function done_past(id, x)
+    local job = {id = id}
     past(job, x)
+    tell_end(job)
     job.started, job.state, job.ended, job.reason, job.crashes, job.snoozes = true, DONE, now, nil, 0, 0
     return past_of(job)
+end
+-- Keeps what a run tells, if its past can be read; `notes` is all that was told.
+local function note(id, run, notes)
+    local job = {id = id}
+    if not pcall(past, job, call('HGET', X, id)) then return end
+    job.notes = notes
+    put_past(job)
+    set_past(run)
 end
 -- Takes back leases of these queues that are past their time, oldest first (S9). Answers them: fence8 id state1 name as a
 -- chunk.
@@ -949,9 +997,9 @@ end
 
 return {
     hint = hint, hint_wide = hint_wide, tally = tally, ring = ring, put = put, within = within,
-    behind_chunk = behind_chunk, limits_of = limits_of, name_of = name_of, new_queue = new_queue,
+    behind_chunk = behind_chunk, as_chunk = as_chunk, tell = tell, kept_bytes = kept_bytes, note = note, limits_of = limits_of, name_of = name_of, new_queue = new_queue,
     ID_MEMORY = ID_MEMORY, UNTIL_START = UNTIL_START, WINDOW = WINDOW,
-    head = head, past = past, past_of = past_of, put_past = put_past, run_of = run_of, put_run = put_run,
+    head = head, past = past, past_of = past_of, put_past = put_past, run_of = run_of, put_run = put_run, set_past = set_past,
     of = of, load = load, bury = bury, is_hidden = is_hidden,
     holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
     waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,

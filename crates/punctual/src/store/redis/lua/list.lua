@@ -34,7 +34,7 @@ while at <= min(#members, most) and bytes < BYTES_MAX do
         end
         answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = members[at], id, rec, pasts[i] or ''
         answer[n + 5], answer[n + 6] = runs[i] or '', is_blocked and 2 or late().is_hidden(job) and 1 or 0
-        bytes, at = bytes + #rec, at + 1
+        bytes, at = bytes + #rec + (pasts[i] and #pasts[i] or 0), at + 1
     end
 end
 if at <= #members then answer[3] = 1 end

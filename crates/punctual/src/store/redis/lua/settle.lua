@@ -1,6 +1,7 @@
 -- settle: ends leases (S8), each named once, sweeps, and may reserve behind it.
 -- KEYS: common, then the bells of the queues of the reserve. ARGV: now, n, n ids, n settlements: fence8, and for any verdict
--- but ack: verdict1 rest; then, if one follows, the reserve. The rest of a verdict: retry, or retry and close the gate: kind1 ms7
+-- but a bare ack: verdict1 rest; then, if one follows, the reserve. The rest of a verdict: ack: a result, its content type as a
+-- chunk, then its bytes; retry, or retry and close the gate: kind1 ms7
 -- error; snooze: ms7 flag1
 -- reason; cancel: reason; dead: error.
 -- Answers: now, microseconds into it, epoch, rings left to the caller, states (a byte each, '-' for a lost lease), then as
@@ -41,9 +42,8 @@ for i = 1, n do
                 if keys.digest then late().free(keys.digest, id) end
                 late().end_keyed(of.q, keys, id)
             end
+            local past = has_past and late().done_past(id, call('HGET', X, id)) or PLAIN_PAST
             if of.keeps then
-                local past = PLAIN_PAST
-                if has_past then past = late().done_past(call('HGET', X, id)) end
                 local at = #kept
                 kept[at + 1], kept[at + 2] = id, past
                 ended[at + 1], ended[at + 2] = '0', of.q .. pack('>BI6', DONE, now) .. id .. sub(run, 19, 22)

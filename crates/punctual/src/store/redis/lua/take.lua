@@ -1,10 +1,10 @@
 -- take: takes back, then acks due jobs in the same step: at most once.
--- KEYS: common, the queue's bell. ARGV: now, name, n, older_than in ms. Answers: epoch, then per job: id; record; past.
+-- KEYS: common, the queue's bell. ARGV: now, name, n, older_than in ms. Answers: epoch, rings left to the caller, then per job: id; record; past.
 -- Cost: as reserve.
 drains()
 local q, n = call('HGET', Q, ARGV[2]), tonumber(ARGV[3])
 turn()
-local answer = {shard.epoch}
+local answer = {shard.epoch, ''}
 local named = {}
 if q then
     named[1] = q
@@ -30,5 +30,5 @@ if q then
 end
 sweep_ride(named, 0)
 put_turn()
-put()
+answer[2] = put()
 return answer

@@ -11,7 +11,8 @@ use crate::{
     id::JobId,
     job::JobRecord,
     store::{
-        Batch, BoxFuture, Lease, LeaseStatus, Reserve, Settled, Settlement, Take, check_batch,
+        Batch, BoxFuture, Heartbeat, LeaseStatus, Reserve, Settled, Settlement, Take, check_extend,
+        check_settle,
         redis::{Live, RedisStore, fault, lock, reserve, settle, shard::Shard},
     },
 };
@@ -104,7 +105,7 @@ pub(in crate::store::redis) async fn settle(
     batch: &[Settlement],
     then: Option<&Reserve>,
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
-    check_batch("settlements", batch.len())?;
+    check_settle(batch)?;
     then.map_or(Ok(()), Reserve::check)?;
     if then.is_some() {
         store.catch_up().await;
@@ -179,17 +180,17 @@ async fn finish(
 
 pub(in crate::store::redis) async fn extend(
     store: &RedisStore,
-    leases: &[Lease],
+    beats: &[Heartbeat],
 ) -> Result<Vec<LeaseStatus>> {
-    check_batch("leases", leases.len())?;
-    let live = store.live_for(leases.iter().map(|lease| lease.job)).await?;
+    check_extend(beats)?;
+    let live = store.live_for(beats.iter().map(|beat| beat.lease.job)).await?;
     if let [shard] = &live.shards[..] {
-        return settle::extend(shard, leases).await;
+        return settle::extend(shard, beats).await;
     }
-    let homes = homes_of(&live, leases.iter().map(|lease| lease.job));
+    let homes = homes_of(&live, beats.iter().map(|beat| beat.lease.job));
     let live = &live;
     let call = |_, at: usize, group: Vec<usize>| -> BoxFuture<'_, _> {
-        let part: Vec<Lease> = group.into_iter().map(|i| leases[i]).collect();
+        let part: Vec<Heartbeat> = group.into_iter().map(|i| beats[i].clone()).collect();
         Box::pin(async move {
             let call = settle::extend(&live.shards[at], &part);
             match within_reach(&live.shards, at, call).await {

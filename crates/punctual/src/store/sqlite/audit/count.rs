@@ -217,11 +217,11 @@ impl Count {
                 kept.bytes = kept.bytes.saturating_add(bytes);
                 tally.bytes = tally.bytes.saturating_sub(bytes);
             }),
-            // Of all jobs; those of the ended ones are taken off above.
+            // Of all jobs; those of the ended ones are taken off above, with their results, which come back with their pasts.
             Rows::Records => {
                 self.add(&row[1], |tally| tally.bytes = tally.bytes.saturating_add(integer(&row[2])));
             }
-            Rows::Past => self.retrying(tx, row)?,
+            Rows::Past => self.past(tx, row)?,
             Rows::Memory => self.add(&row[0], |tally| tally.remembered += 1),
             Rows::Queues => self.compare(tx, row)?,
         }
@@ -235,14 +235,18 @@ impl Count {
         }
     }
 
-    /// Only a job that waits in a later attempt than the first is retrying.
-    fn retrying(&mut self, tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
-        let [Value::Blob(id), attempt] = row else { return Ok(()) };
-        let Some(id) = job_id(id).filter(|_| 1 < integer(attempt)) else { return Ok(()) };
-        if let Some(job) = tx.job(id)?
-            && matches!(Place::of(tx, &job)?, Place::Waiting)
-        {
-            self.tallies.entry(job.qid).or_default().retrying += 1;
+    /// A job that waits in a later attempt than the first is retrying; an ended one may have a result.
+    fn past(&mut self, tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
+        let [Value::Blob(id), attempt, result] = row else { return Ok(()) };
+        let (attempt, bytes) = (integer(attempt), integer(result));
+        let Some(id) = job_id(id).filter(|_| 1 < attempt || 0 < bytes) else { return Ok(()) };
+        let Some(job) = tx.job(id)? else { return Ok(()) };
+        let place = Place::of(tx, &job)?;
+        let tally = self.tallies.entry(job.qid).or_default();
+        match place {
+            Place::Waiting if 1 < attempt => tally.retrying += 1,
+            Place::Ended(_) => tally.bytes = tally.bytes.saturating_add(bytes),
+            _ => {}
         }
         Ok(())
     }

@@ -4,7 +4,8 @@
 
 -- name: by_id
 SELECT j.slot, j.id, j.q, j.kind, j.pri, j.run_at, j.created_at, j.version, j.expires_at, j.opts, j.payload,
-    p.id, p.attempt, p.crashes, p.snoozes, p.started, p.reason, p.failures
+    p.id, p.attempt, p.crashes, p.snoozes, p.started, p.reason, p.failures,
+    p.notes, p.result, p.result_type, p.watched
 FROM punctual_job j LEFT JOIN punctual_past p ON p.id = j.id WHERE j.slot BETWEEN ?1 AND ?2 AND j.id = ?3;
 
 -- name: slots
@@ -28,8 +29,11 @@ SELECT length(CAST(payload AS BLOB)) FROM punctual_job WHERE slot BETWEEN ?1 AND
 DELETE FROM punctual_job WHERE slot BETWEEN ?1 AND ?2 AND id = ?3;
 
 -- name: put_past
-INSERT INTO punctual_past (id, attempt, crashes, snoozes, started, reason, failures) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT (id) DO UPDATE SET attempt = ?2, crashes = ?3, snoozes = ?4, started = ?5, reason = ?6, failures = ?7;
+INSERT INTO punctual_past (id, attempt, crashes, snoozes, started, reason, failures, notes, result, result_type,
+    watched)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+ON CONFLICT (id) DO UPDATE SET attempt = ?2, crashes = ?3, snoozes = ?4, started = ?5, reason = ?6, failures = ?7, notes = ?8,
+    result = ?9, result_type = ?10, watched = ?11;
 
 -- name: delete_past
 DELETE FROM punctual_past WHERE id = ?1;

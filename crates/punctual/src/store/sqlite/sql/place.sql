@@ -26,6 +26,9 @@ SELECT fence, q, until, lasts, started_at, bytes, flags, worker FROM punctual_le
 INSERT INTO punctual_lease (id, fence, q, until, lasts, started_at, bytes, flags, worker)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING;
 
+-- name: put_lease_flags
+UPDATE punctual_lease SET flags = ?2 WHERE id = ?1;
+
 -- name: delete_lease
 DELETE FROM punctual_lease WHERE id = ?1;
 

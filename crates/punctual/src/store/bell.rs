@@ -1,0 +1,35 @@
+//! What one may wait for beside work, by names that no queue may have. (That of a lock stands with the locks.)
+
+use crate::id::JobId;
+
+/// Before the name of a worker: somebody asked to cancel a job that it runs.
+pub(crate) const WORKER_BELL: &str = "$worker/";
+/// Before the digits of a job's id: it has ended, or is gone.
+const END_BELL: &str = "$end/";
+
+/// The bell of a job's end.
+pub(crate) fn end_bell(id: JobId) -> String {
+    format!("{END_BELL}{:032x}", u128::from_be_bytes(*id.as_bytes()))
+}
+
+/// The job whose end a bell tells, if it is one's.
+pub(crate) fn end_of(bell: &str) -> Option<JobId> {
+    let digits = bell.strip_prefix(END_BELL).filter(|digits| digits.len() == 32)?;
+    JobId::from_bytes(u128::from_str_radix(digits, 16).ok()?.to_be_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::IdMaker;
+
+    #[test]
+    fn a_bell_names_its_job() {
+        let id = IdMaker::default().make(7, 3, 9);
+        assert_eq!(end_of(&end_bell(id)), Some(id));
+        assert_eq!(
+            [end_of("$end/7"), end_of("mail"), end_of(&format!("$end/{}", "f".repeat(32)))],
+            [None; 3]
+        );
+    }
+}

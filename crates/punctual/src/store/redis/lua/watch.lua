@@ -1,0 +1,20 @@
+-- watch: notes that somebody waits for the end of a job. Nothing takes that back: it costs one ring.
+-- KEYS: common. ARGV: now, id. Answers: 'ended', 'gone' or 'lives', rings left to the caller. Cost: O(log N).
+drains()
+local job = late().load(ARGV[2])
+if not job then return {'gone', ''} end
+if job.ended then return {'ended', ''} end
+if not job.watched then
+    if not job.run then late().leave_waiting(job) end
+    job.watched = '\1'
+    late().put_past(job)
+    if job.run then
+        late().set_past(job.run)
+        late().put_run(job.id, job.run)
+    else
+        -- It may have stood elsewhere than in the timeline, and is looked at again.
+        late().put_waiting(job)
+        late().ring(job.q, job.run_at)
+    end
+end
+return {'lives', put()}

@@ -1,0 +1,40 @@
+//! Waiting for the end of a job: the shard that has it is told, so that whoever ends it rings.
+
+use crate::{
+    error::Result,
+    store::{
+        end_of,
+        redis::{RedisStore, scripts::SCRIPTS, shard::Shard},
+    },
+    time::Timestamp,
+};
+
+/// Whether one of the jobs whose ends these bells tell has ended, or is gone. Those that live are noted as watched.
+pub(in crate::store::redis) async fn any_ended(store: &RedisStore, bells: &[String]) -> Result<bool> {
+    for id in bells.iter().filter_map(|bell| end_of(bell)) {
+        let live = store.refresh().await?;
+        let mut lives = false;
+        for home in live.layout.homes_of(id) {
+            let shard = &live.shards[usize::from(home)];
+            let mut reply = shard.ask(&SCRIPTS.watch, &[], vec![id.as_bytes().to_vec()]).await?;
+            let state = reply.bytes()?;
+            shard.ring(&reply.bytes()?)?;
+            match &state[..] {
+                b"ended" => return Ok(true),
+                b"lives" => lives = true,
+                _ => {}
+            }
+        }
+        if !lives {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// An end is for all who wait for it, and a ring for one: who heard it rings for the next.
+pub(in crate::store::redis) fn pass_on(shard: &Shard, bells: &[String]) {
+    let ends = bells.iter().filter(|bell| end_of(bell).is_some());
+    let rings: Vec<_> = ends.map(|bell| (bell.clone(), Timestamp::default())).collect();
+    shard.bell.ring(&rings, shard.server_now());
+}
