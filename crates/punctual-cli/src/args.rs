@@ -23,6 +23,7 @@ use crate::{
         show::Show,
         stats::Stats,
         take::Take,
+        top::Top,
         topic::Topic,
         upcoming::Upcoming,
         why::Why,
@@ -182,8 +183,10 @@ pub(crate) enum Command {
     /// Let one at a time do something.
     #[command(subcommand)]
     Lock(Lock),
-    /// How many jobs there are.
+    /// How many jobs there are, and what ran in the last hour.
     Stats(Stats),
+    /// Queues, the runs that take longest and what ran in the last hour, live until Ctrl-C.
+    Top(Top),
     /// When waiting jobs are due.
     Upcoming(Upcoming),
     /// Run a command for every job.
@@ -213,6 +216,7 @@ impl Command {
             | Self::Show(_)
             | Self::Why(_)
             | Self::Stats(_)
+            | Self::Top(_)
             | Self::Upcoming(_)
             | Self::Doctor => true,
             Self::Audit(audit) => !audit.repairs(),

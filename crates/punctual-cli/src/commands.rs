@@ -8,6 +8,7 @@ pub(crate) mod completions;
 pub(crate) mod cron;
 pub(crate) mod demo;
 mod doctor;
+mod hour;
 mod limit;
 pub(crate) mod limiter;
 pub(crate) mod lock;
@@ -19,6 +20,7 @@ pub(crate) mod shards;
 pub(crate) mod show;
 pub(crate) mod stats;
 pub(crate) mod take;
+pub(crate) mod top;
 pub(crate) mod topic;
 pub(crate) mod upcoming;
 pub(crate) mod watch;
@@ -114,6 +116,7 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Stats(args) => {
             watch::look(session, args.watch, async |session| stats::run(session, args).await).await
         }
+        Command::Top(args) => top::run(session, args).await,
         Command::Upcoming(args) => upcoming::run(session, args).await,
         Command::Work(args) => work::run(session, args).await,
         Command::Audit(args) => audit::run(session, args).await,

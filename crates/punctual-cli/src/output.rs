@@ -122,7 +122,8 @@ impl Table {
         let shape: Vec<(usize, bool)> = (0..self.head.len())
             .map(|i| {
                 let widest = column(i).chain([self.head[i].as_str()]).map(|cell| cell.chars().count()).max();
-                let numbers = column(i).all(|cell| cell.bytes().all(|b| b.is_ascii_digit() || b == b' '));
+                let numbers =
+                    column(i).all(|cell| cell.bytes().all(|b| b.is_ascii_digit() || b" .".contains(&b)));
                 (widest.unwrap_or(0), numbers && !self.rows.is_empty())
             })
             .collect();

@@ -64,7 +64,7 @@ pub use store::{Allowance, Bucket, Standing};
 #[doc(hidden)]
 pub use suggest::did_you_mean;
 pub use time::{Timestamp, When};
-pub use tool::{Leaderboard, Lock, LockGuard, RateLimiter};
+pub use tool::{LastHour, Leaderboard, Lock, LockGuard, Ran, RateLimiter};
 pub use topic::TOPICS_QUEUE;
 pub use worker::{Lateness, Shutdown, UnknownKinds, WorkReport, Worker};
 

@@ -4,10 +4,12 @@
 mod leaderboard;
 mod limiter;
 mod lock;
+pub(crate) mod views;
 
 pub use leaderboard::Leaderboard;
 pub use limiter::RateLimiter;
 pub use lock::{Lock, LockGuard};
+pub use views::{LastHour, Ran};
 
 use crate::error::{Error, ErrorKind};
 

@@ -3,7 +3,7 @@
 //! A builder collects what is wanted; [`Worker::run`] starts the loop (`turn.rs`) and the heartbeat on a thread with
 //! a runtime of their own, while handlers run on the caller's runtime: a handler that blocks its thread, leaks or panics
 //! can stop neither. Both are supervised: a panic in them is logged and they go on. Beside them a second loop with its
-//! heartbeat hands out publications (`publication.rs`). A worker knows its store as `dyn Store` only.
+//! heartbeat hands out publications (`publication.rs`), and what ran is added to the views of the last hour (`views.rs`). A worker knows its store as `dyn Store` only.
 
 pub(crate) mod alarm;
 mod crew;
@@ -19,6 +19,7 @@ mod shutdown;
 #[cfg(feature = "cron")]
 pub(crate) mod tick;
 mod turn;
+mod views;
 
 use std::{
     collections::BTreeMap, fmt, future::Future, net::SocketAddr, path::PathBuf, sync::Arc, thread,
@@ -42,6 +43,7 @@ use self::{
     run::catch_panic,
     runs::Runs,
     turn::Turns,
+    views::Views,
 };
 use crate::{
     client::Client,
@@ -457,7 +459,10 @@ fn work(
             Some(Turns::new(setup, runs, pulse, alarm()?, runtime, obituaries, shutdown))
         }
     };
-    let mut turns = Turns::new(setup, &runs, pulse, alarm()?, runtime, obituaries, shutdown.clone());
+    let views = Views::default();
+    // Not what the other one hands out: that is counted where it runs.
+    let mut turns =
+        Turns::new(setup, &runs, pulse, alarm()?, runtime, obituaries, shutdown.clone()).counted_in(&views);
     let ended = own.block_on(async {
         let both = async {
             match &mut publishing {
@@ -493,17 +498,22 @@ fn work(
         };
         #[cfg(not(feature = "cron"))]
         let planting = std::future::pending::<()>();
-        tokio::select! {
-            ended = both => ended,
-            () = beat(store, &runs) => Ok(()),
-            () = beating_beside => Ok(()),
-            () = listening => Ok(()),
-            () = planting => Ok(()),
-            () = shutdown.out_of_time(setup.grace) => {
-                Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
-                    .with_hint("their leases lapse, and the jobs run again"))
-            }
-        }
+        let working = async {
+            let ended = tokio::select! {
+                ended = both => ended,
+                () = beat(store, &runs) => Ok(()),
+                () = beating_beside => Ok(()),
+                () = listening => Ok(()),
+                () = planting => Ok(()),
+                () = shutdown.out_of_time(setup.grace) => {
+                    Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
+                        .with_hint("their leases lapse, and the jobs run again"))
+                }
+            };
+            views.end();
+            ended
+        };
+        tokio::join!(working, flush(store, &views)).0
     });
     runs.abort_all();
     if let Some((_, runs, _)) = &publications {
@@ -536,6 +546,19 @@ async fn beat(store: &dyn Store, runs: &Runs) {
     loop {
         let Err(panic) = catch_panic(heartbeat(store, runs)).await;
         after_panic("heartbeat", &panic).await;
+    }
+}
+
+/// The views of the last hour, until they are told that it is over.
+async fn flush(store: &dyn Store, views: &Views) {
+    let flushing = async {
+        while let Err(panic) = catch_panic(views.keep_flushed(store)).await {
+            after_panic("views", &panic).await;
+        }
+    };
+    tokio::select! {
+        () = flushing => {}
+        () = views.out_of_time() => {}
     }
 }
 

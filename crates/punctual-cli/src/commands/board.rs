@@ -77,6 +77,9 @@ pub(crate) struct Which {
     /// The board.
     #[arg(value_name = "BOARD")]
     name: String,
+    /// Of the last minutes, this one among them.
+    #[arg(long, value_name = "N", conflicts_with_all = ["hours", "days"])]
+    minutes: Option<u16>,
     /// Of the last hours, this one among them, by UTC.
     #[arg(long, value_name = "N", conflicts_with = "days")]
     hours: Option<u16>,
@@ -105,10 +108,11 @@ impl Board {
 impl Which {
     fn board(&self, session: &Session) -> Leaderboard {
         let board = session.client.leaderboard(&self.name);
-        match (self.hours, self.days) {
-            (Some(hours), _) => board.last(hours, Bucket::Hour),
-            (None, Some(days)) => board.last(days, Bucket::Day),
-            (None, None) => board,
+        match (self.minutes, self.hours, self.days) {
+            (Some(minutes), ..) => board.last(minutes, Bucket::Minute),
+            (None, Some(hours), _) => board.last(hours, Bucket::Hour),
+            (None, None, Some(days)) => board.last(days, Bucket::Day),
+            (None, None, None) => board,
         }
     }
 }
@@ -158,7 +162,7 @@ pub(crate) async fn run(session: &mut Session, command: &Board) -> Result {
 
 fn absent(which: &Which, member: &str) -> Failure {
     Failure::new("not_found", format!("{member:?} is not on board {:?}", which.name))
-        .why("it was never added there, or has left: the lowest do, and of --hours and --days who has nothing in them")
+        .why("it was never added there, or has left: the lowest do, and of --minutes, --hours and --days who has nothing in them")
 }
 
 fn told(session: &mut Session, member: &str, score: Option<i64>) -> Result {

@@ -1,11 +1,12 @@
-//! `punctual stats`: how many jobs there are, from counters the store keeps.
+//! `punctual stats`: how many jobs there are, from counters the store keeps; and what ran in the last hour, from sums that workers
+//! add to it.
 
 use std::io::Write as _;
 
-use punctual::{limits::DUE_COUNT_MAX, store::Counts};
+use punctual::{LastHour, limits::DUE_COUNT_MAX, store::Counts};
 use serde::Serialize;
 
-use super::{Session, watch::Watch};
+use super::{Session, hour, watch::Watch};
 use crate::{
     errors::Result,
     output::{clean, grouped, json},
@@ -30,13 +31,18 @@ struct Answer<'a> {
     queue: Option<&'a str>,
     #[serde(flatten)]
     counts: Counts,
+    /// None: a queue was asked for, or the store doesn't tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_hour: Option<LastHour>,
 }
 
 pub(crate) async fn run(session: &mut Session, args: &Stats) -> Result {
     let (queue, now_ms) = (args.queue.as_deref(), session.now().await?.as_ms());
     let counts = session.client.count(queue).await?;
+    let last_hour = if queue.is_none() { hour::read(session).await } else { None };
     let store = session.client.store();
-    let answer = Answer { store: store.url(), durability: store.durability().name(), now_ms, queue, counts };
+    let (url, durability) = (store.url(), store.durability().name());
+    let answer = Answer { store: url, durability, now_ms, queue, counts, last_hour };
     if session.format.is_json() {
         return Ok(json(&mut session.out, &answer)?);
     }
@@ -54,7 +60,12 @@ pub(crate) async fn run(session: &mut Session, args: &Stats) -> Result {
     ] {
         writeln!(session.out, "{name:<10} {}{more}", grouped(n))?;
     }
-    Ok(writeln!(session.out, "{:<10} {} bytes of payload wait or run", "size", grouped(counts.bytes))?)
+    writeln!(session.out, "{:<10} {} bytes of payload wait or run", "size", grouped(counts.bytes))?;
+    let tables: Vec<_> = answer.last_hour.iter().flat_map(hour::tables).collect();
+    if !tables.is_empty() {
+        writeln!(session.out, "\n{:<10} {}", "last hour", hour::NOTE)?;
+    }
+    Ok(tables.iter().try_for_each(|table| table.print(&mut session.out))?)
 }
 
 /// Due jobs are counted up to a bound.

@@ -1,4 +1,4 @@
-//! `--watch`: the same look again and again, until Ctrl-C.
+//! `--watch`, and `top`: the same look again and again, until Ctrl-C.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -33,16 +33,30 @@ pub(super) async fn look(
     if !watch {
         return once(session).await;
     }
+    let clears = io::stdout().is_terminal();
+    repeat(session, None, async |session| {
+        if clears {
+            session.out.write_all(b"\x1b[H\x1b[2J")?;
+        }
+        once(session).await
+    })
+    .await
+}
+
+/// Looks every second: so often, or until Ctrl-C.
+pub(super) async fn repeat(
+    session: &mut Session,
+    rounds: Option<u64>,
+    mut once: impl AsyncFnMut(&mut Session) -> Result,
+) -> Result {
     let mut ticks = interval(EVERY);
     // A look that takes its time is not made up for by hasty ones.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut stop, clears) = (pin!(signal::ctrl_c()), io::stdout().is_terminal());
-    loop {
+    let (mut stop, mut left) = (pin!(signal::ctrl_c()), rounds.unwrap_or(u64::MAX));
+    while 0 < left {
+        left -= 1;
         let round = async {
             ticks.tick().await;
-            if clears {
-                session.out.write_all(b"\x1b[H\x1b[2J")?;
-            }
             once(session).await?;
             session.out.flush()?;
             Result::Ok(())
@@ -56,4 +70,5 @@ pub(super) async fn look(
             done = round => done?,
         }
     }
+    Ok(())
 }

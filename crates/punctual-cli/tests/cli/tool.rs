@@ -90,4 +90,13 @@ fn a_board_shows_who_stands_where() {
         "a number of buckets of 169 is not within 1 to 168",
     );
     t.run("board top posts --hours 1 --days 1").is_usage("--days");
+    assert_eq!(t.ok("board add posts a 2 --minutes 60"), "a  2\n");
+    assert_eq!(t.ok("board top posts --minutes 60 -o ids"), "a\n");
+    t.run("board top posts --minutes 60 --hours 1").is_usage("--hours");
+    assert_eq!(t.ok("board top $kinds --minutes 60 -o ids"), "");
+    t.run("board add $kinds mine --minutes 60").fails(
+        2,
+        "invalid",
+        "boards whose names begin with `$` are the workers'",
+    );
 }

@@ -397,6 +397,88 @@ fn the_report_can_be_json() {
 }
 
 #[test]
+fn what_ran_in_the_last_hour_is_told_by_stats() {
+    let t = Cli::new();
+    t.ok(&format!("push email.send --group acme -q mail --id {A}"));
+    t.ok(&format!("push report.build -q mail --id {B} --max-attempts 1"));
+    assert_eq!(t.json("stats")["last_hour"]["kinds"], Value::Array(vec![]), "nothing ran");
+    assert!(!t.ok("stats").contains("last hour"));
+    let command = r"if [ $PUNCTUAL_KIND = report.build ]; then echo 'no paper' >&2; exit 1; fi";
+    let worker = Worker::start(&t, command, "-q mail");
+    t.wait_for(A, "done");
+    t.wait_for(B, "dead");
+    worker.stop();
+    let hour = &t.json("stats")["last_hour"];
+    let one = |name: &str| serde_json::json!({"name": name, "runs": 1});
+    assert_eq!(hour["kinds"], serde_json::json!([one("email.send"), one("report.build")]));
+    assert_eq!(hour["queues"], serde_json::json!([{"name": "mail", "runs": 2}]));
+    assert_eq!(hour["groups"], serde_json::json!([{"name": "acme", "queue": "mail", "runs": 1}]));
+    let error = hour["errors"][0]["name"].as_str().unwrap().to_owned();
+    assert!(error.contains("no paper"), "{error}");
+    let text = t.ok("stats");
+    assert!(
+        text.ends_with(&format!(
+            "\nlast hour  a worker that crashes may take its last second with it\n\
+             RUNS/1H  KIND\n      1  email.send\n      1  report.build\n\
+             RUNS/1H  GROUP  QUEUE\n      1  acme   mail\n\
+             RUNS/1H  ERROR\n      1  {error}\n"
+        )),
+        "{text}"
+    );
+    // They are not counted by queue.
+    assert_eq!(t.json("stats -q mail").get("last_hour"), None);
+}
+
+#[test]
+fn top_shows_queues_runs_and_the_last_hour() {
+    let t = Cli::new();
+    t.run("top").fails(5, "store_unavailable", "there is no store");
+    t.ok(&format!("push email.send --group acme -q mail --id {A}"));
+    t.ok("queue pause bulk");
+    // What goes on behind its worker ends with the folder.
+    let command = "while [ -e hold ]; do sleep 0.1; done";
+    let worker = Worker::start(&t, command, "-q mail --name web-1");
+    t.wait_for(A, "done");
+    fs::write(t.path("hold"), "").unwrap();
+    t.ok(&format!("push report.build -q mail --max-attempts 3 --id {B}"));
+    t.wait_for(B, "running");
+    // A second after its end at the latest the first job is counted. A worker that is gone hears of no cancel.
+    let look = wait(
+        || Some(t.json("top")).filter(|look| !look["last_hour"]["kinds"].as_array().unwrap().is_empty()),
+        || t.ok("top"),
+    );
+    drop(worker);
+    t.ok(&format!("cancel {B}"));
+    assert_eq!((&look["running"], &look["queues_total"]), (&1.into(), &2.into()));
+    assert_eq!(
+        (&look["queues"][0]["name"], &look["queues"][0]["runs_1h"]),
+        (&"mail".into(), &1.into()),
+        "the one that ran most comes first"
+    );
+    assert_eq!((&look["queues"][1]["name"], &look["queues"][1]["paused"]), (&"bulk".into(), &true.into()));
+    let run = &look["runs"][0];
+    assert_eq!((&run["id"], &run["worker"], &run["attempt"]), (&B.into(), &"web-1".into(), &1.into()));
+    assert_eq!(look["last_hour"]["groups"][0]["name"], "acme");
+    let looks = t.run("top -n 2 -o ndjson").lines();
+    assert_eq!(looks.len(), 2);
+    assert_eq!(looks[0]["queues"][0].get("runs_per_s"), None, "one look tells no rate");
+    let text = t.ok("top --rounds 2");
+    let heads: Vec<&str> = text.lines().filter(|line| line.contains("durability full")).collect();
+    assert!(heads.len() == 2 && !text.contains('\u{1b}'), "{text}");
+    let line = |begin: &str| {
+        let line = text.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{text}"));
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("waiting"), "waiting 0 (due 0, retrying 0) running 1 done 1 dead 0 cancelled 0");
+    assert_eq!(line("QUEUE"), "QUEUE DUE WAITING RUNNING RETRYING DEAD RUNS/S RUNS/1H OLDEST DUE PAUSED");
+    assert!(line("bulk").ends_with(" paused"), "{text}");
+    let run = line("5c1e9f0b");
+    assert!(run.starts_with("5c1e9f0b report.build mail web-1 "), "{run}");
+    assert!(run.ends_with(" 1/3 requested"), "{run}");
+    t.run("top -n 0").is_usage("--rounds");
+}
+
+#[test]
 fn what_a_command_prints_is_its_result_and_what_it_complains_of_its_log() {
     let t = Cli::new();
     for (id, payload) in [(A, "json"), (B, "text"), (C, "large")] {

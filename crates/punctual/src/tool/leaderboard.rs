@@ -3,20 +3,21 @@
 use super::unexpected;
 use crate::{
     client::Client,
-    error::Result,
-    limits::BOARD_MEMBERS_MAX,
+    error::{Error, Result},
+    limits::{BOARD_ADD_MAX, BOARD_MEMBERS_MAX},
     store::{BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Standing, ToolOp, ToolReply},
 };
 
 /// Members by their scores: whoever is added to most stands highest. Of equal scores that member is above which comes first by its
 /// bytes.
 ///
-/// A board may merge the last hours or days only, by UTC: `last(24, Bucket::Hour)` is the hottest of this hour and the 23 before it.
+/// A board may merge the last minutes, hours or days only, by UTC: `last(24, Bucket::Hour)` is the hottest of this hour and the 23 before it.
 /// Older buckets are taken off by whoever comes next, in slices, before it is answered: what is told is exact. Of such a board who
 /// has a score of 0 in sum is not on it.
 ///
 /// Scores are whole numbers within ±(2^53 − 1), divided by the number of buckets for what a member has in one. A board has up to
-/// 1,000,000 members, or as many as it is told: the lowest leave. Names and members have 1 to 255 bytes without NUL. A step costs
+/// 1,000,000 members, or as many as it is told: the lowest leave. Names and members have 1 to 255 bytes without NUL; boards whose names
+/// begin with `$` are the workers' ([`Client::last_hour`]), and may only be looked at. A step costs
 /// O(log n), and something for each bucket where a member is set or removed; on SQLite a rank counts all members above it. On Redis all
 /// boards of a store are in its shard 0, hence on one server.
 ///
@@ -51,7 +52,7 @@ impl Client {
 }
 
 impl Leaderboard {
-    /// Merges this hour or day and those before it, so many in all: 1 to 168. Another window is another board.
+    /// Merges this minute, hour or day and those before it, so many in all: 1 to 168. Another window is another board.
     pub fn last(mut self, buckets: u16, bucket: Bucket) -> Self {
         self.window = Some(BoardWindow { bucket, buckets });
         self
@@ -63,7 +64,7 @@ impl Leaderboard {
         self
     }
 
-    /// Adds to a member's score, in this hour or day; `by` may be negative. Answers the score; `None`: it is not on the board,
+    /// Adds to a member's score, in this minute, hour or day; `by` may be negative. Answers the score; `None`: it is not on the board,
     /// the lowest of too many, or 0 in a window.
     ///
     /// After an error of the kind `UnknownOutcome` it may have been added; made again it is added again.
@@ -73,6 +74,20 @@ impl Leaderboard {
     pub async fn add(&self, member: impl Into<String>, by: i64) -> Result<Option<i64>> {
         let act = BoardAct::Add { member: member.into(), by, members_max: self.members_max };
         self.score(act).await
+    }
+
+    /// Adds to the scores of several members in one atomic step, 1 to 100 of them and none twice: to all, or to none. Who leaves a
+    /// full board is decided when all were added. Answers how many members there are then.
+    ///
+    /// After an error of the kind `UnknownOutcome` they may have been added; made again they are added again.
+    ///
+    /// # Errors
+    /// As [`Leaderboard::add`].
+    pub async fn add_all<M: Into<String>>(&self, members: impl IntoIterator<Item = (M, i64)>) -> Result<u64> {
+        // One more than may be is enough to refuse them.
+        let members = members.into_iter().take(BOARD_ADD_MAX + 1);
+        let members = members.map(|(member, by)| (member.into(), by)).collect();
+        self.sized(BoardAct::AddAll { members, members_max: self.members_max }).await
     }
 
     /// Gives a member this score, now, in place of all that it had. Answers as [`Leaderboard::add`] does; may be made again.
@@ -121,7 +136,11 @@ impl Leaderboard {
     /// # Errors
     /// As [`Leaderboard::add`].
     pub async fn size(&self) -> Result<u64> {
-        match self.ask(BoardAct::Size).await? {
+        self.sized(BoardAct::Size).await
+    }
+
+    async fn sized(&self, act: BoardAct) -> Result<u64> {
+        match self.ask(act).await? {
             BoardReply::Size(size) => Ok(size),
             _ => Err(unexpected()),
         }
@@ -142,10 +161,22 @@ impl Leaderboard {
     }
 
     async fn ask(&self, act: BoardAct) -> Result<BoardReply> {
+        if self.name.starts_with('$') && is_change(&act) {
+            return Err(Error::invalid("boards whose names begin with `$` are the workers'"));
+        }
         let op = BoardOp { name: self.name.clone(), window: self.window, act };
         match self.client.store().tool(&ToolOp::Board(op)).await? {
             ToolReply::Board(said) => Ok(said),
             _ => Err(unexpected()),
         }
+    }
+}
+
+const fn is_change(act: &BoardAct) -> bool {
+    match act {
+        BoardAct::Add { .. } | BoardAct::AddAll { .. } | BoardAct::Set { .. } | BoardAct::Remove { .. } => {
+            true
+        }
+        BoardAct::Rank { .. } | BoardAct::Top { .. } | BoardAct::Around { .. } | BoardAct::Size => false,
     }
 }

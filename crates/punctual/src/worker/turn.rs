@@ -25,6 +25,7 @@ use super::{
     run::{expected, run, verdict},
     runs::{Active, Runs},
     shutdown::{Phase, Shutdown},
+    views::Views,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -48,6 +49,8 @@ pub(super) struct Turns<'a> {
     store: Arc<dyn Store>,
     runs: &'a Runs,
     pulse: &'a Pulse,
+    /// Where runs are counted for the views of the last hour; `None`: nowhere.
+    views: Option<&'a Views>,
     /// Handlers run there, so that one that blocks can't hold up the loop or the heartbeat.
     runtime: Handle,
     obituaries: Obituaries,
@@ -105,6 +108,7 @@ impl<'a> Turns<'a> {
             setup,
             runs,
             pulse,
+            views: None,
             runtime,
             obituaries,
             shutdown,
@@ -122,6 +126,11 @@ impl<'a> Turns<'a> {
             pauses: Pauses::default(),
             report: WorkReport::default(),
         }
+    }
+
+    /// Counts what it settles there, too.
+    pub(super) fn counted_in(self, views: &'a Views) -> Self {
+        Self { views: Some(views), ..self }
     }
 
     /// Turns until shutdown.
@@ -305,6 +314,9 @@ impl<'a> Turns<'a> {
                 }
             };
             self.report.settled(&verdict, state);
+            if let Some(views) = self.views {
+                views.count(call.record(), &verdict, state);
+            }
             tracing::debug!(target: "punctual", id = %lease.job, kind = call.kind(), queue = call.queue(),
                 attempt = call.attempt(), state = state.name(), verdict = verdict_name(&verdict), "settled");
             if state == State::Dead {

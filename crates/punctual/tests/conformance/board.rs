@@ -173,6 +173,88 @@ pub(crate) async fn the_lowest_leave_a_full_board(t: Fixture) {
     }
 }
 
+fn add_all_of(members: &[(&str, i64)], members_max: u32) -> BoardAct {
+    let members = members.iter().map(|(member, by)| ((*member).to_owned(), *by)).collect();
+    BoardAct::AddAll { members, members_max }
+}
+
+/// S2: an add of several is as many adds; it answers how many members there are.
+pub(crate) async fn several_are_added_to_in_one_step(t: Fixture) {
+    for window in [None, LAST_3_HOURS] {
+        let size = ask(&t, window, add_all_of(&[("a", 3), ("b", 1), ("c", -4)], 1_000)).await;
+        assert_eq!(size, BoardReply::Size(3));
+        t.pass(HOUR);
+        let size = ask(&t, window, add_all_of(&[("c", 1), ("d", 2), ("b", 1)], 1_000)).await;
+        assert_eq!(size, BoardReply::Size(4));
+        assert_eq!(top(&t, window).await, ranked(&[("a", 3), ("b", 2), ("d", 2), ("c", -3)]));
+    }
+    t.pass(2 * HOUR);
+    assert_eq!(top(&t, LAST_3_HOURS).await, ranked(&[("d", 2), ("b", 1), ("c", 1)]));
+    // Of a window who comes to nothing is not on it.
+    assert_eq!(ask(&t, LAST_3_HOURS, add_all_of(&[("d", -2), ("e", 0)], 1_000)).await, BoardReply::Size(2));
+}
+
+/// S13: who leaves a full board is decided when all were added, and has nothing left in any bucket.
+pub(crate) async fn the_lowest_leave_behind_an_add_of_several(t: Fixture) {
+    for window in [None, LAST_3_HOURS] {
+        ask(&t, window, add_all_of(&[("a", 3), ("b", 2), ("c", 1)], 3)).await;
+        t.pass(HOUR);
+        assert_eq!(
+            ask(&t, window, add_all_of(&[("d", 2), ("e", 9), ("c", 5)], 3)).await,
+            BoardReply::Size(3)
+        );
+        assert_eq!(top(&t, window).await, ranked(&[("e", 9), ("c", 6), ("a", 3)]));
+        assert_eq!(score(&t, window, add_of("b", 1)).await, Some(1));
+        // First who has no room, then the change.
+        assert_eq!(ask(&t, window, add_all_of(&[("b", 7), ("f", 1)], 2)).await, BoardReply::Size(2));
+        assert_eq!(top(&t, window).await, ranked(&[("e", 9), ("b", 7)]));
+    }
+}
+
+/// S2: an add of several of which one breaks a limit changes nothing.
+pub(crate) async fn an_add_of_several_is_refused_as_a_whole(t: Fixture) {
+    const MAX: i64 = 9_007_199_254_740_991;
+    let many: Vec<String> = (0..101).map(|i| format!("m{i}")).collect();
+    let many: Vec<(&str, i64)> = many.iter().map(|member| (&**member, 1)).collect();
+    for window in [None, LAST_3_HOURS] {
+        let max = if window.is_some() { MAX / 3 } else { MAX };
+        assert_eq!(score(&t, window, set_of("a", max)).await, Some(max));
+        for act in [
+            add_all_of(&[("b", 1), ("a", 1)], 10),
+            add_all_of(&[("b", 1), ("c", max + 1)], 10),
+            add_all_of(&[("b", 1), ("b", 1)], 10),
+            add_all_of(&[("b", 1), ("", 1)], 10),
+            add_all_of(&[("b", 1)], 0),
+            add_all_of(&[], 10),
+            add_all_of(&many, 1_000),
+        ] {
+            let op = BoardOp { name: "posts".to_owned(), window, act };
+            let refused = t.store.tool(&ToolOp::Board(op.clone())).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Invalid, "{op:?}");
+        }
+        assert_eq!(top(&t, window).await, ranked(&[("a", max)]));
+        assert_eq!(ask(&t, window, add_all_of(&many[..100], 1_000)).await, BoardReply::Size(101));
+    }
+}
+
+/// S14: sixty buckets of a minute are the last hour, to the minute.
+pub(crate) async fn sixty_minutes_are_the_last_hour(t: Fixture) {
+    let window = Some(BoardWindow { bucket: Bucket::Minute, buckets: 60 });
+    assert_eq!(score(&t, window, add_of("a", 1)).await, Some(1));
+    t.pass(59);
+    assert_eq!(score(&t, window, add_of("a", 1)).await, Some(2));
+    t.pass(1);
+    assert_eq!(ask(&t, window, add_all_of(&[("a", 5), ("b", 1)], 10)).await, BoardReply::Size(2));
+    t.pass(58 * 60 + 59);
+    assert_eq!(top(&t, window).await, ranked(&[("a", 7), ("b", 1)]));
+    t.pass(1);
+    assert_eq!(top(&t, window).await, ranked(&[("a", 5), ("b", 1)]));
+    t.pass(60);
+    assert_eq!(top(&t, window).await, []);
+    // Hours of the same number are another board.
+    assert_eq!(top(&t, Some(BoardWindow { bucket: Bucket::Hour, buckets: 60 })).await, []);
+}
+
 /// S14: a clock that goes back by less than the window adds to the bucket that it was in; what lies further ahead is dropped.
 pub(crate) async fn a_board_follows_a_clock_that_goes_back(t: Fixture) {
     let window = LAST_3_HOURS;

@@ -512,6 +512,10 @@ conformance!(
         a_sum_of_nothing_is_not_on_a_window,
         a_large_bucket_is_dropped_in_slices,
         the_lowest_leave_a_full_board,
+        several_are_added_to_in_one_step,
+        the_lowest_leave_behind_an_add_of_several,
+        an_add_of_several_is_refused_as_a_whole,
+        sixty_minutes_are_the_last_hour,
         a_board_follows_a_clock_that_goes_back,
         scores_have_bounds,
         boards_have_limits;

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What must come up, and does not come by itself.
-pub(crate) const EVENTS: [&str; 46] = [
+pub(crate) const EVENTS: [&str; 47] = [
     "duplicate of a live job",
     "duplicate of a job that is gone",
     "an id came back",
@@ -57,6 +57,7 @@ pub(crate) const EVENTS: [&str; 46] = [
     "a lock released",
     "a lock that is free",
     "added to a board",
+    "added several to a board",
     "not on a board behind an add",
     "a window of several members",
     "a score out of bounds",
@@ -202,6 +203,8 @@ impl Tally {
                 let is_add = matches!(op.act, BoardAct::Add { .. });
                 self.add("added to a board", is_add && matches!(said, BoardReply::Score(Some(_))));
                 self.add("not on a board behind an add", is_add && *said == BoardReply::Score(None));
+                let is_of_several = matches!(op.act, BoardAct::AddAll { .. });
+                self.add("added several to a board", is_of_several);
                 let has_several = matches!(said, BoardReply::Standings(all) if 1 < all.len());
                 self.add("a window of several members", op.window.is_some() && has_several);
             }

@@ -66,6 +66,7 @@ fn lock(rng: &mut Rng) -> LockOp {
 fn board(rng: &mut Rng) -> BoardOp {
     let windows = [
         None,
+        Some((Bucket::Minute, 2)),
         Some((Bucket::Hour, 1)),
         Some((Bucket::Hour, 4)),
         Some((Bucket::Hour, 4)),
@@ -78,7 +79,15 @@ fn board(rng: &mut Rng) -> BoardOp {
     let large = [i64::MIN, most, -most, most / 4, -most / 4];
     let score = if rng.u8(..8) == 0 { pick(rng, &large) } else { rng.i64(-3..5) };
     let act = match rng.u8(..20) {
-        0..9 => BoardAct::Add { member, by: score, members_max },
+        0..3 => {
+            let mut members: Vec<(String, i64)> =
+                ["a", "b", "c", "d", "e", "f"].map(|member| (member.to_owned(), rng.i64(-3..5))).to_vec();
+            rng.shuffle(&mut members);
+            members.truncate(rng.usize(1..5));
+            members[0].1 = score;
+            BoardAct::AddAll { members, members_max }
+        }
+        3..9 => BoardAct::Add { member, by: score, members_max },
         9..11 => BoardAct::Set { member, score, members_max },
         11..13 => BoardAct::Remove { member },
         13 => BoardAct::Rank { member },

@@ -55,7 +55,10 @@ async fn board(store: &SqliteStore, op: BoardOp) -> Result<BoardReply> {
 }
 
 const fn is_change(op: &BoardOp) -> bool {
-    matches!(op.act, BoardAct::Add { .. } | BoardAct::Set { .. } | BoardAct::Remove { .. })
+    matches!(
+        op.act,
+        BoardAct::Add { .. } | BoardAct::AddAll { .. } | BoardAct::Set { .. } | BoardAct::Remove { .. }
+    )
 }
 
 /// When what came to its end then is removed now.

@@ -1,12 +1,12 @@
 //! What a leaderboard asks of a store.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::check_number;
 use crate::{
     error::{Error, Result},
     job::check_name,
-    limits::{AROUND_MAX, BATCH_MAX, BOARD_MEMBERS_MAX, BUCKETS_OF_BOARD_MAX, SCORE_MAX},
+    limits::{AROUND_MAX, BATCH_MAX, BOARD_ADD_MAX, BOARD_MEMBERS_MAX, BUCKETS_OF_BOARD_MAX, SCORE_MAX},
     time::Timestamp,
 };
 
@@ -22,7 +22,7 @@ pub struct BoardOp {
     pub act: BoardAct,
 }
 
-/// The hours or days that a board merges, by UTC: this one and those before it. Older ones are dropped.
+/// The minutes, hours or days that a board merges, by UTC: this one and those before it. Older ones are dropped.
 ///
 /// A clock that goes back, by less than the window, adds to the bucket that it was in; what lies further ahead is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +36,8 @@ pub struct BoardWindow {
 /// A part of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bucket {
+    /// A minute.
+    Minute,
     /// An hour.
     Hour,
     /// A day.
@@ -53,6 +55,14 @@ pub enum BoardAct {
         /// changed: `Invalid`.
         by: i64,
         /// The most members that the board has, 1 to 1,000,000: the lowest leave, with all that they had.
+        members_max: u32,
+    },
+    /// Adds to the scores of several members, as [`BoardAct::Add`] does to one's: to all of them, or to none. Who leaves a board
+    /// that is full then is decided when all were added.
+    AddAll {
+        /// Whose, and how much; 1 to 100 members, none of them twice.
+        members: Vec<(String, i64)>,
+        /// The most members that the board has.
         members_max: u32,
     },
     /// Gives a member this score, all of it now, in place of what it had.
@@ -109,7 +119,7 @@ pub enum BoardReply {
     Score(Option<i64>),
     /// Of a rank, a top and an around: members by their ranks; none where the member is not on the board.
     Standings(Vec<Standing>),
-    /// So many members.
+    /// So many members has the board, after an add of several, too.
     Size(u64),
 }
 
@@ -117,6 +127,7 @@ impl Bucket {
     /// How long it lasts.
     pub const fn length(self) -> Duration {
         match self {
+            Self::Minute => Duration::from_mins(1),
             Self::Hour => Duration::from_hours(1),
             Self::Day => Duration::from_hours(24),
         }
@@ -173,6 +184,19 @@ impl BoardOp {
                 check_name("member", member)?;
                 check_number("a number of members", (*members_max).into(), BOARD_MEMBERS_MAX.into())?;
                 self.sum(0, *score).map(drop)
+            }
+            BoardAct::AddAll { members, members_max } => {
+                check_number("members of one step", members.len() as u64, BOARD_ADD_MAX as u64)?;
+                check_number("a number of members", (*members_max).into(), BOARD_MEMBERS_MAX.into())?;
+                let mut seen = BTreeSet::new();
+                for (member, by) in members {
+                    check_name("member", member)?;
+                    self.sum(0, *by)?;
+                    if !seen.insert(member) {
+                        return Err(Error::invalid(format!("member {member:?} is added to twice")));
+                    }
+                }
+                Ok(())
             }
             BoardAct::Remove { member } | BoardAct::Rank { member } => check_name("member", member),
             BoardAct::Top { n } => check_number("a top", *n as u64, BATCH_MAX as u64),

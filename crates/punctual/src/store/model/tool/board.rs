@@ -27,11 +27,20 @@ impl Tools {
         match &op.act {
             BoardAct::Add { member, by, members_max } => {
                 board.cut(op, *members_max);
-                let bucket = board.buckets.get(&current);
-                let score = bucket.and_then(|bucket| bucket.get(member)).copied().unwrap_or_default();
-                board.put(current, member, op.sum(score, *by)?);
+                let score = op.sum(board.part(current, member), *by)?;
+                board.put(current, member, score);
                 board.cut(op, *members_max);
                 Ok(BoardReply::Score(board.score(op, member)))
+            }
+            BoardAct::AddAll { members, members_max } => {
+                board.cut(op, *members_max);
+                let scores = members.iter().map(|(member, by)| op.sum(board.part(current, member), *by));
+                let scores = scores.collect::<Result<Vec<_>>>()?;
+                for ((member, _), score) in members.iter().zip(scores) {
+                    board.put(current, member, score);
+                }
+                board.cut(op, *members_max);
+                Ok(BoardReply::Size(board.all(op).len() as u64))
             }
             BoardAct::Set { member, score, members_max } => {
                 board.cut(op, *members_max);
@@ -67,6 +76,12 @@ impl Tools {
 }
 
 impl Board {
+    /// What a member has in a bucket.
+    fn part(&self, bucket: u64, member: &str) -> i64 {
+        let bucket = self.buckets.get(&bucket);
+        bucket.and_then(|bucket| bucket.get(member)).copied().unwrap_or_default()
+    }
+
     fn put(&mut self, bucket: u64, member: &str, score: i64) {
         self.buckets.entry(bucket).or_default().insert(member.to_owned(), score);
         self.newest = Some(bucket);

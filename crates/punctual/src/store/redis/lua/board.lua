@@ -4,12 +4,14 @@
 --           its buckets, and who has none is not in it
 --   2 HASH  slot → the bucket in it, 'newest' → the bucket that was added to last
 --   3 … ZSET  member @ what was added in the bucket
--- ARGV: now, 'add' member by | 'set' member score | 'remove' member '' | 'rank' member '' | 'top' '' n | 'around' member n |
--- 'size' '' '', then most members, buckets or 0, ms of a bucket, the most that a member has in one.
+-- ARGV: now, 'add' member by | 'all' '' n | 'set' member score | 'remove' member '' | 'rank' member '' | 'top' '' n | 'around' member n |
+-- 'size' '' '', then most members, buckets or 0, ms of a bucket, the most that a member has in one; behind it, of 'all', n members,
+-- each with what is added to it.
 -- Answers: 'again', where something had to be taken off first: a slice of a cold bucket, or of too many members; 'range' and the
 -- score that would be; 'score' and it, if the member is on the board; 'standings', the first rank, then members with scores;
--- 'size' and it. All keys of a board go with its window, the slots later than what is summed up of them, or that would be wrong.
--- Cost: O(log N) for each bucket, and for each member told or taken off, of which there are up to 1,000.
+-- 'size' and it, of 'all', too. All keys of a board go with its window, the slots later than what is summed up of them, or that would be wrong.
+-- Cost: O(log N) for each bucket, and for each member told, added to or taken off, of which there are up to 1,000; and of a bucket
+-- for each member that leaves, of which there are no more than are added to.
 local BOARD, META = KEYS[1], KEYS[2]
 local what, member, n, members_max = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local buckets, length, bucket_max = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -65,7 +67,7 @@ if has_window then
     end
     if left < SLICE then return {'again'} end
 end
-local is_put = what == 'add' or what == 'set'
+local is_put = what == 'add' or what == 'all' or what == 'set'
 if is_put and cut(max(floor(SLICE / max(buckets, 1)), 1)) then return {'again'} end
 if what == 'size' then return {'size', text(call('ZCARD', BOARD))} end
 local function standings(from, to)
@@ -82,25 +84,30 @@ if what == 'rank' or what == 'around' then
     if not rank then return {'standings', '1'} end
     return standings(max(rank - (n or 0), 0), rank + (n or 0))
 end
-local sum = score_of(member)
 if what == 'remove' then
+    local sum = score_of(member)
     remove(member)
     return {'score', sum and text(sum) or nil}
 end
 local slot = has_window and slot_of(current)
 local is_new = has_window and held[current % buckets + 1] == nil
-local score = n
-if what == 'add' then
-    local part = sum or 0
-    if has_window then part = not is_new and tonumber(call('ZSCORE', slot, member) or 0) or 0 end
-    score = part + n
-    if score < 0 - bucket_max or bucket_max < score then return {'range', text(score)} end
-    sum = (sum or 0) + n
-end
-
+-- Who gets which score in the bucket, and which sum.
+local whom, scores, sums = {member}, {n}, {n}
 if what == 'set' then
     remove(member)
-    sum = n
+else
+    if what == 'all' then
+        for i = 1, n do whom[i], scores[i] = ARGV[7 + 2 * i], tonumber(ARGV[8 + 2 * i]) end
+    end
+    for i = 1, #whom do
+        local by = scores[i]
+        local had = score_of(whom[i])
+        local part = had or 0
+        if has_window then part = not is_new and tonumber(call('ZSCORE', slot, whom[i]) or 0) or 0 end
+        scores[i] = part + by
+        if scores[i] < 0 - bucket_max or bucket_max < scores[i] then return {'range', text(scores[i])} end
+        sums[i] = (had or 0) + by
+    end
 end
 if has_window then
     if is_new then
@@ -110,19 +117,22 @@ if has_window then
         held[current % buckets + 1] = current
     end
     if newest ~= current then call('HSET', META, 'newest', text(current)) end
-    if score == 0 then
-        call('ZREM', slot, member)
-    else
-        call('ZADD', slot, text(score), member)
-    end
 end
-put_sum(member, sum)
-cut(1)
+for i = 1, #whom do
+    if has_window and scores[i] == 0 then
+        call('ZREM', slot, whom[i])
+    elseif has_window then
+        call('ZADD', slot, text(scores[i]), whom[i])
+    end
+    put_sum(whom[i], sums[i])
+end
+cut(#whom)
 if has_window then
     local ends = (current + buckets) * length
     call('PEXPIRE', BOARD, lasting(ends))
     call('PEXPIRE', META, lasting(ends))
     call('PEXPIRE', slot, lasting(ends + buckets * length))
 end
+if what == 'all' then return {'size', text(call('ZCARD', BOARD))} end
 local is = score_of(member)
 return {'score', is and text(is) or nil}

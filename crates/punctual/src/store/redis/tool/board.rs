@@ -55,6 +55,7 @@ fn keys(shard: &Shard, op: &BoardOp) -> Vec<Vec<u8>> {
     let Some(window) = op.window else { return vec![shard.key(&format!("board:{}", op.name))] };
     // A name has no NUL, so that no two of them meet.
     let letter = match window.bucket {
+        Bucket::Minute => 'm',
         Bucket::Hour => 'h',
         Bucket::Day => 'd',
     };
@@ -66,6 +67,7 @@ fn keys(shard: &Shard, op: &BoardOp) -> Vec<Vec<u8>> {
 fn args(op: &BoardOp) -> Vec<Vec<u8>> {
     let (what, member, n, members_max) = match &op.act {
         BoardAct::Add { member, by, members_max } => ("add", &**member, by.to_string(), *members_max),
+        BoardAct::AddAll { members, members_max } => ("all", "", members.len().to_string(), *members_max),
         BoardAct::Set { member, score, members_max } => ("set", &**member, score.to_string(), *members_max),
         BoardAct::Remove { member } => ("remove", &**member, String::new(), 0),
         BoardAct::Rank { member } => ("rank", &**member, String::new(), 0),
@@ -75,7 +77,7 @@ fn args(op: &BoardOp) -> Vec<Vec<u8>> {
     };
     let (buckets, length) =
         op.window.map_or((0, 0), |window| (window.buckets, window.bucket.length().as_millis() as u64));
-    vec![
+    let mut args = vec![
         what.as_bytes().to_vec(),
         member.as_bytes().to_vec(),
         n.into_bytes(),
@@ -83,5 +85,11 @@ fn args(op: &BoardOp) -> Vec<Vec<u8>> {
         digits(buckets),
         digits(length),
         digits(op.bucket_max().cast_unsigned()),
-    ]
+    ];
+    if let BoardAct::AddAll { members, .. } = &op.act {
+        let pairs =
+            members.iter().map(|(member, by)| [member.as_bytes().to_vec(), by.to_string().into_bytes()]);
+        args.extend(pairs.flatten());
+    }
+    args
 }

@@ -62,15 +62,19 @@ pub(super) fn change(tx: &Tx<'_>, op: &BoardOp) -> Step<Option<BoardReply>> {
     }
     match &op.act {
         BoardAct::Add { member, by, members_max } => {
-            let had = if op.window.is_some() {
-                part(tx, &board, member)?
-            } else {
-                board.low(tx, member)?.map_or(0, |low| -low)
-            };
-            let score = op.sum(had, *by)?;
-            let sum = board.low(tx, member)?.map_or(0, |low| -low) + score - had;
+            let (score, sum) = board.sums(tx, op, member, *by)?;
             board.put(tx, op, member, score, sum)?;
             board.cut(tx, op, i64::from(*members_max), 1)?;
+        }
+        BoardAct::AddAll { members, members_max } => {
+            let sums = members.iter().map(|(member, by)| board.sums(tx, op, member, *by));
+            let sums = sums.collect::<Step<Vec<_>>>()?;
+            for ((member, _), (score, sum)) in members.iter().zip(sums) {
+                board.put(tx, op, member, score, sum)?;
+            }
+            board.cut(tx, op, i64::from(*members_max), int(members.len()))?;
+            forget(tx)?;
+            return Ok(Some(BoardReply::Size(board.size.max(0).cast_unsigned())));
         }
         BoardAct::Set { member, score, members_max } => {
             board.remove(tx, op, member)?;
@@ -171,8 +175,12 @@ fn take_off(tx: &Tx<'_>, op: &BoardOp, board: &mut Board) -> Step<bool> {
     let cold = cold(tx, op, board, SLICE)?;
     board.subtract(tx, &cold)?;
     let mut is_cut = false;
-    if let (true, BoardAct::Add { members_max, .. } | BoardAct::Set { members_max, .. }) =
-        (cold.is_empty(), &op.act)
+    if let (
+        true,
+        BoardAct::Add { members_max, .. }
+        | BoardAct::AddAll { members_max, .. }
+        | BoardAct::Set { members_max, .. },
+    ) = (cold.is_empty(), &op.act)
     {
         let (_, buckets) = shape(op);
         is_cut = board.cut(tx, op, i64::from(*members_max), SLICE / buckets.max(1))?;
@@ -195,6 +203,14 @@ impl Board {
     fn low(&self, tx: &Tx<'_>, member: &str) -> Step<Option<i64>> {
         let mut stmt = tx.conn.prepare_cached(LOW)?;
         Ok(stmt.query_row(params![self.bid, member], |row| row.get(0)).optional()?)
+    }
+
+    /// A member's score in the current bucket when this is added to it, and the sum of all buckets then.
+    fn sums(&self, tx: &Tx<'_>, op: &BoardOp, member: &str, by: i64) -> Step<(i64, i64)> {
+        let sum = self.low(tx, member)?.map_or(0, |low| -low);
+        let had = if op.window.is_some() { part(tx, self, member)? } else { sum };
+        let score = op.sum(had, by)?;
+        Ok((score, sum + score - had))
     }
 
     /// Takes parts off the sums: bucket, member, score.

@@ -1,0 +1,47 @@
+//! A terminal that shows one text after the other in the same place.
+
+use std::io::{self, Write};
+
+use terminal_size::{Height, Width, terminal_size};
+
+/// Where a terminal doesn't tell: columns and rows.
+const SIZE_DEFAULT: (usize, usize) = (80, 24);
+
+#[derive(Debug, Default)]
+pub(super) struct Screen {
+    /// Whether what stood there before is gone.
+    is_ours: bool,
+}
+
+impl Screen {
+    /// Shows a text in place of the last one, as much of it as there is room for.
+    pub(super) fn show(&mut self, out: &mut impl Write, text: &str) -> io::Result<()> {
+        let size = terminal_size().map(|(Width(columns), Height(rows))| (columns.into(), rows.into()));
+        if !std::mem::replace(&mut self.is_ours, true) {
+            out.write_all(b"\x1b[H\x1b[2J")?;
+        }
+        out.write_all(fit(text, size.unwrap_or(SIZE_DEFAULT)).as_bytes())
+    }
+}
+
+/// Lines that are written over those before them, cut to the columns; the last row stays free for the cursor.
+fn fit(text: &str, (columns, rows): (usize, usize)) -> String {
+    let mut fitted = String::from("\x1b[H");
+    for line in text.lines().take(rows.saturating_sub(1)) {
+        fitted.extend(line.chars().take(columns));
+        // What stood behind it goes; of a full line nothing may go, and there the cursor still stands on its last character.
+        fitted += if line.chars().nth(columns.saturating_sub(1)).is_none() { "\x1b[K\n" } else { "\n" };
+    }
+    fitted + "\x1b[J"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fit;
+
+    #[test]
+    fn a_text_is_cut_to_the_terminal() {
+        assert_eq!(fit("ab\näöü\nabcd\ne", (3, 4)), "\u{1b}[Hab\u{1b}[K\näöü\nabc\n\u{1b}[J");
+        assert_eq!(fit("ab", (0, 0)), "\u{1b}[H\u{1b}[J");
+    }
+}
