@@ -14,7 +14,7 @@ use crate::{
 /// A run that tells something replaces what is kept as a whole; the worker hands on what earlier runs told. An operator's retry
 /// drops them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Notes {
     /// How far it is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,6 @@ pub struct Notes {
 
 /// How far a run is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Progress {
     /// So much is done, in whatever unit the handler counts.
     pub done: u64,
@@ -40,7 +39,6 @@ pub struct Progress {
 
 /// A line that a run wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LogLine {
     /// The number of the run, from 1.
     pub attempt: u32,

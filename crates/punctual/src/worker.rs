@@ -179,7 +179,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         }
     }
 
-    /// Names the worker, for people; `host/pid` unless said otherwise.
+    /// Names the worker, for people; `host/pid` unless said otherwise. A cancel rings for the name: of two workers with the same
+    /// one, the other may hear of it with its next heartbeat only.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self

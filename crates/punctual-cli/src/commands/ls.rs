@@ -27,7 +27,7 @@ pub(super) const SEARCH_MAX: u64 = 100_000;
 /// Characters of an error in a narrow table.
 const ERROR_CHARS: usize = 60;
 /// Characters of a progress in a narrow table.
-const PROGRESS_CHARS: usize = 40;
+pub(super) const PROGRESS_CHARS: usize = 40;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ls {

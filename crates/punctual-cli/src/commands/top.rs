@@ -10,14 +10,19 @@ use std::{
 };
 
 use punctual::{
-    Filter, JobId, JobRecord, LastHour, Ran, State, Timestamp,
+    Filter, JobId, JobRecord, LastHour, Progress, Ran, State, Timestamp,
     limits::BATCH_MAX,
     store::{Counts, List, QueueInfo},
 };
 use serde::Serialize;
 
 use self::{rates::Rates, screen::Screen};
-use super::{Session, hour, ls::attempt, stats::due, watch};
+use super::{
+    Session, hour,
+    ls::{PROGRESS_CHARS, attempt, how_far},
+    stats::due,
+    watch,
+};
 use crate::{
     errors::Result,
     output::{Table, clean, cut, grouped, json},
@@ -116,8 +121,12 @@ struct RunLine {
     attempt: u32,
     max_attempts: u32,
     cancel_requested: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<Progress>,
     #[serde(skip)]
     attempt_text: String,
+    #[serde(skip)]
+    progress_text: String,
 }
 
 impl Look {
@@ -237,9 +246,8 @@ impl Look {
         table
     }
 
-    /// What a run tells of how far it is belongs behind its attempt, in a column PROGRESS.
     fn run_table(&self) -> Table {
-        let mut table = Table::new(["RUNNING", "KIND", "QUEUE", "WORKER", "FOR", "ATTEMPT", "CANCEL"]);
+        let mut table = Table::new(["RUNNING", "KIND", "QUEUE", "WORKER", "FOR", "ATTEMPT", "PROGRESS", "CANCEL"]);
         for run in &self.runs {
             table.row([
                 run.id.short(),
@@ -248,6 +256,7 @@ impl Look {
                 cut(&run.worker, NAME_CHARS),
                 span(millis(run.running_ms)),
                 run.attempt_text.clone(),
+                cut(&run.progress_text, PROGRESS_CHARS),
                 if run.cancel_requested { "requested".to_owned() } else { String::new() },
             ]);
         }
@@ -281,6 +290,8 @@ impl RunLine {
             max_attempts: job.max_attempts,
             cancel_requested: job.cancel_requested,
             attempt_text: attempt(job),
+            progress: job.notes.progress.clone(),
+            progress_text: how_far(job),
         }
     }
 }

@@ -83,6 +83,7 @@ use crate::{
     id::JobId,
     job::{JobRecord, NewJob},
     time::Timestamp,
+    topic::TOPICS_QUEUE,
 };
 
 /// A store on servers of Redis or Valkey.
@@ -268,11 +269,25 @@ impl Store for RedisStore {
             }
             let mut changes = self.live.subscribe();
             let live = Arc::clone(&changes.borrow_and_update());
-            let waits = live.shards.iter().map(|shard| Box::pin(shard.wait(queues, at_most)));
+            let bells: Vec<Vec<String>> =
+                (0..live.shards.len()).map(|at| spread::watch::bells_in(&live, at, queues)).collect();
+            let listening = live
+                .shards
+                .iter()
+                .zip(&bells)
+                .enumerate()
+                .filter(|(_, (_, bells))| queues.is_empty() || !bells.is_empty());
+            let waits = listening
+                .map(|(at, (shard, bells))| Box::pin(async move { (at, shard.wait(bells, at_most).await) }));
             tokio::select! {
-                (rung, shard, _) = select_all(waits) => if rung == Rung::Work {
-                    lock(&self.rung).insert(shard);
-                    spread::watch::pass_on(&live.shards[shard], queues);
+                ((at, rung), ..) = select_all(waits) => if rung == Rung::Work {
+                    if queues.iter().any(|bell| !bell.starts_with('$') || bell == TOPICS_QUEUE) {
+                        lock(&self.rung).insert(at);
+                    }
+                    // One that was left from an earlier end goes no further.
+                    if spread::watch::any_ended(self, queues).await? {
+                        spread::watch::pass_on(&live.shards[at], queues);
+                    }
                 },
                 _ = changes.changed() => {}
                 () = turned(&self.clock) => {}

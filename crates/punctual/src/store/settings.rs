@@ -41,7 +41,7 @@ pub struct Keep {
     pub age_ms: u64,
     /// Jobs.
     pub count: u64,
-    /// Payload bytes.
+    /// Bytes of payloads and results.
     pub bytes: u64,
 }
 

@@ -39,6 +39,11 @@ pub(crate) struct Active {
 }
 
 impl Active {
+    /// Whether its lease is kept: one of a run that should have ended and can't be stopped is left to lapse.
+    fn is_held(&self, now: Instant) -> bool {
+        self.task.is_none() || now < self.deadline
+    }
+
     fn is_last_chance(&self) -> bool {
         is_last_chance(self.call.record().crashes)
     }
@@ -191,7 +196,7 @@ impl Runs {
     pub(crate) fn to_extend(&self, now: Instant) -> Vec<Heartbeat> {
         let active = self.active.borrow();
         self.beat_at.set(active.values().map(|run| run.lasts).min().map(|shortest| now + shortest / 3));
-        let held = active.iter().filter(|(_, run)| run.task.is_none() || now < run.deadline);
+        let held = active.iter().filter(|(_, run)| run.is_held(now));
         held.map(|(lease, run)| Heartbeat { lease: *lease, notes: run.call.take_news() }).collect()
     }
 
@@ -201,13 +206,13 @@ impl Runs {
     }
 
     /// The leases of runs that have something to tell; of these, where some are named.
-    pub(crate) fn to_tell(&self, of: Option<&[Lease]>) -> Vec<Heartbeat> {
+    pub(crate) fn to_tell(&self, of: Option<&[Lease]>, now: Instant) -> Vec<Heartbeat> {
         let active = self.active.borrow();
         let beat = |(lease, run): (&Lease, &Active)| {
             run.call.take_news().map(|notes| Heartbeat { lease: *lease, notes: Some(notes) })
         };
         match of {
-            None => active.iter().filter_map(beat).collect(),
+            None => active.iter().filter(|(_, run)| run.is_held(now)).filter_map(beat).collect(),
             Some(of) => of.iter().filter_map(|lease| active.get_key_value(lease)).filter_map(beat).collect(),
         }
     }
@@ -218,10 +223,9 @@ impl Runs {
     }
 
     /// The store may not have heard of it.
-    pub(crate) fn keep_news(&self, beats: &[Heartbeat]) {
+    pub(crate) fn keep_news<'a>(&self, of: impl Iterator<Item = &'a Lease>) {
         let active = self.active.borrow();
-        let told = beats.iter().filter(|beat| beat.notes.is_some());
-        told.filter_map(|beat| active.get(&beat.lease)).for_each(|run| run.call.keep_news());
+        of.filter_map(|lease| active.get(lease)).for_each(|run| run.call.keep_news());
     }
 
     /// Brings the next heartbeat forward.
@@ -244,7 +248,9 @@ impl Runs {
         {
             // One that blocks its thread can't be stopped any sooner than its lease ends.
             run.deadline = run.deadline.min(Instant::now() + self.cancel_grace);
-            tracing::info!(target: "punctual", id = %lease.job, fence = lease.fence, ?stop, "run asked to stop");
+            if run.task.is_some() {
+                tracing::info!(target: "punctual", id = %lease.job, fence = lease.fence, ?stop, "run asked to stop");
+            }
             run.call.stop(stop);
         }
     }

@@ -128,6 +128,7 @@ conformance!(
         all_who_wait_are_told,
         a_wait_outlasts_retries,
         who_waits_is_told_of_an_end_that_is_not_kept,
+        who_waits_does_not_spin,
         a_cancel_rings_for_the_worker;
     reserve:
         a_job_starts_at_its_time_and_never_before,

@@ -1,6 +1,6 @@
 //! What runs tell and give, and who waits for it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use punctual::{
@@ -285,6 +285,27 @@ pub(crate) async fn a_wait_outlasts_retries(t: Fixture) {
     let (done, ended) = tokio::join!(t.finished(run.job.id), through);
     assert_eq!(done, Some(ended));
     assert_eq!(t.audit(false).await, []);
+}
+
+/// S12: a wait is over by the end of its job and by its own, not by what was left of an earlier end or by others who wait.
+pub(crate) async fn who_waits_does_not_spin(t: Fixture) {
+    let run = t.run().await;
+    let id = run.job.id;
+    let waits = join_all((0..5).map(|_| t.finished(id)));
+    tokio::join!(waits, t.end(&run, dead()));
+    t.apply(id, Action::Retry).await;
+    let bell = [format!("$end/{:032x}", u128::from_be_bytes(*id.as_bytes()))];
+    let begin = Instant::now();
+    let waits = (0..6).map(|_| async {
+        let mut returns = 0;
+        while begin.elapsed() < secs(1) {
+            t.store.wait(&bell, Duration::from_millis(250)).await.unwrap();
+            returns += 1;
+        }
+        returns
+    });
+    let returns: u32 = join_all(waits).await.into_iter().sum();
+    assert!(returns <= 60, "{returns} returns of waits that last a quarter of a second, six at a time");
 }
 
 /// S12: a queue that keeps no done jobs tells of their ends all the same.

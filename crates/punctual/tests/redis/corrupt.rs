@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use punctual::{
-    Client, Filter, JobId, NewJob, State, Timestamp, Unique, When,
+    Client, Filter, JobId, LogLine, NewJob, Notes, State, Timestamp, Unique, When,
     store::{
-        DocOp, Keep, Only, QueueSettings, Settlement, Store, Verdict,
+        DocOp, Heartbeat, Keep, LeaseStatus, Only, QueueSettings, Settled, Settlement, Store, Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
@@ -49,6 +49,32 @@ async fn what_can_not_be_read_ends_dead_and_harms_nobody() {
     // How many bytes they had they don't say: an audit counts anew.
     let found = client.audit(true, |_| ()).await.unwrap().findings;
     assert_eq!(found.iter().map(|finding| finding.what).collect::<Vec<_>>(), ["counter"]);
+    assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
+}
+
+/// S2: a past that can't be read costs its job what it was, and no settle of others.
+#[tokio::test]
+async fn a_past_that_can_not_be_read_stops_no_settle() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let (key, store) = (format!("{}:{{0}}:x", url.split_once("prefix=").unwrap().1), open(&url).await);
+    let client = Client::new(store.clone());
+    let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    client.push(jobs(&client, 3)).await.unwrap();
+    let runs = store.reserve(&reserve(1, 3)).await.unwrap().jobs;
+    let notes = Notes { log: vec![LogLine { attempt: 1, at_ms: 0, text: "hi".into() }], ..Notes::default() };
+    let beat = Heartbeat { lease: runs[1].lease, notes: Some(notes.clone()) };
+    store.extend(&[beat.clone()]).await.unwrap();
+    for rubbish in [&b"\xff"[..], b"", &[128, 255, 0]] {
+        let () =
+            redis::cmd("HSET").arg(&key).arg(runs[1].job.id.as_bytes()).arg(rubbish).query(&mut raw).unwrap();
+        assert_eq!(store.extend(&[beat.clone()]).await.unwrap(), [LeaseStatus::Held]);
+    }
+    let acks: Vec<_> =
+        runs.iter().map(|run| Settlement { lease: run.lease, verdict: Verdict::Ack }).collect();
+    let (settled, _) = store.settle(&acks, None).await.unwrap();
+    assert_eq!(settled, [Settled::Settled(State::Done); 3]);
+    assert_eq!(client.count(None).await.unwrap().done, 3);
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
 }
 

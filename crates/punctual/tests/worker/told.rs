@@ -185,6 +185,75 @@ async fn a_cancel_is_pushed() {
     assert_eq!(working.await.unwrap().unwrap().cancelled, 1);
 }
 
+/// S12: so does the next one, right behind it.
+#[tokio::test]
+async fn cancels_in_a_row_are_pushed() {
+    let rig = Rig::new();
+    let ids = [rig.enqueue_long().await, rig.enqueue_long().await, rig.enqueue_long().await];
+    let (tell, mut told) = unbounded_channel();
+    let (stop, working) = start(rig.worker().handle(move |_: Work, ctx: Ctx| {
+        let tell = tell.clone();
+        async move {
+            let _ = tell.send(());
+            ctx.cancel_token().cancelled().await;
+            let _ = tell.send(());
+        }
+    }));
+    for _ in ids {
+        told.recv().await.unwrap();
+    }
+    for id in ids {
+        assert_eq!(rig.client.cancel(id).await.unwrap(), Cancelled::Requested);
+        timeout(PATIENCE, told.recv()).await.unwrap().unwrap();
+    }
+    stop.cancel();
+    // Each of them said that its work was finished.
+    assert_eq!(working.await.unwrap().unwrap().done, 3);
+}
+
+/// A run that blocks its thread, and goes on telling, keeps its lease no longer for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_blocked_run_that_goes_on_telling_is_not_extended() {
+    let mut rig = Rig::new();
+    let job = rig.client.enqueue(Work { n: 1 }).lease(LONG).timeout(Duration::from_millis(1)).await.unwrap();
+    let talker = rig.enqueue_long().await;
+    let (unblock, blocks) = std::sync::mpsc::channel::<()>();
+    let blocks = Arc::new(Mutex::new(blocks));
+    let (begin, mut begun) = unbounded_channel();
+    let (stop, working) = start(rig.worker().slots(2).handle(move |_: Work, ctx: Ctx| {
+        let (blocks, begin, talker) = (Arc::clone(&blocks), begin.clone(), talker);
+        async move {
+            let _ = begin.send(());
+            while ctx.id() == talker && ctx.stop_reason().is_none() {
+                ctx.progress(1, None);
+                tokio::task::yield_now().await;
+            }
+            while ctx.id() != talker && blocks.lock().unwrap().try_recv().is_err() {
+                ctx.progress(1, None);
+                std::thread::yield_now();
+            }
+        }
+    }));
+    begun.recv().await.unwrap();
+    begun.recv().await.unwrap();
+    // What both told at first may be on its way.
+    rig.called("extend").await;
+    rig.called("extend").await;
+    let until = async || rig.client.get(job.id().unwrap()).await.unwrap().unwrap().running.unwrap().until;
+    let before = until().await;
+    rig.clock.advance(SECOND);
+    assert_eq!(until().await, before);
+    let talks = async || rig.get(talker).await.running.unwrap().until;
+    let begin = talks().await;
+    while talks().await <= begin.after(SECOND / 2) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(until().await, before, "left alone");
+    unblock.send(()).unwrap();
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().done, 2);
+}
+
 /// S12: a handler that does not listen has its grace, and is dropped.
 #[tokio::test]
 async fn a_run_that_does_not_listen_is_dropped() {

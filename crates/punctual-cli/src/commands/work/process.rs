@@ -85,7 +85,7 @@ impl Runner {
             let _ = timeout(PIPE_GRACE, stderr).await;
         }
         match exited {
-            Ok(status) if status.success() && self.result => given(stdout).await,
+            Ok(status) if status.success() && self.result => given(stdout, &ctx).await,
             Ok(status) => self.verdict(status, &tail.text(), ctx.stop_reason() == Some(Stop::Cancelled)),
             Err(e) => Outcome::retry(format_args!("could not wait for the command: {e}")),
         }
@@ -133,12 +133,19 @@ async fn printed(mut pipe: ChildStdout) -> Vec<u8> {
     bytes
 }
 
-/// The result of a command that went well.
-async fn given(stdout: Option<JoinHandle<Vec<u8>>>) -> Outcome {
+/// The result of a command that went well. It did its work: nothing that it printed makes it run again.
+async fn given(stdout: Option<JoinHandle<Vec<u8>>>, ctx: &Ctx<()>) -> Outcome {
     let Some(stdout) = stdout else { return Outcome::Done };
     let Ok(Ok(bytes)) = timeout(PIPE_GRACE, stdout).await else {
-        return Outcome::Dead("the command ended, but something that it started goes on to print".to_owned());
+        ctx.log("no result: something that the command left behind goes on to print");
+        return Outcome::Done;
     };
+    if bytes.is_empty() {
+        return Outcome::Done;
+    }
+    if RESULT_BYTES_MAX < bytes.len() {
+        return Outcome::Dead(format!("it went well, but printed more than a result of {RESULT_BYTES_MAX} bytes"));
+    }
     let is_json = serde_json::from_slice::<IgnoredAny>(&bytes).is_ok();
     let content_type = if is_json { Payload::JSON } else { "text/plain" };
     Outcome::DoneWith(Payload { bytes, content_type: content_type.into() })

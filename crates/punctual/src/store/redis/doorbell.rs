@@ -92,6 +92,17 @@ impl Shared {
         cmd
     }
 
+    /// What is no queue's is of passing interest: rings that nobody heard go.
+    fn passing(&self, rings: &[(String, Timestamp)]) -> Vec<Cmd> {
+        let passing = rings.iter().filter(|(name, _)| name.starts_with('$') && name != TOPICS_QUEUE);
+        let expiry = |(name, _): &(String, Timestamp)| {
+            let mut cmd = Cmd::new();
+            cmd.arg("PEXPIRE").arg(self.line.route().bell(name)).arg(BLOCK.as_millis() as u64);
+            cmd
+        };
+        passing.map(expiry).collect()
+    }
+
     /// Puts rings on the server, where the earliest counts.
     fn rings(&self, rings: &[(String, Timestamp)]) -> Vec<Cmd> {
         let ring = |(queue, at): &(String, Timestamp)| {
@@ -154,13 +165,7 @@ impl Doorbell {
         for (cmd, (_, at)) in cmds.iter_mut().zip(rings) {
             cmd.arg((*at).max(now).after(SPARE).as_ms()).arg("s");
         }
-        // What is no queue's is of passing interest: a ring that nobody heard may go.
-        let passing = rings.iter().filter(|(name, _)| name.starts_with('$') && name != TOPICS_QUEUE);
-        cmds.extend(passing.map(|(name, _)| {
-            let mut cmd = Cmd::new();
-            cmd.arg("PEXPIRE").arg(self.shared.line.route().bell(name)).arg(BLOCK.as_millis() as u64);
-            cmd
-        }));
+        cmds.extend(self.shared.passing(rings));
         self.send(cmds);
     }
 

@@ -379,7 +379,8 @@ fn remember(job: &mut JobRecord, mut past: Bytes<'_>) -> Result<()> {
             let content_type = media_type(result.chunk()?.text()?);
             job.result = Some(Payload { bytes: result.0.to_vec(), content_type });
         }
-        job.notes = json(past.chunk()?)?;
+        // What can't be read of them is no reason not to run a job.
+        job.notes = json(past.chunk()?).unwrap_or_default();
         past.chunk()?;
     }
     while !past.is_empty() {

@@ -237,6 +237,11 @@ impl<'a, 'r> Columns<'a, 'r> {
         (!self.is_null(at)).then(|| read(self, at))
     }
 
+    /// What runs told, or nothing: it is no reason not to run a job.
+    fn words(&self, at: usize) -> Notes {
+        self.value(at).as_str().ok().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+
     pub(super) fn json<T: for<'de> Deserialize<'de> + Default>(&mut self, at: usize) -> T {
         if self.is_null(at) {
             return T::default();
@@ -262,7 +267,7 @@ impl Job {
                 started: c.int(15) != 0,
                 reason: c.optional(16, Columns::text),
                 failures: c.json(17),
-                notes: c.json(18),
+                notes: c.words(18),
                 result: c.optional(19, Columns::bytes).map(|bytes| Payload {
                     bytes,
                     content_type: c.optional(20, Columns::text).map_or(Payload::JSON.into(), Cow::Owned),

@@ -16,7 +16,7 @@ use crate::{
     job::{Priority, State},
     lifecycle::is_last_chance,
     limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA},
-    store::Order,
+    store::{Order, end_bell},
     time::Timestamp,
 };
 
@@ -306,5 +306,7 @@ pub(super) fn quarantine(tx: &mut Tx<'_>, q: Q, row: &DueRow) -> Step<()> {
         }
     }
     tx.tally(q).bytes -= bytes;
+    // Whether somebody waits for it may not be readable.
+    tx.ring_bell(end_bell(id));
     tx.put_ended(q, id, State::Dead, bytes, Some("corrupt"))
 }

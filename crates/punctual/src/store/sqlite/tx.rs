@@ -2,7 +2,7 @@
 //! row, the queues that were touched, and whom to ring after the commit.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -59,7 +59,7 @@ pub(super) fn instant(ms: i64) -> Timestamp {
     Timestamp::saturating_from_ms(ms.max(0).cast_unsigned())
 }
 
-/// Jobs and their payload bytes.
+/// Jobs, and the bytes of their payloads and results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) jobs: i64,
@@ -253,7 +253,7 @@ pub(super) struct Tx<'c> {
     /// How many jobs of a key or group run, of those that were counted.
     pub(super) running: HashMap<(i64, Key), i64>,
     /// Other bells to ring after the commit: those of locks.
-    bells: Vec<String>,
+    bells: BTreeSet<String>,
 }
 
 impl<'c> Tx<'c> {
@@ -271,7 +271,7 @@ impl<'c> Tx<'c> {
             touched_groups: HashMap::new(),
             handed_over: false,
             running: HashMap::new(),
-            bells: Vec::new(),
+            bells: BTreeSet::new(),
         }
     }
 
@@ -433,7 +433,7 @@ impl<'c> Tx<'c> {
 
     /// After the commit, whoever waits under this name, which is no queue's, looks again.
     pub(super) fn ring_bell(&mut self, bell: String) {
-        self.bells.push(bell);
+        self.bells.insert(bell);
     }
 
     // ── the store's row ──

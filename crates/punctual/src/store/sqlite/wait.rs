@@ -85,18 +85,21 @@ pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
         let version = store.reader.data_version().await?;
         let names = queues.to_vec();
         let next = store.reader.read(move |tx| {
-            let (mut queues, mut free_at) = (Vec::with_capacity(names.len()), None);
+            let mut queues = Vec::with_capacity(names.len());
+            let mut free_at = look_for_ends(tx, &names)?.0.then_some(tx.now);
             for name in &names {
                 queues.extend(tx.queue(name)?);
-                let ended = end_of(name).map_or(Ok(false), |id| has_ended(tx, id))?.then_some(tx.now);
-                free_at = lock::free_at(tx, name)?.into_iter().chain(ended).chain(free_at).min();
+                free_at = lock::free_at(tx, name)?.into_iter().chain(free_at).min();
             }
             Ok(reserve::next(tx, &queues)?.into_iter().chain(free_at).min())
         });
         let next = next.await?;
         if matches!(sleep(store, &waiting, &mut turns, version, next, end).await?, Woke::Work) {
             // An end is for all who wait for it: a wait that does not answer its ring passes it on.
-            if !queues.iter().any(|bell| end_of(bell).is_some()) {
+            let names = queues.to_vec();
+            let is_for_all = queues.iter().any(|bell| end_of(bell).is_some())
+                && store.reader.read(move |tx| look_for_ends(tx, &names)).await?.0;
+            if !is_for_all {
                 waiting.leave();
             }
             return Ok(());
@@ -107,12 +110,31 @@ pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
 /// Whether one of the jobs whose ends these bells tell has ended, or is gone. Those that live are noted as watched, so that
 /// whoever ends them rings.
 async fn any_ended(store: &SqliteStore, bells: &[String]) -> Result<bool> {
+    if !bells.iter().any(|bell| end_of(bell).is_some()) {
+        return Ok(false);
+    }
+    let names = bells.to_vec();
+    let (mut has_ended, unwatched) = store.reader.read(move |tx| look_for_ends(tx, &names)).await?;
+    for id in unwatched {
+        has_ended |= store.write(1, 0, false, move |tx| watch(tx, id)).await?;
+    }
+    Ok(has_ended)
+}
+
+/// Whether one of these jobs has ended, or is gone; and those that live and are not noted as watched.
+fn look_for_ends(tx: &mut Tx<'_>, bells: &[String]) -> Step<(bool, Vec<JobId>)> {
+    let (mut any_ended, mut unwatched) = (false, Vec::new());
     for id in bells.iter().filter_map(|bell| end_of(bell)) {
-        if store.write(1, 0, false, move |tx| watch(tx, id)).await? {
-            return Ok(true);
+        let job = tx.job(id)?;
+        let place = job.as_ref().map(|job| Place::of(tx, job)).transpose()?;
+        match (job, place) {
+            (Some(job), Some(Place::Waiting | Place::Running(_))) => {
+                unwatched.extend((!job.past.watched).then_some(id));
+            }
+            _ => any_ended = true,
         }
     }
-    Ok(false)
+    Ok((any_ended, unwatched))
 }
 
 fn watch(tx: &mut Tx<'_>, id: JobId) -> Step<bool> {
@@ -129,12 +151,6 @@ fn watch(tx: &mut Tx<'_>, id: JobId) -> Step<bool> {
         }
     }
     Ok(false)
-}
-
-/// Whether a job has ended, or is gone.
-fn has_ended(tx: &mut Tx<'_>, id: JobId) -> Step<bool> {
-    let Some(job) = tx.job(id)? else { return Ok(true) };
-    Ok(matches!(Place::of(tx, &job)?, Place::Ended(_) | Place::Nowhere))
 }
 
 /// Sleeps until something is due at `next`, until `end`, until rung about something earlier, or until others committed.

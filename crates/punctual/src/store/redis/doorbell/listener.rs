@@ -242,7 +242,8 @@ impl Listener {
         if rings.is_empty() {
             return;
         }
-        if let Err(e) = self.shared.line.commands(&self.shared.rings(&rings)).await {
+        let cmds = [self.shared.rings(&rings), self.shared.passing(&rings)].concat();
+        if let Err(e) = self.shared.line.commands(&cmds).await {
             tracing::debug!(error = &e as &dyn std::error::Error, "could not put rings back; trying again");
             let (mut hall, now) = (self.shared.hall(), SystemInstant::now());
             for (queue, at) in rings {

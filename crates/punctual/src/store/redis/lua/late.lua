@@ -313,11 +313,19 @@ local function is_hidden(job)
     return job.ended and job.ended + limits_of(job.q).keep[job.state][1] <= now
 end
 
+-- Tells who waits for the end of a job, if somebody does.
+local function tell_end(job)
+    if not job.watched then return end
+    job.watched = nil
+    tell('$end/' .. string.gsub(job.id, '.', function(c) return string.format('%02x', byte(c)) end))
+end
 -- Ends a job that can't be read and has left its place: nobody can run it, and people may want to see it.
 local function bury(q, id)
     -- How large it is its head may still say.
     local job, rec = {}, call('HGET', J, id)
     local bytes = rec and pcall(head, job, rec) and job.bytes or 0
+    -- Whether somebody waits for it nobody can tell.
+    tell_end({id = id, watched = true})
     call('HSET', X, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
     call('ZADD', E, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', bytes))
     tally(q, 'b', -bytes)
@@ -683,12 +691,6 @@ local function remove(job)
     if job.past == '\1' then call('HDEL', X, job.id) end
     remember(job.q, job.id, job.ended or now)
 end
--- Tells who waits for the end of a job, if somebody does.
-local function tell_end(job)
-    if not job.watched then return end
-    job.watched = nil
-    tell('$end/' .. string.gsub(job.id, '.', function(c) return string.format('%02x', byte(c)) end))
-end
 -- Ends a job that has left its place.
 local function finish(job, state, reason)
     job.state, job.ended, job.reason = state, now, reason
@@ -802,10 +804,10 @@ local function verdict(job, what, rest)
     leave_run(job, next)
     return next.state
 end
--- The past of a job that is done, from the one it had.
+-- The past of a job that is done, from the one it had; nil where that can't be read.
 local function done_past(id, x)
     local job = {id = id}
-    past(job, x)
+    if not pcall(past, job, x) then return nil end
     tell_end(job)
     job.started, job.state, job.ended, job.reason, job.crashes, job.snoozes = true, DONE, now, nil, 0, 0
     return past_of(job)

@@ -3,8 +3,10 @@
 drains()
 local job = late().load(ARGV[2])
 if not job then return {'gone', ''} end
-if job.ended then return {'ended', ''} end
-if not job.watched then
+if job.ended and not job.run then return {'ended', ''} end
+local stands = job.run or call('ZSCORE', T, late().waiting_member(job)) or job.key and call('ZSCORE', T, late().parked_member(job))
+-- One that stands nowhere is for an audit to mend.
+if stands and not job.watched then
     if not job.run then late().leave_waiting(job) end
     job.watched = '\1'
     late().put_past(job)

@@ -4,7 +4,7 @@ use crate::{
     error::Result,
     store::{
         end_of,
-        redis::{RedisStore, scripts::SCRIPTS, shard::Shard},
+        redis::{Live, RedisStore, scripts::SCRIPTS, shard::Shard},
     },
     time::Timestamp,
 };
@@ -30,6 +30,14 @@ pub(in crate::store::redis) async fn any_ended(store: &RedisStore, bells: &[Stri
         }
     }
     Ok(false)
+}
+
+/// Which of these bells a shard may ring: that of an end only where the job may be. Never none in all of them.
+pub(in crate::store::redis) fn bells_in(live: &Live, at: usize, bells: &[String]) -> Vec<String> {
+    let may_ring = |bell: &&String| {
+        end_of(bell).is_none_or(|id| live.layout.homes_of(id).into_iter().any(|home| usize::from(home) == at))
+    };
+    bells.iter().filter(may_ring).cloned().collect()
 }
 
 /// An end is for all who wait for it, and a ring for one: who heard it rings for the next.

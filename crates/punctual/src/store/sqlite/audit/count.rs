@@ -235,18 +235,15 @@ impl Count {
         }
     }
 
-    /// A job that waits in a later attempt than the first is retrying; an ended one may have a result.
+    /// An ended job may have a result; only one that waits in a later attempt than the first is retrying.
     fn past(&mut self, tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
-        let [Value::Blob(id), attempt, result] = row else { return Ok(()) };
-        let (attempt, bytes) = (integer(attempt), integer(result));
-        let Some(id) = job_id(id).filter(|_| 1 < attempt || 0 < bytes) else { return Ok(()) };
-        let Some(job) = tx.job(id)? else { return Ok(()) };
-        let place = Place::of(tx, &job)?;
-        let tally = self.tallies.entry(job.qid).or_default();
-        match place {
-            Place::Waiting if 1 < attempt => tally.retrying += 1,
-            Place::Ended(_) => tally.bytes = tally.bytes.saturating_add(bytes),
-            _ => {}
+        let [Value::Blob(id), attempt, result, ended_in] = row else { return Ok(()) };
+        self.add(ended_in, |tally| tally.bytes = tally.bytes.saturating_add(integer(result)));
+        let Some(id) = job_id(id).filter(|_| 1 < integer(attempt)) else { return Ok(()) };
+        if let Some(job) = tx.job(id)?
+            && matches!(Place::of(tx, &job)?, Place::Waiting)
+        {
+            self.tallies.entry(job.qid).or_default().retrying += 1;
         }
         Ok(())
     }

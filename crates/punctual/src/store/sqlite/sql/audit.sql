@@ -29,7 +29,8 @@ ORDER BY q, expires_at, id LIMIT ?4;
 SELECT q, key, id, until FROM punctual_unique WHERE (q, key) > (?1, ?2) ORDER BY q, key LIMIT ?3;
 
 -- name: past
-SELECT id, attempt, octet_length(result) FROM punctual_past WHERE id > ?1 ORDER BY id LIMIT ?2;
+SELECT p.id, p.attempt, octet_length(p.result), e.q FROM punctual_past p LEFT JOIN punctual_ended e ON e.id = p.id
+WHERE p.id > ?1 ORDER BY p.id LIMIT ?2;
 
 -- name: parked
 SELECT q, key, pri, run_at, id FROM punctual_parked WHERE (q, key, pri, run_at, id) > (?1, ?2, ?3, ?4, ?5)
