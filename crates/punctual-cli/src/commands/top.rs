@@ -247,7 +247,8 @@ impl Look {
     }
 
     fn run_table(&self) -> Table {
-        let mut table = Table::new(["RUNNING", "KIND", "QUEUE", "WORKER", "FOR", "ATTEMPT", "PROGRESS", "CANCEL"]);
+        let mut table =
+            Table::new(["RUNNING", "KIND", "QUEUE", "WORKER", "FOR", "ATTEMPT", "PROGRESS", "CANCEL"]);
         for run in &self.runs {
             table.row([
                 run.id.short(),

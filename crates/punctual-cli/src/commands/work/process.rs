@@ -144,7 +144,9 @@ async fn given(stdout: Option<JoinHandle<Vec<u8>>>, ctx: &Ctx<()>) -> Outcome {
         return Outcome::Done;
     }
     if RESULT_BYTES_MAX < bytes.len() {
-        return Outcome::Dead(format!("it went well, but printed more than a result of {RESULT_BYTES_MAX} bytes"));
+        return Outcome::Dead(format!(
+            "it went well, but printed more than a result of {RESULT_BYTES_MAX} bytes"
+        ));
     }
     let is_json = serde_json::from_slice::<IgnoredAny>(&bytes).is_ok();
     let content_type = if is_json { Payload::JSON } else { "text/plain" };

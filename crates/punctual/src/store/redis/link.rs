@@ -18,7 +18,7 @@ use std::{
 
 use redis::{Arg, Cmd, Pipeline, RedisError, Value};
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, sleep, sleep_until, timeout},
 };
 
@@ -72,7 +72,8 @@ impl Link {
         let route = Route::new(address, shard)?;
         let (state, target) = (tokio::sync::Mutex::default(), watch::Sender::new(None));
         let (failed, away, followed) = (AtomicU64::new(0), Mutex::default(), Mutex::default());
-        let line = Line { route, answer_max, state, failed, target, away, followed };
+        let line =
+            Line { route, answer_max, state, failed, target, away, followed, moved: Notify::default() };
         let line = Arc::new(line);
         let link = Self { thread: Arc::clone(thread), line };
         let opened = link.on_thread(|line| async move { line.check().await }).await?;
@@ -141,6 +142,8 @@ impl Link {
             has_moved
         };
         if has_moved {
+            // Whoever waits before the next attempt goes to the other server at once: leases may depend on it.
+            self.line.moved.notify_one();
             self.line.state.lock().await.open = None;
         }
     }
@@ -178,6 +181,8 @@ pub(super) struct Line {
     away: Mutex<Option<Away>>,
     /// Where another link led to that this one follows.
     followed: Mutex<Option<Node>>,
+    /// Rung when that one changed.
+    moved: Notify,
 }
 
 #[derive(Debug)]
@@ -446,7 +451,10 @@ impl Line {
         }
         let away_until = lock(&self.away).as_ref().map(|away| away.until);
         if let Some(until) = away_until {
-            sleep_until(until).await;
+            tokio::select! {
+                () = sleep_until(until) => {}
+                () = self.moved.notified() => {}
+            }
         }
         match self.connect().await {
             Ok(open) => {

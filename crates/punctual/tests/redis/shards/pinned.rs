@@ -215,14 +215,16 @@ async fn nothing_gets_in_twice_while_a_queue_is_pinned_and_spread() {
     changer.reshard(4).await.unwrap();
     let (is_over, round) = (std::sync::atomic::AtomicBool::new(false), tokio::sync::Barrier::new(2));
     let over = || is_over.load(std::sync::atomic::Ordering::SeqCst);
+    let is_last = std::sync::atomic::AtomicBool::new(false);
     let enqueue = async |store: &RedisStore| {
         let (mut producer, mut ids) = (Producer::new(), Vec::new());
         for n in 0.. {
-            // Both stop at the same round.
+            // Both stop at the same round: one of them says which.
+            if round.wait().await.is_leader() {
+                is_last.store(over(), std::sync::atomic::Ordering::SeqCst);
+            }
             round.wait().await;
-            let is_last = over();
-            round.wait().await;
-            if is_last {
+            if is_last.load(std::sync::atomic::Ordering::SeqCst) {
                 break;
             }
             let new: Vec<_> = mixed(&n.to_string()).into_iter().skip(1).collect();
