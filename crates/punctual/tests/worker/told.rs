@@ -67,8 +67,7 @@ async fn what_a_run_tells_is_kept_when_it_ends() {
         ctx.progress(2, 3);
         ctx.log("two of three");
     }));
-    rig.called("extend").await;
-    rig.called("settle").await;
+    timeout(PATIENCE, rig.called("settle")).await.unwrap();
     stop.cancel();
     assert_eq!(working.await.unwrap().unwrap().done, 1);
     let job = rig.get(id).await;
