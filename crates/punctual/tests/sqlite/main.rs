@@ -3,9 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod audit;
-mod cancel;
 mod damage;
 mod group;
+mod wait;
 
 use std::{
     path::{Path, PathBuf},

@@ -1,7 +1,8 @@
-//! Cancels of running jobs, which ring for whoever listens at that instant and for nobody later.
+//! Rings between handles of one file, which are for whoever listens at that instant, and for nobody later.
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use punctual::{Client, Ctx, JobRecord, Worker};
 use tokio::{sync::mpsc::unbounded_channel, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -45,4 +46,25 @@ async fn cancels_in_a_row_are_pushed() {
     }
     stop.cancel();
     assert_eq!(working.await.unwrap().unwrap().done, 4);
+}
+
+/// S12: whose wait for an end is over passes on nothing, or those who wait would keep each other awake.
+#[tokio::test]
+async fn who_waits_for_an_end_wakes_no_other_one() {
+    let folder = Folder::new();
+    let stores: Vec<SqliteStore> = (0..6).map(|_| folder.open()).collect();
+    let job = new_job(1);
+    let bell = [format!("$end/{:032x}", u128::from_be_bytes(*job.id.as_bytes()))];
+    enqueue(&stores[0], &job).await;
+    let (begin, bell) = (Instant::now(), &bell);
+    let waits = stores.iter().zip(0..).map(|(store, n)| async move {
+        let mut returns = 0;
+        while begin.elapsed() < Duration::from_secs(2) {
+            store.wait(bell, Duration::from_millis(150 + 40 * n)).await.unwrap();
+            returns += 1;
+        }
+        returns
+    });
+    let returns: u32 = join_all(waits).await.into_iter().sum();
+    assert!(returns <= 100, "{returns} returns of waits that last 150 ms and more, six at a time");
 }
