@@ -64,11 +64,11 @@ async fn a_past_that_can_not_be_read_stops_no_settle() {
     let runs = store.reserve(&reserve(1, 3)).await.unwrap().jobs;
     let notes = Notes { log: vec![LogLine { attempt: 1, at_ms: 0, text: "hi".into() }], ..Notes::default() };
     let beat = Heartbeat { lease: runs[1].lease, notes: Some(notes.clone()) };
-    store.extend(&[beat.clone()]).await.unwrap();
+    store.extend(std::slice::from_ref(&beat)).await.unwrap();
     for rubbish in [&b"\xff"[..], b"", &[128, 255, 0]] {
         let () =
             redis::cmd("HSET").arg(&key).arg(runs[1].job.id.as_bytes()).arg(rubbish).query(&mut raw).unwrap();
-        assert_eq!(store.extend(&[beat.clone()]).await.unwrap(), [LeaseStatus::Held]);
+        assert_eq!(store.extend(std::slice::from_ref(&beat)).await.unwrap(), [LeaseStatus::Held]);
     }
     let acks: Vec<_> =
         runs.iter().map(|run| Settlement { lease: run.lease, verdict: Verdict::Ack }).collect();
