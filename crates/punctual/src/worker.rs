@@ -511,15 +511,15 @@ fn work(
                         .with_hint("their leases lapse, and the jobs run again"))
                 }
             };
+            // What still runs has no heartbeat any more.
+            for runs in &all_runs {
+                runs.abort_all();
+            }
             views.end();
             ended
         };
         tokio::join!(working, flush(store, &views)).0
     });
-    runs.abort_all();
-    if let Some((_, runs, _)) = &publications {
-        runs.abort_all();
-    }
     ended.map(|()| {
         let mut report = turns.into_report();
         report.publications = publishing.map_or(0, |publishing| publishing.into_report().done);

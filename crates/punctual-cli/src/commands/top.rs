@@ -137,7 +137,9 @@ impl Look {
             Ok(hour) => (hour, None),
             Err(error) => (LastHour::default(), Some(error.to_string())),
         };
-        rates.note(now.as_ms(), hour.queues.iter().map(|ran| (ran.name.clone(), ran.runs)).collect());
+        if untold.is_none() {
+            rates.note(now.as_ms(), hour.queues.iter().map(|ran| (ran.name.clone(), ran.runs)).collect());
+        }
         let names = client.store().queues(None).await?;
         let mut queues = Vec::new();
         for name in shown(&names, &hour.queues) {

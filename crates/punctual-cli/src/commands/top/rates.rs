@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::QUEUES_MAX;
+
 /// Looks are compared over this long at most.
 const SPAN_MS: u64 = 10_000;
 /// Less than this tells nothing: workers add to their sums once a second.
@@ -30,11 +32,12 @@ impl Rates {
             && SPAN_MIN_MS <= now_ms - at
         {
             let seconds = (now_ms - at) as f64 / 1_000.0;
+            // Of who is new among as many as are told nobody knows what it had before.
+            let had = |name: &String| then.get(name).copied().or((then.len() < QUEUES_MAX).then_some(0));
             let rate = |(name, runs): (&String, &u64)| {
-                let more = runs.saturating_sub(then.get(name).copied().unwrap_or_default());
-                (name.clone(), more as f64 / seconds)
+                Some((name.clone(), runs.saturating_sub(had(name)?) as f64 / seconds))
             };
-            self.last = Some(sums.iter().map(rate).collect());
+            self.last = Some(sums.iter().filter_map(rate).collect());
         }
         self.looks.push_back((now_ms, sums));
     }

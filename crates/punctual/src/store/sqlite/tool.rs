@@ -48,7 +48,8 @@ async fn board(store: &SqliteStore, op: BoardOp) -> Result<BoardReply> {
             }
         }
         let op = op.clone();
-        if let Some(said) = store.write(1, 0, true, move |tx| board::change(tx, &op)).await? {
+        let members = if let BoardAct::AddAll { members, .. } = &op.act { members.len() } else { 1 };
+        if let Some(said) = store.write(members, 0, true, move |tx| board::change(tx, &op)).await? {
             return Ok(said);
         }
     }
