@@ -32,11 +32,13 @@ use std::{
 
 use serde::Serialize;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::bell::is_of_queue;
 pub(crate) use self::{
-    bell::{WORKER_BELL, end_bell, end_of},
+    bell::{LOCK_BELL, WORKER_BELL, end_bell, end_of},
     doc::too_many,
     lease::{check_extend, check_result, check_settle},
-    tool::{Arithmetic, LOCK_BELL},
+    tool::Arithmetic,
 };
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},

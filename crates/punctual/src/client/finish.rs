@@ -15,7 +15,8 @@ impl Client {
     /// handler gave one, else with its reason and failures, or, if the time was too short, with how far it is. `None`: it is gone,
     /// or its queue keeps no such jobs.
     ///
-    /// Nothing is polled: whoever ends the job rings. It may be any process, and there may be many who wait.
+    /// Nothing is polled: whoever ends the job rings. It may be any process, and there may be many who wait. (A look every 15 s
+    /// repairs what a ring that was lost would cost.)
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

@@ -1,7 +1,11 @@
-//! What one may wait for beside work, by names that no queue may have. (That of a lock stands with the locks.)
+//! What [`Store::wait`](super::Store::wait) waits for beside work, by names that no queue may have.
 
 use crate::id::JobId;
+#[cfg(feature = "redis")]
+use crate::topic::TOPICS_QUEUE;
 
+/// Before the name of a lock: it may be free.
+pub(crate) const LOCK_BELL: &str = "$lock/";
 /// Before the name of a worker: somebody asked to cancel a job that it runs.
 pub(crate) const WORKER_BELL: &str = "$worker/";
 /// Before the digits of a job's id: it has ended, or is gone.
@@ -16,6 +20,12 @@ pub(crate) fn end_bell(id: JobId) -> String {
 pub(crate) fn end_of(bell: &str) -> Option<JobId> {
     let digits = bell.strip_prefix(END_BELL).filter(|digits| digits.len() == 32)?;
     JobId::from_bytes(u128::from_str_radix(digits, 16).ok()?.to_be_bytes()).ok()
+}
+
+/// Whether it is the bell of a queue.
+#[cfg(feature = "redis")]
+pub(crate) fn is_of_queue(bell: &str) -> bool {
+    !bell.starts_with('$') || bell == TOPICS_QUEUE
 }
 
 #[cfg(test)]

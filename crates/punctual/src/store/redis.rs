@@ -77,13 +77,13 @@ use super::{
     Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
     Enqueued, Heartbeat, Histogram, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
     Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, clock::Clock,
+    is_of_queue,
 };
 use crate::{
     error::Result,
     id::JobId,
     job::{JobRecord, NewJob},
     time::Timestamp,
-    topic::TOPICS_QUEUE,
 };
 
 /// A store on servers of Redis or Valkey.
@@ -281,7 +281,7 @@ impl Store for RedisStore {
                 .map(|(at, (shard, bells))| Box::pin(async move { (at, shard.wait(bells, at_most).await) }));
             tokio::select! {
                 ((at, rung), ..) = select_all(waits) => if rung == Rung::Work {
-                    if queues.iter().any(|bell| !bell.starts_with('$') || bell == TOPICS_QUEUE) {
+                    if queues.iter().any(|bell| is_of_queue(bell)) {
                         lock(&self.rung).insert(at);
                     }
                     // One that was left from an earlier end goes no further.

@@ -8,7 +8,6 @@ mod lock;
 pub use board::{BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Standing};
 pub(crate) use limit::Arithmetic;
 pub use limit::{Allowance, LimitOp, LimitRule};
-pub(crate) use lock::LOCK_BELL;
 pub use lock::{Held, LockOp, LockReply};
 
 use std::time::Duration;

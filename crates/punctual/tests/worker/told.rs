@@ -256,13 +256,10 @@ async fn a_blocked_run_that_goes_on_telling_is_not_extended() {
     assert_eq!(working.await.unwrap().unwrap().done, 2);
 }
 
-/// S12: a handler that does not listen has its grace, and is dropped.
-#[tokio::test]
-async fn a_run_that_does_not_listen_is_dropped() {
-    let rig = Rig::new();
-    let id = rig.enqueue_long().await;
-    let (tell, mut dropped) = unbounded_channel();
-    let (begin, mut begun) = unbounded_channel();
+/// A worker whose runs never end and don't listen, and who hears when one begins and is dropped.
+fn deaf(rig: &Rig) -> (Worker, UnboundedReceiver<()>, UnboundedReceiver<()>) {
+    let (begin, begun) = unbounded_channel();
+    let (tell, dropped) = unbounded_channel();
     let worker = rig.worker().cancel_grace(Duration::from_millis(20)).handle(move |_: Work, _: Ctx| {
         let (told, begin) = (Told(tell.clone()), begin.clone());
         async move {
@@ -271,6 +268,15 @@ async fn a_run_that_does_not_listen_is_dropped() {
             pending::<()>().await;
         }
     });
+    (worker, begun, dropped)
+}
+
+/// S12: a handler that does not listen has its grace, and is dropped.
+#[tokio::test]
+async fn a_run_that_does_not_listen_is_dropped() {
+    let rig = Rig::new();
+    let id = rig.enqueue_long().await;
+    let (worker, mut begun, mut dropped) = deaf(&rig);
     let (stop, working) = start(worker);
     begun.recv().await.unwrap();
     assert_eq!(rig.client.cancel(id).await.unwrap(), Cancelled::Requested);
@@ -286,16 +292,7 @@ async fn a_run_that_does_not_listen_is_dropped() {
 async fn a_run_whose_lease_is_lost_is_dropped() {
     let rig = Rig::new();
     let id = rig.enqueue(1).await;
-    let (tell, mut dropped) = unbounded_channel();
-    let (begin, mut begun) = unbounded_channel();
-    let worker = rig.worker().cancel_grace(Duration::from_millis(20)).handle(move |_: Work, _: Ctx| {
-        let (told, begin) = (Told(tell.clone()), begin.clone());
-        async move {
-            let _told = told;
-            let _ = begin.send(());
-            pending::<()>().await;
-        }
-    });
+    let (worker, mut begun, mut dropped) = deaf(&rig);
     let (stop, working) = start(worker.slots(1));
     begun.recv().await.unwrap();
     // The loop is busy with its one slot: somebody else takes the lease back, and the job.

@@ -13,6 +13,8 @@ use punctual::{
     store::{Action, Counts, Keep, QueueOp, QueueSettings, Store, Target, url::connect},
 };
 use punctual_check::{History, Options, Recorder, RecordingStore, Verdict, event::What, judge};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 use crate::{
     jobs::{self, QUEUE},
@@ -32,13 +34,29 @@ const UNDONE_MAX: Duration = Duration::from_secs(2);
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
+/// Where a drill goes on: its folder, which goes with it unless the command line names one, and its runtime.
+pub(crate) struct Stage {
+    pub(crate) dir: PathBuf,
+    pub(crate) runtime: Runtime,
+    /// Behind the runtime, so that it goes last.
+    _scratch: TempDir,
+}
+
+impl Stage {
+    pub(crate) fn set(profile: &Profile) -> Outcome<Self> {
+        let scratch = tempfile::tempdir()?;
+        let dir = profile.dir.clone().unwrap_or_else(|| scratch.path().to_owned());
+        std::fs::create_dir_all(&dir)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        Ok(Self { dir, runtime, _scratch: scratch })
+    }
+}
+
 /// Runs a drill to its verdict.
 pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
-    let scratch = tempfile::tempdir()?;
-    let dir = profile.dir.clone().unwrap_or_else(|| scratch.path().to_owned());
-    std::fs::create_dir_all(&dir)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    let stage = Stage::set(profile)?;
+    let dir = stage.dir.clone();
+    stage.runtime.block_on(async {
         let mut drill = Drill::new(profile, dir).await?;
         match profile.name {
             Name::Workers => drill.workers().await?,

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use punctual::{Backoff, Ctx, JobId, JobOptions, JobRecord, NewJob, Outcome, Payload, Unique, When};
+use punctual::{
+    Backoff, Client, Ctx, Filter, JobId, JobOptions, JobRecord, NewJob, Outcome, Payload, Unique, When,
+    limits::BATCH_MAX, store::List,
+};
 use punctual_check::{TAG_CRASHES, TAG_DONE, TAG_DONE_OR_CRASHES};
 
 use crate::races;
@@ -25,6 +28,20 @@ const POISON: &str = "poison";
 /// The id of job number `n`.
 pub(crate) fn id(n: u32) -> JobId {
     JobId::derived(QUEUE, None, &format!("job {n}"))
+}
+
+/// All jobs that match.
+pub(crate) async fn all(client: &Client, filter: &Filter) -> punctual::Result<Vec<JobRecord>> {
+    let mut list = List { filter: filter.clone(), after: None, limit: BATCH_MAX };
+    let mut all = Vec::new();
+    loop {
+        let page = client.list(&list).await?;
+        all.extend(page.jobs);
+        match page.next {
+            Some(next) => list.after = Some(next),
+            None => return Ok(all),
+        }
+    }
 }
 
 /// Does nothing but run.

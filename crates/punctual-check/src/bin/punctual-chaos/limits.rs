@@ -15,11 +15,16 @@ use std::{
 use fastrand::Rng;
 use punctual::{
     Client, Concurrency, Ctx, Filter, JobRecord, NewJob, Payload, State, Worker,
-    limits::BATCH_MAX,
-    store::{List, QueueOp, QueueSettings, Rate, url::connect},
+    store::{QueueOp, QueueSettings, Rate, url::connect},
 };
 
-use crate::{crew::Crew, drill::Outcome, place::Place, profile::Profile};
+use crate::{
+    crew::Crew,
+    drill::{Outcome, Stage},
+    jobs::all,
+    place::Place,
+    profile::Profile,
+};
 
 /// Where jobs have one concurrency key, and where a rate holds.
 const KEYED: &str = "keyed";
@@ -70,12 +75,10 @@ pub(crate) async fn work(url: &str, notes: &str, proc: &str, slots: usize, lease
 
 /// Runs it; answers whether all went as promised.
 pub(crate) fn run(profile: &Profile) -> Outcome<bool> {
-    let scratch = tempfile::tempdir()?;
-    let dir = profile.dir.clone().unwrap_or_else(|| scratch.path().to_owned());
-    fs::create_dir_all(&dir)?;
+    let stage = Stage::set(profile)?;
+    let dir = stage.dir.clone();
     let place = Place::make(&profile.place, &dir);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    stage.runtime.block_on(async {
         let client = Client::new(connect(&place.url).await?);
         let mut rng = Rng::with_seed(profile.seed);
         let settings = QueueSettings { rate: Some(RATE), ..QueueSettings::default() };
@@ -106,8 +109,8 @@ pub(crate) fn run(profile: &Profile) -> Outcome<bool> {
         crew.stop()?;
         let starts = starts(&crew.notes())?;
         let is_exact = [
-            keyed(&all(&client, KEYED).await?, &starts, (begin, end), profile.kills)?,
-            rated(&all(&client, RATED).await?, &starts, (begin, end)),
+            keyed(&all(&client, &Filter::all().queue(KEYED)).await?, &starts, (begin, end), profile.kills)?,
+            rated(&all(&client, &Filter::all().queue(RATED)).await?, &starts, (begin, end)),
         ];
         let audit = client.audit(false, |_| ()).await?;
         if !audit.findings.is_empty() {
@@ -130,19 +133,6 @@ async fn enqueue(client: &Client, kills: u32) -> Outcome<()> {
         client.push((0..(rate * over) as u32).map(job).collect()).await?;
     }
     Ok(())
-}
-
-async fn all(client: &Client, queue: &str) -> Outcome<Vec<JobRecord>> {
-    let mut list = List { filter: Filter::all().queue(queue), after: None, limit: BATCH_MAX };
-    let mut all = Vec::new();
-    loop {
-        let page = client.list(&list).await?;
-        all.extend(page.jobs);
-        match page.next {
-            Some(next) => list.after = Some(next),
-            None => return Ok(all),
-        }
-    }
 }
 
 /// When each job was reserved for the last time that its worker lived to tell.

@@ -21,7 +21,12 @@ use punctual::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{drill::Outcome, place::Place, process::Process, profile::Profile};
+use crate::{
+    drill::{Outcome, Stage},
+    place::Place,
+    process::Process,
+    profile::Profile,
+};
 
 /// Where updates wait.
 const QUEUE: &str = "updates";
@@ -136,12 +141,10 @@ async fn produce(
 
 /// Runs it; answers whether all went as promised.
 pub(crate) fn run(profile: &Profile) -> Outcome<bool> {
-    let scratch = tempfile::tempdir()?;
-    let dir = profile.dir.clone().unwrap_or_else(|| scratch.path().to_owned());
-    fs::create_dir_all(&dir)?;
+    let stage = Stage::set(profile)?;
+    let dir = stage.dir.clone();
     let place = Place::make(&profile.place, &dir);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    stage.runtime.block_on(async {
         let store = connect(&place.url).await?;
         let mut drill = Drill {
             profile,
@@ -200,8 +203,9 @@ impl Drill<'_> {
         let lines = self.lines("pool")?;
         let (mut open, mut most, mut used, mut since) = (0_u32, 0, 0, 0);
         for line in &lines {
-            used += u64::from(open) * (line.at_us - since);
-            since = line.at_us;
+            // Two processes may write their lines in another order than they looked at the clock.
+            used += u64::from(open) * line.at_us.saturating_sub(since);
+            since = line.at_us.max(since);
             open = if line.is_start { open + 1 } else { open - 1 };
             most = most.max(open);
         }

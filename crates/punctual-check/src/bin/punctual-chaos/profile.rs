@@ -16,7 +16,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
   fair       a group with very many jobs beside 99 with few, and what reserves cost with many groups
   races      cancels and reschedules aimed at the instant at which a job is due, or its run ends: each race has one winner
-  limits     a concurrency key and a rate under more jobs than they let through, by workers that are killed: kept, and used
+  limits     a concurrency key and a rate under more jobs than they let through, by workers that are killed: whether they are kept, and how much is used
   locks      updates to locked resources, by workers that are killed: one at a time, in order, none lost, merged or not
   schedules  schedules kept by workers that are killed, by a clock that is turned through the hours in which clocks jump
   topics     a topic with 5 subscriptions, whose publications are handed out by workers that are killed

@@ -24,7 +24,7 @@ use punctual_check::Verdict;
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
-    drill::{Drill, Outcome},
+    drill::{Drill, Outcome, Stage},
     jobs,
     profile::Profile,
 };
@@ -225,11 +225,9 @@ pub(crate) async fn race(client: &Client, jobs: u32, begin_ms: u64, me: u32) -> 
 
 /// Runs it to its verdict, which is told of every race.
 pub(crate) fn run(profile: &Profile) -> Outcome<(Verdict, serde_json::Value)> {
-    let scratch = tempfile::tempdir()?;
-    let dir = profile.dir.clone().unwrap_or_else(|| scratch.path().to_owned());
-    std::fs::create_dir_all(&dir)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    let stage = Stage::set(profile)?;
+    let dir = stage.dir.clone();
+    stage.runtime.block_on(async {
         let mut drill = Drill::new(profile, dir).await?;
         let begin_ms = drill.races().await?;
         let mut verdict = drill.rest().await?;

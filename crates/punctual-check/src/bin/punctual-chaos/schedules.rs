@@ -25,7 +25,11 @@ use punctual::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{drill::Outcome, place::Place, profile::Profile};
+use crate::{
+    drill::{Outcome, Stage},
+    place::Place,
+    profile::Profile,
+};
 
 const QUEUE: &str = "ticks";
 const MINUTE: Duration = Duration::from_mins(1);
@@ -174,12 +178,10 @@ impl Crew {
 
 /// Runs it; answers whether all went as promised.
 pub(crate) fn run(profile: &Profile) -> Outcome<bool> {
-    let scratch = tempfile::tempdir()?;
-    let dir = profile.dir.clone().unwrap_or_else(|| scratch.path().to_owned());
-    fs::create_dir_all(&dir)?;
+    let stage = Stage::set(profile)?;
+    let dir = stage.dir.clone();
     let place = Place::make(&profile.place, &dir);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    stage.runtime.block_on(async {
         let clock = ManualClock::new(Timestamp::from_ms(JUMPS[0].from_s * 1_000)?);
         let client = Client::new(open(&place.url, clock.clone()).await?);
         let mut drill = Drill {

@@ -12,11 +12,16 @@ use std::{
 use fastrand::Rng;
 use punctual::{
     Cancelled, Client, Ctx, Filter, JobId, JobRecord, NewJob, Payload, TOPICS_QUEUE, When, Worker,
-    limits::BATCH_MAX,
-    store::{List, url::connect},
+    store::url::connect,
 };
 
-use crate::{crew::Crew, drill::Outcome, place::Place, profile::Profile};
+use crate::{
+    crew::Crew,
+    drill::{Outcome, Stage},
+    jobs::all,
+    place::Place,
+    profile::Profile,
+};
 
 const TOPIC: &str = "chaos";
 /// The queues that are subscribed.
@@ -62,12 +67,10 @@ pub(crate) async fn work(url: &str, notes: &str, proc: &str, slots: usize, lease
 
 /// Runs it; answers whether all went as promised.
 pub(crate) fn run(profile: &Profile) -> Outcome<bool> {
-    let scratch = tempfile::tempdir()?;
-    let dir = profile.dir.clone().unwrap_or_else(|| scratch.path().to_owned());
-    fs::create_dir_all(&dir)?;
+    let stage = Stage::set(profile)?;
+    let dir = stage.dir.clone();
     let place = Place::make(&profile.place, &dir);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    stage.runtime.block_on(async {
         let client = Client::new(connect(&place.url).await?);
         let args = vec![profile.slots.to_string(), profile.lease.as_millis().to_string()];
         let mut drill = Drill {
@@ -240,16 +243,7 @@ impl Drill<'_> {
     }
 
     async fn all(&self, filter: &str) -> Outcome<Vec<JobRecord>> {
-        let mut list = List { filter: Filter::parse(filter)?, after: None, limit: BATCH_MAX };
-        let mut all = Vec::new();
-        loop {
-            let page = self.client.list(&list).await?;
-            all.extend(page.jobs);
-            match page.next {
-                Some(next) => list.after = Some(next),
-                None => return Ok(all),
-            }
-        }
+        Ok(all(&self.client, &Filter::parse(filter)?).await?)
     }
 
     /// How often each job was started.

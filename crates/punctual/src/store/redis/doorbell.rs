@@ -39,7 +39,7 @@ use super::{
     link::{Line, Link},
     thread::Thread,
 };
-use crate::{time::Timestamp, topic::TOPICS_QUEUE};
+use crate::{store::is_of_queue, time::Timestamp};
 use hall::{Hall, Look};
 use listener::Listener;
 
@@ -94,7 +94,7 @@ impl Shared {
 
     /// What is no queue's is of passing interest: rings that nobody heard go.
     fn passing(&self, rings: &[(String, Timestamp)]) -> Vec<Cmd> {
-        let passing = rings.iter().filter(|(name, _)| name.starts_with('$') && name != TOPICS_QUEUE);
+        let passing = rings.iter().filter(|(name, _)| !is_of_queue(name));
         let expiry = |(name, _): &(String, Timestamp)| {
             let mut cmd = Cmd::new();
             cmd.arg("PEXPIRE").arg(self.line.route().bell(name)).arg(BLOCK.as_millis() as u64);

@@ -14,12 +14,10 @@ use crate::{
     error::Result,
     job::check_name,
     limits::{LOCK_LEASE_MAX, LOCK_LEASE_MIN, NAME_BYTES_MAX},
-    store::check_limit,
+    store::{LOCK_BELL, check_limit},
     time::Timestamp,
 };
 
-/// How the name begins under which [`Store::wait`](crate::store::Store::wait) waits for a lock.
-pub(crate) const LOCK_BELL: &str = "$lock/";
 /// Longest name of a lock, in bytes: so that the name of its bell is one of a queue.
 const LOCK_NAME_BYTES_MAX: usize = NAME_BYTES_MAX - LOCK_BELL.len();
 

@@ -1,6 +1,6 @@
 -- extend: moves the end of leases to now plus their length (S8, S12), and keeps what their runs tell.
--- KEYS: common. ARGV: now, per lease: fence8 id, and its notes where they are new. Answers: a byte per lease: h held, l lost, c cancel requested.
--- Cost: O(n log N).
+-- KEYS: common. ARGV: now, per lease: fence8 id, and its notes where they are new. Answers a byte per lease:
+-- h held, l lost, c cancel requested. Cost: O(n log N).
 drains()
 turn()
 put_turn()

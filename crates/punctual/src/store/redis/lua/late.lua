@@ -14,6 +14,7 @@ local function at6(ms) return pack('>I6', ms) end
 -- Bounds of the members of a sorted set that start with `prefix`, as ZRANGEBYLEX takes them.
 local function within(prefix) return '[' .. prefix, '(' .. prefix .. BEHIND end
 
+-- Bytes as a chunk.
 local function as_chunk(bytes)
     return (#bytes < 255 and char(#bytes) or '\255' .. pack('>I4', #bytes)) .. bytes
 end
@@ -205,7 +206,6 @@ local function past(job, x)
     job.past, job.x = x and '\1' or '\0', x or ''
     if not x then return end
     local flags, at, length = byte(x, 1), 2, nil
-    job.result, job.notes, job.watched = nil, nil, nil
     job.started = has(flags, 1)
     if has(flags, 2) then
         job.moved = true
@@ -763,8 +763,8 @@ local function taken_back(job)
     return next.state
 end
 
--- The end of a run by a verdict that is no bare ack: a ack with a result, r retry, g retry and close the gate of the group, else of the queue, s snooze,
--- l release, c cancel, d dead, with its rest.
+-- The end of a run by a verdict that is no bare ack: a ack with a result, r retry, g retry and close the gate of the group, else
+-- of the queue, s snooze, l release, c cancel, d dead, with its rest.
 local function verdict(job, what, rest)
     local next = {attempt = job.attempt, state = WAITING}
     if what == 'g' then
@@ -999,7 +999,8 @@ end
 
 return {
     hint = hint, hint_wide = hint_wide, tally = tally, ring = ring, put = put, within = within,
-    behind_chunk = behind_chunk, as_chunk = as_chunk, tell = tell, kept_bytes = kept_bytes, note = note, limits_of = limits_of, name_of = name_of, new_queue = new_queue,
+    behind_chunk = behind_chunk, as_chunk = as_chunk, tell = tell, kept_bytes = kept_bytes, note = note,
+    limits_of = limits_of, name_of = name_of, new_queue = new_queue,
     ID_MEMORY = ID_MEMORY, UNTIL_START = UNTIL_START, WINDOW = WINDOW,
     head = head, past = past, past_of = past_of, put_past = put_past, run_of = run_of, put_run = put_run, set_past = set_past,
     of = of, load = load, bury = bury, is_hidden = is_hidden,

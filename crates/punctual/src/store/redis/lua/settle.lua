@@ -1,9 +1,7 @@
 -- settle: ends leases (S8), each named once, sweeps, and may reserve behind it.
 -- KEYS: common, then the bells of the queues of the reserve. ARGV: now, n, n ids, n settlements: fence8, and for any verdict
 -- but a bare ack: verdict1 rest; then, if one follows, the reserve. The rest of a verdict: ack: a result, its content type as a
--- chunk, then its bytes; retry, or retry and close the gate: kind1 ms7
--- error; snooze: ms7 flag1
--- reason; cancel: reason; dead: error.
+-- chunk, then its bytes; retry, or retry and close the gate: kind1 ms7 error; snooze: ms7 flag1 reason; cancel: reason; dead: error.
 -- Answers: now, microseconds into it, epoch, rings left to the caller, states (a byte each, '-' for a lost lease), then as
 -- reserving() says. Cost: O(n log N).
 drains()

@@ -1,6 +1,6 @@
 -- take: takes back, then acks due jobs in the same step: at most once.
--- KEYS: common, the queue's bell. ARGV: now, name, n, older_than in ms. Answers: epoch, rings left to the caller, then per job: id; record; past.
--- Cost: as reserve.
+-- KEYS: common, the queue's bell. ARGV: now, name, n, older_than in ms. Answers: epoch, rings left to the
+-- caller, then per job: id; record; past. Cost: as reserve.
 drains()
 local q, n = call('HGET', Q, ARGV[2]), tonumber(ARGV[3])
 turn()
