@@ -14,7 +14,7 @@ use std::{
 };
 
 use punctual::{
-    Error, ErrorKind, IdMaker, JobId, NewJob, Payload, State,
+    Bucket, Client, Error, ErrorKind, IdMaker, JobId, NewJob, Payload, State,
     store::{
         Call, CheckLevel, Durability, LeaseStatus, Reserve, Settled, Settlement, Store, Verdict, Want,
         clock::Clock, redis::RedisStore,
@@ -352,7 +352,10 @@ async fn the_store_follows_its_keys() {
     let store = open(&cluster.url()).await;
     let mut hand = Hand::new(&store, 1);
     let mut enqueued: BTreeSet<_> = hand.enqueue(5).await.unwrap().into_iter().collect();
+    // Its keys have bytes in their names that no line of text could tell.
+    let board = Client::new(store.clone()).leaderboard("hot").last(2, Bucket::Hour);
     for (from, to) in [(2, 0), (0, 1), (1, 2)] {
+        board.add("post", 1).await.unwrap();
         cluster.begin_move(SLOT, from, to);
         while 0 < cluster.move_keys(SLOT, from, to, 100) {}
         cluster.end_move(SLOT, to);
@@ -360,6 +363,7 @@ async fn the_store_follows_its_keys() {
     }
     let ran: BTreeSet<_> = hand.run(100).await.unwrap().into_iter().collect();
     assert_eq!(ran, enqueued);
+    assert_eq!(board.add("post", 1).await.unwrap(), Some(4));
 }
 
 /// While keys are on their way calls wait, and nobody hears of it.

@@ -98,12 +98,12 @@ impl Cluster {
     /// Hands keys over, as many as there are, but at most so many; answers how many.
     pub(crate) fn move_keys(&self, slot: u16, from: usize, to: usize, at_most: usize) -> usize {
         let (slot, at_most) = (slot.to_string(), at_most.to_string());
-        let keys = self.servers[from].say(&["CLUSTER", "GETKEYSINSLOT", &slot, &at_most]);
-        let keys: Vec<_> = keys.lines().filter(|key| !key.is_empty()).collect();
+        // Quoted, since names of keys are bytes: `1) "punctual:{0}:board:views\x00w60"`.
+        let keys = self.servers[from].say(&["--no-raw", "CLUSTER", "GETKEYSINSLOT", &slot, &at_most]);
+        let keys: Vec<_> = keys.lines().filter_map(|line| Some(line.split_once(") ")?.1)).collect();
         if !keys.is_empty() {
-            let port = self.servers[to].port().to_string();
-            let head = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-            let said = self.servers[from].say(&[&head[..], &keys].concat());
+            let head = format!("MIGRATE 127.0.0.1 {} \"\" 0 5000 KEYS", self.servers[to].port());
+            let said = self.servers[from].say_line(&format!("{head} {}", keys.join(" ")));
             assert!(["OK", "NOKEY"].contains(&said.as_str()), "{said}");
         }
         keys.len()

@@ -169,6 +169,16 @@ impl Server {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
+    /// The same for one line, whose words may be quoted as redis-cli prints them.
+    pub(crate) fn say_line(&self, line: &str) -> String {
+        let mut command = Command::new("redis-cli");
+        let command = command.arg("-s").arg(self.socket()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("redis-cli runs");
+        child.stdin.take().expect("a pipe").write_all(line.as_bytes()).expect("redis-cli reads");
+        let output = child.wait_with_output().expect("redis-cli ends");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
     /// Comes back when it answers as is wished.
     pub(crate) fn until_says(&self, words: &[&str], wished: impl Fn(&str) -> bool) {
         let begin = Instant::now();
