@@ -10,7 +10,10 @@
 mod lane;
 mod link;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use lapin::{
     BasicProperties,
@@ -19,6 +22,7 @@ use lapin::{
     types::{AMQPValue, FieldTable, LongString, ShortString},
 };
 use punctual::{Error, ErrorKind, JobRecord, Result};
+use tokio::time::timeout;
 use url::Url;
 
 use self::{
@@ -112,8 +116,8 @@ impl Amqp {
 
     async fn publish(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
         let message = self.message(job)?;
-        let lane = self.link.lane().await.map_err(|error| away(&error))?;
-        match self.answered(&lane, message).await? {
+        let lane = self.link.lane().await?;
+        match self.answered(&lane, message, job.timeout / 2).await? {
             Err(error) if own_fault(&error).is_some() => self.publish_alone(job).await,
             said => verdict(said),
         }
@@ -122,22 +126,28 @@ impl Amqp {
     /// Publishes a job where what closes the channel is its own fault.
     async fn publish_alone(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
         let message = self.message(job)?;
-        let (lane, _permit) = self.link.alone().await.map_err(|error| away(&error))?;
-        verdict(self.answered(&lane, message).await?)
+        let (lane, _permit) = self.link.alone().await?;
+        verdict(self.answered(&lane, message, job.timeout / 2).await?)
     }
 
     /// What the broker says, if it does so in time.
-    async fn answered(&self, lane: &Lane, message: Message) -> std::result::Result<Published, Refusal> {
+    async fn answered(
+        &self,
+        lane: &Lane,
+        message: Message,
+        at_most: Duration,
+    ) -> std::result::Result<Published, Refusal> {
+        let (begin, answer) = (Instant::now(), self.address.answer.min(at_most));
         let mut published = std::pin::pin!(lane.publish(message));
         loop {
-            match tokio::time::timeout(self.address.answer, &mut published).await {
+            match timeout(answer, &mut published).await {
                 Ok(Some(said)) => return Ok(said),
                 Ok(None) => return Err(Refusal::Away("the channel was closed".to_owned())),
-                Err(_) if self.link.is_blocked().await => {}
-                Err(_) => {
-                    let answer = self.address.answer;
+                Err(_) if !self.link.is_blocked().await => {
                     return Err(Refusal::Away(format!("the broker sent no confirm within {answer:?}")));
                 }
+                Err(_) if begin.elapsed() + answer <= at_most => {}
+                Err(_) => return Err(Refusal::Away(link::BLOCKED.to_owned())),
             }
         }
     }
@@ -182,7 +192,7 @@ fn verdict(said: Published) -> std::result::Result<(), Refusal> {
         Ok(Verdict::Taken) => Ok(()),
         Ok(Verdict::Refused) => Err(Refusal::Refused("the broker did not take it (nack)".to_owned())),
         Ok(Verdict::Returned(why)) => Err(Refusal::Refused(format!("unroutable: {why}"))),
-        Err(error) => Err(own_fault(&error).map_or_else(|| away(&error), Refusal::Refused)),
+        Err(error) => Err(own_fault(&error).map_or_else(|| link::away(&error), Refusal::Refused)),
     }
 }
 
@@ -194,10 +204,6 @@ fn own_fault(error: &lapin::Error) -> Option<String> {
         }
         _ => None,
     }
-}
-
-fn away(error: &lapin::Error) -> Refusal {
-    Refusal::Away(error.to_string())
 }
 
 fn too_long(_: impl std::error::Error) -> Error {

@@ -5,7 +5,7 @@
 //!                │          ├──refused──► Retry by the job's backoff; on its last attempt Dead, with the other side's words
 //!                │          ├──busy─────► RetryAfter: the queue (or the job's group) waits as long as it was asked to
 //!                │          └──away─────► pause ≤ 1 s, again in place; counts nothing
-//!                └──away for half of the job's timeout─────► Snooze: back to the store, counts nothing
+//!                └──away for half of the job's timeout──► Snooze: back to the store, counts nothing
 //! ```
 //!
 //! While the other side is away each slot keeps its job: no attempts are spent, nothing is reserved that could not be handed
@@ -17,6 +17,7 @@ use std::{
 };
 
 use punctual::{Ctx, JobRecord, Outcome, Result, Stop, limits::SNOOZE_MIN};
+use tokio::time::timeout;
 
 use crate::{
     counts::{Counts, Tally},
@@ -131,17 +132,19 @@ impl Inner {
         let _departed = self.tally.depart();
         let (begin, mut pause) = (Instant::now(), PAUSE_MIN);
         loop {
-            match self.sink.send(job).await {
-                Ok(()) => {
+            // The job's own timeout would count as a failure.
+            let at_most = (job.timeout * 2 / 3).saturating_sub(begin.elapsed());
+            let error = match timeout(at_most, self.sink.send(job)).await {
+                Ok(Ok(())) => {
                     self.tally.forwarded();
                     return Outcome::Done;
                 }
-                Err(Refusal::Away(error)) => {
-                    if self.tally.again(&error) {
-                        tracing::warn!(to = self.shown, error, "jobs wait for the other side");
-                    }
-                }
-                Err(refusal) => return self.refused(job, refusal),
+                Ok(Err(Refusal::Away(error))) => error,
+                Ok(Err(refusal)) => return self.refused(job, refusal),
+                Err(_) => "no answer in time".to_owned(),
+            };
+            if self.tally.again(&error) {
+                tracing::warn!(to = self.shown, error, "jobs wait for the other side");
             }
             if job.timeout / 2 < begin.elapsed() + pause {
                 return Outcome::Snooze(AWAY_SNOOZE);

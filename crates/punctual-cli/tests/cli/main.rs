@@ -7,6 +7,8 @@ mod batch;
 mod cron;
 mod errors;
 mod fixture;
+#[cfg(unix)]
+mod forward;
 mod look;
 mod push;
 mod queue;

@@ -9,11 +9,14 @@ use tokio::{
 };
 
 use super::lane::Lane;
+use crate::sink::Refusal;
 
 /// How long making a connection, or a channel, may take.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Between two attempts to connect, however many wait for one.
 const CONNECT_PAUSE: Duration = Duration::from_millis(250);
+/// What is told of a broker that runs out of memory or disk.
+pub(super) const BLOCKED: &str = "the broker holds back what is published (connection.blocked)";
 /// Channels for one message each, at once.
 const ALONE_MAX: usize = 8;
 
@@ -32,32 +35,48 @@ struct State {
     pause: Option<(Instant, lapin::Error)>,
 }
 
+impl State {
+    fn is_blocked(&self) -> bool {
+        let status = self.connection.as_ref().map(Connection::status);
+        status.is_some_and(|status| status.connected() && status.blocked())
+    }
+}
+
+/// The broker, or the way to it, is not there now.
+pub(super) fn away(error: &lapin::Error) -> Refusal {
+    Refusal::Away(error.to_string())
+}
+
 impl Link {
     pub(super) fn new(uri: String) -> Self {
         Self { uri, state: Mutex::default(), alone: Semaphore::new(ALONE_MAX) }
     }
 
     /// The lane that all messages share.
-    pub(super) async fn lane(&self) -> Result<Lane, lapin::Error> {
+    pub(super) async fn lane(&self) -> Result<Lane, Refusal> {
         let mut state = self.state.lock().await;
+        // The client keeps what it may not send, and would send it later, beside whoever was told to come again.
+        if state.is_blocked() {
+            return Err(Refusal::Away(BLOCKED.to_owned()));
+        }
         if let Some(lane) = state.lane.as_ref().filter(|lane| lane.is_open()) {
             return Ok(lane.clone());
         }
-        let lane = self.open(&mut state).await?;
+        let lane = self.open(&mut state).await.map_err(|error| away(&error))?;
         state.lane = Some(lane.clone());
         Ok(lane)
     }
 
     /// A lane for one message, which ends with the answer's guard.
-    pub(super) async fn alone(&self) -> Result<(Lane, SemaphorePermit<'_>), lapin::Error> {
+    pub(super) async fn alone(&self) -> Result<(Lane, SemaphorePermit<'_>), Refusal> {
         let permit = self.alone.acquire().await.expect("invariant: it is never closed");
-        let lane = self.open(&mut *self.state.lock().await).await?;
+        let lane = self.open(&mut *self.state.lock().await).await.map_err(|error| away(&error))?;
         Ok((lane, permit))
     }
 
     /// Whether the broker holds back all that is published; it says so when it runs out of memory or disk.
     pub(super) async fn is_blocked(&self) -> bool {
-        self.state.lock().await.connection.as_ref().is_some_and(|connection| connection.status().blocked())
+        self.state.lock().await.is_blocked()
     }
 
     /// A channel for questions about what there is; a wrong one closes it.
