@@ -7,6 +7,8 @@ mod batch;
 mod cron;
 mod errors;
 mod fixture;
+#[cfg(unix)]
+mod import;
 mod look;
 mod push;
 mod queue;
