@@ -134,6 +134,9 @@ impl Importer<'_> {
     }
 
     async fn source(&mut self, layout: &Layout, source: &Source) -> Result {
+        if let Some(sorted) = layout.sorted.as_ref().filter(|_| !source.is_list) {
+            sorted::check_unit(self.server, &source.key, sorted.unit).await?;
+        }
         let shown = self.session.client.store().url().to_owned();
         let run = self.server.begin(source, &self.owner, &layout.how(&shown)).await?;
         let maker = Maker::new(&layout.shape, source, &run)?;

@@ -97,7 +97,7 @@ const LAYOUTS: [Layout; 5] = [
             let list = ["jobs".to_owned()].into_iter().chain(waiting.iter().map(|(n, _)| id(*n)));
             vec![
                 words("HSET", ["messages".into()].into_iter().chain(bodies)),
-                scored("unacked", &popped.into_iter().copied().collect::<Vec<_>>(), id),
+                scored("unacked", &popped, id),
                 words("RPUSH", list),
             ]
         },

@@ -96,7 +96,16 @@ impl Server {
             }
             pipe.load_script(call.script).ignore().invoke_script(&invocation);
         }
-        pipe.query_async(&mut self.connection.clone()).await.map_err(|e| told(&e))
+        // A refusal comes as the answer of its call, so that it is told in its own words.
+        let answers: Vec<Value> =
+            pipe.ignore_errors().query_async(&mut self.connection.clone()).await.map_err(|e| told(&e))?;
+        answers
+            .into_iter()
+            .map(|answer| match answer {
+                Value::ServerError(error) => Err(told(&error.into())),
+                answer => Ok(answer),
+            })
+            .collect()
     }
 
     // ── the scripts ──
@@ -257,7 +266,10 @@ pub(super) fn odd() -> Failure {
 /// A refusal in our words.
 fn told(error: &RedisError) -> Failure {
     let again = "run the same command again: it goes on where it stopped";
+    // Servers before 7.2 have no code for what a script may not do.
+    let is_forbidden = error.detail().is_some_and(|text| text.contains("can't run this command"));
     match (error.code(), error.kind()) {
+        (Some("ERR"), _) if is_forbidden => forbidden(error),
         (Some("TAKENOVER"), _) => {
             Failure::new("conflict", "another import has taken over, or its state was deleted")
                 .why("of several imports of one key only the one that began last goes on")
@@ -269,9 +281,7 @@ fn told(error: &RedisError) -> Failure {
                 .hint("look with TYPE at the keys that the command names")
         }
         (Some("NOPERM" | "NOAUTH" | "WRONGPASS"), _) | (_, ErrorKind::AuthenticationFailed) => {
-            Failure::new("unsupported", "the server of --from does not let us")
-                .why(error.to_string())
-                .hint("look at the user, the password and the rights of the user")
+            forbidden(error)
         }
         (Some("READONLY"), _) => Failure::new("store_unavailable", "the server of --from is a replica")
             .why("what is taken over is taken off there")
@@ -284,4 +294,10 @@ fn told(error: &RedisError) -> Failure {
             .hint(again),
         _ => Failure::new("failed", "the server of --from refused").why(error.to_string()).hint(again),
     }
+}
+
+fn forbidden(error: &RedisError) -> Failure {
+    Failure::new("unsupported", "the server of --from does not let us")
+        .why(error.to_string())
+        .hint("look at the user, the password and the rights of the user")
 }

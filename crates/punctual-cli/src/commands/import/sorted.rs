@@ -57,7 +57,6 @@ impl<'i, 'a> SortedImport<'i, 'a> {
     }
 
     pub(super) async fn run(mut self) -> Result {
-        check_unit(self.importer.server, &self.source.key, self.layout.unit).await?;
         for _ in 0..PASSES_MAX {
             let (over, is_done) = self.pass().await?;
             self.importer.tally.put(&self.source.key, over);
