@@ -10,6 +10,7 @@ pub(crate) mod demo;
 mod doctor;
 pub(crate) mod forward;
 mod hour;
+pub(crate) mod import;
 mod limit;
 pub(crate) mod limiter;
 pub(crate) mod lock;
@@ -69,6 +70,10 @@ pub(crate) fn run(args: Args) -> Result {
             Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
             Command::Shards(args) => return shards::run(&globals, args, &limit).await,
             Command::Forward(args) => return forward::run(globals, &command, args).await,
+            Command::Import(args) if args.is_dry() => {
+                let look = limit.within(import::dry_run(&globals, args)).await;
+                return look.unwrap_or_else(|| Err(limit.passed()));
+            }
             Command::Cron(args) if let Some(next) = args.of_any() => {
                 return cron::next_of_any(&globals, next);
             }
@@ -121,6 +126,7 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Top(args) => top::run(session, args).await,
         Command::Upcoming(args) => upcoming::run(session, args).await,
         Command::Work(args) => work::run(session, args).await,
+        Command::Import(args) => import::run(session, args).await,
         Command::Audit(args) => audit::run(session, args).await,
         Command::Doctor => doctor::run(session).await,
         Command::Bench(_)

@@ -9,6 +9,8 @@ mod errors;
 mod fixture;
 #[cfg(unix)]
 mod forward;
+#[cfg(unix)]
+mod import;
 mod look;
 mod push;
 mod queue;

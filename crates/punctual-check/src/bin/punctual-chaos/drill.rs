@@ -71,6 +71,7 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             | Name::Locks
             | Name::Schedules
             | Name::Topics
+            | Name::Import
             | Name::Idle => {
                 return Err("a drill of its own".into());
             }

@@ -12,6 +12,7 @@ mod drill;
 mod failover;
 mod fair;
 mod idle;
+mod import;
 mod jobs;
 mod limits;
 mod locks;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     eprintln!("{} with seed {}: {} jobs", profile.name.text(), profile.seed, profile.jobs);
     let told = match profile.name {
         Name::Idle => idle::run(&profile).map(|is_quiet| ExitCode::from(u8::from(!is_quiet))),
+        Name::Import => import::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Fair => fair::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Limits => limits::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Locks => locks::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),

@@ -6,7 +6,7 @@ use crate::place::{Fsync, Wanted};
 
 pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N] [--jobs N] [--kills N] [--dir DIR]
                       [--store URL | --redis | --fsync always|everysec] [--power] [--seconds N]
-                      [--sentinel | --cluster] [--demo PROGRAM]
+                      [--sentinel | --cluster] [--demo PROGRAM] [--program PROGRAM]
   workers    worker processes killed at random while they work, with retries, cancels and moves
   producer   a producer killed in mid batch and run again with the same idempotency keys
   poison     jobs that kill every worker that runs them, among good ones
@@ -20,6 +20,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   locks      updates to locked resources, by workers that are killed: one at a time, in order, none lost, merged or not
   schedules  schedules kept by workers that are killed, by a clock that is turned through the hours in which clocks jump
   topics     a topic with 5 subscriptions, whose publications are handed out by workers that are killed
+  import     queues of five layouts on Redis, taken over by `punctual import` that is killed, while producers go on
   idle       what 1 and 20 worker processes with nothing to do send to Redis
   --small    few jobs and kills, for a quick look
   --dir      keep the database and the histories there
@@ -30,6 +31,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   --sentinel three servers of Redis and three sentinels are started for it (what failover takes unless told otherwise)
   --cluster  seven servers of Redis are
   --demo     the punctual program, whose demo must go well on the same servers meanwhile
+  --program  the punctual program, which imports
   --seconds  how long to watch who is idle";
 
 /// A drill and its size.
@@ -52,6 +54,7 @@ pub(crate) struct Profile {
     pub(crate) watch: Duration,
     pub(crate) dir: Option<PathBuf>,
     pub(crate) demo: Option<PathBuf>,
+    pub(crate) program: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,11 +71,12 @@ pub(crate) enum Name {
     Locks,
     Schedules,
     Topics,
+    Import,
     Idle,
 }
 
 impl Name {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Workers,
         Self::Producer,
         Self::Poison,
@@ -85,6 +89,7 @@ impl Name {
         Self::Locks,
         Self::Schedules,
         Self::Topics,
+        Self::Import,
         Self::Idle,
     ];
 
@@ -102,6 +107,7 @@ impl Name {
             Self::Locks => "locks",
             Self::Schedules => "schedules",
             Self::Topics => "topics",
+            Self::Import => "import",
             Self::Idle => "idle",
         }
     }
@@ -117,7 +123,8 @@ impl Name {
             | Self::Limits
             | Self::Locks
             | Self::Schedules
-            | Self::Topics => Wanted::File,
+            | Self::Topics
+            | Self::Import => Wanted::File,
             Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
             Self::Failover => Wanted::Sentinel,
             Self::Shards => Wanted::Server(Fsync::EverySec),
@@ -134,7 +141,8 @@ impl Name {
             | Self::Fair
             | Self::Limits
             | Self::Locks
-            | Self::Topics => true,
+            | Self::Topics
+            | Self::Import => true,
             Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
             Self::Schedules => matches!(place, Wanted::Server(_) | Wanted::File),
             Self::Shards => matches!(place, Wanted::Server(_) | Wanted::Store(_)),
@@ -161,6 +169,7 @@ impl Profile {
             watch: Duration::from_secs(pick(120, 5).into()),
             dir: None,
             demo: None,
+            program: None,
         };
         match name {
             Name::Workers => Self {
@@ -194,6 +203,7 @@ impl Profile {
             Name::Topics => {
                 Self { jobs: pick(1_000, 200), kills: pick(40, 15), lease: Duration::from_secs(1), ..base }
             }
+            Name::Import => Self { jobs: pick(100_000, 2_000), kills: 5, ..base },
             Name::Idle => base,
         }
     }
@@ -228,6 +238,7 @@ impl Profile {
             "--jobs" => self.jobs = number()? as u32,
             "--kills" => self.kills = number()? as u32,
             "--seconds" => self.watch = Duration::from_secs(number()?),
+            "--program" => self.program = Some(PathBuf::from(value)),
             "--demo" => self.demo = Some(PathBuf::from(value)),
             "--dir" => self.dir = Some(PathBuf::from(value)),
             "--store" => self.place = Wanted::Store(value.to_owned()),
