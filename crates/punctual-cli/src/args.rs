@@ -14,6 +14,7 @@ use crate::{
         completions::Completions,
         cron::Cron,
         demo::DemoWorker,
+        forward::Forward,
         limiter::Limiter,
         lock::Lock,
         ls::Ls,
@@ -191,6 +192,8 @@ pub(crate) enum Command {
     Upcoming(Upcoming),
     /// Run a command for every job.
     Work(Work),
+    /// Hand due jobs over to RabbitMQ, NATS, a Redis stream or a webhook.
+    Forward(Forward),
     /// Check that every job is in exactly one state.
     Audit(Audit),
     /// Let the store look at itself.
@@ -244,6 +247,7 @@ impl Command {
         match self {
             Self::Push(_)
             | Self::Work(_)
+            | Self::Forward(_)
             | Self::Limit(_)
             | Self::Queue(Queue::Set { .. } | Queue::Limit { .. } | Queue::Pause { .. }) => true,
             Self::Cron(cron) => cron.makes_a_store(),
