@@ -110,7 +110,7 @@ async fn main() -> Result<(), Failure> {
     done(&client, other).await?;
     let blocked = List { filter: Filter::parse("queue:rows state:blocked")?, after: None, limit: 100 };
     let blocked = client.list(&blocked).await?.jobs.len();
-    println!("row 42: {blocked} updates wait; row 7 had not to");
+    println!("row 42: {blocked} updates wait; row 7 did not have to");
     app.save.notify_one();
     for update in held_up {
         done(&client, update).await?;

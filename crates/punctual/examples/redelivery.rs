@@ -82,18 +82,19 @@ async fn main() -> Result<(), Failure> {
         println!("the producer says {PARCELS} parcels: {new} are new");
     }
 
-    // One consumer works with bare verbs and sends no heartbeat: it sleeps through its lease with one parcel.
-    let call = Call { instance: fastrand::u64(..), number: 1 };
-    let wants = vec![Want { queue: "parcels".to_owned(), share: 1, at_most: 1 }];
-    let asleep = Reserve { call, worker: "asleep".to_owned(), wants, n: 1, lease: None };
-    let asleep = client.store().reserve(&asleep).await?.jobs.pop().ok_or("no parcel is due")?;
-    // Another one crashes with three.
+    // One consumer crashes with three of them.
     let mut crashing = Consumer::start("consumer", &["--store", &place.url])?;
     for _ in 0..HELD {
         crashing.until_says("holds parcel").await;
     }
     crashing.kill()?;
     println!("the consumer is killed");
+
+    // Another one works with bare verbs and sends no heartbeat: it sleeps through its lease, with one parcel.
+    let call = Call { instance: fastrand::u64(..), number: 1 };
+    let wants = vec![Want { queue: "parcels".to_owned(), share: 1, at_most: 1 }];
+    let asleep = Reserve { call, worker: "asleep".to_owned(), wants, n: 1, lease: None };
+    let asleep = client.store().reserve(&asleep).await?.jobs.pop().ok_or("no parcel is due")?;
 
     // The third one delivers what is left at once, and the rest when the leases of those two have ended.
     let (delivered, mut deliveries) = mpsc::unbounded_channel();

@@ -21,8 +21,6 @@ impl Place {
             }
             Some(url) => url,
         };
-        let (scheme, _) = url.split_once(':').unwrap_or((&url, ""));
-        println!("store    {scheme}");
         Ok(Self { url, _folder: folder })
     }
 }
