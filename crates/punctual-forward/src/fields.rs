@@ -9,14 +9,19 @@ const PREFIX: &str = "punctual-";
 pub(crate) fn of(job: &JobRecord) -> Vec<(String, String)> {
     let own = job.headers.iter().filter(|(name, _)| !name.to_ascii_lowercase().starts_with(PREFIX));
     let mut fields: Vec<_> = own.map(|(name, value)| (name.clone(), value.clone())).collect();
+    fields.extend(ours(job));
+    fields
+}
+
+/// What there is to know of a job beside its headers.
+pub(crate) fn ours(job: &JobRecord) -> [(String, String); 4] {
     let ours = [
         ("kind", job.kind.clone()),
         ("queue", job.queue.clone()),
         ("attempt", job.attempt.to_string()),
         ("run-at-ms", job.run_at.as_ms().to_string()),
     ];
-    fields.extend(ours.map(|(name, value)| (format!("{PREFIX}{name}"), value)));
-    fields
+    ours.map(|(name, value)| (format!("{PREFIX}{name}"), value))
 }
 
 #[cfg(test)]

@@ -11,8 +11,7 @@ use crate::forwarder::Forwarder;
 const ADDRESS_BYTES_MAX: usize = 4 * 1024;
 
 /// What addresses begin with.
-const SCHEMES: [&str; 9] =
-    ["amqp", "amqps", "nats", "tls", "redis", "rediss", "redis+unix", "http", "https"];
+const SCHEMES: [&str; 9] = ["amqp", "amqps", "nats", "tls", "redis", "rediss", "redis+unix", "http", "https"];
 
 /// Where jobs are handed over to, read and checked, but not connected to yet.
 ///
@@ -112,9 +111,7 @@ impl Target {
             _ => {
                 let hint = did_you_mean(scheme, SCHEMES)
                     .map_or_else(|| SCHEMES.join("://, ") + "://", |near| format!("did you mean {near}://?"));
-                return Err(
-                    Error::invalid(format!("jobs can't be forwarded to {scheme}://")).with_hint(hint)
-                );
+                return Err(Error::invalid(format!("jobs can't be forwarded to {scheme}://")).with_hint(hint));
             }
         };
         options.are_all_known()?;
@@ -176,6 +173,11 @@ fn shown(url: &Url) -> String {
     let mut url = url.clone();
     // It can't fail for what has a host, and what has none has no password.
     let _ = url.set_password(None);
+    let options = url.query().map(|options| {
+        let plain = options.split('&').filter(|option| !option.starts_with("pass="));
+        plain.collect::<Vec<_>>().join("&")
+    });
+    url.set_query(options.as_deref());
     url.to_string()
 }
 

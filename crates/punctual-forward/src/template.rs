@@ -81,6 +81,16 @@ impl Template {
         }
     }
 
+    /// The text with the same value for every field.
+    #[cfg(feature = "webhook")]
+    pub(crate) fn with_all(&self, value: &str) -> String {
+        let texts = self.parts.iter().map(|part| match part {
+            Part::Text(text) => text.as_str(),
+            Part::Field(_) => value,
+        });
+        texts.collect()
+    }
+
     /// The text for a job.
     ///
     /// # Errors
