@@ -107,8 +107,15 @@ async fn publish(channel: Arc<Channel>, mut orders: mpsc::Receiver<Order>) {
                 while let Some(Some(more)) = pending.next().now_or_never() {
                     sent.push(more);
                 }
-                for one in &mut sent {
-                    returned.note(&mut one.confirmed);
+                note(&mut returned, &mut sent);
+                if !returned.0.is_empty() {
+                    // Another thread may be in the middle of a frame that confirms many, of which one that is still to come
+                    // carries what another one is blamed for. This waits for its lock, and so for the end of the frame.
+                    let _ = channel.wait_for_confirms().now_or_never();
+                    while let Some(Some(more)) = pending.next().now_or_never() {
+                        sent.push(more);
+                    }
+                    note(&mut returned, &mut sent);
                 }
                 for Sent { id, answer, confirmed } in sent {
                     // Who gave up waiting is not told.
@@ -128,6 +135,13 @@ async fn publish(channel: Arc<Channel>, mut orders: mpsc::Receiver<Order>) {
             () = sleep(LINGER), if has_ended && !pending.is_empty() => return,
             else => return,
         }
+    }
+}
+
+/// Takes the messages that came back out of the confirms that carry them.
+fn note(returned: &mut Returned, sent: &mut [Sent]) {
+    for one in sent {
+        returned.note(&mut one.confirmed);
     }
 }
 

@@ -67,6 +67,7 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             Name::Shards => drill.shards().await?,
             Name::Races
             | Name::Fair
+            | Name::Forward
             | Name::Limits
             | Name::Locks
             | Name::Schedules

@@ -2,11 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::place::{Fsync, Wanted};
+use crate::{
+    forward::To,
+    place::{Fsync, Wanted},
+};
 
 pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N] [--jobs N] [--kills N] [--dir DIR]
                       [--store URL | --redis | --fsync always|everysec] [--power] [--seconds N]
-                      [--sentinel | --cluster] [--demo PROGRAM] [--program PROGRAM]
+                      [--sentinel | --cluster] [--demo PROGRAM] [--program PROGRAM] [--to NAME]
   workers    worker processes killed at random while they work, with retries, cancels and moves
   producer   a producer killed in mid batch and run again with the same idempotency keys
   poison     jobs that kill every worker that runs them, among good ones
@@ -15,6 +18,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
              their primary killed, under workers and producers that go on
   shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
   fair       a group with very many jobs beside 99 with few, and what reserves cost with many groups
+  forward    jobs handed over to other systems that fail in every way they know, by forwarders that are killed; of --jobs each
   races      cancels and reschedules aimed at the instant at which a job is due, or its run ends: each race has one winner
   limits     a concurrency key and a rate under more jobs than they let through, by workers that are killed: whether they are kept, and how much is used
   locks      updates to locked resources, by workers that are killed: one at a time, in order, none lost, merged or not
@@ -32,6 +36,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   --cluster  seven servers of Redis are
   --demo     the punctual program, whose demo must go well on the same servers meanwhile
   --program  the punctual program, which imports
+  --to       to this one alone, by forward: rabbitmq
   --seconds  how long to watch who is idle";
 
 /// A drill and its size.
@@ -55,6 +60,9 @@ pub(crate) struct Profile {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) demo: Option<PathBuf>,
     pub(crate) program: Option<PathBuf>,
+    /// Whom to forward to; all, unless it is said.
+    pub(crate) to: Option<To>,
+    pub(crate) is_small: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +74,7 @@ pub(crate) enum Name {
     Failover,
     Shards,
     Fair,
+    Forward,
     Races,
     Limits,
     Locks,
@@ -84,6 +93,7 @@ impl Name {
         Self::Failover,
         Self::Shards,
         Self::Fair,
+        Self::Forward,
         Self::Races,
         Self::Limits,
         Self::Locks,
@@ -102,6 +112,7 @@ impl Name {
             Self::Failover => "failover",
             Self::Shards => "shards",
             Self::Fair => "fair",
+            Self::Forward => "forward",
             Self::Races => "races",
             Self::Limits => "limits",
             Self::Locks => "locks",
@@ -119,6 +130,7 @@ impl Name {
             | Self::Producer
             | Self::Poison
             | Self::Fair
+            | Self::Forward
             | Self::Races
             | Self::Limits
             | Self::Locks
@@ -139,6 +151,7 @@ impl Name {
             | Self::Poison
             | Self::Races
             | Self::Fair
+            | Self::Forward
             | Self::Limits
             | Self::Locks
             | Self::Topics
@@ -170,6 +183,8 @@ impl Profile {
             dir: None,
             demo: None,
             program: None,
+            to: None,
+            is_small: small,
         };
         match name {
             Name::Workers => Self {
@@ -191,6 +206,7 @@ impl Profile {
             Name::Server => Self { jobs: pick(20_000, 2_000), kills: pick(10, 3), producers: 2, ..base },
             Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
             Name::Shards => Self { jobs: pick(100_000, 15_000), producers: 10, slots: 64, ..base },
+            Name::Forward => Self { jobs: pick(100_000, 2_000), ..base },
             Name::Fair => Self { jobs: pick(1_000_000, 20_000), ..base },
             Name::Races => {
                 Self { jobs: pick(10_000, 1_000), kills: pick(20, 4), lease: Duration::from_secs(1), ..base }
@@ -241,6 +257,10 @@ impl Profile {
             "--program" => self.program = Some(PathBuf::from(value)),
             "--demo" => self.demo = Some(PathBuf::from(value)),
             "--dir" => self.dir = Some(PathBuf::from(value)),
+            "--to" => {
+                let known = To::ALL.into_iter().find(|to| to.text() == value);
+                self.to = Some(known.ok_or_else(|| format!("{value:?} is nobody to forward to"))?);
+            }
             "--store" => self.place = Wanted::Store(value.to_owned()),
             "--fsync" => {
                 let known = [Fsync::Always, Fsync::EverySec].into_iter().find(|f| f.text() == value);
