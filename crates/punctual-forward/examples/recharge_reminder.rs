@@ -1,10 +1,10 @@
 //! A reminder half an hour after a click on "recharge": called off when the recharge comes, moved when the user reads on.
 //!
-//! A queue made at home keeps users in M sorted sets by the hash of their number, spread over machines that scan them, and copies what is
-//! due to RabbitMQ. That leaves open what becomes of a reminder between the set and the broker, how M is changed, and how one that was
-//! scanned already is called off. Here each user has one reminder, by a *unique key* that another click moves and the recharge
-//! cancels; the store spreads jobs over its shards, whose number changes while all goes on; and a forwarder has a job until the
-//! broker has confirmed it.
+//! A queue made at home keeps users in M sorted sets by the hash of their number, spread over machines that scan them, and
+//! copies what is due to RabbitMQ. That leaves open what becomes of a reminder between the set and the broker, how M is
+//! changed, and how one that was scanned already is called off. Here each user has one reminder, by a *unique key* that
+//! another click moves and the recharge cancels; the store spreads jobs over its shards, whose number changes while all goes
+//! on; and a forwarder has a job until the broker has confirmed it.
 //!
 //! ```sh
 //! cargo run -p punctual-forward --example recharge_reminder -- --amqp amqp://localhost/%2f [--store redis://localhost]

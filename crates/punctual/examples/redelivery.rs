@@ -1,10 +1,10 @@
 //! What a crashed consumer held is delivered again, and an acknowledgement that comes too late changes nothing.
 //!
-//! A queue made at home moves a message to a backup list as it hands it out, removes it there when it is acknowledged, and puts back
-//! after a timeout what was not. That leaves open who acknowledges what: a consumer that was only slow removes the entry that by
-//! then is another's. Here a consumer holds a job under a *lease*, whose number, the *fence*, rises with each delivery: whoever comes
-//! with an old one is told that it has lost its lease. The worker extends leases by itself, however long a job takes, and counts
-//! crashes, so that a job that takes its consumers down is given up on in the end.
+//! A queue made at home moves a message to a backup list as it hands it out, removes it there when it is acknowledged, and
+//! puts back after a timeout what was not. That leaves open who acknowledges what: a consumer that was only slow removes the
+//! entry that by then is another's. Here a consumer holds a job under a *lease*, whose number, the *fence*, rises with each
+//! delivery: whoever comes with an old one is told that it has lost its lease. The worker extends leases by itself, however
+//! long a job takes, and counts crashes, so that a job that takes its consumers down is given up on in the end.
 //!
 //! ```sh
 //! cargo run -p punctual --example redelivery
@@ -75,7 +75,7 @@ async fn main() -> Result<(), Failure> {
         return Ok(());
     }
 
-    // Each message carries its own id: a producer whose answer was lost says it again, and nothing is there twice.
+    // Each job carries its own id: a producer whose answer was lost says it again, and nothing is there twice.
     for _ in 0..2 {
         let parcels = client.enqueue_many((1..=PARCELS).map(|parcel| SendParcel { parcel }));
         let own_id = |job: &SendParcel, spec: &mut Spec| {
