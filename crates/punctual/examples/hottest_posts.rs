@@ -27,6 +27,7 @@ use punctual::{
         sqlite::{SqliteOptions, SqliteStore},
     },
 };
+use tokio::task::spawn_blocking;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -35,7 +36,10 @@ const MINUTE: Duration = Duration::from_mins(1);
 /// Opens a store whose time is that of `clock`.
 async fn open(url: &str, clock: Clock) -> Result<Client, Failure> {
     let store: Arc<dyn Store> = match url.strip_prefix("sqlite:") {
-        Some(file) => Arc::new(SqliteStore::open(file, SqliteOptions { clock, ..SqliteOptions::default() })?),
+        Some(file) => {
+            let (file, options) = (file.to_owned(), SqliteOptions { clock, ..SqliteOptions::default() });
+            Arc::new(spawn_blocking(move || SqliteStore::open(file, options)).await??)
+        }
         #[cfg(feature = "redis")]
         None => Arc::new(RedisStore::open(url, clock).await?),
         #[cfg(not(feature = "redis"))]
