@@ -1,10 +1,10 @@
 //! A reminder half an hour after a click on "recharge": called off when the recharge comes, moved when the user reads on.
 //!
-//! A queue made at home keeps users in M sorted sets by the hash of their number, spread over machines that scan them, and copies what is
-//! due to RabbitMQ. That leaves open what becomes of a reminder between the set and the broker, how M is changed, and how one that was
-//! scanned already is called off. Here each user has one reminder, by a *unique key* that another click moves and the recharge
-//! cancels; the store spreads jobs over its shards, whose number changes while all goes on; and a forwarder has a job until the
-//! broker has confirmed it.
+//! A queue made at home keeps users in M sorted sets by the hash of their number, spread over machines that scan them, and
+//! copies what is due to RabbitMQ. That leaves open what becomes of a reminder between the set and the broker, how M is
+//! changed, and how one that was scanned already is called off. Here each user has one reminder, by a *unique key* that
+//! another click moves and the recharge cancels; the store spreads jobs over its shards, whose number changes while all goes
+//! on; and a forwarder has a job until the broker has confirmed it.
 //!
 //! ```sh
 //! cargo run -p punctual-forward --example recharge_reminder -- --amqp amqp://localhost/%2f [--store redis://localhost]
@@ -81,19 +81,24 @@ async fn main() -> Result<(), Failure> {
     let broker = Connection::connect(&amqp, ConnectionProperties::default()).await?;
     let mut arrivals = listen(&broker, &exchange).await?;
 
-    // A file is one; what several servers of Redis share is spread over shards.
-    let client = if place.url.starts_with("redis") {
-        let store = Arc::new(RedisStore::open(&place.url, Clock::System).await?);
-        store.reshard(SHARDS).await?;
-        Client::new(store)
+    // A file is one; a store on Redis is spread over shards, here from the second half of the users on.
+    let redis = if place.url.starts_with("redis") {
+        Some(Arc::new(RedisStore::open(&place.url, Clock::System).await?))
     } else {
-        Client::connect(&place.url).await?
+        None
+    };
+    let client = match &redis {
+        Some(store) => Client::new(store.clone()),
+        None => Client::connect(&place.url).await?,
     };
 
     // All click; every fifth user recharges, and every fourth of the others reads on.
     let mut due = BTreeMap::new();
     let mut shards = BTreeMap::<u16, u32>::new();
     for user in 1..=USERS {
+        if let Some(store) = redis.as_ref().filter(|_| user == USERS / 2) {
+            store.reshard(SHARDS).await?;
+        }
         let Enqueued::Inserted { id, run_at } = click(&client, user).await? else {
             return Err("each user has one reminder".into());
         };

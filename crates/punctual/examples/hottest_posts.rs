@@ -1,8 +1,9 @@
 //! The hottest posts of the hour: likes are added, the top is told with its scores, and what was an hour ago does not count.
 //!
-//! A ranking made at home is a sorted set per hour: it forgets all at the full hour, or it is a set per minute, which somebody has to
-//! merge, and to clean up, and to take a removed post out of. Here a `Leaderboard` merges the last sixty minutes in one step:
-//! minutes that have gone cold are taken off before anything is told, and a post that is removed leaves all of them.
+//! A ranking made at home is a sorted set per hour: it forgets all at the full hour, or it is a set per minute, which
+//! somebody has to merge, and to clean up, and to take a removed post out of. Here a `Leaderboard` merges the last sixty
+//! minutes in one step: minutes that have gone cold are taken off before anything is told, and a post that is removed leaves
+//! all of them.
 //!
 //! An hour passes in no time: the clock of the store is turned by hand. (A program of yours calls `Client::connect`.)
 //!
@@ -26,6 +27,7 @@ use punctual::{
         sqlite::{SqliteOptions, SqliteStore},
     },
 };
+use tokio::task::spawn_blocking;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -34,7 +36,10 @@ const MINUTE: Duration = Duration::from_mins(1);
 /// Opens a store whose time is that of `clock`.
 async fn open(url: &str, clock: Clock) -> Result<Client, Failure> {
     let store: Arc<dyn Store> = match url.strip_prefix("sqlite:") {
-        Some(file) => Arc::new(SqliteStore::open(file, SqliteOptions { clock, ..SqliteOptions::default() })?),
+        Some(file) => {
+            let (file, options) = (file.to_owned(), SqliteOptions { clock, ..SqliteOptions::default() });
+            Arc::new(spawn_blocking(move || SqliteStore::open(file, options)).await??)
+        }
         #[cfg(feature = "redis")]
         None => Arc::new(RedisStore::open(url, clock).await?),
         #[cfg(not(feature = "redis"))]

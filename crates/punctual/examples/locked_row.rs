@@ -1,9 +1,10 @@
 //! An update of a row that somebody has locked waits for its turn, and is not lost.
 //!
 //! A queue made at home asks whether the row is locked, and if it is, puts the update aside and tries again in a minute. That
-//! leaves open in what order updates come then, what becomes of them when the process ends meanwhile, and who sees to it that no
-//! two of them write at once. Here the row is named as the job's *concurrency key*: the store starts one job of a key at a time,
-//! in order, and lets all others pass. Where many updates may be written at once, those that wait become one job (`rerun`, `merge`).
+//! leaves open in what order updates come then, what becomes of them when the process ends meanwhile, and who sees to it that
+//! no two of them write at once. Here the row is named as the job's *concurrency key*: the store starts one job of a key at a
+//! time, in order, and lets all others pass. Where many updates may be written at once, those that wait become one job
+//! (`rerun`, `merge`).
 //!
 //! ```sh
 //! cargo run -p punctual --example locked_row

@@ -1,10 +1,11 @@
 //! Orders that are not paid in time are closed, each once, and three services hear of each, once: whoever crashes meanwhile.
 //!
-//! A queue made at home keeps order numbers in a sorted set by their time, and a pool of threads takes out what is due. That leaves
-//! open what becomes of an order whose consumer crashes with it, and how more than one service hears of it. Here the close of an order
-//! is a delayed job, called off when the order is paid; what a consumer held that crashed goes to another. The shop's database closes
-//! an order only where it is unpaid, and the event is published under the order's number: so a second run changes nothing, and
-//! makes up for what the first one left out. A topic makes of the event a job for each service that has subscribed.
+//! A queue made at home keeps order numbers in a sorted set by their time, and a pool of threads takes out what is due. That
+//! leaves open what becomes of an order whose consumer crashes with it, and how more than one service hears of it. Here the
+//! close of an order is a delayed job, called off when the order is paid; what a consumer held that crashed goes to another.
+//! The shop's database closes an order only where it is unpaid, and the event is published under the order's number: so a
+//! second run changes nothing, and makes up for what the first one left out. A topic makes of the event a job for each
+//! service that has subscribed.
 //!
 //! ```sh
 //! cargo run -p punctual --example order_timeout
@@ -61,7 +62,8 @@ const TABLE: &str = "CREATE TABLE orders (id INTEGER PRIMARY KEY, state TEXT, cl
 const PLACE: &str = "INSERT INTO orders VALUES (?1, 'unpaid', 0)";
 const PAY: &str = "UPDATE orders SET state = 'paid' WHERE id = ?1 AND state = 'unpaid'";
 /// Leaves one alone that is closed already, and finds none that is paid.
-const CLOSE: &str = "UPDATE orders SET closings = closings + (state = 'unpaid'), state = 'closed' WHERE id = ?1 AND state <> 'paid'";
+const CLOSE: &str = "UPDATE orders SET closings = closings + (state = 'unpaid'), state = 'closed' \
+    WHERE id = ?1 AND state <> 'paid'";
 
 async fn close(job: CloseOrder, ctx: Ctx<String>) -> Result<(), Failure> {
     let order = job.order;

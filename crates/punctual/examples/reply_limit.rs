@@ -1,9 +1,9 @@
 //! A limit for each user: ten replies in any window of the period, exactly, whoever asks at once.
 //!
-//! A limit made at home adds each call to a sorted set, removes what is older than the window, counts, and compares: four commands,
-//! between which others come, so that of 64 calls at once too many pass; and calls that were refused count as well, so that who keeps
-//! trying is locked out. Here a `RateLimiter` does it in one step of the store, by the store's clock, and tells who is
-//! refused after how long the same call will pass.
+//! A limit made at home adds each call to a sorted set, removes what is older than the window, counts, and compares: four
+//! commands, between which others come, so that of 64 calls at once too many pass; and calls that were refused count as well,
+//! so that who keeps trying is locked out. Here a `RateLimiter` does it in one step of the store, by the store's clock, and
+//! tells who is refused after how long the same call will pass.
 //!
 //! ```sh
 //! cargo run -p punctual --example reply_limit

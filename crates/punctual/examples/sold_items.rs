@@ -1,10 +1,10 @@
 //! Mail about sold items: callbacks by their names, three priorities, some of it later, and a name that nobody knows yet.
 //!
-//! A queue made at home is a list of `[name, arguments]` that a loop pops and looks up; one list for each priority; a sorted set
-//! for what comes later, and a mover from there to the lists, under a lock. That leaves open what becomes of a mail that was just being
-//! moved, of one that could not be sent, and of one whose name this version of the program does not know. Here the name is the job's
-//! *kind*; the priority decides among jobs that are due; and a job for later waits where all others do, so that nothing moves it. A kind
-//! without a handler is held until a worker comes that has one.
+//! A queue made at home is a list of `[name, arguments]` that a loop pops and looks up; one list for each priority; a sorted
+//! set for what comes later, and a mover from there to the lists, under a lock. That leaves open what becomes of a mail that
+//! was just being moved, of one that could not be sent, and of one whose name this version of the program does not know. Here
+//! the name is the job's *kind*; the priority decides among jobs that are due; and a job for later waits where all others do,
+//! so that nothing moves it. A kind without a handler is held until a worker comes that has one.
 //!
 //! ```sh
 //! cargo run -p punctual --example sold_items

@@ -36,12 +36,13 @@ impl Consumer {
         Ok(Self { process, lines })
     }
 
-    /// Comes back when it says a line that begins so.
-    pub(crate) async fn until_says(&mut self, begin: &str) {
+    /// Waits for a line that begins so, and answers what follows.
+    pub(crate) async fn until_says(&mut self, begin: &str) -> String {
         loop {
             let line = timeout(PATIENCE, self.lines.recv()).await.ok().flatten();
-            if line.unwrap_or_else(|| panic!("a consumer never said {begin:?}")).starts_with(begin) {
-                return;
+            let line = line.unwrap_or_else(|| panic!("a consumer never said {begin:?}"));
+            if let Some(rest) = line.strip_prefix(begin) {
+                return rest.to_owned();
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Where a scenario keeps its jobs: where `--store URL` says, or else in a new file that is gone afterwards.
+//! Where a scenario keeps its jobs: in the store that `--store URL` names, which has none yet, or else in a new file that is
+//! gone afterwards.
 
 use tempfile::TempDir;
 
