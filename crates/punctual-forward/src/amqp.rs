@@ -9,6 +9,7 @@
 
 mod lane;
 mod link;
+mod verdicts;
 
 use std::{
     sync::Arc,
@@ -26,8 +27,9 @@ use tokio::time::timeout;
 use url::Url;
 
 use self::{
-    lane::{Lane, Message, Published, Verdict},
+    lane::{Lane, Message, Published},
     link::Link,
+    verdicts::Verdict,
 };
 use crate::{
     fields,
@@ -56,9 +58,8 @@ impl Address {
     /// Of an address without its options, and those.
     pub(crate) fn parse(mut url: Url, options: &mut Options) -> Result<Self> {
         if url.host_str().is_none_or(str::is_empty) {
-            return Err(
-                Error::invalid("the address names no broker").with_hint("write amqp://HOST/?routing_key=QUEUE")
-            );
+            return Err(Error::invalid("the address names no broker")
+                .with_hint("write amqp://HOST/?routing_key=QUEUE"));
         }
         let (exchange, key) = (options.take("exchange"), options.take("routing_key"));
         if exchange.as_deref().unwrap_or_default().is_empty() && key.as_deref().unwrap_or_default().is_empty()
@@ -91,7 +92,8 @@ impl Amqp {
     /// What goes out of a job.
     fn message(&self, job: &JobRecord) -> std::result::Result<Message, Refusal> {
         let short = |what: &str, text: String| {
-            ShortString::try_new(text).map_err(|_| Refusal::Never(format!("its {what} is longer than 255 bytes")))
+            ShortString::try_new(text)
+                .map_err(|_| Refusal::Never(format!("its {what} is longer than 255 bytes")))
         };
         let fill = |what, template: &Template| short(what, template.fill(job).map_err(Refusal::Never)?);
         let mut headers = FieldTable::default();
@@ -220,10 +222,9 @@ fn refused_at_start(error: lapin::Error) -> Error {
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
             Error::invalid(words).with_hint("declare it first; punctual makes no exchanges or queues there")
         }
-        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) | AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => {
-            Error::invalid(words)
-                .with_hint("check user, password and virtual host, and the user's rights there")
-        }
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED)
+        | AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => Error::invalid(words)
+            .with_hint("check user, password and virtual host, and the user's rights there"),
         AMQPErrorKind::Soft(_) => Error::invalid(words),
         AMQPErrorKind::Hard(_) => Error::new(ErrorKind::Unavailable, words),
     }

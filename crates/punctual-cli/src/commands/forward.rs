@@ -258,7 +258,8 @@ struct Tested<'a> {
 impl Tested<'_> {
     fn told(&self) -> String {
         let Self { from, to, id, error, .. } = self;
-        let answer = error.as_deref().map_or_else(|| "confirmed".to_owned(), |error| format!("failed: {error}"));
+        let answer =
+            error.as_deref().map_or_else(|| "confirmed".to_owned(), |error| format!("failed: {error}"));
         format!("{from} → {to}  {id}  {}", clean(&answer))
     }
 }
@@ -280,7 +281,8 @@ struct Ended<'a> {
 
 impl<'a> Ended<'a> {
     fn of(route: &'a Route, report: &WorkReport) -> Self {
-        let (Counts { forwarded, refused, again, .. }, lateness) = (route.forwarder.counts(), &report.lateness);
+        let (Counts { forwarded, refused, again, .. }, lateness) =
+            (route.forwarder.counts(), &report.lateness);
         Self {
             from: &route.from,
             to: route.forwarder.shown(),

@@ -1,17 +1,14 @@
 //! A channel in confirm mode, and whoever publishes on it: one at a time, and each told what became of its own message.
 //!
-//! One publisher per channel is a must, twice. The client numbers a message and queues its frames in two steps: of two callers
-//! one could get the other's confirm. And it hands a returned message to whichever confirm comes next, or, where the broker
-//! confirms many with one frame, to any of those. So a lane looks at all confirms that are there before it answers one, and
-//! tells whose return it is by the id of the message. A return always comes before the confirm of its message, so that it
-//! was handed to a confirm that is there by then.
+//! One publisher per channel is a must: the client numbers a message and queues its frames in two steps, and of two callers one
+//! could get the other's confirm. So one future drives all publishes of a channel. Whose message came back is told by
+//! [`Verdicts`], since the client does not tell it.
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use lapin::{
     BasicProperties, Channel, Confirmation,
-    message::BasicReturnMessage,
     options::{BasicPublishOptions, ConfirmSelectOptions},
     types::ShortString,
 };
@@ -20,12 +17,17 @@ use tokio::{
     time::sleep,
 };
 
-use super::ANSWER_MAX;
+use super::{
+    ANSWER_MAX,
+    verdicts::{Verdict, Verdicts},
+};
 
 /// Messages that wait to be put on a channel.
 const WAITING_MAX: usize = 1_024;
 /// Messages on a channel without a confirm. Beyond it another channel is opened: confirms that never come must not pile up.
 const PENDING_MAX: usize = 16_384;
+/// Returns without the confirms of their messages. Beyond it another channel is opened, likewise.
+const LEFT_OVER_MAX: usize = 1_024;
 /// How long a lane that takes no more waits for the next confirm; nobody waits longer for one ([`ANSWER_MAX`]).
 const LINGER: Duration = ANSWER_MAX;
 
@@ -39,17 +41,6 @@ pub(super) struct Message {
 
 /// What became of a message.
 pub(super) type Published = Result<Verdict, lapin::Error>;
-
-/// What the broker says of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Every queue that it was routed to has it.
-    Taken,
-    /// It can't say that it has it.
-    Refused,
-    /// It was routed to no queue.
-    Returned(String),
-}
 
 /// Asks for a message to be published.
 struct Order {
@@ -89,7 +80,7 @@ impl Lane {
 
 /// A message on its way, and who asked.
 struct Sent {
-    id: Option<ShortString>,
+    id: ShortString,
     answer: oneshot::Sender<Published>,
     confirmed: Result<Confirmation, lapin::Error>,
 }
@@ -97,29 +88,25 @@ struct Sent {
 /// Publishes what is handed in, and answers.
 async fn publish(channel: Arc<Channel>, mut orders: mpsc::Receiver<Order>) {
     let mut pending = FuturesUnordered::new();
-    let mut returned = Returned::default();
+    let mut verdicts = Verdicts::default();
     let mut has_ended = false;
     loop {
         tokio::select! {
             biased;
-            Some(sent) = pending.next(), if !pending.is_empty() => {
-                let mut sent: Vec<Sent> = vec![sent];
-                while let Some(Some(more)) = pending.next().now_or_never() {
-                    sent.push(more);
-                }
-                note(&mut returned, &mut sent);
-                if !returned.0.is_empty() {
-                    // Another thread may be in the middle of a frame that confirms many, of which one that is still to come
-                    // carries what another one is blamed for. This waits for its lock, and so for the end of the frame.
-                    let _ = channel.wait_for_confirms().now_or_never();
-                    while let Some(Some(more)) = pending.next().now_or_never() {
-                        sent.push(more);
+            Some(Sent { id, answer, confirmed }) = pending.next(), if !pending.is_empty() => {
+                match confirmed {
+                    Ok(confirmation) => {
+                        let (said, carried) = read(confirmation);
+                        // Who gave up waiting is not told.
+                        verdicts.take(id, said, carried, answer, |who, verdict| drop(who.send(Ok(verdict))));
                     }
-                    note(&mut returned, &mut sent);
+                    Err(error) => {
+                        let _ = answer.send(Err(error));
+                        verdicts.give_up();
+                    }
                 }
-                for Sent { id, answer, confirmed } in sent {
-                    // Who gave up waiting is not told.
-                    let _ = answer.send(confirmed.map(|said| returned.verdict(id.as_ref(), &said)));
+                if LEFT_OVER_MAX < verdicts.left_over() {
+                    orders.close();
                 }
             }
             order = orders.recv(), if !has_ended && pending.len() < PENDING_MAX => match order {
@@ -138,15 +125,8 @@ async fn publish(channel: Arc<Channel>, mut orders: mpsc::Receiver<Order>) {
     }
 }
 
-/// Takes the messages that came back out of the confirms that carry them.
-fn note(returned: &mut Returned, sent: &mut [Sent]) {
-    for one in sent {
-        returned.note(&mut one.confirmed);
-    }
-}
-
 async fn send(channel: Arc<Channel>, message: Message, answer: oneshot::Sender<Published>) -> Sent {
-    let id = message.properties.message_id().clone();
+    let id = message.properties.message_id().clone().unwrap_or_default();
     let confirmed = async {
         let Message { exchange, routing_key, properties, body } = message;
         // What is routed to no queue comes back, instead of vanishing.
@@ -156,26 +136,12 @@ async fn send(channel: Arc<Channel>, message: Message, answer: oneshot::Sender<P
     Sent { id, confirmed: confirmed.await, answer }
 }
 
-/// Messages that came back, whose confirms were not seen yet.
-#[derive(Default)]
-struct Returned(Vec<(Option<ShortString>, String)>);
-
-impl Returned {
-    /// Takes a message that came back out of the confirm that happened to carry it.
-    fn note(&mut self, confirmed: &mut Result<Confirmation, lapin::Error>) {
-        if let Ok(Confirmation::Ack(back) | Confirmation::Nack(back)) = confirmed
-            && let Some(BasicReturnMessage { delivery, reply_code, reply_text, .. }) = back.take()
-        {
-            let id = delivery.properties.message_id().clone();
-            self.0.push((id, format!("{reply_code} {reply_text}")));
-        }
-    }
-
-    /// What is said of a message, now that all confirms that are there were looked at.
-    fn verdict(&mut self, id: Option<&ShortString>, said: &Confirmation) -> Verdict {
-        if let Some(at) = self.0.iter().position(|(back, _)| back.as_ref() == id) {
-            return Verdict::Returned(self.0.swap_remove(at).1);
-        }
-        if said.is_ack() { Verdict::Taken } else { Verdict::Refused }
-    }
+/// What a confirm says of its message, and the return that it happens to carry.
+fn read(confirmation: Confirmation) -> (Verdict, Option<(ShortString, String)>) {
+    let said = if confirmation.is_ack() { Verdict::Taken } else { Verdict::Refused };
+    let carried = confirmation.take_message().map(|back| {
+        let id = back.delivery.properties.message_id().clone().unwrap_or_default();
+        (id, format!("{} {}", back.reply_code, back.reply_text))
+    });
+    (said, carried)
 }
