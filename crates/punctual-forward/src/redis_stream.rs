@@ -107,7 +107,10 @@ impl RedisStream {
         if stream.is_empty() {
             return Err(Refusal::Never("the name of its stream is empty".to_owned()));
         }
-        self.ask(&entry(&stream, self.address.entries_max, job)).await.map(drop).map_err(refusal)
+        self.ask(&entry(&stream, self.address.entries_max, job))
+            .await
+            .map(drop)
+            .map_err(|error| refusal(&error))
     }
 
     async fn look(&self) -> Result<()> {
@@ -202,8 +205,8 @@ fn entry(stream: &str, entries_max: Option<u64>, job: &JobRecord) -> Cmd {
 }
 
 /// What becomes of a job that was not added.
-fn refusal(error: RedisError) -> Refusal {
-    let words = words(&error);
+fn refusal(error: &RedisError) -> Refusal {
+    let words = words(error);
     match (error.kind(), error.code()) {
         (_, Some(code)) if RESTLESS.contains(&code) => Refusal::Away(words),
         (Fault::Server(_) | Fault::Extension, _) => Refusal::Refused(words),
@@ -220,7 +223,7 @@ fn refused_at_start(error: RedisError) -> Error {
         return Error::invalid(format!("Redis does not let this user in: {words}"))
             .with_hint("check the user and the password of the address");
     }
-    match refusal(error.clone()) {
+    match refusal(&error) {
         Refusal::Refused(words) => Error::invalid(format!("Redis says: {words}")),
         _ => Error::new(ErrorKind::Unavailable, format!("could not reach Redis: {words}")).with_source(error),
     }

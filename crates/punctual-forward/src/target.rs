@@ -36,7 +36,7 @@ const SCHEMES: [&str; 9] = ["amqp", "amqps", "nats", "tls", "redis", "rediss", "
 /// assert_eq!(error.hint(), Some("did you mean {kind}?"));
 /// # Ok::<(), punctual::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Target {
     address: Address,
     shown: String,
@@ -44,7 +44,15 @@ pub struct Target {
     allows_private: bool,
 }
 
-#[derive(Clone, Debug)]
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Whatever else it holds may be secret.
+        f.debug_struct("Target").field("to", &self.shown).finish_non_exhaustive()
+    }
+}
+
+/// The same in the words of each sink.
+#[derive(Clone)]
 enum Address {
     #[cfg(feature = "amqp")]
     Amqp(crate::amqp::Address),
@@ -226,5 +234,78 @@ impl Options {
             |near| format!("did you mean {near}?"),
         );
         Err(Error::invalid(format!("the address has no option {name}")).with_hint(hint))
+    }
+}
+
+#[cfg(all(test, feature = "amqp", feature = "nats", feature = "redis", feature = "webhook"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_target_is_refused_with_what_to_try() {
+        for (address, hint) in [
+            ("amqp://h?routing_key=q&routing_kay=q", "did you mean routing_key?"),
+            ("nats://h?subjct=s", "add ?subject=SUBJECT"),
+            ("nats://h?subject=s&answr=1s", "did you mean answer?"),
+            ("redis://h?stream=s&maxln=1", "did you mean maxlen?"),
+            ("redis://h?stream=s&maxlen=0", "write a whole number, such as maxlen=100000"),
+            ("redis://h?stream={knd}", "did you mean {kind}?"),
+            ("nats://h?subject=s&answer=30", "write 500ms, 90s, 10m, 1h30m or 2d"),
+            ("amqp://h?routing_key=q&x=1", "it knows exchange, routing_key, answer"),
+            ("natz://h?subject=s", "did you mean nats://?"),
+            ("ampq://h", "did you mean amqp://?"),
+            ("nats://?subject=s", "write nats://HOST?subject=SUBJECT"),
+            (
+                "nats://h/path?subject=s",
+                "name the subject behind a question mark: nats://HOST?subject=SUBJECT",
+            ),
+            ("nats://u:p@h?subject=s&credentials=f", "the file says who comes: leave the user out"),
+            ("no address", "write amqp://, nats://, redis:// or https:// and a host"),
+            ("", "write amqp://, nats://, redis:// or https:// and a host"),
+        ] {
+            let error = Target::parse(address).unwrap_err();
+            assert_eq!((error.kind(), error.hint()), (ErrorKind::Invalid, Some(hint)), "{address}: {error}");
+        }
+        for address in [
+            "nats://h?subject=a..b",
+            "nats://h?subject=a.*",
+            "nats://h?subject=$JS.API.INFO",
+            "nats://h?subject=s&subject=s",
+            "nats://h?subject=s&answer=0s",
+            "nats://h?subject=s&answer=1d",
+            "redis://h?stream={kind",
+            "https://{header.host}/",
+        ] {
+            assert_eq!(Target::parse(address).unwrap_err().kind(), ErrorKind::Invalid, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_for_webhooks() {
+        for address in ["amqp://h?routing_key=q", "nats://h?subject=s", "redis://h?stream=s"] {
+            let target = Target::parse(address).unwrap();
+            for odd in [target.clone().signed_with("whsec_x"), target.clone().allow_private()] {
+                assert_eq!(odd.forwarder().unwrap_err().kind(), ErrorKind::Invalid, "{address}");
+            }
+            assert!(target.forwarder().is_ok(), "{address}");
+        }
+        let bad = Target::parse("https://example.com/").unwrap().signed_with("secret");
+        assert_eq!(bad.forwarder().unwrap_err().kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn what_is_secret_is_not_shown() {
+        for (address, shown) in [
+            ("nats://u:secret@h?subject={kind}", "nats://u@h?subject={kind}"),
+            ("amqp://u:secret@h/?routing_key=q", "amqp://u@h/?routing_key=q"),
+            ("redis://u:secret@h/3?stream=s", "redis://u@h/3?stream=s"),
+            ("redis+unix:///s?stream=s&user=u&pass=secret", "redis+unix:///s?stream=s&user=u"),
+            ("https://example.com/{kind}?key=secret", "https://example.com/{kind}?…"),
+        ] {
+            let mut target = Target::parse(address).unwrap();
+            assert_eq!(target.shown(), shown);
+            target.secret = Some("secret".to_owned());
+            assert!(!format!("{target:?}").contains("secret"), "{target:?}");
+        }
     }
 }

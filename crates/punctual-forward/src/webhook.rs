@@ -15,6 +15,8 @@
 
 mod guard;
 mod sign;
+#[cfg(test)]
+mod tests;
 
 use std::{
     borrow::Cow,
@@ -156,6 +158,7 @@ pub(crate) struct Webhook {
     secret: Option<Secret>,
     guard: Guard,
     client: Client,
+    answer: Duration,
 }
 
 impl Webhook {
@@ -165,28 +168,19 @@ impl Webhook {
         let secret = secret.map(Secret::parse).transpose()?;
         let guard = Guard::new(allows_private);
         if let Address::OneHost { example, .. } = &address {
-            guard.judge(example).map_err(closed_at_start)?;
+            guard.judge(example).map_err(|closed| closed_at_start(&closed))?;
         }
-        let client = Client::builder()
-            .user_agent(concat!("punctual/", env!("CARGO_PKG_VERSION")))
-            .no_proxy()
-            .referer(false)
-            .redirect(Policy::none())
-            .https_only(!allows_private)
-            .connect_timeout(CONNECT_MAX)
-            .dns_resolver(guard.clone())
-            .build()
-            .map_err(|error| Error::new(ErrorKind::Unsupported, "could not set up TLS").with_source(error))?;
-        Ok(Self { address, secret, guard, client })
+        let client = client(&guard, allows_private)?;
+        Ok(Self { address, secret, guard, client, answer: ANSWER_MAX })
     }
 
     async fn post(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
         let url = self.address.fill(job).map_err(Refusal::Never)?;
         let now = SystemTime::now();
         let headers = self.headers(job, now).map_err(Refusal::Never)?;
-        let answered = timeout(ANSWER_MAX, self.follow(url, headers, &job.payload.bytes)).await;
-        let response = answered
-            .unwrap_or_else(|_| Err(self.away(format!("no answer within {} s", ANSWER_MAX.as_secs()))))?;
+        let answered = timeout(self.answer, self.follow(url, headers, &job.payload.bytes)).await;
+        let response =
+            answered.unwrap_or_else(|_| Err(self.away(format!("no answer within {:?}", self.answer))))?;
         self.verdict(response, now).await
     }
 
@@ -310,7 +304,7 @@ impl Webhook {
         match found {
             Ok(_) => Ok(()),
             Err(error) => Err(match error.downcast::<Closed>() {
-                Ok(closed) => closed_at_start(*closed),
+                Ok(closed) => closed_at_start(&closed),
                 Err(error) => {
                     Error::new(ErrorKind::Unavailable, format!("could not resolve {name}")).with_source(error)
                 }
@@ -329,7 +323,21 @@ impl Sink for Webhook {
     }
 }
 
-fn closed_at_start(closed: Closed) -> Error {
+/// What makes requests, and lets `guard` find the way.
+fn client(guard: &Guard, allows_private: bool) -> Result<Client> {
+    let client = Client::builder()
+        .user_agent(concat!("punctual/", env!("CARGO_PKG_VERSION")))
+        .no_proxy()
+        .referer(false)
+        .redirect(Policy::none())
+        .https_only(!allows_private)
+        .connect_timeout(CONNECT_MAX)
+        .dns_resolver(guard.clone())
+        .build();
+    client.map_err(|error| Error::new(ErrorKind::Unsupported, "could not set up TLS").with_source(error))
+}
+
+fn closed_at_start(closed: &Closed) -> Error {
     let hint = match closed {
         Closed::Malformed(_) => "write https://HOST/PATH",
         Closed::Private(_) => {
@@ -377,12 +385,12 @@ fn printable(body: &[u8]) -> String {
 
 /// The pause that `Retry-After` asks for, in seconds or until a date.
 fn pause(text: &str, now: SystemTime) -> Option<Duration> {
-    let pause = match text.trim().parse() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let until = SystemTime::from(jiff::fmt::rfc2822::parse(text.trim()).ok()?.timestamp());
-            until.duration_since(now).unwrap_or_default()
-        }
+    let text = text.trim();
+    let pause = if let Ok(seconds) = text.parse() {
+        Duration::from_secs(seconds)
+    } else {
+        let until = SystemTime::from(jiff::fmt::rfc2822::parse(text).ok()?.timestamp());
+        until.duration_since(now).unwrap_or_default()
     };
     Some(pause.clamp(PAUSE_MIN, PAUSE_MAX))
 }
