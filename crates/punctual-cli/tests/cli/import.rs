@@ -1,15 +1,14 @@
 //! `import`: queues that were made by hand, on a real server, each with what its write-up does.
 
-#[path = "../../../punctual/tests/support/redis.rs"]
-mod server;
-
 use std::collections::BTreeMap;
 
 use redis::{Commands as _, FromRedisValue, cmd};
 use serde_json::{Value, json};
 
-use self::server::Server;
-use crate::fixture::{Cli, Said, wait};
+use crate::{
+    fixture::{Cli, Said, wait},
+    redis::server::Server,
+};
 
 /// A time that is long gone, and one that is far, in seconds.
 const PAST: u64 = 1_600_000_000;
@@ -32,7 +31,9 @@ impl Old {
     fn say<T: FromRedisValue>(&mut self, line: &str) -> T {
         let mut words = line.split(' ');
         let mut command = cmd(words.next().unwrap());
-        words.for_each(|word| drop(command.arg(word)));
+        for word in words {
+            command.arg(word);
+        }
         command.query(&mut self.redis).unwrap()
     }
 

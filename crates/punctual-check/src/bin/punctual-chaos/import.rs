@@ -41,6 +41,11 @@ const SPREAD_S: u32 = 300;
 const PATIENCE: Duration = Duration::from_mins(10);
 const LOOK: Duration = Duration::from_millis(1);
 
+/// The number of an entry, and when it is due, in seconds.
+type Entry = (u32, u64);
+/// A command.
+type Words = Vec<String>;
+
 /// One of the five.
 #[derive(Clone, Copy)]
 struct Layout {
@@ -51,7 +56,7 @@ struct Layout {
     /// Whether entries may be equal.
     has_equals: bool,
     /// What producers type for entries, each with its number and its time.
-    write: fn(&[(u32, u64)]) -> Vec<Vec<String>>,
+    write: fn(&[Entry]) -> Vec<Words>,
 }
 
 const LAYOUTS: [Layout; 5] = [
@@ -135,11 +140,11 @@ const fn is_popped(n: u32) -> bool {
     n % POPPED_EVERY == 3
 }
 
-fn words(command: &str, more: impl IntoIterator<Item = String>) -> Vec<String> {
+fn words(command: &str, more: impl IntoIterator<Item = String>) -> Words {
     [command.to_owned()].into_iter().chain(more).collect()
 }
 
-fn scored(key: &str, entries: &[(u32, u64)], member: impl Fn(u32) -> String) -> Vec<String> {
+fn scored(key: &str, entries: &[Entry], member: impl Fn(u32) -> String) -> Words {
     let pairs = entries.iter().flat_map(|(n, at)| [at.to_string(), member(*n)]);
     words("ZADD", [key.to_owned()].into_iter().chain(pairs))
 }
@@ -194,7 +199,7 @@ impl Drill<'_> {
         for round in 0..=kills {
             let end = if round == kills { jobs } else { (round + 1) * slice };
             // A part is there when the import begins, the other one comes while it is at work.
-            let middle = (round * slice + end) / 2 / CHUNK * CHUNK;
+            let middle = u32::midpoint(round * slice, end) / CHUNK * CHUNK;
             join(self.produce(&(round * slice..middle), now_s, Duration::ZERO))?;
             let producers = self.produce(&(middle..end), now_s, PER_ROUND);
             if round == kills {
@@ -221,7 +226,7 @@ impl Drill<'_> {
                     for (at, first) in firsts.iter().enumerate().filter(|(at, _)| at % PRODUCERS == me) {
                         let due = begin + over.mul_f64(at as f64 / firsts.len() as f64);
                         thread::sleep(due.saturating_duration_since(Instant::now()));
-                        let entries: Vec<(u32, u64)> =
+                        let entries: Vec<Entry> =
                             (*first..numbers.end.min(first + CHUNK)).map(|n| (n, due_s(n, now_s))).collect();
                         for command in write(&entries).iter().filter(|command| 2 < command.len()) {
                             console.say(&command.iter().map(String::as_str).collect::<Vec<_>>())?;
