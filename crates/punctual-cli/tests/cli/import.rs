@@ -330,6 +330,7 @@ fn an_entry_whose_time_or_payload_changed_meanwhile_comes_over_as_it_is_now() {
         let letters: String = redis::Script::new(remove)
             .key("punctual:import:due")
             .key("due")
+            .key("punctual:import:due:open")
             .arg(&state["owner"])
             .arg(&state["taken"])
             .arg("key")
@@ -345,6 +346,17 @@ fn an_entry_whose_time_or_payload_changed_meanwhile_comes_over_as_it_is_now() {
         assert_eq!(t.counts(line, 0)["taken"], 1, "{change}");
         assert_eq!(t.keys(), [""; 0]);
     }
+}
+
+#[test]
+fn entries_that_push_in_before_a_batch_that_was_stopped_double_nothing() {
+    let mut t = Old::start();
+    let entries = |from: u64| (from..from + 900).map(|n| (n, n.to_string())).collect::<Vec<_>>();
+    t.redis.zadd_multiple::<_, _, _, ()>("due", &entries(2_000)).unwrap();
+    t.stop_before_removal(ZSET);
+    t.redis.zadd_multiple::<_, _, _, ()>("due", &entries(0)).unwrap();
+    assert_eq!(t.counts(ZSET, 0), counts(900, 900, 0, 0));
+    assert_eq!((t.jobs().len(), t.keys()), (1_800, vec![]));
 }
 
 #[test]

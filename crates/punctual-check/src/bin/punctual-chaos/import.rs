@@ -2,7 +2,7 @@
 //! in the end each entry must be one job, and nothing may be left there.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     ops::Range,
     os::unix::process::ExitStatusExt as _,
@@ -315,7 +315,17 @@ impl Drill<'_> {
         let lost: i64 = wanted.values().filter(|n| 0 < **n).sum();
         let doubled: i64 = wanted.values().filter(|n| **n < 0).sum();
         if lost != 0 || doubled != 0 {
-            broken(format!("{lost} entries are lost, {} jobs are too many", -doubled));
+            let ids: BTreeSet<_> = found.iter().map(|job| job.id).collect();
+            let listed = found.len();
+            broken(format!(
+                "{lost} entries are lost, {} jobs are too many: {} ids, {listed} listed",
+                -doubled,
+                ids.len()
+            ));
+            let worst = wanted.iter().find(|(_, n)| **n < 0).map(|(payload, _)| payload.as_bytes());
+            for job in found.iter().filter(|job| Some(job.payload.bytes.as_slice()) == worst) {
+                broken(format!("{} came at {}, due at {}", job.id, job.created_at, job.run_at));
+            }
         }
         let left = self.old.say(&["KEYS", "*"]);
         if !left.is_empty() {

@@ -147,7 +147,7 @@ impl Server {
         skip: usize,
         most: usize,
     ) -> Call<'_> {
-        let call = Call::of(&self.scripts.look, source, owner).key(&source.key);
+        let call = Call::of(&self.scripts.look, source, owner).key(&source.key).key(&source.open());
         let call = if let Body::Hash(hash) = body { call.key(hash) } else { call };
         let call = call.number(skip).number(most).number(BATCH_BYTES_MAX).number(PAYLOAD_BYTES_MAX);
         place(call, body)
@@ -162,7 +162,7 @@ impl Server {
         round: u64,
         entries: impl Iterator<Item = [&'b [u8]; 3]>,
     ) -> Call<'a> {
-        let call = Call::of(&self.scripts.remove, source, owner).key(&source.key);
+        let call = Call::of(&self.scripts.remove, source, owner).key(&source.key).key(&source.open());
         let call = if let Body::Hash(hash) = body { call.key(hash) } else { call };
         let call = place(call.arg(round.to_string()), body);
         entries.flatten().fold(call, Call::arg)
