@@ -7,6 +7,8 @@
 //! derived   48 hash │ version 8 │ 12 hash  │ variant │ 10 bucket │ 52 hash
 //! ```
 //!
+//! (of a derived one an order may stand in place of the first bits of hash, [`JobId::led_by`])
+//!
 //! so that an id alone leads to its job: a made id names its shard, a derived one a bucket that the store maps to a shard.
 //! The order of made ids is the order of making. Hashes are SHA-1 as in UUID version 5 (RFC 9562 §5.5).
 

@@ -1,15 +1,14 @@
 //! `import`: queues that were made by hand, on a real server, each with what its write-up does.
 
-#[path = "../../../punctual/tests/support/redis.rs"]
-mod server;
-
 use std::collections::BTreeMap;
 
 use redis::{Commands as _, FromRedisValue, cmd};
 use serde_json::{Value, json};
 
-use self::server::Server;
-use crate::fixture::{Cli, Said, wait};
+use crate::{
+    fixture::{Cli, Said, wait},
+    redis::server::Server,
+};
 
 /// A time that is long gone, and one that is far, in seconds.
 const PAST: u64 = 1_600_000_000;
@@ -32,7 +31,9 @@ impl Old {
     fn say<T: FromRedisValue>(&mut self, line: &str) -> T {
         let mut words = line.split(' ');
         let mut command = cmd(words.next().unwrap());
-        words.for_each(|word| drop(command.arg(word)));
+        for word in words {
+            command.arg(word);
+        }
         command.query(&mut self.redis).unwrap()
     }
 
@@ -329,6 +330,7 @@ fn an_entry_whose_time_or_payload_changed_meanwhile_comes_over_as_it_is_now() {
         let letters: String = redis::Script::new(remove)
             .key("punctual:import:due")
             .key("due")
+            .key("punctual:import:due:open")
             .arg(&state["owner"])
             .arg(&state["taken"])
             .arg("key")
@@ -344,6 +346,17 @@ fn an_entry_whose_time_or_payload_changed_meanwhile_comes_over_as_it_is_now() {
         assert_eq!(t.counts(line, 0)["taken"], 1, "{change}");
         assert_eq!(t.keys(), [""; 0]);
     }
+}
+
+#[test]
+fn entries_that_push_in_before_a_batch_that_was_stopped_double_nothing() {
+    let mut t = Old::start();
+    let entries = |from: u64| (from..from + 900).map(|n| (n, n.to_string())).collect::<Vec<_>>();
+    t.redis.zadd_multiple::<_, _, _, ()>("due", &entries(2_000)).unwrap();
+    t.stop_before_removal(ZSET);
+    t.redis.zadd_multiple::<_, _, _, ()>("due", &entries(0)).unwrap();
+    assert_eq!(t.counts(ZSET, 0), counts(900, 900, 0, 0));
+    assert_eq!((t.jobs().len(), t.keys()), (1_800, vec![]));
 }
 
 #[test]

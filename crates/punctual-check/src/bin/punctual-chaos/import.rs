@@ -2,7 +2,9 @@
 //! in the end each entry must be one job, and nothing may be left there.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    io,
+    ops::Range,
     os::unix::process::ExitStatusExt as _,
     path::Path,
     process::{Child, Command, Stdio},
@@ -28,33 +30,39 @@ const CHUNK: u32 = 20;
 const EQUAL_EVERY: u32 = 10;
 /// Of so many entries of the layout with a backup one was popped and not acknowledged.
 const POPPED_EVERY: u32 = 10;
-/// What is written before the first import begins, in percent; the rest comes while it is killed.
-const BEFORE_PERCENT: u32 = 50;
-const PRODUCERS: u32 = 2;
-/// How long producers go on, for each kill.
-const PER_KILL: Duration = Duration::from_millis(500);
-/// The longest between the moment at which an import is seen at work and its kill, in microseconds.
-const KILL_AFTER_US_MAX: u64 = 30_000;
+const PRODUCERS: usize = 2;
+/// How long producers go on while one import is at work.
+const PER_ROUND: Duration = Duration::from_millis(500);
+/// The longest between the moment at which an import is seen at work and its kill.
+const KILL_AFTER_MAX: Duration = Duration::from_millis(30);
 /// Entries are due so long before and after now, in seconds.
 const SPREAD_S: u32 = 300;
 /// The longest that one layout may take.
 const PATIENCE: Duration = Duration::from_mins(10);
-const LOOK: Duration = Duration::from_millis(2);
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The number of an entry, and when it is due, in seconds.
+type Entry = (u32, u64);
+/// A command.
+type Words = Vec<String>;
 
 /// One of the five.
 #[derive(Clone, Copy)]
 struct Layout {
     name: &'static str,
     args: &'static [&'static str],
+    /// The state of an import of the first of its keys.
+    state: &'static str,
     /// Whether entries may be equal.
     has_equals: bool,
     /// What producers type for entries, each with its number and its time.
-    write: fn(&[(u32, u64)]) -> Vec<Vec<String>>,
+    write: fn(&[Entry]) -> Vec<Words>,
 }
 
 const LAYOUTS: [Layout; 5] = [
     Layout {
         name: "zset-keys",
+        state: "punctual:import:due",
         args: &["--key", "due", "--payload-key", "job:{member}", "--kind", "k"],
         has_equals: true,
         write: |entries| {
@@ -64,6 +72,7 @@ const LAYOUTS: [Layout; 5] = [
     },
     Layout {
         name: "zset-hash",
+        state: "punctual:import:due",
         args: &["--key", "due", "--hash", "bodies", "--kind", "k"],
         has_equals: true,
         write: |entries| {
@@ -76,6 +85,7 @@ const LAYOUTS: [Layout; 5] = [
     },
     Layout {
         name: "lists",
+        state: "punctual:import:delayed:",
         args: &[],
         has_equals: true,
         write: |entries| {
@@ -88,6 +98,7 @@ const LAYOUTS: [Layout; 5] = [
     },
     Layout {
         name: "backup",
+        state: "punctual:import:jobs",
         args: &["--list", "jobs", "--backup", "unacked", "--context", "messages", "--kind", "k"],
         has_equals: true,
         write: |entries| {
@@ -104,6 +115,7 @@ const LAYOUTS: [Layout; 5] = [
     },
     Layout {
         name: "zset",
+        state: "punctual:import:delay:0",
         args: &["--key", "delay", "--shards", "4", "--kind", "k"],
         has_equals: false,
         write: |entries| {
@@ -128,13 +140,27 @@ const fn is_popped(n: u32) -> bool {
     n % POPPED_EVERY == 3
 }
 
-fn words(command: &str, more: impl IntoIterator<Item = String>) -> Vec<String> {
+fn words(command: &str, more: impl IntoIterator<Item = String>) -> Words {
     [command.to_owned()].into_iter().chain(more).collect()
 }
 
-fn scored(key: &str, entries: &[(u32, u64)], member: impl Fn(u32) -> String) -> Vec<String> {
+fn scored(key: &str, entries: &[Entry], member: impl Fn(u32) -> String) -> Words {
     let pairs = entries.iter().flat_map(|(n, at)| [at.to_string(), member(*n)]);
     words("ZADD", [key.to_owned()].into_iter().chain(pairs))
+}
+
+type Producer = JoinHandle<io::Result<()>>;
+
+fn join(producers: Vec<Producer>) -> Outcome<()> {
+    for producer in producers {
+        producer.join().map_err(|_| "a producer fell over")??;
+    }
+    Ok(())
+}
+
+/// When an entry is due: half of them are already.
+fn due_s(n: u32, now_s: u64) -> u64 {
+    now_s + u64::from(n.wrapping_mul(2_654_435_761) % (2 * SPREAD_S)) - u64::from(SPREAD_S)
 }
 
 /// Runs it; answers whether all went as promised.
@@ -169,76 +195,67 @@ impl Drill<'_> {
     async fn run(&self, rng: &mut Rng) -> Outcome<bool> {
         let Profile { jobs, kills, .. } = *self.profile;
         let (begin, now_s) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs());
-        let before = jobs / 100 * BEFORE_PERCENT / CHUNK * CHUNK;
-        self.produce(0..before, now_s, Duration::ZERO, 0, 1).join().map_err(|_| "a producer fell over")??;
-        let producers: Vec<_> = (0..PRODUCERS)
-            .map(|me| self.produce(before..jobs, now_s, PER_KILL * kills, me, PRODUCERS))
-            .collect();
-        let (mut killed, mut runs) = (0, 0);
-        while killed < kills {
-            runs += 1;
-            killed += u32::from(self.kill_one(rng, killed, begin).await?);
-        }
-        for producer in producers {
-            producer.join().map_err(|_| "a producer fell over")??;
-        }
-        let last = self.import(Stdio::piped())?.wait_with_output()?;
-        if !last.status.success() {
-            return Err(format!("the last import of {} ended with {}", self.layout.name, last.status).into());
-        }
-        eprint!("{} after {killed} kills: {}", self.layout.name, String::from_utf8_lossy(&last.stdout));
-        self.judge(killed, runs, begin.elapsed()).await
-    }
-
-    /// Writes its share of the entries, evenly over a time.
-    fn produce(
-        &self,
-        numbers: std::ops::Range<u32>,
-        now_s: u64,
-        over: Duration,
-        me: u32,
-        all: u32,
-    ) -> JoinHandle<std::io::Result<()>> {
-        let (socket, write) = (self.old.socket(), self.layout.write);
-        thread::spawn(move || {
-            let mut console = Console::open(&socket)?;
-            let begin = Instant::now();
-            let firsts: Vec<u32> = numbers.clone().step_by(CHUNK as usize).collect();
-            let share = firsts.iter().enumerate().filter(|(at, _)| *at as u32 % all == me);
-            for (at, first) in share {
-                let due = begin + over.mul_f64(at as f64 / firsts.len() as f64);
-                thread::sleep(due.saturating_duration_since(Instant::now()));
-                let entries: Vec<(u32, u64)> = (*first..numbers.end.min(first + CHUNK))
-                    .map(|n| {
-                        (
-                            n,
-                            now_s + u64::from(n.wrapping_mul(2_654_435_761) % (2 * SPREAD_S))
-                                - u64::from(SPREAD_S),
-                        )
-                    })
-                    .collect();
-                for command in write(&entries).iter().filter(|command| 2 < command.len()) {
-                    console.say(&command.iter().map(String::as_str).collect::<Vec<_>>())?;
-                }
+        let slice = jobs / (kills + 1) / CHUNK * CHUNK;
+        for round in 0..=kills {
+            let end = if round == kills { jobs } else { (round + 1) * slice };
+            // A part is there when the import begins, the other one comes while it is at work.
+            let middle = u32::midpoint(round * slice, end) / CHUNK * CHUNK;
+            join(self.produce(&(round * slice..middle), now_s, Duration::ZERO))?;
+            let producers = self.produce(&(middle..end), now_s, PER_ROUND);
+            if round == kills {
+                self.last()?;
+            } else {
+                self.kill_one(rng, u64::from(middle - round * slice), begin).await?;
             }
-            Ok(())
-        })
+            join(producers)?;
+        }
+        let told = self.last()?;
+        eprint!("{} after {kills} kills: {told}", self.layout.name);
+        self.judge(begin.elapsed()).await
     }
 
-    /// Starts an import and kills it at work; answers whether it was, or had ended by then.
-    async fn kill_one(&self, rng: &mut Rng, killed: u32, begin: Instant) -> Outcome<bool> {
-        let Profile { jobs, kills, .. } = *self.profile;
-        let at = u64::from(jobs / (kills + 1));
-        let (here, mut child) = (self.count().await?, self.import(Stdio::null())?);
-        // It has begun when there are more; and where is another matter in each run.
-        let wanted = (here + 1).max(at * u64::from(killed) + rng.u64(..at));
-        while self.count().await? < wanted {
+    /// Writes entries from several threads, evenly over a time.
+    fn produce(&self, numbers: &Range<u32>, now_s: u64, over: Duration) -> Vec<Producer> {
+        let begin = Instant::now();
+        (0..PRODUCERS)
+            .map(|me| {
+                let (socket, write, numbers) = (self.old.socket(), self.layout.write, numbers.clone());
+                thread::spawn(move || {
+                    let mut console = Console::open(&socket)?;
+                    let firsts: Vec<u32> = numbers.clone().step_by(CHUNK as usize).collect();
+                    for (at, first) in firsts.iter().enumerate().filter(|(at, _)| at % PRODUCERS == me) {
+                        let due = begin + over.mul_f64(at as f64 / firsts.len() as f64);
+                        thread::sleep(due.saturating_duration_since(Instant::now()));
+                        let entries: Vec<Entry> =
+                            (*first..numbers.end.min(first + CHUNK)).map(|n| (n, due_s(n, now_s))).collect();
+                        for command in write(&entries).iter().filter(|command| 2 < command.len()) {
+                            console.say(&command.iter().map(String::as_str).collect::<Vec<_>>())?;
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect()
+    }
+
+    /// Starts an import that does not end by itself, and kills it at work.
+    async fn kill_one(&self, rng: &mut Rng, there: u64, begin: Instant) -> Outcome<()> {
+        let mut console = Console::open(&self.old.socket())?;
+        let mut owner = || console.say(&["HGET", self.layout.state, "owner"]);
+        let (here, before) = (self.count().await?, owner()?);
+        let mut child = self.import(&["--follow"], Stdio::null())?;
+        // Either it has just begun, or it has come so far.
+        let wanted = if rng.bool() { None } else { Some(here + 1 + rng.u64(..there.max(1))) };
+        loop {
+            let has_begun = match wanted {
+                Some(wanted) => wanted <= self.count().await?,
+                None => ![String::new(), before.clone()].contains(&owner()?) || here < self.count().await?,
+            };
+            if has_begun {
+                break;
+            }
             if let Some(status) = child.try_wait()? {
-                return if status.success() {
-                    Ok(false)
-                } else {
-                    Err(format!("an import ended with {status}").into())
-                };
+                return Err(format!("an import ended with {status}").into());
             }
             if PATIENCE < begin.elapsed() {
                 child.kill()?;
@@ -246,22 +263,42 @@ impl Drill<'_> {
             }
             tokio::time::sleep(LOOK).await;
         }
-        tokio::time::sleep(Duration::from_micros(rng.u64(..KILL_AFTER_US_MAX))).await;
+        // Mostly at once: what was just seen is durable here, and may not be removed there yet.
+        tokio::time::sleep(KILL_AFTER_MAX.mul_f64(rng.f64().powi(3))).await;
         child.kill()?;
-        Ok(child.wait()?.signal() == Some(9))
+        match child.wait()?.signal() {
+            Some(9) => Ok(()),
+            other => Err(format!("an import ended before its kill: {other:?}").into()),
+        }
     }
 
-    fn import(&self, out: Stdio) -> Outcome<Child> {
+    /// An import that goes to its end; answers what it says.
+    fn last(&self) -> Outcome<String> {
+        let output = self.import(&[], Stdio::piped())?.wait_with_output()?;
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            return Ok(told);
+        }
+        Err(format!("the last import of {} ended with {}: {told}", self.layout.name, output.status).into())
+    }
+
+    fn import(&self, more: &[&str], out: Stdio) -> Outcome<Child> {
         let mut command = Command::new(self.program);
         command.args(["import", self.layout.name, "--from", &self.old.root_url(), "--store", self.url]);
-        Ok(command.args(self.layout.args).arg("--quiet").stdin(Stdio::null()).stdout(out).spawn()?)
+        Ok(command
+            .args(self.layout.args)
+            .args(more)
+            .arg("--quiet")
+            .stdin(Stdio::null())
+            .stdout(out)
+            .spawn()?)
     }
 
     async fn count(&self) -> Outcome<u64> {
         Ok(self.client.count(None).await?.total())
     }
 
-    async fn judge(&self, killed: u32, runs: u32, took: Duration) -> Outcome<bool> {
+    async fn judge(&self, took: Duration) -> Outcome<bool> {
         let (mut is_kept, name) = (true, self.layout.name);
         let mut broken = |what: String| {
             eprintln!("BROKEN {name}: {what}");
@@ -278,7 +315,17 @@ impl Drill<'_> {
         let lost: i64 = wanted.values().filter(|n| 0 < **n).sum();
         let doubled: i64 = wanted.values().filter(|n| **n < 0).sum();
         if lost != 0 || doubled != 0 {
-            broken(format!("{lost} entries are lost, {} jobs are too many", -doubled));
+            let ids: BTreeSet<_> = found.iter().map(|job| job.id).collect();
+            let listed = found.len();
+            broken(format!(
+                "{lost} entries are lost, {} jobs are too many: {} ids, {listed} listed",
+                -doubled,
+                ids.len()
+            ));
+            let worst = wanted.iter().find(|(_, n)| **n < 0).map(|(payload, _)| payload.as_bytes());
+            for job in found.iter().filter(|job| Some(job.payload.bytes.as_slice()) == worst) {
+                broken(format!("{} came at {}, due at {}", job.id, job.created_at, job.run_at));
+            }
         }
         let left = self.old.say(&["KEYS", "*"]);
         if !left.is_empty() {
@@ -290,9 +337,10 @@ impl Drill<'_> {
         }
         let verdict = if is_kept { "each exactly once here, nothing left there" } else { "broken" };
         println!(
-            "{name}: {} entries, {} jobs: {verdict}; {killed} kills, {runs} imports besides the last, {:.1} s",
+            "{name}: {} entries, {} jobs: {verdict}; {} kills, {:.1} s",
             self.profile.jobs,
             found.len(),
+            self.profile.kills,
             took.as_secs_f64()
         );
         Ok(is_kept)

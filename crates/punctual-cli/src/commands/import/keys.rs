@@ -35,6 +35,11 @@ impl Source {
         format!("{OWN}{}:aside", self.key)
     }
 
+    /// Entries of a sorted set that are on their way.
+    pub(super) fn open(&self) -> String {
+        format!("{OWN}{}:open", self.key)
+    }
+
     /// Elements that became no jobs.
     pub(super) fn refused(&self) -> String {
         format!("{OWN}{}:refused", self.key)
@@ -80,7 +85,8 @@ async fn find_of(server: &Server, keys: &Keys, is_list: bool) -> Result<Vec<Sour
             // Of a list that was moved aside nothing may stand in its place.
             let stopped = search(server, &format!("{OWN}{pattern}")).await?;
             let stopped = stopped.iter().filter_map(|key| key.strip_prefix(OWN));
-            let ends = |key: &str| [":aside", ":refused", ":ids"].iter().any(|end| key.ends_with(end));
+            let ends =
+                |key: &str| [":aside", ":open", ":refused", ":ids"].iter().any(|end| key.ends_with(end));
             names.extend(stopped.filter(|key| !ends(key)).map(str::to_owned));
         }
     }

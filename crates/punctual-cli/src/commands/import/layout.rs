@@ -32,7 +32,7 @@ pub(crate) enum Import {
 /// From where, and how.
 #[derive(Debug, clap::Args)]
 pub(crate) struct From {
-    /// The server: redis://[user:password@]host[:6379][/db] or redis+unix:///path/to.sock.
+    /// The server: redis://[user:password@]host[:6379][/db], or redis+unix: and three slashes before the path of its socket.
     #[arg(long = "from", value_name = "URL")]
     pub(super) url: String,
     /// Say how many there are and show the first three as jobs; write nothing anywhere.
@@ -119,8 +119,8 @@ pub(crate) struct Lists {
     #[arg(long, default_value = "delayed:", value_name = "KEY")]
     delayed: String,
     /// The lists; what * stands for is the queue.
-    #[arg(long, default_value = "queue:*", value_name = "PATTERN")]
-    lists: String,
+    #[arg(long = "lists", default_value = "queue:*", value_name = "PATTERN")]
+    pattern: String,
     /// One queue for all of them, instead of their own.
     #[arg(short, long)]
     queue: Option<String>,
@@ -137,8 +137,8 @@ pub(crate) struct Backup {
     #[arg(long, value_parser = NonEmpty::new(), value_name = "KEY")]
     list: String,
     /// What was popped and not acknowledged: a hash by it, a set, a sorted set or a list. It is due again at once.
-    #[arg(long, value_parser = NonEmpty::new(), value_name = "KEY")]
-    backup: Option<String>,
+    #[arg(long = "backup", value_parser = NonEmpty::new(), value_name = "KEY")]
+    popped: Option<String>,
     /// The hash of messages, where the list has their ids. Each goes once its id stands nowhere any more.
     #[arg(long, value_parser = NonEmpty::new(), value_name = "KEY")]
     context: Option<String>,
@@ -264,7 +264,7 @@ impl Import {
                     body: Body::Member,
                 }),
                 lists: Some(ListKeys {
-                    keys: Keys::of(&args.lists),
+                    keys: Keys::of(&args.pattern),
                     next: args.next,
                     backup: None,
                     context: None,
@@ -276,7 +276,7 @@ impl Import {
                 lists: Some(ListKeys {
                     keys: Keys::One(args.list.clone()),
                     next: args.next,
-                    backup: args.backup.clone(),
+                    backup: args.popped.clone(),
                     context: args.context.clone(),
                 }),
                 shape: Shape::Payload(args.becomes.clone()),
@@ -334,8 +334,9 @@ impl Layout {
     pub(super) fn how(&self, store: &str) -> String {
         let queue = match &self.shape {
             Shape::Call(None) => "queues of their own".to_owned(),
-            Shape::Call(Some(queue)) => format!("queue {queue}"),
-            Shape::Payload(Becomes { queue, queue_field: None, .. }) => format!("queue {queue}"),
+            Shape::Call(Some(queue)) | Shape::Payload(Becomes { queue, queue_field: None, .. }) => {
+                format!("queue {queue}")
+            }
             Shape::Payload(Becomes { queue, queue_field: Some(field), .. }) => {
                 format!("the queue in {field}, else {queue}")
             }

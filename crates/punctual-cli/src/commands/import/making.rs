@@ -244,7 +244,7 @@ mod tests {
         {
             assert!(due(bad).is_err(), "{}", String::from_utf8_lossy(bad));
         }
-        assert!(list.queued(0, br#"[7, 1]"#, None).is_err());
+        assert!(list.queued(0, b"[7, 1]", None).is_err());
     }
 
     #[test]

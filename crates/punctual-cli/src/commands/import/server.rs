@@ -42,7 +42,12 @@ pub(super) struct Call<'a> {
     args: Vec<Vec<u8>>,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// Of an import by `owner`, whom every script is told with the state.
+    fn of(script: &'a Script, source: &Source, owner: &str) -> Self {
+        Self { script, keys: vec![source.state()], args: vec![owner.as_bytes().to_vec()] }
+    }
+
     fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
         self.args.push(arg.as_ref().to_vec());
         self
@@ -110,14 +115,10 @@ impl Server {
 
     // ── the scripts ──
 
-    fn call<'a>(&self, script: &'a Script, source: &Source, owner: &str) -> Call<'a> {
-        Call { script, keys: vec![source.state()], args: Vec::new() }.arg(owner)
-    }
-
     /// Makes `owner` the importer of a source; answers the run, by which entries are told apart from those of other imports.
     pub(super) async fn begin(&self, source: &Source, owner: &str, how: &str) -> Result<String> {
         let run = format!("{:016x}", fastrand::u64(..));
-        let call = self.call(&self.scripts.begin, source, owner).arg(how).arg(run);
+        let call = Call::of(&self.scripts.begin, source, owner).arg(how).arg(run);
         let answer: (String, String) = read(only(self.run(&[call]).await?)?)?;
         match answer {
             (word, run) if word == "begun" => Ok(run),
@@ -146,7 +147,7 @@ impl Server {
         skip: usize,
         most: usize,
     ) -> Call<'_> {
-        let call = self.call(&self.scripts.look, source, owner).key(&source.key);
+        let call = Call::of(&self.scripts.look, source, owner).key(&source.key).key(&source.open());
         let call = if let Body::Hash(hash) = body { call.key(hash) } else { call };
         let call = call.number(skip).number(most).number(BATCH_BYTES_MAX).number(PAYLOAD_BYTES_MAX);
         place(call, body)
@@ -161,14 +162,14 @@ impl Server {
         round: u64,
         entries: impl Iterator<Item = [&'b [u8]; 3]>,
     ) -> Call<'a> {
-        let call = self.call(&self.scripts.remove, source, owner).key(&source.key);
+        let call = Call::of(&self.scripts.remove, source, owner).key(&source.key).key(&source.open());
         let call = if let Body::Hash(hash) = body { call.key(hash) } else { call };
         let call = place(call.arg(round.to_string()), body);
         entries.flatten().fold(call, Call::arg)
     }
 
     pub(super) fn claim(&self, source: &Source, owner: &str, next: End, backup: Option<&str>) -> Call<'_> {
-        let call = self.call(&self.scripts.claim, source, owner).key(&source.aside()).key(&source.key);
+        let call = Call::of(&self.scripts.claim, source, owner).key(&source.aside()).key(&source.key);
         let call = if let Some(backup) = backup { call.key(backup) } else { call };
         call.arg(next.name()).number(BATCH_ENTRIES_MAX)
     }
@@ -183,7 +184,7 @@ impl Server {
         context: Option<&str>,
         most: usize,
     ) -> Call<'_> {
-        let call = self.call(&self.scripts.peek, source, owner).key(list);
+        let call = Call::of(&self.scripts.peek, source, owner).key(list);
         let call = if let Some(context) = context { call.key(context) } else { call };
         call.arg(next.name()).number(most).number(BATCH_BYTES_MAX).number(PAYLOAD_BYTES_MAX)
     }
@@ -198,7 +199,7 @@ impl Server {
         taken: u64,
         (n, refused): (usize, &[usize]),
     ) -> Call<'_> {
-        let call = self.call(&self.scripts.trim, source, owner).key(&source.aside()).key(&source.refused());
+        let call = Call::of(&self.scripts.trim, source, owner).key(&source.aside()).key(&source.refused());
         let call = if has_context { call.key(&source.ids()) } else { call };
         let call = call.arg(taken.to_string()).arg(next.name()).number(n);
         refused.iter().fold(call, |call, at| call.number(*at))
@@ -211,7 +212,7 @@ impl Server {
         owner: &str,
         (context, backup): (Option<&str>, Option<&str>),
     ) -> Call<'_> {
-        let mut call = self.call(&self.scripts.finish, source, owner).number(BATCH_ENTRIES_MAX);
+        let mut call = Call::of(&self.scripts.finish, source, owner).number(BATCH_ENTRIES_MAX);
         if source.is_list {
             call = call.key(&source.aside());
         }

@@ -84,9 +84,10 @@ impl<'i, 'a> SortedImport<'i, 'a> {
             if let Some(letters) = answers.pop() {
                 changed |= self.settled(letters)?;
             }
-            if found.entries.is_empty() {
+            if found.entries.is_empty() && !found.is_cut {
                 break;
             }
+            // An open batch of which nothing is left is closed by the removal of nothing.
             let durable = self.enqueue(&found, &mut over).await?;
             taken += durable.len();
             let entries = durable.iter().map(|&at| found.entries[at].key());

@@ -1,6 +1,6 @@
 -- Purpose: takes entries that are durable elsewhere out of a sorted set, with their payloads; one that changed since it was
---   looked at stays. A new round begins with it: what is put back later is another entry.
--- KEYS: 1 the state; 2 the sorted set; 3 where payloads are in a hash, that hash.
+--   looked at stays. The open batch is closed and a new round begins: what is put back later is another entry.
+-- KEYS: 1 the state; 2 the sorted set; 3 the open batch; 4 where payloads are in a hash, that hash.
 -- ARGV: 1 the caller's token; 2 the round that look answered; 3 where payloads are; 4 and 5 what a payload's key has before and
 --   behind the member; then of each entry: member, score, the payload's SHA-1.
 -- Answer: a letter an entry: 't' taken out, 'c' changed, 'g' gone already.
@@ -10,7 +10,7 @@ if owner ~= ARGV[1] or round ~= ARGV[2] then return redis.error_reply('TAKENOVER
 local where = ARGV[3]
 
 local function payload_of(member)
-    if where == 'hash' then return redis.call('HGET', KEYS[3], member) end
+    if where == 'hash' then return redis.call('HGET', KEYS[4], member) end
     return redis.pcall('GET', ARGV[4] .. member .. ARGV[5])
 end
 
@@ -32,9 +32,10 @@ for at, letter in ipairs(letters) do
     if letter == 't' then
         local member = ARGV[3 + 3 * at]
         redis.call('ZREM', KEYS[2], member)
-        if where == 'hash' then redis.call('HDEL', KEYS[3], member) end
+        if where == 'hash' then redis.call('HDEL', KEYS[4], member) end
         if where == 'key' then redis.call('UNLINK', ARGV[4] .. member .. ARGV[5]) end
     end
 end
+redis.call('UNLINK', KEYS[3])
 redis.call('HINCRBY', KEYS[1], 'taken', 1)
 return table.concat(letters)
