@@ -179,7 +179,10 @@ impl Target {
 /// An address without its password.
 fn shown(url: &Url) -> String {
     let mut url = url.clone();
-    // It can't fail for what has a host, and what has none has no password.
+    // NATS takes a name without a password for a token. Neither can fail for what has a host, and what has none has no user.
+    if matches!(url.scheme(), "nats" | "tls") && url.password().is_none() {
+        let _ = url.set_username("");
+    }
     let _ = url.set_password(None);
     let options = url.query().map(|options| {
         let plain = options.split('&').filter(|option| !option.starts_with("pass="));
@@ -297,6 +300,7 @@ mod tests {
     fn what_is_secret_is_not_shown() {
         for (address, shown) in [
             ("nats://u:secret@h?subject={kind}", "nats://u@h?subject={kind}"),
+            ("nats://secret@h?subject=s", "nats://h?subject=s"),
             ("amqp://u:secret@h/?routing_key=q", "amqp://u@h/?routing_key=q"),
             ("redis://u:secret@h/3?stream=s", "redis://u@h/3?stream=s"),
             ("redis+unix:///s?stream=s&user=u&pass=secret", "redis+unix:///s?stream=s&user=u"),
