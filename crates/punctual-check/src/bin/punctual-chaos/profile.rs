@@ -85,7 +85,7 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Workers,
         Self::Producer,
         Self::Poison,
