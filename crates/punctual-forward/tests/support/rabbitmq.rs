@@ -172,7 +172,7 @@ impl Drop for Broker {
 
 /// A port that nobody listens on, below those that the system gives to connections and those of the tests' other servers.
 /// Processes begin at different ones.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 6_000;
     const PORTS: u16 = 5_000;

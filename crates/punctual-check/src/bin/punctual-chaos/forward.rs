@@ -10,8 +10,12 @@ mod arrivals;
 mod child;
 mod frames;
 mod judge;
+mod nats;
 mod rabbitmq;
 mod scene;
+mod streams;
+mod throughput;
+mod webhook;
 
 use crate::{
     drill::{Outcome, Stage},
@@ -29,14 +33,18 @@ const LOCAL: &str = "local";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
     RabbitMq,
+    Nats,
+    Webhook,
 }
 
 impl To {
-    pub(crate) const ALL: [Self; 1] = [Self::RabbitMq];
+    pub(crate) const ALL: [Self; 3] = [Self::RabbitMq, Self::Nats, Self::Webhook];
 
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::RabbitMq => "rabbitmq",
+            Self::Nats => "nats",
+            Self::Webhook => "webhook",
         }
     }
 }
@@ -44,6 +52,9 @@ impl To {
 /// Runs it; answers whether all went as promised.
 pub(crate) fn run(profile: &Profile) -> Outcome<bool> {
     let stage = Stage::set(profile)?;
+    if profile.measures_throughput {
+        return stage.runtime.block_on(throughput::run(profile, &stage.dir));
+    }
     let mut is_kept = true;
     for to in To::ALL.into_iter().filter(|to| profile.to.is_none_or(|wanted| wanted == *to)) {
         let dir = stage.dir.join(to.text());
@@ -52,6 +63,8 @@ pub(crate) fn run(profile: &Profile) -> Outcome<bool> {
         is_kept &= stage.runtime.block_on(async {
             match to {
                 To::RabbitMq => rabbitmq::run(profile, dir).await,
+                To::Nats => nats::run(profile, dir).await,
+                To::Webhook => webhook::run(profile, dir).await,
             }
         })?;
     }

@@ -9,7 +9,7 @@ use crate::{
 
 pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N] [--jobs N] [--kills N] [--dir DIR]
                       [--store URL | --redis | --fsync always|everysec] [--power] [--seconds N]
-                      [--sentinel | --cluster] [--demo PROGRAM] [--program PROGRAM] [--to NAME]
+                      [--sentinel | --cluster] [--demo PROGRAM] [--program PROGRAM] [--to NAME] [--throughput]
   workers    worker processes killed at random while they work, with retries, cancels and moves
   producer   a producer killed in mid batch and run again with the same idempotency keys
   poison     jobs that kill every worker that runs them, among good ones
@@ -36,7 +36,8 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   --cluster  seven servers of Redis are
   --demo     the punctual program, whose demo must go well on the same servers meanwhile
   --program  the punctual program, which imports
-  --to       to this one alone, by forward: rabbitmq
+  --to       to this one alone, by forward: rabbitmq, nats, webhook
+  --throughput  how many jobs a second it forwards to RabbitMQ from Redis, beside who just publishes
   --seconds  how long to watch who is idle";
 
 /// A drill and its size.
@@ -63,6 +64,8 @@ pub(crate) struct Profile {
     /// Whom to forward to; all, unless it is said.
     pub(crate) to: Option<To>,
     pub(crate) is_small: bool,
+    /// Instead of a drill.
+    pub(crate) measures_throughput: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +188,7 @@ impl Profile {
             program: None,
             to: None,
             is_small: small,
+            measures_throughput: false,
         };
         match name {
             Name::Workers => Self {
@@ -235,6 +239,7 @@ impl Profile {
         while let Some(option) = rest.next() {
             match option.as_str() {
                 "--redis" => profile.place = Wanted::Server(Fsync::Always),
+                "--throughput" => profile.measures_throughput = true,
                 "--sentinel" => profile.place = Wanted::Sentinel,
                 "--cluster" => profile.place = Wanted::Cluster,
                 "--power" => (profile.place, profile.cuts_power) = (Wanted::Server(Fsync::EverySec), true),

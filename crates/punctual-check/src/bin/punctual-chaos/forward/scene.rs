@@ -20,7 +20,7 @@ use crate::{crew::Crew, drill::Outcome, place::Place, profile::Profile};
 /// Before the first job is due: for the enqueuing.
 const AHEAD: Duration = Duration::from_secs(2);
 /// The same for each 1,000 jobs.
-const AHEAD_PER_BATCH: Duration = Duration::from_millis(150);
+const AHEAD_PER_BATCH: Duration = Duration::from_millis(400);
 /// Jobs on their way at once.
 pub(super) const SLOTS: usize = 256;
 const LEASE: Duration = Duration::from_secs(2);
