@@ -114,7 +114,7 @@ fn what_is_no_address_is_refused_before_anything_else() {
     let t = Cli::new();
     for (to, message) in [
         ("amqp//nowhere", "this is no address to forward to"),
-        ("amqp://", "this is no address to forward to"),
+        ("amqp://", "the address names no broker"),
         ("amp://host?routing_key=x", "jobs can't be forwarded to amp://"),
         ("amqp://host", "the address names neither an exchange nor a routing key"),
         ("amqp://host?routing_key={knd}", "{knd} is no field of a job"),
