@@ -36,6 +36,8 @@ use crate::{
 const ANSWER_DEFAULT: Duration = Duration::from_secs(30);
 /// The longest wait for a confirm.
 const ANSWER_MAX: Duration = Duration::from_mins(10);
+/// How often it is looked meanwhile whether the broker holds back all that is published.
+const LOOKS: u32 = 10;
 /// Messages outlive a restart of the broker, in queues that do.
 const PERSISTENT: u8 = 2;
 
@@ -52,9 +54,8 @@ impl Address {
     /// Of an address without its options, and those.
     pub(crate) fn parse(mut url: Url, options: &mut Options) -> Result<Self> {
         if url.host_str().is_none_or(str::is_empty) {
-            return Err(
-                Error::invalid("the address names no broker").with_hint("write amqp://HOST/?routing_key=QUEUE")
-            );
+            return Err(Error::invalid("the address names no broker")
+                .with_hint("write amqp://HOST/?routing_key=QUEUE"));
         }
         let (exchange, key) = (options.take("exchange"), options.take("routing_key"));
         if exchange.as_deref().unwrap_or_default().is_empty() && key.as_deref().unwrap_or_default().is_empty()
@@ -87,7 +88,8 @@ impl Amqp {
     /// What goes out of a job.
     fn message(&self, job: &JobRecord) -> std::result::Result<Message, Refusal> {
         let short = |what: &str, text: String| {
-            ShortString::try_new(text).map_err(|_| Refusal::Never(format!("its {what} is longer than 255 bytes")))
+            ShortString::try_new(text)
+                .map_err(|_| Refusal::Never(format!("its {what} is longer than 255 bytes")))
         };
         let fill = |what, template: &Template| short(what, template.fill(job).map_err(Refusal::Never)?);
         let mut headers = FieldTable::default();
@@ -129,11 +131,14 @@ impl Amqp {
     /// What the broker says, if it does so in time.
     async fn answered(&self, lane: &Lane, message: Message) -> std::result::Result<Published, Refusal> {
         let mut published = std::pin::pin!(lane.publish(message));
+        let mut left = LOOKS;
         loop {
-            match tokio::time::timeout(self.address.answer, &mut published).await {
+            match tokio::time::timeout(self.address.answer / LOOKS, &mut published).await {
                 Ok(Some(said)) => return Ok(said),
                 Ok(None) => return Err(Refusal::Away("the channel was closed".to_owned())),
-                Err(_) if self.link.is_blocked().await => {}
+                // All of the time begins again when the broker goes on.
+                Err(_) if self.link.is_blocked().await => left = LOOKS,
+                Err(_) if 1 < left => left -= 1,
                 Err(_) => {
                     let answer = self.address.answer;
                     return Err(Refusal::Away(format!("the broker sent no confirm within {answer:?}")));
@@ -214,10 +219,9 @@ fn refused_at_start(error: lapin::Error) -> Error {
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
             Error::invalid(words).with_hint("declare it first; punctual makes no exchanges or queues there")
         }
-        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) | AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => {
-            Error::invalid(words)
-                .with_hint("check user, password and virtual host, and the user's rights there")
-        }
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED)
+        | AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => Error::invalid(words)
+            .with_hint("check user, password and virtual host, and the user's rights there"),
         AMQPErrorKind::Soft(_) => Error::invalid(words),
         AMQPErrorKind::Hard(_) => Error::new(ErrorKind::Unavailable, words),
     }
