@@ -42,6 +42,8 @@ use crate::{
 const ANSWER_DEFAULT: Duration = Duration::from_secs(30);
 /// The longest wait for a confirm.
 const ANSWER_MAX: Duration = Duration::from_mins(10);
+/// How often it is looked meanwhile whether the broker holds back all that is published.
+const LOOKS: u32 = 10;
 /// Messages outlive a restart of the broker, in queues that do.
 const PERSISTENT: u8 = 2;
 
@@ -141,15 +143,22 @@ impl Amqp {
     ) -> std::result::Result<Published, Refusal> {
         let (begin, answer) = (Instant::now(), self.address.answer.min(at_most));
         let mut published = std::pin::pin!(lane.publish(message));
+        let mut left = LOOKS;
         loop {
-            match timeout(answer, &mut published).await {
+            match timeout(answer / LOOKS, &mut published).await {
                 Ok(Some(said)) => return Ok(said),
                 Ok(None) => return Err(Refusal::Away("the channel was closed".to_owned())),
-                Err(_) if !self.link.is_blocked().await => {
+                Err(_) if self.link.is_blocked().await => {
+                    if at_most <= begin.elapsed() {
+                        return Err(Refusal::Away(link::BLOCKED.to_owned()));
+                    }
+                    // All of the time begins again when the broker goes on.
+                    left = LOOKS;
+                }
+                Err(_) if 1 < left => left -= 1,
+                Err(_) => {
                     return Err(Refusal::Away(format!("the broker sent no confirm within {answer:?}")));
                 }
-                Err(_) if begin.elapsed() + answer <= at_most => {}
-                Err(_) => return Err(Refusal::Away(link::BLOCKED.to_owned())),
             }
         }
     }
