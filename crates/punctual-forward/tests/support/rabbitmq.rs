@@ -111,11 +111,11 @@ impl Broker {
 
     /// Its address, for who is let in.
     pub(crate) fn url(&self) -> String {
-        self.url_by(self.port)
+        Self::url_by(self.port)
     }
 
     /// The same by way of another port of this machine.
-    pub(crate) fn url_by(&self, port: u16) -> String {
+    pub(crate) fn url_by(port: u16) -> String {
         format!("amqp://{USER}:{USER}@127.0.0.1:{port}/%2f")
     }
 

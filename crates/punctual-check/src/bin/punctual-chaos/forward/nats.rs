@@ -34,7 +34,7 @@ struct Plan {
 }
 
 const FULL: Plan = Plan {
-    over: Duration::from_secs(60),
+    over: Duration::from_mins(1),
     bad: Duration::from_secs(4),
     kill: Duration::from_secs(8),
     freeze: (Duration::from_secs(14), Duration::from_secs(10)),

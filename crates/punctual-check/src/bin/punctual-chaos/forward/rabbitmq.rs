@@ -54,7 +54,7 @@ const fn ms(ms: u64) -> Duration {
 
 /// A fault that begins before the one before it is made up for begins later.
 const FULL: Plan = Plan {
-    over: Duration::from_secs(60),
+    over: Duration::from_mins(1),
     kill: ms(4_000),
     delete: (ms(10_000), ms(2_000)),
     bad: ms(15_000),
@@ -81,7 +81,7 @@ pub(super) async fn run(profile: &Profile, dir: PathBuf) -> Outcome<bool> {
     let reading = tokio::spawn(read(broker.url(), Arc::clone(&scene.arrivals)));
     let to = format!(
         "{}?exchange={{header.exchange}}&routing_key={{header.key}}&answer={}s",
-        broker.url_by(proxy.port()),
+        Broker::url_by(proxy.port()),
         ANSWER.as_secs()
     );
     let route = |exchange: &str, key: &str| vec![("exchange", exchange.to_owned()), ("key", key.to_owned())];

@@ -51,7 +51,7 @@ const fn ms(ms: u64) -> Duration {
 }
 
 const FULL: Plan = Plan {
-    over: Duration::from_secs(60),
+    over: Duration::from_mins(1),
     bad: ms(1_000),
     kill: ms(3_000),
     moods: [
