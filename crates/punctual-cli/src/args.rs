@@ -14,6 +14,8 @@ use crate::{
         completions::Completions,
         cron::Cron,
         demo::DemoWorker,
+        forward::Forward,
+        import::Import,
         limiter::Limiter,
         lock::Lock,
         ls::Ls,
@@ -191,6 +193,11 @@ pub(crate) enum Command {
     Upcoming(Upcoming),
     /// Run a command for every job.
     Work(Work),
+    /// Hand due jobs over to RabbitMQ, NATS, a Redis stream or a webhook.
+    Forward(Forward),
+    /// Take over what waits in a queue on Redis that was made by hand.
+    #[command(subcommand)]
+    Import(Import),
     /// Check that every job is in exactly one state.
     Audit(Audit),
     /// Let the store look at itself.
@@ -220,6 +227,7 @@ impl Command {
             | Self::Upcoming(_)
             | Self::Doctor => true,
             Self::Audit(audit) => !audit.repairs(),
+            Self::Import(import) => import.is_dry(),
             Self::Shards(shards) => shards.only_looks(),
             Self::Queue(queue) => matches!(queue, Queue::Ls(_) | Queue::Show { .. }),
             Self::Cron(cron) => cron.only_looks(),
@@ -244,8 +252,10 @@ impl Command {
         match self {
             Self::Push(_)
             | Self::Work(_)
+            | Self::Forward(_)
             | Self::Limit(_)
             | Self::Queue(Queue::Set { .. } | Queue::Limit { .. } | Queue::Pause { .. }) => true,
+            Self::Import(import) => !import.is_dry(),
             Self::Cron(cron) => cron.makes_a_store(),
             Self::Topic(topic) => topic.makes_a_store(),
             Self::Board(board) => board.makes_a_store(),

@@ -8,7 +8,9 @@ pub(crate) mod completions;
 pub(crate) mod cron;
 pub(crate) mod demo;
 mod doctor;
+pub(crate) mod forward;
 mod hour;
+pub(crate) mod import;
 mod limit;
 pub(crate) mod limiter;
 pub(crate) mod lock;
@@ -53,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result {
         return completions::run(completions);
     }
     let mut runtime = match &command {
-        Command::Work(_) | Command::Bench(_) | Command::DemoWorker(_) => {
+        Command::Work(_) | Command::Forward(_) | Command::Bench(_) | Command::DemoWorker(_) => {
             tokio::runtime::Builder::new_multi_thread()
         }
         // Everything else waits for one store: batches in flight keep their order by being polled in order.
@@ -67,6 +69,11 @@ pub(crate) fn run(args: Args) -> Result {
             Command::Demo => return demo::run(globals.explicit_store(), globals.json()).await,
             Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
             Command::Shards(args) => return shards::run(&globals, args, &limit).await,
+            Command::Forward(args) => return forward::run(globals, &command, args).await,
+            Command::Import(args) if args.is_dry() => {
+                let look = limit.within(import::dry_run(&globals, args)).await;
+                return look.unwrap_or_else(|| Err(limit.passed()));
+            }
             Command::Cron(args) if let Some(next) = args.of_any() => {
                 return cron::next_of_any(&globals, next);
             }
@@ -119,11 +126,13 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Top(args) => top::run(session, args).await,
         Command::Upcoming(args) => upcoming::run(session, args).await,
         Command::Work(args) => work::run(session, args).await,
+        Command::Import(args) => import::run(session, args).await,
         Command::Audit(args) => audit::run(session, args).await,
         Command::Doctor => doctor::run(session).await,
         Command::Bench(_)
         | Command::Demo
         | Command::DemoWorker(_)
+        | Command::Forward(_)
         | Command::Shards(_)
         | Command::Completions(_) => {
             unreachable!("invariant: these need no session and ran already")
@@ -131,14 +140,16 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
     }
 }
 
-/// Tells stderr what the library does: warnings, with `-v` what happens to jobs, with `-vv` everything.
+/// Tells stderr what the library does: warnings, with `-v` what happens to jobs, with `-vv` everything. Clients of brokers
+/// report each broken connection, and what is refused with its whole body: what matters of it is told in our own words.
 fn listen(verbose: u8, paint: Paint) {
-    let level = match verbose {
-        0 => tracing::Level::WARN,
-        1 => tracing::Level::INFO,
-        _ => tracing::Level::TRACE,
+    let filter = match verbose {
+        0 => "warn,lapin=off,async_nats=off",
+        1 => "info,lapin=off,async_nats=off",
+        _ => "trace",
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(paint.is_on()).init();
+    let filter = tracing_subscriber::EnvFilter::new(filter);
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(paint.is_on()).init();
 }
 
 /// What a command works with.

@@ -4,6 +4,7 @@
 
 mod args;
 mod commands;
+mod config;
 mod errors;
 mod fields;
 mod output;

@@ -24,8 +24,10 @@ impl Limit {
             Command::Push(_) => None,
             Command::Cron(cron) if cron.has_a_job() => None,
             Command::Topic(topic) if topic.has_a_job() => None,
-            Command::Work(_) | Command::Bench(_) | Command::Demo if globals.timeout.is_some() => {
-                return Err(Failure::invalid("--timeout is not for work, bench and demo")
+            Command::Work(_) | Command::Forward(_) | Command::Bench(_) | Command::Demo
+                if globals.timeout.is_some() =>
+            {
+                return Err(Failure::invalid("--timeout is not for work, forward, bench and demo")
                     .hint("punctual push --timeout    limits each run of a job"));
             }
             _ => globals.timeout,

@@ -228,7 +228,7 @@ fn a_command_gives_up_when_its_time_is_over() {
         t.run(&format!("{line} --timeout 1s")).fails(
             2,
             "invalid",
-            "--timeout is not for work, bench and demo",
+            "--timeout is not for work, forward, bench and demo",
         );
     }
 }

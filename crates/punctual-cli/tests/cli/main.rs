@@ -7,6 +7,10 @@ mod batch;
 mod cron;
 mod errors;
 mod fixture;
+#[cfg(unix)]
+mod forward;
+#[cfg(unix)]
+mod import;
 mod look;
 mod push;
 mod queue;

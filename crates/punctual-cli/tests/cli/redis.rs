@@ -1,7 +1,7 @@
 //! What the commands do on a server of Redis, and how they tell that something is wrong with it.
 
 #[path = "../../../punctual/tests/support/redis.rs"]
-mod server;
+pub(crate) mod server;
 
 use std::{
     io::{BufRead as _, BufReader},

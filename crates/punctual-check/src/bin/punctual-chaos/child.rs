@@ -9,6 +9,7 @@ use punctual_check::{
 };
 
 use crate::{
+    forward,
     jobs::{self, QUEUE},
     limits, locks, races, schedules, topics,
 };
@@ -19,7 +20,7 @@ const BATCH: u32 = 1_000;
 /// Jobs that a stream hands over at once.
 const DROPS: usize = 10;
 
-/// `locker STORE HISTORY PROC SLOTS`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`, `limited STORE NOTES PROC SLOTS LEASE_MS`,
+/// `forwarder STORE NOTES PROC ADDRESS SLOTS LEASE_MS`, `beside STORE NOTES PROC`, `locker STORE HISTORY PROC SLOTS`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`, `limited STORE NOTES PROC SLOTS LEASE_MS`,
 /// `worker STORE HISTORY PROC SLOTS LEASE_MS`, `producer STORE HISTORY PROC JOBS`,
 /// `racer STORE HISTORY PROC JOBS BEGIN_MS ME`, or `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`.
 pub(crate) fn main(args: &[String]) -> ExitCode {
@@ -49,6 +50,11 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             let dir = Path::new(history).parent().ok_or("a history in no folder")?;
             locks::work(store, dir, proc, slots.parse()?).await
         }
+        ["forwarder", store, _, proc, to, slots, lease_ms] => {
+            let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
+            forward::forward(store, proc, to, slots, lease).await
+        }
+        ["beside", store, notes, proc] => forward::work_locally(store, notes, proc).await,
         ["ticker", store, notes, proc] => schedules::work(store, notes, proc).await,
         ["subscriber", store, notes, proc, slots, lease_ms] => {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));

@@ -67,10 +67,12 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             Name::Shards => drill.shards().await?,
             Name::Races
             | Name::Fair
+            | Name::Forward
             | Name::Limits
             | Name::Locks
             | Name::Schedules
             | Name::Topics
+            | Name::Import
             | Name::Idle => {
                 return Err("a drill of its own".into());
             }

@@ -4,6 +4,8 @@
 //! Prints the verdict as JSON on stdout and for people on stderr. Exit codes as `punctual-check`: 0 valid, 1 invalid, 2
 //! wrong usage or the drill itself failed, 3 vacuous.
 
+#[path = "../../../../punctual-forward/tests/support/rabbitmq.rs"]
+mod broker;
 mod child;
 #[path = "../../../../punctual/tests/support/console.rs"]
 mod console;
@@ -11,7 +13,9 @@ mod crew;
 mod drill;
 mod failover;
 mod fair;
+mod forward;
 mod idle;
+mod import;
 mod jobs;
 mod limits;
 mod locks;
@@ -49,7 +53,9 @@ fn main() -> ExitCode {
     eprintln!("{} with seed {}: {} jobs", profile.name.text(), profile.seed, profile.jobs);
     let told = match profile.name {
         Name::Idle => idle::run(&profile).map(|is_quiet| ExitCode::from(u8::from(!is_quiet))),
+        Name::Import => import::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Fair => fair::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
+        Name::Forward => forward::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Limits => limits::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Locks => locks::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Schedules => schedules::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),

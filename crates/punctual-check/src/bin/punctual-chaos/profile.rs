@@ -2,11 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::place::{Fsync, Wanted};
+use crate::{
+    forward::To,
+    place::{Fsync, Wanted},
+};
 
 pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N] [--jobs N] [--kills N] [--dir DIR]
                       [--store URL | --redis | --fsync always|everysec] [--power] [--seconds N]
-                      [--sentinel | --cluster] [--demo PROGRAM]
+                      [--sentinel | --cluster] [--demo PROGRAM] [--program PROGRAM] [--to NAME] [--throughput]
   workers    worker processes killed at random while they work, with retries, cancels and moves
   producer   a producer killed in mid batch and run again with the same idempotency keys
   poison     jobs that kill every worker that runs them, among good ones
@@ -15,11 +18,13 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
              their primary killed, under workers and producers that go on
   shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
   fair       a group with very many jobs beside 99 with few, and what reserves cost with many groups
+  forward    jobs handed over to other systems that fail in every way they know, by forwarders that are killed; of --jobs each
   races      cancels and reschedules aimed at the instant at which a job is due, or its run ends: each race has one winner
   limits     a concurrency key and a rate under more jobs than they let through, by workers that are killed: whether they are kept, and how much is used
   locks      updates to locked resources, by workers that are killed: one at a time, in order, none lost, merged or not
   schedules  schedules kept by workers that are killed, by a clock that is turned through the hours in which clocks jump
   topics     a topic with 5 subscriptions, whose publications are handed out by workers that are killed
+  import     queues of five layouts on Redis, taken over by `punctual import` that is killed, while producers go on
   idle       what 1 and 20 worker processes with nothing to do send to Redis
   --small    few jobs and kills, for a quick look
   --dir      keep the database and the histories there
@@ -30,6 +35,9 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   --sentinel three servers of Redis and three sentinels are started for it (what failover takes unless told otherwise)
   --cluster  seven servers of Redis are
   --demo     the punctual program, whose demo must go well on the same servers meanwhile
+  --program  the punctual program, which imports
+  --to       to this one alone, by forward: rabbitmq, nats, webhook
+  --throughput  how many jobs a second it forwards to RabbitMQ from Redis, beside who just publishes
   --seconds  how long to watch who is idle";
 
 /// A drill and its size.
@@ -52,6 +60,12 @@ pub(crate) struct Profile {
     pub(crate) watch: Duration,
     pub(crate) dir: Option<PathBuf>,
     pub(crate) demo: Option<PathBuf>,
+    pub(crate) program: Option<PathBuf>,
+    /// Whom to forward to; all, unless it is said.
+    pub(crate) to: Option<To>,
+    pub(crate) is_small: bool,
+    /// Instead of a drill.
+    pub(crate) measures_throughput: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,16 +77,18 @@ pub(crate) enum Name {
     Failover,
     Shards,
     Fair,
+    Forward,
     Races,
     Limits,
     Locks,
     Schedules,
     Topics,
+    Import,
     Idle,
 }
 
 impl Name {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::Workers,
         Self::Producer,
         Self::Poison,
@@ -80,11 +96,13 @@ impl Name {
         Self::Failover,
         Self::Shards,
         Self::Fair,
+        Self::Forward,
         Self::Races,
         Self::Limits,
         Self::Locks,
         Self::Schedules,
         Self::Topics,
+        Self::Import,
         Self::Idle,
     ];
 
@@ -97,11 +115,13 @@ impl Name {
             Self::Failover => "failover",
             Self::Shards => "shards",
             Self::Fair => "fair",
+            Self::Forward => "forward",
             Self::Races => "races",
             Self::Limits => "limits",
             Self::Locks => "locks",
             Self::Schedules => "schedules",
             Self::Topics => "topics",
+            Self::Import => "import",
             Self::Idle => "idle",
         }
     }
@@ -113,11 +133,13 @@ impl Name {
             | Self::Producer
             | Self::Poison
             | Self::Fair
+            | Self::Forward
             | Self::Races
             | Self::Limits
             | Self::Locks
             | Self::Schedules
-            | Self::Topics => Wanted::File,
+            | Self::Topics
+            | Self::Import => Wanted::File,
             Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
             Self::Failover => Wanted::Sentinel,
             Self::Shards => Wanted::Server(Fsync::EverySec),
@@ -132,9 +154,11 @@ impl Name {
             | Self::Poison
             | Self::Races
             | Self::Fair
+            | Self::Forward
             | Self::Limits
             | Self::Locks
-            | Self::Topics => true,
+            | Self::Topics
+            | Self::Import => true,
             Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
             Self::Schedules => matches!(place, Wanted::Server(_) | Wanted::File),
             Self::Shards => matches!(place, Wanted::Server(_) | Wanted::Store(_)),
@@ -161,6 +185,10 @@ impl Profile {
             watch: Duration::from_secs(pick(120, 5).into()),
             dir: None,
             demo: None,
+            program: None,
+            to: None,
+            is_small: small,
+            measures_throughput: false,
         };
         match name {
             Name::Workers => Self {
@@ -182,6 +210,7 @@ impl Profile {
             Name::Server => Self { jobs: pick(20_000, 2_000), kills: pick(10, 3), producers: 2, ..base },
             Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
             Name::Shards => Self { jobs: pick(100_000, 15_000), producers: 10, slots: 64, ..base },
+            Name::Forward => Self { jobs: pick(100_000, 2_000), ..base },
             Name::Fair => Self { jobs: pick(1_000_000, 20_000), ..base },
             Name::Races => {
                 Self { jobs: pick(10_000, 1_000), kills: pick(20, 4), lease: Duration::from_secs(1), ..base }
@@ -194,6 +223,7 @@ impl Profile {
             Name::Topics => {
                 Self { jobs: pick(1_000, 200), kills: pick(40, 15), lease: Duration::from_secs(1), ..base }
             }
+            Name::Import => Self { jobs: pick(100_000, 2_000), kills: 5, ..base },
             Name::Idle => base,
         }
     }
@@ -209,6 +239,7 @@ impl Profile {
         while let Some(option) = rest.next() {
             match option.as_str() {
                 "--redis" => profile.place = Wanted::Server(Fsync::Always),
+                "--throughput" => profile.measures_throughput = true,
                 "--sentinel" => profile.place = Wanted::Sentinel,
                 "--cluster" => profile.place = Wanted::Cluster,
                 "--power" => (profile.place, profile.cuts_power) = (Wanted::Server(Fsync::EverySec), true),
@@ -228,8 +259,13 @@ impl Profile {
             "--jobs" => self.jobs = number()? as u32,
             "--kills" => self.kills = number()? as u32,
             "--seconds" => self.watch = Duration::from_secs(number()?),
+            "--program" => self.program = Some(PathBuf::from(value)),
             "--demo" => self.demo = Some(PathBuf::from(value)),
             "--dir" => self.dir = Some(PathBuf::from(value)),
+            "--to" => {
+                let known = To::ALL.into_iter().find(|to| to.text() == value);
+                self.to = Some(known.ok_or_else(|| format!("{value:?} is nobody to forward to"))?);
+            }
             "--store" => self.place = Wanted::Store(value.to_owned()),
             "--fsync" => {
                 let known = [Fsync::Always, Fsync::EverySec].into_iter().find(|f| f.text() == value);

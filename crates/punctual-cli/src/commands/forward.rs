@@ -1,0 +1,309 @@
+//! `punctual forward`: hands due jobs over to other systems, and acks them once those confirmed.
+
+use std::{
+    error::Error as _,
+    io::{self, Write as _},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::try_join_all;
+use punctual::{Client, ErrorKind, JobRecord, NewJob, Payload, WorkReport, Worker, parse_duration};
+use punctual_forward::{Counts, Forwarder, Target};
+use serde::Serialize;
+
+use super::Session;
+use crate::{
+    args::{Command, Globals},
+    config::{self, Config},
+    errors::{Failure, Result},
+    output::{Format, Out, clean, counted, cut, grouped, json},
+};
+
+/// Jobs on their way at once, if not said otherwise.
+const SLOTS: usize = 256;
+/// Time between two looks at what forwarders did.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How much of what went wrong is shown while it runs.
+const TROUBLE_CHARS: usize = 60;
+/// The kind of the job that `--test` hands over.
+const TEST_KIND: &str = "punctual.test";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Addresses: amqp://USER:PASSWORD@HOST/VHOST?exchange=E&routing_key=K   RabbitMQ (amqps:// with TLS)
+           nats://HOST:4222?subject=S                                 a stream of NATS JetStream
+           redis://HOST/0?stream=S&maxlen=N                           a Redis stream
+           https://HOST/PATH, or webhook:{header.NAME}                a webhook
+Exchange, key, subject, stream and webhook may hold {kind} {queue} {id} {group} {priority} {attempt} {header.NAME}
+{tag.NAME}. Without --to, every [[forward]] of the configuration file is run: from, to or to_file, slots, secret_file,
+allow_private. A job is done when the other side confirmed it: at least once, under the job's id.")]
+pub(crate) struct Forward {
+    /// The queue whose jobs are handed over. Default: default.
+    #[arg(short, long, value_name = "QUEUE", requires = "to")]
+    queue: Option<String>,
+    /// Where to.
+    #[arg(long, env = "PUNCTUAL_FORWARD_TO", hide_env_values = true, value_name = "ADDRESS")]
+    to: Option<String>,
+    /// Jobs on their way at once. Default 256.
+    #[arg(long, value_name = "N", requires = "to")]
+    slots: Option<usize>,
+    /// A file with the secret that a webhook is signed with: `whsec_…`, as Standard Webhooks have it.
+    #[arg(long, value_name = "FILE", requires = "to")]
+    secret_file: Option<PathBuf>,
+    /// Let a webhook be in a private network, on this machine, or without TLS.
+    #[arg(long, requires = "to")]
+    allow_private: bool,
+    /// The configuration file. Default: punctual.toml here, else the user's, else the machine's.
+    #[arg(long, value_name = "FILE", conflicts_with = "to")]
+    config: Option<PathBuf>,
+    /// Hand over one test job to each, tell what they answer, and end.
+    #[arg(long)]
+    test: bool,
+    /// How long jobs on their way may take when the process is asked to end.
+    #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
+    grace: Duration,
+}
+
+/// A queue and where its jobs go.
+struct Route {
+    from: String,
+    slots: usize,
+    forwarder: Forwarder,
+}
+
+impl Forward {
+    /// The configuration to run: of the command line, else of the file.
+    fn config(&self) -> Result<Config> {
+        let Some(to) = &self.to else { return Config::read(self.config.as_deref()) };
+        let forward = config::Forward {
+            from: self.queue.clone().unwrap_or_else(|| "default".to_owned()),
+            to: Some(to.clone()),
+            to_file: None,
+            slots: self.slots,
+            secret_file: self.secret_file.clone(),
+            allow_private: self.allow_private,
+        };
+        Ok(Config { store: None, forward: vec![forward] })
+    }
+}
+
+/// Where the jobs live, and where they go: what can be known before the store is open is checked.
+struct Plan {
+    store: Option<String>,
+    routes: Vec<Route>,
+}
+
+impl Plan {
+    fn of(args: &Forward) -> Result<Self> {
+        let Config { store, forward } = args.config()?;
+        if forward.is_empty() {
+            return Err(Failure::invalid("the configuration forwards nothing")
+                .hint("add [[forward]] with from = \"QUEUE\" and to = \"amqp://…\""));
+        }
+        let routes = forward.into_iter().map(Route::of).collect::<Result<Vec<_>>>()?;
+        for (at, route) in routes.iter().enumerate() {
+            if routes[..at].iter().any(|other| other.from == route.from) {
+                return Err(Failure::invalid(format!("queue {} is forwarded twice", route.from))
+                    .why("each of its jobs goes to one of them only")
+                    .hint("publish to a topic, subscribe a queue for each, and forward those"));
+            }
+        }
+        Ok(Self { store, routes })
+    }
+}
+
+impl Route {
+    fn of(forward: config::Forward) -> Result<Self> {
+        let config::Forward { from, to, to_file, slots, secret_file, allow_private } = forward;
+        let whose = |failure: Failure| failure.why(format!("of what is forwarded from queue {from}"));
+        let to = match (to, to_file) {
+            (Some(to), None) => to,
+            (None, Some(file)) => config::secret(&file)?,
+            _ => return Err(whose(Failure::invalid("a [[forward]] has either to or to_file"))),
+        };
+        let mut target = Target::parse(&to).map_err(|error| whose(error.into()))?;
+        if let Some(file) = secret_file {
+            target = target.signed_with(config::secret(&file)?);
+        }
+        if allow_private {
+            target = target.allow_private();
+        }
+        let forwarder = target.forwarder().map_err(|error| whose(error.into()))?;
+        Ok(Self { from, slots: slots.unwrap_or(SLOTS), forwarder })
+    }
+
+    /// Looks whether the other side knows us. That it is away now stops nobody: jobs wait.
+    async fn check(&self, session: &Session) -> Result {
+        let Err(error) = self.forwarder.check().await else { return Ok(()) };
+        let to = self.forwarder.shown();
+        if error.kind() == ErrorKind::Unavailable {
+            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+            session.say(&format!("{error}{cause}. Jobs for {to} wait until it is there"));
+            return Ok(());
+        }
+        Err(Failure::from(error).why(format!("forwarding from queue {} to {to}", self.from)))
+    }
+}
+
+/// Forwards until the process is asked to end.
+pub(super) async fn run(mut globals: Globals, command: &Command, args: &Forward) -> Result {
+    let plan = Plan::of(args)?;
+    if args.test {
+        return test(&mut Out::new(io::stdout()), globals.format(), &plan.routes).await;
+    }
+    globals.store = globals.store.or(plan.store);
+    let session = &mut Session::open(&globals, command).await?;
+    for route in &plan.routes {
+        route.check(session).await?;
+        let Route { from, slots, forwarder } = route;
+        session.say(&format!("queue {from} goes to {} ({slots} at once)", forwarder.shown()));
+    }
+    let workers = plan.routes.iter().enumerate().map(|(at, route)| {
+        // A slow one holds up its own queue only; publications to topics are handed out by one of them.
+        Worker::new(&session.client)
+            .queue(&route.from)
+            .slots(route.slots)
+            .shutdown_grace(args.grace)
+            .serve_topics(at == 0)
+            .handle_raw(route.forwarder.handler())
+            .run()
+    });
+    let reports = tokio::select! {
+        reports = try_join_all(workers) => reports?,
+        never = watch(session, &plan.routes) => match never {},
+    };
+    for (route, report) in plan.routes.iter().zip(&reports) {
+        let ended = Ended::of(route, report);
+        if session.format.is_json() {
+            json(&mut session.out, &ended)?;
+        } else {
+            session.say(&ended.told());
+        }
+    }
+    Ok(session.out.flush()?)
+}
+
+/// Shows what they do, as long as somebody looks.
+async fn watch(session: &Session, routes: &[Route]) -> std::convert::Infallible {
+    let mut progress = session.progress();
+    let mut before: Vec<u64> = routes.iter().map(|route| route.forwarder.counts().forwarded).collect();
+    let mut looked = Instant::now();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let counts: Vec<Counts> = routes.iter().map(|route| route.forwarder.counts()).collect();
+        let (each, now) = (looked.elapsed().as_secs_f64(), Instant::now());
+        progress.show(|| {
+            let all = routes.iter().zip(&counts).zip(&before);
+            let texts = all.map(|((route, counts), before)| {
+                let rate = (counts.forwarded - before) as f64 / each;
+                let mut text = format!(
+                    "{}: {} forwarded, {rate:.0}/s, {} on their way",
+                    route.from,
+                    grouped(counts.forwarded),
+                    counts.in_flight
+                );
+                if let Some(trouble) = &counts.trouble {
+                    text += &format!(" · {}", cut(&clean(trouble), TROUBLE_CHARS));
+                }
+                text
+            });
+            texts.collect::<Vec<_>>().join(" · ")
+        });
+        before = counts.iter().map(|counts| counts.forwarded).collect();
+        looked = now;
+    }
+}
+
+/// Hands one job over to each.
+async fn test(out: &mut Out, format: Format, routes: &[Route]) -> Result {
+    let mut failed = 0;
+    for route in routes {
+        let job = test_job(&route.from).await?;
+        let error = route.forwarder.send(&job).await.err();
+        failed += u64::from(error.is_some());
+        let (from, to, confirmed) = (&route.from, route.forwarder.shown(), error.is_none());
+        let tested = Tested { from, to, id: job.id.to_string(), confirmed, error };
+        if format.is_json() {
+            json(out, &tested)?;
+        } else {
+            writeln!(out, "{}", tested.told())?;
+        }
+    }
+    out.flush()?;
+    if failed == 0 {
+        return Ok(());
+    }
+    Err(Failure::new("failed", format!("{} did not take the test job", counted(failed, "other side"))))
+}
+
+/// A job as it would be handed over; no store keeps it.
+async fn test_job(queue: &str) -> Result<JobRecord> {
+    let client = Client::connect("memory:").await?;
+    let id = client.make_id();
+    client.push(vec![NewJob::new(id, TEST_KIND, queue, Payload::json(r#"{"test":true}"#))]).await?;
+    client.get(id).await?.ok_or_else(|| super::not_found(id))
+}
+
+/// What became of a test job.
+#[derive(Serialize)]
+struct Tested<'a> {
+    from: &'a str,
+    to: &'a str,
+    id: String,
+    confirmed: bool,
+    error: Option<String>,
+}
+
+impl Tested<'_> {
+    fn told(&self) -> String {
+        let Self { from, to, id, error, .. } = self;
+        let answer =
+            error.as_deref().map_or_else(|| "confirmed".to_owned(), |error| format!("failed: {error}"));
+        format!("{from} → {to}  {id}  {}", clean(&answer))
+    }
+}
+
+/// What was forwarded from a queue.
+#[derive(Serialize)]
+struct Ended<'a> {
+    from: &'a str,
+    to: &'a str,
+    forwarded: u64,
+    refused: u64,
+    again: u64,
+    dead: u64,
+    lost: u64,
+    lateness_p50_ms: u128,
+    lateness_p99_ms: u128,
+    lateness_max_ms: u128,
+}
+
+impl<'a> Ended<'a> {
+    fn of(route: &'a Route, report: &WorkReport) -> Self {
+        let (Counts { forwarded, refused, again, .. }, lateness) =
+            (route.forwarder.counts(), &report.lateness);
+        Self {
+            from: &route.from,
+            to: route.forwarder.shown(),
+            forwarded,
+            refused,
+            again,
+            dead: report.dead,
+            lost: report.lost,
+            lateness_p50_ms: lateness.quantile(0.5).as_millis(),
+            lateness_p99_ms: lateness.quantile(0.99).as_millis(),
+            lateness_max_ms: lateness.max().as_millis(),
+        }
+    }
+
+    fn told(&self) -> String {
+        let counts = [(self.refused, "refused"), (self.again, "tried again"), (self.dead, "dead")];
+        let counts = counts.iter().filter(|(n, _)| 0 < *n);
+        let mut text = format!("{} → {}: {} forwarded", self.from, self.to, grouped(self.forwarded));
+        for (n, word) in counts {
+            text += &format!(", {} {word}", grouped(*n));
+        }
+        text
+    }
+}

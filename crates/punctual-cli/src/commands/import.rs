@@ -1,0 +1,155 @@
+//! `punctual import`: takes over what waits in a queue on Redis that was made by hand.
+//!
+//! ```text
+//! sorted set:  look ──► jobs, ids from (run, round, member, score) ──► enqueue, durable ──► remove what is unchanged, next round
+//! list:        move aside in one step ──► peek ──► jobs, ids from (run, place) ──► enqueue, durable ──► trim, count what is gone
+//! ```
+//!
+//! What was not answered for by the store is never taken off, and what is found again after a kill has the ids that it had, so that
+//! the store answers `Duplicate`. A token in the state of each source makes the last who came its only importer. The scripts are
+//! in `lua/`; nothing here runs a job, and a store's own keys are never looked at.
+
+mod batch;
+mod consumers;
+mod keys;
+mod layout;
+mod list;
+mod making;
+mod preview;
+mod server;
+mod sorted;
+mod tally;
+
+use std::{io::Write as _, pin::pin, time::Duration};
+
+use tokio::{signal, time::sleep};
+
+pub(crate) use self::layout::Import;
+use self::{
+    keys::Source,
+    layout::Layout,
+    list::ListImport,
+    making::Maker,
+    server::Server,
+    sorted::SortedImport,
+    tally::{Summary, Tally},
+};
+use super::{Session, progress::Progress};
+use crate::{
+    args::Globals,
+    errors::{Failure, INTERRUPTED, Result},
+    output::{clean, grouped, json},
+};
+
+/// Most entries that are on their way at once.
+const BATCH_ENTRIES_MAX: usize = punctual::limits::BATCH_MAX;
+/// Most bytes of them, one larger entry apart.
+const BATCH_BYTES_MAX: usize = punctual::limits::BATCH_BYTES_MAX;
+/// Between two rounds of `--follow`.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+
+/// What all parts of an import work with.
+struct Importer<'a> {
+    session: &'a Session,
+    server: &'a Server,
+    /// Who is told apart from other importers of the same source.
+    owner: String,
+    progress: Progress,
+    tally: Tally,
+}
+
+/// Says what would be taken over; writes nothing anywhere, and needs no store.
+pub(super) async fn dry_run(globals: &Globals, args: &Import) -> Result {
+    let layout = args.layout()?;
+    let server = Server::connect(&args.from().url).await?;
+    preview::run(globals, &server, &layout).await
+}
+
+/// Takes everything over.
+pub(super) async fn run(session: &mut Session, args: &Import) -> Result {
+    let layout = args.layout()?;
+    let server = Server::connect(&args.from().url).await?;
+    for warning in consumers::warnings(&server).await {
+        session.say(&format!("warning: {}", clean(&warning)));
+    }
+    let begin = std::time::Instant::now();
+    let owner = format!("{:016x}", fastrand::u64(..));
+    let progress = session.progress();
+    let mut importer = Importer { session, server: &server, owner, progress, tally: Tally::default() };
+    let is_interrupted = if args.from().follow {
+        let mut stop = pin!(signal::ctrl_c());
+        loop {
+            let round = async {
+                importer.round(&layout).await?;
+                sleep(FOLLOW_EVERY).await;
+                Result::Ok(())
+            };
+            tokio::select! {
+                biased;
+                stopped = &mut stop => {
+                    stopped?;
+                    break true;
+                }
+                done = round => done?,
+            }
+        }
+    } else {
+        importer.round(&layout).await?;
+        false
+    };
+    let Importer { tally, progress, .. } = importer;
+    drop(progress);
+    for line in tally.complaints() {
+        session.say(&clean(&line));
+    }
+    let summary = tally.summary(begin.elapsed());
+    tell(session, &summary)?;
+    match (is_interrupted, summary.is_whole()) {
+        (true, _) => Err(Failure::Silent(INTERRUPTED)),
+        (false, true) => Ok(()),
+        (false, false) => Err(Failure::Silent(1)),
+    }
+}
+
+fn tell(session: &mut Session, summary: &Summary) -> Result {
+    if session.format.is_json() {
+        json(&mut session.out, summary)?;
+    } else {
+        writeln!(session.out, "{summary}")?;
+    }
+    Ok(session.out.flush()?)
+}
+
+impl Importer<'_> {
+    /// Once through all sources, each until nothing is left there of what there was.
+    async fn round(&mut self, layout: &Layout) -> Result {
+        let sources = keys::find(self.server, layout).await?;
+        if sources.is_empty() && self.tally.is_empty() {
+            self.session.say("there is nothing to take over: none of these keys exists");
+        }
+        for source in &sources {
+            self.source(layout, source).await?;
+        }
+        Ok(())
+    }
+
+    async fn source(&mut self, layout: &Layout, source: &Source) -> Result {
+        if let Some(sorted) = layout.sorted.as_ref().filter(|_| !source.is_list) {
+            sorted::check_unit(self.server, &source.key, sorted.unit).await?;
+        }
+        let shown = self.session.client.store().url().to_owned();
+        let run = self.server.begin(source, &self.owner, &layout.how(&shown)).await?;
+        let maker = Maker::new(&layout.shape, source, &run)?;
+        if source.is_list {
+            ListImport::new(self, layout, source, maker).run().await
+        } else {
+            SortedImport::new(self, layout, source, maker).run().await
+        }
+    }
+
+    /// Shows how far it has come.
+    fn show(&mut self) {
+        let jobs = self.tally.here();
+        self.progress.show(|| format!("{} jobs", grouped(jobs)));
+    }
+}

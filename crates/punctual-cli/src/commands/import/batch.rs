@@ -1,0 +1,53 @@
+//! Hands a batch of jobs to the store, and says of each whether it is durable.
+
+use punctual::{Client, Error, ErrorKind, NewJob, store::Enqueued};
+
+use crate::errors::{Failure, Result};
+
+/// What became of a job.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It is new.
+    Taken,
+    /// It was here already.
+    Here,
+    /// The store won't have it.
+    Refused(String),
+}
+
+/// An answer for each job, in order: all that are not refused are durable then.
+pub(super) async fn push(client: &Client, jobs: Vec<NewJob>) -> Result<Vec<Answer>> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A refused call wrote nothing and doesn't say which job was meant: then each is told for itself.
+    match client.push(jobs.clone()).await {
+        Ok(answers) => answers.into_iter().map(read).collect(),
+        Err(e) if is_about_a_job(&e) => {
+            let mut answers = Vec::with_capacity(jobs.len());
+            for job in jobs {
+                match client.push(vec![job]).await {
+                    Ok(told) => answers.extend(told.into_iter().map(read).collect::<Result<Vec<_>>>()?),
+                    Err(e) if is_about_a_job(&e) => answers.push(Answer::Refused(e.to_string())),
+                    Err(e) => return Err(e.into()),
+                }
+            }
+            Ok(answers)
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn is_about_a_job(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge)
+}
+
+fn read(answer: Enqueued) -> Result<Answer> {
+    match answer {
+        Enqueued::Inserted { .. } => Ok(Answer::Taken),
+        Enqueued::Full => Err(Failure::new("store_full", "a queue is at its cap")
+            .why("what has come over stays, and the rest stays where it is")
+            .hint("punctual queue ls    shows which; run the same command again when jobs have ended")),
+        _ => Ok(Answer::Here),
+    }
+}

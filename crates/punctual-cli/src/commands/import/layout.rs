@@ -1,0 +1,354 @@
+//! The five layouts as they stand on the command line, and what all of them come to: sorted sets, lists, or both.
+
+use clap::builder::NonEmptyStringValueParser as NonEmpty;
+
+use crate::errors::{Failure, Result};
+
+/// Most shards of a sorted set.
+const SHARDS_MAX: u16 = 1_024;
+/// What stands for the member in `--payload-key`.
+const MEMBER: &str = "{member}";
+
+const HELP: &str = "Old producers may go on; old consumers must be stopped first. A kill at any point loses nothing and \
+doubles nothing: run the same command again, and it goes on where it stopped. It ends when all that stood there has come over; run \
+it once more when the last producer is switched, or let it go on with --follow. docs/moving/ has a page for each layout.";
+
+/// Take over what waits in a queue on Redis that was made by hand.
+#[derive(Debug, clap::Subcommand)]
+#[command(after_help = HELP)]
+pub(crate) enum Import {
+    /// A sorted set of ids by time, and a string key for each payload.
+    ZsetKeys(ZsetKeys),
+    /// A sorted set of ids by time, and a hash of their payloads.
+    ZsetHash(ZsetHash),
+    /// A sorted set of payloads by time, or several of them, told apart by a suffix.
+    Zset(Zset),
+    /// `delayed:`, a sorted set of [id, queue, function, args], and lists `queue:NAME` of [function, args].
+    Lists(Lists),
+    /// A list, what its consumers have popped and not acknowledged, and a hash of messages.
+    Backup(Backup),
+}
+
+/// From where, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct From {
+    /// The server: redis://[user:password@]host[:6379][/db], or redis+unix: and three slashes before the path of its socket.
+    #[arg(long = "from", value_name = "URL")]
+    pub(super) url: String,
+    /// Say how many there are and show the first three as jobs; write nothing anywhere.
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Go on until Ctrl-C.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(super) follow: bool,
+}
+
+/// What an entry becomes.
+#[derive(Clone, Debug, clap::Args)]
+#[group(id = "kinds", multiple = true, required = true, args = ["kind", "kind_field"])]
+pub(crate) struct Becomes {
+    /// The kind of the jobs; with --kind-field of those that name none.
+    #[arg(long, value_parser = NonEmpty::new())]
+    pub(super) kind: Option<String>,
+    /// The field of a JSON payload that names the kind.
+    #[arg(long, value_name = "FIELD")]
+    pub(super) kind_field: Option<String>,
+    /// The queue of the jobs; with --queue-field of those that name none.
+    #[arg(short, long, default_value = "default")]
+    pub(super) queue: String,
+    /// The field of a JSON payload that names the queue.
+    #[arg(long, value_name = "FIELD")]
+    pub(super) queue_field: Option<String>,
+}
+
+/// Sorted sets, and what their scores are.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SortedArgs {
+    /// The sorted set; several with a pattern, as delay:*.
+    #[arg(long, value_parser = NonEmpty::new())]
+    key: String,
+    /// Several, with the numbers from 0 behind a colon: --key delay --shards 16 is delay:0 to delay:15.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(SHARDS_MAX)))]
+    shards: Option<u16>,
+    /// What scores are: seconds or milliseconds since 1970.
+    #[arg(long, value_enum, default_value = "s")]
+    unit: Unit,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ZsetKeys {
+    #[command(flatten)]
+    from: From,
+    #[command(flatten)]
+    sorted: SortedArgs,
+    /// The key of a payload, with {member} for the id: job:{member}. It goes with its entry.
+    #[arg(long, value_name = "TEMPLATE")]
+    payload_key: String,
+    #[command(flatten)]
+    becomes: Becomes,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ZsetHash {
+    #[command(flatten)]
+    from: From,
+    #[command(flatten)]
+    sorted: SortedArgs,
+    /// The hash of payloads by id. Each goes with its entry.
+    #[arg(long, value_parser = NonEmpty::new())]
+    hash: String,
+    #[command(flatten)]
+    becomes: Becomes,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Zset {
+    #[command(flatten)]
+    from: From,
+    #[command(flatten)]
+    sorted: SortedArgs,
+    #[command(flatten)]
+    becomes: Becomes,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Lists {
+    #[command(flatten)]
+    from: From,
+    /// The sorted set of those that are due later, scored in seconds.
+    #[arg(long, default_value = "delayed:", value_name = "KEY")]
+    delayed: String,
+    /// The lists; what * stands for is the queue.
+    #[arg(long = "lists", default_value = "queue:*", value_name = "PATTERN")]
+    pattern: String,
+    /// One queue for all of them, instead of their own.
+    #[arg(short, long)]
+    queue: Option<String>,
+    /// The end of a list that is popped from.
+    #[arg(long, value_enum, default_value = "left")]
+    next: End,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Backup {
+    #[command(flatten)]
+    from: From,
+    /// The list of what waits.
+    #[arg(long, value_parser = NonEmpty::new(), value_name = "KEY")]
+    list: String,
+    /// What was popped and not acknowledged: a hash by it, a set, a sorted set or a list. It is due again at once.
+    #[arg(long = "backup", value_parser = NonEmpty::new(), value_name = "KEY")]
+    popped: Option<String>,
+    /// The hash of messages, where the list has their ids. Each goes once its id stands nowhere any more.
+    #[arg(long, value_parser = NonEmpty::new(), value_name = "KEY")]
+    context: Option<String>,
+    /// The end of the list that is popped from.
+    #[arg(long, value_enum, default_value = "left")]
+    next: End,
+    #[command(flatten)]
+    becomes: Becomes,
+}
+
+/// What scores are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Unit {
+    /// Seconds, whole or not.
+    S,
+    /// Milliseconds.
+    Ms,
+}
+
+/// An end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum End {
+    /// As LPOP takes.
+    Left,
+    /// As RPOP takes.
+    Right,
+}
+
+impl End {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Left => "left",
+            Self::Right => "right",
+        }
+    }
+}
+
+/// What there is to take over.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) sorted: Option<Sorted>,
+    pub(super) lists: Option<ListKeys>,
+    pub(super) shape: Shape,
+}
+
+/// Sorted sets.
+#[derive(Debug)]
+pub(super) struct Sorted {
+    pub(super) keys: Keys,
+    pub(super) unit: Unit,
+    pub(super) body: Body,
+}
+
+/// Lists.
+#[derive(Debug)]
+pub(super) struct ListKeys {
+    pub(super) keys: Keys,
+    pub(super) next: End,
+    pub(super) backup: Option<String>,
+    pub(super) context: Option<String>,
+}
+
+/// Where the payload of a sorted set's member is.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// It is the member.
+    Member,
+    /// In a key of its own, between these.
+    Key(String, String),
+    /// In this hash.
+    Hash(String),
+}
+
+/// Which keys are meant.
+#[derive(Debug)]
+pub(super) enum Keys {
+    /// This one.
+    One(String),
+    /// All that match.
+    Pattern(String),
+    /// With the numbers up to here behind a colon.
+    Numbered(String, u16),
+}
+
+/// How an entry is read.
+#[derive(Debug)]
+pub(super) enum Shape {
+    /// Its payload is the job's.
+    Payload(Becomes),
+    /// JSON: [id, queue, function, args], in lists [function, args], too. All go to this queue, if one is named.
+    Call(Option<String>),
+}
+
+impl Import {
+    pub(super) const fn from(&self) -> &From {
+        match self {
+            Self::ZsetKeys(args) => &args.from,
+            Self::ZsetHash(args) => &args.from,
+            Self::Zset(args) => &args.from,
+            Self::Lists(args) => &args.from,
+            Self::Backup(args) => &args.from,
+        }
+    }
+
+    /// Whether it leaves everything as it is.
+    pub(crate) const fn is_dry(&self) -> bool {
+        self.from().dry_run
+    }
+
+    /// What it comes to.
+    pub(super) fn layout(&self) -> Result<Layout> {
+        Ok(match self {
+            Self::ZsetKeys(args) => {
+                let (before, behind) = template(&args.payload_key)?;
+                args.sorted.layout(Body::Key(before, behind), &args.becomes)?
+            }
+            Self::ZsetHash(args) => args.sorted.layout(Body::Hash(args.hash.clone()), &args.becomes)?,
+            Self::Zset(args) => args.sorted.layout(Body::Member, &args.becomes)?,
+            Self::Lists(args) => Layout {
+                sorted: Some(Sorted {
+                    keys: Keys::One(args.delayed.clone()),
+                    unit: Unit::S,
+                    body: Body::Member,
+                }),
+                lists: Some(ListKeys {
+                    keys: Keys::of(&args.pattern),
+                    next: args.next,
+                    backup: None,
+                    context: None,
+                }),
+                shape: Shape::Call(args.queue.clone()),
+            },
+            Self::Backup(args) => Layout {
+                sorted: None,
+                lists: Some(ListKeys {
+                    keys: Keys::One(args.list.clone()),
+                    next: args.next,
+                    backup: args.popped.clone(),
+                    context: args.context.clone(),
+                }),
+                shape: Shape::Payload(args.becomes.clone()),
+            },
+        })
+    }
+}
+
+impl SortedArgs {
+    fn layout(&self, body: Body, becomes: &Becomes) -> Result<Layout> {
+        let keys = match self.shards {
+            Some(_) if is_pattern(&self.key) => {
+                return Err(Failure::invalid("--key is a pattern, and --shards numbers keys")
+                    .hint("--key 'delay:*', or --key delay --shards 16"));
+            }
+            Some(shards) => Keys::Numbered(self.key.clone(), shards),
+            None => Keys::of(&self.key),
+        };
+        let sorted = Some(Sorted { keys, unit: self.unit, body });
+        Ok(Layout { sorted, lists: None, shape: Shape::Payload(becomes.clone()) })
+    }
+}
+
+impl Keys {
+    fn of(text: &str) -> Self {
+        if is_pattern(text) { Self::Pattern(text.to_owned()) } else { Self::One(text.to_owned()) }
+    }
+
+    /// What keys begin with, before what tells them apart.
+    pub(super) fn prefix(&self) -> &str {
+        match self {
+            Self::One(key) => key.rfind(':').map_or("", |colon| &key[..=colon]),
+            Self::Pattern(pattern) => pattern.split(['*', '?', '[']).next().unwrap_or_default(),
+            Self::Numbered(key, _) => key,
+        }
+    }
+}
+
+fn is_pattern(key: &str) -> bool {
+    key.contains(['*', '?', '['])
+}
+
+/// What stands before and behind the member.
+fn template(text: &str) -> Result<(String, String)> {
+    match text.split_once(MEMBER) {
+        Some((before, behind)) if !behind.contains(MEMBER) => Ok((before.to_owned(), behind.to_owned())),
+        _ => Err(Failure::invalid(format!("--payload-key {text:?} does not say once where the id stands"))
+            .hint("--payload-key 'job:{member}'")),
+    }
+}
+
+impl Layout {
+    /// What the ids of jobs follow from besides their entries: an import that is resumed must make the same of what it has taken
+    /// and not removed.
+    pub(super) fn how(&self, store: &str) -> String {
+        let queue = match &self.shape {
+            Shape::Call(None) => "queues of their own".to_owned(),
+            Shape::Call(Some(queue)) | Shape::Payload(Becomes { queue, queue_field: None, .. }) => {
+                format!("queue {queue}")
+            }
+            Shape::Payload(Becomes { queue, queue_field: Some(field), .. }) => {
+                format!("the queue in {field}, else {queue}")
+            }
+        };
+        let unit = match self.sorted.as_ref().map(|sorted| sorted.unit) {
+            Some(Unit::Ms) => ", scores in ms",
+            _ => "",
+        };
+        let next = match self.lists.as_ref().map(|lists| lists.next) {
+            Some(End::Right) => ", popped from the right",
+            _ => "",
+        };
+        format!("store {store}, {queue}{unit}{next}")
+    }
+}

@@ -1,0 +1,147 @@
+//! What became of all entries.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use serde::Serialize;
+
+use crate::{
+    output::{counted, grouped},
+    times::span,
+};
+
+/// Entries that are told one by one, of each source.
+const EXAMPLES_MAX: usize = 3;
+
+/// So far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) taken: u64,
+    pub(super) already_here: u64,
+    /// Taken off by somebody else between our look and our removal.
+    pub(super) vanished: u64,
+    /// By the keys of their sources.
+    over: BTreeMap<String, Over>,
+}
+
+/// What became no jobs, of one source.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Over {
+    /// Their payloads are not there; they stay.
+    pub(super) left: u64,
+    /// They can't be jobs.
+    pub(super) refused: u64,
+    /// Where the refused are, if not in their old place.
+    pub(super) moved_to: Option<String>,
+    examples: Vec<String>,
+}
+
+impl Over {
+    pub(super) fn leave(&mut self, entry: &str, why: &str) {
+        self.left += 1;
+        self.example(entry, why);
+    }
+
+    pub(super) fn refuse(&mut self, entry: &str, why: &str) {
+        self.refused += 1;
+        self.example(entry, why);
+    }
+
+    pub(super) const fn sum(&self) -> u64 {
+        self.left + self.refused
+    }
+
+    fn example(&mut self, entry: &str, why: &str) {
+        if self.examples.len() < EXAMPLES_MAX {
+            self.examples.push(format!("{entry}: {why}"));
+        }
+    }
+}
+
+impl Tally {
+    /// Jobs that stand for entries by now.
+    pub(super) const fn here(&self) -> u64 {
+        self.taken + self.already_here
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.here() == 0 && self.over.is_empty()
+    }
+
+    /// What is over at a source now; what was told of it before is void.
+    pub(super) fn put(&mut self, key: &str, over: Over) {
+        if over.sum() == 0 {
+            self.over.remove(key);
+        } else {
+            self.over.insert(key.to_owned(), over);
+        }
+    }
+
+    /// What is over at a source so far.
+    pub(super) fn of(&self, key: &str) -> Over {
+        self.over.get(key).cloned().unwrap_or_default()
+    }
+
+    /// What people have to look after.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (key, over) in &self.over {
+            let place = match &over.moved_to {
+                Some(list) => format!("stand in {list} now"),
+                None => "stay where they are".to_owned(),
+            };
+            lines.push(format!(
+                "{key}: {} that became no jobs {place}",
+                counted(over.sum(), "entry").replace("entrys", "entries")
+            ));
+            lines.extend(over.examples.iter().map(|example| format!("  {example}")));
+        }
+        if 0 < self.vanished {
+            lines.push(format!(
+                "warning: {} were taken off by somebody else while they were taken over, and run twice: stop the old consumers",
+                grouped(self.vanished)
+            ));
+        }
+        lines
+    }
+
+    pub(super) fn summary(&self, took: Duration) -> Summary {
+        let sum = |of: fn(&Over) -> u64| self.over.values().map(of).sum();
+        Summary {
+            taken: self.taken,
+            already_here: self.already_here,
+            left: sum(|over| over.left),
+            refused: sum(|over| over.refused),
+            vanished: self.vanished,
+            seconds: took.as_secs_f64(),
+        }
+    }
+}
+
+/// All of it, for people and as JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    /// Entries that became jobs just now.
+    taken: u64,
+    /// Entries that were jobs already, of an import that was stopped.
+    already_here: u64,
+    left: u64,
+    refused: u64,
+    vanished: u64,
+    seconds: f64,
+}
+
+impl Summary {
+    /// Whether nothing is left for people to look after.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.left == 0 && self.refused == 0
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [taken, here, left, refused] =
+            [self.taken, self.already_here, self.left, self.refused].map(grouped);
+        let took = span(Duration::from_secs_f64(self.seconds));
+        write!(f, "{taken} taken · {here} already here · {left} left · {refused} refused · {took}")
+    }
+}

@@ -1,0 +1,98 @@
+//! The configuration file: what a process that runs for long is told once, and not on every command line.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+
+use crate::errors::{Failure, Result};
+
+/// Largest file, in bytes.
+const BYTES_MAX: u64 = 1024 * 1024;
+/// Most tables `[[forward]]`.
+const FORWARDS_MAX: usize = 64;
+/// The file's name in the current folder.
+const HERE: &str = "punctual.toml";
+
+/// What the file says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    /// Where the jobs live, unless the command line or the environment say it.
+    pub(crate) store: Option<String>,
+    /// What is handed over to other systems.
+    #[serde(default)]
+    pub(crate) forward: Vec<Forward>,
+}
+
+/// A queue whose jobs are handed over.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Forward {
+    /// The queue.
+    pub(crate) from: String,
+    /// The address, as `punctual forward --to` takes it.
+    pub(crate) to: Option<String>,
+    /// A file with the address, which may hold a password.
+    pub(crate) to_file: Option<PathBuf>,
+    /// Jobs on their way at once.
+    pub(crate) slots: Option<usize>,
+    /// A file with the secret that a webhook is signed with.
+    pub(crate) secret_file: Option<PathBuf>,
+    /// Whether a webhook may be in a private network.
+    #[serde(default)]
+    pub(crate) allow_private: bool,
+}
+
+impl Config {
+    /// Reads a file, else the first there is of `./punctual.toml`, `$XDG_CONFIG_HOME/punctual/config.toml` and
+    /// `/etc/punctual/punctual.toml`.
+    pub(crate) fn read(file: Option<&Path>) -> Result<Self> {
+        if let Some(file) = file {
+            return Self::parse(file, &text(file)?);
+        }
+        let home = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+        let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".config")));
+        let places = [
+            Some(PathBuf::from(HERE)),
+            home.map(|home| home.join("punctual/config.toml")),
+            Some(PathBuf::from("/etc/punctual/punctual.toml")),
+        ];
+        match places.into_iter().flatten().find(|file| file.exists()) {
+            Some(file) => Self::parse(&file, &text(&file)?),
+            None => Err(Failure::invalid("there is no configuration file")
+                .why(format!("neither {HERE} here, nor one of the user's or the machine's"))
+                .hint("punctual forward -q QUEUE --to ADDRESS, or --config FILE")),
+        }
+    }
+
+    fn parse(file: &Path, text: &str) -> Result<Self> {
+        let shown = file.display();
+        let wrong = |why: String| Failure::invalid(format!("{shown} is no configuration")).why(why);
+        let reader = toml::Deserializer::parse(text).map_err(|error| wrong(error.to_string()))?;
+        let config: Self = serde_path_to_error::deserialize(reader)
+            .map_err(|error| wrong(format!("{}: {}", error.path(), error.inner().message())))?;
+        if FORWARDS_MAX < config.forward.len() {
+            return Err(wrong(format!("it has more than {FORWARDS_MAX} tables [[forward]]")));
+        }
+        Ok(config)
+    }
+}
+
+/// The whole of a file that holds an address or a secret, without the end of its line.
+pub(crate) fn secret(file: &Path) -> Result<String> {
+    Ok(text(file)?.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn text(file: &Path) -> Result<String> {
+    let shown = file.display();
+    let read = fs::metadata(file).and_then(|about| {
+        if BYTES_MAX < about.len() {
+            return Err(io::Error::other(format!("it has more than {BYTES_MAX} bytes")));
+        }
+        fs::read_to_string(file)
+    });
+    read.map_err(|error| Failure::invalid(format!("could not read {shown}")).why(error.to_string()))
+}

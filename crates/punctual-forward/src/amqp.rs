@@ -1,0 +1,240 @@
+//! RabbitMQ, by AMQP 0-9-1 with publisher confirms.
+//!
+//! A job is handed over when the broker confirmed it and did not return it: by then every queue it was routed to has it, a
+//! durable one on disk. One connection, one channel, as many jobs on their way as the worker has slots.
+//!
+//! A message that the broker can't stand (an exchange that isn't there, a body beyond its `max_message_size`) makes it close
+//! the channel, and with it go the confirms of all others on their way. Nobody is told whose fault it was, so each of
+//! them is published once more on a channel of its own, where a fault is its own.
+
+mod lane;
+mod link;
+mod verdicts;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use lapin::{
+    BasicProperties,
+    options::{ExchangeDeclareOptions, QueueDeclareOptions},
+    protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
+    types::{AMQPValue, FieldTable, LongString, ShortString},
+};
+use punctual::{Error, ErrorKind, JobRecord, Result};
+use tokio::time::timeout;
+use url::Url;
+
+use self::{
+    lane::{Lane, Message, Published},
+    link::Link,
+    verdicts::Verdict,
+};
+use crate::{
+    fields,
+    sink::{BoxFuture, Refusal, Sink},
+    target::Options,
+    template::Template,
+};
+
+/// How long a confirm is waited for, if not said otherwise. A broker that runs out of memory says so, which stops this clock.
+const ANSWER_DEFAULT: Duration = Duration::from_secs(30);
+/// The longest wait for a confirm.
+const ANSWER_MAX: Duration = Duration::from_mins(10);
+/// How often it is looked meanwhile whether the broker holds back all that is published.
+const LOOKS: u32 = 10;
+/// Messages outlive a restart of the broker, in queues that do.
+const PERSISTENT: u8 = 2;
+
+/// A broker, and where messages go there.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    uri: String,
+    exchange: Template,
+    routing_key: Template,
+    answer: Duration,
+}
+
+impl Address {
+    /// Of an address without its options, and those.
+    pub(crate) fn parse(mut url: Url, options: &mut Options) -> Result<Self> {
+        if url.host_str().is_none_or(str::is_empty) {
+            return Err(Error::invalid("the address names no broker")
+                .with_hint("write amqp://HOST/?routing_key=QUEUE"));
+        }
+        let (exchange, key) = (options.take("exchange"), options.take("routing_key"));
+        if exchange.as_deref().unwrap_or_default().is_empty() && key.as_deref().unwrap_or_default().is_empty()
+        {
+            return Err(Error::invalid("the address names neither an exchange nor a routing key")
+                .with_hint("add ?exchange=E&routing_key=K, or ?routing_key=QUEUE"));
+        }
+        let exchange = Template::parse(&exchange.unwrap_or_default())?;
+        let routing_key = Template::parse(&key.unwrap_or_default())?;
+        let answer = options.duration("answer", ANSWER_DEFAULT, ANSWER_MAX)?;
+        // Without a path the name of the virtual host would be empty, which no broker has from the start.
+        if url.path().is_empty() || url.path() == "/" {
+            url.set_path("/%2f");
+        }
+        Ok(Self { uri: url.into(), exchange, routing_key, answer })
+    }
+}
+
+/// Publishes jobs to a broker.
+pub(crate) struct Amqp {
+    address: Address,
+    link: Link,
+}
+
+impl Amqp {
+    pub(crate) fn new(address: Address) -> Self {
+        Self { link: Link::new(address.uri.clone()), address }
+    }
+
+    /// What goes out of a job.
+    fn message(&self, job: &JobRecord) -> std::result::Result<Message, Refusal> {
+        let short = |what: &str, text: String| {
+            ShortString::try_new(text)
+                .map_err(|_| Refusal::Never(format!("its {what} is longer than 255 bytes")))
+        };
+        let fill = |what, template: &Template| short(what, template.fill(job).map_err(Refusal::Never)?);
+        let mut headers = FieldTable::default();
+        for (name, value) in fields::of(job) {
+            headers.insert(short("header's name", name)?, AMQPValue::LongString(LongString::from(value)));
+        }
+        let properties = BasicProperties::default()
+            .with_message_id(short("id", job.id.to_string())?)
+            .with_type(short("kind", job.kind.clone())?)
+            .with_content_type(short("content type", job.payload.content_type.to_string())?)
+            .with_app_id("punctual".into())
+            .with_timestamp(job.run_at.as_ms() / 1_000)
+            .with_delivery_mode(PERSISTENT)
+            .with_headers(headers);
+        Ok(Message {
+            exchange: fill("exchange", &self.address.exchange)?,
+            routing_key: fill("routing key", &self.address.routing_key)?,
+            properties,
+            body: Arc::from(job.payload.bytes.as_slice()),
+        })
+    }
+
+    async fn publish(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
+        let message = self.message(job)?;
+        let lane = self.link.lane().await?;
+        match self.answered(&lane, message, job.timeout / 2).await? {
+            Err(error) if own_fault(&error).is_some() => self.publish_alone(job).await,
+            said => verdict(said),
+        }
+    }
+
+    /// Publishes a job where what closes the channel is its own fault.
+    async fn publish_alone(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
+        let message = self.message(job)?;
+        let (lane, _permit) = self.link.alone().await?;
+        verdict(self.answered(&lane, message, job.timeout / 2).await?)
+    }
+
+    /// What the broker says, if it does so in time.
+    async fn answered(
+        &self,
+        lane: &Lane,
+        message: Message,
+        at_most: Duration,
+    ) -> std::result::Result<Published, Refusal> {
+        let (begin, answer) = (Instant::now(), self.address.answer.min(at_most));
+        let mut published = std::pin::pin!(lane.publish(message));
+        let mut left = LOOKS;
+        loop {
+            match timeout(answer / LOOKS, &mut published).await {
+                Ok(Some(said)) => return Ok(said),
+                Ok(None) => return Err(Refusal::Away("the channel was closed".to_owned())),
+                Err(_) if self.link.is_blocked().await => {
+                    if at_most <= begin.elapsed() {
+                        return Err(Refusal::Away(link::BLOCKED.to_owned()));
+                    }
+                    // All of the time begins again when the broker goes on.
+                    left = LOOKS;
+                }
+                Err(_) if 1 < left => left -= 1,
+                Err(_) => {
+                    return Err(Refusal::Away(format!("the broker sent no confirm within {answer:?}")));
+                }
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<()> {
+        let channel = self.link.channel().await.map_err(refused_at_start)?;
+        let (exchange, key) = (self.address.exchange.fixed(), self.address.routing_key.fixed());
+        let asked = match (exchange, key) {
+            (Some(""), Some(queue)) => {
+                let queue = ShortString::try_new(queue).map_err(too_long)?;
+                let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+                channel.queue_declare(queue, options, FieldTable::default()).await.map(drop)
+            }
+            (Some(exchange), _) if !exchange.is_empty() => {
+                let exchange = ShortString::try_new(exchange).map_err(too_long)?;
+                let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+                let kind = lapin::ExchangeKind::default();
+                channel.exchange_declare(exchange, kind, options, FieldTable::default()).await
+            }
+            _ => Ok(()),
+        };
+        asked.map_err(refused_at_start)?;
+        // It closes by itself when it is dropped; said now, the broker does not take it for a fault.
+        let _ = channel.close(200, "".into()).await;
+        Ok(())
+    }
+}
+
+impl Sink for Amqp {
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.look())
+    }
+
+    fn send<'a>(&'a self, job: &'a JobRecord) -> BoxFuture<'a, std::result::Result<(), Refusal>> {
+        Box::pin(self.publish(job))
+    }
+}
+
+/// What becomes of a job that is alone to blame.
+fn verdict(said: Published) -> std::result::Result<(), Refusal> {
+    match said {
+        Ok(Verdict::Taken) => Ok(()),
+        Ok(Verdict::Refused) => Err(Refusal::Refused("the broker did not take it (nack)".to_owned())),
+        Ok(Verdict::Returned(why)) => Err(Refusal::Refused(format!("unroutable: {why}"))),
+        Err(error) => Err(own_fault(&error).map_or_else(|| link::away(&error), Refusal::Refused)),
+    }
+}
+
+/// The broker's words, where it closed a channel since it can't stand a message.
+fn own_fault(error: &lapin::Error) -> Option<String> {
+    match error.kind() {
+        lapin::ErrorKind::ProtocolError(said) if matches!(said.kind(), AMQPErrorKind::Soft(_)) => {
+            Some(format!("{} {}", said.get_id(), said.get_message()))
+        }
+        _ => None,
+    }
+}
+
+fn too_long(_: impl std::error::Error) -> Error {
+    Error::invalid("a name of RabbitMQ has at most 255 bytes")
+}
+
+/// What the first connection met: a login or a name that somebody has to mend, or a broker that is away.
+fn refused_at_start(error: lapin::Error) -> Error {
+    let lapin::ErrorKind::ProtocolError(said) = error.kind() else {
+        return Error::new(ErrorKind::Unavailable, "could not reach RabbitMQ").with_source(error);
+    };
+    let words = format!("RabbitMQ says: {} {}", said.get_id(), said.get_message());
+    match said.kind() {
+        AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
+            Error::invalid(words).with_hint("declare it first; punctual makes no exchanges or queues there")
+        }
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED)
+        | AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => Error::invalid(words)
+            .with_hint("check user, password and virtual host, and the user's rights there"),
+        AMQPErrorKind::Soft(_) => Error::invalid(words),
+        AMQPErrorKind::Hard(_) => Error::new(ErrorKind::Unavailable, words),
+    }
+}

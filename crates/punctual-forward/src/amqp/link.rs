@@ -1,0 +1,127 @@
+//! The connection to a broker, made again when it is lost, and the lane that messages take.
+
+use std::time::{Duration, Instant};
+
+use lapin::{Connection, ConnectionProperties};
+use tokio::{
+    sync::{Mutex, Semaphore, SemaphorePermit},
+    time::timeout,
+};
+
+use super::lane::Lane;
+use crate::sink::Refusal;
+
+/// How long making a connection, or a channel, may take.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Between two attempts to connect, however many wait for one.
+const CONNECT_PAUSE: Duration = Duration::from_millis(250);
+/// What is told of a broker that runs out of memory or disk.
+pub(super) const BLOCKED: &str = "the broker holds back what is published (connection.blocked)";
+/// Channels for one message each, at once.
+const ALONE_MAX: usize = 8;
+
+/// A connection to a broker. Nothing else in the client connects again by itself: what was on its way must be known to be lost.
+pub(super) struct Link {
+    uri: String,
+    state: Mutex<State>,
+    alone: Semaphore,
+}
+
+#[derive(Default)]
+struct State {
+    connection: Option<Connection>,
+    lane: Option<Lane>,
+    /// Until when nobody tries to connect, and why not.
+    pause: Option<(Instant, lapin::Error)>,
+}
+
+impl State {
+    fn is_blocked(&self) -> bool {
+        let status = self.connection.as_ref().map(Connection::status);
+        status.is_some_and(|status| status.connected() && status.blocked())
+    }
+}
+
+/// The broker, or the way to it, is not there now.
+pub(super) fn away(error: &lapin::Error) -> Refusal {
+    Refusal::Away(error.to_string())
+}
+
+impl Link {
+    pub(super) fn new(uri: String) -> Self {
+        Self { uri, state: Mutex::default(), alone: Semaphore::new(ALONE_MAX) }
+    }
+
+    /// The lane that all messages share.
+    pub(super) async fn lane(&self) -> Result<Lane, Refusal> {
+        let mut state = self.state.lock().await;
+        // The client keeps what it may not send, and would send it later, beside whoever was told to come again.
+        if state.is_blocked() {
+            return Err(Refusal::Away(BLOCKED.to_owned()));
+        }
+        if let Some(lane) = state.lane.as_ref().filter(|lane| lane.is_open()) {
+            return Ok(lane.clone());
+        }
+        let lane = self.open(&mut state).await.map_err(|error| away(&error))?;
+        state.lane = Some(lane.clone());
+        Ok(lane)
+    }
+
+    /// A lane for one message, which ends with the answer's guard.
+    pub(super) async fn alone(&self) -> Result<(Lane, SemaphorePermit<'_>), Refusal> {
+        let permit = self.alone.acquire().await.expect("invariant: it is never closed");
+        let lane = self.open(&mut *self.state.lock().await).await.map_err(|error| away(&error))?;
+        Ok((lane, permit))
+    }
+
+    /// Whether the broker holds back all that is published; it says so when it runs out of memory or disk.
+    pub(super) async fn is_blocked(&self) -> bool {
+        self.state.lock().await.is_blocked()
+    }
+
+    /// A channel for questions about what there is; a wrong one closes it.
+    pub(super) async fn channel(&self) -> Result<lapin::Channel, lapin::Error> {
+        self.channel_of(&mut *self.state.lock().await).await
+    }
+
+    async fn open(&self, state: &mut State) -> Result<Lane, lapin::Error> {
+        let channel = self.channel_of(state).await?;
+        within(Lane::open(channel)).await
+    }
+
+    async fn channel_of(&self, state: &mut State) -> Result<lapin::Channel, lapin::Error> {
+        if let Some(connection) = state.connection.as_ref().filter(|it| it.status().connected()) {
+            return within(connection.create_channel()).await;
+        }
+        if let Some((until, error)) = &state.pause
+            && Instant::now() < *until
+        {
+            return Err(error.clone());
+        }
+        (state.connection, state.lane) = (None, None);
+        let properties = ConnectionProperties::default().with_connection_name("punctual forward".into());
+        let connection = async {
+            let connection = within(Connection::connect(&self.uri, properties)).await?;
+            let channel = within(connection.create_channel()).await?;
+            Ok((connection, channel))
+        };
+        match connection.await {
+            Ok((connection, channel)) => {
+                (state.connection, state.pause) = (Some(connection), None);
+                Ok(channel)
+            }
+            Err(error) => {
+                state.pause = Some((Instant::now() + CONNECT_PAUSE, lapin::Error::clone(&error)));
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Gives up on a broker that doesn't answer.
+async fn within<T>(step: impl Future<Output = Result<T, lapin::Error>>) -> Result<T, lapin::Error> {
+    timeout(CONNECT_MAX, step).await.unwrap_or_else(|_| {
+        let late = format!("no answer within {} s", CONNECT_MAX.as_secs());
+        Err(std::io::Error::new(std::io::ErrorKind::TimedOut, late).into())
+    })
+}

@@ -1,0 +1,199 @@
+//! A forwarder: the handler that hands jobs over.
+//!
+//! ```text
+//! reserve ─► handler: Sink::send ──confirmed──────────────► Done: acked only now
+//!                │          ├──refused──► Retry by the job's backoff; on its last attempt Dead, with the other side's words
+//!                │          ├──busy─────► RetryAfter: the queue (or the job's group) waits as long as it was asked to
+//!                │          └──away─────► pause ≤ 1 s, again in place; counts nothing
+//!                └──away for half of the job's timeout──► Snooze: back to the store, counts nothing
+//! ```
+//!
+//! While the other side is away each slot keeps its job: no attempts are spent, nothing is reserved that could not be handed
+//! over, and the first confirm lets all of them go on at once.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use punctual::{Ctx, JobRecord, Outcome, Result, Stop, limits::SNOOZE_MIN};
+use tokio::time::timeout;
+
+use crate::{
+    counts::{Counts, Tally},
+    sink::{BoxFuture, Refusal, Sink},
+    target::Target,
+};
+
+/// The first pause before a job is tried again in place; each is twice as long as the one before.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The longest of these pauses: as much later than it could be a job goes out behind an outage.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long a job waits in the store once it waited in place for long enough.
+const AWAY_SNOOZE: Duration = Duration::from_secs(5);
+
+/// Hands the jobs of a worker over to another system, and lets them be acked once that system confirmed.
+///
+/// A forwarder is a handler like any other: retries, dead letters, leases and limits are those of the worker and the store.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// use punctual::{Client, Worker};
+/// use punctual_forward::Forwarder;
+///
+/// let client = Client::connect("sqlite:app.db").await?;
+/// let forwarder = Forwarder::to("amqp://guest:guest@localhost/%2f?exchange=jobs&routing_key={kind}")?;
+/// forwarder.check().await?;
+/// Worker::new(&client).queue("mail").slots(256).handle_raw(forwarder.handler()).run().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Clones share the connection.
+#[derive(Clone)]
+pub struct Forwarder {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    sink: Box<dyn Sink>,
+    shown: String,
+    tally: Tally,
+}
+
+impl Forwarder {
+    /// A forwarder to an address, as [`Target::parse`] reads it. Connects with the first job, or at [`check`](Self::check).
+    ///
+    /// # Errors
+    /// As [`Target::parse`] and [`Target::forwarder`].
+    pub fn to(address: &str) -> Result<Self> {
+        Target::parse(address)?.forwarder()
+    }
+
+    pub(crate) fn new(sink: Box<dyn Sink>, shown: String) -> Self {
+        Self { inner: Arc::new(Inner { sink, shown, tally: Tally::default() }) }
+    }
+
+    /// Connects, and looks whether the other side knows the exchange, queue, stream or host that jobs go to, as far as it is
+    /// the same for all of them.
+    ///
+    /// # Errors
+    /// `Unavailable`: it can't be reached now, which jobs would wait for. `Invalid`: a login that is refused, an exchange
+    /// that isn't there and the like, which somebody has to mend.
+    pub async fn check(&self) -> Result<()> {
+        self.inner.sink.check().await
+    }
+
+    /// Hands one job over, without a worker and without trying again.
+    ///
+    /// # Errors
+    /// In the other side's words, why it did not take it.
+    pub async fn send(&self, job: &JobRecord) -> std::result::Result<(), String> {
+        let sent = self.inner.sink.send(job).await;
+        sent.map_err(|refusal| match refusal {
+            Refusal::Away(error)
+            | Refusal::Busy { error, .. }
+            | Refusal::Refused(error)
+            | Refusal::Never(error) => error,
+        })
+    }
+
+    /// The handler, for [`Worker::handle_raw`](punctual::Worker::handle_raw). As many jobs are on their way at once as the
+    /// worker has slots.
+    pub fn handler<S: Send + Sync + 'static>(
+        &self,
+    ) -> impl Fn(JobRecord, Ctx<S>) -> BoxFuture<'static, Outcome> + Send + Sync + 'static {
+        let inner = Arc::clone(&self.inner);
+        move |job, ctx| {
+            let inner = Arc::clone(&inner);
+            Box::pin(async move { inner.hand_over(&job, &ctx).await })
+        }
+    }
+
+    /// What it did so far.
+    pub fn counts(&self) -> Counts {
+        self.inner.tally.counts()
+    }
+
+    /// Where jobs go to, for people: the address without what is secret in it.
+    pub fn shown(&self) -> &str {
+        &self.inner.shown
+    }
+}
+
+impl std::fmt::Debug for Forwarder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Forwarder").field("to", &self.inner.shown).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    async fn hand_over<S>(&self, job: &JobRecord, ctx: &Ctx<S>) -> Outcome {
+        let _departed = self.tally.depart();
+        let (begin, mut pause) = (Instant::now(), PAUSE_MIN);
+        loop {
+            // The job's own timeout would count as a failure.
+            let at_most = (job.timeout * 2 / 3).saturating_sub(begin.elapsed());
+            let error = match timeout(at_most, self.sink.send(job)).await {
+                Ok(Ok(())) => {
+                    self.tally.forwarded();
+                    return Outcome::Done;
+                }
+                Ok(Err(Refusal::Away(error))) => error,
+                Ok(Err(refusal)) => return self.refused(job, refusal),
+                Err(_) => "no answer in time".to_owned(),
+            };
+            if self.tally.again(&error) {
+                tracing::warn!(to = self.shown, error, "jobs wait for the other side");
+            }
+            if job.timeout / 2 < begin.elapsed() + pause {
+                return Outcome::Snooze(AWAY_SNOOZE);
+            }
+            let stop = ctx.cancel_token();
+            tokio::select! {
+                () = tokio::time::sleep(jittered(pause)) => {}
+                () = stop.cancelled() => return stopped(ctx.stop_reason()),
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn refused(&self, job: &JobRecord, refusal: Refusal) -> Outcome {
+        let (error, after) = match refusal {
+            Refusal::Never(error) => {
+                self.tally.refused(&error);
+                return Outcome::Dead(error);
+            }
+            // Who has a group is waited for by that group alone.
+            Refusal::Busy { after: Some(after), all, error } if all || job.group.is_some() => {
+                (error, Some((after, true)))
+            }
+            Refusal::Busy { after, error, .. } => (error, after.map(|after| (after, false))),
+            Refusal::Away(error) | Refusal::Refused(error) => (error, None),
+        };
+        self.tally.refused(&error);
+        if job.max_attempts <= job.attempt {
+            return Outcome::Dead(error);
+        }
+        match after {
+            Some((after, true)) => Outcome::RetryAfter { after, error },
+            Some((after, false)) => Outcome::Retry { after: Some(after), error },
+            None => Outcome::Retry { after: None, error },
+        }
+    }
+}
+
+/// The end of a job that waited in place, and may wait no longer.
+fn stopped(why: Option<Stop>) -> Outcome {
+    match why {
+        Some(Stop::Cancelled) => Outcome::Cancel,
+        // Whoever takes over begins at once; where the lease is lost nobody listens.
+        _ => Outcome::Snooze(SNOOZE_MIN),
+    }
+}
+
+/// Half of it at least, so that those who wait together don't come together.
+fn jittered(pause: Duration) -> Duration {
+    let half = pause / 2;
+    half + half.mul_f64(fastrand::f64())
+}

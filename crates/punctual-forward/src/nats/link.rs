@@ -1,0 +1,228 @@
+//! The connection to a server of NATS, made again when it is lost.
+//!
+//! The client would connect again by itself, and keep what was on its way for later: nobody would be told that it was lost, and
+//! who waits for an answer would wait for the whole of its time. So a connection that is lost is left, whoever waits on it is
+//! told at once, and the next call makes another one. What the client may still send on one that was left has the same id as
+//! what is sent again, and a stream keeps one of them.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_nats::{
+    Client, ConnectErrorKind, ConnectOptions, Event, ServerError,
+    connection::State,
+    jetstream::{Context, ContextBuilder},
+};
+use punctual::{Error, ErrorKind};
+use tokio::sync::{Mutex, watch};
+
+use super::{Address, Login};
+
+/// How long making a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Between two attempts to connect, however many wait for one.
+const CONNECT_PAUSE: Duration = Duration::from_millis(250);
+/// How often the server must show that it lives, while nothing else is heard of it.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// Messages on their way at once; those beyond wait.
+const IN_FLIGHT_MAX: usize = 16_384;
+
+/// A connection to a server.
+pub(super) struct Link {
+    address: Address,
+    state: Mutex<Now>,
+}
+
+#[derive(Default)]
+struct Now {
+    line: Option<Line>,
+    /// Until when nobody tries to connect, and why not.
+    pause: Option<(Instant, Fault)>,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug)]
+pub(super) enum Fault {
+    /// Somebody has to mend it.
+    Login(String),
+    /// It can't be reached now.
+    Away(String),
+}
+
+impl Fault {
+    pub(super) fn into_words(self) -> String {
+        match self {
+            Self::Login(words) | Self::Away(words) => words,
+        }
+    }
+
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Login(words) => Error::invalid(words)
+                .with_hint("check the user and password of the address, or the file of its credentials"),
+            Self::Away(words) => Error::new(ErrorKind::Unavailable, words),
+        }
+    }
+}
+
+/// What is heard of a connection beside its answers.
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    is_lost: bool,
+    /// The last complaint of the server; it never says about what.
+    said: Option<String>,
+}
+
+/// One connection. Clones share it.
+#[derive(Clone)]
+pub(super) struct Line {
+    context: Context,
+    heard: Arc<watch::Sender<Heard>>,
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").finish_non_exhaustive()
+    }
+}
+
+impl Line {
+    pub(super) const fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Whether nothing should be sent on it any more.
+    pub(super) fn is_lost(&self) -> bool {
+        self.heard.borrow().is_lost || self.context.client().connection_state() != State::Connected
+    }
+
+    /// Comes back when the connection is lost.
+    pub(super) async fn lost(&self) {
+        // The sender is kept here.
+        drop(self.heard.subscribe().wait_for(|heard| heard.is_lost).await);
+    }
+
+    /// Comes back when the server says that this user may not publish under a subject, with its words. It sends no answer then.
+    pub(super) async fn refused(&self, subject: &str) -> String {
+        let about = format!("publish to \"{subject}\"");
+        let is_about = |said: &String| said.to_lowercase().contains(&about.to_lowercase());
+        let mut heard = self.heard.subscribe();
+        // What was said before was said to somebody else, who was told.
+        heard.mark_unchanged();
+        loop {
+            if heard.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            if let Some(said) = heard.borrow_and_update().said.clone().filter(is_about) {
+                return said;
+            }
+        }
+    }
+
+    /// The last complaint of the server.
+    pub(super) fn said(&self) -> Option<String> {
+        self.heard.borrow().said.clone()
+    }
+}
+
+impl Link {
+    pub(super) fn new(address: Address) -> Self {
+        Self { address, state: Mutex::default() }
+    }
+
+    /// The connection that all share.
+    pub(super) async fn line(&self) -> Result<Line, Fault> {
+        let mut state = self.state.lock().await;
+        if let Some(line) = state.line.as_ref().filter(|line| !line.is_lost()) {
+            return Ok(line.clone());
+        }
+        state.line = None;
+        if let Some((until, fault)) = &state.pause
+            && Instant::now() < *until
+        {
+            return Err(fault.clone());
+        }
+        match self.open().await {
+            Ok(line) => {
+                state.pause = None;
+                state.line = Some(line.clone());
+                Ok(line)
+            }
+            Err(fault) => {
+                state.pause = Some((Instant::now() + CONNECT_PAUSE, fault.clone()));
+                Err(fault)
+            }
+        }
+    }
+
+    /// Makes the next call connect again, unless another one did so already.
+    pub(super) async fn leave(&self, line: &Line) {
+        let mut state = self.state.lock().await;
+        if state.line.as_ref().is_some_and(|now| Arc::ptr_eq(&now.heard, &line.heard)) {
+            state.line = None;
+        }
+    }
+
+    async fn open(&self) -> Result<Line, Fault> {
+        let heard = Arc::new(watch::Sender::new(Heard::default()));
+        let options = self.options(Arc::clone(&heard)).await?;
+        let connecting = options.connect(self.address.server.clone());
+        let client: Client = match tokio::time::timeout(CONNECT_MAX, connecting).await {
+            Ok(Ok(client)) => client,
+            Ok(Err(error)) => {
+                let words = format!("could not connect to NATS: {error}");
+                return Err(match error.kind() {
+                    ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+                        Fault::Login(words)
+                    }
+                    _ => Fault::Away(words),
+                });
+            }
+            Err(_) => {
+                let late = format!("could not connect to NATS within {} s", CONNECT_MAX.as_secs());
+                return Err(Fault::Away(late));
+            }
+        };
+        let context = ContextBuilder::new()
+            .timeout(self.address.answer)
+            .max_ack_inflight(IN_FLIGHT_MAX)
+            .backpressure_on_inflight(true)
+            .build(client);
+        Ok(Line { context, heard })
+    }
+
+    async fn options(&self, heard: Arc<watch::Sender<Heard>>) -> Result<ConnectOptions, Fault> {
+        let options = ConnectOptions::new()
+            .name("punctual forward")
+            .connection_timeout(CONNECT_MAX)
+            .ping_interval(PING_INTERVAL)
+            .request_timeout(Some(CONNECT_MAX))
+            // The one that finds that nobody uses it any more, and ends.
+            .max_reconnects(1)
+            .ignore_discovered_servers()
+            .event_callback(move |event| {
+                let said = match event {
+                    Event::Disconnected | Event::Closed => None,
+                    Event::ServerError(ServerError::Other(said)) => Some(said),
+                    Event::ServerError(error) => Some(error.to_string()),
+                    _ => return std::future::ready(()),
+                };
+                heard.send_modify(|heard| {
+                    heard.is_lost |= said.is_none();
+                    heard.said = said.or_else(|| heard.said.take());
+                });
+                std::future::ready(())
+            });
+        match &self.address.login {
+            Login::Nobody => Ok(options),
+            Login::User { user, password } => Ok(options.user_and_password(user.clone(), password.clone())),
+            Login::Token(token) => Ok(options.token(token.clone())),
+            Login::Credentials(file) => options.credentials_file(file).await.map_err(|error| {
+                Fault::Login(format!("could not read the credentials in {}: {error}", file.display()))
+            }),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! A stream of Redis or Valkey, by `XADD`.
+//!
+//! A job is handed over when the server answered with the id of the new entry: by then it has it as safe as it keeps anything.
+//! An entry whose answer was lost is added again; readers who must not act twice look at its field `id`.
+
+use std::time::{Duration, Instant};
+
+use punctual::{Error, ErrorKind, JobRecord, Result};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind as Fault, RedisError, Value, aio::MultiplexedConnection,
+    cmd,
+};
+use tokio::sync::Mutex;
+use url::Url;
+
+use crate::{
+    sink::{BoxFuture, Refusal, Sink},
+    target::Options,
+    template::Template,
+};
+
+/// How long an answer is waited for, if not said otherwise.
+const ANSWER_DEFAULT: Duration = Duration::from_secs(30);
+/// The longest wait for an answer.
+const ANSWER_MAX: Duration = Duration::from_mins(10);
+/// How long making a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Between two attempts to connect, however many wait for one.
+const CONNECT_PAUSE: Duration = Duration::from_millis(250);
+/// Codes of a server that will take writes again by itself, or another one in its place: one that starts, that runs a long
+/// script, or that is a replica since a moment ago.
+const RESTLESS: [&str; 6] = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN"];
+/// Codes of a server that does not let somebody in.
+const NOT_LET_IN: [&str; 2] = ["NOAUTH", "WRONGPASS"];
+
+/// A server, and the stream of jobs there.
+#[derive(Clone)]
+pub(crate) struct Address {
+    client: Client,
+    stream: Template,
+    /// About how many entries a stream keeps.
+    entries_max: Option<u64>,
+    answer: Duration,
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The client shows passwords.
+        f.debug_struct("Address").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+impl Address {
+    /// Of an address without its options, and those.
+    pub(crate) fn parse(mut url: Url, options: &mut Options) -> Result<Self> {
+        let Some(stream) = options.take("stream").filter(|stream| !stream.is_empty()) else {
+            return Err(Error::invalid("the address names no stream").with_hint("add ?stream=NAME"));
+        };
+        let stream = Template::parse(&stream)?;
+        let entries_max = match options.take("maxlen") {
+            None => None,
+            Some(text) => Some(text.parse().ok().filter(|&n: &u64| 0 < n).ok_or_else(|| {
+                Error::invalid(format!("maxlen={text} is no number of entries"))
+                    .with_hint("write a whole number, such as maxlen=100000")
+            })?),
+        };
+        let answer = options.duration("answer", ANSWER_DEFAULT, ANSWER_MAX)?;
+        if url.scheme() == "redis+unix" {
+            // What else stands before the question mark stands behind it there.
+            for name in ["db", "user", "pass"] {
+                if let Some(value) = options.take(name) {
+                    url.query_pairs_mut().append_pair(name, &value);
+                }
+            }
+        }
+        let client = Client::open(url).map_err(|error| {
+            Error::invalid("this is no address of Redis")
+                .with_hint("write redis://HOST:6379/0?stream=NAME or redis+unix:///PATH?stream=NAME")
+                .with_source(error)
+        })?;
+        Ok(Self { client, stream, entries_max, answer })
+    }
+}
+
+/// Adds jobs to a stream.
+pub(crate) struct RedisStream {
+    address: Address,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The connection, and how many there were before it.
+    open: Option<(MultiplexedConnection, u64)>,
+    opened: u64,
+    /// Until when nobody tries to connect, and why not.
+    pause: Option<(Instant, RedisError)>,
+}
+
+impl RedisStream {
+    pub(crate) fn new(address: Address) -> Self {
+        Self { address, state: Mutex::default() }
+    }
+
+    async fn add(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
+        let stream = self.address.stream.fill(job).map_err(Refusal::Never)?;
+        if stream.is_empty() {
+            return Err(Refusal::Never("the name of its stream is empty".to_owned()));
+        }
+        self.ask(&entry(&stream, self.address.entries_max, job))
+            .await
+            .map(drop)
+            .map_err(|error| refusal(&error))
+    }
+
+    async fn look(&self) -> Result<()> {
+        let Some(stream) = self.address.stream.fixed() else {
+            return match self.ask(&cmd("PING")).await {
+                Err(error) if error.code() != Some("NOPERM") => Err(refused_at_start(error)),
+                _ => Ok(()),
+            };
+        };
+        match self.ask(cmd("TYPE").arg(stream)).await {
+            Ok(Value::SimpleString(kind)) if !["none", "stream"].contains(&kind.as_str()) => {
+                Err(Error::invalid(format!("{stream:?} is there already, and is a {kind}, not a stream"))
+                    .with_hint("choose another name"))
+            }
+            Ok(_) => Ok(()),
+            // Who may add need not be allowed to look.
+            Err(error) if error.code() == Some("NOPERM") => Ok(()),
+            Err(error) => Err(refused_at_start(error)),
+        }
+    }
+
+    async fn ask(&self, cmd: &Cmd) -> std::result::Result<Value, RedisError> {
+        let (mut connection, number) = self.connection().await?;
+        // A refusal is a value to it.
+        let answer = connection.send_packed_command(cmd).await.and_then(Value::extract_error);
+        let is_left = answer.as_ref().is_err_and(|error| {
+            error.is_io_error()
+                || error.is_unrecoverable_error()
+                // The server's name may lead to another one by now.
+                || error.code() == Some("READONLY")
+        });
+        if is_left {
+            let mut state = self.state.lock().await;
+            state.open.take_if(|(_, open)| *open == number);
+        }
+        answer
+    }
+
+    async fn connection(&self) -> std::result::Result<(MultiplexedConnection, u64), RedisError> {
+        let mut state = self.state.lock().await;
+        if let Some(open) = &state.open {
+            return Ok(open.clone());
+        }
+        if let Some((until, error)) = &state.pause
+            && Instant::now() < *until
+        {
+            return Err(error.clone());
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_MAX))
+            .set_response_timeout(Some(self.address.answer));
+        match self.address.client.get_multiplexed_async_connection_with_config(&config).await {
+            Ok(connection) => {
+                state.opened += 1;
+                let open = (connection, state.opened);
+                (state.open, state.pause) = (Some(open.clone()), None);
+                Ok(open)
+            }
+            Err(error) => {
+                state.pause = Some((Instant::now() + CONNECT_PAUSE, error.clone()));
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Sink for RedisStream {
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.look())
+    }
+
+    fn send<'a>(&'a self, job: &'a JobRecord) -> BoxFuture<'a, std::result::Result<(), Refusal>> {
+        Box::pin(self.add(job))
+    }
+}
+
+/// The command that adds a job.
+fn entry(stream: &str, entries_max: Option<u64>, job: &JobRecord) -> Cmd {
+    let mut cmd = cmd("XADD");
+    cmd.arg(stream);
+    if let Some(entries_max) = entries_max {
+        // Whole nodes of the stream at a time: to the entry it would cost much more.
+        cmd.arg("MAXLEN").arg("~").arg(entries_max);
+    }
+    cmd.arg("*").arg("id").arg(job.id.to_string()).arg("kind").arg(&job.kind).arg("queue").arg(&job.queue);
+    cmd.arg("attempt").arg(job.attempt).arg("run-at-ms").arg(job.run_at.as_ms());
+    cmd.arg("content-type").arg(&*job.payload.content_type).arg("payload").arg(&job.payload.bytes);
+    for (name, value) in &job.headers {
+        cmd.arg(format!("header.{name}")).arg(value);
+    }
+    cmd
+}
+
+/// What becomes of a job that was not added.
+fn refusal(error: &RedisError) -> Refusal {
+    let words = words(error);
+    match (error.kind(), error.code()) {
+        (_, Some(code)) if RESTLESS.contains(&code) => Refusal::Away(words),
+        (Fault::Server(_) | Fault::Extension, _) => Refusal::Refused(words),
+        _ => Refusal::Away(words),
+    }
+}
+
+/// What the first connection met.
+fn refused_at_start(error: RedisError) -> Error {
+    let is_login = error.kind() == Fault::AuthenticationFailed
+        || error.code().is_some_and(|code| NOT_LET_IN.contains(&code));
+    let words = words(&error);
+    if is_login {
+        return Error::invalid(format!("Redis does not let this user in: {words}"))
+            .with_hint("check the user and the password of the address");
+    }
+    match refusal(&error) {
+        Refusal::Refused(words) => Error::invalid(format!("Redis says: {words}")),
+        _ => Error::new(ErrorKind::Unavailable, format!("could not reach Redis: {words}")).with_source(error),
+    }
+}
+
+/// The server's words, where there are some.
+fn words(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,315 @@
+//! Addresses that jobs can be handed over to.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use punctual::{Error, ErrorKind, Result, did_you_mean, parse_duration};
+use url::Url;
+
+use crate::forwarder::Forwarder;
+
+/// Longest address, in bytes.
+const ADDRESS_BYTES_MAX: usize = 4 * 1024;
+
+/// What addresses begin with.
+const SCHEMES: [&str; 9] = ["amqp", "amqps", "nats", "tls", "redis", "rediss", "redis+unix", "http", "https"];
+
+/// Where jobs are handed over to, read and checked, but not connected to yet.
+///
+/// | address | hands over to | as if not said otherwise |
+/// |---|---|---|
+/// | `amqp://USER:PASSWORD@HOST:PORT/VHOST?exchange=E&routing_key=K` | RabbitMQ; `amqps` with TLS | `exchange` the default one, which takes the name of a queue as key |
+/// | `nats://HOST:PORT?subject=S` | a stream of NATS JetStream; `tls` with TLS | |
+/// | `redis://HOST:PORT/DB?stream=S&maxlen=N` | a Redis stream; `rediss` with TLS, `redis+unix` | `maxlen` none |
+/// | `https://HOST/PATH` | a webhook | |
+///
+/// Exchange, routing key, subject, stream and the address of a webhook are templates: `{kind}`, `{queue}`, `{id}`, `{group}`,
+/// `{priority}`, `{attempt}`, `{header.NAME}` and `{tag.NAME}` (what stands behind `NAME:` or `NAME=` in a tag) are those of
+/// the job. A job that lacks one is dead, with the reason. Braces themselves are written twice. All but webhooks take
+/// `answer=30s`: how long an answer is waited for before the job is handed over again.
+///
+/// ```
+/// use punctual_forward::Target;
+///
+/// let target = Target::parse("amqp://guest:secret@localhost/%2f?exchange=jobs&routing_key={kind}")?;
+/// assert_eq!(target.shown(), "amqp://guest@localhost/%2f?exchange=jobs&routing_key={kind}");
+/// let error = Target::parse("amqp://localhost?routing_key={knd}").unwrap_err();
+/// assert_eq!(error.hint(), Some("did you mean {kind}?"));
+/// # Ok::<(), punctual::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Target {
+    address: Address,
+    shown: String,
+    secret: Option<String>,
+    allows_private: bool,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Whatever else it holds may be secret.
+        f.debug_struct("Target").field("to", &self.shown).finish_non_exhaustive()
+    }
+}
+
+/// The same in the words of each sink.
+#[derive(Clone)]
+enum Address {
+    #[cfg(feature = "amqp")]
+    Amqp(crate::amqp::Address),
+    #[cfg(feature = "nats")]
+    Nats(crate::nats::Address),
+    #[cfg(feature = "redis")]
+    RedisStream(crate::redis_stream::Address),
+    #[cfg(feature = "webhook")]
+    Webhook(crate::webhook::Address),
+}
+
+impl Target {
+    /// Reads an address; asks nobody.
+    ///
+    /// # Errors
+    /// `Invalid` for what is no address, an option that there isn't, and a template with an unknown field; `Unsupported` where
+    /// this build has no such sink.
+    pub fn parse(address: &str) -> Result<Self> {
+        if ADDRESS_BYTES_MAX < address.len() {
+            return Err(Error::invalid(format!("an address has at most {ADDRESS_BYTES_MAX} bytes")));
+        }
+        let scheme = address.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+        let (address, shown) = match scheme.as_str() {
+            #[cfg(feature = "webhook")]
+            "http" | "https" | "webhook" => {
+                let address = crate::webhook::Address::parse(address)?;
+                let shown = address.shown();
+                (Address::Webhook(address), shown)
+            }
+            _ => Self::of_url(&scheme, address)?,
+        };
+        Ok(Self { address, shown, secret: None, allows_private: false })
+    }
+
+    fn of_url(scheme: &str, text: &str) -> Result<(Address, String)> {
+        // What it holds may be secret, so that errors never show the whole of it.
+        let mut url = Url::parse(text).map_err(|error| {
+            let near = did_you_mean(scheme, SCHEMES);
+            let hint = near.map_or_else(
+                || "write amqp://, nats://, redis:// or https:// and a host".to_owned(),
+                |near| format!("did you mean {near}://?"),
+            );
+            Error::invalid("this is no address to forward to").with_hint(hint).with_source(error)
+        })?;
+        let mut options = Options::of(&url)?;
+        let shown = shown(&url);
+        url.set_query(None);
+        let address = match scheme {
+            #[cfg(feature = "amqp")]
+            "amqp" | "amqps" => Address::Amqp(crate::amqp::Address::parse(url, &mut options)?),
+            #[cfg(feature = "nats")]
+            "nats" | "tls" => Address::Nats(crate::nats::Address::parse(url, &mut options)?),
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" | "redis+unix" => {
+                Address::RedisStream(crate::redis_stream::Address::parse(url, &mut options)?)
+            }
+            _ if SCHEMES.contains(&scheme) => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("this build does not forward to {scheme}://"),
+                )
+                .with_hint("build punctual-forward with the feature for it"));
+            }
+            _ => {
+                let hint = did_you_mean(scheme, SCHEMES)
+                    .map_or_else(|| SCHEMES.join("://, ") + "://", |near| format!("did you mean {near}://?"));
+                return Err(Error::invalid(format!("jobs can't be forwarded to {scheme}://")).with_hint(hint));
+            }
+        };
+        options.are_all_known()?;
+        Ok((address, shown))
+    }
+
+    /// Signs what goes to a webhook by the Standard Webhooks format: `whsec_` and the key in base64, 24 to 64 bytes of it.
+    #[must_use]
+    pub fn signed_with(mut self, secret: impl Into<String>) -> Self {
+        self.secret = Some(secret.into());
+        self
+    }
+
+    /// Lets a webhook be in a private network, on this machine, or without TLS. Not for addresses that customers give.
+    #[must_use]
+    pub const fn allow_private(mut self) -> Self {
+        self.allows_private = true;
+        self
+    }
+
+    /// For people: the address without what is secret in it.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// A forwarder to it. Connects with the first job, or at [`Forwarder::check`].
+    ///
+    /// # Errors
+    /// `Invalid` for a secret that is none, or that is not for a webhook, and for a webhook that is known to be private.
+    pub fn forwarder(self) -> Result<Forwarder> {
+        // A second provider of cryptography in the process would leave open which one is meant; the first one to come stays.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let Self { address, shown, secret, allows_private } = self;
+        let is_webhook = shown.starts_with("http") || shown.starts_with("webhook");
+        if !is_webhook && (secret.is_some() || allows_private) {
+            return Err(Error::invalid("a secret and private addresses are for webhooks only")
+                .with_hint("leave them out, or forward to https://…"));
+        }
+        Ok(match address {
+            #[cfg(feature = "amqp")]
+            Address::Amqp(address) => Forwarder::new(Box::new(crate::amqp::Amqp::new(address)), shown),
+            #[cfg(feature = "nats")]
+            Address::Nats(address) => Forwarder::new(Box::new(crate::nats::Nats::new(address)), shown),
+            #[cfg(feature = "redis")]
+            Address::RedisStream(address) => {
+                Forwarder::new(Box::new(crate::redis_stream::RedisStream::new(address)), shown)
+            }
+            #[cfg(feature = "webhook")]
+            Address::Webhook(address) => {
+                let webhook = crate::webhook::Webhook::new(address, secret.as_deref(), allows_private)?;
+                Forwarder::new(Box::new(webhook), shown)
+            }
+        })
+    }
+}
+
+/// An address without its password.
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // NATS takes a name without a password for a token. Neither can fail for what has a host, and what has none has no user.
+    if matches!(url.scheme(), "nats" | "tls") && url.password().is_none() {
+        let _ = url.set_username("");
+    }
+    let _ = url.set_password(None);
+    let options = url.query().map(|options| {
+        let plain = options.split('&').filter(|option| !option.starts_with("pass="));
+        plain.collect::<Vec<_>>().join("&")
+    });
+    url.set_query(options.as_deref());
+    url.to_string()
+}
+
+/// What stands behind the question mark of an address.
+pub(crate) struct Options {
+    given: BTreeMap<String, String>,
+    asked: Vec<&'static str>,
+}
+
+impl Options {
+    fn of(url: &Url) -> Result<Self> {
+        let mut given = BTreeMap::new();
+        for (name, value) in url.query_pairs() {
+            if given.insert(name.to_string(), value.into_owned()).is_some() {
+                return Err(Error::invalid(format!("the address has the option {name} twice")));
+            }
+        }
+        Ok(Self { given, asked: Vec::new() })
+    }
+
+    /// The value of an option, if it was given.
+    pub(crate) fn take(&mut self, name: &'static str) -> Option<String> {
+        self.asked.push(name);
+        self.given.remove(name)
+    }
+
+    /// A span of time of an option, within bounds.
+    pub(crate) fn duration(
+        &mut self,
+        name: &'static str,
+        default: Duration,
+        max: Duration,
+    ) -> Result<Duration> {
+        let Some(text) = self.take(name) else { return Ok(default) };
+        let duration = parse_duration(&text)?;
+        if duration.is_zero() || max < duration {
+            return Err(Error::invalid(format!("{name}={text} is not more than 0 and at most {max:?}")));
+        }
+        Ok(duration)
+    }
+
+    fn are_all_known(&self) -> Result<()> {
+        let Some(name) = self.given.keys().next() else { return Ok(()) };
+        let hint = did_you_mean(name, self.asked.iter().copied()).map_or_else(
+            || format!("it knows {}", self.asked.join(", ")),
+            |near| format!("did you mean {near}?"),
+        );
+        Err(Error::invalid(format!("the address has no option {name}")).with_hint(hint))
+    }
+}
+
+#[cfg(all(test, feature = "amqp", feature = "nats", feature = "redis", feature = "webhook"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_target_is_refused_with_what_to_try() {
+        for (address, hint) in [
+            ("amqp://h?routing_key=q&routing_kay=q", "did you mean routing_key?"),
+            ("nats://h?subjct=s", "add ?subject=SUBJECT"),
+            ("nats://h?subject=s&answr=1s", "did you mean answer?"),
+            ("redis://h?stream=s&maxln=1", "did you mean maxlen?"),
+            ("redis://h?stream=s&maxlen=0", "write a whole number, such as maxlen=100000"),
+            ("redis://h?stream={knd}", "did you mean {kind}?"),
+            ("nats://h?subject=s&answer=30", "write 500ms, 90s, 10m, 1h30m or 2d"),
+            ("amqp://h?routing_key=q&x=1", "it knows exchange, routing_key, answer"),
+            ("natz://h?subject=s", "did you mean nats://?"),
+            ("ampq://h", "did you mean amqp://?"),
+            ("nats://?subject=s", "write nats://HOST?subject=SUBJECT"),
+            (
+                "nats://h/path?subject=s",
+                "name the subject behind a question mark: nats://HOST?subject=SUBJECT",
+            ),
+            ("nats://u:p@h?subject=s&credentials=f", "the file says who comes: leave the user out"),
+            ("no address", "write amqp://, nats://, redis:// or https:// and a host"),
+            ("", "write amqp://, nats://, redis:// or https:// and a host"),
+        ] {
+            let error = Target::parse(address).unwrap_err();
+            assert_eq!((error.kind(), error.hint()), (ErrorKind::Invalid, Some(hint)), "{address}: {error}");
+        }
+        for address in [
+            "nats://h?subject=a..b",
+            "nats://h?subject=a.*",
+            "nats://h?subject=$JS.API.INFO",
+            "nats://h?subject=s&subject=s",
+            "nats://h?subject=s&answer=0s",
+            "nats://h?subject=s&answer=1d",
+            "redis://h?stream={kind",
+            "https://{header.host}/",
+        ] {
+            assert_eq!(Target::parse(address).unwrap_err().kind(), ErrorKind::Invalid, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_for_webhooks() {
+        for address in ["amqp://h?routing_key=q", "nats://h?subject=s", "redis://h?stream=s"] {
+            let target = Target::parse(address).unwrap();
+            for odd in [target.clone().signed_with("whsec_x"), target.clone().allow_private()] {
+                assert_eq!(odd.forwarder().unwrap_err().kind(), ErrorKind::Invalid, "{address}");
+            }
+            assert!(target.forwarder().is_ok(), "{address}");
+        }
+        let bad = Target::parse("https://example.com/").unwrap().signed_with("secret");
+        assert_eq!(bad.forwarder().unwrap_err().kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn what_is_secret_is_not_shown() {
+        for (address, shown) in [
+            ("nats://u:secret@h?subject={kind}", "nats://u@h?subject={kind}"),
+            ("nats://secret@h?subject=s", "nats://h?subject=s"),
+            ("amqp://u:secret@h/?routing_key=q", "amqp://u@h/?routing_key=q"),
+            ("redis://u:secret@h/3?stream=s", "redis://u@h/3?stream=s"),
+            ("redis+unix:///s?stream=s&user=u&pass=secret", "redis+unix:///s?stream=s&user=u"),
+            ("https://example.com/{kind}?key=secret", "https://example.com/{kind}?…"),
+        ] {
+            let mut target = Target::parse(address).unwrap();
+            assert_eq!(target.shown(), shown);
+            target.secret = Some("secret".to_owned());
+            assert!(!format!("{target:?}").contains("secret"), "{target:?}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Jobs that are handed over to webhooks, to a server of the tests' own.
+
+#![cfg(feature = "webhook")]
+#![expect(clippy::unwrap_used, reason = "these are tests; clippy takes only functions with #[test] for such")]
+
+#[path = "support/stub.rs"]
+mod stub;
+#[path = "support/work.rs"]
+mod work;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use punctual::{ErrorKind, State};
+use punctual_forward::{Forwarder, Target};
+use sha2::Sha256;
+use stub::Stub;
+use work::{Jobs, last_error};
+
+/// A key of 32 bytes.
+const SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+fn forwarder(stub: &Stub, path: &str) -> Forwarder {
+    let target = Target::parse(&format!("http://127.0.0.1:{}{path}", stub.port())).unwrap();
+    target.signed_with(SECRET).allow_private().forwarder().unwrap()
+}
+
+#[tokio::test]
+async fn a_job_is_done_when_a_receiver_took_it_with_all_that_goes_out() {
+    let redirect = "307 Temporary Redirect\r\nlocation: /moved?x=1";
+    let stub = Stub::start(&[redirect, "202 Accepted"]).await;
+    let forwarder = forwarder(&stub, "/hooks/{header.tenant}?kind={kind}");
+    forwarder.check().await.unwrap();
+    let jobs = Jobs::new().await;
+    let _work = jobs.forward(&forwarder);
+    let job = jobs.put(jobs.mail().header("tenant", "a/b").header("webhook-id", "forged")).await;
+    assert_eq!(jobs.ended(job.id).await.state, State::Done);
+
+    let requests = stub.requests();
+    let lines: Vec<_> = requests.iter().map(|request| request.line.as_str()).collect();
+    assert_eq!(lines, ["POST /hooks/a%2Fb?kind=email.send HTTP/1.1", "POST /moved?x=1 HTTP/1.1"]);
+    for request in &requests {
+        let header = |name| request.header(name).unwrap_or_else(|| panic!("no {name} in {request:?}"));
+        assert_eq!(request.body, job.payload.bytes);
+        assert_eq!(header("content-type"), "application/json");
+        assert_eq!(header("webhook-id"), job.id.to_string());
+        assert_eq!(header("punctual-kind"), "email.send");
+        assert_eq!(header("punctual-queue"), "mail");
+        assert_eq!(header("punctual-attempt"), "1");
+        assert_eq!(header("punctual-run-at-ms"), job.run_at.as_ms().to_string());
+        assert_eq!(header("punctual-header-tenant"), "a/b");
+        assert_eq!(header("punctual-header-webhook-id"), "forged");
+        assert!(header("user-agent").starts_with("punctual/"));
+
+        let at = header("webhook-timestamp");
+        let sent = UNIX_EPOCH + Duration::from_secs(at.parse().unwrap());
+        assert!(SystemTime::now().duration_since(sent).unwrap() < Duration::from_mins(1));
+        let mut expected = Hmac::<Sha256>::new_from_slice(&(0..32).collect::<Vec<u8>>()).unwrap();
+        expected.update(&[job.id.to_string().as_bytes(), b".", at.as_bytes(), b".", &request.body].concat());
+        let expected = BASE64.encode(expected.finalize().into_bytes());
+        assert_eq!(header("webhook-signature"), format!("v1,{expected}"));
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_is_refused_comes_back_and_ends_dead_in_the_receivers_words() {
+    let stub = Stub::start(&["500 Internal Server Error\r\n\r\nno such list"]).await;
+    let forwarder = forwarder(&stub, "/");
+    let jobs = Jobs::new().await;
+    let _work = jobs.forward(&forwarder);
+    let job = jobs.put(jobs.mail().max_attempts(3)).await;
+    let job = jobs.ended(job.id).await;
+    assert_eq!((job.state, job.attempt), (State::Dead, 3));
+    assert_eq!(last_error(&job), "500 Internal Server Error: no such list");
+    let attempts =
+        stub.requests().into_iter().map(|request| request.header("punctual-attempt").unwrap().to_owned());
+    assert_eq!(attempts.collect::<Vec<_>>(), ["1", "2", "3"]);
+    let counts = forwarder.counts();
+    assert_eq!((counts.forwarded, counts.refused), (0, 3));
+    assert_eq!(counts.trouble.as_deref(), Some("500 Internal Server Error: no such list"));
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_away_is_waited_for_and_costs_no_attempt() {
+    let stub = Stub::start(&["503 Service Unavailable", "502 Bad Gateway", "200 OK"]).await;
+    let forwarder = forwarder(&stub, "/");
+    let jobs = Jobs::new().await;
+    let _work = jobs.forward(&forwarder);
+    let job = jobs.put(jobs.mail()).await;
+    let job = jobs.ended(job.id).await;
+    assert_eq!((job.state, job.attempt), (State::Done, 1));
+    assert_eq!(forwarder.counts().again, 2);
+}
+
+#[tokio::test]
+async fn a_receiver_that_asks_for_a_pause_gets_it() {
+    let stub = Stub::start(&["429 Too Many Requests\r\nretry-after: 1", "200 OK"]).await;
+    let jobs = Jobs::new().await;
+    let forwarder = forwarder(&stub, "/");
+    let _work = jobs.forward(&forwarder);
+    let job = jobs.put(jobs.mail()).await;
+    let job = jobs.ended(job.id).await;
+    assert_eq!((job.state, job.attempt), (State::Done, 2));
+    let waited_ms = job.finished_at.unwrap().as_ms() - job.failures[0].ended_ms;
+    assert!(1_000 <= waited_ms, "{waited_ms}");
+}
+
+#[tokio::test]
+async fn a_private_address_is_refused_unless_it_is_allowed() {
+    let stub = Stub::start(&["200 OK"]).await;
+    let address = format!("http://127.0.0.1:{}/", stub.port());
+    let error = Forwarder::to(&address).unwrap_err();
+    assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::Invalid, true));
+    let jobs = Jobs::new().await;
+    let _work = jobs.forward(&Forwarder::to("webhook:{header.url}").unwrap());
+    let job = jobs.put(jobs.mail().header("url", format!("https://127.0.0.1:{}/", stub.port()))).await;
+    let job = jobs.ended(job.id).await;
+    assert_eq!((job.state, job.attempt), (State::Dead, 1));
+    assert_eq!(last_error(&job), "127.0.0.1 is in a private network; private addresses are not allowed here");
+    assert!(stub.requests().is_empty());
+}

@@ -1,0 +1,19 @@
+//! A scenario: an example that runs to its end, and fails where it does not find what it promises.
+
+use std::process::Command;
+
+/// Runs the program of an example of this package, and shows what it said.
+pub(crate) fn run(example: &str, arguments: &[&str]) {
+    // Cargo puts examples one folder above the tests.
+    let own = std::env::current_exe().expect("this program has a path");
+    let folder = own.parent().and_then(|deps| deps.parent()).expect("it is in a folder of cargo's");
+    let program = folder.join("examples").join(example);
+    assert!(program.exists(), "{} is not built: cargo build --examples for its package", program.display());
+    let output = Command::new(program).args(arguments).output().expect("it starts");
+    let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // In one piece: others run beside it.
+    println!("── {example} ──\n{said}{failed}");
+    assert!(output.status.success(), "{example}: {}", output.status);
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.starts_with("checked "), "{example} does not tell what it has checked");
+}
