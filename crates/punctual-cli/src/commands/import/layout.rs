@@ -32,7 +32,7 @@ pub(crate) enum Import {
 /// From where, and how.
 #[derive(Debug, clap::Args)]
 pub(crate) struct From {
-    /// The server: redis://[user:password@]host[:6379][/db], or redis+unix: and three slashes before the path of its socket.
+    /// The server: redis://HOST:6379/DB, with USER:PASSWORD@ before the host if it wants one, or redis+unix: and the path of a socket.
     #[arg(long = "from", value_name = "URL")]
     pub(super) url: String,
     /// Say how many there are and show the first three as jobs; write nothing anywhere.
