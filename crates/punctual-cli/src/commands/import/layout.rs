@@ -32,8 +32,11 @@ pub(crate) enum Import {
 /// From where, and how.
 #[derive(Debug, clap::Args)]
 pub(crate) struct From {
-    /// The server: redis://HOST:6379/DB, with USER:PASSWORD@ before the host if it wants one, or redis+unix: and the path of a socket.
-    #[arg(long = "from", value_name = "URL")]
+    #[arg(
+        long = "from",
+        value_name = "URL",
+        help = "The server: redis://[USER:PASSWORD@]HOST[:6379][/DB], or redis+unix:///PATH of its socket"
+    )]
     pub(super) url: String,
     /// Say how many there are and show the first three as jobs; write nothing anywhere.
     #[arg(long)]
