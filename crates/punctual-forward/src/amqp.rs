@@ -44,6 +44,8 @@ const ANSWER_DEFAULT: Duration = Duration::from_secs(30);
 const ANSWER_MAX: Duration = Duration::from_mins(10);
 /// How often it is looked meanwhile whether the broker holds back all that is published.
 const LOOKS: u32 = 10;
+/// Headers that the broker obeys: they name further routing keys.
+const ORDERS: [&str; 2] = ["CC", "BCC"];
 /// Messages outlive a restart of the broker, in queues that do.
 const PERSISTENT: u8 = 2;
 
@@ -99,7 +101,8 @@ impl Amqp {
         };
         let fill = |what, template: &Template| short(what, template.fill(job).map_err(Refusal::Never)?);
         let mut headers = FieldTable::default();
-        for (name, value) in fields::of(job) {
+        for (name, value) in fields::of(job).into_iter().filter(|(name, _)| !ORDERS.contains(&name.as_str()))
+        {
             headers.insert(short("header's name", name)?, AMQPValue::LongString(LongString::from(value)));
         }
         let properties = BasicProperties::default()
@@ -170,19 +173,19 @@ impl Amqp {
             (Some(""), Some(queue)) => {
                 let queue = ShortString::try_new(queue).map_err(too_long)?;
                 let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-                channel.queue_declare(queue, options, FieldTable::default()).await.map(drop)
+                link::within(channel.queue_declare(queue, options, FieldTable::default())).await.map(drop)
             }
             (Some(exchange), _) if !exchange.is_empty() => {
                 let exchange = ShortString::try_new(exchange).map_err(too_long)?;
                 let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
                 let kind = lapin::ExchangeKind::default();
-                channel.exchange_declare(exchange, kind, options, FieldTable::default()).await
+                link::within(channel.exchange_declare(exchange, kind, options, FieldTable::default())).await
             }
             _ => Ok(()),
         };
         asked.map_err(refused_at_start)?;
         // It closes by itself when it is dropped; said now, the broker does not take it for a fault.
-        let _ = channel.close(200, "".into()).await;
+        let _ = link::within(channel.close(200, "".into())).await;
         Ok(())
     }
 }
@@ -228,6 +231,10 @@ fn refused_at_start(error: lapin::Error) -> Error {
     };
     let words = format!("RabbitMQ says: {} {}", said.get_id(), said.get_message());
     match said.kind() {
+        // A queue whose node is down is there.
+        AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) if words.contains("down or inaccessible") => {
+            Error::new(ErrorKind::Unavailable, words)
+        }
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
             Error::invalid(words).with_hint("declare it first; punctual makes no exchanges or queues there")
         }

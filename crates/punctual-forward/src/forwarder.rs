@@ -3,7 +3,7 @@
 //! ```text
 //! reserve ─► handler: Sink::send ──confirmed──────────────► Done: acked only now
 //!                │          ├──refused──► Retry by the job's backoff; on its last attempt Dead, with the other side's words
-//!                │          ├──busy─────► RetryAfter: the queue (or the job's group) waits as long as it was asked to
+//!                │          ├──busy─────► a short pause in place; for a long one RetryAfter: the queue (or the job's group) waits
 //!                │          └──away─────► pause ≤ 1 s, again in place; counts nothing
 //!                └──away for half of the job's timeout──► Snooze: back to the store, counts nothing
 //! ```
@@ -29,8 +29,11 @@ use crate::{
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest of these pauses: as much later than it could be a job goes out behind an outage.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How long a job waits in the store once it waited in place for long enough.
+/// How long a job waits in the store once it waited in place for long enough: twice as long each time in a row, so often.
 const AWAY_SNOOZE: Duration = Duration::from_secs(5);
+const SNOOZE_DOUBLINGS: u32 = 4;
+/// How often a job that others overtake is tried in place.
+const TRIES_MAX: u32 = 5;
 
 /// Hands the jobs of a worker over to another system, and lets them be acked once that system confirmed.
 ///
@@ -130,28 +133,43 @@ impl std::fmt::Debug for Forwarder {
 impl Inner {
     async fn hand_over<S>(&self, job: &JobRecord, ctx: &Ctx<S>) -> Outcome {
         let _departed = self.tally.depart();
-        let (begin, mut pause) = (Instant::now(), PAUSE_MIN);
+        let (begin, others) = (Instant::now(), self.tally.counts().forwarded);
+        let (mut pause, mut tries) = (PAUSE_MIN, 0);
         loop {
             // The job's own timeout would count as a failure.
             let at_most = (job.timeout * 2 / 3).saturating_sub(begin.elapsed());
-            let error = match timeout(at_most, self.sink.send(job)).await {
+            let refusal = match timeout(at_most, self.sink.send(job)).await {
                 Ok(Ok(())) => {
                     self.tally.forwarded();
                     return Outcome::Done;
                 }
-                Ok(Err(Refusal::Away(error))) => error,
-                Ok(Err(refusal)) => return self.refused(job, refusal),
-                Err(_) => "no answer in time".to_owned(),
+                Ok(Err(refusal)) => refusal,
+                Err(_) => Refusal::Away("no answer in time".to_owned()),
             };
-            if self.tally.again(&error) {
-                tracing::warn!(to = self.shown, error, "jobs wait for the other side");
-            }
-            if job.timeout / 2 < begin.elapsed() + pause {
-                return Outcome::Snooze(AWAY_SNOOZE);
+            tries += 1;
+            let rest = match &refusal {
+                // It may be this job that the other side can't stand.
+                Refusal::Away(error) if tries < TRIES_MAX || self.tally.counts().forwarded == others => {
+                    if self.tally.again(error) {
+                        tracing::warn!(to = self.shown, error, "jobs wait for the other side");
+                    }
+                    pause
+                }
+                // All of them are to wait: nobody is to blame.
+                Refusal::Busy { after: Some(after), all: true, error }
+                    if job.group.is_none() && begin.elapsed() + *after < job.timeout / 2 =>
+                {
+                    self.tally.again(error);
+                    *after
+                }
+                _ => return self.refused(job, refusal),
+            };
+            if job.timeout / 2 < begin.elapsed() + rest {
+                return Outcome::Snooze(AWAY_SNOOZE * (1 << job.snoozes.min(SNOOZE_DOUBLINGS)));
             }
             let stop = ctx.cancel_token();
             tokio::select! {
-                () = tokio::time::sleep(jittered(pause)) => {}
+                () = tokio::time::sleep(jittered(rest)) => {}
                 () = stop.cancelled() => return stopped(ctx.stop_reason()),
             }
             pause = (pause * 2).min(PAUSE_MAX);
@@ -164,22 +182,19 @@ impl Inner {
                 self.tally.refused(&error);
                 return Outcome::Dead(error);
             }
-            // Who has a group is waited for by that group alone.
+            // Who has a group is waited for by that group alone; the pause holds behind a last attempt, too.
             Refusal::Busy { after: Some(after), all, error } if all || job.group.is_some() => {
-                (error, Some((after, true)))
+                self.tally.refused(&error);
+                return Outcome::RetryAfter { after, error };
             }
-            Refusal::Busy { after, error, .. } => (error, after.map(|after| (after, false))),
+            Refusal::Busy { after, error, .. } => (error, after),
             Refusal::Away(error) | Refusal::Refused(error) => (error, None),
         };
         self.tally.refused(&error);
         if job.max_attempts <= job.attempt {
             return Outcome::Dead(error);
         }
-        match after {
-            Some((after, true)) => Outcome::RetryAfter { after, error },
-            Some((after, false)) => Outcome::Retry { after: Some(after), error },
-            None => Outcome::Retry { after: None, error },
-        }
+        Outcome::Retry { after, error }
     }
 }
 
@@ -192,8 +207,7 @@ fn stopped(why: Option<Stop>) -> Outcome {
     }
 }
 
-/// Half of it at least, so that those who wait together don't come together.
+/// Up to half of it more, so that those who wait together don't come together; never less, since it may have been asked for.
 fn jittered(pause: Duration) -> Duration {
-    let half = pause / 2;
-    half + half.mul_f64(fastrand::f64())
+    pause + (pause / 2).mul_f64(fastrand::f64())
 }

@@ -19,6 +19,7 @@ use async_nats::{
 };
 use percent_encoding::percent_decode_str;
 use punctual::{Error, ErrorKind, JobRecord, Result};
+use tokio::time::timeout;
 use url::Url;
 
 use self::link::{Fault, Link};
@@ -33,6 +34,8 @@ use crate::{
 const ANSWER_DEFAULT: Duration = Duration::from_secs(30);
 /// The longest wait for an acknowledgement.
 const ANSWER_MAX: Duration = Duration::from_mins(10);
+/// What JetStream says in HTTP's words when it can't do anything now.
+const UNAVAILABLE: usize = 503;
 /// What subjects of the server itself, and of answers, begin with. A job that could choose them could give orders: the
 /// subject `$JS.API.STREAM.DELETE.jobs` deletes a stream.
 const RESERVED: [&str; 2] = ["$", "_INBOX."];
@@ -125,10 +128,12 @@ impl Nats {
         let message = PublishMessage::build().headers(headers).payload(job.payload.bytes.clone().into());
         let line = self.link.line().await.map_err(|fault| Refusal::Away(fault.into_words()))?;
         let published = async { line.context().send_publish(subject.clone(), message).await?.await };
+        let answer = self.address.answer.min(job.timeout / 2);
         let error = tokio::select! {
-            published = published => match published {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
+            published = timeout(answer, published) => match published {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) => error,
+                Err(_) => PublishError::new(PublishErrorKind::TimedOut),
             },
             why = line.refused(&subject) => return Err(Refusal::Refused(why)),
             () = line.lost() => return Err(Refusal::Away("the connection was lost".to_owned())),
@@ -136,7 +141,6 @@ impl Nats {
         if matches!(error.kind(), PublishErrorKind::TimedOut) {
             // The client never forgets whom it owes an answer on a connection.
             self.link.leave(&line).await;
-            let answer = self.address.answer;
             let said = line.said().map_or_else(String::new, |said| format!("; the server said: {said}"));
             return Err(Refusal::Away(format!("no stream confirmed within {answer:?}{said}")));
         }
@@ -232,6 +236,10 @@ fn refusal(error: &PublishError, subject: &str) -> Refusal {
         PublishErrorKind::MaxPayloadExceeded => Refusal::Refused(error.to_string()),
         _ => {
             let said = error.source().and_then(|cause| cause.downcast_ref::<jetstream::Error>());
+            // A leader is being elected, or something has run out: of nobody's messages in particular.
+            if let Some(said) = said.filter(|said| said.code() == UNAVAILABLE) {
+                return Refusal::Away(said.to_string());
+            }
             Refusal::Refused(said.map_or_else(|| error.to_string(), ToString::to_string))
         }
     }

@@ -10,7 +10,7 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind as Fault, RedisError, Value, aio::MultiplexedConnection,
     cmd,
 };
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::timeout};
 use url::Url;
 
 use crate::{
@@ -27,9 +27,10 @@ const ANSWER_MAX: Duration = Duration::from_mins(10);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Between two attempts to connect, however many wait for one.
 const CONNECT_PAUSE: Duration = Duration::from_millis(250);
-/// Codes of a server that will take writes again by itself, or another one in its place: one that starts, that runs a long
-/// script, or that is a replica since a moment ago.
-const RESTLESS: [&str; 6] = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN"];
+/// Codes of a server that takes no writes of anybody now, or that is not the one any more: it starts, runs a long script, is a replica
+/// since a moment ago, or has no room left, in memory, on disk or at its replicas.
+const RESTLESS: [&str; 9] =
+    ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"];
 /// Codes of a server that does not let somebody in.
 const NOT_LET_IN: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 
@@ -107,7 +108,8 @@ impl RedisStream {
         if stream.is_empty() {
             return Err(Refusal::Never("the name of its stream is empty".to_owned()));
         }
-        self.ask(&entry(&stream, self.address.entries_max, job))
+        let answer = self.address.answer.min(job.timeout / 2);
+        self.ask(&entry(&stream, self.address.entries_max, job), answer)
             .await
             .map(drop)
             .map_err(|error| refusal(&error))
@@ -115,12 +117,12 @@ impl RedisStream {
 
     async fn look(&self) -> Result<()> {
         let Some(stream) = self.address.stream.fixed() else {
-            return match self.ask(&cmd("PING")).await {
+            return match self.ask(&cmd("PING"), self.address.answer).await {
                 Err(error) if error.code() != Some("NOPERM") => Err(refused_at_start(error)),
                 _ => Ok(()),
             };
         };
-        match self.ask(cmd("TYPE").arg(stream)).await {
+        match self.ask(cmd("TYPE").arg(stream), self.address.answer).await {
             Ok(Value::SimpleString(kind)) if !["none", "stream"].contains(&kind.as_str()) => {
                 Err(Error::invalid(format!("{stream:?} is there already, and is a {kind}, not a stream"))
                     .with_hint("choose another name"))
@@ -132,10 +134,12 @@ impl RedisStream {
         }
     }
 
-    async fn ask(&self, cmd: &Cmd) -> std::result::Result<Value, RedisError> {
+    async fn ask(&self, cmd: &Cmd, at_most: Duration) -> std::result::Result<Value, RedisError> {
         let (mut connection, number) = self.connection().await?;
         // A refusal is a value to it.
-        let answer = connection.send_packed_command(cmd).await.and_then(Value::extract_error);
+        let asked = timeout(at_most, connection.send_packed_command(cmd)).await;
+        let late = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+        let answer = asked.unwrap_or_else(|_| late()).and_then(Value::extract_error);
         let is_left = answer.as_ref().is_err_and(|error| {
             error.is_io_error()
                 || error.is_unrecoverable_error()

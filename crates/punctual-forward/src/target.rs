@@ -304,7 +304,7 @@ mod tests {
             ("amqp://u:secret@h/?routing_key=q", "amqp://u@h/?routing_key=q"),
             ("redis://u:secret@h/3?stream=s", "redis://u@h/3?stream=s"),
             ("redis+unix:///s?stream=s&user=u&pass=secret", "redis+unix:///s?stream=s&user=u"),
-            ("https://example.com/{kind}?key=secret", "https://example.com/{kind}?…"),
+            ("https://example.com/hooks/secret?key=secret", "https://example.com/…"),
         ] {
             let mut target = Target::parse(address).unwrap();
             assert_eq!(target.shown(), shown);

@@ -103,8 +103,8 @@ impl Address {
         if host.contains(['{', '}']) {
             return Err(malformed("the host of a webhook is the same for all jobs"));
         }
-        let path = path_of(rest);
-        let shown = format!("{scheme}://{host}{path}{}", if path.len() < rest.len() { "?…" } else { "" });
+        // Also a path may be a secret: of many chats it is all that somebody needs to write there.
+        let shown = format!("{scheme}://{host}{}", if matches!(rest, "" | "/") { "" } else { "/…" });
         let base = format!("{scheme}://{host}{}", if rest.starts_with('/') { "" } else { "/" });
         let rest = Template::parse(rest)?;
         let example = Url::parse(&format!("{base}{}", rest.with_all("x")))
@@ -178,17 +178,17 @@ impl Webhook {
         let url = self.address.fill(job).map_err(Refusal::Never)?;
         let now = SystemTime::now();
         let headers = self.headers(job, now).map_err(Refusal::Never)?;
-        let answered = timeout(self.answer, self.follow(url, headers, &job.payload.bytes)).await;
-        let response =
-            answered.unwrap_or_else(|_| Err(self.away(format!("no answer within {:?}", self.answer))))?;
+        // Before the forwarder gives up: it does not know whose fault it is.
+        let answer = self.answer.min(job.timeout / 2);
+        let answered = timeout(answer, self.follow(url, headers, &job.payload.bytes)).await;
+        let response = answered.unwrap_or_else(|_| Err(self.away(format!("no answer within {answer:?}"))))?;
         self.verdict(response, now).await
     }
 
     /// What goes out beside the body.
     fn headers(&self, job: &JobRecord, now: SystemTime) -> std::result::Result<HeaderMap, String> {
         let value = |what: &str, text: &str| {
-            HeaderValue::from_bytes(text.as_bytes())
-                .map_err(|_| format!("HTTP takes no such {what}: {text:?}"))
+            HeaderValue::from_bytes(text.as_bytes()).map_err(|_| format!("HTTP does not take its {what}"))
         };
         let id = job.id.to_string();
         let at_s = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -265,7 +265,7 @@ impl Webhook {
                 Refusal::Away(error)
             }
             _ if status.is_redirection() => {
-                let to = moved.map_or_else(|| "somewhere else".to_owned(), String::from);
+                let to = moved.map_or_else(|| "somewhere else".to_owned(), |to| without_query(&to));
                 Refusal::Refused(format!("{status}: it moved to {to}: give that address"))
             }
             _ => Refusal::Refused(error),
@@ -345,6 +345,13 @@ fn closed_at_start(closed: &Closed) -> Error {
         }
     };
     Error::invalid(format!("webhooks don't go there: {closed}")).with_hint(hint)
+}
+
+/// An address for people: a query may hold a key.
+fn without_query(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.into()
 }
 
 /// The path of a path with a query.

@@ -154,8 +154,9 @@ pub(super) async fn run(mut globals: Globals, command: &Command, args: &Forward)
     }
     globals.store = globals.store.or(plan.store);
     let session = &mut Session::open(&globals, command).await?;
+    // One that does not answer holds up nobody else.
+    try_join_all(plan.routes.iter().map(|route| route.check(session))).await?;
     for route in &plan.routes {
-        route.check(session).await?;
         let Route { from, slots, forwarder } = route;
         session.say(&format!("queue {from} goes to {} ({slots} at once)", forwarder.shown()));
     }

@@ -91,31 +91,38 @@ async fn publish(channel: Arc<Channel>, mut orders: mpsc::Receiver<Order>) {
     let mut verdicts = Verdicts::default();
     let mut has_ended = false;
     loop {
+        if has_ended {
+            orders.close();
+            // Whoever asked asks another lane.
+            while orders.try_recv().is_ok() {}
+        }
         tokio::select! {
             biased;
-            Some(Sent { id, answer, confirmed }) = pending.next(), if !pending.is_empty() => {
-                match confirmed {
-                    Ok(confirmation) => {
-                        let (said, carried) = read(confirmation);
-                        // Who gave up waiting is not told.
-                        verdicts.take(id, said, carried, answer, |who, verdict| drop(who.send(Ok(verdict))));
+            Some(step) = pending.next(), if !pending.is_empty() => {
+                // Who gave up waiting is not told.
+                let tell = |who: oneshot::Sender<Published>, verdict| drop(who.send(Ok(verdict)));
+                match step {
+                    Some(Sent { id, answer, confirmed: Ok(confirmation) }) => {
+                        let (said, took) = read(confirmation);
+                        verdicts.see(id, said, took, answer, tell);
                     }
-                    Err(error) => {
-                        let _ = answer.send(Err(error));
-                        verdicts.give_up();
+                    Some(Sent { answer, confirmed: Err(error), .. }) => {
+                        drop(answer.send(Err(error)));
+                        verdicts.end();
                     }
+                    None => verdicts.mark(tell),
                 }
-                if LEFT_OVER_MAX < verdicts.left_over() {
-                    orders.close();
+                if verdicts.wants_mark() {
+                    // Futures are seen in the order in which they were woken: this one behind all that are ready by now.
+                    pending.push(step_of(Arc::clone(&channel), None));
                 }
+                has_ended |= LEFT_OVER_MAX < verdicts.left_over();
             }
             order = orders.recv(), if !has_ended && pending.len() < PENDING_MAX => match order {
-                Some(Order { message, answer }) => {
-                    pending.push(send(Arc::clone(&channel), message, answer));
+                Some(order) => {
+                    pending.push(step_of(Arc::clone(&channel), Some(order)));
                     // Confirms that are lost stay pending for good.
-                    if pending.len() == PENDING_MAX {
-                        orders.close();
-                    }
+                    has_ended |= pending.len() == PENDING_MAX;
                 }
                 None => has_ended = true,
             },
@@ -125,23 +132,28 @@ async fn publish(channel: Arc<Channel>, mut orders: mpsc::Receiver<Order>) {
     }
 }
 
-async fn send(channel: Arc<Channel>, message: Message, answer: oneshot::Sender<Published>) -> Sent {
+/// Publishes a message, and waits for its confirm; without one it is a mark, which is ready at once.
+async fn step_of(channel: Arc<Channel>, order: Option<Order>) -> Option<Sent> {
+    let Order { message, answer } = order?;
     let id = message.properties.message_id().clone().unwrap_or_default();
     let confirmed = async {
-        let Message { exchange, routing_key, properties, body } = message;
-        // What is routed to no queue comes back, instead of vanishing.
-        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        channel.basic_publish(exchange, routing_key, options, &body, properties).await?.await
+        let confirm = {
+            let Message { exchange, routing_key, properties, body } = message;
+            // What is routed to no queue comes back, instead of vanishing.
+            let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+            channel.basic_publish(exchange, routing_key, options, &body, properties).await?
+        };
+        confirm.await
     };
-    Sent { id, confirmed: confirmed.await, answer }
+    Some(Sent { id, confirmed: confirmed.await, answer })
 }
 
-/// What a confirm says of its message, and the return that it happens to carry.
+/// What a confirm says of its message, and the return that it happened to take along.
 fn read(confirmation: Confirmation) -> (Verdict, Option<(ShortString, String)>) {
     let said = if confirmation.is_ack() { Verdict::Taken } else { Verdict::Refused };
-    let carried = confirmation.take_message().map(|back| {
+    let took = confirmation.take_message().map(|back| {
         let id = back.delivery.properties.message_id().clone().unwrap_or_default();
         (id, format!("{} {}", back.reply_code, back.reply_text))
     });
-    (said, carried)
+    (said, took)
 }

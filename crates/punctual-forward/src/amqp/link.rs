@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use lapin::{Connection, ConnectionProperties};
 use tokio::{
     sync::{Mutex, Semaphore, SemaphorePermit},
+    task::JoinHandle,
     time::timeout,
 };
 
@@ -13,6 +14,9 @@ use crate::sink::Refusal;
 
 /// How long making a connection, or a channel, may take.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// When an attempt to connect that hangs is given up for another one. The client can't take one back: each keeps a thread and
+/// a socket for as long as the other side keeps silent.
+const HANG_MAX: Duration = Duration::from_mins(10);
 /// Between two attempts to connect, however many wait for one.
 const CONNECT_PAUSE: Duration = Duration::from_millis(250);
 /// What is told of a broker that runs out of memory or disk.
@@ -27,10 +31,14 @@ pub(super) struct Link {
     alone: Semaphore,
 }
 
+type Attempt = JoinHandle<Result<Connection, lapin::Error>>;
+
 #[derive(Default)]
 struct State {
     connection: Option<Connection>,
     lane: Option<Lane>,
+    /// An attempt to connect that nobody waited to the end for, and since when it goes on.
+    attempt: Option<(Instant, Attempt)>,
     /// Until when nobody tries to connect, and why not.
     pause: Option<(Instant, lapin::Error)>,
 }
@@ -91,7 +99,12 @@ impl Link {
 
     async fn channel_of(&self, state: &mut State) -> Result<lapin::Channel, lapin::Error> {
         if let Some(connection) = state.connection.as_ref().filter(|it| it.status().connected()) {
-            return within(connection.create_channel()).await;
+            let channel = within(connection.create_channel()).await;
+            if channel.as_ref().is_err_and(is_late) {
+                // It says that it is alive, and does nothing.
+                (state.connection, state.lane) = (None, None);
+            }
+            return channel;
         }
         if let Some((until, error)) = &state.pause
             && Instant::now() < *until
@@ -99,13 +112,12 @@ impl Link {
             return Err(error.clone());
         }
         (state.connection, state.lane) = (None, None);
-        let properties = ConnectionProperties::default().with_connection_name("punctual forward".into());
-        let connection = async {
-            let connection = within(Connection::connect(&self.uri, properties)).await?;
+        let opened = async {
+            let connection = self.connect(state).await?;
             let channel = within(connection.create_channel()).await?;
             Ok((connection, channel))
         };
-        match connection.await {
+        match opened.await {
             Ok((connection, channel)) => {
                 (state.connection, state.pause) = (Some(connection), None);
                 Ok(channel)
@@ -116,12 +128,41 @@ impl Link {
             }
         }
     }
+
+    async fn connect(&self, state: &mut State) -> Result<Connection, lapin::Error> {
+        let (since, mut attempt) = match state.attempt.take() {
+            Some((since, attempt)) if since.elapsed() < HANG_MAX => (since, attempt),
+            _ => {
+                let properties =
+                    ConnectionProperties::default().with_connection_name("punctual forward".into());
+                let uri = self.uri.clone();
+                let connect = async move { Connection::connect(&uri, properties).await };
+                (Instant::now(), tokio::spawn(connect))
+            }
+        };
+        match timeout(CONNECT_MAX, &mut attempt).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(panicked)) => Err(std::io::Error::other(panicked).into()),
+            Err(_) => {
+                state.attempt = Some((since, attempt));
+                Err(late())
+            }
+        }
+    }
 }
 
 /// Gives up on a broker that doesn't answer.
-async fn within<T>(step: impl Future<Output = Result<T, lapin::Error>>) -> Result<T, lapin::Error> {
-    timeout(CONNECT_MAX, step).await.unwrap_or_else(|_| {
-        let late = format!("no answer within {} s", CONNECT_MAX.as_secs());
-        Err(std::io::Error::new(std::io::ErrorKind::TimedOut, late).into())
-    })
+pub(super) async fn within<T>(
+    step: impl Future<Output = Result<T, lapin::Error>>,
+) -> Result<T, lapin::Error> {
+    timeout(CONNECT_MAX, step).await.unwrap_or_else(|_| Err(late()))
+}
+
+fn late() -> lapin::Error {
+    let late = format!("no answer within {} s", CONNECT_MAX.as_secs());
+    std::io::Error::new(std::io::ErrorKind::TimedOut, late).into()
+}
+
+fn is_late(error: &lapin::Error) -> bool {
+    matches!(error.kind(), lapin::ErrorKind::IOError(error) if error.kind() == std::io::ErrorKind::TimedOut)
 }

@@ -1,15 +1,21 @@
 //! Tells whose message came back.
 //!
-//! The client hands a returned message to the next confirm that it sees, whosever that is: it keeps them in a line, and each
-//! confirm takes the first, if there is one. Where the broker confirms many with one frame, these come in the order of a
-//! hash table. But each return names its message, and comes before the confirm of it. So:
+//! The client keeps returned messages in a line, and each confirm that it settles takes the first of them along, whosever that
+//! is; where the broker confirms many with one frame, it settles these in the order of a hash table. And whoever waits for
+//! confirms may see one too early: before others that were settled before it. What can be relied on:
 //!
-//! * A confirm that takes nothing came when the line was empty: all that came back before it is known by now, and whoever is
-//!   not among it was routed.
-//! * A confirm that takes its own message says it all.
-//! * A confirm that takes another's says nothing of its own yet: its message may stand behind in the line. It is known when
-//!   a later confirm takes it, or takes nothing. That comes always: of those behind whom the line was last empty there is one
-//!   more than it has returns.
+//! * A return names its message, and stands in the line before that message is confirmed.
+//! * Behind a *mark* (see [`Verdicts::wants_mark`]) all confirms were seen that were settled before those that were seen before it.
+//!
+//! So, once its mark came out:
+//!
+//! * A confirm that took nothing found the line empty: if its message came back, that was seen.
+//! * One that took its own message says it all.
+//! * One that took the return of X says nothing of its own message yet, which may stand behind in the line. If X's confirm took
+//!   nothing, the line was empty by then, which was later (else it would have found its own), and all is seen; if it took the return
+//!   of Y, it is Y's confirm that tells, and so on. Or any confirm that was seen only behind the mark and took nothing.
+//!
+//! One of them always comes: of those confirmed since the line was last empty there is one more than it had returns.
 
 use lapin::types::ShortString;
 
@@ -24,60 +30,124 @@ pub(super) enum Verdict {
     Returned(String),
 }
 
-/// Confirms of one channel, in the order in which they come; `A` is who waits for one.
+/// A confirm, and who waits for it.
+struct Confirmed<A> {
+    id: ShortString,
+    said: Verdict,
+    /// Whose return it took; followed from one to the next.
+    took: Option<ShortString>,
+    /// How many marks had come out when it was seen; of an open one, when its own had.
+    marks: u64,
+    who: A,
+}
+
+/// Confirms of one channel, as they are seen.
 pub(super) struct Verdicts<A> {
-    /// Came back, and their own confirms are still to come.
+    /// Came back, and their own confirms are not decided.
     returned: Vec<(ShortString, String)>,
-    /// Confirmed with another's return.
-    open: Vec<(ShortString, Verdict, A)>,
+    /// Wait for the next mark, and for the one that is on its way.
+    seen: Vec<Confirmed<A>>,
+    marked: Vec<Confirmed<A>>,
+    /// Took the return of another, and nobody has told yet.
+    open: Vec<Confirmed<A>>,
+    marks: u64,
+    is_marking: bool,
+    is_over: bool,
 }
 
 impl<A> Default for Verdicts<A> {
     fn default() -> Self {
-        Self { returned: Vec::new(), open: Vec::new() }
+        Self {
+            returned: Vec::new(),
+            seen: Vec::new(),
+            marked: Vec::new(),
+            open: Vec::new(),
+            marks: 0,
+            is_marking: false,
+            is_over: false,
+        }
     }
 }
 
 impl<A> Verdicts<A> {
-    /// Takes the next confirm: of which message, what it says, and the return that it carries, by its message and in words. Tells
-    /// all whose verdicts are known by now.
-    pub(super) fn take(
+    /// A confirm is seen: of which message, what it says, and the return that it took, by its message and in words.
+    pub(super) fn see(
         &mut self,
         id: ShortString,
         said: Verdict,
-        carried: Option<(ShortString, String)>,
+        took: Option<(ShortString, String)>,
         who: A,
         mut tell: impl FnMut(A, Verdict),
     ) {
-        let is_line_empty = carried.is_none();
-        if let Some((back, why)) = carried {
-            if back == id {
-                return tell(who, Verdict::Returned(why));
-            }
-            match self.open.iter().position(|(open, ..)| *open == back) {
-                Some(at) => tell(self.open.swap_remove(at).2, Verdict::Returned(why)),
-                None => self.returned.push((back, why)),
-            }
+        let marks = self.marks;
+        let Some((back, why)) = took else {
+            return self.seen.push(Confirmed { id, said, took: None, marks, who });
+        };
+        if back == id {
+            return tell(who, Verdict::Returned(why));
         }
-        match self.returned.iter().position(|(back, _)| *back == id) {
-            Some(at) => tell(who, Verdict::Returned(self.returned.swap_remove(at).1)),
-            None if is_line_empty => tell(who, said),
-            None => self.open.push((id, said, who)),
+        // First, since it may be among those whose links are followed.
+        self.seen.push(Confirmed { id, said, took: Some(back.clone()), marks, who });
+        self.note(back, why, &mut tell);
+    }
+
+    /// Whether a mark must be sent behind all that is ready to be seen now. There is one at a time.
+    pub(super) fn wants_mark(&mut self) -> bool {
+        if self.is_marking || self.seen.is_empty() {
+            return false;
         }
-        if is_line_empty {
-            self.open.drain(..).for_each(|(_, said, who)| tell(who, said));
+        std::mem::swap(&mut self.seen, &mut self.marked);
+        self.is_marking = true;
+        true
+    }
+
+    /// The mark came out.
+    pub(super) fn mark(&mut self, mut tell: impl FnMut(A, Verdict)) {
+        self.marks += 1;
+        self.is_marking = false;
+        // From the end, so that each is out of the way of links that are followed.
+        while let Some(mut one) = self.marked.pop() {
+            if let Some(at) = self.returned.iter().position(|(back, _)| *back == one.id) {
+                let why = self.returned.swap_remove(at).1;
+                self.follow(&one.id, one.took.as_ref(), &mut tell);
+                tell(one.who, Verdict::Returned(why));
+            } else if one.took.is_none() {
+                let told = self.open.extract_if(.., |open| open.marks <= one.marks);
+                told.for_each(|open| tell(open.who, open.said));
+                tell(one.who, one.said);
+            } else if !self.is_over {
+                one.marks = self.marks;
+                self.open.push(one);
+            }
         }
     }
 
-    /// The channel is gone: drops those whose verdicts will not be known.
-    pub(super) fn give_up(&mut self) {
+    /// The channel is gone: drops those of whom nothing more will be heard.
+    pub(super) fn end(&mut self) {
+        self.is_over = true;
         self.open.clear();
-        self.returned.clear();
     }
 
     /// How many returns stand here whose confirms did not come.
     pub(super) fn left_over(&self) -> usize {
         self.returned.len()
+    }
+
+    fn note(&mut self, back: ShortString, why: String, tell: &mut impl FnMut(A, Verdict)) {
+        let Some(at) = self.open.iter().position(|open| open.id == back) else {
+            return self.returned.push((back, why));
+        };
+        let open = self.open.swap_remove(at);
+        self.follow(&back, open.took.as_ref(), tell);
+        tell(open.who, Verdict::Returned(why));
+    }
+
+    /// Whoever took the return of this one hears from whom this one took one.
+    fn follow(&mut self, id: &ShortString, took: Option<&ShortString>, tell: &mut impl FnMut(A, Verdict)) {
+        let waiting = self.seen.iter_mut().chain(&mut self.marked).chain(&mut self.open);
+        waiting.filter(|one| one.took.as_ref() == Some(id)).for_each(|one| one.took = took.cloned());
+        let told = self.open.extract_if(.., |open| open.took.is_none());
+        told.for_each(|open| tell(open.who, open.said));
     }
 }
 
@@ -91,57 +161,95 @@ mod tests {
         ShortString::try_new(n.to_string()).unwrap()
     }
 
-    /// A broker that returns what it can't route, confirms in any order, and a client as the one that is used.
+    /// A message between the broker and who waits for its confirm.
+    #[derive(Clone, Default)]
+    struct Message {
+        is_ready: bool,
+        is_listened_to: bool,
+        is_confirmed: bool,
+        /// What its confirm took.
+        took: Option<usize>,
+    }
+
+    /// A broker that returns what it can't route and confirms in any order, a client that hands returns to whoever comes, and futures
+    /// that are polled when they are woken: once its frames are written, and, if it listened by then, once it is confirmed.
     fn run(seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
-        let messages = random.usize(1..60);
+        let n = random.usize(1..40);
         let odds = [0.0, 0.1, 0.5, 0.9, 1.0][random.usize(..5)];
-        let unroutable: Vec<bool> = (0..messages).map(|_| random.f64() < odds).collect();
-        let (mut verdicts, mut told) = (Verdicts::default(), vec![None; messages]);
-        let (mut line, mut to_confirm, mut sent) = (VecDeque::new(), Vec::new(), 0);
-        while sent < messages || !to_confirm.is_empty() {
-            if sent < messages && (to_confirm.is_empty() || random.bool()) {
+        let haste = random.f64();
+        let unroutable: Vec<bool> = (0..n).map(|_| random.f64() < odds).collect();
+        let (mut messages, mut line) = (vec![Message::default(); n], VecDeque::new());
+        let (mut verdicts, mut told) = (Verdicts::default(), vec![None; n]);
+        let (mut ready, mut sent) = (VecDeque::<Option<usize>>::new(), 0);
+        let tell = |told: &mut Vec<Option<Verdict>>, who: usize, verdict| {
+            assert!(told[who].replace(verdict).is_none(), "seed {seed}: {who} is told twice");
+        };
+        loop {
+            let unconfirmed: Vec<usize> = (0..sent).filter(|&at| !messages[at].is_confirmed).collect();
+            if sent == n && unconfirmed.is_empty() && ready.is_empty() {
+                break;
+            }
+            if random.f64() < haste && !ready.is_empty() {
+                // Who waits: the first that was woken. `None` is a mark.
+                match ready.pop_front().unwrap() {
+                    None => verdicts.mark(|who, verdict| tell(&mut told, who, verdict)),
+                    Some(at) => {
+                        messages[at].is_ready = false;
+                        if messages[at].is_confirmed {
+                            let took = messages[at].took.map(|back| (name(back), back.to_string()));
+                            verdicts.see(name(at), Verdict::Taken, took, at, |who, verdict| {
+                                tell(&mut told, who, verdict);
+                            });
+                        } else {
+                            messages[at].is_listened_to = true;
+                        }
+                    }
+                }
+                if verdicts.wants_mark() {
+                    ready.push_back(None);
+                }
+            } else if sent < n && (unconfirmed.is_empty() || random.bool()) {
+                // Its frames are written, and the broker looks where it goes.
+                messages[sent].is_ready = true;
+                ready.push_back(Some(sent));
                 if unroutable[sent] {
                     line.push_back(sent);
                 }
-                to_confirm.push(sent);
                 sent += 1;
-                continue;
+            } else if !unconfirmed.is_empty() {
+                let at = unconfirmed[random.usize(..unconfirmed.len())];
+                (messages[at].is_confirmed, messages[at].took) = (true, line.pop_front());
+                if messages[at].is_listened_to && !messages[at].is_ready {
+                    messages[at].is_ready = true;
+                    ready.push_back(Some(at));
+                }
             }
-            random.shuffle(&mut to_confirm);
-            let id = to_confirm.pop().unwrap();
-            let carried = line.pop_front().map(|back| (name(back), back.to_string()));
-            verdicts.take(name(id), Verdict::Taken, carried, id, |who: usize, verdict| {
-                assert!(told[who].replace(verdict).is_none(), "seed {seed}: {who} is told twice");
-            });
         }
-        for (n, verdict) in told.into_iter().enumerate() {
-            let right = if unroutable[n] { Verdict::Returned(n.to_string()) } else { Verdict::Taken };
-            assert_eq!(verdict, Some(right), "seed {seed}: {n} of {messages}");
+        for (at, verdict) in told.into_iter().enumerate() {
+            let right = if unroutable[at] { Verdict::Returned(at.to_string()) } else { Verdict::Taken };
+            assert_eq!(verdict, Some(right), "seed {seed}: {at} of {n}");
         }
         assert_eq!((verdicts.left_over(), verdicts.open.len()), (0, 0), "seed {seed}");
     }
 
     #[test]
-    fn each_message_gets_its_own_verdict_in_whatever_order_confirms_come() {
+    fn each_message_gets_its_own_verdict_in_whatever_order_confirms_are_seen() {
         (0..20_000).for_each(run);
     }
 
     #[test]
-    fn who_carries_the_return_of_another_waits() {
+    fn who_took_the_return_of_another_waits_for_what_that_one_took() {
         let (mut verdicts, mut told) = (Verdicts::default(), Vec::new());
         let back = |n| Some((name(n), "312 NO_ROUTE".to_owned()));
         let returned = || Verdict::Returned("312 NO_ROUTE".to_owned());
-        // 2 stands behind 1 in the line, and is confirmed first.
-        verdicts.take(name(2), Verdict::Taken, back(1), 2, |who, said| told.push((who, said)));
+        verdicts.see(name(1), Verdict::Refused, back(2), 1, |who, said| told.push((who, said)));
+        assert!(verdicts.wants_mark() && !verdicts.wants_mark(), "one at a time");
+        verdicts.mark(|who, said| told.push((who, said)));
         assert!(told.is_empty());
-        verdicts.take(name(1), Verdict::Taken, back(2), 1, |who, said| told.push((who, said)));
-        assert_eq!(told, [(2, returned()), (1, returned())]);
-        told.clear();
-        // 3 was routed, and carries what came back of 4.
-        verdicts.take(name(3), Verdict::Refused, back(4), 3, |who, said| told.push((who, said)));
-        assert!(told.is_empty());
-        verdicts.take(name(4), Verdict::Taken, None, 4, |who, said| told.push((who, said)));
-        assert_eq!(told, [(4, returned()), (3, Verdict::Refused)]);
+        verdicts.see(name(2), Verdict::Taken, None, 2, |who, said| told.push((who, said)));
+        assert!(told.is_empty() && verdicts.wants_mark());
+        verdicts.mark(|who, said| told.push((who, said)));
+        assert_eq!(told, [(1, Verdict::Refused), (2, returned())]);
     }
 }

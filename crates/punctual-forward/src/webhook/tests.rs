@@ -211,7 +211,7 @@ fn what_is_no_address_of_a_webhook_is_refused() {
         assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::Invalid, true), "{bad}");
     }
     let shown = |text: &str| Address::parse(text).unwrap().shown();
-    assert_eq!(shown("https://example.com/a/{kind}?key=secret"), "https://example.com/a/{kind}?…");
+    assert_eq!(shown("https://example.com/a/{kind}?key=secret"), "https://example.com/…");
     assert_eq!(shown("https://example.com"), "https://example.com");
 }
 
@@ -222,6 +222,9 @@ fn a_header_that_http_does_not_take_is_told() {
         let mut job = job();
         job.headers.insert(name.to_owned(), value.to_owned());
         let words = webhook.headers(&job, UNIX_EPOCH).unwrap_err();
-        assert!(words.starts_with("HTTP takes no such "), "{words}");
+        assert!(
+            words.starts_with("HTTP takes no such ") || words.starts_with("HTTP does not take its "),
+            "{words}"
+        );
     }
 }
