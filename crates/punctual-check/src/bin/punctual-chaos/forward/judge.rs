@@ -13,6 +13,8 @@ use crate::{drill::Outcome, jobs::all};
 
 /// How long before a fault something may have been on its way.
 const BEFORE_US: u64 = 1_000_000;
+/// How much later than all is made up for something may arrive that was there at a fault: the consumer connects again, too.
+const AFTER_US: u64 = 3_000_000;
 
 /// Judges and tells; answers whether all went as promised. `more` goes into the line for machines.
 pub(super) async fn judge(scene: &Scene, to: &str, more: serde_json::Value) -> Outcome<bool> {
@@ -129,7 +131,7 @@ impl Twice {
 impl Fault {
     /// Whether it may have met what was on its way then.
     const fn met(&self, us: u64) -> bool {
-        self.begin.saturating_sub(BEFORE_US) <= us && us <= self.recovered
+        self.begin.saturating_sub(BEFORE_US) <= us && us <= self.recovered + AFTER_US
     }
 
     fn told(&self) -> serde_json::Value {
