@@ -22,6 +22,7 @@ mod tally;
 
 use std::{io::Write as _, pin::pin, time::Duration};
 
+use punctual::store::Durability;
 use tokio::{signal, time::sleep};
 
 pub(crate) use self::layout::Import;
@@ -72,15 +73,25 @@ pub(super) async fn run(session: &mut Session, args: &Import) -> Result {
     for warning in consumers::warnings(&server).await {
         session.say(&format!("warning: {}", clean(&warning)));
     }
+    let store = session.client.store();
+    if store.durability() == Durability::Fast {
+        session.say(&format!(
+            "warning: {} is fast: a power cut there may take the last jobs, which are removed at --from by then \
+             (durability=full in --store, or see that --from is backed up)",
+            clean(store.url())
+        ));
+    }
     let begin = std::time::Instant::now();
     let owner = format!("{:016x}", fastrand::u64(..));
     let progress = session.progress();
     let mut importer = Importer { session, server: &server, owner, progress, tally: Tally::default() };
     let is_interrupted = if args.from().follow {
         let mut stop = pin!(signal::ctrl_c());
+        let mut is_first = true;
         loop {
             let round = async {
-                importer.round(&layout).await?;
+                importer.round(&layout, is_first).await?;
+                is_first = false;
                 sleep(FOLLOW_EVERY).await;
                 Result::Ok(())
             };
@@ -94,7 +105,7 @@ pub(super) async fn run(session: &mut Session, args: &Import) -> Result {
             }
         }
     } else {
-        importer.round(&layout).await?;
+        importer.round(&layout, true).await?;
         false
     };
     let Importer { tally, progress, .. } = importer;
@@ -122,28 +133,31 @@ fn tell(session: &mut Session, summary: &Summary) -> Result {
 
 impl Importer<'_> {
     /// Once through all sources, each until nothing is left there of what there was.
-    async fn round(&mut self, layout: &Layout) -> Result {
+    async fn round(&mut self, layout: &Layout, is_first: bool) -> Result {
         let sources = keys::find(self.server, layout).await?;
         if sources.is_empty() && self.tally.is_empty() {
             self.session.say("there is nothing to take over: none of these keys exists");
         }
+        // Before the first is begun, so that nothing was taken over where one is refused; later, what is left may look as it does.
+        if let Some(sorted) = layout.sorted.as_ref().filter(|_| is_first) {
+            for source in sources.iter().filter(|source| !source.is_list) {
+                sorted::check_unit(self.server, source, sorted.unit).await?;
+            }
+        }
         for source in &sources {
-            self.source(layout, source).await?;
+            self.source(layout, source, &sources).await?;
         }
         Ok(())
     }
 
-    async fn source(&mut self, layout: &Layout, source: &Source) -> Result {
-        if let Some(sorted) = layout.sorted.as_ref().filter(|_| !source.is_list) {
-            sorted::check_unit(self.server, &source.key, sorted.unit).await?;
-        }
+    async fn source(&mut self, layout: &Layout, source: &Source, all: &[Source]) -> Result {
         let shown = self.session.client.store().url().to_owned();
         let run = self.server.begin(source, &self.owner, &layout.how(&shown)).await?;
         let maker = Maker::new(&layout.shape, source, &run)?;
         if source.is_list {
             ListImport::new(self, layout, source, maker).run().await
         } else {
-            SortedImport::new(self, layout, source, maker).run().await
+            SortedImport::new(self, layout, (source, all), maker).run().await
         }
     }
 

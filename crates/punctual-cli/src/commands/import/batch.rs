@@ -1,6 +1,9 @@
 //! Hands a batch of jobs to the store, and says of each whether it is durable.
 
-use punctual::{Client, Error, ErrorKind, NewJob, store::Enqueued};
+use punctual::{
+    Client, Error, ErrorKind, NewJob,
+    store::{Enqueued, Existing},
+};
 
 use crate::errors::{Failure, Result};
 
@@ -11,6 +14,8 @@ pub(super) enum Answer {
     Taken,
     /// It was here already.
     Here,
+    /// It was here, and ended or was deleted within the last day.
+    Remembered,
     /// The store won't have it.
     Refused(String),
 }
@@ -48,6 +53,7 @@ fn read(answer: Enqueued) -> Result<Answer> {
         Enqueued::Full => Err(Failure::new("store_full", "a queue is at its cap")
             .why("what has come over stays, and the rest stays where it is")
             .hint("punctual queue ls    shows which; run the same command again when jobs have ended")),
+        Enqueued::Duplicate(Existing { state: None, .. }) => Ok(Answer::Remembered),
         _ => Ok(Answer::Here),
     }
 }

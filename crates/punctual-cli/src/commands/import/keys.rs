@@ -3,17 +3,21 @@
 use std::collections::BTreeSet;
 
 use super::{
-    layout::{Keys, Layout},
+    layout::{Body, Keys, Layout},
     server::Server,
 };
 use crate::errors::{Failure, Result};
 
 /// What all keys of an import begin with; no pattern of sources takes them for one.
 const OWN: &str = "punctual:import:";
+/// Of them those that say where an import is. What a key is stands before the name of its source, which may end in anything.
+const STATE: &str = "punctual:import:state:";
 /// Keys that one step of a search looks at.
 const SEARCH_KEYS: usize = 1_000;
 /// Most sources of one import.
 const SOURCES_MAX: usize = 10_000;
+/// Most of them where payloads stand apart: of each entry all other sources are asked whether they have it, too.
+const SHARING_MAX: usize = 1_024;
 
 /// A sorted set or a list to take over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,27 +31,27 @@ pub(super) struct Source {
 impl Source {
     /// Who imports, which run it is and how much is taken off: a hash.
     pub(super) fn state(&self) -> String {
-        format!("{OWN}{}", self.key)
+        format!("{STATE}{}", self.key)
     }
 
     /// A list that was moved aside.
     pub(super) fn aside(&self) -> String {
-        format!("{OWN}{}:aside", self.key)
+        format!("{OWN}aside:{}", self.key)
     }
 
     /// Entries of a sorted set that are on their way.
     pub(super) fn open(&self) -> String {
-        format!("{OWN}{}:open", self.key)
+        format!("{OWN}open:{}", self.key)
     }
 
     /// Elements that became no jobs.
     pub(super) fn refused(&self) -> String {
-        format!("{OWN}{}:refused", self.key)
+        format!("{OWN}refused:{}", self.key)
     }
 
     /// Ids whose payloads go at the end.
     pub(super) fn ids(&self) -> String {
-        format!("{OWN}{}:ids", self.key)
+        format!("{OWN}ids:{}", self.key)
     }
 }
 
@@ -56,23 +60,38 @@ pub(super) async fn find(server: &Server, layout: &Layout) -> Result<Vec<Source>
     let mut found = Vec::new();
     if let Some(sorted) = &layout.sorted {
         found.extend(find_of(server, &sorted.keys, false).await?);
+        if SHARING_MAX < found.len() && !matches!(sorted.body, Body::Member) {
+            return Err(too_many(SHARING_MAX));
+        }
     }
     if let Some(lists) = &layout.lists {
-        for source in find_of(server, &lists.keys, true).await? {
-            found.push(source);
-        }
-        // Of a list that is empty there may be something that was popped.
-        if let (Some(backup), Keys::One(key)) = (&lists.backup, &lists.keys) {
+        found.extend(find_of(server, &lists.keys, true).await?);
+        if let Some(backup) = &lists.backup {
             check_type(server, backup, &["none", "hash", "set", "zset", "list"], "what was popped").await?;
-            if found.is_empty() && server.exists(backup).await? {
-                found.push(source_of(&lists.keys, key.clone(), true));
-            }
         }
         if let Some(context) = &lists.context {
             check_type(server, context, &["none", "hash"], "a hash of messages").await?;
         }
+        if let Keys::One(key) = &lists.keys
+            && !found.iter().any(|source| source.is_list)
+        {
+            // Of a list that is empty there may be something that was popped, or messages that could not go.
+            let source = source_of(&lists.keys, key.clone(), true);
+            let (popped, ids) = (lists.backup.clone(), lists.context.as_ref().map(|_| source.ids()));
+            for key in popped.into_iter().chain(ids) {
+                if server.exists(&key).await? {
+                    found.push(source);
+                    break;
+                }
+            }
+        }
     }
     Ok(found)
+}
+
+fn too_many(most: usize) -> Failure {
+    Failure::invalid(format!("the pattern means over {most} keys"))
+        .hint("narrow it, and import one part after the other")
 }
 
 async fn find_of(server: &Server, keys: &Keys, is_list: bool) -> Result<Vec<Source>> {
@@ -81,18 +100,15 @@ async fn find_of(server: &Server, keys: &Keys, is_list: bool) -> Result<Vec<Sour
         Keys::One(key) => _ = names.insert(key.clone()),
         Keys::Numbered(key, shards) => names.extend((0..*shards).map(|n| format!("{key}:{n}"))),
         Keys::Pattern(pattern) => {
-            names.extend(search(server, pattern).await?.into_iter().filter(|key| !key.starts_with(OWN)));
+            names = search(server, pattern).await?;
             // Of a list that was moved aside nothing may stand in its place.
-            let stopped = search(server, &format!("{OWN}{pattern}")).await?;
-            let stopped = stopped.iter().filter_map(|key| key.strip_prefix(OWN));
-            let ends =
-                |key: &str| [":aside", ":open", ":refused", ":ids"].iter().any(|end| key.ends_with(end));
-            names.extend(stopped.filter(|key| !ends(key)).map(str::to_owned));
+            let stopped = search(server, &format!("{STATE}{pattern}")).await?;
+            names.extend(stopped.iter().filter_map(|key| key.strip_prefix(STATE)).map(str::to_owned));
+            names.retain(|key| !key.starts_with(OWN));
         }
     }
     if SOURCES_MAX < names.len() {
-        return Err(Failure::invalid(format!("the pattern means over {SOURCES_MAX} keys"))
-            .hint("narrow it, and import one part after the other"));
+        return Err(too_many(SOURCES_MAX));
     }
     let mut sources = Vec::new();
     for key in names {
@@ -107,7 +123,9 @@ async fn find_of(server: &Server, keys: &Keys, is_list: bool) -> Result<Vec<Sour
 }
 
 fn source_of(keys: &Keys, key: String, is_list: bool) -> Source {
-    let name = key.strip_prefix(keys.prefix()).unwrap_or(&key).to_owned();
+    let (before, behind) = keys.around();
+    let name = key.strip_prefix(before).unwrap_or(&key);
+    let name = name.strip_suffix(behind).unwrap_or(name).to_owned();
     Source { key, is_list, name }
 }
 
@@ -123,16 +141,19 @@ async fn check_type(server: &Server, key: &str, wanted: &[&str], what: &str) -> 
 }
 
 /// All keys that match, by SCAN.
-async fn search(server: &Server, pattern: &str) -> Result<Vec<String>> {
-    let (mut cursor, mut found) = (0_u64, Vec::new());
+async fn search(server: &Server, pattern: &str) -> Result<BTreeSet<String>> {
+    let (mut cursor, mut found) = (0_u64, BTreeSet::new());
     loop {
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SEARCH_KEYS);
         let (next, keys): (u64, Vec<Vec<u8>>) = server.say(&scan).await?;
         for key in keys {
-            found.push(String::from_utf8(key).map_err(|e| {
+            found.insert(String::from_utf8(key).map_err(|e| {
                 Failure::invalid("a key that matches the pattern is no text").why(e.to_string())
             })?);
+        }
+        if SOURCES_MAX < found.len() {
+            return Err(too_many(SOURCES_MAX));
         }
         if next == 0 {
             return Ok(found);

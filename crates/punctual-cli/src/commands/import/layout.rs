@@ -1,5 +1,7 @@
 //! The five layouts as they stand on the command line, and what all of them come to: sorted sets, lists, or both.
 
+use std::fmt::Write as _;
+
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 
 use crate::errors::{Failure, Result};
@@ -9,8 +11,8 @@ const SHARDS_MAX: u16 = 1_024;
 /// What stands for the member in `--payload-key`.
 const MEMBER: &str = "{member}";
 
-const HELP: &str = "Old producers may go on; old consumers must be stopped first. A kill at any point loses nothing and \
-doubles nothing: run the same command again, and it goes on where it stopped. It ends when all that stood there has come over; run \
+const HELP: &str = "Old producers may go on; old consumers must be stopped first. A kill of this command at any point loses \
+nothing and doubles nothing: run it again, and it goes on where it stopped. It ends when all that stood there has come over; run \
 it once more when the last producer is switched, or let it go on with --follow. docs/moving/ has a page for each layout.";
 
 /// Take over what waits in a queue on Redis that was made by hand.
@@ -182,6 +184,8 @@ impl End {
 /// What there is to take over.
 #[derive(Debug)]
 pub(super) struct Layout {
+    /// As on the command line.
+    name: &'static str,
     pub(super) sorted: Option<Sorted>,
     pub(super) lists: Option<ListKeys>,
     pub(super) shape: Shape,
@@ -256,11 +260,14 @@ impl Import {
         Ok(match self {
             Self::ZsetKeys(args) => {
                 let (before, behind) = template(&args.payload_key)?;
-                args.sorted.layout(Body::Key(before, behind), &args.becomes)?
+                args.sorted.layout("zset-keys", Body::Key(before, behind), &args.becomes)?
             }
-            Self::ZsetHash(args) => args.sorted.layout(Body::Hash(args.hash.clone()), &args.becomes)?,
-            Self::Zset(args) => args.sorted.layout(Body::Member, &args.becomes)?,
+            Self::ZsetHash(args) => {
+                args.sorted.layout("zset-hash", Body::Hash(args.hash.clone()), &args.becomes)?
+            }
+            Self::Zset(args) => args.sorted.layout("zset", Body::Member, &args.becomes)?,
             Self::Lists(args) => Layout {
+                name: "lists",
                 sorted: Some(Sorted {
                     keys: Keys::One(args.delayed.clone()),
                     unit: Unit::S,
@@ -275,6 +282,7 @@ impl Import {
                 shape: Shape::Call(args.queue.clone()),
             },
             Self::Backup(args) => Layout {
+                name: "backup",
                 sorted: None,
                 lists: Some(ListKeys {
                     keys: Keys::One(args.list.clone()),
@@ -289,7 +297,7 @@ impl Import {
 }
 
 impl SortedArgs {
-    fn layout(&self, body: Body, becomes: &Becomes) -> Result<Layout> {
+    fn layout(&self, name: &'static str, body: Body, becomes: &Becomes) -> Result<Layout> {
         let keys = match self.shards {
             Some(_) if is_pattern(&self.key) => {
                 return Err(Failure::invalid("--key is a pattern, and --shards numbers keys")
@@ -299,7 +307,7 @@ impl SortedArgs {
             None => Keys::of(&self.key),
         };
         let sorted = Some(Sorted { keys, unit: self.unit, body });
-        Ok(Layout { sorted, lists: None, shape: Shape::Payload(becomes.clone()) })
+        Ok(Layout { name, sorted, lists: None, shape: Shape::Payload(becomes.clone()) })
     }
 }
 
@@ -308,12 +316,15 @@ impl Keys {
         if is_pattern(text) { Self::Pattern(text.to_owned()) } else { Self::One(text.to_owned()) }
     }
 
-    /// What keys begin with, before what tells them apart.
-    pub(super) fn prefix(&self) -> &str {
+    /// What stands in keys before and behind what tells them apart.
+    pub(super) fn around(&self) -> (&str, &str) {
         match self {
-            Self::One(key) => key.rfind(':').map_or("", |colon| &key[..=colon]),
-            Self::Pattern(pattern) => pattern.split(['*', '?', '[']).next().unwrap_or_default(),
-            Self::Numbered(key, _) => key,
+            Self::One(key) => (key.rfind(':').map_or("", |colon| &key[..=colon]), ""),
+            Self::Pattern(pattern) => (
+                pattern.split(['*', '?', '[']).next().unwrap_or_default(),
+                pattern.rsplit(['*', '?', ']']).next().unwrap_or_default(),
+            ),
+            Self::Numbered(key, _) => (key, ""),
         }
     }
 }
@@ -332,8 +343,8 @@ fn template(text: &str) -> Result<(String, String)> {
 }
 
 impl Layout {
-    /// What the ids of jobs follow from besides their entries: an import that is resumed must make the same of what it has taken
-    /// and not removed.
+    /// What the ids of jobs follow from besides their entries, and what is done with these: an import that is resumed must make the
+    /// same of what it has taken and not removed.
     pub(super) fn how(&self, store: &str) -> String {
         let queue = match &self.shape {
             Shape::Call(None) => "queues of their own".to_owned(),
@@ -344,14 +355,34 @@ impl Layout {
                 format!("the queue in {field}, else {queue}")
             }
         };
-        let unit = match self.sorted.as_ref().map(|sorted| sorted.unit) {
-            Some(Unit::Ms) => ", scores in ms",
-            _ => "",
-        };
-        let next = match self.lists.as_ref().map(|lists| lists.next) {
-            Some(End::Right) => ", popped from the right",
-            _ => "",
-        };
-        format!("store {store}, {queue}{unit}{next}")
+        let mut how = format!("{} into store {}, {queue}", self.name, whole(store));
+        if let Some(Sorted { unit, body, .. }) = &self.sorted {
+            match body {
+                Body::Member => {}
+                Body::Key(before, behind) => _ = write!(how, ", payloads in {before}{MEMBER}{behind}"),
+                Body::Hash(hash) => _ = write!(how, ", payloads in {hash}"),
+            }
+            if *unit == Unit::Ms {
+                how.push_str(", scores in ms");
+            }
+        }
+        if let Some(ListKeys { next, backup, context, .. }) = &self.lists {
+            if let Some(backup) = backup {
+                _ = write!(how, ", popped into {backup}");
+            }
+            if let Some(context) = context {
+                _ = write!(how, ", messages in {context}");
+            }
+            if *next == End::Right {
+                how.push_str(", popped from the right");
+            }
+        }
+        how
     }
+}
+
+/// The address of a store, whichever way a file was named.
+fn whole(store: &str) -> String {
+    let path = store.strip_prefix("sqlite:").and_then(|path| std::fs::canonicalize(path).ok());
+    path.map_or_else(|| store.to_owned(), |path| format!("sqlite:{}", path.display()))
 }

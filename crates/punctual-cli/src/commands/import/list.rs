@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::{
     BATCH_ENTRIES_MAX, Importer,
-    batch::{Answer, push},
+    batch::push,
     keys::Source,
     layout::{Layout, ListKeys},
     making::{Made, Maker, sample},
@@ -75,19 +75,26 @@ impl<'i, 'a> ListImport<'i, 'a> {
         }
     }
 
-    /// Ends the run; answers `false` where something came meanwhile that must be taken first.
+    /// Ends the run; answers `false` where something stands aside that must be taken first.
     async fn finish(&mut self, trim: Option<Call<'_>>) -> Result<bool> {
         let (server, owner) = (self.importer.server, &self.importer.owner);
         let more = (self.layout.context.as_deref(), self.layout.backup.as_deref());
         let mut calls: Vec<_> = trim.into_iter().collect();
-        loop {
+        let is_kept = loop {
             calls.push(server.finish(self.source, owner, more));
             match read::<String>(only(server.run(&calls).await?)?)?.as_str() {
-                "finished" => return Ok(true),
+                "finished" => break false,
+                "kept" => break true,
                 "again" => return Ok(false),
                 _ => calls.clear(),
             }
+        };
+        let (kept, key) = (&mut self.importer.tally.kept, &self.source.key);
+        match more.0.filter(|_| is_kept) {
+            Some(context) => _ = kept.insert(key.clone(), context.to_owned()),
+            None => _ = kept.remove(key),
         }
+        Ok(true)
     }
 
     /// Hands the jobs of a batch over; answers which elements are to be put aside for people.
@@ -107,13 +114,9 @@ impl<'i, 'a> ListImport<'i, 'a> {
             }
         }
         for (at, answer) in places.into_iter().zip(push(&self.importer.session.client, jobs).await?) {
-            match answer {
-                Answer::Taken => self.importer.tally.taken += 1,
-                Answer::Here => self.importer.tally.already_here += 1,
-                Answer::Refused(why) => {
-                    over.refuse(&sample(&found.elements[at].text), &why);
-                    refused.push(at);
-                }
+            if let Some(why) = self.importer.tally.count(answer) {
+                over.refuse(&sample(&found.elements[at].text), &why);
+                refused.push(at);
             }
         }
         over.moved_to = Some(self.source.refused());

@@ -119,7 +119,12 @@ impl Becomes {
         let is_json = serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
         let fields = match (&self.kind_field, &self.queue_field) {
             (None, None) => None,
-            _ => serde_json::from_slice::<Value>(bytes).ok(),
+            // Some JSON can't be read: what it names is not known, and so it must not go elsewhere.
+            _ if is_json => Some(
+                serde_json::from_slice::<Value>(bytes)
+                    .map_err(|e| format!("the fields of its payload can't be read: {e}"))?,
+            ),
+            _ => None,
         };
         let named = |field: &Option<String>, other: Option<&String>| {
             let field = field.as_deref();
@@ -156,15 +161,15 @@ pub(super) fn number(score: &[u8]) -> std::result::Result<f64, String> {
 
 /// When an entry of this score is due: never early, and what lies before 1970 is due now.
 pub(super) fn instant(score: f64, unit: Unit) -> std::result::Result<Timestamp, String> {
-    let ms = match unit {
-        Unit::S => score * 1_000.0,
-        Unit::Ms => score,
+    let (ms, read_as) = match unit {
+        Unit::S => (score * 1_000.0, "seconds"),
+        Unit::Ms => (score, "milliseconds"),
     };
     let ms = (ms - MS_ROUNDED).ceil().max(0.0);
     if ms <= INSTANT_MAX_MS as f64 {
         Ok(Timestamp::saturating_from_ms(ms as u64))
     } else {
-        Err(format!("its score {score} is past the year 9999"))
+        Err(format!("its score {score}, in {read_as}, is past the year 9999"))
     }
 }
 
@@ -259,6 +264,10 @@ mod tests {
         assert_eq!((job.kind.as_str(), job.queue.as_str()), ("a", "b"));
         assert_eq!(becomes.job(br#"{"type":"a"}"#).unwrap().queue, "q");
         assert!(becomes.job(b"{}").is_err() && becomes.job(b"\xff").is_err());
+        let both = Becomes { kind: Some("k".into()), ..becomes };
+        assert_eq!(both.job(b"\xff").unwrap().kind, "k");
+        let unreadable = both.job(br#"{"type":"a","n":1e999}"#).unwrap_err();
+        assert!(unreadable.starts_with("the fields of its payload can't be read"), "{unreadable}");
         let plain = super::tests::becomes().job(b"\xff\x00").unwrap();
         assert_eq!(plain.payload.content_type, "application/octet-stream");
     }

@@ -121,7 +121,7 @@ fn entry_count(n: u64) -> String {
 }
 
 async fn of_sorted(server: &Server, layout: &Sorted, source: &Source, maker: &Maker<'_>) -> Result<Part> {
-    check_unit(server, &source.key, layout.unit).await?;
+    check_unit(server, source, layout.unit).await?;
     let entries: u64 = server.say(redis::cmd("ZCARD").arg(&source.key)).await?;
     let look = server.look(source, NOBODY, &layout.body, 0, SHOWN);
     let found = sorted::Found::read(only(server.run(&[look]).await?)?)?;

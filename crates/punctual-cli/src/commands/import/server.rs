@@ -118,7 +118,8 @@ impl Server {
     /// Makes `owner` the importer of a source; answers the run, by which entries are told apart from those of other imports.
     pub(super) async fn begin(&self, source: &Source, owner: &str, how: &str) -> Result<String> {
         let run = format!("{:016x}", fastrand::u64(..));
-        let call = Call::of(&self.scripts.begin, source, owner).arg(how).arg(run);
+        let on_its_way = if source.is_list { source.aside() } else { source.open() };
+        let call = Call::of(&self.scripts.begin, source, owner).key(&on_its_way).arg(how).arg(run);
         let answer: (String, String) = read(only(self.run(&[call]).await?)?)?;
         match answer {
             (word, run) if word == "begun" => Ok(run),
@@ -153,10 +154,11 @@ impl Server {
         place(call, body)
     }
 
-    /// `entries`: member, score and the payload's SHA-1 of each, as look answered them.
+    /// `others` may share payloads with the source; `entries`: member, score and the payload's SHA-1 of each, as look answered
+    /// them.
     pub(super) fn remove<'a, 'b>(
         &'a self,
-        source: &Source,
+        (source, others): (&Source, &[&str]),
         owner: &str,
         body: &Body,
         round: u64,
@@ -164,6 +166,7 @@ impl Server {
     ) -> Call<'a> {
         let call = Call::of(&self.scripts.remove, source, owner).key(&source.key).key(&source.open());
         let call = if let Body::Hash(hash) = body { call.key(hash) } else { call };
+        let call = others.iter().copied().fold(call, Call::key);
         let call = place(call.arg(round.to_string()), body);
         entries.flatten().fold(call, Call::arg)
     }
@@ -171,7 +174,7 @@ impl Server {
     pub(super) fn claim(&self, source: &Source, owner: &str, next: End, backup: Option<&str>) -> Call<'_> {
         let call = Call::of(&self.scripts.claim, source, owner).key(&source.aside()).key(&source.key);
         let call = if let Some(backup) = backup { call.key(backup) } else { call };
-        call.arg(next.name()).number(BATCH_ENTRIES_MAX)
+        call.arg(next.name()).number(BATCH_ENTRIES_MAX).number(BATCH_BYTES_MAX)
     }
 
     /// Looks into `list`: the source itself, or what was moved aside.

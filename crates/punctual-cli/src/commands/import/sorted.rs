@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::{
     BATCH_ENTRIES_MAX, Importer,
-    batch::{Answer, push},
+    batch::push,
     keys::Source,
     layout::{Body, Layout, Sorted, Unit},
     making::{Made, Maker, number, sample},
@@ -18,6 +18,8 @@ use crate::{
 
 /// How often a set is gone through once more, for what was changed or stood behind what is left.
 const PASSES_MAX: u32 = 10;
+/// Most looks into other sources that a removal takes.
+const LOOKS_MAX: usize = 16_000;
 /// Times around now are below it in seconds until the year 5138, and above it in milliseconds since 1973.
 const SECONDS_MAX: f64 = 1e11;
 
@@ -25,6 +27,8 @@ pub(super) struct SortedImport<'i, 'a> {
     importer: &'i mut Importer<'a>,
     layout: &'i Sorted,
     source: &'i Source,
+    /// Those that may share payloads with it.
+    others: Vec<&'i str>,
     maker: Maker<'i>,
 }
 
@@ -49,11 +53,15 @@ impl<'i, 'a> SortedImport<'i, 'a> {
     pub(super) fn new(
         importer: &'i mut Importer<'a>,
         layout: &'i Layout,
-        source: &'i Source,
+        (source, all): (&'i Source, &'i [Source]),
         maker: Maker<'i>,
     ) -> Self {
         let layout = layout.sorted.as_ref().expect("invariant: a sorted set comes of a layout that has some");
-        Self { importer, layout, source, maker }
+        let others = match layout.body {
+            Body::Member => Vec::new(),
+            _ => all.iter().filter(|other| *other != source).map(|other| other.key.as_str()).collect(),
+        };
+        Self { importer, layout, source, others, maker }
     }
 
     pub(super) async fn run(mut self) -> Result {
@@ -74,10 +82,11 @@ impl<'i, 'a> SortedImport<'i, 'a> {
         let (server, owner) = (self.importer.server, self.importer.owner.clone());
         let (mut over, mut taken, mut changed) = (Over::default(), 0, false);
         let mut removal: Option<Call<'_>> = None;
+        let most = BATCH_ENTRIES_MAX.min(LOOKS_MAX / self.others.len().max(1));
         loop {
             // What is over stays at the lowest scores: the look passes over as many.
             let skip = usize::try_from(over.sum()).unwrap_or(usize::MAX);
-            let look = server.look(self.source, &owner, &self.layout.body, skip, BATCH_ENTRIES_MAX);
+            let look = server.look(self.source, &owner, &self.layout.body, skip, most);
             let mut answers =
                 server.run(&removal.take().into_iter().chain([look]).collect::<Vec<_>>()).await?;
             let found = Found::read(answers.pop().ok_or_else(odd)?)?;
@@ -91,7 +100,8 @@ impl<'i, 'a> SortedImport<'i, 'a> {
             let durable = self.enqueue(&found, &mut over).await?;
             taken += durable.len();
             let entries = durable.iter().map(|&at| found.entries[at].key());
-            let call = server.remove(self.source, &owner, &self.layout.body, found.round, entries);
+            let sources = (self.source, self.others.as_slice());
+            let call = server.remove(sources, &owner, &self.layout.body, found.round, entries);
             if found.is_cut {
                 removal = Some(call);
             } else {
@@ -119,15 +129,10 @@ impl<'i, 'a> SortedImport<'i, 'a> {
         let answers = push(&self.importer.session.client, jobs).await?;
         let mut durable = Vec::new();
         for (at, answer) in places.into_iter().zip(answers) {
-            match answer {
-                Answer::Taken => self.importer.tally.taken += 1,
-                Answer::Here => self.importer.tally.already_here += 1,
-                Answer::Refused(why) => {
-                    over.refuse(&sample(&found.entries[at].member), &why);
-                    continue;
-                }
+            match self.importer.tally.count(answer) {
+                Some(why) => over.refuse(&sample(&found.entries[at].member), &why),
+                None => durable.push(at),
             }
-            durable.push(at);
         }
         self.importer.show();
         Ok(durable)
@@ -187,20 +192,22 @@ pub(super) fn too_large(size: &str) -> String {
     format!("payload of {size} bytes is over the limit of {}", punctual::limits::PAYLOAD_BYTES_MAX)
 }
 
-/// Refuses scores that are all of the other unit, before anything is taken.
-pub(super) async fn check_unit(server: &Server, key: &str, unit: Unit) -> Result {
-    let at = async |place: i8| -> Result<Option<f64>> {
-        let mut range = redis::cmd("ZRANGE");
-        let found: Vec<Vec<u8>> = server.say(range.arg(key).arg(place).arg(place).arg("WITHSCORES")).await?;
-        Ok(found.get(1).and_then(|score| number(score).ok()))
-    };
-    let (Some(lowest), Some(highest)) = (at(0).await?, at(-1).await?) else { return Ok(()) };
-    let (score, said, likely) = match unit {
-        Unit::S if SECONDS_MAX < lowest => (lowest, "seconds", "ms"),
-        Unit::Ms if 0.0 < highest && highest < SECONDS_MAX => (highest, "milliseconds", "s"),
-        _ => return Ok(()),
-    };
-    Err(Failure::invalid(format!("the scores of {:?} look like no {said}: {score}", clean(key)))
-        .why("nothing was taken over")
-        .hint(format!("--unit {likely}")))
+/// Refuses scores that look like seconds where they are to be milliseconds: all would be due at once. By the one in the middle, since
+/// some may have marks of their own at either end. In the other direction each is refused by itself: it is past the year 9999.
+/// What an import was stopped at was looked at when that began, and what is left of it may look as it does.
+pub(super) async fn check_unit(server: &Server, source: &Source, unit: Unit) -> Result {
+    if unit != Unit::Ms || server.exists(&source.state()).await? {
+        return Ok(());
+    }
+    let entries: u64 = server.say(redis::cmd("ZCARD").arg(&source.key)).await?;
+    let mut range = redis::cmd("ZRANGE");
+    let range = range.arg(&source.key).arg(entries / 2).arg(entries / 2).arg("WITHSCORES");
+    let found: Vec<Vec<u8>> = server.say(range).await?;
+    match found.get(1).and_then(|score| number(score).ok()) {
+        Some(score) if 0.0 < score && score < SECONDS_MAX => {
+            let text = format!("the scores of {:?} look like no milliseconds: {score}", clean(&source.key));
+            Err(Failure::invalid(text).why("nothing was taken over").hint("--unit s"))
+        }
+        _ => Ok(()),
+    }
 }

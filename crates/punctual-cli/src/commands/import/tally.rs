@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::Serialize;
 
+use super::batch::Answer;
 use crate::{
     output::{counted, grouped},
     times::span,
@@ -17,6 +18,10 @@ const EXAMPLES_MAX: usize = 3;
 pub(super) struct Tally {
     pub(super) taken: u64,
     pub(super) already_here: u64,
+    /// Entries that were jobs, whose records are gone.
+    pub(super) remembered: u64,
+    /// By the lists whose payloads could not go yet, the hash of these.
+    pub(super) kept: BTreeMap<String, String>,
     /// Taken off by somebody else between our look and our removal.
     pub(super) vanished: u64,
     /// By the keys of their sources.
@@ -58,9 +63,21 @@ impl Over {
 }
 
 impl Tally {
-    /// Jobs that stand for entries by now.
+    /// Entries that came over.
     pub(super) const fn here(&self) -> u64 {
-        self.taken + self.already_here
+        self.taken + self.already_here + self.remembered
+    }
+
+    /// Counts an entry that came over; answers why it did not, otherwise.
+    pub(super) fn count(&mut self, answer: Answer) -> Option<String> {
+        let count = match answer {
+            Answer::Taken => &mut self.taken,
+            Answer::Here => &mut self.already_here,
+            Answer::Remembered => &mut self.remembered,
+            Answer::Refused(why) => return Some(why),
+        };
+        *count += 1;
+        None
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -89,11 +106,19 @@ impl Tally {
                 Some(list) => format!("stand in {list} now"),
                 None => "stay where they are".to_owned(),
             };
-            lines.push(format!(
-                "{key}: {} that became no jobs {place}",
-                counted(over.sum(), "entry").replace("entrys", "entries")
-            ));
+            lines.push(format!("{key}: {} that became no jobs {place}", entries(over.sum())));
             lines.extend(over.examples.iter().map(|example| format!("  {example}")));
+        }
+        if 0 < self.remembered {
+            lines.push(format!(
+                "warning: the jobs of {} ended or were deleted within the last day: these were only removed there",
+                entries(self.remembered)
+            ));
+        }
+        for (list, hash) in &self.kept {
+            lines.push(format!(
+                "{list}: messages of what came over stay in {hash} while producers write; run it once more when they are switched"
+            ));
         }
         if 0 < self.vanished {
             lines.push(format!(
@@ -109,12 +134,17 @@ impl Tally {
         Summary {
             taken: self.taken,
             already_here: self.already_here,
+            remembered: self.remembered,
             left: sum(|over| over.left),
             refused: sum(|over| over.refused),
             vanished: self.vanished,
             seconds: took.as_secs_f64(),
         }
     }
+}
+
+fn entries(n: u64) -> String {
+    counted(n, "entry").replace("entrys", "entries")
 }
 
 /// All of it, for people and as JSON.
@@ -124,6 +154,8 @@ pub(super) struct Summary {
     taken: u64,
     /// Entries that were jobs already, of an import that was stopped.
     already_here: u64,
+    /// Entries that were jobs, and whose jobs ended or were deleted within the last day.
+    remembered: u64,
     left: u64,
     refused: u64,
     vanished: u64,

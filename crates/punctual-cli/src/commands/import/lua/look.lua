@@ -6,8 +6,8 @@
 --   member.
 -- Answer: {rounds so far, '1' where there may be more, else '0', then of each entry: member, score, payload ('' where it is the
 --   member), the payload's SHA-1 ('' likewise), and what is wrong with it: '', 'missing', 'type' or its size, which is too large}.
--- Cost: two commands an entry, and one for all. Keys of payloads are put together here: for one server, not for a cluster.
-local SLICE = 50
+-- Cost: two commands an entry, and one for up to eight. Keys of payloads are put together here: for one server, not for a cluster.
+local SLICE_MAX, SHOWN = 8, 50
 
 local owner, round = unpack(redis.call('HMGET', KEYS[1], 'owner', 'taken'))
 if ARGV[1] ~= '' and owner ~= ARGV[1] then return redis.error_reply('TAKENOVER by another import') end
@@ -38,7 +38,8 @@ end
 local open = ARGV[1] ~= '' and redis.call('HGETALL', KEYS[3]) or {}
 for i = 1, #open, 2 do
     local member, score, digest = open[i], open[i + 1]:match('^(%S+) (.*)$')
-    if redis.call('ZSCORE', KEYS[2], member) == score then
+    local now = redis.call('ZSCORE', KEYS[2], member)
+    if now and tonumber(now) == tonumber(score) then
         local payload = where ~= 'member' and payload_of(member)
         if where == 'member' then
             add(member, score, '', '', '')
@@ -57,10 +58,13 @@ local function note()
     return answer
 end
 
+-- The length of a member is known when it was read: so few are read at once, and at first one.
+local n = 1
 while true do
     local from = skip + entries
-    local slice = redis.call('ZRANGE', KEYS[2], from, from + SLICE - 1, 'WITHSCORES')
+    local slice = redis.call('ZRANGE', KEYS[2], from, from + n - 1, 'WITHSCORES')
     if not slice[1] then return note() end
+    n = math.min(2 * n, SLICE_MAX)
     for i = 1, #slice, 2 do
         local member, score = slice[i], slice[i + 1]
         local size = size_of(member)
@@ -73,7 +77,7 @@ while true do
         if is_other then
             add(member, score, '', '', 'type')
         elseif largest < size then
-            add(where == 'member' and member:sub(1, SLICE) or member, score, '', '', tostring(size))
+            add(where == 'member' and member:sub(1, SHOWN) or member, score, '', '', tostring(size))
         elseif where == 'member' then
             add(member, score, '', '', '')
         else
