@@ -185,6 +185,10 @@ impl Scene {
             self.second(end),
             (fault.recovered - end) as f64 / 1e6
         );
+        // What a forwarder had sent that was killed meanwhile may have waited for the end of this.
+        for within in self.faults.iter_mut().filter(|other| begin <= other.begin) {
+            within.recovered = within.recovered.max(fault.recovered);
+        }
         self.faults.push(fault);
         Ok(())
     }
