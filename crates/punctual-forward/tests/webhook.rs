@@ -94,12 +94,25 @@ async fn a_receiver_that_is_away_is_waited_for_and_costs_no_attempt() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_asks_for_a_pause_gets_it() {
+async fn a_receiver_that_asks_for_a_short_pause_gets_it_and_costs_no_attempt() {
     let stub = Stub::start(&["429 Too Many Requests\r\nretry-after: 1", "200 OK"]).await;
     let jobs = Jobs::new().await;
     let forwarder = forwarder(&stub, "/");
     let _work = jobs.forward(&forwarder);
     let job = jobs.put(jobs.mail()).await;
+    let job = jobs.ended(job.id).await;
+    assert_eq!((job.state, job.attempt, job.snoozes), (State::Done, 1, 0));
+    let waited_ms = job.finished_at.unwrap().as_ms() - job.created_at.as_ms();
+    assert!(1_000 <= waited_ms, "{waited_ms}");
+}
+
+#[tokio::test]
+async fn a_pause_that_is_too_long_to_be_waited_for_in_place_closes_the_queue() {
+    let stub = Stub::start(&["429 Too Many Requests\r\nretry-after: 1", "200 OK"]).await;
+    let jobs = Jobs::new().await;
+    let forwarder = forwarder(&stub, "/");
+    let _work = jobs.forward(&forwarder);
+    let job = jobs.put(jobs.mail().timeout(Duration::from_secs(1))).await;
     let job = jobs.ended(job.id).await;
     assert_eq!((job.state, job.attempt), (State::Done, 2));
     let waited_ms = job.finished_at.unwrap().as_ms() - job.failures[0].ended_ms;
