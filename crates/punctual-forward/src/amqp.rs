@@ -38,10 +38,6 @@ use crate::{
     template::Template,
 };
 
-/// How long a confirm is waited for, if not said otherwise. A broker that runs out of memory says so, which stops this clock.
-const ANSWER_DEFAULT: Duration = Duration::from_secs(30);
-/// The longest wait for a confirm.
-const ANSWER_MAX: Duration = Duration::from_mins(10);
 /// How often it is looked meanwhile whether the broker holds back all that is published.
 const LOOKS: u32 = 10;
 /// Headers that the broker obeys: they name further routing keys.
@@ -73,7 +69,7 @@ impl Address {
         }
         let exchange = Template::parse(&exchange.unwrap_or_default())?;
         let routing_key = Template::parse(&key.unwrap_or_default())?;
-        let answer = options.duration("answer", ANSWER_DEFAULT, ANSWER_MAX)?;
+        let answer = options.answer()?;
         // Without a path the name of the virtual host would be empty, which no broker has from the start.
         if url.path().is_empty() || url.path() == "/" {
             url.set_path("/%2f");

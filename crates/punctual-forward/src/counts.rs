@@ -36,12 +36,17 @@ impl Tally {
     pub(crate) fn counts(&self) -> Counts {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         Counts {
-            forwarded: self.forwarded.load(Relaxed),
+            forwarded: self.so_far(),
             refused: self.refused.load(Relaxed),
             again: self.again.load(Relaxed),
             in_flight: self.in_flight.load(Relaxed),
             trouble: (0 < self.is_troubled.load(Relaxed)).then(|| trouble.clone()),
         }
+    }
+
+    /// How many were handed over so far.
+    pub(crate) fn so_far(&self) -> u64 {
+        self.forwarded.load(Relaxed)
     }
 
     pub(crate) fn forwarded(&self) {

@@ -133,7 +133,7 @@ impl std::fmt::Debug for Forwarder {
 impl Inner {
     async fn hand_over<S>(&self, job: &JobRecord, ctx: &Ctx<S>) -> Outcome {
         let _departed = self.tally.depart();
-        let (begin, others) = (Instant::now(), self.tally.counts().forwarded);
+        let (begin, others) = (Instant::now(), self.tally.so_far());
         let (mut pause, mut tries) = (PAUSE_MIN, 0);
         loop {
             // The job's own timeout would count as a failure.
@@ -149,7 +149,7 @@ impl Inner {
             tries += 1;
             let rest = match &refusal {
                 // It may be this job that the other side can't stand.
-                Refusal::Away(error) if tries < TRIES_MAX || self.tally.counts().forwarded == others => {
+                Refusal::Away(error) if tries < TRIES_MAX || self.tally.so_far() == others => {
                     if self.tally.again(error) {
                         tracing::warn!(to = self.shown, error, "jobs wait for the other side");
                     }

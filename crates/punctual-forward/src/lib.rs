@@ -28,6 +28,8 @@ mod template;
 mod amqp;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(any(feature = "amqp", feature = "nats", feature = "redis"))]
+mod pause;
 #[cfg(feature = "redis")]
 mod redis_stream;
 #[cfg(test)]

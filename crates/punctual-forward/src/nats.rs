@@ -30,10 +30,6 @@ use crate::{
     template::Template,
 };
 
-/// How long an acknowledgement is waited for, if not said otherwise.
-const ANSWER_DEFAULT: Duration = Duration::from_secs(30);
-/// The longest wait for an acknowledgement.
-const ANSWER_MAX: Duration = Duration::from_mins(10);
 /// What JetStream says in HTTP's words when it can't do anything now.
 const UNAVAILABLE: usize = 503;
 /// What subjects of the server itself, and of answers, begin with. A job that could choose them could give orders: the
@@ -89,7 +85,7 @@ impl Address {
         if let Some(fixed) = subject.fixed() {
             check_subject(fixed).map_err(Error::invalid)?;
         }
-        let answer = options.duration("answer", ANSWER_DEFAULT, ANSWER_MAX)?;
+        let answer = options.answer()?;
         let login = match (url.username(), url.password(), options.take("credentials")) {
             ("", None, None) => Login::Nobody,
             ("", None, Some(file)) => Login::Credentials(file.into()),

@@ -3,7 +3,7 @@
 //! A job is handed over when the server answered with the id of the new entry: by then it has it as safe as it keeps anything.
 //! An entry whose answer was lost is added again; readers who must not act twice look at its field `id`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual::{Error, ErrorKind, JobRecord, Result};
 use redis::{
@@ -14,19 +14,12 @@ use tokio::{sync::Mutex, time::timeout};
 use url::Url;
 
 use crate::{
-    sink::{BoxFuture, Refusal, Sink},
+    pause::Pause,
+    sink::{BoxFuture, CONNECT_MAX, Refusal, Sink},
     target::Options,
     template::Template,
 };
 
-/// How long an answer is waited for, if not said otherwise.
-const ANSWER_DEFAULT: Duration = Duration::from_secs(30);
-/// The longest wait for an answer.
-const ANSWER_MAX: Duration = Duration::from_mins(10);
-/// How long making a connection may take.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Between two attempts to connect, however many wait for one.
-const CONNECT_PAUSE: Duration = Duration::from_millis(250);
 /// Codes of a server that takes no writes of anybody now, or that is not the one any more: it starts, runs a long script, is a replica
 /// since a moment ago, or has no room left, in memory, on disk or at its replicas.
 const RESTLESS: [&str; 9] =
@@ -65,7 +58,7 @@ impl Address {
                     .with_hint("write a whole number, such as maxlen=100000")
             })?),
         };
-        let answer = options.duration("answer", ANSWER_DEFAULT, ANSWER_MAX)?;
+        let answer = options.answer()?;
         if url.scheme() == "redis+unix" {
             // What else stands before the question mark stands behind it there.
             for name in ["db", "user", "pass"] {
@@ -94,8 +87,7 @@ struct State {
     /// The connection, and how many there were before it.
     open: Option<(MultiplexedConnection, u64)>,
     opened: u64,
-    /// Until when nobody tries to connect, and why not.
-    pause: Option<(Instant, RedisError)>,
+    pause: Pause<RedisError>,
 }
 
 impl RedisStream {
@@ -158,26 +150,16 @@ impl RedisStream {
         if let Some(open) = &state.open {
             return Ok(open.clone());
         }
-        if let Some((until, error)) = &state.pause
-            && Instant::now() < *until
-        {
-            return Err(error.clone());
-        }
+        state.pause.check()?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_MAX))
             .set_response_timeout(Some(self.address.answer));
-        match self.address.client.get_multiplexed_async_connection_with_config(&config).await {
-            Ok(connection) => {
-                state.opened += 1;
-                let open = (connection, state.opened);
-                (state.open, state.pause) = (Some(open.clone()), None);
-                Ok(open)
-            }
-            Err(error) => {
-                state.pause = Some((Instant::now() + CONNECT_PAUSE, error.clone()));
-                Err(error)
-            }
-        }
+        let opened = self.address.client.get_multiplexed_async_connection_with_config(&config).await;
+        let connection = state.pause.note(opened)?;
+        state.opened += 1;
+        let open = (connection, state.opened);
+        state.open = Some(open.clone());
+        Ok(open)
     }
 }
 

@@ -4,6 +4,9 @@ use std::{future::Future, pin::Pin, time::Duration};
 
 use punctual::{JobRecord, Result};
 
+/// How long making a connection may take.
+pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(10);
+
 /// A future on the heap, since a forwarder does not know its sink.
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

@@ -10,6 +10,11 @@ use crate::forwarder::Forwarder;
 /// Longest address, in bytes.
 const ADDRESS_BYTES_MAX: usize = 4 * 1024;
 
+/// How long an answer is waited for, if not said otherwise.
+const ANSWER_DEFAULT: Duration = Duration::from_secs(30);
+/// The longest wait for an answer.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_mins(10);
+
 /// What addresses begin with.
 const SCHEMES: [&str; 9] = ["amqp", "amqps", "nats", "tls", "redis", "rediss", "redis+unix", "http", "https"];
 
@@ -215,19 +220,16 @@ impl Options {
         self.given.remove(name)
     }
 
-    /// A span of time of an option, within bounds.
-    pub(crate) fn duration(
-        &mut self,
-        name: &'static str,
-        default: Duration,
-        max: Duration,
-    ) -> Result<Duration> {
-        let Some(text) = self.take(name) else { return Ok(default) };
-        let duration = parse_duration(&text)?;
-        if duration.is_zero() || max < duration {
-            return Err(Error::invalid(format!("{name}={text} is not more than 0 and at most {max:?}")));
+    /// The option `answer`: how long the other side's answer for a job is waited for.
+    pub(crate) fn answer(&mut self) -> Result<Duration> {
+        let Some(text) = self.take("answer") else { return Ok(ANSWER_DEFAULT) };
+        let answer = parse_duration(&text)?;
+        if answer.is_zero() || ANSWER_MAX < answer {
+            return Err(Error::invalid(format!(
+                "answer={text} is not more than 0 and at most {ANSWER_MAX:?}"
+            )));
         }
-        Ok(duration)
+        Ok(answer)
     }
 
     fn are_all_known(&self) -> Result<()> {

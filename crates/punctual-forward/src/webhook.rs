@@ -40,12 +40,10 @@ use self::{
 };
 use crate::{
     fields,
-    sink::{BoxFuture, Refusal, Sink},
+    sink::{BoxFuture, CONNECT_MAX, Refusal, Sink},
     template::Template,
 };
 
-/// How long making a connection may take.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long an answer is waited for, over all redirects.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// How long the rest of an answer is read whose status said all, so that its connection may be used again.

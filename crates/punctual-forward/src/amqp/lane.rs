@@ -17,10 +17,8 @@ use tokio::{
     time::sleep,
 };
 
-use super::{
-    ANSWER_MAX,
-    verdicts::{Verdict, Verdicts},
-};
+use super::verdicts::{Verdict, Verdicts};
+use crate::target::ANSWER_MAX;
 
 /// Messages that wait to be put on a channel.
 const WAITING_MAX: usize = 1_024;

@@ -10,15 +10,14 @@ use tokio::{
 };
 
 use super::lane::Lane;
-use crate::sink::Refusal;
+use crate::{
+    pause::Pause,
+    sink::{CONNECT_MAX, Refusal},
+};
 
-/// How long making a connection, or a channel, may take.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// When an attempt to connect that hangs is given up for another one. The client can't take one back: each keeps a thread and
 /// a socket for as long as the other side keeps silent.
 const HANG_MAX: Duration = Duration::from_mins(10);
-/// Between two attempts to connect, however many wait for one.
-const CONNECT_PAUSE: Duration = Duration::from_millis(250);
 /// What is told of a broker that runs out of memory or disk.
 pub(super) const BLOCKED: &str = "the broker holds back what is published (connection.blocked)";
 /// Channels for one message each, at once.
@@ -39,8 +38,7 @@ struct State {
     lane: Option<Lane>,
     /// An attempt to connect that nobody waited to the end for, and since when it goes on.
     attempt: Option<(Instant, Attempt)>,
-    /// Until when nobody tries to connect, and why not.
-    pause: Option<(Instant, lapin::Error)>,
+    pause: Pause<lapin::Error>,
 }
 
 impl State {
@@ -106,27 +104,17 @@ impl Link {
             }
             return channel;
         }
-        if let Some((until, error)) = &state.pause
-            && Instant::now() < *until
-        {
-            return Err(error.clone());
-        }
+        state.pause.check()?;
         (state.connection, state.lane) = (None, None);
         let opened = async {
             let connection = self.connect(state).await?;
             let channel = within(connection.create_channel()).await?;
             Ok((connection, channel))
         };
-        match opened.await {
-            Ok((connection, channel)) => {
-                (state.connection, state.pause) = (Some(connection), None);
-                Ok(channel)
-            }
-            Err(error) => {
-                state.pause = Some((Instant::now() + CONNECT_PAUSE, lapin::Error::clone(&error)));
-                Err(error)
-            }
-        }
+        let opened = opened.await;
+        let (connection, channel) = state.pause.note(opened)?;
+        state.connection = Some(connection);
+        Ok(channel)
     }
 
     async fn connect(&self, state: &mut State) -> Result<Connection, lapin::Error> {

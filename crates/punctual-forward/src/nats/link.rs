@@ -5,11 +5,7 @@
 //! told at once, and the next call makes another one. What the client may still send on one that was left has the same id as
 //! what is sent again, and a stream keeps one of them.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_nats::{
     Client, ConnectErrorKind, ConnectOptions, Event, ServerError,
@@ -20,11 +16,8 @@ use punctual::{Error, ErrorKind};
 use tokio::sync::{Mutex, watch};
 
 use super::{Address, Login};
+use crate::{pause::Pause, sink::CONNECT_MAX};
 
-/// How long making a connection may take.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Between two attempts to connect, however many wait for one.
-const CONNECT_PAUSE: Duration = Duration::from_millis(250);
 /// How often the server must show that it lives, while nothing else is heard of it.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// Messages on their way at once; those beyond wait.
@@ -39,8 +32,7 @@ pub(super) struct Link {
 #[derive(Default)]
 struct Now {
     line: Option<Line>,
-    /// Until when nobody tries to connect, and why not.
-    pause: Option<(Instant, Fault)>,
+    pause: Pause<Fault>,
 }
 
 /// Why there is no connection.
@@ -140,22 +132,11 @@ impl Link {
             return Ok(line.clone());
         }
         state.line = None;
-        if let Some((until, fault)) = &state.pause
-            && Instant::now() < *until
-        {
-            return Err(fault.clone());
-        }
-        match self.open().await {
-            Ok(line) => {
-                state.pause = None;
-                state.line = Some(line.clone());
-                Ok(line)
-            }
-            Err(fault) => {
-                state.pause = Some((Instant::now() + CONNECT_PAUSE, fault.clone()));
-                Err(fault)
-            }
-        }
+        state.pause.check()?;
+        let opened = self.open().await;
+        let line = state.pause.note(opened)?;
+        state.line = Some(line.clone());
+        Ok(line)
     }
 
     /// Makes the next call connect again, unless another one did so already.
