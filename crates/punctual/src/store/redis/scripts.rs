@@ -29,14 +29,19 @@ const RESERVING: &str = include_str!("lua/reserving.lua");
 const COUNTING: &str = include_str!("lua/counting.lua");
 const QUEUES: &str = include_str!("lua/queues.lua");
 
-/// A script of these parts, behind what is common to all. What is needed less often captures nothing: it is made in a
-/// function, only when it is needed, with the common words anew.
+/// A script of these parts, behind what is common to all. What is needed less often is made in a function, only when it is
+/// needed. The larger one has the common words anew and captures nothing of the script but its arguments; its body is a
+/// function in that one, since what is captured through two functions costs a copy, and through one a search.
 fn script(name: &'static str, parts: &[&str]) -> Script {
     let common = [
         KEYS,
-        "local function make_late(shard, queue)",
+        "local function make_late(shard, queue, pending)",
         KEYS,
+        "return (function()",
         include_str!("lua/late.lua"),
+        "end)() end",
+        "local function make_pending(shard, queue, late, now)",
+        include_str!("lua/pending.lua"),
         "end",
         include_str!("lua/base.lua"),
     ];

@@ -19,7 +19,7 @@ local function cancel(job)
     if job.state == RUNNING then
         if job.run.flags % 2 == 0 then job.run.flags = job.run.flags + 1 end
         late().put_run(job.id, job.run)
-        late().tell('$worker/' .. job.run.worker)
+        pending().tell('$worker/' .. job.run.worker)
         return answer('R', job)
     end
     leave_waiting(job)
@@ -52,8 +52,8 @@ local function retry(job)
     if job.expires then job.expires, job.unexpiring = nil, true end
     put_past(job)
     put_waiting(job)
-    late().tally(job.q, 'b', job.bytes)
-    late().ring(job.q, now)
+    pending().tally(job.q, 'b', job.bytes)
+    pending().ring(job.q, now)
     answer('D', job)
 end
 
@@ -72,14 +72,14 @@ local function change(job)
         local rec = sub(job.rec, 1, 5) .. pack('>I3', skip) .. sub(job.rec, 9, job.asked_at - 1) .. asked
             .. sub(job.rec, old, job.payload_at - 1) .. b
         call('HSET', J, job.id, rec)
-        late().tally(job.q, 'b', #b - job.bytes)
+        pending().tally(job.q, 'b', #b - job.bytes)
     else
         local ms = tonumber(a)
         if action == 'in' then ms = min(now + ms, END) end
         if action == 'by' then ms = max(0, min(job.run_at + ms, END)) end
         if action == 'now' then ms = now end
         job.run_at, job.moved = max(ms, now), true
-        late().ring(job.q, job.run_at)
+        pending().ring(job.q, job.run_at)
     end
     job.version = job.version + 1
     put_past(job)

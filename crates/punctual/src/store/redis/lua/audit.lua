@@ -83,10 +83,10 @@ local function record(id)
         found(id, job.q, 'orphan', 'stands nowhere')
         if repair then
             if job.ended then
-                late().tally(job.q, 'b', job.bytes)
-                late().tally(job.q, char(job.state), -late().kept_bytes(job))
+                pending().tally(job.q, 'b', job.bytes)
+                pending().tally(job.q, char(job.state), -late().kept_bytes(job))
             elseif 1 < job.attempt then
-                late().tally(job.q, 'r', -1)
+                pending().tally(job.q, 'r', -1)
             end
             late().finish(job, DEAD, 'orphan')
         end
@@ -95,7 +95,7 @@ local function record(id)
         found(id, job.q, 'orphan', 'would never expire')
         if repair then
             call('ZADD', O, '0', job.q .. pack('>I6', job.expires) .. id)
-            late().hint(job.q, job.expires)
+            pending().hint(job.q, job.expires)
         end
     end
     if not job.run and not job.ended and job.gid and not is_parked(job) and not is_known_to_group(job) then
@@ -145,7 +145,7 @@ local function place(key, member)
             job and 'stands in a second place' or 'stands somewhere, without a record')
         if repair then
             call('ZREM', key, member)
-            if what == 'e' then late().tally(sub(member, 1, 3), sub(member, 4, 4), -unp('>I4', member, 27)) end
+            if what == 'e' then pending().tally(sub(member, 1, 3), sub(member, 4, 4), -unp('>I4', member, 27)) end
         end
     end
 end
@@ -223,7 +223,7 @@ local function remembered(field, ended)
     found(id, q, 'no_record', 'would be remembered for ever')
     if repair and is_queue(q) then
         call('ZADD', K, 0, q .. ended .. id)
-        late().hint(q, 0)
+        pending().hint(q, 0)
     elseif repair then
         call('HDEL', M, field)
     end

@@ -155,13 +155,13 @@ local function meet(id, new, rest)
         }
         local rec = front(changed, job.q, job.created) .. before .. sub(rest, new.skip + 1)
         call('HSET', J, id, rec)
-        late().tally(job.q, 'b', #rest - new.skip - job.bytes)
+        pending().tally(job.q, 'b', #rest - new.skip - job.bytes)
         job.moved, job.unexpiring, job.expires = nil, nil, nil
         late().head(job, rec)
     end
     late().put_past(job)
     late().put_waiting(job)
-    late().ring(job.q, job.run_at)
+    pending().ring(job.q, job.run_at)
     return tag .. id .. pack('>I6', job.run_at)
 end
 
@@ -228,7 +228,7 @@ for i = 1, n do
         fresh = fresh + 2
         if plan.expires then
             expiries[#expiries + 1], expiries[#expiries + 2] = '0', q .. pack('>I6', plan.expires) .. id
-            late().hint(q, plan.expires)
+            pending().hint(q, plan.expires)
         end
         if has_twins then known[id] = true end
         if digest then
@@ -254,7 +254,7 @@ for i = 1, nq do
         if due and due <= now and now < queue(q).spare then
             call('ZADD', shard.bells[q], 'LT', 0, 'r')
         elseif due and (due <= now or due <= first_due(walk_of(q))) then
-            late().ring(q, due)
+            pending().ring(q, due)
         end
     end
 end

@@ -1,6 +1,8 @@
--- What scripts need less often: made by late(), which this is the body of, behind another copy of keys.lua. It captures only
--- `shard` and `queue`.
+-- What scripts need less often: made by late(), which this is the body of, in a function within one that begins with another
+-- copy of keys.lua. So it captures nothing of the script but `shard`, `queue` and `pending`, and what it defines takes the keys
+-- along without looking for them among all that is captured.
 local now = shard.now
+local tally, ring, tell, hint = pending.tally, pending.ring, pending.tell, pending.hint
 local UNTIL_START, WINDOW = 1, 2
 local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = 8, 86400000, 1000000
 local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX, FORGET_ROUNDS_MAX, FORGET_LOOK = 10000, 100, 32, 4, 100
@@ -19,24 +21,7 @@ local function as_chunk(bytes)
     return (#bytes < 255 and char(#bytes) or '\255' .. pack('>I4', #bytes)) .. bytes
 end
 
--- ── what is left to be written ──
-
-shard.tallies, shard.rings, shard.told, shard.swept = {}, {}, {}, {expired = 0, removed = 0, forgotten = 0}
-local tallies, rings = shard.tallies, shard.rings
-local function tally(q, what, by)
-    local key = q .. what
-    tallies[key] = (tallies[key] or 0) + by
-end
-local function ring(q, ms)
-    if not rings[q] or ms < rings[q] then rings[q] = ms end
-end
--- Tells what somebody may wait for beside work, by its bell.
-local function tell(bell) shard.told[bell] = true end
--- Upkeep of a queue will be due at `ms`, if not before; at 0 by any clock, which may go back.
-local function hint(q, ms)
-    local row = queue(q)
-    if ms < row.due then row.due, row.hinted = ms, true end
-end
+shard.swept = {expired = 0, removed = 0, forgotten = 0}
 
 -- ── queues ──
 
@@ -130,43 +115,6 @@ local function new_queue(name, row)
     call('ZADD', N, 0, name)
     call('HSET', I, q, row)
     return q
-end
-
--- Writes what was left to be. A ring is for two: `r` for who is to come, and `s` for another, who looks after it SPARE later,
--- since whoever pops a ring may be dead before it answers it; of work there is at once, one such look does for all that
--- comes in that time. Answers the rings that the caller must ring, whose bells it did not name: name as a chunk, ms6.
-local function put()
-    shard.hand_over()
-    shard.put_groups()
-    for key, by in pairs(tallies) do
-        if by ~= 0 then call('HINCRBY', C, key, text(by)) end
-    end
-    local left = {}
-    for q, ms in pairs(rings) do
-        local bell, row = shard.bells[q], queue(q)
-        if not bell then
-            left[#left + 1] = name_of(q) .. at6(ms <= now and 0 or ms)
-        elseif now < ms then
-            call('ZADD', bell, 'LT', text(ms), 'r', text(ms + SPARE), 's')
-        elseif row.spare <= now or now + SPARE < row.spare then
-            row.spare, row.hinted = now + SPARE, true
-            call('ZADD', bell, 'LT', 0, 'r', text(row.spare), 's')
-        else
-            call('ZADD', bell, 'LT', 0, 'r')
-        end
-    end
-    for q, row in pairs(shard.queues) do
-        if row.hinted then
-            local upkeep = pack('>I7I7I7', row.due, row.watch, row.spare)
-            if 0 < row.closed or 0 < row.arrival or 0 < row.let then
-                upkeep = upkeep .. pack('>I7I7I4', row.closed, row.arrival, row.part)
-            end
-            if 0 < row.let then upkeep = upkeep .. pack('>I7I7I7', row.time, row.own, row.let) end
-            call('HSET', I, q .. 'w', upkeep)
-        end
-    end
-    for bell in pairs(shard.told) do left[#left + 1] = as_chunk(bell) .. NONE end
-    return concat(left)
 end
 
 -- Notes that upkeep which is no queue's will be due at `ms`, if not before.
@@ -876,7 +824,7 @@ local function retire(q, state, ageless, limit)
     if not first then return 0, NEVER end
     local keep = limits_of(q).keep[state]
     local count = call('ZLEXCOUNT', E, from, to)
-    local bytes = tonumber(call('HGET', C, q .. char(state)) or 0) + (tallies[q .. char(state)] or 0)
+    local bytes = tonumber(call('HGET', C, q .. char(state)) or 0) + (shard.tallies[q .. char(state)] or 0)
     local function is_past(member)
         return keeps_nothing(q, state) or unp('>I6', member, 5) + keep[1] <= now or keep[2] < count or keep[3] < bytes
             or ageless and state ~= DEAD
@@ -998,8 +946,7 @@ local function sweep(named, limit, slice)
 end
 
 return {
-    hint = hint, hint_wide = hint_wide, tally = tally, ring = ring, put = put, within = within,
-    behind_chunk = behind_chunk, as_chunk = as_chunk, tell = tell, kept_bytes = kept_bytes, note = note,
+    hint_wide = hint_wide, within = within, behind_chunk = behind_chunk, as_chunk = as_chunk, kept_bytes = kept_bytes, note = note,
     limits_of = limits_of, name_of = name_of, new_queue = new_queue,
     ID_MEMORY = ID_MEMORY, UNTIL_START = UNTIL_START, WINDOW = WINDOW,
     head = head, past = past, past_of = past_of, put_past = put_past, run_of = run_of, put_run = put_run, set_past = set_past,

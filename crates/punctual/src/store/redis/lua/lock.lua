@@ -1,7 +1,7 @@
 -- lock: one step on a lock, opposite store/model/tool/lock.rs. KEYS: lk, lz, the bell of the lock.
 --   1 lk  HASH  name → owner16 fence8 until6; NUL, which no name is → fence8, the last of all locks
 --   2 lz  ZSET  name @ until
---   3 w:$lock/name  ZSET  'r' @ ms, 's' @ ms: its bell, as those of queues; see put() in late.lua
+--   3 w:$lock/name  ZSET  'r' @ ms, 's' @ ms: its bell, as those of queues; see put() in pending.lua
 -- ARGV: now, then 'acquire' name owner lease | 'extend' name owner lease | 'release' name owner, '' for whoever holds it |
 -- 'show' name | 'list' limit.
 -- Answers: 'yours' or 'taken', then now, fence8 and until6; 'released'; 'free'; 'listed' or 'more', now, then name, fence8 and until6

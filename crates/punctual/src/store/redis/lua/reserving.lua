@@ -118,7 +118,7 @@ local function reserving(from, first_bell)
             -- Whoever got jobs may be busy from now on: somebody else must wake for what is left.
             for _, q in ipairs(named) do
                 local due = first_due(walks[q])
-                if due < NEVER then late().ring(q, due) end
+                if due < NEVER then pending().ring(q, due) end
             end
         end
     end
@@ -132,7 +132,7 @@ local function reserving(from, first_bell)
         local row = queue(q)
         if now < till and till < NEVER and (row.watch <= now or till + WATCH_SLACK < row.watch) then
             row.watch, row.hinted = till, true
-            late().ring(q, till)
+            pending().ring(q, till)
         end
     end
     if next < NEVER then answer[2] = string.format('%.0f', next) end

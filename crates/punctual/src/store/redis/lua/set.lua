@@ -36,7 +36,7 @@ else
     end
     shard.bells[q] = KEYS[BELLS]
     local due = first_due(walk_of(q))
-    if due < NEVER then late().ring(q, due) end
+    if due < NEVER then pending().ring(q, due) end
     put()
 end
 return 1

@@ -78,8 +78,8 @@ for q, of in pairs(met) do
     if of.any then
         if of.bytes ~= 0 then call('HINCRBY', C, q .. 'b', -of.bytes) end
         if of.keeps then
-            late().tally(q, char(DONE), of.bytes)
-            late().hint(q, 0)
+            pending().tally(q, char(DONE), of.bytes)
+            pending().hint(q, 0)
         end
     end
 end
@@ -91,7 +91,7 @@ if 2 * n + 2 < #ARGV then answer = reserving(2 * n + 3, BELLS) end
 for q in pairs(met) do
     if LIMITED <= queue(q).flags or now < queue(q).closed or 0 < queue(q).let then
         local due = first_due(walk_of(q))
-        if due < NEVER then late().ring(q, due) end
+        if due < NEVER then pending().ring(q, due) end
     end
 end
 put_turn()

@@ -16,7 +16,7 @@ if stands and not job.watched then
     else
         -- It may have stood elsewhere than in the timeline, and is looked at again.
         late().put_waiting(job)
-        late().ring(job.q, job.run_at)
+        pending().ring(job.q, job.run_at)
     end
 end
 return {'lives', put()}
