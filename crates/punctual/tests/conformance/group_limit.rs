@@ -282,6 +282,21 @@ pub(crate) async fn a_group_is_closed_for_a_day_at_most(t: Fixture) {
     assert_eq!(t.reserve(9).await.jobs.len(), 2);
 }
 
+/// S14, S15: what closed a group is remembered to its last millisecond, also while none of its jobs waits: a clock that goes back
+/// by one finds it closed.
+pub(crate) async fn a_gate_is_remembered_to_its_last_instant(t: Fixture) {
+    let run = t.run_with(|job| put(job, "a")).await;
+    t.clock.set(at(1_000));
+    t.end(&run, retry_after(millis(0))).await;
+    assert_eq!(t.reserve(9).await.jobs.len(), 1);
+    t.clock.set(at(999));
+    add(&t, "a").await;
+    let batch = t.reserve(9).await;
+    assert_eq!((batch.jobs.len(), batch.next_due), (0, Some(millis(1))));
+    t.clock.set(at(1_000));
+    assert_eq!(t.reserve(9).await.jobs.len(), 1);
+}
+
 /// S8, S15: a lease that was lost closes nothing.
 pub(crate) async fn a_lost_lease_closes_no_group(t: Fixture) {
     let run = t.run_with(|job| put(job, "a")).await;

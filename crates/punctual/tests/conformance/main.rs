@@ -464,6 +464,7 @@ conformance!(
         a_run_closes_its_group_alone,
         a_run_without_a_group_closes_its_queue,
         a_group_is_closed_for_a_day_at_most,
+        a_gate_is_remembered_to_its_last_instant,
         a_lost_lease_closes_no_group,
         limits_of_groups_are_live,
         a_group_that_a_setting_opens_is_due,

@@ -1,7 +1,8 @@
 //! Every store against the model, reply by reply, under random histories that are rude on purpose.
 //!
-//! `PUNCTUAL_ORACLE_HISTORIES` says how many (default 300, of 60 steps each). A failing history is cut down and printed
-//! with its seed; add the seed to `oracle-seeds.txt`, which every run replays first.
+//! `PUNCTUAL_ORACLE_HISTORIES` says how many (default 300, of 60 steps each), `PUNCTUAL_ORACLE_FIRST` from which seed on (default 1:
+//! a long run that found something goes on behind it). A failing history is cut down and printed with its seed; add the seed to
+//! `oracle-seeds.txt`, which every run replays first.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod broken;
@@ -159,9 +160,10 @@ fn some_seeds(unless_told: u64) -> Vec<u64> {
         .lines()
         .filter(|line| !line.starts_with('#'))
         .map(|line| line.split(' ').next().and_then(|seed| seed.parse::<u64>().ok()).expect("a seed"));
-    let histories =
-        std::env::var("PUNCTUAL_ORACLE_HISTORIES").ok().and_then(|n| n.parse().ok()).unwrap_or(unless_told);
-    kept.chain(1..=histories).collect()
+    let told = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let histories = told("PUNCTUAL_ORACLE_HISTORIES").unwrap_or(unless_told);
+    let first = told("PUNCTUAL_ORACLE_FIRST").unwrap_or(1);
+    kept.chain(first..first.saturating_add(histories)).collect()
 }
 
 #[test]

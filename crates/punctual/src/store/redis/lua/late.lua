@@ -409,9 +409,10 @@ local function regroup(group)
     if row.let == 0 then row.let, row.hinted = 1, true end
     local first, opens = first_of_group(group), group_opens(group)
     if first == NEVER then
-        local till = max(now < group.closed and group.closed <= now + GATE_MAX and group.closed or 0,
-            0 < group.rate and 0 < ahead(group) and group.arrival + 1 or 0)
-        return move(group, 0 < till and 'g' or '', till)
+        -- As long as it could say something again, should the clock go back by less than it went on since.
+        local last = max(group.closed, group.arrival)
+        local is_kept = now <= last
+        return move(group, is_kept and 'g' or '', is_kept and last + 1 or 0)
     end
     if opens == NEVER then return move(group, 'b', row.version) end
     local at = first
