@@ -490,6 +490,37 @@ async fn the_doctor_knows_a_cluster() {
     assert!(role.text.contains("primary"), "{role:?}");
 }
 
+/// The doctor looks at the servers of all shards, at each once, and tells which of them are not well, be they away.
+#[tokio::test]
+async fn the_doctor_looks_at_every_server() {
+    let mut cluster =
+        Cluster::start_with([0, 0, 0], &["--appendonly", "yes", "--cluster-require-full-coverage", "no"]);
+    let store = open(&cluster.url()).await;
+    store.reshard(4).await.unwrap();
+    let complaints = async |store: &RedisStore| -> Vec<(&str, String)> {
+        let checks = store.doctor().await.unwrap();
+        checks
+            .into_iter()
+            .filter(|check| check.level == CheckLevel::Fail)
+            .map(|check| (check.name, check.text))
+            .collect()
+    };
+    assert_eq!(complaints(&store).await, []);
+    let checks = store.doctor().await.unwrap();
+    let shards = checks.iter().find(|check| check.name == "shards").unwrap();
+    assert_eq!(shards.text, "4 shards; 3 servers answered");
+    // Shards 1 and 2 have their keys there.
+    cluster.servers[1].say(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let told = complaints(&store).await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].0, "eviction");
+    assert!(told[0].1.starts_with("shard 1: maxmemory-policy is allkeys-lru"), "{told:?}");
+    cluster.servers[1].kill();
+    let told = complaints(&store).await;
+    assert_eq!(told.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["server", "server"], "{told:?}");
+    assert!(told[1].1.starts_with("shard 2: can't be looked at: "), "{told:?}");
+}
+
 /// Who takes a server of a cluster for one that stands alone is told, and the other way round.
 #[tokio::test]
 async fn the_wrong_kind_of_address_is_told() {

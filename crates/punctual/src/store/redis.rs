@@ -347,6 +347,6 @@ impl Store for RedisStore {
     }
 
     fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
-        Box::pin(async move { doctor::examine(&self.live().shards[0], &self.shown, self.durability).await })
+        Box::pin(async move { doctor::examine(&self.live().shards, &self.shown, self.durability).await })
     }
 }

@@ -3,7 +3,7 @@
 mod bell;
 mod rights;
 
-use std::time::Duration;
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use redis::{Pipeline, Value};
 use tokio::time::Instant;
@@ -30,10 +30,60 @@ const ROUND_TRIPS: usize = 3;
 /// Programs that the store is made for.
 const MADE_FOR: [&str; 2] = ["Redis", "Valkey"];
 
-/// `shown`: the store's address as it is shown.
-pub(super) async fn examine(shard: &Shard, shown: &str, level: Durability) -> Result<Vec<Check>> {
-    let Seen { info, strangers, knows_types } =
-        check::look(&shard.address, shard.number, &shard.link).await?;
+/// Looks at the first shard and its server, and tells all of it; then at the others, and tells what is wrong there, once for each
+/// server. `shown`: the store's address as it is shown.
+pub(super) async fn examine(shards: &[Arc<Shard>], shown: &str, level: Durability) -> Result<Vec<Check>> {
+    let Some((first, others)) = shards.split_first() else { return Ok(Vec::new()) };
+    let seen = look(first).await?;
+    let mut servers = HashSet::from([seen.info.run_id()]);
+    let mut checks = all(first, seen, shown, level).await?;
+    for shard in others {
+        checks.extend(
+            other(shard, &mut servers, shown, level)
+                .await
+                .into_iter()
+                .map(|check| Check { text: format!("shard {}: {}", shard.number, check.text), ..check }),
+        );
+    }
+    if !others.is_empty() {
+        let text = format!("{}; {} answered", count(shards.len(), "shard"), count(servers.len(), "server"));
+        checks.push(ok("shards", text));
+    }
+    Ok(checks)
+}
+
+/// What is wrong with another shard. Its server is examined if it is none of those that were.
+async fn other(
+    shard: &Shard,
+    servers: &mut HashSet<Option<String>>,
+    shown: &str,
+    level: Durability,
+) -> Vec<Check> {
+    let examined = async {
+        let seen = look(shard).await?;
+        let is_new = servers.insert(seen.info.run_id());
+        if is_new { all(shard, seen, shown, level).await } else { Ok(vec![keys(&seen)]) }
+    };
+    match examined.await {
+        Ok(checks) => checks.into_iter().filter(|check| check.level != CheckLevel::Ok).collect(),
+        Err(e) => {
+            vec![fail("server", format!("can't be looked at: {e}"), "see that its server runs, and answers")]
+        }
+    }
+}
+
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+async fn look(shard: &Shard) -> Result<Seen> {
+    check::look(&shard.address, shard.number, &shard.link).await
+}
+
+/// All that there is to tell of a shard and its server.
+async fn all(shard: &Shard, seen: Seen, shown: &str, level: Durability) -> Result<Vec<Check>> {
+    let keys = keys(&seen);
+    let info = seen.info;
     let settings = Settings::read(shard).await?;
     let mut checks = vec![server(shard, shown).await?];
     if info.is_empty() {
@@ -50,18 +100,23 @@ pub(super) async fn examine(shard: &Shard, shown: &str, level: Durability) -> Re
         ]);
     }
     checks.push(durability(level, &info, &settings));
-    checks.push(if let Some(stranger) = strangers.first() {
-        let fix = "choose another prefix=… in the address: others write keys of the same name";
-        fail("keys", stranger.to_string(), fix)
-    } else if knows_types {
-        ok("keys", "none of ours is somebody else's")
-    } else {
-        warn("keys", "this user may not ask of what type a key is", "redis-cli ACL SETUSER NAME +type")
-    });
+    checks.push(keys);
     checks.push(rights::try_all(shard).await?);
     checks.push(clock(shard).await?);
     checks.push(bell::hear(shard).await?);
     Ok(checks)
+}
+
+/// Whether the keys of a shard are ours.
+fn keys(seen: &Seen) -> Check {
+    if let Some(stranger) = seen.strangers.first() {
+        let fix = "choose another prefix=… in the address: others write keys of the same name";
+        return fail("keys", stranger.to_string(), fix);
+    }
+    if seen.knows_types {
+        return ok("keys", "none of ours is somebody else's");
+    }
+    warn("keys", "this user may not ask of what type a key is", "redis-cli ACL SETUSER NAME +type")
 }
 
 /// What was seen.
