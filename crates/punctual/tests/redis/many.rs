@@ -6,7 +6,8 @@ use std::{sync::Arc, time::Duration};
 use punctual::{
     Client, ErrorKind, NewJob, Payload, Timestamp, Unique, When,
     store::{
-        Action, Audit, Call, Keep, Lease, QueueSettings, Reserve, Settlement, Store, Target, Verdict, Want,
+        Action, Audit, Call, GroupLimits, Keep, Lease, QueueSettings, Rate, Reserve, Settlement, Store,
+        Target, Verdict, Want,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
@@ -305,6 +306,16 @@ async fn many_names_are_listed_counted_and_swept() {
     still.audit().await;
 }
 
+impl Still {
+    /// Keys that say something of groups.
+    fn keys_of_groups(&self) -> Vec<String> {
+        let keys = self.server.say(&["KEYS", "*"]);
+        assert!(keys.contains(":l"), "{keys}");
+        let of_groups = |key: &&str| [":h", ":y", ":g"].iter().any(|of| key.ends_with(of));
+        keys.lines().filter(of_groups).map(str::to_owned).collect()
+    }
+}
+
 /// Groups that have no jobs any more leave nothing behind, however many there were.
 #[tokio::test]
 async fn groups_that_have_drained_are_forgotten() {
@@ -313,9 +324,26 @@ async fn groups_that_have_drained_are_forgotten() {
     let leases = of.reserve_all().await;
     of.settle(&leases, &Verdict::Ack).await;
     of.audit().await;
-    let keys = of.server.say(&["KEYS", "*"]);
-    assert!(keys.contains(":l"), "{keys}");
-    let left: Vec<&str> =
-        keys.lines().filter(|key| [":h", ":y", ":g"].iter().any(|of| key.ends_with(of))).collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(of.keys_of_groups(), [""; 0]);
+}
+
+/// Those with a rate are forgotten by sweeps once it says nothing any more, some by each, also where nobody reserves.
+#[tokio::test]
+async fn groups_that_a_rate_remembers_are_forgotten_in_time() {
+    let mut of = Still::new().await;
+    let rate = Rate { max: 1, period_ms: 1_000, burst: 1 };
+    let group = GroupLimits { rate: Some(rate), ..GroupLimits::default() };
+    of.client.queue(QUEUE).set(QueueSettings { group, ..QueueSettings::default() }).await.unwrap();
+    of.push(|n, job| job.group = Some(format!("tenant {n}"))).await;
+    let leases = of.reserve_all().await;
+    of.settle(&leases, &Verdict::Ack).await;
+    of.sweep().await;
+    assert_eq!(of.keys_of_groups().len(), 2);
+    of.clock.advance(Duration::from_secs(2));
+    // So many in each.
+    for _ in 0..=MANY / 300 {
+        of.store.sweep(CALL_MAX).await.unwrap();
+    }
+    assert_eq!(of.keys_of_groups(), [""; 0]);
+    of.audit().await;
 }

@@ -3,10 +3,11 @@
 mod bell;
 mod rights;
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use redis::{Pipeline, Value};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{
     address::Address,
@@ -16,7 +17,7 @@ use super::{
     shard::Shard,
 };
 use crate::{
-    error::Result,
+    error::{Error, ErrorKind, Result},
     store::{Check, CheckLevel, Durability, clock::Clock},
     time::Timestamp,
 };
@@ -27,53 +28,80 @@ const NEARLY_FULL_PERCENT: u64 = 80;
 const CLOCK_APART_MAX: Duration = Duration::from_secs(1);
 /// Round trips of which the shortest counts.
 const ROUND_TRIPS: usize = 3;
+/// How long a look at a shard may take: a cluster that has not found itself yet is asked again and again.
+const LOOK_MAX: Duration = Duration::from_secs(15);
+/// How many shards with the same trouble are named.
+const SHARDS_NAMED_MAX: usize = 8;
 /// Programs that the store is made for.
 const MADE_FOR: [&str; 2] = ["Redis", "Valkey"];
 
-/// Looks at the first shard and its server, and tells all of it; then at the others, and tells what is wrong there, once for each
-/// server. `shown`: the store's address as it is shown.
+/// Looks at the first shard and its server, and tells all of it; then at the others and at servers that have none of those before,
+/// and tells what is wrong there. `shown`: the store's address as it is shown.
 pub(super) async fn examine(shards: &[Arc<Shard>], shown: &str, level: Durability) -> Result<Vec<Check>> {
     let Some((first, others)) = shards.split_first() else { return Ok(Vec::new()) };
-    let seen = look(first).await?;
-    let mut servers = HashSet::from([seen.info.run_id()]);
-    let mut checks = all(first, seen, shown, level).await?;
-    for shard in others {
-        checks.extend(
-            other(shard, &mut servers, shown, level)
-                .await
-                .into_iter()
-                .map(|check| Check { text: format!("shard {}: {}", shard.number, check.text), ..check }),
-        );
+    let mut checks = all(first, look(first).await?, shown, level).await?;
+    if others.is_empty() {
+        return Ok(checks);
     }
-    if !others.is_empty() {
-        let text = format!("{}; {} answered", count(shards.len(), "shard"), count(servers.len(), "server"));
-        checks.push(ok("shards", text));
-    }
-    Ok(checks)
-}
-
-/// What is wrong with another shard. Its server is examined if it is none of those that were.
-async fn other(
-    shard: &Shard,
-    servers: &mut HashSet<Option<String>>,
-    shown: &str,
-    level: Durability,
-) -> Vec<Check> {
-    let examined = async {
-        let seen = look(shard).await?;
-        let is_new = servers.insert(seen.info.run_id());
-        if is_new { all(shard, seen, shown, level).await } else { Ok(vec![keys(&seen)]) }
-    };
-    match examined.await {
-        Ok(checks) => checks.into_iter().filter(|check| check.level != CheckLevel::Ok).collect(),
-        Err(e) => {
-            vec![fail("server", format!("can't be looked at: {e}"), "see that its server runs, and answers")]
+    let looks = join_all(others.iter().map(|shard| timeout(LOOK_MAX, look(shard)))).await;
+    let (mut servers, mut away, mut wrong) = (vec![first.link.node()], 0, Vec::new());
+    for (shard, seen) in others.iter().zip(looks) {
+        let node = shard.link.node();
+        let told = match seen {
+            Ok(Ok(seen)) if servers.contains(&node) => Ok(stranger(&seen).into_iter().collect()),
+            Ok(Ok(seen)) => {
+                servers.push(node);
+                all(shard, seen, shown, level).await
+            }
+            Ok(Err(e)) => Err(e),
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, format!("no answer in {LOOK_MAX:?}"))),
+        };
+        match told {
+            Ok(told) => {
+                wrong.extend(
+                    told.into_iter()
+                        .filter(|check| check.level != CheckLevel::Ok)
+                        .map(|check| (shard.number, check)),
+                );
+            }
+            Err(e) => {
+                away += 1;
+                let fix = e.hint().unwrap_or("see that its server runs, and answers");
+                wrong.push((shard.number, fail("server", format!("can't be looked at: {e}"), fix)));
+            }
         }
     }
+    checks.extend(together(wrong));
+    let text = match away {
+        0 => format!("{} may hold jobs, on {}", count(shards.len(), "shard"), count(servers.len(), "server")),
+        _ => format!("{} may hold jobs; {away} of them can't be looked at", count(shards.len(), "shard")),
+    };
+    checks.push(ok("shards", text));
+    Ok(checks)
 }
 
 fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// What is wrong alike with several shards is told once.
+fn together(wrong: Vec<(u16, Check)>) -> Vec<Check> {
+    let mut alike: Vec<(Vec<u16>, Check)> = Vec::new();
+    for (shard, check) in wrong {
+        match alike.iter_mut().find(|(_, told)| *told == check) {
+            Some((shards, _)) => shards.push(shard),
+            None => alike.push((vec![shard], check)),
+        }
+    }
+    let named = |shards: &[u16]| {
+        let numbers: Vec<String> = shards.iter().take(SHARDS_NAMED_MAX).map(u16::to_string).collect();
+        let more = shards.len().saturating_sub(SHARDS_NAMED_MAX);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        format!("shard {}{more}", numbers.join(", "))
+    };
+    let told = alike.into_iter();
+    told.map(|(shards, check)| Check { text: format!("{}: {}", named(&shards), check.text), ..check })
+        .collect()
 }
 
 async fn look(shard: &Shard) -> Result<Seen> {
@@ -107,16 +135,21 @@ async fn all(shard: &Shard, seen: Seen, shown: &str, level: Durability) -> Resul
     Ok(checks)
 }
 
+/// A key of a shard that is none of ours.
+fn stranger(seen: &Seen) -> Option<Check> {
+    let fix = "choose another prefix=… in the address: others write keys of the same name";
+    seen.strangers.first().map(|stranger| fail("keys", stranger.to_string(), fix))
+}
+
 /// Whether the keys of a shard are ours.
 fn keys(seen: &Seen) -> Check {
-    if let Some(stranger) = seen.strangers.first() {
-        let fix = "choose another prefix=… in the address: others write keys of the same name";
-        return fail("keys", stranger.to_string(), fix);
-    }
-    if seen.knows_types {
-        return ok("keys", "none of ours is somebody else's");
-    }
-    warn("keys", "this user may not ask of what type a key is", "redis-cli ACL SETUSER NAME +type")
+    stranger(seen).unwrap_or_else(|| {
+        if seen.knows_types {
+            ok("keys", "none of ours is somebody else's")
+        } else {
+            warn("keys", "this user may not ask of what type a key is", "redis-cli ACL SETUSER NAME +type")
+        }
+    })
 }
 
 /// What was seen.

@@ -44,11 +44,6 @@ impl Info {
         self.get(name) == Some(value)
     }
 
-    /// What stands for this run of the server, if it is told.
-    pub(super) fn run_id(&self) -> Option<String> {
-        self.get("run_id").map(str::to_owned)
-    }
-
     /// Which Redis the server is compatible with: forks tell that, too.
     pub(super) fn redis_version(&self) -> Option<(u32, u32)> {
         let mut numbers = self.get("redis_version")?.split('.').map(|n| n.parse().ok());

@@ -134,7 +134,7 @@ impl Link {
 
     /// Leaves its connection where `other` goes to another server than the one that it was followed to before.
     pub(super) async fn follow(&self, other: &Self) {
-        let target = other.line.target.borrow().clone();
+        let target = other.node();
         let has_moved = {
             let mut followed = lock(&self.line.followed);
             let has_moved = followed.is_some() && *followed != target;
@@ -146,6 +146,11 @@ impl Link {
             self.line.moved.notify_one();
             self.line.state.lock().await.open = None;
         }
+    }
+
+    /// Which server it went to last.
+    pub(super) fn node(&self) -> Option<Node> {
+        self.line.target.borrow().clone()
     }
 
     /// The thread that it lives on.

@@ -409,7 +409,7 @@ local function regroup(group)
     if row.let == 0 then row.let, row.hinted = 1, true end
     local first, opens = first_of_group(group), group_opens(group)
     if first == NEVER then
-        -- As long as it could say something again, should the clock go back by less than it went on since.
+        -- Through its last millisecond, should the clock go back in it.
         local last = max(group.closed, group.arrival)
         local is_kept = now <= last
         return move(group, is_kept and 'g' or '', is_kept and last + 1 or 0)
@@ -902,7 +902,7 @@ end
 -- also where nothing is said to be due: whether it is the last one, and `ageless`. Such a one is bounded in bytes, too: it
 -- answers in which of the queues the next one goes on, if it stopped at that.
 local function sweep(named, limit, slice)
-    local bytes_max = slice and BYTES_MAX or NEVER
+    local bytes_max, idle = slice and BYTES_MAX or NEVER, REGROUP_MAX
     local function some(what, n)
         shard.swept[what], limit = shard.swept[what] + n, limit - n
     end
@@ -928,6 +928,13 @@ local function sweep(named, limit, slice)
             part('forgotten', forget_ids, q)
             local row = queue(q)
             row.due, row.hinted = next, true
+            if slice and 0 < row.let then
+                -- What is remembered of groups for a time that is over goes by and by, also where nobody reserves.
+                for _, member in ipairs(groups_in(q, 'g', now, idle)) do
+                    regroup(group_in(q, member))
+                    idle = idle - 1
+                end
+            end
         end
     end
     local is_wide = shard.wide <= now
