@@ -95,9 +95,12 @@ fn together(wrong: Vec<(u16, Check)>) -> Vec<Check> {
     }
     let named = |shards: &[u16]| {
         let numbers: Vec<String> = shards.iter().take(SHARDS_NAMED_MAX).map(u16::to_string).collect();
-        let more = shards.len().saturating_sub(SHARDS_NAMED_MAX);
-        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        format!("shard {}{more}", numbers.join(", "))
+        let numbers = numbers.join(", ");
+        match shards.len() {
+            1 => format!("shard {numbers}"),
+            n if n <= SHARDS_NAMED_MAX => format!("shards {numbers}"),
+            n => format!("shards {numbers} and {} more", n - SHARDS_NAMED_MAX),
+        }
     };
     let told = alike.into_iter();
     told.map(|(shards, check)| Check { text: format!("{}: {}", named(&shards), check.text), ..check })
@@ -374,6 +377,22 @@ mod tests {
         says(&persistence(&broken, &settings("always", "")), Fail, "the last write of the log failed");
         let broken = info("aof_enabled:1\nrdb_last_bgsave_status:err");
         says(&persistence(&broken, &settings("always", "")), Fail, "the last snapshot failed");
+    }
+
+    #[test]
+    fn what_is_wrong_alike_with_several_shards_is_told_once() {
+        let wrong = |shard: u16| (shard, fail("server", format!("{} % full", shard / 100), "more"));
+        let texts = |shards: &[u16]| -> Vec<String> {
+            together(shards.iter().map(|shard| wrong(*shard)).collect())
+                .into_iter()
+                .map(|check| check.text)
+                .collect()
+        };
+        assert_eq!(texts(&[]), [""; 0]);
+        assert_eq!(texts(&[7]), ["shard 7: 0 % full"]);
+        assert_eq!(texts(&[1, 100, 2]), ["shards 1, 2: 0 % full", "shard 100: 1 % full"]);
+        let many: Vec<u16> = (1..=10).collect();
+        assert_eq!(texts(&many), ["shards 1, 2, 3, 4, 5, 6, 7, 8 and 2 more: 0 % full"]);
     }
 
     #[test]
