@@ -60,8 +60,10 @@ pub(crate) async fn run(session: &mut Session, args: &Audit) -> Result {
                 "{style}ok{style:#}     {}, each in exactly one state",
                 counted(total, "job")
             )?;
-        } else if !ok {
+        } else if !ok && !args.repair {
             writeln!(session.out, "       fix  punctual audit --repair")?;
+        } else if !ok {
+            writeln!(session.out, "       what is left no repair mends: it takes people")?;
         }
     }
     session.out.flush()?;

@@ -35,7 +35,7 @@ pub struct Finding {
     pub id: Option<JobId>,
     /// The queue, where it is known.
     pub queue: Option<String>,
-    /// What is wrong, in a word: `orphan`, `two_places`, `no_record`, `corrupt`, `counter`, `stale_key`.
+    /// What is wrong, in a word: `orphan`, `two_places`, `no_record`, `corrupt`, `counter`, `stale_key`, `astray`.
     pub what: &'static str,
     /// The same for people.
     pub detail: String,

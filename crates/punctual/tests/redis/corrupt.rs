@@ -1,11 +1,12 @@
 //! Records that something else has written over: nobody can run them, and they harm nobody else.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use punctual::{
-    Client, Filter, JobId, LogLine, NewJob, Notes, State, Timestamp, Unique, When,
+    Client, Concurrency, Filter, JobId, LogLine, NewJob, Notes, State, Timestamp, Unique, When,
     store::{
-        DocOp, Heartbeat, Keep, LeaseStatus, Only, QueueSettings, Settled, Settlement, Store, Verdict,
+        DocOp, Finding, Heartbeat, Keep, LeaseStatus, Only, QueueSettings, Settled, Settlement, Store,
+        Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
@@ -124,6 +125,69 @@ async fn an_audit_ends_what_can_not_be_read() {
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
     let counts = client.count(None).await.unwrap();
     assert_eq!((counts.waiting, counts.dead), (0, 1));
+}
+
+/// An audit ends what can't be read also where only its place says of which queue it is, and lets go on what waits behind it.
+/// What stands in no place, and does not say it either, is left to people.
+#[tokio::test]
+async fn an_audit_ends_what_does_not_say_its_queue() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let key = |name: &str| format!("{}:{{0}}:{name}", url.split_once("prefix=").unwrap().1);
+    let store = open(&url).await;
+    let client = Client::new(store.clone());
+    let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut new = jobs(&client, 8);
+    for job in &mut new[..4] {
+        job.concurrency = Some(Concurrency { key: "k".into(), limit: 1 });
+    }
+    new[4].group = Some("g".into());
+    new[4].run_at = When::In(HOUR);
+    let ids: Vec<_> = client.push(new).await.unwrap().iter().map(|answer| answer.id().unwrap()).collect();
+    let batch = store.reserve(&reserve(1, 3)).await.unwrap();
+    let runs: Vec<_> = batch.jobs.iter().map(|run| run.job.id).collect();
+    assert_eq!(runs, [ids[0], ids[5], ids[6]]);
+    store.settle(&[Settlement { lease: batch.jobs[0].lease, verdict: Verdict::Ack }], None).await.unwrap();
+    // Now it is the turn of the second of the key, and two are parked behind it. Torn are this one, the group's only job, one that
+    // runs, and one that waits.
+    let torn: Vec<_> = [1, 4, 5, 7].map(|n| ids[n]).to_vec();
+    for id in &torn {
+        let whole: Vec<u8> = redis::cmd("HGET").arg(key("j")).arg(id.as_bytes()).query(&mut raw).unwrap();
+        // One is whole but for its queue, which is none.
+        let rubbish = if *id == ids[7] { [&whole[..2], b"???", &whole[5..]].concat() } else { vec![0] };
+        let () = redis::cmd("HSET").arg(key("j")).arg(id.as_bytes()).arg(rubbish).query(&mut raw).unwrap();
+    }
+    let nowhere = client.make_id();
+    let () = redis::cmd("HSET").arg(key("j")).arg(nowhere.as_bytes()).arg(0).query(&mut raw).unwrap();
+    let corrupt = |found: &[Finding], repaired: bool| -> BTreeSet<JobId> {
+        let is_it = |finding: &&Finding| finding.what == "corrupt" && finding.repaired == repaired;
+        found.iter().filter(is_it).map(|finding| finding.id.unwrap()).collect()
+    };
+    let all = torn.iter().copied().chain([nowhere]).collect();
+    assert_eq!(corrupt(&client.audit(false, |_| ()).await.unwrap().findings, false), all);
+    let found = client.audit(true, |_| ()).await.unwrap().findings;
+    assert_eq!(corrupt(&found, true), torn.iter().copied().collect(), "{found:#?}");
+    let left = found.iter().filter(|finding| !finding.repaired).collect::<Vec<_>>();
+    assert_eq!(left.iter().map(|finding| finding.id).collect::<Vec<_>>(), [Some(nowhere)], "{left:#?}");
+    let () = redis::cmd("HDEL").arg(key("j")).arg(nowhere.as_bytes()).query(&mut raw).unwrap();
+    assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
+
+    let counts = client.count(None).await.unwrap();
+    assert_eq!((counts.waiting, counts.running, counts.dead), (2, 1, 4), "{counts:?}");
+    // Of this one nothing but the queue was not known.
+    let mended = client.get(ids[7]).await.unwrap().unwrap();
+    assert_eq!(
+        (mended.state, &*mended.queue, mended.reason.as_deref()),
+        (State::Dead, "mail", Some("corrupt"))
+    );
+    // Behind the torn one of its key.
+    for (number, left) in [(2, 1), (3, 0)] {
+        let batch = store.reserve(&reserve(number, 8)).await.unwrap();
+        let [run] = batch.jobs.as_slice() else { panic!("{batch:?}") };
+        store.settle(&[Settlement { lease: run.lease, verdict: Verdict::Ack }], None).await.unwrap();
+        assert_eq!(client.count(None).await.unwrap().waiting, left);
+    }
+    assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
 }
 
 /// An audit finds and mends what something else has changed beside the records, key by key; whatever it was, nothing is left

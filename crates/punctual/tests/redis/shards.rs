@@ -549,3 +549,41 @@ async fn the_number_changes_under_load() {
     let figures = drill.rest(2).await;
     assert_eq!(figures.verdict.duplicated.explained, 0);
 }
+
+/// A job that its id does not lead to is found by an audit: here since the store was made to forget that it had one shard.
+#[tokio::test]
+async fn an_audit_finds_what_its_id_does_not_lead_to() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let store = open(&url).await;
+    let new: Vec<_> = (0..40).map(|n| derived(&n.to_string())).collect();
+    let ids: Vec<_> = Producer::new().enqueue(&store, &new).await.iter().map(inserted).collect();
+    store.reshard(4).await.unwrap();
+    assert!(is_clean(&store).await);
+
+    let state = format!("{}:{{0}}:s", url.split_once("prefix=").unwrap().1);
+    let mut raw = redis::Client::open(url.clone()).unwrap().get_connection().unwrap();
+    let row: Vec<u8> = redis::cmd("HGET").arg(&state).arg("layout").query(&mut raw).unwrap();
+    let forgotten = &row[..row.len() - 2];
+    let () = redis::cmd("HSET").arg(&state).arg("layout").arg(forgotten).query(&mut raw).unwrap();
+    let store = open(&url).await;
+    let mut lost = BTreeSet::new();
+    for id in &ids {
+        if store.get(*id).await.unwrap().is_none() {
+            lost.insert(*id);
+        }
+    }
+    assert!(!lost.is_empty() && lost.len() < ids.len());
+    for repairs in [false, true] {
+        let found = Client::new(store.clone()).audit(repairs, |_| ()).await.unwrap().findings;
+        assert!(found.iter().all(|finding| finding.what == "astray" && !finding.repaired), "{found:?}");
+        assert_eq!(found.iter().map(|finding| finding.id.unwrap()).collect::<BTreeSet<_>>(), lost);
+    }
+    // What the finding tells to do.
+    store.reshard(1).await.unwrap();
+    store.reshard(4).await.unwrap();
+    assert!(is_clean(&store).await);
+    for id in ids {
+        assert!(store.get(id).await.unwrap().is_some());
+    }
+}

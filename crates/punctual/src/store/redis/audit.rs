@@ -1,4 +1,4 @@
-//! `audit`: all records by their places, all places by their records, then what is kept beside them, in slices.
+//! `audit`: all places by their records, all records by their places, then what is kept beside them, in slices.
 
 use crate::{
     error::Result,
@@ -13,14 +13,16 @@ use super::{
     shard::{Shard, digits},
 };
 
-/// The keys that are walked, in order: counters last, which follow from the others.
+/// The keys that are walked, in order. Places come before records, since of which queue a torn record is may be known from its
+/// place alone, and counters last, which follow from the others.
 const WALKS: [&str; 18] =
-    ["j", "x", "r", "t", "o", "l", "e", "u", "v", "m", "k", "p", "d", "f", "g", "y", "h", "c"];
+    ["t", "l", "e", "j", "x", "r", "o", "u", "v", "m", "k", "p", "d", "f", "g", "y", "h", "c"];
 
-pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<Audited> {
+/// A slice of one shard, and the jobs whose records were looked at.
+pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<(Audited, Vec<JobId>)> {
     let (walk, from) =
         audit.from.0.split_first().map_or((0, &[][..]), |(walk, from)| (usize::from(*walk), from));
-    let Some(what) = WALKS.get(walk) else { return Ok(Audited::default()) };
+    let Some(what) = WALKS.get(walk) else { return Ok(Default::default()) };
     let args = vec![
         what.as_bytes().to_vec(),
         from.to_vec(),
@@ -31,6 +33,8 @@ pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<Audited> {
     let next = reply.bytes()?;
     let mut audited = Audited { checked: reply.number()?, ..Audited::default() };
     shard.ring(&reply.bytes()?)?;
+    let ids = reply.bytes()?;
+    let ids = ids.as_chunks().0.iter().filter_map(|id| JobId::from_bytes(*id).ok()).collect();
     while !reply.is_over() {
         let (id, q, what, detail) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
         let queue = if q.is_empty() { None } else { Bytes(&q).chunk()?.text().ok() };
@@ -39,7 +43,7 @@ pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<Audited> {
             queue,
             what: word(&what),
             detail: Bytes(&detail).text()?,
-            repaired: audit.repair,
+            repaired: reply.number()? == 1,
         });
     }
     let (walk, from) = if next.is_empty() { (walk + 1, Vec::new()) } else { (walk, next) };
@@ -48,7 +52,7 @@ pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<Audited> {
         cursor.extend(from);
         audited.next = Some(AuditCursor(cursor));
     }
-    Ok(audited)
+    Ok((audited, ids))
 }
 
 fn word(what: &[u8]) -> &'static str {

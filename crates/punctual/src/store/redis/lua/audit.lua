@@ -1,7 +1,7 @@
 -- audit: a slice of a consistency check: some `limit` entries of one key, or a mebibyte of what they hold. KEYS: common, d, f.
 -- ARGV: now, which key, where to go on or '', limit, 1 to repair. Answers: where to go on or '', looked at, rings left to the
--- caller, then per finding:
--- id or '', name of the queue as a chunk or '', what, detail.
+-- caller, the ids of the records looked at in a row, then per finding:
+-- id or '', name of the queue as a chunk or '', what, detail, 1 if it was mended.
 -- A record in no place becomes dead, reason `orphan`; in two places running wins over waiting, waiting over ended; an entry
 -- without a record is dropped; what an entry needs beside it is put there. Records are never deleted. Counters are judged
 -- only where all that they count is seen in one step: of a queue with at most `limit` jobs and a mebibyte of payloads.
@@ -10,12 +10,17 @@ drains()
 local D, F = KEYS[22], KEYS[23]
 local SCAN = 16 -- rows of a hash read at once, before their size is known
 local what, from, limit, repair = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
-local answer = {'', 0, ''}
-local function is_queue(q) return call('HEXISTS', I, q) == 1 end
-local function found(id, q, kind, detail)
+local answer, ids = {'', 0, '', ''}, {}
+local queues_seen = {}
+local function is_queue(q)
+    if queues_seen[q] == nil then queues_seen[q] = call('HEXISTS', I, q) == 1 end
+    return queues_seen[q]
+end
+local function found(id, q, kind, detail, is_left)
     local n = #answer
     local name = q and is_queue(q) and late().name_of(q) or ''
     answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = id, name, kind, detail
+    answer[n + 5] = repair and not is_left and 1 or 0
 end
 local function stands(key, member) return call('ZSCORE', key, member) end
 local function exists(id) return call('HEXISTS', J, id) == 1 end
@@ -38,21 +43,42 @@ end
 
 -- ── records ──
 
--- A record that can't be read is dead, if its past says so.
-local function unsound(id)
-    local rec, x = call('HGET', J, id), call('HGET', X, id)
+-- A job with its place, or nil; also for one of a queue that is not there.
+local function load(id)
+    local job = late().load(id)
+    return job and is_queue(job.q) and job or nil
+end
+-- As what and when a torn record ended, as its past says: state1 ended6; or nil.
+local function end_of(id)
     local job = {id = id}
-    if not rec or pcall(late().past, job, x) and job.ended then return end
-    found(id, nil, 'corrupt', 'can not be read')
-    local q = #rec >= 5 and sub(rec, 3, 5)
-    -- Of which queue it is it may not say any more: then it is left to people.
-    if repair and q and is_queue(q) then
-        call('HDEL', R, id)
-        job = late().load(id)
-        -- Only its run could not be read.
-        if job and not job.ended then return late().finish(job, DEAD, 'corrupt') end
-        late().bury(q, id)
+    if pcall(late().past, job, call('HGET', X, id)) and job.ended then return pack('>BI6', job.state, job.ended) end
+end
+-- Makes a torn record dead, which has left its place in a queue.
+local function mend(id, q)
+    local rec = call('HGET', J, id)
+    -- Its head may be whole but for its queue.
+    if #rec >= 5 and not is_queue(sub(rec, 3, 5)) and pcall(late().head, {}, rec) then
+        call('HSET', J, id, sub(rec, 1, 2) .. q .. sub(rec, 6))
     end
+    late().end_lost(q, id)
+    call('HDEL', R, id)
+    local job = load(id)
+    -- Its own bytes may be sound, and only its queue or its run was not.
+    if job and job.q == q and not job.ended then
+        if what == 't' then late().unwait(job) end
+        late().finish(job, DEAD, 'corrupt')
+    else
+        late().bury(q, id, what == 'e')
+    end
+end
+local function unsound(id)
+    if end_of(id) then return end
+    local rec = call('HGET', J, id)
+    local q = #rec >= 5 and sub(rec, 3, 5)
+    -- It stands nowhere, and of which queue it is it does not say: then it is left to people.
+    local is_left = not q or not is_queue(q)
+    found(id, q, 'corrupt', 'can not be read', is_left)
+    if repair and not is_left then mend(id, q) end
 end
 local function is_parked(job) return job.key and stands(T, late().parked_member(job)) end
 -- Whether a waiting job of a group, which is not parked, stands among those of all groups by time, and its group somewhere.
@@ -63,7 +89,8 @@ local function is_known_to_group(job)
 end
 -- Whether a record stands somewhere, and what it needs beside it.
 local function record(id)
-    local job = late().load(id)
+    if #id == 16 then ids[#ids + 1] = id end
+    local job = load(id)
     if not job then return unsound(id) end
     if job.run then
         if not stands(L, late().lease_member(job)) then
@@ -125,34 +152,42 @@ end
 
 -- Whether what stands somewhere belongs there.
 local function place(key, member)
-    local id = what == 'l' and sub(member, 10) or what == 't' and late().id_in(member) or sub(member, 11, 26)
-    local job, belongs = late().load(id), nil
-    if job and what == 't' and byte(member, 4) == PARKED then
+    local q, id = sub(member, 1, 3), what == 'l' and sub(member, 10) or what == 't' and late().id_in(member) or sub(member, 11, 26)
+    local job, belongs = load(id), nil
+    local parked = what == 't' and byte(member, 4) == PARKED
+    -- Whose turn it is may follow from what is mended.
+    if parked and repair and is_queue(q) then late().touch(q, sub(member, 5, 20)) end
+    if parked and job then
         belongs = job.state == WAITING and job.key and late().parked_member(job) == member and not stands(T, late().waiting_member(job))
-        -- Whose turn it is may follow from what is mended.
-        if repair and is_queue(sub(member, 1, 3)) then late().touch(sub(member, 1, 3), sub(member, 5, 20)) end
-    elseif job and what == 't' then
+    elseif what == 't' and job then
         belongs = job.state == WAITING and late().waiting_member(job) == member
-    elseif job and what == 'l' then
+    elseif what == 'l' and job then
         belongs = job.run and late().lease_member(job) == member
-    elseif what == 'e' and not job and exists(id) then
-        belongs = true -- of a record that can't be read
     elseif job then
         belongs = job.ended and not job.run and late().ended_member(job) == member
     end
-    if not belongs then
-        found(id, sub(member, 1, 3), job and 'two_places' or 'no_record',
-            job and 'stands in a second place' or 'stands somewhere, without a record')
-        if repair then
-            call('ZREM', key, member)
-            if what == 'e' then pending().tally(sub(member, 1, 3), sub(member, 4, 4), -unp('>I4', member, 27)) end
-        end
+    if belongs then return end
+    local is_torn = not job and exists(id)
+    local ended = is_torn and end_of(id)
+    if ended and what == 'e' and sub(member, 4, 10) == ended then return end
+    -- Its place says of which queue it is.
+    local to_mend = is_torn and not ended and is_queue(q)
+    if to_mend then
+        found(id, q, 'corrupt', 'can not be read')
+    elseif job or is_torn then
+        found(id, q, 'two_places', 'stands in a second place')
+    else
+        found(id, q, 'no_record', 'stands somewhere, without a record')
     end
+    if not repair then return end
+    call('ZREM', key, member)
+    if what == 'e' then pending().tally(q, sub(member, 4, 4), -unp('>I4', member, 27)) end
+    if to_mend then mend(id, q) end
 end
 -- A place among the runs of a concurrency key or a group.
 local function place_of(key, member)
     local q, of, id = sub(member, 1, 3), sub(member, 4, 19), sub(member, 20)
-    local job = late().load(id)
+    local job = load(id)
     if job and job.run and job.q == q and (job.run.key == of or job.run.gid == of) then return end
     found(id, q, 'stale_key', 'a place among the runs of a concurrency key or a group whose job does not run')
     if repair and is_queue(q) then
@@ -166,7 +201,7 @@ end
 local function group_place(key, member)
     local q, place, at, of = unp('>c3c1I7c16', member)
     if place == 'd' then
-        local job = late().load(of)
+        local job = load(of)
         if job and job.state == WAITING and job.q == q and job.gid and job.run_at == at and not is_parked(job) then return end
         found(of, q, 'no_record', 'the time of a job that does not wait in a group then')
     else
@@ -187,7 +222,7 @@ local function group(field, row)
 end
 local function expiry(key, member)
     local q, till, id = unp('>c3I6c16', member)
-    local job = late().load(id)
+    local job = load(id)
     if job and job.state == WAITING and job.q == q and job.expires == till then return end
     found(id, q, 'no_record', 'an expiry of no waiting job')
     if repair then call('ZREM', key, member) end
@@ -206,7 +241,7 @@ local function unique_key(digest, row)
         end
         return
     end
-    local job = late().load(id)
+    local job = load(id)
     if job and holds_key(job) and job.digest == digest or not job and exists(id) then return end
     found(id, job and job.q, 'stale_key', 'a unique key whose job is gone or does not hold it')
     if repair then call('HDEL', U, digest) end
@@ -255,13 +290,13 @@ local function count(q, counts)
     if limit < n then return nil end
     local function add(counter, by) counts[counter] = (counts[counter] or 0) + by end
     for _, member in ipairs(call('ZRANGEBYLEX', T, first, last)) do
-        local job = late().load(late().id_in(member))
+        local job = load(late().id_in(member))
         if not job or BYTES_MAX < shard.bytes - begin then return nil end
         add('b', job.bytes)
         if 1 < job.attempt then add('r', 1) end
     end
     for _, member in ipairs(call('ZRANGEBYLEX', L, first, last)) do
-        local job = late().load(sub(member, 10))
+        local job = load(sub(member, 10))
         if not job or not job.run then return nil end
         add('b', job.run.bytes)
     end
@@ -357,5 +392,5 @@ local walks = {
     c = queues,
 }
 walks[what]()
-answer[3] = put()
+answer[3], answer[4] = put(), table.concat(ids)
 return answer

@@ -267,8 +267,9 @@ local function tell_end(job)
     job.watched = nil
     tell('$end/' .. string.gsub(job.id, '.', function(c) return string.format('%02x', byte(c)) end))
 end
--- Ends a job that can't be read and has left its place: nobody can run it, and people may want to see it.
-local function bury(q, id)
+-- Ends a job that can't be read and has left its place: nobody can run it, and people may want to see it. `had_ended`: its bytes
+-- are not among those of live jobs.
+local function bury(q, id, had_ended)
     -- How large it is its head may still say.
     local job, rec = {}, call('HGET', J, id)
     local bytes = rec and pcall(head, job, rec) and job.bytes or 0
@@ -276,7 +277,7 @@ local function bury(q, id)
     tell_end({id = id, watched = true})
     call('HSET', X, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
     call('ZADD', E, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', bytes))
-    tally(q, 'b', -bytes)
+    if not had_ended then tally(q, 'b', -bytes) end
     tally(q, char(DEAD), bytes)
     hint(q, 0)
 end
