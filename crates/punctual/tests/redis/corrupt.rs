@@ -12,29 +12,56 @@ use punctual::{
     },
 };
 
-use crate::{jobs, open, reserve, server::Server};
+use crate::{jobs, key, reserve, server::Server};
 
 const HOUR: Duration = Duration::from_hours(1);
+
+/// A store, and a connection of somebody else's that writes over what it keeps.
+struct Spoilt {
+    _server: Server,
+    url: String,
+    store: Arc<RedisStore>,
+    client: Client,
+    raw: redis::Connection,
+}
+
+impl Spoilt {
+    async fn start(clock: Clock) -> Self {
+        let server = Server::start(&[]);
+        let url = server.url();
+        let raw = redis::Client::open(url.as_str()).unwrap().get_connection().unwrap();
+        let store = Arc::new(RedisStore::open(&url, clock).await.unwrap());
+        Self { _server: server, url, client: Client::new(store.clone()), store, raw }
+    }
+
+    /// What stands of a job in one of the store's hashes.
+    fn row(&mut self, hash: &str, id: JobId) -> Vec<u8> {
+        redis::cmd("HGET").arg(key(&self.url, hash)).arg(id.as_bytes()).query(&mut self.raw).unwrap()
+    }
+
+    /// Writes it over.
+    fn spoil(&mut self, hash: &str, id: JobId, row: &[u8]) {
+        let mut cmd = redis::cmd("HSET");
+        let () = cmd.arg(key(&self.url, hash)).arg(id.as_bytes()).arg(row).query(&mut self.raw).unwrap();
+    }
+}
 
 /// What may stand where a record of ours stood: a byte, a part, text, and one whose options are no JSON.
 #[tokio::test]
 async fn what_can_not_be_read_ends_dead_and_harms_nobody() {
-    let server = Server::start(&[]);
-    let url = server.url();
-    let (key, store) = (format!("{}:{{0}}:j", url.split_once("prefix=").unwrap().1), open(&url).await);
-    let client = Client::new(store.clone());
-    let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut spoilt = Spoilt::start(Clock::System).await;
+    let (store, client) = (spoilt.store.clone(), spoilt.client.clone());
     let written = client.push(jobs(&client, 8)).await.unwrap();
     let ids: Vec<_> = written.iter().map(|answer| answer.id().unwrap()).collect();
     for (n, id) in ids.iter().enumerate().take(4) {
-        let whole: Vec<u8> = redis::cmd("HGET").arg(&key).arg(id.as_bytes()).query(&mut raw).unwrap();
+        let whole = spoilt.row("j", *id);
         let torn = match n {
             0 => vec![0],
             1 => whole[..10].to_vec(),
             2 => vec![b'x'; 100],
             _ => whole.iter().enumerate().map(|(at, byte)| if at == 16 { 0xff } else { *byte }).collect(),
         };
-        let () = redis::cmd("HSET").arg(&key).arg(id.as_bytes()).arg(torn).query(&mut raw).unwrap();
+        spoilt.spoil("j", *id, &torn);
     }
     let batch = store.reserve(&reserve(1, 8)).await.unwrap();
     assert_eq!(batch.jobs.iter().map(|reserved| reserved.job.id).collect::<Vec<_>>(), ids[4..]);
@@ -56,19 +83,15 @@ async fn what_can_not_be_read_ends_dead_and_harms_nobody() {
 /// S2: a past that can't be read costs its job what it was, and no settle of others.
 #[tokio::test]
 async fn a_past_that_can_not_be_read_stops_no_settle() {
-    let server = Server::start(&[]);
-    let url = server.url();
-    let (key, store) = (format!("{}:{{0}}:x", url.split_once("prefix=").unwrap().1), open(&url).await);
-    let client = Client::new(store.clone());
-    let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut spoilt = Spoilt::start(Clock::System).await;
+    let (store, client) = (spoilt.store.clone(), spoilt.client.clone());
     client.push(jobs(&client, 3)).await.unwrap();
     let runs = store.reserve(&reserve(1, 3)).await.unwrap().jobs;
     let notes = Notes { log: vec![LogLine { attempt: 1, at_ms: 0, text: "hi".into() }], ..Notes::default() };
     let beat = Heartbeat { lease: runs[1].lease, notes: Some(notes.clone()) };
     store.extend(std::slice::from_ref(&beat)).await.unwrap();
     for rubbish in [&b"\xff"[..], b"", &[128, 255, 0]] {
-        let () =
-            redis::cmd("HSET").arg(&key).arg(runs[1].job.id.as_bytes()).arg(rubbish).query(&mut raw).unwrap();
+        spoilt.spoil("x", runs[1].job.id, rubbish);
         assert_eq!(store.extend(std::slice::from_ref(&beat)).await.unwrap(), [LeaseStatus::Held]);
     }
     let acks: Vec<_> =
@@ -82,17 +105,13 @@ async fn a_past_that_can_not_be_read_stops_no_settle() {
 /// S9: a lease that something else has written over is dropped when its time is over, and an audit makes its job dead.
 #[tokio::test]
 async fn a_run_that_can_not_be_read_holds_nobody_up() {
-    let server = Server::start(&[]);
-    let url = server.url();
     let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
-    let store = Arc::new(RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap());
-    let client = Client::new(store.clone());
-    let key = format!("{}:{{0}}:r", url.split_once("prefix=").unwrap().1);
-    let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut spoilt = Spoilt::start(Clock::Manual(clock.clone())).await;
+    let (store, client) = (spoilt.store.clone(), spoilt.client.clone());
     client.push(jobs(&client, 2)).await.unwrap();
     let batch = store.reserve(&reserve(1, 2)).await.unwrap();
     let [torn, whole] = batch.jobs.as_slice() else { panic!("{batch:?}") };
-    let () = redis::cmd("HSET").arg(&key).arg(torn.job.id.as_bytes()).arg("x").query(&mut raw).unwrap();
+    spoilt.spoil("r", torn.job.id, b"x");
     // In steps: one of the whole time would be a jump of the clock.
     for number in 2..=9 {
         clock.advance(Duration::from_secs(2));
@@ -112,14 +131,11 @@ async fn a_run_that_can_not_be_read_holds_nobody_up() {
 /// An audit ends what can't be read, too, before anybody reserves it.
 #[tokio::test]
 async fn an_audit_ends_what_can_not_be_read() {
-    let server = Server::start(&[]);
-    let url = server.url();
-    let (key, store) = (format!("{}:{{0}}:j", url.split_once("prefix=").unwrap().1), open(&url).await);
-    let client = Client::new(store.clone());
-    let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut spoilt = Spoilt::start(Clock::System).await;
+    let client = spoilt.client.clone();
     let id = client.push(jobs(&client, 1)).await.unwrap()[0].id().unwrap();
-    let whole: Vec<u8> = redis::cmd("HGET").arg(&key).arg(id.as_bytes()).query(&mut raw).unwrap();
-    let () = redis::cmd("HSET").arg(&key).arg(id.as_bytes()).arg(&whole[..10]).query(&mut raw).unwrap();
+    let whole = spoilt.row("j", id);
+    spoilt.spoil("j", id, &whole[..10]);
     let found = client.audit(true, |_| ()).await.unwrap().findings;
     assert!(found.iter().any(|finding| (finding.id, finding.what) == (Some(id), "corrupt")), "{found:?}");
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
@@ -131,12 +147,8 @@ async fn an_audit_ends_what_can_not_be_read() {
 /// What stands in no place, and does not say it either, is left to people.
 #[tokio::test]
 async fn an_audit_ends_what_does_not_say_its_queue() {
-    let server = Server::start(&[]);
-    let url = server.url();
-    let key = |name: &str| format!("{}:{{0}}:{name}", url.split_once("prefix=").unwrap().1);
-    let store = open(&url).await;
-    let client = Client::new(store.clone());
-    let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut spoilt = Spoilt::start(Clock::System).await;
+    let (store, client) = (spoilt.store.clone(), spoilt.client.clone());
     let mut new = jobs(&client, 8);
     for job in &mut new[..4] {
         job.concurrency = Some(Concurrency { key: "k".into(), limit: 1 });
@@ -152,13 +164,13 @@ async fn an_audit_ends_what_does_not_say_its_queue() {
     // runs, and one that waits.
     let torn: Vec<_> = [1, 4, 5, 7].map(|n| ids[n]).to_vec();
     for id in &torn {
-        let whole: Vec<u8> = redis::cmd("HGET").arg(key("j")).arg(id.as_bytes()).query(&mut raw).unwrap();
+        let whole = spoilt.row("j", *id);
         // One is whole but for its queue, which is none.
         let rubbish = if *id == ids[7] { [&whole[..2], b"???", &whole[5..]].concat() } else { vec![0] };
-        let () = redis::cmd("HSET").arg(key("j")).arg(id.as_bytes()).arg(rubbish).query(&mut raw).unwrap();
+        spoilt.spoil("j", *id, &rubbish);
     }
     let nowhere = client.make_id();
-    let () = redis::cmd("HSET").arg(key("j")).arg(nowhere.as_bytes()).arg(0).query(&mut raw).unwrap();
+    spoilt.spoil("j", nowhere, b"0");
     let corrupt = |found: &[Finding], repaired: bool| -> BTreeSet<JobId> {
         let is_it = |finding: &&Finding| finding.what == "corrupt" && finding.repaired == repaired;
         found.iter().filter(is_it).map(|finding| finding.id.unwrap()).collect()
@@ -169,7 +181,8 @@ async fn an_audit_ends_what_does_not_say_its_queue() {
     assert_eq!(corrupt(&found, true), torn.iter().copied().collect(), "{found:#?}");
     let left = found.iter().filter(|finding| !finding.repaired).collect::<Vec<_>>();
     assert_eq!(left.iter().map(|finding| finding.id).collect::<Vec<_>>(), [Some(nowhere)], "{left:#?}");
-    let () = redis::cmd("HDEL").arg(key("j")).arg(nowhere.as_bytes()).query(&mut raw).unwrap();
+    let mut remove = redis::cmd("HDEL");
+    let () = remove.arg(key(&spoilt.url, "j")).arg(nowhere.as_bytes()).query(&mut spoilt.raw).unwrap();
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
 
     let counts = client.count(None).await.unwrap();
@@ -190,16 +203,41 @@ async fn an_audit_ends_what_does_not_say_its_queue() {
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
 }
 
+/// A torn job that had ended counts no more among the live ones, and stands once among those that ended: one whose past says how it
+/// ended as that, any other as dead.
+#[tokio::test]
+async fn an_audit_tells_what_ended_before_it_was_torn() {
+    let mut spoilt = Spoilt::start(Clock::System).await;
+    let (store, client) = (spoilt.store.clone(), spoilt.client.clone());
+    client.push(jobs(&client, 3)).await.unwrap();
+    let runs = store.reserve(&reserve(1, 2)).await.unwrap().jobs;
+    let acks: Vec<_> =
+        runs.iter().map(|run| Settlement { lease: run.lease, verdict: Verdict::Ack }).collect();
+    store.settle(&acks, None).await.unwrap();
+    let [known, unknown] = [runs[0].job.id, runs[1].job.id];
+    spoilt.spoil("j", known, b"0");
+    spoilt.spoil("x", unknown, b"\xff");
+    // A second place of the one whose past is whole.
+    let mut end = vec![0, 0, 1, 3];
+    end.extend([&[0; 6], known.as_bytes().as_slice(), &[0; 4]].concat());
+    let () = redis::cmd("ZADD").arg(key(&spoilt.url, "e")).arg(0).arg(end).query(&mut spoilt.raw).unwrap();
+    let found = client.audit(true, |_| ()).await.unwrap().findings;
+    let mut found: Vec<_> = found.iter().map(|finding| (finding.id, finding.what)).collect();
+    found.sort_unstable();
+    let mut expected = [(Some(known), "two_places"), (Some(unknown), "corrupt")];
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
+    let counts = client.count(None).await.unwrap();
+    assert_eq!((counts.waiting, counts.done, counts.dead), (1, 1, 1), "{counts:?}");
+}
+
 /// An audit finds and mends what something else has changed beside the records, key by key; whatever it was, nothing is left
 /// to find behind it, and no job is lost.
 #[tokio::test]
 async fn an_audit_mends_what_is_kept_beside_the_records() {
-    let server = Server::start(&[]);
-    let url = server.url();
-    let key = |name: &str| format!("{}:{{0}}:{name}", url.split_once("prefix=").unwrap().1);
-    let store = open(&url).await;
-    let client = Client::new(store.clone());
-    let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut spoilt = Spoilt::start(Clock::System).await;
+    let (store, client) = (spoilt.store.clone(), spoilt.client.clone());
     let plain = || jobs(&client, 1).remove(0);
     let remembered = JobId::derived("mail", None, "once");
     let expiring = NewJob { run_at: When::In(HOUR), expires_at: Some(When::In(2 * HOUR)), ..plain() };
@@ -263,14 +301,14 @@ async fn an_audit_mends_what_is_kept_beside_the_records() {
         ("c", vec!["DEL"], "counter"),
     ] {
         let mut cmd = redis::cmd(spoil[0]);
-        cmd.arg(key(name));
+        cmd.arg(key(&spoilt.url, name));
         for word in &spoil[1..] {
             cmd.arg(*word);
         }
         if spoil == ["ZADD", "0"] {
             cmd.arg(member);
         }
-        let () = cmd.query(&mut raw).unwrap();
+        let () = cmd.query(&mut spoilt.raw).unwrap();
         for repairs in [false, true] {
             let found = client.audit(repairs, |_| ()).await.unwrap().findings;
             assert!(found.iter().any(|finding| finding.what == what), "{name} {spoil:?}: {found:?}");

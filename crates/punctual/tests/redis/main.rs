@@ -52,6 +52,11 @@ async fn open(url: &str) -> Arc<RedisStore> {
     Arc::new(RedisStore::open(url, Clock::System).await.unwrap())
 }
 
+/// A key of a store's first shard.
+fn key(url: &str, name: &str) -> String {
+    format!("{}:{{0}}:{name}", url.split_once("prefix=").unwrap().1)
+}
+
 /// Waits until so many connections wait for a ring.
 async fn until_blocked(server: &Server, n: usize) {
     let mut console = Console::open(&server.socket()).unwrap();

@@ -21,7 +21,7 @@ use punctual::{
 
 use super::{
     drill::{Drill, QUEUE},
-    open,
+    key, open,
     server::{Cluster, Server},
 };
 
@@ -561,7 +561,7 @@ async fn an_audit_finds_what_its_id_does_not_lead_to() {
     store.reshard(4).await.unwrap();
     assert!(is_clean(&store).await);
 
-    let state = format!("{}:{{0}}:s", url.split_once("prefix=").unwrap().1);
+    let state = key(&url, "s");
     let mut raw = redis::Client::open(url.clone()).unwrap().get_connection().unwrap();
     let row: Vec<u8> = redis::cmd("HGET").arg(&state).arg("layout").query(&mut raw).unwrap();
     let forgotten = &row[..row.len() - 2];

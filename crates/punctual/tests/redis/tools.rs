@@ -19,8 +19,8 @@ fn pttl(server: &Server, key: &str) -> i64 {
 async fn what_tools_keep_expires() {
     let server = Server::start(&[]);
     let url = server.root_url();
-    let (prefix, client) = (url.split_once("prefix=").unwrap().1, Client::new(open(&url).await));
-    let key = |name: &str| format!("{prefix}:{{0}}:{name}");
+    let client = Client::new(open(&url).await);
+    let key = |name: &str| super::key(&url, name);
     let minute = Duration::from_mins(1);
     assert!(client.rate_limiter("l", 5, minute).is_allowed("ana").await.unwrap());
     assert!(client.rate_limiter("l", 1_000, minute).is_allowed("ben").await.unwrap());

@@ -22,8 +22,10 @@ use crate::{
 const BLOCKED_MAX: Duration = Duration::from_mins(1);
 /// Between two looks whether they do.
 const LOOK: Duration = Duration::from_millis(20);
+/// Longer than a bell's second ring comes behind its first.
+const QUIET: Duration = Duration::from_millis(1_500);
 /// How often is looked whether they rest.
-const LOOKS_MAX: u32 = 1_000;
+const LOOKS_MAX: u32 = 40;
 const SLOTS: usize = 8;
 /// How long the server holds a worker's block.
 const BLOCK_S: u64 = 60;
@@ -71,7 +73,7 @@ fn watch(place: &Place, workers: usize, long: Duration, dir: &Path) -> Outcome<B
         }
         thread::sleep(LOOK);
     }
-    if !console.until_quiet(LOOK, LOOKS_MAX)? {
+    if !console.until_quiet(QUIET, LOOKS_MAX)? {
         return Err("the workers never rest".into());
     }
     thread::sleep(long);

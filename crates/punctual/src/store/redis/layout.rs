@@ -188,11 +188,6 @@ impl Layout {
         distinct(self.numbers().map(|shards| home(shards, id)))
     }
 
-    /// Whether a shard is one of those where the job of an id may be.
-    pub(super) fn leads(&self, id: JobId, shard: u16) -> bool {
-        self.numbers().any(|shards| home(shards, id) == shard)
-    }
-
     /// Where the holder of a unique key may be, the likeliest first.
     pub(super) fn homes_of_key(&self, queue: &str, placement_key: &str) -> Vec<u16> {
         let buckets = self.keys(queue, Some(placement_key)).flatten().map(bucket);

@@ -57,7 +57,7 @@ end
 local function mend(id, q)
     local rec = call('HGET', J, id)
     -- Its head may be whole but for its queue.
-    if #rec >= 5 and not is_queue(sub(rec, 3, 5)) and pcall(late().head, {}, rec) then
+    if pcall(late().head, {}, rec) and not is_queue(sub(rec, 3, 5)) then
         call('HSET', J, id, sub(rec, 1, 2) .. q .. sub(rec, 6))
     end
     late().end_lost(q, id)

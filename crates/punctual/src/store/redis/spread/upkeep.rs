@@ -43,12 +43,13 @@ pub(in crate::store::redis) async fn audit(store: &RedisStore, of: Audit) -> Res
         .map_or((0, Vec::new()), |(at, own)| (u16::from_be_bytes([at[0], at[1]]), own.to_vec()));
     let Some(shard) = live.shards.get(usize::from(at)) else { return Ok(Audited::default()) };
     let (mut audited, ids) = audit::audit(shard, Audit { from: AuditCursor(own), ..of }).await?;
-    let mut astray: Vec<JobId> = ids.into_iter().filter(|id| !live.layout.leads(*id, at)).collect();
-    if !astray.is_empty() {
+    let mut strays: Vec<JobId> =
+        ids.into_iter().filter(|id| !live.layout.homes_of(*id).contains(&at)).collect();
+    if !strays.is_empty() {
         // Jobs that came meanwhile may be where a layout leads that is in force by now.
         let layout = &store.refresh().await?.layout;
-        astray.retain(|id| at < layout.live() && !layout.leads(*id, at));
-        audited.findings.extend(astray.into_iter().map(|id| stray(id, at, layout)));
+        strays.retain(|id| at < layout.live() && !layout.homes_of(*id).contains(&at));
+        audited.findings.extend(strays.into_iter().map(|id| astray(id, at, layout)));
     }
     let cursor = |at: u16, own: Vec<u8>| AuditCursor([at.to_be_bytes().to_vec(), own].concat());
     audited.next = match audited.next {
@@ -61,7 +62,7 @@ pub(in crate::store::redis) async fn audit(store: &RedisStore, of: Audit) -> Res
 
 /// A job that nobody finds by its id. To move it would take a number of shards that the store has forgotten, which its people may
 /// remember: once set, it is looked under.
-fn stray(id: JobId, shard: u16, layout: &Layout) -> Finding {
+fn astray(id: JobId, shard: u16, layout: &Layout) -> Finding {
     let now = layout.shards;
     let detail = format!(
         "is in shard {shard}, where its id does not lead: the store has forgotten a number of shards that it had; `punctual shards` \
