@@ -193,6 +193,31 @@ fn keys_of_others_and_clusters_are_refused() {
 }
 
 #[test]
+fn an_audit_says_what_it_mended_and_what_it_left() {
+    let (t, server) = (Cli::new(), Server::start(&[]));
+    let url = server.url();
+    let (store, prefix) = (format!("--store {url}"), url.split_once("prefix=").unwrap().1);
+    let key = format!("{prefix}:{{0}}:j");
+    t.ok(&format!("push k {store}"));
+    let mut raw = connect(&server);
+    let torn: Vec<Vec<u8>> = redis::cmd("HKEYS").arg(&key).query(&mut raw).unwrap();
+    let () = redis::cmd("HSET").arg(&key).arg(&torn).arg("x").query(&mut raw).unwrap();
+    let found = t.run(&format!("audit {store}"));
+    assert_eq!(found.code, Some(1), "{found:#?}");
+    assert!(found.out.starts_with("fail   corrupt (queue default): can not be read"), "{found:#?}");
+    assert!(found.out.ends_with("       fix  punctual audit --repair\n"), "{found:#?}");
+    let mended = t.ok(&format!("audit --repair {store}"));
+    assert!(mended.starts_with("fixed  corrupt (queue default): can not be read"), "{mended}");
+    assert_eq!(t.ok(&format!("audit {store}")), "ok     1 job, each in exactly one state\n");
+    // It stands nowhere, and does not say its queue.
+    let () = redis::cmd("HSET").arg(&key).arg(b"of nobody, alone").arg("x").query(&mut raw).unwrap();
+    let left = t.run(&format!("audit --repair {store}"));
+    assert_eq!(left.code, Some(1), "{left:#?}");
+    assert!(left.out.ends_with("       what is left no repair mends: it takes people\n"), "{left:#?}");
+    assert_eq!(t.run(&format!("audit --json --repair {store}")).code, Some(1));
+}
+
+#[test]
 fn a_replica_takes_no_jobs_and_says_where_to_go() {
     let (t, server) = (Cli::new(), Server::start(&[]));
     let url = server.url();
