@@ -110,8 +110,7 @@ async fn a_job_on_its_last_chance_runs_alone() {
     while calls.iter().filter(|&&verb| verb == "extend").count() < 2 {
         calls.push(rig.calls.recv().await.unwrap());
     }
-    calls.dedup();
-    assert_eq!(calls, ["enqueue", "extend"]);
+    assert!(!calls.contains(&"reserve"), "{calls:?}");
     finish.send(true).unwrap();
     assert_eq!(told.recv().await, Some(2));
     stop.cancel();
