@@ -43,3 +43,18 @@ async fn the_doctor_tells_how_it_stands_with_the_server() {
     let checks = open(&server.url()).await.doctor().await.unwrap();
     assert!(names(&checks, CheckLevel::Fail).contains(&"role"), "{checks:#?}");
 }
+
+/// A log of writes is enough where the server does not begin with a part of a call.
+#[tokio::test]
+async fn the_doctor_tells_what_a_log_is_worth() {
+    let server = Server::start(&["--appendonly", "yes"]);
+    let url = server.url();
+    for (value, level) in [("yes", CheckLevel::Warn), ("no", CheckLevel::Ok)] {
+        server.say(&["CONFIG", "SET", "aof-load-truncated", value]);
+        let checks = open(&url).await.doctor().await.unwrap();
+        let check = checks.iter().find(|check| check.name == "persistence").unwrap();
+        assert!(check.text.contains("appendonly yes, appendfsync everysec"), "{check:?}");
+        let tells = check.text.contains("aof-load-truncated yes") && check.fix.is_some();
+        assert_eq!((check.level, tells), (level, level == CheckLevel::Warn), "{check:?}");
+    }
+}

@@ -177,16 +177,20 @@ fn fail(name: &'static str, text: impl Into<String>, fix: &str) -> Check {
 struct Settings {
     appendfsync: Option<String>,
     save: Option<String>,
+    /// Whether it starts with a log that was cut off within a write.
+    load_truncated: Option<String>,
 }
 
 impl Settings {
     async fn read(shard: &Shard) -> Result<Self> {
-        let mut pipeline = Pipeline::with_capacity(2);
-        for name in ["appendfsync", "save"] {
+        let names = ["appendfsync", "save", "aof-load-truncated"];
+        let mut pipeline = Pipeline::with_capacity(names.len());
+        for name in names {
             pipeline.cmd("CONFIG").arg("GET").arg(name);
         }
         let mut answers = shard.link.ask_all(pipeline).await?.into_iter().map(setting);
-        Ok(Self { appendfsync: answers.next().flatten(), save: answers.next().flatten() })
+        let mut next = || answers.next().flatten();
+        Ok(Self { appendfsync: next(), save: next(), load_truncated: next() })
     }
 }
 
@@ -281,7 +285,17 @@ fn persistence(info: &Info, settings: &Settings) -> Check {
     }
     if has_log {
         let synced = settings.appendfsync.as_deref().unwrap_or("unknown");
-        return ok("persistence", format!("appendonly yes, appendfsync {synced}, {snapshots}"));
+        let text = format!("appendonly yes, appendfsync {synced}, {snapshots}");
+        if settings.load_truncated.as_deref() != Some("yes") {
+            return ok("persistence", text);
+        }
+        // Seen with Redis 7.0.15 and 8.0.2, and with Valkey 8.1.1, which mended it later: valkey-io/valkey#4342.
+        let text = text
+            + ", aof-load-truncated yes: of a call that a crash cut off within the log, the server may do a part when \
+               it starts for the second time";
+        let fix = "redis-cli CONFIG SET aof-load-truncated no, the same in the server's file, and redis-check-aof --fix \
+                   before each start: see the guide";
+        return warn("persistence", text, fix);
     }
     let lost = match settings.save.as_deref() {
         Some("") => "every job is lost when the server ends: no snapshots either",
@@ -343,7 +357,8 @@ mod tests {
     }
 
     fn settings(appendfsync: &str, save: &str) -> Settings {
-        Settings { appendfsync: Some(appendfsync.to_owned()), save: Some(save.to_owned()) }
+        let load_truncated = Some("no".to_owned());
+        Settings { appendfsync: Some(appendfsync.to_owned()), save: Some(save.to_owned()), load_truncated }
     }
 
     #[track_caller]
@@ -373,6 +388,8 @@ mod tests {
             "appendfsync everysec, no snapshots",
         );
         says(&persistence(&info("aof_enabled:1"), &Settings::default()), Ok, "appendfsync unknown");
+        let cut = Settings { load_truncated: Some("yes".to_owned()), ..settings("always", "") };
+        says(&persistence(&info("aof_enabled:1"), &cut), Warn, "a part when it starts for the second time");
         let broken = info("aof_enabled:1\naof_last_write_status:err");
         says(&persistence(&broken, &settings("always", "")), Fail, "the last write of the log failed");
         let broken = info("aof_enabled:1\nrdb_last_bgsave_status:err");
