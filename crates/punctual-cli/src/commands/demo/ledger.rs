@@ -162,8 +162,11 @@ impl Ledger {
         for &event in events {
             if event.what == What::Start {
                 self.early += u64::from(late_ms(event) < 0.0);
-                // A lease taken back keeps `run_at`; a retry has a later one.
-                let taken_back = before.map_or(1 < event.attempt, |last| last.run_at_ms == event.run_at_ms);
+                // Only a failure is retried, later; a lease taken back keeps `run_at`, but from the second one in a row on, which
+                // is not due at once.
+                let taken_back = before.map_or(1 < event.attempt, |last| {
+                    last.what != What::Failed || last.run_at_ms == event.run_at_ms
+                });
                 if taken_back {
                     self.after_kill += 1;
                 } else {
@@ -239,5 +242,52 @@ impl fmt::Display for Ledger {
                 "BROKEN"
             }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::absence::Absences, *};
+
+    /// A line of a history: worker, attempt, due time, what; fences and the clock go on by themselves.
+    fn ledger(lines: &[(&str, u32, u64, What)]) -> Ledger {
+        let id = JobId::derived("mail", None, "one");
+        let event = |(at, (worker, attempt, run_at_ms, what)): (usize, &(&str, u32, u64, What))| Event {
+            id,
+            worker: (*worker).to_owned(),
+            fence: u64::from(*attempt),
+            attempt: *attempt,
+            run_at_ms: *run_at_ms,
+            at_us: 1_000 * (run_at_ms + at as u64),
+            what: *what,
+        };
+        let starts =
+            Starts { events: lines.iter().enumerate().map(event).collect(), ..Starts::new(Path::new("")) };
+        let excuses = Excuses { killed: "one".to_owned(), absences: &Absences::default() };
+        Ledger::draw(&HashMap::from([(id, State::Done)]), &[id], 0, &starts, &excuses)
+    }
+
+    #[test]
+    fn a_run_is_a_retry_or_has_an_excuse_or_is_a_duplicate() {
+        use What::{Done, Failed, Start};
+
+        let told = |lines: &[_]| {
+            let ledger = ledger(lines);
+            (ledger.retries, ledger.duplicates_explained, ledger.duplicates_unexplained)
+        };
+        assert_eq!(told(&[("two", 1, 5, Start), ("two", 1, 5, Done)]), (0, 0, 0));
+        assert_eq!(told(&[("two", 1, 5, Start), ("two", 1, 5, Failed), ("two", 2, 305, Start)]), (1, 0, 0));
+        assert_eq!(told(&[("one", 1, 5, Start), ("two", 2, 5, Start)]), (0, 1, 0));
+        // It crashed before, too, and is not due at once.
+        assert_eq!(told(&[("one", 2, 5, Start), ("two", 3, 1_005, Start)]), (0, 1, 0));
+        assert_eq!(told(&[("one", 2, 5, Start), ("one", 2, 5, Done), ("two", 3, 1_005, Start)]), (0, 1, 0));
+        for run_at_ms in [5, 1_005] {
+            assert_eq!(told(&[("two", 1, 5, Start), ("two", 2, run_at_ms, Start)]), (0, 0, 1));
+            assert_eq!(
+                told(&[("two", 1, 5, Start), ("two", 1, 5, Done), ("one", 2, run_at_ms, Start)]),
+                (0, 0, 1)
+            );
+        }
+        assert_eq!(told(&[("two", 1, 5, Start), ("two", 1, 5, Failed), ("one", 2, 5, Start)]), (0, 0, 1));
     }
 }

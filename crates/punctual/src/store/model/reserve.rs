@@ -60,8 +60,9 @@ impl Model {
         let queues: Vec<&str> = want.wants.iter().map(|want| want.queue.as_str()).collect();
         let last = self.reserves.get(&want.call.instance).filter(|last| want.call.number <= last.number);
         if let Some(LastReserve { number, leases, .. }) = last {
-            let leases = if want.call.number == *number { leases.as_slice() } else { &[] };
-            let jobs = leases.iter().filter_map(|&lease| self.reserved(lease)).collect();
+            let mut leases = if want.call.number == *number { leases.clone() } else { Vec::new() };
+            leases.retain(|&lease| self.renew(now, lease));
+            let jobs = leases.into_iter().filter_map(|lease| self.reserved(lease)).collect();
             return Ok(self.batch(now, &queues, jobs, Vec::new()));
         }
         self.turn(now);

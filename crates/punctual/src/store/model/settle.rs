@@ -25,17 +25,26 @@ impl Model {
     }
 
     fn extend_one(&mut self, now: Timestamp, Heartbeat { lease, notes }: &Heartbeat) -> LeaseStatus {
-        if self.run_of(*lease).is_none() {
+        if !self.renew(now, *lease) {
             return LeaseStatus::Lost;
         }
-        let Row { job, lasts_ms, told, .. } = self.row_mut(lease.job);
+        let Row { job, told, .. } = self.row_mut(lease.job);
         *told = job.cancel_requested;
         if let Some(notes) = notes {
             job.notes.clone_from(notes);
         }
+        if job.cancel_requested { LeaseStatus::CancelRequested } else { LeaseStatus::Held }
+    }
+
+    /// Gives a lease its whole length from now on; `false`: it is not current.
+    pub(super) fn renew(&mut self, now: Timestamp, lease: Lease) -> bool {
+        if self.run_of(lease).is_none() {
+            return false;
+        }
+        let Row { job, lasts_ms, .. } = self.row_mut(lease.job);
         let running = job.running.as_mut().expect("invariant: a current lease belongs to a running job");
         running.until = now.after(Duration::from_millis(*lasts_ms));
-        if job.cancel_requested { LeaseStatus::CancelRequested } else { LeaseStatus::Held }
+        true
     }
 
     /// [`Store::settle`](crate::store::Store::settle).

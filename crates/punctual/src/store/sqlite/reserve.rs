@@ -5,6 +5,7 @@ use std::time::Duration;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::{
+    extend::renew,
     fair::group_of,
     fault::Step,
     job::Job,
@@ -69,7 +70,7 @@ fn answer(jobs: &[Reserved]) -> Vec<u8> {
     first.lease.fence.to_le_bytes().iter().chain(ids).copied().collect()
 }
 
-/// The jobs of a kept answer whose leases are current.
+/// The jobs of a kept answer whose leases are current, which are renewed.
 fn replay(tx: &mut Tx<'_>, answer: &[u8]) -> Step<Vec<Reserved>> {
     let Some((first, ids)) = answer.split_first_chunk() else { return Ok(Vec::new()) };
     let first = u64::from_le_bytes(*first);
@@ -77,9 +78,10 @@ fn replay(tx: &mut Tx<'_>, answer: &[u8]) -> Step<Vec<Reserved>> {
     for (id, fence) in ids.as_chunks().0.iter().zip(first..) {
         let Ok(id) = JobId::from_bytes(*id) else { continue };
         let lease = Lease { job: id, fence };
-        if let Some(row) = tx.lease(id)?.filter(|row| row.is(&lease))
+        if let Some(mut row) = tx.lease(id)?.filter(|row| row.is(&lease))
             && let Some(job) = tx.job(id)?
         {
+            renew(tx, id, &mut row)?;
             jobs.push((lease, row, job));
         }
     }

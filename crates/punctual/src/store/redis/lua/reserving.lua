@@ -31,6 +31,11 @@ local function reserving(from, first_bell)
                 local run = call('HGET', R, id)
                 local rec = run and call('HGET', J, id)
                 if rec and sub(run, 1, 8) == pack('>I8', given) then
+                    -- Its time may be over by now: whoever gets it has all of it before them.
+                    call('ZREM', L, sub(run, 9, 17) .. id)
+                    run = sub(run, 1, 11) .. pack('>I6', min(now + (unp('>I4', run, 29)), END)) .. sub(run, 18)
+                    call('HSET', R, id, run)
+                    call('ZADD', L, '0', sub(run, 9, 17) .. id)
                     local to = #answer
                     answer[to + 1], answer[to + 2], answer[to + 3] = id, run, rec
                     if byte(run, 18) % 4 >= 2 then answer[to + 4] = call('HGET', X, id) or '' end
