@@ -15,9 +15,9 @@ pub(super) fn judge(
 ) {
     fences_rise(story, verdict);
     handed_over(story, links, verdict);
-    taken_back_in_time(story, history, verdict);
-    // A lease that is undone is lost, and the one before it stands again.
+    // A lease that is undone is lost, and the one before it stands again; one whose renewal is undone ends as before it.
     if !is_shaken {
+        taken_back_in_time(story, history, verdict);
         one_holder(story, verdict);
         ended_once(story, verdict);
         lost_for_a_reason(story, history, verdict);

@@ -241,7 +241,12 @@ impl Server {
     /// Starts the server again after [`kill`](Self::kill), on the same files, as whoever follows the guide does.
     pub(crate) fn restart(&mut self) {
         self.mend_log();
-        self.restart_as_is();
+        let mut input = self.guard.stdin.as_ref().expect("it is open until the end");
+        input.write_all(b"start\n").expect("the guard listens");
+        let mut line = String::new();
+        self.says.read_line(&mut line).expect("the guard says whom it guards");
+        self.pid = line.trim().parse().expect("a process id");
+        self.until("it does not answer", |answers| answers);
     }
 
     /// Cuts a transaction off the log of writes that a kill let into it in part: the server itself cuts within it, and has half
@@ -267,16 +272,6 @@ impl Server {
                 eprintln!("{cut} bytes of a transaction were cut off the server's log");
             }
         }
-    }
-
-    /// The same without a look at the files.
-    pub(crate) fn restart_as_is(&mut self) {
-        let mut input = self.guard.stdin.as_ref().expect("it is open until the end");
-        input.write_all(b"start\n").expect("the guard listens");
-        let mut line = String::new();
-        self.says.read_line(&mut line).expect("the guard says whom it guards");
-        self.pid = line.trim().parse().expect("a process id");
-        self.until("it does not answer", |answers| answers);
     }
 
     /// Stops the server for a while: it takes what is sent and answers nothing.

@@ -162,11 +162,7 @@ impl Ledger {
         for &event in events {
             if event.what == What::Start {
                 self.early += u64::from(late_ms(event) < 0.0);
-                // Only a failure is retried, later; a lease taken back keeps `run_at`, but from the second one in a row on, which
-                // is not due at once.
-                let taken_back = before.map_or(1 < event.attempt, |last| {
-                    last.what != What::Failed || last.run_at_ms == event.run_at_ms
-                });
+                let taken_back = 0 < event.crashes;
                 if taken_back {
                     self.after_kill += 1;
                 } else {
@@ -249,21 +245,21 @@ impl fmt::Display for Ledger {
 mod tests {
     use super::{super::absence::Absences, *};
 
-    /// A line of a history: worker, attempt, due time, what; fences and the clock go on by themselves.
-    fn ledger(lines: &[(&str, u32, u64, What)]) -> Ledger {
+    /// A line of a history: worker, run, crashes before it, what; the clock goes on by itself.
+    fn ledger(lines: &[(&str, u64, u32, What)]) -> Ledger {
         let id = JobId::derived("mail", None, "one");
-        let event = |(at, (worker, attempt, run_at_ms, what)): (usize, &(&str, u32, u64, What))| Event {
+        let event = |(at_us, (worker, fence, crashes, what)): (u64, &(&str, u64, u32, What))| Event {
             id,
             worker: (*worker).to_owned(),
-            fence: u64::from(*attempt),
-            attempt: *attempt,
-            run_at_ms: *run_at_ms,
-            at_us: 1_000 * (run_at_ms + at as u64),
+            fence: *fence,
+            crashes: *crashes,
+            run_at_ms: 0,
+            at_us,
             what: *what,
         };
-        let starts =
-            Starts { events: lines.iter().enumerate().map(event).collect(), ..Starts::new(Path::new("")) };
+        let events = (0..).zip(lines).map(event).collect();
         let excuses = Excuses { killed: "one".to_owned(), absences: &Absences::default() };
+        let starts = Starts { events, ..Starts::new(Path::new("")) };
         Ledger::draw(&HashMap::from([(id, State::Done)]), &[id], 0, &starts, &excuses)
     }
 
@@ -275,19 +271,18 @@ mod tests {
             let ledger = ledger(lines);
             (ledger.retries, ledger.duplicates_explained, ledger.duplicates_unexplained)
         };
-        assert_eq!(told(&[("two", 1, 5, Start), ("two", 1, 5, Done)]), (0, 0, 0));
-        assert_eq!(told(&[("two", 1, 5, Start), ("two", 1, 5, Failed), ("two", 2, 305, Start)]), (1, 0, 0));
-        assert_eq!(told(&[("one", 1, 5, Start), ("two", 2, 5, Start)]), (0, 1, 0));
-        // It crashed before, too, and is not due at once.
-        assert_eq!(told(&[("one", 2, 5, Start), ("two", 3, 1_005, Start)]), (0, 1, 0));
-        assert_eq!(told(&[("one", 2, 5, Start), ("one", 2, 5, Done), ("two", 3, 1_005, Start)]), (0, 1, 0));
-        for run_at_ms in [5, 1_005] {
-            assert_eq!(told(&[("two", 1, 5, Start), ("two", 2, run_at_ms, Start)]), (0, 0, 1));
-            assert_eq!(
-                told(&[("two", 1, 5, Start), ("two", 1, 5, Done), ("one", 2, run_at_ms, Start)]),
-                (0, 0, 1)
-            );
+        assert_eq!(told(&[("two", 1, 0, Start), ("two", 1, 0, Done)]), (0, 0, 0));
+        assert_eq!(told(&[("two", 1, 0, Start), ("two", 1, 0, Failed), ("two", 2, 0, Start)]), (1, 0, 0));
+        // The first run was lost before its start was written down.
+        assert_eq!(told(&[("two", 2, 1, Start)]), (0, 0, 0));
+        for crashes in 1..3 {
+            assert_eq!(told(&[("one", 1, crashes - 1, Start), ("two", 2, crashes, Start)]), (0, 1, 0));
+            assert_eq!(told(&[("one", 1, 0, Done), ("two", 2, crashes, Start)]), (0, 1, 0));
+            for what in [Start, Done, Failed] {
+                assert_eq!(told(&[("two", 1, 0, what), ("one", 2, crashes, Start)]), (0, 0, 1));
+            }
         }
-        assert_eq!(told(&[("two", 1, 5, Start), ("two", 1, 5, Failed), ("one", 2, 5, Start)]), (0, 0, 1));
+        // Nothing asked for another run.
+        assert_eq!(told(&[("two", 1, 0, Done), ("two", 2, 0, Start)]), (0, 0, 1));
     }
 }

@@ -44,7 +44,8 @@ pub(crate) struct Event {
     pub(crate) id: punctual::JobId,
     pub(crate) worker: String,
     pub(crate) fence: u64,
-    pub(crate) attempt: u32,
+    /// Leases taken back in a row before this run.
+    pub(crate) crashes: u32,
     /// The due time in force.
     pub(crate) run_at_ms: u64,
     /// The wall clock, in microseconds.
@@ -80,7 +81,7 @@ pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
                     id: job.id,
                     worker: name.clone(),
                     fence: ctx.fence(),
-                    attempt: job.attempt,
+                    crashes: job.crashes,
                     run_at_ms,
                     at_us,
                     what,

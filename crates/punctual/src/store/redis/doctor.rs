@@ -286,16 +286,21 @@ fn persistence(info: &Info, settings: &Settings) -> Check {
     if has_log {
         let synced = settings.appendfsync.as_deref().unwrap_or("unknown");
         let text = format!("appendonly yes, appendfsync {synced}, {snapshots}");
-        if settings.load_truncated.as_deref() != Some("yes") {
-            return ok("persistence", text);
+        match settings.load_truncated.as_deref() {
+            // Seen with Redis 7.0.15 and 8.0.2, and with Valkey 8.1.1, which mended it later: valkey-io/valkey#4342.
+            Some("yes") => {
+                let text = text
+                    + ", aof-load-truncated yes: of a call that a crash cut off within the log, most servers do a part \
+                       when they start for the second time";
+                return warn(
+                    "persistence",
+                    text,
+                    "mend the log before each start: docs/guide/5-redis.md, Durability",
+                );
+            }
+            Some(_) => return ok("persistence", text),
+            None => return ok("persistence", text + ", aof-load-truncated unknown"),
         }
-        // Seen with Redis 7.0.15 and 8.0.2, and with Valkey 8.1.1, which mended it later: valkey-io/valkey#4342.
-        let text = text
-            + ", aof-load-truncated yes: of a call that a crash cut off within the log, the server may do a part when \
-               it starts for the second time";
-        let fix = "redis-cli CONFIG SET aof-load-truncated no, the same in the server's file, and redis-check-aof --fix \
-                   before each start: see the guide";
-        return warn("persistence", text, fix);
     }
     let lost = match settings.save.as_deref() {
         Some("") => "every job is lost when the server ends: no snapshots either",
@@ -388,8 +393,9 @@ mod tests {
             "appendfsync everysec, no snapshots",
         );
         says(&persistence(&info("aof_enabled:1"), &Settings::default()), Ok, "appendfsync unknown");
+        says(&persistence(&info("aof_enabled:1"), &Settings::default()), Ok, "aof-load-truncated unknown");
         let cut = Settings { load_truncated: Some("yes".to_owned()), ..settings("always", "") };
-        says(&persistence(&info("aof_enabled:1"), &cut), Warn, "a part when it starts for the second time");
+        says(&persistence(&info("aof_enabled:1"), &cut), Warn, "when they start for the second time");
         let broken = info("aof_enabled:1\naof_last_write_status:err");
         says(&persistence(&broken, &settings("always", "")), Fail, "the last write of the log failed");
         let broken = info("aof_enabled:1\nrdb_last_bgsave_status:err");

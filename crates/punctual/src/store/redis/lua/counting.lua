@@ -3,8 +3,7 @@ local function counted(q)
     local function count(key, prefix)
         return call('ZLEXCOUNT', key, '[' .. prefix, '(' .. prefix .. BEHIND)
     end
-    -- A server that lost half a transaction may have one below nothing, until an audit counts anew.
-    local function kept(what) return max(tonumber(call('HGET', C, q .. what) or 0) or 0, 0) end
+    local function kept(what) return late().counter(q .. what) end
     local due = count(T, q .. char(PARKED)) + call('ZLEXCOUNT', H, '[' .. q .. 'd', '(' .. q .. 'd' .. pack('>I7', now + 1))
     for level = 0, LEVELS - 1 do
         due = due + call('ZLEXCOUNT', T, '[' .. q .. char(level), '(' .. q .. pack('>BI6', level, now + 1))

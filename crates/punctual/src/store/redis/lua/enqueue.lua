@@ -171,7 +171,7 @@ local function has_room(of, q, bytes)
     if not of.live then
         local from, to = '[' .. q, '(' .. q .. '\255'
         of.live = limits.max_jobs and call('ZLEXCOUNT', T, from, to) + call('ZLEXCOUNT', L, from, to) or 0
-        of.bytes = tonumber(call('HGET', C, q .. 'b') or 0)
+        of.bytes = late().counter(q .. 'b')
     end
     local changed = shard.tallies[q .. 'b'] or 0
     return not (limits.max_jobs and limits.max_jobs <= of.live)

@@ -103,6 +103,8 @@ local function close(of, till)
     of.closed = of.closed <= last and max(of.closed, till) or till
 end
 local function keeps_nothing(q, state) return has(queue(q).flags, KEEPS_NO_DONE * 2 ^ (state - DONE)) end
+-- A counter of a queue. A server that lost half a transaction may have one below nothing, until an audit counts anew.
+local function counter(key) return max(tonumber(call('HGET', C, key) or 0) or 0, 0) end
 -- The name of a queue, as a chunk.
 local function name_of(q)
     local row = limits_of(q)
@@ -826,7 +828,7 @@ local function retire(q, state, ageless, limit)
     if not first then return 0, NEVER end
     local keep = limits_of(q).keep[state]
     local count = call('ZLEXCOUNT', E, from, to)
-    local bytes = tonumber(call('HGET', C, q .. char(state)) or 0) + (shard.tallies[q .. char(state)] or 0)
+    local bytes = counter(q .. char(state)) + (shard.tallies[q .. char(state)] or 0)
     local function is_past(member)
         return keeps_nothing(q, state) or unp('>I6', member, 5) + keep[1] <= now or keep[2] < count or keep[3] < bytes
             or ageless and state ~= DEAD
@@ -956,7 +958,7 @@ end
 
 return {
     hint_wide = hint_wide, within = within, behind_chunk = behind_chunk, as_chunk = as_chunk, kept_bytes = kept_bytes, note = note,
-    limits_of = limits_of, name_of = name_of, new_queue = new_queue,
+    limits_of = limits_of, counter = counter, name_of = name_of, new_queue = new_queue,
     ID_MEMORY = ID_MEMORY, UNTIL_START = UNTIL_START, WINDOW = WINDOW,
     head = head, past = past, past_of = past_of, put_past = put_past, run_of = run_of, put_run = put_run, set_past = set_past,
     of = of, load = load, bury = bury, is_hidden = is_hidden,

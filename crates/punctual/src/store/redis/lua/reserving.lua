@@ -1,5 +1,5 @@
 -- A numbered reserve, from ARGV[from] on: instance8, number, n, lease in ms or 0, worker as it stands in a run, names … each
--- with its share and the most jobs it may have. put_turn() must follow.
+-- with its share and the most jobs it may have. put_turn() must follow. A repetition renews the leases of what it answers.
 -- Answers: taken back, next (ms, '' never), then per job: id; run; record; its past, if the run says that it has one.
 local function reserving(from, first_bell)
     local WATCH_SLACK = 2000 -- how late whoever watches may look
@@ -31,9 +31,10 @@ local function reserving(from, first_bell)
                 local run = call('HGET', R, id)
                 local rec = run and call('HGET', J, id)
                 if rec and sub(run, 1, 8) == pack('>I8', given) then
-                    -- Its time may be over by now: whoever gets it has all of it before them.
-                    call('ZREM', L, sub(run, 9, 17) .. id)
+                    -- The answer may have been away for longer than the lease lasts.
+                    local stood = sub(run, 9, 17) .. id
                     run = sub(run, 1, 11) .. pack('>I6', min(now + (unp('>I4', run, 29)), END)) .. sub(run, 18)
+                    call('ZREM', L, stood)
                     call('HSET', R, id, run)
                     call('ZADD', L, '0', sub(run, 9, 17) .. id)
                     local to = #answer
