@@ -11,6 +11,7 @@ use punctual::{
 };
 
 use super::{
+    console::Console,
     drill::{Drill, QUEUE},
     open,
     server::Server,
@@ -24,6 +25,9 @@ const NOTICE_MAX: Duration = Duration::from_secs(5);
 const SLOW: Duration = Duration::from_secs(10);
 /// More than two, of which some are told nothing.
 const WORKERS: [usize; 2] = [1, 4];
+/// Far longer than it takes to listen to another queue, too.
+const QUIET: Duration = Duration::from_millis(500);
+const LOOKS_MAX: u32 = 60;
 const LONG: Duration = Duration::from_mins(5);
 
 fn want(number: u64) -> Reserve {
@@ -57,6 +61,9 @@ async fn left_behind(deed: Deed, workers: usize) {
     }
     drill.work(workers, &url).await;
     until_blocked(&server, 1 + workers).await;
+    // A worker may have begun to wait for something else: what rings before it listens to the queue, too, is not for it.
+    let mut console = Console::open(&server.socket()).unwrap();
+    assert!(console.until_quiet(QUIET, LOOKS_MAX).unwrap(), "the workers do not come to rest");
     let begin = Instant::now();
     let ends = match deed {
         Deed::Reserve => {
