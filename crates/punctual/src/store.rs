@@ -546,9 +546,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Takes back, then reserves (S5, S6, S7, S9).
     ///
     /// 1. If the instance's last reserve (an empty one too) has this number, answers those of its jobs whose leases are
-    ///    current, in the same order, and renews these: the answer may have been away for longer than they last. A lower
-    ///    number answers no jobs. Both change nothing else, leave no time, take nothing back and sweep
-    ///    nothing; `more` and `next_due` are as of now.
+    ///    current, in the same order, and extends these: the answer may have been away for longer than they last. A lower
+    ///    number answers no jobs. Both change nothing else, leave no time, take nothing back and sweep nothing; `more` and
+    ///    `next_due` are as of now.
     /// 2. Takes back up to 32 leases with `until ≤ now` in the named queues (paused ones too), by (until, id), unless the
     ///    clock has just jumped (S14): if leases exist anywhere in the store and now is more than 20 s after its last
     ///    reserve, take, extend or settle, nothing is taken back for 5 s from now on. Each of these four calls, an empty

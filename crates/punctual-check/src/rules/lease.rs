@@ -15,7 +15,7 @@ pub(super) fn judge(
 ) {
     fences_rise(story, verdict);
     handed_over(story, links, verdict);
-    // A lease that is undone is lost, and the one before it stands again; one whose renewal is undone ends as before it.
+    // A lease that is undone is lost, and the one before it stands again; one whose extension is undone ends as it would have.
     if !is_shaken {
         taken_back_in_time(story, history, verdict);
         one_holder(story, verdict);

@@ -351,7 +351,7 @@ conformance!(
         a_repeated_reserve_answers_current_leases_as_they_are,
         a_repeated_reserve_answers_no_job_of_another_lease,
         a_repeated_reserve_takes_nothing_back,
-        a_repeated_reserve_renews_its_leases,
+        a_repeated_reserve_extends_its_leases,
         a_repeated_reserve_leaves_no_time,
         a_reserve_with_a_lower_number_answers_no_jobs,
         a_repeated_empty_reserve_stays_empty,

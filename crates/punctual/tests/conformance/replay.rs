@@ -20,13 +20,13 @@ fn want(t: &Fixture, number: u64) -> Reserve {
 }
 
 /// What a reserve answered at 0 s, as it is answered again by then.
-fn renewed(jobs: Vec<Reserved>, by_s: u64) -> Vec<Reserved> {
-    let renewed = |mut reserved: Reserved| {
+fn extended(jobs: Vec<Reserved>, by_s: u64) -> Vec<Reserved> {
+    let extended = |mut reserved: Reserved| {
         reserved.until = at(1_000 * by_s).after(reserved.lasts);
         reserved.job.running.as_mut().unwrap().until = reserved.until;
         reserved
     };
-    jobs.into_iter().map(renewed).collect()
+    jobs.into_iter().map(extended).collect()
 }
 
 // ── enqueue ──
@@ -161,7 +161,7 @@ pub(crate) async fn a_repeated_reserve_answers_the_same_jobs(t: Fixture) {
     let first = t.reserve_by(&want(&t, 1)).await;
     t.pass(1);
     let again = t.reserve_by(&want(&t, 1)).await;
-    assert_eq!((again.jobs, again.now, again.more), (renewed(first.jobs, 1), at(1_000), true));
+    assert_eq!((again.jobs, again.now, again.more), (extended(first.jobs, 1), at(1_000), true));
     assert_eq!((t.counts().await.running, t.counts().await.waiting), (2, 3));
 }
 
@@ -197,12 +197,12 @@ pub(crate) async fn a_repeated_reserve_takes_nothing_back(t: Fixture) {
     assert_eq!((again.jobs.len(), again.taken_back.len()), (2, 0));
     assert_eq!((again.more, again.next_due), (true, Some(secs(0))));
     assert_eq!((t.counts().await.running, t.counts().await.cancelled), (2, 0));
-    assert_eq!(again.jobs, renewed(first.jobs, 16));
+    assert_eq!(again.jobs, extended(first.jobs, 16));
 }
 
-/// S3, S9: a repeated reserve renews what it answers: an answer that was away for longer than its leases last starts no run
+/// S3, S9: a repeated reserve extends what it answers: an answer that was away for longer than its leases last starts no run
 /// that is taken back at once.
-pub(crate) async fn a_repeated_reserve_renews_its_leases(t: Fixture) {
+pub(crate) async fn a_repeated_reserve_extends_its_leases(t: Fixture) {
     t.add_many(3).await;
     let wants = t.want_from(&[(QUEUE, 2)], 2).wants;
     let first = t.reserve_by(&Reserve { wants, lease: Some(secs(3)), ..want(&t, 1) }).await;
@@ -216,7 +216,7 @@ pub(crate) async fn a_repeated_reserve_renews_its_leases(t: Fixture) {
     t.pass(2);
     assert_eq!(t.reserve(0).await.taken_back, []);
     assert_eq!(t.settle_one(again.jobs[0].lease, Verdict::Ack).await, Settled::Settled(State::Done));
-    // What ended meanwhile has no lease to renew.
+    // What ended meanwhile has no lease to extend.
     assert_eq!(t.reserve_by(&want(&t, 1)).await.jobs, []);
 }
 

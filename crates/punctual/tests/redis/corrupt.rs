@@ -111,6 +111,10 @@ async fn a_run_that_can_not_be_read_holds_nobody_up() {
     client.push(jobs(&client, 2)).await.unwrap();
     let batch = store.reserve(&reserve(1, 2)).await.unwrap();
     let [torn, whole] = batch.jobs.as_slice() else { panic!("{batch:?}") };
+    // Torn behind its fence, it is left out of a repetition, which goes on to the others.
+    let row = spoilt.row("r", torn.job.id);
+    spoilt.spoil("r", torn.job.id, &row[..20]);
+    assert_eq!(store.reserve(&reserve(1, 2)).await.unwrap().jobs, std::slice::from_ref(whole));
     spoilt.spoil("r", torn.job.id, b"x");
     // In steps: one of the whole time would be a jump of the clock.
     for number in 2..=9 {
@@ -350,9 +354,6 @@ async fn a_call_that_a_crash_cut_off_comes_back_in_no_part() {
 
 /// Cuts so many bytes off the log of a server that is gone.
 fn cut_log(server: &Server, bytes: u64) {
-    let parts = std::fs::read_dir(server.folder().join("appendonlydir")).unwrap();
-    let mut parts = parts.map(|part| part.unwrap().path());
-    let log = parts.find(|part| part.to_string_lossy().ends_with(".incr.aof")).unwrap();
-    let log = std::fs::OpenOptions::new().write(true).open(log).unwrap();
+    let log = std::fs::OpenOptions::new().write(true).open(server.log().unwrap()).unwrap();
     log.set_len(log.metadata().unwrap().len() - bytes).unwrap();
 }

@@ -127,6 +127,13 @@ impl Server {
         &self.folder
     }
 
+    /// The part of its log of writes that grows, where it keeps one. It is one part as long as nobody has the log written anew.
+    pub(crate) fn log(&self) -> Option<PathBuf> {
+        let parts = std::fs::read_dir(self.folder.join("appendonlydir")).ok()?;
+        let mut parts = parts.map(|part| part.expect("a folder can be read").path());
+        parts.find(|part| part.to_string_lossy().ends_with(".incr.aof"))
+    }
+
     /// Where it listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("s")
@@ -252,25 +259,23 @@ impl Server {
     /// Cuts a transaction off the log of writes that a kill let into it in part: the server itself cuts within it, and has half
     /// of it done when it starts once more.
     fn mend_log(&self) {
-        for part in std::fs::read_dir(self.folder.join("appendonlydir")).into_iter().flatten() {
-            let part = part.expect("a folder can be read").path();
-            let length = || std::fs::metadata(&part).expect("a file in a folder").len();
-            let before = length();
-            if before == 0 || !part.to_string_lossy().ends_with(".incr.aof") {
-                continue;
-            }
-            let mut check = Command::new("redis-check-aof");
-            let check = check.arg("--fix").arg(&part).stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut child = check.spawn().expect("redis-check-aof runs");
-            // Whether it may cut it asks only where there is something to cut.
-            let _ = child.stdin.take().expect("a pipe").write_all(b"y\n");
-            let output = child.wait_with_output().expect("redis-check-aof ends");
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success(), "redis-check-aof: {said}");
-            let cut = before - length();
-            if 0 < cut {
-                eprintln!("{cut} bytes of a transaction were cut off the server's log");
-            }
+        let Some(log) = self.log() else { return };
+        let length = || std::fs::metadata(&log).expect("the log of a server").len();
+        let before = length();
+        if before == 0 {
+            return;
+        }
+        let mut check = Command::new("redis-check-aof");
+        let check = check.arg("--fix").arg(&log).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = check.spawn().expect("redis-check-aof runs");
+        // Whether it may cut it asks only where there is something to cut.
+        let _ = child.stdin.take().expect("a pipe").write_all(b"y\n");
+        let output = child.wait_with_output().expect("redis-check-aof ends");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "redis-check-aof: {said}");
+        let cut = before - length();
+        if 0 < cut {
+            eprintln!("{cut} bytes of a transaction were cut off the server's log");
         }
     }
 

@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     fs::{self, OpenOptions},
     io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -15,20 +15,20 @@ const UNSYNCED: Duration = Duration::from_secs(1);
 /// How long the log was when.
 #[derive(Debug)]
 pub(crate) struct Log {
-    folder: PathBuf,
+    file: PathBuf,
     lengths: VecDeque<(Instant, u64)>,
 }
 
 impl Log {
-    /// The log in a server's folder.
-    pub(crate) fn of(server: &Path) -> Self {
-        Self { folder: server.join("appendonlydir"), lengths: VecDeque::new() }
+    /// The log in this file.
+    pub(crate) fn of(file: PathBuf) -> Self {
+        Self { file, lengths: VecDeque::new() }
     }
 
     /// Notes how long it is now.
     pub(crate) fn look(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        self.lengths.push_back((now, fs::metadata(self.newest()?)?.len()));
+        self.lengths.push_back((now, fs::metadata(&self.file)?.len()));
         while self.lengths.get(1).is_some_and(|(then, _)| UNSYNCED <= now - *then) {
             self.lengths.pop_front();
         }
@@ -37,19 +37,11 @@ impl Log {
 
     /// Cuts off what a server that is gone had not synced; answers how many bytes.
     pub(crate) fn cut(&mut self) -> io::Result<u64> {
-        let file = OpenOptions::new().write(true).open(self.newest()?)?;
+        let file = OpenOptions::new().write(true).open(&self.file)?;
         let length = file.metadata()?.len();
         let synced = self.lengths.front().map_or(length, |(_, synced)| *synced);
         self.lengths.clear();
         file.set_len(synced)?;
         Ok(length - synced)
-    }
-
-    /// The part that grows.
-    fn newest(&self) -> io::Result<PathBuf> {
-        let mut parts = fs::read_dir(&self.folder)?.map(|entry| entry.map(|e| e.path()));
-        let part =
-            parts.find(|part| part.as_ref().is_ok_and(|part| part.to_string_lossy().ends_with(".incr.aof")));
-        part.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
     }
 }

@@ -42,7 +42,7 @@ impl Drill<'_> {
         for _ in 0..kills {
             let until = Instant::now() + Duration::from_millis(self.rng.u64(between_ms.clone()));
             let server = self.place.server.as_mut().ok_or("there is no server to kill")?;
-            let mut log = Log::of(server.folder());
+            let mut log = Log::of(server.log().ok_or("the server keeps no log")?);
             while Instant::now() < until {
                 log.look()?;
                 tokio::time::sleep(LOOK).await;

@@ -61,7 +61,7 @@ impl Model {
         let last = self.reserves.get(&want.call.instance).filter(|last| want.call.number <= last.number);
         if let Some(LastReserve { number, leases, .. }) = last {
             let mut leases = if want.call.number == *number { leases.clone() } else { Vec::new() };
-            leases.retain(|&lease| self.renew(now, lease));
+            leases.retain(|&lease| self.extend_lease(now, lease));
             let jobs = leases.into_iter().filter_map(|lease| self.reserved(lease)).collect();
             return Ok(self.batch(now, &queues, jobs, Vec::new()));
         }

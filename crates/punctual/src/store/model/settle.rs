@@ -25,7 +25,7 @@ impl Model {
     }
 
     fn extend_one(&mut self, now: Timestamp, Heartbeat { lease, notes }: &Heartbeat) -> LeaseStatus {
-        if !self.renew(now, *lease) {
+        if !self.extend_lease(now, *lease) {
             return LeaseStatus::Lost;
         }
         let Row { job, told, .. } = self.row_mut(lease.job);
@@ -36,8 +36,8 @@ impl Model {
         if job.cancel_requested { LeaseStatus::CancelRequested } else { LeaseStatus::Held }
     }
 
-    /// Gives a lease its whole length from now on; `false`: it is not current.
-    pub(super) fn renew(&mut self, now: Timestamp, lease: Lease) -> bool {
+    /// Moves the end of a lease to now plus its length; `false`: it is not current.
+    pub(super) fn extend_lease(&mut self, now: Timestamp, lease: Lease) -> bool {
         if self.run_of(lease).is_none() {
             return false;
         }

@@ -286,21 +286,17 @@ fn persistence(info: &Info, settings: &Settings) -> Check {
     if has_log {
         let synced = settings.appendfsync.as_deref().unwrap_or("unknown");
         let text = format!("appendonly yes, appendfsync {synced}, {snapshots}");
-        match settings.load_truncated.as_deref() {
+        return match settings.load_truncated.as_deref() {
             // Seen with Redis 7.0.15 and 8.0.2, and with Valkey 8.1.1, which mended it later: valkey-io/valkey#4342.
-            Some("yes") => {
-                let text = text
-                    + ", aof-load-truncated yes: of a call that a crash cut off within the log, most servers do a part \
-                       when they start for the second time";
-                return warn(
-                    "persistence",
-                    text,
-                    "mend the log before each start: docs/guide/5-redis.md, Durability",
-                );
-            }
-            Some(_) => return ok("persistence", text),
-            None => return ok("persistence", text + ", aof-load-truncated unknown"),
-        }
+            Some("yes") => warn(
+                "persistence",
+                text + ", aof-load-truncated yes: of a call that a crash cut off within the log, most servers do a part \
+                        when they start for the second time",
+                "mend the log before each start: docs/guide/5-redis.md, Durability",
+            ),
+            Some(_) => ok("persistence", text),
+            None => ok("persistence", text + ", aof-load-truncated unknown"),
+        };
     }
     let lost = match settings.save.as_deref() {
         Some("") => "every job is lost when the server ends: no snapshots either",

@@ -32,14 +32,14 @@ pub(super) fn extend(tx: &mut Tx<'_>, beats: &[Heartbeat]) -> Step<Vec<LeaseStat
             row.flags |= LeaseRow::PAST;
             tx.conn.prepare_cached(PUT_NOTES)?.execute(params![lease.job.as_bytes(), notes.text()])?;
         }
-        renew(tx, lease.job, &mut row)?;
+        extend_lease(tx, lease.job, &mut row)?;
         answers.push(if row.cancel_requested() { LeaseStatus::CancelRequested } else { LeaseStatus::Held });
     }
     Ok(answers)
 }
 
-/// Gives a lease its whole length from now on.
-pub(super) fn renew(tx: &Tx<'_>, id: JobId, row: &mut LeaseRow) -> Step<()> {
+/// Moves the end of a lease to now plus its length.
+pub(super) fn extend_lease(tx: &Tx<'_>, id: JobId, row: &mut LeaseRow) -> Step<()> {
     row.until = tx.now.after(Duration::from_millis(row.lasts_ms.cast_unsigned()));
     tx.conn.prepare_cached(EXTEND)?.execute(params![id.as_bytes(), ms(row.until), row.flags])?;
     Ok(())

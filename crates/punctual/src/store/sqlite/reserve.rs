@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::{
-    extend::renew,
+    extend::extend_lease,
     fair::group_of,
     fault::Step,
     job::Job,
@@ -70,7 +70,7 @@ fn answer(jobs: &[Reserved]) -> Vec<u8> {
     first.lease.fence.to_le_bytes().iter().chain(ids).copied().collect()
 }
 
-/// The jobs of a kept answer whose leases are current, which are renewed.
+/// The jobs of a kept answer whose leases are current, which are extended.
 fn replay(tx: &mut Tx<'_>, answer: &[u8]) -> Step<Vec<Reserved>> {
     let Some((first, ids)) = answer.split_first_chunk() else { return Ok(Vec::new()) };
     let first = u64::from_le_bytes(*first);
@@ -81,7 +81,7 @@ fn replay(tx: &mut Tx<'_>, answer: &[u8]) -> Step<Vec<Reserved>> {
         if let Some(mut row) = tx.lease(id)?.filter(|row| row.is(&lease))
             && let Some(job) = tx.job(id)?
         {
-            renew(tx, id, &mut row)?;
+            extend_lease(tx, id, &mut row)?;
             jobs.push((lease, row, job));
         }
     }

@@ -12,11 +12,8 @@ for i = 2, #ARGV do
         answers[#answers + 1] = 'l'
     else
         local run = late().run_of(row)
-        call('ZREM', L, run.q .. pack('>I6', run.till) .. id)
-        run.till = min(now + run.lasts, END)
         if 24 < #ARGV[i] then late().note(id, run, sub(ARGV[i], 25)) end
-        late().put_run(id, run)
-        call('ZADD', L, 0, run.q .. pack('>I6', run.till) .. id)
+        late().extend_lease(id, run)
         answers[#answers + 1] = run.flags % 2 == 1 and 'c' or 'h'
     end
 end

@@ -234,8 +234,10 @@ local function set_past(run)
     if not has(run.flags, 2) then run.flags = run.flags + 2 end
 end
 local function put_run(id, run)
-    call('HSET', R, id, pack('>I8', run.fence) .. run.q .. pack('>I6BI4I6I4', run.till, run.flags, run.bytes, run.started,
-        run.lasts) .. (run.digest or '') .. (run.key or '') .. (run.gid or '') .. run.tail)
+    local row = pack('>I8', run.fence) .. run.q .. pack('>I6BI4I6I4', run.till, run.flags, run.bytes, run.started,
+        run.lasts) .. (run.digest or '') .. (run.key or '') .. (run.gid or '') .. run.tail
+    call('HSET', R, id, row)
+    return row
 end
 
 -- A job of a record and a past.
@@ -617,6 +619,13 @@ local function id_in(member)
     return sub(member, at, at + 15)
 end
 local function lease_member(job) return job.q .. at6(job.run.till) .. job.id end
+-- Moves the end of a lease to now plus its length; answers the run as it stands then.
+local function extend_lease(id, run)
+    call('ZREM', L, run.q .. at6(run.till) .. id)
+    run.till = min(now + run.lasts, END)
+    call('ZADD', L, '0', run.q .. at6(run.till) .. id)
+    return put_run(id, run)
+end
 -- What a job counts against its queue's retention: the bytes of payload and result.
 local function kept_bytes(job)
     return job.bytes + (job.result and #job.result - behind_chunk(job.result, 1) + 1 or 0)
@@ -969,6 +978,6 @@ return {
     timed = timed, touch_group = touch_group, is_open = is_open, regroup = regroup, let_in = let_in,
     first_in_ring = first_in_ring, leave_ring = leave_ring, mind_rest = mind_rest, charge = charge, charge_rest = charge_rest,
     first_group = first_group, look_at_groups = look_at_groups,
-    lease_member = lease_member, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
+    lease_member = lease_member, extend_lease = extend_lease, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
     finish = finish, delete = delete, verdict = verdict, done_past = done_past, take_back = take_back, sweep = sweep,
 }

@@ -1,5 +1,5 @@
 -- A numbered reserve, from ARGV[from] on: instance8, number, n, lease in ms or 0, worker as it stands in a run, names … each
--- with its share and the most jobs it may have. put_turn() must follow. A repetition renews the leases of what it answers.
+-- with its share and the most jobs it may have. put_turn() must follow. A repetition extends the leases of what it answers.
 -- Answers: taken back, next (ms, '' never), then per job: id; run; record; its past, if the run says that it has one.
 local function reserving(from, first_bell)
     local WATCH_SLACK = 2000 -- how late whoever watches may look
@@ -30,13 +30,10 @@ local function reserving(from, first_bell)
                 local id = sub(last, at, at + 15)
                 local run = call('HGET', R, id)
                 local rec = run and call('HGET', J, id)
-                if rec and sub(run, 1, 8) == pack('>I8', given) then
+                local is_sound, parts = pcall(late().run_of, run or '')
+                if rec and is_sound and sub(run, 1, 8) == pack('>I8', given) then
                     -- The answer may have been away for longer than the lease lasts.
-                    local stood = sub(run, 9, 17) .. id
-                    run = sub(run, 1, 11) .. pack('>I6', min(now + (unp('>I4', run, 29)), END)) .. sub(run, 18)
-                    call('ZREM', L, stood)
-                    call('HSET', R, id, run)
-                    call('ZADD', L, '0', sub(run, 9, 17) .. id)
+                    run = late().extend_lease(id, parts)
                     local to = #answer
                     answer[to + 1], answer[to + 2], answer[to + 3] = id, run, rec
                     if byte(run, 18) % 4 >= 2 then answer[to + 4] = call('HGET', X, id) or '' end
