@@ -2,9 +2,9 @@
 //! what arrived, how late, and what became of the jobs that can't be handed over. A queue beside them, with a worker of its
 //! own, must not notice.
 //!
-//! Judged: each job that is done arrived; each job that can't be handed over is dead in the other side's words; what
-//! arrived twice was on its way when a fault cut its confirm off. Lateness is told, and not judged: that is the machine's as
-//! well.
+//! Judged: each job that is done arrived; each job that can't be handed over is dead in the other side's words, or lost its last
+//! attempt to a kill; what arrived twice was on its way when a fault cut its confirm off. Lateness is told, and not judged:
+//! that is the machine's as well.
 
 mod arrivals;
 mod child;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use punctual::{Filter, JobId, JobRecord, State, Timestamp};
+use punctual::{Failure, Filter, JobId, JobRecord, State, Timestamp};
 use serde_json::json;
 
 use super::{
     QUEUE,
-    scene::{Fault, Scene},
+    scene::{Fault, KILLED, Scene},
 };
 use crate::{drill::Outcome, jobs::all};
 
@@ -25,11 +25,12 @@ pub(super) async fn judge(scene: &Scene, to: &str, more: serde_json::Value) -> O
     if jobs.len() != expected {
         broken.push(format!("{} jobs are known of {expected}", jobs.len()));
     }
+    let kills: Vec<_> = scene.faults.iter().filter(|fault| fault.name == KILLED).collect();
     let mut lost = 0;
     for job in &jobs {
         let has_arrived = arrivals.contains_key(&job.id.to_string());
         lost += u64::from(job.state == State::Done && !has_arrived);
-        if let Some(problem) = problem(job, scene.bad.get(&job.id).copied(), has_arrived) {
+        if let Some(problem) = problem(job, scene.bad.get(&job.id).copied(), has_arrived, &kills) {
             let at = |at: Option<Timestamp>| at.map(|at| scene.second(at.as_ms() * 1_000));
             let (due, ended) = (at(Some(job.run_at)), at(job.finished_at));
             broken.push(format!(
@@ -88,14 +89,29 @@ pub(super) async fn judge(scene: &Scene, to: &str, more: serde_json::Value) -> O
 }
 
 /// What is wrong with the end of a job, if anything is. `words`: those that it must be dead with.
-fn problem(job: &JobRecord, words: Option<&str>, has_arrived: bool) -> Option<String> {
-    let reason = job.failures.last().map_or("", |failure| failure.error.as_str());
+fn problem(job: &JobRecord, words: Option<&str>, has_arrived: bool, kills: &[&Fault]) -> Option<String> {
+    let last = job.failures.last();
     match (words, job.state) {
         (None, State::Done) if has_arrived => None,
         (None, State::Done) => Some(format!("{} is done and never arrived", job.id)),
-        (Some(words), State::Dead) if reason.starts_with(words) && !has_arrived => None,
-        (_, state) => Some(format!("{} is {state:?} ({reason:?}), arrived: {has_arrived}", job.id)),
+        (Some(words), State::Dead)
+            if !has_arrived && last.is_some_and(|last| is_refused(last, words, kills)) =>
+        {
+            None
+        }
+        (_, state) => {
+            let error = last.map_or("", |last| &last.error);
+            Some(format!("{} is {state:?} ({error:?}), arrived: {has_arrived}", job.id))
+        }
     }
+}
+
+/// Whether an attempt, the last one of a job that can't be handed over, ended as it should: in the other side's words, or with
+/// its forwarder in a kill, which counts as an attempt as well.
+fn is_refused(last: &Failure, words: &str, kills: &[&Fault]) -> bool {
+    let (started, ended) = (last.started_ms * 1_000, last.ended_ms * 1_000);
+    let was_killed = || kills.iter().any(|kill| started <= kill.end && kill.begin <= ended);
+    last.error.starts_with(words) || last.error == "lease taken back" && was_killed()
 }
 
 /// What arrived more than once.
@@ -203,5 +219,39 @@ impl Beside {
             scene.beside().into_iter().partition(|(due, _)| is_outside(scene, *due));
         let late = |some: Vec<(u64, u64)>| Late::of(some.into_iter().map(|(_, late)| late));
         Self { outside: late(outside), during: late(during) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_refused_by(error: &str, (started_ms, ended_ms): (u64, u64), kills: &[&Fault]) -> bool {
+        let last =
+            Failure { attempt: 2, started_ms, ended_ms, worker: "forwarder".into(), error: error.into() };
+        is_refused(&last, "422 Unprocessable Entity", kills)
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_handed_over_is_dead_in_the_other_sides_words() {
+        assert!(is_refused_by("422 Unprocessable Entity: no such customer", (796, 800), &[]));
+        assert!(!is_refused_by("500 Internal Server Error", (796, 800), &[]));
+    }
+
+    #[test]
+    fn a_last_attempt_may_end_with_its_forwarder() {
+        let kill = Fault {
+            name: KILLED.to_owned(),
+            begin: 800_100,
+            end: 804_000,
+            recovered: 3_804_000,
+            twice_max: 256,
+        };
+        let is_by = |run, kills: &[&Fault]| is_refused_by("lease taken back", run, kills);
+        assert!(is_by((796, 2_798), &[&kill]));
+        assert!(is_by((804, 2_806), &[&kill]), "reserved while it was killed");
+        assert!(!is_by((796, 2_798), &[]), "nobody was killed");
+        assert!(!is_by((805, 2_807), &[&kill]), "it began later");
+        assert!(!is_by((700, 800), &[&kill]), "it ended before");
     }
 }

@@ -33,6 +33,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// As many jobs as may be due, or running, where all is well.
 const FEW: u64 = 40;
 
+/// The name of that fault.
+pub(super) const KILLED: &str = "a forwarder killed";
+
 /// Something that went wrong on purpose; times in microseconds by the system's clock.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
@@ -199,9 +202,14 @@ impl Scene {
         self.forwarders.as_mut().ok_or("nobody forwards")?.kill(0)?;
         // Part of a longer fault where there is one; its jobs come back when their leases end.
         let recovered = wall_us() + LEASE.as_micros() as u64 + 1_000_000;
-        let name = "a forwarder killed".to_owned();
-        eprintln!("{name} at {:.1} s, and started again", self.second(begin));
-        self.faults.push(Fault { name, begin, end: wall_us(), recovered, twice_max: SLOTS as u64 });
+        eprintln!("{KILLED} at {:.1} s, and started again", self.second(begin));
+        self.faults.push(Fault {
+            name: KILLED.to_owned(),
+            begin,
+            end: wall_us(),
+            recovered,
+            twice_max: SLOTS as u64,
+        });
         Ok(())
     }
 

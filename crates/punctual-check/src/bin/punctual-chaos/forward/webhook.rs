@@ -24,6 +24,8 @@ const PATH: &str = "/orders";
 const MOVED: &str = "/moved";
 /// How long a slow receiver thinks.
 const THINKS: Duration = Duration::from_secs(1);
+/// How long any thinks before it refuses a job, so that a kill meets last attempts of such jobs.
+const REFUSES: Duration = Duration::from_millis(250);
 /// How long a busy one wants to be left alone, in seconds.
 const BUSY_S: u64 = 2;
 
@@ -42,6 +44,7 @@ enum Mood {
 struct Plan {
     over: Duration,
     bad: Duration,
+    /// In the middle of the last attempts of jobs that are refused.
     kill: Duration,
     moods: [(Mood, Duration, Duration, &'static str); 5],
 }
@@ -53,7 +56,7 @@ const fn ms(ms: u64) -> Duration {
 const FULL: Plan = Plan {
     over: Duration::from_mins(1),
     bad: ms(1_000),
-    kill: ms(3_000),
+    kill: ms(1_650),
     moods: [
         (Mood::Slow, ms(8_000), ms(5_000), "the receiver slow"),
         (Mood::Busy, ms(18_000), ms(3_000), "429 with Retry-After"),
@@ -65,7 +68,7 @@ const FULL: Plan = Plan {
 const SMALL: Plan = Plan {
     over: Duration::from_secs(13),
     bad: ms(300),
-    kill: ms(800),
+    kill: ms(950),
     moods: [
         (Mood::Slow, ms(2_000), ms(500), "the receiver slow"),
         (Mood::Busy, ms(5_000), ms(300), "429 with Retry-After"),
@@ -146,7 +149,10 @@ async fn answer(stream: TcpStream, mood: &watch::Receiver<Mood>, arrivals: &Arri
         let Some(request) = Request::read(&mut stream).await? else { return Ok(()) };
         let now = *mood.borrow();
         let (status, more) = match now {
-            _ if request.is_refused => ("422 Unprocessable Entity", String::new()),
+            _ if request.is_refused => {
+                tokio::time::sleep(REFUSES).await;
+                ("422 Unprocessable Entity", String::new())
+            }
             Mood::Busy => ("429 Too Many Requests", format!("retry-after: {BUSY_S}\r\n")),
             Mood::Broken => ("500 Internal Server Error", String::new()),
             Mood::Moved if request.path == PATH => {
