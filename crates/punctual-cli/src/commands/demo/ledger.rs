@@ -162,22 +162,20 @@ impl Ledger {
         for &event in events {
             if event.what == What::Start {
                 self.early += u64::from(late_ms(event) < 0.0);
-                let taken_back = 0 < event.crashes;
-                if taken_back {
+                let taken_from = event.taken_from.as_ref();
+                if taken_from.is_some() {
                     self.after_kill += 1;
                 } else {
                     late.push(late_ms(event));
                 }
-                match before {
-                    None => {}
-                    Some(last) if last.what == What::Failed && !taken_back => self.retries += 1,
-                    Some(last) if last.worker == excuses.killed && taken_back => {
-                        self.duplicates_explained += 1;
-                    }
-                    Some(_) if taken_back && excuses.absences.touch(began_us, event.at_us) => {
+                match (before, taken_from) {
+                    (None, _) => {}
+                    (Some(last), None) if last.what == What::Failed => self.retries += 1,
+                    (Some(_), Some(worker)) if *worker == excuses.killed => self.duplicates_explained += 1,
+                    (Some(_), Some(_)) if excuses.absences.touch(began_us, event.at_us) => {
                         self.duplicates_of_absence += 1;
                     }
-                    Some(_) => self.duplicates_unexplained += 1,
+                    (Some(_), _) => self.duplicates_unexplained += 1,
                 }
                 began_us = event.at_us;
             }
@@ -245,18 +243,19 @@ impl fmt::Display for Ledger {
 mod tests {
     use super::{super::absence::Absences, *};
 
-    /// A line of a history: worker, run, crashes before it, what; the clock goes on by itself.
-    fn ledger(lines: &[(&str, u64, u32, What)]) -> Ledger {
+    /// A line of a history: worker, run, whom the run before was taken from, what; the clock goes on by itself.
+    fn ledger(lines: &[(&str, u64, Option<&str>, What)]) -> Ledger {
         let id = JobId::derived("mail", None, "one");
-        let event = |(at_us, (worker, fence, crashes, what)): (u64, &(&str, u64, u32, What))| Event {
-            id,
-            worker: (*worker).to_owned(),
-            fence: *fence,
-            crashes: *crashes,
-            run_at_ms: 0,
-            at_us,
-            what: *what,
-        };
+        let event =
+            |(at_us, (worker, fence, taken_from, what)): (u64, &(&str, u64, Option<&str>, What))| Event {
+                id,
+                worker: (*worker).to_owned(),
+                fence: *fence,
+                taken_from: taken_from.map(str::to_owned),
+                run_at_ms: 0,
+                at_us,
+                what: *what,
+            };
         let events = (0..).zip(lines).map(event).collect();
         let excuses = Excuses { killed: "one".to_owned(), absences: &Absences::default() };
         let starts = Starts { events, ..Starts::new(Path::new("")) };
@@ -271,18 +270,18 @@ mod tests {
             let ledger = ledger(lines);
             (ledger.retries, ledger.duplicates_explained, ledger.duplicates_unexplained)
         };
-        assert_eq!(told(&[("two", 1, 0, Start), ("two", 1, 0, Done)]), (0, 0, 0));
-        assert_eq!(told(&[("two", 1, 0, Start), ("two", 1, 0, Failed), ("two", 2, 0, Start)]), (1, 0, 0));
+        let (first, failed) = (("two", 1, None, Start), ("two", 1, None, Failed));
+        assert_eq!(told(&[first, ("two", 1, None, Done)]), (0, 0, 0));
+        assert_eq!(told(&[first, failed, ("two", 2, None, Start)]), (1, 0, 0));
         // The first run was lost before its start was written down.
-        assert_eq!(told(&[("two", 2, 1, Start)]), (0, 0, 0));
-        for crashes in 1..3 {
-            assert_eq!(told(&[("one", 1, crashes - 1, Start), ("two", 2, crashes, Start)]), (0, 1, 0));
-            assert_eq!(told(&[("one", 1, 0, Done), ("two", 2, crashes, Start)]), (0, 1, 0));
-            for what in [Start, Done, Failed] {
-                assert_eq!(told(&[("two", 1, 0, what), ("one", 2, crashes, Start)]), (0, 0, 1));
-            }
+        assert_eq!(told(&[("two", 2, Some("one"), Start)]), (0, 0, 0));
+        // So was a retry.
+        assert_eq!(told(&[first, failed, ("two", 3, Some("one"), Start)]), (0, 1, 0));
+        for what in [Start, Done, Failed] {
+            assert_eq!(told(&[("one", 1, None, what), ("two", 2, Some("one"), Start)]), (0, 1, 0));
+            assert_eq!(told(&[("two", 1, None, what), ("one", 2, Some("two"), Start)]), (0, 0, 1));
         }
         // Nothing asked for another run.
-        assert_eq!(told(&[("two", 1, 0, Done), ("two", 2, 0, Start)]), (0, 0, 1));
+        assert_eq!(told(&[("two", 1, None, Done), ("two", 2, None, Start)]), (0, 0, 1));
     }
 }

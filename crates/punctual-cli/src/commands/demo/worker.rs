@@ -44,8 +44,8 @@ pub(crate) struct Event {
     pub(crate) id: punctual::JobId,
     pub(crate) worker: String,
     pub(crate) fence: u64,
-    /// Leases taken back in a row before this run.
-    pub(crate) crashes: u32,
+    /// Where the run before this one ended with its lease: whose that was.
+    pub(crate) taken_from: Option<String>,
     /// The due time in force.
     pub(crate) run_at_ms: u64,
     /// The wall clock, in microseconds.
@@ -74,6 +74,7 @@ pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
     let handler = move |job: JobRecord, ctx: Ctx<()>| {
         let (name, file) = (name.clone(), Arc::clone(&file));
         async move {
+            let last = job.failures.last().filter(|_| 0 < job.crashes);
             let write = |what| -> Result<()> {
                 let at_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64;
                 let run_at_ms = job.run_at.as_ms();
@@ -81,7 +82,7 @@ pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
                     id: job.id,
                     worker: name.clone(),
                     fence: ctx.fence(),
-                    crashes: job.crashes,
+                    taken_from: last.map(|failure| failure.worker.clone()),
                     run_at_ms,
                     at_us,
                     what,
