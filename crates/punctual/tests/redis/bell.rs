@@ -2,6 +2,8 @@
 //! looks next finds what is due: at the next ring, or at the latest ten minutes later, when a worker looks by itself. (Only
 //! hands, and nothing that fails, take all rings away at once: waiting for that is not tested here.)
 
+mod unheard;
+
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
