@@ -32,8 +32,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long a job waits in the store once it waited in place for long enough: twice as long each time in a row, so often.
 const AWAY_SNOOZE: Duration = Duration::from_secs(5);
 const SNOOZE_DOUBLINGS: u32 = 4;
-/// How often a job that others overtake is tried in place.
-const TRIES_MAX: u32 = 5;
+/// How many tries of a job others may overtake before it is taken for refused.
+const OVERTAKEN_MAX: u32 = 5;
 
 /// Hands the jobs of a worker over to another system, and lets them be acked once that system confirmed.
 ///
@@ -133,8 +133,8 @@ impl std::fmt::Debug for Forwarder {
 impl Inner {
     async fn hand_over<S>(&self, job: &JobRecord, ctx: &Ctx<S>) -> Outcome {
         let _departed = self.tally.depart();
-        let (begin, others) = (Instant::now(), self.tally.so_far());
-        let (mut pause, mut tries) = (PAUSE_MIN, 0);
+        let (begin, mut others) = (Instant::now(), self.tally.so_far());
+        let (mut pause, mut overtaken) = (PAUSE_MIN, 0);
         loop {
             // The job's own timeout would count as a failure.
             let at_most = (job.timeout * 2 / 3).saturating_sub(begin.elapsed());
@@ -146,10 +146,13 @@ impl Inner {
                 Ok(Err(refusal)) => refusal,
                 Err(_) => Refusal::Away("no answer in time".to_owned()),
             };
-            tries += 1;
+            // Others went through during this very try: it may be this job that the other side can't stand. Those that went
+            // through before an outage say nothing of it, however long that lasts.
+            let so_far = self.tally.so_far();
+            overtaken += u32::from(so_far != others);
+            others = so_far;
             let rest = match &refusal {
-                // It may be this job that the other side can't stand.
-                Refusal::Away(error) if tries < TRIES_MAX || self.tally.so_far() == others => {
+                Refusal::Away(error) if overtaken < OVERTAKEN_MAX => {
                     if self.tally.again(error) {
                         tracing::warn!(to = self.shown, error, "jobs wait for the other side");
                     }

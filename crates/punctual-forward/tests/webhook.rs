@@ -8,18 +8,21 @@ mod stub;
 #[path = "support/work.rs"]
 mod work;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use punctual::{ErrorKind, State};
 use punctual_forward::{Forwarder, Target};
 use sha2::Sha256;
-use stub::Stub;
+use stub::{Request, Stub};
 use work::{Jobs, last_error};
 
 /// A key of 32 bytes.
 const SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+/// How long a request is waited for.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn forwarder(stub: &Stub, path: &str) -> Forwarder {
     let target = Target::parse(&format!("http://127.0.0.1:{}{path}", stub.port())).unwrap();
@@ -91,6 +94,60 @@ async fn a_receiver_that_is_away_is_waited_for_and_costs_no_attempt() {
     let job = jobs.ended(job.id).await;
     assert_eq!((job.state, job.attempt), (State::Done, 1));
     assert_eq!(forwarder.counts().again, 2);
+}
+
+/// What there was so far by whether it was asked for the first job; the last is what is asked now.
+fn of_the_first(requests: &[Request]) -> Vec<bool> {
+    let job = |request: &Request| request.header("webhook-id").unwrap().to_owned();
+    requests.iter().map(|request| job(request) == job(&requests[0])).collect()
+}
+
+/// One that goes through at its beginning doesn't make an outage a job's own fault.
+#[tokio::test]
+async fn an_outage_costs_no_attempt_however_many_tries_it_lasts() {
+    let stub = Stub::answering(|requests| {
+        let asked = of_the_first(requests);
+        let since = asked.iter().rev().take_while(|&&is_first| is_first).count();
+        let is_away = asked.len() == since || (1..=6).contains(&since);
+        if is_away { "503 Service Unavailable" } else { "200 OK" }.to_owned()
+    })
+    .await;
+    let forwarder = forwarder(&stub, "/");
+    let jobs = Jobs::new().await;
+    let _work = jobs.forward(&forwarder);
+    let job = jobs.put(jobs.mail()).await;
+    let begin = Instant::now();
+    while stub.requests().is_empty() {
+        assert!(begin.elapsed() < PATIENCE, "nobody asked");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    jobs.put(jobs.mail()).await;
+    let job = jobs.ended(job.id).await;
+    assert_eq!((job.state, job.attempt), (State::Done, 1), "{job:?}");
+}
+
+#[tokio::test]
+async fn a_job_that_others_overtake_at_each_try_is_taken_for_refused() {
+    let stub = Stub::answering(|requests| {
+        let is_first = *of_the_first(requests).last().unwrap();
+        if is_first { "503 Service Unavailable" } else { "200 OK" }.to_owned()
+    })
+    .await;
+    let forwarder = forwarder(&stub, "/");
+    let jobs = Jobs::new().await;
+    let _work = jobs.forward(&forwarder);
+    let job = jobs.put(jobs.mail().max_attempts(1)).await;
+    let others = async {
+        loop {
+            jobs.put(jobs.mail()).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let job = tokio::select! {
+        job = jobs.ended(job.id) => job,
+        () = others => unreachable!("it never ends"),
+    };
+    assert_eq!((job.state, last_error(&job)), (State::Dead, "503 Service Unavailable"), "{job:?}");
 }
 
 #[tokio::test]

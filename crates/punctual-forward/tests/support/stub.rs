@@ -43,10 +43,15 @@ impl Stub {
     /// Answers the first request by the first answer, and so on; the last one is given to all that follow. An answer is a
     /// status with its reason, then headers and a body, as `200 OK\r\n\r\nbody`.
     pub(crate) async fn start(answers: &[&str]) -> Self {
+        let answers: Vec<String> = answers.iter().map(|&answer| answer.to_owned()).collect();
+        Self::answering(move |requests| answers[(requests.len() - 1).min(answers.len() - 1)].clone()).await
+    }
+
+    /// Answers each request by what there was so far, itself the last.
+    pub(crate) async fn answering(answer: impl Fn(&[Request]) -> String + Send + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let answers: Vec<String> = answers.iter().map(|&answer| answer.to_owned()).collect();
         let seen = Arc::clone(&requests);
         let server = tokio::spawn(async move {
             let mut silent = Vec::new();
@@ -54,12 +59,12 @@ impl Stub {
                 let (stream, _) = listener.accept().await.unwrap();
                 let mut stream = BufReader::new(stream);
                 let Some(request) = read(&mut stream).await else { continue };
-                let n = {
+                let answer = {
                     let mut seen = seen.lock().unwrap();
                     seen.push(request);
-                    seen.len()
+                    answer(&seen)
                 };
-                match answers[(n - 1).min(answers.len() - 1)].as_str() {
+                match answer.as_str() {
                     SILENCE => silent.push(stream),
                     answer => {
                         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
