@@ -151,7 +151,7 @@ async fn a_server_that_reads_its_files_is_waited_for() {
     drill.produce(1, &url).await;
     drill.until_done(50).await;
     server.kill();
-    server.restart();
+    server.begin_restart();
     let loading = || {
         let pong = Console::open(&server.socket()).and_then(|mut console| console.say(&["PING"]));
         pong.is_err_and(|e| e.to_string().starts_with("LOADING"))

@@ -28,7 +28,7 @@ use std::{
 pub(crate) use self::{certificates::Certificates, cluster::Cluster, sentinel::Sentinels};
 
 /// How long a server may take to answer.
-const START_MAX: Duration = Duration::from_secs(20);
+const START_MAX: Duration = Duration::from_mins(1);
 /// Between two looks whether it does.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -245,8 +245,15 @@ impl Server {
         self.until("it still answers after a SIGKILL", |answers| !answers);
     }
 
-    /// Starts the server again after [`kill`](Self::kill), on the same files, as whoever follows the guide does.
+    /// Starts the server again after [`kill`](Self::kill), on the same files, as whoever follows the guide does. Comes back when it
+    /// has read them.
     pub(crate) fn restart(&mut self) {
+        self.begin_restart();
+        self.until_says(&["PING"], |answer| !answer.starts_with("LOADING"));
+    }
+
+    /// The same; comes back when it listens.
+    pub(crate) fn begin_restart(&mut self) {
         self.mend_log();
         let mut input = self.guard.stdin.as_ref().expect("it is open until the end");
         input.write_all(b"start\n").expect("the guard listens");
