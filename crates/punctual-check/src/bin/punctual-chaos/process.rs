@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    os::unix::process::ExitStatusExt as _,
     path::Path,
     process::{Child, Command, ExitStatus},
     thread,
@@ -12,6 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::drill::Outcome;
 
+/// How long a process may take until it hears a SIGTERM, and does not just die of it.
+const BIRTH_MAX: Duration = Duration::from_secs(10);
 /// How long a process may take to end that is about to.
 const END_MAX: Duration = Duration::from_mins(2);
 /// Between two looks whether it has.
@@ -21,6 +24,7 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(crate) struct Process {
     pub(crate) proc: String,
     child: Child,
+    born: Instant,
 }
 
 impl Process {
@@ -38,14 +42,14 @@ impl Process {
             .arg(&proc)
             .args(args)
             .spawn()?;
-        Ok(Self { proc, child })
+        Ok(Self { proc, child, born: Instant::now() })
     }
 
     /// Starts a program that says itself what it does.
     pub(crate) fn run(program: &Path, args: &[&str]) -> io::Result<Self> {
         // Who reads the drill's verdict reads nothing else.
         let child = Command::new(program).args(args).stdout(io::stderr()).spawn()?;
-        Ok(Self { proc: program.display().to_string(), child })
+        Ok(Self { proc: program.display().to_string(), child, born: Instant::now() })
     }
 
     /// Whether it ended, and how.
@@ -60,10 +64,15 @@ impl Process {
         Ok(())
     }
 
-    /// SIGTERM, and a clean end.
+    /// SIGTERM, and a clean end; of one that was just born, any.
     pub(crate) fn stop(&mut self) -> Outcome<()> {
+        let is_newborn = self.born.elapsed() < BIRTH_MAX;
         self.signal(Signal::TERM)?;
-        self.wait()
+        let status = self.status()?;
+        if status.success() || is_newborn && status.signal() == Some(Signal::TERM.as_raw()) {
+            return Ok(());
+        }
+        Err(self.unclean(status))
     }
 
     /// SIGSTOP: it holds still, with whatever it was at.
@@ -83,11 +92,20 @@ impl Process {
 
     /// Waits for a clean end.
     pub(crate) fn wait(&mut self) -> Outcome<()> {
+        let status = self.status()?;
+        if status.success() { Ok(()) } else { Err(self.unclean(status)) }
+    }
+
+    fn unclean(&self, status: ExitStatus) -> Box<dyn std::error::Error> {
+        format!("{} ended with {status}", self.proc).into()
+    }
+
+    /// Waits for its end.
+    fn status(&mut self) -> Outcome<ExitStatus> {
         let begin = Instant::now();
         loop {
             match self.ended()? {
-                Some(status) if status.success() => return Ok(()),
-                Some(status) => return Err(format!("{} ended with {status}", self.proc).into()),
+                Some(status) => return Ok(status),
                 None if END_MAX < begin.elapsed() => return Err(format!("{} does not end", self.proc).into()),
                 None => thread::sleep(LOOK),
             }

@@ -197,9 +197,15 @@ impl Profile {
                 lease: Duration::from_secs(pick(2, 1).into()),
                 ..base
             },
-            Name::Producer => {
-                Self { jobs: pick(100_000, 6_000), kills: pick(4, 2), workers: 2, slots: 200, ..base }
-            }
+            // No worker is killed: each lease that one loses is a fault.
+            Name::Producer => Self {
+                jobs: pick(100_000, 6_000),
+                kills: pick(4, 2),
+                workers: 2,
+                slots: 200,
+                lease: Duration::from_secs(15),
+                ..base
+            },
             Name::Poison => Self {
                 jobs: pick(500, 60),
                 poison: pick(5, 1),

@@ -36,7 +36,7 @@ const RACERS: u32 = 4;
 /// Between two jobs that are due.
 const EVERY: Duration = Duration::from_millis(5);
 /// Before the first is due: all are enqueued by then, and all processes are there.
-const AHEAD: Duration = Duration::from_secs(3);
+const AHEAD: Duration = Duration::from_secs(6);
 /// How much later a job is due that was moved: when nobody races for it any more.
 const AWAY: Duration = Duration::from_millis(1_500);
 /// How long a run takes whose end is raced for; others take up to so long.

@@ -261,7 +261,10 @@ impl Drill<'_> {
         let (starts, kills) = (self.starts()?, self.kills - kills);
         let again = starts.values().map(|n| n - 1).sum::<u32>();
         eprintln!("{}: {} ticks, {kills} workers killed, {again} runs began again", jump.name, starts.len());
-        self.is_kept &= again <= kills * 4;
+        if kills * 4 < again {
+            eprintln!("BROKEN {}: {again} runs began again", jump.name);
+            self.is_kept = false;
+        }
         self.clear().await
     }
 
@@ -339,7 +342,7 @@ impl Drill<'_> {
             let since = Instant::now();
             while since.elapsed() < REST {
                 let counts = self.client.count(Some(QUEUE)).await?;
-                if counts.due == 0 && counts.running == 0 {
+                if counts.due + counts.retrying + counts.running == 0 {
                     return Ok(());
                 }
                 thread::sleep(LOOK);

@@ -19,7 +19,7 @@ const KEYS: usize = 3;
 /// How many replicas who has the jobs has.
 const REPLICAS: usize = 2;
 /// By when one of them has taken over.
-const TAKE_OVER_MAX: Duration = Duration::from_secs(30);
+const TAKE_OVER_MAX: Duration = Duration::from_mins(1);
 /// Between two looks whether it has.
 const LOOK: Duration = Duration::from_millis(20);
 

@@ -11,8 +11,9 @@ use std::{
 
 use fastrand::Rng;
 use punctual::{
-    Cancelled, Client, Ctx, Filter, JobId, JobRecord, NewJob, Payload, TOPICS_QUEUE, When, Worker,
-    store::url::connect,
+    Client, Ctx, Filter, JobId, JobRecord, NewJob, Payload, TOPICS_QUEUE, When, Worker,
+    limits::BATCH_MAX,
+    store::{Acted, Action, Target, url::connect},
 };
 
 use crate::{
@@ -34,7 +35,7 @@ const CALLED_OFF_EVERY: usize = 20;
 /// Over how long a kill's worth of publications comes due.
 const PER_KILL: Duration = Duration::from_millis(200);
 /// The first is due by then, so that all are published.
-const AHEAD: Duration = Duration::from_secs(1);
+const AHEAD: Duration = Duration::from_secs(2);
 /// The longest that anything may take.
 const PATIENCE: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(20);
@@ -118,10 +119,7 @@ impl Drill<'_> {
             let worker = &self.crew.members[at];
             worker.freeze()?;
             let held = self.all(&filter).await?;
-            if held
-                .iter()
-                .any(|job| job.running.as_ref().is_some_and(|it| it.worker.starts_with(&worker.proc)))
-            {
+            if held.iter().any(|job| job.running.as_ref().is_some_and(|it| it.worker == worker.proc)) {
                 return Ok(at);
             }
             worker.thaw()?;
@@ -148,9 +146,12 @@ impl Drill<'_> {
             ids.push(answer.id().ok_or("a queue without a cap is full")?);
         }
         let called_off = ids.split_off(wanted);
-        for id in &called_off {
-            if self.client.cancel(*id).await? != Cancelled::Done {
-                return Err(format!("could not call {id} off").into());
+        // In few calls: none of them may be due before.
+        for ids in called_off.chunks(BATCH_MAX) {
+            let targets: Vec<_> = ids.iter().copied().map(Target::from).collect();
+            let acted = self.client.store().act(&targets, &Action::Cancel { reason: None }).await?;
+            if let Some(at) = acted.iter().position(|acted| !matches!(acted, Acted::Done(..))) {
+                return Err(format!("could not call {} off: {:?}", ids[at], acted[at]).into());
             }
         }
         Ok((ids.into_iter().collect(), called_off))

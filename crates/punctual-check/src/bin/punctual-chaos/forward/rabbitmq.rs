@@ -33,7 +33,7 @@ const AHEAD: u16 = 2_000;
 /// Between two attempts of the reader.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long the forwarder waits for a confirm.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER: Duration = Duration::from_secs(5);
 /// So many of 100 confirms are lost.
 const LOST_PERCENT: u64 = 20;
 
@@ -59,17 +59,17 @@ const FULL: Plan = Plan {
     delete: (ms(10_000), ms(2_000)),
     bad: ms(15_000),
     lose: (ms(18_000), ms(3_000)),
-    alarm: (ms(26_000), ms(20_000)),
+    alarm: (ms(28_000), ms(20_000)),
     stop: (ms(54_000), ms(30_000)),
 };
 const SMALL: Plan = Plan {
-    over: Duration::from_secs(14),
+    over: Duration::from_secs(22),
     kill: ms(1_000),
     delete: (ms(3_500), ms(500)),
     bad: ms(5_500),
     lose: (ms(6_500), ms(800)),
-    alarm: (ms(9_500), ms(1_000)),
-    stop: (ms(12_500), ms(0)),
+    alarm: (ms(12_500), ms(1_000)),
+    stop: (ms(16_500), ms(0)),
 };
 
 pub(super) async fn run(profile: &Profile, dir: PathBuf) -> Outcome<bool> {

@@ -18,12 +18,12 @@ use super::{LOCAL, QUEUE, arrivals::Arrivals, wall_us};
 use crate::{crew::Crew, drill::Outcome, place::Place, profile::Profile};
 
 /// Before the first job is due: for the enqueuing.
-const AHEAD: Duration = Duration::from_secs(2);
+const AHEAD: Duration = Duration::from_secs(4);
 /// The same for each 1,000 jobs.
 const AHEAD_PER_BATCH: Duration = Duration::from_millis(400);
 /// Jobs on their way at once.
 pub(super) const SLOTS: usize = 256;
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(5);
 /// So many jobs of the queue beside are due each second.
 const LOCAL_PER_SECOND: u64 = 50;
 /// The longest that anything may take to come to rest.

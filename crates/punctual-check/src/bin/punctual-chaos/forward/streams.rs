@@ -15,7 +15,7 @@ use std::{
 use crate::{broker::free_port, drill::Outcome};
 
 /// How long it may take to answer.
-const START_MAX: Duration = Duration::from_secs(20);
+const START_MAX: Duration = Duration::from_mins(1);
 /// Between two looks whether it does.
 const LOOK: Duration = Duration::from_millis(10);
 /// The longest body that it takes, in bytes.

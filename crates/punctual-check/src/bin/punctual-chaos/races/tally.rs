@@ -314,7 +314,10 @@ impl Records {
         let given = story.leases.values().filter_map(|lease| lease.given);
         match act.told {
             Effect::Done(_) => {
-                let early = story.leases.values().filter(|lease| lease.given.is_none_or(|g| g.now < away));
+                // Of whose reservation nobody was told it may have come behind the action, if some such did.
+                let may_be_late = self.is_hidden(act.span.from, u64::MAX);
+                let is_early = |lease: &&Lease| lease.given.map_or(!may_be_late, |given| given.now < away);
+                let early = story.leases.values().filter(is_early);
                 self.waited(early, act).map_err(|fault| format!("rescheduled, and {fault}"))?;
                 if let Some(cancel) = story.cancel
                     && matches!(cancel.told, Effect::Done(_))
