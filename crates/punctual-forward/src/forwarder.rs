@@ -4,12 +4,12 @@
 //! reserve ─► handler: Sink::send ──confirmed──────────────► Done: acked only now
 //!                │          ├──refused──► Retry by the job's backoff; on its last attempt Dead, with the other side's words
 //!                │          ├──busy─────► a short pause in place; for a long one RetryAfter: the queue (or the job's group) waits
-//!                │          └──away─────► pause ≤ 1 s, again in place; counts nothing
+//!                │          └──away─────► pause ≤ 1.5 s, again in place; counts nothing, unless others went through meanwhile, five times
 //!                └──away for half of the job's timeout──► Snooze: back to the store, counts nothing
 //! ```
 //!
 //! While the other side is away each slot keeps its job: no attempts are spent, nothing is reserved that could not be handed
-//! over, and the first confirm lets all of them go on at once.
+//! over, and when it is back each comes within a pause.
 
 use std::{
     sync::Arc,
@@ -146,10 +146,10 @@ impl Inner {
                 Ok(Err(refusal)) => refusal,
                 Err(_) => Refusal::Away("no answer in time".to_owned()),
             };
-            // Others went through during this very try: it may be this job that the other side can't stand. Those that went
+            // Others went through since the try before: it may be this job that the other side can't stand. Those that went
             // through before an outage say nothing of it, however long that lasts.
             let so_far = self.tally.so_far();
-            overtaken += u32::from(so_far != others);
+            overtaken += u32::from(matches!(refusal, Refusal::Away(_)) && so_far != others);
             others = so_far;
             let rest = match &refusal {
                 Refusal::Away(error) if overtaken < OVERTAKEN_MAX => {

@@ -102,6 +102,14 @@ fn of_the_first(requests: &[Request]) -> Vec<bool> {
     requests.iter().map(|request| job(request) == job(&requests[0])).collect()
 }
 
+async fn until_asked(stub: &Stub) {
+    let begin = Instant::now();
+    while stub.requests().is_empty() {
+        assert!(begin.elapsed() < PATIENCE, "nobody asked");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// One that goes through at its beginning doesn't make an outage a job's own fault.
 #[tokio::test]
 async fn an_outage_costs_no_attempt_however_many_tries_it_lasts() {
@@ -116,11 +124,7 @@ async fn an_outage_costs_no_attempt_however_many_tries_it_lasts() {
     let jobs = Jobs::new().await;
     let _work = jobs.forward(&forwarder);
     let job = jobs.put(jobs.mail()).await;
-    let begin = Instant::now();
-    while stub.requests().is_empty() {
-        assert!(begin.elapsed() < PATIENCE, "nobody asked");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until_asked(&stub).await;
     jobs.put(jobs.mail()).await;
     let job = jobs.ended(job.id).await;
     assert_eq!((job.state, job.attempt), (State::Done, 1), "{job:?}");
@@ -137,6 +141,7 @@ async fn a_job_that_others_overtake_at_each_try_is_taken_for_refused() {
     let jobs = Jobs::new().await;
     let _work = jobs.forward(&forwarder);
     let job = jobs.put(jobs.mail().max_attempts(1)).await;
+    until_asked(&stub).await;
     let others = async {
         loop {
             jobs.put(jobs.mail()).await;

@@ -43,7 +43,7 @@ const POOL: u32 = 8;
 const POOL_ROUNDS: u32 = 60;
 const POOL_WORK: Duration = Duration::from_millis(20);
 /// A dead worker's resource waits for so long; whoever lives says so several times meanwhile, on a busy machine too.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(2);
 /// The longest that anything may take.
 const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK: Duration = Duration::from_millis(20);
@@ -370,7 +370,7 @@ impl Drill<'_> {
     }
 
     async fn kill_one(&mut self) -> Outcome<()> {
-        tokio::time::sleep(Duration::from_millis(self.rng.u64(50..200))).await;
+        tokio::time::sleep(Duration::from_millis(self.rng.u64(100..500))).await;
         let mut victim = self.crew.swap_remove(self.rng.usize(..self.crew.len()));
         victim.kill()?;
         self.killed.insert(victim.proc.clone());

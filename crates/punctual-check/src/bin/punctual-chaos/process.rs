@@ -1,8 +1,7 @@
 //! The processes of a drill, as seen from their parent. None outlives it.
 
 use std::{
-    io,
-    os::unix::process::ExitStatusExt as _,
+    fs, io,
     path::Path,
     process::{Child, Command, ExitStatus},
     thread,
@@ -13,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::drill::Outcome;
 
-/// How long a process may take until it hears a SIGTERM, and does not just die of it.
-const BIRTH_MAX: Duration = Duration::from_secs(10);
+/// How long a process may take until it listens for a SIGTERM.
+const BIRTH_MAX: Duration = Duration::from_secs(30);
 /// How long a process may take to end that is about to.
 const END_MAX: Duration = Duration::from_mins(2);
 /// Between two looks whether it has.
@@ -64,15 +63,22 @@ impl Process {
         Ok(())
     }
 
-    /// SIGTERM, and a clean end; of one that was just born, any.
+    /// SIGTERM, and a clean end.
     pub(crate) fn stop(&mut self) -> Outcome<()> {
-        let is_newborn = self.born.elapsed() < BIRTH_MAX;
-        self.signal(Signal::TERM)?;
-        let status = self.status()?;
-        if status.success() || is_newborn && status.signal() == Some(Signal::TERM.as_raw()) {
-            return Ok(());
+        // One that was just born would die of it.
+        while !self.hears(Signal::TERM) && self.born.elapsed() < BIRTH_MAX {
+            thread::sleep(LOOK);
         }
-        Err(self.unclean(status))
+        self.signal(Signal::TERM)?;
+        self.wait()
+    }
+
+    /// Whether it listens for a signal, as Linux tells it (`SigCgt` in proc(5), a mask in hexadecimal).
+    fn hears(&self, signal: Signal) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+        mask >> (signal.as_raw() - 1) & 1 == 1
     }
 
     /// SIGSTOP: it holds still, with whatever it was at.
@@ -92,20 +98,11 @@ impl Process {
 
     /// Waits for a clean end.
     pub(crate) fn wait(&mut self) -> Outcome<()> {
-        let status = self.status()?;
-        if status.success() { Ok(()) } else { Err(self.unclean(status)) }
-    }
-
-    fn unclean(&self, status: ExitStatus) -> Box<dyn std::error::Error> {
-        format!("{} ended with {status}", self.proc).into()
-    }
-
-    /// Waits for its end.
-    fn status(&mut self) -> Outcome<ExitStatus> {
         let begin = Instant::now();
         loop {
             match self.ended()? {
-                Some(status) => return Ok(status),
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(format!("{} ended with {status}", self.proc).into()),
                 None if END_MAX < begin.elapsed() => return Err(format!("{} does not end", self.proc).into()),
                 None => thread::sleep(LOOK),
             }

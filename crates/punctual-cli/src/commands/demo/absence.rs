@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Where servers take over from each other, a call that takes longer met an absence, too, and waited itself: half of a lease,
 /// which is renewed more often than that.
-const PROMPT: Duration = Duration::from_millis(500);
+const PROMPT: Duration = Duration::from_secs(1);
 
 /// A stretch of the wall clock, in microseconds: from the beginning of a call that was not answered promptly to its answer.
 #[derive(Clone, Copy, Debug)]
