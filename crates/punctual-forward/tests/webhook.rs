@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use punctual::{ErrorKind, State};
+use punctual::{ErrorKind, JobId, JobRecord, State};
 use punctual_forward::{Forwarder, Target};
 use sha2::Sha256;
 use stub::{Request, Stub};
@@ -142,17 +142,45 @@ async fn a_job_that_others_overtake_at_each_try_is_taken_for_refused() {
     let _work = jobs.forward(&forwarder);
     let job = jobs.put(jobs.mail().max_attempts(1)).await;
     until_asked(&stub).await;
+    let job = ended_among_others(&jobs, job.id).await;
+    assert_eq!((job.state, last_error(&job)), (State::Dead, "503 Service Unavailable"), "{job:?}");
+}
+
+/// Who is asked to wait is not overtaken: it is no sign that the other side can't stand the job.
+#[tokio::test]
+async fn pauses_that_a_receiver_asked_for_are_no_tries_that_others_overtook() {
+    let stub = Stub::answering(|requests| {
+        let asked = of_the_first(requests);
+        let answer = match asked.iter().filter(|&&is_first| is_first).count() {
+            _ if !asked[asked.len() - 1] => "200 OK",
+            1..=5 => "429 Too Many Requests\r\nretry-after: 1",
+            6 => "503 Service Unavailable",
+            _ => "200 OK",
+        };
+        answer.to_owned()
+    })
+    .await;
+    let forwarder = forwarder(&stub, "/");
+    let jobs = Jobs::new().await;
+    let _work = jobs.forward(&forwarder);
+    let job = jobs.put(jobs.mail()).await;
+    until_asked(&stub).await;
+    let job = ended_among_others(&jobs, job.id).await;
+    assert_eq!((job.state, job.attempt), (State::Done, 1), "{job:?}");
+}
+
+/// The job when it ended, while others came all the time.
+async fn ended_among_others(jobs: &Jobs, id: JobId) -> JobRecord {
     let others = async {
         loop {
             jobs.put(jobs.mail()).await;
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let job = tokio::select! {
-        job = jobs.ended(job.id) => job,
+    tokio::select! {
+        job = jobs.ended(id) => job,
         () = others => unreachable!("it never ends"),
-    };
-    assert_eq!((job.state, last_error(&job)), (State::Dead, "503 Service Unavailable"), "{job:?}");
+    }
 }
 
 #[tokio::test]

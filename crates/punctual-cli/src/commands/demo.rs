@@ -209,11 +209,12 @@ impl Demo {
             job.options.backoff = Some(Backoff::fixed(Duration::from_millis(300)).jitter(false));
             job
         };
-        let answers = self.client.push((0..JOBS).map(make).collect()).await?;
+        let jobs: Vec<NewJob> = (0..JOBS).map(make).collect();
+        let inserted: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+        let answers = self.client.push(jobs).await?;
         // A call whose answer was lost in a failover is made again, and meets its own jobs: their ids are theirs alone.
-        let own = |(number, answer): (usize, &Enqueued)| answer.id().filter(|id| *id == make(number).id);
-        let inserted: Vec<JobId> = answers.iter().enumerate().filter_map(own).collect();
-        ensure!(inserted.len() == JOBS, "{} of {JOBS} jobs were inserted", inserted.len());
+        let stand = answers.iter().zip(&inserted).filter(|(answer, id)| answer.id() == Some(**id)).count();
+        ensure!(stand == JOBS, "{stand} of {JOBS} jobs were inserted");
 
         let of = |part| (0..JOBS).filter(move |n| Part::of(*n) == part);
         let again = self.client.push(of(Part::Twice).map(make).collect()).await?;

@@ -38,6 +38,7 @@ impl Cluster {
             replicas.iter().enumerate().flat_map(|(at, n)| std::iter::repeat_n(at, *n)).collect();
         let n = 3 + primaries.len();
         let bus_ports: Vec<_> = (0..n).map(|_| free_port().to_string()).collect();
+        // A server that a busy machine holds up for less is not taken for dead.
         let mut options = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
         // Else a primary that has lost its replicas may be given those of another one, which the tests then wait for.
         options.extend(["--cluster-allow-replica-migration", "no"]);

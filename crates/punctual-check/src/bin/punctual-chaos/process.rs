@@ -73,9 +73,9 @@ impl Process {
         self.wait()
     }
 
-    /// Whether it listens for a signal, as Linux tells it (`SigCgt` in proc(5), a mask in hexadecimal).
+    /// Whether it listens for a signal, as Linux tells it (`SigCgt` in proc(5), a mask in hexadecimal); where nobody tells, it does.
     fn hears(&self, signal: Signal) -> bool {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.child.id())) else { return true };
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
         mask >> (signal.as_raw() - 1) & 1 == 1

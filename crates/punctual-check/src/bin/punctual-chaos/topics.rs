@@ -12,7 +12,6 @@ use std::{
 use fastrand::Rng;
 use punctual::{
     Client, Ctx, Filter, JobId, JobRecord, NewJob, Payload, TOPICS_QUEUE, When, Worker,
-    limits::BATCH_MAX,
     store::{Acted, Action, Target, url::connect},
 };
 
@@ -146,13 +145,11 @@ impl Drill<'_> {
             ids.push(answer.id().ok_or("a queue without a cap is full")?);
         }
         let called_off = ids.split_off(wanted);
-        // In few calls: none of them may be due before.
-        for ids in called_off.chunks(BATCH_MAX) {
-            let targets: Vec<_> = ids.iter().copied().map(Target::from).collect();
-            let acted = self.client.store().act(&targets, &Action::Cancel { reason: None }).await?;
-            if let Some(at) = acted.iter().position(|acted| !matches!(acted, Acted::Done(..))) {
-                return Err(format!("could not call {} off: {:?}", ids[at], acted[at]).into());
-            }
+        // All at once: none of them may be due before.
+        let targets: Vec<_> = called_off.iter().copied().map(Target::from).collect();
+        let acted = self.client.act(&targets, &Action::Cancel { reason: None }).await?;
+        if let Some(at) = acted.iter().position(|acted| !matches!(acted, Acted::Done(..))) {
+            return Err(format!("could not call {} off: {:?}", called_off[at], acted[at]).into());
         }
         Ok((ids.into_iter().collect(), called_off))
     }

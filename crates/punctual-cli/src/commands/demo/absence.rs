@@ -8,13 +8,15 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
+use super::LEASE;
+
 /// For how long a call is repeated.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Before a call is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Where servers take over from each other, a call that takes longer met an absence, too, and waited itself: half of a lease,
 /// which is renewed more often than that.
-const PROMPT: Duration = Duration::from_secs(1);
+const PROMPT: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 2);
 
 /// A stretch of the wall clock, in microseconds: from the beginning of a call that was not answered promptly to its answer.
 #[derive(Clone, Copy, Debug)]
