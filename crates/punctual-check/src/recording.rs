@@ -101,6 +101,11 @@ impl Store for RecordingStore {
         self.inner.shard()
     }
 
+    /// None: what a transaction of the application's own does is not recorded.
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        None
+    }
+
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
         self.inner.now()
     }

@@ -2,20 +2,25 @@
 //!
 //! `cargo run -p punctual --example transaction`
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use punctual::{
-    Client, NewJob, Payload,
-    store::sqlite::{SqliteOptions, SqliteStore},
+    Client, Job,
+    store::sqlite::rusqlite::{Connection, TransactionBehavior},
 };
-use rusqlite::{Connection, TransactionBehavior};
+use serde::{Deserialize, Serialize};
+
+#[derive(Job, Serialize, Deserialize)]
+#[job(kind = "order.confirm", queue = "mail")]
+struct Confirm {
+    order: i64,
+}
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("shop.db");
-    let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default())?);
-    let client = Client::new(store.clone());
+    let client = Client::connect(&format!("sqlite:{}", path.display())).await?;
 
     // The application's own connection, as durable as the store promises to be.
     let mut db = Connection::open(&path)?;
@@ -26,9 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (order, is_paid) in [(1, true), (2, false)] {
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         tx.execute("INSERT INTO orders (id) VALUES (?1)", [order])?;
-        let payload = Payload::json(format!("{{\"order\":{order}}}"));
-        let job = NewJob::new(client.make_id(), "order.confirm", "mail", payload);
-        let (_, bell) = store.enqueue_in(&tx, &[job])?;
+        let (_, bell) = client.enqueue(Confirm { order }).in_tx(&tx)?;
         if is_paid {
             tx.commit()?;
             // Wakes a worker. A job whose bell was never rung is found all the same, a little later.

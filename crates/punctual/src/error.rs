@@ -23,6 +23,8 @@ pub enum ErrorKind {
     UnknownOutcome,
     /// The store's disk or memory is full; nothing was written.
     StoreFull,
+    /// The queue is at its cap in jobs or bytes; the job was not stored.
+    Full,
     /// The store or the client was closed.
     Closed,
     /// The input breaks a documented limit or rule; nothing was written.
@@ -43,7 +45,7 @@ impl ErrorKind {
         match self {
             Self::Unavailable | Self::Closed => "store_unavailable",
             Self::UnknownOutcome => "unknown_outcome",
-            Self::StoreFull => "store_full",
+            Self::StoreFull | Self::Full => "store_full",
             Self::Invalid => "invalid",
             Self::TooLarge => "payload_too_large",
             Self::Conflict => "conflict",

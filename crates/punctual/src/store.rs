@@ -21,9 +21,11 @@ mod settings;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod tool;
+mod transaction;
 pub mod url;
 
 use std::{
+    any::Any,
     fmt::{self, Debug},
     future::Future,
     pin::Pin,
@@ -51,6 +53,7 @@ pub use self::{
         Allowance, BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Held, LimitOp, LimitRule, LockOp,
         LockReply, Standing, ToolOp, ToolReply,
     },
+    transaction::Transaction,
 };
 
 pub use crate::rate::Rate;
@@ -509,6 +512,13 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// shard, which it answers.
     fn shard(&self) -> u16 {
         0
+    }
+
+    /// The store itself, for a [`Transaction`] that belongs to one kind of store. A store that wraps another one answers for
+    /// that one.
+    #[doc(hidden)]
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
     }
 
     /// The store's clock.

@@ -413,7 +413,9 @@ async fn a_queue_may_be_paused_set_and_purged() -> Result<()> {
     assert!(t.client.take("default", 10).await?.is_empty());
     assert_eq!(queue.resume().await?.unwrap().settings.paused, None);
     queue.set(QueueSettings { max_jobs: Some(1_500), ..QueueSettings::default() }).await?;
-    assert_eq!(t.client.enqueue(plain(1)).await?, Enqueued::Full);
+    let refused = t.client.enqueue(plain(1)).await.expect_err("the queue is full");
+    assert_eq!(refused.kind(), ErrorKind::Full);
+    assert!(refused.to_string().contains("\"default\""), "{refused}");
     assert_eq!(t.client.take("default", 10).await?.len(), 10);
     assert!(t.client.take_older("default", 10, HOUR).await?.is_empty());
     let mut steps = Vec::new();

@@ -3,7 +3,7 @@
 use std::{io::Write as _, time::Duration};
 
 use jiff::{Timestamp as Moment, tz::TimeZone};
-use punctual::{Misfire, NamedSchedule, Schedule, TickNote, Timestamp, store::Enqueued};
+use punctual::{Misfire, NamedSchedule, Schedule, TickNote, Timestamp};
 use serde::Serialize;
 
 use super::{Session, push::Choices, queue::PauseNote};
@@ -326,9 +326,7 @@ async fn told(session: &mut Session, named: &NamedSchedule, word: &str) -> Resul
 async fn fire(session: &mut Session, name: &str) -> Result {
     known(session, name).await?;
     let fired = session.client.schedule(name).fire().await?;
-    let Enqueued::Inserted { id, .. } = fired else {
-        return Err(Failure::new("store_full", format!("the queue of {name:?} is at its cap")));
-    };
+    let id = fired.id().ok_or_else(|| Failure::new("corrupt", "the store gave no id"))?;
     match session.format {
         Format::Json | Format::Ndjson => json(&mut session.out, &Fired { name, id: id.to_string() })?,
         Format::Ids => writeln!(session.out, "{id}")?,

@@ -9,7 +9,7 @@ use crate::{
     id::JobId,
     job::{JobRecord, Payload, Priority, State},
     limits::{BATCH_BYTES_MAX, BATCH_MAX},
-    store::{Acted, Action, Audit, AuditCursor, Finding, Guard, List, Target, Which},
+    store::{Acted, Action, Audit, AuditCursor, Finding, Guard, List, Target, Transaction, Which},
     time::When,
 };
 
@@ -29,6 +29,17 @@ pub enum Cancelled {
     TooLate(State),
     /// There is no such job.
     NotFound,
+}
+
+impl From<Acted> for Cancelled {
+    fn from(acted: Acted) -> Self {
+        match acted {
+            Acted::Done(..) => Self::Done,
+            Acted::Requested(_) => Self::Requested,
+            Acted::WrongState(_, state) => Self::TooLate(state),
+            Acted::NotFound | Acted::UniqueConflict(_) => Self::NotFound,
+        }
+    }
 }
 
 /// How far an action by filter has come.
@@ -58,12 +69,23 @@ pub struct AuditReport {
 impl Client {
     /// Calls a job off: at once if it waits, by asking its worker if it runs.
     pub async fn cancel(&self, target: impl Into<Target>) -> Result<Cancelled> {
-        Ok(match self.act_on(target, &Action::Cancel { reason: None }).await? {
-            Acted::Done(..) => Cancelled::Done,
-            Acted::Requested(_) => Cancelled::Requested,
-            Acted::WrongState(_, state) => Cancelled::TooLate(state),
-            Acted::NotFound | Acted::UniqueConflict(_) => Cancelled::NotFound,
-        })
+        Ok(self.act_on(target, &Action::Cancel { reason: None }).await?.into())
+    }
+
+    /// Cancels as [`Client::cancel`] does, inside a transaction of the application's own (see
+    /// [`Enqueue::in_tx`](crate::Enqueue::in_tx)): the job is cancelled exactly if the transaction commits. Ring the bell after
+    /// the commit.
+    ///
+    /// # Errors
+    /// As [`Enqueue::in_tx`](crate::Enqueue::in_tx); after any error the transaction must be rolled back.
+    pub fn cancel_in<T: Transaction>(
+        &self,
+        tx: &T,
+        target: impl Into<Target>,
+    ) -> Result<(Cancelled, T::Bell)> {
+        let cancel = Action::Cancel { reason: None };
+        let (acted, bell) = tx.act(&**self.store(), &[target.into()], &cancel)?;
+        Ok((acted.into_iter().next().unwrap_or(Acted::NotFound).into(), bell))
     }
 
     /// Makes a waiting job due at another time.

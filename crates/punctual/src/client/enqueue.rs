@@ -14,7 +14,7 @@ use crate::{
     id::JobId,
     job::{Concurrency, Job, NewJob, Priority, Unique},
     limits::IDEMPOTENCY_KEY_BYTES_MAX,
-    store::Enqueued,
+    store::{Enqueued, Transaction},
     time::When,
     topic,
 };
@@ -231,6 +231,60 @@ impl Enqueue {
         let spec = Spec::new(&client, job);
         Self { client, spec }
     }
+
+    /// The job as it goes to a store, with all that its type and this call chose: for an outbox, or for
+    /// [`Client::push`].
+    ///
+    /// # Errors
+    /// `Invalid` for a payload that can't be encoded or an option out of its limits.
+    pub fn into_new_job(self) -> Result<NewJob> {
+        self.spec?.finish()
+    }
+
+    /// Enqueues inside a transaction of the application's own, on its own connection to the same SQLite file: the job
+    /// exists from the commit on, or not at all. Ring the bell after the commit; without it the job may start up to a minute
+    /// late.
+    ///
+    /// ```
+    /// # use punctual::{Client, Job};
+    /// # use serde::{Deserialize, Serialize};
+    /// #[derive(Job, Serialize, Deserialize)]
+    /// #[job(kind = "order.confirm", queue = "mail", max_attempts = 8)]
+    /// struct Confirm {
+    ///     order: i64,
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("app.db");
+    /// let client = Client::connect(&format!("sqlite:{}", path.display())).await?;
+    /// let mut db = rusqlite::Connection::open(&path)?;
+    /// db.busy_timeout(std::time::Duration::from_secs(30))?;
+    ///
+    /// let tx = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    /// tx.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)", [])?;
+    /// tx.execute("INSERT INTO orders (id) VALUES (7)", [])?;
+    /// let (enqueued, bell) = client.enqueue(Confirm { order: 7 }).in_tx(&tx)?;
+    /// tx.commit()?;
+    /// bell.ring();
+    ///
+    /// let job = client.get(enqueued.id().expect("it was inserted")).await?.expect("it is there");
+    /// assert_eq!((job.queue.as_str(), job.max_attempts), ("mail", 8));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Full` where the queue is at its cap: nothing was written, and the transaction may go on. `Unsupported` on a store
+    /// that is no SQLite file, `Conflict` where the connection would weaken what the store promises; after these and any
+    /// other error the transaction must be rolled back.
+    pub fn in_tx<T: Transaction>(self, tx: &T) -> Result<(Enqueued, T::Bell)> {
+        let client = self.client.clone();
+        let job = self.into_new_job()?;
+        let queue = job.queue.clone();
+        let (answers, bell) = tx.enqueue(&**client.store(), &[job])?;
+        Ok((only_answer(&queue, answers)?, bell))
+    }
 }
 
 impl IntoFuture for Enqueue {
@@ -240,15 +294,35 @@ impl IntoFuture for Enqueue {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let job = self.spec?.finish()?;
-            only_answer(self.client.push(vec![job]).await?)
+            let queue = job.queue.clone();
+            only_answer(&queue, self.client.push(vec![job]).await?)
         })
     }
 }
 
-/// What became of the one job that was handed over.
-pub(super) fn only_answer(answers: Vec<Enqueued>) -> Result<Enqueued> {
-    let answer = answers.into_iter().next();
-    answer.ok_or_else(|| Error::new(ErrorKind::UnknownOutcome, "the store answered for no job"))
+/// What became of the one job that was handed over. A full queue is an error: a job that was not stored must not be
+/// overlooked.
+pub(super) fn only_answer(queue: &str, answers: Vec<Enqueued>) -> Result<Enqueued> {
+    match answers.into_iter().next() {
+        Some(Enqueued::Full) => Err(full(format!("queue {queue:?} is full: the job was not stored"))),
+        Some(answer) => Ok(answer),
+        None => Err(Error::new(ErrorKind::UnknownOutcome, "the store answered for no job")),
+    }
+}
+
+fn full(message: String) -> Error {
+    Error::new(ErrorKind::Full, message)
+        .with_hint("try again once jobs have ended, or raise the queue's cap (max_jobs, max_bytes)")
+}
+
+/// What became of many jobs; an error if a full queue refused any.
+fn all_answers(answers: Vec<Enqueued>) -> Result<Vec<Enqueued>> {
+    let refused = answers.iter().filter(|answer| **answer == Enqueued::Full).count();
+    if refused == 0 {
+        return Ok(answers);
+    }
+    let (all, stored) = (answers.len(), answers.len() - refused);
+    Err(full(format!("a full queue refused {refused} of {all} jobs; the other {stored} are stored")))
 }
 
 type Each<J> = Box<dyn FnMut(&J, &mut Spec) + Send>;
@@ -294,7 +368,7 @@ impl<I: Iterator<Item: Job>> IntoFuture for EnqueueMany<I> {
     fn into_future(self) -> Self::IntoFuture {
         let client = self.client.clone();
         let jobs = self.finish();
-        Box::pin(async move { client.push(jobs?).await })
+        Box::pin(async move { all_answers(client.push(jobs?).await?) })
     }
 }
 

@@ -4,7 +4,7 @@ mod plant;
 
 pub(crate) use self::plant::is_passing;
 
-use super::{Client, Spec};
+use super::{Client, Spec, enqueue::only_answer};
 use crate::{
     cron::Cron,
     error::{Error, ErrorKind, Result},
@@ -184,15 +184,15 @@ impl ScheduleHandle {
     /// Enqueues its job now, once, beside its ticks; also while it is paused.
     ///
     /// # Errors
-    /// `Invalid` where there is no such schedule.
+    /// `Invalid` where there is no such schedule; `Full` where the queue is at its cap.
     pub async fn fire(&self) -> Result<Enqueued> {
         let named = self.get().await?;
         let mut job = self.known(named.as_ref().map(|named| &named.schedule))?.job(&self.name);
         job.id = self.client.make_id();
         let now = self.client.store().now().await?;
         job.headers.insert(SCHEDULED_FOR.to_owned(), now.as_ms().to_string());
-        let answers = self.client.push(vec![job]).await?;
-        answers.into_iter().next().ok_or_else(unexpected)
+        let queue = job.queue.clone();
+        only_answer(&queue, self.client.push(vec![job]).await?)
     }
 
     /// The tick that waits; `None`: the schedule is paused or not there, or its last tick started just now.

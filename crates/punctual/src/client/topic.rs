@@ -255,7 +255,8 @@ impl IntoFuture for Publish {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let publication = self.spec?.publication(&self.topic.name)?;
-            only_answer(self.topic.client.push(vec![publication]).await?)
+            let queue = publication.queue.clone();
+            only_answer(&queue, self.topic.client.push(vec![publication]).await?)
         })
     }
 }

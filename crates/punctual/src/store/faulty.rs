@@ -141,6 +141,10 @@ impl Store for FaultyStore {
         self.inner.shard()
     }
 
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        self.inner.as_any()
+    }
+
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
         self.befall("now", move || self.inner.now())
     }

@@ -68,6 +68,9 @@ use reader::Reader;
 use snapshot::Snapshots;
 use tx::{Rings, Tx};
 
+/// The version of `rusqlite` that this build uses. A transaction shared with punctual must be one of this version: cargo
+/// allows only one version in a build, since each links SQLite itself.
+pub use rusqlite;
 pub use within::Bell;
 
 /// How a [`SqliteStore`] is opened.
@@ -173,6 +176,10 @@ impl Store for SqliteStore {
 
     fn durability(&self) -> Durability {
         self.options.durability
+    }
+
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        Some(self)
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {

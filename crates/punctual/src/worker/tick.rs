@@ -102,7 +102,7 @@ async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>>
     let is_new = is_first_try && job.crashes == 0;
     let plant = async |after| match schedule.plant(after).await {
         // It may be the one that takes the room: its successor has to wait until a worker looks again.
-        Err(error) if error.kind() == ErrorKind::StoreFull => {
+        Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::StoreFull) => {
             tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, %error, "no next tick for now");
             Ok(())
         }

@@ -126,6 +126,10 @@ impl Store for Broken {
         self.inner.shard()
     }
 
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        None
+    }
+
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
         self.inner.now()
     }

@@ -5,6 +5,7 @@
 mod audit;
 mod damage;
 mod group;
+mod transaction;
 mod wait;
 
 use std::{

@@ -76,7 +76,7 @@ impl ScheduleHandle {
     /// none waited, just when one had started that has missed ones behind it, the later tick makes room for these.
     ///
     /// # Errors
-    /// `StoreFull` where the queue is at its cap; `Conflict` where no tick could be planted, or somebody else's job holds the
+    /// `Full` where the queue is at its cap; `Conflict` where no tick could be planted, or somebody else's job holds the
     /// key.
     pub(crate) async fn plant(&self, after: Option<Timestamp>) -> Result<bool> {
         let mut is_successor = after.is_some();
@@ -107,7 +107,7 @@ impl ScheduleHandle {
                 }
                 Some(Enqueued::Full) => {
                     let text = format!("queue {queue:?} has no room for a tick of {:?}", self.name);
-                    return Err(Error::new(ErrorKind::StoreFull, text));
+                    return Err(Error::new(ErrorKind::Full, text));
                 }
                 _ => return Err(unexpected()),
             };

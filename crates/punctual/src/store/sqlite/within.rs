@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 use rusqlite::{Connection, Transaction};
 
 use super::{
-    Rings, SqliteStore,
+    Rings, SqliteStore, act,
     doorbell::Doorbell,
     enqueue,
     fault::{Step, error},
@@ -16,7 +16,10 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     job::NewJob,
-    store::{Durability, Enqueued, Lease, Settled, Settlement, Verdict},
+    store::{
+        Acted, Action, Durability, Enqueued, Lease, Settled, Settlement, Store, Target,
+        Transaction as Within, Verdict, check_act, transaction::sealed::Sealed,
+    },
 };
 
 /// Wakes whoever waits for what a transaction did; ring it after the commit. Not ringing it makes jobs late, by a minute at
@@ -80,6 +83,21 @@ impl SqliteStore {
         Ok((settled, bell))
     }
 
+    /// Acts on jobs inside a transaction of the caller's own: a job is cancelled, say, exactly if the application's rows
+    /// change.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::enqueue_in`].
+    pub fn act_in(
+        &self,
+        tx: &Transaction<'_>,
+        targets: &[Target],
+        action: &Action,
+    ) -> Result<(Vec<Acted>, Bell)> {
+        check_act(targets, action, self.options.payload_bytes_max)?;
+        self.within(tx, |tx| act::act(tx, targets, action))
+    }
+
     fn within<T>(&self, conn: &Connection, work: impl FnOnce(&mut Tx<'_>) -> Step<T>) -> Result<(T, Bell)> {
         let path = &self.database.path;
         check(conn, path, self.options.durability)?;
@@ -89,6 +107,33 @@ impl SqliteStore {
         let rings = tx.finish().map_err(failed)?;
         Ok((answer, Bell { rings, bell: Arc::clone(&self.bell) }))
     }
+}
+
+impl Sealed for Transaction<'_> {}
+
+impl Within for Transaction<'_> {
+    type Bell = Bell;
+
+    fn enqueue(&self, store: &dyn Store, jobs: &[NewJob]) -> Result<(Vec<Enqueued>, Bell)> {
+        of(store)?.enqueue_in(self, jobs)
+    }
+
+    fn act(&self, store: &dyn Store, targets: &[Target], action: &Action) -> Result<(Vec<Acted>, Bell)> {
+        of(store)?.act_in(self, targets, action)
+    }
+
+    fn settle(&self, store: &dyn Store, lease: Lease, verdict: Verdict) -> Result<(Settled, Bell)> {
+        of(store)?.settle_in(self, lease, verdict)
+    }
+}
+
+/// The SQLite store that a transaction of SQLite can join.
+fn of(store: &dyn Store) -> Result<&SqliteStore> {
+    store.as_any().and_then(|store| store.downcast_ref()).ok_or_else(|| {
+        let store = store.url();
+        Error::new(ErrorKind::Unsupported, format!("a transaction of SQLite can't be shared with the store {store}"))
+            .with_hint("open the client on sqlite:FILE, where FILE is the application's database; elsewhere keep an outbox (docs/guide/4-transactions.md)")
+    })
 }
 
 /// Refuses a connection on which the store's promises would not hold.
