@@ -724,8 +724,17 @@ fn options_that_make_no_sense_are_refused() {
         "--payload-key \"job\" does not say",
     );
     t.import("zset --key d:* --shards 4 --kind k").fails(2, "invalid", "--key is a pattern");
+    // Without a kind nothing becomes a job: nothing is touched, and the dry run says so.
+    for dry in ["", " --dry-run"] {
+        t.say::<()>("RPUSH mails a b");
+        t.import(&format!("backup --list mails -q mail{dry}")).is_usage("--kind");
+        assert_eq!(t.say::<u32>("LLEN mails"), 2);
+        t.say::<()>("DEL mails");
+    }
     for (line, word) in [
         ("zset --key due", "--kind"),
+        ("zset --key due -q mail", "--kind"),
+        ("backup --list jobs --queue-field to", "--kind"),
         ("zset --kind k", "--key"),
         ("zset --key due --kind k --unit us", "us"),
         ("zset --key due --kind k --dry-run --follow", "cannot be used with"),

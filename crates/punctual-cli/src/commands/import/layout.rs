@@ -50,20 +50,27 @@ pub(crate) struct From {
 
 /// What an entry becomes.
 #[derive(Clone, Debug, clap::Args)]
-#[group(id = "kinds", multiple = true, required = true, args = ["kind", "kind_field"])]
 pub(crate) struct Becomes {
-    /// The kind of the jobs; with --kind-field of those that name none.
-    #[arg(long, value_parser = NonEmpty::new())]
-    pub(super) kind: Option<String>,
-    /// The field of a JSON payload that names the kind.
-    #[arg(long, value_name = "FIELD")]
-    pub(super) kind_field: Option<String>,
+    #[command(flatten)]
+    pub(super) kinds: Kinds,
     /// The queue of the jobs; with --queue-field of those that name none.
     #[arg(short, long, default_value = "default")]
     pub(super) queue: String,
     /// The field of a JSON payload that names the queue.
     #[arg(long, value_name = "FIELD")]
     pub(super) queue_field: Option<String>,
+}
+
+/// What names the kind of a job. One of them at least: a group takes every field of its struct, so that it has one of its own.
+#[derive(Clone, Debug, clap::Args)]
+#[group(multiple = true, required = true)]
+pub(crate) struct Kinds {
+    /// The kind of the jobs; with --kind-field of those that name none.
+    #[arg(long, value_parser = NonEmpty::new())]
+    pub(super) kind: Option<String>,
+    /// The field of a JSON payload that names the kind.
+    #[arg(long, value_name = "FIELD")]
+    pub(super) kind_field: Option<String>,
 }
 
 /// Sorted sets, and what their scores are.

@@ -117,7 +117,7 @@ impl<'a> Maker<'a> {
 impl Becomes {
     fn job(&self, bytes: &[u8]) -> Made {
         let is_json = serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
-        let fields = match (&self.kind_field, &self.queue_field) {
+        let fields = match (&self.kinds.kind_field, &self.queue_field) {
             (None, None) => None,
             // Some JSON can't be read: what it names is not known, and so it must not go elsewhere.
             _ if is_json => Some(
@@ -133,7 +133,7 @@ impl Becomes {
                 format!("its payload has no text in the field {:?}", field.unwrap_or_default())
             })
         };
-        let kind = named(&self.kind_field, self.kind.as_ref())?;
+        let kind = named(&self.kinds.kind_field, self.kinds.kind.as_ref())?;
         let queue = named(&self.queue_field, Some(&self.queue))?;
         let content_type = if is_json { Payload::JSON } else { "application/octet-stream" };
         let payload = Payload { bytes: bytes.to_vec(), content_type: content_type.into() };
@@ -181,10 +181,14 @@ pub(super) fn sample(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::layout::Kinds, *};
 
     fn becomes() -> Becomes {
-        Becomes { kind: Some("k".into()), kind_field: None, queue: "q".into(), queue_field: None }
+        Becomes {
+            kinds: Kinds { kind: Some("k".into()), kind_field: None },
+            queue: "q".into(),
+            queue_field: None,
+        }
     }
 
     fn source(is_list: bool) -> Source {
@@ -255,8 +259,7 @@ mod tests {
     #[test]
     fn fields_of_a_payload_name_kind_and_queue() {
         let becomes = Becomes {
-            kind: None,
-            kind_field: Some("type".into()),
+            kinds: Kinds { kind: None, kind_field: Some("type".into()) },
             queue_field: Some("to".into()),
             ..becomes()
         };
@@ -264,7 +267,7 @@ mod tests {
         assert_eq!((job.kind.as_str(), job.queue.as_str()), ("a", "b"));
         assert_eq!(becomes.job(br#"{"type":"a"}"#).unwrap().queue, "q");
         assert!(becomes.job(b"{}").is_err() && becomes.job(b"\xff").is_err());
-        let both = Becomes { kind: Some("k".into()), ..becomes };
+        let both = Becomes { kinds: Kinds { kind: Some("k".into()), ..becomes.kinds }, ..becomes };
         assert_eq!(both.job(b"\xff").unwrap().kind, "k");
         let unreadable = both.job(br#"{"type":"a","n":1e999}"#).unwrap_err();
         assert!(unreadable.starts_with("the fields of its payload can't be read"), "{unreadable}");
