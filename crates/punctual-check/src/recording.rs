@@ -225,9 +225,12 @@ impl Store for RecordingStore {
                 let purge = Op::Purge { queue: name.to_owned() };
                 self.recorded(purge, self.inner.queue(name, op), |_| Answer::Purge).await
             }),
-            QueueOp::Show | QueueOp::Pause { .. } | QueueOp::Resume | QueueOp::Set(_) => {
-                self.inner.queue(name, op)
-            }
+            QueueOp::Show
+            | QueueOp::Pause { .. }
+            | QueueOp::Resume
+            | QueueOp::Set(_)
+            | QueueOp::Replace(_)
+            | QueueOp::Open { .. } => self.inner.queue(name, op),
         }
     }
 

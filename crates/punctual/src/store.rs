@@ -61,7 +61,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     filter::Filter,
     id::JobId,
-    job::{JobRecord, NewJob, Payload, Priority, State, check_payload, check_queue},
+    job::{JobRecord, NewJob, Payload, Priority, State, check_name, check_payload, check_queue},
     limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX},
     time::{Timestamp, When},
     topic::TOPICS_QUEUE,
@@ -371,8 +371,35 @@ pub enum QueueOp {
     Resume,
     /// Replace its settings, all but the pause. Makes the queue if it is new.
     Set(Box<QueueSettings>),
+    /// Replace its settings, all but the pause, if they still are those that the caller saw; else answer `Conflict`. A queue that
+    /// does not exist has the default settings, and is made. Settings that already are the new ones are no conflict (S3).
+    Replace(Box<Replace>),
+    /// Open its gate, or that of one of its groups: jobs that a run holds back may start again (S15). Rates and `concurrency` stay.
+    Open {
+        /// This group alone; `None`: the queue itself.
+        group: Option<String>,
+    },
     /// Delete up to this many waiting jobs, 1 to 1,000, due or not, first those that would run first.
     Purge(usize),
+}
+
+/// Settings that replace others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replace {
+    /// What they were when the caller read them; a pause among them is not compared.
+    pub seen: QueueSettings,
+    /// What they are to be.
+    pub new: QueueSettings,
+}
+
+impl Replace {
+    /// Whether settings are those that the caller saw, or already the new ones.
+    pub(crate) fn fits(&self, stored: &QueueSettings) -> bool {
+        let is = |other: &QueueSettings| {
+            *stored == QueueSettings { paused: stored.paused.clone(), ..other.clone() }
+        };
+        is(&self.seen) || is(&self.new)
+    }
 }
 
 /// The answer to a [`QueueOp`].
@@ -382,6 +409,8 @@ pub enum QueueReply {
     Unknown,
     /// The queue as it is now.
     Info(Box<QueueInfo>),
+    /// Replace: the settings are others than the caller saw, namely these; nothing was changed.
+    Conflict(Box<QueueInfo>),
     /// Purge: so many were deleted; whether some are left.
     Purged {
         /// Jobs deleted by this call.
@@ -406,6 +435,20 @@ pub struct QueueInfo {
     /// Until when none of its jobs may start, by its rate or since a run closed its gate; `None`: neither holds them back.
     #[serde(skip)]
     pub opens_at: Option<Timestamp>,
+}
+
+impl QueueInfo {
+    /// Of a queue that does not exist: the default settings, and no jobs.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn unknown(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            settings: QueueSettings::default(),
+            counts: Counts::default(),
+            oldest_due: None,
+            opens_at: None,
+        }
+    }
 }
 
 /// A histogram of waiting jobs by due time.
@@ -736,8 +779,10 @@ pub(crate) fn check_queue_op(name: &str, op: &QueueOp) -> Result<()> {
     }
     match op {
         QueueOp::Set(settings) => settings.check(),
+        QueueOp::Replace(replace) => replace.new.check(),
+        QueueOp::Open { group: Some(group) } => check_name("group", group),
         QueueOp::Purge(n) => check_limit("purge", *n),
-        QueueOp::Show | QueueOp::Pause { .. } | QueueOp::Resume => Ok(()),
+        QueueOp::Show | QueueOp::Pause { .. } | QueueOp::Resume | QueueOp::Open { group: None } => Ok(()),
     }
 }
 

@@ -8,7 +8,7 @@ use std::{io::Write as _, time::Duration};
 use punctual::{
     Timestamp,
     limits::BATCH_MAX,
-    store::{GroupLimits, Keep, Order, Placement, QueueInfo, Rate, Upcoming},
+    store::{GroupLimits, Keep, Order, Placement, QueueInfo, QueueSettings, Rate, Upcoming},
 };
 use serde::Serialize;
 
@@ -84,6 +84,14 @@ pub(crate) enum Queue {
         /// Its name.
         name: String,
     },
+    /// Let jobs start again that wait because a run asked for a pause (`Retry-After`); its rate and other limits stay.
+    Open {
+        /// Its name.
+        name: String,
+        /// This group alone.
+        #[arg(long, value_name = "GROUP")]
+        group: Option<String>,
+    },
     /// Delete all waiting jobs of a queue.
     Purge {
         /// Its name.
@@ -143,17 +151,37 @@ pub(crate) async fn run(session: &mut Session, command: &Queue) -> Result {
             let info = session.client.queue(name).resume().await?.ok_or_else(|| unknown(name))?;
             told(session, &info, "resumed")
         }
+        Queue::Open { name, group } => open(session, name, group.as_deref()).await,
         Queue::Purge { name, dry_run } => purge(session, name, *dry_run).await,
     }
 }
 
 async fn set(session: &mut Session, name: &str, changes: &[String]) -> Result {
+    let changed = |seen: &QueueSettings| -> Result<QueueSettings> {
+        let mut settings = seen.clone();
+        changes.iter().try_for_each(|change| settings::apply(&mut settings, change))?;
+        settings.check()?;
+        Ok(settings)
+    };
     let queue = session.client.queue(name);
-    let mut settings = queue.show().await?.map(|info| info.settings).unwrap_or_default();
-    changes.iter().try_for_each(|change| settings::apply(&mut settings, change))?;
-    settings.check()?;
-    let info = queue.set(settings).await?.ok_or_else(|| unknown(queue.name()))?;
-    show(session, &info).await
+    // What is no setting makes no queue.
+    changed(&queue.show().await?.map(|info| info.settings).unwrap_or_default())?;
+    let mut wrong = None;
+    let update = queue.update(|settings| match changed(settings) {
+        Ok(new) => *settings = new,
+        // Others changed them so that this one fits no more: they stay as they are.
+        Err(failure) => wrong = Some(failure),
+    });
+    let info = update.await?;
+    match wrong {
+        None => show(session, &info).await,
+        Some(failure) => Err(failure),
+    }
+}
+
+async fn open(session: &mut Session, name: &str, group: Option<&str>) -> Result {
+    let info = session.client.queue(name).open(group).await?.ok_or_else(|| unknown(name))?;
+    told(session, &info, "opened")
 }
 
 async fn set_from(session: &mut Session, path: &str) -> Result {

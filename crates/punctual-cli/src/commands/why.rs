@@ -172,7 +172,9 @@ fn reasons(
                         Some(_) => "by its rate, or since a run asked for a pause",
                         None => "since a run asked for a pause",
                     };
-                    add("closed", format!("queue {name} starts nothing until {}, {why}", at(opens_at)), None);
+                    let hint = format!("punctual queue open {}    ends such a pause", word(name));
+                    let text = format!("queue {name} starts nothing until {}, {why}", at(opens_at));
+                    add("closed", text, Some(hint));
                 }
                 if let Some(Reason { code, text, hint }) = group_holds(job, queue, beside) {
                     add(code, text, hint);
@@ -274,12 +276,15 @@ fn group_holds(job: &JobRecord, queue: &QueueInfo, beside: Beside) -> Option<Rea
     }
     let (why, hint) = match limits.rate {
         Some(_) => {
-            ("by its rate, or since a run asked for a pause", Some(format!("{limit} --rate N/DURATION|none")))
+            ("by its rate, or since a run asked for a pause", format!("{limit} --rate N/DURATION|none"))
         }
-        None => ("since a run asked for a pause", None),
+        None => (
+            "since a run asked for a pause",
+            format!("punctual queue open {} --group {}    ends the pause", word(&job.queue), word(group)),
+        ),
     };
     let text = format!("group {group:?} of queue {} starts nothing for now, {why}", job.queue);
-    Some(Reason { code: "group_closed", text, hint })
+    Some(Reason { code: "group_closed", text, hint: Some(hint) })
 }
 
 /// A word of a command that is to be tried, as a shell reads it.
@@ -394,7 +399,14 @@ mod tests {
         client.store().settle(&[Settlement { lease: batch.jobs[0].lease, verdict }], None).await.unwrap();
         let [(code, text, hint)] = &said(&client, id).await[..] else { panic!("one reason") };
         let expected = "group \"acme\" of queue mail starts nothing for now, since a run asked for a pause";
-        assert_eq!((*code, text.as_str(), hint), ("group_closed", expected, &None));
+        assert_eq!(
+            (*code, text.as_str(), hint),
+            (
+                "group_closed",
+                expected,
+                &Some("punctual queue open mail --group acme    ends the pause".to_owned())
+            )
+        );
     }
 
     #[tokio::test]

@@ -1,6 +1,8 @@
 //! `queue ls|show|set|limit|pause|resume|purge`.
 
-use crate::fixture::{A, Cli, masked};
+use std::process::Child;
+
+use crate::fixture::{A, Cli, masked, said};
 
 #[test]
 fn queues_are_listed_with_their_counts() {
@@ -205,4 +207,46 @@ fn a_purge_deletes_what_waits() {
     );
     assert_eq!(t.ok("queue purge mail -y"), "deleted 1 200 waiting jobs of queue mail\n");
     assert_eq!(t.ok("ls -o ids"), format!("{A}\n"));
+}
+
+/// How many calls change settings at once.
+const SETTERS: u32 = 20;
+
+/// Each of many processes gives a group of its own a limit, all at once; answers whose limits are kept.
+pub(crate) fn groups_set_at_once(t: &Cli, store: &str) -> usize {
+    let setters: Vec<Child> = (0..SETTERS)
+        .map(|n| {
+            let line = format!("queue limit mail --group g{n} --concurrency 3 --store {store}");
+            t.command(line.split(' ')).spawn().unwrap()
+        })
+        .collect();
+    for setter in setters {
+        said(setter).ok();
+    }
+    let settings = &t.json(&format!("queue show mail --store {store}"))["settings"];
+    settings["groups"].as_object().map_or(0, serde_json::Map::len)
+}
+
+#[test]
+fn settings_of_many_processes_are_all_kept() {
+    let t = Cli::new();
+    t.ok("queue set mail order=fifo --store sqlite:punctual.db");
+    assert_eq!(groups_set_at_once(&t, "sqlite:punctual.db"), SETTERS as usize);
+}
+
+#[test]
+fn what_is_no_setting_makes_no_queue() {
+    let t = Cli::new();
+    t.ok("queue set other order=fifo");
+    t.run("queue set mail ordr=lifo").fails(2, "invalid", "");
+    assert_eq!(t.ok("queue ls -o ids"), "other\n");
+}
+
+#[test]
+fn a_queue_that_waits_for_a_pause_is_opened() {
+    let t = Cli::new();
+    t.ok("queue set mail order=fifo");
+    t.run("queue open nails").fails(3, "queue_unknown", "there is no queue \"nails\"");
+    assert_eq!(t.ok("queue open mail"), "opened mail\n");
+    assert_eq!(t.json("queue open mail --group g")["name"], "mail");
 }

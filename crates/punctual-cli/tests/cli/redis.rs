@@ -285,3 +285,10 @@ fn shards_are_shown_and_changed() {
     t.run(&format!("shards 0 {store}")).fails(2, "invalid", "a store has 1 to 1024 shards, not 0");
     t.run("shards").fails(2, "unsupported", "only a store on Redis has shards");
 }
+
+#[test]
+fn settings_of_many_processes_are_all_kept() {
+    let (t, server) = (Cli::new(), Server::start(&[]));
+    t.ok(&format!("queue set mail order=fifo --store {}", server.url()));
+    assert_eq!(crate::queue::groups_set_at_once(&t, &server.url()), 20);
+}

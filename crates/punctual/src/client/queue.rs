@@ -1,11 +1,20 @@
 //! One queue, through a client.
 
+use std::time::Duration;
+
 use super::Client;
 use crate::{
     error::{Error, ErrorKind, Result},
     limits::BATCH_MAX,
-    store::{QueueInfo, QueueOp, QueueReply, QueueSettings},
+    store::{QueueInfo, QueueOp, QueueReply, QueueSettings, Replace},
 };
+
+/// How often an update of settings begins again.
+const UPDATE_TRIES_MAX: u32 = 100;
+/// The longest pause before it begins again for the first time; each is twice as long as the one before.
+const UPDATE_PAUSE_MIN: Duration = Duration::from_millis(5);
+/// The longest of these pauses.
+const UPDATE_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// A queue by its name, to look at and to set. Settings live in the store and are live for every worker.
 #[derive(Clone, Debug)]
@@ -39,9 +48,54 @@ impl QueueHandle {
         self.info(QueueOp::Resume).await
     }
 
-    /// Replaces its settings, all but the pause.
+    /// Replaces its settings, all but the pause: what the argument leaves at its default is set to the default. To change some of
+    /// them, [`update`](Self::update) them.
     pub async fn set(&self, settings: QueueSettings) -> Result<Option<QueueInfo>> {
         self.info(QueueOp::Set(Box::new(settings))).await
+    }
+
+    /// Changes its settings, all but the pause: reads them, lets `change` change them, and replaces them if nobody else did
+    /// meanwhile; else it begins again. A queue that does not exist begins with the default settings, and is made.
+    ///
+    /// `change` may be called several times. If the future is dropped, the settings are changed as a whole or not at all.
+    ///
+    /// # Errors
+    /// `Invalid` for settings that break a limit. `Conflict` where others changed them all the time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> punctual::Result<()> {
+    /// let client = punctual::Client::connect("memory:").await?;
+    /// let info = client.queue("mail").update(|settings| settings.concurrency = Some(7)).await?;
+    /// assert_eq!(info.settings.concurrency, Some(7));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn update(&self, mut change: impl FnMut(&mut QueueSettings)) -> Result<QueueInfo> {
+        let mut seen = self.show().await?.map(|info| info.settings).unwrap_or_default();
+        let mut pause_max = UPDATE_PAUSE_MIN;
+        for _ in 0..UPDATE_TRIES_MAX {
+            let mut new = seen.clone();
+            change(&mut new);
+            let replace = QueueOp::Replace(Box::new(Replace { seen, new }));
+            match self.client.store().queue(&self.name, &replace).await? {
+                QueueReply::Info(info) => return Ok(*info),
+                QueueReply::Conflict(info) => seen = info.settings,
+                QueueReply::Unknown | QueueReply::Purged { .. } => return Err(unexpected()),
+            }
+            // Those that met once must not meet again.
+            tokio::time::sleep(pause_max.mul_f64(fastrand::f64())).await;
+            pause_max = (pause_max * 2).min(UPDATE_PAUSE_MAX);
+        }
+        let text =
+            format!("the settings of queue {:?} changed {UPDATE_TRIES_MAX} times meanwhile", self.name);
+        Err(Error::new(ErrorKind::Conflict, text).with_hint("try again"))
+    }
+
+    /// Lets jobs start again that a run holds back, by [`Outcome::RetryAfter`](crate::Outcome::RetryAfter): those of the queue, or of
+    /// this group alone. Its rate, its other limits and a pause stay as they are. `None`: there is no such queue.
+    pub async fn open(&self, group: Option<&str>) -> Result<Option<QueueInfo>> {
+        self.info(QueueOp::Open { group: group.map(str::to_owned) }).await
     }
 
     /// Deletes its waiting jobs in slices, telling `progress` after each how many are gone; answers how many were.
@@ -57,7 +111,7 @@ impl QueueHandle {
                     }
                 }
                 QueueReply::Unknown => return Ok(gone),
-                QueueReply::Info(_) => return Err(unexpected()),
+                QueueReply::Info(_) | QueueReply::Conflict(_) => return Err(unexpected()),
             }
         }
     }
@@ -66,7 +120,7 @@ impl QueueHandle {
         match self.client.store().queue(&self.name, &op).await? {
             QueueReply::Info(info) => Ok(Some(*info)),
             QueueReply::Unknown => Ok(None),
-            QueueReply::Purged { .. } => Err(unexpected()),
+            QueueReply::Conflict(_) | QueueReply::Purged { .. } => Err(unexpected()),
         }
     }
 }

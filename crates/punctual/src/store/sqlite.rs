@@ -287,7 +287,11 @@ impl Store for SqliteStore {
             let items = match op {
                 QueueOp::Show => return self.reader.read(move |tx| queue::show(tx, &name)).await,
                 QueueOp::Purge(limit) => limit,
-                QueueOp::Pause { .. } | QueueOp::Resume | QueueOp::Set(_) => 1,
+                QueueOp::Pause { .. }
+                | QueueOp::Resume
+                | QueueOp::Set(_)
+                | QueueOp::Replace(_)
+                | QueueOp::Open { .. } => 1,
             };
             self.write(items, 0, true, move |tx| queue::change(tx, &name, &op)).await
         })

@@ -182,6 +182,24 @@ pub(crate) async fn a_gate_is_closed_for_a_day_at_most(t: Fixture) {
     assert_eq!(t.info().await.opens_at, None);
 }
 
+/// S15: an operator opens a gate that a run closed; what a rate and `concurrency` hold back stays so.
+pub(crate) async fn an_operator_opens_a_gate(t: Fixture) {
+    let open = || QueueOp::Open { group: None };
+    assert_eq!(t.queue(open()).await, QueueReply::Unknown);
+    t.add_many(2).await;
+    let runs = t.reserve(1).await.jobs;
+    t.end(&runs[0], retry_after(secs(3_600))).await;
+    assert_eq!(t.reserve(9).await.jobs, []);
+    let QueueReply::Info(info) = t.queue(open()).await else { panic!("the queue is there") };
+    assert_eq!(info.opens_at, None);
+    assert_eq!(t.reserve(9).await.jobs.len(), 1, "the other one may start; the first waits for its own time");
+    t.set(|queue| queue.rate = Some(Rate { max: 1, period_ms: 60_000, burst: 1 })).await;
+    t.add_many(2).await;
+    assert_eq!(t.reserve(9).await.jobs.len(), 1);
+    t.queue(open()).await;
+    assert_eq!((t.info().await.opens_at, t.reserve(9).await.jobs.len()), (Some(at(60_000)), 0));
+}
+
 /// S8, S15: a lease that was lost closes nothing.
 pub(crate) async fn a_lost_lease_closes_no_gate(t: Fixture) {
     let run = t.run().await;

@@ -282,6 +282,26 @@ pub(crate) async fn a_group_is_closed_for_a_day_at_most(t: Fixture) {
     assert_eq!(t.reserve(9).await.jobs.len(), 2);
 }
 
+/// S15: an operator opens a group that a run closed, and it alone.
+pub(crate) async fn an_operator_opens_a_group(t: Fixture) {
+    let open = |group: &str| QueueOp::Open { group: Some(group.to_owned()) };
+    add(&t, "aabb").await;
+    let runs = t.reserve(2).await.jobs;
+    assert_eq!(sorted(&letters(&runs)), "ab");
+    for run in &runs {
+        t.end(run, retry_after(secs(3_600))).await;
+    }
+    assert_eq!(t.reserve(9).await.jobs, []);
+    t.queue(open("nobody")).await;
+    t.queue(QueueOp::Open { group: None }).await;
+    assert_eq!(t.reserve(9).await.jobs, [], "the queue itself was open");
+    t.queue(open("a")).await;
+    assert_eq!(letters(&t.reserve(9).await.jobs), "a");
+    t.queue(open("b")).await;
+    assert_eq!(letters(&t.reserve(9).await.jobs), "b");
+    assert_eq!(t.store.queue(QUEUE, &open("")).await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
 /// S14, S15: what closed a group is remembered to its last millisecond, also while none of its jobs waits: a clock that goes back
 /// by one finds it closed.
 pub(crate) async fn a_gate_is_remembered_to_its_last_instant(t: Fixture) {

@@ -291,6 +291,7 @@ conformance!(
         a_queue_exists_from_its_first_job_on,
         a_queue_exists_from_its_first_pause_or_settings_on,
         settings_are_replaced_as_a_whole,
+        settings_replace_those_that_were_seen,
         settings_leave_a_pause_alone,
         a_queue_is_pinned_and_spread_again,
         a_paused_queue_gives_no_jobs,
@@ -411,6 +412,7 @@ conformance!(
         a_take_obeys_limits,
         a_run_closes_the_gate_of_its_queue,
         a_gate_is_closed_for_a_day_at_most,
+        an_operator_opens_a_gate,
         a_lost_lease_closes_no_gate,
         a_job_behind_a_limit_is_shown_as_blocked,
         limits_of_queues_are_checked;
@@ -465,6 +467,7 @@ conformance!(
         a_run_closes_its_group_alone,
         a_run_without_a_group_closes_its_queue,
         a_group_is_closed_for_a_day_at_most,
+        an_operator_opens_a_group,
         a_gate_is_remembered_to_its_last_instant,
         a_lost_lease_closes_no_group,
         limits_of_groups_are_live,

@@ -4,7 +4,7 @@ use punctual::{
     ErrorKind, JobId, Priority, State, Unique, When,
     store::{
         Action, Enqueued, Keep, LeaseStatus, Order, Pause, Placement, QueueOp, QueueReply, QueueSettings,
-        Verdict,
+        Replace, Verdict,
     },
 };
 
@@ -56,6 +56,32 @@ pub(crate) async fn settings_are_replaced_as_a_whole(t: Fixture) {
     assert_eq!((&info.settings, &t.info().await.settings), (&settings, &settings));
     t.set(|_| ()).await;
     assert_eq!(t.info().await.settings, QueueSettings::default());
+}
+
+/// S2, S3: settings replace those that the caller saw, and no others; a pause is not compared.
+pub(crate) async fn settings_replace_those_that_were_seen(t: Fixture) {
+    let of = |n: u64| QueueSettings { max_jobs: Some(n), ..QueueSettings::default() };
+    let replace = |seen: QueueSettings, new: QueueSettings| QueueOp::Replace(Box::new(Replace { seen, new }));
+    let QueueReply::Conflict(info) = t.queue(replace(of(1), of(2))).await else {
+        panic!("a queue that does not exist has the default settings");
+    };
+    assert_eq!(info.settings, QueueSettings::default());
+    assert_eq!(t.queue(QueueOp::Show).await, QueueReply::Unknown, "a conflict makes no queue");
+    for seen in [QueueSettings::default(), QueueSettings::default(), of(2)] {
+        let QueueReply::Info(info) = t.queue(replace(seen, of(2))).await else {
+            panic!("it is replaced, and a repeated call changes nothing");
+        };
+        assert_eq!(info.settings, of(2));
+    }
+    let QueueReply::Conflict(info) = t.queue(replace(QueueSettings::default(), of(3))).await else {
+        panic!("others came first");
+    };
+    assert_eq!((&info.settings, &t.info().await.settings), (&of(2), &of(2)));
+    t.queue(pause("ana", "deploy")).await;
+    let QueueReply::Info(info) = t.queue(replace(of(2), of(3))).await else {
+        panic!("a pause is no setting")
+    };
+    assert_eq!((info.settings.max_jobs, info.settings.paused.is_some()), (Some(3), true));
 }
 
 /// S14: a pause is no setting: setting others neither begins nor ends it; a second pause replaces the first.

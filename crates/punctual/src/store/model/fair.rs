@@ -81,6 +81,14 @@ impl Model {
         self.group_mut(queue, group).gate.close(until, now);
     }
 
+    /// An operator opens the gate of a group.
+    pub(super) fn open_group(&mut self, queue: &str, group: &str) {
+        let ring = self.rings.get_mut(queue);
+        if let Some(group) = ring.and_then(|ring| ring.groups.get_mut(&group_digest(group))) {
+            group.gate.open();
+        }
+    }
+
     // ── the ring ──
 
     fn group_mut(&mut self, queue: &str, group: &str) -> &mut Group {

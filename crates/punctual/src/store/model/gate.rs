@@ -53,6 +53,11 @@ impl Gate {
         self.closed_until = self.closed(now).max(Some(until.min(now.after(GATE_MAX))));
     }
 
+    /// An operator opens it.
+    pub(super) fn open(&mut self) {
+        self.closed_until = None;
+    }
+
     /// Whether it says more than a new one.
     pub(super) fn remembers(self, now: Timestamp) -> bool {
         let last = self.closed_until.map(Timestamp::as_ms).max(self.arrival.map(|arrival| arrival.ms));
@@ -99,6 +104,11 @@ impl Model {
     /// A run closes the gate of its queue.
     pub(super) fn close(&mut self, queue: &str, until: Timestamp, now: Timestamp) {
         self.gates.entry(queue.to_owned()).or_default().close(until, now);
+    }
+
+    /// An operator opens the gate of a queue.
+    pub(super) fn open(&mut self, queue: &str) {
+        self.gates.entry(queue.to_owned()).or_default().open();
     }
 
     // ── concurrency keys ──

@@ -16,10 +16,13 @@ impl Model {
     pub fn queue(&mut self, now: Timestamp, name: &str, op: &QueueOp) -> Result<QueueReply> {
         check_queue_op(name, op)?;
         match op {
-            QueueOp::Pause { .. } | QueueOp::Set(_) => {
+            QueueOp::Replace(replace) if !replace.fits(&self.settings(name)) => {
+                return Ok(QueueReply::Conflict(Box::new(self.info(now, name))));
+            }
+            QueueOp::Pause { .. } | QueueOp::Set(_) | QueueOp::Replace(_) => {
                 self.queues.entry(name.to_owned()).or_default();
             }
-            QueueOp::Show | QueueOp::Resume | QueueOp::Purge(_) => {}
+            QueueOp::Show | QueueOp::Resume | QueueOp::Open { .. } | QueueOp::Purge(_) => {}
         }
         let Some(settings) = self.queues.get_mut(name) else {
             return Ok(QueueReply::Unknown);
@@ -34,6 +37,11 @@ impl Model {
             QueueOp::Set(new) => {
                 *settings = QueueSettings { paused: settings.paused.take(), ..(**new).clone() };
             }
+            QueueOp::Replace(replace) => {
+                *settings = QueueSettings { paused: settings.paused.take(), ..replace.new.clone() };
+            }
+            QueueOp::Open { group: None } => self.open(name),
+            QueueOp::Open { group: Some(group) } => self.open_group(name, group),
             QueueOp::Purge(limit) => return Ok(self.purge(now, name, *limit)),
         }
         // Limits of groups may be others.

@@ -111,7 +111,7 @@ fn hands_out(script: &str) -> bool {
 
 /// The calls whose `Ok` survives a crash. Reserves and extends need not: then a job runs again.
 fn is_promised(script: &str) -> bool {
-    matches!(script, "enqueue" | "settle" | "act" | "set" | "purge" | "layout" | "epoch")
+    matches!(script, "enqueue" | "settle" | "act" | "set" | "open" | "purge" | "layout" | "epoch")
 }
 
 fn wait(replicas: u8, at_most: Duration) -> Cmd {

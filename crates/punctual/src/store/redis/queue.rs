@@ -1,6 +1,7 @@
 //! Queues as one shard has them: their settings, which a script replaces only where nobody else did meanwhile.
 
 use crate::{
+    digest::group_digest,
     error::Result,
     limits::BATCH_MAX,
     store::{Counts, QueueSettings},
@@ -97,6 +98,14 @@ pub(super) async fn set(shard: &Shard, new: &New<'_>, seen: Option<u32>) -> Resu
             Ok(Set::Moved)
         }
     }
+}
+
+/// Opens the gate of a queue or of one of its groups, where the shard knows it.
+pub(super) async fn open(shard: &Shard, name: &str, group: Option<&str>) -> Result<()> {
+    let gid = group.map(|group| group_digest(group).to_vec()).unwrap_or_default();
+    let args = vec![name.as_bytes().to_vec(), gid];
+    shard.call(&SCRIPTS.open, &[shard.bell_of(name)], args).await?;
+    Ok(())
 }
 
 /// Deletes waiting jobs; answers how many, and whether there are more. Behind a mebibyte of them it is another script's turn.

@@ -236,6 +236,17 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// An operator opens the gate of a group.
+    pub(super) fn open_group(&mut self, q: Q, name: &str) -> Step<()> {
+        let gid = group_digest(name);
+        if let Some(mut group) = self.group(q, gid, None)? {
+            group.now.gate.open();
+            self.write_group(q, &mut group)?;
+            self.touch_group(q, gid, Some(name));
+        }
+        Ok(())
+    }
+
     // ── filing ──
 
     /// What is remembered of a group; nothing at all, where no name says who it is.

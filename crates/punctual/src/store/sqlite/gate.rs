@@ -81,6 +81,11 @@ impl Gate {
         self.closed = ms(self.closed_until(now).max(Some(until.min(now.after(GATE_MAX)))).unwrap_or(until));
     }
 
+    /// An operator opens it.
+    pub(super) fn open(&mut self) {
+        self.closed = 0;
+    }
+
     /// Until when it says more than a new one, if it does.
     pub(super) fn remembers(self, now: Timestamp) -> Option<i64> {
         let last = self.closed.max(self.arrival);
@@ -151,6 +156,11 @@ impl Tx<'_> {
     pub(super) fn close(&mut self, q: Q, until: Timestamp) {
         let now = self.now;
         self.gate(q).close(until, now);
+    }
+
+    /// An operator opens the gate of a queue.
+    pub(super) fn open(&mut self, q: Q) {
+        self.gate(q).open();
     }
 
     // ── concurrency keys ──

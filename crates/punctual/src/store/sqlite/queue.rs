@@ -74,11 +74,16 @@ pub(super) fn every_queue(tx: &mut Tx<'_>) -> Step<Vec<Q>> {
 /// Changes a queue.
 pub(super) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueReply> {
     let q = match op {
-        QueueOp::Pause { .. } | QueueOp::Set(_) => tx.queue_or_new(name)?,
-        QueueOp::Show | QueueOp::Resume | QueueOp::Purge(_) => match tx.queue(name)? {
-            Some(q) => q,
-            None => return Ok(QueueReply::Unknown),
-        },
+        QueueOp::Replace(change) if tx.queue(name)?.is_none() && !change.fits(&QueueSettings::default()) => {
+            return Ok(QueueReply::Conflict(Box::new(QueueInfo::unknown(name))));
+        }
+        QueueOp::Pause { .. } | QueueOp::Set(_) | QueueOp::Replace(_) => tx.queue_or_new(name)?,
+        QueueOp::Show | QueueOp::Resume | QueueOp::Open { .. } | QueueOp::Purge(_) => {
+            match tx.queue(name)? {
+                Some(q) => q,
+                None => return Ok(QueueReply::Unknown),
+            }
+        }
     };
     let settings = tx.at(q).settings.clone();
     match op {
@@ -94,12 +99,22 @@ pub(super) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
                 tx.ring(q, t);
             }
         }
-        QueueOp::Set(new) => {
-            tx.put_settings(q, QueueSettings { paused: settings.paused, ..(**new).clone() })?;
-            if (settings.group, &settings.groups) != (new.group, &new.groups) {
-                tx.limits_changed(q)?;
+        QueueOp::Set(new) => replace(tx, q, settings, new)?,
+        QueueOp::Replace(change) => {
+            if !change.fits(&settings) {
+                return Ok(match info(tx, q)? {
+                    QueueReply::Info(info) => QueueReply::Conflict(info),
+                    other => other,
+                });
             }
-            // More may run by these.
+            replace(tx, q, settings, &change.new)?;
+        }
+        QueueOp::Open { group } => {
+            match group {
+                None => tx.open(q),
+                Some(name) => tx.open_group(q, name)?,
+            }
+            tx.hand_over()?;
             if let Some(t) = first_due(tx, q)? {
                 tx.ring(q, t);
             }
@@ -107,6 +122,18 @@ pub(super) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
         QueueOp::Purge(limit) => return purge(tx, q, *limit),
     }
     info(tx, q)
+}
+
+fn replace(tx: &mut Tx<'_>, q: Q, settings: QueueSettings, new: &QueueSettings) -> Step<()> {
+    tx.put_settings(q, QueueSettings { paused: settings.paused, ..new.clone() })?;
+    if (settings.group, &settings.groups) != (new.group, &new.groups) {
+        tx.limits_changed(q)?;
+    }
+    // More may run by these.
+    if let Some(t) = first_due(tx, q)? {
+        tx.ring(q, t);
+    }
+    Ok(())
 }
 
 /// Deletes waiting jobs, first those without a group, in the order in which they would run; behind them parked ones, key by key, and

@@ -977,7 +977,7 @@ return {
     end_keyed = end_keyed, end_lost = end_lost, is_behind = is_behind, is_blocked = is_blocked, hand_over = hand_over,
     timed = timed, touch_group = touch_group, is_open = is_open, regroup = regroup, let_in = let_in,
     first_in_ring = first_in_ring, leave_ring = leave_ring, mind_rest = mind_rest, charge = charge, charge_rest = charge_rest,
-    first_group = first_group, look_at_groups = look_at_groups,
+    first_group = first_group, group_of = group_of, look_at_groups = look_at_groups,
     lease_member = lease_member, extend_lease = extend_lease, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
     finish = finish, delete = delete, verdict = verdict, done_past = done_past, take_back = take_back, sweep = sweep,
 }

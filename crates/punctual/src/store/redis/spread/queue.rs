@@ -36,6 +36,11 @@ pub(in crate::store::redis) async fn queue(
         return purge(&live, name, *limit).await;
     }
     let mut op = op;
+    if let QueueOp::Open { group } = op {
+        // A queue lives in each shard, and a group in one of them: that is found by looking.
+        all(live.shards.iter().map(|shard| queue::open(shard, name, group.as_deref()))).await?;
+        op = &QueueOp::Show;
+    }
     for _ in 0..TRIES_MAX {
         let seen = all(live.shards.iter().map(|shard| queue::see(shard, name))).await?;
         let decided = seen.first().map_or(0, |seen| seen.version);
@@ -54,12 +59,14 @@ pub(in crate::store::redis) async fn queue(
             live = store.place_queue(&live, name, seen.settings.placement).await?;
             continue;
         }
-        let makes = matches!(op, QueueOp::Pause { .. } | QueueOp::Set(_));
+        let makes = matches!(op, QueueOp::Pause { .. } | QueueOp::Set(_) | QueueOp::Replace(_));
         if seen.version == 0 && !makes {
             return Ok(QueueReply::Unknown);
         }
         let settings = match op {
-            QueueOp::Show | QueueOp::Purge(_) => return Ok(info(name, seen)),
+            QueueOp::Show | QueueOp::Open { .. } | QueueOp::Purge(_) => {
+                return Ok(QueueReply::Info(info(name, seen)));
+            }
             QueueOp::Resume => QueueSettings { paused: None, ..seen.settings.clone() },
             QueueOp::Pause { by, reason } => {
                 let (by, reason) = (cut_error(by).to_owned(), cut_error(reason).to_owned());
@@ -69,6 +76,12 @@ pub(in crate::store::redis) async fn queue(
                 }
             }
             QueueOp::Set(new) => QueueSettings { paused: seen.settings.paused.clone(), ..(**new).clone() },
+            QueueOp::Replace(change) if !change.fits(&seen.settings) => {
+                return Ok(QueueReply::Conflict(info(name, seen)));
+            }
+            QueueOp::Replace(change) => {
+                QueueSettings { paused: seen.settings.paused.clone(), ..change.new.clone() }
+            }
         };
         check_caps(name, &settings, live.layout.shards)?;
         let (layout, epoch) = (&live.layout, live.layout.epoch);
@@ -171,9 +184,9 @@ fn merge(seen: Vec<Seen>) -> Seen {
     merged.expect("invariant: a store has a shard")
 }
 
-fn info(name: &str, seen: Seen) -> QueueReply {
+fn info(name: &str, seen: Seen) -> Box<QueueInfo> {
     let Seen { settings, counts, oldest_due, opens_at, .. } = seen;
-    QueueReply::Info(Box::new(QueueInfo { name: name.to_owned(), settings, counts, oldest_due, opens_at }))
+    Box::new(QueueInfo { name: name.to_owned(), settings, counts, oldest_due, opens_at })
 }
 
 async fn purge(live: &Live, name: &str, limit: usize) -> Result<QueueReply> {

@@ -1,0 +1,20 @@
+-- open: opens the gate of a queue, or of one of its groups, that a run closed. KEYS: common, its bell. ARGV: now, name, gid16 or ''.
+-- Answers: 1, or 0 where there is no such queue. Cost: O(log N).
+local q, gid = call('HGET', Q, ARGV[2]), ARGV[3]
+read_turn()
+if not q then return 0 end
+-- A full server, too, must let a queue go on.
+drains()
+if gid == '' then
+    local row = queue(q)
+    row.closed, row.hinted = 0, true
+else
+    late().group_of(q, gid).closed = 0
+    late().touch_group(q, gid)
+    late().hand_over()
+end
+shard.bells[q] = KEYS[BELLS]
+local due = first_due(walk_of(q))
+if due < NEVER then pending().ring(q, due) end
+put()
+return 1
