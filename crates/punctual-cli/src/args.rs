@@ -39,6 +39,9 @@ use crate::{
 ///
 /// Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict or wrong state,
 /// 5 store unreachable or full, 7 timed out, 8 outcome unknown (repeat with the same id or key), 130 interrupted.
+///
+/// With -o json a command prints one value, and with -o ndjson a value a line; errors are then a line of JSON on stderr:
+/// {"error": {"code", "exit", "message", "why", "try"}}.
 #[derive(Debug, Parser)]
 #[command(name = "punctual", version, max_term_width = 110)]
 pub(crate) struct Args {

@@ -225,6 +225,11 @@ impl Session {
         Progress::new(!self.quiet)
     }
 
+    /// Whether nobody is to be asked.
+    pub(crate) const fn is_sure(&self) -> bool {
+        self.yes
+    }
+
     /// Lets people think again; without a terminal there are no people, and `--yes` has to say it.
     pub(crate) fn confirm(&self, what: &str) -> Result {
         if self.yes {

@@ -9,7 +9,10 @@ use std::{
 
 use punctual::store::CheckLevel;
 
-use crate::{output::clean, paint::Paint};
+use crate::{
+    output::{Format, clean},
+    paint::Paint,
+};
 
 /// Why a command ends with anything but 0.
 #[derive(Debug)]
@@ -74,9 +77,13 @@ impl Failure {
         self
     }
 
-    /// Tells it on stderr.
-    pub(crate) fn tell(&self, paint: Paint) {
+    /// Tells it on stderr: in words, or as a line of JSON where answers are JSON.
+    pub(crate) fn tell(&self, format: Format, paint: Paint) {
         if let Self::Told(told) = self {
+            if format.is_json() {
+                let _ = writeln!(io::stderr(), "{}", told.json());
+                return;
+            }
             let (style, text) = (paint.level(CheckLevel::Fail), told.text());
             // Nobody is left to hear it when stderr is gone too.
             let _ = write!(io::stderr(), "{style}error{style:#}: {text}");
@@ -98,6 +105,13 @@ impl From<Failure> for ExitCode {
 }
 
 impl Told {
+    /// The same for programs.
+    fn json(&self) -> serde_json::Value {
+        let Self { code, message, why, hint } = self;
+        let exit = exit_code(code);
+        serde_json::json!({ "error": { "code": code, "exit": exit, "message": message, "why": why, "try": hint } })
+    }
+
     /// What stands behind `error: `.
     fn text(&self) -> String {
         let mut text = clean(&self.message).into_owned();

@@ -17,11 +17,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = args::Args::of(std::env::args_os());
-    let paint = args.globals.color.on(&std::io::stderr());
+    let (paint, format) = (args.globals.color.on(&std::io::stderr()), args.globals.format());
     match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.tell(paint);
+            failure.tell(format, paint);
             failure.exit().into()
         }
     }

@@ -4,7 +4,7 @@
 use std::{io::Write as _, time::Instant};
 
 use punctual::{
-    ActProgress, Filter, JobId, Priority, When, parse_duration,
+    ActProgress, Filter, JobId, Priority, State, When, parse_duration,
     store::{Acted, Action, Target},
 };
 use serde::Serialize;
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
     /// Whole ids, as `ls -o ids` prints them.
-    #[arg(required_unless_present = "filter")]
+    #[arg(required_unless_present_any = ["filter", "all"])]
     ids: Vec<String>,
     /// All that match, such as 'state:dead kind:email.send failed:>2h'.
     #[arg(
@@ -31,6 +31,9 @@ pub(crate) struct Which {
         allow_hyphen_values = true
     )]
     filter: Option<String>,
+    /// All jobs of the store.
+    #[arg(long, conflicts_with_all = ["ids", "filter"])]
+    all: bool,
     /// Only tell what it would do.
     #[arg(long)]
     dry_run: bool,
@@ -152,8 +155,16 @@ pub(super) async fn delete(session: &mut Session, args: &Delete) -> Result {
 }
 
 async fn act(session: &mut Session, which: &Which, action: Action) -> Result {
+    if which.all {
+        return by_filter(session, None, &action, which.dry_run).await;
+    }
     if let Some(filter) = &which.filter {
-        return by_filter(session, filter, &action, which.dry_run).await;
+        // A variable that is not set, more often than not.
+        if filter.trim().is_empty() {
+            return Err(Failure::invalid("the filter is empty, and would match every job")
+                .hint("write a filter such as state:dead, or --all if every job is meant"));
+        }
+        return by_filter(session, Some(filter), &action, which.dry_run).await;
     }
     let ids = which.ids.iter().map(|id| whole_id(id)).collect::<Result<Vec<JobId>>>()?;
     if which.dry_run { preview(session, &ids, &action).await } else { by_ids(session, &ids, &action).await }
@@ -167,23 +178,24 @@ struct Answer {
     status: &'static str,
     /// Where it stands now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<punctual::State>,
+    state: Option<State>,
 }
 
 async fn by_ids(session: &mut Session, ids: &[JobId], action: &Action) -> Result {
     let targets: Vec<Target> = ids.iter().copied().map(Target::from).collect();
     let answers = session.client.act(&targets, action).await?;
-    let mut failed = None;
+    let (mut failed, mut values) = (None, Vec::new());
     for (&id, acted) in ids.iter().zip(answers) {
         let (status, state, failure) = match acted {
             Acted::Done(_, state) => ("done", Some(state), None),
-            Acted::Requested(_) => ("requested", Some(punctual::State::Running), None),
+            Acted::Requested(_) => ("requested", Some(State::Running), None),
             Acted::NotFound => ("not_found", None, Some(not_found(id))),
             Acted::WrongState(_, state) => ("wrong_state", Some(state), Some(wrong_state(id, state, action))),
             Acted::UniqueConflict(_) => ("unique_conflict", None, Some(taken(id))),
         };
         match session.format {
-            Format::Json | Format::Ndjson => json(&mut session.out, &Answer { id, status, state })?,
+            Format::Json => values.push(Answer { id, status, state }),
+            Format::Ndjson => json(&mut session.out, &Answer { id, status, state })?,
             Format::Ids if failure.is_none() => writeln!(session.out, "{id}")?,
             Format::Human | Format::Wide if failure.is_none() => {
                 let word = if status == "requested" { "cancel requested" } else { done(action) };
@@ -193,20 +205,31 @@ async fn by_ids(session: &mut Session, ids: &[JobId], action: &Action) -> Result
         }
         if let Some(failure) = failure {
             session.out.flush()?;
-            failure.tell(session.paint_talk);
+            failure.tell(session.format, session.paint_talk);
             failed.get_or_insert(failure.exit());
         }
     }
+    print(session, &values)?;
     failed.map_or(Ok(()), |code| Err(Failure::Silent(code)))
+}
+
+/// Prints answers as one value: of one job that job's, else a list.
+fn print(session: &mut Session, values: &[Answer]) -> Result {
+    match values {
+        [] => Ok(()),
+        [one] => Ok(json(&mut session.out, one)?),
+        values => Ok(json(&mut session.out, &values)?),
+    }
 }
 
 /// Tells which jobs are meant. Whether the action suits their state is decided in its own step, not before.
 async fn preview(session: &mut Session, ids: &[JobId], action: &Action) -> Result {
-    let now = session.now().await?;
+    let (now, mut values) = (session.now().await?, Vec::new());
     for &id in ids {
         let job = session.client.get(id).await?.ok_or_else(|| not_found(id))?;
         match session.format {
-            Format::Json | Format::Ndjson => {
+            Format::Json => values.push(Answer { id, status: "would", state: Some(job.state) }),
+            Format::Ndjson => {
                 json(&mut session.out, &Answer { id, status: "would", state: Some(job.state) })?;
             }
             Format::Ids => writeln!(session.out, "{id}")?,
@@ -215,7 +238,7 @@ async fn preview(session: &mut Session, ids: &[JobId], action: &Action) -> Resul
             }
         }
     }
-    Ok(())
+    print(session, &values)
 }
 
 /// What became of all that matched, as JSON.
@@ -230,24 +253,52 @@ struct Sum {
     total: u64,
 }
 
-async fn by_filter(session: &mut Session, text: &str, action: &Action, dry_run: bool) -> Result {
-    let filter = Filter::parse(text)?;
-    let (name, begin) = (action.name(), Instant::now());
-    if !dry_run && cannot_be_undone(action) {
-        session.confirm(&format!("{name} all jobs that match {text:?}"))?;
+/// Asks before what can't be undone, before every job of the store is changed, and before jobs run again that are done.
+async fn confirm(session: &Session, text: Option<&str>, filter: &Filter, action: &Action) -> Result {
+    if session.is_sure() {
+        return Ok(());
+    }
+    let runs_again = matches!(action, Action::Retry);
+    let asks = text.is_none() || cannot_be_undone(action);
+    if !asks && !runs_again {
+        return Ok(());
     }
     let mut progress = session.progress();
-    let mut show = |p: ActProgress| {
-        progress.show(|| {
-            format!(
-                "{} of {} · searched {} of {}",
-                grouped(p.done),
-                grouped(p.matched),
-                grouped(p.searched),
-                grouped(p.total)
-            )
-        });
+    let mut count = async |filter: &Filter| {
+        let counted = session.client.count_where(filter, |p| progress.show(|| told(p))).await;
+        counted.map(|sum| sum.matched)
     };
+    let done = if runs_again { count(&filter.clone().state([State::Done])).await? } else { 0 };
+    if done == 0 && !asks {
+        return Ok(());
+    }
+    let matched = count(filter).await?;
+    drop(progress);
+    let of = text.map_or_else(|| " of the store".to_owned(), |text| format!(" that match {text:?}"));
+    let again = if done == 0 { String::new() } else { format!(" ({} of them done already)", grouped(done)) };
+    session.confirm(&format!("{} {}{of}{again}", action.name(), counted(matched, "job")))
+}
+
+/// How far it has come.
+fn told(p: ActProgress) -> String {
+    format!(
+        "{} of {} · searched {} of {}",
+        grouped(p.done),
+        grouped(p.matched),
+        grouped(p.searched),
+        grouped(p.total)
+    )
+}
+
+/// Acts on all that match, or on every job.
+async fn by_filter(session: &mut Session, text: Option<&str>, action: &Action, dry_run: bool) -> Result {
+    let filter = text.map_or_else(|| Ok(Filter::all()), Filter::parse)?;
+    if !dry_run {
+        confirm(session, text, &filter, action).await?;
+    }
+    let (name, begin) = (action.name(), Instant::now());
+    let mut progress = session.progress();
+    let mut show = |p: ActProgress| progress.show(|| told(p));
     let sum = if dry_run {
         session.client.count_where(&filter, &mut show).await?
     } else {
@@ -300,7 +351,7 @@ const fn done(action: &Action) -> &'static str {
     }
 }
 
-fn wrong_state(id: JobId, state: punctual::State, action: &Action) -> Failure {
+fn wrong_state(id: JobId, state: State, action: &Action) -> Failure {
     let wanted = if matches!(action, Action::RunNow) { "made due now" } else { done(action) };
     let failure =
         Failure::new("wrong_state", format!("job {} is {state} and cannot be {wanted}", id.short()));
@@ -318,7 +369,7 @@ fn wrong_state(id: JobId, state: punctual::State, action: &Action) -> Failure {
                 _ => "only scheduled, ready and retrying jobs can be changed",
             });
             match state {
-                punctual::State::Running => {
+                State::Running => {
                     failure.hint(format!("punctual cancel {id}    ask the worker to stop it first"))
                 }
                 _ => failure.hint(format!("punctual retry {id}    let it wait again first")),

@@ -72,9 +72,13 @@ fn of_many_ids_each_is_answered() {
     assert_eq!(
         said.out,
         format!(
-            "{{\"id\":\"{A}\",\"status\":\"done\",\"state\":\"waiting\"}}\n{{\"id\":\"{B}\",\"status\":\"not_found\"}}\n"
-        )
+            "[{{\"id\":\"{A}\",\"status\":\"done\",\"state\":\"waiting\"}},{{\"id\":\"{B}\",\"status\":\"not_found\"}}]\n"
+        ),
+        "one value"
     );
+    let error: serde_json::Value = serde_json::from_str(&said.err).unwrap();
+    assert_eq!((&error["error"]["code"], &error["error"]["exit"]), (&"not_found".into(), &3.into()));
+    assert_eq!(t.run(&format!("cancel {A} {C} -o ndjson")).out.lines().count(), 2);
 }
 
 #[test]
@@ -87,7 +91,7 @@ fn a_filter_acts_on_all_that_match_after_a_preview() {
     t.args(&["cancel", "--where", "kind:a"]).fails(
         2,
         "invalid",
-        "refusing to cancel all jobs that match \"kind:a\" unasked",
+        "refusing to cancel 1 500 jobs that match \"kind:a\" unasked",
     );
     let said = t.args(&["cancel", "--where", "kind:a", "-y"]).ok();
     assert!(said.starts_with("cancelled 1 500 of 1 500 jobs · 0 skipped ("), "{said}");
@@ -121,4 +125,46 @@ fn a_dry_run_by_id_changes_nothing() {
 fn ids_and_a_filter_are_one_too_many() {
     let t = Cli::new();
     t.args(&["cancel", A, "--where", "kind:a"]).is_usage("cannot be used with");
+}
+
+#[test]
+fn an_empty_filter_means_no_job() {
+    let t = Cli::new();
+    push(&t, A, "");
+    for line in [
+        "cancel",
+        "retry",
+        "run-now",
+        "delete",
+        "reschedule --in 1h",
+        "reprioritise -p low",
+        "edit --payload 1",
+    ] {
+        let words: Vec<&str> = line.split(' ').chain(["--where", " ", "-y"]).collect();
+        t.args(&words).fails(2, "invalid", "the filter is empty, and would match every job");
+    }
+    assert_eq!(show(&t, A)["priority"], "normal");
+    t.ok("run-now --all --dry-run");
+    t.run("run-now --all").fails(2, "invalid", "refusing to run-now 1 job of the store unasked");
+    t.ok("run-now --all -y");
+    assert_eq!(show(&t, A)["status"], "ready");
+}
+
+#[test]
+fn jobs_that_are_done_run_again_only_if_that_is_meant() {
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A}"));
+    t.ok("take");
+    push(&t, B, "");
+    t.ok(&format!("cancel {B}"));
+    t.args(&["retry", "--where", "kind:k"]).fails(
+        2,
+        "invalid",
+        "refusing to retry 2 jobs that match \"kind:k\" (1 of them done already) unasked",
+    );
+    assert_eq!(show(&t, A)["state"], "done");
+    t.args(&["retry", "--where", "kind:k -state:done"]).ok();
+    assert_eq!((&show(&t, A)["state"], &show(&t, B)["state"]), (&"done".into(), &"waiting".into()));
+    t.args(&["retry", "--where", "kind:k", "-y"]).ok();
+    assert_eq!(show(&t, A)["state"], "waiting");
 }

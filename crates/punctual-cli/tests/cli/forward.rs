@@ -89,7 +89,8 @@ fn a_test_job_tells_whether_it_would_work() {
     assert_eq!(server.say(&["XLEN", "out"]), "1");
     server.say(&["SET", "text", "1"]);
     let said = t.args(&["forward", "--test", "--json", "--to", &stream(&server, "stream=text")]);
-    said.fails(1, "failed", "1 other side did not take the test job");
+    assert!(said.err.contains(r#""message":"1 other side did not take the test job""#), "{said:#?}");
+    assert_eq!(said.code, Some(1), "{said:#?}");
     assert!(said.lines()[0]["error"].as_str().unwrap().contains("WRONGTYPE"), "{said:#?}");
     assert!(!t.path("punctual.db").exists(), "no store is needed");
 }
