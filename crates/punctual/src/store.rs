@@ -606,7 +606,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///    clock has just jumped (S14): if leases exist anywhere in the store and now is more than 20 s after its last
     ///    reserve, take, extend or settle, nothing is taken back for 5 s from now on. Each of these four calls, an empty
     ///    one too, first looks for the jump and then leaves its own time, also when the clock went back; 5 s that, after
-    ///    such a step, would end more than 5 s from now are void.
+    ///    such a step, would end more than 5 s from now are void. If the last of these calls came in such 5 s, a silence after
+    ///    it is no second jump.
     /// 3. Looks at up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
     ///    says, while it has fewer than n. Groups of a queue take turns (S16): first up to n + 32 that have become due and may
     ///    start something join those that do; then each job is the first of the group whose turn it is. A job past its

@@ -161,7 +161,10 @@ impl Model {
             self.no_take_back_until = None;
         }
         let leases_exist = self.rows.values().any(|row| row.job.state == State::Running);
-        let jumped = |last: Timestamp| last.after(LEASE_DEFAULT + HEARTBEAT_DEFAULT) < now;
+        // A jump has one pause: after a call in it, a silence is no second jump.
+        let had_its_pause = |last: Timestamp| self.no_take_back_until.is_some_and(|until| last < until);
+        let jumped =
+            |last: Timestamp| last.after(LEASE_DEFAULT + HEARTBEAT_DEFAULT) < now && !had_its_pause(last);
         if leases_exist && self.last_turn.is_some_and(jumped) {
             self.no_take_back_until = Some(now.after(HEARTBEAT_DEFAULT));
         }

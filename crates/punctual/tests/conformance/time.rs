@@ -97,6 +97,40 @@ pub(crate) async fn each_turn_of_a_worker_looks_for_a_jump(t: Fixture) {
     assert_eq!(t.reserve(0).await.taken_back.len(), 1);
 }
 
+/// S9, S14: a jump has one pause. A long silence after a call in that pause is no second jump, or a store that only takes call now and
+/// then would never take back.
+pub(crate) async fn a_silence_after_a_pause_is_no_second_jump(t: Fixture) {
+    let run = t.run().await;
+    t.pass(30);
+    assert_eq!(t.take(1).await.len(), 0, "this silence may have been a jump");
+    t.pass(30);
+    let taken: Vec<_> = t.take(1).await.iter().map(|job| job.id).collect();
+    assert_eq!(taken, [run.job.id], "60 s after the start of a lease of 15 s, by the second take");
+}
+
+/// S9, S14: nor does an extend before each take put off taking back for ever.
+pub(crate) async fn calls_that_come_in_pairs_take_back_too(t: Fixture) {
+    let run = t.run().await;
+    for _ in 0..2 {
+        t.pass(29);
+        t.store.extend(&[]).await.unwrap();
+        t.pass(1);
+        t.take(0).await;
+    }
+    assert_eq!(t.state(run.job.id).await, State::Waiting, "60 s after the start of a lease of 15 s");
+}
+
+/// S14: once a call came after the pause, the next jump has a pause of its own.
+pub(crate) async fn each_jump_has_its_pause(t: Fixture) {
+    for _ in 0..2 {
+        t.run_with(|job| job.options.max_attempts = Some(1)).await;
+        t.pass(30);
+        assert_eq!(t.reserve(0).await.taken_back, []);
+        t.pass(5);
+        assert_eq!(t.reserve(0).await.taken_back.len(), 1);
+    }
+}
+
 /// S14: enqueues, acts, reads and sweeps are no turns: they tell nothing of whether workers live.
 pub(crate) async fn other_calls_leave_no_time(t: Fixture) {
     let run = t.run().await;

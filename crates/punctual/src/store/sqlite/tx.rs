@@ -464,7 +464,9 @@ impl<'c> Tx<'c> {
             // It lies further ahead than it can: the clock went back since.
             store.grace = 0;
         }
-        if store.seen + JUMP_MS < now && conn.prepare_cached(ANY_LEASE)?.exists([])? {
+        // A jump has one pause: after a call in it, a silence is no second jump.
+        let had_its_pause = store.seen < store.grace;
+        if store.seen + JUMP_MS < now && !had_its_pause && conn.prepare_cached(ANY_LEASE)?.exists([])? {
             store.grace = grace;
         }
         store.seen = now;

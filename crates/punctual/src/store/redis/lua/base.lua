@@ -64,7 +64,11 @@ shard.read_turn, shard.put_turn = read_turn, put_turn
 local function turn()
     if not shard.seen then read_turn() end
     if now + HEARTBEAT < shard.grace then shard.grace = 0 end
-    if 0 < shard.seen and shard.seen - 1 + JUMP < now and 0 < call('HLEN', R) then shard.grace = now + HEARTBEAT end
+    -- A jump has one pause: after a call in it, a silence is no second jump.
+    local had_its_pause = shard.seen - 1 < shard.grace
+    if 0 < shard.seen and shard.seen - 1 + JUMP < now and not had_its_pause and 0 < call('HLEN', R) then
+        shard.grace = now + HEARTBEAT
+    end
     shard.seen = now + 1
     shard.pause = now < shard.grace and shard.grace <= now + HEARTBEAT and shard.grace
 end
