@@ -11,7 +11,7 @@ use crate::limits::GROUP_WEIGHT_MAX;
 /// What the tag of a group of weight 1 grows by. Steps are whole numbers: with more than twice `w × (w + 1)` of the largest weight,
 /// what is cut off, or given to who comes, gives nobody a job more than the rule says. Stores keep tags in 7 bytes: enough for 10^12
 /// starts.
-const STRIDE: u64 = 65_536;
+pub(crate) const STRIDE: u64 = 65_536;
 
 const _: () = assert!(2 * (GROUP_WEIGHT_MAX as u64) * (GROUP_WEIGHT_MAX as u64 + 1) < STRIDE);
 

@@ -153,6 +153,7 @@ impl RedisStore {
             expected: AtomicUsize::new(usize::MAX),
             rung: Mutex::default(),
         };
+        store.check_format().await?;
         store.refresh().await?;
         Ok(store)
     }

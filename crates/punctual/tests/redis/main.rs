@@ -18,6 +18,7 @@ mod corrupt;
 mod doctor;
 mod drill;
 mod flush;
+mod format;
 mod herd;
 mod idle;
 mod many;

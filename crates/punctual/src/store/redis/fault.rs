@@ -6,6 +6,7 @@ use redis::{RedisError, ServerError};
 
 use super::{
     confirm::{Unconfirmed, Unfit},
+    scripts::FORMAT as OWN_FORMAT,
     tls,
 };
 use crate::error::{Error, ErrorKind};
@@ -17,6 +18,9 @@ pub(super) const READONLY: &str = "READONLY";
 
 /// The code of what the server does not let this user do.
 pub(super) const NOPERM: &str = "NOPERM";
+
+/// The code of our scripts for a store in another format.
+const FORMAT: &str = "FORMAT";
 
 /// Nothing was sent: there was no way to the server a moment ago.
 pub(super) fn away() -> Error {
@@ -139,6 +143,7 @@ pub(super) fn refused(operation: &str, refusal: &ServerError) -> Error {
         "NOAUTH" | "WRONGPASS" | NOPERM => not_allowed(message),
         "MOVED" | "ASK" | "CROSSSLOT" => Error::new(ErrorKind::Unsupported, message)
             .with_hint("this server is part of a cluster: write redis+cluster://host:6379"),
+        FORMAT => other_format(refusal.details().unwrap_or("0")),
         "WRONGTYPE" => Error::new(ErrorKind::Corrupt, message)
             .with_hint("others write keys of the same name: choose another prefix=… in the address"),
         _ => Error::new(ErrorKind::Corrupt, message)
@@ -146,6 +151,19 @@ pub(super) fn refused(operation: &str, refusal: &ServerError) -> Error {
     };
     // The cause may quote what was stored, but names the script's line.
     error.with_source(RedisError::from(refusal.clone()))
+}
+
+/// The store is another version's; nothing was read of it, or changed. `found` is its format, 0 before there were numbers.
+pub(super) fn other_format(found: &str) -> Error {
+    let message = format!(
+        "the store has format {found}, and this punctual knows format {OWN_FORMAT}; nothing was changed"
+    );
+    let is_newer = found.parse::<u16>().is_ok_and(|found| OWN_FORMAT < found);
+    Error::new(ErrorKind::Unsupported, message).with_hint(if is_newer {
+        "stop this process, and start the newer punctual that the store was made or upgraded by"
+    } else {
+        "let the older punctual that made the store finish its jobs, or choose another prefix=… in the address"
+    })
 }
 
 fn unavailable(message: String, hint: &str) -> Error {
@@ -187,6 +205,7 @@ mod tests {
             ("NOAUTH Authentication required.", ErrorKind::Unsupported),
             ("NOPERM this user has no permissions", ErrorKind::Unsupported),
             ("MOVED 3999 127.0.0.1:6381", ErrorKind::Unsupported),
+            ("FORMAT 7", ErrorKind::Unsupported),
             ("WRONGTYPE Operation against a key holding the wrong kind of value", ErrorKind::Corrupt),
             ("ERR user_script:1: Script attempted to access nonexistent global variable", ErrorKind::Corrupt),
             ("WHATEVER comes", ErrorKind::Corrupt),

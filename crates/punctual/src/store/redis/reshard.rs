@@ -175,6 +175,14 @@ impl RedisStore {
         Ok(Live { shards: shards.take(layout.live().into()).collect(), layout })
     }
 
+    /// Refuses a store in another format, before anything of it is read.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub(super) async fn check_format(&self) -> Result<()> {
+        tell(&self.live().shards[0], 0).await.map(drop)
+    }
+
     /// Looks how the store is spread, and makes that known to all shards if it is news.
     pub(super) async fn refresh(&self) -> Result<Arc<Live>> {
         let live = self.live();

@@ -23,6 +23,11 @@ impl Script {
         self.name
     }
 
+    #[cfg(test)]
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Runs the script, which the server must know.
     pub(super) fn call(&self, keys: &[Vec<u8>], args: &[Vec<u8>]) -> Cmd {
         let bytes: usize = keys.iter().chain(args).map(Vec::len).sum();

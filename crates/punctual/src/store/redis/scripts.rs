@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use super::script::Script;
+use crate::{fair::STRIDE, limits, time::ceil_ms};
 
 /// The keys that every script names, in the order in which `lua/keys.lua` takes them.
 pub(super) const COMMON_KEYS: [&str; 21] =
@@ -13,6 +14,10 @@ pub(super) const DOC_KEYS: [&str; 2] = ["d", "f"];
 
 /// The keys of the locks, in shard 0 alone, which only their script names.
 pub(super) const LOCK_KEYS: [&str; 2] = ["lk", "lz"];
+
+/// The number of this layout of keys and rows. A process that meets another one in a store changes nothing there and stops:
+/// raise it with whatever an older process would read or write wrongly.
+pub(super) const FORMAT: u16 = 1;
 
 /// Which of the common keys has the records.
 pub(super) const RECORDS: usize = 0;
@@ -28,6 +33,48 @@ const RIDE: &str = include_str!("lua/ride.lua");
 const RESERVING: &str = include_str!("lua/reserving.lua");
 const COUNTING: &str = include_str!("lua/counting.lua");
 const QUEUES: &str = include_str!("lua/queues.lua");
+
+/// Limits that scripts name, as `$NAME`.
+fn constants() -> Vec<(&'static str, u64)> {
+    let mut all = vec![
+        ("BATCH_BYTES_MAX", limits::BATCH_BYTES_MAX as u64),
+        ("CALL_MEMORY", ceil_ms(limits::CALL_MEMORY)),
+        ("CANDIDATES_EXTRA", limits::CANDIDATES_EXTRA as u64),
+        ("DOCS_MAX", limits::DOCS_MAX),
+        ("FAILURES_MAX", limits::FAILURES_MAX as u64),
+        ("FORMAT", FORMAT.into()),
+        ("GATE_MAX", ceil_ms(limits::GATE_MAX)),
+        ("GROUPS_EXTRA", limits::GROUPS_EXTRA as u64),
+        ("HEARTBEAT_DEFAULT", ceil_ms(limits::HEARTBEAT_DEFAULT)),
+        ("ID_MEMORY", ceil_ms(limits::ID_MEMORY)),
+        ("ID_MEMORY_MAX", limits::ID_MEMORY_MAX),
+        ("INSTANT_MAX_MS", limits::INSTANT_MAX_MS),
+        ("LEASE_DEFAULT", ceil_ms(limits::LEASE_DEFAULT)),
+        ("MAX_ATTEMPTS_DEFAULT", limits::MAX_ATTEMPTS_DEFAULT.into()),
+        ("POISON_LIMIT", limits::POISON_LIMIT.into()),
+        ("REGROUP_MAX", limits::REGROUP_MAX as u64),
+        ("SNOOZES_MAX", limits::SNOOZES_MAX.into()),
+        ("SNOOZE_MIN", ceil_ms(limits::SNOOZE_MIN)),
+        ("STRIDE", STRIDE),
+        ("SWEEP_RIDE_MAX", limits::SWEEP_RIDE_MAX as u64),
+        ("TAKE_BACK_MAX", limits::TAKE_BACK_MAX as u64),
+    ];
+    // The longer name first, where one begins with another.
+    all.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+    all
+}
+
+/// A part with the limits that it names.
+fn with_limits(part: &str) -> String {
+    constants()
+        .into_iter()
+        .fold(part.to_owned(), |text, (name, value)| text.replace(&format!("${name}"), &value.to_string()))
+}
+
+fn made(name: &'static str, parts: &[&str]) -> Script {
+    let parts: Vec<String> = parts.iter().map(|part| with_limits(part)).collect();
+    Script::new(name, &parts.iter().map(String::as_str).collect::<Vec<_>>())
+}
 
 /// A script of these parts, behind what is common to all. What is needed less often is made in a function, only when it is
 /// needed. The larger one has the common words anew and captures nothing of the script but its arguments; its body is a
@@ -45,12 +92,12 @@ fn script(name: &'static str, parts: &[&str]) -> Script {
         "end",
         include_str!("lua/base.lua"),
     ];
-    Script::new(name, &[&common, parts].concat())
+    made(name, &[&common, parts].concat())
 }
 
 /// A script of a tool, which shares nothing with those of jobs.
 fn tool(name: &'static str, text: &str) -> Script {
-    Script::new(name, &[include_str!("lua/tool.lua"), text])
+    made(name, &[include_str!("lua/tool.lua"), text])
 }
 
 /// All of them, their names computed once.
@@ -111,6 +158,24 @@ impl Default for Scripts {
             gcra: tool("gcra", include_str!("lua/gcra.lua")),
             lock: tool("lock", include_str!("lua/lock.lua")),
             board: tool("board", include_str!("lua/board.lua")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_name_limits_that_there_are() {
+        assert_eq!(with_limits("local a, b = $ID_MEMORY, $ID_MEMORY_MAX"), "local a, b = 86400000, 1000000");
+        let all = Scripts::default();
+        for script in [&all.enqueue, &all.reserve, &all.settle, &all.sweep, &all.doc, &all.lock, &all.board] {
+            let text = script.text();
+            let unknown = text.match_indices('$').map(|(at, _)| &text[at + 1..]);
+            let unknown: Vec<_> =
+                unknown.filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase())).collect();
+            assert_eq!(unknown.first(), None, "{}", script.name());
         }
     }
 }

@@ -24,7 +24,13 @@ local function queue(q)
     local row = shard.queues[q]
     if row then return row end
     local rows = call('HMGET', I, q, q .. 'w')
-    local flags, version, lease = unp('>BI4I4', rows[1])
+    local stored = rows[1]
+    -- What can't be read is paused and gives up nothing, instead of going by defaults: its version is nobody's.
+    if not stored or #stored < 133 then
+        stored = pack('>BI4I4', 1, 2 ^ 32 - 1, JUMP - HEARTBEAT) .. string.rep('\0', 14) .. string.rep(pack('>I7', NEVER), 9)
+            .. string.rep('\0', 22) .. '\1' .. string.rep('\0', 22) .. '\1?'
+    end
+    local flags, version, lease = unp('>BI4I4', stored)
     local due, watch, spare, closed, arrival, part, time, own, let = 0, 0, 0, 0, 0, 0, 0, 0, 0
     local length = rows[2] and #rows[2]
     if length == 21 then
@@ -35,7 +41,7 @@ local function queue(q)
         due, watch, spare, closed, arrival, part, time, own, let = unp('>I7I7I7I7I7I4I7I7I7', rows[2])
     end
     row = {
-        stored = rows[1], flags = flags, version = version, lease = lease, due = due, watch = watch, spare = spare,
+        stored = stored, flags = flags, version = version, lease = lease, due = due, watch = watch, spare = spare,
         closed = closed, arrival = arrival, part = part, time = time, own = own, let = let, started = 0,
         paused = flags % 2 == 1, lifo = flags % 4 >= 2,
     }
@@ -45,24 +51,28 @@ end
 
 -- The shard's turn: when a reserve, take, extend or settle was seen last (one more than its ms; 0: never); until when nothing
 -- is taken back after a jump of the clock; the last fence; when upkeep that is no queue's will be due, at the earliest; the
--- epoch that the shard was told of last.
+-- epoch that the shard was told of last; and which format its keys and rows have.
 -- `pause`: until when nothing is taken back now, or false.
 local function read_turn()
     local row = call('HGET', S, 'turn')
-    if row then
-        shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch = unp('>I7I7I7I7I4', row)
+    if row and 34 <= #row then
+        shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.format = unp('>I7I7I7I7I4I2', row)
     else
-        shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch = 0, 0, 0, 0, 0
+        shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.is_new = 0, 0, 0, 0, 0, true
+        -- Before there was a number, none was left; whatever first writes into a new shard leaves it.
+        shard.format = (row or 0 < call('HLEN', Q)) and 0 or FORMAT
     end
     shard.pause = now < shard.grace and shard.grace <= now + HEARTBEAT and shard.grace
 end
 local function put_turn()
-    call('HSET', S, 'turn', pack('>I7I7I7I7I4', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch))
+    call('HSET', S, 'turn', pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, FORMAT))
 end
-shard.read_turn, shard.put_turn = read_turn, put_turn
+shard.put_turn = put_turn
+read_turn()
+-- What others made, in a later format or before there was a number, is theirs: nothing of it is read, or changed.
+if shard.format ~= FORMAT then return redis.error_reply('FORMAT ' .. shard.format) end
 -- Looks for a jump of the clock; put_turn() leaves the time of this call (S14).
 local function turn()
-    if not shard.seen then read_turn() end
     if now + HEARTBEAT < shard.grace then shard.grace = 0 end
     -- A jump has one pause: after a call in it, a silence is no second jump.
     local had_its_pause = shard.seen - 1 < shard.grace

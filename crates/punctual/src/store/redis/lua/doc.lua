@@ -4,7 +4,7 @@
 -- Answers: 'is' or 'conflict', with key and version7 value, if there is one; 'full'; 'page' or 'more' with any number of them.
 -- A list ends behind a mebibyte of values, and tells one at least. Cost: O(log N), per document of a list.
 local D, F = KEYS[22], KEYS[23]
-local DOCS_MAX = 100000
+local DOCS_MAX = $DOCS_MAX
 local what, key, only = ARGV[2], ARGV[3], ARGV[4]
 if what == 'list' then
     local limit = tonumber(ARGV[5])
@@ -34,6 +34,7 @@ if not value then
     return {'is', key}
 end
 if not row and DOCS_MAX <= call('HLEN', D) then return {'full'} end
+if shard.is_new then put_turn() end
 row = pack('>I7', call('HINCRBY', S, 'docs', 1)) .. value
 call('HSET', D, key, row)
 call('ZADD', F, '0', key)

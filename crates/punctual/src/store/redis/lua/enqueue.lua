@@ -62,7 +62,6 @@ if is_over and not is_look then
 end
 
 if ARGV[4] == 'b' then return {'refused'} end
-read_turn()
 if epoch < shard.epoch then return {'moved', shard.epoch} end
 local named = {}
 for i = 1, nq do

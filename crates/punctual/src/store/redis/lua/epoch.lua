@@ -2,7 +2,6 @@
 -- KEYS: common. ARGV: now, epoch, or 0 to look only. Answers: the epoch before, how many jobs it holds, and what else is
 -- kept there: remembered ids and unique keys. Cost: O(1).
 local epoch = tonumber(ARGV[2])
-read_turn()
 local before = shard.epoch
 if before < epoch then
     drains()

@@ -19,7 +19,8 @@
 --  11 m  HASH  q id → ended6                      the same, by id
 --  12 p  HASH  instance8 verb1 → number8 ms6 answer   the last call of each instance (S3)
 --  13 a  ZSET  instance8 verb1 @ ms               the same, by a time not after their last call
---  14 s  HASH  'turn' → seen7 grace7 fence7 wide7 epoch4   see read_turn() in base.lua
+--  14 s  HASH  'turn' → seen7 grace7 fence7 wide7 epoch4 format2   see read_turn() in base.lua; the format stands at this place
+--              in every format
 --              'layout' → over how many shards the store is spread; of shard 0 only
 --              'pins' → which queues are pinned, or were; of shard 0 only
 --              'docs' → the version that a document was given last; of shard 0 only
@@ -55,9 +56,12 @@ local CAPPED, KEEPS_NO_DONE, LIMITED, GROUPS_LIMITED = 4, 8, 64, 128 -- flags of
 local LEVELS = 3
 local PARKED, GROUPED = 16, 32 -- stand where a level does: of jobs that wait for their turn, and of those of a group
 local DERIVED = 8 -- the version of derived ids
-local END = 253402300799999 -- the last instant
+local FORMAT = $FORMAT -- see scripts.rs
+local END = $INSTANT_MAX_MS -- the last instant
 local LAST = string.rep('\255', 65) -- behind all members of t and l, see put_call() in base.lua
 local BEHIND = string.rep('\255', 17) -- behind all that follows a prefix, be it an id or a digest, whose bytes may be any
 local NEVER = 2 ^ 52 -- of what is not to come
-local POISON_LIMIT, CANDIDATES_EXTRA, GROUPS_EXTRA = 3, 256, 32
-local HEARTBEAT, JUMP, CALL_MEMORY, BYTES_MAX, SPARE = 5000, 20000, 3600000, 1048576, 1000
+-- What stands behind a $ is a limit of limits.rs, in ms where it is a time (scripts.rs).
+local POISON_LIMIT, CANDIDATES_EXTRA, GROUPS_EXTRA = $POISON_LIMIT, $CANDIDATES_EXTRA, $GROUPS_EXTRA
+local HEARTBEAT, JUMP = $HEARTBEAT_DEFAULT, $LEASE_DEFAULT + $HEARTBEAT_DEFAULT
+local CALL_MEMORY, BYTES_MAX, SPARE = $CALL_MEMORY, $BATCH_BYTES_MAX, 1000

@@ -4,10 +4,11 @@
 local now = shard.now
 local tally, ring, tell, hint = pending.tally, pending.ring, pending.tell, pending.hint
 local UNTIL_START, WINDOW = 1, 2
-local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = 8, 86400000, 1000000
-local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX, FORGET_ROUNDS_MAX, FORGET_LOOK = 10000, 100, 32, 4, 100
-local GATE_MAX = 86400000
-local STRIDE, REGROUP_MAX = 65536, 300
+local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = $FAILURES_MAX, $ID_MEMORY, $ID_MEMORY_MAX
+local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX = $SNOOZES_MAX, $SNOOZE_MIN, $TAKE_BACK_MAX
+local FORGET_ROUNDS_MAX, FORGET_LOOK = 4, 100
+local GATE_MAX = $GATE_MAX
+local STRIDE, REGROUP_MAX = $STRIDE, $REGROUP_MAX
 local NONE = pack('>I6', 0)
 
 local function text(n) return string.format('%.0f', n) end
@@ -112,6 +113,7 @@ local function name_of(q)
 end
 -- Makes a queue with these settings.
 local function new_queue(name, row)
+    if shard.is_new then shard.put_turn() end
     local q = pack('>I3', call('HLEN', Q) + 1)
     call('HSET', Q, name, q)
     call('ZADD', N, 0, name)
@@ -121,7 +123,6 @@ end
 
 -- Notes that upkeep which is no queue's will be due at `ms`, if not before.
 local function hint_wide(ms)
-    if not shard.seen then shard.read_turn() end
     if ms < shard.wide then
         shard.wide = ms
         shard.put_turn()
@@ -130,7 +131,7 @@ end
 
 -- ── rows ──
 
--- The head of a record: flags (1 run_at is not created_at, 2 expires, 4 a lease of its own, 8 max_attempts is not 20,
+-- The head of a record: flags (1 run_at is not created_at, 2 expires, 4 a lease of its own, 8 max_attempts is not the default,
 -- 16 a unique key, 32 a concurrency key and how many of it may run, 64 a group), level + 16 × scope, q, bytes before the
 -- payload, created_at, then what the flags say, then two chunks that are the client's own (what a replacement changes, and
 -- what stays) and the payload.
@@ -140,7 +141,7 @@ local function head(job, rec)
     if has(flags, 1) then job.run_at, at = unp('>I6', rec, at) else job.run_at = created end
     if has(flags, 2) then job.expires, at = unp('>I6', rec, at) end
     if has(flags, 4) then job.lease, at = unp('>I4', rec, at) end
-    if has(flags, 8) then job.max_attempts, at = unp('>I2', rec, at) else job.max_attempts = 20 end
+    if has(flags, 8) then job.max_attempts, at = unp('>I2', rec, at) else job.max_attempts = $MAX_ATTEMPTS_DEFAULT end
     if has(flags, 16) then job.digest, job.window, at = unp('>c16I7', rec, at) end
     if has(flags, 32) then job.key, job.most, at = unp('>c16I4', rec, at) end
     if has(flags, 64) then job.gid, at = unp('>c16', rec, at) end

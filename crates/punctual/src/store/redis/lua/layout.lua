@@ -3,6 +3,7 @@
 if (call('HGET', S, 'layout') or '') ~= ARGV[2] then return 0 end
 -- A full server, too, must let a change come to its end.
 drains()
+if shard.is_new then put_turn() end
 call('HSET', S, 'layout', ARGV[3])
 if ARGV[4] then call('HSET', S, 'pins', ARGV[4]) end
 return 1

@@ -8,7 +8,7 @@
 -- of each. A fence is above all before, and at least the time in microseconds, so that none comes back with a server that lost
 -- the last ones (S1). Those long past their end go by the way, some at a time. Cost: O(log N), per lock of a list.
 local LK, LZ, BELL = KEYS[1], KEYS[2], KEYS[3]
-local FORGET_MAX, FORGET_AFTER, END, FLOOR_MAX, SPARE, BELL_MS = 8, 86400000, 253402300799999, 2 ^ 52, 1000, 60000
+local FORGET_MAX, FORGET_AFTER, END, FLOOR_MAX, SPARE, BELL_MS = 8, 86400000, $INSTANT_MAX_MS, 2 ^ 52, 1000, 60000
 local what, name, owner, lease = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 if what == 'list' then
     local limit = tonumber(name)

@@ -14,7 +14,6 @@ local function reserving(from, first_bell)
         end
     end
     local answer = {'', ''}
-    if not shard.seen then read_turn() end
     local key, number = ARGV[from] .. 'r', tonumber(ARGV[from + 1])
     local last = call('HGET', P, key)
     local is_repetition = last and number <= unp('>I8', last)

@@ -4,7 +4,6 @@
 -- that has limits of its own: gid16, limits. Answers: 1, or 0, or the epoch if it is a later one, negative. Looks again at up to
 -- 300 groups in each place: those that wait for a rate beyond that keep their time. Cost: O(groups log N).
 local q, version, is_copy = call('HGET', Q, ARGV[2]), tonumber(ARGV[3]), ARGV[5] == 'c'
-read_turn()
 if tonumber(ARGV[4]) < shard.epoch then return -shard.epoch end
 local stored = q and queue(q).version or 0
 if is_copy and version < stored or not is_copy and version ~= stored then return 0 end

@@ -3,7 +3,6 @@
 -- forgotten, rings left to the caller. Stops at the limit, and behind a mebibyte of records: then it goes on in the same
 -- queue, since what comes next there goes by what ended. Cost: O(queues + limit log N).
 drains()
-read_turn()
 local names, from = next_queues(ARGV[4])
 local named = {}
 for i, name in ipairs(names) do named[i] = call('HGET', Q, name) end

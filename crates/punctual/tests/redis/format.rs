@@ -1,0 +1,131 @@
+//! Versions side by side: a store of another format, and settings that can't be read.
+
+use std::collections::BTreeMap;
+
+use punctual::{
+    Ctx, JobRecord, NewJob, Payload, When, Worker,
+    store::{Action, Audit, Counts, List, QueueOp, Settlement, Take, Upcoming, Verdict},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+/// All keys of a store, as the server has them.
+fn keys_of(server: &Server, url: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut raw = redis::Client::open(server.root_url()).unwrap().get_connection().unwrap();
+    let prefix = url.split_once("prefix=").unwrap().1;
+    let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg(format!("{prefix}:*")).query(&mut raw).unwrap();
+    keys.into_iter().map(|key| (key.clone(), redis::cmd("DUMP").arg(key).query(&mut raw).unwrap())).collect()
+}
+
+/// Runs a script on the row that each script reads first.
+fn edit_turn(server: &Server, url: &str, edit: &str) {
+    let script = format!("local row = redis.call('HGET', KEYS[1], 'turn') {edit}");
+    server.say(&["EVAL", &script, "1", &key(url, "s")]);
+}
+
+/// A newer process has upgraded the store.
+const NEWER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32) .. '\\0\\2')";
+/// It was made before formats had numbers.
+const OLDER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32))";
+/// And nobody has reserved from it yet.
+const UNTOUCHED: &str = "redis.call('HDEL', KEYS[1], 'turn')";
+
+#[tokio::test]
+async fn a_process_that_meets_another_format_changes_nothing() {
+    let server = Server::start(&[]);
+    for (edit, format) in [(NEWER, "format 2"), (OLDER, "format 0"), (UNTOUCHED, "format 0")] {
+        let url = server.url();
+        let store = open(&url).await;
+        let client = Client::new(store.clone());
+        client.push(jobs(&client, 2)).await.unwrap();
+        let run = store.reserve(&reserve(1, 1)).await.unwrap().jobs.remove(0);
+        edit_turn(&server, &url, edit);
+        let before = keys_of(&server, &url);
+        let (id, take) = (run.lease.job, Take { queue: "mail".into(), n: 1, older_than: Duration::ZERO });
+        let ack = Settlement { lease: run.lease, verdict: Verdict::Ack };
+        let beat = punctual::store::Heartbeat { lease: run.lease, notes: None };
+        let list = List { filter: punctual::Filter::all(), after: None, limit: 10 };
+        let upcoming = Upcoming { queue: None, bucket: Duration::from_secs(1), buckets: 1 };
+        let pause = QueueOp::Pause { by: "me".into(), reason: String::new() };
+        let errors = [
+            store.enqueue(Call { instance: 7, number: 1 }, &jobs(&client, 1)).await.err(),
+            store.reserve(&reserve(2, 1)).await.err(),
+            store.extend(&[beat]).await.err(),
+            store.settle(&[ack], None).await.err(),
+            store.take(&take).await.err(),
+            store.act(&[id.into()], &Action::Cancel { reason: None }).await.err(),
+            store.queue("mail", &pause).await.err(),
+            store.queue("mail", &QueueOp::Purge(10)).await.err(),
+            store.sweep(10).await.err(),
+            store.audit(Audit { repair: true, ..Audit::default() }).await.err(),
+            store.reshard(2).await.err(),
+            store.get(id).await.err(),
+            store.list(&list).await.err(),
+            store.count(None).await.map(|_: Counts| ()).err(),
+            store.upcoming(&upcoming).await.err(),
+            RedisStore::open(&url, Clock::System).await.err(),
+        ];
+        for (verb, error) in errors.into_iter().enumerate() {
+            let error = error.unwrap_or_else(|| panic!("verb {verb} is refused: {format}"));
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "verb {verb}: {error}");
+            assert!(error.to_string().contains(format), "verb {verb}: {error}");
+            assert!(error.hint().is_some());
+        }
+        assert!(before == keys_of(&server, &url), "{format}: something was changed");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_whose_store_is_upgraded_under_it_stops() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let store = open(&url).await;
+    let client = Client::new(store.clone());
+    let job = |run_at| NewJob { run_at, ..jobs(&client, 1).remove(0) };
+    client.push(vec![job(When::Now)]).await.unwrap();
+    let (ran, mut runs) = tokio::sync::mpsc::unbounded_channel();
+    let handle = move |_: JobRecord, _: Ctx| {
+        let ran = ran.clone();
+        async move {
+            let _ = ran.send(());
+            Ok::<_, std::io::Error>(())
+        }
+    };
+    let worker = Worker::new(&client).queue("mail").handle_raw(handle);
+    let worker = tokio::spawn(worker.run_until(CancellationToken::new()));
+    runs.recv().await.expect("it works");
+    client.push(vec![job(When::In(Duration::from_millis(500)))]).await.unwrap();
+    edit_turn(&server, &url, NEWER);
+    let ended = tokio::time::timeout(BLOCKED_MAX, worker).await.expect("it stops").unwrap();
+    let error = ended.expect_err("and says why");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(runs.try_recv().is_err(), "the second job waits for the newer process");
+}
+
+#[tokio::test]
+async fn a_queue_whose_settings_can_not_be_read_is_paused() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let (store, other) = (open(&url).await, open(&url).await);
+    let client = Client::new(store.clone());
+    client.push(jobs(&client, 1)).await.unwrap();
+    let bulk = NewJob::new(client.make_id(), "k", "bulk", Payload::json("1"));
+    client.push(vec![bulk]).await.unwrap();
+    let edit = |script: &str| server.say(&["EVAL", script, "1", &key(&url, "i")]);
+    edit(
+        "local q = '\\0\\0\\1' redis.call('HSET', KEYS[1], 'was', redis.call('HGET', KEYS[1], q), q, 'torn')",
+    );
+    let both = |number| {
+        let want = |queue: &str| Want { queue: queue.into(), share: 1, at_most: 1 };
+        Reserve { wants: vec![want("mail"), want("bulk")], ..reserve(number, 2) }
+    };
+    let queues: Vec<_> =
+        store.reserve(&both(1)).await.unwrap().jobs.iter().map(|job| job.job.queue.clone()).collect();
+    assert_eq!(queues, ["bulk"], "one queue does not stop the others");
+    assert_eq!(store.count(None).await.unwrap().waiting, 1);
+    let refused = other.enqueue(Call { instance: 5, number: 1 }, &jobs(&client, 1)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+    edit("local q = '\\0\\0\\1' redis.call('HSET', KEYS[1], q, redis.call('HGET', KEYS[1], 'was'))");
+    assert_eq!(store.reserve(&both(2)).await.unwrap().jobs.len(), 1);
+}
