@@ -43,7 +43,7 @@ pub(crate) fn exit_code(code: &str) -> u8 {
     match code {
         "invalid" | "unsupported" | "payload_too_large" => 2,
         "not_found" | "queue_unknown" => 3,
-        "wrong_state" | "unique_conflict" | "conflict" => 4,
+        "wrong_state" | "unique_conflict" | "gate_conflict" | "conflict" => 4,
         "store_unavailable" | "store_full" => 5,
         "timed_out" => 7,
         "unknown_outcome" => 8,

@@ -261,6 +261,9 @@ pub enum Acted {
     WrongState(JobId, State),
     /// Retry: another job holds its unique key by now, this one (its record may be gone).
     UniqueConflict(JobId),
+    /// Retry: the jobs of its concurrency key or group have been in another shard since the store was spread in another way; this
+    /// is one of them. Retry the job when they have ended.
+    GateConflict(JobId),
 }
 
 /// A page of jobs, in the order of their store: memory and SQLite tell the newest ids first, Redis the waiting jobs as they

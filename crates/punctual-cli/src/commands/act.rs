@@ -174,7 +174,7 @@ async fn act(session: &mut Session, which: &Which, action: Action) -> Result {
 #[derive(Serialize)]
 struct Answer {
     id: JobId,
-    /// `done`, `requested`, `not_found`, `wrong_state`, `unique_conflict`; of a dry run: `would`.
+    /// `done`, `requested`, `not_found`, `wrong_state`, `unique_conflict`, `gate_conflict`; of a dry run: `would`.
     status: &'static str,
     /// Where it stands now.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -192,6 +192,7 @@ async fn by_ids(session: &mut Session, ids: &[JobId], action: &Action) -> Result
             Acted::NotFound => ("not_found", None, Some(not_found(id))),
             Acted::WrongState(_, state) => ("wrong_state", Some(state), Some(wrong_state(id, state, action))),
             Acted::UniqueConflict(_) => ("unique_conflict", None, Some(taken(id))),
+            Acted::GateConflict(other) => ("gate_conflict", None, Some(elsewhere(id, other))),
         };
         match session.format {
             Format::Json => values.push(Answer { id, status, state }),
@@ -381,4 +382,13 @@ fn wrong_state(id: JobId, state: State, action: &Action) -> Failure {
 fn taken(id: JobId) -> Failure {
     Failure::new("unique_conflict", format!("job {} can't be retried", id.short()))
         .why("another job holds its unique key by now")
+}
+
+fn elsewhere(id: JobId, other: JobId) -> Failure {
+    Failure::new("gate_conflict", format!("job {} can't be retried", id.short()))
+        .why(format!(
+            "jobs of its concurrency key or group are in another shard by now, job {} among them",
+            other.short()
+        ))
+        .hint("retry it when these jobs have ended, or enqueue it anew")
 }

@@ -37,7 +37,7 @@ impl From<Acted> for Cancelled {
             Acted::Done(..) => Self::Done,
             Acted::Requested(_) => Self::Requested,
             Acted::WrongState(_, state) => Self::TooLate(state),
-            Acted::NotFound | Acted::UniqueConflict(_) => Self::NotFound,
+            Acted::NotFound | Acted::UniqueConflict(_) | Acted::GateConflict(_) => Self::NotFound,
         }
     }
 }
@@ -157,7 +157,10 @@ impl Client {
             for acted in self.act(&targets, action).await? {
                 match acted {
                     Acted::Done(..) | Acted::Requested(_) => sum.done += 1,
-                    Acted::NotFound | Acted::WrongState(..) | Acted::UniqueConflict(_) => sum.skipped += 1,
+                    Acted::NotFound
+                    | Acted::WrongState(..)
+                    | Acted::UniqueConflict(_)
+                    | Acted::GateConflict(_) => sum.skipped += 1,
                 }
             }
             progress(sum);

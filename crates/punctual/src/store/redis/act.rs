@@ -1,8 +1,10 @@
 //! `act`: what operators do to single jobs.
 
 use crate::{
+    digest::group_digest,
     error::{Error, ErrorKind, Result},
-    job::cut_error,
+    id::JobId,
+    job::{JobRecord, cut_error},
     limits::PAYLOAD_BYTES_MAX,
     store::{Acted, Action, Target, Which, check_act},
     time::{When, ceil_ms},
@@ -11,7 +13,7 @@ use crate::{
 use super::{
     bytes::{Bytes, Put},
     fault::in_part,
-    record,
+    record, reply,
     scripts::SCRIPTS,
     shard::{Shard, digits},
 };
@@ -28,6 +30,16 @@ pub(super) async fn act(shard: &Shard, targets: &[Target], action: &Action) -> R
         all.extend(some.map_err(|error| if all.is_empty() { error } else { in_part(error) })?);
     }
     Ok(all)
+}
+
+/// A job of the same group, else of the same concurrency key, that waits or runs in a shard; nothing where the job itself is there.
+pub(super) async fn live(shard: &Shard, job: &JobRecord) -> Result<Option<JobId>> {
+    let (group, key) = (job.group.as_deref(), job.concurrency.as_ref().map(|concurrency| &*concurrency.key));
+    let key = key.map_or_else(Vec::new, |key| record::lock_digest(&job.queue, group, key).to_vec());
+    let group = group.map_or_else(Vec::new, |group| group_digest(group).to_vec());
+    let args = vec![job.queue.clone().into_bytes(), job.id.as_bytes().to_vec(), key, group];
+    let answer = reply::bytes(shard.call(&SCRIPTS.live, &[], args).await?)?;
+    if answer.is_empty() { Ok(None) } else { Bytes(&answer).id().map(Some) }
 }
 
 /// Answers for the first of them, one at least.

@@ -41,6 +41,8 @@ pub(super) enum Kind {
     Insert,
     /// They may be elsewhere.
     Look,
+    /// Insert them, if jobs of the same group, else of the same concurrency key, wait or run here: one shard at a time has these (S15).
+    Follow,
     /// Nothing, but say whether it may be inserted.
     Check,
     /// They break a limit: all there may be is the answer to a repetition.
@@ -49,11 +51,23 @@ pub(super) enum Kind {
 
 /// What a shard answers.
 pub(super) enum Answer {
-    /// For each job; nothing for one that is not there to be looked at.
-    Jobs(Vec<Option<Enqueued>>),
+    /// For each job.
+    Jobs(Vec<Told>),
     /// It is no repetition.
     Refused,
     /// The shard knows of a later layout; nothing was done.
+    Moved,
+}
+
+/// What a shard answers of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Is(Enqueued),
+    /// It is not here.
+    Absent,
+    /// Nor is it, but jobs of its group or concurrency key are.
+    Lives,
+    /// There is a later layout, and it was not put here before.
     Moved,
 }
 
@@ -136,6 +150,7 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
     args[2] = vec![match kind {
         Kind::Refuse => b'b',
         Kind::Look => b'h',
+        Kind::Follow => b'f',
         Kind::Check => b'c',
         Kind::Insert if jobs.iter().all(|(id, _)| ids.insert(*id)) => b'o',
         Kind::Insert => b't',
@@ -151,13 +166,15 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
     (queues.into_iter().map(|(name, _)| name).collect(), args)
 }
 
-fn read(answers: &[u8], part: &Part<'_>) -> Result<Vec<Option<Enqueued>>> {
+fn read(answers: &[u8], part: &Part<'_>) -> Result<Vec<Told>> {
     let mut all = Bytes(answers);
     part.jobs
         .iter()
         .map(|(id, _)| {
-            Ok(Some(match all.byte()? {
-                b'A' => return Ok(None),
+            Ok(Told::Is(match all.byte()? {
+                b'A' => return Ok(Told::Absent),
+                b'L' => return Ok(Told::Lives),
+                b'M' => return Ok(Told::Moved),
                 b'I' => Enqueued::Inserted { id: *id, run_at: all.time()? },
                 b'R' => Enqueued::Replaced { id: all.id()?, run_at: all.time()? },
                 b'S' => Enqueued::Rescheduled { id: all.id()?, run_at: all.time()? },

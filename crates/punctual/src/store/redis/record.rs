@@ -79,6 +79,11 @@ pub(super) fn digest(queue: &str, group: Option<&str>, concurrency_key: Option<&
     texts::digest(&[Some(queue), group, concurrency_key, Some(key)])
 }
 
+/// Sixteen bytes that stand for a concurrency key with all that it is compared within.
+pub(super) fn lock_digest(queue: &str, group: Option<&str>, key: &str) -> [u8; 16] {
+    texts::digest(&[Some(queue), group, Some(key)])
+}
+
 pub(super) fn digest_of(key: &UniqueKey) -> [u8; 16] {
     digest(&key.queue, key.group.as_deref(), key.concurrency_key.as_deref(), &key.key)
 }
@@ -181,7 +186,7 @@ pub(super) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>
         rest.number(window, 7);
     }
     if let Some(Concurrency { key, limit }) = &new.concurrency {
-        rest.extend_from_slice(&texts::digest(&[Some(&new.queue), new.group.as_deref(), Some(key)]));
+        rest.extend_from_slice(&lock_digest(&new.queue, new.group.as_deref(), key));
         rest.number((*limit).into(), 4);
     }
     if let Some(group) = &new.group {

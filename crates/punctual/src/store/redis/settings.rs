@@ -35,10 +35,10 @@ impl Share {
     }
 
     /// Of a bound that all shards hold together; one that takes no jobs any more has a share like the others. A pinned
-    /// queue's is whole in its shard, and the others take none of its jobs.
+    /// queue's is whole in its shard, and in those that take only what follows the jobs of its key there.
     fn of_cap(self, cap: u64) -> u64 {
-        if let Some(home) = self.pinned_to {
-            return if home == self.of { cap } else { 0 };
+        if self.pinned_to.is_some() {
+            return cap;
         }
         let shards = u64::from(self.shards);
         cap / shards + u64::from(u64::from(self.of) % shards < cap % shards)

@@ -52,6 +52,7 @@ local function retry(job)
     if job.expires then job.expires, job.unexpiring = nil, true end
     put_past(job)
     put_waiting(job)
+    late().put_live(job)
     pending().tally(job.q, 'b', job.bytes)
     pending().ring(job.q, now)
     answer('D', job)

@@ -30,6 +30,7 @@ local function is_whole(it, drop, key, entry)
     local length, mark = LENGTHS[what], what == 't' and byte(it, 4)
     if mark == GROUPED then length = 44 end
     if mark == PARKED then length = #it == 64 and 64 or 48 end
+    if what == 'h' and sub(it, 4, 4) == 'k' then length = 36 end
     if not length or #it == length then return true end
     found('', nil, 'corrupt', 'an entry of another length')
     if repair then call(drop, key, entry) end
@@ -132,6 +133,10 @@ local function record(id)
             late().touch_group(job.q, job.gid)
         end
     end
+    if not job.ended and job.key and not job.gid and not stands(H, late().live_member(job.q, job.key, id)) then
+        found(id, job.q, 'stale_key', 'its concurrency key does not know of it')
+        if repair then late().put_live(job) end
+    end
     if holds_key(job) and call('HEXISTS', U, job.digest) == 0 then
         found(id, job.q, 'stale_key', 'its unique key is free')
         if repair then late().put_key(job.digest, id, 0) end
@@ -197,8 +202,19 @@ local function place_of(key, member)
     end
     if repair then call('ZREM', key, member) end
 end
--- Where a group stands, or a job of one by time.
+-- Where a group stands, or a job of one by time; or a job of a concurrency key.
 local function group_place(key, member)
+    if sub(member, 4, 4) == 'k' then
+        local q, id = sub(member, 1, 3), sub(member, 21)
+        local job = load(id)
+        if job and (job.run or not job.ended) and job.key and not job.gid
+            and late().live_member(job.q, job.key, id) == member then return end
+        -- Of one that can't be read nobody knows.
+        if not job and exists(id) then return end
+        found(id, q, 'stale_key', 'a concurrency key knows of a job that does not wait or run')
+        if repair then call('ZREM', key, member) end
+        return
+    end
     local q, place, at, of = unp('>c3c1I7c16', member)
     if place == 'd' then
         local job = load(of)

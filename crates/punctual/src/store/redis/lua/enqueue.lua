@@ -1,19 +1,20 @@
 -- enqueue: hands jobs over, in order, each seeing what the earlier ones did (S2, S3, S4).
 -- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, kind of call (o ordinary, t two of its ids are
--- the same, b its jobs break a limit, h only what is here already, c only a look whether it would be refused), epoch,
+-- the same, b its jobs break a limit, h only what is here already, f only where jobs of the same concurrency key or group are,
+-- c only a look whether it would be refused), epoch,
 -- number of queues, per queue: name, version of the settings that the caller knows (0: none), settings of a new queue;
 -- then the jobs' ids, their specs, their rests. A spec, which jobs often share: queue2 flags1 level1 kind of time (a at, i
 -- in) ms7 kind of expiry (a, i, or n for none) ms7 conflict (k keep, p replace, s reschedule) version4 (0: any) skip3. The
 -- rest is what follows the times in a record, with the payload behind `skip` bytes.
--- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 | F | A: of kind h, it is
--- not here. Before any write: {'stale', number of a queue, its settings or ''} where the caller knows others, {'refused'}
+-- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 | F | of kinds h and f: A: it is
+-- not here, L: nor is it, but jobs of its key or group are, M: there is a later epoch. Before any write: {'stale', number of a queue, its settings or ''} where the caller knows others, {'refused'}
 -- for a call that breaks a limit and is no repetition, {'ok'} for one that is looked at only, {'moved', epoch} where jobs
 -- of a later epoch may be elsewhere, {'expired', number of a job, expires_at, run_at} for a job that expires before it is
 -- due.
 -- Cost: O(n log N).
 local instance, number, epoch, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local is_look = ARGV[4] == 'h'
-local key = instance .. 'e'
+local is_look, follows = ARGV[4] == 'h', ARGV[4] == 'f'
+local key = instance .. (follows and 'f' or 'e')
 local ids_at = 7 + 3 * nq
 local n = (#ARGV - ids_at + 1) / 3
 local specs_at, rests_at = ids_at + n, ids_at + 2 * n
@@ -32,16 +33,24 @@ end
 local function key_at(flags)
     return flags % 32 >= 16 and 1 + (flags % 8 >= 4 and 4 or 0) + (flags % 16 >= 8 and 2 or 0)
 end
--- Where what stands for the group would.
-local function gid_at(flags)
+-- Where the concurrency key would.
+local function lock_at(flags)
     return 1 + (flags % 8 >= 4 and 4 or 0) + (flags % 16 >= 8 and 2 or 0) + (flags % 32 >= 16 and 23 or 0)
-        + (flags % 64 >= 32 and 20 or 0)
 end
+-- Where what stands for the group would.
+local function gid_at(flags) return lock_at(flags) + (flags % 64 >= 32 and 20 or 0) end
 
 local last = call('HGET', P, key)
 local is_over = last and number <= unp('>I8', last)
 if is_over and ARGV[4] == 'c' then return {'ok'} end
-if is_over and not is_look then
+-- What the same call put here by kind f (I), changed (C), or had no room for (F). Not all of a repetition need be of that kind again.
+local trail, followed = '', {}
+if is_look or follows then
+    local put = call('HGET', P, instance .. 'f')
+    if put and number == unp('>I8', put) then trail = sub(put, 15) end
+    for at = 1, #trail, 17 do followed[sub(trail, at + 1, at + 16)] = sub(trail, at, at) end
+end
+if is_over and not is_look and trail == '' then
     -- A repetition (S3): writes nothing.
     local full, answers = {}, {}
     if number == unp('>I8', last) then
@@ -62,7 +71,16 @@ if is_over and not is_look then
 end
 
 if ARGV[4] == 'b' then return {'refused'} end
-if epoch < shard.epoch then return {'moved', shard.epoch} end
+if epoch < shard.epoch then
+    if trail == '' then return {'moved', shard.epoch} end
+    local answers = {}
+    for i = 1, n do
+        local id = ARGV[ids_at + i - 1]
+        local was = followed[id]
+        answers[i] = was == 'F' and was or was == 'I' and existing(id) or 'M'
+    end
+    return {concat(answers)}
+end
 local named = {}
 for i = 1, nq do
     local at = 4 + 3 * i
@@ -91,6 +109,7 @@ for i = 1, n do
             of = named[of], flags = flags, level = level, run_at = run_at, expires = expires, wanted = wanted, skip = skip,
             conflict = is_over and 'k' or conflict, -- what a look changed, its repetition does not
             key_at = key_at(flags), gid_at = 64 <= flags and gid_at(flags), inserted = 'I' .. pack('>I6', run_at),
+            lock_at = 32 <= flags and flags < 64 and lock_at(flags),
         }
     end
 end
@@ -113,15 +132,24 @@ end
 
 -- Nothing is refused from here on. What is new is written in one command per place, at the end or before a job that has to
 -- see it.
-local records, members, timed, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
+local records, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
 local function flush()
     if 0 < fresh then
         call('HSET', J, unpack(records))
         call('ZADD', T, unpack(members))
-        if 0 < #timed then call('ZADD', H, unpack(timed)) end
+        if 0 < #beside then call('ZADD', H, unpack(beside)) end
         if 0 < #expiries then call('ZADD', O, unpack(expiries)) end
     end
-    records, members, timed, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
+    records, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
+end
+-- Whether jobs of the same group, else of the same concurrency key, are here.
+local lives = {}
+local function lives_here(plan, q, rest)
+    local at = plan.gid_at or plan.lock_at
+    if not q or not at then return false end
+    local of = q .. sub(rest, at, at + 15)
+    if lives[of] == nil then lives[of] = late().first_live(q, sub(of, 4), plan.gid_at and sub(of, 4)) ~= nil end
+    return lives[of]
 end
 
 -- Meets the job that holds the key of a new one.
@@ -177,14 +205,16 @@ local function has_room(of, q, bytes)
         and not (limits.max_bytes and limits.max_bytes < of.bytes + of.added + changed + bytes)
 end
 
-local answers, full, has_changed = {}, {}, false
-local has_twins = ARGV[4] == 't'
+local answers, full, put_here, has_changed = {}, {}, {}, false
+local has_twins = ARGV[4] == 't' or follows
 for i = 1, n do
     local id, spec, rest = ARGV[ids_at + i - 1], ARGV[specs_at + i - 1], ARGV[rests_at + i - 1]
     local plan = plans[spec]
     local of, bytes, answer, digest = plan.of, #rest - plan.skip, nil, nil
     local q = of.q
-    if known[id] then
+    if followed[id] == 'F' then
+        answer = 'F'
+    elseif known[id] or followed[id] == 'I' then
         flush()
         answer = existing(id)
     else
@@ -198,13 +228,18 @@ for i = 1, n do
             local by = late().holder(digest)
             if by then
                 answer = meet(by, plan, rest)
-                has_changed = has_changed or sub(answer, 1, 1) ~= 'D'
+                local is_change = sub(answer, 1, 1) ~= 'D'
+                has_changed = has_changed or is_change
+                if follows and is_change then put_here[#put_here + 1] = 'C' .. id end
             end
         end
-        if not answer and is_look then answer = 'A' end
+        if not answer and (is_look or follows) then
+            local is_here = lives_here(plan, q, rest)
+            if is_look or not is_here then answer = is_here and 'L' or 'A' end
+        end
         if not answer and q and queue(q).flags % (2 * CAPPED) >= CAPPED and not has_room(of, q, bytes) then
             answer = 'F'
-            full[#full + 1] = pack('>I2', i)
+            full[#full + 1] = follows and 'F' .. id or pack('>I2', i)
         end
     end
     if not answer then
@@ -220,8 +255,10 @@ for i = 1, n do
         if plan.gid_at then
             local gid = sub(rest, plan.gid_at, plan.gid_at + 15)
             member = q .. char(GROUPED) .. gid .. sub(member, 4)
-            timed[#timed + 1], timed[#timed + 2] = '0', late().timed(q, plan.run_at, id)
+            beside[#beside + 1], beside[#beside + 2] = '0', late().timed(q, plan.run_at, id)
             late().touch_group(q, gid)
+        elseif plan.lock_at then
+            beside[#beside + 1], beside[#beside + 2] = '0', q .. 'k' .. sub(rest, plan.lock_at, plan.lock_at + 15) .. id
         end
         members[fresh + 1], members[fresh + 2] = '0', member .. id .. '\0'
         fresh = fresh + 2
@@ -235,6 +272,7 @@ for i = 1, n do
             late().put_key(digest, id, late().window_end({scope = math.floor(plan.level / 16), created = now, window = window}))
             fresh_keys[digest] = true
         end
+        if follows then put_here[#put_here + 1] = 'I' .. id end
         of.added, of.live = of.added + bytes, of.live and of.live + 1
         if not of.earliest or plan.run_at < of.earliest then of.earliest = plan.run_at end
         answer = plan.inserted
@@ -242,7 +280,11 @@ for i = 1, n do
     answers[i] = answer
 end
 flush()
-if is_look and has_changed or not is_look and #full < n then put_call(key, last, number, concat(full)) end
+if follows then
+    if 0 < #put_here then put_call(key, last, number, trail .. concat(put_here) .. concat(full)) end
+elseif is_look and has_changed or not is_look and #full < n then
+    put_call(key, last, number, concat(full))
+end
 for i = 1, nq do
     local of = named[i]
     local q, due = of.q, of.earliest

@@ -33,6 +33,7 @@
 --  19 g  ZSET  q key16 id                         running jobs by their concurrency key; q gid16 id: by their group
 --  20 h  ZSET  q place1 at7 gid16                 groups by where they stand, see regroup() in late.lua
 --              q 'd' run_at7 id                   waiting jobs of all groups by time, without those that are parked
+--              q 'k' key16 id                     waiting and running jobs of a concurrency key that have no group
 --  21 y  HASH  q gid16 → group                    what is remembered of a group; see group_of() in late.lua
 --  22 …  ZSET  'r' @ ms, 's' @ ms                 doorbells of the queues named in the call, in their order; see put() in
 --                                                 pending.lua

@@ -278,6 +278,7 @@ local function bury(q, id, had_ended)
     -- How large it is its head may still say.
     local job, rec = {}, call('HGET', J, id)
     local bytes = rec and pcall(head, job, rec) and job.bytes or 0
+    if job.key and not job.gid then call('ZREM', H, q .. 'k' .. job.key .. id) end
     -- Whether somebody waits for it nobody can tell.
     tell_end({id = id, watched = true})
     call('HSET', X, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
@@ -304,6 +305,34 @@ local function touch_group(q, gid)
     local changed = shard.changed or {}
     changed[q .. gid], shard.changed = true, changed
 end
+-- Jobs of a concurrency key without a group, as long as they wait or run.
+local function live_member(q, key, id) return q .. 'k' .. key .. id end
+local function put_live(job)
+    if job.key and not job.gid then call('ZADD', H, '0', live_member(job.q, job.key, job.id)) end
+end
+local function end_live(q, of, id)
+    if of.key and not of.gid then call('ZREM', H, live_member(q, of.key, id)) end
+end
+-- A job that waits or runs here of a group, or else of a concurrency key; '' where only the group's rate or closed gate is left;
+-- nil where nothing is. While one shard has something of it, no other one may start its jobs (S15).
+local function first_live(q, key, gid)
+    local function first(set, prefix)
+        local from, to = within(prefix)
+        return call('ZRANGEBYLEX', set, from, to, 'LIMIT', 0, 1)[1]
+    end
+    if not gid then
+        local member = first(H, q .. 'k' .. key)
+        return member and sub(member, 21)
+    end
+    -- A job that is parked has another one of its key beside it, which is not.
+    local waiting, running = first(T, q .. char(GROUPED) .. gid), first(G, q .. gid)
+    if waiting or running then return waiting and sub(waiting, 28, 43) or sub(running, 20) end
+    local row = call('HGET', Y, q .. gid)
+    if row and #row == 26 then
+        local closed, arrival = unp('>I7I7', row, 9)
+        if now <= max(closed, arrival) then return '' end
+    end
+end
 -- The run of a job with a key or a group ends; `of`: these.
 local function end_keyed(q, of, id)
     if of.key then
@@ -319,7 +348,10 @@ end
 local function end_lost(q, id)
     local row = call('HGET', R, id)
     local is_sound, run = pcall(run_of, row or '')
-    if is_sound then end_keyed(q, run, id) end
+    if is_sound then
+        end_keyed(q, run, id)
+        end_live(q, run, id)
+    end
 end
 -- The place in time of a waiting job of a group.
 local function timed(q, run_at, id) return q .. 'd' .. pack('>I7', run_at) .. id end
@@ -659,6 +691,7 @@ local function finish(job, state, reason)
     if state ~= DONE then job.result = nil end
     tell_end(job)
     if job.scope ~= WINDOW then free_key(job) end
+    end_live(job.q, job, job.id)
     tally(job.q, 'b', -job.bytes)
     if keeps_nothing(job.q, state) then
         remove(job)
@@ -673,6 +706,7 @@ end
 local function delete(job)
     if job.state == WAITING then
         leave_waiting(job)
+        end_live(job.q, job, job.id)
         tally(job.q, 'b', -job.bytes)
     else
         leave_ended(job)
@@ -975,6 +1009,7 @@ return {
     holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
     waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,
     room_of = room_of, spend = spend, parked_member = parked_member, id_in = id_in, touch = touch, is_full = is_full,
+    live_member = live_member, put_live = put_live, end_live = end_live, first_live = first_live,
     end_keyed = end_keyed, end_lost = end_lost, is_behind = is_behind, is_blocked = is_blocked, hand_over = hand_over,
     timed = timed, touch_group = touch_group, is_open = is_open, regroup = regroup, let_in = let_in,
     first_in_ring = first_in_ring, leave_ring = leave_ring, mind_rest = mind_rest, charge = charge, charge_rest = charge_rest,

@@ -1,7 +1,6 @@
 -- open: opens the gate of a queue, or of one of its groups, that a run closed. KEYS: common, its bell. ARGV: now, name, gid16 or ''.
 -- Answers: 1, or 0 where there is no such queue. Cost: O(log N).
 local q, gid = call('HGET', Q, ARGV[2]), ARGV[3]
-read_turn()
 if not q then return 0 end
 -- A full server, too, must let a queue go on.
 drains()

@@ -39,6 +39,7 @@ for i = 1, n do
                 local keys = late().run_of(run)
                 if keys.digest then late().free(keys.digest, id) end
                 late().end_keyed(of.q, keys, id)
+                late().end_live(of.q, keys, id)
             end
             local past = has_past and late().done_past(id, call('HGET', X, id)) or PLAIN_PAST
             if of.keeps then

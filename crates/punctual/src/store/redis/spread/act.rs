@@ -6,19 +6,24 @@ use super::{
 };
 use crate::{
     error::Result,
-    job::Scope,
+    id::JobId,
+    job::{JobRecord, Scope},
     store::{
         Acted, Action, BoxFuture, Target, UniqueKey, Which,
         redis::{RedisStore, act},
     },
 };
 
-/// Answers for jobs whose unique key another job holds: with the number of shards, or the way its queue is placed, the home of
-/// a key has changed, so that the job's own shard may not know of that one.
+/// Answers for jobs that may not wait again where they are: with the number of shards, or the way its queue is placed, the home
+/// of a key has changed, so that the job's own shard may not know who holds it, or whom it limits.
 async fn refuse_held(store: &RedisStore, targets: &[Target], acted: &mut [Acted]) -> Result<()> {
     for (target, acted) in targets.iter().zip(acted) {
         let Which::Id(id) = target.which else { continue };
         let Some(job) = read::get(store, id).await?.filter(|job| job.state.is_ended()) else { continue };
+        if let Some(other) = live_elsewhere(store, &job).await? {
+            *acted = Acted::GateConflict(other);
+            continue;
+        }
         // What is held until the start or for a while may be free for good: that its own shard knows.
         let Some(unique) = job.unique.filter(|unique| unique.scope == Scope::UntilDone) else { continue };
         let key = UniqueKey {
@@ -32,6 +37,20 @@ async fn refuse_held(store: &RedisStore, targets: &[Target], acted: &mut [Acted]
         }
     }
     Ok(())
+}
+
+/// A job of the same group, else of the same concurrency key, that waits or runs in another shard: only one may have such (S15).
+async fn live_elsewhere(store: &RedisStore, job: &JobRecord) -> Result<Option<JobId>> {
+    let key = job.group.as_ref().or(job.concurrency.as_ref().map(|concurrency| &concurrency.key));
+    let Some(key) = key else { return Ok(None) };
+    let live = store.live();
+    for home in live.layout.homes_of_key(&job.queue, key) {
+        let found = act::live(&live.shards[usize::from(home)], job).await?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
 }
 
 pub(in crate::store::redis) async fn act(

@@ -1,5 +1,9 @@
 //! `enqueue`: each job goes to its home. Where the number of shards was another one before, or its queue was placed in
 //! another way, it is first looked for in the homes that it had then.
+//!
+//! Only one shard at a time may have jobs of a group, or of a concurrency key, that wait or run: it alone knows how many of
+//! them may start (S15). So where an earlier home has some, the new one follows them, in a step that looks once more. A home
+//! without any gets none by this layout, and takes none by one before: whoever finds all of them so may go on to the new one.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +17,7 @@ use crate::{
         Call, Enqueued, check_batch, check_jobs,
         redis::{
             Live, RedisStore,
-            enqueue::{self, Answer, Kind, Part},
+            enqueue::{self, Answer, Kind, Part, Told},
             layout::Place,
         },
     },
@@ -62,6 +66,8 @@ struct Parts {
     made: Made,
     /// Jobs that are not where they were looked for.
     absent: Vec<usize>,
+    /// Those of them whose group or concurrency key has others there.
+    lives: Vec<usize>,
     /// Jobs of which a shard says nothing, since it knows of a later layout.
     moved: Vec<usize>,
 }
@@ -90,6 +96,8 @@ impl Calls<'_> {
         let now = |i: usize| places[i].1;
         let mut todo: Vec<usize> = (0..self.jobs.len()).filter(|&i| self.answers[i].is_none()).collect();
         let mut moved = Vec::new();
+        // Where what limits a job is, if that is not where it would go.
+        let mut followed: Vec<Option<Place>> = vec![None; self.jobs.len()];
         for round in 0.. {
             let (looked, rest): (Vec<_>, Vec<_>) = todo.into_iter().partition(|&i| round < places[i].0.len());
             todo = rest;
@@ -97,13 +105,37 @@ impl Calls<'_> {
                 break;
             }
             let mut looked = self.part(Kind::Look, looked, |i| places[i].0[round]).await?;
+            for i in looked.lives {
+                let there = places[i].0[round];
+                if followed[i].is_none() && there.home != now(i).home {
+                    followed[i] = Some(there);
+                }
+            }
             todo.append(&mut looked.absent);
             todo.sort_unstable();
             moved.append(&mut looked.moved);
         }
+        let (mut following, mut todo): (Vec<_>, Vec<_>) =
+            todo.into_iter().partition(|&i| followed[i].is_some());
+        if !following.is_empty() {
+            // One that is known where it would go, or whose unique key is, goes nowhere.
+            let mut looked = self.part(Kind::Look, following, now).await?;
+            following = looked.absent;
+            moved.append(&mut looked.moved);
+        }
+        let target = |i: usize| followed[i].unwrap_or_else(|| now(i));
         let kind = if is_broken { Kind::Refuse } else { Kind::Insert };
-        if kind == Kind::Insert && self.may_be_refused_in_part(&todo, now) {
-            self.part(Kind::Check, todo.clone(), now).await?;
+        let mut all = [&todo[..], &following].concat();
+        all.sort_unstable();
+        if kind == Kind::Insert && self.may_be_refused_in_part(&all, target) {
+            self.part(Kind::Check, all, target).await?;
+        }
+        if !following.is_empty() {
+            let mut put = self.part(Kind::Follow, following, target).await?;
+            // Those that they would have followed have ended meanwhile.
+            todo.append(&mut put.absent);
+            todo.sort_unstable();
+            moved.append(&mut put.moved);
         }
         let inserted = self.part(kind, todo, now).await?;
         // This layout is over, but what was done by it before is not done again.
@@ -137,16 +169,21 @@ impl Calls<'_> {
             Ok((group, answer))
         }))
         .await?;
-        let mut told = Parts { made: Made::Done, absent: Vec::new(), moved: Vec::new() };
+        let mut told = Parts { made: Made::Done, absent: Vec::new(), lives: Vec::new(), moved: Vec::new() };
         for (group, answer) in parts {
             match answer {
                 Answer::Jobs(_) if kind == Kind::Check => {}
                 Answer::Jobs(answers) => {
                     for ((i, _), answer) in group.into_iter().zip(answers) {
-                        if answer.is_none() {
-                            told.absent.push(i);
+                        match answer {
+                            Told::Is(answer) => self.answers[i] = Some(answer),
+                            Told::Absent => told.absent.push(i),
+                            Told::Lives => {
+                                told.absent.push(i);
+                                told.lives.push(i);
+                            }
+                            Told::Moved => told.moved.push(i),
                         }
-                        self.answers[i] = answer;
                     }
                 }
                 Answer::Refused => told.made = Made::Refused,
@@ -156,14 +193,14 @@ impl Calls<'_> {
         Ok(told)
     }
 
-    /// The call as a shard is to know it again: what is cut by another layout is another call, and so is looking. Of one
-    /// shard nothing is cut.
+    /// The call as a shard is to know it again: what is cut by another layout is another call, and so is looking, which finds
+    /// what followed. Of one shard nothing is cut.
     fn call_as(&self, kind: Kind) -> Call {
         const EPOCH: u64 = 0x9e37_79b9_7f4a_7c15;
         const LOOK: u64 = 0x6c6f_6f6b;
         let is_cut = 1 < self.live.layout.live();
         let epoch = if is_cut { u64::from(self.live.layout.epoch).wrapping_mul(EPOCH) } else { 0 };
-        let look = if kind == Kind::Look { LOOK } else { 0 };
+        let look = if matches!(kind, Kind::Look | Kind::Follow) { LOOK } else { 0 };
         Call { instance: self.call.instance ^ epoch ^ look, ..self.call }
     }
 }
