@@ -97,6 +97,8 @@ pub enum Stop {
     LeaseLost,
     /// The worker is shutting down. What has not ended when its grace is over is released.
     Shutdown,
+    /// The job's timeout is over, and the worker gives runs a [grace](crate::Worker::timeout_grace) for it.
+    TimedOut,
 }
 
 /// One run of a job, without its type: what middleware sees, and what a [`Ctx`] gives access to.
@@ -262,7 +264,8 @@ impl Call {
         &self.inner.client
     }
 
-    /// Fires when the run should stop: the job's cancel was asked for, its lease was lost, or the worker shuts down.
+    /// Fires when the run should stop: the job's cancel was asked for, its lease was lost, the worker shuts
+    /// down, or the timeout is over and a [grace](crate::Worker::timeout_grace) began.
     pub fn cancel_token(&self) -> CancellationToken {
         self.inner.token.clone()
     }
@@ -273,7 +276,8 @@ impl Call {
             0 => None,
             1 => Some(Stop::Cancelled),
             2 => Some(Stop::LeaseLost),
-            _ => Some(Stop::Shutdown),
+            3 => Some(Stop::Shutdown),
+            _ => Some(Stop::TimedOut),
         }
     }
 }

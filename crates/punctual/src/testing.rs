@@ -169,7 +169,8 @@ async fn run_one(setup: &mut Setup, call: &mut StoreCall, report: &mut WorkRepor
             report.lateness.started(&reserved.job, batch.now);
             let news = Arc::default();
             let run_of = Call::new(reserved.job, reserved.lease.fence, setup.client.clone(), news);
-            let verdict = run::run(run_of.clone(), Arc::clone(handler), setup.cancel_grace).await;
+            let graces = run::Graces { cancel: setup.cancel_grace, timeout: setup.timeout_grace };
+            let verdict = run::run(run_of.clone(), Arc::clone(handler), graces).await;
             if let Some(notes) = run_of.take_news() {
                 store.extend(&[Heartbeat { lease: reserved.lease, notes: Some(notes) }]).await?;
             }

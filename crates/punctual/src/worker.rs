@@ -84,6 +84,7 @@ pub struct Worker<S = ()> {
     on_dead: Option<OnDead>,
     grace: Duration,
     cancel_grace: Duration,
+    timeout_grace: Duration,
     health: Health,
     serves_topics: bool,
     #[cfg(feature = "cron")]
@@ -106,6 +107,7 @@ pub(crate) struct Setup {
     serves_topics: bool,
     grace: Duration,
     pub(crate) cancel_grace: Duration,
+    pub(crate) timeout_grace: Duration,
     health: Health,
 }
 
@@ -125,6 +127,7 @@ impl Setup {
             serves_topics: false,
             grace: self.grace,
             cancel_grace: self.cancel_grace,
+            timeout_grace: self.timeout_grace,
             health: Health::default(),
         })
     }
@@ -146,6 +149,7 @@ impl Worker {
             on_dead: None,
             grace: GRACE_DEFAULT,
             cancel_grace: GRACE_DEFAULT,
+            timeout_grace: Duration::ZERO,
             health: Health::default(),
             serves_topics: true,
             #[cfg(feature = "cron")]
@@ -171,6 +175,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             on_dead: self.on_dead,
             grace: self.grace,
             cancel_grace: self.cancel_grace,
+            timeout_grace: self.timeout_grace,
             health: self.health,
             serves_topics: self.serves_topics,
             #[cfg(feature = "cron")]
@@ -224,6 +229,15 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// 30 s unless said otherwise. Its token fires at once; this is for handlers that don't listen.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.cancel_grace = grace;
+        self
+    }
+
+    /// How long a run may go on after its timeout before it is dropped where it awaits; none unless said otherwise. With a grace
+    /// the timeout fires the run's token with [`Stop::TimedOut`](crate::Stop::TimedOut), the lease is extended until the run ends,
+    /// and what the run returns is its outcome. This is for handlers that must end something elsewhere before the next attempt
+    /// begins.
+    pub fn timeout_grace(mut self, grace: Duration) -> Self {
+        self.timeout_grace = grace;
         self
     }
 
@@ -395,6 +409,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             serves_topics: self.serves_topics,
             grace: self.grace.min(GRACE_MAX),
             cancel_grace: self.cancel_grace.min(GRACE_MAX),
+            timeout_grace: self.timeout_grace.min(GRACE_MAX),
             health: self.health,
         })
     }

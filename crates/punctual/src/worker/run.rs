@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::error::Elapsed;
+
 use crate::{
     handler::{Call, Erased, Stop},
     job::State,
@@ -19,10 +21,19 @@ use crate::{
     time::{Timestamp, When},
 };
 
-/// Runs a job to its verdict. A run past its timeout is dropped where it awaits, and so is one that goes on for `cancel_grace`
+/// How long a run may go on that was asked to stop.
+#[derive(Clone, Copy)]
+pub(crate) struct Graces {
+    /// Behind the cancel of its job, or the loss of its lease.
+    pub(crate) cancel: Duration,
+    /// Behind its timeout.
+    pub(crate) timeout: Duration,
+}
+
+/// Runs a job to its verdict. A run past its timeout, and the grace for it, is dropped where it awaits, and so is one that goes on for a grace
 /// behind the cancel of its job or the loss of its lease; one that blocks its thread instead can't be stopped, and whatever it
 /// says in the end is its outcome.
-pub(crate) async fn run(call: Call, handler: Erased, cancel_grace: Duration) -> Verdict {
+pub(crate) async fn run(call: Call, handler: Erased, graces: Graces) -> Verdict {
     let timeout = call.record().timeout;
     let run = async {
         #[cfg(feature = "cron")]
@@ -31,8 +42,8 @@ pub(crate) async fn run(call: Call, handler: Erased, cancel_grace: Duration) -> 
     };
     let ended = tokio::select! {
         biased;
-        ended = catch_panic(tokio::time::timeout(timeout, run)) => ended,
-        () = out_of_grace(&call, cancel_grace) => return Verdict::Cancel { reason: None },
+        ended = catch_panic(in_time(run, &call, timeout, graces.timeout)) => ended,
+        () = out_of_grace(&call, graces.cancel) => return Verdict::Cancel { reason: None },
     };
     let outcome = match ended {
         Ok(Ok(Ok(outcome))) => outcome,
@@ -43,12 +54,29 @@ pub(crate) async fn run(call: Call, handler: Erased, cancel_grace: Duration) -> 
     verdict(outcome, &call, fastrand::f64())
 }
 
+/// Drives a run until it ends or its time is over, and the grace in which it may stop.
+async fn in_time<F: Future>(
+    run: F,
+    call: &Call,
+    timeout: Duration,
+    grace: Duration,
+) -> Result<F::Output, Elapsed> {
+    let mut run = pin!(run);
+    match tokio::time::timeout(timeout, &mut run).await {
+        Err(_) if !grace.is_zero() => {
+            call.stop(Stop::TimedOut);
+            tokio::time::timeout(grace, run).await
+        }
+        ended => ended,
+    }
+}
+
 /// Comes back when a run has had its time to stop. (A worker that shuts down has a grace of its own.)
 async fn out_of_grace(call: &Call, grace: Duration) {
     call.cancel_token().cancelled().await;
     match call.stop_reason() {
         Some(Stop::Cancelled | Stop::LeaseLost) => tokio::time::sleep(grace).await,
-        Some(Stop::Shutdown) | None => std::future::pending().await,
+        Some(Stop::Shutdown | Stop::TimedOut) | None => std::future::pending().await,
     }
 }
 

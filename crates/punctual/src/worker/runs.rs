@@ -32,7 +32,7 @@ pub(crate) struct Active {
     pub(crate) call: Call,
     /// How long one extension lasts.
     pub(crate) lasts: Duration,
-    /// Its timeout. A run that still executes then blocks its thread, and its lease is left to lapse.
+    /// Its timeout, and the grace for it. A run that still executes then blocks its thread, and its lease is left to lapse.
     pub(crate) deadline: Instant,
     /// Stops its task; `None`: it never had one, or has ended.
     pub(crate) task: Option<AbortHandle>,

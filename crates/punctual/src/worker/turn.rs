@@ -22,7 +22,7 @@ use super::{
     heartbeat::last_words,
     queues::Queues,
     report::WorkReport,
-    run::{expected, run, verdict},
+    run::{Graces, expected, run, verdict},
     runs::{Active, Runs},
     shutdown::{Phase, Shutdown},
     views::Views,
@@ -371,11 +371,12 @@ impl<'a> Turns<'a> {
         let Reserved { lease, lasts, job, .. } = reserved;
         tracing::debug!(target: "punctual", id = %job.id, kind = job.kind, queue = job.queue,
             attempt = job.attempt, fence = lease.fence, state = "running", "started");
-        let deadline = now + job.timeout;
+        let deadline = now + job.timeout + self.setup.timeout_grace;
         let call = Call::new(job, lease.fence, self.setup.client.clone(), Arc::clone(&self.runs.news));
         let mut slot = Slot { lease, call: call.clone(), verdict: None, ended: self.ended.0.clone() };
-        let (run_of, grace) = (call.clone(), self.setup.cancel_grace);
-        let task = self.runtime.spawn(async move { slot.fill(run(run_of, handler, grace).await) });
+        let graces = Graces { cancel: self.setup.cancel_grace, timeout: self.setup.timeout_grace };
+        let run_of = call.clone();
+        let task = self.runtime.spawn(async move { slot.fill(run(run_of, handler, graces).await) });
         self.runs.add(lease, Active { call, lasts, deadline, task: Some(task.abort_handle()) }, now);
     }
 

@@ -42,6 +42,54 @@ async fn a_run_is_stopped_at_its_timeout() {
     assert_eq!((job.attempt, job.failures[0].error.as_str()), (2, "timeout after 30ms"));
 }
 
+/// Where the worker gives a grace for it, a run ends what it has to behind its timeout, under its lease.
+#[tokio::test]
+async fn a_run_may_end_in_the_grace_behind_its_timeout_and_keeps_its_lease() {
+    let mut rig = Rig::new();
+    let id = rig.client.enqueue(Work { n: 1 }).timeout(Duration::from_millis(1)).await.unwrap().id().unwrap();
+    let (tell, mut told) = unbounded_channel();
+    let go = Arc::new(tokio::sync::Notify::new());
+    let (stop, working) = start(rig.worker().timeout_grace(Duration::from_hours(1)).handle({
+        let go = Arc::clone(&go);
+        move |_: Work, ctx: Ctx| {
+            let (tell, go) = (tell.clone(), Arc::clone(&go));
+            async move {
+                ctx.cancel_token().cancelled().await;
+                let _ = tell.send(ctx.stop_reason());
+                go.notified().await;
+                Outcome::retry("all was put away")
+            }
+        }
+    }));
+    assert_eq!(told.recv().await.unwrap(), Some(Stop::TimedOut));
+    rig.clock.advance(Duration::from_millis(500));
+    rig.called("extend").await;
+    rig.called("extend").await;
+    assert_eq!(rig.get(id).await.running.unwrap().until.as_ms() - START, 1_500, "extended");
+    go.notify_one();
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().retried, 1);
+    assert_eq!(rig.get(id).await.failures[0].error, "all was put away");
+}
+
+/// A run that goes on behind that grace is dropped.
+#[tokio::test]
+async fn a_run_is_dropped_at_the_end_of_the_grace_behind_its_timeout() {
+    let rig = Rig::new();
+    let id =
+        rig.client.enqueue(Work { n: 1 }).timeout(Duration::from_millis(10)).await.unwrap().id().unwrap();
+    let (tell, mut told) = unbounded_channel();
+    let worker = rig.worker().timeout_grace(Duration::from_millis(10));
+    let (stop, working) = start(worker.handle(move |_: Work, _: Ctx| {
+        let _ = tell.send(());
+        pending::<()>()
+    }));
+    told.recv().await.unwrap();
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().retried, 1);
+    assert_eq!(rig.get(id).await.failures[0].error, "timeout after 10ms");
+}
+
 /// A handler that blocks its thread can't be stopped: past its timeout its lease is left to lapse, its slot stays taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_run_past_its_timeout_is_not_extended() {
