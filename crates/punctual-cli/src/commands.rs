@@ -89,9 +89,10 @@ pub(crate) fn run(args: Args) -> Result {
             std::mem::forget(session);
             return Err(if command.only_looks() { limit.passed() } else { limit.passed_within_a_change() });
         };
-        done?;
-        session.out.flush()?;
-        Ok(())
+        let done = done.and_then(|()| Ok(session.out.flush()?));
+        done.map_err(
+            |failure| if command.only_looks() { failure } else { failure.if_unread(Failure::unread) },
+        )
     });
     // A thread that still waits for a line of stdin must not hold the program back.
     runtime.shutdown_background();

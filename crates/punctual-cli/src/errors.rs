@@ -21,6 +21,8 @@ pub(crate) enum Failure {
     Told(Box<Told>),
     /// All was said already; what is left is the exit code.
     Silent(u8),
+    /// Whoever read stdout went away. That is no failure of a command that only looks.
+    Unread,
 }
 
 /// What is told.
@@ -30,6 +32,8 @@ pub(crate) struct Told {
     message: String,
     why: Vec<String>,
     hint: Option<String>,
+    /// The exit code, where it is not that of `code`.
+    exit: Option<u8>,
 }
 
 /// A `Result` of a command.
@@ -54,7 +58,7 @@ pub(crate) fn exit_code(code: &str) -> u8 {
 
 impl Failure {
     pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self::Told(Box::new(Told { code, message: message.into(), why: Vec::new(), hint: None }))
+        Self::Told(Box::new(Told { code, message: message.into(), why: Vec::new(), hint: None, exit: None }))
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -77,6 +81,33 @@ impl Failure {
         self
     }
 
+    /// Chooses another exit code than that of its kind.
+    pub(crate) fn exits(mut self, exit: u8) -> Self {
+        if let Self::Told(told) = &mut self {
+            told.exit = Some(exit);
+        }
+        self
+    }
+
+    /// Where the reader of stdout went away: another failure, that says what the command did all the same.
+    pub(crate) fn if_unread(self, told: impl FnOnce() -> Self) -> Self {
+        if matches!(self, Self::Unread) { told() } else { self }
+    }
+
+    /// Of a command that needs what this system doesn't have.
+    #[cfg(not(unix))]
+    pub(crate) fn no_process_groups(command: &str) -> Self {
+        Self::new("unsupported", format!("{command} is not for this system"))
+            .why("it has no process groups, so nobody could say when all of a command is gone")
+    }
+
+    /// Of a command that changes something: nobody reads what came of it.
+    pub(crate) fn unread() -> Self {
+        Self::new("failed", "nobody reads the answer").why(
+            "the reader of stdout went away before all was printed; what the command did until then stands",
+        )
+    }
+
     /// Tells it on stderr: in words, or as a line of JSON where answers are JSON.
     pub(crate) fn tell(&self, format: Format, paint: Paint) {
         if let Self::Told(told) = self {
@@ -92,8 +123,9 @@ impl Failure {
 
     pub(crate) fn exit(&self) -> u8 {
         match self {
-            Self::Told(told) => exit_code(told.code),
+            Self::Told(told) => told.exit(),
             Self::Silent(code) => *code,
+            Self::Unread => 0,
         }
     }
 }
@@ -107,8 +139,8 @@ impl From<Failure> for ExitCode {
 impl Told {
     /// The same for programs.
     fn json(&self) -> serde_json::Value {
-        let Self { code, message, why, hint } = self;
-        let exit = exit_code(code);
+        let Self { code, message, why, hint, .. } = self;
+        let exit = self.exit();
         serde_json::json!({ "error": { "code": code, "exit": exit, "message": message, "why": why, "try": hint } })
     }
 
@@ -129,8 +161,12 @@ impl Told {
         if let Some(hint) = below {
             let _ = write!(text, "\n  try   {}", clean(hint));
         }
-        let _ = writeln!(text, "\n  code  {} (exit {})", self.code, exit_code(self.code));
+        let _ = writeln!(text, "\n  code  {} (exit {})", self.code, self.exit());
         text
+    }
+
+    fn exit(&self) -> u8 {
+        self.exit.unwrap_or_else(|| exit_code(self.code))
     }
 }
 
@@ -163,10 +199,10 @@ impl From<anyhow::Error> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// Whoever reads our output may stop whenever it likes: that is no failure of ours.
+    /// Whoever reads our output may stop whenever it likes.
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::Silent(0),
+            io::ErrorKind::BrokenPipe => Self::Unread,
             _ => Self::new("failed", error.to_string()),
         }
     }
@@ -188,7 +224,7 @@ mod tests {
     fn text(failure: &Failure) -> String {
         match failure {
             Failure::Told(told) => told.text(),
-            Failure::Silent(_) => String::new(),
+            Failure::Silent(_) | Failure::Unread => String::new(),
         }
     }
 

@@ -152,26 +152,46 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
         Enqueued::Duplicate(_) => known.map(|job| (job.status(now), job.run_at)),
         Enqueued::Full => None,
     };
-    match session.format {
-        Format::Json | Format::Ndjson => {
-            let (state, run_at_ms) = due.map(|(status, at)| (status, at.as_ms())).unzip();
-            json(&mut session.out, &Answer { id, status: answer.name(), state, queue: &queue, run_at_ms })?;
-        }
-        Format::Ids => writeln!(session.out, "{id}")?,
-        Format::Human | Format::Wide => {
-            let text =
-                told(answer, due, (kind, &queue, key.as_deref()), args.choices.priority(), now, session);
-            writeln!(session.out, "{}", clean(&text))?;
-        }
-    }
-    session.out.flush()?;
+    let unread = || {
+        Failure::new("failed", format!("nobody reads the receipt of job {id}"))
+            .why("the reader of stdout went away; the job is enqueued")
+            .hint(format!("punctual show {id}"))
+    };
+    let printed = receipt(session, args, kind, &queue, key.as_deref(), (answer, id, due, now));
+    printed.map_err(|failure| failure.if_unread(unread))?;
     if args.must_be_new && !answer.is_new() {
         return Err(Failure::new("conflict", format!("job {} is not new: {}", id.short(), answer.name())));
     }
     match args.wait {
-        Some(at_most) => wait::wait(session, id, at_most).await,
+        Some(at_most) => {
+            let waited = wait::wait(session, id, at_most).await;
+            waited.map_err(|failure| failure.if_unread(unread))
+        }
         None => Ok(()),
     }
+}
+
+/// Prints the answer of the store.
+fn receipt(
+    session: &mut Session,
+    args: &One,
+    kind: &str,
+    queue: &str,
+    key: Option<&str>,
+    (answer, id, due, now): (&Enqueued, JobId, Option<(Status, Timestamp)>, Timestamp),
+) -> Result {
+    match session.format {
+        Format::Json | Format::Ndjson => {
+            let (state, run_at_ms) = due.map(|(status, at)| (status, at.as_ms())).unzip();
+            json(&mut session.out, &Answer { id, status: answer.name(), state, queue, run_at_ms })?;
+        }
+        Format::Ids => writeln!(session.out, "{id}")?,
+        Format::Human | Format::Wide => {
+            let text = told(answer, due, (kind, queue, key), args.choices.priority(), now, session);
+            writeln!(session.out, "{}", clean(&text))?;
+        }
+    }
+    Ok(session.out.flush()?)
 }
 
 /// The answer as JSON.

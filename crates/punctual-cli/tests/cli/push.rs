@@ -1,6 +1,6 @@
 //! `push` of one job.
 
-use crate::fixture::{A, B, Cli, masked};
+use crate::fixture::{A, B, Cli, masked, said};
 
 #[test]
 fn a_job_for_now_is_ready_and_one_for_later_scheduled() {
@@ -148,4 +148,19 @@ fn globals_may_stand_anywhere() {
     assert_eq!(t.ok("ls -o ids"), "", "another store");
     let named = t.command(["ls", "-o", "ids"]).env("PUNCTUAL_STORE", &url).output().unwrap();
     assert_eq!(String::from_utf8(named.stdout).unwrap(), format!("{A}\n"));
+}
+
+#[test]
+fn a_push_that_nobody_hears_of_is_no_success() {
+    let t = Cli::new();
+    for more in ["--wait 1h", ""] {
+        let mut child = t.command(format!("push k --in 1h {more}").split_whitespace()).spawn().unwrap();
+        drop(child.stdout.take());
+        let said = said(child);
+        assert_eq!(said.code, Some(1), "{more}: {said:#?}");
+        assert!(said.err.contains("nobody reads"), "{more}: {said:#?}");
+        let id = t.ok("ls -o ids --limit 1");
+        assert!(said.err.contains(id.trim()), "{more}: {id} {said:#?}");
+        t.ok(&format!("delete {} --yes", id.trim()));
+    }
 }

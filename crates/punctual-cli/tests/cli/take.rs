@@ -1,6 +1,6 @@
 //! `take`: what is printed is done.
 
-use crate::fixture::{A, B, C, Cli};
+use crate::fixture::{A, B, C, Cli, said};
 
 #[test]
 fn due_jobs_are_taken_in_order_and_are_done() {
@@ -30,4 +30,37 @@ fn more_than_a_batch_can_be_taken() {
     t.feed("push --batch -", "{\"kind\":\"k\"}\n".repeat(2_300)).ok();
     assert_eq!(t.ok("take -n 2200 -o ids").lines().count(), 2_200);
     assert_eq!(t.json("stats")["waiting"], 100);
+}
+
+#[test]
+fn nothing_is_taken_that_nobody_reads() {
+    let t = Cli::new();
+    t.feed("push --batch -", "{\"kind\":\"k\"}\n".repeat(500)).ok();
+    for format in ["ids", "ndjson", "human"] {
+        let before = t.json("stats")["waiting"].as_u64().unwrap();
+        let mut child = t.command(["take", "-n", "500", "-o", format]).spawn().unwrap();
+        drop(child.stdout.take());
+        let said = said(child);
+        let taken = before - t.json("stats")["waiting"].as_u64().unwrap();
+        assert_eq!(said.code, Some(1), "{taken} taken: {said:#?}");
+        assert!(taken <= 64, "{taken} taken for nobody");
+        assert!(said.err.contains("nobody reads"), "{said:#?}");
+    }
+}
+
+/// Whatever was taken and could not be printed is named, so that it can be run after all.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_was_taken_and_not_printed_is_named() {
+    let t = Cli::new();
+    for id in [A, B, C] {
+        t.ok(&format!("push k --id {id}"));
+    }
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let said = said(t.command(["take", "-n", "3", "-o", "ids"]).stdout(full).spawn().unwrap());
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    for id in [A, B, C] {
+        assert!(said.err.contains(id), "{id} is lost: {said:#?}");
+    }
+    assert!(said.err.contains("No space left on device"), "{said:#?}");
 }

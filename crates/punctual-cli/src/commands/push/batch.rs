@@ -67,10 +67,13 @@ pub(super) async fn run(session: &mut Session, source: &str) -> Result {
 
 /// Elsewhere a reader that went away ends a command well; here jobs are left without their receipts.
 fn unread(failure: Failure) -> Failure {
-    match failure {
-        Failure::Silent(_) => Failure::Silent(1),
-        told @ Failure::Told(_) => told,
-    }
+    failure.if_unread(|| {
+        Failure::new("failed", "nobody reads the receipts")
+            .why(
+                "the reader of stdout went away; jobs without a printed receipt may be enqueued all the same",
+            )
+            .hint("feed their lines again: with an id or idempotency_key nothing is enqueued twice")
+    })
 }
 
 /// A batch that the store has.
