@@ -6,16 +6,23 @@ mod args;
 mod commands;
 mod config;
 mod errors;
+#[cfg(unix)]
+mod family;
 mod fields;
 mod output;
 mod paint;
 mod quantile;
+mod requests;
 mod times;
 mod wire;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    if let Some(code) = commands::work::supervisor::run_if_asked(std::env::args_os()) {
+        return code;
+    }
     let args = args::Args::of(std::env::args_os());
     let (paint, format) = (args.globals.color.on(&std::io::stderr()), args.globals.format());
     match commands::run(args) {

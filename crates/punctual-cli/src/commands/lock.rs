@@ -1,10 +1,12 @@
 //! `punctual lock …`: locks, for scripts: one command at a time, on however many machines.
 
-use std::{ffi::OsString, io::Write as _, process::ExitStatus, time::Duration};
+#[cfg(unix)]
+mod run;
 
-use punctual::{LockGuard, parse_duration, store::Held};
+use std::{ffi::OsString, io::Write as _, time::Duration};
+
+use punctual::{parse_duration, store::Held};
 use serde::Serialize;
-use tokio::{process::Child, time::Instant};
 
 use super::Session;
 use crate::{
@@ -16,9 +18,19 @@ use crate::{
 /// The most locks that are listed.
 const LIST_MAX: usize = 1_000;
 
-const HELP: &str = "The command has PUNCTUAL_LOCK and PUNCTUAL_FENCE in its environment: a number that rises with each holding, for \
-what it writes to. While it runs the lease is extended; if the lock is lost all the same, the command is killed. Its exit code \
-is passed on; 4 if somebody else holds the lock.\n\n  punctual lock run nightly --wait 10m -- ./rebuild-index";
+const HELP: &str = "\
+The command has PUNCTUAL_LOCK and PUNCTUAL_FENCE in its environment. The fence is a number that rises with each holding:
+hand it to what the command writes to. While the command runs, its lease is extended.
+
+SIGTERM, SIGHUP and SIGINT are passed on to the command. The lock is given up when the command and its process group are
+gone: what is left gets SIGTERM, and SIGKILL after --kill-after. If the lock is lost, everything that the command started
+is killed.
+
+Exit codes: the command's own; 128+n if signal n ended it; 75 somebody else holds the lock; 124 the lock was lost while the
+command ran; 126 the command can't be started; 127 there is no such command. Other failures as everywhere (punctual --help);
+then the command did not run.
+
+  punctual lock run nightly --wait 10m -- ./rebuild-index";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Lock {
@@ -43,12 +55,15 @@ pub(crate) enum Lock {
 pub(crate) struct Run {
     /// The lock.
     name: String,
-    /// How long it is held behind the last extension, should this process or this machine die.
+    /// How long it is held after the last extension, should this process or this machine die.
     #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
     lease: Duration,
     /// How long to wait for it.
     #[arg(long, value_parser = parse_duration, default_value = "0s", value_name = "DURATION")]
     wait: Duration,
+    /// How long the command may go on after SIGTERM or SIGHUP before it is killed.
+    #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
+    kill_after: Duration,
     /// What to run.
     #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -82,7 +97,10 @@ impl<'a> View<'a> {
 
 pub(crate) async fn run(session: &mut Session, command: &Lock) -> Result {
     match command {
-        Lock::Run(args) => hold(session, args).await,
+        #[cfg(unix)]
+        Lock::Run(args) => run::hold(session, args).await,
+        #[cfg(not(unix))]
+        Lock::Run(_) => Err(Failure::no_process_groups("lock run")),
         Lock::Ls => ls(session).await,
         Lock::Show { name } => {
             let held = session.client.lock(name).holder().await?.ok_or_else(|| free(name))?;
@@ -133,75 +151,4 @@ async fn ls(session: &mut Session) -> Result {
         }
     }
     Ok(())
-}
-
-async fn hold(session: &mut Session, args: &Run) -> Result {
-    let lock = session.client.lock(&args.name).lease(args.lease);
-    let Some(guard) = lock.acquire(args.wait).await? else {
-        let left = lock.holder().await?.map_or(Duration::ZERO, |held| held.left);
-        let text = format!("somebody else holds lock {:?}, for {} at least", args.name, span(left));
-        return Err(Failure::new("conflict", text).hint("wait for it: --wait 10m"));
-    };
-    let mut words = args.command.iter();
-    let program = words.next().cloned().unwrap_or_default();
-    let mut command = tokio::process::Command::new(&program);
-    command
-        .args(words)
-        .env("PUNCTUAL_LOCK", &args.name)
-        .env("PUNCTUAL_FENCE", guard.fence().to_string())
-        .kill_on_drop(true);
-    let ended = match command.spawn() {
-        Ok(mut child) => beside(&guard, args, &mut child).await,
-        Err(e) => {
-            Err(Failure::new("failed", format!("could not start {}", program.display())).why(e.to_string()))
-        }
-    };
-    let is_released = guard.release().await;
-    let status = ended?;
-    if !is_released? {
-        return Err(lost(&args.name));
-    }
-    match status.code() {
-        Some(0) => Ok(()),
-        code => Err(Failure::Silent(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))),
-    }
-}
-
-/// Waits for the command, and extends the lease meanwhile. Ctrl-C goes to the command, too: whether it ends is its own affair.
-async fn beside(guard: &LockGuard, args: &Run, child: &mut Child) -> Result<ExitStatus> {
-    // When the lease ends, as far as this machine knows: no extension counts from before it was asked for, and only the first may
-    // be off, by the answer's way.
-    let mut ends = Instant::now() + args.lease;
-    loop {
-        let turn = async {
-            tokio::time::sleep(args.lease / 3).await;
-            (Instant::now(), guard.extend().await)
-        };
-        tokio::pin!(turn);
-        let answer = loop {
-            tokio::select! {
-                ended = child.wait() => return Ok(ended?),
-                _ = tokio::signal::ctrl_c() => {}
-                answer = &mut turn => break Some(answer),
-                () = tokio::time::sleep_until(ends) => break None,
-            }
-        };
-        match answer {
-            Some((sent, Ok(true))) => ends = sent + args.lease,
-            // The next turn comes before the lease ends, or finds that it did.
-            Some((_, Err(error))) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "could not extend the lock");
-            }
-            Some((_, Ok(false))) | None => {
-                child.kill().await?;
-                return Err(lost(&args.name));
-            }
-        }
-    }
-}
-
-fn lost(name: &str) -> Failure {
-    Failure::new("conflict", format!("lost lock {name:?} while the command ran"))
-        .why("its lease ended before it was extended, or an operator released it")
-        .hint("a longer --lease outlasts longer pauses")
 }

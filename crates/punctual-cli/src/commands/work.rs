@@ -3,27 +3,55 @@
 //! The payload goes to the command's stdin and what else it may know into its environment; nothing of a job is ever part of
 //! the command line.
 
+#[cfg(unix)]
+mod capture;
+#[cfg(unix)]
+mod command;
+#[cfg(unix)]
 mod process;
+#[cfg(unix)]
+pub(crate) mod supervisor;
 
-use std::{io::Write as _, str::FromStr, time::Duration};
+use std::{
+    convert::Infallible, io::Write as _, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration,
+};
 
-use punctual::{Ctx, JobRecord, WorkReport, Worker, parse_duration};
+use punctual::{Ctx, JobRecord, Shutdown, WorkReport, Worker, parse_duration};
 use serde::Serialize;
+use tokio::time::timeout;
 
-use self::process::Runner;
+#[cfg(unix)]
+use self::process::{How, Runner};
 use super::Session;
 use crate::{
     errors::{Failure, Result},
     output::{grouped, json},
+    requests::Requests,
     times::span,
 };
 
+/// How long the end of a command is waited for, its lease being extended: longer than any disk is away for which the kernel makes
+/// processes wait that it can't end.
+const GONE_MAX: Duration = Duration::from_hours(24);
+/// How long a worker that ends waits for commands after SIGKILL.
+const KILLED_MAX: Duration = Duration::from_secs(10);
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The command finds the payload on stdin, and in its environment PUNCTUAL_JOB_ID, PUNCTUAL_KIND, PUNCTUAL_QUEUE,
-PUNCTUAL_ATTEMPT, PUNCTUAL_FENCE and PUNCTUAL_RUN_AT_MS. Its exit code is the verdict: 0 done; 75 later (--snooze);
-100 dead; any other: again by the job's backoff, with the last of stderr as the error. Timeout, cancel and a lost lease
-end its whole process group: SIGTERM, then SIGKILL.")]
+The command has the payload on stdin, which is a complete file. Its environment has PUNCTUAL_JOB_ID, PUNCTUAL_KIND,
+PUNCTUAL_QUEUE, PUNCTUAL_GROUP, PUNCTUAL_ATTEMPT, PUNCTUAL_MAX_ATTEMPTS, PUNCTUAL_FENCE, PUNCTUAL_RUN_AT_MS,
+PUNCTUAL_CONTENT_TYPE, and as JSON PUNCTUAL_TAGS and PUNCTUAL_HEADERS. PUNCTUAL_STORE is removed (--pass-store).
+
+Its exit code is the verdict: 0 done; 75 later (--snooze); 100 dead; any other: again by the job's backoff, with the last of
+stderr as the error. Timeout, cancel and a lost lease end everything that it started: SIGTERM, then SIGKILL. The verdict
+follows when all of it is gone. If the worker is killed, its commands are killed, too. What a command leaves running when
+it exits by itself is not touched.
+
+SIGTERM, SIGHUP and SIGINT end the worker: it reserves nothing more, and running commands may finish within --grace. Then, or
+at a second signal, they are ended, and their jobs are given back without counting an attempt.
+
+  punctual work --exec ./deliver -q mail --slots 8
+  punctual work --exec 'jq .to' --result --log")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Work {
     /// What sh -c runs for every job.
@@ -59,19 +87,55 @@ pub(crate) struct Work {
     /// How long running commands may go on when the worker is asked to end.
     #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
     grace: Duration,
+    /// How long a command that has to end may go on after SIGTERM before it is killed.
+    #[arg(long, value_parser = parse_duration, default_value = "5s", value_name = "DURATION")]
+    kill_after: Duration,
+    /// Leave `PUNCTUAL_STORE`, and a password in it, in the environment of commands.
+    #[arg(long)]
+    pass_store: bool,
+    /// Rewrite this file every few seconds while the worker is alive.
+    #[arg(long, value_name = "FILE")]
+    health_file: Option<PathBuf>,
+    /// Answer HTTP requests on this address, as 127.0.0.1:8080: 200 while the worker is alive, else 503.
+    #[arg(long, value_name = "ADDRESS")]
+    health_addr: Option<SocketAddr>,
     /// The worker's name, for people. Default: host and process id.
     #[arg(long)]
     name: Option<String>,
 }
 
+#[cfg(not(unix))]
+pub(crate) async fn run(_: &mut Session, _: &Work) -> Result {
+    Err(Failure::no_process_groups("work --exec"))
+}
+
+#[cfg(unix)]
 pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
-    let runner = Runner::new(&args.exec, args.snooze, args.result, args.log);
+    let runner = Runner::new(How {
+        command: args.exec.as_str().into(),
+        snooze: args.snooze,
+        kill_after: args.kill_after,
+        result: args.result,
+        log: args.log,
+        pass_store: args.pass_store,
+    });
     let run = {
         let runner = runner.clone();
         move |job: JobRecord, ctx: Ctx<()>| runner.clone().run(job, ctx)
     };
-    let mut worker =
-        Worker::new(&session.client).slots(args.slots).shutdown_grace(args.grace).handle_raw(run);
+    // The runner keeps these times itself, and is not dropped before its commands are gone.
+    let mut worker = Worker::new(&session.client)
+        .slots(args.slots)
+        .shutdown_grace(GONE_MAX)
+        .cancel_grace(GONE_MAX)
+        .timeout_grace(GONE_MAX)
+        .handle_raw(run);
+    if let Some(file) = &args.health_file {
+        worker = worker.health_file(file);
+    }
+    if let Some(addr) = args.health_addr {
+        worker = worker.health_addr(addr);
+    }
     if let Some(lease) = args.lease {
         worker = worker.lease(lease);
     }
@@ -88,9 +152,11 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
     for (queue, slots) in &args.queue_slots {
         worker = worker.queue_slots(queue, *slots);
     }
-    let report = worker.run().await?;
-    // Commands that were told to end are seen to their end, or they would outlive what bounds them.
-    runner.ended().await;
+    let (shutdown, requests) = (Shutdown::default(), Requests::listen()?);
+    let report = tokio::select! {
+        report = worker.run_until(shutdown.clone()) => report?,
+        never = end(requests, &shutdown, &runner, args) => match never {},
+    };
     if session.format.is_json() {
         json(&mut session.out, &Report::from(&report))?;
         session.out.flush()?;
@@ -98,6 +164,23 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
         session.say(&told(&report));
     }
     Ok(())
+}
+
+/// Turns signals into shutdown: with the first the commands may finish within the grace; then, or with the second, they are ended,
+/// and their jobs given back when nothing is left of them.
+#[cfg(unix)]
+async fn end(mut requests: Requests, shutdown: &Shutdown, runner: &Runner, args: &Work) -> Infallible {
+    requests.next().await;
+    shutdown.graceful.cancel();
+    tokio::select! {
+        _ = requests.next() => {}
+        () = tokio::time::sleep(args.grace) => {}
+    }
+    if timeout(args.kill_after + KILLED_MAX, runner.give_back()).await.is_err() {
+        tracing::error!("a killed command is still there: its job is given back all the same");
+    }
+    shutdown.now.cancel();
+    std::future::pending().await
 }
 
 impl Work {

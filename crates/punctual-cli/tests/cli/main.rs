@@ -6,11 +6,15 @@ mod act;
 mod batch;
 mod cron;
 mod errors;
+#[cfg(unix)]
+mod exec;
 mod fixture;
 #[cfg(unix)]
 mod forward;
 #[cfg(unix)]
 mod import;
+#[cfg(unix)]
+mod lock;
 mod look;
 mod push;
 mod queue;

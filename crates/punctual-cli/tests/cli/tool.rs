@@ -49,12 +49,12 @@ fn a_command_runs_under_a_lock() {
     assert!(said.out.contains("released nightly"), "{said:?}");
     assert!(said.err.contains("somebody else holds lock \"nightly\", for "), "{said:?}");
     assert!(said.err.contains("lost lock \"nightly\" while the command ran"), "{said:?}");
-    assert_eq!(said.code, Some(4));
+    assert_eq!(said.code, Some(124));
     let held: serde_json::Value = serde_json::from_str(said.out.lines().next().unwrap()).unwrap();
     assert!(fence < held["fence"].as_u64().unwrap() && held["left_ms"].as_u64().unwrap() <= 30_000);
     assert_eq!(taken.status().unwrap().code(), Some(0));
     assert_eq!(release.status().unwrap().code(), Some(3));
-    t.run("lock run nightly -- no-such-program").fails(1, "failed", "could not start no-such-program");
+    t.run("lock run nightly -- no-such-program").fails(127, "failed", "could not start no-such-program");
     t.run("lock run nightly").is_usage("COMMAND");
     t.run("lock run nightly --lease 1ms -- true").fails(
         2,

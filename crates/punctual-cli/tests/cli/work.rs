@@ -6,49 +6,13 @@ use std::{
     process::Child,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-use crate::fixture::{A, B, C, Cli, Said, said, wait};
-
-/// A worker that ends with its test.
-struct Worker(Option<Child>);
-
-impl Worker {
-    fn start(t: &Cli, command: &str, more: &str) -> Self {
-        let args = ["work", "--exec", command].into_iter().chain(more.split_whitespace());
-        Self(Some(t.command(args).spawn().unwrap()))
-    }
-
-    /// Asks it to end, and hears what it says.
-    fn stop(mut self) -> Said {
-        let child = self.0.take().unwrap();
-        signal(&child, Signal::TERM);
-        said(child)
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.0.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).unwrap();
-}
-
-/// Whether a process ended; it may still have to be waited for.
-fn is_over(process: Pid) -> bool {
-    fs::read(format!("/proc/{process}/cmdline")).map_or(true, |line| line.is_empty())
-}
-
-fn process(pid: &str) -> Pid {
-    Pid::from_raw(pid.trim().parse().unwrap()).unwrap()
-}
+use crate::{
+    exec::{Worker, is_over, process, signal},
+    fixture::{A, B, C, Cli, Said, said, wait},
+};
 
 fn last_error(job: &Value) -> &str {
     job["last_error"].as_str().unwrap_or_default()

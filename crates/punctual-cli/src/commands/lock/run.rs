@@ -1,0 +1,203 @@
+//! `punctual lock run`: a command that runs while a lock is held, and is gone before the lock is.
+//!
+//! ```text
+//! acquired ──► running ──exits, or is ended by a signal──► its group is ended ──► released
+//!                 └──the lock is lost, or about to be──► all is killed
+//! ```
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::process::ExitStatusExt as _,
+    process::{Command, ExitStatus},
+    time::Duration,
+};
+
+use punctual::LockGuard;
+use rustix::{
+    process::{Signal, getpgrp},
+    termios::tcgetpgrp,
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Run, Session};
+use crate::{
+    errors::{Failure, Result},
+    family::{Family, Members},
+    requests::{Requests, exit_code},
+    times::span,
+};
+
+/// Somebody else holds the lock: a temporary failure, by sysexits.h.
+const EXIT_HELD: u8 = 75;
+/// The lock was lost and the command killed, as `timeout` kills.
+const EXIT_LOST: u8 = 124;
+/// The command can't be started, as shells say it.
+const EXIT_NOT_STARTED: u8 = 126;
+/// There is no such command, as shells say it.
+const EXIT_NOT_FOUND: u8 = 127;
+/// The lease is extended every so many-th part of it.
+const EXTENDS: u32 = 3;
+/// After a failure it is tried again after this part of it.
+const AGAIN: u32 = 12;
+/// So much before its end, as a part of it, the command is ended: it must be gone before somebody else has the lock. Half of it is
+/// for SIGTERM.
+const RESERVE: u32 = 6;
+
+pub(super) async fn hold(session: &mut Session, args: &Run) -> Result {
+    let lock = session.client.lock(&args.name).lease(args.lease);
+    let mut requests = Requests::listen()?;
+    let acquired = tokio::select! {
+        acquired = lock.acquire(args.wait) => acquired?,
+        request = requests.next() => return Err(Failure::Silent(exit_code(request))),
+    };
+    let Some(guard) = acquired else {
+        let left = lock.holder().await?.map_or(Duration::ZERO, |held| held.left);
+        let text = format!("somebody else holds lock {:?}, for {} at least", args.name, span(left));
+        return Err(Failure::new("conflict", text).hint("wait for it: --wait 10m").exits(EXIT_HELD));
+    };
+    let ended = under(&guard, args, requests).await;
+    if let Err(Ended::Lost(late)) = &ended {
+        return Err(lost(&args.name, late));
+    }
+    let released = guard.release().await;
+    let status = match ended {
+        Ok(status) => status,
+        Err(Ended::NotStarted(e)) => return Err(not_started(args, &e)),
+        Err(Ended::Lost(late)) => return Err(lost(&args.name, late)),
+    };
+    match released {
+        Ok(true) => {}
+        Ok(false) => return Err(lost(&args.name, "an operator released it, or its lease ended")),
+        Err(error) => {
+            let left = span(args.lease);
+            session.say(&format!(
+                "could not release lock {:?}: it is free in {left} at the latest ({error})",
+                args.name
+            ));
+        }
+    }
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(()),
+        (Some(code), _) => Err(Failure::Silent(u8::try_from(code).unwrap_or(1))),
+        (None, signal) => Err(Failure::Silent(exit_code(signal.unwrap_or_default()))),
+    }
+}
+
+/// Why there is no status of the command to pass on.
+enum Ended {
+    NotStarted(io::Error),
+    /// The lock was lost, and the command killed.
+    Lost(&'static str),
+}
+
+/// Runs the command, and extends the lease until nothing is left of it.
+async fn under(guard: &LockGuard, args: &Run, requests: Requests) -> std::result::Result<ExitStatus, Ended> {
+    let mut words = args.command.iter();
+    let mut command = Command::new(words.next().map_or(OsStr::new(""), OsString::as_os_str));
+    command.args(words).env("PUNCTUAL_LOCK", &args.name).env("PUNCTUAL_FENCE", guard.fence().to_string());
+    // Who types into a terminal wants the command to hear it: only its foreground group does.
+    let has_terminal = tcgetpgrp(io::stdin()).is_ok_and(|foreground| foreground == getpgrp());
+    let mut family = Family::start(&mut command, !has_terminal).map_err(Ended::NotStarted)?;
+    let lost = tokio::select! {
+        biased;
+        status = tend(&mut family, requests, args.kill_after, has_terminal) => {
+            family.let_go();
+            return Ok(status);
+        }
+        lost = keep(guard, args.lease) => lost,
+    };
+    match lost {
+        // Somebody else may have it by now.
+        Loss::Refused => family.end(Members::All, Duration::ZERO).await,
+        Loss::Late => family.end(Members::All, args.lease / RESERVE / 2).await,
+    }
+    Err(Ended::Lost(match lost {
+        Loss::Refused => "its lease ended before it was extended, or an operator released it",
+        Loss::Late => "the store did not extend its lease in time",
+    }))
+}
+
+/// Waits for the command, passes on what this process is asked, and ends what the command left of its group.
+async fn tend(
+    family: &mut Family,
+    mut requests: Requests,
+    kill_after: Duration,
+    has_terminal: bool,
+) -> ExitStatus {
+    let mut kill_at = None;
+    let status = loop {
+        let late = async {
+            match kill_at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            status = family.exited() => break status,
+            number = requests.next() => {
+                let Some(request) = Signal::from_named_raw(number) else { continue };
+                // Ctrl-C of a terminal has reached it already.
+                if !(has_terminal && request == Signal::INT) {
+                    family.signal(request);
+                }
+                // Whether Ctrl-C ends a program is its own affair.
+                if request != Signal::INT {
+                    kill_at = kill_at.or(Some(Instant::now() + kill_after));
+                }
+            }
+            () = late => {
+                family.end(Members::All, Duration::ZERO).await;
+                kill_at = None;
+            }
+        }
+    };
+    family.end(Members::Group, kill_after).await;
+    status
+}
+
+/// How a lock is lost.
+#[derive(Clone, Copy)]
+enum Loss {
+    /// The store says so.
+    Refused,
+    /// The store could not be asked, and the lease is about to end.
+    Late,
+}
+
+/// Extends the lease until that fails for good.
+async fn keep(guard: &LockGuard, lease: Duration) -> Loss {
+    // When the lease ends, as far as this machine knows: no extension counts from before it was asked for, and only the first may
+    // be off, by the answer's way.
+    let mut late = Instant::now() + lease - lease / RESERVE;
+    let mut pause = lease / EXTENDS;
+    loop {
+        tokio::time::sleep_until(late.min(Instant::now() + pause)).await;
+        let sent = Instant::now();
+        match timeout_at(late, guard.extend()).await {
+            Ok(Ok(true)) => {
+                late = sent + lease - lease / RESERVE;
+                pause = lease / EXTENDS;
+            }
+            Ok(Ok(false)) => return Loss::Refused,
+            Ok(Err(error)) if Instant::now() < late => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "could not extend the lock");
+                pause = lease / AGAIN;
+            }
+            Ok(Err(_)) | Err(_) => return Loss::Late,
+        }
+    }
+}
+
+fn not_started(args: &Run, error: &io::Error) -> Failure {
+    let program = args.command.first().map(|program| program.display().to_string()).unwrap_or_default();
+    let exit = if error.kind() == io::ErrorKind::NotFound { EXIT_NOT_FOUND } else { EXIT_NOT_STARTED };
+    Failure::new("failed", format!("could not start {program}")).why(error.to_string()).exits(exit)
+}
+
+fn lost(name: &str, why: &str) -> Failure {
+    Failure::new("conflict", format!("lost lock {name:?} while the command ran"))
+        .why(why)
+        .hint("a longer --lease outlasts longer pauses")
+        .exits(EXIT_LOST)
+}

@@ -1,0 +1,109 @@
+//! A command that runs under a [supervisor](super::supervisor), as the worker sees it.
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::process::ExitStatusExt as _},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::UnixStream,
+    process::{Child, ChildStderr, ChildStdout, Command},
+};
+
+use super::supervisor::{END, ENDED, FAILED, NAME, STARTED};
+
+/// How often it is looked whether a group is gone whose supervisor was killed.
+const GONE_EVERY: Duration = Duration::from_millis(20);
+/// How long such a group is waited for after SIGKILL: its zombies may have nobody who waits for them.
+const GONE_MAX: Duration = Duration::from_secs(10);
+
+/// A command that was started. Dropped, all that it started is killed by its supervisor.
+pub(super) struct Running {
+    supervisor: Child,
+    socket: UnixStream,
+    /// What the supervisor said so far.
+    said: Vec<u8>,
+}
+
+impl Running {
+    /// Starts `command` under a supervisor: this adds what is needed to a command line that is otherwise complete. Its stdin
+    /// will be `payload`. Dropped before it is done, nothing was started.
+    pub(super) async fn start(mut command: Command, payload: &[u8]) -> io::Result<Self> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        // A group of its own: Ctrl-C reaches the worker only.
+        command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
+        let supervisor = command.spawn()?;
+        // It holds their end of the socket, which would outlive the supervisor.
+        drop(command);
+        let mut running = Self { supervisor, socket: UnixStream::from_std(ours)?, said: Vec::new() };
+        // A supervisor that could not start a thing says why below.
+        let _ = running.socket.write_u64(payload.len() as u64).await;
+        let _ = running.socket.write_all(payload).await;
+        Ok(running)
+    }
+
+    /// A command line that a supervisor runs.
+    pub(super) fn command(words: &[&str], kill_after: Duration) -> io::Result<Command> {
+        // What runs here, even if its file was replaced.
+        let own = if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe()? };
+        let mut command = Command::new(own);
+        command.arg0("punctual").arg(NAME).arg(kill_after.as_millis().to_string()).args(words);
+        Ok(command)
+    }
+
+    pub(super) fn stdout(&mut self) -> Option<ChildStdout> {
+        self.supervisor.stdout.take()
+    }
+
+    pub(super) fn stderr(&mut self) -> Option<ChildStderr> {
+        self.supervisor.stderr.take()
+    }
+
+    /// Waits until the command has ended; once it was told to [end](Self::end), until nothing is left of it. May be dropped and
+    /// called again.
+    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        loop {
+            if let Some(why) = self.line(FAILED) {
+                return Err(io::Error::other(why));
+            }
+            if let Some(status) = self.line(ENDED).and_then(|raw| raw.parse().ok()) {
+                return Ok(ExitStatus::from_raw(status));
+            }
+            if self.socket.read_buf(&mut self.said).await.unwrap_or(0) == 0 {
+                self.end_group().await;
+                return Err(io::Error::other("the process that watches over it was killed"));
+            }
+        }
+    }
+
+    /// Asks for its end: SIGTERM, then SIGKILL, for all that it started.
+    pub(super) async fn end(&mut self) {
+        // One that is gone has ended.
+        let _ = self.socket.write_all(&[END]).await;
+    }
+
+    /// What follows on the line that begins so, if there is one.
+    fn line(&self, begin: &str) -> Option<String> {
+        let said = String::from_utf8_lossy(&self.said);
+        said.split_inclusive('\n')
+            .find_map(|line| Some(line.strip_prefix(begin)?.strip_suffix('\n')?.to_owned()))
+    }
+
+    /// What a supervisor does that was killed.
+    async fn end_group(&self) {
+        let group = self.line(STARTED).and_then(|pid| Pid::from_raw(pid.parse().ok()?));
+        let Some(group) = group else { return };
+        let _ = kill_process_group(group, Signal::KILL);
+        let gone = async {
+            while test_kill_process_group(group).is_ok() {
+                tokio::time::sleep(GONE_EVERY).await;
+            }
+        };
+        let _ = tokio::time::timeout(GONE_MAX, gone).await;
+    }
+}
