@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, parser::ValueSource};
 use punctual::parse_duration;
 
 use crate::{
@@ -63,7 +63,9 @@ impl Args {
             // A term of a filter doesn't mind a space; it keeps clap from taking `-state:done` for options.
             if negates { OsString::from_iter([OsString::from(" "), word]) } else { word }
         }));
-        Self::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+        let mut args = Self::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+        args.globals.names_store = matches.value_source("store") == Some(ValueSource::CommandLine);
+        args
     }
 }
 
@@ -76,12 +78,16 @@ fn is_negated_term(word: &str) -> bool {
 
 /// Options of every command, in any position.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Globals {
     /// Where the jobs live: sqlite:PATH[?durability=full|fast&mode=rw|rwc] or redis:// and an address. Default
     /// sqlite:punctual.db.
     #[arg(long, global = true, env = "PUNCTUAL_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
+    /// Whether the command line names the store, and not the environment.
+    #[arg(skip)]
+    names_store: bool,
     /// What answers look like.
     #[arg(short, long, global = true, value_enum, default_value = "human")]
     pub(crate) output: Format,
@@ -127,8 +133,7 @@ impl Globals {
 
     /// The store that the command line itself names: the demo must not run on whatever the environment points to.
     pub(crate) fn explicit_store(&self) -> Option<&str> {
-        let from_environment = std::env::var("PUNCTUAL_STORE").ok();
-        self.store.as_deref().filter(|store| Some(*store) != from_environment.as_deref())
+        self.store.as_deref().filter(|_| self.names_store)
     }
 
     pub(crate) const fn json(&self) -> bool {

@@ -3,13 +3,16 @@
 //! The parent enqueues, watches and judges; each worker is this program again (`demo-worker`), and writes a line for
 //! every start and end to a history of its own, before it does anything else. The ledger is drawn from these histories
 //! and from the store, never from what a worker remembers.
+//!
+//! It leaves nothing behind: whatever asks the parent to end, the jobs are removed; the workers end with it, however that is,
+//! since it holds the other end of their stdin.
 
 mod absence;
 mod ledger;
 mod worker;
 
 use std::{
-    io::IsTerminal as _,
+    io::{IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -18,6 +21,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use punctual::{
     Backoff, Client, Filter, JobId, NewJob, Payload, Priority, State, When,
+    limits::BATCH_MAX,
     store::{Action, Enqueued, Keep, QueueSettings, Target},
 };
 
@@ -26,7 +30,10 @@ use self::{
     absence::Absences,
     ledger::{Ledger, Starts},
 };
-use crate::errors::Failure;
+use crate::{
+    errors::Failure,
+    requests::{Requests, exit_code},
+};
 
 /// Jobs that the demo inserts.
 const JOBS: usize = 2_000;
@@ -40,6 +47,8 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(2);
 /// The demo gives up when jobs are left this long after the span.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long workers may take to end.
+const WORKER_END_MAX: Duration = Duration::from_secs(10);
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -86,16 +95,30 @@ impl Part {
 
 /// Runs the demo; `store` is an address to use instead of a temporary file.
 pub(crate) async fn run(store: Option<&str>, json: bool) -> crate::errors::Result {
-    let ledger = play(store, json).await?;
-    if json {
-        println!("{}", serde_json::to_string(&ledger).expect("invariant: a ledger is plain data"));
+    let requests = Requests::listen()?;
+    let ledger = match play(store, json, requests).await? {
+        Played::Ledger(ledger) => ledger,
+        Played::Interrupted(code) => return Err(Failure::Silent(code)),
+    };
+    let text = if json {
+        format!("{}\n", serde_json::to_string(&ledger).expect("invariant: a ledger is plain data"))
     } else {
-        print!("{ledger}");
-    }
+        ledger.to_string()
+    };
+    let mut out = std::io::stdout();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    printed.map_err(|e| Failure::from(e).if_unread(Failure::unread))?;
     if ledger.is_clean() { Ok(()) } else { Err(Failure::Silent(1)) }
 }
 
-async fn play(store: Option<&str>, json: bool) -> Result<Ledger> {
+/// How the demo ended.
+enum Played {
+    Ledger(Box<Ledger>),
+    /// Somebody asked for its end: the exit code for that.
+    Interrupted(u8),
+}
+
+async fn play(store: Option<&str>, json: bool, mut requests: Requests) -> Result<Played> {
     let folder = tempfile::Builder::new()
         .prefix("punctual-demo-")
         .tempdir()
@@ -110,9 +133,44 @@ async fn play(store: Option<&str>, json: bool) -> Result<Ledger> {
         folder: folder.path().to_owned(),
         prefix: format!("demo-{:08x}", fastrand::u32(..)),
     };
-    let outcome = demo.run(json).await;
-    demo.remove_queues().await?;
+    let mut workers = Vec::new();
+    let outcome = tokio::select! {
+        outcome = demo.run(json, &mut workers) => outcome.map(|ledger| Played::Ledger(Box::new(ledger))),
+        request = requests.next() => {
+            talk("the demo ends early, and removes its jobs");
+            Ok(Played::Interrupted(exit_code(request)))
+        }
+    };
+    end(workers).await;
+    // A second request is one to end now.
+    tokio::select! {
+        removed = demo.remove_queues() => removed?,
+        request = requests.next() => {
+            talk(&format!("jobs are left in queues {}", demo.queues().join(", ")));
+            return Ok(Played::Interrupted(exit_code(request)));
+        }
+    }
     outcome
+}
+
+/// Lets workers give back what they run, and ends those that don't.
+async fn end(mut workers: Vec<Worker>) {
+    for worker in &mut workers {
+        drop(worker.child.stdin.take());
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < WORKER_END_MAX && workers.iter_mut().any(Worker::is_there) {
+        tokio::time::sleep(TICK).await;
+    }
+    // Who has ended can't be killed.
+    for worker in &mut workers {
+        let _ = worker.kill();
+    }
+}
+
+/// Says something to people, if they still listen.
+fn talk(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 struct Demo {
@@ -129,22 +187,26 @@ impl Demo {
         ["mail", "push", "reports"].map(|name| format!("{}-{name}", self.prefix))
     }
 
-    async fn run(&self, json: bool) -> Result<Ledger> {
+    /// Runs it; its workers are in `workers` from their start, for whoever drops this to end them.
+    async fn run(&self, json: bool, workers: &mut Vec<Worker>) -> Result<Ledger> {
         for queue in self.queues() {
             let keep = Keep { age_ms: 3_600_000, count: 10_000, bytes: 64 << 20 };
             let settings =
                 QueueSettings { done: keep, dead: keep, cancelled: keep, ..QueueSettings::default() };
             self.absences.outlast(async || self.client.queue(&queue).set(settings.clone()).await).await?;
         }
-        eprintln!("store    {} ({})", self.url, self.client.store().durability().name());
-        let mut workers = [Worker::start(self, "one")?, Worker::start(self, "two")?];
+        let store = self.client.store();
+        talk(&format!("store    {} ({})", store.url(), store.durability().name()));
+        for name in ["one", "two"] {
+            workers.push(Worker::start(self, name)?);
+        }
         let begin = Instant::now();
         let (inserted, duplicate_enqueues) = self.enqueue().await?;
-        eprintln!(
+        talk(&format!(
             "enqueued {JOBS} jobs in {:.1} s, due over {} s",
             begin.elapsed().as_secs_f64(),
             SPAN.as_secs()
-        );
+        ));
 
         let mut killed = None;
         let mut starts = Starts::new(&self.folder);
@@ -154,11 +216,11 @@ impl Demo {
             let at = begin.elapsed().saturating_sub(HEAD_START);
             if killed.is_none() && KILL_AFTER <= at {
                 killed = Some(workers[0].kill()?);
-                eprintln!(
+                talk(&format!(
                     "{}killed   worker one with SIGKILL after {:.1} s, and started it again",
                     clear(live),
                     at.as_secs_f64()
-                );
+                ));
                 workers[0] = Worker::start(self, "one-again")?;
             }
             starts.read()?;
@@ -170,17 +232,22 @@ impl Demo {
                     starts.jobs(),
                     starts.lateness()
                 );
-                if live { eprint!("{}{line}", clear(true)) } else { eprintln!("{line}") }
+                if live {
+                    let _ = write!(std::io::stderr(), "{}{line}", clear(true));
+                } else {
+                    talk(&line);
+                }
             }
             if left == 0 || SPAN + PATIENCE < at {
                 break;
             }
         }
         if live {
-            eprintln!();
+            talk("");
         }
-        for worker in &mut workers {
-            worker.stop()?;
+        // All jobs have ended; a worker has nothing to lose.
+        for worker in workers.iter_mut() {
+            worker.kill()?;
         }
         starts.read()?;
         let killed = killed.context("the demo ended before its kill")?;
@@ -240,6 +307,20 @@ impl Demo {
 
     /// Leaves nothing behind in a store that is not the demo's own.
     async fn remove_queues(&self) -> Result<()> {
+        self.remove_jobs().await?;
+        let begin = Instant::now();
+        // What a killed worker held comes back with its lease, and a take looks for it.
+        while 0 < self.left().await? && begin.elapsed() < PATIENCE {
+            tokio::time::sleep(TICK).await;
+            for queue in self.queues() {
+                self.absences.outlast(async || self.client.take(&queue, BATCH_MAX).await).await?;
+            }
+            self.remove_jobs().await?;
+        }
+        Ok(())
+    }
+
+    async fn remove_jobs(&self) -> Result<()> {
         for queue in self.queues() {
             let filter = Filter::all().queue(&queue).state([
                 State::Waiting,
@@ -276,15 +357,20 @@ impl Worker {
     fn start(demo: &Demo, name: &str) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("could not find this program")?);
         command
-            .args(["demo-worker", "--store", &demo.url, "--name", name])
+            .args(["demo-worker", "--name", name])
+            // Not as an argument, which everybody on this machine can read: it may hold a password.
+            .env("PUNCTUAL_STORE", &demo.url)
             .arg("--history")
             .arg(history(&demo.folder, name));
         for queue in demo.queues() {
             command.args(["--queue", &queue]);
         }
         command.args(["--lease-ms", &LEASE.as_millis().to_string()]);
-        let child =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("could not start a worker")?;
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("could not start a worker")?;
         Ok(Self { name: name.to_owned(), child })
     }
 
@@ -295,11 +381,8 @@ impl Worker {
         Ok(self.name.clone())
     }
 
-    /// All jobs have ended; a worker has nothing to lose.
-    fn stop(&mut self) -> Result<()> {
-        self.child.kill().context("could not stop a worker")?;
-        self.child.wait().context("could not wait for a worker")?;
-        Ok(())
+    fn is_there(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 }
 

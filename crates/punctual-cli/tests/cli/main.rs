@@ -5,6 +5,8 @@
 mod act;
 mod batch;
 mod cron;
+#[cfg(unix)]
+mod demo;
 mod errors;
 #[cfg(unix)]
 mod exec;

@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use punctual::{Client, Ctx, JobRecord, Outcome, Worker};
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use super::absence::Absences;
 
@@ -62,7 +63,7 @@ pub(crate) enum What {
     Failed,
 }
 
-/// Serves the demo's queues until it is killed.
+/// Serves the demo's queues until it is killed, or the demo is gone.
 pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
     // One write per line, straight to the kernel: a line survives SIGKILL once its call returned.
     let file = OpenOptions::new()
@@ -106,6 +107,13 @@ pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
     for queue in &args.queues {
         worker = worker.queue(queue);
     }
-    worker.handle_raw(handler).run().await?;
+    let gone = CancellationToken::new();
+    let told = gone.clone();
+    // The demo holds the other end and writes nothing: the end of stdin is that of the demo.
+    std::thread::Builder::new().name("demo watcher".into()).spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        told.cancel();
+    })?;
+    worker.handle_raw(handler).run_until(gone).await?;
     Ok(())
 }
