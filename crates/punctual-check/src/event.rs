@@ -74,6 +74,15 @@ pub enum What {
         /// On the referee's axis, just before the kill.
         since: u64,
     },
+    /// The nemesis did harm of another sort, that may cost leases or make jobs late: so many times, from then until now.
+    Harmed {
+        /// On the referee's axis, just before the first time.
+        since: u64,
+        /// How many times.
+        times: u64,
+    },
+    /// The nemesis will do no harm from here on.
+    Healed,
     /// The nemesis moved the store's clock: elapsed time on the referee's axis proves nothing any more.
     ClockStepped,
     /// A page of what the store holds, read after everything came to rest.

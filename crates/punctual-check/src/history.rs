@@ -4,36 +4,16 @@
 //! the end, when it is known which processes were killed: a call can't take effect after the death of its process.
 //! Memory grows with rows, not with text; heartbeats, the most frequent event, cost none.
 
-use std::{
-    collections::HashMap,
-    fs::File,
-    io::{self, BufRead, BufReader},
-    path::{Path, PathBuf},
-};
+mod reading;
+mod spans;
+
+use std::{collections::HashMap, io, path::PathBuf};
 
 use punctual::{JobId, Scope, State};
 
-use crate::event::{
-    Accepted, Answer, CallId, Deed, Due, Dumped, Effect, Expect, Hex, LeaseId, Line, Op, Reservation,
-    Reservations, Said, Wanted, What,
-};
-
-/// From just before a call to just after its answer; `to` is [`NEVER`] for what was not answered and may still happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-}
-
-/// Later than everything.
-pub(crate) const NEVER: u64 = u64::MAX;
-
-impl Span {
-    /// Whether this surely took effect earlier than `other`.
-    pub(crate) const fn before(self, other: Self) -> bool {
-        self.to < other.from
-    }
-}
+use crate::event::{CallId, Deed, Due, Dumped, Expect, Hex, Line, Reservation, Said};
+use reading::Reading;
+pub(crate) use spans::{NEVER, Span, Spans};
 
 /// A place in [`History::ids`].
 pub(crate) type Job = u32;
@@ -71,7 +51,10 @@ pub(crate) enum Fate {
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) job: Job,
+    /// From the first try of its call, answered or not.
     pub(crate) span: Span,
+    /// Who has it: a place in [`History::procs`].
+    pub(crate) proc: u32,
     pub(crate) call: CallId,
     /// The store's clock.
     pub(crate) now: u64,
@@ -135,6 +118,28 @@ pub(crate) struct Start {
     pub(crate) sum: Hex,
 }
 
+/// A process that recorded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Proc {
+    pub(crate) name: String,
+    /// Jobs it may run at once.
+    pub(crate) slots: u64,
+    /// From its first line to its last, or to its death.
+    pub(crate) span: Span,
+    pub(crate) killed: bool,
+    /// Whether its death cut something short: a call that it was not answered, or a run.
+    pub(crate) was_busy: bool,
+}
+
+/// Harm that the nemesis did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Harm {
+    /// Until it was over, as far as the processes noticed.
+    pub(crate) span: Span,
+    /// The most leases that it may have cost.
+    pub(crate) leases: u64,
+}
+
 /// A job at rest.
 #[derive(Clone, Debug)]
 pub(crate) struct AtRest {
@@ -172,8 +177,17 @@ pub struct History {
     pub(crate) kills: u64,
     /// From just before each kill of the store's server until it was gone.
     pub(crate) server_kills: Vec<Span>,
-    /// Σ slots of the killed processes.
-    pub(crate) slots_killed: u64,
+    /// All harm that was done, by its beginning.
+    pub(crate) harms: Vec<Harm>,
+    /// From when on there was none.
+    pub(crate) healed_at: Option<u64>,
+    /// Kills that cut something short, of processes and of the store's server.
+    pub(crate) hits: u64,
+    pub(crate) procs: Vec<Proc>,
+    /// Slots that were taken, each with its process.
+    pub(crate) taken_slots: Vec<(u32, Span)>,
+    /// Heartbeats for a lease by a process that had been told long before that it is gone: `(job, fence)`.
+    pub(crate) clung: Vec<(Job, u64)>,
     /// Answers that name the same reservation for two calls: `(job, fence)`.
     pub(crate) reused: Vec<(Job, u64)>,
     pub(crate) events: u64,
@@ -239,11 +253,57 @@ impl History {
         reading.finish()
     }
 
+    /// The reservation with this number.
+    pub(crate) fn run(&self, job: Job, fence: u64) -> Option<&Run> {
+        let at = self.runs.binary_search_by_key(&(job, fence), |run| (run.job, run.row.fence)).ok()?;
+        self.runs.get(at)
+    }
+
+    /// Counts what harm may have cost, and what it hit.
+    fn weigh(&mut self, harmed: &[(Span, u64)], clock_steps: &[u64], trouble: &[Span]) {
+        let kills: Vec<&Proc> = self.procs.iter().filter(|proc| proc.killed).collect();
+        self.hits = kills.iter().filter(|proc| proc.was_busy).count() as u64;
+        let at_work = |span: Span| -> u64 {
+            // Who was not killed may still have leases after its last line.
+            let is = |proc: &&Proc| proc.span.from <= span.to && (!proc.killed || span.from <= proc.span.to);
+            self.procs.iter().filter(is).map(|proc| proc.slots).sum()
+        };
+        let mut harms: Vec<Harm> = kills
+            .iter()
+            .map(|proc| Harm { span: Span { from: proc.span.to, to: proc.span.to }, leases: proc.slots })
+            .collect();
+        for kill in &self.server_kills {
+            let span = Span { to: self.back_after(kill.to), ..*kill };
+            self.hits += u64::from(trouble.iter().any(|call| call.from <= span.to && span.from <= call.to));
+            harms.push(Harm { span, leases: at_work(*kill) });
+        }
+        let steps = clock_steps.iter().map(|&m| (Span { from: m, to: m }, 1));
+        for (span, times) in harmed.iter().copied().chain(steps) {
+            harms.push(Harm { span, leases: at_work(span).saturating_mul(times) });
+        }
+        harms.sort_by_key(|harm| harm.span.from);
+        self.harms = harms;
+    }
+
+    /// When a call was answered that was made after this instant.
+    fn back_after(&self, m: u64) -> u64 {
+        let runs = self.runs.iter().map(|run| run.span);
+        let ends = self.ends.iter().filter(|end| end.state.is_some()).map(|end| end.span);
+        let tries = self.tries.iter().filter(|t| matches!(t.fate, Fate::Inserted { .. })).map(|t| t.span);
+        runs.chain(ends).chain(tries).filter(|span| m <= span.from).map(|span| span.to).min().unwrap_or(m)
+    }
+
     /// Reservations of a job whose number was given twice.
     pub(crate) fn reused_of(&self, job: Job) -> &[(Job, u64)] {
         let from = self.reused.partition_point(|(other, _)| *other < job);
         let to = self.reused.partition_point(|(other, _)| *other <= job);
         &self.reused[from..to]
+    }
+
+    /// Leases of a job that a process went on with.
+    pub(crate) fn clung_to(&self, job: Job) -> impl Iterator<Item = u64> {
+        let from = self.clung.partition_point(|(other, _)| *other < job);
+        self.clung[from..].iter().take_while(move |(other, _)| *other == job).map(|(_, fence)| *fence)
     }
 
     /// Each job in turn.
@@ -278,342 +338,5 @@ impl History {
             starts: next(&mut starts, job, |row| row.job),
             rest: next(&mut rest, job, |row| row.job),
         })
-    }
-}
-
-/// Spans that can be asked, in O(log n), whether one of them touches a stretch of time.
-#[derive(Debug, Default)]
-pub(crate) struct Spans {
-    /// By `from`.
-    rows: Vec<Span>,
-    /// The latest `to` up to and including each row.
-    latest: Vec<u64>,
-}
-
-impl Spans {
-    pub(crate) fn new(mut rows: Vec<Span>) -> Self {
-        rows.sort_unstable_by_key(|span| span.from);
-        let latest = rows
-            .iter()
-            .scan(0, |max, span| {
-                *max = span.to.max(*max);
-                Some(*max)
-            })
-            .collect();
-        Self { rows, latest }
-    }
-
-    /// Whether something may have happened after `from` and before `to`.
-    pub(crate) fn touch(&self, from: u64, to: u64) -> bool {
-        let n = self.rows.partition_point(|span| span.from < to);
-        0 < n && from < self.latest[n - 1]
-    }
-
-    /// The first instant from `from` on at which something may have happened.
-    pub(crate) fn first_after(&self, from: u64) -> u64 {
-        let n = self.rows.partition_point(|span| span.from <= from);
-        if 0 < n && from < self.latest[n - 1] {
-            from
-        } else {
-            self.rows.get(n).map_or(NEVER, |span| span.from)
-        }
-    }
-}
-
-/// Builds a [`History`].
-#[derive(Default)]
-struct Reading {
-    history: History,
-    jobs: HashMap<JobId, Job>,
-    names: HashMap<String, u32>,
-    blind: Vec<Span>,
-    /// Of the file at hand.
-    proc: String,
-    pending: HashMap<u64, (u64, Op)>,
-    /// The newest proof that a lease was held.
-    held: HashMap<(Job, u64), Span>,
-    /// Calls without an answer, with their process.
-    open: Vec<(String, u64, Op)>,
-    slots_of: HashMap<String, u64>,
-    killed_at: HashMap<String, u64>,
-}
-
-impl Reading {
-    fn file(&mut self, path: &Path) -> io::Result<()> {
-        self.begin();
-        let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
-        let mut text = Vec::new();
-        for number in 1_u64.. {
-            text.clear();
-            if file.read_until(b'\n', &mut text)? == 0 {
-                break;
-            }
-            if text.last() != Some(&b'\n') {
-                self.history.torn += 1;
-                break;
-            }
-            let line = serde_json::from_slice(&text).map_err(|e| {
-                io::Error::new(io::ErrorKind::InvalidData, format!("{}:{number}: {e}", path.display()))
-            })?;
-            self.line(line);
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self) {
-        self.close_file();
-        self.history.files += 1;
-    }
-
-    fn close_file(&mut self) {
-        let proc = std::mem::take(&mut self.proc);
-        self.open.extend(self.pending.drain().map(|(_, (m, op))| (proc.clone(), m, op)));
-    }
-
-    fn line(&mut self, line: Line) {
-        self.history.events += 1;
-        let Line { m, w, n, what } = line;
-        match what {
-            What::Open { proc, slots, .. } => {
-                self.slots_of.insert(proc.clone(), slots);
-                self.proc = proc;
-            }
-            What::Invoke(op) => {
-                self.pending.insert(n, (m, op));
-            }
-            What::Ok(answer) => {
-                if let Some((from, op)) = self.pending.remove(&n) {
-                    self.answered(Span { from, to: m }, op, answer);
-                }
-            }
-            What::Fail(_) => {
-                if let Some((from, Op::Enqueue { jobs, .. })) = self.pending.remove(&n) {
-                    for wanted in jobs {
-                        self.tried(Span { from, to: m }, wanted, Fate::Refused);
-                    }
-                }
-            }
-            // Stays pending: whoever was not told can't tell when, or whether, it happened.
-            What::Info(_) => {
-                if let Some((from, op)) = self.pending.remove(&n) {
-                    self.open.push((self.proc.clone(), from, op));
-                }
-            }
-            What::Start { id, fence, sum } => {
-                let job = self.job(id);
-                self.history.starts.push(Start { job, m, w, fence, sum });
-            }
-            What::End { .. } => {}
-            What::Killed { proc } => {
-                self.history.kills += 1;
-                self.killed_at.insert(proc, m);
-            }
-            What::ServerKilled { since } => self.history.server_kills.push(Span { from: since, to: m }),
-            What::ClockStepped => self.history.clock_stepped = true,
-            What::Dump { now, jobs, last } => {
-                self.history.dumped_at.get_or_insert(m);
-                self.history.dump_complete |= last;
-                self.history.dump_now = now;
-                for what in jobs {
-                    let job = self.job(what.id);
-                    self.history.rest.push(AtRest { job, what });
-                }
-            }
-            What::Audit { findings } => self.history.findings.extend(findings),
-        }
-    }
-
-    fn job(&mut self, id: JobId) -> Job {
-        *self.jobs.entry(id).or_insert_with(|| {
-            self.history.ids.push(id);
-            Job::try_from(self.history.ids.len() - 1).expect("fewer jobs than 2^32 in one history")
-        })
-    }
-
-    fn name(&mut self, name: String) -> u32 {
-        let next = u32::try_from(self.names.len()).expect("fewer names than 2^32 in one history");
-        *self.names.entry(name).or_insert(next)
-    }
-
-    fn tried(&mut self, span: Span, wanted: Wanted, fate: Fate) {
-        let Wanted { id, queue, sum, due, unique, expires, expect } = wanted;
-        let (job, queue) = (self.job(id), self.name(queue));
-        if fate == Fate::Unknown && unique.is_some() {
-            // It may have replaced, or moved, the holder of its key.
-            self.history.wild.extend([(span, Deed::Edit(sum)), (span, Deed::Move)]);
-        }
-        let key = unique.map(|key| (self.name(key.name), key.scope));
-        self.history.tries.push(Try { job, span, fate, queue, sum, due, key, expires, expect });
-    }
-
-    fn acted(&mut self, span: Span, id: JobId, deed: Deed, sure: Sure) {
-        let job = self.job(id);
-        self.history.acts.push(Act { job, span, deed, sure });
-    }
-
-    fn ended(&mut self, span: Span, run: crate::event::Ended, state: Option<State>) {
-        let job = self.job(run.id);
-        self.history.ends.push(End { job, span, fence: run.fence, said: run.verdict, state });
-    }
-
-    fn holds(&mut self, span: Span, LeaseId(id, fence): LeaseId) {
-        let job = self.job(id);
-        let newest = self.held.entry((job, fence)).or_insert(span);
-        if newest.from < span.from {
-            *newest = span;
-        }
-    }
-
-    fn reserved(&mut self, span: Span, call: CallId, answer: Reservations) {
-        for row in answer.jobs {
-            let job = self.job(row.id);
-            self.history.runs.push(Run { job, span, call, now: answer.now, row });
-        }
-        for (LeaseId(id, fence), state) in answer.taken_back {
-            let job = self.job(id);
-            self.history.backs.push(Back { job, span, fence, state, now: answer.now });
-        }
-    }
-
-    fn answered(&mut self, span: Span, op: Op, answer: Answer) {
-        match (op, answer) {
-            (Op::Enqueue { jobs, .. }, Answer::Enqueue(answers)) => {
-                for (wanted, answer) in jobs.into_iter().zip(answers) {
-                    let fate = match answer {
-                        Accepted::Inserted { run_at } => Fate::Inserted { run_at },
-                        Accepted::Duplicate(id) if id == wanted.id => Fate::Twin,
-                        Accepted::Gone(id) if id == wanted.id => Fate::Gone,
-                        Accepted::Duplicate(_) | Accepted::Gone(_) | Accepted::Full => Fate::Refused,
-                        Accepted::Replaced(id) => {
-                            self.acted(span, id, Deed::Edit(wanted.sum), Sure::Done);
-                            self.acted(span, id, Deed::Move, Sure::Done);
-                            Fate::Refused
-                        }
-                        Accepted::Rescheduled(id) => {
-                            self.acted(span, id, Deed::Move, Sure::Done);
-                            Fate::Refused
-                        }
-                    };
-                    self.tried(span, wanted, fate);
-                }
-            }
-            (Op::Reserve { call }, Answer::Reserve(answer)) => self.reserved(span, call, answer),
-            (Op::Extend { leases }, Answer::Extend(answers)) => {
-                for (lease, held) in leases.into_iter().zip(answers) {
-                    match held {
-                        Some(true) => self.holds(span, lease),
-                        Some(false) => {
-                            let job = self.job(lease.0);
-                            self.history.lost.push(Told { job, span, fence: lease.1 });
-                        }
-                        None => {}
-                    }
-                }
-            }
-            (Op::Settle { runs, then }, Answer::Settle { states, away, then: batch }) => {
-                for (at, (run, state)) in runs.into_iter().zip(states).enumerate() {
-                    if state.is_some() || away.contains(&at) {
-                        self.ended(span, run, state);
-                    } else {
-                        let job = self.job(run.id);
-                        self.history.lost.push(Told { job, span, fence: run.fence });
-                    }
-                }
-                if let (Some(call), Some(batch)) = (then, batch) {
-                    self.reserved(span, call, batch);
-                }
-            }
-            (Op::Take, Answer::Take(ids)) => {
-                // It takes leases back first, and doesn't say which.
-                self.blind.push(span);
-                for id in ids {
-                    let job = self.job(id);
-                    self.history.taken.push(Told { job, span, fence: 0 });
-                }
-            }
-            (Op::Act { deed, .. }, Answer::Act(effects)) => {
-                for effect in effects {
-                    match effect {
-                        Effect::Done(id) => self.acted(span, id, deed, Sure::Done),
-                        Effect::Requested(id) => self.acted(span, id, deed, Sure::Requested),
-                        Effect::Refused(..) | Effect::Missed => {}
-                    }
-                }
-            }
-            (Op::Purge { queue }, Answer::Purge) => self.purged(span, queue),
-            // An answer to another question: as good as none.
-            (op, _) => self.unanswered(span, op),
-        }
-    }
-
-    fn purged(&mut self, span: Span, queue: String) {
-        let queue = self.name(queue);
-        self.history.purges.entry(queue).or_default().push(span);
-    }
-
-    fn unanswered(&mut self, span: Span, op: Op) {
-        match op {
-            Op::Enqueue { jobs, .. } => {
-                for wanted in jobs {
-                    self.tried(span, wanted, Fate::Unknown);
-                }
-            }
-            Op::Reserve { .. } | Op::Take => self.blind.push(span),
-            Op::Extend { .. } => {}
-            Op::Settle { runs, then } => {
-                for run in runs {
-                    self.ended(span, run, None);
-                }
-                self.blind.extend(then.map(|_| span));
-            }
-            Op::Act { deed, targets } => {
-                for target in targets {
-                    match target {
-                        Some(id) => self.acted(span, id, deed, Sure::Unknown),
-                        None => self.history.wild.push((span, deed)),
-                    }
-                }
-            }
-            Op::Purge { queue } => self.purged(span, queue),
-        }
-    }
-
-    fn finish(mut self) -> History {
-        self.close_file();
-        for (proc, from, op) in std::mem::take(&mut self.open) {
-            let to = self.killed_at.get(&proc).copied().unwrap_or(NEVER);
-            self.unanswered(Span { from, to }, op);
-        }
-        let mut history = self.history;
-        history.slots_killed = self.killed_at.keys().filter_map(|proc| self.slots_of.get(proc)).sum();
-        history.blind = Spans::new(self.blind);
-        history.tries.sort_by_key(|row| (row.job, row.span.from));
-        history.backs.sort_by_key(|row| (row.job, row.fence, row.span.from));
-        history.ends.sort_by_key(|row| (row.job, row.fence, row.span.from));
-        history.lost.sort_by_key(|row| (row.job, row.fence, row.span.from));
-        history.taken.sort_by_key(|row| (row.job, row.span.from));
-        history.acts.sort_by_key(|row| (row.job, row.span.from));
-        history.starts.sort_by_key(|row| (row.job, row.m));
-        history.rest.sort_by_key(|row| row.job);
-        history.runs.sort_by_key(|row| (row.job, row.row.fence, row.span.from));
-        let mut reused = Vec::new();
-        let held = &mut self.held;
-        history.runs.dedup_by(|again, first| {
-            let same = (again.job, again.row.fence) == (first.job, first.row.fence);
-            if same && again.call == first.call {
-                // A repeated answer proves that the lease was still current.
-                let newest = held.entry((again.job, again.row.fence)).or_insert(again.span);
-                if newest.from < again.span.from {
-                    *newest = again.span;
-                }
-            } else if same {
-                reused.push((again.job, again.row.fence));
-            }
-            same
-        });
-        history.reused = reused;
-        history.held = self.held.iter().map(|(&(job, fence), &span)| Told { job, span, fence }).collect();
-        history.held.sort_by_key(|row| (row.job, row.fence));
-        history
     }
 }

@@ -11,7 +11,8 @@
 //! milliseconds; `n` ties an answer to its call within the file. Each line is one `write(2)` on a file opened with
 //! `O_APPEND`, **before** a call (`invoke`) and **after** its answer (`ok`, `fail`, or `info` where the outcome is
 //! unknown), so that a `kill -9` loses none but the one being written: the last line of a file may be torn. A call without
-//! an answer may have taken effect, at any time until its process was gone.
+//! an answer may have taken effect, at any time until its repetition was answered, or its process was gone, or the server
+//! that it was sent to.
 //!
 //! | `what` | |
 //! |---|---|
@@ -20,6 +21,8 @@
 //! | `start`, `end` | a handler began, returned |
 //! | `killed` | the nemesis killed that process and waited until it was gone |
 //! | `server_killed` | the nemesis killed the store's server and waited until it was gone |
+//! | `harmed` | it did harm of another sort, so many times: it stalled the network, say |
+//! | `healed` | it will do none from here on |
 //! | `clock_stepped` | the nemesis moved the store's clock |
 //! | `dump`, `audit` | at rest: every job that the store holds, and what its own check found |
 //!
@@ -35,10 +38,11 @@
 //! | D2 | a job runs that nobody enqueued, or with a payload that nobody handed over, or without a reservation |
 //! | D3 | a job whose every enqueue was refused is there; an id is inserted twice |
 //! | D4 | a job runs after its end, or rests in another state than it ended in |
-//! | D5 | a run after the first follows neither a verdict that asks for it nor a lost lease; or more do than the killed had slots |
-//! | D6 | two leases of a job stand at once, or one ends twice |
+//! | D5 | a run after the first follows neither a verdict that asks for it nor a lost lease; or more do, or more leases lapse, than the harm done explains: for a killed process its slots, for other harm the slots of all, without harm none |
+//! | D6 | two leases of a job stand at once, or one ends twice, or a process goes on with one that it was told is gone |
 //! | D7 | a job runs after three crashes in a row, or dies of fewer |
 //! | D7b | attempts, crashes or the next instant are counted wrong |
+//! | D8 | a job waits or runs at rest, unless it is due later; a due job does not start, or a lapsed lease is not taken back, within [`Options::start_within`], with a slot free and no harm done |
 //! | D9 | a job stands in two places at rest, or the store's audit found something |
 //! | V | a verdict leads elsewhere than it says |
 //! | S8, S9 | a lease is lost for no reason, is taken back before its time |

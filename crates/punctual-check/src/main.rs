@@ -6,10 +6,12 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use punctual_check::{History, Options, judge};
 
-const USAGE: &str = "usage: punctual-check [--no-referee] [--undone-max-ms=N] FILE_OR_FOLDER…
+const USAGE: &str =
+    "usage: punctual-check [--no-referee] [--undone-max-ms=N] [--start-within-ms=N] FILE_OR_FOLDER…
   judges recorded histories (*.ndjson)
   --no-referee       the store's clock was turned by hand
-  --undone-max-ms=N  how old answers may be that are lost with a killed server; 0 unless said otherwise";
+  --undone-max-ms=N  how old answers may be that are lost with a killed server; 0 unless said otherwise
+  --start-within-ms=N  how long a due job may wait for no reason; not judged unless said";
 
 fn main() -> ExitCode {
     let mut options = Options::default();
@@ -21,8 +23,11 @@ fn main() -> ExitCode {
                 println!("{USAGE}");
                 return ExitCode::SUCCESS;
             }
-            Some(flag) if undone_max(flag).is_some() => {
-                options.undone_max = undone_max(flag).unwrap_or_default();
+            Some(flag) if ms_of(flag, "--undone-max-ms=").is_some() => {
+                options.undone_max = ms_of(flag, "--undone-max-ms=").unwrap_or_default();
+            }
+            Some(flag) if ms_of(flag, "--start-within-ms=").is_some() => {
+                options.start_within = ms_of(flag, "--start-within-ms=");
             }
             Some(flag) if flag.starts_with('-') => {
                 eprintln!("unknown option {flag}\n{USAGE}");
@@ -48,6 +53,6 @@ fn main() -> ExitCode {
     ExitCode::from(verdict.verdict.exit_code())
 }
 
-fn undone_max(flag: &str) -> Option<Duration> {
-    flag.strip_prefix("--undone-max-ms=")?.parse().ok().map(Duration::from_millis)
+fn ms_of(flag: &str, name: &str) -> Option<Duration> {
+    flag.strip_prefix(name)?.parse().ok().map(Duration::from_millis)
 }

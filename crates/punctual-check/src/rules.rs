@@ -8,6 +8,7 @@ mod count;
 mod delivery;
 mod lease;
 mod link;
+mod live;
 mod tail;
 mod time;
 
@@ -25,11 +26,14 @@ pub struct Options {
     pub referee: bool,
     /// How old answers may be that are lost with a killed server; zero: none may.
     pub undone_max: Duration,
+    /// How long a due job may wait while a slot is free and no harm is done, or a lapsed lease until it is taken back;
+    /// `None`: that is not judged.
+    pub start_within: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { referee: true, undone_max: Duration::ZERO }
+        Self { referee: true, undone_max: Duration::ZERO, start_within: None }
     }
 }
 
@@ -41,27 +45,34 @@ pub fn judge(history: &History, options: Options) -> Verdict {
         torn: history.torn,
         kills: history.kills,
         server_kills: history.server_kills.len() as u64,
+        hits: history.hits,
         ..Verdict::default()
     };
     let referee = options.referee && !history.clock_stepped;
     let tails = tail::Tails::new(history, options.undone_max);
     let mut late = Vec::new();
     let mut holds = Vec::new();
+    let mut waits = Vec::new();
     for story in history.stories() {
-        let links = link::links(&story, history, &tails);
+        let links = link::links(&story, history, &tails, referee);
         let is_shaken = tails.shake(&story);
         delivery::judge(&story, history, &links, &tails, &mut verdict);
-        lease::judge(&story, history, &links, is_shaken, &mut verdict);
+        lease::judge(&story, history, &links, referee, is_shaken, &mut verdict);
         count::judge(&story, history, &links, &mut verdict);
         time::judge(&story, history, &links, referee, &mut verdict);
         if !is_shaken {
             control::judge(&story, history, &mut verdict);
             holds.extend(control::hold(&story, history, referee));
         }
+        live::at_rest(&story, history, &mut verdict);
+        waits.extend(live::waits(&story, history, &links));
         late.extend(time::lateness(&story));
     }
     control::judge_holds(history, holds, &mut verdict);
-    delivery::judge_all(history, &mut verdict);
+    delivery::judge_all(history, referee, &mut verdict);
+    if let Some(within) = options.start_within.filter(|_| referee) {
+        live::judge_all(history, waits, within, &mut verdict);
+    }
 
     verdict.lateness_ms = Lateness::of(late);
     verdict.lost = verdict.count("D1");

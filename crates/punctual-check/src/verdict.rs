@@ -54,6 +54,8 @@ pub struct Verdict {
     pub kills: u64,
     /// Kills of the store's server.
     pub server_kills: u64,
+    /// Kills of both sorts that cut something short: a call, or a run.
+    pub hits: u64,
 }
 
 /// The last word.
@@ -87,8 +89,9 @@ pub struct Duplicated {
     pub explained: u64,
     /// Nothing explains them.
     pub unexplained: u64,
-    /// Most duplicates that the kills explain: Σ slots of the killed; `null` without kills.
-    pub budget: Option<u64>,
+    /// Most duplicates that the harm done explains: for each process that was killed its slots, for each kill of the
+    /// store's server, or other harm, the slots of all.
+    pub budget: u64,
 }
 
 /// What a kill of the server undid, and may have undone.
@@ -161,18 +164,18 @@ impl fmt::Display for Verdict {
     /// For people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Duplicated { explained, unexplained, budget } = self.duplicated;
-        let budget = budget.map_or_else(|| "no kills".to_owned(), |n| format!("at most {n} by the kills"));
         let late = self.lateness_ms;
         writeln!(
             f,
-            "{} events in {} files, {} processes killed\n\
+            "{} events in {} files, {} processes killed, {} kills cut something short\n\
              {} jobs tried, {} acknowledged, {} accounted for, {} still waiting, {} dead, {} recovered, {} lost\n\
-             {} ordinary retries, {explained} duplicates explained ({budget}), {unexplained} unexplained\n\
+             {} ordinary retries, {explained} duplicates explained (at most {budget} by the harm done), {unexplained} unexplained\n\
              {} unexpected, {} early, {} fence regressions, {} overlaps\n\
              lateness of {} runs: p50 {} ms, p99 {} ms, max {} ms",
             self.events,
             self.files,
             self.kills,
+            self.hits,
             self.attempt,
             self.acked,
             self.ok,

@@ -66,8 +66,9 @@ fn verdicts_are_obeyed(story: &Story<'_>, history: &History, verdict: &mut Verdi
 /// D7b: nothing was counted before the first run.
 fn first_run(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
     let Some(run) = story.runs.first() else { return };
+    let begin = story.tries.first().map_or(0, |t| t.span.from);
     let earlier = story.backs.iter().any(|back| back.fence < run.row.fence)
-        || history.blind.touch(0, run.span.to)
+        || history.blind.touch(begin, run.span.to)
         || acted(story, history, 0, run.span.to, |deed| deed == Deed::Retry);
     if !earlier && (run.row.attempt, run.row.crashes) != (1, 0) {
         verdict.broken("D7b", Some(story.id), || {

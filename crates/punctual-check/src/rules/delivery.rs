@@ -48,17 +48,19 @@ pub(super) fn judge(
 }
 
 /// The rules that know no single job.
-pub(super) fn judge_all(history: &History, verdict: &mut Verdict) {
+pub(super) fn judge_all(history: &History, referee: bool, verdict: &mut Verdict) {
     for finding in &history.findings {
         verdict.broken("D9", None, || format!("the store's audit: {finding}"));
     }
-    if 0 < history.kills {
-        let budget = history.slots_killed;
-        verdict.duplicated.budget = Some(budget);
-        let seen = verdict.duplicated.explained + verdict.duplicated.unexplained;
-        if budget < seen {
-            verdict.broken("D5", None, || format!("{seen} duplicates, but the killed had {budget} slots"));
-        }
+    let budget = history.harms.iter().map(|harm| harm.leases).fold(0, u64::saturating_add);
+    verdict.duplicated.budget = budget;
+    let seen = verdict.duplicated.explained + verdict.duplicated.unexplained;
+    if budget < seen {
+        verdict.broken("D5", None, || format!("{seen} duplicates, but the harm done explains {budget}"));
+    }
+    let lapsed = history.backs.len() as u64;
+    if referee && budget < lapsed {
+        verdict.broken("D5", None, || format!("{lapsed} leases lapsed, but the harm done explains {budget}"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! D6, F1, S8, S9: one holder at a time, under numbers that rise; a lease ends once, and is lost only for a reason.
 
-use super::link::{Close, Link};
+use super::link::{Close, Link, may_have_lapsed};
 use crate::{
     history::{History, NEVER, Span, Story},
     verdict::Verdict,
@@ -10,6 +10,7 @@ pub(super) fn judge(
     story: &Story<'_>,
     history: &History,
     links: &[Link<'_>],
+    referee: bool,
     is_shaken: bool,
     verdict: &mut Verdict,
 ) {
@@ -20,7 +21,11 @@ pub(super) fn judge(
         taken_back_in_time(story, history, verdict);
         one_holder(story, verdict);
         ended_once(story, verdict);
-        lost_for_a_reason(story, history, verdict);
+        lost_for_a_reason(story, history, referee, verdict);
+    }
+    for fence in history.clung_to(story.job) {
+        verdict
+            .broken("D6", Some(story.id), || format!("its process went on with fence {fence} after its end"));
     }
     for (_, fence) in history.reused_of(story.job) {
         verdict.broken("F1", Some(story.id), || format!("fence {fence} was given to two reservations"));
@@ -121,14 +126,14 @@ fn taken_back_in_time(story: &Story<'_>, history: &History, verdict: &mut Verdic
 }
 
 /// S8: who is told that a lease is lost can find out why.
-fn lost_for_a_reason(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
+fn lost_for_a_reason(story: &Story<'_>, history: &History, referee: bool, verdict: &mut Verdict) {
     for lost in story.lost {
         let Some(run) = story.runs.iter().find(|run| run.row.fence == lost.fence) else { continue };
         let before = |fence: u64, span: Span| fence == lost.fence && span.from < lost.span.to;
         let explained = story.ends.iter().any(|end| before(end.fence, end.span))
             || story.backs.iter().any(|back| before(back.fence, back.span))
             || story.runs.iter().any(|run| lost.fence < run.row.fence && run.span.from < lost.span.to)
-            || history.blind.touch(run.span.from, lost.span.to);
+            || may_have_lapsed(run, history, referee, lost.span.to);
         if !explained {
             verdict.broken("S8", Some(story.id), || format!("fence {} was lost for no reason", lost.fence));
         }

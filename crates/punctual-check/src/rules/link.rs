@@ -46,7 +46,7 @@ impl Link<'_> {
         match self.close {
             _ if self.retried => true,
             Close::Settled(..) => true,
-            Close::MaybeSettled(said) => matches!(said, Said::Retry(_) | Said::Snooze(_) | Said::Release),
+            Close::MaybeSettled(said) => goes_on(said),
             Close::TakenBack(_) | Close::Hidden | Close::Unexplained => false,
         }
     }
@@ -64,13 +64,28 @@ impl Link<'_> {
 }
 
 /// All links of a job.
-pub(super) fn links<'a>(story: &Story<'a>, history: &History, tails: &Tails) -> Vec<Link<'a>> {
-    story.runs.windows(2).map(|pair| link(story, history, tails, &pair[0], &pair[1])).collect()
+pub(super) fn links<'a>(story: &Story<'a>, history: &History, tails: &Tails, referee: bool) -> Vec<Link<'a>> {
+    story.runs.windows(2).map(|pair| link(story, history, tails, referee, &pair[0], &pair[1])).collect()
 }
 
-fn link<'a>(story: &Story<'a>, history: &History, tails: &Tails, a: &'a Run, b: &'a Run) -> Link<'a> {
+/// Whether somebody who does not tell may have taken the lease of a run back before `to`: not before it lapsed.
+pub(super) fn may_have_lapsed(run: &Run, history: &History, referee: bool, to: u64) -> bool {
+    let lasts = run.row.until.saturating_sub(run.now);
+    let surely = if referee { lasts.saturating_sub(1 + lasts / 1_000) } else { 0 };
+    let from = run.span.from.saturating_add(surely.saturating_mul(1_000_000));
+    from < to && history.blind.touch(from, to)
+}
+
+fn link<'a>(
+    story: &Story<'a>,
+    history: &History,
+    tails: &Tails,
+    referee: bool,
+    a: &'a Run,
+    b: &'a Run,
+) -> Link<'a> {
     let (from, to) = (a.span.from, b.span.to);
-    let hidden = history.blind.touch(from, to);
+    let hidden = may_have_lapsed(a, history, referee, to);
     // A lease that was taken back and that nobody was told of.
     let ghost = story.backs.iter().any(|back| a.row.fence < back.fence && back.fence < b.row.fence);
     let ended = story.ends.iter().filter(|end| end.fence == a.row.fence);
@@ -91,7 +106,7 @@ fn link<'a>(story: &Story<'a>, history: &History, tails: &Tails, a: &'a Run, b: 
         Close::Settled(said, state)
     } else if let Some(back) = back {
         Close::TakenBack(back)
-    } else if let Some(end) = ended.clone().find(|end| end.span.from < to) {
+    } else if let Some(end) = ended.clone().find(|end| end.span.from < to && goes_on(end.said)) {
         Close::MaybeSettled(end.said)
     } else if hidden {
         Close::Hidden
@@ -102,11 +117,16 @@ fn link<'a>(story: &Story<'a>, history: &History, tails: &Tails, a: &'a Run, b: 
         a,
         b,
         close,
-        gap: hidden || ghost,
+        gap: history.blind.touch(from, to) || ghost,
         retried: acted(story, history, from, to, |deed| deed == Deed::Retry),
         moved: acted(story, history, from, to, moves),
         undone,
     }
+}
+
+/// Whether a job may run again after this verdict. One that ends it does not explain that it ran again, answered or not.
+const fn goes_on(said: Said) -> bool {
+    matches!(said, Said::Retry(_) | Said::Snooze(_) | Said::Release)
 }
 
 /// Whether an action of this sort may have met the job after `from` and before `to`.

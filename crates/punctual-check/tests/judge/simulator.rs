@@ -133,6 +133,8 @@ struct Proc {
     leases: Vec<(JobId, u64)>,
     /// Leases that it settled.
     past: Vec<(JobId, u64)>,
+    /// A call whose answer was lost, which it makes once more next time.
+    lost: Option<(Op, Option<Answer>)>,
 }
 
 /// One history in the making.
@@ -148,6 +150,10 @@ struct Simulator {
     bug: Option<Bug>,
     /// Whether calls lose their answers. A bug beside such a call may rightly be excused, so none is planted then.
     lossy: bool,
+    /// Whether each call loses its answer just now.
+    loses: bool,
+    /// Whether processes are killed at times.
+    kills: bool,
     planted: Option<String>,
 }
 
@@ -161,6 +167,22 @@ pub(crate) struct Written {
 pub(crate) fn write(seed: u64, bug: Option<Bug>, steps: usize) -> Written {
     let mut rng = Rng::with_seed(seed);
     let lossy = bug.is_none() && rng.bool();
+    made(rng, bug, steps, lossy, Some(steps / 10).filter(|_| lossy), true)
+}
+
+/// A history in which the server is killed early on, and nothing else is lost, and nobody killed.
+pub(crate) fn write_outage(seed: u64, steps: usize) -> Vec<Vec<Line>> {
+    made(Rng::with_seed(seed), None, steps, false, Some(steps / 10), false).files
+}
+
+fn made(
+    rng: Rng,
+    bug: Option<Bug>,
+    steps: usize,
+    lossy: bool,
+    outage: Option<usize>,
+    kills: bool,
+) -> Written {
     let mut sim = Simulator {
         rng,
         t: 1_000 * MS,
@@ -172,10 +194,19 @@ pub(crate) fn write(seed: u64, bug: Option<Bug>, steps: usize) -> Written {
         fence: 1,
         bug,
         lossy,
+        loses: false,
+        kills,
         planted: None,
     };
     (0..3).for_each(|_| sim.spawn());
-    (0..steps).for_each(|_| sim.step());
+    // Stalls and slow steps cost leases, too.
+    sim.driver.push(Simulator::line(sim.t, 0, What::Harmed { since: sim.t, times: 1 }));
+    for step in 0..steps {
+        if Some(step) == outage {
+            sim.outage();
+        }
+        sim.step();
+    }
     sim.lossy = false;
     sim.drain();
     sim.dump();
@@ -237,7 +268,15 @@ impl Simulator {
         let name = format!("p{}", self.gone.len() + self.procs.len());
         let open = What::Open { proc: name.clone(), pid: 1, slots: SLOTS };
         let lines = vec![Self::line(self.t, 0, open)];
-        self.procs.push(Proc { name, lines, busy_until: self.t, calls: 0, leases: vec![], past: vec![] });
+        self.procs.push(Proc {
+            name,
+            lines,
+            busy_until: self.t,
+            calls: 0,
+            leases: vec![],
+            past: vec![],
+            lost: None,
+        });
     }
 
     fn kill(&mut self, p: usize) {
@@ -261,10 +300,16 @@ impl Simulator {
         let proc = &mut self.procs[p];
         proc.calls += 1;
         let n = proc.calls;
-        proc.lines.push(Self::line(from, n, What::Invoke(op)));
+        proc.lines.push(Self::line(from, n, What::Invoke(op.clone())));
         proc.busy_until = to + 1;
-        if self.lossy && self.rng.u8(..) < 6 {
-            self.kill(p);
+        if self.loses || self.lossy && self.rng.u8(..) < 6 {
+            let is_repeated = matches!(op, Op::Enqueue { .. } | Op::Reserve { .. } | Op::Settle { .. });
+            if is_repeated && (self.loses || self.rng.bool()) {
+                self.procs[p].lines.push(Self::line(to, n, What::Info("lost".to_owned())));
+                self.procs[p].lost = Some((op, answer));
+            } else {
+                self.kill(p);
+            }
             return false;
         }
         let what = answer.map_or_else(|| What::Fail("refused".to_owned()), What::Ok);
@@ -278,6 +323,10 @@ impl Simulator {
         if self.t <= self.procs[p].busy_until {
             return;
         }
+        if let Some((op, answer)) = self.procs[p].lost.take() {
+            self.repeat(p, op, answer);
+            return;
+        }
         match self.rng.u8(..100) {
             0..20 => self.enqueue(p),
             20..50 => self.reserve(p, 3),
@@ -285,8 +334,58 @@ impl Simulator {
             58..86 => self.settle(p, None),
             86..95 => self.act(p),
             95 if self.lossy => self.take(p),
-            96..98 => self.kill(p),
+            96..98 if self.kills => self.kill(p),
             _ => self.t += self.rng.u64(1..60) * MS,
+        }
+    }
+
+    /// The store's server is killed, and each process has just reserved.
+    fn outage(&mut self) {
+        self.loses = true;
+        for p in 0..self.procs.len() {
+            self.t = self.t.max(self.procs[p].busy_until) + 2;
+            if self.procs[p].lost.is_none() {
+                self.reserve(p, 3);
+            }
+        }
+        self.loses = false;
+        let since = self.t;
+        self.t += 1;
+        self.driver.push(Self::line(self.t, 0, What::ServerKilled { since }));
+    }
+
+    /// A call whose answer was lost once more: it takes no effect twice.
+    fn repeat(&mut self, p: usize, op: Op, answer: Option<Answer>) {
+        let now = self.now();
+        match answer {
+            Some(Answer::Reserve(mut batch)) => {
+                (batch.now, batch.taken_back) = (now, vec![]);
+                batch.jobs.retain_mut(|row| {
+                    let job = self.jobs.get_mut(&row.id).expect("the job is there");
+                    let lease = job.lease.as_mut().filter(|lease| lease.fence == row.fence);
+                    lease.is_some_and(|lease| {
+                        (lease.until, row.until) = (now + row.lasts, now + row.lasts);
+                        true
+                    })
+                });
+                self.reserved(p, op, batch);
+            }
+            Some(Answer::Settle { states, .. }) => {
+                let states = vec![None; states.len()];
+                self.call(p, op, Some(Answer::Settle { states, away: vec![], then: None }), &[]);
+            }
+            Some(Answer::Enqueue(mut answers)) => {
+                let Op::Enqueue { jobs, .. } = &op else { unreachable!("it is an answer to an enqueue") };
+                for (job, answer) in jobs.iter().zip(&mut answers) {
+                    if matches!(answer, Accepted::Inserted { .. }) {
+                        *answer = Accepted::Duplicate(job.id);
+                    }
+                }
+                self.call(p, op, Some(Answer::Enqueue(answers)), &[]);
+            }
+            answer => {
+                self.call(p, op, answer, &[]);
+            }
         }
     }
 
@@ -392,10 +491,14 @@ impl Simulator {
 
     fn reserve(&mut self, p: usize, n: usize) {
         let answer = self.reservations(n);
+        let op = Op::Reserve { call: CallId(Hex(p as u64), self.t) };
+        self.reserved(p, op, answer);
+    }
+
+    fn reserved(&mut self, p: usize, op: Op, answer: Reservations) {
         let rows = answer.jobs.clone();
         let about: Vec<_> =
             rows.iter().map(|row| row.id).chain(answer.taken_back.iter().map(|b| b.0.0)).collect();
-        let op = Op::Reserve { call: CallId(Hex(p as u64), self.t) };
         if !self.call(p, op, Some(Answer::Reserve(answer)), &about) {
             return;
         }
@@ -414,7 +517,7 @@ impl Simulator {
             self.procs[p].lines.push(start);
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.started = fence;
-                if job.again && !self.driver.is_empty() {
+                if job.again {
                     self.plants(Bug::MoreDuplicatesThanSlots, id);
                 }
             }
@@ -770,6 +873,12 @@ impl Simulator {
 
     /// Heals, and lets everything come to its end.
     fn drain(&mut self) {
+        for p in 0..self.procs.len() {
+            self.t = self.t.max(self.procs[p].busy_until) + 2;
+            if let Some((op, answer)) = self.procs[p].lost.take() {
+                self.repeat(p, op, answer);
+            }
+        }
         let open = |job: &&Job| !job.state.is_ended();
         while let Some(next) = self.jobs.values().filter(open).map(Job::wakes_at).min() {
             self.t += 20 * MS + next.saturating_sub(self.now() + 20) * MS;

@@ -18,7 +18,7 @@ use punctual::{
 use punctual_check::{
     History, Options, Recorder, RecordingStore, TAG_DONE_OR_CRASHES, Verdict, Word,
     event::{Hex, What},
-    judge,
+    judge, monotonic_ns,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +35,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Short, so that leases are lost where they can be.
 const LEASE: Duration = Duration::from_secs(2);
 const SLOTS: usize = 8;
+/// How many leases each slot may lose to one fault, which several connections notice one after another.
+const FELT: u64 = 4;
 /// The kind of a job that runs for [`LONG_RUN`].
 pub(crate) const LONG: &str = "drill.long";
 /// Many times a heartbeat, and longer than whatever a test does meanwhile.
@@ -50,6 +52,8 @@ pub(crate) struct Drill {
     /// Straight to the server, whatever happens to the others' way.
     store: RecordingStore,
     recorder: Arc<Recorder>,
+    /// On the axis of the histories.
+    begun: u64,
     /// The last job that somebody made.
     made: Arc<AtomicU32>,
     files: u32,
@@ -87,6 +91,7 @@ impl Drill {
             lease: LEASE,
             store,
             recorder,
+            begun: monotonic_ns(),
             made: Arc::default(),
             files: 0,
             working: CancellationToken::new(),
@@ -206,6 +211,7 @@ impl Drill {
         for worker in std::mem::take(&mut self.workers) {
             worker.await.unwrap().expect("a worker goes on");
         }
+        self.recorder.note(What::Harmed { since: self.begun, times: FELT * faults });
         self.store.dump().await.unwrap();
         let history = History::read(&[self.dir.path().to_owned()]).unwrap();
         let verdict = judge(&history, Options::default());

@@ -1,0 +1,337 @@
+//! Of each explanation that the judge accepts the least that is one, and the least that is none.
+
+use punctual::State;
+use punctual_check::{
+    Options, Verdict, Word,
+    event::{Answer, CallId, Deed, Due, Ended, Hex, LeaseId, Op, Reservation, Reservations, Said, What},
+};
+
+use super::hand::{File, LEASE_MS, SECOND, id, verdict, verdict_with};
+
+#[track_caller]
+fn breaks(told: &Verdict, rule: &str, is_so: bool) {
+    let word = if is_so { Word::Invalid } else { Word::Valid };
+    assert_eq!((told.verdict, told.count(rule)), (word, u64::from(is_so)), "{told}");
+}
+
+/// A job that ran, was done, and runs again, with this in between.
+fn again_after(more: impl Fn(&mut File)) -> Verdict {
+    let mut file = File::new("all", 9);
+    file.enqueue(1.0, 1);
+    file.begin(3.0, 1, 7);
+    file.end(4.0, 1, 7);
+    file.begin(6.0, 1, 9);
+    file.end(7.0, 1, 9);
+    more(&mut file);
+    file.dump(20.0, &[(1, State::Done)]);
+    verdict(&[&file])
+}
+
+#[test]
+fn an_operators_retry_explains_the_run_behind_it_and_no_other() {
+    for (at, is_explained) in [(2.0, false), (5.0, true), (8.0, false)] {
+        let told = again_after(|file| {
+            let answer = Answer::Act(vec![punctual_check::event::Effect::Done(id(1))]);
+            file.call(at, Op::Act { deed: Deed::Retry, targets: vec![Some(id(1))] }, answer);
+        });
+        breaks(&told, "D4", !is_explained);
+    }
+    // Nor does another action, or one that may have met any job but at another time.
+    breaks(&again_after(|file| file.act(5.0, 1, Deed::Reprioritise)), "D4", true);
+    let retry = || Op::Act { deed: Deed::Retry, targets: vec![None] };
+    breaks(&again_after(|file| file.lost(5.0, retry())), "D4", false);
+    breaks(&again_after(|file| file.lost(8.0, retry())), "D4", true);
+    breaks(
+        &again_after(|file| file.lost(2.0, Op::Act { deed: Deed::Delete, targets: vec![None] })),
+        "D4",
+        true,
+    );
+}
+
+#[test]
+fn what_a_killed_process_asked_for_does_not_happen_after_its_death() {
+    for (killed, is_explained) in [(2.5, false), (5.0, true)] {
+        let (mut operator, mut file) = (File::new("operator", 0), File::new("all", 9));
+        operator.lost(2.0, Op::Act { deed: Deed::Retry, targets: vec![Some(id(1))] });
+        file.enqueue(1.0, 1);
+        file.begin(3.0, 1, 7);
+        file.end(4.0, 1, 7);
+        file.kill(killed, "operator");
+        file.begin(6.0, 1, 9);
+        file.end(7.0, 1, 9);
+        file.dump(20.0, &[(1, State::Done)]);
+        breaks(&verdict(&[&operator, &file]), "D4", !is_explained);
+    }
+}
+
+#[test]
+fn what_was_sent_to_a_server_does_not_happen_after_its_death() {
+    for (killed, is_explained) in [(2.5, false), (5.0, true)] {
+        let mut file = File::new("all", 9);
+        file.lost(2.0, Op::Act { deed: Deed::Retry, targets: vec![Some(id(1))] });
+        file.enqueue(1.0, 1);
+        file.begin(3.0, 1, 7);
+        file.end(4.0, 1, 7);
+        file.note(killed, What::ServerKilled { since: ((killed - 0.1) * SECOND as f64) as u64 });
+        file.begin(6.0, 1, 9);
+        file.end(7.0, 1, 9);
+        file.dump(20.0, &[(1, State::Done)]);
+        breaks(&verdict(&[&file]), "D4", !is_explained);
+    }
+}
+
+/// A run that ends cancelled, with this said about it.
+fn cancelled_run(said: Said, more: impl Fn(&mut File)) -> Verdict {
+    let mut file = File::new("all", 9);
+    file.enqueue(1.0, 1);
+    file.begin(3.0, 1, 7);
+    more(&mut file);
+    file.end_as(5.0, 1, 7, said, State::Cancelled);
+    file.dump(20.0, &[(1, State::Cancelled)]);
+    verdict(&[&file])
+}
+
+#[test]
+fn a_run_ends_cancelled_if_somebody_asked_for_it_before() {
+    let failed = Said::Retry(Due::Now);
+    breaks(&cancelled_run(failed, |_| ()), "V", true);
+    breaks(&cancelled_run(Said::Cancel, |_| ()), "V", false);
+    breaks(&cancelled_run(failed, |file| file.ask(4.0, 1, Deed::Cancel)), "V", false);
+    breaks(&cancelled_run(failed, |file| file.ask(6.0, 1, Deed::Cancel)), "V", true);
+    breaks(&cancelled_run(failed, |file| file.ask(4.0, 1, Deed::Reprioritise)), "V", true);
+    let by_key = |deed| Op::Act { deed, targets: vec![None] };
+    breaks(&cancelled_run(failed, |file| file.lost(4.0, by_key(Deed::Cancel))), "V", false);
+    breaks(&cancelled_run(failed, |file| file.lost(6.0, by_key(Deed::Cancel))), "V", true);
+    breaks(&cancelled_run(failed, |file| file.lost(4.0, by_key(Deed::Delete))), "V", true);
+}
+
+#[test]
+fn a_lease_that_is_taken_back_ends_cancelled_only_if_somebody_asked_for_it() {
+    for (is_asked, is_broken) in [(true, false), (false, true)] {
+        let (mut file, mut dead) = (File::new("all", 9), File::new("dead", 1));
+        file.enqueue(1.0, 1);
+        dead.begin(3.0, 1, 7);
+        file.kill(4.0, "dead");
+        if is_asked {
+            file.ask(5.0, 1, Deed::Cancel);
+        }
+        file.take_back(19.0, 1, 7, State::Cancelled);
+        file.dump(20.0, &[(1, State::Cancelled)]);
+        breaks(&verdict(&[&dead, &file]), "D7", is_broken);
+    }
+}
+
+/// A worker with two slots loses so many leases at once, to another one, and so many runs begin again.
+fn lost_leases(n: u64, begun: u64, slots: u64, harm: impl Fn(&mut File)) -> Verdict {
+    let (mut file, mut loser) = (File::new("all", 0), File::at("loser", slots, 0.5));
+    for job in 1..=n {
+        file.enqueue(1.0, job);
+    }
+    for job in 1..=n {
+        loser.begin(3.0, job, 10 * job);
+    }
+    harm(&mut file);
+    for job in 1..=n {
+        file.take_back(19.0, job, 10 * job, State::Waiting);
+        let row = Reservation { attempt: 2, crashes: 1, ..File::row(19.1, job, 10 * job + 1) };
+        if job <= begun {
+            file.begin_as(19.1, row, vec![]);
+        } else {
+            let (op, batch) = File::batch(19.1 + job as f64 / 1e3, vec![row], vec![]);
+            file.call(19.1 + job as f64 / 1e3, op, Answer::Reserve(batch));
+        }
+        file.end(19.2, job, 10 * job + 1);
+    }
+    file.dump(30.0, &(1..=n).map(|job| (job, State::Done)).collect::<Vec<_>>());
+    verdict(&[&loser, &file])
+}
+
+#[test]
+fn a_kill_costs_as_many_leases_as_the_killed_had_slots() {
+    let killed = |file: &mut File| file.kill(4.0, "loser");
+    let told = lost_leases(2, 2, 2, killed);
+    assert_eq!(
+        (told.verdict, told.duplicated.budget, told.duplicated.explained),
+        (Word::Valid, 2, 2),
+        "{told}"
+    );
+    // One for the runs that begin again, one for the leases.
+    let told = lost_leases(3, 3, 2, killed);
+    assert_eq!((told.verdict, told.count("D5")), (Word::Invalid, 2), "{told}");
+    breaks(&lost_leases(3, 2, 2, killed), "D5", true);
+}
+
+#[test]
+fn without_harm_no_lease_is_lost() {
+    let told = lost_leases(1, 1, 9, |_| ());
+    assert_eq!((told.verdict, told.duplicated.budget, told.count("D5")), (Word::Invalid, 0, 2), "{told}");
+    // Who is killed before, or has no slots, costs none.
+    breaks(&lost_leases(1, 0, 0, |file| file.kill(4.0, "loser")), "D5", true);
+}
+
+#[test]
+fn a_kill_of_the_server_and_other_harm_cost_as_many_as_all_had_slots() {
+    let server = |file: &mut File| file.note(4.0, What::ServerKilled { since: 4 * SECOND - 10 });
+    breaks(&lost_leases(2, 0, 2, server), "D5", false);
+    breaks(&lost_leases(3, 0, 2, server), "D5", true);
+    let stall = |times| move |file: &mut File| file.note(2.0, What::Harmed { since: SECOND, times });
+    breaks(&lost_leases(4, 0, 2, stall(2)), "D5", false);
+    breaks(&lost_leases(5, 0, 2, stall(2)), "D5", true);
+    // Who comes later loses nothing.
+    let early = |file: &mut File| file.note(0.2, What::Harmed { since: SECOND / 10, times: 1 });
+    breaks(&lost_leases(1, 0, 2, early), "D5", true);
+}
+
+#[test]
+fn a_kill_hits_who_was_at_work() {
+    let hits = |idle: bool| {
+        let (mut file, mut worker) = (File::new("all", 0), File::new("worker", 1));
+        file.enqueue(1.0, 1);
+        worker.begin(3.0, 1, 7);
+        if idle {
+            worker.end(3.5, 1, 7);
+        }
+        file.kill(4.0, "worker");
+        if !idle {
+            file.take_back(19.0, 1, 7, State::Dead);
+        }
+        file.dump(30.0, &[(1, if idle { State::Done } else { State::Dead })]);
+        verdict(&[&worker, &file]).hits
+    };
+    assert_eq!((hits(true), hits(false)), (0, 1));
+    let hits = |at: f64| {
+        let mut file = File::new("all", 0);
+        file.enqueue(1.0, 1);
+        file.lost(at, Op::Extend { leases: vec![] });
+        file.note(4.0, What::ServerKilled { since: 3 * SECOND });
+        file.enqueue(5.0, 2);
+        file.dump(30.0, &[]);
+        verdict(&[&file]).hits
+    };
+    // Until a call is answered the server is away.
+    assert_eq!([2.0, 3.5, 4.5, 5.5].map(hits), [0, 1, 1, 0]);
+}
+
+/// A reserve that is not answered before a job is handed out twice, and this behind it.
+fn unanswered_reserve(more: impl Fn(&mut File, CallId), second: f64) -> Verdict {
+    let (mut file, mut other) = (File::new("all", 9), File::new("other", 9));
+    let call = CallId(Hex(5), 5);
+    file.enqueue(1.0, 1);
+    other.lost(2.0, Op::Reserve { call });
+    file.begin(3.0, 1, 7);
+    more(&mut other, call);
+    file.note(3.5, What::Harmed { since: 3 * SECOND, times: 1 });
+    let row = Reservation { attempt: 2, crashes: 1, ..File::row(second, 1, 9) };
+    file.begin_as(second, row, vec![]);
+    file.end(second + 0.5, 1, 9);
+    file.dump(60.0, &[(1, State::Done)]);
+    verdict(&[&other, &file])
+}
+
+#[test]
+fn a_call_that_is_not_answered_ends_at_the_answer_of_its_repetition() {
+    let answer = |at: f64| {
+        move |file: &mut File, call| {
+            let batch = Reservations { now: (at * 1e3) as u64, jobs: vec![], taken_back: vec![] };
+            file.call(at, Op::Reserve { call }, Answer::Reserve(batch));
+        }
+    };
+    // The lease lapses at 18 s. From then on somebody may take it back and not say so.
+    breaks(&unanswered_reserve(|_, _| (), 19.0), "D6", false);
+    breaks(&unanswered_reserve(|_, _| (), 17.0), "D6", true);
+    breaks(&unanswered_reserve(answer(18.5), 19.0), "D6", false);
+    breaks(&unanswered_reserve(answer(17.0), 19.0), "D6", true);
+    // Another call says nothing about it.
+    let other = |file: &mut File, _| answer(17.0)(file, CallId(Hex(5), 6));
+    breaks(&unanswered_reserve(other, 19.0), "D6", false);
+}
+
+#[test]
+fn a_reserve_beside_a_settle_that_a_part_of_the_store_did_not_answer_is_unanswered() {
+    let away = |file: &mut File, _| {
+        let op = Op::Settle { runs: vec![], then: Some(CallId(Hex(5), 6)) };
+        file.call(18.5, op, Answer::Settle { states: vec![], away: vec![], then: None });
+    };
+    let answered = |file: &mut File, call| {
+        let batch = Reservations { now: 4_000, jobs: vec![], taken_back: vec![] };
+        file.call(4.0, Op::Reserve { call }, Answer::Reserve(batch));
+    };
+    let both = |file: &mut File, call| {
+        answered(file, call);
+        away(file, call);
+    };
+    breaks(&unanswered_reserve(answered, 19.0), "D6", true);
+    breaks(&unanswered_reserve(both, 19.0), "D6", false);
+}
+
+#[test]
+fn a_lease_is_lost_to_nobody_before_it_lapses() {
+    for (at, is_broken) in [(17.0, true), (19.0, false)] {
+        let (mut file, mut other) = (File::new("all", 9), File::new("other", 9));
+        file.enqueue(1.0, 1);
+        other.lost(2.0, Op::Reserve { call: CallId(Hex(5), 5) });
+        file.begin(3.0, 1, 7);
+        file.call(at, Op::Extend { leases: vec![LeaseId(id(1), 7)] }, Answer::Extend(vec![Some(false)]));
+        file.dump(60.0, &[(1, State::Dead)]);
+        breaks(&verdict(&[&other, &file]), "S8", is_broken);
+    }
+}
+
+#[test]
+fn an_end_that_was_not_answered_explains_another_run_only_if_it_asks_for_one() {
+    for (said, is_explained) in
+        [(Said::Retry(Due::Now), true), (Said::Release, true), (Said::Ack, false), (Said::Dead, false)]
+    {
+        let mut file = File::new("all", 9);
+        file.enqueue(1.0, 1);
+        file.begin(3.0, 1, 7);
+        let runs = vec![Ended { id: id(1), fence: 7, verdict: said }];
+        file.lost(4.0, Op::Settle { runs, then: None });
+        file.begin(6.0, 1, 9);
+        file.end(7.0, 1, 9);
+        file.dump(20.0, &[(1, State::Done)]);
+        breaks(&verdict(&[&file]), "D6", !is_explained);
+    }
+}
+
+#[test]
+fn a_repeated_reserve_took_effect_when_it_was_made_first() {
+    let mut file = File::new("all", 9);
+    file.enqueue(1.0, 1);
+    let (op, batch) = File::batch(2.0, vec![File::row(2.0, 1, 7)], vec![]);
+    file.lost(2.0, op.clone());
+    file.ask(3.0, 1, Deed::Cancel);
+    file.call(4.0, op, Answer::Reserve(batch));
+    file.end(5.0, 1, 7);
+    file.dump(20.0, &[(1, State::Done)]);
+    breaks(&verdict(&[&file]), "C1", false);
+}
+
+#[test]
+fn a_process_lets_go_of_what_it_was_told_is_gone() {
+    // Its word was on its way for a lease and a second at most.
+    let latest = LEASE_MS as f64 / 1e3;
+    for (after, is_broken) in [(latest - 1.0, false), (latest + 2.0, true)] {
+        let mut file = File::new("all", 9);
+        file.enqueue(1.0, 1);
+        file.begin(3.0, 1, 7);
+        file.end(4.0, 1, 7);
+        let leases = vec![LeaseId(id(1), 7)];
+        file.call(4.0 + after, Op::Extend { leases }, Answer::Extend(vec![Some(false)]));
+        file.dump(60.0, &[(1, State::Done)]);
+        breaks(&verdict(&[&file]), "D6", is_broken);
+    }
+}
+
+#[test]
+fn a_clock_that_was_stepped_proves_nothing_about_elapsed_time() {
+    let mut file = File::new("all", 9);
+    file.enqueue(1.0, 1);
+    file.note(2.0, What::ClockStepped);
+    file.begin(171.0, 1, 7);
+    file.end(172.0, 1, 7);
+    file.dump(200.0, &[(1, State::Done)]);
+    let start_within = Some(std::time::Duration::from_secs(4));
+    let told = verdict_with(&[&file], Options { start_within, ..Options::default() });
+    assert_eq!(told.verdict, Word::Valid, "{told}");
+}

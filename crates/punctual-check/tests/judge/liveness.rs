@@ -1,0 +1,210 @@
+//! D8 by hand: what waits for a reason, and what does not.
+
+use std::time::Duration;
+
+use punctual::State;
+use punctual_check::{
+    Options, Verdict, Word,
+    event::{Deed, Due, LeaseId, Reservation, Said, What},
+};
+
+use super::hand::{File, id, verdict, verdict_with};
+
+/// What is due starts within 4 s.
+fn judged(files: &[&File]) -> Verdict {
+    verdict_with(files, Options { start_within: Some(Duration::from_secs(4)), ..Options::default() })
+}
+
+/// A driver that enqueued job 1 after a second, and a worker that sleeps until it runs it.
+fn run_at(s: f64) -> (File, File) {
+    let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 1));
+    driver.enqueue(1.0, 1);
+    worker.begin(s, 1, 7);
+    worker.end(s + 0.1, 1, 7);
+    (driver, worker)
+}
+
+#[track_caller]
+fn is_late(told: &Verdict, is_so: bool) {
+    let word = if is_so { Word::Invalid } else { Word::Valid };
+    assert_eq!((told.verdict, told.count("D8")), (word, u64::from(is_so)), "{told}");
+}
+
+#[test]
+fn a_worker_that_sleeps_beside_a_due_job_is_late() {
+    for (at, late) in [(4.9, false), (5.1, true), (171.0, true)] {
+        let (mut driver, worker) = run_at(at);
+        driver.dump(200.0, &[(1, State::Done)]);
+        is_late(&judged(&[&driver, &worker]), late);
+    }
+}
+
+#[test]
+fn nobody_is_late_unless_it_is_asked() {
+    let (mut driver, worker) = run_at(171.0);
+    driver.dump(200.0, &[(1, State::Done)]);
+    assert_eq!(verdict(&[&driver, &worker]).verdict, Word::Valid);
+}
+
+#[test]
+fn a_handler_that_begins_late_is_late() {
+    let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 2));
+    driver.enqueue(1.0, 1);
+    let (op, batch) = File::batch(1.5, vec![File::row(1.5, 1, 7)], vec![]);
+    worker.call(1.5, op, punctual_check::event::Answer::Reserve(batch));
+    worker.note(8.0, What::Start { id: id(1), fence: 7, sum: File::row(1.5, 1, 7).sum });
+    worker.end(8.1, 1, 7);
+    driver.dump(200.0, &[(1, State::Done)]);
+    is_late(&judged(&[&driver, &worker]), true);
+}
+
+#[test]
+fn a_job_waits_until_it_is_due() {
+    for (due, late) in [(18.0, false), (14.0, true)] {
+        let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 1));
+        driver.enqueue_due(1.0, 1, due);
+        worker.begin_as(20.0, Reservation { run_at: (due * 1e3) as u64, ..File::row(20.0, 1, 7) }, vec![]);
+        worker.end(20.1, 1, 7);
+        driver.dump(200.0, &[(1, State::Done)]);
+        is_late(&judged(&[&driver, &worker]), late);
+    }
+}
+
+#[test]
+fn a_job_waits_for_a_slot() {
+    for (slots, late) in [(1, false), (2, true)] {
+        let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", slots));
+        driver.enqueue(1.0, 1);
+        worker.begin(1.1, 1, 7);
+        driver.enqueue(1.0, 2);
+        worker.end(9.0, 1, 7);
+        worker.begin(9.1, 2, 9);
+        worker.end(9.2, 2, 9);
+        driver.dump(200.0, &[(1, State::Done), (2, State::Done)]);
+        is_late(&judged(&[&driver, &worker]), late);
+    }
+}
+
+#[test]
+fn a_job_waits_for_a_process_that_has_slots() {
+    let (mut driver, mut gone) = (File::new("driver", 0), File::new("gone", 1));
+    let mut late = File::new("late", 1);
+    gone.enqueue(1.0, 1);
+    driver.kill(1.1, "gone");
+    late.begin(9.0, 1, 7);
+    late.end(9.1, 1, 7);
+    driver.dump(200.0, &[(1, State::Done)]);
+    is_late(&judged(&[&driver, &gone, &late]), true);
+    // The other one was not there before.
+    let mut late = File::at("late", 1, 8.9);
+    late.begin(9.0, 1, 7);
+    late.end(9.1, 1, 7);
+    is_late(&judged(&[&driver, &gone, &late]), false);
+}
+
+#[test]
+fn a_job_waits_out_harm_and_no_longer() {
+    // Of harm at these instants, one cuts the wait into parts that are short enough.
+    for (harm, late) in [(4.0, false), (0.5, true), (1.5, true), (6.5, true), (8.0, true)] {
+        let (mut driver, worker) = run_at(7.0);
+        driver.note(harm, What::Harmed { since: (harm * 1e9) as u64, times: 1 });
+        driver.dump(200.0, &[(1, State::Done)]);
+        is_late(&judged(&[&driver, &worker]), late);
+    }
+    // Harm that lasts is no wait.
+    let (mut driver, worker) = run_at(9.0);
+    driver.note(7.0, What::Harmed { since: 3_000_000_000, times: 1 });
+    driver.dump(200.0, &[(1, State::Done)]);
+    is_late(&judged(&[&driver, &worker]), false);
+}
+
+#[test]
+fn a_job_waits_for_those_due_before_it_and_not_for_others() {
+    for (n_first, late) in [(true, false), (false, true)] {
+        let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 9));
+        // Eight jobs, one a second: the judged one is due before all of them, or behind them.
+        driver.enqueue(1.0, 1);
+        for n in 2..=8 {
+            driver.enqueue(1.0 + n as f64 / 100.0, n);
+        }
+        let order: Vec<u64> = if n_first { (1..=8).collect() } else { (2..=8).chain([1]).collect() };
+        for (at, n) in (1_u32..).zip(order) {
+            let s = 1.0 + f64::from(at);
+            let run_at = if n == 1 { 1_000 } else { 1_000 + 10 * n };
+            worker.begin_as(s, Reservation { run_at, ..File::row(s, n, u64::from(10 * at)) }, vec![]);
+            worker.end(s + 0.1, n, u64::from(10 * at));
+        }
+        driver.dump(200.0, &(1..=8).map(|n| (n, State::Done)).collect::<Vec<_>>());
+        is_late(&judged(&[&driver, &worker]), late);
+    }
+}
+
+#[test]
+fn a_run_after_a_failure_is_as_little_late_as_a_first_one() {
+    for (again, late) in [(5.0, false), (9.0, true)] {
+        let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 1));
+        driver.enqueue(1.0, 1);
+        worker.begin(1.5, 1, 7);
+        worker.end_as(2.0, 1, 7, Said::Retry(Due::Now), State::Waiting);
+        let row = Reservation { attempt: 2, run_at: 2_000, ..File::row(again, 1, 9) };
+        worker.begin_as(again, row, vec![]);
+        worker.end(again + 0.1, 1, 9);
+        driver.dump(200.0, &[(1, State::Done)]);
+        is_late(&judged(&[&driver, &worker]), late);
+    }
+}
+
+#[test]
+fn a_lapsed_lease_is_taken_back_in_time() {
+    // It lapses 15 s after 2 s.
+    for (back, late) in [(20.5, false), (21.5, true)] {
+        let (mut driver, mut dead) = (File::new("driver", 0), File::new("dead", 1));
+        let mut worker = File::new("worker", 1);
+        driver.enqueue(1.0, 1);
+        dead.begin(2.0, 1, 7);
+        driver.kill(2.5, "dead");
+        let row = Reservation { attempt: 2, crashes: 1, ..File::row(back, 1, 9) };
+        worker.begin_as(back, row, vec![(LeaseId(id(1), 7), State::Waiting)]);
+        worker.end(back + 0.1, 1, 9);
+        driver.dump(200.0, &[(1, State::Done)]);
+        is_late(&judged(&[&driver, &dead, &worker]), late);
+    }
+}
+
+#[test]
+fn what_waits_or_runs_at_rest_was_left_over() {
+    for state in [State::Waiting, State::Running] {
+        let mut driver = File::new("driver", 0);
+        driver.enqueue(1.0, 1);
+        driver.dump(20.0, &[(1, state)]);
+        is_late(&verdict(&[&driver]), true);
+    }
+}
+
+#[test]
+fn what_is_due_after_the_end_may_wait_at_rest_and_nothing_else() {
+    // Due at the beginning, and told so by each who may say when it is due.
+    let told = |due: f64, more: &dyn Fn(&mut File)| {
+        let mut file = File::new("driver", 1);
+        file.enqueue_due(1.0, 1, due);
+        more(&mut file);
+        file.dump(20.0, &[(1, State::Waiting)]);
+        verdict(&[&file])
+    };
+    is_late(&told(21.0, &|_| ()), false);
+    is_late(&told(20.0, &|_| ()), true);
+    is_late(&told(1.0, &|file| file.act(2.0, 1, Deed::Reschedule(Due::At(21_000)))), false);
+    is_late(&told(1.0, &|file| file.act(2.0, 1, Deed::Reschedule(Due::In(19_000)))), false);
+    is_late(&told(1.0, &|file| file.act(2.0, 1, Deed::Reschedule(Due::In(17_000)))), true);
+    is_late(&told(21.0, &|file| file.act(2.0, 1, Deed::Reschedule(Due::Now))), true);
+    is_late(&told(21.0, &|file| file.act(2.0, 1, Deed::Move)), true);
+    let failed = |due| {
+        move |file: &mut File| {
+            file.begin(2.0, 1, 7);
+            file.end_as(3.0, 1, 7, Said::Retry(due), State::Waiting);
+        }
+    };
+    is_late(&told(1.0, &failed(Due::In(18_000))), false);
+    is_late(&told(1.0, &failed(Due::In(16_000))), true);
+    is_late(&told(1.0, &failed(Due::Now)), true);
+}
