@@ -32,6 +32,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// may wait for those of the second before.
 const UNDONE_MAX: Duration = Duration::from_secs(2);
 
+/// What is due starts within a lease and this, where a slot is free and no harm is done (D8) …
+const START_WITHIN: Duration = Duration::from_secs(2);
+/// … so many times that: machines may be busy with other things.
+const PATIENCE: u32 = 4;
+/// Fresh jobs once all harm is over, with which each drill ends: whoever is left must do them as if nothing had been.
+pub(crate) const HEAL_JOBS: u32 = 50;
+
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Where a drill goes on: its folder, which goes with it unless the command line names one, and its runtime.
@@ -77,7 +84,12 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
                 return Err("a drill of its own".into());
             }
         }
-        drill.rest().await
+        let verdict = drill.rest().await?;
+        // Other harm than kills is looked for by the drill that does it.
+        if 0 < verdict.kills + verdict.server_kills && verdict.hits == 0 {
+            return Err("no kill cut anything short: nothing is shown".into());
+        }
+        Ok(verdict)
     })
 }
 
@@ -205,6 +217,16 @@ impl<'a> Drill<'a> {
         self.spawn("stream", &args)
     }
 
+    /// Whether one of a role is still at work.
+    pub(crate) fn goes_on(&mut self, role: &str) -> Outcome<bool> {
+        for child in self.children.iter_mut().filter(|child| child.proc.starts_with(role)) {
+            if child.ended()?.is_none() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Waits until all of a role have ended well.
     pub(crate) fn end_of(&mut self, role: &str) -> Outcome<()> {
         let is_one = |child: &mut Process| child.proc.starts_with(role);
@@ -263,7 +285,7 @@ impl<'a> Drill<'a> {
 
     // ── the end ──
 
-    async fn count(&self) -> Outcome<u64> {
+    pub(crate) async fn count(&self) -> Outcome<u64> {
         Ok(self.store.count(Some(QUEUE)).await?.total())
     }
 
@@ -276,20 +298,13 @@ impl<'a> Drill<'a> {
         }
     }
 
-    /// Heals, drains, dumps, judges.
+    /// Drains; then heals, which is judged like the rest; dumps, judges.
     pub(crate) async fn rest(&mut self) -> Outcome<Verdict> {
-        let begin = Instant::now();
-        while begin.elapsed() < DRAIN_MAX {
-            if self.profile.name == Name::Poison {
-                self.replace_the_poisoned()?;
-            } else {
-                self.expect_alive()?;
-            }
-            if self.counts().await?.is_some_and(|counts| counts.waiting + counts.running == 0) {
-                break;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+        self.drain().await?;
+        self.recorder.note(What::Healed);
+        let Profile { jobs, .. } = *self.profile;
+        self.client.push((jobs + 1..=jobs + HEAL_JOBS).map(jobs::plain).collect()).await?;
+        self.drain().await?;
         self.children.iter_mut().try_for_each(Process::stop)?;
         self.children.clear();
         self.store.dump().await?;
@@ -298,6 +313,28 @@ impl<'a> Drill<'a> {
             Wanted::Server(Fsync::EverySec) => UNDONE_MAX,
             _ => Duration::ZERO,
         };
-        Ok(judge(&history, Options { undone_max, ..Options::default() }))
+        let start_within = Some(PATIENCE * (self.profile.lease + START_WITHIN));
+        Ok(judge(&history, Options { undone_max, start_within, ..Options::default() }))
+    }
+
+    /// Waits until nothing waits or runs; if that takes too long, what is left over is for the judge.
+    async fn drain(&mut self) -> Outcome<()> {
+        let begin = Instant::now();
+        loop {
+            if self.profile.name == Name::Poison {
+                self.replace_the_poisoned()?;
+            } else {
+                self.expect_alive()?;
+            }
+            let counts = self.counts().await?;
+            match counts {
+                Some(counts) if counts.waiting + counts.running == 0 => return Ok(()),
+                _ if begin.elapsed() < DRAIN_MAX => tokio::time::sleep(LOOK_EVERY).await,
+                left => {
+                    eprintln!("it does not come to rest within {DRAIN_MAX:?}: {left:?}");
+                    return Ok(());
+                }
+            }
+        }
     }
 }

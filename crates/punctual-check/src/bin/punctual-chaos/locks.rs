@@ -157,11 +157,15 @@ pub(crate) fn run(profile: &Profile) -> Outcome<bool> {
             spawned: 0,
             rng: Rng::with_seed(profile.seed),
             is_kept: true,
+            again: 0,
         };
         drill.fill_up()?;
         drill.pool().await?;
         drill.updates().await?;
         drill.merged().await?;
+        if drill.again == 0 {
+            return Err("no kill met a run: nothing is shown".into());
+        }
         Ok(drill.is_kept)
     })
 }
@@ -177,6 +181,8 @@ struct Drill<'a> {
     spawned: u32,
     rng: Rng,
     is_kept: bool,
+    /// Runs that a kill cut short.
+    again: usize,
 }
 
 /// A line of a log.
@@ -244,6 +250,7 @@ impl Drill<'_> {
             self.in_order(resource, &lines);
             seen.extend(lines.iter().filter(|line| !line.is_start).flat_map(|line| line.numbers.clone()));
         }
+        self.again += again;
         self.must(seen.len() == jobs as usize, "updates were lost");
         eprintln!(
             "{jobs} updates of {RESOURCES} resources: {} done, {kills} workers killed, {again} began again",
@@ -287,6 +294,7 @@ impl Drill<'_> {
             runs += ends.clone().count();
             seen.extend(ends.flat_map(|line| line.numbers.clone()));
         }
+        self.again += again;
         self.must(seen.len() == jobs as usize, "updates are in no run");
         eprintln!(
             "{jobs} updates merged: {} in {runs} runs, {kills} workers killed, {again} runs began again",

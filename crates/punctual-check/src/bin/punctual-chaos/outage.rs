@@ -59,6 +59,9 @@ impl Drill<'_> {
         }
         if self.profile.cuts_power {
             eprintln!("{cut} bytes of the server's log were gone with the power");
+            if cut == 0 {
+                return Err("no power cut took anything: nothing is shown".into());
+            }
         }
         self.end_of("stream")
     }

@@ -215,7 +215,14 @@ impl Profile {
             },
             Name::Server => Self { jobs: pick(20_000, 2_000), kills: pick(10, 3), producers: 2, ..base },
             Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
-            Name::Shards => Self { jobs: pick(100_000, 15_000), producers: 10, slots: 64, ..base },
+            // No harm is done: each lease that one loses is a fault.
+            Name::Shards => Self {
+                jobs: pick(100_000, 15_000),
+                producers: 10,
+                slots: 64,
+                lease: Duration::from_secs(15),
+                ..base
+            },
             Name::Forward => Self { jobs: pick(100_000, 2_000), ..base },
             Name::Fair => Self { jobs: pick(1_000_000, 20_000), ..base },
             Name::Races => {

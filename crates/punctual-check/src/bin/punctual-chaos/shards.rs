@@ -24,10 +24,13 @@ impl Drill<'_> {
         }
         for number in NUMBERS {
             tokio::time::sleep(over / (NUMBERS.len() as u32 + 1)).await;
-            let change = Instant::now();
+            let (change, came) = (Instant::now(), self.count().await?);
             store.reshard(number).await?;
             eprintln!("{number} shards after {} ms", change.elapsed().as_millis());
             self.expect_alive()?;
+            if came == 0 || !self.goes_on("stream")? {
+                return Err("no jobs were there, or none came any more: nothing is shown".into());
+            }
         }
         self.end_of("stream")?;
         let rate = f64::from(self.profile.jobs) / begin.elapsed().as_secs_f64();
