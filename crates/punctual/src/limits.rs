@@ -87,6 +87,8 @@ pub const TAKE_BACK_MAX: usize = 32;
 pub const CANDIDATES_EXTRA: usize = 256;
 /// Items of upkeep that ride on a reserve, and on a settle beside its own batch (S17).
 pub const SWEEP_RIDE_MAX: usize = 100;
+/// A page of jobs ends with the job that brings the payloads and results of those looked at to so many bytes.
+pub const LIST_BYTES_MAX: u64 = 4 << 20;
 /// `due` is counted up to here (contract §4).
 pub const DUE_COUNT_MAX: u64 = 100_000;
 /// Most buckets of one `upcoming`.

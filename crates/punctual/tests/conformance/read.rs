@@ -48,6 +48,28 @@ pub(crate) async fn a_list_finds_what_its_filter_says(t: Fixture) {
     }
 }
 
+/// S13: a page ends with the job that brings its payloads to 4 MiB; all pages together find everything.
+pub(crate) async fn a_page_ends_at_four_mebibytes(t: Fixture) {
+    const LARGE: usize = 1_000_000;
+    for _ in 0..7 {
+        t.add_with(|job| job.payload = bytes(LARGE)).await;
+    }
+    let (mut after, mut found) = (None, Vec::new());
+    loop {
+        let page = List { filter: Filter::default(), after, limit: 1_000 };
+        let page = t.store.list(&page).await.expect("a page within the limits");
+        assert!(page.jobs.len() <= 5, "a page of {} MB", page.jobs.len());
+        found.extend(page.jobs.iter().map(|job| job.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found.len(), 7);
+}
+
 /// S13: a page looks at 1,000 jobs beyond those that it returns; all pages together find everything.
 pub(crate) async fn pages_are_bounded_and_complete(t: Fixture) {
     let oldest = t.add_with(|job| job.tags = vec!["vip".to_owned()]).await;

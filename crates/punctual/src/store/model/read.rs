@@ -4,7 +4,7 @@ use crate::{
     error::Result,
     id::JobId,
     job::{JobRecord, State},
-    limits::{BATCH_MAX, DUE_COUNT_MAX, UPCOMING_SEARCH_MAX},
+    limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX, UPCOMING_SEARCH_MAX},
     store::{
         Audit, AuditCursor, Audited, Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming,
         check_limit, check_upcoming,
@@ -31,14 +31,18 @@ impl Model {
         check_limit("list", list.limit)?;
         let mut page = Page { now, total: self.rows.len() as u64, ..Page::default() };
         let after = list.after.as_ref().map(ListCursor::id).transpose()?;
-        let mut last = None;
+        let (mut last, mut bytes) = (None, 0);
         for (&id, row) in self.rows.iter().rev().filter(|(id, _)| after.is_none_or(|after| **id < after)) {
-            if page.jobs.len() == list.limit || page.searched == (page.jobs.len() + BATCH_MAX) as u64 {
+            if page.jobs.len() == list.limit
+                || page.searched == (page.jobs.len() + BATCH_MAX) as u64
+                || LIST_BYTES_MAX <= bytes
+            {
                 page.next = last.map(ListCursor::behind);
                 break;
             }
             page.searched += 1;
             last = Some(id);
+            bytes += row.job.kept_bytes();
             if list.filter.matches(&self.shown(&row.job, now), now) {
                 page.jobs.extend(self.get(now, id));
             }

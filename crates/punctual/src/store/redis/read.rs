@@ -4,7 +4,7 @@ use crate::{
     error::Result,
     id::JobId,
     job::{JobRecord, State},
-    limits::{BATCH_MAX, DUE_COUNT_MAX},
+    limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX},
     store::{Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming, clock::Clock},
     time::{Timestamp, ceil_ms},
 };
@@ -113,7 +113,7 @@ pub(super) async fn list(shard: &Shard, list: &List) -> Result<Page> {
     let queue = queue.unwrap_or_default().into_bytes();
     let mut stand = list.after.as_ref().map_or(Ok(Stand { place: 0, after: Vec::new() }), Stand::read)?;
     let is_empty = !wants(PLACES[stand.place]) && !stand.next(wants);
-    let mut page = Page::default();
+    let (mut page, mut bytes) = (Page::default(), 0);
     // As many as may match; then more and more.
     let mut slice = list.limit;
     loop {
@@ -128,7 +128,10 @@ pub(super) async fn list(shard: &Shard, list: &List) -> Result<Page> {
         }
         let is_more = reply.number()? != 0;
         while !reply.is_over() {
-            if page.jobs.len() == list.limit || page.searched == (page.jobs.len() + BATCH_MAX) as u64 {
+            if page.jobs.len() == list.limit
+                || page.searched == (page.jobs.len() + BATCH_MAX) as u64
+                || LIST_BYTES_MAX <= bytes
+            {
                 page.next = Some(stand.cursor());
                 return Ok(page);
             }
@@ -136,6 +139,7 @@ pub(super) async fn list(shard: &Shard, list: &List) -> Result<Page> {
             let (id, rec, past, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
             let (id, note) = (Bytes(&id).id()?, reply.number()?);
             page.searched += 1;
+            bytes += (rec.len() + past.len()) as u64;
             // An entry without a record leads nowhere.
             if rec.is_empty() {
                 continue;

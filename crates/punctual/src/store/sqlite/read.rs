@@ -17,7 +17,7 @@ use super::{
 use crate::{
     id::JobId,
     job::{JobRecord, Priority, State},
-    limits::{BATCH_MAX, DUE_COUNT_MAX, UPCOMING_SEARCH_MAX},
+    limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX, UPCOMING_SEARCH_MAX},
     store::{Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming},
     time::ceil_ms,
 };
@@ -60,15 +60,20 @@ fn record(tx: &mut Tx<'_>, job: Job) -> Step<Option<JobRecord>> {
 pub(super) fn list(tx: &mut Tx<'_>, list: &List) -> Step<Page> {
     let total: i64 = tx.conn.prepare_cached(TOTAL)?.query_row([], |row| row.get(0))?;
     let mut page = Page { now: tx.now, total: total.max(0).cast_unsigned(), ..Page::default() };
-    let mut last = None;
+    let (mut last, mut bytes) = (None, 0);
     for id in candidates(tx, list)? {
-        if page.jobs.len() == list.limit || page.searched == (page.jobs.len() + BATCH_MAX) as u64 {
+        if page.jobs.len() == list.limit
+            || page.searched == (page.jobs.len() + BATCH_MAX) as u64
+            || LIST_BYTES_MAX <= bytes
+        {
             page.next = last.map(ListCursor::behind);
             break;
         }
         page.searched += 1;
         last = Some(id);
-        page.jobs.extend(get(tx, id)?.filter(|record| list.filter.matches(record, tx.now)));
+        let Some(job) = tx.job(id)? else { continue };
+        bytes += job.kept_bytes().unsigned_abs();
+        page.jobs.extend(record(tx, job)?.filter(|record| list.filter.matches(record, tx.now)));
     }
     Ok(page)
 }

@@ -5,7 +5,7 @@ use crate::{
     error::Result,
     id::{JobId, SHARDS_MAX},
     job::JobRecord,
-    limits::BATCH_MAX,
+    limits::{BATCH_MAX, LIST_BYTES_MAX},
     store::{
         Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming, check_limit, check_upcoming,
         redis::{Live, RedisStore, read},
@@ -58,8 +58,9 @@ pub(in crate::store::redis) async fn list(store: &RedisStore, list: &List) -> Re
     for (at, shard) in live.shards.iter().enumerate().skip(first.into()) {
         let left = list.limit - all_of_it.jobs.len();
         let cursor = |own: &str| Some(ListCursor(format!("{at}.{own}")));
+        let bytes: u64 = all_of_it.jobs.iter().map(JobRecord::kept_bytes).sum();
         // Whoever has looked at much without finding it looks on in the next call.
-        if left == 0 || (all_of_it.jobs.len() as u64) < all_of_it.searched {
+        if left == 0 || (all_of_it.jobs.len() as u64) < all_of_it.searched || LIST_BYTES_MAX <= bytes {
             all_of_it.next = cursor("");
             break;
         }
