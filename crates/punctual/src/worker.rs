@@ -19,6 +19,7 @@ mod shutdown;
 #[cfg(feature = "cron")]
 pub(crate) mod tick;
 mod turn;
+mod upkeep;
 mod views;
 
 use std::{
@@ -514,6 +515,12 @@ fn work(
         };
         #[cfg(not(feature = "cron"))]
         let planting = std::future::pending::<()>();
+        let sweeping = async {
+            loop {
+                let Err(panic) = catch_panic(upkeep::keep_swept(store)).await;
+                after_panic("upkeep", &panic).await;
+            }
+        };
         let working = async {
             let ended = tokio::select! {
                 ended = both => ended,
@@ -521,6 +528,7 @@ fn work(
                 () = beating_beside => Ok(()),
                 () = listening => Ok(()),
                 () = planting => Ok(()),
+                () = sweeping => Ok(()),
                 () = shutdown.out_of_time(setup.grace) => {
                     Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
                         .with_hint("their leases lapse, and the jobs run again"))

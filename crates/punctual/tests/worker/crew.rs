@@ -189,10 +189,13 @@ async fn nothing_is_called_while_all_queues_are_at_their_caps() {
     gate.add_permits(1);
     let mut calls = Vec::new();
     while calls.last() != Some(&"wait") {
-        // Heartbeats and what is added to views come when their time is there; at the start it looks for schedules and listens
-        // for cancels.
+        // Heartbeats and what is added to views come when their time is there; at the start it looks for schedules, sweeps and
+        // listens for cancels.
         calls.extend(
-            rig.calls.recv().await.filter(|call| !["extend", "doc", "listen", "tool"].contains(call)),
+            rig.calls
+                .recv()
+                .await
+                .filter(|call| !["extend", "doc", "listen", "sweep", "tool"].contains(call)),
         );
     }
     assert_eq!(calls, ["enqueue", "enqueue", "reserve", "enqueue", "settle", "settle", "settle", "wait"]);

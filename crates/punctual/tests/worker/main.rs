@@ -12,6 +12,7 @@ mod outcome;
 mod shutdown;
 mod told;
 mod topic;
+mod upkeep;
 mod views;
 
 use std::{

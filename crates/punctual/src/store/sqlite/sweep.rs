@@ -6,7 +6,7 @@ use rusqlite::{params, types::Value};
 use super::{
     fault::Step,
     place::{End, EndedRow, Place},
-    queue::every_queue,
+    queue::queues_behind,
     reserve::job_id,
     sql::named,
     tx::{Q, Tx, instant, int, ms},
@@ -32,12 +32,19 @@ const FORGET_CALL: &str = named(FILE, "forget_call");
 /// The order in which ended jobs are swept.
 const ENDED: [State; 3] = [State::Done, State::Cancelled, State::Dead];
 
-/// Sweeps all queues by name, then store-wide.
-pub(super) fn sweep(tx: &mut Tx<'_>, limit: usize) -> Step<Swept> {
-    let queues = every_queue(tx)?;
-    let swept = ride(tx, &queues, limit)?;
+/// Queues of one sweep; the next one goes on behind them.
+const QUEUES_MAX: usize = 500;
+
+/// Sweeps queues by name, behind `after`, then store-wide. Answers also behind which queue the next sweep goes on, if there are more.
+pub(super) fn sweep(tx: &mut Tx<'_>, limit: usize, after: Option<&str>) -> Step<(Swept, Option<String>)> {
+    let queues = queues_behind(tx, after, QUEUES_MAX)?;
+    let mut swept = ride(tx, &queues, limit)?;
     tx.hand_over()?;
-    Ok(swept)
+    let last = queues.last().filter(|_| queues.len() == QUEUES_MAX).map(|q| tx.at(*q).name.clone());
+    // What is left of these comes first.
+    let next = if swept.more { after.map(str::to_owned) } else { last };
+    swept.more |= next.is_some();
+    Ok((swept, next))
 }
 
 /// Sweeps these queues in turn, then store-wide, up to `limit` items in all.
