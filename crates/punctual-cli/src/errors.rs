@@ -45,7 +45,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// The exit code of each code that people and programs see.
 pub(crate) fn exit_code(code: &str) -> u8 {
     match code {
-        "invalid" | "unsupported" | "payload_too_large" => 2,
+        "invalid" | "unsupported" | "outdated" | "payload_too_large" => 2,
         "not_found" | "queue_unknown" => 3,
         "wrong_state" | "unique_conflict" | "gate_conflict" | "conflict" => 4,
         "store_unavailable" | "store_full" => 5,

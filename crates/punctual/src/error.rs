@@ -37,6 +37,9 @@ pub enum ErrorKind {
     Corrupt,
     /// This store, this build or this version can't do that.
     Unsupported,
+    /// A newer version of punctual has written to the store. This process changed nothing, and can't go on: start one of that
+    /// version.
+    Outdated,
 }
 
 impl ErrorKind {
@@ -51,6 +54,7 @@ impl ErrorKind {
             Self::Conflict => "conflict",
             Self::Corrupt => "corrupt",
             Self::Unsupported => "unsupported",
+            Self::Outdated => "outdated",
         }
     }
 }

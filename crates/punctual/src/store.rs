@@ -267,7 +267,8 @@ pub enum Acted {
 }
 
 /// A page of jobs, in the order of their store: memory and SQLite tell the newest ids first, Redis the waiting jobs as they
-/// will run, then the running ones, then the ended ones from the last to the first.
+/// will run, then the running ones, then the ended ones from the last to the first. A page may be shorter than its limit: it ends
+/// after 1,000 jobs that don't match, and with the job that brings the payloads and results looked at to 4 MiB.
 #[derive(Clone, Debug, PartialEq)]
 pub struct List {
     /// Which jobs.
@@ -701,6 +702,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// (oldest end first, then id). Last, store-wide: unique windows past their time (oldest first), calls of instances
     /// whose last one is an hour old (oldest first; enqueues and reserves apart). Each job ended or removed, and each
     /// entry forgotten, is one item; an entry that a new one took the place of is none.
+    ///
+    /// Each worker calls it when it starts and every few minutes, so that upkeep reaches queues that nobody serves, too (S17). A store
+    /// with very many queues may look at some hundreds of them in each call: it answers `more`, and the next call goes on there.
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>>;
 
     /// A slice of a consistency check, at most 1,000 records or entries. Others may be at work meanwhile: what they move

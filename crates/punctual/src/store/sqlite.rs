@@ -31,6 +31,7 @@ mod snapshot;
 mod sql;
 mod sweep;
 mod take;
+mod thread;
 mod tool;
 mod tx;
 mod unique;
@@ -40,7 +41,7 @@ mod within;
 use std::{
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -82,10 +83,17 @@ pub struct SqliteOptions {
     pub clock: Clock,
     /// The largest payload, 1 MiB unless chosen otherwise.
     pub payload_bytes_max: usize,
+    /// The page cache of each connection, in MiB, 1 to 4,096 (default: 64). A process has two, and one more for each audit that runs.
+    pub cache_mib: u32,
     /// Whether a file that is not there is made. Without, opening it is `Unavailable`, and a slip in a path leaves no empty
     /// store behind.
     pub create: bool,
 }
+
+/// Enough for the pages that batches of jobs with random due times touch.
+const CACHE_MIB_DEFAULT: u32 = 64;
+/// The largest page cache.
+const CACHE_MIB_MAX: u32 = 4_096;
 
 impl Default for SqliteOptions {
     fn default() -> Self {
@@ -93,6 +101,7 @@ impl Default for SqliteOptions {
             durability: Durability::Full,
             clock: Clock::System,
             payload_bytes_max: PAYLOAD_BYTES_MAX,
+            cache_mib: CACHE_MIB_DEFAULT,
             create: true,
         }
     }
@@ -119,9 +128,11 @@ pub struct SqliteStore {
     reader: Reader,
     snapshots: Snapshots,
     bell: Arc<Doorbell>,
-    trust: wait::Trust,
+    strangers: wait::Strangers,
     database: Arc<Database>,
     operations: Arc<AtomicU64>,
+    /// Behind which queue the next sweep goes on.
+    sweep_from: Mutex<Option<String>>,
 }
 
 impl SqliteStore {
@@ -135,7 +146,11 @@ impl SqliteStore {
         if !matches!(options.durability, Durability::Full | Durability::Fast) {
             return Err(Error::new(ErrorKind::Unsupported, "a file is durable: full or fast"));
         }
-        let (database, conn) = Database::open(path, options.durability, options.create)?;
+        if !(1..=CACHE_MIB_MAX).contains(&options.cache_mib) {
+            return Err(Error::invalid(format!("a page cache of {} MiB", options.cache_mib))
+                .with_hint("choose 1 to 4096"));
+        }
+        let (database, conn) = Database::open(path, &options)?;
         let database = Arc::new(database);
         let (bell, operations) = (Doorbell::new(&database.path), Arc::new(AtomicU64::new(0)));
         let reader = Reader::start(Arc::clone(&database), options.clock.clone(), Arc::clone(&operations))?;
@@ -148,13 +163,28 @@ impl SqliteStore {
             Arc::clone(&operations),
         )?;
         let url = format!("sqlite:{}", path.display());
-        let (snapshots, trust) = (Snapshots::default(), wait::Trust::default());
-        Ok(Self { url, options, writer, reader, snapshots, bell, trust, database, operations })
+        let (snapshots, strangers) = (Snapshots::default(), wait::Strangers::default());
+        Ok(Self {
+            url,
+            options,
+            writer,
+            reader,
+            snapshots,
+            bell,
+            strangers,
+            database,
+            operations,
+            sweep_from: Mutex::default(),
+        })
     }
 
     /// Transactions, reads and looks for changes so far: what an idle store must not do.
     pub fn operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed)
+    }
+
+    fn sweep_from(&self) -> MutexGuard<'_, Option<String>> {
+        self.sweep_from.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs something in the writer's next transaction.
@@ -323,7 +353,11 @@ impl Store for SqliteStore {
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
         Box::pin(async move {
             check_limit("sweep", limit)?;
-            self.write(limit, 0, false, move |tx| sweep::sweep(tx, limit)).await
+            let after = self.sweep_from().take();
+            let work = move |tx: &mut Tx<'_>| sweep::sweep(tx, limit, after.as_deref());
+            let (swept, next) = self.write(limit, 0, false, work).await?;
+            *self.sweep_from() = next;
+            Ok(swept)
         })
     }
 

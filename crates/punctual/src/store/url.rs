@@ -17,7 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// Opens the store at `url`: `sqlite:PATH`, a file, or `memory:`, which ends with its last handle.
 ///
 /// Options of a file stand behind a `?`, with `&` between them: `durability=full` (the default) or `durability=fast`;
-/// `mode=rwc` (the default), which makes a file that is not there, or `mode=rw`, which does not.
+/// `mode=rwc` (the default), which makes a file that is not there, or `mode=rw`, which does not; `cache_mib=64` (the default), the page
+/// cache of each connection, 1 to 4,096.
 ///
 /// # Errors
 /// `Unsupported` for any other scheme, or where the store is not built in; `Invalid` for a path or an option that can't be
@@ -56,7 +57,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// Reads `PATH[?durability=full|fast][&mode=rw|rwc]`.
+/// Reads `PATH[?durability=full|fast][&mode=rw|rwc][&cache_mib=N]`.
 #[cfg(feature = "sqlite")]
 fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -76,15 +77,22 @@ fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
     }
     let mut options = SqliteOptions::default();
     for option in query.split('&').filter(|option| !option.is_empty()) {
+        if let Some(Ok(mib)) = option.strip_prefix("cache_mib=").map(str::parse) {
+            options.cache_mib = mib;
+            continue;
+        }
         match option {
             "durability=full" => options.durability = Durability::Full,
             "durability=fast" => options.durability = Durability::Fast,
             "mode=rwc" => options.create = true,
             "mode=rw" => options.create = false,
+            _ if let Some(Ok(mib)) = option.strip_prefix("cache_mib=").map(str::parse) => {
+                options.cache_mib = mib
+            }
             _ => {
                 let shown: String = option.chars().take(64).collect();
                 return Err(Error::invalid(format!("{shown:?} is no option of a sqlite: store"))
-                    .with_hint("write durability=full, durability=fast, mode=rw or mode=rwc"));
+                    .with_hint("write durability=full, durability=fast, mode=rw, mode=rwc or cache_mib=64"));
             }
         }
     }
@@ -120,7 +128,15 @@ mod tests {
         );
         assert_eq!(read("jobs.db?mode=rw&durability=fast"), Ok(("jobs.db".into(), Durability::Fast, false)));
         assert_eq!(read("jobs.db?mode=rw&mode=rwc"), Ok(("jobs.db".into(), Durability::Full, true)));
-        for wrong in ["", ":memory:", "//host/jobs.db", "jobs.db?durability=none", "jobs.db?mode=ro"] {
+        assert_eq!(sqlite("jobs.db?cache_mib=8").unwrap().1.cache_mib, 8);
+        for wrong in [
+            "",
+            ":memory:",
+            "//host/jobs.db",
+            "jobs.db?durability=none",
+            "jobs.db?mode=ro",
+            "jobs.db?cache_mib=x",
+        ] {
             assert_eq!(read(wrong), Err(ErrorKind::Invalid), "{wrong}");
         }
     }

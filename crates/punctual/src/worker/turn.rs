@@ -391,7 +391,7 @@ impl<'a> Turns<'a> {
     /// After a call that failed: waits before it is repeated, or gives up what can never pass.
     async fn failed(&mut self, n: usize, error: Error) -> Result<()> {
         match error.kind() {
-            ErrorKind::Closed => return Err(error),
+            ErrorKind::Closed | ErrorKind::Outdated => return Err(error),
             ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Conflict | ErrorKind::Unsupported => {
                 match n {
                     0 => return Err(error),

@@ -5,7 +5,13 @@
 mod audit;
 mod damage;
 mod group;
+mod plans;
+#[cfg(unix)]
+mod processes;
+#[cfg(unix)]
+mod replaced;
 mod transaction;
+mod versions;
 mod wait;
 
 use std::{
@@ -17,7 +23,7 @@ use punctual::{
     ErrorKind, IdMaker, JobId, NewJob, Payload, State, Timestamp, Unique, When,
     store::{
         Action, Audit, AuditCursor, Call, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
-        QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
+        QueueReply, QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
         clock::{Clock, ManualClock},
         sqlite::{SqliteOptions, SqliteStore},
     },
@@ -112,7 +118,7 @@ fn a_newer_schema_is_refused() {
     drop(folder.open());
     folder.connect().execute("UPDATE punctual_meta SET v = v + 1 WHERE k = 'schema'", []).unwrap();
     let error = SqliteStore::open(folder.path(), SqliteOptions::default()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.kind(), ErrorKind::Outdated);
     assert!(error.to_string().contains("has schema version 7, this punctual knows up to 6"), "{error}");
 }
 

@@ -70,7 +70,7 @@ fn act_one(tx: &mut Tx<'_>, target: &Target, action: &Action) -> Step<Acted> {
             Ok(Acted::Done(id, state))
         }
         // What can't be read can't be changed either: writing it back would lose its bytes.
-        _ if job.corrupt => Ok(Acted::WrongState(id, state)),
+        _ if job.corrupt || job.held => Ok(Acted::WrongState(id, state)),
         (Action::Retry, Place::Ended(ended)) => retry(tx, q, job, &ended),
         (Action::Cancel { .. } | Action::Delete | Action::Retry, _) => Ok(Acted::WrongState(id, state)),
         (_, Place::Waiting) => change(tx, q, job, action),

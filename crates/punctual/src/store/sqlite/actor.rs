@@ -13,7 +13,6 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -24,6 +23,7 @@ use super::{
     doorbell::Doorbell,
     fault::{Step, Stop, leaves_outcome_unknown},
     file::{BUSY_TIMEOUT, Database, set_synchronous},
+    thread::Thread,
     tx::{Rings, Tx},
 };
 use crate::{
@@ -97,7 +97,7 @@ impl<T: Send, F: FnMut(&mut Tx<'_>) -> Step<T> + Send> Op for Call<T, F> {
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: Option<mpsc::Sender<BoxOp>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Thread,
 }
 
 impl Writer {
@@ -113,11 +113,8 @@ impl Writer {
         let synced = durability == Durability::Full;
         let checkpoint_at = CHECKPOINT_PAGES;
         let mut work = Work { conn, database, durability, clock, bell, operations, synced, checkpoint_at };
-        let thread = thread::Builder::new()
-            .name("punctual-sqlite-writer".to_owned())
-            .spawn(move || work.run(waiting))
-            .map_err(|e| Error::new(ErrorKind::Unavailable, "could not start the writer").with_source(e))?;
-        Ok(Self { queue: Some(queue), thread: Some(thread) })
+        let thread = Thread::start("punctual-sqlite-writer", move || work.run(waiting))?;
+        Ok(Self { queue: Some(queue), thread })
     }
 
     /// Runs `work` in a transaction and answers after its commit.
@@ -138,9 +135,7 @@ impl Drop for Writer {
     /// Operations that were handed over still happen.
     fn drop(&mut self) {
         self.queue = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.thread.end();
     }
 }
 
@@ -200,6 +195,7 @@ impl Work {
         self.operations.fetch_add(1, Ordering::Relaxed);
         let database = Arc::clone(&self.database);
         let guard = database.lock().map_err(Undone::NotBegun)?;
+        database.check_in_place().map_err(Undone::NotBegun)?;
         let synced = self.durability == Durability::Full && group.iter().any(|op| op.cost().synced);
         let rings = self.attempt(group, synced);
         drop(guard);
@@ -220,7 +216,8 @@ impl Work {
         let inner =
             rusqlite::Transaction::new_unchecked(&self.conn, rusqlite::TransactionBehavior::Immediate)
                 .map_err(not_begun)?;
-        let mut tx = Tx::new(&self.conn, &self.clock);
+        let mut tx = Tx::begin(&self.conn, &self.clock)
+            .map_err(|stop| Undone::NotBegun(stop.into_error("write to", &database.path)))?;
         for op in group {
             op.run(&mut tx).map_err(failed)?;
         }
@@ -300,13 +297,14 @@ mod tests {
     use std::fs::File;
 
     use super::*;
+    use crate::store::sqlite::SqliteOptions;
 
     /// S13: a stopped process that holds the lock stalls nobody for ever.
     #[tokio::test]
     async fn a_lock_that_another_process_keeps_is_told_to_all_and_nothing_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("jobs.db");
-        let (mut database, conn) = Database::open(&path, Durability::Fast, true).unwrap();
+        let (mut database, conn) = Database::open(&path, &SqliteOptions::default()).unwrap();
         database.lock.set_timeout(Duration::from_millis(5));
         let (database, operations) = (Arc::new(database), Arc::new(AtomicU64::new(0)));
         let bell = Doorbell::new(&database.path);

@@ -87,11 +87,21 @@ async fn clock(store: &SqliteStore) -> Result<Check> {
 }
 
 fn bell(store: &SqliteStore) -> Check {
+    let fix = "give the folder to the users who may write the database, or remove it while nobody works";
     match store.bell.test() {
-        Ok(()) => ok("bell", "a message to itself arrived".to_owned()),
+        Ok((0, _)) => ok("bell", "a message to itself arrived; no other process listens".to_owned()),
+        Ok((others, answered)) if others == answered => {
+            ok("bell", format!("other processes that listen: {others}; all of them answered"))
+        }
+        Ok((others, answered)) => {
+            let text = format!(
+                "other processes that listen: {others}; {answered} of them answered, the rest may be stopped or hang"
+            );
+            check(CheckLevel::Warn, "bell", text, Some("look for a process that was stopped or hangs"))
+        }
         Err(e) => {
-            let text = format!("{e}; workers of other processes look every 20 ms instead");
-            check(CheckLevel::Warn, "bell", text, Some("let this user write to /run/user/UID or to TMPDIR"))
+            let text = format!("{e}; this process looks for new jobs every 20 ms instead");
+            check(CheckLevel::Warn, "bell", text, Some(fix))
         }
     }
 }

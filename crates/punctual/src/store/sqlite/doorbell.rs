@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A ring tells a time, not an order: a waiter that is told of a later time sleeps on until then, so that exactly one is
-//! armed for each job. Nothing depends on a ring: each wait is bounded and looks for itself. One that is dropped passes on
-//! what it was armed for.
+//! armed for each job. Nothing depends on a ring: a wait that heard nothing looks for itself (wait.rs). One that is dropped
+//! passes on what it was armed for.
 
 #[cfg(unix)]
 mod street;
@@ -128,8 +128,16 @@ impl Doorbell {
         Waiting { bell: Arc::clone(self), id, notify, served: false }
     }
 
-    /// Sends itself a message and answers whether it arrived.
-    pub(super) fn test(self: &Arc<Self>) -> Result<(), String> {
+    /// Puts up all signs again; those that stand there stay as they are.
+    #[cfg(unix)]
+    fn show_all(&self) {
+        for waiter in self.waiters().inside.iter().filter(|waiter| !waiter.rung) {
+            self.street.show(waiter.id, waiter.armed, &waiter.queues);
+        }
+    }
+
+    /// Tests the way between processes: how many others listen, and how many of them answered.
+    pub(super) fn test(self: &Arc<Self>) -> Result<(usize, usize), String> {
         self.street.listen(self);
         self.street.test()
     }
@@ -218,8 +226,25 @@ mod tests {
         Timestamp::saturating_from_ms(ms)
     }
 
-    fn bell() -> Arc<Doorbell> {
-        Doorbell::new(&std::env::temp_dir().join(format!("no-database-{:x}", fastrand::u64(..))))
+    /// With a folder for its database, which goes with it.
+    struct Rig {
+        bell: Arc<Doorbell>,
+        _folder: tempfile::TempDir,
+    }
+
+    impl std::ops::Deref for Rig {
+        type Target = Arc<Doorbell>;
+
+        fn deref(&self) -> &Arc<Doorbell> {
+            &self.bell
+        }
+    }
+
+    fn bell() -> Rig {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("jobs.db");
+        std::fs::write(&database, "").unwrap();
+        Rig { bell: Doorbell::new(&database), _folder: folder }
     }
 
     fn armed(bell: &Doorbell) -> Vec<(u64, u64)> {

@@ -8,13 +8,13 @@ use std::{
     fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use super::{
-    fault,
+    SqliteOptions, fault,
     lock::{Guard, Lock},
     schema,
 };
@@ -34,30 +34,47 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Database {
     /// Its real path.
     pub(super) path: PathBuf,
+    log: PathBuf,
+    /// What was at the path when it was opened.
+    identity: Option<Identity>,
+    cache_mib: u32,
     pub(super) lock: Lock,
 }
+
+/// The device and the number of a file.
+type Identity = (u64, u64);
 
 impl Database {
     /// Opens the file, making it where it is missing and that is wanted, brings its schema up to date, and gives the
     /// connection that did it.
-    pub(super) fn open(path: &Path, durability: Durability, create: bool) -> Result<(Self, Connection)> {
+    pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Self, Connection)> {
+        let (durability, create) = (options.durability, options.create);
         check_version(rusqlite::version_number())?;
         // Before the sidecar: nothing is left behind where no store is, and none can be.
         probe(path, create)?;
         let path = real_path(path)?;
         let lock = Lock::open(with_suffix(&path, "-lock"))?;
-        let database = Self { path, lock };
+        let mut database = Self {
+            log: with_suffix(&path, "-wal"),
+            path,
+            identity: None,
+            cache_mib: options.cache_mib,
+            lock,
+        };
         let conn = {
             let _guard = database.lock()?;
             // Made under the lock, so that no other punctual has connections to it when this descriptor closes.
             if create {
                 make(&database.path)?;
             }
+            let lock = with_suffix(&database.path, "-lock");
+            share_as(&database.path, &lock).map_err(|e| cannot(&lock, e))?;
             let mut conn = database.connect("open")?;
             database.set_up_writer(&conn, durability)?;
             schema::migrate(&mut conn, &database.path)?;
             conn
         };
+        database.identity = identity(&database.path);
         Ok((database, conn))
     }
 
@@ -76,7 +93,27 @@ impl Database {
     /// The size of the database and of its log, in bytes.
     pub(super) fn sizes(&self) -> (u64, u64) {
         let size = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
-        (size(&self.path), size(&with_suffix(&self.path, "-wal")))
+        (size(&self.path), size(&self.log))
+    }
+
+    /// Refuses to go on in a file that is not at its path any more: what is written there is found by nobody.
+    pub(super) fn check_in_place(&self) -> Result<()> {
+        if identity(&self.path) == self.identity {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Closed,
+            format!(
+                "{} was removed or replaced since it was opened; nothing was written",
+                self.path.display()
+            ),
+        )
+        .with_hint("start this program again, or put the file back where it was"))
+    }
+
+    /// When somebody wrote to the log last.
+    pub(super) fn written(&self) -> Option<SystemTime> {
+        fs::metadata(&self.log).and_then(|meta| meta.modified()).ok()
     }
 
     pub(super) fn error(&self, what: &str, e: rusqlite::Error) -> Error {
@@ -91,8 +128,7 @@ impl Database {
             conn.set_prepared_statement_cache_capacity(256);
             // Plans that don't depend on bound values; otherwise a range is planned anew at each use (measured: 60 % slower).
             conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-            // Enough for the pages that a batch of jobs with random due times touches.
-            conn.pragma_update(None, "cache_size", -64 * 1024)
+            conn.pragma_update(None, "cache_size", -1_024 * i64::from(self.cache_mib))
         };
         set_up().map_err(|e| self.error(what, e))?;
         Ok(conn)
@@ -161,6 +197,61 @@ pub(super) fn private() -> OpenOptions {
     options
 }
 
+/// The mode of what lies beside a database of this mode: whoever may write the one may use the other, and nobody else.
+#[cfg(unix)]
+pub(super) const fn mode_as(database: u32, is_folder: bool) -> u32 {
+    let (mut mode, all) = (0, if is_folder { 7 } else { 6 });
+    let mut shift = 0;
+    while shift <= 6 {
+        if shift == 6 || database & (2 << shift) != 0 {
+            mode |= all << shift;
+        }
+        shift += 3;
+    }
+    mode
+}
+
+/// Gives a file or folder beside the database to those who may write the database, as SQLite does with its own. What can't be
+/// given away (only root may) stays as it is: those who can't use it go without.
+#[cfg(unix)]
+pub(super) fn share_as(database: &Path, path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+    let file = fs::File::open(path)?;
+    let (open, named, wanted) = (file.metadata()?, fs::symlink_metadata(path)?, fs::metadata(database)?);
+    let is_link =
+        (open.dev(), open.ino()) != (named.dev(), named.ino()) || (open.is_file() && open.nlink() != 1);
+    if is_link {
+        // Otherwise root could be made to give away a file that lies elsewhere.
+        return Err(io::Error::other(format!("{} is a link", path.display())));
+    }
+    let (uid, gid) = (wanted.uid(), wanted.gid());
+    if (uid, gid) != (open.uid(), open.gid()) {
+        let _ = fchown(&file, Some(uid), Some(gid)).or_else(|_| fchown(&file, None, Some(gid)));
+    }
+    let mode = mode_as(wanted.mode(), open.is_dir());
+    if open.mode() & 0o777 != mode {
+        let _ = file.set_permissions(fs::Permissions::from_mode(mode));
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+pub(super) fn share_as(_database: &Path, _path: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(unix)]
+fn identity(path: &Path) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Elsewhere an open file can't be removed.
+#[cfg(not(unix))]
+const fn identity(_path: &Path) -> Option<Identity> {
+    None
+}
+
 /// Makes an empty file, unless there is one.
 fn make(path: &Path) -> Result<()> {
     match private().create_new(true).open(path) {
@@ -202,7 +293,7 @@ fn real_path(path: &Path) -> Result<PathBuf> {
     Ok(folder.canonicalize().map_err(|e| cannot(path, e))?.join(name))
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()

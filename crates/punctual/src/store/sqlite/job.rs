@@ -81,6 +81,20 @@ impl Opts {
         }
     }
 
+    /// What this version knows of a newer one's options.
+    fn known_of(mut all: serde_json::Map<String, serde_json::Value>) -> Self {
+        fn field<T: for<'de> Deserialize<'de>>(value: Option<serde_json::Value>) -> Option<T> {
+            value.and_then(|value| serde_json::from_value(value).ok())
+        }
+        Self {
+            content_type: field(all.remove("content_type")),
+            group: field(all.remove("group")),
+            concurrency: field(all.remove("concurrency")),
+            unique: field(all.remove("unique")),
+            ..Self::default()
+        }
+    }
+
     /// The stored text; `None` where nothing was chosen.
     pub(super) fn text(&self) -> Option<String> {
         (*self != Self::default()).then(|| {
@@ -158,6 +172,8 @@ pub(super) struct Job {
     pub(super) has_past: bool,
     /// Some column holds rubbish.
     pub(super) corrupt: bool,
+    /// Its options say something that this version doesn't know: a newer one may run it.
+    pub(super) held: bool,
 }
 
 /// A number of things, brought into a range where sums of a few don't overflow.
@@ -242,6 +258,20 @@ impl<'a, 'r> Columns<'a, 'r> {
         self.value(at).as_str().ok().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
+    /// Options; `held` where they are well-formed, and more than this version knows.
+    fn opts(&mut self, at: usize, held: &mut bool) -> Opts {
+        if self.is_null(at) {
+            return Opts::default();
+        }
+        let text = self.value(at).as_str().ok();
+        if let Some(opts) = text.and_then(|text| serde_json::from_str(text).ok()) {
+            return opts;
+        }
+        let known = text.and_then(|text| serde_json::from_str(text).ok()).map(Opts::known_of);
+        *held = known.is_some();
+        self.noted(known).unwrap_or_default()
+    }
+
     pub(super) fn json<T: for<'de> Deserialize<'de> + Default>(&mut self, at: usize) -> T {
         if self.is_null(at) {
             return T::default();
@@ -259,6 +289,7 @@ impl Job {
         let level: usize = c.number(4);
         let priority = Priority::ALL.get(level).copied();
         let has_past = !c.is_null(11);
+        let mut held = false;
         let past = if has_past {
             Past {
                 attempt: c.number::<u32>(12).clamp(1, RUNS_MAX),
@@ -287,10 +318,11 @@ impl Job {
             created_at: c.time(6),
             version: c.number(7),
             expires_at: c.optional(8, Columns::time),
-            opts: c.json(9),
+            opts: c.opts(9, &mut held),
             payload: c.bytes(10),
             past,
             has_past,
+            held,
             corrupt: c.corrupt || priority.is_none(),
         }))
     }

@@ -1,5 +1,7 @@
 //! The walk over due jobs that reserve and take share: whose turn it is, and which of their jobs comes first (S6, S16).
 
+use std::time::Duration;
+
 use rusqlite::{Row, params, types::Value};
 
 use super::{
@@ -25,6 +27,9 @@ const DUE_FIFO: &str = named(FILE, "due_fifo");
 const DUE_LIFO: &str = named(FILE, "due_lifo");
 const LEAVE_FIFO: &str = named(FILE, "leave_fifo");
 const LEAVE_LIFO: &str = named(FILE, "leave_lifo");
+
+/// After so long somebody looks again at a job that is held for a newer version.
+const HELD_FOR: Duration = Duration::from_mins(1);
 
 /// The walk over due jobs that reserve and take share: in order, at most n jobs, n + 256 candidates and 1 MiB.
 pub(super) struct Pick {
@@ -273,6 +278,10 @@ impl Pick {
             tx.end(q, &mut job, State::Cancelled, Some("expired"), End::Other)?;
             return Ok(Some(false));
         }
+        if job.held {
+            hold(tx, q, &mut job)?;
+            return Ok(Some(false));
+        }
         if tx.park_if_blocked(q, &job)? {
             return Ok(Some(false));
         }
@@ -291,6 +300,16 @@ impl Pick {
         }
         Ok(Some(given))
     }
+}
+
+/// Puts a job that a newer version wrote off for a minute: it is not this one's to run, and in its way it must not stand. The
+/// entry in the timeline is the caller's.
+fn hold(tx: &mut Tx<'_>, q: Q, job: &mut Job) -> Step<()> {
+    tracing::warn!(target: "punctual", id = %job.id, kind = job.kind,
+        "a newer version wrote this job: it waits for a worker of that version");
+    tx.left_due(q, Due::from(&*job))?;
+    job.put_run_at(tx.conn, tx.now.after(HELD_FOR))?;
+    tx.start_waiting(q, Due::from(&*job))
 }
 
 /// Ends a waiting job that can't be understood as dead, reason `corrupt`, with its bytes; an entry of no record is

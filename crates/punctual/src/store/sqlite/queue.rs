@@ -10,6 +10,7 @@ use super::{
     tx::{Q, Tx, int},
 };
 use crate::{
+    error::{Error, ErrorKind},
     job::{Priority, cut_error},
     limits::{BATCH_MAX, DUE_COUNT_MAX},
     store::{Pause, QueueInfo, QueueOp, QueueReply, QueueSettings},
@@ -19,6 +20,7 @@ use crate::{
 const FILE: &str = include_str!("sql/queue.sql");
 const COUNT_DUE: &str = named(FILE, "count_due");
 const NAMES: &str = named(FILE, "names");
+const QUEUES: &str = named(FILE, "queues");
 const EVERY_QUEUE: &str = named(FILE, "every_queue");
 
 /// Tells about a queue.
@@ -71,6 +73,28 @@ pub(super) fn every_queue(tx: &mut Tx<'_>) -> Step<Vec<Q>> {
     Ok(queues)
 }
 
+/// The first `n` queues behind a name.
+pub(super) fn queues_behind(tx: &mut Tx<'_>, after: Option<&str>, n: usize) -> Step<Vec<Q>> {
+    let qids: Vec<i64> = {
+        let mut stmt = tx.conn.prepare_cached(QUEUES)?;
+        let read = stmt.query_map(params![after.unwrap_or_default(), int(n)], |row| row.get(0))?;
+        read.collect::<Result<_, _>>()?
+    };
+    let mut queues = Vec::with_capacity(qids.len());
+    for qid in qids {
+        queues.extend(tx.queue_by_qid(qid)?);
+    }
+    Ok(queues)
+}
+
+fn unreadable(name: &str) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!("the settings of queue {name:?} can't be read by this version; it is paused"),
+    )
+    .with_hint("start the version that wrote them, or set all of them anew with `punctual queue set`")
+}
+
 /// Changes a queue.
 pub(super) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueReply> {
     let q = match op {
@@ -88,6 +112,8 @@ pub(super) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
     let settings = tx.at(q).settings.clone();
     match op {
         QueueOp::Show => {}
+        // Written back, they would lose what a newer version said.
+        QueueOp::Pause { .. } | QueueOp::Resume if tx.at(q).corrupt => return Err(unreadable(name).into()),
         QueueOp::Pause { by, reason } => {
             let (by, reason) = (cut_error(by).to_owned(), cut_error(reason).to_owned());
             let paused = Some(Pause { since_ms: tx.now.as_ms(), by, reason });

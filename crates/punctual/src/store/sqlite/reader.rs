@@ -1,12 +1,9 @@
 //! The one reader of this process: a thread with a connection that only reads, so that a long list never holds up a write.
 //! Each read sees one state of the file, and everything that was answered before it was asked for.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread::{self, JoinHandle},
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -15,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     fault::{Step, Stop},
     file::Database,
+    thread::Thread,
     tx::Tx,
 };
 use crate::{
@@ -31,7 +29,7 @@ type Work = Box<dyn FnOnce(&Connection) + Send>;
 #[derive(Debug)]
 pub(super) struct Reader {
     queue: Option<mpsc::Sender<Work>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Thread,
     database: Arc<Database>,
     clock: Clock,
     operations: Arc<AtomicU64>,
@@ -46,11 +44,8 @@ impl Reader {
                 work(&conn);
             }
         };
-        let thread = thread::Builder::new()
-            .name("punctual-sqlite-reader".to_owned())
-            .spawn(run)
-            .map_err(|e| Error::new(ErrorKind::Unavailable, "could not start the reader").with_source(e))?;
-        Ok(Self { queue: Some(queue), thread: Some(thread), database, clock, operations })
+        let thread = Thread::start("punctual-sqlite-reader", run)?;
+        Ok(Self { queue: Some(queue), thread, database, clock, operations })
     }
 
     /// Reads one state of the file. The time is read together with it.
@@ -61,7 +56,7 @@ impl Reader {
         let clock = self.clock.clone();
         self.run(move |conn| {
             let _snapshot = Transaction::new_unchecked(conn, TransactionBehavior::Deferred)?;
-            work(&mut Tx::new(conn, &clock))
+            work(&mut Tx::begin(conn, &clock)?)
         })
         .await
     }
@@ -94,8 +89,6 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.queue = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.thread.end();
     }
 }

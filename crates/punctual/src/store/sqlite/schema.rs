@@ -1,10 +1,17 @@
 //! The tables, made and kept up to date by migrations that are only ever appended.
 
-use std::path::Path;
+use std::{cmp::Ordering, path::Path};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params, types::Value};
 
-use super::{fair::PUT_GROUPED, fault, job::Opts, place::LeaseRow, sql::named, tx::int};
+use super::{
+    fair::PUT_GROUPED,
+    fault::{self, Step},
+    job::Opts,
+    place::LeaseRow,
+    sql::named,
+    tx::int,
+};
 use crate::{
     digest::group_digest,
     error::{Error, ErrorKind, Result},
@@ -18,6 +25,8 @@ const IS_KEYED: &str = named(FILE, "is_keyed");
 const RUN: &str = named(FILE, "run");
 const FILE_GROUP: &str = named(FILE, "file_group");
 const NOTE_GROUPS: &str = named(FILE, "note_groups");
+
+const VERSION: &str = named(FILE, "version");
 
 /// Each brings a file from the version of its place in the list to the next one.
 const MIGRATIONS: &[&str] = &[
@@ -44,11 +53,7 @@ pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
     let found = version(&tx).map_err(failed)?;
     let todo = usize::try_from(found).ok().and_then(|done| MIGRATIONS.get(done..));
     let Some(todo) = todo else {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("{} has schema version {found}, this punctual knows up to {newest}", path.display()),
-        )
-        .with_hint("use the newer punctual that wrote the file"));
+        return Err(outdated(&path.display().to_string(), found));
     };
     for migration in todo {
         tx.execute_batch(migration).map_err(failed)?;
@@ -59,6 +64,32 @@ pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
     tx.execute("INSERT OR REPLACE INTO punctual_meta (k, v) VALUES ('schema', ?1)", [newest])
         .map_err(failed)?;
     tx.commit().map_err(failed)
+}
+
+/// Refuses a transaction on a file whose schema is not this version's any more: another process has upgraded it since it was
+/// opened.
+pub(super) fn check(conn: &Connection) -> Step<()> {
+    let found: Option<i64> = conn.prepare_cached(VERSION)?.query_row([], |row| row.get(0)).optional()?;
+    let found = found.unwrap_or_default();
+    match found.cmp(&int(MIGRATIONS.len())) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(outdated(conn.path().unwrap_or("the file"), found).into()),
+        Ordering::Less => Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("{} has schema version {found} since it was opened", conn.path().unwrap_or("the file")),
+        )
+        .with_hint("start this program again")
+        .into()),
+    }
+}
+
+fn outdated(path: &str, found: i64) -> Error {
+    let newest = MIGRATIONS.len();
+    Error::new(
+        ErrorKind::Outdated,
+        format!("{path} has schema version {found}, this punctual knows up to {newest}; nothing was changed"),
+    )
+    .with_hint("a newer punctual upgraded the file: start that version instead of this one")
 }
 
 /// Puts jobs with a group where they stand since version 5: those that wait to their group, those that run among its runs.
@@ -95,5 +126,5 @@ pub(super) fn version(conn: &Connection) -> rusqlite::Result<i64> {
     if conn.query_row(made, [], |_| Ok(())).optional()?.is_none() {
         return Ok(0);
     }
-    conn.query_row("SELECT v FROM punctual_meta WHERE k = 'schema'", [], |row| row.get(0))
+    conn.query_row(VERSION, [], |row| row.get(0))
 }

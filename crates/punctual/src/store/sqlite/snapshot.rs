@@ -62,7 +62,7 @@ impl Snapshots {
             let (clock, work) = (store.options.clock.clone(), work.clone());
             let work: Work = Box::new(move |conn, count| {
                 // Nobody listens where the caller gave up waiting.
-                let _ = reply.send(work(&mut Tx::new(conn, &clock), count));
+                let _ = reply.send(Tx::begin(conn, &clock).and_then(|mut tx| work(&mut tx, count)));
             });
             let at = self.send(store, number, work)?;
             match answer.await {

@@ -13,12 +13,13 @@ use super::{
     fault::Step,
     gate::{Gate, Key},
     job::Columns,
+    schema,
     sql::named,
 };
 use crate::{
     job::State,
     limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
-    store::{Call, Counts, Keep, QueueSettings, clock::Clock},
+    store::{Call, Counts, Keep, Pause, QueueSettings, clock::Clock},
     time::Timestamp,
 };
 
@@ -155,7 +156,7 @@ pub(super) struct Queue {
     pub(super) qid: i64,
     pub(super) name: String,
     pub(super) settings: QueueSettings,
-    /// The settings' text is not ours; the defaults apply until they are set again.
+    /// The settings' text is not ours: the queue is paused and keeps everything, until they are set again.
     pub(super) corrupt: bool,
     pub(super) tally: Tally,
     stored: Tally,
@@ -175,7 +176,7 @@ impl Queue {
             qid: row.get(0)?,
             name: row.get(1)?,
             corrupt: parsed.is_err(),
-            settings: parsed.ok().flatten().unwrap_or_default(),
+            settings: parsed.map_or_else(|_| unreadable(), Option::unwrap_or_default),
             tally,
             stored: tally,
             gate,
@@ -193,6 +194,20 @@ impl Queue {
             State::Dead | State::Waiting | State::Running => &self.settings.dead,
         }
     }
+}
+
+/// What applies where settings can't be read: a newer version may have written them, and nothing that the defaults would allow
+/// may have been wanted.
+pub(super) fn unreadable() -> QueueSettings {
+    let pause = Pause {
+        since_ms: 0,
+        by: "punctual".to_owned(),
+        reason:
+            "its settings can't be read by this version; set them anew, or start the version that wrote them"
+                .to_owned(),
+    };
+    let all = Keep { age_ms: u64::MAX, count: u64::MAX, bytes: u64::MAX };
+    QueueSettings { paused: Some(pause), done: all, dead: all, cancelled: all, ..QueueSettings::default() }
 }
 
 /// A queue of this transaction.
@@ -257,9 +272,14 @@ pub(super) struct Tx<'c> {
 }
 
 impl<'c> Tx<'c> {
-    pub(super) fn new(conn: &'c Connection, clock: &Clock) -> Self {
+    /// The transaction that has just begun on a connection, or is about to begin with its first statement.
+    ///
+    /// # Errors
+    /// `Outdated` where the file has a newer schema by now: then not one of its rows may be interpreted.
+    pub(super) fn begin(conn: &'c Connection, clock: &Clock) -> Step<Self> {
+        schema::check(conn)?;
         let (now, into_ms) = clock.read();
-        Self {
+        Ok(Self {
             conn,
             now,
             into_ms,
@@ -272,7 +292,7 @@ impl<'c> Tx<'c> {
             handed_over: false,
             running: HashMap::new(),
             bells: BTreeSet::new(),
-        }
+        })
     }
 
     /// Now, as stored.

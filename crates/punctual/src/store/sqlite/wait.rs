@@ -6,12 +6,13 @@
 //!                               └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A ring is never trusted to come: after each slice, of 1 s after activity and doubling to 60 s while there is none, one
-//! number is read that tells whether anybody committed.
+//! A ring is never trusted to come. After each slice the time of the last write to the log is compared, which is one call of the
+//! system and no statement; only where somebody wrote is the file looked at. A job that was found so, and that nobody rang for,
+//! was written by a stranger: a program that can't ring here. While there are strangers slices are short.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    sync::{Mutex, PoisonError},
+    time::{Duration, SystemTime},
 };
 
 use tokio::{sync::watch, time::Instant};
@@ -32,38 +33,57 @@ use crate::{
     time::Timestamp,
 };
 
-const SLICE_MIN: Duration = Duration::from_secs(1);
-const SLICE_MAX: Duration = Duration::from_mins(1);
+/// So late at most are a job whose ring was lost, a lease that nobody was told of, and a step of the clock.
+const SLICE: Duration = Duration::from_secs(1);
 /// Then somebody should look for upkeep, too.
 const WAIT_MAX: Duration = Duration::from_mins(1);
 /// Where other processes can't ring.
 const SLICE_WITHOUT_BELL: Duration = Duration::from_millis(20);
+/// A job that has been due for so long while somebody waited for it was written by a stranger: whoever is rung is faster.
+const UNHEARD: Duration = Duration::from_millis(100);
+/// How long strangers are expected after one was met.
+const STRANGERS_FOR: Duration = Duration::from_mins(10);
 
-/// How long a wait trusts that it will be rung; shared by all waits of a store.
+/// Whether others write to the file that don't ring here; shared by all waits of a store.
 #[derive(Debug, Default)]
-pub(super) struct Trust(AtomicU64);
+pub(super) struct Strangers(Mutex<Option<Instant>>);
 
-impl Trust {
-    fn slice(&self, bell_reaches: bool) -> Duration {
-        let learnt = Duration::from_millis(self.0.load(Ordering::Relaxed));
-        if bell_reaches { learnt.clamp(SLICE_MIN, SLICE_MAX) } else { SLICE_WITHOUT_BELL }
+impl Strangers {
+    fn are_about(&self) -> bool {
+        self.until().is_some_and(|until| Instant::now() < until)
     }
 
-    fn nothing_happened(&self) {
-        self.0.store(2 * self.slice(true).as_millis() as u64, Ordering::Relaxed);
+    fn met(&self) {
+        if !self.are_about() {
+            tracing::info!(target: "punctual",
+                "a job was written by a program that does not notify this one; it looks for jobs every 20 ms for 10 minutes");
+        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now().checked_add(STRANGERS_FOR);
     }
 
-    fn something_happened(&self) {
-        self.0.store(0, Ordering::Relaxed);
+    fn until(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A state of the file that a wait has looked at.
+struct Seen {
+    /// When the log was written to last, read before the version.
+    written: Option<SystemTime>,
+    version: i64,
+    /// Whether the version was compared once more since. Until then a write in the same tick of the file system's clock
+    /// would be missed.
+    is_settled: bool,
 }
 
 /// Why a sleep ended.
 enum Woke {
     /// There may be work.
     Work,
-    /// Look again.
-    Changed,
+    /// Look again: the clock was turned.
+    Turned,
+    /// Look again: somebody wrote.
+    Written,
 }
 
 pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Duration) -> Result<()> {
@@ -77,12 +97,15 @@ pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
         Clock::Manual(clock) => Some(clock.turns()),
         Clock::System => None,
     };
+    let mut was_written = false;
     loop {
         // Marked as seen before the look, so that a turn behind it is not missed.
         if let Some(turns) = &mut turns {
             turns.mark_unchanged();
         }
-        let version = store.reader.data_version().await?;
+        store.database.check_in_place()?;
+        let written = store.database.written();
+        let seen = Seen { written, version: store.reader.data_version().await?, is_settled: false };
         let names = queues.to_vec();
         let next = store.reader.read(move |tx| {
             let mut queues = Vec::with_capacity(names.len());
@@ -94,7 +117,12 @@ pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
             Ok(reserve::next(tx, &queues)?.into_iter().chain(free_at).min())
         });
         let next = next.await?;
-        if matches!(sleep(store, &waiting, &mut turns, version, next, end).await?, Woke::Work) {
+        if was_written && next.is_some_and(|next| next.after(UNHEARD) <= store.options.clock.now()) {
+            store.strangers.met();
+        }
+        let woke = sleep(store, &waiting, &mut turns, seen, next, end).await?;
+        was_written = matches!(woke, Woke::Written);
+        if matches!(woke, Woke::Work) {
             // An end is for all who wait for it: a wait that does not answer its ring passes it on.
             let names = queues.to_vec();
             let is_for_all = queues.iter().any(|bell| end_of(bell).is_some())
@@ -158,7 +186,7 @@ async fn sleep(
     store: &SqliteStore,
     waiting: &Waiting,
     turns: &mut Option<watch::Receiver<Timestamp>>,
-    version: i64,
+    mut seen: Seen,
     next: Option<Timestamp>,
     end: Option<Instant>,
 ) -> Result<Woke> {
@@ -171,23 +199,30 @@ async fn sleep(
         if armed <= now || left.is_zero() {
             return Ok(Woke::Work);
         }
-        let slice = store.trust.slice(store.bell.reaches_others());
+        let is_heard = store.bell.reaches_others() && !store.strangers.are_about();
+        let slice = if is_heard { SLICE } else { SLICE_WITHOUT_BELL };
         // A clock that is turned by hand does not move by itself.
         let due = if matches!(clock, Clock::System) { armed.since(now) } else { Duration::MAX };
         let pause = slice.min(due).min(left);
         tokio::select! {
             at = waiting.rung() => armed = at.min(armed),
-            () = turned(turns) => return Ok(Woke::Changed),
-            () = tokio::time::sleep(pause) => if pause == slice {
-                if store.reader.data_version().await? == version {
-                    store.trust.nothing_happened();
-                } else {
-                    store.trust.something_happened();
-                    return Ok(Woke::Changed);
-                }
+            () = turned(turns) => return Ok(Woke::Turned),
+            () = tokio::time::sleep(pause) => if pause == slice && was_written_since(store, &mut seen).await? {
+                return Ok(Woke::Written);
             }
         }
     }
+}
+
+/// Whether somebody committed since then.
+async fn was_written_since(store: &SqliteStore, seen: &mut Seen) -> Result<bool> {
+    store.database.check_in_place()?;
+    let written = store.database.written();
+    if seen.is_settled && written == seen.written {
+        return Ok(false);
+    }
+    (seen.written, seen.is_settled) = (written, true);
+    Ok(store.reader.data_version().await? != seen.version)
 }
 
 /// Comes back when a clock for tests is turned; never for the system's.

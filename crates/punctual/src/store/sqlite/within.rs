@@ -101,8 +101,9 @@ impl SqliteStore {
     fn within<T>(&self, conn: &Connection, work: impl FnOnce(&mut Tx<'_>) -> Step<T>) -> Result<(T, Bell)> {
         let path = &self.database.path;
         check(conn, path, self.options.durability)?;
-        let mut tx = Tx::new(conn, &self.options.clock);
         let failed = |stop: super::fault::Stop| stop.into_error("write to", path);
+        self.database.check_in_place()?;
+        let mut tx = Tx::begin(conn, &self.options.clock).map_err(failed)?;
         let answer = work(&mut tx).map_err(failed)?;
         let rings = tx.finish().map_err(failed)?;
         Ok((answer, Bell { rings, bell: Arc::clone(&self.bell) }))

@@ -26,7 +26,7 @@ use crate::{
     error::Result,
     limits::BATCH_MAX,
     store::{
-        Audited, Finding, QueueSettings,
+        Audited, Finding,
         sqlite::{
             SqliteStore,
             fault::Step,
@@ -34,7 +34,7 @@ use crate::{
             place::{Place, ended_state},
             reserve::job_id,
             sql::named,
-            tx::{Tally, Tx},
+            tx::{Tally, Tx, unreadable},
         },
     },
 };
@@ -141,7 +141,7 @@ fn correct(tx: &mut Tx<'_>, repairs: Option<&Value>, wrong: &[Wrong]) -> Step<bo
         let Some(q) = tx.queue_by_qid(*qid)? else { continue };
         tx.tally(q).shift(*kept, *counted);
         if tx.at(q).corrupt {
-            tx.put_settings(q, QueueSettings::default())?;
+            tx.put_settings(q, unreadable())?;
         }
     }
     raise_repairs(tx)?;
@@ -167,7 +167,7 @@ impl Wrong {
             findings.push(finding("counter", format!("kept {:?}, counted {:?}", self.kept, self.counted)));
         }
         if self.corrupt {
-            let detail = "settings that can't be read; a repair sets the defaults";
+            let detail = "settings that can't be read, so the queue is paused; a repair pauses it for good, with the defaults otherwise";
             findings.push(finding("corrupt", detail.to_owned()));
         }
         findings

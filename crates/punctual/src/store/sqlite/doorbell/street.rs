@@ -1,86 +1,178 @@
-//! The way to waiters of other processes: a folder of this user, with a datagram socket per process and, while somebody
-//! waits, a sign per waiter. The sign is an empty file whose name says who, until when, and for which queues.
+//! The way to waiters of other processes: a folder beside the database, `<database>-bell`, with a datagram socket per process
+//! and, while somebody waits, a sign per waiter. The sign is an empty file whose name says who, until when, and for which queues.
 //!
-//! Whoever rings takes a fitting sign down first: that is atomic, so each sign is answered once. A socket that refuses was
-//! left behind by a killed process, and is removed by the sender that meets it. Nobody polls.
+//! The folder lies beside the database because that is the one place that all processes of a file share, whatever their users,
+//! mount namespaces and environments are. Whoever may write the database may enter it, and nobody else.
+//!
+//! A process that rings takes a fitting sign down first: that is atomic, so each sign is answered once. A socket that refuses was
+//! left by a killed process, and is removed by the sender that meets it. The listening thread looks once a second whether
+//! its own socket is still there, and makes it and the folder anew where somebody removed them.
 
 use std::{
+    collections::HashSet,
     fs::{self, DirBuilder, File},
     io,
-    os::unix::{
-        fs::{DirBuilderExt, FileTypeExt, MetadataExt},
-        net::UnixDatagram,
+    os::{
+        fd::AsRawFd,
+        unix::{
+            fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, lchown},
+            net::UnixDatagram,
+        },
     },
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak},
+    sync::{
+        Arc, Condvar, Mutex, Once, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
 
-use super::{Doorbell, Ring, hash};
-use crate::time::Timestamp;
+use super::{Doorbell, Ring};
+use crate::{
+    store::sqlite::file::{mode_as, share_as, with_suffix},
+    time::Timestamp,
+};
 
-/// Longest path of a socket that every system takes.
+/// Longest path of a socket that every system takes, in bytes.
 const SOCKET_PATH_MAX: usize = 100;
 /// A message: hops, waiter, queue, time.
 const MESSAGE_BYTES: usize = 25;
-/// Instead of a message: the process's own bell goes away, or tests itself.
+/// Instead of a message: the process's own bell goes away.
 const QUIT: &[u8] = b"quit";
-const TEST: &[u8] = b"test";
+/// Asks the process that gets it for an answer; both are followed by the token of their sender.
+const PING: &[u8] = b"ping";
+const PONG: &[u8] = b"pong";
+/// How often the listening thread looks whether others can still find its socket.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// How long `doctor` waits for the other processes' answers.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+/// How often a folder that others remove at that moment is made again before giving up.
+const OPEN_TRIES: u32 = 8;
 
-/// The folder of one database, for one user.
+/// The meeting place of one database.
 #[derive(Debug)]
 pub(crate) struct Street {
-    /// `None`: there is no safe place for it.
-    folder: Option<PathBuf>,
+    database: PathBuf,
+    folder: PathBuf,
     /// This process's name on the street; random, so that a name is never used again.
     token: String,
     /// Listens since the first wait.
-    listening: OnceLock<Result<(), String>>,
-    /// Tests that arrived.
-    arrived: Arc<(Mutex<u64>, Condvar)>,
+    started: Once,
+    /// Whether this process can be told just now.
+    open: AtomicBool,
+    /// Why not.
+    trouble: Mutex<String>,
+    /// Who answered the last test.
+    answers: (Mutex<HashSet<String>>, Condvar),
+}
+
+/// The socket that this process listens on.
+struct Socket {
+    socket: UnixDatagram,
+    inode: u64,
 }
 
 impl Street {
     pub(super) fn new(database: &Path) -> Self {
-        let name = hash(database.as_os_str().as_encoded_bytes());
-        let token = format!("{:016x}", fastrand::u64(..));
-        let folder = place().map(|(place, uid)| place.join(format!("punctual-{uid}-{name:016x}")));
-        let folder =
-            folder.ok().filter(|folder| folder.as_os_str().len() + 1 + token.len() <= SOCKET_PATH_MAX);
-        Self { folder, token, listening: OnceLock::new(), arrived: Arc::default() }
+        Self {
+            database: database.to_owned(),
+            folder: with_suffix(database, "-bell"),
+            token: format!("{:016x}", fastrand::u64(..)),
+            started: Once::new(),
+            open: AtomicBool::new(false),
+            trouble: Mutex::default(),
+            answers: Default::default(),
+        }
     }
 
     /// Whether this process can be told.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.listening.get(), Some(Ok(())))
+        self.open.load(Ordering::Relaxed)
     }
 
     /// Begins to listen, at the first wait.
     pub(super) fn listen(&self, bell: &Arc<Doorbell>) {
-        self.listening.get_or_init(|| self.open(Arc::downgrade(bell)).map_err(|e| e.to_string()));
+        self.started.call_once(|| {
+            let socket = self.open();
+            let bell = Arc::downgrade(bell);
+            let spawned = thread::Builder::new()
+                .name("punctual-doorbell".to_owned())
+                .spawn(move || answer(socket, &bell));
+            if let Err(e) = spawned {
+                self.shut(&e);
+            }
+        });
     }
 
-    fn open(&self, bell: Weak<Doorbell>) -> io::Result<()> {
-        let folder =
-            self.folder.as_ref().ok_or_else(|| io::Error::other("no private folder with a short path"))?;
-        let socket = loop {
-            match DirBuilder::new().mode(0o700).create(folder) {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-                _ => check_private(folder)?,
+    /// Opens the way to this process, and says so where that changes something.
+    fn open(&self) -> Option<Socket> {
+        match self.bind() {
+            Ok(socket) => {
+                self.open.store(true, Ordering::Relaxed);
+                self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                Some(socket)
             }
-            match UnixDatagram::bind(folder.join(&self.token)) {
+            Err(e) => {
+                self.shut(&e);
+                None
+            }
+        }
+    }
+
+    /// Other processes can't ring here any more; logged when it begins, not each time that it still is so.
+    fn shut(&self, e: &io::Error) {
+        self.open.store(false, Ordering::Relaxed);
+        let said = e.to_string();
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if *trouble != said {
+            tracing::warn!(target: "punctual", folder = %self.folder.display(), error = %said,
+                "other processes can't notify this one of new jobs; it looks for them every 20 ms instead");
+            *trouble = said;
+        }
+    }
+
+    fn bind(&self) -> io::Result<Socket> {
+        let mut tries = 0;
+        let socket = loop {
+            tries += 1;
+            match DirBuilder::new().mode(0o700).create(&self.folder) {
+                Ok(()) => share_as(&self.database, &self.folder)?,
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                    // Its owner follows a change of the database's mode; nobody else can.
+                    let _ = share_as(&self.database, &self.folder);
+                    check_place(&self.database, &self.folder)?;
+                }
+                Err(e) => return Err(e),
+            }
+            match self.way(&self.token).and_then(|way| UnixDatagram::bind(way.path)) {
                 // The last one to leave removed the folder just now.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound && tries < OPEN_TRIES => {}
                 bound => break bound?,
             }
         };
-        remove_dead(folder);
-        let arrived = Arc::clone(&self.arrived);
-        thread::Builder::new()
-            .name("punctual-doorbell".to_owned())
-            .spawn(move || answer(&socket, &bell, &arrived))?;
-        Ok(())
+        let path = self.folder.join(&self.token);
+        share_socket(&self.database, &path)?;
+        socket.set_read_timeout(Some(CHECK_EVERY))?;
+        let inode = fs::symlink_metadata(path)?.ino();
+        remove_dead(&self.folder);
+        Ok(Socket { socket, inode })
+    }
+
+    /// A path to a name in the folder that is short enough for the address of a socket.
+    fn way(&self, name: &str) -> io::Result<Way> {
+        let path = self.folder.join(name);
+        if path.as_os_str().len() <= SOCKET_PATH_MAX {
+            return Ok(Way { path, _folder: None });
+        }
+        let folder = File::open(&self.folder)?;
+        let path = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()).into();
+        Ok(Way { path, _folder: Some(folder) })
+    }
+
+    /// Whether other processes still find this socket, and none else under its name.
+    fn is_there(&self, socket: &Socket) -> bool {
+        fs::symlink_metadata(self.folder.join(&self.token)).is_ok_and(|meta| meta.ino() == socket.inode)
     }
 
     // ── signs ──
@@ -99,17 +191,17 @@ impl Street {
     }
 
     fn sign(&self, id: u64, armed: Timestamp, queues: &[u64]) -> Option<PathBuf> {
-        let folder = self.folder.as_ref().filter(|_| self.is_open())?;
         let queues: String = queues.iter().map(|queue| short(*queue)).collect();
-        Some(folder.join(format!("{}-{id:x}-{:x}-{queues}", self.token, armed.as_ms())))
+        let name = format!("{}-{id:x}-{:x}-{queues}", self.token, armed.as_ms());
+        self.is_open().then(|| self.folder.join(name))
     }
 
     // ── rings ──
 
     /// Rings one waiter of another process.
     pub(super) fn ring(&self, ring: Ring) {
-        let Some(signs) = self.folder.as_ref().and_then(|folder| fs::read_dir(folder).ok()) else { return };
-        for sign in signs.flatten() {
+        // Without the folder nobody listens.
+        for sign in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let name = sign.file_name();
             let Some(other) = name.to_str().and_then(Sign::read) else { continue };
             let wanted = other.token != self.token && ring.at < other.armed && other.wants(ring.queue);
@@ -123,81 +215,159 @@ impl Street {
     }
 
     fn send(&self, token: &str, message: &[u8]) -> bool {
-        let Some(path) = self.folder.as_ref().map(|folder| folder.join(token)) else { return false };
-        let sent = UnixDatagram::unbound().and_then(|socket| {
+        let sent = self.way(token).and_then(|way| {
+            let socket = UnixDatagram::unbound()?;
             socket.set_nonblocking(true)?;
-            socket.send_to(message, &path)
+            socket.send_to(message, way.path)
         });
         match sent {
             Ok(_) => true,
             Err(e) => {
                 if e.kind() == io::ErrorKind::ConnectionRefused {
-                    // Left behind by a process that was killed.
-                    let _ = fs::remove_file(path);
+                    // Left by a process that was killed.
+                    let _ = fs::remove_file(self.folder.join(token));
                 }
                 false
             }
         }
     }
 
-    pub(super) fn test(&self) -> Result<(), String> {
-        match self.listening.get() {
-            Some(Ok(())) => {}
-            Some(Err(e)) => return Err(e.clone()),
-            None => return Err("it does not listen".to_owned()),
+    // ── tests ──
+
+    /// Sends a message to each process that listens, this one included, and counts the others: those that listen, and those
+    /// that answered.
+    pub(super) fn test(&self) -> Result<(usize, usize), String> {
+        if !self.is_open() {
+            return Err(self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone());
         }
-        let (count, changed) = &*self.arrived;
-        let before = *count.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.send(&self.token, TEST) {
-            return Err("its socket takes no message".to_owned());
+        let answers = || self.answers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        answers().clear();
+        let ping = [PING, self.token.as_bytes()].concat();
+        let names = fs::read_dir(&self.folder).map_err(|e| e.to_string())?;
+        let names = names.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let asked: Vec<String> = names.filter(|name| !name.contains('-') && self.send(name, &ping)).collect();
+        let has_all = |answers: &mut HashSet<String>| asked.iter().all(|token| answers.contains(token));
+        let waited =
+            self.answers.1.wait_timeout_while(answers(), ANSWERS_WITHIN, |answers| !has_all(answers));
+        let answers = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if !answers.contains(&self.token) {
+            return Err("a message to itself did not arrive".to_owned());
         }
-        let count = count.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = changed
-            .wait_timeout_while(count, Duration::from_secs(1), |count| *count == before)
-            .unwrap_or_else(PoisonError::into_inner);
-        if waited.1.timed_out() { Err("a message to itself did not arrive".to_owned()) } else { Ok(()) }
+        let others = || asked.iter().filter(|token| **token != self.token);
+        Ok((others().count(), others().filter(|token| answers.contains(*token)).count()))
     }
+
+    /// Answers a test, or takes the answer to one.
+    fn tested(&self, message: &[u8]) -> bool {
+        let Some((what, token)) = message.split_at_checked(PING.len()) else { return false };
+        let Ok(token) = std::str::from_utf8(token) else { return false };
+        let is_token = token.len() == self.token.len() && token.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match what {
+            PING if is_token => drop(self.send(token, &[PONG, self.token.as_bytes()].concat())),
+            PONG if is_token => {
+                self.answers.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.to_owned());
+                self.answers.1.notify_all();
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// A path, and what has to stay open as long as it is used.
+struct Way {
+    path: PathBuf,
+    _folder: Option<File>,
 }
 
 impl Drop for Street {
     fn drop(&mut self) {
         if self.is_open() {
             self.send(&self.token, QUIT);
-            if let Some(folder) = &self.folder {
-                let _ = fs::remove_file(folder.join(&self.token));
-                // Goes only when it is empty.
-                let _ = fs::remove_dir(folder);
-            }
+            let _ = fs::remove_file(self.folder.join(&self.token));
+            // Goes only when it is empty.
+            let _ = fs::remove_dir(&self.folder);
         }
     }
 }
 
-/// The listening thread: hands each message to the bell until that is gone.
-fn answer(socket: &UnixDatagram, bell: &Weak<Doorbell>, arrived: &(Mutex<u64>, Condvar)) {
+/// The listening thread: hands each message to the bell until that is gone, and keeps the way to it open.
+fn answer(mut socket: Option<Socket>, bell: &Weak<Doorbell>) {
     let mut buffer = [0; MESSAGE_BYTES + 1];
-    while let Ok(n) = socket.recv(&mut buffer) {
-        match &buffer[..n] {
-            QUIT => return,
-            TEST => {
-                *arrived.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-                arrived.1.notify_all();
+    loop {
+        let got = match &socket {
+            Some(open) => open.socket.recv(&mut buffer),
+            None => {
+                thread::sleep(CHECK_EVERY);
+                Err(io::ErrorKind::TimedOut.into())
             }
-            other => {
-                let Some(bell) = bell.upgrade() else { return };
-                if let Some((id, ring)) = read_message(other) {
+        };
+        let Some(bell) = bell.upgrade() else { return };
+        match got.map(|n| &buffer[..n]) {
+            Ok(QUIT) => return,
+            Ok(message) => {
+                if !bell.street.tested(message)
+                    && let Some((id, ring)) = read_message(message)
+                {
                     bell.rung_from_outside(id, ring);
                 }
             }
+            // While messages come, others find it.
+            Err(e) if matches!(e.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => {
+                keep_open(&bell, &mut socket);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => {
+                bell.street.shut(&e);
+                socket = None;
+            }
         }
     }
 }
 
-/// Removes sockets that killed processes left behind.
+/// Makes anew what was removed of the way to this process.
+fn keep_open(bell: &Doorbell, socket: &mut Option<Socket>) {
+    let street = &bell.street;
+    if !socket.as_ref().is_some_and(|socket| street.is_there(socket)) {
+        let was_open = socket.take().is_some();
+        *socket = street.open();
+        if was_open && socket.is_some() {
+            tracing::warn!(target: "punctual", folder = %street.folder.display(),
+                "the folder where processes notify each other was removed; it was made again");
+        }
+    }
+    bell.show_all();
+}
+
+/// Lets those who may write the database write to a socket in the folder.
+fn share_socket(database: &Path, path: &Path) -> io::Result<()> {
+    let (wanted, found) = (fs::metadata(database)?, fs::symlink_metadata(path)?);
+    if wanted.uid() != found.uid() {
+        // Only root may.
+        let _ = lchown(path, Some(wanted.uid()), Some(wanted.gid()));
+    }
+    if wanted.mode() & 0o022 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode_as(wanted.mode(), false)))?;
+    }
+    Ok(())
+}
+
+/// Removes what killed processes left behind: their sockets, and the signs of those that have none.
 fn remove_dead(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+    let entries = || fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries() {
         let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
         let knocked = || UnixDatagram::unbound().and_then(|socket| socket.connect(entry.path()));
         if is_socket && knocked().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    for entry in entries() {
+        let name = entry.file_name();
+        if let Some(sign) = name.to_str().and_then(Sign::read)
+            && fs::symlink_metadata(folder.join(sign.token))
+                .is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+        {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -248,35 +418,24 @@ fn short(queue: u64) -> String {
     format!("{:03x}", queue & 0xfff)
 }
 
-/// Where this user's sockets may live, and the user's number: the session's folder where there is one, as that belongs to
-/// the user alone whatever the environment says, else the folder for temporary files.
-fn place() -> io::Result<(PathBuf, u32)> {
-    let temporary = std::env::temp_dir();
-    let probe = temporary.join(format!(".punctual-{:016x}", fastrand::u64(..)));
-    // Without unsafe code a file of its own tells a process who it is.
-    let uid = File::create_new(&probe).and_then(|file| file.metadata()).map(|meta| meta.uid());
-    let _ = fs::remove_file(&probe);
-    let uid = uid?;
-    let session = PathBuf::from(format!("/run/user/{uid}"));
-    let usable = fs::symlink_metadata(&session).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid);
-    Ok((if usable { session } else { temporary }, uid))
-}
-
-/// Refuses a folder that another user made, or may write to.
-fn check_private(folder: &Path) -> io::Result<()> {
-    let meta = fs::symlink_metadata(folder)?;
-    let own = place()?.1;
-    let others_may = meta.mode() & 0o077;
-    if meta.is_dir() && meta.uid() == own && others_may == 0 {
+/// Refuses a folder that somebody could have put there who may not write the database.
+fn check_place(database: &Path, folder: &Path) -> io::Result<()> {
+    let (own, place) = (fs::metadata(database)?, fs::symlink_metadata(folder)?);
+    let allowed = mode_as(own.mode(), true);
+    let is_known = place.uid() == own.uid() || place.uid() == 0 || own.mode() & 0o022 != 0;
+    if place.is_dir() && is_known && place.permissions().mode() & 0o777 & !allowed == 0 {
         Ok(())
     } else {
-        Err(io::Error::other(format!("{} is not a private folder of this user", folder.display())))
+        Err(io::Error::other(format!(
+            "{} is not a folder of those who may write the database",
+            folder.display()
+        )))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::hash, *};
 
     #[test]
     fn a_message_and_a_sign_survive_their_way() {
@@ -294,12 +453,24 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_enter_is_refused() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
-        for (mode, private) in [(0o700, true), (0o755, false), (0o770, false)] {
-            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(check_private(folder.path()).is_ok(), private, "{mode:o}");
+    fn a_folder_that_more_may_enter_than_may_write_the_database_is_refused() {
+        let beside = tempfile::tempdir().unwrap();
+        let (database, folder) = (beside.path().join("jobs.db"), beside.path().join("jobs.db-bell"));
+        fs::write(&database, "").unwrap();
+        fs::create_dir(&folder).unwrap();
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        for (own, place, is_right) in [
+            (0o600, 0o700, true),
+            (0o600, 0o755, false),
+            (0o640, 0o750, false),
+            (0o660, 0o770, true),
+            (0o660, 0o700, true),
+            (0o660, 0o777, false),
+            (0o666, 0o777, true),
+        ] {
+            set(&database, own);
+            set(&folder, place);
+            assert_eq!(check_place(&database, &folder).is_ok(), is_right, "{own:o} {place:o}");
         }
     }
 }

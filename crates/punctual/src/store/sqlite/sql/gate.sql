@@ -27,8 +27,10 @@ DELETE FROM punctual_parked WHERE q = ?1 AND key = ?2 AND pri = ?3 AND run_at = 
 SELECT key, pri, run_at, id, most, gid FROM punctual_parked WHERE q = ?1 AND key = ?2 ORDER BY pri, run_at, id LIMIT 1;
 
 -- name: first_lifo
+-- The last one of the first priority. Ordered by all three at once every row of the key would be sorted.
 SELECT key, pri, run_at, id, most, gid FROM punctual_parked WHERE q = ?1 AND key = ?2
-ORDER BY pri, run_at DESC, id DESC LIMIT 1;
+    AND pri = (SELECT pri FROM punctual_parked WHERE q = ?1 AND key = ?2 ORDER BY pri LIMIT 1)
+ORDER BY run_at DESC, id DESC LIMIT 1;
 
 -- name: count
 SELECT count(*) FROM (SELECT 1 FROM punctual_parked WHERE q = ?1 LIMIT ?2);

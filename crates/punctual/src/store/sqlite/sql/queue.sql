@@ -7,5 +7,8 @@ SELECT count(*) FROM (SELECT 1 FROM punctual_due WHERE q = ?1 AND pri = ?2 AND r
 -- name: names
 SELECT name FROM punctual_queue WHERE ?1 IS NULL OR ?1 < name ORDER BY name LIMIT ?2;
 
+-- name: queues
+SELECT qid FROM punctual_queue WHERE ?1 < name ORDER BY name LIMIT ?2;
+
 -- name: every_queue
 SELECT qid FROM punctual_queue ORDER BY name;

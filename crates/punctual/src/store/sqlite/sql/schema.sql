@@ -1,5 +1,9 @@
 -- Jobs with a group of files from before version 5, whose groups are found in the JSON of their options. Cost: reads all records once.
 
+-- name: version
+-- Of each transaction, too: another process may have upgraded the file.
+SELECT v FROM punctual_meta WHERE k = 'schema';
+
 -- name: with_options
 SELECT id, q, pri, run_at, opts FROM punctual_job WHERE opts IS NOT NULL;
 
