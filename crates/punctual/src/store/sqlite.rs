@@ -56,7 +56,7 @@ use crate::{
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
         Enqueued, Heartbeat, Histogram, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
-        Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, check_act,
+        Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, Want, check_act,
         check_batch, check_extend, check_limit, check_queue_op, check_settle, check_upcoming, clock::Clock,
     },
     time::Timestamp,
@@ -183,6 +183,17 @@ impl SqliteStore {
         self.operations.load(Ordering::Relaxed)
     }
 
+    /// Who got nothing need not wake for what comes next, where two others do; its wait looks whether they did.
+    fn leave_to_others(&self, batch: &mut Batch, queues: &[Want]) {
+        if let Some(next_due) = batch.next_due
+            && batch.jobs.is_empty()
+            && !batch.more
+            && self.bell.others_mind(queues.iter().map(|want| &*want.queue), batch.now.after(next_due))
+        {
+            batch.next_due = None;
+        }
+    }
+
     fn sweep_from(&self) -> MutexGuard<'_, Option<String>> {
         self.sweep_from.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -229,7 +240,10 @@ impl Store for SqliteStore {
         Box::pin(async move {
             want.check()?;
             let want = want.clone();
-            self.write(want.n, 0, false, move |tx| reserve::reserve(tx, &want)).await
+            let queues = want.wants.clone();
+            let mut batch = self.write(want.n, 0, false, move |tx| reserve::reserve(tx, &want)).await?;
+            self.leave_to_others(&mut batch, &queues);
+            Ok(batch)
         })
     }
 
@@ -250,9 +264,15 @@ impl Store for SqliteStore {
         Box::pin(async move {
             check_settle(batch)?;
             then.map_or(Ok(()), Reserve::check)?;
-            let (batch, then) = (batch.to_vec(), then.cloned());
+            let (batch, then, items) = (batch.to_vec(), then.cloned(), batch.len());
             let bytes = batch.iter().filter_map(Settlement::result).map(|result| result.bytes.len()).sum();
-            self.write(batch.len(), bytes, true, move |tx| settle::settle(tx, &batch, then.as_ref())).await
+            let queues = then.as_ref().map(|want| want.wants.clone()).unwrap_or_default();
+            let work = move |tx: &mut Tx<'_>| settle::settle(tx, &batch, then.as_ref());
+            let mut answer = self.write(items, bytes, true, work).await?;
+            if let Some(batch) = &mut answer.1 {
+                self.leave_to_others(batch, &queues);
+            }
+            Ok(answer)
         })
     }
 

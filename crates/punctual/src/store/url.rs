@@ -87,7 +87,7 @@ fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
             "mode=rwc" => options.create = true,
             "mode=rw" => options.create = false,
             _ if let Some(Ok(mib)) = option.strip_prefix("cache_mib=").map(str::parse) => {
-                options.cache_mib = mib
+                options.cache_mib = mib;
             }
             _ => {
                 let shown: String = option.chars().take(64).collect();

@@ -177,7 +177,7 @@ async fn the_doctor_asks_all_who_listen() {
     let mut waits: Vec<_> = others.iter().map(|other| other.wait(&queues, Duration::from_secs(30))).collect();
     for (wait, other) in waits.iter_mut().zip(&others) {
         while other.operations() < 2 {
-            tokio::select! { biased; _ = wait => panic!("nothing is due"), () = tokio::task::yield_now() => {} }
+            tokio::select! { biased; _ = &mut *wait => panic!("nothing is due"), () = tokio::task::yield_now() => {} }
         }
     }
     let checks = store.doctor().await.unwrap();
@@ -186,6 +186,45 @@ async fn the_doctor_asks_all_who_listen() {
         (bell.level, &*bell.text),
         (CheckLevel::Ok, "other processes that listen: 2; all of them answered")
     );
+}
+
+/// One process wakes for a time, and a spare, however many wait.
+#[tokio::test]
+async fn two_wake_for_a_time_however_many_wait() {
+    let folder = Folder::new();
+    let stores: Vec<SqliteStore> = (0..8).map(|_| folder.open()).collect();
+    let job = NewJob { run_at: When::In(Duration::from_secs(3)), ..new_job(1) };
+    let Enqueued::Inserted { run_at, .. } = enqueue(&stores[0], &job).await else { panic!("it is new") };
+    // Signs of those that wake for it: their names say when.
+    let armed = || {
+        let signs = std::fs::read_dir(folder.0.path().join("jobs.db-bell")).into_iter().flatten().flatten();
+        let times = signs.filter_map(|sign| {
+            let name = sign.file_name().into_string().unwrap();
+            name.split('-').nth(2).map(|at| u64::from_str_radix(at, 16).unwrap())
+        });
+        times.filter(|at| *at <= run_at.as_ms()).count()
+    };
+    let mut waits = Vec::new();
+    for (n, store) in stores.iter().enumerate() {
+        let batch = store.reserve(&Reserve { call: call(1), ..want(1) }).await.unwrap();
+        let before = store.operations();
+        // As a worker does: it wakes when the reserve said, or when the wait comes back.
+        let mut wait = Box::pin(async move {
+            let queues = ["mail".to_owned()];
+            let timer = tokio::time::sleep(batch.next_due.unwrap_or(Duration::from_mins(1)));
+            tokio::select! { waited = store.wait(&queues, Duration::from_mins(1)) => waited.unwrap(), () = timer => {} }
+        });
+        while store.operations() < before + 2 || armed() < (n + 1).min(2) {
+            tokio::select! { biased; () = &mut wait => panic!("nothing is due"), () = tokio::task::yield_now() => {} }
+        }
+        waits.push(wait);
+    }
+    let ((), first, others) = futures_util::future::select_all(waits).await;
+    let taken = stores[first].reserve(&Reserve { call: call(2), ..want(1) }).await.unwrap();
+    assert_eq!(taken.jobs.len(), 1);
+    let late = others.into_iter().map(|wait| tokio::time::timeout(Duration::from_millis(1_500), wait));
+    let woken = futures_util::future::join_all(late).await.into_iter().flatten().count();
+    assert!(woken <= 1, "{woken} of seven others woke");
 }
 
 /// S9: the end of a lease that was handed out while this one waited.

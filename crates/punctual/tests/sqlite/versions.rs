@@ -61,7 +61,7 @@ async fn a_worker_stops_when_its_file_gets_a_newer_schema() {
         async {}
     });
     let stopped = tokio::time::timeout(
-        Duration::from_secs(60),
+        Duration::from_mins(1),
         worker.run_until(tokio_util::sync::CancellationToken::new()),
     );
     let error = stopped.await.expect("it stops").expect_err("it stops with an error");

@@ -142,6 +142,12 @@ impl Doorbell {
         self.street.test()
     }
 
+    /// Whether two other processes that wait for all of these queues wake by themselves until then.
+    pub(super) fn others_mind<'a>(&self, queues: impl Iterator<Item = &'a str>, at: Timestamp) -> bool {
+        let queues: Vec<u64> = queues.map(|queue| hash(queue.as_bytes())).collect();
+        self.street.others_mind(None, &queues, at)
+    }
+
     /// Whether waiters of other processes can be told.
     pub(super) fn reaches_others(&self) -> bool {
         self.street.is_open()
@@ -172,6 +178,17 @@ impl Waiting {
             self.bell.street.show(waiter.id, waiter.armed, &waiter.queues);
         }
         waiter.armed
+    }
+
+    /// Whether two others wake by themselves until then, so that this one need not.
+    pub(super) fn is_left_to_others(&self, at: Timestamp) -> bool {
+        let own = {
+            let waiters = self.bell.waiters();
+            let own = waiters.inside.iter().find(|waiter| waiter.id == self.id);
+            own.map(|waiter| (waiter.queues.clone(), waiter.armed <= at))
+        };
+        let Some((queues, is_armed)) = own else { return false };
+        self.bell.street.others_mind(is_armed.then_some(self.id), &queues, at)
     }
 
     /// Comes back when somebody rings, with the time that it told.

@@ -69,11 +69,11 @@ mod tests {
     #[test]
     fn who_closes_waits_for_the_end_but_not_for_ever() {
         let (tell, told) = channel();
-        let mut thread = Thread::start("ends", move || drop(tell.send(7))).unwrap();
+        let mut thread = Thread::start("ends", move || tell.send(7).unwrap()).unwrap();
         thread.end();
         assert_eq!(told.try_recv(), Ok(7));
         let (open, held) = channel::<()>();
-        let mut thread = Thread::start("is held up", move || drop(held.recv())).unwrap();
+        let mut thread = Thread::start("is held up", move || assert!(held.recv().is_err())).unwrap();
         thread.end();
         drop(open);
     }

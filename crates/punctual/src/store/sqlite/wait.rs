@@ -41,6 +41,8 @@ const WAIT_MAX: Duration = Duration::from_mins(1);
 const SLICE_WITHOUT_BELL: Duration = Duration::from_millis(20);
 /// A job that has been due for so long while somebody waited for it was written by a stranger: whoever is rung is faster.
 const UNHEARD: Duration = Duration::from_millis(100);
+/// How long those that wake for a time have until the others look, too.
+const UNTAKEN: Duration = Duration::from_millis(500);
 /// How long strangers are expected after one was met.
 const STRANGERS_FOR: Duration = Duration::from_mins(10);
 
@@ -84,6 +86,8 @@ enum Woke {
     Turned,
     /// Look again: somebody wrote.
     Written,
+    /// Look again: what was left to others may still be there.
+    Untaken,
 }
 
 pub(super) async fn wait(store: &SqliteStore, queues: &[String], at_most: Duration) -> Result<()> {
@@ -192,20 +196,39 @@ async fn sleep(
 ) -> Result<Woke> {
     let clock = &store.options.clock;
     let until_end = |now: Timestamp| end.map_or(Timestamp::MAX, |end| now.after(end - Instant::now()));
-    let mut armed = waiting.arm(next.unwrap_or(Timestamp::MAX).min(until_end(clock.now())));
+    if next.is_some_and(|next| next <= clock.now()) {
+        return Ok(Woke::Work);
+    }
+    // One of the processes that wait, and a spare, wake for a time; the others look whether it was taken.
+    let mut untaken = next.filter(|next| waiting.is_left_to_others(*next)).map(|next| next.after(UNTAKEN));
+    let own = next.filter(|_| untaken.is_none()).unwrap_or(Timestamp::MAX);
+    let mut armed = waiting.arm(own.min(until_end(clock.now())));
+    let mut was_rung = false;
     loop {
         let now = clock.now();
         let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-        if armed <= now || left.is_zero() {
+        if left.is_zero() {
             return Ok(Woke::Work);
+        }
+        if armed <= now {
+            if was_rung || untaken.is_some() || !waiting.is_left_to_others(armed) {
+                return Ok(Woke::Work);
+            }
+            untaken = Some(now.after(UNTAKEN));
+            armed = waiting.arm(until_end(now));
+            continue;
+        }
+        let again = untaken.map_or(Duration::MAX, |untaken| untaken.since(now));
+        if again.is_zero() {
+            return Ok(Woke::Untaken);
         }
         let is_heard = store.bell.reaches_others() && !store.strangers.are_about();
         let slice = if is_heard { SLICE } else { SLICE_WITHOUT_BELL };
         // A clock that is turned by hand does not move by itself.
-        let due = if matches!(clock, Clock::System) { armed.since(now) } else { Duration::MAX };
+        let due = if matches!(clock, Clock::System) { armed.since(now).min(again) } else { Duration::MAX };
         let pause = slice.min(due).min(left);
         tokio::select! {
-            at = waiting.rung() => armed = at.min(armed),
+            at = waiting.rung() => (armed, was_rung) = (at.min(armed), true),
             () = turned(turns) => return Ok(Woke::Turned),
             () = tokio::time::sleep(pause) => if pause == slice && was_written_since(store, &mut seen).await? {
                 return Ok(Woke::Written);

@@ -24,6 +24,10 @@ impl Street {
 
     pub(super) fn hide(&self, _id: u64, _armed: Timestamp, _queues: &[u64]) {}
 
+    pub(super) fn others_mind(&self, _own: Option<u64>, _queues: &[u64], _at: Timestamp) -> bool {
+        false
+    }
+
     pub(super) fn ring(&self, _ring: Ring) {}
 
     pub(super) fn test(&self) -> Result<(usize, usize), String> {

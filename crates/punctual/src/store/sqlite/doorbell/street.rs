@@ -47,6 +47,8 @@ const PONG: &[u8] = b"pong";
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How long `doctor` waits for the other processes' answers.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+/// How many waiters wake by themselves for one time: one, and a spare.
+const MINDED_BY: usize = 2;
 /// How often a folder that others remove at that moment is made again before giving up.
 const OPEN_TRIES: u32 = 8;
 
@@ -196,6 +198,36 @@ impl Street {
         self.is_open().then(|| self.folder.join(name))
     }
 
+    /// Whether two waiters of living processes that want all of these queues wake by themselves until then. Of those of other
+    /// processes; or of those whose names come before that of waiter `own`, which keeps two where many look at once.
+    pub(super) fn others_mind(&self, own: Option<u64>, queues: &[u64], at: Timestamp) -> bool {
+        let mut left = MINDED_BY;
+        for sign in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = sign.file_name();
+            let Some(other) = name.to_str().and_then(Sign::read) else { continue };
+            let is_before = match own {
+                Some(id) => (other.token, other.id) < (&*self.token, id),
+                None => other.token != self.token,
+            };
+            if is_before && other.armed <= at && queues.iter().all(|queue| other.wants(*queue)) {
+                if self.lives(other.token) {
+                    left -= 1;
+                } else {
+                    let _ = fs::remove_file(sign.path());
+                }
+            }
+            if left == 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether somebody listens under a name.
+    fn lives(&self, token: &str) -> bool {
+        self.way(token).and_then(|way| UnixDatagram::unbound()?.connect(way.path)).is_ok()
+    }
+
     // ── rings ──
 
     /// Rings one waiter of another process.
@@ -295,12 +327,11 @@ impl Drop for Street {
 fn answer(mut socket: Option<Socket>, bell: &Weak<Doorbell>) {
     let mut buffer = [0; MESSAGE_BYTES + 1];
     loop {
-        let got = match &socket {
-            Some(open) => open.socket.recv(&mut buffer),
-            None => {
-                thread::sleep(CHECK_EVERY);
-                Err(io::ErrorKind::TimedOut.into())
-            }
+        let got = if let Some(open) = &socket {
+            open.socket.recv(&mut buffer)
+        } else {
+            thread::sleep(CHECK_EVERY);
+            Err(io::ErrorKind::TimedOut.into())
         };
         let Some(bell) = bell.upgrade() else { return };
         match got.map(|n| &buffer[..n]) {
