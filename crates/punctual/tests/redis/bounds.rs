@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use punctual::{
-    Client, NewJob, Payload, State, Timestamp, When,
+    Client, ErrorKind, NewJob, Payload, State, Timestamp, When,
     store::{
         Acted, Action, Audit, Call, Keep, QueueOp, QueueReply, QueueSettings, Reserve, Settlement, Store,
         Swept, Target, Verdict, Want,
@@ -113,6 +113,31 @@ async fn all_queues_are_counted_and_swept_some_per_script() {
     assert_eq!((expired, counts.waiting, counts.cancelled), (QUEUES, 0, QUEUES));
     let one = of.store.count(Some("q02999")).await.unwrap();
     assert_eq!((one.total(), one.cancelled), (1, 1));
+}
+
+/// S13, S17: before a full server refuses a job it looks at some queues for what it may give up, and at others the next time.
+#[tokio::test]
+async fn a_refused_enqueue_looks_at_some_queues_and_the_next_one_at_others() {
+    let of = Measured::new().await;
+    let job = |n| NewJob::new(of.client.make_id(), "k", format!("q{n:05}"), Payload::json("1"));
+    of.client.push((0..QUEUES).map(job).collect()).await.unwrap();
+    // The last of them keeps a done job.
+    let wants = vec![Want { queue: format!("q{:05}", QUEUES - 1), share: 1, at_most: 1 }];
+    let batch = of.store.reserve(&Reserve { wants, ..reserve(1, 1) }).await.unwrap();
+    let ack = Settlement { lease: batch.jobs[0].lease, verdict: Verdict::Ack };
+    let _ = of.store.settle(&[ack], None).await.unwrap();
+
+    of.server.say(&["CONFIG", "SET", "maxmemory", "1"]);
+    for number in 1..=QUEUES.div_ceil(SLICE * 4) {
+        let before = of.calls("evalsha");
+        let call = Call { instance: 9, number };
+        let refused = of.store.enqueue(call, &[job(0)]).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::StoreFull);
+        // Itself, again if something was given up, and four that look.
+        let scripts = of.calls("evalsha") - before;
+        assert!(scripts <= 6, "{scripts} scripts for one refused job");
+    }
+    assert_eq!(of.store.count(None).await.unwrap().done, 0, "each queue had its turn");
 }
 
 /// What a sweep does in several scripts is what the model does in one step, whatever the limit.

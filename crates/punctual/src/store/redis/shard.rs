@@ -49,7 +49,14 @@ pub(super) struct Shard {
     epoch: AtomicU32,
     /// The keys that every script names.
     pub(super) keys: Vec<Vec<u8>>,
+    /// Where the next sweep goes on that could not look at all queues, and the next one that gives up what is kept.
+    sweeps_from: [Mutex<Vec<u8>>; 2],
 }
+
+/// Scripts of one sweep, each of up to 256 queues; the next sweep goes on there.
+const SWEEP_SCRIPTS_MAX: usize = 16;
+/// The same before a full server refuses an enqueue, which waits for it.
+const GIVE_UP_SCRIPTS_MAX: usize = 4;
 
 impl Shard {
     /// Connects, and looks whether the server may have it.
@@ -79,6 +86,7 @@ impl Shard {
             offset: Offset::default(),
             epoch: AtomicU32::new(0),
             keys: COMMON_KEYS.iter().map(|key| address.key(number, key)).collect(),
+            sweeps_from: Default::default(),
         })
     }
 
@@ -190,8 +198,10 @@ impl Shard {
 
     /// Sweeps, some queues per script; `ageless`: gives up done and cancelled jobs whatever their age.
     pub(super) async fn sweep(&self, limit: usize, ageless: bool) -> Result<Swept> {
-        let (mut swept, mut left, mut from) = (Swept::default(), limit as u64, Vec::new());
-        loop {
+        let most = if ageless { GIVE_UP_SCRIPTS_MAX } else { SWEEP_SCRIPTS_MAX };
+        let stand = || self.sweeps_from[usize::from(ageless)].lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut swept, mut left, mut from) = (Swept::default(), limit as u64, std::mem::take(&mut *stand()));
+        for _ in 0..most {
             let args = vec![digits(left), digits(u64::from(ageless)), from];
             let answer = self.ask(&SCRIPTS.sweep, &[], args).await;
             let mut reply =
@@ -208,6 +218,9 @@ impl Shard {
                 return Ok(swept);
             }
         }
+        swept.more = true;
+        *stand() = from;
+        Ok(swept)
     }
 
     /// Comes back when there may be work in one of the queues, or after a while.
