@@ -1,10 +1,14 @@
 //! The jobs of a drill: what each does depends on its number alone, so that a producer that begins again makes the same.
 
-use std::time::Duration;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use punctual::{
-    Backoff, Client, Ctx, Filter, JobId, JobOptions, JobRecord, NewJob, Outcome, Payload, Unique, When,
-    limits::BATCH_MAX, store::List,
+    Backoff, Client, Concurrency, Ctx, Filter, JobId, JobOptions, JobRecord, NewJob, Outcome, Payload,
+    Unique, When, limits::BATCH_MAX, store::List,
 };
 use punctual_check::{TAG_CRASHES, TAG_DONE, TAG_DONE_OR_CRASHES};
 
@@ -22,6 +26,8 @@ const FLAKY: &str = "flaky";
 const SLEEPY: &str = "sleepy";
 /// Takes its time.
 const SLOW: &str = "slow";
+/// Holds a file that only one job of its key may hold.
+const LOCKED: &str = "locked";
 /// Kills its worker.
 const POISON: &str = "poison";
 
@@ -60,6 +66,38 @@ pub(crate) fn poison(n: u32) -> NewJob {
     NewJob { kind: POISON.to_owned(), tags: vec![TAG_CRASHES.to_owned()], ..plain(n) }
 }
 
+/// Keys of locked jobs.
+const LOCKS: u32 = 40;
+/// A locked job is due within so many tenths of a second.
+const LOCKED_WITHIN: u32 = 30;
+
+/// One of a key of which one may run at once. It ends dead if another one runs: each holds a file in `dir` meanwhile.
+pub(crate) fn locked(n: u32, dir: &Path) -> NewJob {
+    let key = format!("lock {}", n % LOCKS);
+    let file = dir.join(&key).to_string_lossy().into_owned();
+    let payload = serde_json::to_vec(&file).expect("a text is JSON");
+    let mut job = NewJob { kind: LOCKED.to_owned(), payload: Payload::json(payload), ..plain(n) };
+    job.run_at = When::In(Duration::from_millis(100) * (n.wrapping_mul(7) % LOCKED_WITHIN));
+    job.concurrency = Some(Concurrency { key, limit: 1 });
+    job.id = JobId::derived(QUEUE, job.placement_key(), &format!("job {n}"));
+    job
+}
+
+/// Holds the file of a locked job for a moment.
+async fn hold(payload: &[u8]) -> Outcome {
+    let Ok(file) = serde_json::from_slice::<PathBuf>(payload) else {
+        return Outcome::Dead("names no file".to_owned());
+    };
+    if fs::File::create_new(&file).is_err() {
+        return Outcome::Dead("another job of its concurrency key runs".to_owned());
+    }
+    tokio::time::sleep(Duration::from_millis(fastrand::u64(..3))).await;
+    match fs::remove_file(&file) {
+        Ok(()) => Outcome::Done,
+        Err(error) => Outcome::Dead(format!("could not give its file back: {error}")),
+    }
+}
+
 /// One of a mix, due within `spread`. Every 29th is for operators to play with, every 31st contends for a unique key;
 /// neither is bound to end done.
 pub(crate) fn mixed(n: u32, spread: Duration) -> NewJob {
@@ -92,6 +130,7 @@ pub(crate) const fn is_plaything(n: u32) -> bool {
 pub(crate) async fn handle(job: &JobRecord, ctx: &Ctx) -> Outcome {
     match job.kind.as_str() {
         POISON => std::process::abort(),
+        LOCKED => return hold(&job.payload.bytes).await,
         RACE => return races::handle(job, ctx).await,
         FLAKY if ctx.attempt() == 1 => return Outcome::retry("not at the first attempt"),
         SLEEPY if job.snoozes == 0 => return Outcome::Snooze(Duration::from_millis(100)),
