@@ -121,6 +121,8 @@ pub const LOCK_LEASE_DEFAULT: Duration = Duration::from_secs(30);
 pub const BOARD_MEMBERS_MAX: u32 = 1_000_000;
 /// Most members of a leaderboard that one step adds to.
 pub const BOARD_ADD_MAX: usize = 100;
+/// Entries of members that leave a leaderboard, which has a member's in each bucket, in one step besides those of as many as come.
+pub(crate) const BOARD_CUT_ENTRIES: usize = 1_000;
 /// Most minutes, hours or days that a leaderboard merges: a week of hours.
 pub const BUCKETS_OF_BOARD_MAX: u16 = 168;
 /// Highest score of a leaderboard, 2^53 − 1, and the lowest negated; what a member has in one of several buckets is bounded by the

@@ -49,6 +49,9 @@ pub(crate) struct Arrival {
     pub(crate) part: u32,
 }
 
+/// How far ahead an arrival may be, beyond what its own rule leaves, to be another rule's: the longest period, in ms.
+pub(crate) const AHEAD_MAX_MS: u64 = RATE_PERIOD_MAX.as_millis() as u64;
+
 impl Arrival {
     const fn at(ms: u64) -> Self {
         Self { ms, part: 0 }
@@ -83,12 +86,28 @@ impl Rate {
         Arrival { ms: a.ms + b.ms + part / self.max as u64, part: (part % self.max as u64) as u32 }
     }
 
+    /// A kept arrival as a limiter counts it whose callers may use several rules for one key, with whether it differs from what is
+    /// kept, and is to be kept in its place. What another rule left further ahead than any that this rule leaves is brought back to the
+    /// furthest of this rule: void, it would let more pass than either rule. So is what a clock that went back left. What is
+    /// [`AHEAD_MAX_MS`] ahead by neither is void.
+    pub(crate) fn clamped(self, kept: Option<Arrival>, now_ms: u64) -> (Option<Arrival>, bool) {
+        let furthest = self.furthest(now_ms);
+        match self.fitting(kept) {
+            Some(kept) if kept <= furthest => (Some(kept), false),
+            Some(kept) if kept.ms <= now_ms.saturating_add(AHEAD_MAX_MS) => (Some(furthest), true),
+            _ => (None, false),
+        }
+    }
+
+    /// Another rate may have left more parts than a millisecond of this one has.
+    fn fitting(self, kept: Option<Arrival>) -> Option<Arrival> {
+        kept.map(|kept| Arrival { part: kept.part.min(self.max - 1), ..kept })
+    }
+
     /// A kept arrival as it counts now. One further ahead than any that this rate leaves was left by another rate, or by a clock
-    /// that went back since; it is void, or a step of the clock would close a gate for as long. Another rate may also have left more
-    /// parts than a millisecond of this one has.
+    /// that went back since; it is void, or a step of the clock would close a gate for as long.
     fn believed(self, kept: Option<Arrival>, now_ms: u64) -> Option<Arrival> {
-        let kept = kept.map(|kept| Arrival { part: kept.part.min(self.max - 1), ..kept });
-        kept.filter(|kept| *kept <= self.furthest(now_ms))
+        self.fitting(kept).filter(|kept| *kept <= self.furthest(now_ms))
     }
 
     fn furthest(self, now_ms: u64) -> Arrival {
@@ -226,6 +245,13 @@ mod tests {
         assert_eq!(rate.believed(Some(arrival(2_000, 0)), NOW), Some(arrival(2_000, 0)));
         assert_eq!(rate.believed(Some(arrival(2_000, 1)), NOW), None);
         assert_eq!(rate.believed(None, NOW), None);
+        // A limiter brings it back to the furthest, if another rule may have left it.
+        let ahead = |ms| Some(Arrival::at(NOW + ms));
+        assert_eq!(rate.clamped(ahead(2_000), NOW), (ahead(2_000), false));
+        assert_eq!(rate.clamped(Some(arrival(1_999, 2)), NOW), (Some(arrival(1_999, 1)), false));
+        assert_eq!(rate.clamped(ahead(2_001), NOW), (ahead(2_000), true));
+        assert_eq!(rate.clamped(ahead(AHEAD_MAX_MS), NOW), (ahead(2_000), true));
+        assert_eq!(rate.clamped(ahead(AHEAD_MAX_MS + 1), NOW), (None, false));
         // Not believed in or not, what is behind counts as now.
         assert_eq!(rate.pass(Some(Arrival::at(5)), NOW, 1), Ok(arrival(500, 0)));
     }

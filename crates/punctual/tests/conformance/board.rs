@@ -163,7 +163,7 @@ pub(crate) async fn the_lowest_leave_a_full_board(t: Fixture) {
         assert_eq!(score(&t, window, add("e", 2, 4)).await, None);
         assert_eq!(score(&t, window, add("e", 3, 4)).await, Some(3));
         assert_eq!(top(&t, window).await, ranked(&[("d", 9), ("a", 3), ("e", 3), ("b", 2)]));
-        // First who has no room, then the change.
+        // First the change, then who has no room leaves.
         let set = BoardAct::Set { member: "b".to_owned(), score: 5, members_max: 2 };
         assert_eq!(score(&t, window, set).await, Some(5));
         assert_eq!(top(&t, window).await, ranked(&[("d", 9), ("b", 5)]));
@@ -176,6 +176,34 @@ pub(crate) async fn the_lowest_leave_a_full_board(t: Fixture) {
 fn add_all_of(members: &[(&str, i64)], members_max: u32) -> BoardAct {
     let members = members.iter().map(|(member, by)| ((*member).to_owned(), *by)).collect();
     BoardAct::AddAll { members, members_max }
+}
+
+/// S13: where a board has far more members than it may, each change lets a bounded number of them leave.
+pub(crate) async fn a_board_far_over_its_size_shrinks_step_by_step(t: Fixture) {
+    const WEEK: Option<BoardWindow> = Some(BoardWindow { bucket: Bucket::Hour, buckets: 168 });
+    let members: Vec<(String, i64)> = (1..=60).map(|n| (format!("m{n:02}"), n)).collect();
+    for window in [WEEK, None] {
+        let all = BoardAct::AddAll { members: members.clone(), members_max: 1_000 };
+        assert_eq!(ask(&t, window, all).await, BoardReply::Size(60));
+    }
+    // A member has up to 168 entries: 5 members leave besides as many as come.
+    let add = |member: &str| BoardAct::Add { member: member.to_owned(), by: 100, members_max: 10 };
+    assert_eq!(score(&t, WEEK, add("new")).await, Some(100));
+    assert_eq!(ask(&t, WEEK, BoardAct::Size).await, BoardReply::Size(60 + 1 - 6));
+    let two = vec![("m60".to_owned(), 1), ("low".to_owned(), -1)];
+    let all = BoardAct::AddAll { members: two, members_max: 10 };
+    assert_eq!(ask(&t, WEEK, all).await, BoardReply::Size(55 + 1 - 7));
+    let lowest = standings(&t, WEEK, BoardAct::Top { n: 100 }).await.pop();
+    assert_eq!(lowest, Some((49, "m13".to_owned(), 13)));
+    let set = BoardAct::Set { member: "m60".to_owned(), score: 7, members_max: 10 };
+    assert_eq!(score(&t, WEEK, set).await, None);
+    assert_eq!(ask(&t, WEEK, BoardAct::Size).await, BoardReply::Size(49 - 6));
+    for _ in 0..6 {
+        score(&t, WEEK, add("new")).await;
+    }
+    assert_eq!(ask(&t, WEEK, BoardAct::Size).await, BoardReply::Size(10));
+    assert_eq!(score(&t, None, add("new")).await, Some(100));
+    assert_eq!(ask(&t, None, BoardAct::Size).await, BoardReply::Size(10));
 }
 
 /// S2: an add of several is as many adds; it answers how many members there are.
@@ -205,9 +233,9 @@ pub(crate) async fn the_lowest_leave_behind_an_add_of_several(t: Fixture) {
         );
         assert_eq!(top(&t, window).await, ranked(&[("e", 9), ("c", 6), ("a", 3)]));
         assert_eq!(score(&t, window, add_of("b", 1)).await, Some(1));
-        // First who has no room, then the change.
+        // First the change, then who has no room leaves.
         assert_eq!(ask(&t, window, add_all_of(&[("b", 7), ("f", 1)], 2)).await, BoardReply::Size(2));
-        assert_eq!(top(&t, window).await, ranked(&[("e", 9), ("b", 7)]));
+        assert_eq!(top(&t, window).await, ranked(&[("e", 9), ("b", 8)]));
     }
 }
 

@@ -167,7 +167,32 @@ pub(crate) async fn a_limiter_follows_a_clock_that_goes_back(t: Fixture) {
     let rule = gcra(1, secs(10), 1);
     assert_eq!([come(&t, rule, 1).await, come(&t, rule, 1).await], [Allowed, RetryAfter(secs(10))]);
     t.clock.set(start.after(millis(9_998)));
+    assert_eq!(come(&t, rule, 1).await, RetryAfter(secs(10)));
+    t.clock.advance(secs(10));
     assert_eq!(come(&t, rule, 1).await, Allowed);
+}
+
+/// S14: where callers use different rules for one key, as during a rolling deploy, each is held to its own rule at least.
+pub(crate) async fn two_rules_for_one_key_both_limit(t: Fixture) {
+    let (slow, fast) = (gcra(1, secs(60), 1), gcra(10, secs(1), 1));
+    assert_eq!([come(&t, slow, 1).await, come(&t, fast, 1).await], [Allowed, RetryAfter(millis(100))]);
+    assert_eq!(come(&t, slow, 1).await, RetryAfter(millis(100)), "it is no further ahead any more");
+    let mut passed = 0;
+    for _ in 0..500 {
+        t.clock.advance(millis(10));
+        for rule in [slow, fast] {
+            passed += u32::from(come(&t, rule, 1).await.is_allowed());
+        }
+    }
+    assert!((20..=50).contains(&passed), "the faster rule lets 50 pass in 5 s, and {passed} did");
+    // No rule leaves an arrival so far ahead: it is void.
+    let (hour, month) = (gcra(1, secs(3_600), 1), gcra(1, secs(30 * 86_400), 2));
+    t.clock.advance(secs(60));
+    let now = t.clock.now();
+    t.clock.advance(secs(366 * 86_400));
+    assert_eq!(come(&t, month, 2).await, Allowed);
+    t.clock.set(now);
+    assert_eq!(come(&t, hour, 1).await, Allowed);
 }
 
 /// S13: what is asked of a limiter has limits, and what breaks one counts nothing.

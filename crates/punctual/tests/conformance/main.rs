@@ -505,6 +505,7 @@ conformance!(
         a_limiter_follows_a_clock_that_goes_back,
         limiters_have_limits;
     lock:
+        two_rules_for_one_key_both_limit,
         a_lock_has_one_owner,
         an_acquire_may_be_repeated,
         only_the_owner_extends_and_releases,
@@ -524,6 +525,7 @@ conformance!(
         the_lowest_leave_a_full_board,
         several_are_added_to_in_one_step,
         the_lowest_leave_behind_an_add_of_several,
+        a_board_far_over_its_size_shrinks_step_by_step,
         an_add_of_several_is_refused_as_a_whole,
         sixty_minutes_are_the_last_hour,
         a_board_follows_a_clock_that_goes_back,

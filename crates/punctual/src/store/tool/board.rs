@@ -6,7 +6,10 @@ use super::check_number;
 use crate::{
     error::{Error, Result},
     job::check_name,
-    limits::{AROUND_MAX, BATCH_MAX, BOARD_ADD_MAX, BOARD_MEMBERS_MAX, BUCKETS_OF_BOARD_MAX, SCORE_MAX},
+    limits::{
+        AROUND_MAX, BATCH_MAX, BOARD_ADD_MAX, BOARD_CUT_ENTRIES, BOARD_MEMBERS_MAX, BUCKETS_OF_BOARD_MAX,
+        SCORE_MAX,
+    },
     time::Timestamp,
 };
 
@@ -54,7 +57,9 @@ pub enum BoardAct {
         /// So much, negative to take away. What a member has in one bucket stays within ±(2^53 − 1) / buckets, or nothing is
         /// changed: `Invalid`.
         by: i64,
-        /// The most members that the board has, 1 to 1,000,000: the lowest leave, with all that they had.
+        /// The most members that the board has, 1 to 1,000,000: the lowest leave, with all that they had. A board with far more
+        /// than that, since it was larger before, shrinks with each change by 1,000 entries at most: a member has one in each
+        /// bucket. Until then it has more members.
         members_max: u32,
     },
     /// Adds to the scores of several members, as [`BoardAct::Add`] does to one's: to all of them, or to none. Who leaves a board
@@ -167,6 +172,12 @@ impl BoardOp {
             return Ok(sum);
         }
         Err(Error::invalid(format!("a score of {sum} is not within ±{max}")))
+    }
+
+    /// How many members leave a board that has too many, at most, in a step that changes so many: as many, and so many more as have
+    /// [`BOARD_CUT_ENTRIES`] entries at most.
+    pub(crate) fn leave_max(&self, changed: usize) -> usize {
+        changed + BOARD_CUT_ENTRIES / self.window.map_or(1, |window| usize::from(window.buckets))
     }
 
     /// Checks every limit.

@@ -39,7 +39,8 @@ pub enum LimitRule {
         counts_refused: bool,
     },
     /// Evenly `max` in the period, and `burst` at once after a pause (so up to `burst + max` in a period): one instant is kept
-    /// (GCRA).
+    /// (GCRA). Where callers use several rules for one key, each call is held to its own: an instant that is further ahead than a
+    /// rule leaves any is brought back to the furthest that it does.
     Gcra {
         /// So many, 1 to 1,000,000.
         max: u32,

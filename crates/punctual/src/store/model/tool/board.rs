@@ -26,27 +26,24 @@ impl Tools {
         board.buckets.retain(|bucket, _| (first..=current).contains(bucket));
         match &op.act {
             BoardAct::Add { member, by, members_max } => {
-                board.cut(op, *members_max);
                 let score = op.sum(board.part(current, member), *by)?;
                 board.put(current, member, score);
-                board.cut(op, *members_max);
+                board.cut(op, *members_max, 1);
                 Ok(BoardReply::Score(board.score(op, member)))
             }
             BoardAct::AddAll { members, members_max } => {
-                board.cut(op, *members_max);
                 let scores = members.iter().map(|(member, by)| op.sum(board.part(current, member), *by));
                 let scores = scores.collect::<Result<Vec<_>>>()?;
                 for ((member, _), score) in members.iter().zip(scores) {
                     board.put(current, member, score);
                 }
-                board.cut(op, *members_max);
+                board.cut(op, *members_max, members.len());
                 Ok(BoardReply::Size(board.all(op).len() as u64))
             }
             BoardAct::Set { member, score, members_max } => {
-                board.cut(op, *members_max);
                 board.remove(member);
                 board.put(current, member, *score);
-                board.cut(op, *members_max);
+                board.cut(op, *members_max, 1);
                 Ok(BoardReply::Score(board.score(op, member)))
             }
             BoardAct::Remove { member } => {
@@ -93,9 +90,11 @@ impl Board {
         }
     }
 
-    /// Lets the lowest leave.
-    fn cut(&mut self, op: &BoardOp, members_max: u32) {
-        for low in self.all(op).split_off((members_max as usize).min(self.all(op).len())) {
+    /// Lets the lowest leave a board that has too many, as many as one step does where so many were changed.
+    fn cut(&mut self, op: &BoardOp, members_max: u32, changed: usize) {
+        let all = self.all(op);
+        let too_many = all.len().saturating_sub(members_max as usize);
+        for low in all.into_iter().rev().take(too_many.min(op.leave_max(changed))) {
             self.remove(&low.member);
         }
     }

@@ -44,12 +44,14 @@ impl Tools {
 
     fn rate(&mut self, rate: Rate, now: u64, op: &LimitOp) -> Allowance {
         let key = (op.name.clone(), op.key.clone());
-        match rate.pass(self.arrivals.get(&key).copied(), now, op.cost) {
-            Ok(next) => {
-                self.arrivals.insert(key, next);
-                Allowance::Allowed
-            }
-            Err(at) => Allowance::until(at, now),
+        let (kept, is_changed) = rate.clamped(self.arrivals.get(&key).copied(), now);
+        let (keep, said) = match rate.pass(kept, now, op.cost) {
+            Ok(next) => (Some(next), Allowance::Allowed),
+            Err(at) => (kept.filter(|_| is_changed), Allowance::until(at, now)),
+        };
+        if let Some(arrival) = keep {
+            self.arrivals.insert(key, arrival);
         }
+        said
     }
 }

@@ -5,16 +5,15 @@
 --   2 HASH  slot → the bucket in it, 'newest' → the bucket that was added to last
 --   3 … ZSET  member @ what was added in the bucket
 -- ARGV: now, 'add' member by | 'all' '' n | 'set' member score | 'remove' member '' | 'rank' member '' | 'top' '' n | 'around' member n |
--- 'size' '' '', then most members, buckets or 0, ms of a bucket, the most that a member has in one; behind it, of 'all', n members,
--- each with what is added to it.
--- Answers: 'again', where something had to be taken off first: a slice of a cold bucket, or of too many members; 'range' and the
--- score that would be; 'score' and it, if the member is on the board; 'standings', the first rank, then members with scores;
+-- 'size' '' '', then most members, how many may leave, buckets or 0, ms of a bucket, the most that a member has in one; behind it, of
+-- 'all', n members, each with what is added to it.
+-- Answers: 'again', where something had to be taken off first: a slice of a cold bucket; 'range' and the score that would be; 'score' and it, if the member is on the board; 'standings', the first rank, then members with scores;
 -- 'size' and it, of 'all', too. All keys of a board go with its window, the slots later than what is summed up of them, or that would be wrong.
 -- Cost: O(log N) for each bucket, and for each member told, added to or taken off, of which there are up to 1,000; and of a bucket
--- for each member that leaves, of which there are no more than are added to.
+-- for each member that leaves: as many as are added to, and so many more as have 1,000 entries.
 local BOARD, META = KEYS[1], KEYS[2]
-local what, member, n, members_max = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local buckets, length, bucket_max = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local what, member, n, members_max, leave_max = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local buckets, length, bucket_max = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local SLICE = 1000
 local has_window = 0 < buckets
 local newest, current, held = nil, 0, {}
@@ -31,16 +30,15 @@ local function put_sum(who, sum)
         call('ZADD', BOARD, text(0 - sum), who)
     end
 end
-local function remove(who)
-    call('ZREM', BOARD, who)
-    for _, bucket in pairs(held) do call('ZREM', slot_of(bucket), who) end
+-- Takes members off, up to 1,100: one command for each bucket, however many they are.
+local function remove(them)
+    call('ZREM', BOARD, unpack(them))
+    for _, bucket in pairs(held) do call('ZREM', slot_of(bucket), unpack(them)) end
 end
--- Lets the lowest leave, so many of them.
-local function cut(at_most)
+-- Lets the lowest leave a board that has too many.
+local function cut()
     local too_many = call('ZCARD', BOARD) - members_max
-    if too_many <= 0 then return false end
-    for _, who in ipairs(call('ZRANGE', BOARD, text(0 - math.min(too_many, at_most)), -1)) do remove(who) end
-    return true
+    if 0 < too_many then remove(call('ZRANGE', BOARD, text(0 - math.min(too_many, leave_max)), -1)) end
 end
 if has_window then
     local fields = {'newest'}
@@ -67,8 +65,6 @@ if has_window then
     end
     if left < SLICE then return {'again'} end
 end
-local is_put = what == 'add' or what == 'all' or what == 'set'
-if is_put and cut(max(floor(SLICE / max(buckets, 1)), 1)) then return {'again'} end
 if what == 'size' then return {'size', text(call('ZCARD', BOARD))} end
 local function standings(from, to)
     local answer = {'standings', text(from + 1)}
@@ -86,7 +82,7 @@ if what == 'rank' or what == 'around' then
 end
 if what == 'remove' then
     local sum = score_of(member)
-    remove(member)
+    remove({member})
     return {'score', sum and text(sum) or nil}
 end
 local slot = has_window and slot_of(current)
@@ -94,10 +90,10 @@ local is_new = has_window and held[current % buckets + 1] == nil
 -- Who gets which score in the bucket, and which sum.
 local whom, scores, sums = {member}, {n}, {n}
 if what == 'set' then
-    remove(member)
+    remove({member})
 else
     if what == 'all' then
-        for i = 1, n do whom[i], scores[i] = ARGV[7 + 2 * i], tonumber(ARGV[8 + 2 * i]) end
+        for i = 1, n do whom[i], scores[i] = ARGV[8 + 2 * i], tonumber(ARGV[9 + 2 * i]) end
     end
     for i = 1, #whom do
         local by = scores[i]
@@ -126,7 +122,7 @@ for i = 1, #whom do
     end
     put_sum(whom[i], sums[i])
 end
-cut(#whom)
+cut()
 if has_window then
     local ends = (current + buckets) * length
     call('PEXPIRE', BOARD, lasting(ends))

@@ -1,4 +1,5 @@
--- gcra: asks a rate limiter that keeps a rate, opposite src/rate.rs. KEYS: the key. ARGV: now, max, period, burst, cost.
+-- gcra: asks a rate limiter that keeps a rate, opposite src/rate.rs. KEYS: the key. ARGV: now, max, period, burst, cost, how far ahead
+-- an arrival may be another rule's.
 -- Value: ms7 part3, the arrival of all that passed: milliseconds, and parts of one, `max` of which make one.
 -- Answers: 0 if it may be done, else in how many ms it may. Every number is whole and below 2^53. Cost: O(1).
 local key = KEYS[1]
@@ -12,21 +13,28 @@ local function steps(n)
     return ms, part
 end
 local burst_ms, burst_part = steps(burst)
-local ms, part = now, 0
+local ms, part, is_changed = now, 0, false
 local row = call('GET', key)
 if row then
     local kept_ms, kept_part = unp('>I7I3', row)
     kept_part = math.min(kept_part, per - 1) -- another rate may have left more
     local ahead = kept_ms - now - burst_ms
-    local is_believed = ahead < 0 or ahead == 0 and kept_part <= burst_part
-    if is_believed and now <= kept_ms then ms, part = kept_ms, kept_part end
+    if ahead < 0 or ahead == 0 and kept_part <= burst_part then
+        if now <= kept_ms then ms, part = kept_ms, kept_part end
+    elseif kept_ms <= now + tonumber(ARGV[6]) then
+        -- Another rule, or a clock that went back since, left it further ahead than this rule leaves any.
+        ms, part, is_changed = now + burst_ms, burst_part, true
+    end
 end
 local cost_ms, cost_part = steps(cost)
-ms, part = ms + cost_ms, part + cost_part
-ms, part = ms + floor(part / per), part % per
-local wait = ms - now - burst_ms
-if burst_part < part then wait = wait + 1 end
-if 0 < wait then return wait end
+local next_ms, next_part = ms + cost_ms, part + cost_part
+next_ms, next_part = next_ms + floor(next_part / per), next_part % per
+local wait = next_ms - now - burst_ms
+if burst_part < next_part then wait = wait + 1 end
+if 0 < wait then
+    if is_changed then call('SET', key, pack('>I7I3', ms, part), 'PX', lasting(ms + 1)) end
+    return wait
+end
 
-call('SET', key, pack('>I7I3', ms, part), 'PX', lasting(ms + 1))
+call('SET', key, pack('>I7I3', next_ms, next_part), 'PX', lasting(next_ms + 1))
 return 0

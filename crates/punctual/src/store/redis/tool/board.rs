@@ -75,6 +75,7 @@ fn args(op: &BoardOp) -> Vec<Vec<u8>> {
         BoardAct::Around { member, n } => ("around", &**member, n.to_string(), 0),
         BoardAct::Size => ("size", "", String::new(), 0),
     };
+    let changed = if let BoardAct::AddAll { members, .. } = &op.act { members.len() } else { 1 };
     let (buckets, length) =
         op.window.map_or((0, 0), |window| (window.buckets, window.bucket.length().as_millis() as u64));
     let mut args = vec![
@@ -82,6 +83,7 @@ fn args(op: &BoardOp) -> Vec<Vec<u8>> {
         member.as_bytes().to_vec(),
         n.into_bytes(),
         digits(members_max),
+        digits(op.leave_max(changed) as u64),
         digits(buckets),
         digits(length),
         digits(op.bucket_max().cast_unsigned()),

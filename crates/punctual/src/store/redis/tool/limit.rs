@@ -2,6 +2,7 @@
 
 use crate::{
     error::Result,
+    rate::AHEAD_MAX_MS,
     store::{
         Allowance, Arithmetic, LimitOp,
         redis::{
@@ -27,7 +28,13 @@ pub(super) async fn limit(shard: &Shard, op: &LimitOp) -> Result<Allowance> {
         Arithmetic::Rate(rate) => (
             &SCRIPTS.gcra,
             "gcra",
-            vec![digits(rate.max), digits(rate.period_ms), digits(rate.burst), digits(op.cost)],
+            vec![
+                digits(rate.max),
+                digits(rate.period_ms),
+                digits(rate.burst),
+                digits(op.cost),
+                digits(AHEAD_MAX_MS),
+            ],
         ),
     };
     // A name has no NUL, so that no two of them meet.

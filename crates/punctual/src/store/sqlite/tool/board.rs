@@ -64,7 +64,7 @@ pub(super) fn change(tx: &Tx<'_>, op: &BoardOp) -> Step<Option<BoardReply>> {
         BoardAct::Add { member, by, members_max } => {
             let (score, sum) = board.sums(tx, op, member, *by)?;
             board.put(tx, op, member, score, sum)?;
-            board.cut(tx, op, i64::from(*members_max), 1)?;
+            board.cut(tx, op, *members_max, 1)?;
         }
         BoardAct::AddAll { members, members_max } => {
             let sums = members.iter().map(|(member, by)| board.sums(tx, op, member, *by));
@@ -72,14 +72,14 @@ pub(super) fn change(tx: &Tx<'_>, op: &BoardOp) -> Step<Option<BoardReply>> {
             for ((member, _), (score, sum)) in members.iter().zip(sums) {
                 board.put(tx, op, member, score, sum)?;
             }
-            board.cut(tx, op, i64::from(*members_max), int(members.len()))?;
+            board.cut(tx, op, *members_max, members.len())?;
             forget(tx)?;
             return Ok(Some(BoardReply::Size(board.size.max(0).cast_unsigned())));
         }
         BoardAct::Set { member, score, members_max } => {
             board.remove(tx, op, member)?;
             board.put(tx, op, member, *score, *score)?;
-            board.cut(tx, op, i64::from(*members_max), 1)?;
+            board.cut(tx, op, *members_max, 1)?;
         }
         BoardAct::Remove { member } => {
             let had = board.low(tx, member)?.map(|low| -low);
@@ -170,25 +170,15 @@ fn cold(tx: &Tx<'_>, op: &BoardOp, board: &Board, at_most: i64) -> Step<Vec<(i64
     Ok(found)
 }
 
-/// Takes cold parts off, or who is below the room that there is; answers whether there was any.
+/// Takes cold parts off; answers whether there were any.
 fn take_off(tx: &Tx<'_>, op: &BoardOp, board: &mut Board) -> Step<bool> {
     let cold = cold(tx, op, board, SLICE)?;
+    if cold.is_empty() {
+        return Ok(false);
+    }
     board.subtract(tx, &cold)?;
-    let mut is_cut = false;
-    if let (
-        true,
-        BoardAct::Add { members_max, .. }
-        | BoardAct::AddAll { members_max, .. }
-        | BoardAct::Set { members_max, .. },
-    ) = (cold.is_empty(), &op.act)
-    {
-        let (_, buckets) = shape(op);
-        is_cut = board.cut(tx, op, i64::from(*members_max), SLICE / buckets.max(1))?;
-    }
-    if !cold.is_empty() || is_cut {
-        tx.conn.prepare_cached(PUT_SIZE)?.execute(params![board.bid, board.size])?;
-    }
-    Ok(!cold.is_empty() || is_cut)
+    tx.conn.prepare_cached(PUT_SIZE)?.execute(params![board.bid, board.size])?;
+    Ok(true)
 }
 
 /// What was added to a member in the current bucket.
@@ -278,12 +268,13 @@ impl Board {
         Ok(())
     }
 
-    /// Lets the lowest leave, so many of them; answers whether there were any too many.
-    fn cut(&mut self, tx: &Tx<'_>, op: &BoardOp, members_max: i64, at_most: i64) -> Step<bool> {
-        let too_many = self.size - members_max;
+    /// Lets the lowest leave a board that has too many, as many as one step does where so many were changed.
+    fn cut(&mut self, tx: &Tx<'_>, op: &BoardOp, members_max: u32, changed: usize) -> Step<()> {
+        let too_many = self.size - i64::from(members_max);
         if too_many <= 0 {
-            return Ok(false);
+            return Ok(());
         }
+        let at_most = int(op.leave_max(changed));
         let lowest: Vec<String> = {
             let mut stmt = tx.conn.prepare_cached(LOWEST)?;
             let rows = stmt.query_map(params![self.bid, too_many.min(at_most)], |row| row.get(0))?;
@@ -292,7 +283,7 @@ impl Board {
         for member in &lowest {
             self.remove(tx, op, member)?;
         }
-        Ok(!lowest.is_empty())
+        Ok(())
     }
 }
 

@@ -67,13 +67,15 @@ fn by_rate(tx: &Tx<'_>, rate: Rate, now: u64, op: &LimitOp) -> Step<Allowance> {
         let part = row.kept.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
         Arrival { ms: row.ends, part }
     });
-    match rate.pass(kept, now, op.cost) {
-        Ok(next) => {
-            put(tx, 1, op, row.as_ref(), next.ms, &next.part.to_be_bytes())?;
-            Ok(Allowance::Allowed)
-        }
-        Err(at) => Ok(Allowance::until(at, now)),
+    let (kept, is_changed) = rate.clamped(kept, now);
+    let (keep, said) = match rate.pass(kept, now, op.cost) {
+        Ok(next) => (Some(next), Allowance::Allowed),
+        Err(at) => (kept.filter(|_| is_changed), Allowance::until(at, now)),
+    };
+    if let Some(arrival) = keep {
+        put(tx, 1, op, row.as_ref(), arrival.ms, &arrival.part.to_be_bytes())?;
     }
+    Ok(said)
 }
 
 fn get(tx: &Tx<'_>, kind: i64, op: &LimitOp) -> Step<Option<Row>> {
