@@ -89,7 +89,7 @@ impl JobId {
     }
 
     /// The same id of another shard.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "cron"))]
     pub(crate) fn with_shard(self, shard: u16) -> Self {
         let mut bytes = *self.as_bytes();
         put_shard(&mut bytes, shard);
@@ -105,6 +105,12 @@ impl JobId {
     ///
     /// # Errors
     /// `Invalid` for anything but an id that this library made.
+    /// Whether both are the same but for the bucket that they name.
+    #[cfg(feature = "cron")]
+    pub(crate) fn is_same_elsewhere(self, other: Self) -> bool {
+        self.with_shard(0) == other.with_shard(0)
+    }
+
     pub fn from_bytes(bytes: [u8; 16]) -> Result<Self> {
         let id = Uuid::from_bytes(bytes);
         if matches!(id.get_version_num(), 7 | 8) && id.get_variant() == uuid::Variant::RFC4122 {

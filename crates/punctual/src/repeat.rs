@@ -26,9 +26,44 @@ impl Pauses {
     }
 }
 
+/// How often a change is made anew that others were ahead of.
+const TRIES_MAX: u32 = 64;
+
+/// The tries of a change of what others change at the same time: each but the first begins after a pause of random length, or those
+/// who start together would meet again and again. All of them together last 32 s at the most likely, 64 s at the most.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    made: u32,
+    pauses: Pauses,
+}
+
+impl Tries {
+    /// Waits until the next try; `false`: there were as many as there may be. `random` draws from `[0, 1)`.
+    pub(crate) async fn next(&mut self, random: impl FnOnce() -> f64) -> bool {
+        if TRIES_MAX <= self.made {
+            return false;
+        }
+        if 0 < self.made {
+            tokio::time::sleep(self.pauses.next().mul_f64(random())).await;
+        }
+        self.made += 1;
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn tries_end_and_pauses_between_them_are_random() {
+        let (mut tries, begin, mut n) = (Tries::default(), tokio::time::Instant::now(), 0);
+        assert!(tries.next(|| unreachable!("the first try waits for nothing")).await);
+        while tries.next(|| 0.5).await {
+            n += 1;
+        }
+        assert_eq!((n, begin.elapsed().as_secs()), (63, 28));
+    }
 
     #[test]
     fn pauses_double_up_to_a_second_and_start_again_after_a_success() {

@@ -163,20 +163,19 @@ async fn run_one(setup: &mut Setup, call: &mut StoreCall, report: &mut WorkRepor
     }
     let Some(reserved) = setup.queues.reserved(batch.jobs).pop() else { return Ok(batch.more) };
     let id = reserved.job.id;
-    let verdict = match setup.crew.handler(&reserved.job.kind) {
-        None => setup.crew.unknown(&reserved.job),
+    let handler = match setup.crew.handler(&reserved.job.kind) {
+        None => Err(setup.crew.unknown(&reserved.job)),
         Some(handler) => {
             report.lateness.started(&reserved.job, batch.now);
-            let news = Arc::default();
-            let run_of = Call::new(reserved.job, reserved.lease.fence, setup.client.clone(), news);
-            let graces = run::Graces { cancel: setup.cancel_grace, timeout: setup.timeout_grace };
-            let verdict = run::run(run_of.clone(), Arc::clone(handler), graces).await;
-            if let Some(notes) = run_of.take_news() {
-                store.extend(&[Heartbeat { lease: reserved.lease, notes: Some(notes) }]).await?;
-            }
-            verdict
+            Ok(Arc::clone(handler))
         }
     };
+    let run_of = Call::new(reserved.job, reserved.lease.fence, setup.client.clone(), Arc::default());
+    let graces = run::Graces { cancel: setup.cancel_grace, timeout: setup.timeout_grace };
+    let verdict = run::run(run_of.clone(), handler, graces).await;
+    if let Some(notes) = run_of.take_news() {
+        store.extend(&[Heartbeat { lease: reserved.lease, notes: Some(notes) }]).await?;
+    }
     let settlement = [Settlement { lease: reserved.lease, verdict }];
     let (settled, _) = store.settle(&settlement, None).await?;
     match settled[..] {

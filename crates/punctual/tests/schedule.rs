@@ -5,13 +5,16 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use punctual::{
     Cancelled, Client, Cron, Ctx, ErrorKind, Filter, Job, JobRecord, Misfire, NewJob, Outcome, Payload,
-    Schedule, Timestamp, Unique, WorkReport, Worker,
+    Schedule, Timestamp, Unique, UnknownKinds, WorkReport, Worker,
     store::{
         Call as StoreCall, DocOp, Enqueued, Lease, List, Only, QueueSettings, Reserve, Settlement, Verdict,
         Want, memory::MemoryStore,
@@ -548,4 +551,121 @@ async fn a_tick_that_comes_back_passes_over_all_that_ran() {
     rig.t.client.retry(first.id).await.unwrap();
     assert_eq!(rig.pass(0).await.len(), 1);
     assert_eq!(rig.waits().await, minute(41));
+}
+
+/// The tick that was enqueued during the jump waits for a time that is far away.
+#[tokio::test]
+async fn a_clock_that_jumped_forward_and_came_back_silences_no_schedule() {
+    for is_set_again in [false, true] {
+        let rig = Rig::ticking(Misfire::RunOnce).await;
+        assert_eq!(rig.pass(366 * 24 * 60).await, [1]);
+        rig.t.clock.set(minute(0).after(Duration::from_secs(90)));
+        if is_set_again {
+            let schedule = rig.t.client.schedule("sales");
+            schedule.set(every_minute(), report()).await.unwrap();
+        } else {
+            assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 1);
+        }
+        assert_eq!(rig.waits().await, minute(2));
+        assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 0);
+        assert_eq!((rig.pass(1).await, rig.pass(1).await), (vec![2], vec![3]));
+        assert_eq!(rig.waits().await, minute(4));
+    }
+}
+
+/// What a clock ran ahead of, and did, it does not do again.
+#[tokio::test]
+async fn a_clock_that_goes_back_repeats_no_tick() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    for n in 1..=5 {
+        assert_eq!(rig.pass(1).await, [n]);
+    }
+    rig.t.clock.set(minute(2));
+    assert_eq!((rig.pass(0).await, rig.waits().await), (vec![], minute(6)));
+    assert_eq!((rig.pass(3).await, rig.pass(1).await), (vec![], vec![6]));
+}
+
+#[derive(Clone, Job, Serialize, Deserialize)]
+#[job(kind = "other", queue = "reports")]
+struct Other;
+
+/// They wait for the deploy that brings their handler: as many as the rule for missed ticks says run then.
+#[tokio::test]
+async fn ticks_that_no_worker_knows_are_judged_by_the_rule_for_missed_ones() {
+    for unknown in [UnknownKinds::Hold, UnknownKinds::Retry] {
+        for (misfire, waiting, ran) in [
+            (Misfire::RunOnce, 2, vec![31]),
+            (Misfire::Skip, 2, vec![31]),
+            (Misfire::RunAll { at_most: 3 }, 4, vec![29, 30, 31]),
+        ] {
+            let rig = Rig::ticking(misfire).await;
+            for _ in 0..30 {
+                rig.t.advance(MINUTE);
+                let old = rig.t.worker().queue("reports").unknown_kinds(unknown);
+                rig.t.drain(old.handle(async |_: Other, _: Ctx| ())).await.unwrap();
+            }
+            let waits = rig.jobs("state:waiting").await.len();
+            assert_eq!(
+                waits, waiting,
+                "{unknown:?} {misfire:?}: ticks that wait for the deploy, and the next one"
+            );
+            let mut after = rig.pass(1).await;
+            after.sort_unstable();
+            assert_eq!(after, ran, "{unknown:?} {misfire:?}");
+            assert_eq!(rig.waits().await, minute(32));
+        }
+    }
+}
+
+/// Services that start together set the same schedules, each its own version of them.
+#[tokio::test(start_paused = true)]
+async fn a_hundred_set_one_schedule_at_the_same_time() {
+    let memory = Arc::new(MemoryStore::new(Clock::Manual(ManualClock::new(minute(0)))));
+    let mut random = fastrand::Rng::with_seed(7);
+    let slow = FaultyStore::new(memory, move |_| Fault::Delay(Duration::from_millis(random.u64(..9))));
+    let client = Client::new(Arc::new(slow));
+    let set = async |n: u32| {
+        let cron = every_minute().on_misfire(Misfire::RunAll { at_most: n }).unwrap();
+        client.schedule("sales").set(cron, report()).await
+    };
+    let answers = futures_util::future::join_all((1..=100).map(set)).await;
+    let failed: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
+    assert!(failed.is_empty(), "{} of 100 failed, the first with {:?}", failed.len(), failed[0]);
+    let is = client.schedule("sales").get().await.unwrap().unwrap();
+    let waiting = client.schedule("sales").waiting().await.unwrap().expect("a tick waits");
+    assert_eq!(waiting.headers["schedule_generation"], is.generation.to_string());
+}
+
+/// A look at all of them is a few pages and a few batches, be there one schedule or thousands.
+#[tokio::test]
+async fn ten_thousand_schedules_are_looked_after_in_a_hundred_calls() {
+    const SCHEDULES: u64 = 10_000;
+    let memory = Arc::new(MemoryStore::new(Clock::Manual(ManualClock::new(minute(0)))));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let counting = FaultyStore::new(memory, move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Fault::Pass
+    });
+    let client = Client::new(Arc::new(counting));
+    let job = NewJob::new(client.make_id(), "report", "reports", Payload::json("{\"of\":\"sales\"}"));
+    let schedule = Schedule::new(Cron::every(MINUTE * 60).unwrap(), job).unwrap();
+    let value = serde_json::to_vec(&schedule).unwrap();
+    for n in 0..SCHEDULES {
+        let put = DocOp::Put { key: format!("schedule/{n:05}"), only: Only::Always, value: value.clone() };
+        client.store().doc(&put).await.unwrap();
+    }
+    let plant = async || {
+        calls.store(0, Ordering::Relaxed);
+        let planted = client.plant_schedules().await.unwrap();
+        (planted, calls.load(Ordering::Relaxed))
+    };
+    for expected in [SCHEDULES, 0] {
+        let (planted, calls) = plant().await;
+        assert_eq!(planted, expected);
+        assert!(calls <= 100, "{calls} calls for {SCHEDULES} schedules");
+    }
+    let waiting = client.schedule("00007").waiting().await.unwrap().unwrap();
+    client.cancel(waiting.id).await.unwrap();
+    assert_eq!(plant().await.0, 1);
 }

@@ -571,3 +571,17 @@ async fn a_publication_whose_workers_crash_is_dead() {
     t.client.retry(id).await.unwrap();
     assert_eq!(t.runs().await, ONE_EACH);
 }
+
+/// Services that start together subscribe their queues, all at once.
+#[tokio::test(start_paused = true)]
+async fn five_hundred_subscribe_at_the_same_time() {
+    let memory = Arc::new(MemoryStore::new(Clock::Manual(clock())));
+    let mut random = fastrand::Rng::with_seed(7);
+    let slow = FaultyStore::new(memory, move |_| Fault::Delay(Duration::from_millis(random.u64(..9))));
+    let client = Client::new(Arc::new(slow));
+    let subscribe = async |n: u32| client.topic("orders").subscribe(&format!("queue{n}")).await;
+    let answers = futures_util::future::join_all((0..500).map(subscribe)).await;
+    let failed: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
+    assert!(failed.is_empty(), "{} of 500 failed, the first with {:?}", failed.len(), failed[0]);
+    assert_eq!(client.topic("orders").subscriptions().await.unwrap().len(), 500);
+}

@@ -209,20 +209,21 @@ struct View<'a> {
     generation: u64,
     #[serde(flatten)]
     schedule: &'a Schedule,
-    /// None while it is paused.
+    /// When the tick that waits is due; none while it is paused, or where none waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_at_ms: Option<u64>,
 }
 
 impl<'a> View<'a> {
-    fn of(named: &'a NamedSchedule, now: Timestamp) -> Self {
-        let next_at_ms = next_of(named, now).map(Timestamp::as_ms);
+    fn of(named: &'a NamedSchedule, next: Option<Timestamp>) -> Self {
+        let next_at_ms = next.map(Timestamp::as_ms);
         Self { name: &named.name, generation: named.generation, schedule: &named.schedule, next_at_ms }
     }
 }
 
-fn next_of(named: &NamedSchedule, now: Timestamp) -> Option<Timestamp> {
-    named.schedule.paused.is_none().then(|| named.schedule.cron.next(now)).flatten()
+/// When the tick of a schedule that waits is due.
+async fn next_of(session: &Session, named: &NamedSchedule) -> Result<Option<Timestamp>> {
+    Ok(session.client.waiting_tick(named).await?.map(|tick| tick.run_at))
 }
 
 #[derive(Serialize)]
@@ -238,7 +239,10 @@ async fn ls(session: &mut Session) -> Result {
         for name in page.unreadable {
             session.say(&format!("schedule {} can't be read: set it again, or remove it", clean(&name)));
         }
-        all.extend(page.schedules);
+        for named in page.schedules {
+            let next = next_of(session, &named).await?;
+            all.push((named, next));
+        }
         after = page.next;
         if after.is_none() {
             break;
@@ -247,17 +251,23 @@ async fn ls(session: &mut Session) -> Result {
     let now = session.now().await?;
     let out = &mut session.out;
     match session.format {
-        Format::Json => json(out, &all.iter().map(|named| View::of(named, now)).collect::<Vec<_>>())?,
-        Format::Ndjson => all.iter().try_for_each(|named| json(out, &View::of(named, now)))?,
-        Format::Ids => all.iter().try_for_each(|named| writeln!(out, "{}", clean(&named.name)))?,
+        Format::Json => {
+            json(out, &all.iter().map(|(named, next)| View::of(named, *next)).collect::<Vec<_>>())?;
+        }
+        Format::Ndjson => all.iter().try_for_each(|(named, next)| json(out, &View::of(named, *next)))?,
+        Format::Ids => all.iter().try_for_each(|(named, _)| writeln!(out, "{}", clean(&named.name)))?,
         Format::Human | Format::Wide => {
             let mut table = Table::new(["SCHEDULE", "TICKS", "NEXT", "KIND", "QUEUE", "MISSED", "PAUSED"]);
-            for named in &all {
+            for (named, next) in &all {
                 let Schedule { cron, job, paused } = &named.schedule;
                 table.row([
                     named.name.clone(),
                     cron.to_string(),
-                    next_of(named, now).map(|at| relative(at, now)).unwrap_or_default(),
+                    match next {
+                        Some(at) => relative(*at, now),
+                        None if paused.is_some() => String::new(),
+                        None => "none waits".to_owned(),
+                    },
                     job.kind.clone(),
                     job.queue.clone(),
                     missed(cron.misfire()),
@@ -280,10 +290,11 @@ fn missed(misfire: Misfire) -> String {
 
 async fn show(session: &mut Session, named: &NamedSchedule) -> Result {
     let now = session.now().await?;
+    let waiting = session.client.waiting_tick(named).await?;
     if session.format.is_json() {
-        return Ok(json(&mut session.out, &View::of(named, now))?);
+        let next = waiting.map(|tick| tick.run_at);
+        return Ok(json(&mut session.out, &View::of(named, next))?);
     }
-    let waiting = session.client.schedule(&named.name).waiting().await?;
     let (zone, out) = (session.zone.clone(), &mut session.out);
     let Schedule { cron, job, paused } = &named.schedule;
     let paused = paused.as_ref().map(|pause| {
@@ -311,13 +322,15 @@ async fn show(session: &mut Session, named: &NamedSchedule) -> Result {
 
 async fn told(session: &mut Session, named: &NamedSchedule, word: &str) -> Result {
     let now = session.now().await?;
+    let next = next_of(session, named).await?;
     if session.format.is_json() {
-        return Ok(json(&mut session.out, &View::of(named, now))?);
+        return Ok(json(&mut session.out, &View::of(named, next))?);
     }
     let zone = session.zone.clone();
-    let next = match next_of(named, now) {
+    let next = match next {
         Some(at) => format!("  next {} ({})", moment(at, &named.schedule.cron, &zone), relative(at, now)),
-        None => "  paused".to_owned(),
+        None if named.schedule.paused.is_some() => "  paused".to_owned(),
+        None => "  no tick waits".to_owned(),
     };
     let next = if word == "paused" { String::new() } else { next };
     Ok(writeln!(session.out, "{word} {}{next}", clean(&named.name))?)

@@ -45,6 +45,21 @@ fn a_schedule_is_set_and_shown() {
     assert_eq!(t.json("ls state:waiting")["jobs"].as_array().unwrap().len(), 1);
 }
 
+/// What is listed is the tick that waits, not what the expression says.
+#[test]
+fn a_schedule_is_listed_with_the_tick_that_waits() {
+    let t = nightly();
+    let tick = t.json("ls state:waiting")["jobs"][0]["id"].as_str().unwrap().to_owned();
+    t.ok(&format!("reschedule {tick} --at +49h"));
+    let moved = t.json("ls state:waiting")["jobs"][0]["run_at_ms"].take();
+    assert_eq!(t.json("cron ls")[0]["next_at_ms"], moved);
+    assert_eq!(t.json("cron show nightly")["next_at_ms"], moved);
+    assert!(t.ok("cron ls").contains("  in 2d"), "{}", t.ok("cron ls"));
+    t.ok(&format!("cancel {tick}"));
+    assert_eq!(t.json("cron ls")[0].get("next_at_ms"), None);
+    assert!(t.ok("cron ls").contains("  none waits  "), "{}", t.ok("cron ls"));
+}
+
 #[test]
 fn a_schedule_is_paused_fired_and_removed() {
     let t = nightly();

@@ -1,5 +1,6 @@
 //! Schedules, through a client: documents, and the one tick of each that waits (`plant`).
 
+mod look;
 mod plant;
 
 pub(crate) use self::plant::is_passing;
@@ -10,13 +11,11 @@ use crate::{
     error::{Error, ErrorKind, Result},
     job::{Job, JobRecord, cut_error},
     limits::BATCH_MAX,
+    repeat::Tries,
     schedule::{PREFIX, SCHEDULED_FOR, Schedule, check_schedule, key},
     store::{Doc, DocOp, DocReply, Enqueued, Only, Pause},
     time::Timestamp,
 };
-
-/// How often somebody else may change a schedule, or its ticks, while a change is made.
-const TRIES_MAX: usize = 16;
 
 /// Why a tick was cancelled.
 pub(crate) const CHANGED: &str = "its schedule was changed";
@@ -74,6 +73,14 @@ impl Client {
         }
         page.next = docs.last().filter(|_| more).map(|last| name_of(last).to_owned());
         Ok(page)
+    }
+
+    /// The tick of a schedule that waits, as [`ScheduleHandle::waiting`] tells it, of one that was read already.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn waiting_tick(&self, named: &NamedSchedule) -> Result<Option<JobRecord>> {
+        self.holder(&named.schedule.unique_key(&named.name)).await
     }
 }
 
@@ -167,7 +174,8 @@ impl ScheduleHandle {
     /// # Errors
     /// What the store says.
     pub async fn remove(&self) -> Result<bool> {
-        for _ in 0..TRIES_MAX {
+        let mut tries = Tries::default();
+        while tries.next(fastrand::f64).await {
             let Some(doc) = self.read().await? else { return Ok(false) };
             let remove = DocOp::Remove { key: key(&self.name), only: Only::IfVersion(doc.version) };
             if let DocReply::Is(_) = self.client.store().doc(&remove).await? {
@@ -195,13 +203,14 @@ impl ScheduleHandle {
         only_answer(&queue, self.client.push(vec![job]).await?)
     }
 
-    /// The tick that waits; `None`: the schedule is paused or not there, or its last tick started just now.
+    /// The tick that waits; `None`: the schedule is paused or not there, its last tick started just now, or the one that waited was
+    /// cancelled.
     ///
     /// # Errors
     /// What the store says.
     pub async fn waiting(&self) -> Result<Option<JobRecord>> {
         match self.get().await? {
-            Some(named) => self.client.holder(&named.schedule.unique_key(&self.name)).await,
+            Some(named) => self.client.waiting_tick(&named).await,
             None => Ok(None),
         }
     }
@@ -215,7 +224,8 @@ impl ScheduleHandle {
 
     /// Changes the document by what it is, then the tick that waits. A document that can't be read is replaced.
     async fn change(&self, to: impl Fn(Option<&Schedule>) -> Result<Schedule>) -> Result<NamedSchedule> {
-        for _ in 0..TRIES_MAX {
+        let mut tries = Tries::default();
+        while tries.next(fastrand::f64).await {
             let doc = self.read().await?;
             let was = doc.as_ref().and_then(|doc| NamedSchedule::of(doc).ok());
             let schedule = to(was.as_ref().map(|was| &was.schedule))?;

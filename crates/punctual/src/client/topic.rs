@@ -16,12 +16,10 @@ use crate::{
     id::JobId,
     job::{Job, NewJob},
     limits::BATCH_MAX,
+    repeat::Tries,
     store::{Doc, DocOp, DocReply, Enqueued, Only},
     topic::{PREFIX, Subscriptions, check_topic, derived_id, key, publication},
 };
-
-/// How often somebody else may change a topic while a change is made.
-const TRIES_MAX: usize = 16;
 
 /// A topic by its name: to subscribe queues to, and to publish to.
 #[derive(Clone, Debug)]
@@ -139,7 +137,8 @@ impl TopicHandle {
     /// # Errors
     /// What the store says.
     pub async fn remove(&self) -> Result<bool> {
-        for _ in 0..TRIES_MAX {
+        let mut tries = Tries::default();
+        while tries.next(fastrand::f64).await {
             let Some(doc) = self.read().await? else { return Ok(false) };
             let remove = DocOp::Remove { key: key(&self.name), only: Only::IfVersion(doc.version) };
             if let DocReply::Is(_) = self.client.store().doc(&remove).await? {
@@ -188,7 +187,8 @@ impl TopicHandle {
 
     /// Changes the document by what it is; answers what `change` does, which is whether there is something to write.
     async fn change(&self, change: impl Fn(&mut Subscriptions) -> Result<bool>) -> Result<bool> {
-        for _ in 0..TRIES_MAX {
+        let mut tries = Tries::default();
+        while tries.next(fastrand::f64).await {
             let doc = self.read().await?;
             let mut topic = match &doc {
                 Some(doc) => Subscriptions::read(&self.name, &doc.value)?,

@@ -40,6 +40,25 @@ impl Clock {
     }
 }
 
+/// How far the clock was ahead of now when the last fence was made: that has its microseconds as its floor, and never goes back.
+#[cfg(any(feature = "sqlite", feature = "redis"))]
+pub(crate) fn was_ahead(fence: u64, now: Timestamp) -> Duration {
+    Timestamp::saturating_from_ms(fence / 1_000).since(now)
+}
+
+/// What `doctor` says of a clock that was ahead by this much, and what to try.
+#[cfg(any(feature = "sqlite", feature = "redis"))]
+pub(crate) fn told_ahead(ahead: Duration) -> (String, &'static str) {
+    let text = format!(
+        "was {} s ahead of now once, and went back: jobs that were enqueued meanwhile may be due as much later",
+        ahead.as_secs()
+    );
+    (
+        text,
+        "look at what waits (punctual upcoming) and reschedule it; workers mend schedules within 20 minutes",
+    )
+}
+
 /// A clock for tests; clones share it.
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<watch::Sender<Timestamp>>);

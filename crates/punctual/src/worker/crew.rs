@@ -24,6 +24,11 @@ pub enum UnknownKinds {
     Retry,
 }
 
+/// Why a job waits whose kind no worker handled: the reason of a snooze.
+pub(crate) const UNKNOWN_KIND: &str = "unknown_kind";
+/// How the error begins of a run that failed for that.
+pub(crate) const NO_HANDLER: &str = "no handler for kind ";
+
 /// First pause of a held job, doubled by every snooze in a row up to [`HOLD_MAX`].
 const HOLD_MIN: Duration = Duration::from_secs(10);
 const HOLD_MAX: Duration = Duration::from_mins(10);
@@ -86,11 +91,11 @@ impl Crew {
 
     /// What becomes of a job that nobody handles.
     pub(crate) fn unknown(&self, job: &JobRecord) -> Verdict {
-        let error = || format!("no handler for kind {:?}", job.kind);
+        let error = || format!("{NO_HANDLER}{:?}", job.kind);
         match self.unknown {
             UnknownKinds::Hold => {
                 let after = HOLD_MIN.saturating_mul(1 << job.snoozes.min(16)).min(HOLD_MAX);
-                Verdict::Snooze { after, reason: Some("unknown_kind".to_owned()) }
+                Verdict::Snooze { after, reason: Some(UNKNOWN_KIND.to_owned()) }
             }
             UnknownKinds::Dead => Verdict::Dead { error: error() },
             UnknownKinds::Retry => {

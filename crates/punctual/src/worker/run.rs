@@ -33,12 +33,14 @@ pub(crate) struct Graces {
 /// Runs a job to its verdict. A run past its timeout, and the grace for it, is dropped where it awaits, and so is one that goes on for a grace
 /// behind the cancel of its job or the loss of its lease; one that blocks its thread instead can't be stopped, and whatever it
 /// says in the end is its outcome.
-pub(crate) async fn run(call: Call, handler: Erased, graces: Graces) -> Verdict {
+///
+/// Of a kind without a handler the verdict is known; of a tick it is only asked for once the next one is planted.
+pub(crate) async fn run(call: Call, handler: Result<Erased, Verdict>, graces: Graces) -> Verdict {
     let timeout = call.record().timeout;
     let run = async {
         #[cfg(feature = "cron")]
         super::tick::admit(&call).await?;
-        Ok::<_, Verdict>(handler(call.clone()).await)
+        Ok::<_, Verdict>(handler?(call.clone()).await)
     };
     let ended = tokio::select! {
         biased;

@@ -12,16 +12,21 @@ use crate::{
     cron::Misfire,
     error::{ErrorKind, Result},
     handler::Call,
+    job::JobRecord,
     limits::ID_MEMORY,
     repeat::Pauses,
     schedule::{Schedule, Tick},
-    store::Verdict,
+    store::{LockOp, LockReply, ToolOp, ToolReply, Verdict},
 };
 
-/// How often a worker looks whether a schedule has no tick that waits, and up to a tenth more, so that many of them don't look
-/// at once. It comes of what somebody does by hand, of a tick that died in its last attempt before it planted another, and of
+use super::crew::{NO_HANDLER, UNKNOWN_KIND};
+
+/// How often one of all workers looks whether a schedule has no tick that waits, and up to a tenth more, so that many of them don't ask
+/// for the lock at once; up to twice as long where that worker died. It comes of what somebody does by hand, of a tick that died in its last attempt before it planted another, and of
 /// a queue that had no room.
 const LOOK_EVERY: Duration = Duration::from_mins(10);
+/// The lock of the worker that looks, which it keeps until the next look is due.
+const LOOK_LOCK: &str = "$schedules";
 /// Before a tick is tried again whose schedule could not be read, or whose successor could not be planted; doubled each time up
 /// to the second.
 const AGAIN_MIN: Duration = Duration::from_secs(1);
@@ -43,16 +48,23 @@ pub(crate) async fn set(client: &Client, schedules: &[(String, Schedule)]) -> Re
     Ok(())
 }
 
-/// Sets the schedules of a worker that starts, once; and lets the next tick of each one in the store wait, from time to time.
+/// Sets the schedules of a worker that starts, once; and lets the next tick of each one in the store wait: when it starts, and from
+/// time to time if no other worker has just done so.
 pub(crate) async fn keep_planted(client: &Client, schedules: &[(String, Schedule)]) -> Infallible {
     let (mut pauses, mut is_set) = (Pauses::default(), false);
     loop {
         let kept = async {
             if !is_set {
                 set(client, schedules).await?;
+                let planted = client.plant_schedules().await?;
                 is_set = true;
+                return Ok(planted);
             }
-            client.plant_schedules().await
+            if is_ones_turn(client, fastrand::u128(..)).await? {
+                client.plant_schedules().await
+            } else {
+                Ok(0)
+            }
         };
         let pause = match kept.await {
             Ok(planted) => {
@@ -69,6 +81,18 @@ pub(crate) async fn keep_planted(client: &Client, schedules: &[(String, Schedule
         };
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Whether this worker is the one that looks now; then no other one does before the next look is due.
+async fn is_ones_turn(client: &Client, owner: u128) -> Result<bool> {
+    let acquire = LockOp::Acquire { name: LOOK_LOCK.to_owned(), owner, lease: LOOK_EVERY };
+    let reply = client.store().tool(&ToolOp::Lock(acquire)).await?;
+    Ok(matches!(reply, ToolReply::Lock(LockReply::Yours(_))))
+}
+
+/// Whether a job is a tick, before whose verdict its schedule is asked.
+pub(crate) fn is_tick(job: &JobRecord) -> bool {
+    Tick::of(job).is_some()
 }
 
 /// Whether a job may run; otherwise how its run ends. What is no tick may.
@@ -94,10 +118,14 @@ async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>>
     let (now, job, cron) = (call.client().store().now().await?, call.record(), &is.schedule.cron);
     // Failures and an operator's retry move the time of a job; so do a second crash in a row, and a snooze of ours. One that was
     // planted late was due at once.
-    let is_put_off =
-        job.snoozes > 0 && job.reason.as_ref().is_some_and(|reason| reason.starts_with(COULD_NOT));
+    let why = job.reason.as_deref().filter(|_| 0 < job.snoozes).unwrap_or_default();
+    let unhandled = job.failures.iter().filter(|failure| failure.error.starts_with(NO_HANDLER)).count();
+    // By a worker that did not know its kind: its successor was planted then.
+    let is_held = why == UNKNOWN_KIND || 0 < unhandled;
+    let is_put_off = is_held || why.starts_with(COULD_NOT);
     let is_in_time = job.run_at <= tick.at.max(job.created_at);
-    let is_first_try = job.attempt == job.crashes + 1 && (2 <= job.crashes || is_put_off || is_in_time);
+    let is_first_try =
+        job.attempt == job.crashes + 1 + unhandled as u32 && (2 <= job.crashes || is_put_off || is_in_time);
     // Whether its handler has not begun, nor its successors.
     let is_new = is_first_try && job.crashes == 0;
     let plant = async |after| match schedule.plant(after).await {
@@ -123,6 +151,8 @@ async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>>
     }
     // Missed are those that never began; one that was given back at a shutdown counts as such.
     let (next_from, is_missed) = match cron.misfire() {
+        // Its successors were held, too: the last that is due stands for all of them.
+        Misfire::RunOnce if is_new && is_held => (before(cron.first_to_run(tick.at, now, 1)), true),
         Misfire::RunOnce => (now, false),
         Misfire::Skip => (now, is_new),
         Misfire::RunAll { at_most } => {
@@ -133,4 +163,23 @@ async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>>
     };
     plant(Some(next_from)).await?;
     Ok(is_missed.then_some("missed"))
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::testing::TestQueue;
+
+    #[tokio::test]
+    async fn one_worker_looks_for_all_of_them() {
+        let t = TestQueue::new();
+        for turn in 0..3 {
+            let mut looks = 0;
+            for worker in 0..5 {
+                looks += u32::from(is_ones_turn(&t.client, turn * 5 + worker).await.unwrap());
+            }
+            assert_eq!(looks, 1);
+            t.advance(LOOK_EVERY);
+        }
+    }
 }

@@ -14,6 +14,8 @@ use tokio::{
     time::Instant,
 };
 
+#[cfg(feature = "cron")]
+use super::tick::is_tick;
 use super::{
     Setup,
     alarm::Alarm,
@@ -36,6 +38,12 @@ use crate::{
     repeat::Pauses,
     store::{Batch, Call as StoreCall, Lease, Reserve, Reserved, Settled, Settlement, Store, Verdict},
 };
+
+/// Without schedules no job is a tick.
+#[cfg(not(feature = "cron"))]
+const fn is_tick(_: &crate::job::JobRecord) -> bool {
+    false
+}
 
 /// Longest sleep, whatever the store says: a bell is never trusted (contract §7). A store's wait comes back earlier where
 /// its bells may fail in ways that it can't notice otherwise; this repairs what even it takes to be impossible.
@@ -356,18 +364,22 @@ impl<'a> Turns<'a> {
                 self.refuse(reserved, Verdict::Release, now);
             } else if let Some(handler) = self.setup.crew.handler(&reserved.job.kind).cloned() {
                 self.report.lateness.started(&reserved.job, batch.now);
-                self.start(reserved, handler, now);
+                self.start(reserved, Ok(handler), now);
             } else {
                 tracing::warn!(target: "punctual", id = %reserved.job.id, kind = reserved.job.kind,
                     queue = reserved.job.queue, "no handler for this kind");
                 let verdict = self.setup.crew.unknown(&reserved.job);
-                self.refuse(reserved, verdict, now);
+                if is_tick(&reserved.job) {
+                    self.start(reserved, Err(verdict), now);
+                } else {
+                    self.refuse(reserved, verdict, now);
+                }
             }
         }
     }
 
-    /// Runs a job on the handlers' runtime.
-    fn start(&mut self, reserved: Reserved, handler: Erased, now: Instant) {
+    /// Runs a job on the handlers' runtime, or what comes before its verdict where it has no handler.
+    fn start(&mut self, reserved: Reserved, handler: Result<Erased, Verdict>, now: Instant) {
         let Reserved { lease, lasts, job, .. } = reserved;
         tracing::debug!(target: "punctual", id = %job.id, kind = job.kind, queue = job.queue,
             attempt = job.attempt, fence = lease.fence, state = "running", "started");

@@ -218,6 +218,28 @@ async fn the_doctor_finds_a_new_store_healthy() {
     }
 }
 
+/// A clock that jumped forward for a moment leaves jobs behind that are due far in the future.
+#[tokio::test]
+async fn the_doctor_knows_that_the_clock_was_ahead() {
+    let folder = Folder::new();
+    let clock = ManualClock::new(Timestamp::saturating_from_ms(1_800_000_000_000));
+    let options = SqliteOptions { clock: Clock::Manual(clock.clone()), ..SqliteOptions::default() };
+    let store = SqliteStore::open(folder.path(), options).unwrap();
+    let now = clock.now();
+    let says =
+        async || store.doctor().await.unwrap().into_iter().find(|check| check.name == "clock").unwrap();
+    clock.set(now.after(Duration::from_hours(24)));
+    enqueue(&store, &new_job(1)).await;
+    reserve_one(&store).await;
+    assert_eq!(says().await.level, CheckLevel::Ok);
+    clock.set(now);
+    let check = says().await;
+    assert!(check.level == CheckLevel::Warn && check.text.contains("went back by 86400 s"), "{check:?}");
+    store.reserve(&Reserve { call: call(2), ..want(1) }).await.unwrap();
+    let check = says().await;
+    assert!(check.level == CheckLevel::Warn && check.text.contains("was 86400 s ahead of now"), "{check:?}");
+}
+
 /// One operation that SQLite itself refuses costs the others of its group nothing.
 #[tokio::test]
 async fn a_failing_call_costs_nobody_else() {

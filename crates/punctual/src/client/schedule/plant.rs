@@ -1,11 +1,12 @@
 //! The one tick of each schedule that waits: planted, called off, and kept in order whatever others do at the same time.
 
-use super::{super::Client, CHANGED, NamedSchedule, ScheduleHandle, TRIES_MAX, before, unexpected};
+use super::{CHANGED, NamedSchedule, ScheduleHandle, before, unexpected};
 use crate::{
     error::{Error, ErrorKind, Result},
     id::JobId,
     job::State,
     limits::MISSED_MAX,
+    repeat::Tries,
     schedule::{Schedule, Tick},
     store::{Acted, Action, Enqueued, Existing, Guard, Target, Which},
     time::Timestamp,
@@ -14,37 +15,11 @@ use crate::{
 /// Why a tick was cancelled that an earlier one took the place of. It comes back with another id.
 const MADE_ROOM: &str = "made room for an earlier tick";
 
-impl Client {
-    /// Plants the next tick of every schedule that has none waiting, as each worker does when it starts and from time to time:
-    /// one may have been cancelled by hand, or died of its last attempt before it had planted its successor. Answers how many it
-    /// planted. A schedule that can't be read, or planted, is left alone, with a warning.
-    ///
-    /// # Errors
-    /// A store that can't be reached.
-    pub async fn plant_schedules(&self) -> Result<u64> {
-        let (mut planted, mut after) = (0, None::<String>);
-        loop {
-            let page = self.schedules(after.as_deref()).await?;
-            for schedule in page.unreadable {
-                tracing::warn!(target: "punctual", schedule, "could not read the schedule, it is left alone");
-            }
-            for named in page.schedules {
-                match self.schedule(&named.name).plant_if_missing(&named).await {
-                    Ok(is_new) => planted += u64::from(is_new),
-                    Err(error) if is_passing(&error) => return Err(error),
-                    Err(error) => {
-                        tracing::warn!(target: "punctual", schedule = named.name, %error, "could not plant its next tick");
-                    }
-                }
-            }
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(planted),
-            }
-        }
-    }
-}
+/// What is said of a queue at its cap.
+pub(super) const NO_ROOM: &str = "its queue has no room for the next tick";
 
+/// How often the same tick may have made room for earlier ones.
+const TURNS_MAX: u32 = 16;
 /// How many ticks that ended already are passed over: as many as may have been missed.
 const BEHIND_MAX: u32 = MISSED_MAX + 16;
 
@@ -71,6 +46,9 @@ impl ScheduleHandle {
     /// Lets the first tick after an instant wait; answers whether this call planted it. Without an instant, the first after now,
     /// unless one waits.
     ///
+    /// A tick that waits for a later time than the next does not count: the clock was ahead when it was planted. It makes room. Ticks
+    /// that ran then are not run again.
+    ///
     /// Whatever is changed or planted meanwhile, in the end a tick of the schedule as it then is waits: who changes it calls off
     /// the tick of before; who planted one looks again whether the schedule is still the same; and where somebody found that
     /// none waited, just when one had started that has missed ones behind it, the later tick makes room for these.
@@ -84,13 +62,16 @@ impl ScheduleHandle {
             Some(after) => after,
             None => self.client.store().now().await?,
         };
-        let (mut turn, mut tries, mut behind, mut seen_gone) = (0, 0, 0, None);
-        while tries < TRIES_MAX && behind < BEHIND_MAX {
+        let (mut tries, mut turn, mut behind, mut seen_gone) = (Tries::default(), 0, 0, None);
+        let mut goes_on = tries.next(fastrand::f64).await;
+        while goes_on {
             let Some(named) = self.get().await? else { return Ok(false) };
-            if !is_successor && self.is_planted(&named).await? {
+            let Some(at) = named.next(after) else { return Ok(false) };
+            let waiting = if is_successor { None } else { self.waits_for(&named).await? };
+            // Of a clock that went far back more ticks may have run than are passed over: the one that waits is as good as any.
+            if waiting.is_some_and(|waiting| waiting <= at || BEHIND_MAX <= behind) {
                 return Ok(false);
             }
-            let Some(at) = named.next(after) else { return Ok(false) };
             let tick = named.schedule.tick(&self.name, named.generation, at, turn);
             let queue = &named.schedule.job.queue;
             let next = match self.client.push(vec![tick]).await?.into_iter().next() {
@@ -103,7 +84,7 @@ impl ScheduleHandle {
                 }
                 Some(Enqueued::Duplicate(met)) => {
                     let is_second_look = seen_gone.replace(at) == Some(at);
-                    self.make_way(&named, at, met, is_successor, is_second_look).await?
+                    self.make_way(&named, at, met, is_second_look).await?
                 }
                 Some(Enqueued::Full) => {
                     let text = format!("queue {queue:?} has no room for a tick of {:?}", self.name);
@@ -111,16 +92,22 @@ impl ScheduleHandle {
                 }
                 _ => return Err(unexpected()),
             };
-            match next {
-                Next::Again => tries += 1,
-                Next::OtherId => (tries, turn) = (tries + 1, turn + 1),
-                Next::Behind => (behind, after, turn) = (behind + 1, at, 0),
+            goes_on = match next {
+                Next::Again => tries.next(fastrand::f64).await,
+                Next::OtherId => {
+                    turn += 1;
+                    turn < TURNS_MAX
+                }
+                Next::Behind => {
+                    (behind, after, turn) = (behind + 1, at, 0);
+                    behind < BEHIND_MAX || !is_successor && behind == BEHIND_MAX
+                }
                 Next::From(due) => {
-                    (tries, turn) = (tries + 1, 0);
-                    (after, is_successor) = (after.min(before(due)), true);
+                    (turn, after, is_successor) = (0, after.min(before(due)), true);
+                    tries.next(fastrand::f64).await
                 }
                 Next::Stop => return Ok(false),
-            }
+            };
         }
         let text = format!("could not plant a tick of {:?}: others are in its way", self.name);
         Err(Error::new(ErrorKind::Conflict, text))
@@ -132,7 +119,6 @@ impl ScheduleHandle {
         named: &NamedSchedule,
         at: Timestamp,
         met: Existing,
-        is_successor: bool,
         is_second_look: bool,
     ) -> Result<Next> {
         let job = self.client.get(met.id).await?;
@@ -154,7 +140,7 @@ impl ScheduleHandle {
         };
         let reason = if other.generation < named.generation {
             CHANGED
-        } else if is_successor && other.generation == named.generation && at < other.at {
+        } else if other.generation == named.generation && at < other.at {
             MADE_ROOM
         } else if other.generation == named.generation {
             return Ok(Next::Stop);
@@ -166,18 +152,16 @@ impl ScheduleHandle {
         Ok(if is_due { Next::From(other.at) } else { Next::Again })
     }
 
-    async fn plant_if_missing(&self, named: &NamedSchedule) -> Result<bool> {
-        if named.schedule.paused.is_some() || self.is_planted(named).await? {
-            return Ok(false);
-        }
-        self.plant(None).await
+    pub(super) async fn plant_if_missing(&self, named: &NamedSchedule) -> Result<bool> {
+        if named.schedule.paused.is_some() { Ok(false) } else { self.plant(None).await }
     }
 
-    /// Whether a tick of it waits.
-    async fn is_planted(&self, named: &NamedSchedule) -> Result<bool> {
+    /// The time of the tick that waits, if it is of this version.
+    async fn waits_for(&self, named: &NamedSchedule) -> Result<Option<Timestamp>> {
         let waiting = self.client.holder(&named.schedule.unique_key(&self.name)).await?;
-        let is_its = |tick: Tick<'_>| tick.name == self.name && tick.generation == named.generation;
-        Ok(waiting.is_some_and(|waiting| Tick::of(&waiting).is_some_and(is_its)))
+        let tick = waiting.as_ref().and_then(Tick::of);
+        let its = tick.filter(|tick| tick.name == self.name && tick.generation == named.generation);
+        Ok(its.map(|tick| tick.at))
     }
 
     /// Cancels the tick that waits if it is of a generation below this one; answers its time if it was due.
@@ -194,7 +178,7 @@ impl ScheduleHandle {
     }
 
     /// Cancels a tick that waits; one that started meanwhile finds out by itself.
-    async fn cancel(&self, id: JobId, queue: &str, why: &str) -> Result<bool> {
+    pub(super) async fn cancel(&self, id: JobId, queue: &str, why: &str) -> Result<bool> {
         let guard = Guard { queue: queue.to_owned(), state: State::Waiting, version: None };
         let target = Target { which: Which::Id(id), guard: Some(guard) };
         let action = Action::Cancel { reason: Some(why.to_owned()) };

@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    store::{Check, CheckLevel, Durability, clock::Clock},
+    store::{
+        Check, CheckLevel, Durability,
+        clock::{Clock, told_ahead, was_ahead},
+    },
     time::Timestamp,
 };
 
@@ -327,6 +330,18 @@ fn durability(level: Durability, info: &Info, settings: &Settings) -> Check {
     ok("durability", format!("{name}: {worth}"))
 }
 
+/// The last fence of a shard, behind two times in the first row of `base.lua`; 0: there is none, or the clock is not the server's.
+async fn last_fence(shard: &Shard) -> Result<u64> {
+    if !matches!(shard.clock, Clock::System) {
+        return Ok(0);
+    }
+    let mut read = redis::cmd("HGET");
+    read.arg(shard.key("s")).arg("turn");
+    let Value::BulkString(row) = shard.link.command(read).await? else { return Ok(0) };
+    let fence = row.get(14..21).unwrap_or_default();
+    Ok(fence.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)))
+}
+
 /// Jobs run by the server's clock; people read this machine's.
 async fn clock(shard: &Shard) -> Result<Check> {
     let mut before = Clock::System.now();
@@ -336,8 +351,13 @@ async fn clock(shard: &Shard) -> Result<Check> {
     let server = Timestamp::saturating_from_ms(seconds * 1_000 + micros / 1_000);
     // The server's clock was read somewhere between.
     before = before.min(after);
+    let ahead = was_ahead(last_fence(shard).await?, server);
     let (apart, which) =
         if server < before { (before.since(server), "behind") } else { (server.since(after), "ahead of") };
+    if CLOCK_APART_MAX < ahead {
+        let (text, fix) = told_ahead(ahead);
+        return Ok(warn("clock", format!("the server's {text}"), fix));
+    }
     if apart <= CLOCK_APART_MAX {
         return Ok(ok(
             "clock",

@@ -7,7 +7,10 @@ use super::{
 };
 use crate::{
     error::Result,
-    store::{Check, CheckLevel, Durability},
+    store::{
+        Check, CheckLevel, Durability,
+        clock::{told_ahead, was_ahead},
+    },
 };
 
 /// What was seen, and what to try where something is wrong.
@@ -71,12 +74,16 @@ async fn integrity(store: &SqliteStore, bytes: u64) -> Result<Check> {
     })
 }
 
-/// The clock may have gone back since the store was used last: jobs are late by as much.
+/// The clock may have gone back since the store was used last: jobs are late by as much. Or it was ahead before.
 async fn clock(store: &SqliteStore) -> Result<Check> {
-    let (now, seen) = store.reader.read(|tx| -> Step<_> { Ok((tx.now, tx.seen()?)) }).await?;
-    let back = seen.since(now);
-    Ok(if back.as_secs() < 1 {
-        ok("clock", "did not go back since the last reserve or settle".to_owned())
+    let (now, seen, fence) =
+        store.reader.read(|tx| -> Step<_> { Ok((tx.now, tx.seen()?, tx.last_fence()?)) }).await?;
+    let (back, ahead) = (seen.since(now), was_ahead(fence, now));
+    Ok(if back.as_secs() < 1 && ahead.as_secs() < 1 {
+        ok("clock", "did not go back since the last reserve or settle, and was not ahead".to_owned())
+    } else if back.as_secs() < 1 {
+        let (text, fix) = told_ahead(ahead);
+        check(CheckLevel::Warn, "clock", text, Some(fix))
     } else {
         let text = format!(
             "went back by {} s since the last reserve or settle; jobs are late by that",

@@ -506,6 +506,11 @@ impl<'c> Tx<'c> {
         Ok(instant(self.store()?.seen))
     }
 
+    /// The last fence, at least the time in microseconds at which it was made.
+    pub(super) fn last_fence(&mut self) -> Step<u64> {
+        Ok(self.store()?.fence.max(0).cast_unsigned())
+    }
+
     /// How far behind its slot a record may lie.
     pub(super) fn reach(&mut self) -> Step<i64> {
         Ok(self.store()?.reach)
