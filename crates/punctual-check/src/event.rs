@@ -5,7 +5,10 @@
 
 use std::fmt;
 
-use punctual::{JobId, JobRecord, OnConflict, Scope, State, Unique, When, store::Call};
+use punctual::{
+    JobId, JobRecord, OnConflict, Scope, State, Unique, When,
+    store::{Call, UniqueKey},
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// One line.
@@ -244,7 +247,7 @@ impl From<When> for Due {
 /// A unique key with its scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// (queue, group, concurrency key, key) in one text.
+    /// (kind, queue, group, concurrency key, key) in one text.
     pub name: String,
     /// How long it is held.
     pub scope: Scope,
@@ -254,10 +257,10 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a job in `queue`.
-    pub fn new(queue: &str, group: Option<&str>, concurrency_key: Option<&str>, unique: &Unique) -> Self {
+    /// The key of a job that asks for this one.
+    pub fn new(of: &UniqueKey, unique: &Unique) -> Self {
         Self {
-            name: format!("{:?}", (queue, group, concurrency_key, &unique.key)),
+            name: format!("{:?}", (&of.kind, &of.queue, &of.group, &of.concurrency_key, &of.key)),
             scope: unique.scope,
             replaces: unique.on_conflict == OnConflict::Replace,
         }

@@ -260,13 +260,12 @@ impl Store for RecordingStore {
 }
 
 fn wanted(job: &NewJob) -> Wanted {
-    let concurrency_key = job.concurrency.as_ref().map(|c| c.key.as_str());
     Wanted {
         id: job.id,
         queue: job.queue.clone(),
         sum: Hex::fingerprint(&job.payload.bytes),
         due: job.run_at.into(),
-        unique: job.unique.as_ref().map(|u| Key::new(&job.queue, job.group.as_deref(), concurrency_key, u)),
+        unique: UniqueKey::of_new(job).zip(job.unique.as_ref()).map(|(key, unique)| Key::new(&key, unique)),
         expires: job.expires_at.is_some(),
         expect: job.tags.iter().find_map(|tag| match tag.as_str() {
             TAG_DONE => Some(Expect::Done),

@@ -56,7 +56,13 @@ async fn click(client: &Client, user: u32) -> punctual::Result<Enqueued> {
 /// The recharge has come: nobody has to know the reminder's id.
 async fn recharge(client: &Client, user: u32) -> punctual::Result<Cancelled> {
     let key = user.to_string();
-    let reminder = UniqueKey { queue: Remind::QUEUE.to_owned(), group: None, concurrency_key: None, key };
+    let reminder = UniqueKey {
+        kind: Some(Remind::KIND.to_owned()),
+        queue: Remind::QUEUE.to_owned(),
+        group: None,
+        concurrency_key: None,
+        key,
+    };
     client.cancel(reminder).await
 }
 

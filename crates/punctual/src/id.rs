@@ -32,20 +32,37 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x9a1d_5c62_6f0e_5b1f_8a44_7075_6e63_747
 pub struct JobId(Uuid);
 
 impl JobId {
-    /// The id that `key` stands for in `queue`: always the same one for the same three texts.
+    /// The id that `key` stands for in `queue`, whatever the kind of the job: always the same one for the same three texts.
     ///
     /// `placement_key` is the job's group, else its concurrency key, else its unique key, else none; the bucket follows
     /// from it, else from `key`, so that whatever is compared with each other lives in one shard. Where a store of several
     /// shards places the job by something else, its queue's name if that is pinned, the job's id names the bucket of that:
     /// the id that leads to the job is the one that the enqueue answers.
     pub fn derived(queue: &str, placement_key: Option<&str>, key: &str) -> Self {
+        Self::derived_within(None, queue, placement_key, key)
+    }
+
+    /// The id that `key` stands for in `queue` among the jobs of a kind: always the same one for the same four texts. Otherwise
+    /// as [`JobId::derived`].
+    pub fn derived_of_kind(kind: &str, queue: &str, placement_key: Option<&str>, key: &str) -> Self {
+        Self::derived_within(Some(kind), queue, placement_key, key)
+    }
+
+    /// The one or the other; `kind`: what the key is compared within, if anything.
+    pub(crate) fn derived_within(
+        kind: Option<&str>,
+        queue: &str,
+        placement_key: Option<&str>,
+        key: &str,
+    ) -> Self {
         let mut name = Vec::with_capacity(queue.len() + key.len() + 64);
         for part in [queue, placement_key.unwrap_or(""), key] {
-            // Lengths first: no two triples share an encoding.
+            // Lengths first: no two lists share an encoding.
             name.extend_from_slice(&(part.len() as u64).to_le_bytes());
             name.extend_from_slice(part.as_bytes());
         }
         name.push(u8::from(placement_key.is_some()));
+        name.extend_from_slice(kind.unwrap_or_default().as_bytes());
         let mut bytes = Uuid::new_v5(&NAMESPACE, &name).into_bytes();
         put_shard(&mut bytes, bucket(placement_key.unwrap_or(key)));
         Self(Builder::from_custom_bytes(bytes).into_uuid())
@@ -88,6 +105,12 @@ impl JobId {
         if self.is_derived() { None } else { Some(ms) }
     }
 
+    /// Whether both are the same but for the bucket that they name.
+    #[cfg(feature = "cron")]
+    pub(crate) fn is_same_elsewhere(self, other: Self) -> bool {
+        self.with_shard(0) == other.with_shard(0)
+    }
+
     /// The same id of another shard.
     #[cfg(any(feature = "redis", feature = "cron"))]
     pub(crate) fn with_shard(self, shard: u16) -> Self {
@@ -105,12 +128,6 @@ impl JobId {
     ///
     /// # Errors
     /// `Invalid` for anything but an id that this library made.
-    /// Whether both are the same but for the bucket that they name.
-    #[cfg(feature = "cron")]
-    pub(crate) fn is_same_elsewhere(self, other: Self) -> bool {
-        self.with_shard(0) == other.with_shard(0)
-    }
-
     pub fn from_bytes(bytes: [u8; 16]) -> Result<Self> {
         let id = Uuid::from_bytes(bytes);
         if matches!(id.get_version_num(), 7 | 8) && id.get_variant() == uuid::Variant::RFC4122 {
@@ -248,6 +265,8 @@ mod tests {
         assert_eq!(a, JobId::derived("mail", None, "k"));
         assert_eq!(a.shard(), bucket("k"));
         for other in [
+            JobId::derived_of_kind("k", "mail", None, "k"),
+            JobId::derived_of_kind("kk", "mail", None, "k"),
             JobId::derived("mai", None, "lk"),
             JobId::derived("mail", Some(""), "k"),
             JobId::derived("mail", Some("g"), "k"),

@@ -353,7 +353,7 @@ pub struct Concurrency {
     pub limit: u32,
 }
 
-/// At most one live job holds a key of its queue, group and concurrency key (S4).
+/// At most one live job holds a key of its kind, queue, group and concurrency key (S4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unique {
@@ -368,12 +368,21 @@ pub struct Unique {
     /// With [`OnConflict::Replace`]: only if the waiting holder still has this version; otherwise `Duplicate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
+    /// Jobs of other kinds count, too, where they hold the key across kinds as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub across_kinds: bool,
 }
 
 impl Unique {
     /// Holds `key` until the job ended; a second enqueue answers `Duplicate`.
     pub fn key(key: impl Into<String>) -> Self {
-        Self { key: key.into(), scope: Scope::UntilDone, on_conflict: OnConflict::Keep, version: None }
+        Self {
+            key: key.into(),
+            scope: Scope::UntilDone,
+            on_conflict: OnConflict::Keep,
+            version: None,
+            across_kinds: false,
+        }
     }
 
     /// Holds the key while the job waits or runs (the default).
@@ -410,6 +419,19 @@ impl Unique {
     pub fn if_version(mut self, version: u64) -> Self {
         self.version = Some(version);
         self
+    }
+
+    /// Compares the key with those of jobs of all kinds that hold theirs across kinds, too. It is not compared with keys within a
+    /// kind.
+    #[must_use]
+    pub fn across_kinds(mut self) -> Self {
+        self.across_kinds = true;
+        self
+    }
+
+    /// The kind that the key of a job is compared within; `None`: it is compared across kinds.
+    pub(crate) fn kind_of<'a>(&self, kind: &'a str) -> Option<&'a str> {
+        if self.across_kinds { None } else { Some(kind) }
     }
 }
 
@@ -495,6 +517,11 @@ impl NewJob {
     /// Group, else concurrency key, else unique key, else none: decides the shard of derived ids.
     pub fn placement_key(&self) -> Option<&str> {
         placement_key(self.group.as_deref(), self.concurrency.as_ref(), self.unique.as_ref())
+    }
+
+    /// The id that an idempotency key stands for: of this kind, queue and placement key.
+    pub fn derived_id(&self, key: &str) -> JobId {
+        JobId::derived_of_kind(&self.kind, &self.queue, self.placement_key(), key)
     }
 
     /// Checks every limit that needs no clock.

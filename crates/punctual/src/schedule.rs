@@ -150,7 +150,7 @@ impl Schedule {
     pub(crate) fn tick(&self, name: &str, generation: u64, at: Timestamp, turn: u32) -> NewJob {
         let mut job = self.job(name);
         job.run_at = When::At(at);
-        job.unique = Some(Unique::key(key(name)).until_start());
+        job.unique = Some(Unique::key(key(name)).until_start().across_kinds());
         job.headers.insert(GENERATION.to_owned(), generation.to_string());
         job.headers.insert(SCHEDULED_FOR.to_owned(), at.as_ms().to_string());
         let turn = if 0 < turn { format!("/{turn}") } else { String::new() };
@@ -175,6 +175,7 @@ impl Schedule {
     /// The unique key that its waiting tick holds.
     pub(crate) fn unique_key(&self, name: &str) -> UniqueKey {
         UniqueKey {
+            kind: None,
             queue: self.job.queue.clone(),
             group: self.job.group.clone(),
             concurrency_key: self.job.concurrency.as_ref().map(|concurrency| concurrency.key.clone()),

@@ -61,7 +61,10 @@ use crate::{
     error::{Error, ErrorKind, Result},
     filter::Filter,
     id::JobId,
-    job::{JobRecord, NewJob, Payload, Priority, State, check_name, check_payload, check_queue},
+    job::{
+        Concurrency, JobRecord, NewJob, Payload, Priority, State, Unique, check_name, check_payload,
+        check_queue,
+    },
     limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX},
     time::{Timestamp, When},
     topic::TOPICS_QUEUE,
@@ -166,6 +169,8 @@ pub enum Which {
 /// A unique key with all that it is compared within (S4).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UniqueKey {
+    /// Its kind; `None`: it is one across kinds.
+    pub kind: Option<String>,
     /// Its queue.
     pub queue: String,
     /// Its group.
@@ -174,6 +179,46 @@ pub struct UniqueKey {
     pub concurrency_key: Option<String>,
     /// The key.
     pub key: String,
+}
+
+impl UniqueKey {
+    /// The key of a job.
+    pub fn of(job: &JobRecord) -> Option<Self> {
+        Some(Self::within(
+            &job.kind,
+            &job.queue,
+            job.group.as_ref(),
+            job.concurrency.as_ref(),
+            job.unique.as_ref()?,
+        ))
+    }
+
+    /// The key that a new job asks for.
+    pub fn of_new(job: &NewJob) -> Option<Self> {
+        Some(Self::within(
+            &job.kind,
+            &job.queue,
+            job.group.as_ref(),
+            job.concurrency.as_ref(),
+            job.unique.as_ref()?,
+        ))
+    }
+
+    fn within(
+        kind: &str,
+        queue: &str,
+        group: Option<&String>,
+        concurrency: Option<&Concurrency>,
+        unique: &Unique,
+    ) -> Self {
+        Self {
+            kind: unique.kind_of(kind).map(str::to_owned),
+            queue: queue.to_owned(),
+            group: group.cloned(),
+            concurrency_key: concurrency.map(|concurrency| concurrency.key.clone()),
+            key: unique.key.clone(),
+        }
+    }
 }
 
 /// A job to act on, and what must still be true of it.
@@ -584,7 +629,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// A derived id is remembered from the removal of its record until 24 h after its job ended (one deleted or purged
     /// while waiting ended then); past that it is unknown, swept or not.
     ///
-    /// A unique key is held from the insert on (S4). One until done is freed by the end, one until start by the first
+    /// A unique key is held from the insert on (S4), within the kind of its job, unless it is one across kinds. One until done is freed by the end, one until start by the first
     /// reservation or take, or an end before it. A window ends `window` after `created_at` and is void from then on,
     /// swept or not; before, only a cancel, delete or purge of a job that was never reserved frees it (expiry doesn't). Its
     /// holder may have ended, or be gone: then it is told with state `None`.

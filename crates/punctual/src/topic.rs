@@ -190,10 +190,11 @@ pub(crate) fn publication(topic: &str, mut job: NewJob) -> Result<NewJob> {
     Ok(job)
 }
 
-/// The id that an idempotency key stands for within a topic. Names of topics have no control character: no two pairs share one.
-pub(crate) fn derived_id(topic: &str, placement_key: Option<&str>, key: &str) -> JobId {
+/// The id that an idempotency key stands for within a topic, among publications of a kind or of all. Names of topics have no control
+/// character: no two pairs share one.
+pub(crate) fn derived_id(topic: &str, kind: Option<&str>, placement_key: Option<&str>, key: &str) -> JobId {
     let name = format!("{topic}\n{key}");
-    JobId::derived(TOPICS_QUEUE, placement_key, &name)
+    JobId::derived_within(kind, TOPICS_QUEUE, placement_key, &name)
 }
 
 /// A publication that is due.
@@ -292,7 +293,9 @@ mod tests {
 
     #[test]
     fn an_idempotency_key_is_one_of_its_topic() {
-        assert_ne!(derived_id("a", None, "b"), derived_id("b", None, "b"));
-        assert_ne!(derived_id("a", None, "b"), derived_id("ab", None, ""));
+        let id = |topic, key| derived_id(topic, None, None, key);
+        assert_ne!(id("a", "b"), id("b", "b"));
+        assert_ne!(id("a", "b"), id("ab", ""));
+        assert_ne!(derived_id("a", Some("k"), None, "b"), id("a", "b"));
     }
 }

@@ -50,6 +50,10 @@ fn plain(value: u32) -> Plain<u32> {
     Plain { value }
 }
 
+#[derive(Clone, Debug, Job, Serialize, Deserialize)]
+#[job(kind = "invoice")]
+struct Invoice;
+
 fn untyped(client: &Client, bytes: usize) -> NewJob {
     NewJob::new(client.make_id(), "k", "q", Payload::json(vec![b'1'; bytes]))
 }
@@ -129,10 +133,28 @@ async fn an_idempotency_key_is_the_same_job_every_time() {
     let t = TestQueue::new();
     let first = t.client.enqueue(plain(1)).idempotency_key("order:7").queue("q").await.unwrap();
     let second = t.client.enqueue(plain(2)).queue("q").idempotency_key("order:7").await.unwrap();
-    assert_eq!(first.id(), Some(JobId::derived("q", None, "order:7")));
+    assert_eq!(first.id(), Some(JobId::derived_of_kind("plain", "q", None, "order:7")));
     assert!(first.is_new() && !second.is_new() && first.id() == second.id());
     let in_another_queue = t.client.enqueue(plain(3)).idempotency_key("order:7").await.unwrap();
     assert!(in_another_queue.is_new());
+}
+
+/// S4: an order's mail and its invoice are two jobs, though both have the order's key.
+#[tokio::test]
+async fn keys_are_compared_within_their_kind() {
+    let t = TestQueue::new();
+    let mail = t.client.enqueue(Invoice).idempotency_key("order-7").queue("q").await.unwrap();
+    let invoice = t.client.enqueue(plain(7)).idempotency_key("order-7").queue("q").await.unwrap();
+    assert!(mail.is_new() && invoice.is_new(), "{mail:?} {invoice:?}");
+    let mail = t.client.enqueue(email("bob")).unique(Unique::key("order-8")).queue("q").await.unwrap();
+    let invoice = t.client.enqueue(plain(8)).unique(Unique::key("order-8")).queue("q").await.unwrap();
+    assert!(mail.is_new() && invoice.is_new(), "{mail:?} {invoice:?}");
+    // Unless both say so.
+    let first = t.client.enqueue(Invoice).idempotency_key("order-9").across_kinds().queue("q").await.unwrap();
+    let other =
+        t.client.enqueue(plain(9)).across_kinds().queue("q").idempotency_key("order-9").await.unwrap();
+    assert_eq!((first.is_new(), other.is_new(), first.id()), (true, false, other.id()));
+    assert_eq!(first.id(), Some(JobId::derived("q", None, "order-9")));
 }
 
 /// One running and one waiting: the key is free from the start on.
@@ -337,7 +359,13 @@ async fn one_job_may_be_moved_changed_and_called_off() {
     let now = &t.enqueued::<Email>().await.unwrap()[0];
     assert_eq!((now.delay, now.record.priority, &now.job), (Duration::ZERO, Priority::Low, &email("bob")));
 
-    let key = UniqueKey { queue: "mail".into(), group: None, concurrency_key: None, key: "email:ana".into() };
+    let key = UniqueKey {
+        kind: Some("email.send".into()),
+        queue: "mail".into(),
+        group: None,
+        concurrency_key: None,
+        key: "email:ana".into(),
+    };
     assert_eq!(t.client.holder(&key).await.unwrap().unwrap().id, id);
     assert_eq!(t.client.cancel(key).await.unwrap(), Cancelled::Done, "by the key it holds");
     assert_eq!(t.client.cancel(id).await.unwrap(), Cancelled::TooLate(State::Cancelled));

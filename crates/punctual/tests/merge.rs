@@ -77,8 +77,9 @@ async fn a_merge_needs_a_key_and_jobs_of_one_kind() {
     assert_eq!(keyed.unwrap_err().kind(), ErrorKind::Invalid);
     let without = t.client.enqueue(Update { rows: vec![] }).merge(both).await;
     assert_eq!(without.unwrap_err().kind(), ErrorKind::Invalid);
-    t.client.enqueue(Other {}).rerun("index").await.unwrap();
-    assert_eq!(update(&t.client, 1).await.unwrap_err().kind(), ErrorKind::Conflict);
+    t.client.enqueue(Other {}).rerun("index").across_kinds().await.unwrap();
+    let across = t.client.enqueue(Update { rows: vec![1] }).rerun("index").across_kinds().merge(both).await;
+    assert_eq!(across.unwrap_err().kind(), ErrorKind::Conflict);
     // One that runs is not changed.
     assert!(held(&t.client).await.unwrap().is_new());
     let work = async |_: Update, ctx: Ctx| {

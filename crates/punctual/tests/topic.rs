@@ -447,7 +447,8 @@ async fn an_idempotency_key_is_one_of_its_topic(t: Rig) {
     assert_eq!(publish("orders").await.id(), Some(id));
     assert!(!publish("orders").await.is_new());
     assert!(publish("parcels").await.is_new());
-    let job = NewJob { group: Some("acme".to_owned()), ..NewJob::new(id, "k", "any", Payload::json("1")) };
+    let job =
+        NewJob { group: Some("acme".to_owned()), ..NewJob::new(id, "order.paid", "any", Payload::json("1")) };
     let topic = t.client.topic("orders");
     let known = topic.derived_id(&job, "order 7").unwrap();
     assert!(!topic.push(vec![NewJob { id: known, ..job }]).await.unwrap()[0].is_new());

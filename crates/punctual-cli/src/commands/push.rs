@@ -42,7 +42,7 @@ pub(crate) struct Push {
 }
 
 /// What goes with one job only. Its group would be empty, since a part of it is another one.
-const OF_ONE: [&str; 13] = [
+const OF_ONE: [&str; 14] = [
     "kind",
     "payload",
     "delay",
@@ -50,6 +50,7 @@ const OF_ONE: [&str; 13] = [
     "unique",
     "scope",
     "on_conflict",
+    "across_kinds",
     "must_be_new",
     "wait",
     "id",
@@ -73,7 +74,7 @@ struct One {
     /// Due at this time: RFC 3339, 2026-12-24T18:00[Europe/Berlin], tomorrow 09:00, +2h.
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// At most one live job holds this key.
+    /// At most one live job of its kind holds this key.
     #[arg(long, value_name = "KEY")]
     unique: Option<String>,
     /// How long the key is held: `until_done`, `until_start`, `window:1d`.
@@ -82,6 +83,9 @@ struct One {
     /// What happens where another job holds the key.
     #[arg(long, requires = "unique", value_parser = on_conflict, value_name = "keep|replace|reschedule")]
     on_conflict: Option<OnConflict>,
+    /// Compare the unique key or idempotency key with those of all kinds that are pushed so.
+    #[arg(long)]
+    across_kinds: bool,
     /// A duplicate is a failure (exit 4).
     #[arg(long)]
     must_be_new: bool,
@@ -91,7 +95,7 @@ struct One {
     /// An id that punctual made.
     #[arg(long, conflicts_with = "idempotency_key")]
     id: Option<JobId>,
-    /// Any text: the same one enqueues one job.
+    /// Any text: the same one enqueues one job of its kind.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// Never start at or after this time.
@@ -142,6 +146,8 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
         Enqueued::Duplicate(_) => session.client.get(id).await?,
         _ => None,
     };
+    // Of a key across kinds the job that holds it may be of another one.
+    let kind = &known.as_ref().map_or_else(|| kind.to_owned(), |job| job.kind.clone());
     let now = session.now().await?;
     let due = match *answer {
         Enqueued::Inserted { run_at, .. }
@@ -183,7 +189,7 @@ fn receipt(
     match session.format {
         Format::Json | Format::Ndjson => {
             let (state, run_at_ms) = due.map(|(status, at)| (status, at.as_ms())).unzip();
-            json(&mut session.out, &Answer { id, status: answer.name(), state, queue, run_at_ms })?;
+            json(&mut session.out, &Answer { id, status: answer.name(), state, kind, queue, run_at_ms })?;
         }
         Format::Ids => writeln!(session.out, "{id}")?,
         Format::Human | Format::Wide => {
@@ -201,6 +207,7 @@ struct Answer<'a> {
     status: &'static str,
     /// As people see it, `status` being the answer's; `null`: the job is gone, its id is remembered.
     state: Option<Status>,
+    kind: &'a str,
     queue: &'a str,
     run_at_ms: Option<u64>,
 }
@@ -222,8 +229,8 @@ fn told(
     text += &match (answer, due) {
         (Enqueued::Duplicate(_), None) => "ended, its id is remembered".to_owned(),
         (Enqueued::Duplicate(_), Some((status, _))) => match key {
-            Some(key) => format!("{status} with unique key {key}"),
-            None => status.to_string(),
+            Some(key) => format!("{kind} {status} with unique key {key}"),
+            None => format!("{kind} {status}"),
         },
         _ => format!("{kind}  queue {queue}"),
     };
@@ -255,12 +262,12 @@ impl One {
         job.expires_at = self.expires.as_deref().map(|at| times::when(at, &clock)).transpose()?;
         job.unique = self.unique.as_deref().map(|key| {
             let (scope, rule) = (self.scope.unwrap_or_default(), self.on_conflict.unwrap_or_default());
-            Unique { scope, ..Unique::key(key).on_conflict(rule) }
+            Unique { scope, across_kinds: self.across_kinds, ..Unique::key(key).on_conflict(rule) }
         });
         if let Some(id) = self.id {
             job.id = id;
         } else if let Some(key) = &self.idempotency_key {
-            job.id = wire::derived_id(&job, key)?;
+            job.id = wire::derived_id(&job, key, self.across_kinds)?;
         }
         Ok(job)
     }

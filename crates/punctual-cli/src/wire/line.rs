@@ -17,7 +17,7 @@ pub(crate) const LINE_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX + 64 * 1024;
 const WORDS_CHARS_MAX: usize = 160;
 
 /// Every field that a line may set.
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 22] = [
     "queue",
     "kind",
     "payload",
@@ -25,6 +25,7 @@ const FIELDS: [&str; 21] = [
     "content_type",
     "id",
     "idempotency_key",
+    "across_kinds",
     "run_at_ms",
     "delay_ms",
     "priority",
@@ -54,6 +55,7 @@ struct Line<'a> {
     content_type: Option<&'a RawValue>,
     id: Option<&'a RawValue>,
     idempotency_key: Option<&'a RawValue>,
+    across_kinds: Option<&'a RawValue>,
     run_at_ms: Option<&'a RawValue>,
     delay_ms: Option<&'a RawValue>,
     priority: Option<&'a RawValue>,
@@ -146,7 +148,11 @@ pub(crate) fn job(text: &str, make_id: impl FnOnce() -> JobId) -> Result<NewJob>
     };
     job.tags = read("tags", line.tags)?.unwrap_or_default();
     job.headers = read::<BTreeMap<String, String>>("headers", line.headers)?.unwrap_or_default();
-    if let Some(id) = id_of(&line, &job)? {
+    let across_kinds = read("across_kinds", line.across_kinds)?.unwrap_or(false);
+    if let Some(unique) = job.unique.as_mut().filter(|_| across_kinds) {
+        unique.across_kinds = true;
+    }
+    if let Some(id) = id_of(&line, &job, across_kinds)? {
         job.id = id;
     }
     job.check()?;
@@ -208,20 +214,20 @@ fn concurrency_of(line: &Line<'_>) -> Result<Option<Concurrency>> {
     }
 }
 
-fn id_of(line: &Line<'_>, job: &NewJob) -> Result<Option<JobId>> {
+fn id_of(line: &Line<'_>, job: &NewJob, across_kinds: bool) -> Result<Option<JobId>> {
     match (line.id, line.idempotency_key) {
         (Some(_), Some(_)) => Err(Error::invalid("id and idempotency_key are both given")),
         (Some(raw), None) => read::<String>("id", Some(raw))?.map(|id| id.parse()).transpose(),
         (None, Some(raw)) => {
             let key: String = read("idempotency_key", Some(raw))?.unwrap_or_default();
-            derived_id(job, &key).map(Some)
+            derived_id(job, &key, across_kinds).map(Some)
         }
         (None, None) => Ok(None),
     }
 }
 
-/// The id that an idempotency key stands for.
-pub(crate) fn derived_id(job: &NewJob, key: &str) -> Result<JobId> {
+/// The id that an idempotency key stands for, within the kind of the job or across kinds.
+pub(crate) fn derived_id(job: &NewJob, key: &str, across_kinds: bool) -> Result<JobId> {
     if key.is_empty() {
         Err(Error::invalid("idempotency_key is empty"))
     } else if IDEMPOTENCY_KEY_BYTES_MAX < key.len() {
@@ -229,8 +235,10 @@ pub(crate) fn derived_id(job: &NewJob, key: &str) -> Result<JobId> {
         Err(Error::invalid(format!(
             "idempotency_key of {n} bytes is over the limit of {IDEMPOTENCY_KEY_BYTES_MAX}"
         )))
-    } else {
+    } else if across_kinds {
         Ok(JobId::derived(&job.queue, job.placement_key(), key))
+    } else {
+        Ok(job.derived_id(key))
     }
 }
 
@@ -327,7 +335,7 @@ mod tests {
             job.payload.bytes, br#"{"to": "ana",  "n":12345678901234567890}"#,
             "kept as it was written"
         );
-        assert_eq!(job.id, JobId::derived("mail", Some("acme"), "welcome:42"));
+        assert_eq!(job.id, JobId::derived_of_kind(&job.kind, "mail", Some("acme"), "welcome:42"));
         assert_eq!(job.run_at, When::In(Duration::from_hours(1)));
         assert_eq!(job.concurrency, Some(Concurrency { key: "box:ana".into(), limit: 2 }));
         let unique = job.unique.unwrap();

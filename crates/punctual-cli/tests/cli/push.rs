@@ -22,7 +22,7 @@ fn the_answer_can_be_json_or_an_id() {
     assert_eq!(
         said,
         format!(
-            "{{\"id\":\"{A}\",\"status\":\"inserted\",\"state\":\"scheduled\",\"queue\":\"reports\",\"run_at_ms\":4102444800000}}\n"
+            "{{\"id\":\"{A}\",\"status\":\"inserted\",\"state\":\"scheduled\",\"kind\":\"report\",\"queue\":\"reports\",\"run_at_ms\":4102444800000}}\n"
         )
     );
     assert_eq!(t.ok(&format!("push report --id {B} -o ids")), format!("{B}\n"));
@@ -36,7 +36,7 @@ fn a_duplicate_is_an_answer_unless_it_must_be_new() {
     let again = t.ok("push email.send null --in 3h --unique welcome:42");
     assert_eq!(
         masked(&again),
-        "duplicate 5c1e9f0a  scheduled with unique key welcome:42, due TIME (in 2h)\n"
+        "duplicate 5c1e9f0a  email.send scheduled with unique key welcome:42, due TIME (in 2h)\n"
     );
     t.run("push email.send null --unique welcome:42 --must-be-new").fails(
         4,
@@ -46,10 +46,37 @@ fn a_duplicate_is_an_answer_unless_it_must_be_new() {
     let moved = t.ok("push email.send null --in 5h --unique welcome:42 --on-conflict reschedule");
     assert_eq!(masked(&moved), "rescheduled 5c1e9f0a  email.send  queue default  due TIME (in 5h)\n");
     let replaced = t
-        .args(&["push", "other", "[1]", "--unique", "welcome:42", "--on-conflict", "replace", "--in", "1h"])
+        .args(&[
+            "push",
+            "email.send",
+            "[1]",
+            "--unique",
+            "welcome:42",
+            "--on-conflict",
+            "replace",
+            "--in",
+            "1h",
+        ])
         .ok();
-    assert_eq!(masked(&replaced), "replaced 5c1e9f0a  other  queue default  due TIME (in 1h)\n");
-    assert_eq!(t.json(&format!("show {A}"))["kind"], "other");
+    assert_eq!(masked(&replaced), "replaced 5c1e9f0a  email.send  queue default  due TIME (in 1h)\n");
+    assert_eq!(t.json(&format!("show {A}"))["payload"], serde_json::json!([1]));
+}
+
+/// Keys are those of a kind, unless both say otherwise; then the answer tells the kind that was met.
+#[test]
+fn a_key_is_one_of_its_kind_unless_it_is_across_kinds() {
+    let t = Cli::new();
+    for push in ["push mail --unique order-7", "push mail --idempotency-key order-7"] {
+        t.ok(&format!("{push} --must-be-new"));
+        t.ok(&format!("{} --must-be-new", push.replace("mail", "invoice")));
+    }
+    t.ok(&format!("push mail --unique order-8 --across-kinds --id {A}"));
+    let met = t.ok("push invoice null --unique order-8 --across-kinds");
+    assert_eq!(masked(&met), "duplicate 5c1e9f0a  mail ready with unique key order-8\n");
+    let met = t.json("push invoice null --unique order-8 --across-kinds");
+    assert_eq!((&met["kind"], &met["state"]), (&"mail".into(), &"ready".into()));
+    let first = t.json("push mail --idempotency-key order-9 --across-kinds");
+    assert_eq!(t.json("push invoice --idempotency-key order-9 --across-kinds")["id"], first["id"]);
 }
 
 #[test]

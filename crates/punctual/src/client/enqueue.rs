@@ -24,6 +24,7 @@ pub struct Spec {
     job: NewJob,
     idempotency_key: Option<String>,
     concurrency_limit: Option<u32>,
+    across_kinds: bool,
 }
 
 impl Spec {
@@ -31,7 +32,7 @@ impl Spec {
         let mut new = NewJob::new(client.make_id(), J::KIND, J::QUEUE, job.encode()?);
         new.options = J::options();
         new.unique = job.unique();
-        Ok(Self { job: new, idempotency_key: None, concurrency_limit: None })
+        Ok(Self { job: new, idempotency_key: None, concurrency_limit: None, across_kinds: false })
     }
 
     /// The job as it goes to the store.
@@ -41,21 +42,30 @@ impl Spec {
             (None, Some(_)) => return Err(Error::invalid("a concurrency limit goes with a concurrency key")),
             (_, None) => {}
         }
+        if let Some(unique) = self.job.unique.as_mut().filter(|_| self.across_kinds) {
+            unique.across_kinds = true;
+        }
         if let Some(key) = &self.idempotency_key {
             check_idempotency_key(key)?;
             // Last, since the id also depends on the queue and the placement key.
-            self.job.id = JobId::derived(&self.job.queue, self.job.placement_key(), key);
+            self.job.id = JobId::derived_within(self.kind(), &self.job.queue, self.job.placement_key(), key);
         }
         Ok(self.job)
     }
 
+    /// The kind that its keys are compared within.
+    fn kind(&self) -> Option<&str> {
+        if self.across_kinds { None } else { Some(&self.job.kind) }
+    }
+
     /// The job as its publication to a topic.
     pub(super) fn publication(mut self, topic: &str) -> Result<NewJob> {
-        let key = self.idempotency_key.take();
+        let (key, across_kinds) = (self.idempotency_key.take(), self.across_kinds);
         let mut job = topic::publication(topic, self.finish()?)?;
         if let Some(key) = &key {
             check_idempotency_key(key)?;
-            job.id = topic::derived_id(topic, job.placement_key(), key);
+            let kind = if across_kinds { None } else { Some(&*job.kind) };
+            job.id = topic::derived_id(topic, kind, job.placement_key(), key);
         }
         Ok(job)
     }
@@ -115,7 +125,7 @@ choices! { [Enqueue, Publish] {
         spec.idempotency_key = None;
     }
 
-    /// Derives the job's id from its queue, placement key and this key: enqueued again with the same three, the answer
+    /// Derives the job's id from its kind, queue, placement key and this key: enqueued again with the same four, the answer
     /// is [`Enqueued::Duplicate`], also for a day after the job ended. At most 1 KiB. The id is the one that is answered.
     fn idempotency_key(spec, key: impl Into<String>) {
         spec.idempotency_key = Some(key.into());
@@ -139,6 +149,12 @@ choices! { [Enqueue, Publish] {
     /// At most one live job per key; see [`Unique`].
     fn unique(spec, unique: Unique) {
         spec.job.unique = Some(unique);
+    }
+
+    /// Compares the unique key and the idempotency key of this job with those of jobs of all kinds that do so, too. Otherwise they
+    /// are compared within its kind.
+    fn across_kinds(spec) {
+        spec.across_kinds = true;
     }
 
     /// At most one job of this key waits: short for a key unique until the start that is the concurrency key as well. For

@@ -44,9 +44,8 @@ impl Enqueue {
         let merge = move |waiting: &JobRecord, new: &Payload| {
             if waiting.kind != J::KIND {
                 let error = format!("job {} of kind {:?} holds the unique key", waiting.id, waiting.kind);
-                return Err(
-                    Error::new(ErrorKind::Conflict, error).with_hint("give the two kinds different keys")
-                );
+                return Err(Error::new(ErrorKind::Conflict, error)
+                    .with_hint("leave out across_kinds, or give the two kinds different keys"));
             }
             merge(J::decode(&waiting.payload)?, J::decode(new)?).encode()
         };

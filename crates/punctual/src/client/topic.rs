@@ -167,14 +167,14 @@ impl TopicHandle {
         self.client.push(publications?).await
     }
 
-    /// The id that an idempotency key stands for in this topic, of a publication like `job`.
+    /// The id that an idempotency key stands for in this topic, of a publication like `job`, among those of its kind.
     ///
     /// # Errors
     /// `Invalid` for a key of another size than 1 to 1,024 bytes.
     pub fn derived_id(&self, job: &NewJob, key: &str) -> Result<JobId> {
         check_idempotency_key(key)?;
         let placement = NewJob { unique: None, ..job.clone() };
-        Ok(derived_id(&self.name, placement.placement_key(), key))
+        Ok(derived_id(&self.name, Some(&job.kind), placement.placement_key(), key))
     }
 
     async fn read(&self) -> Result<Option<Doc>> {
@@ -232,7 +232,7 @@ fn unexpected() -> Error {
 /// A publication of one job, by [`TopicHandle::publish`]; sent once it is awaited.
 ///
 /// Its choices are those of an [`Enqueue`](crate::Enqueue), of each subscription's job: a unique key is held, or not, in each
-/// queue by itself. An idempotency key is one of the topic: published again with it, the answer is [`Enqueued::Duplicate`].
+/// queue by itself. An idempotency key is one of the topic and the kind: published again with it, the answer is [`Enqueued::Duplicate`].
 #[must_use = "a job is published only once this is awaited: add `.await`"]
 pub struct Publish {
     topic: TopicHandle,

@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     id::JobId,
-    job::{Concurrency, JobRecord, Scope, State},
+    job::{JobRecord, Scope, State},
     limits::{HEARTBEAT_DEFAULT, ID_MEMORY, LEASE_DEFAULT},
     store::{Doc, Keep, Lease, Order, QueueSettings, UniqueKey},
     time::Timestamp,
@@ -196,7 +196,7 @@ impl Model {
 
     /// Frees the key of a job, if the job has it.
     fn free_key(&mut self, id: JobId) {
-        if let Some(key) = unique_key(&self.row_mut(id).job)
+        if let Some(key) = UniqueKey::of(&self.row_mut(id).job)
             && self.keys.get(&key).is_some_and(|held| held.by == id)
         {
             self.keys.remove(&key);
@@ -236,26 +236,6 @@ impl Model {
             self.free_key(id);
         }
         self.remove(id, now);
-    }
-}
-
-/// The key of a job, with all that it is compared within.
-fn unique_key(job: &JobRecord) -> Option<UniqueKey> {
-    let unique = job.unique.as_ref()?;
-    Some(key_within(&job.queue, job.group.as_ref(), job.concurrency.as_ref(), &unique.key))
-}
-
-fn key_within(
-    queue: &str,
-    group: Option<&String>,
-    concurrency: Option<&Concurrency>,
-    key: &str,
-) -> UniqueKey {
-    UniqueKey {
-        queue: queue.to_owned(),
-        group: group.cloned(),
-        concurrency_key: concurrency.map(|concurrency| concurrency.key.clone()),
-        key: key.to_owned(),
     }
 }
 

@@ -272,8 +272,7 @@ pub(crate) async fn a_blocked_job_can_be_replaced(t: Fixture) {
     let run = t.run_with(row).await;
     let replace = |job: &mut NewJob| {
         row(job);
-        let (key, scope) = ("k".to_owned(), punctual::Scope::UntilStart);
-        job.unique = Some(Unique { key, scope, on_conflict: OnConflict::Replace, version: None });
+        job.unique = Some(Unique::key("k").until_start().on_conflict(OnConflict::Replace));
     };
     let id = t.add_with(replace).await;
     assert_eq!(t.reserve(9).await.jobs, []);

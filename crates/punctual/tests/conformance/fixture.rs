@@ -22,6 +22,8 @@ use punctual::{
 
 /// The queue of a job unless a case says otherwise.
 pub(crate) const QUEUE: &str = "mail";
+/// The kind of a job unless a case says otherwise.
+pub(crate) const KIND: &str = "email.send";
 /// The name of the worker that reserves.
 pub(crate) const WORKER: &str = "w1";
 /// What the clock shows at first: 2027-01-15T08:00:00Z.
@@ -52,9 +54,15 @@ pub(crate) fn duplicate_of_gone(id: JobId) -> Enqueued {
     Enqueued::Duplicate(Existing { id, state: None, version: 0, cancel_requested: false })
 }
 
-/// A key in [`QUEUE`], of no group and no concurrency key.
+/// A key of [`KIND`] in [`QUEUE`], of no group and no concurrency key.
 pub(crate) fn key(key: &str) -> UniqueKey {
-    UniqueKey { queue: QUEUE.to_owned(), group: None, concurrency_key: None, key: key.to_owned() }
+    UniqueKey {
+        kind: Some(KIND.to_owned()),
+        queue: QUEUE.to_owned(),
+        group: None,
+        concurrency_key: None,
+        key: key.to_owned(),
+    }
 }
 
 pub(crate) fn bytes(n: usize) -> Payload {
@@ -150,7 +158,7 @@ impl Fixture {
 
     /// A job that is due now, its id above all earlier ones.
     pub(crate) fn job(&self) -> NewJob {
-        NewJob::new(self.id(0), "email.send", QUEUE, Payload::json("1"))
+        NewJob::new(self.id(0), KIND, QUEUE, Payload::json("1"))
     }
 
     /// The same, changed.

@@ -83,6 +83,8 @@ conformance!(
     unique:
         keep_leaves_the_holder_as_it_is,
         a_key_is_compared_within_queue_group_and_concurrency_key,
+        a_key_is_one_of_its_kind_unless_it_is_across_kinds,
+        a_key_across_kinds_outlives_the_kind_of_its_job,
         the_holder_is_found_by_all_of_its_key,
         a_key_until_done_is_held_while_waiting_and_running,
         a_key_until_done_is_freed_by_any_end,
@@ -503,9 +505,9 @@ conformance!(
         a_rate_lets_a_burst_pass_and_then_one_each_step,
         a_rate_is_exact_at_its_limits,
         a_limiter_follows_a_clock_that_goes_back,
+        two_rules_for_one_key_both_limit,
         limiters_have_limits;
     lock:
-        two_rules_for_one_key_both_limit,
         a_lock_has_one_owner,
         an_acquire_may_be_repeated,
         only_the_owner_extends_and_releases,
@@ -523,9 +525,9 @@ conformance!(
         a_sum_of_nothing_is_not_on_a_window,
         a_large_bucket_is_dropped_in_slices,
         the_lowest_leave_a_full_board,
+        a_board_far_over_its_size_shrinks_step_by_step,
         several_are_added_to_in_one_step,
         the_lowest_leave_behind_an_add_of_several,
-        a_board_far_over_its_size_shrinks_step_by_step,
         an_add_of_several_is_refused_as_a_whole,
         sixty_minutes_are_the_last_hour,
         a_board_follows_a_clock_that_goes_back,

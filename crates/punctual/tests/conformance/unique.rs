@@ -8,7 +8,7 @@ use punctual::{
 };
 
 use crate::fixture::{
-    CANCEL, Fixture, QUEUE, at, dead, duplicate, duplicate_of_gone, key, millis, retry, secs,
+    CANCEL, Fixture, KIND, QUEUE, at, dead, duplicate, duplicate_of_gone, key, millis, retry, secs,
 };
 
 fn until_done() -> Unique {
@@ -67,6 +67,53 @@ pub(crate) async fn a_key_is_compared_within_queue_group_and_concurrency_key(t: 
         job.concurrency = Some(Concurrency { key: "c".to_owned(), limit: 2 });
     });
     assert_eq!(t.enqueue(other_limit).await, duplicate(one, State::Waiting, 1));
+}
+
+/// S4: a key is compared within its kind, unless both jobs hold it across kinds.
+pub(crate) async fn a_key_is_one_of_its_kind_unless_it_is_across_kinds(t: Fixture) {
+    let ask = async |kind: &str, unique: Unique| {
+        t.enqueue(t.job_with(|job| (job.kind, job.unique) = (kind.to_owned(), Some(unique)))).await
+    };
+    let first = ask(KIND, until_done()).await.id().unwrap();
+    let other = ask("invoice", until_done()).await.id().unwrap();
+    let across = ask("parcel", until_done().across_kinds()).await.id().unwrap();
+    assert_eq!(t.counts().await.waiting, 3);
+    for (kind, unique, holder) in [
+        (KIND, until_done(), first),
+        ("invoice", until_done(), other),
+        (KIND, until_done().across_kinds(), across),
+        ("parcel", until_done().across_kinds(), across),
+    ] {
+        assert_eq!(ask(kind, unique).await, duplicate(holder, State::Waiting, 1));
+    }
+    let of_kind = |kind: Option<&str>| UniqueKey { kind: kind.map(str::to_owned), ..key("k") };
+    for (kind, holder) in [(Some(KIND), Some(first)), (Some("invoice"), Some(other)), (None, Some(across))] {
+        assert_eq!(t.store.holder(&of_kind(kind)).await.unwrap().map(|job| job.id), holder);
+        let job = t.get(holder.unwrap()).await;
+        assert_eq!(
+            UniqueKey::of(&job),
+            Some(of_kind(kind)),
+            "a record tells whether its key is across kinds"
+        );
+    }
+    assert_eq!(t.store.holder(&of_kind(Some("parcel"))).await.unwrap(), None);
+    // An operator's cancel by key, and a retry, know the kind.
+    assert_eq!(t.act(of_kind(Some("invoice")), CANCEL).await, Acted::Done(other, State::Cancelled));
+    assert_eq!(t.act(other, Action::Retry).await, Acted::Done(other, State::Waiting));
+    assert_eq!(ask("invoice", until_done()).await, duplicate(other, State::Waiting, 2));
+}
+
+/// S4: a job that is replaced across kinds has another kind, and keeps its key.
+pub(crate) async fn a_key_across_kinds_outlives_the_kind_of_its_job(t: Fixture) {
+    let unique = || Unique::key("k").across_kinds().on_conflict(OnConflict::Replace);
+    let job = |kind: &str| t.job_with(|job| (job.kind, job.unique) = (kind.to_owned(), Some(unique())));
+    let id = t.enqueue(job("invoice")).await.id().unwrap();
+    assert_eq!(t.enqueue(job("parcel")).await, Enqueued::Replaced { id, run_at: at(0) });
+    assert_eq!(t.get(id).await.kind, "parcel");
+    let held = UniqueKey { kind: None, ..key("k") };
+    assert_eq!(t.store.holder(&held).await.unwrap().map(|job| job.id), Some(id));
+    assert_eq!(t.act(held.clone(), CANCEL).await, Acted::Done(id, State::Cancelled));
+    assert_eq!(t.store.holder(&held).await.unwrap(), None);
 }
 
 /// S4: the holder of a key is found by the key and all that it is compared within.
@@ -251,14 +298,15 @@ pub(crate) async fn a_window_may_end_before_its_job(t: Fixture) {
 
 /// S4: `replace` gives the holder all that the new job brings, and keeps what makes it the same job.
 pub(crate) async fn replace_gives_the_waiting_holder_everything_new(t: Fixture) {
-    let holder = t.add_with(|job| (job.unique, job.run_at) = (Some(until_done()), When::In(secs(60)))).await;
+    let whatever = || until_done().across_kinds();
+    let holder = t.add_with(|job| (job.unique, job.run_at) = (Some(whatever()), When::In(secs(60)))).await;
     t.pass(1);
     let new = t.job_with(|job| {
         job.kind = "email.digest".to_owned();
         job.payload = Payload { bytes: b"new".to_vec(), content_type: "text/plain".into() };
         job.run_at = When::In(secs(5));
         job.expires_at = Some(When::In(secs(9)));
-        job.unique = Some(Unique::key("k").until_start().on_conflict(OnConflict::Replace));
+        job.unique = Some(whatever().until_start().on_conflict(OnConflict::Replace));
         job.options.priority = Some(Priority::High);
         job.options.max_attempts = Some(3);
         job.options.backoff = Some(Backoff::fixed(secs(8)));
@@ -275,7 +323,7 @@ pub(crate) async fn replace_gives_the_waiting_holder_everything_new(t: Fixture) 
     assert_eq!((job.priority, job.max_attempts, job.lease), (Priority::High, 3, Some(secs(30))));
     assert_eq!((job.backoff, job.timeout), (Backoff::fixed(secs(8)), secs(44)));
     assert_eq!((job.tags, job.headers["traceparent"].as_str()), (vec!["vip".to_owned()], "00-2"));
-    assert_eq!((job.version, job.unique), (2, Some(until_done())));
+    assert_eq!((job.version, job.unique), (2, Some(whatever())));
     assert_eq!((t.find(new_id).await, t.counts().await.waiting, t.counts().await.bytes), (None, 1, 3));
 }
 

@@ -327,16 +327,8 @@ impl Generator {
         if !self.ids.contains(&job.id) {
             self.ids.push(job.id);
         }
-        if let Some(unique) = &job.unique {
-            let key = UniqueKey {
-                queue: job.queue.clone(),
-                group: job.group.clone(),
-                concurrency_key: job.concurrency.as_ref().map(|c| c.key.clone()),
-                key: unique.key.clone(),
-            };
-            if !self.keys.contains(&key) {
-                self.keys.push(key);
-            }
+        if let Some(key) = UniqueKey::of_new(&job).filter(|key| !self.keys.contains(key)) {
+            self.keys.push(key);
         }
         job
     }
@@ -358,6 +350,7 @@ impl Generator {
 
     fn unique(&mut self) -> Unique {
         let mut unique = Unique::key(*self.pick_of(&["u0", "u0", "u0", "u1"]));
+        unique.across_kinds = unique.key == "u1";
         unique.scope = match self.rng.u8(..4) {
             0 | 1 => Scope::UntilDone,
             2 => Scope::UntilStart,

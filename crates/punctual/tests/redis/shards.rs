@@ -48,7 +48,13 @@ fn derived(key: &str) -> NewJob {
 }
 
 fn unique_key(key: &str) -> UniqueKey {
-    UniqueKey { queue: QUEUE.into(), group: None, concurrency_key: None, key: key.into() }
+    UniqueKey {
+        kind: Some("k".into()),
+        queue: QUEUE.into(),
+        group: None,
+        concurrency_key: None,
+        key: key.into(),
+    }
 }
 
 fn want(instance: u64, number: u64, n: usize) -> Reserve {

@@ -6,11 +6,11 @@ use crate::{
     job::{Scope, State, cut_error},
     limits::PAYLOAD_BYTES_MAX,
     notes::Notes,
-    store::{Acted, Action, Target, Which, check_act},
+    store::{Acted, Action, Target, UniqueKey, Which, check_act},
     time::{Timestamp, When},
 };
 
-use super::{Held, Model, Row, unique_key, window_end};
+use super::{Held, Model, Row, window_end};
 
 impl Model {
     /// [`Store::act`](crate::store::Store::act).
@@ -88,7 +88,7 @@ impl Model {
     /// S11.
     fn retry(&mut self, now: Timestamp, id: JobId) -> Acted {
         let row = &self.rows[&id];
-        if let Some(key) = unique_key(&row.job).filter(|_| takes_key_again(row, now)) {
+        if let Some(key) = UniqueKey::of(&row.job).filter(|_| takes_key_again(row, now)) {
             let held = Held { by: id, until: window_end(&row.job) };
             if let Some(other) = self.held(&key, now).filter(|held| held.by != id) {
                 return Acted::UniqueConflict(other.by);

@@ -3,14 +3,14 @@
 use crate::{
     error::Result,
     id::JobId,
-    job::{JobRecord, NewJob, OnConflict, Priority, State, Unique},
+    job::{JobRecord, NewJob, OnConflict, Priority, State},
     limits::{ID_MEMORY, MAX_ATTEMPTS_DEFAULT, PAYLOAD_BYTES_MAX, TIMEOUT_DEFAULT},
     notes::Notes,
     store::{Call, Enqueued, Existing, UniqueKey, check_batch, check_enqueue, resolve_expiry},
     time::Timestamp,
 };
 
-use super::{Held, LastEnqueue, Model, Row, key_within, window_end};
+use super::{Held, LastEnqueue, Model, Row, window_end};
 
 impl Model {
     /// [`Store::enqueue`](crate::store::Store::enqueue).
@@ -41,7 +41,7 @@ impl Model {
 
     /// The answer for a job of a call that is repeated.
     fn enqueued_before(&self, now: Timestamp, new: &NewJob) -> Enqueued {
-        let holder = || self.held(&wanted_key(new)?, now);
+        let holder = || self.held(&UniqueKey::of_new(new)?, now);
         if self.rows.contains_key(&new.id) {
             Enqueued::Duplicate(self.existing(new.id))
         } else {
@@ -53,7 +53,7 @@ impl Model {
         if self.is_known(now, new) {
             return Enqueued::Duplicate(self.existing(new.id));
         }
-        let key = wanted_key(new);
+        let key = UniqueKey::of_new(new);
         if let Some(held) = key.as_ref().and_then(|key| self.held(key, now)) {
             return self.meet_holder(now, held.by, new);
         }
@@ -170,10 +170,4 @@ impl Model {
             blocked: false,
         }
     }
-}
-
-/// The key that a new job asks for.
-fn wanted_key(new: &NewJob) -> Option<UniqueKey> {
-    let Unique { key, .. } = new.unique.as_ref()?;
-    Some(key_within(&new.queue, new.group.as_ref(), new.concurrency.as_ref(), key))
 }

@@ -75,17 +75,14 @@ fn json<T: Default + for<'de> Deserialize<'de>>(bytes: Bytes<'_>) -> Result<T> {
 }
 
 /// Sixteen bytes that stand for a unique key with all that it is compared within.
-pub(super) fn digest(queue: &str, group: Option<&str>, concurrency_key: Option<&str>, key: &str) -> [u8; 16] {
-    texts::digest(&[Some(queue), group, concurrency_key, Some(key)])
+pub(super) fn digest_of(key: &UniqueKey) -> [u8; 16] {
+    let UniqueKey { kind, queue, group, concurrency_key, key } = key;
+    texts::digest(&[kind.as_deref(), Some(queue), group.as_deref(), concurrency_key.as_deref(), Some(key)])
 }
 
 /// Sixteen bytes that stand for a concurrency key with all that it is compared within.
 pub(super) fn lock_digest(queue: &str, group: Option<&str>, key: &str) -> [u8; 16] {
     texts::digest(&[Some(queue), group, Some(key)])
-}
-
-pub(super) fn digest_of(key: &UniqueKey) -> [u8; 16] {
-    digest(&key.queue, key.group.as_deref(), key.concurrency_key.as_deref(), &key.key)
 }
 
 /// The state of a code.
@@ -180,9 +177,8 @@ pub(super) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>
     if let Some(n) = max_attempts {
         rest.number(n.into(), 2);
     }
-    if let Some(unique) = &new.unique {
-        let concurrency_key = new.concurrency.as_ref().map(|concurrency| concurrency.key.as_str());
-        rest.extend_from_slice(&digest(&new.queue, new.group.as_deref(), concurrency_key, &unique.key));
+    if let Some(key) = UniqueKey::of_new(new) {
+        rest.extend_from_slice(&digest_of(&key));
         rest.number(window, 7);
     }
     if let Some(Concurrency { key, limit }) = &new.concurrency {

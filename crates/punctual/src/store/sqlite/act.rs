@@ -23,9 +23,9 @@ pub(super) fn act(tx: &mut Tx<'_>, targets: &[Target], action: &Action) -> Step<
 
 /// The job that holds a key, if it has a record.
 pub(super) fn by_key(tx: &mut Tx<'_>, key: &UniqueKey) -> Step<Option<Job>> {
-    let UniqueKey { queue, group, concurrency_key, key } = key;
+    let UniqueKey { kind, queue, group, concurrency_key, key } = key;
     let Some(q) = tx.queue(queue)? else { return Ok(None) };
-    let key = unique::encode(group.as_deref(), concurrency_key.as_deref(), key);
+    let key = unique::encode(kind.as_deref(), group.as_deref(), concurrency_key.as_deref(), key);
     Ok(tx.holder(tx.at(q).qid, &key)?.and_then(|holder| holder.job))
 }
 
@@ -107,10 +107,11 @@ fn change(tx: &mut Tx<'_>, q: Q, mut job: Job, action: &Action) -> Step<Acted> {
 /// Makes an ended job wait again (S11).
 fn retry(tx: &mut Tx<'_>, q: Q, mut job: Job, ended: &EndedRow) -> Step<Acted> {
     if takes_key_again(&job, tx.now) {
-        if let Some(other) = tx.holder_of(job.qid, &job.opts)?.filter(|holder| holder.id != job.id) {
+        if let Some(other) = tx.holder_of(job.qid, &job.kind, &job.opts)?.filter(|holder| holder.id != job.id)
+        {
             return Ok(Acted::UniqueConflict(other.id));
         }
-        tx.hold_key(job.qid, job.id, &job.opts, job.created_at)?;
+        tx.hold_key(job.qid, (job.id, &job.kind), &job.opts, job.created_at)?;
     }
     tx.leave_ended(q, job.id.as_bytes(), ended)?;
     tx.tally(q).bytes += job.bytes();

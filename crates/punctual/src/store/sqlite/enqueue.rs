@@ -51,7 +51,9 @@ fn replay(tx: &mut Tx<'_>, jobs: &[NewJob], full: &[u8]) -> Step<Vec<Enqueued>> 
         }
         let own = tx.job(new.id)?;
         let holder = match (&own, tx.queue(&new.queue)?) {
-            (None, Some(q)) => tx.holder_of(tx.at(q).qid, &Opts::of(new, &JobOptions::default()))?,
+            (None, Some(q)) => {
+                tx.holder_of(tx.at(q).qid, &new.kind, &Opts::of(new, &JobOptions::default()))?
+            }
             _ => None,
         };
         let existing = match (own, holder) {
@@ -85,7 +87,7 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewJob) -> Step<Enqueued> {
         }
         if let Some(unique) = &new.unique {
             let opts = Opts::of(new, &tx.at(q).settings.defaults);
-            if let Some(holder) = tx.holder_of(tx.at(q).qid, &opts)? {
+            if let Some(holder) = tx.holder_of(tx.at(q).qid, &new.kind, &opts)? {
                 return meet(tx, q, &holder, new, unique, opts);
             }
         }
@@ -117,7 +119,7 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewJob) -> Step<Enqueued> {
     let group = new.group.as_deref();
     tx.start_waiting(q, Due { group, id: new.id, priority, run_at, expires_at, attempt: 1 })?;
     tx.tally(q).bytes += int(new.payload.bytes.len());
-    tx.hold_key(qid, new.id, &opts, now)?;
+    tx.hold_key(qid, (new.id, &new.kind), &opts, now)?;
     Ok(Enqueued::Inserted { id: new.id, run_at })
 }
 

@@ -20,10 +20,15 @@ const HOLDER: &str = named(FILE, "holder");
 const HOLD: &str = named(FILE, "hold");
 const FREE: &str = named(FILE, "free");
 
-/// Group, concurrency key and key as one; lengths first, so that no two triples share an encoding.
-pub(super) fn encode(group: Option<&str>, concurrency_key: Option<&str>, key: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(key.len() + 8);
-    for part in [group, concurrency_key, Some(key)] {
+/// Kind, group, concurrency key and key as one; lengths first, so that no two lists share an encoding.
+pub(super) fn encode(
+    kind: Option<&str>,
+    group: Option<&str>,
+    concurrency_key: Option<&str>,
+    key: &str,
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(kind.unwrap_or_default().len() + key.len() + 16);
+    for part in [kind, group, concurrency_key, Some(key)] {
         bytes.push(u8::from(part.is_some()));
         // A name is at most 255 bytes; a longer one can't be stored, and can't be found either.
         bytes.extend_from_slice(&(part.unwrap_or_default().len() as u16).to_be_bytes());
@@ -32,8 +37,9 @@ pub(super) fn encode(group: Option<&str>, concurrency_key: Option<&str>, key: &s
     bytes
 }
 
-fn encoded(opts: &Opts, unique: &Unique) -> Vec<u8> {
-    encode(opts.group.as_deref(), opts.concurrency.as_ref().map(|c| c.key.as_str()), &unique.key)
+fn encoded(kind: &str, opts: &Opts, unique: &Unique) -> Vec<u8> {
+    let concurrency_key = opts.concurrency.as_ref().map(|concurrency| concurrency.key.as_str());
+    encode(unique.kind_of(kind), opts.group.as_deref(), concurrency_key, &unique.key)
 }
 
 /// Whoever holds a key.
@@ -61,23 +67,29 @@ impl Tx<'_> {
         Ok(held.then_some(Holder { id, job }))
     }
 
-    /// The holder of the key that these options ask for.
-    pub(super) fn holder_of(&mut self, qid: i64, opts: &Opts) -> Step<Option<Holder>> {
+    /// The holder of the key that these options of a job of this kind ask for.
+    pub(super) fn holder_of(&mut self, qid: i64, kind: &str, opts: &Opts) -> Step<Option<Holder>> {
         match &opts.unique {
-            Some(unique) => self.holder(qid, &encoded(opts, unique)),
+            Some(unique) => self.holder(qid, &encoded(kind, opts, unique)),
             None => Ok(None),
         }
     }
 
-    /// Takes the key that these options ask for; it must be free or void.
-    pub(super) fn hold_key(&self, qid: i64, id: JobId, opts: &Opts, created_at: Timestamp) -> Step<()> {
+    /// Takes the key that these options of a job ask for; it must be free or void.
+    pub(super) fn hold_key(
+        &self,
+        qid: i64,
+        (id, kind): (JobId, &str),
+        opts: &Opts,
+        created_at: Timestamp,
+    ) -> Step<()> {
         let Some(unique) = &opts.unique else { return Ok(()) };
         let (scope, until) = match unique.scope {
             Scope::UntilDone => (0, None),
             Scope::UntilStart => (1, None),
             Scope::Window { .. } => (2, window_end(unique, created_at)),
         };
-        let row = params![qid, encoded(opts, unique), id.as_bytes(), scope, until.map(ms)];
+        let row = params![qid, encoded(kind, opts, unique), id.as_bytes(), scope, until.map(ms)];
         self.conn.prepare_cached(HOLD)?.execute(row)?;
         Ok(())
     }
@@ -110,7 +122,7 @@ impl Tx<'_> {
     /// Frees the key if this job holds it.
     fn free_key(&self, job: &Job) -> Step<()> {
         if let Some(unique) = &job.opts.unique {
-            let row = params![job.qid, encoded(&job.opts, unique), job.id.as_bytes()];
+            let row = params![job.qid, encoded(&job.kind, &job.opts, unique), job.id.as_bytes()];
             self.conn.prepare_cached(FREE)?.execute(row)?;
         }
         Ok(())

@@ -25,13 +25,8 @@ async fn refuse_held(store: &RedisStore, targets: &[Target], acted: &mut [Acted]
             continue;
         }
         // What is held until the start or for a while may be free for good: that its own shard knows.
-        let Some(unique) = job.unique.filter(|unique| unique.scope == Scope::UntilDone) else { continue };
-        let key = UniqueKey {
-            queue: job.queue,
-            group: job.group,
-            concurrency_key: job.concurrency.map(|concurrency| concurrency.key),
-            key: unique.key,
-        };
+        let is_until_done = job.unique.as_ref().is_some_and(|unique| unique.scope == Scope::UntilDone);
+        let Some(key) = UniqueKey::of(&job).filter(|_| is_until_done) else { continue };
         if let Some(holder) = read::holder(store, &key).await?.filter(|holder| holder.id != id) {
             *acted = Acted::UniqueConflict(holder.id);
         }
