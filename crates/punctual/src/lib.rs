@@ -1,4 +1,4 @@
-#![doc = include_str!("../../../README.md")]
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // ── pure: no async, no I/O, no clock ──
@@ -71,21 +71,21 @@ pub use worker::{Lateness, Shutdown, UnknownKinds, WorkReport, Worker};
 /// The guide's code runs with the tests.
 #[cfg(all(doctest, feature = "sqlite", feature = "testing"))]
 mod guide {
-    #[doc = include_str!("../../../docs/guide/1-jobs.md")]
+    #[doc = include_str!("../docs/guide/1-jobs.md")]
     struct Jobs;
-    #[doc = include_str!("../../../docs/guide/2-workers.md")]
+    #[doc = include_str!("../docs/guide/2-workers.md")]
     struct Workers;
-    #[doc = include_str!("../../../docs/guide/3-testing.md")]
+    #[doc = include_str!("../docs/guide/3-testing.md")]
     struct Testing;
-    #[doc = include_str!("../../../docs/guide/4-transactions.md")]
+    #[doc = include_str!("../docs/guide/4-transactions.md")]
     struct Transactions;
-    #[doc = include_str!("../../../docs/guide/5-redis.md")]
+    #[doc = include_str!("../docs/guide/5-redis.md")]
     struct Redis;
     #[cfg(feature = "cron")]
-    #[doc = include_str!("../../../docs/guide/6-schedules.md")]
+    #[doc = include_str!("../docs/guide/6-schedules.md")]
     struct Schedules;
-    #[doc = include_str!("../../../docs/guide/7-topics.md")]
+    #[doc = include_str!("../docs/guide/7-topics.md")]
     struct Topics;
-    #[doc = include_str!("../../../docs/guide/8-toolkit.md")]
+    #[doc = include_str!("../docs/guide/8-toolkit.md")]
     struct Toolkit;
 }

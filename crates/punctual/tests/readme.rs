@@ -10,8 +10,7 @@ use std::{
 
 /// The code of the README's one Rust program.
 fn printed() -> String {
-    let readme =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     let code = readme.split("```rust,no_run\n").nth(1).expect("the README shows a program");
     code.split("```").next().unwrap().to_owned()
 }

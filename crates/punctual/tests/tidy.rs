@@ -273,3 +273,27 @@ fn no_file_is_longer_than_a_thousand_lines() {
         assert!(lines <= LINES_MAX, "{path} has {lines} lines");
     }
 }
+
+/// A package holds what its code includes, its README and its licences: what lies beside it is not there when it is built elsewhere.
+#[test]
+fn each_package_holds_what_it_is_built_of() {
+    for package in fs::read_dir(workspace().join("crates")).unwrap() {
+        let package = package.unwrap().path();
+        for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+            assert!(package.join(file).is_file(), "{} lies in {}", file, package.display());
+        }
+        let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
+        assert!(manifest.contains("\nreadme = \"README.md\"\n"), "{}", package.display());
+        for folder in ["src", "tests", "examples", "benches"].map(|name| package.join(name)) {
+            for source in folder.is_dir().then(|| sources(&folder)).into_iter().flatten() {
+                // Up from a file in a folder of the package, once for each folder that it lies in.
+                let depth = source.path.matches('/').count() + 1;
+                for included in source.text.split("include_str!(\"").skip(1) {
+                    let included = included.split('"').next().unwrap();
+                    let up = included.matches("../").count();
+                    assert!(up <= depth, "{}/{} includes {included}", folder.display(), source.path);
+                }
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@
 pub(crate) const USER: &str = "punctual";
 pub(crate) const PASSWORD: &str = "secret";
 
-const GUIDE: &str = include_str!("../../../../docs/guide/5-redis.md");
+const GUIDE: &str = include_str!("../../docs/guide/5-redis.md");
 
 /// The line under a heading, for the prefixes of tests.
 pub(crate) fn line(heading: &str) -> String {
