@@ -188,7 +188,7 @@ async fn the_doctor_asks_all_who_listen() {
     );
 }
 
-/// One process wakes for a time, and a spare, however many wait.
+/// One process wakes for a time, and a spare, however many wait; each may hand its place on once.
 #[tokio::test]
 async fn two_wake_for_a_time_however_many_wait() {
     let folder = Folder::new();
@@ -224,7 +224,8 @@ async fn two_wake_for_a_time_however_many_wait() {
     assert_eq!(taken.jobs.len(), 1);
     let late = others.into_iter().map(|wait| tokio::time::timeout(Duration::from_millis(1_500), wait));
     let woken = futures_util::future::join_all(late).await.into_iter().flatten().count();
-    assert!(woken <= 1, "{woken} of seven others woke");
+    // The spare; and each of the two hands its place on, where its own timer is faster than its wait.
+    assert!(woken <= 3, "{woken} of seven others woke");
 }
 
 /// S9: the end of a lease that was handed out while this one waited.
