@@ -95,6 +95,7 @@ impl Forwarder {
         let sent = self.inner.sink.send(job).await;
         sent.map_err(|refusal| match refusal {
             Refusal::Away(error)
+            | Refusal::Ours(error)
             | Refusal::Busy { error, .. }
             | Refusal::Refused(error)
             | Refusal::Never(error) => error,
@@ -154,7 +155,14 @@ impl Inner {
             let rest = match &refusal {
                 Refusal::Away(error) if overtaken < OVERTAKEN_MAX => {
                     if self.tally.again(error) {
-                        tracing::warn!(to = self.shown, error, "jobs wait for the other side");
+                        tracing::warn!(target: "punctual", to = self.shown, error, "jobs wait for the other side");
+                    }
+                    pause
+                }
+                // Others that go through meanwhile say nothing of this job.
+                Refusal::Ours(error) => {
+                    if self.tally.again(error) {
+                        tracing::warn!(target: "punctual", to = self.shown, error, "jobs wait");
                     }
                     pause
                 }
@@ -191,7 +199,7 @@ impl Inner {
                 return Outcome::RetryAfter { after, error };
             }
             Refusal::Busy { after, error, .. } => (error, after),
-            Refusal::Away(error) | Refusal::Refused(error) => (error, None),
+            Refusal::Away(error) | Refusal::Ours(error) | Refusal::Refused(error) => (error, None),
         };
         self.tally.refused(&error);
         if job.max_attempts <= job.attempt {

@@ -28,6 +28,8 @@ pub(crate) trait Sink: Send + Sync {
 pub(crate) enum Refusal {
     /// The other side can't be reached, or did not answer: nothing is known against this job. It may have it already.
     Away(String),
+    /// This process can't ask now, for want of something of its own: nothing is known against this job, nor against the other side.
+    Ours(String),
     /// The other side asks for a pause, of this length if it says so. `all`: not for this job alone.
     Busy {
         /// The pause it asks for.

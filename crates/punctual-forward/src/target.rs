@@ -45,8 +45,8 @@ const SCHEMES: [&str; 9] = ["amqp", "amqps", "nats", "tls", "redis", "rediss", "
 pub struct Target {
     address: Address,
     shown: String,
-    secret: Option<String>,
-    allows_private: bool,
+    #[cfg(feature = "webhook")]
+    setup: crate::webhook::Setup,
 }
 
 impl std::fmt::Debug for Target {
@@ -89,7 +89,12 @@ impl Target {
             }
             _ => Self::of_url(&scheme, address)?,
         };
-        Ok(Self { address, shown, secret: None, allows_private: false })
+        Ok(Self {
+            address,
+            shown,
+            #[cfg(feature = "webhook")]
+            setup: crate::webhook::Setup::default(),
+        })
     }
 
     fn of_url(scheme: &str, text: &str) -> Result<(Address, String)> {
@@ -131,17 +136,47 @@ impl Target {
         Ok((address, shown))
     }
 
-    /// Signs what goes to a webhook by the Standard Webhooks format: `whsec_` and the key in base64, 24 to 64 bytes of it.
+    /// Signs what goes to a webhook by the Standard Webhooks format: `whsec_` and the key in base64, 24 to 64 bytes of it. While
+    /// a key is replaced give two of them, the current one first, with a space between: each request has a signature of both.
+    ///
+    /// Not where each job brings its own address: a receiver that shares its key with others can sign for them.
+    #[cfg(feature = "webhook")]
     #[must_use]
     pub fn signed_with(mut self, secret: impl Into<String>) -> Self {
-        self.secret = Some(secret.into());
+        self.setup.secrets = Some(crate::webhook::Place::Text(secret.into()));
+        self
+    }
+
+    /// The same, with the secret in a file, whose name may have fields of the job in it: `/run/secrets/{header.endpoint}`. It is
+    /// read for each request. Values of fields are ASCII letters, digits, `_`, `-` and `.`, and don't begin with a dot.
+    #[cfg(feature = "webhook")]
+    #[must_use]
+    pub fn signed_by_file(mut self, name: impl Into<String>) -> Self {
+        self.setup.secrets = Some(crate::webhook::Place::File(name.into()));
+        self
+    }
+
+    /// The same, with the secret in a variable of the environment: `WEBHOOK_SECRET_{header.endpoint}`.
+    #[cfg(feature = "webhook")]
+    #[must_use]
+    pub fn signed_by_env(mut self, name: impl Into<String>) -> Self {
+        self.setup.secrets = Some(crate::webhook::Place::Env(name.into()));
+        self
+    }
+
+    /// Adds a header to each request to a webhook. Its value is not shown.
+    #[cfg(feature = "webhook")]
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.setup.headers.push((name.into(), value.into()));
         self
     }
 
     /// Lets a webhook be in a private network, on this machine, or without TLS. Not for addresses that customers give.
+    #[cfg(feature = "webhook")]
     #[must_use]
     pub const fn allow_private(mut self) -> Self {
-        self.allows_private = true;
+        self.setup.allows_private = true;
         self
     }
 
@@ -157,12 +192,12 @@ impl Target {
     pub fn forwarder(self) -> Result<Forwarder> {
         // A second provider of cryptography in the process would leave open which one is meant; the first one to come stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let Self { address, shown, secret, allows_private } = self;
-        let is_webhook = shown.starts_with("http") || shown.starts_with("webhook");
-        if !is_webhook && (secret.is_some() || allows_private) {
-            return Err(Error::invalid("a secret and private addresses are for webhooks only")
+        #[cfg(feature = "webhook")]
+        if !matches!(self.address, Address::Webhook(_)) && !self.setup.is_empty() {
+            return Err(Error::invalid("secrets, headers and private addresses are for webhooks only")
                 .with_hint("leave them out, or forward to https://…"));
         }
+        let Self { address, shown, .. } = self;
         Ok(match address {
             #[cfg(feature = "amqp")]
             Address::Amqp(address) => Forwarder::new(Box::new(crate::amqp::Amqp::new(address)), shown),
@@ -174,7 +209,7 @@ impl Target {
             }
             #[cfg(feature = "webhook")]
             Address::Webhook(address) => {
-                let webhook = crate::webhook::Webhook::new(address, secret.as_deref(), allows_private)?;
+                let webhook = crate::webhook::Webhook::new(address, self.setup)?;
                 Forwarder::new(Box::new(webhook), shown)
             }
         })
@@ -310,7 +345,7 @@ mod tests {
         ] {
             let mut target = Target::parse(address).unwrap();
             assert_eq!(target.shown(), shown);
-            target.secret = Some("secret".to_owned());
+            target = target.signed_with("secret").header("a", "secret");
             assert!(!format!("{target:?}").contains("secret"), "{target:?}");
         }
     }

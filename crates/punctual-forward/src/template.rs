@@ -9,6 +9,9 @@ const NAMED: [&str; 2] = ["header", "tag"];
 /// Longest template, in bytes.
 const BYTES_MAX: usize = 4 * 1024;
 
+/// Longest name of a field that an error repeats, in bytes: what is longer may be a part of something secret.
+const SHOWN_BYTES_MAX: usize = 32;
+
 /// A text with fields of a job in it: `mail.{kind}`, `{header.tenant}`, `{tag.region}`.
 ///
 /// Fields are `id`, `kind`, `queue`, `group`, `priority` (`high`, `normal`, `low`), `attempt`, `header.NAME`, and `tag.NAME`,
@@ -56,7 +59,9 @@ impl Template {
             }
             let field = on.strip_prefix('{').and_then(|on| on.split_once('}'));
             let Some((name, after)) = field else {
-                return Err(Error::invalid(format!("{text:?} has a brace without its other half"))
+                // What stands around it may be secret.
+                let at = text[..text.len() - on.len()].chars().count() + 1;
+                return Err(Error::invalid(format!("a brace has no other half, at character {at}"))
                     .with_hint("a field is {kind} or {header.NAME}; a brace itself is written twice"));
             };
             if !plain.is_empty() {
@@ -169,7 +174,9 @@ fn unknown(name: &str) -> Error {
         Some(near) => format!("did you mean {{{near}}}?"),
         None => format!("fields are {}, header.NAME and tag.NAME", FIELDS.join(", ")),
     };
-    Error::invalid(format!("{{{name}}} is no field of a job")).with_hint(hint)
+    let is_plain = |c: char| c.is_ascii_alphabetic() || "._-".contains(c);
+    let shown = if name.len() <= SHOWN_BYTES_MAX && name.chars().all(is_plain) { name } else { "…" };
+    Error::invalid(format!("{{{shown}}} is no field of a job")).with_hint(hint)
 }
 
 #[cfg(test)]

@@ -2,18 +2,20 @@
 //! as their body.
 //!
 //! A job is handed over when it was answered by a status 2xx. `webhook-id` is the job's id, the same however often it is sent;
-//! `webhook-timestamp` the second of this try. With a secret there is `webhook-signature`, too. The job's own headers go out
+//! `webhook-timestamp` the second of this try. With secrets there is `webhook-signature`, too: see [`secrets`]. The job's own headers go out
 //! as `punctual-header-NAME`, so that a job can't write headers that mean something to the receiver; a job with one that HTTP does
 //! not take is dead.
 //!
 //! Where the host is the same for all jobs and can't be reached, jobs wait, and spend no attempts. Where each job brings its own
 //! address nobody waits for one that is dead: its jobs come back by their backoff, and others go on.
 //!
-//! Redirects by 307 and 308 are followed, with the same headers, the signature among them: it is made for the body, not for an address.
-//! Every other redirect would turn the request into another one, and is refused. No proxy of the environment is used, since it
+//! A redirect of a request with a signature or with headers of the configuration is a failure, as Standard Webhooks have it: it would carry
+//! them to another receiver. Else redirects by 307 and 308 are followed, with the same headers. Every other redirect would turn the
+//! request into another one, and is refused. A receiver that answers 410 wants no more of it: the job is dead. No proxy of the environment is used, since it
 //! would resolve names itself, behind the back of [`guard`]; cookies are not kept.
 
 mod guard;
+mod secrets;
 mod sign;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ mod tests;
 use std::{
     borrow::Cow,
     error::Error as StdError,
+    io,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -34,9 +37,10 @@ use reqwest::{
 use tokio::time::timeout;
 use url::{Host, Url};
 
+pub(crate) use self::secrets::Place;
 use self::{
     guard::{Closed, Guard},
-    sign::Secret,
+    secrets::Secrets,
 };
 use crate::{
     fields,
@@ -54,9 +58,17 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 const WORDS_CHARS_MAX: usize = 200;
 /// Redirects of one request.
 const REDIRECTS_MAX: u32 = 3;
-/// The shortest and the longest pause that a receiver may ask for.
+/// The shortest and the longest pause that a receiver is given, whatever it asks for: a longer one would close the queue for so long.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_hours(24);
+const PAUSE_MAX: Duration = Duration::from_mins(10);
+/// What the system says where the process, or the machine, has no descriptors left: `EMFILE`, `ENFILE`.
+const NO_DESCRIPTORS: [i32; 2] = [24, 23];
+/// Headers that the request itself has, and what the names of others of them begin with.
+const OWN_HEADERS: [&str; 6] =
+    ["content-type", "content-length", "transfer-encoding", "connection", "host", "user-agent"];
+const OWN_PREFIXES: [&str; 2] = ["webhook-", "punctual-"];
+/// Headers that must not be known to receivers that jobs name.
+const SECRET_HEADERS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 /// Longest address that a job may bring, in bytes.
 const ADDRESS_BYTES_MAX: usize = 4 * 1024;
 /// What of a job's value stands in an address as it is.
@@ -153,29 +165,56 @@ impl Address {
 /// Sends jobs to receivers.
 pub(crate) struct Webhook {
     address: Address,
-    secret: Option<Secret>,
+    secrets: Secrets,
+    fixed: HeaderMap,
     guard: Guard,
     client: Client,
     answer: Duration,
 }
 
+/// What a webhook is besides its address.
+#[derive(Clone, Default)]
+pub(crate) struct Setup {
+    /// Where the secrets are that requests are signed with; `None`: they are not signed.
+    pub(crate) secrets: Option<Place>,
+    /// Headers of each request.
+    pub(crate) headers: Vec<(String, String)>,
+    /// Whether it may be in a private network.
+    pub(crate) allows_private: bool,
+}
+
+impl Setup {
+    /// Whether it says nothing.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.secrets.is_none() && self.headers.is_empty() && !self.allows_private
+    }
+}
+
 impl Webhook {
     /// # Errors
-    /// `Invalid` for a secret that is none, and for an address that is known to be closed to webhooks.
-    pub(crate) fn new(address: Address, secret: Option<&str>, allows_private: bool) -> Result<Self> {
-        let secret = secret.map(Secret::parse).transpose()?;
+    /// `Invalid` for secrets and headers that are none, and for an address that is known to be closed to webhooks.
+    pub(crate) fn new(address: Address, setup: Setup) -> Result<Self> {
+        let Setup { secrets, headers, allows_private } = setup;
+        let is_one_host = matches!(address, Address::OneHost { .. });
+        let secrets = Secrets::new(secrets, is_one_host)?;
+        let fixed = fixed(&headers, is_one_host)?;
         let guard = Guard::new(allows_private);
         if let Address::OneHost { example, .. } = &address {
             guard.judge(example).map_err(|closed| closed_at_start(&closed))?;
         }
-        let client = client(&guard, allows_private)?;
-        Ok(Self { address, secret, guard, client, answer: ANSWER_MAX })
+        let client = client(&guard, allows_private, is_one_host)?;
+        Ok(Self { address, secrets, fixed, guard, client, answer: ANSWER_MAX })
     }
 
     async fn post(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
         let url = self.address.fill(job).map_err(Refusal::Never)?;
         let now = SystemTime::now();
-        let headers = self.headers(job, now).map_err(Refusal::Never)?;
+        let mut headers = self.headers(job, now).map_err(Refusal::Never)?;
+        if let Some(signature) = self.secrets.sign(job, &job.id.to_string(), seconds(now)).await? {
+            let signature =
+                HeaderValue::try_from(signature).map_err(|error| Refusal::Never(error.to_string()))?;
+            headers.insert("webhook-signature", signature);
+        }
         // Before the forwarder gives up: it does not know whose fault it is.
         let answer = self.answer.min(job.timeout / 2);
         let answered = timeout(answer, self.follow(url, headers, &job.payload.bytes)).await;
@@ -189,15 +228,10 @@ impl Webhook {
             HeaderValue::from_bytes(text.as_bytes()).map_err(|_| format!("HTTP does not take its {what}"))
         };
         let id = job.id.to_string();
-        let at_s = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let mut headers = HeaderMap::new();
+        let mut headers = self.fixed.clone();
         headers.insert(header::CONTENT_TYPE, value("content type", &job.payload.content_type)?);
         headers.insert("webhook-id", value("id", &id)?);
-        headers.insert("webhook-timestamp", HeaderValue::from(at_s));
-        if let Some(secret) = &self.secret {
-            let signature = secret.sign(&id, at_s, &job.payload.bytes);
-            headers.insert("webhook-signature", value("signature", &signature)?);
-        }
+        headers.insert("webhook-timestamp", HeaderValue::from(seconds(now)));
         let own = job.headers.iter().map(|(name, text)| (format!("punctual-header-{name}"), text.clone()));
         for (name, text) in fields::ours(job).into_iter().chain(own) {
             let key = HeaderName::from_bytes(name.as_bytes());
@@ -226,6 +260,11 @@ impl Webhook {
             }
             let to = place(&response)
                 .ok_or_else(|| Refusal::Refused(format!("{status} without a place to go to")))?;
+            if self.secrets.are_there() || !self.fixed.is_empty() {
+                let to = without_query(&to);
+                let why = "what is signed, or has headers of its own, is sent nowhere else";
+                return Err(Refusal::Refused(format!("{status} to {to}: {why}: give that address")));
+            }
             redirects += 1;
             if REDIRECTS_MAX < redirects {
                 return Err(Refusal::Refused(format!("more than {REDIRECTS_MAX} redirects")));
@@ -262,6 +301,8 @@ impl Webhook {
             {
                 Refusal::Away(error)
             }
+            // It wants no more of it, however often it is tried.
+            (StatusCode::GONE, _) => Refusal::Never(error),
             _ if status.is_redirection() => {
                 let to = moved.map_or_else(|| "somewhere else".to_owned(), |to| without_query(&to));
                 Refusal::Refused(format!("{status}: it moved to {to}: give that address"))
@@ -279,6 +320,10 @@ impl Webhook {
         while let Some(at) = cause {
             if let Some(closed) = at.downcast_ref::<Closed>() {
                 return Refusal::Refused(closed.to_string());
+            }
+            let code = at.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+            if code.is_some_and(|code| NO_DESCRIPTORS.contains(&code)) {
+                return Refusal::Ours(format!("no descriptors are left here: {at}"));
             }
             cause = at.source();
         }
@@ -322,7 +367,7 @@ impl Sink for Webhook {
 }
 
 /// What makes requests, and lets `guard` find the way.
-fn client(guard: &Guard, allows_private: bool) -> Result<Client> {
+fn client(guard: &Guard, allows_private: bool, is_one_host: bool) -> Result<Client> {
     let client = Client::builder()
         .user_agent(concat!("punctual/", env!("CARGO_PKG_VERSION")))
         .no_proxy()
@@ -330,9 +375,44 @@ fn client(guard: &Guard, allows_private: bool) -> Result<Client> {
         .redirect(Policy::none())
         .https_only(!allows_private)
         .connect_timeout(CONNECT_MAX)
-        .dns_resolver(guard.clone())
-        .build();
+        .dns_resolver(guard.clone());
+    // Kept for the next request to the same host, connections to many hosts would use up the descriptors of the process: of those that
+    // jobs name there are as many as slots.
+    let client = if is_one_host { client } else { client.pool_max_idle_per_host(0) };
+    let client = client.build();
     client.map_err(|error| Error::new(ErrorKind::Unsupported, "could not set up TLS").with_source(error))
+}
+
+/// Seconds since 1970.
+fn seconds(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// The headers that each request has by its configuration. Their values are never shown.
+fn fixed(headers: &[(String, String)], is_one_host: bool) -> Result<HeaderMap> {
+    let mut fixed = HeaderMap::new();
+    for (name, value) in headers {
+        let key = HeaderName::from_bytes(name.as_bytes());
+        let key = key.map_err(|_| Error::invalid(format!("{name:?} is no name of a header")))?;
+        let lower = key.as_str();
+        if OWN_HEADERS.contains(&lower) || OWN_PREFIXES.iter().any(|prefix| lower.starts_with(prefix)) {
+            return Err(
+                Error::invalid(format!("the header {lower} is made of the job")).with_hint("leave it out")
+            );
+        }
+        if !is_one_host && SECRET_HEADERS.contains(&lower) {
+            return Err(Error::invalid(format!(
+                "the header {lower} would go to every receiver that a job names"
+            ))
+            .with_hint("sign the requests, with a secret for each receiver"));
+        }
+        let value = HeaderValue::try_from(value);
+        let mut value =
+            value.map_err(|_| Error::invalid(format!("the value of the header {lower} is none")))?;
+        value.set_sensitive(true);
+        fixed.append(key, value);
+    }
+    Ok(fixed)
 }
 
 fn closed_at_start(closed: &Closed) -> Error {

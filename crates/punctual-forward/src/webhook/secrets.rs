@@ -51,7 +51,9 @@ impl Keys {
         let keys: Vec<Secret> = text.split_whitespace().map(Secret::parse).collect::<Result<_>>()?;
         if keys.is_empty() || KEYS_MAX < keys.len() {
             return Err(Error::invalid(format!("there are {} secrets, not 1 or {KEYS_MAX}", keys.len()))
-                .with_hint("write the current secret, and below it the one before as long as it is replaced"));
+                .with_hint(
+                    "write the current secret, and below it the one before as long as it is replaced",
+                ));
         }
         Ok(Self(keys))
     }

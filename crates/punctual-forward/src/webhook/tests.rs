@@ -13,7 +13,8 @@ use stub::{SILENCE, Stub};
 /// One that gives up soon.
 fn webhook(address: &str, allows_private: bool) -> Result<Webhook> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let webhook = Webhook::new(Address::parse(address)?, None, allows_private)?;
+    let setup = Setup { allows_private, ..Setup::default() };
+    let webhook = Webhook::new(Address::parse(address)?, setup)?;
     Ok(Webhook { answer: Duration::from_millis(500), ..webhook })
 }
 
@@ -42,7 +43,6 @@ async fn a_status_says_what_becomes_of_a_job() {
     for (answer, words) in [
         ("500 Internal Server Error\r\n\r\nfull\x07 disk\n", "500 Internal Server Error: full  disk"),
         ("400 Bad Request\r\n\r\nno such field", "400 Bad Request: no such field"),
-        ("410 Gone", "410 Gone"),
         ("408 Request Timeout", "408 Request Timeout"),
         ("425 Too Early", "425 Too Early"),
         ("307 Temporary Redirect", "307 Temporary Redirect without a place to go to"),
@@ -53,6 +53,7 @@ async fn a_status_says_what_becomes_of_a_job() {
     ] {
         assert_eq!(both(&[answer]).await, [refused(words), refused(words)], "{answer}");
     }
+    assert_eq!(both(&["410 Gone"]).await, [(); 2].map(|()| Err(Refusal::Never("410 Gone".to_owned()))));
     for (answer, words) in [
         ("502 Bad Gateway", "502 Bad Gateway"),
         ("503 Service Unavailable", "503 Service Unavailable"),
@@ -68,7 +69,7 @@ async fn a_receiver_may_ask_for_a_pause() {
     for (answer, after) in [
         ("429 Too Many Requests\r\nretry-after: 120", Some(120)),
         ("429 Too Many Requests\r\nretry-after: 0", Some(1)),
-        ("429 Too Many Requests\r\nretry-after: 99999999", Some(24 * 60 * 60)),
+        ("429 Too Many Requests\r\nretry-after: 99999999", Some(10 * 60)),
         ("429 Too Many Requests\r\nretry-after: Sun, 06 Nov 1994 08:49:37 GMT", Some(1)),
         ("429 Too Many Requests\r\nretry-after: soon", None),
         ("429 Too Many Requests", None),
@@ -135,7 +136,7 @@ async fn a_name_in_a_private_network_is_refused_when_it_is_connected_to() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut webhook = webhook("https://hooks.example/", false).unwrap();
     webhook.guard = Guard::asking(false, |_| Box::pin(async { Ok(vec![[10, 0, 0, 1].into()]) }));
-    webhook.client = client(&webhook.guard, false).unwrap();
+    webhook.client = client(&webhook.guard, false, true).unwrap();
     let words = "hooks.example is in a private network; private addresses are not allowed here";
     assert_eq!(webhook.post(&job()).await, refused(words));
     let error = webhook.look().await.unwrap_err();
@@ -162,6 +163,109 @@ async fn an_address_that_is_private_by_itself_is_never_tried() {
         let said = webhook("webhook:{header.url}", true).unwrap().post(&job).await;
         assert!(matches!(said, Err(Refusal::Never(_))), "{odd}: {said:?}");
     }
+}
+
+/// Where there is no descriptor left here, nobody else is to blame.
+#[tokio::test]
+async fn a_process_without_descriptors_blames_no_job() {
+    let mut webhook = webhook("webhook:{header.url}", false).unwrap();
+    webhook.guard =
+        Guard::asking(false, |_| Box::pin(async { Err(io::Error::from_raw_os_error(NO_DESCRIPTORS[0])) }));
+    webhook.client = client(&webhook.guard, false, false).unwrap();
+    let mut job = job();
+    job.headers.insert("url".to_owned(), "https://hooks.example/".to_owned());
+    let said = webhook.post(&job).await;
+    assert!(matches!(said, Err(Refusal::Ours(_))), "{said:?}");
+}
+
+#[test]
+fn one_secret_for_many_receivers_is_refused() {
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let new = |address: &str, place: Place| {
+        let setup = Setup { secrets: Some(place), ..Setup::default() };
+        Webhook::new(Address::parse(address).unwrap(), setup).map(|_| ())
+    };
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let own = "webhook:{header.url}";
+    for place in
+        [Place::Text(secret.to_owned()), Place::File("/nowhere".to_owned()), Place::Env("HOOK".to_owned())]
+    {
+        let error = new(own, place).unwrap_err();
+        assert_eq!(error.to_string(), "one secret for all receivers lets each of them sign for the others");
+    }
+    assert!(new(own, Place::File("/run/{header.endpoint}".to_owned())).is_ok());
+    assert!(new(own, Place::Env("HOOK_{header.endpoint}".to_owned())).is_ok());
+    assert!(new("https://example.com/", Place::Text(format!("{secret}\n{secret}\n"))).is_ok());
+    for bad in [String::new(), format!("{secret} {secret} {secret}"), "secret".to_owned()] {
+        assert_eq!(new("https://example.com/", Place::Text(bad)).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let missing = new("https://example.com/", Place::File("/nowhere/at/all".to_owned())).unwrap_err();
+    assert!(missing.to_string().contains("/nowhere/at/all"), "{missing}");
+}
+
+#[tokio::test]
+async fn each_receiver_has_its_own_secret_and_two_while_one_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let (first, second) =
+        ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX");
+    file("acme", first);
+    let name = format!("{}/{{header.endpoint}}", folder.path().display());
+    let setup = Setup { secrets: Some(Place::File(name)), ..Setup::default() };
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let webhook = Webhook::new(Address::parse("webhook:{header.url}").unwrap(), setup).unwrap();
+    let mut job = job();
+    job.headers.insert("endpoint".to_owned(), "acme".to_owned());
+    let one = webhook.secrets.sign(&job, "id", 1).await.unwrap().unwrap();
+    file("acme", &format!("{second}\n{first}\n"));
+    let two = webhook.secrets.sign(&job, "id", 1).await.unwrap().unwrap();
+    assert!(one.starts_with("v1,") && two.ends_with(&format!(" {one}")), "{one} and {two}");
+    job.headers.insert("endpoint".to_owned(), "other".to_owned());
+    let missing = webhook.secrets.sign(&job, "id", 1).await;
+    assert!(matches!(&missing, Err(Refusal::Refused(_))), "it may be made: {missing:?}");
+    for odd in ["", "..", "../acme", "a/b", ".hidden", "a\0b"] {
+        job.headers.insert("endpoint".to_owned(), odd.to_owned());
+        let said = webhook.secrets.sign(&job, "id", 1).await;
+        assert!(matches!(&said, Err(Refusal::Never(_))), "{odd:?}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_signed_is_redirected_nowhere() {
+    let to = Stub::start(&["200 OK"]).await;
+    let redirect = format!("307 Temporary Redirect\r\nlocation: http://127.0.0.1:{}/x?key=secret", to.port());
+    let stub = Stub::start(&[&redirect]).await;
+    let address = || Address::parse(&format!("http://127.0.0.1:{}/", stub.port())).unwrap();
+    let signed = Setup {
+        secrets: Some(Place::Text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned())),
+        allows_private: true,
+        ..Setup::default()
+    };
+    let headers = vec![("Authorization".to_owned(), "Bearer token".to_owned())];
+    let with_header = Setup { headers, allows_private: true, ..Setup::default() };
+    for setup in [signed, with_header] {
+        let Err(Refusal::Refused(words)) = Webhook::new(address(), setup).unwrap().post(&job()).await else {
+            panic!("it is a failure")
+        };
+        assert!(words.starts_with("307 Temporary Redirect to http://127.0.0.1:"), "{words}");
+        assert!(!words.contains("secret"), "{words}");
+    }
+    assert!(to.requests().is_empty());
+    assert_eq!(stub.requests()[1].header("authorization"), Some("Bearer token"));
+}
+
+#[test]
+fn headers_of_the_configuration_are_no_ones_else() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let new = |address: &str, name: &str| {
+        let headers = vec![(name.to_owned(), "x".to_owned())];
+        Webhook::new(Address::parse(address).unwrap(), Setup { headers, ..Setup::default() }).map(|_| ())
+    };
+    assert!(new("https://example.com/", "X-Env").is_ok() && new("webhook:{header.url}", "X-Env").is_ok());
+    for odd in ["webhook-id", "Punctual-Kind", "Content-Type", "host", "a b", ""] {
+        assert_eq!(new("https://example.com/", odd).unwrap_err().kind(), ErrorKind::Invalid, "{odd}");
+    }
+    assert_eq!(new("webhook:{header.url}", "Authorization").unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[test]
