@@ -1,6 +1,6 @@
 //! The command line, typed. What each command takes stands beside the command; here is what all share.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, parser::ValueSource};
 use punctual::parse_duration;
@@ -12,6 +12,7 @@ use crate::{
         bench::Bench,
         board::Board,
         completions::Completions,
+        configuration::Configuration,
         cron::Cron,
         demo::DemoWorker,
         forward::Forward,
@@ -31,9 +32,13 @@ use crate::{
         why::Why,
         work::Work,
     },
+    config,
     output::Format,
     paint::Color,
 };
+
+/// Where the jobs live, unless somebody says it.
+const STORE_DEFAULT: &str = "sqlite:punctual.db";
 
 /// A durable job queue: a job runs when it is due. Never early, never lost.
 ///
@@ -81,13 +86,19 @@ fn is_negated_term(word: &str) -> bool {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Globals {
-    /// Where the jobs live: sqlite:PATH[?durability=full|fast&mode=rw|rwc] or redis:// and an address. Default
-    /// sqlite:punctual.db.
+    /// Where the jobs live: sqlite:PATH[?durability=full|fast&mode=rw|rwc] or redis:// and an address. Default: store of the
+    /// configuration file, else sqlite:punctual.db.
     #[arg(long, global = true, env = "PUNCTUAL_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Whether the command line names the store, and not the environment.
     #[arg(skip)]
     names_store: bool,
+    /// The configuration file. Default: punctual.toml here, else the user's, else the machine's.
+    #[arg(long, global = true, env = "PUNCTUAL_CONFIG", hide_env_values = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// What that file says, once it is read.
+    #[arg(skip)]
+    pub(crate) configured: Option<config::Found>,
     /// What answers look like.
     #[arg(short, long, global = true, value_enum, default_value = "human")]
     pub(crate) output: Format,
@@ -121,14 +132,47 @@ pub(crate) struct Globals {
     /// Say nothing on stderr but errors.
     #[arg(long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Say more on stderr; twice: everything.
+    /// Say more on stderr: -v what becomes of each job, -vv everything. `RUST_LOG` chooses more finely.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// What lines of the log look like.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        env = "PUNCTUAL_LOG_FORMAT",
+        hide_env_values = true,
+        default_value = "text",
+        value_name = "text|json",
+        hide_possible_values = true
+    )]
+    pub(crate) log_format: LogFormat,
+}
+
+/// What lines of the log look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// An object of JSON a line.
+    Json,
 }
 
 impl Globals {
+    /// Where the jobs live: by the command line, else the environment, else the configuration file.
     pub(crate) fn store(&self) -> &str {
-        self.store.as_deref().unwrap_or("sqlite:punctual.db")
+        let configured = self.configured.as_ref().and_then(|found| found.config.store.as_deref());
+        self.store.as_deref().or(configured).unwrap_or(STORE_DEFAULT)
+    }
+
+    /// What says where the jobs live.
+    pub(crate) fn store_origin(&self) -> String {
+        match (&self.store, &self.configured) {
+            (Some(_), _) if self.explicit_store().is_some() => "--store".to_owned(),
+            (Some(_), _) => "PUNCTUAL_STORE".to_owned(),
+            (None, Some(found)) if found.config.store.is_some() => found.file.display().to_string(),
+            (None, _) => "default".to_owned(),
+        }
     }
 
     /// The store that the command line itself names: the demo must not run on whatever the environment points to.
@@ -210,6 +254,9 @@ pub(crate) enum Command {
     Audit(Audit),
     /// Let the store look at itself.
     Doctor,
+    /// Look at what is configured, and where that is said.
+    #[command(subcommand)]
+    Config(Configuration),
     /// Over how many shards a store on Redis is spread; change it, live.
     Shards(Shards),
     /// Measure this store on this machine, beside plain SQL.

@@ -5,6 +5,7 @@ pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod board;
 pub(crate) mod completions;
+pub(crate) mod configuration;
 pub(crate) mod cron;
 pub(crate) mod demo;
 mod doctor;
@@ -36,10 +37,12 @@ use std::{
 
 use jiff::{Zoned, tz::TimeZone};
 use punctual::{Client, ErrorKind, JobId, Timestamp};
+use tracing_subscriber::EnvFilter;
 
 use self::{limit::Limit, progress::Progress};
 use crate::{
-    args::{Args, Command, Globals},
+    args::{Args, Command, Globals, LogFormat},
+    config::Config,
     errors::{Failure, Result},
     fields::Fields,
     output::{Format, Out},
@@ -49,10 +52,14 @@ use crate::{
 
 /// Runs a command to its end.
 pub(crate) fn run(args: Args) -> Result {
-    let Args { globals, command } = args;
-    listen(globals.verbose, globals.color.on(&io::stderr()));
+    let Args { mut globals, command } = args;
+    listen(&globals);
     if let Command::Completions(completions) = &command {
         return completions::run(completions);
+    }
+    globals.configured = Config::find(globals.config.as_deref())?;
+    if let Command::Config(command) = &command {
+        return configuration::run(&globals, command);
     }
     let mut runtime = match &command {
         Command::Work(_) | Command::Forward(_) | Command::Bench(_) | Command::DemoWorker(_) => {
@@ -135,22 +142,30 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         | Command::DemoWorker(_)
         | Command::Forward(_)
         | Command::Shards(_)
+        | Command::Config(_)
         | Command::Completions(_) => {
             unreachable!("invariant: these need no session and ran already")
         }
     }
 }
 
-/// Tells stderr what the library does: warnings, with `-v` what happens to jobs, with `-vv` everything. Clients of brokers
-/// report each broken connection, and what is refused with its whole body: what matters of it is told in our own words.
-fn listen(verbose: u8, paint: Paint) {
-    let filter = match verbose {
+/// Tells stderr what the library does: warnings, failed runs and dead jobs among them; with `-v` what becomes of each job, with
+/// `-vv` everything. `RUST_LOG` has the last word. Clients of brokers report each broken connection, and what is refused with its
+/// whole body: what matters of it is told in our own words.
+fn listen(globals: &Globals) {
+    let filter = match globals.verbose {
         0 => "warn,lapin=off,async_nats=off",
-        1 => "info,lapin=off,async_nats=off",
+        1 => "warn,punctual=debug,punctual_cli=debug,punctual_forward=debug,lapin=off,async_nats=off",
         _ => "trace",
     };
-    let filter = tracing_subscriber::EnvFilter::new(filter);
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(paint.is_on()).init();
+    let named = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.trim().is_empty());
+    let filter =
+        EnvFilter::try_new(named.as_deref().unwrap_or(filter)).unwrap_or_else(|_| EnvFilter::new(filter));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match globals.log_format {
+        LogFormat::Text => log.with_ansi(globals.color.on(&io::stderr()).is_on()).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
 }
 
 /// What a command works with.

@@ -1,6 +1,7 @@
 //! The configuration file: what a process that runs for long is told once, and not on every command line.
 
 use std::{
+    collections::BTreeMap,
     env, fs, io,
     path::{Path, PathBuf},
 };
@@ -17,7 +18,7 @@ const FORWARDS_MAX: usize = 64;
 const HERE: &str = "punctual.toml";
 
 /// What the file says.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
     /// Where the jobs live, unless the command line or the environment say it.
@@ -39,19 +40,39 @@ pub(crate) struct Forward {
     pub(crate) to_file: Option<PathBuf>,
     /// Jobs on their way at once.
     pub(crate) slots: Option<usize>,
-    /// A file with the secret that a webhook is signed with.
-    pub(crate) secret_file: Option<PathBuf>,
+    /// A file with the secrets that a webhook is signed with; its name may have fields of the job in it.
+    pub(crate) secret_file: Option<String>,
+    /// The same, a variable of the environment.
+    pub(crate) secret_env: Option<String>,
+    /// Headers of each request to a webhook.
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, String>,
     /// Whether a webhook may be in a private network.
     #[serde(default)]
     pub(crate) allow_private: bool,
 }
 
+/// A configuration, and the file that it is from.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) file: PathBuf,
+    pub(crate) config: Config,
+}
+
+/// There is nothing to forward, and no file that could say so.
+pub(crate) fn nowhere() -> Failure {
+    Failure::invalid("there is no configuration file")
+        .why(format!("neither {HERE} here, nor one of the user's or the machine's"))
+        .hint("punctual forward -q QUEUE --to ADDRESS, or --config FILE")
+}
+
 impl Config {
     /// Reads a file, else the first there is of `./punctual.toml`, `$XDG_CONFIG_HOME/punctual/config.toml` and
-    /// `/etc/punctual/punctual.toml`.
-    pub(crate) fn read(file: Option<&Path>) -> Result<Self> {
+    /// `/etc/punctual/punctual.toml`; `None` where there is none.
+    pub(crate) fn find(file: Option<&Path>) -> Result<Option<Found>> {
         if let Some(file) = file {
-            return Self::parse(file, &text(file)?);
+            let config = Self::parse(file, &text(file)?)?;
+            return Ok(Some(Found { file: file.to_owned(), config }));
         }
         let home = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
         let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".config")));
@@ -60,12 +81,9 @@ impl Config {
             home.map(|home| home.join("punctual/config.toml")),
             Some(PathBuf::from("/etc/punctual/punctual.toml")),
         ];
-        match places.into_iter().flatten().find(|file| file.exists()) {
-            Some(file) => Self::parse(&file, &text(&file)?),
-            None => Err(Failure::invalid("there is no configuration file")
-                .why(format!("neither {HERE} here, nor one of the user's or the machine's"))
-                .hint("punctual forward -q QUEUE --to ADDRESS, or --config FILE")),
-        }
+        let Some(file) = places.into_iter().flatten().find(|file| file.exists()) else { return Ok(None) };
+        let config = Self::parse(&file, &text(&file)?)?;
+        Ok(Some(Found { file, config }))
     }
 
     fn parse(file: &Path, text: &str) -> Result<Self> {

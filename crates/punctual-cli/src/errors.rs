@@ -2,7 +2,7 @@
 
 use std::{
     error::Error as _,
-    fmt::Write as _,
+    fmt::{self, Write as _},
     io::{self, Write as _},
     process::ExitCode,
 };
@@ -126,6 +126,15 @@ impl Failure {
             Self::Told(told) => told.exit(),
             Self::Silent(code) => *code,
             Self::Unread => 0,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Told(told) => f.write_str(&told.text()),
+            Self::Silent(_) | Self::Unread => Ok(()),
         }
     }
 }

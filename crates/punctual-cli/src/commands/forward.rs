@@ -3,7 +3,8 @@
 use std::{
     error::Error as _,
     io::{self, Write as _},
-    path::PathBuf,
+    pin::pin,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -11,11 +12,12 @@ use futures_util::future::try_join_all;
 use punctual::{Client, ErrorKind, JobRecord, NewJob, Payload, WorkReport, Worker, parse_duration};
 use punctual_forward::{Counts, Forwarder, Target};
 use serde::Serialize;
+use tokio::signal;
 
 use super::Session;
 use crate::{
     args::{Command, Globals},
-    config::{self, Config},
+    config,
     errors::{Failure, Result},
     output::{Format, Out, clean, counted, cut, grouped, json},
 };
@@ -24,6 +26,8 @@ use crate::{
 const SLOTS: usize = 256;
 /// Time between two looks at what forwarders did.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time between two looks at another side that does not take us.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// How much of what went wrong is shown while it runs.
 const TROUBLE_CHARS: usize = 60;
 /// The kind of the job that `--test` hands over.
@@ -37,7 +41,7 @@ Addresses: amqp://USER:PASSWORD@HOST/VHOST?exchange=E&routing_key=K   RabbitMQ (
            https://HOST/PATH, or webhook:{header.NAME}                a webhook
 Exchange, key, subject, stream and webhook may hold {kind} {queue} {id} {group} {priority} {attempt} {header.NAME}
 {tag.NAME}. Without --to, every [[forward]] of the configuration file is run: from, to or to_file, slots, secret_file,
-allow_private. A job is done when the other side confirmed it: at least once, under the job's id.")]
+secret_env, headers, allow_private. A job is done when the other side confirmed it: at least once, under the job's id.")]
 pub(crate) struct Forward {
     /// The queue whose jobs are handed over. Default: default.
     #[arg(short, long, value_name = "QUEUE", requires = "to")]
@@ -48,21 +52,31 @@ pub(crate) struct Forward {
     /// Jobs on their way at once. Default 256.
     #[arg(long, value_name = "N", requires = "to")]
     slots: Option<usize>,
-    /// A file with the secret that a webhook is signed with: `whsec_…`, as Standard Webhooks have it.
+    /// A file with the secret that a webhook is signed with: `whsec_…`, as Standard Webhooks have it; two while one is replaced.
+    /// Its name may hold fields, and has to where jobs bring their own addresses: /run/secrets/{header.endpoint}.
     #[arg(long, value_name = "FILE", requires = "to")]
-    secret_file: Option<PathBuf>,
+    secret_file: Option<String>,
+    /// The same, in a variable of the environment.
+    #[arg(long, value_name = "NAME", requires = "to", conflicts_with = "secret_file")]
+    secret_env: Option<String>,
+    /// A header of each request to a webhook; several may be given.
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header, requires = "to")]
+    headers: Vec<(String, String)>,
     /// Let a webhook be in a private network, on this machine, or without TLS.
     #[arg(long, requires = "to")]
     allow_private: bool,
-    /// The configuration file. Default: punctual.toml here, else the user's, else the machine's.
-    #[arg(long, value_name = "FILE", conflicts_with = "to")]
-    config: Option<PathBuf>,
     /// Hand over one test job to each, tell what they answer, and end.
     #[arg(long)]
     test: bool,
     /// How long jobs on their way may take when the process is asked to end.
     #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
     grace: Duration,
+}
+
+/// A header of the command line. Its value may be a secret, which no error shows.
+fn header(text: &str) -> std::result::Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// A queue and where its jobs go.
@@ -73,30 +87,34 @@ struct Route {
 }
 
 impl Forward {
-    /// The configuration to run: of the command line, else of the file.
-    fn config(&self) -> Result<Config> {
-        let Some(to) = &self.to else { return Config::read(self.config.as_deref()) };
+    /// What to forward: of the command line, else of the file.
+    fn forwards(&self, globals: &Globals) -> Result<Vec<config::Forward>> {
+        let Some(to) = &self.to else {
+            let Some(found) = &globals.configured else { return Err(config::nowhere()) };
+            return Ok(found.config.forward.clone());
+        };
         let forward = config::Forward {
             from: self.queue.clone().unwrap_or_else(|| "default".to_owned()),
             to: Some(to.clone()),
             to_file: None,
             slots: self.slots,
             secret_file: self.secret_file.clone(),
+            secret_env: self.secret_env.clone(),
+            headers: self.headers.iter().cloned().collect(),
             allow_private: self.allow_private,
         };
-        Ok(Config { store: None, forward: vec![forward] })
+        Ok(vec![forward])
     }
 }
 
-/// Where the jobs live, and where they go: what can be known before the store is open is checked.
+/// Where jobs go: what can be known before the store is open is checked.
 struct Plan {
-    store: Option<String>,
     routes: Vec<Route>,
 }
 
 impl Plan {
-    fn of(args: &Forward) -> Result<Self> {
-        let Config { store, forward } = args.config()?;
+    fn of(globals: &Globals, args: &Forward) -> Result<Self> {
+        let forward = args.forwards(globals)?;
         if forward.is_empty() {
             return Err(Failure::invalid("the configuration forwards nothing")
                 .hint("add [[forward]] with from = \"QUEUE\" and to = \"amqp://…\""));
@@ -109,13 +127,14 @@ impl Plan {
                     .hint("publish to a topic, subscribe a queue for each, and forward those"));
             }
         }
-        Ok(Self { store, routes })
+        Ok(Self { routes })
     }
 }
 
 impl Route {
     fn of(forward: config::Forward) -> Result<Self> {
-        let config::Forward { from, to, to_file, slots, secret_file, allow_private } = forward;
+        let config::Forward { from, to, to_file, slots, secret_file, secret_env, headers, allow_private } =
+            forward;
         let whose = |failure: Failure| failure.why(format!("of what is forwarded from queue {from}"));
         let to = match (to, to_file) {
             (Some(to), None) => to,
@@ -123,8 +142,16 @@ impl Route {
             _ => return Err(whose(Failure::invalid("a [[forward]] has either to or to_file"))),
         };
         let mut target = Target::parse(&to).map_err(|error| whose(error.into()))?;
-        if let Some(file) = secret_file {
-            target = target.signed_with(config::secret(&file)?);
+        match (secret_file, secret_env) {
+            (None, None) => {}
+            (Some(file), None) => target = target.signed_by_file(file),
+            (None, Some(name)) => target = target.signed_by_env(name),
+            (Some(_), Some(_)) => {
+                return Err(whose(Failure::invalid("a [[forward]] has either secret_file or secret_env")));
+            }
+        }
+        for (name, value) in headers {
+            target = target.header(name, value);
         }
         if allow_private {
             target = target.allow_private();
@@ -144,32 +171,104 @@ impl Route {
         }
         Err(Failure::from(error).why(format!("forwarding from queue {} to {to}", self.from)))
     }
+
+    /// Forwards, as soon as the other side takes us. Until then this route waits, and the others go on; only where none of them can
+    /// begin the first look ends them all.
+    async fn run(&self, session: &Session, start: &Start, grace: Duration) -> Result<WorkReport> {
+        let (mut said, mut stop) = (None, pin!(stopped()));
+        loop {
+            let look = tokio::select! {
+                look = self.check(session) => look,
+                stopped = &mut stop => return stopped.map(|()| WorkReport::default()).map_err(Failure::from),
+            };
+            let Err(failure) = look else { break };
+            if said.is_none() && start.all_are_wrong() {
+                return Err(failure);
+            }
+            let text = failure.to_string();
+            if said.as_ref() != Some(&text) {
+                session
+                    .say(&format!("{text}  queue {} waits; the next look is in {LOOK_AGAIN:?}", self.from));
+                said = Some(text);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                stopped = &mut stop => return stopped.map(|()| WorkReport::default()).map_err(Failure::from),
+            }
+        }
+        let Self { from, slots, forwarder } = self;
+        session.say(&format!("queue {from} goes to {} ({slots} at once)", forwarder.shown()));
+        // A slow one holds up its own queue only; publications to topics are handed out by one of them.
+        let worker = Worker::new(&session.client)
+            .queue(from)
+            .slots(*slots)
+            .shutdown_grace(grace)
+            .serve_topics(start.is_first())
+            .handle_raw(forwarder.handler());
+        Ok(worker.run().await?)
+    }
+}
+
+/// How the routes of a process begin.
+struct Start {
+    routes: usize,
+    wrong: AtomicUsize,
+    begun: AtomicBool,
+}
+
+impl Start {
+    const fn of(routes: usize) -> Self {
+        Self { routes, wrong: AtomicUsize::new(0), begun: AtomicBool::new(false) }
+    }
+
+    /// One more can't begin: whether none can.
+    fn all_are_wrong(&self) -> bool {
+        self.wrong.fetch_add(1, Relaxed) + 1 == self.routes
+    }
+
+    /// One more begins: whether it is the first.
+    fn is_first(&self) -> bool {
+        !self.begun.swap(true, Relaxed)
+    }
+}
+
+/// Waits until the process is asked to end.
+async fn stopped() -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        let mut terminate = signal::unix::signal(signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            _ = terminate.recv() => Ok(()),
+            stopped = signal::ctrl_c() => stopped,
+        }
+    }
+    #[cfg(not(unix))]
+    signal::ctrl_c().await
+}
+
+/// Lets the process have as many descriptors as it may: each job on its way needs one.
+fn raise_descriptors() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        if current != maximum {
+            // With fewer of them jobs wait for each other.
+            let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+        }
+    }
 }
 
 /// Forwards until the process is asked to end.
-pub(super) async fn run(mut globals: Globals, command: &Command, args: &Forward) -> Result {
-    let plan = Plan::of(args)?;
+pub(super) async fn run(globals: Globals, command: &Command, args: &Forward) -> Result {
+    let plan = Plan::of(&globals, args)?;
     if args.test {
         return test(&mut Out::new(io::stdout()), globals.format(), &plan.routes).await;
     }
-    globals.store = globals.store.or(plan.store);
     let session = &mut Session::open(&globals, command).await?;
-    // One that does not answer holds up nobody else.
-    try_join_all(plan.routes.iter().map(|route| route.check(session))).await?;
-    for route in &plan.routes {
-        let Route { from, slots, forwarder } = route;
-        session.say(&format!("queue {from} goes to {} ({slots} at once)", forwarder.shown()));
-    }
-    let workers = plan.routes.iter().enumerate().map(|(at, route)| {
-        // A slow one holds up its own queue only; publications to topics are handed out by one of them.
-        Worker::new(&session.client)
-            .queue(&route.from)
-            .slots(route.slots)
-            .shutdown_grace(args.grace)
-            .serve_topics(at == 0)
-            .handle_raw(route.forwarder.handler())
-            .run()
-    });
+    raise_descriptors();
+    let start = Start::of(plan.routes.len());
+    let workers = plan.routes.iter().map(|route| route.run(session, &start, args.grace));
     let reports = tokio::select! {
         reports = try_join_all(workers) => reports?,
         never = watch(session, &plan.routes) => match never {},

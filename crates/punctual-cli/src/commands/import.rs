@@ -62,14 +62,14 @@ struct Importer<'a> {
 /// Says what would be taken over; writes nothing anywhere, and needs no store.
 pub(super) async fn dry_run(globals: &Globals, args: &Import) -> Result {
     let layout = args.layout()?;
-    let server = Server::connect(&args.from().url).await?;
+    let server = Server::connect(&args.from().url()?).await?;
     preview::run(globals, &server, &layout).await
 }
 
 /// Takes everything over.
 pub(super) async fn run(session: &mut Session, args: &Import) -> Result {
     let layout = args.layout()?;
-    let server = Server::connect(&args.from().url).await?;
+    let server = Server::connect(&args.from().url()?).await?;
     for warning in consumers::warnings(&server).await {
         session.say(&format!("warning: {}", clean(&warning)));
     }

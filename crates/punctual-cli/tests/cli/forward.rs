@@ -1,6 +1,12 @@
 //! `forward`: jobs handed over by a process of its own, here to a Redis stream; and what it refuses before it begins.
 
-use std::{fs, process::Child};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    process::{Child, Stdio},
+    thread,
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -119,7 +125,7 @@ fn what_is_no_address_is_refused_before_anything_else() {
         ("amp://host?routing_key=x", "jobs can't be forwarded to amp://"),
         ("amqp://host", "the address names neither an exchange nor a routing key"),
         ("amqp://host?routing_key={knd}", "{knd} is no field of a job"),
-        ("amqp://host?routing_key={kind", "\"{kind\" has a brace without its other half"),
+        ("amqp://host?routing_key={kind", "a brace has no other half, at character 1"),
         ("amqp://host?routing_key=a&routing_key=b", "the address has the option routing_key twice"),
         ("amqp://host?routing_key=a&exchnge=b", "the address has no option exchnge"),
         ("amqp://host?routing_key=a&answer=1", "\"1\" is not a duration"),
@@ -157,4 +163,91 @@ fn what_is_no_configuration_is_refused() {
     fs::write(t.path("punctual.toml"), twice).unwrap();
     t.run("forward").fails(2, "invalid", "queue a is forwarded twice");
     t.run("forward -q mail").is_usage("--to");
+}
+
+#[test]
+fn one_other_side_that_refuses_us_holds_up_no_other() {
+    let (t, server) = (Cli::new(), Server::start(&[]));
+    let closed = Server::start(&["--requirepass", "secret"]);
+    let route = |from: &str, to: String| format!("[[forward]]\nfrom = \"{from}\"\nto = \"{to}\"\n");
+    let bad = route("bad", stream(&closed, "stream=out&pass=none"));
+    fs::write(t.path("punctual.toml"), bad.clone() + &route("good", stream(&server, "stream=out"))).unwrap();
+    let forwarder = Forwarder::start(&t, &[]);
+    t.ok(&format!("push k -q good --id {A}"));
+    t.wait_for(A, "done");
+    let said = forwarder.stop();
+    assert!(said.err.contains("queue bad waits"), "{said:#?}");
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    // Where none of them takes us the process says so and ends.
+    fs::write(t.path("punctual.toml"), bad).unwrap();
+    assert_eq!(t.run("forward").code, Some(2));
+}
+
+#[test]
+fn a_slip_in_an_address_prints_nothing_secret() {
+    let t = Cli::new();
+    for to in ["https://hooks.example/services/T0/B0/hidden{kind", "https://hooks.example/{T0/B0/hidden}"] {
+        let said = t.args(&["forward", "--to", to]);
+        assert_eq!(said.code, Some(2), "{said:#?}");
+        assert!(!said.err.contains("hidden") && !said.err.contains("T0"), "{said:#?}");
+    }
+}
+
+/// Receivers on all addresses of this machine, which keep their connections for as long as the other side does.
+fn receivers() -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || drop(stream.map(answer)));
+        }
+    });
+    port
+}
+
+/// Takes every request of a connection.
+fn answer(stream: TcpStream) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if stream.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            let line = line.trim_end().to_ascii_lowercase();
+            if let Some(n) = line.strip_prefix("content-length:") {
+                length = n.trim().parse().unwrap();
+            }
+            if line.is_empty() {
+                break;
+            }
+        }
+        stream.read_exact(&mut vec![0; length])?;
+        stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?;
+    }
+}
+
+/// Each of many customers has an address of its own, and the process fewer descriptors than there are customers.
+#[test]
+fn a_process_short_of_descriptors_spends_no_attempt() {
+    const CUSTOMERS: u32 = 200;
+    let (t, port) = (Cli::new(), receivers());
+    let jobs = (1..=CUSTOMERS).map(|n| {
+        let headers = json!({ "url": format!("http://127.0.0.{n}:{port}/") });
+        json!({ "kind": "k", "queue": "mail", "max_attempts": 1, "headers": headers }).to_string() + "\n"
+    });
+    t.feed("push --batch -", jobs.collect::<String>()).ok();
+    let mut shell = std::process::Command::new("sh");
+    let line = ["forward", "-q", "mail", "--to", "webhook:{header.url}", "--allow-private", "--slots", "16"];
+    shell.args(["-c", "ulimit -n 96; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_punctual")]).args(line);
+    shell.current_dir(t.path("")).env_remove("PUNCTUAL_STORE").stdin(Stdio::null());
+    let forwarder = Forwarder(Some(shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()));
+    let ended = || {
+        let stats = t.json("stats");
+        let (done, dead) = (stats["done"].as_u64().unwrap(), stats["dead"].as_u64().unwrap());
+        Some((done, dead)).filter(|(done, dead)| done + dead == u64::from(CUSTOMERS))
+    };
+    let ended = wait(ended, || format!("they never ended: {}", t.json("stats")));
+    assert_eq!(ended, (CUSTOMERS.into(), 0), "{:#?}", forwarder.stop());
 }

@@ -790,3 +790,17 @@ fn it_follows_until_it_is_interrupted() {
     let said = crate::fixture::said(child);
     assert_eq!((said.code, &said.lines()[0]["taken"]), (Some(130), &json!(2)), "{said:#?}");
 }
+
+#[test]
+fn the_address_of_the_server_is_read_from_a_file_or_a_variable() {
+    let mut t = Old::start();
+    t.say::<()>(&format!("ZADD due {FAR} a"));
+    let url = t.server.root_url();
+    std::fs::write(t.cli.path("from"), format!("{url}\n")).unwrap();
+    let line = ["import", "zset", "--key", "due", "--kind", "k", "--dry-run"];
+    let file = t.cli.args(&[&line[..], &["--from-file", "from"]].concat());
+    assert!(file.ok().contains("1 entry"));
+    let variable = t.cli.command(line).env("PUNCTUAL_IMPORT_FROM", url).spawn().unwrap();
+    assert!(crate::fixture::said(variable).ok().contains("1 entry"));
+    t.cli.args(&line).is_usage("--from");
+}

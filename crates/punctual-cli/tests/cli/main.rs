@@ -4,6 +4,7 @@
 
 mod act;
 mod batch;
+mod configuration;
 mod cron;
 #[cfg(unix)]
 mod demo;

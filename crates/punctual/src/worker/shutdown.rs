@@ -50,6 +50,17 @@ pub(super) enum Phase {
     },
 }
 
+impl Phase {
+    /// Its name, for the log.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::Draining { .. } => "draining",
+            Self::Ending { .. } => "ending",
+        }
+    }
+}
+
 impl Shutdown {
     /// The phase that follows `phase` by now; `None`: it goes on.
     pub(super) fn step(&self, phase: Phase, grace: Duration, now: Instant) -> Option<Phase> {

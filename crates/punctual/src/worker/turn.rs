@@ -169,7 +169,7 @@ impl<'a> Turns<'a> {
     fn follow_shutdown(&mut self) {
         let now = Instant::now();
         while let Some(next) = self.shutdown.step(self.phase, self.setup.grace, now) {
-            tracing::info!(target: "punctual", phase = ?next, executing = self.runs.executing(), "shutting down");
+            tracing::info!(target: "punctual", phase = next.name(), executing = self.runs.executing(), "shutting down");
             self.phase = next;
             match next {
                 Phase::Working => {}
@@ -324,6 +324,14 @@ impl<'a> Turns<'a> {
             self.report.settled(&verdict, state);
             if let Some(views) = self.views {
                 views.count(call.record(), &verdict, state);
+            }
+            if let Verdict::Retry { error, .. }
+            | Verdict::RetryAfter { error, .. }
+            | Verdict::Dead { error } = &verdict
+            {
+                let what = if state == State::Dead { "job is dead" } else { "run failed" };
+                tracing::warn!(target: "punctual", id = %lease.job, kind = call.kind(), queue = call.queue(),
+                    attempt = call.attempt(), state = state.name(), error, "{what}");
             }
             tracing::debug!(target: "punctual", id = %lease.job, kind = call.kind(), queue = call.queue(),
                 attempt = call.attempt(), state = state.name(), verdict = verdict_name(&verdict), "settled");

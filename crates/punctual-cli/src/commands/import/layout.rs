@@ -1,10 +1,13 @@
 //! The five layouts as they stand on the command line, and what all of them come to: sorted sets, lists, or both.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::PathBuf};
 
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 
-use crate::errors::{Failure, Result};
+use crate::{
+    config,
+    errors::{Failure, Result},
+};
 
 /// Most shards of a sorted set.
 const SHARDS_MAX: u16 = 1_024;
@@ -36,16 +39,32 @@ pub(crate) enum Import {
 pub(crate) struct From {
     #[arg(
         long = "from",
+        env = "PUNCTUAL_IMPORT_FROM",
+        hide_env_values = true,
+        required_unless_present = "from_file",
         value_name = "URL",
         help = "The server: redis://[USER:PASSWORD@]HOST[:6379][/DB], or redis+unix:///PATH of its socket"
     )]
-    pub(super) url: String,
+    url: Option<String>,
+    /// A file with that address: whoever can read the list of processes sees --from with its password.
+    #[arg(long = "from-file", id = "from_file", value_name = "FILE")]
+    file: Option<PathBuf>,
     /// Say how many there are and show the first three as jobs; write nothing anywhere.
     #[arg(long)]
     pub(super) dry_run: bool,
     /// Go on until Ctrl-C.
     #[arg(long, conflicts_with = "dry_run")]
     pub(super) follow: bool,
+}
+
+impl From {
+    /// The address of the server; one in a file comes before one in the environment.
+    pub(super) fn url(&self) -> Result<String> {
+        match (&self.file, &self.url) {
+            (Some(file), _) => config::secret(file),
+            (None, url) => Ok(url.clone().unwrap_or_default()),
+        }
+    }
 }
 
 /// What an entry becomes.

@@ -1,0 +1,91 @@
+//! `punctual config show`: what is configured, and where that is said. Nothing secret is printed.
+
+use std::io::{self, Write as _};
+
+use serde::Serialize;
+
+use crate::{
+    args::Globals,
+    errors::Result,
+    output::{Out, clean, json},
+};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Configuration {
+    /// Where the jobs live and what is forwarded, and what says so: an option, a variable, a file or the default.
+    Show,
+}
+
+/// The same as JSON.
+#[derive(Serialize)]
+struct Shown<'a> {
+    store: String,
+    store_origin: String,
+    tz: &'a str,
+    /// The file that was read.
+    file: Option<String>,
+    /// Queues that it forwards.
+    forward: Vec<&'a str>,
+}
+
+pub(super) fn run(globals: &Globals, command: &Configuration) -> Result {
+    let Configuration::Show = command;
+    let found = globals.configured.as_ref();
+    let shown = Shown {
+        store: masked(globals.store()),
+        store_origin: globals.store_origin(),
+        tz: &globals.tz,
+        file: found.map(|found| found.file.display().to_string()),
+        forward: found
+            .iter()
+            .flat_map(|found| &found.config.forward)
+            .map(|route| route.from.as_str())
+            .collect(),
+    };
+    let mut out = Out::new(io::stdout());
+    if globals.json() {
+        json(&mut out, &shown)?;
+        return Ok(out.flush()?);
+    }
+    writeln!(out, "store    {}  ({})", clean(&shown.store), clean(&shown.store_origin))?;
+    writeln!(out, "tz       {}", clean(shown.tz))?;
+    writeln!(out, "file     {}", clean(shown.file.as_deref().unwrap_or("none")))?;
+    if !shown.forward.is_empty() {
+        writeln!(out, "forward  {}", clean(&shown.forward.join(", ")))?;
+    }
+    Ok(out.flush()?)
+}
+
+/// An address without its password.
+fn masked(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((login, host)) = rest.rsplit_once('@') else { return without_pass(url) };
+    let user = login.split_once(':').map_or(login, |(user, _)| user);
+    without_pass(&format!("{scheme}://{user}:***@{host}"))
+}
+
+/// The same without the option that holds it where there is no host, as in the address of a socket.
+fn without_pass(url: &str) -> String {
+    let Some((before, options)) = url.split_once('?') else { return url.to_owned() };
+    let options =
+        options.split('&').map(|option| if option.starts_with("pass=") { "pass=***" } else { option });
+    format!("{before}?{}", options.collect::<Vec<_>>().join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_printed() {
+        for (url, shown) in [
+            ("sqlite:punctual.db", "sqlite:punctual.db"),
+            ("redis://localhost", "redis://localhost"),
+            ("redis://:secret@h:1/2?prefix=a", "redis://:***@h:1/2?prefix=a"),
+            ("rediss://ana:se:c@ret@h/", "rediss://ana:***@h/"),
+            ("redis+unix:///s?user=u&pass=secret", "redis+unix:///s?user=u&pass=***"),
+        ] {
+            assert_eq!(masked(url), shown);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What every command is told once: the configuration file, and the log.
+
+use std::fs;
+
+use crate::fixture::{A, Cli};
+
+#[test]
+fn every_command_finds_the_store_of_the_configuration_file() {
+    let t = Cli::new();
+    fs::write(t.path("punctual.toml"), "store = \"sqlite:other.db\"\n").unwrap();
+    t.ok(&format!("push k --id {A}"));
+    assert!(t.path("other.db").exists() && !t.path("punctual.db").exists());
+    assert_eq!(t.json("stats")["waiting"], 1);
+    assert_eq!(t.ok(&format!("ls -o ids --store sqlite:{}", t.path("other.db").display())).trim(), A);
+    // Nearer words come first.
+    let shown = t.json("config show");
+    assert_eq!(
+        (&shown["store"], &shown["store_origin"]),
+        (&"sqlite:other.db".into(), &"punctual.toml".into())
+    );
+    let shown = t.json("config show --store redis://:secret@host/");
+    assert_eq!((&shown["store"], &shown["store_origin"]), (&"redis://:***@host/".into(), &"--store".into()));
+    fs::write(t.path("far.toml"), "store = \"sqlite:far.db\"\n").unwrap();
+    assert_eq!(t.json("config show --config far.toml")["store"], "sqlite:far.db");
+    let text = t.ok("config show");
+    assert!(text.starts_with("store    sqlite:other.db  (punctual.toml)\n"), "{text}");
+    fs::write(t.path("punctual.toml"), "sotre = 1\n").unwrap();
+    let said = t.run("stats");
+    assert_eq!(said.code, Some(2), "{said:#?}");
+    assert!(said.err.contains("unknown field `sotre`"), "{said:#?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_failed_run_and_a_dead_job_are_a_line_each() {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use crate::fixture::said;
+
+    for format in ["text", "json"] {
+        let t = Cli::new();
+        t.args(&["push", "k", "--id", A, "--max-attempts", "2", "--backoff", "fixed 100ms"]).ok();
+        let args = ["work", "--exec", "echo broken >&2; exit 3", "--log-format", format];
+        let worker = t.command(args).env_remove("RUST_LOG").spawn().unwrap();
+        t.wait_for(A, "dead");
+        kill_process(Pid::from_child(&worker), Signal::TERM).unwrap();
+        let log = said(worker).err;
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(A)).collect();
+        assert_eq!(lines.len(), 2, "{log}");
+        assert!(lines[0].contains("run failed") && lines[1].contains("job is dead"), "{log}");
+        if format == "json" {
+            let line: serde_json::Value = serde_json::from_str(lines[1]).unwrap();
+            assert_eq!(
+                (&line["id"], &line["attempt"], &line["state"]),
+                (&A.into(), &2.into(), &"dead".into())
+            );
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn more_words_are_of_jobs_only_and_rust_log_has_the_last() {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use crate::fixture::said;
+
+    let t = Cli::new();
+    let log = |id: &str, verbose: &str, rust_log: Option<&str>| {
+        let args = ["work", "--exec", "true"].into_iter().chain(verbose.split_whitespace());
+        let mut command = t.command(args);
+        match rust_log {
+            Some(filter) => command.env("RUST_LOG", filter),
+            None => command.env_remove("RUST_LOG"),
+        };
+        let worker = command.spawn().unwrap();
+        t.ok(&format!("push k --id {id}"));
+        t.wait_for(id, "done");
+        kill_process(Pid::from_child(&worker), Signal::TERM).unwrap();
+        said(worker).err
+    };
+    let more = log(A, "-v", None);
+    assert!(more.contains("started") && more.contains("settled") && !more.contains("tv_sec"), "{more}");
+    assert!(
+        more.lines().filter(|line| line.contains("DEBUG")).all(|line| line.contains(" punctual: ")),
+        "{more}"
+    );
+    assert!(!log(crate::fixture::B, "", None).contains("started"));
+    assert!(log(crate::fixture::C, "", Some("punctual=debug")).contains("started"));
+}
