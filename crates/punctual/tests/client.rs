@@ -5,6 +5,7 @@
 
 use std::{
     collections::HashSet,
+    future::IntoFuture,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -334,7 +335,44 @@ async fn a_store_that_stays_away_is_an_error_in_the_end() {
     }
 }
 
-/// Its task runs on the runtime that enqueued first, which may be gone by the time of the next enqueue.
+/// A runtime of one thread runs only while somebody blocks on it.
+#[test]
+fn a_client_does_not_depend_on_the_runtime_it_was_used_on_first() {
+    let client = TestQueue::new().client;
+    let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    assert!(first.block_on(async { client.enqueue(plain(0)).await }).unwrap().is_new());
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let second = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _ = tell.send(second.block_on(async { client.enqueue(plain(1)).await }).is_ok());
+    });
+    assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(true));
+}
+
+/// While a call is on its way, the next one is gathered by those who wait; one of them goes away.
+#[tokio::test]
+async fn an_enqueue_that_is_dropped_before_it_is_sent_is_not_sent() {
+    let (client, quiet, calls) =
+        rig(|call| if call == 0 { Fault::Delay(Duration::from_millis(100)) } else { Fault::Pass });
+    let first = tokio::spawn({
+        let client = client.clone();
+        async move { client.enqueue(plain(0)).await }
+    });
+    while calls.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let stays = tokio::spawn({
+        let client = client.clone();
+        async move { client.enqueue(plain(1)).await }
+    });
+    let mut dropped = client.enqueue(plain(2)).into_future();
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(dropped.as_mut().poll(cx))).await.is_pending());
+    drop(dropped);
+    assert!(first.await.unwrap().unwrap().is_new() && stays.await.unwrap().unwrap().is_new());
+    client.enqueue(plain(3)).await.unwrap();
+    assert_eq!(quiet.count(None).await.unwrap().waiting, 3);
+}
+
 #[test]
 fn a_client_outlives_the_runtime_it_was_used_on() {
     let client = TestQueue::new().client;

@@ -1,24 +1,28 @@
 //! Merges the enqueues of one client into few calls to its store.
 //!
-//! One background task per client takes what callers hand in, joins whatever is there into one call of at most 1,000 jobs
-//! and 1 MiB, and shares the answers out. While a call is on its way the next one gathers: nobody waits for company. A large
-//! one does not wait for the one before either: two may be on their way, sent in their order, and numbered apart (S3 holds
-//! for calls of one instance in a row). A call that fails in passing is repeated with the same number; a merged call that is
-//! refused is halved and tried again, so that one caller's bad job costs nobody else. The task never drops a request
-//! unanswered and holds no client, so it ends with the last of them.
+//! Callers stand in line, and whatever is there goes with one call of at most 1,000 jobs and 1 MiB. While a call is on its
+//! way the next one gathers: nobody waits for company. A large one does not wait for the one before either: two may be on
+//! their way, sent in their order, and numbered apart (S3 holds for calls of one instance in a row). A call that fails in
+//! passing is repeated with the same number; a merged call that is refused is halved and tried again, so that one caller's bad
+//! job costs nobody else.
+//!
+//! There is no task: whoever waits moves everything on, the calls of others too, so that nobody depends on a runtime but their
+//! own. A caller that goes away before its jobs are sent takes them along.
 
 use std::{
     collections::VecDeque,
-    fmt, mem,
-    sync::{Arc, Mutex, PoisonError},
+    fmt,
+    future::poll_fn,
+    mem,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    task::Poll,
     time::Duration,
 };
 
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot},
-    task::JoinSet,
-    time::Instant,
+    time::{Instant, Sleep, sleep_until},
 };
 
 use crate::{
@@ -27,10 +31,13 @@ use crate::{
     limits::{BATCH_BYTES_MAX, BATCH_MAX},
     repeat::Pauses,
     store::{Call, Enqueued, Store},
+    worker::run::catch_panic,
 };
 
-/// Requests that may wait for the call before them; further callers wait for a place.
-const INBOX_MAX: usize = 4 * BATCH_MAX;
+mod flight;
+
+use flight::{Caller, Crowd, Flight};
+
 /// Calls that may be on their way at once, so that one is encoded while the store is at another.
 const LANES: usize = 2;
 /// From so many jobs on a call does not wait for the one before it: smaller ones gain more by company.
@@ -38,48 +45,71 @@ const LARGE: usize = BATCH_MAX / 2;
 /// How long one call is repeated before its callers are told.
 const REPEAT_MAX: Duration = Duration::from_secs(30);
 
-/// The callers' side.
+type Answer = Result<Vec<Enqueued>>;
+
+/// Where all callers of a client meet.
 pub(super) struct Coalescer {
     store: Arc<dyn Store>,
-    /// Where requests go; `None` until the first one, and closed when the runtime that the task ran on is gone.
-    inbox: Mutex<Option<mpsc::Sender<Request>>>,
+    line: Mutex<Line>,
+    crowd: Arc<Crowd>,
 }
 
 impl Coalescer {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, inbox: Mutex::new(None) }
+        Self { store, line: Mutex::default(), crowd: Arc::default() }
     }
 
-    /// Hands jobs in, cut into requests that fit one call, and waits for all answers.
-    pub(super) async fn push(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
-        let inbox = self.inbox()?;
+    /// Hands jobs in, cut into requests that fit one call, and waits for all answers. Dropped, it takes those along that are not
+    /// sent yet.
+    pub(super) async fn push(&self, jobs: Vec<NewJob>) -> Answer {
+        // Its clock is needed where a call is repeated.
+        Handle::try_current().map_err(|e| {
+            Error::new(ErrorKind::Unsupported, "could not enqueue outside of a tokio runtime").with_source(e)
+        })?;
         let mut answers = Vec::with_capacity(jobs.len());
-        let mut waiting = VecDeque::new();
+        let mut place = Place { coalescer: self, callers: VecDeque::new() };
         for jobs in cut(jobs) {
-            let (answer, answered) = oneshot::channel();
-            waiting.push_back(answered);
-            // A closed inbox drops the request, and with it the other end of `answered`, which says so below.
-            let _ = inbox.send(Request { jobs, answer }).await;
+            let caller = Arc::<Caller>::default();
+            place.callers.push_back(Arc::clone(&caller));
+            self.crowd.join(&caller);
+            lock(&self.line).join(Request { jobs, caller });
         }
-        for answered in waiting {
-            answers.extend(answered.await.map_err(|_| ended())??);
+        while let Some(caller) = place.callers.front() {
+            answers.extend(self.answer(caller).await?);
+            self.crowd.leave(caller);
+            place.callers.pop_front();
         }
         Ok(answers)
     }
 
-    /// The way to the task, started on the current runtime where there is none.
-    fn inbox(&self) -> Result<mpsc::Sender<Request>> {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = inbox.as_ref().filter(|inbox| !inbox.is_closed()) {
-            return Ok(open.clone());
-        }
-        let runtime = Handle::try_current().map_err(|e| {
-            Error::new(ErrorKind::Unsupported, "could not enqueue outside of a tokio runtime").with_source(e)
-        })?;
-        let (sender, receiver) = mpsc::channel(INBOX_MAX);
-        runtime.spawn(Gatherer::new(&self.store, receiver).run());
-        *inbox = Some(sender.clone());
-        Ok(sender)
+    /// Moves the line on until this caller has its answer.
+    async fn answer(&self, caller: &Caller) -> Answer {
+        let mut pause: Option<Pin<Box<Sleep>>> = None;
+        poll_fn(|cx| {
+            loop {
+                let (flights, again) = {
+                    let mut line = lock(&self.line);
+                    line.advance(&self.store);
+                    if let Poll::Ready(answer) = caller.poll(cx) {
+                        return Poll::Ready(answer);
+                    }
+                    line.awaited()
+                };
+                let mut has_moved = false;
+                for flight in flights.into_iter().flatten() {
+                    has_moved |= flight.poll(&self.crowd).is_ready();
+                }
+                if let Some(again) = again {
+                    let pause = pause.get_or_insert_with(|| Box::pin(sleep_until(again)));
+                    pause.as_mut().reset(again);
+                    has_moved |= pause.as_mut().poll(cx).is_ready();
+                }
+                if !has_moved {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
     }
 }
 
@@ -89,15 +119,30 @@ impl fmt::Debug for Coalescer {
     }
 }
 
-fn ended() -> Error {
-    Error::new(ErrorKind::UnknownOutcome, "the runtime that carried the enqueue was shut down")
-        .with_hint("repeat it with the same id: what was stored answers duplicate")
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The place in line of those who wait, given up with what was not sent when it is dropped.
+struct Place<'a> {
+    coalescer: &'a Coalescer,
+    callers: VecDeque<Arc<Caller>>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Coalescer { line, crowd, .. } = self.coalescer;
+        if !self.callers.is_empty() {
+            lock(line).leave(&self.callers);
+            self.callers.iter().for_each(|caller| crowd.leave(caller));
+        }
+    }
 }
 
 /// One caller's jobs, few enough for one call.
 struct Request {
     jobs: Vec<NewJob>,
-    answer: oneshot::Sender<Result<Vec<Enqueued>>>,
+    caller: Arc<Caller>,
 }
 
 impl Request {
@@ -109,11 +154,11 @@ impl Request {
 /// Cuts jobs into runs of at most 1,000 and 1 MiB; a larger job is a run of its own.
 fn cut(jobs: Vec<NewJob>) -> Vec<Vec<NewJob>> {
     let mut runs = Vec::new();
-    let (mut run, mut room) = (Vec::new(), Room::new());
+    let (mut run, mut room) = (Vec::new(), Room::default());
     for job in jobs {
         if !room.admits(1, job.payload.bytes.len()) {
             runs.push(mem::take(&mut run));
-            room = Room::new();
+            room = Room::default();
         }
         room.add(1, job.payload.bytes.len());
         run.push(job);
@@ -125,16 +170,13 @@ fn cut(jobs: Vec<NewJob>) -> Vec<Vec<NewJob>> {
 }
 
 /// What still fits one call.
+#[derive(Default)]
 struct Room {
     jobs: usize,
     bytes: usize,
 }
 
 impl Room {
-    fn new() -> Self {
-        Self { jobs: 0, bytes: 0 }
-    }
-
     /// Whether so much more fits. Whatever comes first does: a job that is larger than a call's bytes travels alone.
     fn admits(&self, jobs: usize, bytes: usize) -> bool {
         self.jobs == 0 || (self.jobs + jobs <= BATCH_MAX && self.bytes + bytes <= BATCH_BYTES_MAX)
@@ -146,57 +188,133 @@ impl Room {
     }
 }
 
+/// A call that gathers.
+#[derive(Default)]
+struct Gathering {
+    room: Room,
+    requests: Vec<Request>,
+}
+
+/// Who waits to be sent, and what is on its way.
+#[derive(Default)]
+struct Line {
+    /// Each is one call; those who come join the last one.
+    gathering: VecDeque<Gathering>,
+    lanes: [Lane; LANES],
+}
+
+impl Line {
+    fn join(&mut self, request: Request) {
+        let (jobs, bytes) = (request.jobs.len(), request.bytes());
+        if self.gathering.back().is_none_or(|last| !last.room.admits(jobs, bytes)) {
+            self.gathering.push_back(Gathering::default());
+        }
+        if let Some(last) = self.gathering.back_mut() {
+            last.room.add(jobs, bytes);
+            last.requests.push(request);
+        }
+    }
+
+    /// What was sent stays: nobody knows what becomes of it.
+    fn leave(&mut self, callers: &VecDeque<Arc<Caller>>) {
+        for gathering in &mut self.gathering {
+            let room = &mut gathering.room;
+            gathering.requests.retain(|request| {
+                let stays = !callers.iter().any(|caller| Arc::ptr_eq(caller, &request.caller));
+                if !stays {
+                    (room.jobs, room.bytes) = (room.jobs - request.jobs.len(), room.bytes - request.bytes());
+                }
+                stays
+            });
+        }
+        self.gathering.retain(|gathering| !gathering.requests.is_empty());
+    }
+
+    /// Shares out what came back, repeats what is to be repeated by now, and sends what may be sent.
+    fn advance(&mut self, store: &Arc<dyn Store>) {
+        for lane in &mut self.lanes {
+            lane.land();
+            lane.go_on(store);
+        }
+        while let Some(first) = self.gathering.front()
+            && (LARGE <= first.room.jobs || self.lanes.iter().all(Lane::is_free))
+            && let Some(lane) = self.lanes.iter_mut().find(|lane| lane.is_free())
+            && let Some(first) = self.gathering.pop_front()
+        {
+            lane.send(store, Merged::of(first));
+        }
+    }
+
+    /// What to wait for: calls on their way, and the time when one is repeated.
+    fn awaited(&self) -> ([Option<Arc<Flight>>; LANES], Option<Instant>) {
+        let flights = self.lanes.each_ref().map(|lane| match &lane.stage {
+            Stage::Flying { flight, .. } => Some(Arc::clone(flight)),
+            _ => None,
+        });
+        let again = self.lanes.iter().filter_map(|lane| match &lane.stage {
+            Stage::Pausing { until, .. } => Some(*until),
+            _ => None,
+        });
+        (flights, again.min())
+    }
+}
+
 /// Several requests as one call.
 struct Merged {
-    jobs: Vec<NewJob>,
+    jobs: Arc<Vec<NewJob>>,
     /// Who gets the answers, and how many each, in the order of the jobs.
-    callers: Vec<(usize, oneshot::Sender<Result<Vec<Enqueued>>>)>,
+    callers: Vec<(usize, Weak<Caller>)>,
+    /// Until when it is repeated, from its first sending on.
+    until: Option<Instant>,
+    pauses: Pauses,
+    /// An answer was lost: from then on no failure can say any more that nothing was changed.
+    is_unknown: bool,
 }
 
 impl Merged {
-    fn of(first: Request) -> (Self, Room) {
-        let mut room = Room::new();
-        room.add(first.jobs.len(), first.bytes());
-        (Self { callers: vec![(first.jobs.len(), first.answer)], jobs: first.jobs }, room)
+    fn new(jobs: Vec<NewJob>, callers: Vec<(usize, Weak<Caller>)>) -> Self {
+        Self { jobs: Arc::new(jobs), callers, until: None, pauses: Pauses::default(), is_unknown: false }
     }
 
-    /// Joins a request, if it fits; else answers it.
-    fn admit(&mut self, request: Request, room: &mut Room) -> Option<Request> {
-        let (jobs, bytes) = (request.jobs.len(), request.bytes());
-        if !room.admits(jobs, bytes) {
-            return Some(request);
+    fn of(gathering: Gathering) -> Self {
+        let mut jobs = Vec::with_capacity(gathering.room.jobs);
+        let mut callers = Vec::with_capacity(gathering.requests.len());
+        for request in gathering.requests {
+            callers.push((request.jobs.len(), Arc::downgrade(&request.caller)));
+            jobs.extend(request.jobs);
         }
-        room.add(jobs, bytes);
-        self.callers.push((jobs, request.answer));
-        self.jobs.extend(request.jobs);
-        None
+        Self::new(jobs, callers)
     }
 
-    /// Whether it gains less by more company than by not waiting for it.
-    fn is_large(&self) -> bool {
-        LARGE <= self.jobs.len()
+    /// The two halves of the callers, with their jobs.
+    fn split(self) -> [Self; 2] {
+        let Self { jobs, mut callers, .. } = self;
+        let mut jobs = Arc::unwrap_or_clone(jobs);
+        let later = callers.split_off(callers.len() / 2);
+        let kept = callers.iter().map(|(n, _)| n).sum();
+        let jobs_later = jobs.split_off(kept);
+        [Self::new(jobs, callers), Self::new(jobs_later, later)]
     }
 
-    /// The later half of the callers, with their jobs.
-    fn split(&mut self) -> Self {
-        let callers = self.callers.split_off(self.callers.len() / 2);
-        let kept = self.callers.iter().map(|(n, _)| n).sum();
-        Self { jobs: self.jobs.split_off(kept), callers }
+    /// Whether somebody still waits for its answers.
+    fn is_wanted(&self) -> bool {
+        self.callers.iter().any(|(_, caller)| 0 < caller.strong_count())
+    }
+
+    fn wake(&self) {
+        self.callers.iter().filter_map(|(_, caller)| caller.upgrade()).for_each(|caller| caller.wake());
     }
 
     /// Gives every caller its answers. One that has gone away doesn't care.
-    fn answer(self, result: Result<Vec<Enqueued>>) {
-        match result {
-            Ok(answers) => {
-                let mut answers = answers.into_iter();
-                for (n, caller) in self.callers {
-                    let _ = caller.send(Ok(answers.by_ref().take(n).collect()));
-                }
-            }
-            Err(error) => {
-                for (_, caller) in self.callers {
-                    let _ = caller.send(Err(copy(&error)));
-                }
+    fn answer(self, result: Answer) {
+        let mut result = result.map(Vec::into_iter);
+        for (n, caller) in self.callers {
+            let answer = match &mut result {
+                Ok(answers) => Ok(answers.by_ref().take(n).collect()),
+                Err(error) => Err(copy(error)),
+            };
+            if let Some(caller) = caller.upgrade() {
+                caller.tell(answer);
             }
         }
     }
@@ -214,113 +332,99 @@ fn copy(error: &Error) -> Error {
     copy
 }
 
-/// The task's side: gathers requests, and hands each call to a lane.
-struct Gatherer {
-    inbox: mpsc::Receiver<Request>,
-    /// What did not fit the call before.
-    ahead: Option<Request>,
-    /// Those with no call on its way.
-    free: Vec<Lane>,
-    busy: JoinSet<Lane>,
-}
-
-impl Gatherer {
-    fn new(store: &Arc<dyn Store>, inbox: mpsc::Receiver<Request>) -> Self {
-        let free = (0..LANES).map(|_| Lane::new(Arc::clone(store))).collect();
-        Self { inbox, ahead: None, free, busy: JoinSet::new() }
-    }
-
-    async fn run(mut self) {
-        while let Some(first) = match self.ahead.take() {
-            Some(request) => Some(request),
-            None => self.inbox.recv().await,
-        } {
-            let (mut merged, mut room) = Merged::of(first);
-            let lane = loop {
-                self.gather(&mut merged, &mut room);
-                if (self.busy.is_empty() || merged.is_large())
-                    && let Some(lane) = self.free.pop()
-                {
-                    break lane;
-                }
-                tokio::select! {
-                    lane = self.busy.join_next() => match lane {
-                        Some(Ok(lane)) => self.free.push(lane),
-                        // It panicked, and its callers know; the runtime is shutting down otherwise.
-                        _ => return,
-                    },
-                    request = self.inbox.recv(), if self.ahead.is_none() && !self.inbox.is_closed() => {
-                        if let Some(request) = request {
-                            self.ahead = merged.admit(request, &mut room);
-                        }
-                    }
-                }
-            };
-            self.busy.spawn(lane.deliver(merged));
-        }
-        while self.busy.join_next().await.is_some() {}
-    }
-
-    /// Joins what is there; a request that does not fit any more goes ahead of the next call.
-    fn gather(&mut self, merged: &mut Merged, room: &mut Room) {
-        while self.ahead.is_none()
-            && let Ok(request) = self.inbox.try_recv()
-        {
-            self.ahead = merged.admit(request, room);
-        }
-    }
-}
-
 /// Makes calls one after another, numbered as an instance of its own.
 struct Lane {
-    store: Arc<dyn Store>,
     instance: u64,
     number: u64,
+    stage: Stage,
+    /// Parts of a call that was refused, the last one first.
+    parts: Vec<Merged>,
+}
+
+/// Where the call of a lane stands.
+enum Stage {
+    Free,
+    Flying { merged: Merged, flight: Arc<Flight> },
+    Pausing { merged: Merged, until: Instant },
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self { instance: fastrand::u64(..), number: 0, stage: Stage::Free, parts: Vec::new() }
+    }
 }
 
 impl Lane {
-    fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, instance: fastrand::u64(..), number: 0 }
+    fn is_free(&self) -> bool {
+        matches!(self.stage, Stage::Free)
     }
 
-    /// Makes the call; halves it as long as it is refused.
-    async fn deliver(mut self, merged: Merged) -> Self {
-        let mut parts = vec![merged];
-        while let Some(mut part) = parts.pop() {
-            match self.call(&part.jobs).await {
-                Err(error) if is_refusal(error.kind()) && 1 < part.callers.len() => {
-                    let later = part.split();
-                    parts.extend([later, part]);
-                }
-                result => part.answer(result),
-            }
-        }
-        self
-    }
-
-    /// One call, repeated with its own number while it fails in passing.
-    async fn call(&mut self, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
+    /// Makes a new call.
+    fn send(&mut self, store: &Arc<dyn Store>, mut merged: Merged) {
         self.number += 1;
+        merged.until = Some(Instant::now() + REPEAT_MAX);
+        self.fly(store, merged);
+    }
+
+    /// Makes the call of this number, for the first time or again.
+    fn fly(&mut self, store: &Arc<dyn Store>, merged: Merged) {
         let call = Call { instance: self.instance, number: self.number };
-        let (until, mut pauses, mut unknown) = (Instant::now() + REPEAT_MAX, Pauses::default(), false);
-        loop {
-            let error = match self.store.enqueue(call, jobs).await {
-                Err(error) if error.is_repeatable() => error,
-                result => return result,
-            };
-            unknown |= error.kind() == ErrorKind::UnknownOutcome;
-            let pause = pauses.next();
-            if until < Instant::now() + pause {
-                // Once an answer was lost, no later failure can say any more that nothing was changed.
-                return Err(if unknown && error.kind() != ErrorKind::UnknownOutcome {
-                    Error::new(ErrorKind::UnknownOutcome, "could not learn whether the jobs were stored")
-                        .with_source(error)
-                } else {
-                    error
-                });
+        let (store, jobs) = (Arc::clone(store), Arc::clone(&merged.jobs));
+        let flight = Flight::new(Box::pin(async move {
+            let answer = catch_panic(async { store.enqueue(call, &jobs).await }).await;
+            answer.unwrap_or_else(|panic| Err(Error::new(ErrorKind::Closed, format!("the store panicked: {panic}"))))
+        }));
+        // Each of them drives it: who sends it may stop to be polled.
+        merged.wake();
+        self.stage = Stage::Flying { merged, flight };
+    }
+
+    /// Takes what came back: answers, repeats later, or halves what was refused.
+    fn land(&mut self) {
+        let Stage::Flying { flight, .. } = &self.stage else { return };
+        let Some(answer) = flight.take() else { return };
+        let Stage::Flying { merged, .. } = mem::replace(&mut self.stage, Stage::Free) else { return };
+        match answer {
+            Err(error) if error.is_repeatable() => self.repeat_later(merged, error),
+            Err(error) if is_refusal(error.kind()) && 1 < merged.callers.len() => {
+                let [first, later] = merged.split();
+                self.parts.extend([later, first]);
             }
-            tracing::debug!(target: "punctual", %error, ?pause, jobs = jobs.len(), "enqueue will be repeated");
-            tokio::time::sleep(pause).await;
+            answer => merged.answer(answer),
+        }
+    }
+
+    fn repeat_later(&mut self, mut merged: Merged, error: Error) {
+        merged.is_unknown |= error.kind() == ErrorKind::UnknownOutcome;
+        let (pause, now) = (merged.pauses.next(), Instant::now());
+        if merged.until.is_none_or(|until| until < now + pause) {
+            let is_unknown = merged.is_unknown && error.kind() != ErrorKind::UnknownOutcome;
+            return merged.answer(Err(if is_unknown {
+                Error::new(ErrorKind::UnknownOutcome, "could not learn whether the jobs were stored")
+                    .with_source(error)
+            } else {
+                error
+            }));
+        }
+        tracing::debug!(target: "punctual", %error, ?pause, jobs = merged.jobs.len(), "enqueue will be repeated");
+        self.stage = Stage::Pausing { merged, until: now + pause };
+    }
+
+    /// Repeats a call whose pause is over, and sends parts of one that was refused, as long as somebody wants to know.
+    fn go_on(&mut self, store: &Arc<dyn Store>) {
+        if let Stage::Pausing { until, .. } = &self.stage
+            && *until <= Instant::now()
+            && let Stage::Pausing { merged, .. } = mem::replace(&mut self.stage, Stage::Free)
+            && merged.is_wanted()
+        {
+            self.fly(store, merged);
+        }
+        while self.is_free()
+            && let Some(part) = self.parts.pop()
+        {
+            if part.is_wanted() {
+                self.send(store, part);
+            }
         }
     }
 }
