@@ -35,6 +35,8 @@ pub(crate) struct Backoff {
     pub(crate) growth: Ident,
     pub(crate) base_ms: u64,
     pub(crate) max_ms: Option<u64>,
+    /// Where it is said.
+    pub(crate) jitter: Option<bool>,
 }
 
 impl Attributes {
@@ -153,7 +155,12 @@ fn backoff(meta: &ParseNestedMeta<'_>) -> Result<Backoff> {
     let value = literal.value();
     let wrong = |text: &str| Error::new(literal.span(), text);
     let form = || wrong("not a backoff: write `exp 5s..6h`, `linear 10s..1h` or `fixed 30s`");
-    let (growth, range) = value.trim().split_once(' ').ok_or_else(form)?;
+    let (text, jitter) = match value.trim() {
+        text if text.ends_with(" without jitter") => (text.trim_end_matches(" without jitter"), Some(false)),
+        text if text.ends_with(" with jitter") => (text.trim_end_matches(" with jitter"), Some(true)),
+        text => (text, None),
+    };
+    let (growth, range) = text.trim().split_once(' ').ok_or_else(form)?;
     let growth = match growth {
         "fixed" => "fixed",
         "linear" | "lin" => "linear",
@@ -172,7 +179,7 @@ fn backoff(meta: &ParseNestedMeta<'_>) -> Result<Backoff> {
     } else if BACKOFF_MAX_MS < max_ms.unwrap_or(base_ms) {
         Err(wrong("a pause is over the limit of 30 days"))
     } else {
-        Ok(Backoff { growth: Ident::new(growth, literal.span()), base_ms, max_ms })
+        Ok(Backoff { growth: Ident::new(growth, literal.span()), base_ms, max_ms, jitter })
     }
 }
 

@@ -33,7 +33,7 @@ use crate::attributes::{Attributes, Backoff};
 /// | `kind = "…"` | required; renaming the Rust type never changes it |
 /// | `queue = "…"` | where it waits; `default` if left out |
 /// | `max_attempts = n` | 1 to 10,000 |
-/// | `backoff = "exp 5s..6h"` | or `linear 10s..1h`, `fixed 30s` |
+/// | `backoff = "exp 5s..6h"` | or `linear 10s..1h`, `fixed 30s`; what grows has jitter, unless ` without jitter` follows |
 /// | `timeout = "30s"` | the hard limit of one run, up to 7 days |
 /// | `lease = "20s"` | how long it stays with a worker that is not heard of, 1 s to 24 h |
 /// | `priority = "high"` | or `normal`, `low` |
@@ -80,10 +80,13 @@ fn options(attributes: &Attributes) -> Option<TokenStream> {
     if let Some(n) = &attributes.max_attempts {
         set.push(quote!(max_attempts: ::core::option::Option::Some(#n)));
     }
-    if let Some(Backoff { growth, base_ms, max_ms }) = &attributes.backoff {
+    if let Some(Backoff { growth, base_ms, max_ms, jitter }) = &attributes.backoff {
         let (base, max) = (duration(base_ms), max_ms.as_ref().map(duration));
         let max = max.map(|max| quote!(.max(#max)));
-        set.push(quote!(backoff: ::core::option::Option::Some(::punctual::Backoff::#growth(#base) #max)));
+        let jitter = jitter.map(|jitter| quote!(.jitter(#jitter)));
+        set.push(quote! {
+            backoff: ::core::option::Option::Some(::punctual::Backoff::#growth(#base) #max #jitter)
+        });
     }
     if let Some(ms) = &attributes.timeout_ms {
         let timeout = duration(ms);

@@ -24,7 +24,7 @@ pub const BACKOFF_MAX_MS: u64 = 30 * 24 * 3600 * 1000;
 /// assert_eq!(pauses, [5, 10, 20, 40, 60]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "Written")]
 pub struct Backoff {
     /// How the pause grows.
     #[serde(rename = "type")]
@@ -32,11 +32,33 @@ pub struct Backoff {
     /// The first pause, in milliseconds.
     base_ms: u64,
     /// The longest pause, in milliseconds.
-    #[serde(default = "default_max_ms")]
     max_ms: u64,
     /// Whether each pause is drawn between half of it and all of it.
-    #[serde(default = "default_jitter")]
     jitter: bool,
+}
+
+/// A policy as it is written, with what may be left out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(rename = "type")]
+    growth: Growth,
+    base_ms: u64,
+    max_ms: Option<u64>,
+    jitter: Option<bool>,
+}
+
+impl From<Written> for Backoff {
+    fn from(written: Written) -> Self {
+        let Written { growth, base_ms, max_ms, jitter } = written;
+        let usual = Self::new(growth, Duration::ZERO);
+        Self {
+            growth,
+            base_ms,
+            max_ms: max_ms.unwrap_or(usual.max_ms),
+            jitter: jitter.unwrap_or(usual.jitter),
+        }
+    }
 }
 
 /// How the pause of a [`Backoff`] grows from attempt to attempt.
@@ -51,13 +73,8 @@ pub enum Growth {
     Exponential,
 }
 
-const fn default_max_ms() -> u64 {
-    6 * 3600 * 1000
-}
-
-const fn default_jitter() -> bool {
-    true
-}
+/// Longest pause where nobody chose one, in milliseconds.
+const MAX_DEFAULT_MS: u64 = 6 * 3600 * 1000;
 
 impl Default for Backoff {
     /// Exponential, 5 s to 6 h, with jitter.
@@ -67,22 +84,23 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Makes a policy of `growth` from `base`, capped at 6 h, with jitter.
+    /// Makes a policy of `growth` from `base`, capped at 6 h; one that grows has jitter, a fixed one has none.
     pub fn new(growth: Growth, base: Duration) -> Self {
-        Self { growth, base_ms: ceil_ms(base), max_ms: default_max_ms(), jitter: default_jitter() }
+        let jitter = growth != Growth::Fixed;
+        Self { growth, base_ms: ceil_ms(base), max_ms: MAX_DEFAULT_MS, jitter }
     }
 
-    /// The same pause every time.
+    /// The same pause every time, to the millisecond; [`Backoff::jitter`] spreads it.
     pub fn fixed(base: Duration) -> Self {
         Self::new(Growth::Fixed, base)
     }
 
-    /// A pause that grows by `base` with every attempt.
+    /// A pause that grows by `base` with every attempt; with jitter, unless that is switched off.
     pub fn linear(base: Duration) -> Self {
         Self::new(Growth::Linear, base)
     }
 
-    /// A pause that doubles with every attempt.
+    /// A pause that doubles with every attempt; with jitter, unless that is switched off.
     pub fn exponential(base: Duration) -> Self {
         Self::new(Growth::Exponential, base)
     }
@@ -94,7 +112,8 @@ impl Backoff {
         self
     }
 
-    /// Switches jitter on or off.
+    /// Switches jitter on or off: with it each pause is drawn between half of what the growth says and all of it, so that jobs
+    /// which failed together don't come back together.
     #[must_use]
     pub const fn jitter(mut self, jitter: bool) -> Self {
         self.jitter = jitter;
@@ -146,20 +165,32 @@ impl fmt::Display for Backoff {
             Growth::Exponential => "exponential",
         };
         write!(f, "{growth} {}ms..{}ms", self.base_ms, self.max_ms)?;
-        if self.jitter { Ok(()) } else { f.write_str(" without jitter") }
+        match (self.jitter, self.growth) {
+            (true, Growth::Fixed) => f.write_str(" with jitter"),
+            (false, Growth::Linear | Growth::Exponential) => f.write_str(" without jitter"),
+            _ => Ok(()),
+        }
     }
 }
 
-/// Reads `exp 5s..6h`, `linear 10s..1h`, `fixed 30s`: growth, base, cap (6 h where it is left out); with jitter.
+/// Reads `exp 5s..6h`, `linear 10s..1h`, `fixed 30s`: growth, base, cap (6 h where it is left out). What grows has jitter, what is
+/// fixed has none, unless ` with jitter` or ` without jitter` follows.
 impl FromStr for Backoff {
     type Err = Error;
 
     fn from_str(s: &str) -> Result<Self> {
         let wrong = || {
             Error::invalid(format!("{:?} is not a backoff", s.chars().take(64).collect::<String>()))
-                .with_hint("write `exp 5s..6h`, `linear 10s..1h` or `fixed 30s`")
+                .with_hint("write `exp 5s..6h`, `linear 10s..1h` or `fixed 30s`, and ` without jitter` for exact pauses")
         };
-        let (growth, range) = s.trim().split_once(' ').ok_or_else(wrong)?;
+        let (text, jitter) = match s.trim() {
+            text if text.ends_with(" without jitter") => {
+                (text.trim_end_matches(" without jitter"), Some(false))
+            }
+            text if text.ends_with(" with jitter") => (text.trim_end_matches(" with jitter"), Some(true)),
+            text => (text, None),
+        };
+        let (growth, range) = text.trim().split_once(' ').ok_or_else(wrong)?;
         let growth = match growth {
             "fixed" => Growth::Fixed,
             "linear" | "lin" => Growth::Linear,
@@ -172,6 +203,7 @@ impl FromStr for Backoff {
             Some(max) => backoff.max_ms = ceil_ms(parse_duration(max).map_err(|_| wrong())?),
             None => backoff.max_ms = backoff.max_ms.max(backoff.base_ms),
         }
+        backoff.jitter = jitter.unwrap_or(backoff.jitter);
         backoff.check()?;
         Ok(backoff)
     }
@@ -197,8 +229,19 @@ mod tests {
     #[test]
     fn jitter_stays_between_half_and_all() {
         for random in [0.0, 0.3, 0.999_999] {
-            let d = Backoff::fixed(Duration::from_secs(10)).delay(1, random);
+            let d = Backoff::fixed(Duration::from_secs(10)).jitter(true).delay(1, random);
             assert!((Duration::from_secs(5)..=Duration::from_secs(10)).contains(&d), "{d:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_fixed_is_exact_and_what_grows_is_spread_unless_said_otherwise() {
+        let first = |text: &str| text.parse::<Backoff>().unwrap().delay(1, 0.999_999).as_secs();
+        assert_eq!([first("fixed 10s"), first("fixed 10s with jitter")], [10, 5]);
+        assert_eq!([first("exp 10s..1h"), first("exp 10s..1h without jitter")], [5, 10]);
+        for text in ["fixed 10s", "fixed 10s with jitter", "linear 1s..9s", "exp 5s..6h without jitter"] {
+            let backoff: Backoff = text.parse().unwrap();
+            assert_eq!(backoff.to_string().parse::<Backoff>().unwrap(), backoff, "{backoff}");
         }
     }
 
