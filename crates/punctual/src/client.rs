@@ -50,6 +50,8 @@ struct Inner {
 impl Client {
     /// Opens the store at `url` (see [`connect`](crate::store::url::connect)) and makes a client of it.
     ///
+    /// Dropped, it has left nothing open.
+    ///
     /// # Errors
     /// As the store says; `Unsupported` for a scheme that this build doesn't know.
     pub async fn connect(url: &str) -> Result<Self> {
@@ -93,6 +95,9 @@ impl Client {
 
     /// Hands untyped jobs over: any number, one answer per job, in order.
     ///
+    /// Dropped before its jobs are sent, it has stored none. After that nobody knows which are stored: hand them in again with
+    /// the same ids, and those that are answer [`Enqueued::Duplicate`]. The same holds for the builders of an enqueue.
+    ///
     /// # Errors
     /// The first that the store gave. Jobs of the same call may have been accepted: repeat it with the same ids, and
     /// those that are there already answer [`Enqueued::Duplicate`].
@@ -101,37 +106,52 @@ impl Client {
     }
 
     /// One job; `None` also for one that is past its retention.
+    ///
+    /// Dropped, it has changed nothing.
     pub async fn get(&self, id: JobId) -> Result<Option<JobRecord>> {
         self.store().get(id).await
     }
 
     /// The job that holds a unique key.
+    ///
+    /// Dropped, it has changed nothing.
     pub async fn holder(&self, key: &UniqueKey) -> Result<Option<JobRecord>> {
         self.store().holder(key).await
     }
 
     /// A page of jobs.
+    ///
+    /// Dropped, it has changed nothing.
     pub async fn list(&self, list: &List) -> Result<Page> {
         self.store().list(list).await
     }
 
     /// How many jobs a queue has, or the store when none is named.
+    ///
+    /// Dropped, it has changed nothing.
     pub async fn count(&self, queue: Option<&str>) -> Result<Counts> {
         self.store().count(queue).await
     }
 
     /// When waiting jobs are due, as a histogram.
+    ///
+    /// Dropped, it has changed nothing.
     pub async fn upcoming(&self, upcoming: &Upcoming) -> Result<Histogram> {
         self.store().upcoming(upcoming).await
     }
 
     /// Takes up to `n` due jobs out of `queue` for good: at most once. From the answer on they exist with the caller
     /// only.
+    ///
+    /// Dropped once it was polled, it may have taken jobs that nobody has then: where that must not be, await it to its end, or
+    /// run the jobs with a [`Worker`](crate::Worker).
     pub async fn take(&self, queue: &str, n: usize) -> Result<Vec<JobRecord>> {
         self.take_older(queue, n, Duration::ZERO).await
     }
 
     /// Takes as [`Client::take`] does, jobs that have been due for at least `older_than`.
+    ///
+    /// Dropped, as [`Client::take`].
     pub async fn take_older(&self, queue: &str, n: usize, older_than: Duration) -> Result<Vec<JobRecord>> {
         self.store().take(&Take { queue: queue.to_owned(), n, older_than }).await
     }

@@ -9,8 +9,9 @@ use crate::{
 
 /// Wraps the runs of a worker. An async closure `async |call: Call, next: Next| …` is one; so is a type of your own.
 ///
-/// It sees undecodable payloads (as `Outcome::Dead`), but neither panics nor timeouts: those end the whole run, and what
-/// it owns is dropped.
+/// It sees undecodable payloads (as `Outcome::Dead`), and the panics and timeouts of the handler (as `Outcome::Retry`). What it
+/// does itself behind the timeout may take a second more; a panic of its own ends the whole run. A run that goes on behind a
+/// cancel or the loss of its lease is dropped, and with it what the middleware owns.
 pub trait Middleware: Send + Sync + 'static {
     /// Runs what is inside by `next.run(call)`, or doesn't.
     fn around(&self, call: Call, next: Next) -> impl Future<Output = Outcome> + Send;
@@ -32,6 +33,8 @@ pub struct Next(Erased);
 
 impl Next {
     /// Runs it.
+    ///
+    /// Dropped, the run ends where it awaits.
     pub async fn run(self, call: Call) -> Outcome {
         (self.0)(call).await
     }

@@ -68,6 +68,8 @@ pub struct AuditReport {
 
 impl Client {
     /// Calls a job off: at once if it waits, by asking its worker if it runs.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     pub async fn cancel(&self, target: impl Into<Target>) -> Result<Cancelled> {
         Ok(self.act_on(target, &Action::Cancel { reason: None }).await?.into())
     }
@@ -89,31 +91,43 @@ impl Client {
     }
 
     /// Makes a waiting job due at another time.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     pub async fn reschedule(&self, target: impl Into<Target>, when: impl Into<When>) -> Result<Acted> {
         self.act_on(target, &Action::Reschedule(when.into())).await
     }
 
     /// Makes a waiting job due now.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     pub async fn run_now(&self, target: impl Into<Target>) -> Result<Acted> {
         self.act_on(target, &Action::RunNow).await
     }
 
     /// Lets a dead, cancelled or done job wait again, as if it had never run (S11).
+    ///
+    /// Dropped, it may have been done or not.
     pub async fn retry(&self, target: impl Into<Target>) -> Result<Acted> {
         self.act_on(target, &Action::Retry).await
     }
 
     /// Gives a waiting job another level.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     pub async fn reprioritise(&self, target: impl Into<Target>, priority: Priority) -> Result<Acted> {
         self.act_on(target, &Action::Reprioritise(priority)).await
     }
 
     /// Gives a waiting job another payload.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     pub async fn edit(&self, target: impl Into<Target>, payload: Payload) -> Result<Acted> {
         self.act_on(target, &Action::EditPayload(payload)).await
     }
 
     /// Removes the record of a job that is not running.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     pub async fn delete(&self, target: impl Into<Target>) -> Result<Acted> {
         self.act_on(target, &Action::Delete).await
     }
@@ -124,6 +138,8 @@ impl Client {
     }
 
     /// Acts on any number of jobs, in slices, one answer per job in order.
+    ///
+    /// Dropped, a part of it may have been done.
     ///
     /// # Errors
     /// The first that the store gave; earlier slices have taken effect.
@@ -144,6 +160,8 @@ impl Client {
     ///
     /// A job's queue and state are checked again in the step that acts on it: one that moved on since it was listed is
     /// skipped.
+    ///
+    /// Dropped, a part of it may have been done; made again, it goes on with those that still match.
     pub async fn act_where(
         &self,
         filter: &Filter,
@@ -169,6 +187,8 @@ impl Client {
     }
 
     /// Counts the jobs that match, as the preview of [`Client::act_where`].
+    ///
+    /// Dropped, it has changed nothing.
     pub async fn count_where(
         &self,
         filter: &Filter,
@@ -183,6 +203,8 @@ impl Client {
     }
 
     /// Checks the whole store in slices, telling `progress` after each how many records and entries were looked at.
+    ///
+    /// Dropped, it ends where it is; what it repaired stays repaired.
     pub async fn audit(&self, repair: bool, mut progress: impl FnMut(u64)) -> Result<AuditReport> {
         let mut report = AuditReport::default();
         let mut from = Some(AuditCursor::default());

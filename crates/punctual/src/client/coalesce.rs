@@ -372,7 +372,9 @@ impl Lane {
         let (store, jobs) = (Arc::clone(store), Arc::clone(&merged.jobs));
         let flight = Flight::new(Box::pin(async move {
             let answer = catch_panic(async { store.enqueue(call, &jobs).await }).await;
-            answer.unwrap_or_else(|panic| Err(Error::new(ErrorKind::Closed, format!("the store panicked: {panic}"))))
+            answer.unwrap_or_else(|panic| {
+                Err(Error::new(ErrorKind::Closed, format!("the store panicked: {panic}")))
+            })
         }));
         // Each of them drives it: who sends it may stop to be polled.
         merged.wake();

@@ -37,6 +37,8 @@ impl Client {
     /// # Ok::<(), punctual::Error>(()) }).unwrap();
     /// ```
     ///
+    /// Dropped, it has changed nothing.
+    ///
     /// # Errors
     /// As the store says; wait again.
     pub async fn finished(&self, id: JobId, within: Duration) -> Result<Option<JobRecord>> {

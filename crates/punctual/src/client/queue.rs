@@ -34,22 +34,30 @@ impl QueueHandle {
     }
 
     /// Its settings and counts; `None`: there is no such queue.
+    ///
+    /// Dropped, it has changed nothing.
     pub async fn show(&self) -> Result<Option<QueueInfo>> {
         self.info(QueueOp::Show).await
     }
 
     /// Lets nothing be reserved or taken from it until it is resumed; `by` and `reason` are for people.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     pub async fn pause(&self, by: impl Into<String>, reason: impl Into<String>) -> Result<Option<QueueInfo>> {
         self.info(QueueOp::Pause { by: by.into(), reason: reason.into() }).await
     }
 
     /// Ends a pause.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     pub async fn resume(&self) -> Result<Option<QueueInfo>> {
         self.info(QueueOp::Resume).await
     }
 
     /// Replaces its settings, all but the pause: what the argument leaves at its default is set to the default. To change some of
     /// them, [`update`](Self::update) them.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     pub async fn set(&self, settings: QueueSettings) -> Result<Option<QueueInfo>> {
         self.info(QueueOp::Set(Box::new(settings))).await
     }
@@ -58,6 +66,8 @@ impl QueueHandle {
     /// meanwhile; else it begins again. A queue that does not exist begins with the default settings, and is made.
     ///
     /// `change` may be called several times. If the future is dropped, the settings are changed as a whole or not at all.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     ///
     /// # Errors
     /// `Invalid` for settings that break a limit. `Conflict` where others changed them all the time.
@@ -94,11 +104,15 @@ impl QueueHandle {
 
     /// Lets jobs start again that a run holds back, by [`Outcome::RetryAfter`](crate::Outcome::RetryAfter): those of the queue, or of
     /// this group alone. Its rate, its other limits and a pause stay as they are. `None`: there is no such queue.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     pub async fn open(&self, group: Option<&str>) -> Result<Option<QueueInfo>> {
         self.info(QueueOp::Open { group: group.map(str::to_owned) }).await
     }
 
     /// Deletes its waiting jobs in slices, telling `progress` after each how many are gone; answers how many were.
+    ///
+    /// Dropped, it ends where it is; made again, it goes on.
     pub async fn purge(&self, mut progress: impl FnMut(u64)) -> Result<u64> {
         let mut gone = 0;
         loop {

@@ -59,6 +59,8 @@ impl Client {
 
     /// Schedules by their names, those behind `after`; at most 1,000, and fewer where they are large.
     ///
+    /// Dropped, it has changed nothing.
+    ///
     /// # Errors
     /// What the store says.
     pub async fn schedules(&self, after: Option<&str>) -> Result<SchedulePage> {
@@ -92,6 +94,8 @@ impl ScheduleHandle {
 
     /// As it stands; `None`: there is no such schedule.
     ///
+    /// Dropped, it has changed nothing.
+    ///
     /// # Errors
     /// `Invalid` for what is no name, `Corrupt` for a document that can't be read.
     pub async fn get(&self) -> Result<Option<NamedSchedule>> {
@@ -108,6 +112,8 @@ impl ScheduleHandle {
 
     /// Enqueues `job` at every tick from now on. A schedule of this name is changed, and stays paused if it is; one that is
     /// like this already is left as it is, so that every start of a program may set it.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     ///
     /// # Errors
     /// As [`Schedule::new`]; `Conflict` where others changed it too often meanwhile.
@@ -129,6 +135,8 @@ impl ScheduleHandle {
 
     /// The same, with what is to be chosen for the jobs.
     ///
+    /// Dropped, it may have been done or not; it may be made again.
+    ///
     /// # Errors
     /// As [`ScheduleHandle::set`].
     pub async fn set_with<J: Job>(
@@ -144,6 +152,8 @@ impl ScheduleHandle {
 
     /// Sets the whole schedule, but for its pause.
     ///
+    /// Dropped, it may have been done or not; it may be made again.
+    ///
     /// # Errors
     /// As [`ScheduleHandle::set`].
     pub async fn put(&self, schedule: Schedule) -> Result<NamedSchedule> {
@@ -152,6 +162,8 @@ impl ScheduleHandle {
     }
 
     /// Enqueues nothing until it is resumed; `by` and `reason` are for people. The tick that waits is cancelled.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     ///
     /// # Errors
     /// `Invalid` where there is no such schedule; as [`ScheduleHandle::set`].
@@ -163,6 +175,8 @@ impl ScheduleHandle {
 
     /// Ends a pause: it goes on with the next tick from now.
     ///
+    /// Dropped, it may have been done or not; it may be made again.
+    ///
     /// # Errors
     /// As [`ScheduleHandle::pause`].
     pub async fn resume(&self) -> Result<NamedSchedule> {
@@ -170,6 +184,8 @@ impl ScheduleHandle {
     }
 
     /// Removes it, and cancels the tick that waits; one that runs goes on. Answers whether there was one.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     ///
     /// # Errors
     /// What the store says.
@@ -191,6 +207,8 @@ impl ScheduleHandle {
 
     /// Enqueues its job now, once, beside its ticks; also while it is paused.
     ///
+    /// Dropped, it may have been enqueued or not: made again, there may be two.
+    ///
     /// # Errors
     /// `Invalid` where there is no such schedule; `Full` where the queue is at its cap.
     pub async fn fire(&self) -> Result<Enqueued> {
@@ -205,6 +223,8 @@ impl ScheduleHandle {
 
     /// The tick that waits; `None`: the schedule is paused or not there, its last tick started just now, or the one that waited was
     /// cancelled.
+    ///
+    /// Dropped, it has changed nothing.
     ///
     /// # Errors
     /// What the store says.

@@ -75,6 +75,8 @@ impl Client {
 
     /// Topics by their names, those behind `after`; at most 1,000, and fewer where they are large.
     ///
+    /// Dropped, it has changed nothing.
+    ///
     /// # Errors
     /// What the store says.
     pub async fn topics(&self, after: Option<&str>) -> Result<TopicPage> {
@@ -100,6 +102,8 @@ impl TopicHandle {
 
     /// As it stands; `None`: nobody ever subscribed to it, or it was removed.
     ///
+    /// Dropped, it has changed nothing.
+    ///
     /// # Errors
     /// `Invalid` for what is no name, `Corrupt` for a document that can't be read.
     pub async fn get(&self) -> Result<Option<Topic>> {
@@ -108,6 +112,8 @@ impl TopicHandle {
 
     /// The queues that are subscribed, in the order of their names; none for a topic that is not there.
     ///
+    /// Dropped, it has changed nothing.
+    ///
     /// # Errors
     /// As [`TopicHandle::get`].
     pub async fn subscriptions(&self) -> Result<Vec<String>> {
@@ -115,6 +121,8 @@ impl TopicHandle {
     }
 
     /// Subscribes a queue: from now on it gets a job of each publication that comes due. Answers whether it was not subscribed.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     ///
     /// # Errors
     /// `Invalid` for what is no queue, and past 1,000 subscriptions; `TooLarge` where the names are too long together;
@@ -126,6 +134,8 @@ impl TopicHandle {
     /// Ends a subscription: the queue gets nothing of what comes due from now on, and keeps the jobs that it has. Answers
     /// whether it was subscribed.
     ///
+    /// Dropped, it may have been done or not; it may be made again.
+    ///
     /// # Errors
     /// `Conflict` where others changed the topic too often meanwhile.
     pub async fn unsubscribe(&self, queue: &str) -> Result<bool> {
@@ -133,6 +143,8 @@ impl TopicHandle {
     }
 
     /// Removes the topic with all subscriptions. What is published to it comes due for nobody. Answers whether there was one.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     ///
     /// # Errors
     /// What the store says.
@@ -159,6 +171,8 @@ impl TopicHandle {
     }
 
     /// Publishes untyped jobs: any number, one answer per job, in order. Their queues don't matter.
+    ///
+    /// Dropped, as [`Client::push`](crate::Client::push).
     ///
     /// # Errors
     /// As [`Client::push`]; `Invalid` for a job with a header that is a publication's own.

@@ -69,6 +69,8 @@ impl Leaderboard {
     ///
     /// After an error of the kind `UnknownOutcome` it may have been added; made again it is added again.
     ///
+    /// Dropped, it may have been added or not: made again, it may count twice.
+    ///
     /// # Errors
     /// `Invalid` for what breaks a limit, also for a score that would; what the store says.
     pub async fn add(&self, member: impl Into<String>, by: i64) -> Result<Option<i64>> {
@@ -81,6 +83,8 @@ impl Leaderboard {
     ///
     /// After an error of the kind `UnknownOutcome` they may have been added; made again they are added again.
     ///
+    /// Dropped, a part of it may have been added.
+    ///
     /// # Errors
     /// As [`Leaderboard::add`].
     pub async fn add_all<M: Into<String>>(&self, members: impl IntoIterator<Item = (M, i64)>) -> Result<u64> {
@@ -92,6 +96,8 @@ impl Leaderboard {
 
     /// Gives a member this score, now, in place of all that it had. Answers as [`Leaderboard::add`] does; may be made again.
     ///
+    /// Dropped, it may have been done or not; it may be made again.
+    ///
     /// # Errors
     /// As [`Leaderboard::add`].
     pub async fn set(&self, member: impl Into<String>, score: i64) -> Result<Option<i64>> {
@@ -101,6 +107,8 @@ impl Leaderboard {
 
     /// Takes a member off the board. Answers the score that it had.
     ///
+    /// Dropped, it may have been done or not; it may be made again.
+    ///
     /// # Errors
     /// As [`Leaderboard::add`].
     pub async fn remove(&self, member: impl Into<String>) -> Result<Option<i64>> {
@@ -108,6 +116,8 @@ impl Leaderboard {
     }
 
     /// The rank of a member, from 1, with its score; `None`: it is not on the board.
+    ///
+    /// Dropped, it has changed nothing.
     ///
     /// # Errors
     /// As [`Leaderboard::add`].
@@ -117,6 +127,8 @@ impl Leaderboard {
 
     /// The highest `n`, 1 to 1,000.
     ///
+    /// Dropped, it has changed nothing.
+    ///
     /// # Errors
     /// As [`Leaderboard::add`].
     pub async fn top(&self, n: usize) -> Result<Vec<Standing>> {
@@ -125,6 +137,8 @@ impl Leaderboard {
 
     /// A member with the `n` right above and below it, 1 to 100; nobody if it is not on the board.
     ///
+    /// Dropped, it has changed nothing.
+    ///
     /// # Errors
     /// As [`Leaderboard::add`].
     pub async fn around(&self, member: impl Into<String>, n: usize) -> Result<Vec<Standing>> {
@@ -132,6 +146,8 @@ impl Leaderboard {
     }
 
     /// How many members it has.
+    ///
+    /// Dropped, it has changed nothing.
     ///
     /// # Errors
     /// As [`Leaderboard::add`].

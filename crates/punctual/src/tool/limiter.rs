@@ -77,6 +77,8 @@ impl RateLimiter {
     /// After an error of the kind `UnknownOutcome` it may have been counted; asked again it is counted again. So never too many
     /// pass, and after such an error maybe too few.
     ///
+    /// Dropped, it may have been charged.
+    ///
     /// # Errors
     /// `Invalid` for what breaks a limit, also for a cost above what may pass at once; what the store says.
     pub async fn check(&self, key: impl Into<String>, cost: u32) -> Result<Allowance> {
@@ -88,6 +90,8 @@ impl RateLimiter {
     }
 
     /// Whether something may be done once more by `key`, a user or an address, say: `check(key, 1)`.
+    ///
+    /// Dropped, it may have been charged.
     ///
     /// # Errors
     /// As [`RateLimiter::check`].

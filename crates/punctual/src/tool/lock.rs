@@ -66,6 +66,8 @@ impl Client {
 
     /// The locks that are held, at most 1,000; first those whose leases end first. Answers, too, whether there are more.
     ///
+    /// Dropped, it has changed nothing.
+    ///
     /// # Errors
     /// What the store says.
     pub async fn locks(&self, limit: usize) -> Result<(Vec<Held>, bool)> {
@@ -85,6 +87,8 @@ impl Lock {
 
     /// Takes the lock if it is free.
     ///
+    /// Dropped, it may leave the lock held by nobody until the lease ends.
+    ///
     /// # Errors
     /// `Invalid` for what breaks a limit; what the store says. After `UnknownOutcome` it may be held, by nobody, until the lease
     /// ends.
@@ -93,6 +97,8 @@ impl Lock {
     }
 
     /// Takes the lock, and waits for it that long; `None`: somebody else holds it still.
+    ///
+    /// Dropped, it may leave the lock held by nobody until the lease ends, and not longer.
     ///
     /// # Errors
     /// As [`Lock::try_acquire`].
@@ -116,6 +122,8 @@ impl Lock {
 
     /// Who holds it, if somebody does.
     ///
+    /// Dropped, it has changed nothing.
+    ///
     /// # Errors
     /// As [`Lock::try_acquire`].
     pub async fn holder(&self) -> Result<Option<Held>> {
@@ -128,6 +136,8 @@ impl Lock {
 
     /// Frees it, whoever holds it: for operators. Answers whether somebody did; who works on under it finds out with its next
     /// extension.
+    ///
+    /// Dropped, it may have been done or not; it may be made again.
     ///
     /// # Errors
     /// As [`Lock::try_acquire`].
@@ -166,6 +176,8 @@ impl LockGuard {
 
     /// Begins the lease anew; `false`: it has ended, or an operator ended it, and somebody else may have the lock.
     ///
+    /// Dropped, it may have been done or not; it may be made again.
+    ///
     /// # Errors
     /// As [`Lock::try_acquire`]; may be made again.
     pub async fn extend(&self) -> Result<bool> {
@@ -179,6 +191,8 @@ impl LockGuard {
     }
 
     /// Frees the lock, and wakes one that waits for it. Answers whether it was held until now.
+    ///
+    /// Dropped, the lock may stay held until its lease ends.
     ///
     /// # Errors
     /// As [`Lock::try_acquire`].

@@ -106,6 +106,8 @@ impl Client {
     /// # Ok::<(), punctual::Error>(()) }).unwrap();
     /// ```
     ///
+    /// Dropped, it has changed nothing.
+    ///
     /// # Errors
     /// `Invalid` for another `n`; what the store says.
     pub async fn last_hour(&self, n: usize) -> Result<LastHour> {
