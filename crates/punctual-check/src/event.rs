@@ -124,6 +124,9 @@ pub enum Op {
     Extend {
         /// In order.
         leases: Vec<LeaseId>,
+        /// Those of them that have company from now on (S9).
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        company: Vec<LeaseId>,
     },
     /// Runs end.
     Settle {
@@ -323,6 +326,9 @@ pub struct Reservation {
     pub attempt: u32,
     /// Leases taken back in a row before it.
     pub crashes: u32,
+    /// Whether it was reserved with company (S9).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub company: bool,
     /// Its attempts.
     pub max_attempts: u32,
     /// When it was due.

@@ -7,7 +7,11 @@
 mod reading;
 mod spans;
 
-use std::{collections::HashMap, io, path::PathBuf};
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    path::PathBuf,
+};
 
 use punctual::{JobId, Scope, State};
 
@@ -153,6 +157,8 @@ pub struct History {
     pub(crate) ids: Vec<JobId>,
     pub(crate) tries: Vec<Try>,
     pub(crate) runs: Vec<Run>,
+    /// Runs, by job and fence, whose store was told that they have company, or may have been.
+    pub(crate) company: HashSet<(Job, u64)>,
     pub(crate) backs: Vec<Back>,
     pub(crate) ends: Vec<End>,
     pub(crate) held: Vec<Told>,

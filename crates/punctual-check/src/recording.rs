@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use punctual::{
     JobId, JobRecord, NewJob, Result, Timestamp,
+    limits::POISON_LIMIT,
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
         Enqueued, Heartbeat, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
@@ -123,13 +124,20 @@ impl Store for RecordingStore {
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
         Box::pin(async move {
             let op = Op::Reserve { call: want.call.into() };
-            self.recorded(op, self.inner.reserve(want), |batch| Answer::Reserve(reservations(batch))).await
+            self.recorded(op, self.inner.reserve(want), |batch| {
+                Answer::Reserve(reservations(batch, want.company))
+            })
+            .await
         })
     }
 
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
         Box::pin(async move {
-            let op = Op::Extend { leases: beats.iter().map(|beat| lease_id(&beat.lease)).collect() };
+            let company = beats.iter().filter(|beat| beat.company);
+            let op = Op::Extend {
+                leases: beats.iter().map(|beat| lease_id(&beat.lease)).collect(),
+                company: company.map(|beat| lease_id(&beat.lease)).collect(),
+            };
             self.recorded(op, self.inner.extend(beats), |answers| {
                 let is_held = |status: &LeaseStatus| match status {
                     LeaseStatus::Held | LeaseStatus::CancelRequested => Some(true),
@@ -161,7 +169,7 @@ impl Store for RecordingStore {
                     })
                     .collect(),
                 away: (0..answers.len()).filter(|at| matches!(answers[*at], Settled::Away { .. })).collect(),
-                then: batch.as_ref().map(reservations),
+                then: batch.as_ref().map(|batch| reservations(batch, then.is_some_and(|want| want.company))),
             })
             .await
         })
@@ -291,7 +299,7 @@ fn lease_id(lease: &Lease) -> LeaseId {
     LeaseId(lease.job, lease.fence)
 }
 
-fn reservations(batch: &Batch) -> Reservations {
+fn reservations(batch: &Batch, company: bool) -> Reservations {
     Reservations {
         now: batch.now.as_ms(),
         jobs: batch
@@ -302,6 +310,7 @@ fn reservations(batch: &Batch) -> Reservations {
                 fence: reserved.lease.fence,
                 attempt: reserved.job.attempt,
                 crashes: reserved.job.crashes,
+                company: company && POISON_LIMIT <= reserved.job.crashes + 1,
                 max_attempts: reserved.job.max_attempts,
                 run_at: reserved.job.run_at.as_ms(),
                 created_at: reserved.job.created_at.as_ms(),

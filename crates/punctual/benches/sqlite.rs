@@ -93,7 +93,7 @@ impl Bench {
 
     fn want(&mut self) -> Reserve {
         let wants = vec![Want { queue: "default".into(), share: BATCH, at_most: BATCH }];
-        Reserve { call: self.call(), worker: "bench".into(), wants, n: BATCH, lease: None }
+        Reserve { call: self.call(), worker: "bench".into(), wants, n: BATCH, lease: None, company: false }
     }
 }
 

@@ -97,7 +97,7 @@ async fn main() -> Result<(), Failure> {
     // Another one works with bare verbs and sends no heartbeat: it sleeps through its lease, with one parcel.
     let call = Call { instance: fastrand::u64(..), number: 1 };
     let wants = vec![Want { queue: "parcels".to_owned(), share: 1, at_most: 1 }];
-    let asleep = Reserve { call, worker: "asleep".to_owned(), wants, n: 1, lease: None };
+    let asleep = Reserve { call, worker: "asleep".to_owned(), wants, n: 1, lease: None, company: false };
     let asleep = client.store().reserve(&asleep).await?.jobs.pop().ok_or("no parcel is due")?;
     let slept = SendParcel::decode(&asleep.job.payload)?.parcel;
     held.insert(slept);

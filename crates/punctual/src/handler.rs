@@ -18,12 +18,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::Client,
+    error::{Error, ErrorKind, Result},
     id::JobId,
     job::{Job, JobRecord},
     notes::{LogLine, Notes, Progress},
     outcome::{IntoOutcome, Outcome},
-    store::{BoxFuture, clock::Clock},
+    store::{BoxFuture, Lease, Settled, Transaction, Verdict, clock::Clock},
     time::Timestamp,
+    worker::run::verdict,
 };
 
 /// Does the work of one type of job.
@@ -115,6 +117,8 @@ struct Inner {
     /// A [`Stop`] plus one; 0: none.
     stop: AtomicU8,
     told: Mutex<Told>,
+    /// What the handler said in a transaction of its own.
+    settled: Mutex<Option<Verdict>>,
     /// Rung when there is more to tell.
     news: Arc<Notify>,
 }
@@ -132,7 +136,18 @@ impl Call {
     pub(crate) fn new(record: JobRecord, fence: u64, client: Client, news: Arc<Notify>) -> Self {
         let (token, stop) = (CancellationToken::new(), AtomicU8::new(0));
         let told = Mutex::new(Told { notes: record.notes.clone(), is_news: false });
-        Self { inner: Arc::new(Inner { record, fence, client, token, stop, told, news }) }
+        Self {
+            inner: Arc::new(Inner {
+                record,
+                fence,
+                client,
+                token,
+                stop,
+                told,
+                settled: Mutex::default(),
+                news,
+            }),
+        }
     }
 
     /// Fires the token. The first reason stays.
@@ -257,6 +272,33 @@ impl Call {
     /// The store may not have heard of it.
     pub(crate) fn keep_news(&self) {
         self.inner.told.lock().unwrap_or_else(PoisonError::into_inner).is_news = true;
+    }
+
+    /// Ends this run inside a transaction of the application's own: what the handler writes in it and the end of the job are one.
+    /// Commit it, ring the bell, and return; whatever is returned then changes nothing. A job whose transaction is not committed is
+    /// not done: it is retried.
+    ///
+    /// # Errors
+    /// `Conflict` if the lease was lost: roll back, another run has the job. `Unsupported` on a store that can't join this
+    /// transaction. After any error the transaction must be rolled back.
+    pub fn settle_in<T: Transaction>(&self, tx: &T, outcome: Outcome) -> Result<T::Bell> {
+        let said = verdict(outcome, self, fastrand::f64());
+        let lease = Lease { job: self.id(), fence: self.fence() };
+        let (settled, bell) = tx.settle(&**self.client().store(), lease, said.clone())?;
+        if !matches!(settled, Settled::Settled(_)) {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "the run lost its lease: it can't settle its job any more",
+            )
+            .with_hint("roll the transaction back and return: another run has the job"));
+        }
+        *self.inner.settled.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+        Ok(bell)
+    }
+
+    /// What the handler said in a transaction of its own, if it did; committed or not.
+    pub(crate) fn settled(&self) -> Option<Verdict> {
+        self.inner.settled.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A client of the same store.

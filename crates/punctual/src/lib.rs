@@ -66,7 +66,7 @@ pub use suggest::did_you_mean;
 pub use time::{Timestamp, When};
 pub use tool::{LastHour, Leaderboard, Lock, LockGuard, Ran, RateLimiter};
 pub use topic::TOPICS_QUEUE;
-pub use worker::{Lateness, Shutdown, UnknownKinds, WorkReport, Worker};
+pub use worker::{Lateness, LiveReport, Shutdown, UnknownKinds, WorkReport, Worker};
 
 /// The guide's code runs with the tests.
 #[cfg(all(doctest, feature = "sqlite", feature = "testing"))]

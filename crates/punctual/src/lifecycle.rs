@@ -4,7 +4,7 @@
 use crate::{
     id::JobId,
     job::{Payload, State, cut_error},
-    limits::{POISON_LIMIT, SNOOZE_MIN, SNOOZES_MAX},
+    limits::{CRASHES_MAX, POISON_LIMIT, SNOOZE_MIN, SNOOZES_MAX},
     store::Verdict,
     time::{Timestamp, When, ceil_ms},
 };
@@ -19,6 +19,8 @@ pub(crate) struct Run {
     pub(crate) snoozes: u32,
     pub(crate) max_attempts: u32,
     pub(crate) cancel_requested: bool,
+    /// Whether others ran beside it that its crash may be the fault of.
+    pub(crate) company: bool,
     /// How long its lease lasts.
     pub(crate) lasts_ms: u64,
 }
@@ -109,10 +111,10 @@ pub(crate) fn settled(run: &Run, verdict: &Verdict, now: Timestamp) -> Next {
 
 /// The end of a run whose lease is past its time (S9). Snoozes in a row stay: no verdict was given.
 pub(crate) fn taken_back(run: &Run, now: Timestamp) -> Next {
-    let crashes = run.crashes + 1;
+    let crashes = (run.crashes + 1).min(CRASHES_MAX);
     let next = if run.cancel_requested {
         Next::ended(State::Cancelled, run, Some("cancelled"))
-    } else if POISON_LIMIT <= crashes {
+    } else if POISON_LIMIT <= crashes && !run.company {
         Next::ended(State::Dead, run, Some("crashes"))
     } else if run.max_attempts <= run.attempt {
         Next::ended(State::Dead, run, Some("attempts"))
@@ -127,7 +129,7 @@ pub(crate) fn taken_back(run: &Run, now: Timestamp) -> Next {
     Next { crashes, snoozes: run.snoozes, failed: Some("lease taken back".to_owned()), ..next }
 }
 
-/// Whether one more crash is the last: such a job is reserved alone (S9).
+/// Whether one more crash is the last, unless it had company (S9).
 pub(crate) const fn is_last_chance(crashes: u32) -> bool {
     POISON_LIMIT <= crashes + 1
 }

@@ -76,6 +76,8 @@ pub const REGROUP_MAX: usize = 300;
 pub const GATE_MAX: Duration = Duration::from_hours(24);
 /// Leases taken back in a row after which a job is dead, reason `crashes` (S9).
 pub const POISON_LIMIT: u32 = 3;
+/// Crashes in a row are counted up to here: those that had company end no job.
+pub const CRASHES_MAX: u32 = 255;
 /// Snoozes in a row after which a job is dead, reason `snoozes` (S10).
 pub const SNOOZES_MAX: u32 = 10_000;
 /// Shortest snooze (S10); shorter ones are lengthened to it.

@@ -1,10 +1,13 @@
 //! What a handler may say about a run.
 
-use std::{fmt, time::Duration};
+use std::{error::Error, fmt, time::Duration};
 
 use serde::Serialize;
 
 use crate::job::Payload;
+
+/// Causes of an error that are told: a chain that has no end is cut.
+const CAUSES_MAX: usize = 16;
 
 /// The end of a run, as its handler puts it.
 ///
@@ -95,12 +98,44 @@ impl IntoOutcome for Outcome {
     }
 }
 
-impl<T: IntoOutcome, E: fmt::Display> IntoOutcome for Result<T, E> {
-    /// An error becomes a retry with its whole chain where `{:#}` prints one (as `anyhow` does).
+impl<T: IntoOutcome, E: Into<Box<dyn Error + Send + Sync>>> IntoOutcome for Result<T, E> {
+    /// An error becomes a retry, with all its causes; so does a text.
     fn into_outcome(self) -> Outcome {
         match self {
             Ok(said) => said.into_outcome(),
-            Err(error) => Outcome::retry(format_args!("{error:#}")),
+            Err(error) => {
+                let error: Box<dyn Error + Send + Sync> = error.into();
+                Outcome::retry(chain(&*error))
+            }
         }
+    }
+}
+
+/// An error and what caused it, as `a: b: c`; a cause that the words before tell already is not told again.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    for _ in 0..CAUSES_MAX {
+        let Some(because) = cause else { break };
+        let words = because.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = because.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error as Own, ErrorKind};
+
+    #[test]
+    fn a_failure_tells_all_its_causes() {
+        let cause = Own::new(ErrorKind::Unavailable, "request failed")
+            .with_source(std::io::Error::other("connection reset"));
+        let failed = |result: Result<(), Own>| result.into_outcome();
+        assert_eq!(failed(Err(cause)), Outcome::retry("request failed: connection reset"));
+        assert_eq!(Err::<(), _>("plain").into_outcome(), Outcome::retry("plain"));
     }
 }

@@ -663,7 +663,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///    `expires_at` (`expires_at ≤ now`) ends cancelled, reason `expired`; one with as many jobs of its concurrency key
     ///    running as may (its own limit; within its queue and group) is parked: it waits out of the timeline; any other is
     ///    reserved. Stops, in all queues, before a job that would bring the payloads over 1 MiB, unless it is the first; and
-    ///    before and behind a job that would be dead of one more crash: it comes alone.
+    ///    before and behind a job that would be dead of one more crash: without company ([`Reserve::company`]) it comes alone.
     /// 4. Sweeps up to 100 items: these queues in turn, then store-wide, as [`Store::sweep`] does.
     ///
     /// Turns are handed over behind 2 and 4, and at the end of every verb that does one of these to a job with a concurrency key:

@@ -155,6 +155,7 @@ async fn run_one(setup: &mut Setup, call: &mut StoreCall, report: &mut WorkRepor
         wants: setup.queues.wants(1, |_| 0).1,
         n: 1,
         lease: setup.lease,
+        company: false,
     };
     let batch = store.reserve(&reserve).await?;
     for taken in batch.taken_back {
@@ -173,8 +174,9 @@ async fn run_one(setup: &mut Setup, call: &mut StoreCall, report: &mut WorkRepor
     let run_of = Call::new(reserved.job, reserved.lease.fence, setup.client.clone(), Arc::default());
     let graces = run::Graces { cancel: setup.cancel_grace, timeout: setup.timeout_grace };
     let verdict = run::run(run_of.clone(), handler, graces).await;
-    if let Some(notes) = run_of.take_news() {
-        store.extend(&[Heartbeat { lease: reserved.lease, notes: Some(notes) }]).await?;
+    let said = run_of.settled();
+    if let Some(notes) = run_of.take_news().filter(|_| said.is_none()) {
+        store.extend(&[Heartbeat { notes: Some(notes), ..reserved.lease.into() }]).await?;
     }
     let settlement = [Settlement { lease: reserved.lease, verdict }];
     let (settled, _) = store.settle(&settlement, None).await?;
@@ -183,7 +185,14 @@ async fn run_one(setup: &mut Setup, call: &mut StoreCall, report: &mut WorkRepor
             report.settled(&settlement[0].verdict, state);
             bury(setup, id, state).await;
         }
-        _ => report.lost += 1,
+        _ => match said {
+            // Its handler settled it in a transaction of its own.
+            Some(said) => {
+                let job = store.get(id).await?;
+                report.settled(&said, job.map_or(State::Done, |job| job.state));
+            }
+            None => report.lost += 1,
+        },
     }
     Ok(true)
 }

@@ -16,6 +16,7 @@ pub(crate) mod report;
 pub(crate) mod run;
 mod runs;
 mod shutdown;
+mod suspects;
 #[cfg(feature = "cron")]
 pub(crate) mod tick;
 mod turn;
@@ -23,7 +24,16 @@ mod upkeep;
 mod views;
 
 use std::{
-    collections::BTreeMap, fmt, future::Future, net::SocketAddr, path::PathBuf, sync::Arc, thread,
+    collections::BTreeMap,
+    fmt,
+    future::Future,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
     time::Duration,
 };
 
@@ -31,7 +41,7 @@ use tokio::{runtime::Handle, sync::oneshot};
 use tokio_util::task::TaskTracker;
 
 pub use crew::UnknownKinds;
-pub use report::{Lateness, WorkReport};
+pub use report::{Lateness, LiveReport, WorkReport};
 pub use shutdown::Shutdown;
 
 use self::{
@@ -41,7 +51,7 @@ use self::{
     health::{Health, Pulse},
     heartbeat::{cancels, heartbeat},
     queues::{Queues, check_slots},
-    run::catch_panic,
+    run::{catch_panic, guarded},
     runs::Runs,
     turn::Turns,
     views::Views,
@@ -77,6 +87,8 @@ pub struct Worker<S = ()> {
     name: String,
     state: Arc<S>,
     queues: Vec<(String, Option<u32>)>,
+    /// The kinds and queues of the types that it handles.
+    of_types: Vec<(&'static str, &'static str)>,
     slots: usize,
     queue_slots: BTreeMap<String, usize>,
     lease: Option<Duration>,
@@ -88,6 +100,7 @@ pub struct Worker<S = ()> {
     timeout_grace: Duration,
     health: Health,
     serves_topics: bool,
+    live: LiveReport,
     #[cfg(feature = "cron")]
     schedules: Vec<(String, Schedule)>,
     /// The first thing that can't be, told when the worker is started.
@@ -106,6 +119,7 @@ pub(crate) struct Setup {
     #[cfg(feature = "cron")]
     pub(crate) schedules: Vec<(String, Schedule)>,
     serves_topics: bool,
+    pub(crate) live: LiveReport,
     grace: Duration,
     pub(crate) cancel_grace: Duration,
     pub(crate) timeout_grace: Duration,
@@ -121,11 +135,12 @@ impl Setup {
             queues: Queues::of_publications(),
             slots: publication::SLOTS,
             lease: self.lease,
-            crew: Crew::of_one(publication::handler()),
+            crew: Crew::of_one(guarded(publication::handler(), self.timeout_grace)),
             on_dead: self.on_dead.clone(),
             #[cfg(feature = "cron")]
             schedules: Vec::new(),
             serves_topics: false,
+            live: LiveReport::default(),
             grace: self.grace,
             cancel_grace: self.cancel_grace,
             timeout_grace: self.timeout_grace,
@@ -142,6 +157,7 @@ impl Worker {
             name: default_name(),
             state: Arc::new(()),
             queues: Vec::new(),
+            of_types: Vec::new(),
             slots: SLOTS_DEFAULT,
             queue_slots: BTreeMap::new(),
             lease: None,
@@ -153,6 +169,7 @@ impl Worker {
             timeout_grace: Duration::ZERO,
             health: Health::default(),
             serves_topics: true,
+            live: LiveReport::default(),
             #[cfg(feature = "cron")]
             schedules: Vec::new(),
             problem: None,
@@ -168,6 +185,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             name: self.name,
             state: Arc::new(state),
             queues: self.queues,
+            of_types: self.of_types,
             slots: self.slots,
             queue_slots: self.queue_slots,
             lease: self.lease,
@@ -179,21 +197,23 @@ impl<S: Send + Sync + 'static> Worker<S> {
             timeout_grace: self.timeout_grace,
             health: self.health,
             serves_topics: self.serves_topics,
+            live: self.live,
             #[cfg(feature = "cron")]
             schedules: self.schedules,
             problem: self.problem,
         }
     }
 
-    /// Names the worker, for people; `host/pid` unless said otherwise. A cancel rings for the name: of two workers with the same
-    /// one, the other may hear of it with its next heartbeat only.
+    /// Names the worker, for people; `host/pid` unless said otherwise, and `host/pid/2` for the second worker of a process. A cancel
+    /// rings for the name: of two workers with the same one, the other may hear of it with its next heartbeat only.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
     /// Reserves from this queue, after those named before: strictly, a later queue gets what the earlier ones left.
-    /// Without any queue: `default`.
+    /// Without any queue named: from those that the types of its [`handle`](Worker::handle) name, all alike; and from `default`
+    /// with [`handle_raw`](Worker::handle_raw).
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queues.push((queue.into(), None));
         self
@@ -267,6 +287,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Handles the jobs of one type. A second handler of the same kind is refused when the worker starts.
     pub fn handle<J: Job, H: Handler<J, S>>(mut self, handler: H) -> Self {
+        self.of_types.push((J::KIND, J::QUEUE));
         let added = self.crew.add(J::KIND, erase(handler, Arc::clone(&self.state)));
         self.problem = self.problem.or(added.err());
         self
@@ -304,6 +325,21 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
+    /// What it does, to be read while it runs: take it before the worker is started.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use punctual::{Client, Worker, store::{clock::Clock, memory::MemoryStore}};
+    /// let client = Client::new(Arc::new(MemoryStore::new(Clock::System)));
+    /// let worker = Worker::new(&client);
+    /// let live = worker.live();
+    /// // … run the worker elsewhere …
+    /// assert_eq!(live.now().done, 0);
+    /// ```
+    pub fn live(&self) -> LiveReport {
+        self.live.clone()
+    }
+
     /// How long handlers may take to end once shutdown began; 30 s unless said otherwise. What has not ended by then is
     /// stopped and released, which counts no attempt.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
@@ -325,6 +361,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Works until SIGINT or SIGTERM (elsewhere Ctrl-C), then lets handlers end within the grace; a second signal ends
     /// them now.
+    ///
+    /// From here on the process gets these signals by tokio, also when the worker has ended: a program that does something
+    /// else with them calls [`Worker::run_until`]. When this future is dropped, the worker ends as if told "now".
     ///
     /// # Errors
     /// A worker that can't be (two handlers for one kind, a wrong queue name); a store that is closed, or that can't be
@@ -352,6 +391,10 @@ impl<S: Send + Sync + 'static> Worker<S> {
         let ends = shutdown.now.clone().drop_guard();
         let pulse = Arc::new(Pulse::new());
         std::mem::take(&mut setup.health).start(Arc::clone(&pulse), shutdown.now.clone()).await?;
+
+        let (queues, kinds) = (setup.queues.names().join(", "), setup.crew.kinds());
+        tracing::info!(target: "punctual", worker = setup.name, queues, kinds, slots = setup.slots,
+            store = %setup.client.store().url(), "started");
 
         let obituaries = Obituaries {
             on_dead: setup.on_dead.clone(),
@@ -385,9 +428,22 @@ impl<S: Send + Sync + 'static> Worker<S> {
         report
     }
 
+    /// The queues of its handlers' types, with equal shares.
+    fn queues_of_types(&self) -> Vec<(String, Option<u32>)> {
+        let mut names: Vec<&str> = Vec::new();
+        let raw = self.crew.handles_all().then_some("default");
+        for name in self.of_types.iter().map(|(_, queue)| *queue).chain(raw) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let weight = (1 < names.len()).then_some(1);
+        names.into_iter().map(|name| (name.to_owned(), weight)).collect()
+    }
+
     /// Checks what was put together.
     pub(crate) fn build(mut self) -> Result<Setup> {
-        if let Some(problem) = self.problem {
+        if let Some(problem) = self.problem.take() {
             return Err(problem);
         }
         check_name("worker name", &self.name)?;
@@ -396,11 +452,18 @@ impl<S: Send + Sync + 'static> Worker<S> {
         if self.crew.is_empty() {
             return Err(Error::invalid("a worker needs a handler").with_hint("add `.handle(…)`"));
         }
-        self.crew.wrap(&self.layers);
+        self.crew.wrap(&self.layers, self.timeout_grace.min(GRACE_MAX));
+        let queues = if self.queues.is_empty() { self.queues_of_types() } else { self.queues };
+        for (kind, queue) in self.of_types {
+            if !queues.iter().any(|(name, _)| name == queue) {
+                tracing::warn!(target: "punctual", worker = self.name, kind, queue,
+                    "this worker handles a kind, and does not serve the queue that its type names");
+            }
+        }
         Ok(Setup {
             client: self.client,
             name: self.name,
-            queues: queues_of(self.queues)?.with_slots(&self.queue_slots)?,
+            queues: queues_of(queues)?.with_slots(&self.queue_slots)?,
             slots: self.slots,
             lease: self.lease,
             crew: self.crew,
@@ -408,6 +471,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             #[cfg(feature = "cron")]
             schedules: self.schedules,
             serves_topics: self.serves_topics,
+            live: self.live,
             grace: self.grace.min(GRACE_MAX),
             cancel_grace: self.cancel_grace.min(GRACE_MAX),
             timeout_grace: self.timeout_grace.min(GRACE_MAX),
@@ -428,10 +492,7 @@ impl<S> fmt::Debug for Worker<S> {
 }
 
 /// All strict, or all weighted.
-fn queues_of(mut queues: Vec<(String, Option<u32>)>) -> Result<Queues> {
-    if queues.is_empty() {
-        queues.push(("default".to_owned(), None));
-    }
+fn queues_of(queues: Vec<(String, Option<u32>)>) -> Result<Queues> {
     let weighted: Vec<(String, u32)> =
         queues.iter().filter_map(|(queue, weight)| Some((queue.clone(), (*weight)?))).collect();
     match weighted.len() {
@@ -442,8 +503,9 @@ fn queues_of(mut queues: Vec<(String, Option<u32>)>) -> Result<Queues> {
     }
 }
 
-/// `host/pid`.
+/// `host/pid`, with a number from the second worker of the process on.
 fn default_name() -> String {
+    static MADE: AtomicU64 = AtomicU64::new(0);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .or_else(|_| std::env::var("HOSTNAME"))
         .or_else(|_| std::env::var("COMPUTERNAME"))
@@ -452,7 +514,11 @@ fn default_name() -> String {
         "" => "worker",
         host => host,
     };
-    format!("{}/{}", host.chars().take(64).collect::<String>(), std::process::id())
+    let name = format!("{}/{}", host.chars().take(64).collect::<String>(), std::process::id());
+    match MADE.fetch_add(1, Ordering::Relaxed) {
+        0 => name,
+        before => format!("{name}/{}", before + 1),
+    }
 }
 
 /// The worker's thread: loop and heartbeat, until shutdown.

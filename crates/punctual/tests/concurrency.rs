@@ -122,6 +122,7 @@ impl Player {
             wants: vec![Want { queue: "q".to_owned(), share: n, at_most: n }],
             n,
             lease: Some(Duration::from_secs(3)),
+            company: false,
         };
         self.last = Some(want.clone());
         want
@@ -206,6 +207,7 @@ async fn rest(store: &RecordingStore, clock: &ManualClock) {
             wants: vec![Want { queue: "q".to_owned(), share: 100, at_most: 100 }],
             n: 100,
             lease: None,
+            company: false,
         };
         let batch = store.reserve(&want).await.unwrap();
         let acks: Vec<Settlement> =

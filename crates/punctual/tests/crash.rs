@@ -79,6 +79,7 @@ async fn settle(store: &SqliteStore) {
         wants: vec![Want { queue: "q".to_owned(), share: BATCH as usize, at_most: BATCH as usize }],
         n: BATCH as usize,
         lease: None,
+        company: false,
     };
     loop {
         want.call.number += 1;

@@ -105,6 +105,7 @@ impl Rig {
             wants: vec![Want { queue: "reports".to_owned(), share: 1, at_most: 1 }],
             n: 1,
             lease: None,
+            company: false,
         };
         self.t.client.store().reserve(&reserve).await.unwrap().jobs[0].lease
     }

@@ -164,6 +164,7 @@ impl Rig {
             wants: vec![Want { queue: TOPICS_QUEUE.to_owned(), share: 1, at_most: 1 }],
             n: 1,
             lease: None,
+            company: false,
         };
         self.client.store().reserve(&reserve).await.unwrap().jobs.len()
     }

@@ -76,7 +76,7 @@ impl Hand {
 
     fn want(&mut self, n: usize) -> Reserve {
         let wants = vec![Want { queue: "mail".into(), share: n, at_most: n }];
-        Reserve { call: self.next_call(), worker: "w".into(), wants, n, lease: None }
+        Reserve { call: self.next_call(), worker: "w".into(), wants, n, lease: None, company: false }
     }
 
     /// Reserves up to so many jobs and settles them; answers their ids.

@@ -225,6 +225,13 @@ impl Reading {
         }
     }
 
+    fn has_company(&mut self, leases: Vec<LeaseId>) {
+        for LeaseId(id, fence) in leases {
+            let job = self.job(id);
+            self.history.company.insert((job, fence));
+        }
+    }
+
     fn reserved(&mut self, mut span: Span, call: CallId, answer: Reservations) {
         let to = self.answered_call(Repeated::Reserve(call), span.to);
         // Its effect may be that of a try that was not answered.
@@ -271,7 +278,8 @@ impl Reading {
                 }
             }
             (Op::Reserve { call }, Answer::Reserve(answer)) => self.reserved(span, call, answer),
-            (Op::Extend { leases }, Answer::Extend(answers)) => {
+            (Op::Extend { leases, company }, Answer::Extend(answers)) => {
+                self.has_company(company);
                 self.hold_on(span.from, &leases);
                 for (lease, held) in leases.into_iter().zip(answers) {
                     match held {
@@ -370,7 +378,7 @@ impl Reading {
             }
             Op::Reserve { call } => self.blind.push(within(Repeated::Reserve(call))),
             Op::Take => self.blind.push(span),
-            Op::Extend { .. } => {}
+            Op::Extend { company, .. } => self.has_company(company),
             Op::Settle { runs, then } => {
                 for run in runs {
                     self.ended(span, run, None);

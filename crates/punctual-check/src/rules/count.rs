@@ -21,15 +21,18 @@ pub(super) fn judge(story: &Story<'_>, history: &History, links: &[Link<'_>], ve
 
 /// D7.
 fn poison_is_bounded(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
-    for run in story.runs.iter().filter(|run| POISON_LIMIT <= run.row.crashes) {
+    let had_company = |run: &Run| run.row.company || history.company.contains(&(story.job, run.row.fence));
+    let is_over = |run: &&Run| POISON_LIMIT <= run.row.crashes && !story.runs.iter().any(had_company);
+    for run in story.runs.iter().filter(is_over) {
         verdict.broken("D7", Some(story.id), || format!("ran after {} crashes in a row", run.row.crashes));
     }
     for back in story.backs {
         let Some(run) = story.runs.iter().find(|run| run.row.fence == back.fence) else { continue };
-        let last = POISON_LIMIT <= run.row.crashes + 1 || run.row.max_attempts <= run.row.attempt;
+        let is_last = run.row.max_attempts <= run.row.attempt;
+        let is_poison = POISON_LIMIT <= run.row.crashes + 1;
         let right = match back.state {
-            State::Dead => last,
-            State::Waiting => !last,
+            State::Dead => is_last || (is_poison && !run.row.company),
+            State::Waiting => !is_last && (!is_poison || had_company(run)),
             State::Cancelled => cancel_asked(story, history, back.span.to),
             State::Running | State::Done => false,
         };

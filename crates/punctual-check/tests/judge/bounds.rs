@@ -202,7 +202,7 @@ fn a_kill_hits_who_was_at_work() {
     let hits = |at: f64| {
         let mut file = File::new("all", 0);
         file.enqueue(1.0, 1);
-        file.lost(at, Op::Extend { leases: vec![] });
+        file.lost(at, Op::Extend { leases: vec![], company: vec![] });
         file.note(4.0, What::ServerKilled { since: 3 * SECOND });
         file.enqueue(5.0, 2);
         file.dump(30.0, &[]);
@@ -271,7 +271,11 @@ fn a_lease_is_lost_to_nobody_before_it_lapses() {
         file.enqueue(1.0, 1);
         other.lost(2.0, Op::Reserve { call: CallId(Hex(5), 5) });
         file.begin(3.0, 1, 7);
-        file.call(at, Op::Extend { leases: vec![LeaseId(id(1), 7)] }, Answer::Extend(vec![Some(false)]));
+        file.call(
+            at,
+            Op::Extend { leases: vec![LeaseId(id(1), 7)], company: vec![] },
+            Answer::Extend(vec![Some(false)]),
+        );
         file.dump(60.0, &[(1, State::Dead)]);
         breaks(&verdict(&[&other, &file]), "S8", is_broken);
     }
@@ -317,7 +321,7 @@ fn a_process_lets_go_of_what_it_was_told_is_gone() {
         file.begin(3.0, 1, 7);
         file.end(4.0, 1, 7);
         let leases = vec![LeaseId(id(1), 7)];
-        file.call(4.0 + after, Op::Extend { leases }, Answer::Extend(vec![Some(false)]));
+        file.call(4.0 + after, Op::Extend { leases, company: vec![] }, Answer::Extend(vec![Some(false)]));
         file.dump(60.0, &[(1, State::Done)]);
         breaks(&verdict(&[&file]), "D6", is_broken);
     }

@@ -138,7 +138,7 @@ fn lost_for_no_reason(after: u64) {
         let file = &mut files[*file];
         unsettle(file, row.id);
         let leases = vec![LeaseId(row.id, row.fence)];
-        call(file, got + after, Op::Extend { leases }, Answer::Extend(vec![Some(false)]));
+        call(file, got + after, Op::Extend { leases, company: vec![] }, Answer::Extend(vec![Some(false)]));
         settle(file, got + after + 1_000, row.id, row.fence);
     });
 }

@@ -81,6 +81,7 @@ impl File {
             fence,
             attempt: 1,
             crashes: 0,
+            company: false,
             max_attempts: 20,
             run_at: 1_000,
             created_at: 1_000,

@@ -158,7 +158,7 @@ fn ends(call: &Call<'_>, id: JobId) -> bool {
 /// Whether this call was told that the lease stands.
 fn stands(call: &Call<'_>, row: &Reservation) -> bool {
     match (call.op, call.answer) {
-        (Op::Extend { leases }, Some(Answer::Extend(held))) => leases
+        (Op::Extend { leases, .. }, Some(Answer::Extend(held))) => leases
             .iter()
             .zip(held)
             .any(|(lease, held)| *held == Some(true) && (lease.0, lease.1) == (row.id, row.fence)),

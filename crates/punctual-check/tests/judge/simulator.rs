@@ -544,6 +544,7 @@ impl Simulator {
                 fence,
                 attempt,
                 crashes,
+                company: false,
                 max_attempts,
                 run_at,
                 created_at,
@@ -619,6 +620,7 @@ impl Simulator {
             fence,
             attempt: job.attempt,
             crashes: job.crashes,
+            company: false,
             max_attempts: job.max_attempts,
             run_at: job.run_at,
             created_at: job.created,
@@ -725,7 +727,7 @@ impl Simulator {
             let leases = leases.into_iter().map(|(id, fence)| LeaseId(id, fence)).collect();
             self.call(
                 p,
-                Op::Extend { leases },
+                Op::Extend { leases, company: vec![] },
                 Some(Answer::Extend(answers.into_iter().map(Some).collect())),
                 &about,
             );

@@ -58,6 +58,7 @@ impl File {
             fence,
             attempt: 1,
             crashes: 0,
+            company: false,
             max_attempts: 20,
             run_at: 0,
             created_at: 0,

@@ -345,6 +345,7 @@ mod tests {
             wants: vec![Want { queue: "mail".to_owned(), share: 9, at_most: 9 }],
             n: 9,
             lease: None,
+            company: false,
         };
         client.store().reserve(&want).await.unwrap()
     }

@@ -49,6 +49,9 @@ pub struct Reserve {
     pub n: usize,
     /// The lease for jobs without one of their own; `None`: the queue's, else 15 s.
     pub lease: Option<Duration>,
+    /// Whether a job that one more crash would end may run beside the caller's others (S9). Then these come like all others, and
+    /// no crash ends them; else such a job comes alone, and its caller runs no other of them beside it.
+    pub company: bool,
 }
 
 impl Reserve {
@@ -122,11 +125,13 @@ pub struct Heartbeat {
     pub lease: Lease,
     /// Replaces what is kept of the job's notes; `None`: nothing is new.
     pub notes: Option<Notes>,
+    /// From now on another job runs beside it that a crash might be the fault of, so that none ends it (S9). Stays.
+    pub company: bool,
 }
 
 impl From<Lease> for Heartbeat {
     fn from(lease: Lease) -> Self {
-        Self { lease, notes: None }
+        Self { lease, notes: None, company: false }
     }
 }
 

@@ -70,6 +70,7 @@ pub struct Model {
 }
 
 /// A job, and what its record does not show.
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 #[derive(Clone, Debug)]
 struct Row {
     job: JobRecord,
@@ -79,6 +80,8 @@ struct Row {
     started: bool,
     /// While running: its worker has heard of the cancel.
     told: bool,
+    /// While running: a crash may be the fault of others (S9).
+    company: bool,
     /// While waiting: out of the timeline until it is its turn among the jobs of its concurrency key (S15).
     parked: bool,
 }

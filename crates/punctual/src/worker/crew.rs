@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, fmt, time::Duration};
 
+use super::run::guarded;
 use crate::{
     error::{Error, ErrorKind, Result},
     handler::Erased,
@@ -72,13 +73,29 @@ impl Crew {
         self.unknown = unknown;
     }
 
-    /// Wraps every handler; the first layer is the outermost.
-    pub(crate) fn wrap(&mut self, layers: &[Layer]) {
+    /// Wraps every handler, whose timeouts and panics are outcomes to them; the first layer is the outermost.
+    pub(crate) fn wrap(&mut self, layers: &[Layer], timeout_grace: Duration) {
+        for handler in self.by_kind.values_mut().chain(&mut self.raw) {
+            *handler = guarded(handler.clone(), timeout_grace);
+        }
         for layer in layers.iter().rev() {
             for handler in self.by_kind.values_mut().chain(&mut self.raw) {
                 *handler = layer(handler.clone());
             }
         }
+    }
+
+    /// Whether every kind has a handler.
+    pub(crate) fn handles_all(&self) -> bool {
+        self.raw.is_some()
+    }
+
+    /// The kinds that have handlers, for people.
+    pub(crate) fn kinds(&self) -> String {
+        let mut kinds: Vec<&str> =
+            self.by_kind.keys().copied().chain(self.raw.as_ref().map(|_| "*")).collect();
+        kinds.sort_unstable();
+        kinds.join(", ")
     }
 
     pub(crate) fn is_empty(&self) -> bool {

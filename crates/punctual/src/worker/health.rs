@@ -7,7 +7,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -35,11 +35,13 @@ const REQUEST_MAX: Duration = Duration::from_secs(2);
 pub(super) struct Pulse {
     start: Instant,
     last_ms: AtomicU64,
+    /// What holds up others while the loop is alive.
+    held_up: Mutex<Option<String>>,
 }
 
 impl Pulse {
     pub(super) fn new() -> Self {
-        Self { start: Instant::now(), last_ms: AtomicU64::new(0) }
+        Self { start: Instant::now(), last_ms: AtomicU64::new(0), held_up: Mutex::default() }
     }
 
     /// A turn is complete.
@@ -48,12 +50,18 @@ impl Pulse {
         self.last_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Beats for as long as the loop waits for something to do.
-    pub(super) async fn keep_beating(&self) {
+    /// Beats for as long as the loop waits for something to do, and looks what holds up others.
+    pub(super) async fn keep_beating(&self, held_up: impl Fn() -> Option<String>) {
         loop {
             self.beat();
+            self.note(held_up());
             sleep(BEAT).await;
         }
+    }
+
+    /// Takes note of what holds up others.
+    pub(super) fn note(&self, held_up: Option<String>) {
+        *self.held_up.lock().unwrap_or_else(PoisonError::into_inner) = held_up;
     }
 
     fn age(&self) -> Duration {
@@ -64,8 +72,13 @@ impl Pulse {
     fn report(&self) -> (bool, String) {
         let age = self.age();
         let alive = age < STUCK_AFTER;
-        let word = if alive { "ok" } else { "stuck" };
-        (alive, format!("{word}, last turn {} ms ago\n", age.as_millis()))
+        let held_up = self.held_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = match held_up.as_deref() {
+            _ if !alive => "stuck".to_owned(),
+            Some(by) => format!("held up: {by}"),
+            None => "ok".to_owned(),
+        };
+        (alive, format!("{words}, last turn {} ms ago\n", age.as_millis()))
     }
 }
 
@@ -176,10 +189,23 @@ mod tests {
     #[test]
     fn a_loop_that_completed_no_turn_for_a_while_is_stuck() {
         let now = Instant::now();
-        let pulse =
-            |ago: Duration| Pulse { start: now.checked_sub(ago).unwrap(), last_ms: AtomicU64::new(0) };
+        let pulse = |ago: Duration| Pulse {
+            start: now.checked_sub(ago).unwrap(),
+            last_ms: AtomicU64::new(0),
+            held_up: Mutex::default(),
+        };
         assert!(pulse(Duration::from_secs(1)).report().0);
         let (alive, text) = pulse(STUCK_AFTER).report();
         assert!(!alive && text.starts_with("stuck, last turn 30"), "{text}");
+    }
+
+    #[test]
+    fn health_says_what_holds_up_others() {
+        let pulse = Pulse::new();
+        pulse.note(Some("kind k: job 1 runs 3 s past its timeout".to_owned()));
+        let (alive, text) = pulse.report();
+        assert!(alive && text.starts_with("held up: kind k: job 1"), "{text}");
+        pulse.note(None);
+        assert!(pulse.report().1.starts_with("ok"));
     }
 }

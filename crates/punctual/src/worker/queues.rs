@@ -76,6 +76,11 @@ impl Queues {
         Ok(self)
     }
 
+    /// All of them.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
     /// Those with slots of their own: what runs must be counted of.
     pub(crate) fn counted(&self) -> impl Iterator<Item = &str> {
         self.names.iter().zip(&self.slots).filter(|(_, slots)| slots.is_some()).map(|(name, _)| name.as_str())

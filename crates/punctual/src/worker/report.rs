@@ -1,6 +1,9 @@
 //! What a worker did, counted.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use crate::{
     job::{JobRecord, State},
@@ -51,6 +54,21 @@ impl WorkReport {
             _ => &mut self.released,
         };
         *count += 1;
+    }
+}
+
+/// What a worker did so far, to be read while it runs. Cheap to clone; clones read the same.
+#[derive(Clone, Debug, Default)]
+pub struct LiveReport(Arc<Mutex<WorkReport>>);
+
+impl LiveReport {
+    /// What it did until now. Publications are counted at its end only.
+    pub fn now(&self) -> WorkReport {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn put(&self, report: &WorkReport) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone_from(report);
     }
 }
 

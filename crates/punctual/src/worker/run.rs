@@ -6,6 +6,7 @@ use std::{
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,6 +21,9 @@ use crate::{
     store::{Verdict, check_result},
     time::{Timestamp, When},
 };
+
+/// How long the middleware of a run may go on behind the end of its handler by time.
+const AFTER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a run may go on that was asked to stop.
 #[derive(Clone, Copy)]
@@ -44,16 +48,47 @@ pub(crate) async fn run(call: Call, handler: Result<Erased, Verdict>, graces: Gr
     };
     let ended = tokio::select! {
         biased;
-        ended = catch_panic(in_time(run, &call, timeout, graces.timeout)) => ended,
+        ended = guard(Box::pin(run), &call, timeout + graces.timeout + AFTER_TIMEOUT, Duration::ZERO) => ended,
         () = out_of_grace(&call, graces.cancel) => return Verdict::Cancel { reason: None },
     };
     let outcome = match ended {
-        Ok(Ok(Ok(outcome))) => outcome,
-        Ok(Ok(Err(verdict))) => return verdict,
-        Ok(Err(_elapsed)) => Outcome::retry(format_args!("timeout after {timeout:?}")),
-        Err(panic) => Outcome::retry(format_args!("panic: {panic}")),
+        Ok(Ok(outcome)) | Err(outcome) => outcome,
+        Ok(Err(verdict)) => return verdict,
+    };
+    let outcome = match outcome {
+        // If it was committed, this changes nothing any more.
+        Outcome::Done | Outcome::DoneWith(_) if call.settled().is_some() => {
+            Outcome::retry("its handler settled it in a transaction that was not committed")
+        }
+        outcome => outcome,
     };
     verdict(outcome, &call, fastrand::f64())
+}
+
+/// Lets a handler end by its job's timeout, and the grace for it, or by a panic as by any other outcome, for the middleware around
+/// it.
+pub(super) fn guarded(handler: Erased, grace: Duration) -> Erased {
+    Arc::new(move |call| {
+        let handler = Arc::clone(&handler);
+        Box::pin(async move {
+            let (timeout, run) = (call.record().timeout, handler(call.clone()));
+            guard(run, &call, timeout, grace).await.unwrap_or_else(|outcome| outcome)
+        })
+    })
+}
+
+/// Runs something to its end; else says what its end by time or panic means.
+async fn guard<F: Future>(
+    run: F,
+    call: &Call,
+    timeout: Duration,
+    grace: Duration,
+) -> Result<F::Output, Outcome> {
+    match catch_panic(in_time(run, call, timeout, grace)).await {
+        Ok(Ok(ended)) => Ok(ended),
+        Ok(Err(_elapsed)) => Err(Outcome::retry(format_args!("timeout after {timeout:?}"))),
+        Err(panic) => Err(Outcome::retry(format_args!("panic: {panic}"))),
+    }
 }
 
 /// Drives a run until it ends or its time is over, and the grace in which it may stop.
@@ -108,6 +143,10 @@ pub(crate) fn verdict(outcome: Outcome, call: &Call, random: f64) -> Verdict {
 
 /// Where a verdict takes its job, for a settlement whose answer was lost.
 pub(crate) fn expected(verdict: &Verdict, call: &Call) -> State {
+    settled(verdict, call).state
+}
+
+fn settled(verdict: &Verdict, call: &Call) -> lifecycle::Next {
     let job = call.record();
     let run = lifecycle::Run {
         id: job.id,
@@ -116,9 +155,17 @@ pub(crate) fn expected(verdict: &Verdict, call: &Call) -> State {
         snoozes: job.snoozes,
         max_attempts: job.max_attempts,
         cancel_requested: call.stop_reason() == Some(Stop::Cancelled),
+        company: false,
         lasts_ms: 0,
     };
-    lifecycle::settled(&run, verdict, Timestamp::default()).state
+    lifecycle::settled(&run, verdict, Timestamp::default())
+}
+
+/// Why a job is dead that its store says is dead behind this verdict.
+pub(crate) fn dead_reason(verdict: &Verdict, call: &Call) -> String {
+    let next = settled(verdict, call);
+    // A verdict that leads elsewhere met a record that the store could not read.
+    if next.state == State::Dead { next.reason.unwrap_or_default() } else { "corrupt".to_owned() }
 }
 
 /// A pause that every store accepts.
@@ -143,5 +190,17 @@ fn words(panic: &(dyn Any + Send)) -> String {
         text.clone()
     } else {
         "of another type than text".to_owned()
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_is_dead_against_its_verdict_is_corrupt() {
+        let ctx = crate::testing::ctx(());
+        assert_eq!(dead_reason(&Verdict::Ack, &ctx), "corrupt");
+        assert_eq!(dead_reason(&Verdict::Dead { error: "never".to_owned() }, &ctx), "never");
     }
 }

@@ -21,11 +21,15 @@ use tokio::{
     time::Instant,
 };
 
+use super::suspects::Suspects;
 use crate::{
     handler::{Call, Stop},
     lifecycle::is_last_chance,
     store::{Heartbeat, Lease, LeaseStatus},
 };
+
+/// Behind its timeout a run that goes on counts as one that blocks its thread.
+const HUNG_AFTER: Duration = Duration::from_secs(2);
 
 /// One run.
 pub(crate) struct Active {
@@ -49,14 +53,6 @@ impl Active {
     }
 }
 
-/// Runs of a process that are dead if they crash once more: none of its loops starts others beside them.
-#[derive(Default)]
-struct LastChances {
-    executing: Cell<usize>,
-    /// Rung when the last one of them ends.
-    over: Notify,
-}
-
 /// All runs of a loop.
 #[derive(Default)]
 pub(crate) struct Runs {
@@ -64,8 +60,8 @@ pub(crate) struct Runs {
     executing: Cell<usize>,
     /// How many of these are of the queues that have slots of their own.
     executing_in: RefCell<HashMap<String, usize>>,
-    /// Those executing that are dead if they crash once more, here or in a loop beside.
-    last_chances: Rc<LastChances>,
+    /// Those that are dead if they crash once more, here or in a loop beside.
+    pub(super) suspects: Rc<Suspects>,
     /// When leases are extended next; `None`: there are none.
     beat_at: Cell<Option<Instant>>,
     /// Rung when the next beat moves forward.
@@ -90,8 +86,8 @@ impl Runs {
 
     /// Those of a second loop on the same thread, beside these.
     pub(crate) fn beside(&self) -> Self {
-        let last_chances = Rc::clone(&self.last_chances);
-        Self { last_chances, cancel_grace: self.cancel_grace, ..Self::default() }
+        let suspects = Rc::clone(&self.suspects);
+        Self { suspects, cancel_grace: self.cancel_grace, ..Self::default() }
     }
 
     /// Adds a run.
@@ -103,6 +99,9 @@ impl Runs {
         }
         if run.task.is_some() {
             self.count(&run, |n| n + 1);
+            if run.is_last_chance() {
+                self.suspects.begin(lease, run.call.record().crashes);
+            }
         }
         self.active.borrow_mut().insert(lease, run);
     }
@@ -119,6 +118,7 @@ impl Runs {
         let executed = run.task.take().is_some();
         if executed {
             self.count(run, |n| n - 1);
+            self.suspects.end(lease);
         }
         executed
     }
@@ -126,12 +126,6 @@ impl Runs {
     /// Counts a run that begins or ends to execute.
     fn count(&self, run: &Active, change: impl Fn(usize) -> usize) {
         self.executing.update(&change);
-        if run.is_last_chance() {
-            self.last_chances.executing.update(&change);
-            if self.last_chances.executing.get() == 0 {
-                self.last_chances.over.notify_waiters();
-            }
-        }
         if let Some(n) = self.executing_in.borrow_mut().get_mut(run.call.queue()) {
             *n = change(*n);
         }
@@ -152,14 +146,16 @@ impl Runs {
         self.executing_in.borrow().get(queue).copied().unwrap_or(0)
     }
 
-    /// Whether one of them, or beside them, is dead if it crashes once more (S9).
-    pub(crate) fn executes_last_chance(&self) -> bool {
-        0 < self.last_chances.executing.get()
-    }
-
-    /// Waits until none does any more; to be asked for only while one does.
-    pub(crate) async fn last_chance_over(&self) {
-        self.last_chances.over.notified().await;
+    /// What holds up others, in words for people: a run that goes on behind its timeout.
+    pub(crate) fn held_up(&self, now: Instant) -> Option<String> {
+        let active = self.active.borrow();
+        let late = active.iter().filter(|(_, run)| run.task.is_some() && run.deadline + HUNG_AFTER < now);
+        let (lease, run) = late.min_by_key(|(_, run)| run.deadline)?;
+        let (kind, for_s) = (run.call.kind(), now.duration_since(run.deadline).as_secs());
+        Some(format!(
+            "kind {kind}: job {} runs {for_s} s past its timeout, its handler blocks a thread",
+            lease.job
+        ))
     }
 
     /// Which take a slot.
@@ -197,7 +193,7 @@ impl Runs {
         let active = self.active.borrow();
         self.beat_at.set(active.values().map(|run| run.lasts).min().map(|shortest| now + shortest / 3));
         let held = active.iter().filter(|(_, run)| run.is_held(now));
-        held.map(|(lease, run)| Heartbeat { lease: *lease, notes: run.call.take_news() }).collect()
+        held.map(|(lease, run)| Heartbeat { notes: run.call.take_news(), ..(*lease).into() }).collect()
     }
 
     /// Whether a run has something to tell.
@@ -209,7 +205,7 @@ impl Runs {
     pub(crate) fn to_tell(&self, of: Option<&[Lease]>, now: Instant) -> Vec<Heartbeat> {
         let active = self.active.borrow();
         let beat = |(lease, run): (&Lease, &Active)| {
-            run.call.take_news().map(|notes| Heartbeat { lease: *lease, notes: Some(notes) })
+            run.call.take_news().map(|notes| Heartbeat { notes: Some(notes), ..(*lease).into() })
         };
         match of {
             None => active.iter().filter(|(_, run)| run.is_held(now)).filter_map(beat).collect(),
@@ -245,6 +241,8 @@ impl Runs {
         };
         if let Some(run) = self.active.borrow_mut().get_mut(&lease)
             && run.call.stop_reason().is_none()
+            // It ended its lease itself.
+            && !(stop == Stop::LeaseLost && run.call.settled().is_some())
         {
             // One that blocks its thread can't be stopped any sooner than its lease ends.
             run.deadline = run.deadline.min(Instant::now() + self.cancel_grace);
@@ -252,6 +250,9 @@ impl Runs {
                 tracing::info!(target: "punctual", id = %lease.job, fence = lease.fence, ?stop, "run asked to stop");
             }
             run.call.stop(stop);
+        }
+        if stop == Stop::LeaseLost {
+            self.suspects.end(lease);
         }
     }
 }

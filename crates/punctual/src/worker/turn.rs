@@ -13,6 +13,7 @@ use tokio::{
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
     time::Instant,
 };
+use tracing::Instrument;
 
 #[cfg(feature = "cron")]
 use super::tick::is_tick;
@@ -24,19 +25,24 @@ use super::{
     heartbeat::last_words,
     queues::Queues,
     report::WorkReport,
-    run::{Graces, expected, run, verdict},
+    run::{Graces, dead_reason, expected, run, verdict},
     runs::{Active, Runs},
     shutdown::{Phase, Shutdown},
+    suspects::{Held, Waiting},
     views::Views,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     handler::{Call, Erased, Stop},
     job::State,
+    lifecycle::is_last_chance,
     limits::{BATCH_BYTES_MAX, BATCH_MAX},
     outcome::Outcome,
     repeat::Pauses,
-    store::{Batch, Call as StoreCall, Lease, Reserve, Reserved, Settled, Settlement, Store, Verdict},
+    store::{
+        Batch, Call as StoreCall, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled, Settlement,
+        Store, Verdict,
+    },
 };
 
 /// Without schedules no job is a tick.
@@ -82,6 +88,12 @@ pub(super) struct Turns<'a> {
     /// The number of the last reserve.
     call: StoreCall,
     look: Look,
+    /// Reserved jobs on their last chance that wait for each other.
+    waiting: Waiting,
+    /// Nothing was started a moment ago, for the sake of one of them.
+    was_quiet: bool,
+    /// Before the store is told again that one of them has company.
+    tell_again: Option<Instant>,
     alarm: Alarm,
     pauses: Pauses,
     report: WorkReport,
@@ -130,6 +142,9 @@ impl<'a> Turns<'a> {
             reserve: None,
             call: StoreCall { instance: fastrand::u64(..), number: 0 },
             look: Look::Now,
+            waiting: Waiting::default(),
+            was_quiet: false,
+            tell_again: None,
             alarm,
             pauses: Pauses::default(),
             report: WorkReport::default(),
@@ -152,6 +167,7 @@ impl<'a> Turns<'a> {
             if self.is_over() {
                 return Ok(());
             }
+            self.admit().await;
             self.plan_reserve();
             if self.reserve.is_some() || !self.settlements.is_empty() {
                 self.exchange().await?;
@@ -169,11 +185,17 @@ impl<'a> Turns<'a> {
     fn follow_shutdown(&mut self) {
         let now = Instant::now();
         while let Some(next) = self.shutdown.step(self.phase, self.setup.grace, now) {
-            tracing::info!(target: "punctual", phase = next.name(), executing = self.runs.executing(), "shutting down");
+            let (phase, grace, executing) = (next.name(), self.setup.grace, self.runs.executing());
+            tracing::info!(target: "punctual", phase, ?grace, executing, "shutting down");
             self.phase = next;
             match next {
                 Phase::Working => {}
-                Phase::Draining { .. } => self.runs.stop_all(Stop::Shutdown),
+                Phase::Draining { .. } => {
+                    self.runs.stop_all(Stop::Shutdown);
+                    while let Some(Held { lease, .. }) = self.waiting.pop(&self.runs.suspects) {
+                        self.settlements.push(Settlement { lease, verdict: Verdict::Release });
+                    }
+                }
                 Phase::Ending { .. } => self.runs.abort_all(),
             }
         }
@@ -213,17 +235,69 @@ impl<'a> Turns<'a> {
             && self.reserve.is_none()
     }
 
-    /// None beside a job on its last chance: what it takes down with it, or is taken down by, must not be blamed for both.
     fn free_slots(&self) -> usize {
-        if self.phase != Phase::Working || self.runs.executes_last_chance() {
+        if self.phase != Phase::Working || self.runs.suspects.quiet_until(Instant::now()).is_some() {
             return 0;
         }
-        self.setup.slots - self.runs.executing()
+        self.setup.slots.saturating_sub(self.runs.executing() + self.waiting.len())
+    }
+
+    /// Starts those jobs on their last chance that may run by now (S9).
+    async fn admit(&mut self) {
+        let runs = self.runs;
+        loop {
+            let (now, is_full) =
+                (Instant::now(), self.runs.executing() + self.waiting.len() == self.setup.slots);
+            if !self.waiting.has_ready(&runs.suspects, is_full, now) || !self.end_isolation(now).await {
+                return;
+            }
+            let Some(held) = self.waiting.pop(&runs.suspects) else { return };
+            match held.call.stop_reason() {
+                None => self.start(held, now),
+                Some(Stop::LeaseLost) => {
+                    runs.remove(held.lease);
+                    self.report.lost += 1;
+                    self.look = Look::Now;
+                }
+                Some(_) => {
+                    let verdict = Verdict::Cancel { reason: None };
+                    self.settlements.push(Settlement { lease: held.lease, verdict });
+                }
+            }
+        }
+    }
+
+    /// Tells the store that the job on its last chance that came alone has company from now on; `false`: not yet.
+    async fn end_isolation(&mut self, now: Instant) -> bool {
+        let suspects = &self.runs.suspects;
+        let Some(lease) = suspects.alone() else { return true };
+        if self.tell_again.is_some_and(|again| now < again) {
+            return false;
+        }
+        let beat = [Heartbeat { company: true, ..lease.into() }];
+        match self.store.extend(&beat).await.as_deref() {
+            Ok([LeaseStatus::Held | LeaseStatus::CancelRequested]) => suspects.isolation_ended(),
+            Ok([LeaseStatus::Lost]) => {
+                self.runs.heard(lease, LeaseStatus::Lost);
+                suspects.end(lease);
+            }
+            _ => {
+                self.tell_again = Some(now + AWAY_PAUSE);
+                return false;
+            }
+        }
+        self.tell_again = None;
+        true
     }
 
     /// Decides whether to reserve: whenever a slot is free and there may be something to reserve, or a settle is due
     /// anyway.
     fn plan_reserve(&mut self) {
+        let is_quiet = self.runs.suspects.quiet_until(Instant::now()).is_some();
+        if std::mem::replace(&mut self.was_quiet, is_quiet) && !is_quiet {
+            // Nobody listened meanwhile.
+            self.look = Look::Now;
+        }
         let n = self.free_slots().min(BATCH_MAX);
         let may_find = !self.settlements.is_empty()
             || match self.look {
@@ -238,7 +312,11 @@ impl<'a> Turns<'a> {
         if 0 < n {
             self.call.number += 1;
             let (worker, lease) = (self.setup.name.clone(), self.setup.lease);
-            self.reserve = Some(Reserve { call: self.call, worker, wants, n, lease });
+            let company = self.runs.suspects.have_company();
+            if !company {
+                self.runs.suspects.ask(true);
+            }
+            self.reserve = Some(Reserve { call: self.call, worker, wants, n, lease, company });
         }
     }
 
@@ -279,9 +357,14 @@ impl<'a> Turns<'a> {
                 self.settle_max = BATCH_MAX;
                 self.settled(n, settled, tried);
                 if let Some(batch) = batch {
-                    self.reserved(batch);
+                    let is_alone = self.reserve.as_ref().is_some_and(|reserve| !reserve.company);
+                    self.reserved(batch, is_alone);
                     self.reserve = None;
+                    if is_alone {
+                        self.runs.suspects.ask(false);
+                    }
                 }
+                self.setup.live.put(&self.report);
                 self.pulse.beat();
                 Ok(())
             }
@@ -308,12 +391,16 @@ impl<'a> Turns<'a> {
             tracing::warn!(target: "punctual", "a part of the store is away: its jobs will be settled again");
             self.away.1 = Instant::now() + AWAY_PAUSE;
         }
-        for (at, Settlement { lease, verdict }, answer) in answered {
+        for (at, Settlement { lease, mut verdict }, answer) in answered {
             let Some(Active { call, .. }) = self.runs.remove(lease) else { continue };
+            let said = call.settled().filter(|_| answer == Settled::LeaseLost);
+            let is_settled_already = said.is_some() || at < tried;
+            verdict = said.unwrap_or(verdict);
             let state = match answer {
                 Settled::Settled(state) => state,
-                // An earlier call of ours settled it, and only its answer was lost (S3).
-                Settled::LeaseLost if at < tried => expected(&verdict, &call),
+                // An earlier call of ours settled it, and only its answer was lost (S3); or its handler did, in a transaction of its
+                // own.
+                Settled::LeaseLost if is_settled_already => expected(&verdict, &call),
                 _ => {
                     self.report.lost += 1;
                     tracing::warn!(target: "punctual", id = %lease.job, kind = call.kind(), queue = call.queue(),
@@ -338,18 +425,14 @@ impl<'a> Turns<'a> {
             if state == State::Dead {
                 let mut dead = call.record().clone();
                 dead.state = State::Dead;
-                dead.reason = Some(match verdict {
-                    Verdict::Dead { error } => error,
-                    Verdict::Snooze { .. } => "snoozes".to_owned(),
-                    _ => "attempts".to_owned(),
-                });
+                dead.reason = Some(dead_reason(&verdict, &call));
                 self.obituaries.write(lease.job, Some(dead));
             }
         }
     }
 
-    /// Starts what was reserved, and notes when to look again.
-    fn reserved(&mut self, batch: Batch) {
+    /// Starts what was reserved, and notes when to look again. `is_alone`: a job on its last chance has come alone.
+    fn reserved(&mut self, batch: Batch, is_alone: bool) {
         let now = Instant::now();
         self.look = if batch.more {
             Look::Now
@@ -360,7 +443,7 @@ impl<'a> Turns<'a> {
             self.report.taken_back += 1;
             tracing::warn!(target: "punctual", id = %taken.lease.job, queue = taken.queue,
                 fence = taken.lease.fence, state = taken.state.name(), "lease taken back");
-            self.runs.heard(taken.lease, crate::store::LeaseStatus::Lost);
+            self.runs.heard(taken.lease, LeaseStatus::Lost);
             if taken.state == State::Dead {
                 self.obituaries.write(taken.lease.job, None);
             }
@@ -372,13 +455,13 @@ impl<'a> Turns<'a> {
                 self.refuse(reserved, Verdict::Release, now);
             } else if let Some(handler) = self.setup.crew.handler(&reserved.job.kind).cloned() {
                 self.report.lateness.started(&reserved.job, batch.now);
-                self.start(reserved, Ok(handler), now);
+                self.begin(reserved, Ok(handler), is_alone, now);
             } else {
                 tracing::warn!(target: "punctual", id = %reserved.job.id, kind = reserved.job.kind,
                     queue = reserved.job.queue, "no handler for this kind");
                 let verdict = self.setup.crew.unknown(&reserved.job);
                 if is_tick(&reserved.job) {
-                    self.start(reserved, Err(verdict), now);
+                    self.begin(reserved, Err(verdict), is_alone, now);
                 } else {
                     self.refuse(reserved, verdict, now);
                 }
@@ -386,17 +469,38 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Runs a job on the handlers' runtime, or what comes before its verdict where it has no handler.
-    fn start(&mut self, reserved: Reserved, handler: Result<Erased, Verdict>, now: Instant) {
+    /// Starts a job, or what comes before its verdict where it has no handler; or holds it for now: one on its last chance that has
+    /// company (S9).
+    fn begin(&mut self, reserved: Reserved, handler: Result<Erased, Verdict>, is_alone: bool, now: Instant) {
         let Reserved { lease, lasts, job, .. } = reserved;
-        tracing::debug!(target: "punctual", id = %job.id, kind = job.kind, queue = job.queue,
-            attempt = job.attempt, fence = lease.fence, state = "running", "started");
-        let deadline = now + job.timeout + self.setup.timeout_grace;
+        let is_last_chance = is_last_chance(job.crashes);
         let call = Call::new(job, lease.fence, self.setup.client.clone(), Arc::clone(&self.runs.news));
+        let held = Held { lease, lasts, call, handler };
+        if is_last_chance && !is_alone {
+            let run = Active { call: held.call.clone(), lasts, deadline: now, task: None };
+            self.runs.add(lease, run, now);
+            self.waiting.push(held, &self.runs.suspects);
+        } else {
+            self.start(held, now);
+            if is_last_chance {
+                self.runs.suspects.isolate(lease, now);
+            }
+        }
+    }
+
+    /// Runs a job on the handlers' runtime.
+    fn start(&mut self, held: Held, now: Instant) {
+        let Held { lease, lasts, call, handler } = held;
+        tracing::debug!(target: "punctual", id = %call.id(), kind = call.kind(), queue = call.queue(),
+            attempt = call.attempt(), fence = lease.fence, state = "running", "started");
+        let deadline = now + call.record().timeout + self.setup.timeout_grace;
         let mut slot = Slot { lease, call: call.clone(), verdict: None, ended: self.ended.0.clone() };
         let graces = Graces { cancel: self.setup.cancel_grace, timeout: self.setup.timeout_grace };
         let run_of = call.clone();
-        let task = self.runtime.spawn(async move { slot.fill(run(run_of, handler, graces).await) });
+        let span = tracing::info_span!(target: "punctual", "run", id = %call.id(), kind = call.kind(),
+            queue = call.queue(), attempt = call.attempt(), fence = lease.fence);
+        let task = async move { slot.fill(run(run_of, handler, graces).await) };
+        let task = self.runtime.spawn(task.instrument(span));
         self.runs.add(lease, Active { call, lasts, deadline, task: Some(task.abort_handle()) }, now);
     }
 
@@ -445,7 +549,12 @@ impl<'a> Turns<'a> {
             Look::At(at) => at.saturating_duration_since(Instant::now()),
         };
         let runs = self.runs;
-        let is_held_up = runs.executes_last_chance();
+        let quiet_until = runs.suspects.quiet_until(Instant::now());
+        let (is_waiting, tell_again) = (0 < self.waiting.len() || quiet_until.is_some(), self.tell_again);
+        let wake_at = quiet_until
+            .into_iter()
+            .chain(tell_again.filter(|again| is_waiting && Instant::now() < *again))
+            .min();
         let (has_away, again) = (!self.away.0.is_empty(), self.away.1);
         // Nothing more comes of the phase.
         let is_late = matches!(self.phase, Phase::Ending { until } if until <= Instant::now());
@@ -454,9 +563,10 @@ impl<'a> Turns<'a> {
             _ = self.ended.1.recv_many(&mut self.collected, BATCH_MAX) => {}
             () = self.shutdown.stirred(self.phase), if !is_late => {}
             () = bell(&*self.store, &names, &self.alarm, at_most), if has_free_slots => self.look = Look::Now,
-            () = runs.last_chance_over(), if is_held_up => {}
+            () = runs.suspects.ended(), if is_waiting => {}
+            () = tokio::time::sleep_until(wake_at.unwrap_or(again)), if wake_at.is_some() => {}
             () = tokio::time::sleep_until(again), if has_away => {}
-            () = self.pulse.keep_beating() => {}
+            () = self.pulse.keep_beating(|| runs.held_up(Instant::now())) => {}
         }
     }
 }

@@ -215,7 +215,7 @@ impl Fixture {
         let want =
             |&(queue, share): &(&str, usize)| Want { queue: queue.to_owned(), share, at_most: BATCH_MAX };
         let wants = wants.iter().map(want).collect();
-        Reserve { call: self.next_call(), worker: WORKER.to_owned(), wants, n, lease: None }
+        Reserve { call: self.next_call(), worker: WORKER.to_owned(), wants, n, lease: None, company: false }
     }
 
     /// A call for up to `n` jobs of these queues, none of which may bring more than its bound, nor has a share.

@@ -227,6 +227,8 @@ conformance!(
         leases_of_a_paused_queue_are_taken_back,
         a_job_on_its_last_chance_is_reserved_alone,
         a_job_on_its_last_chance_waits_behind_others,
+        with_company_jobs_on_their_last_chance_come_like_others_and_no_crash_ends_them,
+        a_run_that_is_told_to_have_company_is_not_ended_by_its_crash,
         only_reserve_and_take_take_back,
         a_job_taken_back_past_its_expiry_does_not_start_again,
         a_job_to_be_cancelled_is_cancelled_when_taken_back;

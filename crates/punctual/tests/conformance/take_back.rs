@@ -2,7 +2,7 @@
 
 use punctual::{
     Failure, NewJob, Priority, State, When,
-    store::{QueueOp, Reserve, Settled, TakenBack, Verdict},
+    store::{Heartbeat, LeaseStatus, QueueOp, Reserve, Settled, TakenBack, Verdict},
 };
 
 use crate::fixture::{CANCEL, Fixture, QUEUE, START_MS, WORKER, at, ids, millis, retry, secs, snooze};
@@ -114,6 +114,48 @@ pub(crate) async fn a_job_on_its_last_chance_waits_behind_others(t: Fixture) {
     let batch = t.reserve(4).await;
     assert_eq!((ids(&batch), batch.more), (vec![before.id], true));
     assert_eq!(ids(&t.reserve(4).await), [last]);
+}
+
+/// S9: with company a crash may be the fault of others: it is counted, and ends nobody.
+pub(crate) async fn with_company_jobs_on_their_last_chance_come_like_others_and_no_crash_ends_them(
+    t: Fixture,
+) {
+    let jobs = [0x0000, 0x0001].map(|low16| with_low16(&t, low16));
+    t.enqueue_all(&jobs).await;
+    for _ in 0..2 {
+        assert_eq!(t.reserve(4).await.jobs.len(), 2);
+        t.pass(15);
+    }
+    t.reserve(0).await;
+    t.pass(16);
+    let fresh = t.add().await;
+    let batch = t.reserve_by(&Reserve { company: true, ..t.want(4) }).await;
+    assert_eq!(ids(&batch), [jobs[0].id, jobs[1].id, fresh]);
+    t.pass(15);
+    let batch = t.reserve(0).await;
+    assert_eq!(batch.taken_back.iter().map(|taken| taken.state).collect::<Vec<_>>(), [State::Waiting; 3]);
+    for (id, counted) in [(jobs[0].id, (3, 4)), (fresh, (1, 2))] {
+        let job = t.get(id).await;
+        assert_eq!((job.crashes, job.attempt), counted);
+    }
+}
+
+/// S9: it is told so from without; then, again alone, its crash is its own fault.
+pub(crate) async fn a_run_that_is_told_to_have_company_is_not_ended_by_its_crash(t: Fixture) {
+    let id = t.add().await;
+    assert_eq!((crash(&t).await, crash(&t).await), (State::Waiting, State::Waiting));
+    t.pass(30);
+    let run = t.reserve_one().await;
+    let beats = [Heartbeat { company: true, ..run.lease.into() }, run.lease.into()];
+    for beat in beats {
+        assert_eq!(t.store.extend(&[beat]).await.expect("it is held"), [LeaseStatus::Held]);
+    }
+    t.pass(15);
+    assert_eq!(t.reserve(0).await.taken_back[0].state, State::Waiting);
+    t.pass(60);
+    assert_eq!(crash(&t).await, State::Dead);
+    let job = t.get(id).await;
+    assert_eq!((job.crashes, job.attempt, job.reason.as_deref()), (4, 4, Some("crashes")));
 }
 
 /// Reserves the one due job and lets its lease pass; answers where the job goes.

@@ -423,6 +423,7 @@ impl Generator {
             wants,
             n: if self.chance(150) { 1_001 } else { n },
             lease,
+            company: self.rng.bool(),
         };
         self.past.push(Op::Reserve(want.clone()));
         want

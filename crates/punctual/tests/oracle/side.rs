@@ -95,6 +95,7 @@ impl Side {
                 let beat = |(pick, notes): &(Pick, Option<Notes>)| Heartbeat {
                     lease: self.lease(*pick),
                     notes: notes.clone(),
+                    company: notes.as_ref().is_some_and(|notes| notes.progress.is_none()),
                 };
                 let beats: Vec<Heartbeat> = picks.iter().map(beat).collect();
                 Reply::Extend(store.extend(&beats).await.map_err(|e| e.kind()))

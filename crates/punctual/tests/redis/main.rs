@@ -70,7 +70,7 @@ async fn until_blocked(server: &Server, n: usize) {
 
 fn reserve(number: u64, n: usize) -> Reserve {
     let wants = vec![Want { queue: "mail".into(), share: n, at_most: n }];
-    Reserve { call: Call { instance: 1, number }, worker: "w".into(), wants, n, lease: None }
+    Reserve { call: Call { instance: 1, number }, worker: "w".into(), wants, n, lease: None, company: false }
 }
 
 fn jobs(client: &Client, n: usize) -> Vec<NewJob> {

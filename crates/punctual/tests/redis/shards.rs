@@ -59,7 +59,7 @@ fn unique_key(key: &str) -> UniqueKey {
 
 fn want(instance: u64, number: u64, n: usize) -> Reserve {
     let wants = vec![Want { queue: QUEUE.into(), share: n, at_most: n }];
-    Reserve { call: Call { instance, number }, worker: "w".into(), wants, n, lease: None }
+    Reserve { call: Call { instance, number }, worker: "w".into(), wants, n, lease: None, company: false }
 }
 
 /// Makes calls of one producer.

@@ -32,7 +32,14 @@ const LONG: Duration = Duration::from_mins(5);
 
 fn want(number: u64) -> Reserve {
     let wants = vec![Want { queue: QUEUE.into(), share: 1, at_most: 1 }];
-    Reserve { call: Call { instance: 1, number }, worker: "dead".into(), wants, n: 1, lease: Some(LEASE) }
+    Reserve {
+        call: Call { instance: 1, number },
+        worker: "dead".into(),
+        wants,
+        n: 1,
+        lease: Some(LEASE),
+        company: false,
+    }
 }
 
 /// What the one that dies does with the job before.

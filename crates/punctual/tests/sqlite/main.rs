@@ -10,6 +10,7 @@ mod plans;
 mod processes;
 #[cfg(unix)]
 mod replaced;
+mod settle;
 mod transaction;
 mod versions;
 mod wait;
@@ -72,7 +73,7 @@ fn derived_job(key: &str) -> NewJob {
 
 fn want(n: usize) -> Reserve {
     let wants = vec![Want { queue: "mail".to_owned(), share: n, at_most: n }];
-    Reserve { call: call(1), worker: "w".to_owned(), wants, n, lease: None }
+    Reserve { call: call(1), worker: "w".to_owned(), wants, n, lease: None, company: false }
 }
 
 async fn reserve_one(store: &SqliteStore) -> Lease {

@@ -284,3 +284,65 @@ async fn handlers_share_the_state_and_see_their_job() {
     assert_eq!(working.await.unwrap().unwrap().done, 1);
     assert_eq!(rig.client.count(Some("other")).await.unwrap().waiting, 1);
 }
+
+/// What one wants to count of runs are their ends, whatever they are.
+#[tokio::test]
+async fn middleware_sees_panics_and_timeouts_as_outcomes() {
+    let rig = Rig::new();
+    rig.client.enqueue(Work { n: 1 }).await.unwrap();
+    rig.client.enqueue(Work { n: 2 }).timeout(Duration::from_millis(1)).await.unwrap();
+    let (tell, mut told) = unbounded_channel();
+    let watch = move |call: Call, next: Next| {
+        let tell = tell.clone();
+        async move {
+            let outcome = next.run(call).await;
+            let _ = tell.send(format!("{outcome:?}"));
+            outcome
+        }
+    };
+    let worker = rig.worker().with(watch).handle(async |job: Work, _: Ctx| {
+        assert!(job.n != 1, "number {}", job.n);
+        pending::<()>().await;
+    });
+    let live = worker.live();
+    let (stop, working) = start(worker);
+    let mut ends = [told.recv().await.unwrap(), told.recv().await.unwrap()];
+    ends.sort();
+    assert!(ends[0].contains("panic: number 1") && ends[1].contains("timeout after 1ms"), "{ends:?}");
+    // Counted while the worker runs.
+    while live.now().retried < 2 {
+        tokio::task::yield_now().await;
+    }
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap(), live.now());
+}
+
+/// Nobody needs to name a queue twice.
+#[tokio::test]
+async fn without_a_queue_named_a_worker_serves_those_of_its_types() {
+    let rig = Rig::new();
+    let (other, one) = (rig.client.enqueue(Other {}).await.unwrap().id().unwrap(), rig.enqueue(1).await);
+    let (tell, mut told) = unbounded_channel();
+    let (again, handler) = (tell.clone(), move |_: Work, _: Ctx| {
+        let _ = tell.send(());
+        std::future::ready(())
+    });
+    let worker = rig.worker().handle(handler).handle(move |_: Other, _: Ctx| {
+        let _ = again.send(());
+        std::future::ready(())
+    });
+    let (stop, working) = start(worker);
+    for _ in 0..2 {
+        tokio::time::timeout(Duration::from_secs(10), told.recv()).await.unwrap();
+    }
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().done, 2);
+    assert_eq!((rig.get(other).await.state, rig.get(one).await.state), (State::Done, State::Done));
+}
+
+#[test]
+fn workers_of_a_process_have_names_of_their_own() {
+    let client = Rig::new().client;
+    let name = || format!("{:?}", Worker::new(&client)).split('"').nth(1).unwrap().to_owned();
+    assert_ne!(name(), name());
+}

@@ -34,6 +34,7 @@ async fn on_dead_hears_of_jobs_whose_lease_was_taken_back_for_the_last_time() {
         wants: vec![Want { queue: "default".into(), share: 1, at_most: 1 }],
         n: 1,
         lease: None,
+        company: false,
     };
     assert_eq!(rig.client.store().reserve(&crashed).await.unwrap().jobs.len(), 1);
     rig.clock.advance(Duration::from_secs(2));

@@ -123,48 +123,6 @@ async fn a_blocked_run_past_its_timeout_is_not_extended() {
     assert_eq!(working.await.unwrap().unwrap().done, 2, "a lease past its time still settles");
 }
 
-/// S9: beside a job that one more crash would end, nothing is reserved: no job is blamed for what another did.
-#[tokio::test]
-async fn a_job_on_its_last_chance_runs_alone() {
-    let mut rig = Rig::new();
-    rig.enqueue(1).await;
-    for number in 1..=2 {
-        let crashed = Reserve {
-            call: punctual::store::Call { instance: 7, number },
-            worker: "crashed".into(),
-            wants: vec![Want { queue: "default".into(), share: 1, at_most: 1 }],
-            n: 1,
-            lease: None,
-        };
-        assert_eq!(rig.client.store().reserve(&crashed).await.unwrap().jobs.len(), 1);
-        rig.clock.advance(SECOND);
-    }
-    let (tell, mut told) = unbounded_channel();
-    let (finish, finished) = tokio::sync::watch::channel(false);
-    let worker = rig.worker().slots(2).handle(move |job: Work, _: Ctx| {
-        let (tell, mut finished) = (tell.clone(), finished.clone());
-        async move {
-            let _ = tell.send(job.n);
-            let _ = finished.wait_for(|finished| job.n != 1 || *finished).await;
-        }
-    });
-    let (stop, working) = start(worker);
-    rig.called("wait").await;
-    rig.clock.advance(2 * SECOND);
-    assert_eq!(told.recv().await, Some(1));
-    while rig.calls.try_recv().is_ok() {}
-    rig.enqueue(2).await;
-    let mut calls = Vec::new();
-    while calls.iter().filter(|&&verb| verb == "extend").count() < 2 {
-        calls.push(rig.calls.recv().await.unwrap());
-    }
-    assert!(!calls.contains(&"reserve"), "{calls:?}");
-    finish.send(true).unwrap();
-    assert_eq!(told.recv().await, Some(2));
-    stop.cancel();
-    assert_eq!(working.await.unwrap().unwrap().done, 2);
-}
-
 /// Heartbeats come from a thread of their own: a handler that blocks the whole runtime keeps its lease.
 #[tokio::test]
 async fn a_handler_that_blocks_the_runtime_keeps_its_lease() {
@@ -265,6 +223,7 @@ async fn a_lost_lease_fires_the_token_and_the_run_changes_nothing() {
         wants: vec![Want { queue: "default".into(), share: 1, at_most: 1 }],
         n: 1,
         lease: None,
+        company: false,
     };
     let batch = rig.client.store().reserve(&other).await.unwrap();
     assert_eq!((batch.taken_back.len(), batch.jobs.len()), (1, 1));

@@ -7,6 +7,7 @@
 mod crew;
 mod dead;
 mod fault;
+mod isolation;
 mod lease;
 mod outcome;
 mod shutdown;

@@ -304,6 +304,7 @@ async fn a_run_whose_lease_is_lost_is_dropped() {
             wants: vec![Want { queue: "default".into(), share: 1, at_most: 1 }],
             n: 1,
             lease: None,
+            company: false,
         };
         let _ = rig.client.store().reserve(&other).await.unwrap();
     }

@@ -13,21 +13,6 @@ impl Rig {
         self.client.topic("news").publish(Work { n }).await.unwrap().id().unwrap()
     }
 
-    /// Two workers that reserved a publication were not heard of again: one more, and it is dead.
-    async fn crash_twice(&self, queue: &str) {
-        for number in 1..=2 {
-            let crashed = Reserve {
-                call: punctual::store::Call { instance: 7, number },
-                worker: "crashed".into(),
-                wants: vec![Want { queue: queue.into(), share: 1, at_most: 1 }],
-                n: 1,
-                lease: Some(SECOND),
-            };
-            assert_eq!(self.client.store().reserve(&crashed).await.unwrap().jobs.len(), 1);
-            self.clock.advance(SECOND);
-        }
-    }
-
     async fn until_done(&mut self, id: JobId) {
         // A call is heard of before it has its effect: whatever comes next, looks among it.
         while self.get(id).await.state != State::Done {
@@ -82,38 +67,6 @@ async fn a_worker_that_is_told_so_leaves_publications_alone() {
     stop.cancel();
     assert_eq!(working.await.unwrap().unwrap().publications, 0);
     assert_eq!(rig.get(id).await.state, State::Waiting);
-}
-
-/// S9: nothing is handed out beside a job that one more crash would end; and what it takes down is not blamed for both.
-#[tokio::test]
-async fn nothing_is_handed_out_beside_a_job_on_its_last_chance() {
-    let mut rig = Rig::new();
-    rig.client.topic("news").subscribe("elsewhere").await.unwrap();
-    rig.enqueue(1).await;
-    rig.crash_twice("default").await;
-    let (tell, mut told) = unbounded_channel();
-    let (finish, finished) = tokio::sync::watch::channel(false);
-    let (stop, working) = start(rig.serving().handle(move |job: Work, _: Ctx| {
-        let (tell, mut finished) = (tell.clone(), finished.clone());
-        async move {
-            let _ = tell.send(job.n);
-            let _ = finished.wait_for(|finished| *finished).await;
-        }
-    }));
-    // Both loops.
-    rig.called("wait").await;
-    rig.called("wait").await;
-    rig.clock.advance(2 * SECOND);
-    assert_eq!(told.recv().await, Some(1));
-    let id = rig.publish(2).await;
-    // The loop of publications was rung, if ever, before two heartbeats.
-    rig.called("extend").await;
-    rig.called("extend").await;
-    assert_eq!(rig.get(id).await.state, State::Waiting);
-    finish.send(true).unwrap();
-    rig.until_done(id).await;
-    stop.cancel();
-    assert_eq!(working.await.unwrap().unwrap().publications, 1);
 }
 
 /// The answers of a third of all calls are lost, or they fail: still each publication is handed out once.

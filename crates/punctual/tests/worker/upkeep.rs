@@ -24,6 +24,7 @@ async fn a_worker_keeps_up_queues_that_it_does_not_serve() {
         wants: vec![Want { queue: "old".to_owned(), share: 1, at_most: 1 }],
         n: 1,
         lease: None,
+        company: false,
     };
     let lease = store.reserve(&want).await.unwrap().jobs[0].lease;
     let _ = store.settle(&[Settlement { lease, verdict: Verdict::Ack }], None).await.unwrap();

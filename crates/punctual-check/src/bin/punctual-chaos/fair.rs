@@ -220,7 +220,14 @@ impl Drill {
 
     async fn reserve(&mut self, queue: &str, n: usize) -> Outcome<Vec<Reserved>> {
         let wants = vec![Want { queue: queue.to_owned(), share: n, at_most: n }];
-        let want = Reserve { call: self.next_call(), worker: "fair".into(), wants, n, lease: Some(LEASE) };
+        let want = Reserve {
+            call: self.next_call(),
+            worker: "fair".into(),
+            wants,
+            n,
+            lease: Some(LEASE),
+            company: false,
+        };
         Ok(self.store.reserve(&want).await?.jobs)
     }
 

@@ -22,13 +22,11 @@ struct Waiting {
 impl Caller {
     pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Answer> {
         let mut waiting = lock(&self.0);
-        match waiting.answer.take() {
-            Some(answer) => Poll::Ready(answer),
-            None => {
-                waiting.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
+        if let Some(answer) = waiting.answer.take() {
+            return Poll::Ready(answer);
         }
+        waiting.waker = Some(cx.waker().clone());
+        Poll::Pending
     }
 
     pub(super) fn tell(&self, answer: Answer) {
@@ -100,6 +98,8 @@ impl Wake for Crowd {
     fn wake_by_ref(self: &Arc<Self>) {
         // Not under the lock: who is woken may be on its way out.
         let callers: Vec<Arc<Caller>> = lock(&self.0).values().cloned().collect();
-        callers.into_iter().for_each(|caller| caller.wake());
+        for caller in callers {
+            caller.wake();
+        }
     }
 }

@@ -66,7 +66,10 @@ impl Model {
         }
         let answer = Enqueued::Inserted { id: job.id, run_at: job.run_at };
         self.queues.entry(job.queue.clone()).or_default();
-        self.rows.insert(job.id, Row { job, lasts_ms: 0, started: false, told: false, parked: false });
+        self.rows.insert(
+            job.id,
+            Row { job, lasts_ms: 0, started: false, told: false, company: false, parked: false },
+        );
         answer
     }
 

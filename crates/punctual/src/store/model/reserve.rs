@@ -49,8 +49,10 @@ struct Round<'a> {
     due_by: Timestamp,
     worker: &'a str,
     lease: Option<Duration>,
-    /// Whether a job is acked as it is reserved; if not, one on its last chance comes alone.
+    /// Whether a job is acked as it is reserved.
     takes: bool,
+    /// Whether a job on its last chance has company; if not, it comes alone (S9).
+    company: bool,
 }
 
 impl Model {
@@ -69,7 +71,14 @@ impl Model {
         let taken_back = self.take_back(now, &queues);
         self.hand_over(now);
         let mut found = Found::at_most(want.n);
-        let round = Round { now, due_by: now, worker: &want.worker, lease: want.lease, takes: false };
+        let round = Round {
+            now,
+            due_by: now,
+            worker: &want.worker,
+            lease: want.lease,
+            takes: false,
+            company: want.company,
+        };
         let mut shared = Vec::new();
         for want in &want.wants {
             shared.push(self.reserve_from(&want.queue, want.share.min(want.at_most), &round, &mut found));
@@ -93,7 +102,7 @@ impl Model {
         let mut found = Found::at_most(take.n);
         if let Some(due_by) = now.as_ms().checked_sub(ceil_ms(take.older_than)) {
             let due_by = Timestamp::saturating_from_ms(due_by);
-            let round = Round { now, due_by, worker: "", lease: None, takes: true };
+            let round = Round { now, due_by, worker: "", lease: None, takes: true, company: true };
             self.reserve_from(&take.queue, usize::MAX, &round, &mut found);
         }
         self.sweep_queues(now, &[&take.queue], SWEEP_RIDE_MAX);
@@ -148,7 +157,7 @@ impl Model {
                 continue;
             }
             let bytes = found.bytes + job.payload.bytes.len();
-            let alone = !round.takes && is_last_chance(job.crashes);
+            let alone = !round.company && is_last_chance(job.crashes);
             if (alone || BATCH_BYTES_MAX < bytes) && 0 < found.count() {
                 found.is_over = true;
                 break;
@@ -183,6 +192,7 @@ impl Model {
         }
         let row = self.row_mut(id);
         (row.lasts_ms, row.started) = (lasts_ms, true);
+        row.company = round.company && is_last_chance(row.job.crashes);
         row.job.state = State::Running;
         row.job.started_at = Some(round.now);
         let until = round.now.after(Duration::from_millis(lasts_ms));

@@ -24,12 +24,14 @@ impl Model {
         Ok(beats.iter().map(|beat| self.extend_one(now, beat)).collect())
     }
 
-    fn extend_one(&mut self, now: Timestamp, Heartbeat { lease, notes }: &Heartbeat) -> LeaseStatus {
+    fn extend_one(&mut self, now: Timestamp, beat: &Heartbeat) -> LeaseStatus {
+        let Heartbeat { lease, notes, company } = beat;
         if !self.extend_lease(now, *lease) {
             return LeaseStatus::Lost;
         }
-        let Row { job, told, .. } = self.row_mut(lease.job);
+        let Row { job, told, company: has_company, .. } = self.row_mut(lease.job);
         *told = job.cancel_requested;
+        *has_company |= company;
         if let Some(notes) = notes {
             job.notes.clone_from(notes);
         }
@@ -89,7 +91,7 @@ impl Model {
         decide: impl FnOnce(&Run) -> Next,
     ) -> JobRecord {
         self.touch(lease.job);
-        let Row { job, lasts_ms, told, .. } = self.row_mut(lease.job);
+        let Row { job, lasts_ms, told, company, .. } = self.row_mut(lease.job);
         *told = false;
         let running = job.running.take().expect("invariant: the caller found this lease current");
         let started_at = job.started_at.take().expect("invariant: a running job has started");
@@ -100,6 +102,7 @@ impl Model {
             snoozes: job.snoozes,
             max_attempts: job.max_attempts,
             cancel_requested: job.cancel_requested,
+            company: *company,
             lasts_ms: *lasts_ms,
         });
         if let Some(error) = next.failed {

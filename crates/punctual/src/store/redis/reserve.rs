@@ -59,6 +59,7 @@ pub(super) fn arguments(want: &Reserve) -> Vec<Vec<u8>> {
         digits(want.n as u64),
         digits(want.lease.map_or(0, ceil_ms)),
         record::worker(&want.worker),
+        digits(want.company),
     ];
     for each in &want.wants {
         // A share above the limit of a call is that limit.

@@ -43,6 +43,7 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("DOCS_MAX", limits::DOCS_MAX),
         ("FAILURES_MAX", limits::FAILURES_MAX as u64),
         ("FORMAT", FORMAT.into()),
+        ("CRASHES_MAX", limits::CRASHES_MAX.into()),
         ("GATE_MAX", ceil_ms(limits::GATE_MAX)),
         ("GROUPS_EXTRA", limits::GROUPS_EXTRA as u64),
         ("HEARTBEAT_DEFAULT", ceil_ms(limits::HEARTBEAT_DEFAULT)),

@@ -118,10 +118,11 @@ fn encode(settlement: &Settlement) -> Vec<u8> {
 
 pub(super) async fn extend(shard: &Shard, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
     check_extend(beats)?;
-    let args = beats.iter().map(|Heartbeat { lease, notes }| {
-        let mut out = Vec::with_capacity(24);
+    let args = beats.iter().map(|Heartbeat { lease, notes, company }| {
+        let mut out = Vec::with_capacity(25);
         out.number(lease.fence, 8);
         out.extend_from_slice(lease.job.as_bytes());
+        out.push(if *company { b'1' } else { b'0' });
         if let Some(notes) = notes {
             out.extend_from_slice(notes.text().as_bytes());
         }

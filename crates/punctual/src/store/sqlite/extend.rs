@@ -23,11 +23,14 @@ const PUT_NOTES: &str = named(FILE, "put_notes");
 pub(super) fn extend(tx: &mut Tx<'_>, beats: &[Heartbeat]) -> Step<Vec<LeaseStatus>> {
     tx.touch_clock()?;
     let mut answers = Vec::with_capacity(beats.len());
-    for Heartbeat { lease, notes } in beats {
+    for Heartbeat { lease, notes, company } in beats {
         let Some(mut row) = tx.lease(lease.job)?.filter(|row| row.is(lease)) else {
             answers.push(LeaseStatus::Lost);
             continue;
         };
+        if *company {
+            row.flags |= LeaseRow::COMPANY;
+        }
         if let Some(notes) = notes {
             row.flags |= LeaseRow::PAST;
             tx.conn.prepare_cached(PUT_NOTES)?.execute(params![lease.job.as_bytes(), notes.text()])?;

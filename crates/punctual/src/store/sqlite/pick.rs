@@ -113,9 +113,9 @@ impl Pick {
         }
     }
 
-    /// Whether a job is leased: then one on its last chance comes alone.
-    pub(super) fn by_lease(self) -> Self {
-        Self { parts: true, ..self }
+    /// A job is leased: without company one on its last chance comes alone (S9).
+    pub(super) fn by_lease(self, company: bool) -> Self {
+        Self { parts: !company, ..self }
     }
 
     /// Walks one queue and gives up to `up_to` jobs to `each`, which puts them into their next place.

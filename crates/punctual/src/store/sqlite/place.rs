@@ -69,6 +69,8 @@ impl LeaseRow {
     pub(super) const PAST: i64 = 4;
     /// The job has a concurrency key or a group, and a row in `punctual_keyed` for each.
     pub(super) const KEYED: i64 = 8;
+    /// A crash may be the fault of others (S9).
+    pub(super) const COMPANY: i64 = 16;
 
     /// Reads the columns of `lease`. Rubbish reads as zero: no caller holds fence 0, so such a lease is taken back.
     pub(super) fn read(row: &Row<'_>) -> Self {
@@ -380,6 +382,7 @@ impl Tx<'_> {
             snoozes: job.past.snoozes,
             max_attempts: job.opts.max_attempts(),
             cancel_requested: lease.cancel_requested(),
+            company: lease.flags & LeaseRow::COMPANY != 0,
             lasts_ms: lease.lasts_ms.cast_unsigned(),
         };
         let next = if job.corrupt {

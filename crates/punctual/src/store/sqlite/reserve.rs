@@ -18,7 +18,7 @@ use super::{
 use crate::{
     id::JobId,
     job::Priority,
-    lifecycle::{lease_ms, taken_back},
+    lifecycle::{is_last_chance, lease_ms, taken_back},
     limits::{SWEEP_RIDE_MAX, TAKE_BACK_MAX},
     store::{Batch, Lease, Reserve, Reserved, TakenBack, Want},
     time::Timestamp,
@@ -140,7 +140,7 @@ fn take_back_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<TakenBack>> {
 
 /// Leases due jobs: each queue in turn its share, then each in turn what is left, up to its bound.
 fn lease_due(tx: &mut Tx<'_>, queues: &[(Q, &Want)], want: &Reserve) -> Step<Vec<Reserved>> {
-    let mut pick = Pick::new(tx.now, want.n).by_lease();
+    let mut pick = Pick::new(tx.now, want.n).by_lease(want.company);
     let mut jobs: Vec<Reserved> = Vec::new();
     let mut put = tx.conn.prepare_cached(PUT_LEASE)?;
     let mut room: Vec<usize> = queues.iter().map(|(_, want)| want.at_most).collect();
@@ -177,6 +177,9 @@ fn lease_one(
     }
     if job.has_past {
         flags |= LeaseRow::PAST;
+    }
+    if want.company && is_last_chance(job.past.crashes) {
+        flags |= LeaseRow::COMPANY;
     }
     let gid = group_of(&job);
     if job.opts.concurrency.is_some() || gid.is_some() {

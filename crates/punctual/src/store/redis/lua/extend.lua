@@ -1,5 +1,5 @@
 -- extend: moves the end of leases to now plus their length (S8, S12), and keeps what their runs tell.
--- KEYS: common. ARGV: now, per lease: fence8 id, and its notes where they are new. Answers a byte per lease:
+-- KEYS: common. ARGV: now, per lease: fence8 id, 1 if it has company from now on, else 0, and its notes where they are new. Answers a byte per lease:
 -- h held, l lost, c cancel requested. Cost: O(n log N).
 drains()
 turn()
@@ -12,7 +12,8 @@ for i = 2, #ARGV do
         answers[#answers + 1] = 'l'
     else
         local run = late().run_of(row)
-        if 24 < #ARGV[i] then late().note(id, run, sub(ARGV[i], 25)) end
+        if sub(ARGV[i], 25, 25) == '1' then late().set_company(run) end
+        if 25 < #ARGV[i] then late().note(id, run, sub(ARGV[i], 26)) end
         late().extend_lease(id, run)
         answers[#answers + 1] = run.flags % 2 == 1 and 'c' or 'h'
     end

@@ -63,6 +63,7 @@ local LAST = string.rep('\255', 65) -- behind all members of t and l, see put_ca
 local BEHIND = string.rep('\255', 17) -- behind all that follows a prefix, be it an id or a digest, whose bytes may be any
 local NEVER = 2 ^ 52 -- of what is not to come
 -- What stands behind a $ is a limit of limits.rs, in ms where it is a time (scripts.rs).
-local POISON_LIMIT, CANDIDATES_EXTRA, GROUPS_EXTRA = $POISON_LIMIT, $CANDIDATES_EXTRA, $GROUPS_EXTRA
+local POISON_LIMIT, CRASHES_MAX = $POISON_LIMIT, $CRASHES_MAX
+local CANDIDATES_EXTRA, GROUPS_EXTRA = $CANDIDATES_EXTRA, $GROUPS_EXTRA
 local HEARTBEAT, JUMP = $HEARTBEAT_DEFAULT, $LEASE_DEFAULT + $HEARTBEAT_DEFAULT
 local CALL_MEMORY, BYTES_MAX, SPARE = $CALL_MEMORY, $BATCH_BYTES_MAX, 1000

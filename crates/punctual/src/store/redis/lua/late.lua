@@ -230,6 +230,10 @@ local function run_of(row)
     run.worker = sub(run.tail, 2, 1 + byte(run.tail))
     return run
 end
+-- A run's crash may be the fault of others from now on (S9).
+local function set_company(run)
+    if not has(run.flags, 32) then run.flags = run.flags + 32 end
+end
 -- A run's job has a past from now on.
 local function set_past(run)
     if not has(run.flags, 2) then run.flags = run.flags + 2 end
@@ -741,10 +745,11 @@ local function leave_run(job, next)
 end
 -- The end of a run whose lease is past its time (S9).
 local function taken_back(job)
-    local next = {attempt = job.attempt, crashes = job.crashes + 1, snoozes = job.snoozes, failed = 'lease taken back'}
+    local crashes = min(job.crashes + 1, CRASHES_MAX)
+    local next = {attempt = job.attempt, crashes = crashes, snoozes = job.snoozes, failed = 'lease taken back'}
     if has(job.run.flags, 1) then
         next.state, next.reason = CANCELLED, 'cancelled'
-    elseif POISON_LIMIT <= next.crashes then
+    elseif POISON_LIMIT <= next.crashes and not has(job.run.flags, 32) then
         next.state, next.reason = DEAD, 'crashes'
     elseif job.max_attempts <= job.attempt then
         next.state, next.reason = DEAD, 'attempts'
@@ -1014,6 +1019,7 @@ return {
     timed = timed, touch_group = touch_group, is_open = is_open, regroup = regroup, let_in = let_in,
     first_in_ring = first_in_ring, leave_ring = leave_ring, mind_rest = mind_rest, charge = charge, charge_rest = charge_rest,
     first_group = first_group, group_of = group_of, look_at_groups = look_at_groups,
-    lease_member = lease_member, extend_lease = extend_lease, ended_member = ended_member, leave_ended = leave_ended, remember = remember,
+    lease_member = lease_member, extend_lease = extend_lease, set_company = set_company,
+    ended_member = ended_member, leave_ended = leave_ended, remember = remember,
     finish = finish, delete = delete, verdict = verdict, done_past = done_past, take_back = take_back, sweep = sweep,
 }

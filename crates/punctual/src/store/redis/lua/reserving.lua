@@ -1,16 +1,18 @@
--- A numbered reserve, from ARGV[from] on: instance8, number, n, lease in ms or 0, worker as it stands in a run, names … each
--- with its share and the most jobs it may have. put_turn() must follow. A repetition extends the leases of what it answers.
+-- A numbered reserve, from ARGV[from] on: instance8, number, n, lease in ms or 0, worker as it stands in a run, whether a job on
+-- its last chance has company (0 or 1), names … each with its share and the most jobs it may have. put_turn() must follow. A
+-- repetition extends the leases of what it answers.
 -- Answers: taken back, next (ms, '' never), then per job: id; run; record; its past, if the run says that it has one.
 local function reserving(from, first_bell)
     local WATCH_SLACK = 2000 -- how late whoever watches may look
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
+    local company = ARGV[from + 5] == '1'
     local named, shares, room, walks = {}, {}, {}, {}
-    for i = from + 5, #ARGV, 3 do
+    for i = from + 6, #ARGV, 3 do
         local q = call('HGET', Q, ARGV[i])
         if q then
             local at = #named + 1
             named[at], shares[at], room[at] = q, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-            shard.bells[q], walks[q] = KEYS[first_bell + (i - from - 5) / 3], walk_of(q)
+            shard.bells[q], walks[q] = KEYS[first_bell + (i - from - 6) / 3], walk_of(q)
         end
     end
     local answer = {'', ''}
@@ -55,7 +57,7 @@ local function reserving(from, first_bell)
             for _, q in ipairs(named) do ends[q] = read_end(q, '') end
         end
 
-        local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0, parts = true}
+        local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0, parts = not company}
         local runs, leases, ids, first = {}, {}, {}, nil
         local given, told = 0, #answer
         local fence = max(shard.fence, now * 1000)
@@ -86,6 +88,7 @@ local function reserving(from, first_bell)
                             flags, digest = flags + 16, digest .. job.gid
                             call('ZADD', G, '0', q .. job.gid .. id)
                         end
+                        if company and POISON_LIMIT <= job.crashes + 1 then flags = flags + 32 end
                     end
                     local run = pack('>I8c9BI4', fence, place, flags, bytes) .. rest .. digest .. worker
                     runs[2 * given + 1], runs[2 * given + 2] = id, run

@@ -1,0 +1,66 @@
+//! A handler that ends its run in a transaction of its own, under a worker that knows of it.
+
+use punctual::{Client, Ctx, JobRecord, Outcome, Worker};
+use tokio::{sync::mpsc::unbounded_channel, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+/// Longer than a heartbeat of these jobs, a third of a second, takes on a busy machine.
+const TWO_BEATS: Duration = Duration::from_secs(1);
+
+/// Runs one job, whose handler writes a row and settles in the same transaction; answers the report, the job and whether the
+/// run was asked to stop.
+async fn run_in_a_transaction(commits: bool, outcome: Outcome) -> (punctual::WorkReport, JobRecord, bool) {
+    let folder = Folder::new();
+    let client = Client::new(std::sync::Arc::new(folder.open()));
+    let job = new_job(1);
+    let id = job.id;
+    client.push(vec![job]).await.unwrap();
+    let (stop, path) = (CancellationToken::new(), folder.path());
+    let (tell, mut told) = unbounded_channel();
+    let handle = move |_: JobRecord, ctx: Ctx| {
+        let (tell, path, outcome) = (tell.clone(), path.clone(), outcome.clone());
+        async move {
+            {
+                let mut app = Connection::open(path).unwrap();
+                app.busy_timeout(Duration::from_secs(30)).unwrap();
+                let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+                tx.execute("CREATE TABLE effects (n INTEGER)", []).unwrap();
+                let bell = ctx.settle_in(&tx, outcome).unwrap();
+                if commits {
+                    tx.commit().unwrap();
+                    bell.ring();
+                }
+            }
+            let is_stopped = timeout(TWO_BEATS, ctx.cancel_token().cancelled()).await.is_ok();
+            let _ = tell.send(is_stopped);
+        }
+    };
+    let worker = Worker::new(&client).queue("mail").lease(Duration::from_secs(1)).serve_topics(false);
+    let working = tokio::spawn(worker.handle_raw(handle).run_until(stop.clone()));
+    let is_stopped = told.recv().await.unwrap();
+    stop.cancel();
+    (working.await.unwrap().unwrap(), client.get(id).await.unwrap().unwrap(), is_stopped)
+}
+
+#[tokio::test]
+async fn a_run_that_its_handler_settled_is_done_and_not_lost() {
+    let (report, job, is_stopped) = run_in_a_transaction(true, Outcome::Done).await;
+    assert_eq!((report.done, report.lost, is_stopped), (1, 0, false));
+    assert_eq!((job.state, job.failures.len()), (State::Done, 0));
+}
+
+#[tokio::test]
+async fn a_run_whose_handler_gave_its_job_up_is_dead() {
+    let (report, job, _) = run_in_a_transaction(true, Outcome::Dead("never".into())).await;
+    assert_eq!((report.dead, report.lost, job.state), (1, 0, State::Dead));
+}
+
+/// The handler forgot to commit: its rows are gone, so the job is not done.
+#[tokio::test]
+async fn a_run_settled_in_a_transaction_that_was_rolled_back_is_retried() {
+    let (report, job, _) = run_in_a_transaction(false, Outcome::Done).await;
+    assert_eq!((report.done, report.retried, job.state), (0, 1, State::Waiting));
+    assert!(job.failures[0].error.contains("not committed"), "{:?}", job.failures);
+}
