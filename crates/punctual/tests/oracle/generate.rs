@@ -423,7 +423,7 @@ impl Generator {
             wants,
             n: if self.chance(150) { 1_001 } else { n },
             lease,
-            company: self.rng.bool(),
+            company: self.rng.u8(..4) == 0,
         };
         self.past.push(Op::Reserve(want.clone()));
         want
