@@ -174,7 +174,8 @@ fn a_store_of_a_newer_version_is_left_alone() {
     drop(file);
     let said = t.run("ls");
     assert_eq!(said.code, Some(2), "{said:#?}");
-    assert!(said.err.contains("code  unsupported"), "{said:#?}");
+    assert!(said.err.contains("code  outdated"), "{said:#?}");
+    assert!(said.err.contains("nothing was changed"), "{said:#?}");
 }
 
 #[test]

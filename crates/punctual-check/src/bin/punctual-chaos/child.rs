@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Jobs that a producer hands over at once.
-const BATCH: u32 = 1_000;
+const BATCH: u32 = 100;
 
 /// Jobs that a stream hands over at once.
 const DROPS: usize = 10;

@@ -169,11 +169,13 @@ impl<'a> Drill<'a> {
             self.spawn_producer()?;
             // Killed when some of its work is done, and in the middle of more.
             let some = u64::from(self.profile.jobs / (self.profile.kills + 1));
-            while self.count().await? < began + self.rng.u64(..some.max(1)) {
+            let target = began + self.rng.u64(1..=some.max(1));
+            while self.count().await? < target {
                 self.expect_alive()?;
                 tokio::time::sleep(Duration::from_millis(self.rng.u64(..5))).await;
             }
-            tokio::time::sleep(Duration::from_micros(self.rng.u64(..20_000))).await;
+            // Not for long: it makes its calls without a pause, and must be at one.
+            tokio::time::sleep(Duration::from_micros(self.rng.u64(..2_000))).await;
             let producer = self.children.len() - 1;
             self.kill(producer)?;
         }

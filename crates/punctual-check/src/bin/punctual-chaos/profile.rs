@@ -200,7 +200,7 @@ impl Profile {
             // No worker is killed: each lease that one loses is a fault.
             Name::Producer => Self {
                 jobs: pick(100_000, 6_000),
-                kills: pick(4, 2),
+                kills: 4,
                 workers: 2,
                 slots: 200,
                 lease: Duration::from_secs(15),

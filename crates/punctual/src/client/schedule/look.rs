@@ -41,6 +41,9 @@ impl Client {
 
     /// Plants what is missing of the page behind `after`.
     async fn plant_page(&self, page: &SchedulePage, after: Option<&str>) -> Result<u64> {
+        if page.schedules.is_empty() {
+            return Ok(0);
+        }
         let now = self.store().now().await?;
         let next = |named: &NamedSchedule| {
             let tick = named.schedule.tick(&named.name, named.generation, named.next(now)?, 0);
