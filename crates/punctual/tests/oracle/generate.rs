@@ -115,6 +115,7 @@ impl Generator {
             90 => self.crash_again_and_again(),
             91 => self.come_back_to_a_taken_key(),
             92 if self.chance(5) => self.crowd(),
+            93 => self.cancel_runs(),
             _ => self.look(),
         }
     }
@@ -157,6 +158,16 @@ impl Generator {
         let want = self.next_reserve(0, None);
         self.coming.push_back(Op::Reserve(want));
         self.look()
+    }
+
+    /// Runs are asked to stop, and stop.
+    fn cancel_runs(&mut self) -> Op {
+        let want = self.next_reserve(8, None);
+        let targets = (0..4).map(|_| self.target()).collect();
+        let ends = (0..8).map(|n| (Pick::Newest(n), Verdict::Release)).collect();
+        self.coming.push_back(Op::Act(targets, Action::Cancel { reason: None }));
+        self.coming.push_back(Op::Settle(ends, None));
+        Op::Reserve(want)
     }
 
     /// More jobs than one call looks at, and more leases than one takes back.
