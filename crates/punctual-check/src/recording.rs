@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use punctual::{
-    JobId, JobRecord, NewJob, Result, Timestamp,
+    Error, ErrorKind, JobId, JobRecord, NewJob, Result, Timestamp,
     limits::POISON_LIMIT,
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
@@ -118,6 +118,32 @@ impl Store for RecordingStore {
                 Answer::Enqueue(answers.iter().map(accepted).collect())
             })
             .await
+        })
+    }
+
+    fn enqueue_each<'a>(
+        &'a self,
+        call: Call,
+        jobs: &'a [NewJob],
+    ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
+        Box::pin(async move {
+            let n = self
+                .recorder
+                .invoke(Op::Enqueue { call: call.into(), jobs: jobs.iter().map(wanted).collect() });
+            let result = self.inner.enqueue_each(call, jobs).await;
+            let all = |answers: &Vec<Option<Enqueued>>| answers.iter().copied().collect::<Option<Vec<_>>>();
+            match result.as_ref().map(all) {
+                Ok(Some(answers)) => {
+                    self.recorder.answered(n, Ok(Answer::Enqueue(answers.iter().map(accepted).collect())));
+                }
+                // A call that a part of the store did not answer is repeated; then all of it is answered.
+                Ok(None) => {
+                    let away = Error::new(ErrorKind::UnknownOutcome, "a part of the store is away");
+                    self.recorder.answered(n, Err(&away));
+                }
+                Err(error) => self.recorder.answered(n, Err(error)),
+            }
+            result
         })
     }
 

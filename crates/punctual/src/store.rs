@@ -395,6 +395,14 @@ pub struct Counts {
     pub cancelled: u64,
     /// Payload bytes of waiting and running jobs.
     pub bytes: u64,
+    /// Parts of the store that can't be reached: their jobs are not counted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub parts_away: u16,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(n: &u16) -> bool {
+    *n == 0
 }
 
 impl Counts {
@@ -644,6 +652,19 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// state `None`. A call that is refused, or in which every job is `Full` (an empty one too), does not count as the
     /// instance's last one.
     fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>>;
+
+    /// The same, where a store of several parts may answer `None` for jobs whose part can't be reached: the others are stored.
+    /// Repeated as it was, with the same number, the call goes on with those that have no answer yet.
+    ///
+    /// # Errors
+    /// As [`enqueue`](Self::enqueue); where no part can be reached, `Unavailable`.
+    fn enqueue_each<'a>(
+        &'a self,
+        call: Call,
+        jobs: &'a [NewJob],
+    ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
+        Box::pin(async move { Ok(self.enqueue(call, jobs).await?.into_iter().map(Some).collect()) })
+    }
 
     /// Takes back, then reserves (S5, S6, S7, S9).
     ///

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Where ambient time is read below the runtime, and why that does not make scheduling depend on it (S14).
-const AMBIENT_TIME: [(&str, &str); 8] = [
+const AMBIENT_TIME: [(&str, &str); 10] = [
     ("store/clock.rs", "it is the clock"),
     ("store/memory.rs", "a wait lasts in real time; what is due it asks the clock"),
     ("store/redis/doctor.rs", "it tells how fast the server answers"),
@@ -18,6 +18,8 @@ const AMBIENT_TIME: [(&str, &str); 8] = [
     ("store/redis/doorbell.rs", "a wait lasts in real time; what is due it asks a clock"),
     ("store/redis/doorbell/listener.rs", "so does a block, and what follows it"),
     ("store/redis/link.rs", "attempts to connect keep a distance in real time"),
+    ("store/redis/quiet.rs", "what is known of a shard grows old in real time; what is due it asks a clock"),
+    ("store/redis/reshard.rs", "a change of shards is gone on with for so long in real time"),
     ("store/sqlite/wait.rs", "a wait lasts in real time; what is due it asks the clock"),
 ];
 

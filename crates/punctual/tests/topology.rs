@@ -4,6 +4,8 @@
 #![cfg(feature = "redis")]
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+#[path = "topology/outage.rs"]
+mod outage;
 #[path = "support/redis.rs"]
 mod server;
 
@@ -16,7 +18,7 @@ use std::{
 use punctual::{
     Bucket, Client, Error, ErrorKind, IdMaker, JobId, NewJob, Payload, State,
     store::{
-        Call, CheckLevel, Durability, LeaseStatus, Reserve, Settled, Settlement, Store, Verdict, Want,
+        Call, CheckLevel, Durability, LeaseStatus, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
         clock::Clock, redis::RedisStore,
     },
 };
@@ -278,6 +280,27 @@ async fn a_write_that_is_not_replicated_is_not_acknowledged() {
     assert_eq!(replica.say(&["DBSIZE"]), primary.say(&["DBSIZE"]));
 }
 
+/// What was taken is with the caller alone: it reaches the caller also where too few replicas have it.
+#[tokio::test]
+async fn jobs_taken_while_a_replica_is_away_reach_the_caller() {
+    let primary = Server::listening(&[]);
+    let replica = Server::listening(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
+    primary.until_says(&["INFO", "replication"], |info| info.contains("state=online"));
+    let store = open(&(primary.url() + "&durability=replicated(1)")).await;
+    let mut hand = Hand::new(&store, 1);
+    let enqueued = hand.enqueue(3).await.unwrap();
+    replica.freeze();
+    let mut taken = Vec::new();
+    for _ in 0..enqueued.len() {
+        let take = Take { queue: "mail".into(), n: 1, older_than: Duration::ZERO };
+        taken.extend(store.take(&take).await.into_iter().flatten().map(|job| job.id));
+    }
+    replica.thaw();
+    let done = at_last(async || store.count(None).await).await.done;
+    assert_eq!((taken.len(), done), (3, 3), "taken jobs that reached their caller, and all that were");
+    assert_eq!(BTreeSet::from_iter(taken), BTreeSet::from_iter(enqueued));
+}
+
 // ── clusters ──
 
 /// A shard whose server is gone holds nobody up: what ran in the others is settled, and their jobs go on; its own runs are
@@ -534,4 +557,42 @@ async fn the_wrong_kind_of_address_is_told() {
     let error = RedisStore::open(&url, Clock::System).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.hint().unwrap().contains("redis://"), "{error:?}");
+}
+
+/// S1: a change of shards goes on while replicas take over from their primaries: what a server refuses as a replica goes to the
+/// one that has the keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_shards_follows_a_failover() {
+    let cluster = Cluster::start_with([1, 1, 1], &[]);
+    let url = cluster.url() + "&durability=replicated(1)";
+    open(&url).await.reshard(4).await.unwrap();
+    let (over, mut is_over) = tokio::sync::watch::channel(false);
+    let taking_over = tokio::task::spawn_blocking(move || {
+        for _ in 0..2 {
+            for at in [2, 0, 1] {
+                // A primary and its replica stand three apart.
+                let (primary, replica) =
+                    if cluster.servers[at].is_primary() { (at, at + 3) } else { (at + 3, at) };
+                cluster.servers[replica]
+                    .until_says(&["CLUSTER", "FAILOVER", "TAKEOVER"], |said| said == "OK");
+                cluster.servers[primary].until_says(&["ROLE"], |role| role.starts_with("slave"));
+                cluster.servers[replica].until_has_replicas(1);
+            }
+        }
+        over.send(true).unwrap();
+        cluster
+    });
+    let mut changes = 0;
+    while !*is_over.borrow_and_update() || changes == 0 {
+        for shards in [3, 4] {
+            // Each asks anew where the servers are.
+            let store = at_last(async || RedisStore::open(&url, Clock::System).await).await;
+            store.reshard(shards).await.unwrap();
+            changes += 1;
+        }
+    }
+    let _cluster = taking_over.await.unwrap();
+    let store = at_last(async || RedisStore::open(&url, Clock::System).await).await;
+    assert_eq!(at_last(async || store.shards().await).await.count, 4);
+    println!("{changes} changes of shards");
 }

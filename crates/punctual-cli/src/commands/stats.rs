@@ -50,6 +50,10 @@ pub(crate) async fn run(session: &mut Session, args: &Stats) -> Result {
     if let Some(queue) = queue {
         writeln!(session.out, "{:<10} {}", "queue", clean(queue))?;
     }
+    if 0 < counts.parts_away {
+        let note = "shards can't be reached; their jobs are not counted";
+        writeln!(session.out, "{:<10} {} {note}", "away", counts.parts_away)?;
+    }
     let waiting = format!("  (due {}, retrying {})", due(counts.due), grouped(counts.retrying));
     for (name, n, more) in [
         ("waiting", counts.waiting, waiting.as_str()),

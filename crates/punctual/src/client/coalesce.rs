@@ -4,7 +4,7 @@
 //! way the next one gathers: nobody waits for company. A large one does not wait for the one before either: two may be on
 //! their way, sent in their order, and numbered apart (S3 holds for calls of one instance in a row). A call that fails in
 //! passing is repeated with the same number; a merged call that is refused is halved and tried again, so that one caller's bad
-//! job costs nobody else.
+//! job costs nobody else. Where a part of the store is away, those who need none of it are answered, and the call is repeated aside.
 //!
 //! There is no task: whoever waits moves everything on, the calls of others too, so that nobody depends on a runtime but their
 //! own. A caller that goes away before its jobs are sent takes them along.
@@ -44,8 +44,13 @@ const LANES: usize = 2;
 const LARGE: usize = BATCH_MAX / 2;
 /// How long one call is repeated before its callers are told.
 const REPEAT_MAX: Duration = Duration::from_secs(30);
+/// Calls that may wait for a part of the store that is away while others go on; the callers of further ones are told.
+const STRANDED_MAX: usize = 64;
 
+/// What a caller is told.
 type Answer = Result<Vec<Enqueued>>;
+/// What the store answers to a call; `None` for a job whose part is away.
+type Answers = Result<Vec<Option<Enqueued>>>;
 
 /// Where all callers of a client meet.
 pub(super) struct Coalescer {
@@ -96,7 +101,7 @@ impl Coalescer {
                     line.awaited()
                 };
                 let mut has_moved = false;
-                for flight in flights.into_iter().flatten() {
+                for flight in flights {
                     has_moved |= flight.poll(&self.crowd).is_ready();
                 }
                 if let Some(again) = again {
@@ -201,6 +206,8 @@ struct Line {
     /// Each is one call; those who come join the last one.
     gathering: VecDeque<Gathering>,
     lanes: [Lane; LANES],
+    /// Calls of which a part that is away has some jobs to answer, each in a lane of its own: they hold up no others.
+    stranded: Vec<Lane>,
 }
 
 impl Line {
@@ -232,8 +239,20 @@ impl Line {
 
     /// Shares out what came back, repeats what is to be repeated by now, and sends what may be sent.
     fn advance(&mut self, store: &Arc<dyn Store>) {
+        for lane in &mut self.stranded {
+            lane.land();
+            lane.go_on(store);
+        }
+        self.stranded.retain(Lane::is_needed);
         for lane in &mut self.lanes {
             lane.land();
+            if let Some(stranded) = lane.set_aside() {
+                if self.stranded.len() < STRANDED_MAX {
+                    self.stranded.push(stranded);
+                } else {
+                    stranded.give_up();
+                }
+            }
             lane.go_on(store);
         }
         while let Some(first) = self.gathering.front()
@@ -246,24 +265,26 @@ impl Line {
     }
 
     /// What to wait for: calls on their way, and the time when one is repeated.
-    fn awaited(&self) -> ([Option<Arc<Flight>>; LANES], Option<Instant>) {
-        let flights = self.lanes.each_ref().map(|lane| match &lane.stage {
-            Stage::Flying { flight, .. } => Some(Arc::clone(flight)),
-            _ => None,
-        });
-        let again = self.lanes.iter().filter_map(|lane| match &lane.stage {
-            Stage::Pausing { until, .. } => Some(*until),
-            _ => None,
-        });
-        (flights, again.min())
+    fn awaited(&self) -> (Vec<Arc<Flight>>, Option<Instant>) {
+        let (mut flights, mut again) = (Vec::new(), None::<Instant>);
+        for lane in self.lanes.iter().chain(&self.stranded) {
+            match &lane.stage {
+                Stage::Flying { flight, .. } => flights.push(Arc::clone(flight)),
+                Stage::Pausing { until, .. } => again = again.into_iter().chain([*until]).min(),
+                Stage::Free => {}
+            }
+        }
+        (flights, again)
     }
 }
 
 /// Several requests as one call.
 struct Merged {
     jobs: Arc<Vec<NewJob>>,
-    /// Who gets the answers, and how many each, in the order of the jobs.
+    /// Who gets the answers, and how many each, in the order of the jobs; nobody any more once they were told.
     callers: Vec<(usize, Weak<Caller>)>,
+    /// One for each job, once a part of the store has answered.
+    answers: Vec<Option<Enqueued>>,
     /// Until when it is repeated, from its first sending on.
     until: Option<Instant>,
     pauses: Pauses,
@@ -273,7 +294,14 @@ struct Merged {
 
 impl Merged {
     fn new(jobs: Vec<NewJob>, callers: Vec<(usize, Weak<Caller>)>) -> Self {
-        Self { jobs: Arc::new(jobs), callers, until: None, pauses: Pauses::default(), is_unknown: false }
+        Self {
+            jobs: Arc::new(jobs),
+            callers,
+            answers: Vec::new(),
+            until: None,
+            pauses: Pauses::default(),
+            is_unknown: false,
+        }
     }
 
     fn of(gathering: Gathering) -> Self {
@@ -296,6 +324,11 @@ impl Merged {
         [Self::new(jobs, callers), Self::new(jobs_later, later)]
     }
 
+    /// Whether no part of the store has answered for any job.
+    fn is_unanswered(&self) -> bool {
+        self.answers.iter().all(Option::is_none)
+    }
+
     /// Whether somebody still waits for its answers.
     fn is_wanted(&self) -> bool {
         self.callers.iter().any(|(_, caller)| 0 < caller.strong_count())
@@ -305,19 +338,34 @@ impl Merged {
         self.callers.iter().filter_map(|(_, caller)| caller.upgrade()).for_each(|caller| caller.wake());
     }
 
-    /// Gives every caller its answers. One that has gone away doesn't care.
-    fn answer(self, result: Answer) {
-        let mut result = result.map(Vec::into_iter);
-        for (n, caller) in self.callers {
-            let answer = match &mut result {
-                Ok(answers) => Ok(answers.by_ref().take(n).collect()),
-                Err(error) => Err(copy(error)),
-            };
-            if let Some(caller) = caller.upgrade() {
-                caller.tell(answer);
+    /// Gives the callers whose jobs are all answered by now what they asked for. One that has gone away doesn't care.
+    fn take_in(&mut self, answers: Vec<Option<Enqueued>>) {
+        self.answers.resize(self.jobs.len(), None);
+        self.answers.iter_mut().zip(answers).for_each(|(known, new)| *known = known.or(new));
+        let mut rest = &self.answers[..];
+        for (n, caller) in &mut self.callers {
+            let own;
+            (own, rest) = rest.split_at(*n);
+            if let Some(answers) = own.iter().copied().collect::<Option<Vec<_>>>()
+                && let Some(caller) = mem::take(caller).upgrade()
+            {
+                caller.tell(Ok(answers));
             }
         }
     }
+
+    /// Tells all callers that wait.
+    fn fail(self, error: &Error) {
+        for caller in self.callers.into_iter().filter_map(|(_, caller)| caller.upgrade()) {
+            caller.tell(Err(copy(error)));
+        }
+    }
+}
+
+/// Some jobs have no answer.
+fn stranded() -> Error {
+    Error::new(ErrorKind::UnknownOutcome, "a part of the store is away")
+        .with_hint("look whether all of the store's servers run; repeat it with the same id")
 }
 
 /// The same error for one more caller.
@@ -359,6 +407,32 @@ impl Lane {
         matches!(self.stage, Stage::Free)
     }
 
+    /// Whether its call goes on.
+    fn is_needed(&self) -> bool {
+        match &self.stage {
+            Stage::Free => false,
+            Stage::Flying { .. } => true,
+            Stage::Pausing { merged, .. } => merged.is_wanted(),
+        }
+    }
+
+    /// Leaves a call of which a part of the store has answered to a lane of its own, with its number.
+    fn set_aside(&mut self) -> Option<Self> {
+        let Stage::Pausing { merged, .. } = &self.stage else { return None };
+        if merged.answers.is_empty() {
+            return None;
+        }
+        let parts = mem::take(&mut self.parts);
+        Some(mem::replace(self, Self { parts, ..Self::default() }))
+    }
+
+    /// Tells the callers of a call that waits to be repeated.
+    fn give_up(self) {
+        if let Stage::Pausing { merged, .. } = self.stage {
+            merged.fail(&stranded());
+        }
+    }
+
     /// Makes a new call.
     fn send(&mut self, store: &Arc<dyn Store>, mut merged: Merged) {
         self.number += 1;
@@ -371,7 +445,7 @@ impl Lane {
         let call = Call { instance: self.instance, number: self.number };
         let (store, jobs) = (Arc::clone(store), Arc::clone(&merged.jobs));
         let flight = Flight::new(Box::pin(async move {
-            let answer = catch_panic(async { store.enqueue(call, &jobs).await }).await;
+            let answer = catch_panic(async { store.enqueue_each(call, &jobs).await }).await;
             answer.unwrap_or_else(|panic| {
                 Err(Error::new(ErrorKind::Closed, format!("the store panicked: {panic}")))
             })
@@ -385,14 +459,20 @@ impl Lane {
     fn land(&mut self) {
         let Stage::Flying { flight, .. } = &self.stage else { return };
         let Some(answer) = flight.take() else { return };
-        let Stage::Flying { merged, .. } = mem::replace(&mut self.stage, Stage::Free) else { return };
+        let Stage::Flying { mut merged, .. } = mem::replace(&mut self.stage, Stage::Free) else { return };
         match answer {
             Err(error) if error.is_repeatable() => self.repeat_later(merged, error),
-            Err(error) if is_refusal(error.kind()) && 1 < merged.callers.len() => {
+            Err(error) if is_refusal(error.kind()) && 1 < merged.callers.len() && merged.is_unanswered() => {
                 let [first, later] = merged.split();
                 self.parts.extend([later, first]);
             }
-            answer => merged.answer(answer),
+            Err(error) => merged.fail(&error),
+            Ok(answers) => {
+                merged.take_in(answers);
+                if merged.is_wanted() {
+                    self.repeat_later(merged, stranded());
+                }
+            }
         }
     }
 
@@ -401,12 +481,12 @@ impl Lane {
         let (pause, now) = (merged.pauses.next(), Instant::now());
         if merged.until.is_none_or(|until| until < now + pause) {
             let is_unknown = merged.is_unknown && error.kind() != ErrorKind::UnknownOutcome;
-            return merged.answer(Err(if is_unknown {
+            return merged.fail(&if is_unknown {
                 Error::new(ErrorKind::UnknownOutcome, "could not learn whether the jobs were stored")
                     .with_source(error)
             } else {
                 error
-            }));
+            });
         }
         tracing::debug!(target: "punctual", %error, ?pause, jobs = merged.jobs.len(), "enqueue will be repeated");
         self.stage = Stage::Pausing { merged, until: now + pause };
@@ -438,6 +518,8 @@ fn is_refusal(kind: ErrorKind) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
     use crate::{id::IdMaker, job::Payload};
 
@@ -453,5 +535,25 @@ mod tests {
         assert_eq!(sizes(&[1; 2_001]), [1_000, 1_000, 1]);
         assert_eq!(sizes(&[600_000, 448_576, 1]), [2, 1]);
         assert_eq!(sizes(&[1, 2_000_000, 1]), [1, 1, 1]);
+    }
+
+    #[test]
+    fn callers_whose_jobs_are_answered_wait_for_no_others() {
+        let mut ids = IdMaker::default();
+        let jobs = (0..3).map(|_| NewJob::new(ids.make(1, 0, 1), "k", "q", Payload::json("1"))).collect();
+        let callers: [Arc<Caller>; 2] = Default::default();
+        let [first, second] = callers.each_ref().map(Arc::downgrade);
+        let mut merged = Merged::new(jobs, vec![(1, first), (2, second)]);
+        let told = || {
+            callers.each_ref().map(|caller| match caller.poll(&Context::from_waker(Waker::noop())) {
+                Poll::Ready(answer) => answer.unwrap().len(),
+                Poll::Pending => 0,
+            })
+        };
+        let full = Some(Enqueued::Full);
+        merged.take_in(vec![full, full, None]);
+        assert_eq!((told(), merged.is_wanted()), ([1, 0], true));
+        merged.take_in(vec![None, None, full]);
+        assert_eq!((told(), merged.is_wanted()), ([0, 2], false));
     }
 }

@@ -153,6 +153,14 @@ impl Store for FaultyStore {
         self.befall("enqueue", move || self.inner.enqueue(call, jobs))
     }
 
+    fn enqueue_each<'a>(
+        &'a self,
+        call: Call,
+        jobs: &'a [NewJob],
+    ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
+        self.befall("enqueue", move || self.inner.enqueue_each(call, jobs))
+    }
+
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
         self.befall("reserve", move || self.inner.reserve(want))
     }

@@ -31,6 +31,7 @@ mod node;
 mod offset;
 mod pins;
 mod queue;
+mod quiet;
 mod read;
 mod record;
 mod reply;
@@ -70,7 +71,10 @@ use self::{
     doorbell::Rung,
     layout::Layout,
     shard::Shard,
-    spread::{attempts::Attempts, lease::Try},
+    spread::{
+        attempts::{Attempts, Tried},
+        lease::Try,
+    },
     thread::Thread,
 };
 use super::{
@@ -97,7 +101,7 @@ pub struct RedisStore {
     live: watch::Sender<Arc<Live>>,
     /// Held by whoever learns of another layout.
     learning: tokio::sync::Mutex<()>,
-    enqueues: Mutex<Attempts<Vec<Arc<Live>>>>,
+    enqueues: Mutex<Attempts<Tried>>,
     reserves: Mutex<Attempts<Try>>,
     /// Whose turn it is to be asked first.
     turn: AtomicUsize,
@@ -131,7 +135,8 @@ impl RedisStore {
     pub async fn open(url: &str, clock: Clock) -> Result<Self> {
         let address = Address::parse(url)?;
         let thread = Arc::new(Thread::start()?);
-        let first = Arc::new(Shard::open(&thread, &address, &clock, 0).await?);
+        let first = Arc::new(Shard::new(&thread, &address, &clock, 0)?);
+        first.link.enter().await?;
         let live = Live { layout: Layout::default(), shards: vec![first] };
         let durability = match address.durability() {
             Wanted::Fast => Durability::Fast,
@@ -168,32 +173,52 @@ impl RedisStore {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// By which layouts to try an enqueue, one after another: a repetition first as it was tried before.
-    fn attempts_to_enqueue(&self, call: Call) -> Vec<Arc<Live>> {
+    /// What is known of an enqueue; a repetition is tried first as it was before.
+    fn tried_to_enqueue(&self, call: Call) -> Tried {
         let live = self.live();
         let mut enqueues = lock(&self.enqueues);
-        let tried = enqueues.of(call, Vec::new);
-        if tried.last().is_none_or(|last| last.layout.epoch != live.layout.epoch) {
-            tried.push(live);
+        let tried = enqueues.of(call, Tried::default);
+        if tried.lives.last().is_none_or(|last| last.layout.epoch != live.layout.epoch) {
+            tried.lives.push(live);
         }
         tried.clone()
     }
 
-    /// How to try a reserve: a repetition as it was tried before. First is a shard that rang; else each in its turn, and
-    /// between turns the one where there is more.
-    fn attempt_to_reserve(&self, call: Call) -> Try {
+    /// Remembers an enqueue for its repetition.
+    fn note_tried(&self, call: Call, tried: &Tried) {
+        lock(&self.enqueues).of(call, Tried::default).clone_from(tried);
+    }
+
+    /// How to try a reserve: a repetition as it was tried before. First is a shard that rang; else each in its turn that is not
+    /// known to have nothing, and between turns the one where there is more.
+    /// Where all are quiet, the one at `hint`, with which there is something else to do.
+    fn attempt_to_reserve(&self, want: &Reserve, hint: Option<usize>) -> Try {
         let new = || {
             let (live, turn) = (self.live(), self.next_turn());
             let (shards, expected) = (live.shards.len(), self.expected.load(Ordering::Relaxed));
             let rung = lock(&self.rung).pop_first();
+            let in_turn = turn / 2 % shards;
+            let is_worth_asking = |at: &usize| {
+                let shard = &live.shards[*at];
+                shard.quiet_for(want, hint.is_some()).is_none() || shard.quiet.is_unheard()
+            };
             let first = match rung.filter(|rung| *rung < shards) {
                 Some(rung) => rung,
                 None if turn % 2 == 0 && expected < shards => expected,
-                None => turn / 2 % shards,
+                None => (in_turn..shards)
+                    .chain(0..in_turn)
+                    .find(is_worth_asking)
+                    .or(hint.filter(|hint| *hint < shards))
+                    .unwrap_or(in_turn),
             };
-            Try { live, first }
+            Try { live, first, asked: Arc::default(), follows_a_settle: hint.is_some() }
         };
-        lock(&self.reserves).of(call, new).clone()
+        lock(&self.reserves).of(want.call, new).clone()
+    }
+
+    /// Whether a shard rang, and was not asked since.
+    fn has_rung(&self, shard: usize) -> bool {
+        lock(&self.rung).contains(&shard)
     }
 
     /// There is more work in this shard, or in none that is known.
@@ -230,16 +255,37 @@ impl Store for RedisStore {
         self.durability
     }
 
+    /// The next one in turn, of those that can be reached as far as is known: who makes an id waits for none that is away.
     fn shard(&self) -> u16 {
-        (self.job_turn.fetch_add(1, Ordering::Relaxed) % usize::from(self.live().layout.shards)) as u16
+        let (live, turn) = (self.live(), self.job_turn.fetch_add(1, Ordering::Relaxed));
+        let shards = usize::from(live.layout.shards);
+        let mut in_turn = (0..shards).map(|i| (turn.wrapping_add(i)) % shards);
+        in_turn.find(|at| !spread::lease::is_away(&live.shards, *at)).unwrap_or(turn % shards) as u16
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
-        Box::pin(async move { read::now(&self.live().shards[0]).await })
+        Box::pin(spread::read::now(self))
     }
 
     fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
         Box::pin(spread::enqueue::enqueue(self, call, jobs))
+    }
+
+    fn enqueue_each<'a>(
+        &'a self,
+        call: Call,
+        jobs: &'a [NewJob],
+    ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
+        Box::pin(async move {
+            let (answers, away) = spread::enqueue::enqueue_each(self, call, jobs).await?;
+            // Where no part is there, the store is away.
+            let live = self.live();
+            let is_away = (0..live.shards.len()).all(|at| spread::lease::is_away(&live.shards, at));
+            match away.filter(|_| is_away && answers.iter().all(Option::is_none)) {
+                Some(error) => Err(error),
+                None => Ok(answers),
+            }
+        })
     }
 
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {

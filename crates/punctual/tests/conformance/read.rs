@@ -133,8 +133,17 @@ pub(crate) async fn counters_are_exact(t: Fixture) {
     t.add_with(|job| (job.payload, job.run_at) = (bytes(5), When::In(secs(60)))).await;
     t.add_with(|job| job.payload = bytes(3)).await;
     t.add_with(|job| job.queue = "bulk".to_owned()).await;
-    let mail =
-        Counts { waiting: 3, retrying: 1, due: 1, running: 1, done: 2, dead: 1, cancelled: 1, bytes: 25 };
+    let mail = Counts {
+        waiting: 3,
+        retrying: 1,
+        due: 1,
+        running: 1,
+        done: 2,
+        dead: 1,
+        cancelled: 1,
+        bytes: 25,
+        parts_away: 0,
+    };
     let all = Counts { waiting: 4, due: 2, bytes: 26, ..mail };
     assert_eq!((t.counts().await, t.info().await.counts), (mail, mail));
     assert_eq!(t.store.count(None).await.unwrap(), all);

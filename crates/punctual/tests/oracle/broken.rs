@@ -149,6 +149,14 @@ impl Store for Broken {
         })
     }
 
+    fn enqueue_each<'a>(
+        &'a self,
+        call: Call,
+        jobs: &'a [NewJob],
+    ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
+        Box::pin(async move { Ok(self.enqueue(call, jobs).await?.into_iter().map(Some).collect()) })
+    }
+
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
         Box::pin(async move { Ok(self.batch_as(self.inner.reserve(&self.reserve_as(want)).await?)) })
     }

@@ -6,9 +6,10 @@ mod unheard;
 
 use std::time::{Duration, Instant};
 
+use punctual::store::{Lease, Settlement, Store, Verdict};
 use tokio::time::timeout;
 
-use super::{console::Console, drill::Drill, server::Server};
+use super::{console::Console, drill::Drill, jobs, open, reserve, server::Server};
 
 const JOBS_MAX: u32 = 300;
 /// Nothing but a lost bell takes so long, for which a spare may be a second late.
@@ -49,4 +50,23 @@ async fn jobs_start_whose_bells_are_deleted() {
     println!("slowest of {}: {} ms", drill.made(), slowest.as_millis());
     assert!(slowest < START_MAX + SLOW, "{slowest:?}");
     drill.rest(deleted).await;
+}
+
+/// A script that leaves a ring to its caller leaves word of it on the server, where those look whom nobody rang for a minute: the
+/// caller may die in between.
+#[tokio::test]
+async fn a_ring_that_is_left_to_its_caller_leaves_a_trace() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let store = open(&url).await;
+    let client = punctual::Client::new(store.clone());
+    client.push(jobs(&client, 1)).await.unwrap();
+    let lease: Lease = store.reserve(&reserve(1, 1)).await.unwrap().jobs[0].lease;
+    let state = super::key(&url, "s");
+    assert_eq!(server.say(&["HGET", &state, "left"]), "", "the reserve named the bell itself");
+    let before = store.now().await.unwrap();
+    let release = [Settlement { lease, verdict: Verdict::Release }];
+    drop(store.settle(&release, None).await.unwrap());
+    let left: u64 = server.say(&["HGET", &state, "left"]).parse().unwrap_or_default();
+    assert!(before.as_ms() <= left, "a settle names no bells, and left {left}");
 }

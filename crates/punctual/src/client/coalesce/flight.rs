@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use super::{Answer, lock};
+use super::{Answer, Answers, lock};
 use crate::store::BoxFuture;
 
 /// A caller that waits for an answer.
@@ -44,13 +44,13 @@ impl Caller {
 pub(super) struct Flight(Mutex<Course>);
 
 enum Course {
-    OnItsWay(BoxFuture<'static, Answer>),
+    OnItsWay(BoxFuture<'static, Answers>),
     /// `None`: somebody has taken it.
-    Landed(Option<Answer>),
+    Landed(Option<Answers>),
 }
 
 impl Flight {
-    pub(super) fn new(call: BoxFuture<'static, Answer>) -> Arc<Self> {
+    pub(super) fn new(call: BoxFuture<'static, Answers>) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Course::OnItsWay(call))))
     }
 
@@ -68,7 +68,7 @@ impl Flight {
     }
 
     /// The answer, if it is there.
-    pub(super) fn take(&self) -> Option<Answer> {
+    pub(super) fn take(&self) -> Option<Answers> {
         match &mut *lock(&self.0) {
             Course::OnItsWay(_) => None,
             Course::Landed(answer) => answer.take(),

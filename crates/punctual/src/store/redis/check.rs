@@ -9,7 +9,6 @@ use super::{
     address::{Address, Topology},
     fault::{self, NOPERM},
     info::Info,
-    link::Link,
     scripts::{COMMON_KEYS, DOC_KEYS, LOCK_KEYS},
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -27,8 +26,8 @@ fn keys() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// `Unsupported` for a server that can't keep the promises, `Corrupt` for a key of another type than ours.
-pub(super) async fn check(address: &Address, shard: u16, link: &Link) -> Result<()> {
-    let seen = look(address, shard, link).await?;
+pub(super) fn check(address: &Address, shard: u16, answers: Vec<Value>) -> Result<()> {
+    let seen = look(address, shard, answers)?;
     check_server(&seen.info, address)?;
     match seen.strangers.into_iter().next() {
         Some(stranger) => Err(Error::new(ErrorKind::Corrupt, stranger.to_string())
@@ -58,14 +57,19 @@ impl std::fmt::Display for Stranger {
     }
 }
 
-/// Asks for everything in one round trip.
-pub(super) async fn look(address: &Address, shard: u16, link: &Link) -> Result<Seen> {
+/// The commands of one look, for one round trip.
+pub(super) fn questions(address: &Address, shard: u16) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(1 + keys().count());
     pipeline.cmd("INFO");
     for key in keys() {
         pipeline.cmd("TYPE").arg(address.key(shard, key));
     }
-    let mut answers = link.ask_all(pipeline).await?.into_iter();
+    pipeline
+}
+
+/// Reads the answers to [`questions`].
+pub(super) fn look(address: &Address, shard: u16, answers: Vec<Value>) -> Result<Seen> {
+    let mut answers = answers.into_iter();
     let mut seen = Seen { info: Info::default(), strangers: Vec::new(), knows_types: true };
     if let Some(Value::BulkString(text)) = allowed(answers.next())? {
         seen.info = Info::parse(&text);

@@ -33,6 +33,8 @@ pub(super) enum Unfit {
     Disk,
     /// So many replicas are there, and so many are wanted.
     Replicas(usize, u8),
+    /// The server is a replica itself: another one has taken over, or will.
+    Replica,
 }
 
 /// So many have the write, and so many are wanted.
@@ -49,7 +51,11 @@ impl Confirm {
             Wanted::Fast => Ok(Ok(Self::Nothing)),
             Wanted::Replicated(n) => {
                 // For none: who must not ask hears of it here, and not behind a write.
-                refusal(connection.send(&wait(0, REPLICAS_MAX)).await?)?;
+                let answer = connection.send(&wait(0, REPLICAS_MAX)).await?;
+                if matches!(&answer, Value::ServerError(_)) && is_replica(connection).await? {
+                    return Ok(Err(Unfit::Replica));
+                }
+                refusal(answer)?;
                 Ok(Ok(Self::Replicas(n)))
             }
             Wanted::Full => {
@@ -109,6 +115,12 @@ fn hands_out(script: &str) -> bool {
     matches!(script, "reserve" | "take")
 }
 
+/// Whether the answer to a script is all that is left of what it took: then it reaches the caller, confirmed or not. Everything
+/// else can be asked for again.
+pub(super) fn gives_away(script: &Script) -> bool {
+    script.name() == "take"
+}
+
 /// The calls whose `Ok` survives a crash. Reserves and extends need not: then a job runs again.
 fn is_promised(script: &str) -> bool {
     matches!(script, "enqueue" | "settle" | "act" | "set" | "open" | "purge" | "layout" | "epoch")
@@ -124,6 +136,13 @@ fn wait_for_disk(at_most: Duration) -> Cmd {
     let mut cmd = Cmd::new();
     cmd.arg("WAITAOF").arg(1).arg(0).arg(at_most.as_millis() as u64);
     cmd
+}
+
+async fn is_replica(connection: &Connection) -> RedisResult<bool> {
+    let mut cmd = Cmd::new();
+    cmd.arg("ROLE");
+    let role = connection.send(&cmd).await?;
+    Ok(matches!(&role, Value::Array(parts) if parts.first() == Some(&Value::BulkString(b"slave".to_vec()))))
 }
 
 fn refusal(answer: Value) -> RedisResult<Value> {

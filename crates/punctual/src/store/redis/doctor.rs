@@ -111,7 +111,8 @@ fn together(wrong: Vec<(u16, Check)>) -> Vec<Check> {
 }
 
 async fn look(shard: &Shard) -> Result<Seen> {
-    check::look(&shard.address, shard.number, &shard.link).await
+    let answers = shard.link.ask_all(check::questions(&shard.address, shard.number)).await?;
+    check::look(&shard.address, shard.number, answers)
 }
 
 /// All that there is to tell of a shard and its server.

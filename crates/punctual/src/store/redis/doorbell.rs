@@ -169,6 +169,17 @@ impl Doorbell {
         self.send(cmds);
     }
 
+    /// How often a ring may have been lost so far.
+    pub(super) fn doubts(&self) -> u64 {
+        self.shared.hall().doubts()
+    }
+
+    /// Somebody here has looked into these queues at `now`, by the server's clock: what rang before is answered, and its spares
+    /// need no look of their own.
+    pub(super) fn answered<'a>(&self, queues: impl Iterator<Item = &'a str>, now: Timestamp) {
+        self.shared.hall().answered(queues, now);
+    }
+
     /// Ends the waits of all processes, one after another, since the store has changed; `change` is above those before.
     pub(super) fn announce(&self, change: u64) {
         self.send(vec![self.shared.announcement(change)]);
@@ -254,7 +265,8 @@ mod tests {
     impl House {
         async fn at(url: &str, block: Duration) -> Self {
             let (thread, address) = (Arc::new(Thread::start().unwrap()), Address::parse(url).unwrap());
-            let link = Link::open(&thread, &address, 0).await.unwrap();
+            let link = Link::new(&thread, &address, 0).unwrap();
+            link.enter().await.unwrap();
             Self { bell: Doorbell::open(&link, block), link }
         }
 
@@ -412,6 +424,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_ring_that_died_with_its_caller_is_doubted_when_the_block_ends() {
+        let here = House::at(&Server::shared().url(), Duration::from_millis(200)).await;
+        let queues = ["mail"];
+        let mut wait = pin!(here.wait(&queues));
+        let still = timeout(Duration::from_millis(700), &mut wait).await;
+        assert!(still.is_err(), "nothing rang, and nobody left a ring: {still:?}");
+        let mut left = Cmd::new();
+        left.arg("HSET").arg(here.bell.shared.line.route().key("s")).arg("left").arg(1);
+        here.link.command(left).await.unwrap();
+        assert_eq!(wait.await, Rung::Doubt);
+        let again = timeout(Duration::from_millis(700), here.wait(&queues)).await;
+        assert!(again.is_err(), "it is doubted once: {again:?}");
+    }
+
+    #[tokio::test]
     async fn ringing_for_nobody_leaves_the_connection_as_it_is() {
         let here = House::at(&Server::shared().root_url(), BLOCK).await;
         let who = async || {
@@ -446,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn idle_waiting_costs_one_command_per_block_and_nothing_else() {
+    async fn idle_waiting_costs_a_block_with_a_look_behind_it_and_nothing_else() {
         let server = Server::start(&[]);
         let here = House::at(&server.url(), Duration::from_millis(150)).await;
         let mut wait = pin!(here.wait(&["mail", "bulk"]));
@@ -467,14 +494,14 @@ mod tests {
         let calls = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
         let mut names = BTreeSet::new();
         for (name, rest) in calls {
-            if name == "bzpopmin" {
+            if ["bzpopmin", "hget"].contains(&name) {
                 let calls: u32 = rest.split(',').next().unwrap().parse().unwrap();
                 // The server ends a block up to 100 ms late.
                 assert!((2..=5).contains(&calls), "{stats}");
             }
             names.insert(name);
         }
-        assert_eq!(names, BTreeSet::from(["bzpopmin", "config|resetstat"]), "{stats}");
+        assert_eq!(names, BTreeSet::from(["bzpopmin", "config|resetstat", "hget"]), "{stats}");
     }
 
     #[tokio::test]
@@ -528,7 +555,7 @@ mod tests {
                 let arrived = || here.bell.shared.hall().all().pop();
                 loop {
                     if let Some((queue, at)) = arrived() {
-                        return here.bell.shared.hall().take_in(queue, at, SystemInstant::now());
+                        return here.bell.shared.hall().take_in(queue, at, false, SystemInstant::now());
                     }
                     yield_now().await;
                 }

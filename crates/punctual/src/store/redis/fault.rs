@@ -27,6 +27,11 @@ pub(super) fn away() -> Error {
     Error::new(ErrorKind::Unavailable, "could not connect to the server, and does not try again yet")
 }
 
+/// Whether a call failed since a server could not be reached, be it in its midst.
+pub(super) fn is_away(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::UnknownOutcome)
+}
+
 /// No connection came about, so that nothing was sent.
 pub(super) fn unreachable(cause: RedisError) -> Error {
     let message = "could not connect to the server";
@@ -76,6 +81,10 @@ pub(super) fn unfit(why: Unfit) -> Error {
             "the server does not sync each write to its disk, as durability=full asks",
         )
         .with_hint("set appendonly yes and appendfsync always on the server, or use durability=fast"),
+        Unfit::Replica => unavailable(
+            "the server is a replica".to_owned(),
+            "servers may be changing places: wait; if it stays so, name the primary in the address",
+        ),
         // They may come back.
         Unfit::Replicas(found, wanted) => unavailable(
             format!(

@@ -18,13 +18,14 @@ use std::{
 
 use redis::{Arg, Cmd, Pipeline, RedisError, Value};
 use tokio::{
-    sync::{Notify, watch},
+    sync::{Notify, OnceCell, watch},
     time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
     address::{Address, Topology},
-    confirm::{Confirm, Unconfirmed, Unfit},
+    check,
+    confirm::{self, Confirm, Unconfirmed, Unfit},
     connection::Connection,
     detour::{Detour, Patience},
     fault::{self, READONLY},
@@ -55,30 +56,48 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects for the first time. Links of several shards may share a thread.
+    /// A link that connects when it is first used. Links of several shards may share a thread.
     ///
     /// # Errors
-    /// `Unavailable` where there is no server; `Unsupported` where it lets nobody in.
-    pub(super) async fn open(thread: &Arc<Thread>, address: &Address, shard: u16) -> Result<Self> {
-        Self::open_with(thread, address, shard, ANSWER_MAX).await
+    /// `Unsupported` for certificates that can't be used.
+    pub(super) fn new(thread: &Arc<Thread>, address: &Address, shard: u16) -> Result<Self> {
+        Self::with(thread, address, shard, ANSWER_MAX)
     }
 
-    async fn open_with(
-        thread: &Arc<Thread>,
-        address: &Address,
-        shard: u16,
-        answer_max: Duration,
-    ) -> Result<Self> {
-        let route = Route::new(address, shard)?;
-        let (state, target) = (tokio::sync::Mutex::default(), watch::Sender::new(None));
-        let (failed, away, followed) = (AtomicU64::new(0), Mutex::default(), Mutex::default());
-        let line =
-            Line { route, answer_max, state, failed, target, away, followed, moved: Notify::default() };
-        let line = Arc::new(line);
-        let link = Self { thread: Arc::clone(thread), line };
-        let opened = link.on_thread(|line| async move { line.check().await }).await?;
-        opened.map_err(|failure| failure.of("connect"))?;
+    /// The same beside another link, which looks whether the server may have the shard.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(super) fn beside(thread: &Arc<Thread>, address: &Address, shard: u16) -> Result<Self> {
+        let link = Self::new(thread, address, shard)?;
+        link.line.admitted.set(()).expect("invariant: nobody has it yet");
         Ok(link)
+    }
+
+    fn with(thread: &Arc<Thread>, address: &Address, shard: u16, answer_max: Duration) -> Result<Self> {
+        let route = Route::new(address, shard)?;
+        let line = Line {
+            route,
+            shard,
+            answer_max,
+            admitted: OnceCell::new(),
+            state: tokio::sync::Mutex::default(),
+            failed: AtomicU64::new(0),
+            target: watch::Sender::new(None),
+            away: Mutex::default(),
+            followed: Mutex::default(),
+            moved: Notify::default(),
+        };
+        Ok(Self { thread: Arc::clone(thread), line: Arc::new(line) })
+    }
+
+    /// Connects, and looks once whether the server may have the shard. Scripts do that, too, before they run.
+    ///
+    /// # Errors
+    /// `Unavailable` where there is no server; `Unsupported` where it lets nobody in, or can't keep a store's promises;
+    /// `Corrupt` where a key of ours is somebody else's.
+    pub(super) async fn enter(&self) -> Result<()> {
+        self.on_thread(|line| async move { line.enter().await }).await?
     }
 
     /// Runs a script; makes the server know it first where it does not.
@@ -95,7 +114,11 @@ impl Link {
             Some(absent) => script.call(&[keys, &[absent]].concat(), args),
             None => script.call(keys, args),
         };
-        self.on_thread(move |line| async move { line.call(script, &cmd).await }).await?
+        let call = move |line: Arc<Line>| async move {
+            line.enter().await?;
+            line.call(script, &cmd).await
+        };
+        self.on_thread(call).await?
     }
 
     /// Runs a command.
@@ -116,17 +139,26 @@ impl Link {
         answers.map_err(|failure| failure.of("connect"))
     }
 
-    /// Whether there was no way to the server when it was last tried. It is tried again beside the caller, who need not wait.
+    /// Whether there was no way to the server when it was last tried. A background task tries it again: the caller need not
+    /// wait.
     pub(super) fn is_away(&self) -> bool {
         let mut away = lock(&self.line.away);
-        let Some(Away { until, is_tried }) = away.as_mut() else { return false };
+        if away.is_none() && self.line.admitted.initialized() {
+            return false;
+        }
+        let Away { until, is_tried } = away.get_or_insert_with(Away::for_now);
         if *until <= Instant::now() && !*is_tried {
             *is_tried = true;
             let line = Arc::clone(&self.line);
             self.thread.spawn(async move {
-                if line.connection().await.is_ok() {
-                    *lock(&line.away) = None;
-                }
+                let is_there = line.enter().await.is_ok() && line.connection().await.is_ok();
+                let mut away = lock(&line.away);
+                // A server that is there and refused has no pause of its own yet.
+                *away = if is_there {
+                    None
+                } else {
+                    away.take().filter(|away| !away.is_tried).or(Some(Away::refused()))
+                };
             });
         }
         true
@@ -176,7 +208,10 @@ impl Link {
 #[derive(Debug)]
 pub(super) struct Line {
     route: Route,
+    shard: u16,
     answer_max: Duration,
+    /// Set once the server was found fit to have the shard.
+    admitted: OnceCell<()>,
     state: tokio::sync::Mutex<State>,
     /// Attempts to connect that failed, ever.
     failed: AtomicU64,
@@ -196,6 +231,16 @@ struct Away {
     until: Instant,
     /// Whether somebody makes it for those who don't wait.
     is_tried: bool,
+}
+
+impl Away {
+    fn for_now() -> Self {
+        Self { until: Instant::now(), is_tried: false }
+    }
+
+    fn refused() -> Self {
+        Self { until: Instant::now() + PAUSE_MAX, is_tried: false }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -286,6 +331,11 @@ impl Parcel<'_> {
 }
 
 impl Line {
+    /// Whether other servers may take over from the one that has the keys.
+    fn is_one_of_several(&self) -> bool {
+        !matches!(self.address().topology(), Topology::Server(_))
+    }
+
     /// Where it leads.
     pub(super) const fn address(&self) -> &Address {
         self.route.address()
@@ -303,8 +353,20 @@ impl Line {
         drop(target.wait_for(|target| target.as_ref().is_some_and(|target| target != node)).await);
     }
 
+    /// Connects, and looks once whether the server can keep a store's promises and whether the keys there are ours.
+    async fn enter(&self) -> Result<()> {
+        let look = || async {
+            self.check_replicas().await.map_err(|failure| failure.of("connect"))?;
+            let questions = check::questions(self.address(), self.shard);
+            let cmds: Vec<Cmd> = questions.cmd_iter().cloned().collect();
+            let answers = self.send_each(&cmds).await.map_err(|failure| failure.before().of("connect"))?;
+            check::check(self.address(), self.shard, answers)
+        };
+        self.admitted.get_or_try_init(look).await.copied()
+    }
+
     /// Connects, and looks whether what `Ok` is to survive can be had there.
-    async fn check(&self) -> Result<(), Failure> {
+    async fn check_replicas(&self) -> Result<(), Failure> {
         let open = self.connection().await?;
         let checked = self.send(&open, open.confirm.check_replicas(&open.connection)).await;
         checked.map_err(Failure::before)?.map_err(Failure::Unfit)
@@ -354,8 +416,17 @@ impl Line {
         loop {
             parcel.asks = asked.is_some();
             let open = match asked.take() {
-                Some(node) => self.connection_to(node).await?,
-                None => self.connection().await?,
+                Some(node) => self.connection_to(node).await,
+                None => self.connection().await,
+            };
+            let open = match open {
+                // The one that was named is no primary any more, and says so itself.
+                Err(Failure::Unfit(Unfit::Replica)) if self.is_one_of_several() => {
+                    let pause = patience.next().ok_or(Failure::Unfit(Unfit::Replica))?;
+                    sleep(pause).await;
+                    continue;
+                }
+                open => open?,
             };
             let (answer, confirmed) = self.send(&open, parcel.send(&open)).await?;
             let Some(detour) = Detour::of(&answer, self.address().topology()) else {
@@ -363,11 +434,21 @@ impl Line {
                     && !matches!(answer, Value::ServerError(_))
                 {
                     let confirmed = open.confirm.check(&confirmed);
-                    if confirmed.is_err() && !matches!(self.address().topology(), Topology::Server(_)) {
+                    if confirmed.is_err() && self.is_one_of_several() {
                         // Its replicas may follow another one by now, which it has not heard of.
                         self.leave(&open).await;
                     }
-                    confirmed.map_err(Failure::Unconfirmed)?;
+                    match confirmed {
+                        Err(why) if script.is_some_and(confirm::gives_away) => {
+                            let why = fault::unconfirmed("take", why);
+                            tracing::warn!(
+                                target: "punctual",
+                                error = &why as &dyn std::error::Error,
+                                "jobs were taken, but a server that takes over may hand them out again"
+                            );
+                        }
+                        confirmed => confirmed.map_err(Failure::Unconfirmed)?,
+                    }
                 }
                 if is_readonly(&answer) {
                     // The server's name may lead to another one by now.
@@ -415,7 +496,7 @@ impl Line {
             Err(_) => Failure::Silent,
         };
         if self.leave(open).await {
-            *lock(&self.away) = Some(Away { until: Instant::now(), is_tried: false });
+            *lock(&self.away) = Some(Away::for_now());
         }
         Err(failure)
     }
@@ -545,7 +626,9 @@ mod tests {
     static BROKEN: LazyLock<Script> = LazyLock::new(|| Script::new("broken", &["return nothing.at_all"]));
 
     async fn open_at(url: &str) -> Result<Link> {
-        Link::open(&Arc::new(Thread::start()?), &Address::parse(url)?, 0).await
+        let link = Link::new(&Arc::new(Thread::start()?), &Address::parse(url)?, 0)?;
+        link.enter().await?;
+        Ok(link)
     }
 
     async fn open(server: &Server) -> Link {
@@ -651,7 +734,8 @@ mod tests {
         let server = Server::start(&[]);
         let address = Address::parse(&server.url()).unwrap();
         let thread = Arc::new(Thread::start().unwrap());
-        let link = Link::open_with(&thread, &address, 0, Duration::from_millis(50)).await.unwrap();
+        let link = Link::with(&thread, &address, 0, Duration::from_millis(50)).unwrap();
+        link.enter().await.unwrap();
         server.freeze();
         let error = link.call(&COUNT, &["n".into()], &[]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnknownOutcome);

@@ -174,6 +174,7 @@ pub(super) fn counts(reply: &mut Reply) -> Result<Counts> {
         dead: reply.number()?,
         cancelled: reply.number()?,
         bytes: reply.number()?,
+        parts_away: 0,
     })
 }
 
@@ -188,6 +189,7 @@ pub(super) fn sum(one: Counts, other: Counts) -> Counts {
         dead: one.dead + other.dead,
         cancelled: one.cancelled + other.cancelled,
         bytes: one.bytes + other.bytes,
+        parts_away: one.parts_away + other.parts_away,
     }
 }
 

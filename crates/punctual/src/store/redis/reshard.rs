@@ -13,10 +13,13 @@
 //!
 //! A queue that is pinned, or spread again, is a change of the layout with the same number of shards.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
-    Live, RedisStore,
+    Live, RedisStore, fault,
     layout::Layout,
     read,
     reply::{self, Reply},
@@ -32,6 +35,11 @@ use crate::{
 
 /// How often somebody else may change the layout meanwhile.
 const TRIES_MAX: usize = 16;
+
+/// How long a change of the number of shards is gone on with while a server is away: others may take over by then.
+const RESHARD_MAX: Duration = Duration::from_secs(30);
+/// Before it is gone on with.
+const RESHARD_PAUSE: Duration = Duration::from_millis(250);
 
 /// How a store is spread over its shards.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -105,12 +113,29 @@ impl RedisStore {
 
     /// Spreads the store over another number of shards, 1 to 1,024, while it is in use. Jobs stay where they are and keep
     /// their ids; unique keys and idempotency keys keep their promise. Repeated after a failure it goes on where that one
-    /// stopped.
+    /// stopped. Where a server is away, it goes on for 30 s: another one may take over.
+    ///
+    /// Dropped before its end, it may have changed the layout already: any process that opens the store, or asks how it is
+    /// spread, finishes what is left.
     ///
     /// # Errors
     /// `Invalid` for a number that no store can have; `Conflict` where a queue's bounds are too few to be shared, or after
     /// too many changes; else where a shard can't be reached.
     pub async fn reshard(&self, shards: u16) -> Result<Shards> {
+        let begin = Instant::now();
+        loop {
+            match self.reshard_once(shards).await {
+                // Servers may be changing places. What was done in part is gone on with.
+                Err(error) if error.is_repeatable() && begin.elapsed() < RESHARD_MAX => {
+                    tracing::debug!(target: "punctual", error = &error as &dyn std::error::Error, "goes on with the change of shards");
+                    tokio::time::sleep(RESHARD_PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn reshard_once(&self, shards: u16) -> Result<Shards> {
         for _ in 0..TRIES_MAX {
             let live = self.refresh().await?;
             let told = spread::all(live.shards.iter().map(|shard| tell(shard, 0))).await?;
@@ -166,12 +191,23 @@ impl RedisStore {
         self.refresh().await
     }
 
-    /// The shards of another layout, those that are new connected to.
+    /// The shards of another layout, those that are new looked at. One that can't be reached is looked at later: the others
+    /// do not wait for it.
     async fn opened(&self, live: &Live, layout: Layout) -> Result<Live> {
         let new = live.shards.len() as u16..layout.live();
-        let new = new.map(|number| Shard::open(&self.thread, &self.address, &self.clock, number));
-        let new = spread::all(new).await?;
-        let shards = live.shards.iter().cloned().chain(new.into_iter().map(Arc::new));
+        let new: Result<Vec<Arc<Shard>>> =
+            new.map(|n| Shard::new(&self.thread, &self.address, &self.clock, n).map(Arc::new)).collect();
+        let new = new?;
+        let entered = new.iter().map(async |shard| match shard.link.enter().await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(target: "punctual", shard = shard.number, error, "a part of the store is away");
+                Ok(())
+            }
+            entered => entered,
+        });
+        spread::all(entered).await?;
+        let shards = live.shards.iter().cloned().chain(new);
         Ok(Live { shards: shards.take(layout.live().into()).collect(), layout })
     }
 
@@ -221,6 +257,18 @@ impl RedisStore {
         }
         self.live.send_replace(Arc::new(live));
         Ok(())
+    }
+
+    /// The same for a call that may go by what is known here while shard 0, which has the layout, is away.
+    pub(super) async fn current(&self) -> Result<Arc<Live>> {
+        let live = self.live();
+        if spread::lease::is_away(&live.shards, 0) {
+            return Ok(live);
+        }
+        match self.refresh().await {
+            Err(error) if 1 < live.shards.len() && fault::is_away(&error) => Ok(live),
+            refreshed => refreshed,
+        }
     }
 
     /// Whether a shard told of a later layout than this one.

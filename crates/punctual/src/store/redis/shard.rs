@@ -14,11 +14,11 @@ use redis::Value;
 use super::{
     address::{Address, Wanted},
     bytes::Bytes,
-    check,
     doorbell::{BLOCK, Doorbell, Rung},
     fault::in_part,
     link::Link,
     offset::Offset,
+    quiet::Quiet,
     reply::Reply,
     script::Script,
     scripts::{COMMON_KEYS, SCRIPTS},
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    store::{Swept, clock::Clock},
+    store::{Batch, Reserve, Swept, clock::Clock},
     time::Timestamp,
 };
 
@@ -47,6 +47,8 @@ pub(super) struct Shard {
     offset: Offset,
     /// The epoch that the shard was last seen in; see `layout`.
     epoch: AtomicU32,
+    /// What it has nothing of.
+    pub(super) quiet: Quiet,
     /// The keys that every script names.
     pub(super) keys: Vec<Vec<u8>>,
     /// Where the next sweep goes on that could not look at all queues, and the next one that gives up what is kept.
@@ -59,21 +61,15 @@ const SWEEP_SCRIPTS_MAX: usize = 16;
 const GIVE_UP_SCRIPTS_MAX: usize = 4;
 
 impl Shard {
-    /// Connects, and looks whether the server may have it.
+    /// A shard whose server is looked at when it is first used: one that is away must not keep a program from starting.
     ///
     /// # Errors
-    /// As `RedisStore::open`.
-    pub(super) async fn open(
-        thread: &Arc<Thread>,
-        address: &Address,
-        clock: &Clock,
-        number: u16,
-    ) -> Result<Self> {
-        let link = Link::open(thread, address, number).await?;
-        check::check(address, number, &link).await?;
+    /// `Unsupported` for certificates that can't be used.
+    pub(super) fn new(thread: &Arc<Thread>, address: &Address, clock: &Clock, number: u16) -> Result<Self> {
+        let link = Link::new(thread, address, number)?;
         let aside = match address.durability() {
             Wanted::Fast => None,
-            Wanted::Replicated(_) | Wanted::Full => Some(Link::open(thread, address, number).await?),
+            Wanted::Replicated(_) | Wanted::Full => Some(Link::beside(thread, address, number)?),
         };
         Ok(Self {
             number,
@@ -85,6 +81,7 @@ impl Shard {
             known: Mutex::default(),
             offset: Offset::default(),
             epoch: AtomicU32::new(0),
+            quiet: Quiet::default(),
             keys: COMMON_KEYS.iter().map(|key| address.key(number, key)).collect(),
             sweeps_from: Default::default(),
         })
@@ -225,7 +222,26 @@ impl Shard {
 
     /// Comes back when there may be work in one of the queues, or after a while.
     pub(super) async fn wait(&self, queues: &[String], at_most: Duration) -> Rung {
-        self.bell.wait(queues, at_most, &|| self.server_now()).await
+        let _heard = self.quiet.wait(queues);
+        let rung = self.bell.wait(queues, at_most, &|| self.server_now()).await;
+        if rung != Rung::Time {
+            self.quiet.forget(queues);
+        }
+        rung
+    }
+
+    /// How long a reserve would find nothing, as far as is known; see [`Quiet::lasts`].
+    pub(super) fn quiet_for(&self, want: &Reserve, follows_a_settle: bool) -> Option<Duration> {
+        self.quiet.lasts(want, self.server_now(), self.bell.doubts(), follows_a_settle)
+    }
+
+    /// Takes note of the answer to a reserve, or of none; `doubts` were the bell's when it was sent.
+    pub(super) fn reserved(&self, want: &Reserve, batch: Option<&Batch>, doubts: u64) {
+        self.quiet.learn(want, batch, doubts);
+        if let Some(batch) = batch {
+            let looked_at = want.wants.iter().filter(|each| 0 < want.n && 0 < each.share.min(each.at_most));
+            self.bell.answered(looked_at.map(|each| each.queue.as_str()), batch.now);
+        }
     }
 
     /// What this process knows of the settings of its queues.

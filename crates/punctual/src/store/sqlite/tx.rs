@@ -129,6 +129,7 @@ impl Tally {
             dead: shown(self.dead.jobs),
             cancelled: shown(self.cancelled.jobs),
             bytes: shown(self.bytes),
+            parts_away: 0,
         }
     }
 

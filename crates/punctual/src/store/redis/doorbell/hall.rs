@@ -8,11 +8,15 @@ use std::{
 
 use tokio::sync::Notify;
 
+use super::SPARE;
 use crate::time::Timestamp;
 
 /// How long a queue is still listened to after its last wait has left: a worker that reserves comes back in no time, and
 /// should find what rang meanwhile. After that what rings is for other processes.
 pub(super) const GRACE: Duration = Duration::from_millis(5);
+
+/// Of more queues it is not remembered when somebody looked into them.
+const ANSWERED_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(super) struct Hall {
@@ -25,6 +29,8 @@ pub(super) struct Hall {
     heard: BTreeSet<String>,
     /// How often a ring may have been lost.
     doubts: u64,
+    /// When somebody here looked into a queue last, by the server's clock.
+    answered: BTreeMap<String, Timestamp>,
 }
 
 #[derive(Debug)]
@@ -36,11 +42,27 @@ struct Wait {
     doubts: u64,
 }
 
+/// The rings of a queue, at least one of both.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
-    at: Timestamp,
-    /// When it came here.
+    first: Option<Timestamp>,
+    /// For whoever looks after the one who heard the first.
+    spare: Option<Timestamp>,
+    /// When the last one came here.
     since: Instant,
+}
+
+impl Ring {
+    fn at(&self) -> Timestamp {
+        self.first.into_iter().chain(self.spare).min().unwrap_or_default()
+    }
+
+    /// What is left without those for which `is_over` holds.
+    fn without(self, is_over: impl Fn(Timestamp) -> bool, spares_only: bool) -> Option<Self> {
+        let first = self.first.filter(|at| spares_only || !is_over(*at));
+        let spare = self.spare.filter(|at| !is_over(*at));
+        (first.is_some() || spare.is_some()).then_some(Self { first, spare, ..self })
+    }
 }
 
 /// What a wait is told on entering.
@@ -99,10 +121,11 @@ impl Hall {
         if wait.doubts != self.doubts {
             return Look::Doubt;
         }
-        let rings = wait.queues.iter().filter_map(|queue| Some((queue, self.rings.get(queue)?.at)));
+        let rings = wait.queues.iter().filter_map(|queue| Some((queue, self.rings.get(queue)?.at())));
         match rings.min_by_key(|(_, at)| *at) {
             Some((queue, at)) if at <= now => {
-                self.rings.remove(queue);
+                let queue = queue.clone();
+                self.remove(&queue, |at| at <= now, false);
                 Look::Due
             }
             Some((_, at)) => Look::Later(at),
@@ -110,13 +133,48 @@ impl Hall {
         }
     }
 
-    /// Takes a ring in; of two for a queue the earlier one counts, as on the server.
-    pub(super) fn take_in(&mut self, queue: String, at: Timestamp, now: Instant) {
+    fn remove(&mut self, queue: &str, is_over: impl Fn(Timestamp) -> bool, spares_only: bool) {
+        if let Some(ring) = self.rings.get_mut(queue) {
+            match ring.without(is_over, spares_only) {
+                Some(left) => *ring = left,
+                None => drop(self.rings.remove(queue)),
+            }
+        }
+    }
+
+    /// Takes a ring in; of two of a kind for a queue the earlier one counts, as on the server. A spare for what somebody here has
+    /// looked after since goes no further.
+    pub(super) fn take_in(&mut self, queue: String, at: Timestamp, is_spare: bool, now: Instant) {
+        if is_spare && self.answered.get(&queue).is_some_and(|answered| at <= answered.after(SPARE)) {
+            return;
+        }
         for wait in self.waits.iter().filter(|wait| wait.queues.contains(&queue)) {
             wait.notify.notify_one();
         }
-        let ring = self.rings.entry(queue).or_insert(Ring { at, since: now });
-        *ring = Ring { at: ring.at.min(at), since: now };
+        let ring = self.rings.entry(queue).or_insert(Ring { first: None, spare: None, since: now });
+        let kind = if is_spare { &mut ring.spare } else { &mut ring.first };
+        *kind = Some(kind.map_or(at, |other| other.min(at)));
+        ring.since = now;
+    }
+
+    /// Somebody here has looked into these queues.
+    pub(super) fn answered<'a>(&mut self, queues: impl Iterator<Item = &'a str>, now: Timestamp) {
+        for queue in queues {
+            self.remove(queue, |at| at <= now.after(SPARE), true);
+            if let Some(answered) = self.answered.get_mut(queue) {
+                *answered = now;
+            } else {
+                if ANSWERED_MAX <= self.answered.len() {
+                    self.answered.clear();
+                }
+                self.answered.insert(queue.to_owned(), now);
+            }
+        }
+    }
+
+    /// How often a ring may have been lost.
+    pub(super) const fn doubts(&self) -> u64 {
+        self.doubts
     }
 
     /// A ring may have been lost: all waits come back.
@@ -158,7 +216,7 @@ impl Hall {
 
     /// Takes out all rings.
     pub(super) fn all(&mut self) -> Vec<(String, Timestamp)> {
-        std::mem::take(&mut self.rings).into_iter().map(|(queue, ring)| (queue, ring.at)).collect()
+        std::mem::take(&mut self.rings).into_iter().map(|(queue, ring)| (queue, ring.at())).collect()
     }
 
     /// When [`suits`](Self::suits) or [`unheard`](Self::unheard) will answer otherwise, if nobody comes or leaves.
@@ -172,7 +230,7 @@ impl Hall {
         let unheard = self.rings.iter().filter(|(queue, _)| !self.is_listened_to(queue));
         unheard.map(|(queue, ring)| {
             let since = self.left.get(queue).map_or(ring.since, |left| ring.since.max(*left));
-            (queue.as_str(), ring.at, since + GRACE)
+            (queue.as_str(), ring.at(), since + GRACE)
         })
     }
 }
@@ -198,7 +256,7 @@ mod tests {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let (first, second) = (enter(&mut hall, &["mail", "bulk"]), enter(&mut hall, &["mail"]));
         let other = enter(&mut hall, &["bulk"]);
-        hall.take_in("mail".into(), at(100), start);
+        hall.take_in("mail".into(), at(100), false, start);
         for id in [first, second] {
             assert_eq!(hall.look(id, at(99)), Look::Later(at(100)));
         }
@@ -212,7 +270,7 @@ mod tests {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let id = enter(&mut hall, &["mail", "bulk"]);
         for (queue, ms) in [("mail", 300), ("mail", 200), ("mail", 400), ("bulk", 250)] {
-            hall.take_in(queue.into(), at(ms), start);
+            hall.take_in(queue.into(), at(ms), false, start);
         }
         assert_eq!(hall.look(id, at(0)), Look::Later(at(200)));
         assert_eq!(hall.look(id, at(200)), Look::Due);
@@ -220,10 +278,28 @@ mod tests {
     }
 
     #[test]
+    fn a_spare_is_void_once_somebody_here_has_looked() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let id = enter(&mut hall, &["mail"]);
+        let spare = |ms| at(ms + SPARE.as_millis() as u64);
+        hall.take_in("mail".into(), at(100), false, start);
+        hall.take_in("mail".into(), spare(100), true, start);
+        assert_eq!(hall.look(id, at(100)), Look::Due);
+        assert_eq!(hall.look(id, at(100)), Look::Later(spare(100)), "the first may be lost");
+        hall.answered(["mail"].into_iter(), at(100));
+        assert_eq!(hall.look(id, spare(100)), Look::Nothing);
+        hall.take_in("mail".into(), spare(100), true, start);
+        assert_eq!(hall.look(id, spare(100)), Look::Nothing, "it comes too late");
+        hall.take_in("mail".into(), spare(101), true, start);
+        hall.answered(["bulk"].into_iter(), at(200));
+        assert_eq!(hall.look(id, spare(101)), Look::Due, "nobody looked for that");
+    }
+
+    #[test]
     fn a_ring_outlasts_the_wait_that_it_came_for() {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let id = enter(&mut hall, &["mail"]);
-        hall.take_in("mail".into(), at(0), start);
+        hall.take_in("mail".into(), at(0), false, start);
         assert!(hall.leave(id, start));
         let next = enter(&mut hall, &["mail"]);
         assert_eq!(hall.look(next, at(0)), Look::Due);
@@ -233,7 +309,7 @@ mod tests {
     fn a_ring_that_nobody_listens_to_is_given_up_after_the_grace() {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let id = enter(&mut hall, &["mail"]);
-        hall.take_in("mail".into(), at(7), start);
+        hall.take_in("mail".into(), at(7), false, start);
         let left = start + 3 * GRACE;
         assert!(hall.unheard(left).is_empty());
         assert_eq!(hall.next_change(), None);
@@ -243,7 +319,7 @@ mod tests {
         assert_eq!(hall.unheard(left + GRACE), [("mail".to_owned(), at(7))]);
         assert!(hall.unheard(left + GRACE).is_empty());
         // One that comes too late for anybody.
-        hall.take_in("mail".into(), at(8), left + GRACE);
+        hall.take_in("mail".into(), at(8), false, left + GRACE);
         assert!(hall.unheard(left + GRACE).is_empty());
         assert_eq!(hall.unheard(left + 2 * GRACE), [("mail".to_owned(), at(8))]);
         assert_eq!(hall.next_change(), None);
@@ -284,7 +360,7 @@ mod tests {
     fn a_doubt_is_for_those_who_were_there() {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let before = enter(&mut hall, &["mail"]);
-        hall.take_in("mail".into(), at(0), start);
+        hall.take_in("mail".into(), at(0), false, start);
         hall.doubt();
         let after = enter(&mut hall, &["mail"]);
         assert_eq!(hall.look(before, at(0)), Look::Doubt);

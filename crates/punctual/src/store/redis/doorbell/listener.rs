@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant as SystemInstant},
 };
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Pipeline, Value};
 use tokio::{
     select,
     time::{Instant, sleep, sleep_until},
@@ -25,7 +25,14 @@ use tokio_util::sync::CancellationToken;
 use super::Shared;
 use crate::{
     error::Result,
-    store::redis::{connection::Connection, detour::Detour, fault, link::pause, node::Node},
+    store::redis::{
+        connection::Connection,
+        detour::Detour,
+        fault,
+        link::pause,
+        node::Node,
+        scripts::{COMMON_KEYS, STATE},
+    },
     time::Timestamp,
 };
 
@@ -47,6 +54,8 @@ pub(super) struct Listener {
     connection: Option<(Node, Connection)>,
     /// Times in a row that listening failed.
     failures: u32,
+    /// When a script last left rings to its caller, as the server said when this was asked last.
+    left: Value,
     /// Blocks so far: each begins with another queue, since the server looks at the bells in the order they are named.
     turn: usize,
 }
@@ -64,6 +73,7 @@ impl Listener {
             passed_on: 0,
             connection: None,
             failures: 0,
+            left: Value::Nil,
             turn: 0,
         }
     }
@@ -126,6 +136,7 @@ impl Listener {
                 // What rang meanwhile may have gone with the server's memory.
                 self.shared.hall().doubt();
             }
+            self.left = connection.1.send(&self.look()).await.map_err(|e| fault::lost("HGET", e))?;
             connection
         };
         self.turn = self.turn.wrapping_add(1);
@@ -133,9 +144,23 @@ impl Listener {
         self.shared.hall().hear(queues.clone());
         let answer = self.answer(&node, &connection, &cmd, &queues).await;
         self.shared.hall().hear(BTreeSet::new());
-        self.take_in(answer?, &node).await?;
+        let mut answers = answer?.into_iter();
+        let (answer, left) = (answers.next().unwrap_or(Value::Nil), answers.next().unwrap_or(Value::Nil));
+        if answer == Value::Nil && left != self.left && !matches!(left, Value::ServerError(_)) {
+            // Nobody rang for a minute, and somebody who should have may be dead.
+            self.left = left;
+            self.shared.hall().doubt();
+        }
+        self.take_in(answer, &node).await?;
         (self.connection, self.failures) = (Some((node, connection)), 0);
         Ok(())
+    }
+
+    /// Asks when a script last left rings to its caller.
+    fn look(&self) -> Cmd {
+        let mut cmd = Cmd::new();
+        cmd.arg("HGET").arg(self.shared.line.route().key(COMMON_KEYS[STATE])).arg("left");
+        cmd
     }
 
     fn block_on(&self, queues: &BTreeSet<String>) -> Cmd {
@@ -155,8 +180,10 @@ impl Listener {
         connection: &Connection,
         cmd: &Cmd,
         queues: &BTreeSet<String>,
-    ) -> Result<Value> {
-        let mut answer = pin!(connection.send(cmd));
+    ) -> Result<Vec<Value>> {
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(cmd.clone()).add_command(self.look());
+        let mut answer = pin!(connection.send_all(&pipeline));
         let mut deadline = Instant::now() + self.block + SLACK;
         let mut is_woken = false;
         loop {
@@ -197,11 +224,13 @@ impl Listener {
         {
             line.route().learn(node);
         }
-        let (bell, score) = match answer {
+        let (bell, ring, score) = match answer {
             Value::Nil => return Ok(()),
             Value::ServerError(refusal) => return Err(fault::refused("BZPOPMIN", &refusal)),
             Value::Array(parts) => match <[Value; 3]>::try_from(parts) {
-                Ok([Value::BulkString(bell), _, Value::BulkString(score)]) => (bell, score),
+                Ok([Value::BulkString(bell), Value::BulkString(ring), Value::BulkString(score)]) => {
+                    (bell, ring, score)
+                }
                 _ => return Err(fault::odd("BZPOPMIN")),
             },
             _ => return Err(fault::odd("BZPOPMIN")),
@@ -218,7 +247,7 @@ impl Listener {
         let (Some(queue), Some(at)) = (queue, at) else { return Err(fault::odd("BZPOPMIN")) };
         // What is below 0 or no number is due.
         let at = Timestamp::saturating_from_ms(at as u64);
-        self.shared.hall().take_in(queue, at, SystemInstant::now());
+        self.shared.hall().take_in(queue, at, ring == b"s", SystemInstant::now());
         Ok(())
     }
 
@@ -247,7 +276,7 @@ impl Listener {
             tracing::debug!(error = &e as &dyn std::error::Error, "could not put rings back; trying again");
             let (mut hall, now) = (self.shared.hall(), SystemInstant::now());
             for (queue, at) in rings {
-                hall.take_in(queue, at, now);
+                hall.take_in(queue, at, false, now);
             }
         }
     }

@@ -21,6 +21,7 @@
 --  13 a  ZSET  instance8 verb1 @ ms               the same, by a time not after their last call
 --  14 s  HASH  'turn' → seen7 grace7 fence7 wide7 epoch4 format2   see read_turn() in base.lua; the format stands at this place
 --              in every format
+--              'left' → when a script last left rings to its caller, in ms
 --              'layout' → over how many shards the store is spread; of shard 0 only
 --              'pins' → which queues are pinned, or were; of shard 0 only
 --              'docs' → the version that a document was given last; of shard 0 only

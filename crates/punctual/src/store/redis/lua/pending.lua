@@ -58,6 +58,8 @@ function pending.put()
         end
     end
     for bell in pairs(told) do left[#left + 1] = late().as_chunk(bell) .. pack('>I6', 0) end
+    -- The caller may die before it rings: whoever waits for a minute looks whether this has changed.
+    if 0 < #left then call('HSET', S, 'left', text(now)) end
     return concat(left)
 end
 return pending

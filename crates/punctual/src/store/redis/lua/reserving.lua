@@ -46,7 +46,13 @@ local function reserving(from, first_bell)
     else
         turn()
         local is_past = false
-        for _, q in ipairs(named) do
+        for i, q in ipairs(named) do
+            -- Whoever looks now sees what rang so far: what comes next has a spare of its own.
+            local row = queue(q)
+            if now < row.spare and 0 < n and 0 < room[i] then
+                pending()
+                row.spare, row.hinted = 0, true
+            end
             ends[q] = ends[q] or read_end(q, '')
             is_past = is_past or ends[q] <= now
         end

@@ -1,9 +1,9 @@
 //! How a call was cut into parts when it was made for the first time: its repetition must be cut the same way, since only
 //! then each shard knows its part again (S3).
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
-use crate::store::Call;
+use crate::store::{Call, Enqueued, redis::Live};
 
 /// More instances than this are not remembered. Of one that was forgotten a repetition is cut as if it were new: an enqueue the
 /// same way unless the layout has just changed; a reserve may begin with another shard, and what it got before is taken back.
@@ -12,6 +12,15 @@ const INSTANCES_MAX: usize = 1_024;
 /// What is remembered of the last call of each instance.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Attempts<T>(HashMap<u64, (u64, T)>);
+
+/// What is known of an enqueue that was not answered in full, or may be repeated.
+#[derive(Clone, Debug, Default)]
+pub(in crate::store::redis) struct Tried {
+    /// The layouts by which it was tried, one after another.
+    pub(in crate::store::redis) lives: Vec<Arc<Live>>,
+    /// The answers so far, one for each job; none once all jobs are answered.
+    pub(in crate::store::redis) answers: Vec<Option<Enqueued>>,
+}
 
 impl<T> Default for Attempts<T> {
     fn default() -> Self {

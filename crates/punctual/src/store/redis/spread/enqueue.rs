@@ -4,10 +4,15 @@
 //! Only one shard at a time may have jobs of a group, or of a concurrency key, that wait or run: it alone knows how many of
 //! them may start (S15). So where an earlier home has some, the new one follows them, in a step that looks once more. A home
 //! without any gets none by this layout, and takes none by one before: whoever finds all of them so may go on to the new one.
+//!
+//! A shard that is away costs only what must be there. A job whose id names it goes nowhere else, or who repeats an enqueue by its
+//! ids would have some jobs twice: new ids name shards that are there.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::all;
+use futures_util::future::join_all;
+
+use super::lease::is_away;
 use crate::{
     error::{Error, ErrorKind, Result},
     id::JobId,
@@ -18,6 +23,7 @@ use crate::{
         redis::{
             Live, RedisStore,
             enqueue::{self, Answer, Kind, Part, Told},
+            fault::{self, in_part},
             layout::Place,
         },
     },
@@ -26,24 +32,49 @@ use crate::{
 /// How often the layout may change under one call.
 const CHANGES_MAX: usize = 16;
 
+/// Enqueues all jobs, or fails.
 pub(in crate::store::redis) async fn enqueue(
     store: &RedisStore,
     call: Call,
     jobs: &[NewJob],
 ) -> Result<Vec<Enqueued>> {
+    let (answers, away) = enqueue_each(store, call, jobs).await?;
+    let all = answers.iter().copied().collect::<Option<Vec<_>>>();
+    all.ok_or_else(|| {
+        let error = away.unwrap_or_else(fault::away);
+        if answers.iter().any(Option::is_some) { in_part(error) } else { error }
+    })
+}
+
+/// Enqueues the jobs whose shards can be reached; `None`, and why, for the others.
+pub(in crate::store::redis) async fn enqueue_each(
+    store: &RedisStore,
+    call: Call,
+    jobs: &[NewJob],
+) -> Result<(Vec<Option<Enqueued>>, Option<Error>)> {
     check_batch("jobs", jobs.len())?;
     // A repetition is answered also where it could not be made for the first time.
     let mut broken = check_jobs(jobs, PAYLOAD_BYTES_MAX).err();
-    let mut answers = vec![None; jobs.len()];
     for _ in 0..CHANGES_MAX {
-        for live in store.attempts_to_enqueue(call) {
-            let mut calls = Calls { live, call, jobs, answers: &mut answers };
-            if calls.make(broken.is_some()).await? == Made::Refused {
+        let mut tried = store.tried_to_enqueue(call);
+        tried.answers.resize(jobs.len(), None);
+        for live in tried.lives.clone() {
+            let mut calls = Calls { live, call, jobs, answers: &mut tried.answers, away: None };
+            let made = calls.make(broken.is_some()).await;
+            let away = calls.away.take();
+            store.note_tried(call, &tried);
+            if made? == Made::Refused {
                 return Err(broken.take().unwrap_or_else(enqueue::odd));
             }
+            // By a later layout it would be somebody else's: it must not be put there as long as it may be here.
+            if away.is_some() {
+                return Ok((tried.answers, away));
+            }
         }
-        if let Some(answers) = answers.iter().copied().collect::<Option<Vec<_>>>() {
-            return Ok(answers);
+        if tried.answers.iter().all(Option::is_some) {
+            let answers = std::mem::take(&mut tried.answers);
+            store.note_tried(call, &tried);
+            return Ok((answers, None));
         }
         store.refresh().await?;
     }
@@ -79,6 +110,8 @@ struct Calls<'a> {
     jobs: &'a [NewJob],
     /// What is known so far.
     answers: &'a mut [Option<Enqueued>],
+    /// Why some jobs have no answer.
+    away: Option<Error>,
 }
 
 impl Calls<'_> {
@@ -128,7 +161,10 @@ impl Calls<'_> {
         let mut all = [&todo[..], &following].concat();
         all.sort_unstable();
         if kind == Kind::Insert && self.may_be_refused_in_part(&all, target) {
+            let away = self.away.take();
             self.part(Kind::Check, all, target).await?;
+            // A shard that can't say now whether it would refuse is asked by the insert.
+            self.away = away;
         }
         if !following.is_empty() {
             let mut put = self.part(Kind::Follow, following, target).await?;
@@ -158,22 +194,29 @@ impl Calls<'_> {
             groups.entry(home).or_default().push((i, id));
         }
         let (live, call, jobs) = (&self.live, self.call_as(kind), self.jobs);
-        let parts = all(groups.into_iter().map(|(home, group)| async move {
+        let parts = join_all(groups.into_iter().map(|(home, group)| async move {
             let part = Part {
                 call,
                 layout: &live.layout,
                 kind,
                 jobs: group.iter().map(|(i, id)| (*id, &jobs[*i])).collect(),
             };
-            let answer = enqueue::enqueue(&live.shards[usize::from(home)], &part).await?;
-            Ok((group, answer))
+            let home = usize::from(home);
+            let answer = if is_away(&live.shards, home) {
+                Err(fault::away())
+            } else {
+                enqueue::enqueue(&live.shards[home], &part).await
+            };
+            (group, answer)
         }))
-        .await?;
+        .await;
         let mut told = Parts { made: Made::Done, absent: Vec::new(), lives: Vec::new(), moved: Vec::new() };
+        let (mut failed, mut is_in_part) = (None::<Error>, false);
         for (group, answer) in parts {
             match answer {
-                Answer::Jobs(_) if kind == Kind::Check => {}
-                Answer::Jobs(answers) => {
+                Ok(Answer::Jobs(_)) if kind == Kind::Check => {}
+                Ok(Answer::Jobs(answers)) => {
+                    is_in_part = true;
                     for ((i, _), answer) in group.into_iter().zip(answers) {
                         match answer {
                             Told::Is(answer) => self.answers[i] = Some(answer),
@@ -186,11 +229,22 @@ impl Calls<'_> {
                         }
                     }
                 }
-                Answer::Refused => told.made = Made::Refused,
-                Answer::Moved => told.moved.extend(group.into_iter().map(|(i, _)| i)),
+                Ok(Answer::Refused) => told.made = Made::Refused,
+                Ok(Answer::Moved) => told.moved.extend(group.into_iter().map(|(i, _)| i)),
+                // A store of one shard has no part that could go on.
+                Err(error) if fault::is_away(&error) && 1 < self.live.shards.len() => {
+                    if self.away.as_ref().is_none_or(|_| error.kind() == ErrorKind::UnknownOutcome) {
+                        self.away = Some(error);
+                    }
+                }
+                Err(error) => failed = Some(error),
             }
         }
-        Ok(told)
+        match failed {
+            Some(error) if is_in_part => Err(in_part(error)),
+            Some(error) => Err(error),
+            None => Ok(told),
+        }
     }
 
     /// The call as a shard is to know it again: what is cut by another layout is another call, and so is looking, which finds

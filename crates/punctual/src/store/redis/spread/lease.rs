@@ -1,6 +1,7 @@
 //! What has to do with leases: `reserve`, `settle`, `extend`, `take`.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -25,18 +26,27 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub(in crate::store::redis) struct Try {
     pub(in crate::store::redis) live: Arc<Live>,
     pub(in crate::store::redis) first: usize,
+    /// The shards that were asked: those are asked again by a repetition, whatever they are known to have.
+    pub(in crate::store::redis) asked: Arc<Mutex<BTreeSet<usize>>>,
+    pub(in crate::store::redis) follows_a_settle: bool,
 }
 
 pub(in crate::store::redis) async fn reserve(store: &RedisStore, want: &Reserve) -> Result<Batch> {
     want.check()?;
     store.catch_up().await;
-    let attempt = store.attempt_to_reserve(want.call);
-    let first = ask(&attempt.live.shards, attempt.first, want).await;
+    let attempt = store.attempt_to_reserve(want, None);
+    let first = ask(store, &attempt, attempt.first, want).await;
     rest(store, &attempt, want, first).await
 }
 
-async fn ask(shards: &[Arc<Shard>], at: usize, want: &Reserve) -> Result<Batch> {
-    within_reach(shards, at, reserve::reserve(&shards[at], want)).await
+async fn ask(store: &RedisStore, attempt: &Try, at: usize, want: &Reserve) -> Result<Batch> {
+    let shards = &attempt.live.shards;
+    lock(&attempt.asked).insert(at);
+    lock(&store.rung).remove(&at);
+    let doubts = shards[at].bell.doubts();
+    let answer = within_reach(shards, at, reserve::reserve(&shards[at], want)).await;
+    shards[at].reserved(want, answer.as_ref().ok(), doubts);
+    answer
 }
 
 /// Makes a call: of several shards none waits for one that could not be reached a moment ago.
@@ -53,22 +63,52 @@ pub(in crate::store::redis) fn is_away(shards: &[Arc<Shard>], at: usize) -> bool
 }
 
 /// Asks one shard after another until one has something, which runs at once; then the others are asked by the next call. So
-/// what comes alone from a shard comes alone. One that can't be reached is passed over: the others' jobs must not wait for it.
+/// what comes alone from a shard comes alone. One that can't be reached is passed over: the others' jobs must not wait for it. One
+/// that is known to have nothing is not asked, unless this call may have asked it already.
 async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<Batch>) -> Result<Batch> {
     let shards = &attempt.live.shards;
     let (mut first, mut all, mut has_more, mut away) = (Some(first), None::<Batch>, None, None);
+    // Of all at once: what is known is used by this reserve alone. `None`: the shard may have something.
+    let quiet: Vec<_> = shards
+        .iter()
+        .enumerate()
+        .map(|(at, shard)| {
+            let is_open = store.has_rung(at) || lock(&attempt.asked).contains(&at);
+            let lasts = shard.quiet_for(want, attempt.follows_a_settle).filter(|_| !is_open);
+            shard.quiet.used(want);
+            lasts
+        })
+        .collect();
+    let mut until = None::<Duration>;
     for i in 0..shards.len() {
         let at = (attempt.first + i) % shards.len();
         let answer = match first.take() {
             Some(first) => first,
-            None => ask(shards, at, want).await,
+            None => match quiet[at] {
+                Some(lasts) => {
+                    until = until.into_iter().chain([lasts]).min();
+                    continue;
+                }
+                None => ask(store, attempt, at, want).await,
+            },
         };
         match answer {
             Ok(batch) if !batch.jobs.is_empty() => {
                 store.expect_work(batch.more.then_some(at));
-                let more = batch.more || i + 1 < shards.len() || RedisStore::is_behind(&attempt.live);
-                let taken_back = all.map_or_else(Vec::new, |all| all.taken_back);
-                return Ok(Batch { more, taken_back: [taken_back, batch.taken_back].concat(), ..batch });
+                let others: Vec<_> =
+                    (i + 1..shards.len()).map(|i| quiet[(attempt.first + i) % shards.len()]).collect();
+                let more =
+                    batch.more || others.iter().any(Option::is_none) || RedisStore::is_behind(&attempt.live);
+                let (taken_back, before) =
+                    all.map_or_else(Default::default, |all| (all.taken_back, all.next_due));
+                let dues = others.into_iter().flatten().chain(before).chain(until);
+                let next_due = dues.chain(batch.next_due).min().filter(|next| *next < Duration::MAX);
+                return Ok(Batch {
+                    more,
+                    next_due,
+                    taken_back: [taken_back, batch.taken_back].concat(),
+                    ..batch
+                });
             }
             Ok(batch) => {
                 has_more = has_more.or(batch.more.then_some(at));
@@ -82,7 +122,20 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
         }
     }
     store.expect_work(has_more);
-    let Some(mut all) = all else { return Err(away.expect("invariant: each shard has answered something")) };
+    let mut all = match (all, away.take()) {
+        (Some(all), error) => {
+            away = error;
+            all
+        }
+        // Those that are there are known to have nothing.
+        (None, error) if quiet.iter().any(Option::is_some) => {
+            away = error;
+            let now = shards[attempt.first].server_now();
+            Batch { now, jobs: Vec::new(), more: false, next_due: None, taken_back: Vec::new() }
+        }
+        (None, error) => return Err(error.expect("invariant: each shard has answered something")),
+    };
+    all.next_due = all.next_due.into_iter().chain(until).min().filter(|next| *next < Duration::MAX);
     if away.is_some() {
         all.next_due = Some(all.next_due.map_or(LOOK_AGAIN, |next| next.min(LOOK_AGAIN)));
     }
@@ -111,11 +164,12 @@ pub(in crate::store::redis) async fn settle(
         store.catch_up().await;
     }
     let live = store.live_for(batch.iter().map(|settlement| settlement.lease.job)).await?;
-    let reserving = then.map(|want| (want, store.attempt_to_reserve(want.call)));
+    let home = batch.first().map(|settlement| usize::from(live.layout.homes_of(settlement.lease.job)[0]));
+    let reserving = then.map(|want| (want, store.attempt_to_reserve(want, home)));
     if let [shard] = &live.shards[..]
         && reserving.as_ref().is_none_or(|(_, attempt)| attempt.live.shards.len() == 1)
     {
-        let (settled, reserved) = settle::settle(shard, batch, then).await?;
+        let (settled, reserved) = settle_in(shard, batch, then).await?;
         return finish(store, settled, reserving, reserved.map(Ok)).await;
     }
     let homes = homes_of(&live, batch.iter().map(|settlement| settlement.lease.job));
@@ -132,7 +186,11 @@ pub(in crate::store::redis) async fn settle(
                 let shard: Option<&Arc<_>> =
                     live.shards.get(at).or_else(|| reserving.as_ref()?.1.live.shards.get(at));
                 let Some(shard) = shard else { return Ok(vec![Settled::LeaseLost; part.len()]) };
-                let call = settle::settle(shard, &part, then.map(|(want, _)| *want));
+                if let Some((_, attempt)) = then {
+                    lock(&attempt.asked).insert(at);
+                    lock(&store.rung).remove(&at);
+                }
+                let call = settle_in(shard, &part, then.map(|(want, _)| *want));
                 match within_reach(&live.shards, at, call).await {
                     Ok((settled, batch)) => {
                         if let Some(batch) = batch {
@@ -158,6 +216,20 @@ pub(in crate::store::redis) async fn settle(
     };
     let reserved = reserved.into_inner().unwrap_or_else(PoisonError::into_inner);
     finish(store, settled, reserving, reserved).await
+}
+
+/// Settles in one shard, and takes note of what the reserve says that may follow.
+async fn settle_in(
+    shard: &Shard,
+    part: &[Settlement],
+    then: Option<&Reserve>,
+) -> Result<(Vec<Settled>, Option<Batch>)> {
+    let doubts = shard.bell.doubts();
+    let answer = settle::settle(shard, part, then).await;
+    if let Some(want) = then {
+        shard.reserved(want, answer.as_ref().ok().and_then(|(_, batch)| batch.as_ref()), doubts);
+    }
+    answer
 }
 
 /// Asks the other shards, too, where a reserve follows.
@@ -211,27 +283,38 @@ fn homes_of(live: &Live, jobs: impl Iterator<Item = JobId>) -> Vec<Vec<usize>> {
     jobs.map(homes).collect()
 }
 
-/// Takes from one shard after another: what was taken is with the caller only, so that a shard which can't be reached ends
-/// the call with what there is.
+/// Takes from one shard after another, from those that can be reached. What was taken is with the caller only: so an answer
+/// that is lost ends the call with what there is.
 pub(in crate::store::redis) async fn take(store: &RedisStore, take: &Take) -> Result<Vec<JobRecord>> {
     take.check()?;
     store.catch_up().await;
     let (live, first) = (store.live(), store.next_turn());
-    let mut jobs = Vec::new();
+    let (mut jobs, mut away, mut has_answer) = (Vec::new(), None, false);
     for i in 0..live.shards.len() {
-        let shard = &live.shards[(first + i) % live.shards.len()];
+        let at = (first + i) % live.shards.len();
         let part = Take { n: take.n - jobs.len(), ..take.clone() };
-        match reserve::take(shard, &part).await {
-            Ok(taken) => jobs.extend(taken),
-            Err(e) if jobs.is_empty() => return Err(e),
-            Err(e) => {
-                tracing::warn!(target: "punctual", error = &e as &dyn std::error::Error, "took from some shards only");
+        match within_reach(&live.shards, at, reserve::take(&live.shards[at], &part)).await {
+            Ok(taken) => {
+                has_answer = true;
+                jobs.extend(taken);
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable => away = Some(error),
+            Err(error) if jobs.is_empty() => return Err(error),
+            Err(error) => {
+                away = Some(error);
                 break;
             }
         }
         if jobs.len() == take.n {
-            break;
+            return Ok(jobs);
         }
     }
-    Ok(jobs)
+    match away {
+        Some(error) if !has_answer => Err(error),
+        Some(error) => {
+            tracing::warn!(target: "punctual", error = &error as &dyn std::error::Error, "took from some shards only");
+            Ok(jobs)
+        }
+        None => Ok(jobs),
+    }
 }

@@ -1,38 +1,57 @@
 //! Reads: sums of what the shards have, and one shard behind another where jobs are listed.
 
-use super::{all, queue};
+use super::{all, lease::is_away, queue};
 use crate::{
-    error::Result,
+    error::{Error, Result},
     id::{JobId, SHARDS_MAX},
     job::JobRecord,
     limits::{BATCH_MAX, LIST_BYTES_MAX},
     store::{
-        Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming, check_limit, check_upcoming,
-        redis::{Live, RedisStore, read},
+        BoxFuture, Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming, check_limit,
+        check_upcoming,
+        redis::{Live, RedisStore, fault, read, shard::Shard},
     },
+    time::Timestamp,
 };
 
-pub(in crate::store::redis) async fn get(store: &RedisStore, id: JobId) -> Result<Option<JobRecord>> {
-    let live = store.refresh().await?;
-    for home in live.layout.homes_of(id) {
-        if let Some(job) = read::get(&live.shards[usize::from(home)], Some(id), None).await? {
-            return Ok(Some(job));
+/// The time of shard 0, or of the first one that is there.
+pub(in crate::store::redis) async fn now(store: &RedisStore) -> Result<Timestamp> {
+    let live = store.live();
+    let ask = |shard| -> BoxFuture<'_, _> { Box::pin(async move { read::now(shard).await.map(Some) }) };
+    first_there(&live, 0..live.shards.len(), ask).await?.ok_or_else(fault::away)
+}
+
+/// Asks one shard after another until one of them knows. What none of those knows that are there, one that is away may.
+async fn first_there<'a, T>(
+    live: &'a Live,
+    shards: impl IntoIterator<Item = usize>,
+    ask: impl Fn(&'a Shard) -> BoxFuture<'a, Result<Option<T>>>,
+) -> Result<Option<T>> {
+    let mut away = None::<Error>;
+    for at in shards {
+        let answer = if is_away(&live.shards, at) { Err(fault::away()) } else { ask(&live.shards[at]).await };
+        match answer {
+            Ok(None) => {}
+            Ok(known) => return Ok(known),
+            Err(error) if fault::is_away(&error) => away = Some(error),
+            Err(error) => return Err(error),
         }
     }
-    Ok(None)
+    away.map_or(Ok(None), Err)
+}
+
+pub(in crate::store::redis) async fn get(store: &RedisStore, id: JobId) -> Result<Option<JobRecord>> {
+    let live = store.current().await?;
+    let homes = live.layout.homes_of(id).into_iter().map(usize::from);
+    first_there(&live, homes, |shard| Box::pin(read::get(shard, Some(id), None))).await
 }
 
 pub(in crate::store::redis) async fn holder(
     store: &RedisStore,
     key: &UniqueKey,
 ) -> Result<Option<JobRecord>> {
-    let live = store.refresh().await?;
-    for home in homes_of_key(&live, key) {
-        if let Some(job) = read::get(&live.shards[home], None, Some(key)).await? {
-            return Ok(Some(job));
-        }
-    }
-    Ok(None)
+    let live = store.current().await?;
+    first_there(&live, homes_of_key(&live, key), |shard| Box::pin(read::get(shard, None, Some(key)))).await
 }
 
 pub(super) fn homes_of_key(live: &Live, key: &UniqueKey) -> impl Iterator<Item = usize> {
@@ -79,10 +98,24 @@ pub(in crate::store::redis) async fn list(store: &RedisStore, list: &List) -> Re
     Ok(all_of_it)
 }
 
+/// Counts what is there, and says how many shards are not.
 pub(in crate::store::redis) async fn count(store: &RedisStore, queue: Option<&str>) -> Result<Counts> {
-    let live = store.refresh().await?;
-    let counts = all(live.shards.iter().map(|shard| read::count(shard, queue))).await?;
-    Ok(counts.into_iter().fold(Counts::default(), read::sum))
+    let live = store.current().await?;
+    let counts = live.shards.iter().enumerate().map(async |(at, shard)| {
+        let counts =
+            if is_away(&live.shards, at) { Err(fault::away()) } else { read::count(shard, queue).await };
+        match counts {
+            Err(error) if 1 < live.shards.len() && fault::is_away(&error) => Ok((None, Some(error))),
+            counts => counts.map(|counts| (Some(counts), None)),
+        }
+    });
+    let (counts, away): (Vec<_>, Vec<_>) = all(counts).await?.into_iter().unzip();
+    let missing = counts.iter().filter(|counts| counts.is_none()).count() as u16;
+    let sum = counts.into_iter().flatten().reduce(read::sum);
+    match (sum, away.into_iter().flatten().next()) {
+        (None, Some(error)) => Err(error),
+        (sum, _) => Ok(Counts { parts_away: missing, ..sum.unwrap_or_default() }),
+    }
 }
 
 pub(in crate::store::redis) async fn upcoming(store: &RedisStore, upcoming: &Upcoming) -> Result<Histogram> {

@@ -1,20 +1,31 @@
 //! `sweep` and `audit`: one shard behind another.
 
+use super::lease::is_away;
 use crate::{
     error::Result,
     id::JobId,
     store::{
         Audit, AuditCursor, Audited, Finding, Swept, check_limit,
-        redis::{RedisStore, audit, fault::in_part, layout::Layout},
+        redis::{
+            RedisStore, audit,
+            fault::{self, in_part},
+            layout::Layout,
+        },
     },
 };
 
 pub(in crate::store::redis) async fn sweep(store: &RedisStore, limit: usize) -> Result<Swept> {
     check_limit("sweep", limit)?;
-    let (live, first) = (store.refresh().await?, store.next_turn());
-    let mut all_of_it = Swept::default();
+    let (live, first) = (store.current().await?, store.next_turn());
+    let (mut all_of_it, mut away) = (Swept::default(), 0);
     for i in 0..live.shards.len() {
-        let shard = &live.shards[(first + i) % live.shards.len()];
+        let at = (first + i) % live.shards.len();
+        let shard = &live.shards[at];
+        if is_away(&live.shards, at) {
+            // Its upkeep is done when it is back.
+            away += 1;
+            continue;
+        }
         let done = (all_of_it.expired + all_of_it.removed + all_of_it.forgotten) as usize;
         if limit <= done {
             all_of_it.more = true;
@@ -27,7 +38,10 @@ pub(in crate::store::redis) async fn sweep(store: &RedisStore, limit: usize) -> 
         all_of_it.forgotten += swept.forgotten;
         all_of_it.more |= swept.more;
     }
-    if live.layout.shards < live.layout.live() {
+    if away == live.shards.len() {
+        return Err(fault::away());
+    }
+    if away == 0 && live.layout.shards < live.layout.live() {
         // One that takes no jobs any more may hold nothing by now.
         store.shards().await?;
     }

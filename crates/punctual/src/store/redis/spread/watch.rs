@@ -12,7 +12,7 @@ use crate::{
 /// Whether one of the jobs whose ends these bells tell has ended, or is gone. Those that live are noted as watched.
 pub(in crate::store::redis) async fn any_ended(store: &RedisStore, bells: &[String]) -> Result<bool> {
     for id in bells.iter().filter_map(|bell| end_of(bell)) {
-        let live = store.refresh().await?;
+        let live = store.current().await?;
         let mut lives = false;
         for home in live.layout.homes_of(id) {
             let shard = &live.shards[usize::from(home)];
