@@ -106,7 +106,8 @@ impl Runner {
             biased;
             exited = run.ended() => Err(exited),
             () = timeout => Ok(Cut::Timeout),
-            () = stopped(ctx) => Ok(Cut::Stopped),
+            // The worker's own timer may be the first.
+            () = stopped(ctx) => Ok(if ctx.stop_reason() == Some(Stop::TimedOut) { Cut::Timeout } else { Cut::Stopped }),
             () = self.giving_back.cancelled() => Ok(Cut::GivenBack),
         };
         let (cut, exited) = match cut {
