@@ -65,7 +65,7 @@ impl SqliteStore {
     /// The transaction should be `IMMEDIATE`, as above: one that read before it writes may find that it can't.
     ///
     /// # Errors
-    /// As [`Store::enqueue`](crate::store::Store::enqueue). `Conflict` where the connection is to another file, or would
+    /// As [`Store::enqueue`]. `Conflict` where the connection is to another file, or would
     /// weaken what the store promises: it needs the write-ahead log, `synchronous` at least as the store's durability asks
     /// for, and a busy timeout. After any other error the transaction must be rolled back.
     pub fn enqueue_in(&self, tx: &Transaction<'_>, jobs: &[NewJob]) -> Result<(Vec<Enqueued>, Bell)> {
