@@ -258,7 +258,7 @@ impl Enqueue {
     }
 
     /// Enqueues inside a transaction of the application's own, on its own connection to the same SQLite file: the job
-    /// exists from the commit on, or not at all. Ring the bell after the commit; without it the job may start up to a minute
+    /// exists from the commit on, or not at all. Ring the bell after the commit; without it the job starts about a second
     /// late.
     ///
     /// ```

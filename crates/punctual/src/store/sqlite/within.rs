@@ -22,10 +22,10 @@ use crate::{
     },
 };
 
-/// Wakes whoever waits for what a transaction did; ring it after the commit. Not ringing it makes jobs late, by a minute at
-/// most, and loses none.
+/// Wakes whoever waits for what a transaction did; ring it after the commit. Without it the jobs start about a
+/// second late; none is lost.
 #[derive(Debug)]
-#[must_use = "ring it after the commit, or the jobs may start up to a minute late"]
+#[must_use = "ring it after the commit, or the jobs start about a second late"]
 pub struct Bell {
     rings: Rings,
     bell: Arc<Doorbell>,
