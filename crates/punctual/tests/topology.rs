@@ -559,6 +559,25 @@ async fn the_wrong_kind_of_address_is_told() {
     assert!(error.hint().unwrap().contains("redis://"), "{error:?}");
 }
 
+/// S1: a server that was found without its replica, and has become one, is not asked for ever.
+#[tokio::test]
+async fn a_shard_follows_its_keys_from_a_server_without_replicas() {
+    let cluster = Cluster::start_with([0, 1, 1], &[]);
+    // It has the keys of shard 1.
+    let (primary, replica) = (&cluster.servers[1], &cluster.servers[3]);
+    let url = cluster.url() + "&durability=replicated(1)";
+    open(&url).await.reshard(2).await.unwrap();
+    // The replica can't come back before it takes over.
+    primary.say(&["ACL", "SETUSER", "default", "-psync", "-sync"]);
+    primary.say(&["CLIENT", "KILL", "TYPE", "replica"]);
+    primary.until_says(&["INFO", "replication"], |info| info.contains("connected_slaves:0"));
+    let store = open(&url).await;
+    replica.until_says(&["CLUSTER", "FAILOVER", "TAKEOVER"], |said| said == "OK");
+    primary.until_says(&["ROLE"], |role| role.starts_with("slave"));
+    replica.until_has_replicas(1);
+    assert_eq!(at_last(async || store.shards().await).await.count, 2);
+}
+
 /// S1: a change of shards goes on while replicas take over from their primaries: what a server refuses as a replica goes to the
 /// one that has the keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

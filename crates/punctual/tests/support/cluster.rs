@@ -66,6 +66,10 @@ impl Cluster {
             replica.say(&["CLUSTER", "REPLICATE", &cluster.ids[primary]]);
             replica.until_says(&["INFO", "replication"], |info| info.contains("master_link_status:up"));
         }
+        // A primary counts them later than they count themselves.
+        for (primary, n) in cluster.servers.iter().zip(replicas) {
+            primary.until_has_replicas(n);
+        }
         cluster
     }
 

@@ -369,7 +369,12 @@ impl Line {
     async fn check_replicas(&self) -> Result<(), Failure> {
         let open = self.connection().await?;
         let checked = self.send(&open, open.confirm.check_replicas(&open.connection)).await;
-        checked.map_err(Failure::before)?.map_err(Failure::Unfit)
+        let checked = checked.map_err(Failure::before)?;
+        if checked.is_err() && self.is_one_of_several() {
+            // They may follow another one by now, and this server may be one of them.
+            self.leave(&open).await;
+        }
+        checked.map_err(Failure::Unfit)
     }
 
     /// Runs a command.
