@@ -75,6 +75,7 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             Name::Races
             | Name::Fair
             | Name::Forward
+            | Name::Part
             | Name::Limits
             | Name::Locks
             | Name::Schedules

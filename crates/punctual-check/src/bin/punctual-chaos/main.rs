@@ -21,6 +21,7 @@ mod limits;
 mod locks;
 mod log;
 mod outage;
+mod part;
 mod place;
 mod process;
 mod profile;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     let told = match profile.name {
         Name::Idle => idle::run(&profile).map(|is_quiet| ExitCode::from(u8::from(!is_quiet))),
         Name::Import => import::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
+        Name::Part => part::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Fair => fair::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Forward => forward::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Limits => limits::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),

@@ -17,6 +17,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   failover   a primary of Redis killed for good, so that a replica takes over, or the jobs moved within a cluster and then
              their primary killed, under workers and producers that go on
   shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
+  part       a server of a cluster killed for --seconds, and two of four shards with it, under 2,000 jobs a second: what goes on
   fair       a group with very many jobs beside 99 with few, and what reserves cost with many groups
   forward    jobs handed over to other systems that fail in every way they know, by forwarders that are killed; of --jobs each
   races      cancels and reschedules aimed at the instant at which a job is due, or its run ends: each race has one winner
@@ -35,10 +36,10 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   --sentinel three servers of Redis and three sentinels are started for it (what failover takes unless told otherwise)
   --cluster  seven servers of Redis are
   --demo     the punctual program, whose demo must go well on the same servers meanwhile
-  --program  the punctual program, which imports
+  --program  the punctual program, which imports, or pushes while a part is away
   --to       to this one alone, by forward: rabbitmq, nats, webhook
   --throughput  how many jobs a second it forwards to RabbitMQ from Redis, beside who just publishes
-  --seconds  how long to watch who is idle";
+  --seconds  how long to watch who is idle, or a part is away";
 
 /// A drill and its size.
 #[derive(Clone, Debug)]
@@ -76,6 +77,7 @@ pub(crate) enum Name {
     Server,
     Failover,
     Shards,
+    Part,
     Fair,
     Forward,
     Races,
@@ -88,13 +90,14 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Workers,
         Self::Producer,
         Self::Poison,
         Self::Server,
         Self::Failover,
         Self::Shards,
+        Self::Part,
         Self::Fair,
         Self::Forward,
         Self::Races,
@@ -114,6 +117,7 @@ impl Name {
             Self::Server => "server",
             Self::Failover => "failover",
             Self::Shards => "shards",
+            Self::Part => "part",
             Self::Fair => "fair",
             Self::Forward => "forward",
             Self::Races => "races",
@@ -142,6 +146,7 @@ impl Name {
             | Self::Import => Wanted::File,
             Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
             Self::Failover => Wanted::Sentinel,
+            Self::Part => Wanted::Cluster,
             Self::Shards => Wanted::Server(Fsync::EverySec),
         }
     }
@@ -163,6 +168,7 @@ impl Name {
             Self::Schedules => matches!(place, Wanted::Server(_) | Wanted::File),
             Self::Shards => matches!(place, Wanted::Server(_) | Wanted::Store(_)),
             Self::Failover => matches!(place, Wanted::Sentinel | Wanted::Cluster),
+            Self::Part => matches!(place, Wanted::Cluster),
         }
     }
 }
@@ -223,6 +229,7 @@ impl Profile {
                 lease: Duration::from_secs(15),
                 ..base
             },
+            Name::Part => Self { watch: Duration::from_secs(pick(60, 10).into()), ..base },
             Name::Forward => Self { jobs: pick(100_000, 2_000), ..base },
             Name::Fair => Self { jobs: pick(1_000_000, 20_000), ..base },
             Name::Races => {
