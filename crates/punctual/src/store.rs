@@ -62,7 +62,7 @@ use crate::{
     filter::Filter,
     id::JobId,
     job::{
-        Concurrency, JobRecord, NewJob, Payload, Priority, State, Unique, check_name, check_payload,
+        Concurrency, Job, JobRecord, NewJob, Payload, Priority, State, Unique, check_name, check_payload,
         check_queue,
     },
     limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX},
@@ -202,6 +202,37 @@ impl UniqueKey {
             job.concurrency.as_ref(),
             job.unique.as_ref()?,
         ))
+    }
+
+    /// The key that an enqueue of this job holds, if the call leaves queue, group and concurrency key as the type says: to cancel
+    /// or to look up a job without knowing its id.
+    ///
+    /// ```
+    /// # use punctual::{Cancelled, Client, Job, store::UniqueKey};
+    /// #[derive(Job, serde::Serialize, serde::Deserialize)]
+    /// #[job(kind = "order.close", queue = "orders", unique = "key")]
+    /// struct CloseUnpaid { order: u64 }
+    ///
+    /// impl CloseUnpaid {
+    ///     fn key(&self) -> String { self.order.to_string() }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
+    /// let client = Client::connect("memory:").await?;
+    /// client.enqueue(CloseUnpaid { order: 7 }).delay(std::time::Duration::from_secs(1_800)).await?;
+    /// let cancelled = client.cancel(UniqueKey::held_by(&CloseUnpaid { order: 7 })?).await?;
+    /// assert_eq!(cancelled, Cancelled::Done);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` for a job whose type names no unique key.
+    pub fn held_by<J: Job>(job: &J) -> Result<Self> {
+        match job.unique() {
+            Some(unique) => Ok(Self::within(J::KIND, J::QUEUE, None, None, &unique)),
+            None => Err(Error::invalid(format!("jobs of kind {:?} have no unique key", J::KIND))
+                .with_hint("add `unique = \"…\"` to the type, or build the key that the enqueue chose")),
+        }
     }
 
     fn within(

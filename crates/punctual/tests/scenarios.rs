@@ -9,11 +9,22 @@ mod scenario;
 #[path = "support/redis.rs"]
 mod server;
 
+/// The tests of the shop run with these.
+#[cfg(all(feature = "sqlite", feature = "testing"))]
+#[allow(dead_code, reason = "its program is run as one")]
+#[path = "../examples/shop.rs"]
+mod shop;
+
 macro_rules! scenarios {
     ($($example:ident)+) => {
         #[cfg(feature = "sqlite")]
         mod sqlite {
             $( #[test] fn $example() { crate::scenario::run(stringify!($example), &[]); } )+
+
+            #[test]
+            fn shop() {
+                crate::scenario::run_with("shop", |program| program.env_remove("PUNCTUAL_STORE"));
+            }
         }
         #[cfg(feature = "redis")]
         mod redis {
@@ -21,6 +32,12 @@ macro_rules! scenarios {
                 let url = crate::server::Server::shared().url();
                 crate::scenario::run(stringify!($example), &["--store", &url]);
             } )+
+
+            #[test]
+            fn shop() {
+                let url = crate::server::Server::shared().url();
+                crate::scenario::run_with("shop", |program| program.env("PUNCTUAL_STORE", url));
+            }
         }
     };
 }
