@@ -17,6 +17,8 @@ pub mod memory;
 pub mod model;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "testing")]
+pub(crate) mod scratch;
 mod settings;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -1,5 +1,5 @@
-//! For tests of code that uses punctual (feature `testing`): a store in memory with a clock that is turned by hand, what
-//! was enqueued, and a worker that runs in the test itself: no thread, no waiting.
+//! For tests of code that uses punctual (feature `testing`): a store with a clock that is turned by hand, what was enqueued, and a
+//! worker that runs in the test itself, without waiting. The store is in memory, or [any other](TestQueue::connect).
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,8 +28,11 @@
 //! # Ok(()) }
 //! ```
 
+mod drain;
+
 use std::{sync::Arc, time::Duration};
 
+use self::drain::Drain;
 pub use crate::store::{
     clock::{Clock, ManualClock},
     faulty::{Fault, FaultyStore},
@@ -39,19 +42,19 @@ use crate::{
     error::Result,
     filter::Filter,
     handler::{Call, Ctx},
-    id::JobId,
     job::{Job, JobRecord, Payload, State},
     limits::BATCH_MAX,
-    store::{Call as StoreCall, Heartbeat, List, Reserve, Settled, Settlement, memory::MemoryStore},
+    store::{Durability, List, memory::MemoryStore, scratch},
     time::Timestamp,
-    worker::{Setup, WorkReport, Worker, dead, run},
+    worker::{WorkReport, Worker},
 };
 
 /// When the clock of a [`TestQueue`] starts: 2026-01-01T00:00:00Z.
 const START_MS: u64 = 1_767_225_600_000;
 
-/// A store in memory for one test.
+/// A store for one test, with a clock that stands still until it is turned.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct TestQueue {
     /// A client of it, for the code under test.
     pub client: Client,
@@ -83,6 +86,48 @@ impl TestQueue {
         let clock = ManualClock::new(Timestamp::saturating_from_ms(START_MS));
         let store = MemoryStore::new(Clock::Manual(clock.clone()));
         Self { client: Client::new(Arc::new(store)), clock }
+    }
+
+    /// A store at `url` that is made for this test; [`destroy`](Self::destroy) removes it. Its clock begins at
+    /// 2026-01-01T00:00Z, each time that it is opened.
+    ///
+    /// Only a new store is taken, so that a slip in an address reaches no jobs of others: a file that is not there, or on Redis an
+    /// empty prefix that begins with `test`, as `redis://localhost?prefix=test-7`. The store is marked as a test's then, and may
+    /// be opened again.
+    ///
+    /// ```
+    /// # use punctual::testing::TestQueue;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("test.db");
+    /// let t = TestQueue::connect(&format!("sqlite:{}", path.display())).await?;
+    /// assert_eq!(t.client.count(None).await?.total(), 0);
+    /// t.destroy().await?;
+    /// assert!(!path.exists());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Dropped, it may have made an empty store.
+    ///
+    /// # Errors
+    /// `Conflict` for a store that no test has made; otherwise as [`Client::connect`].
+    pub async fn connect(url: &str) -> Result<Self> {
+        let clock = ManualClock::new(Timestamp::saturating_from_ms(START_MS));
+        let store = scratch::open(url, Clock::Manual(clock.clone())).await?;
+        Ok(Self { client: Client::new(store), clock })
+    }
+
+    /// Removes the store with all that it holds: the file, or on Redis all keys of its prefix (the user must be allowed `SCAN`).
+    /// Whoever still uses it meets errors, or an empty store. One in memory ends with its last client anyway.
+    ///
+    /// Dropped, it may have been done in part; it may be made again.
+    ///
+    /// # Errors
+    /// `Conflict` for a store that is not marked as a test's any more: nothing was removed.
+    pub async fn destroy(self) -> Result<()> {
+        let store = Arc::clone(self.client.store());
+        drop(self);
+        if store.durability() == Durability::Memory { Ok(()) } else { scratch::remove(store).await }
     }
 
     /// Turns the clock on.
@@ -117,8 +162,10 @@ impl TestQueue {
         Worker::new(&self.client).name("test")
     }
 
-    /// Runs due jobs, one after the other, and hands out publications before them, until nothing is due. What fails is due again
-    /// later: turn the clock, and drain again.
+    /// Runs due jobs side by side, as many as the worker has slots and the limits of the store allow, and hands out publications
+    /// before them, until nothing is due. What fails is due again later: turn the clock, and drain again.
+    ///
+    /// Dropped, the runs end where they await, and their jobs come back when their leases end.
     ///
     /// # Errors
     /// If the worker can't be, as with two handlers for one kind.
@@ -130,71 +177,20 @@ impl TestQueue {
             setup.client.plant_schedules().await?;
         }
         let mut publications = setup.of_publications();
-        let mut report = WorkReport::default();
-        let mut call = StoreCall { instance: fastrand::u64(..), number: 0 };
+        let mut publications = publications.as_mut().map(Drain::new);
+        let mut drain = Drain::new(&mut setup);
         loop {
             if let Some(beside) = &mut publications {
-                let mut handed_out = WorkReport::default();
-                while run_one(beside, &mut call, &mut handed_out).await? {}
-                report.publications += handed_out.done;
+                while beside.step().await? {}
             }
-            if !run_one(&mut setup, &mut call, &mut report).await? {
-                return Ok(report);
+            if !drain.step().await? {
+                break;
             }
         }
+        let mut report = drain.report;
+        report.publications = publications.map_or(0, |publications| publications.report.done);
+        Ok(report)
     }
-}
-
-/// Runs one due job; `false`: nothing is due.
-async fn run_one(setup: &mut Setup, call: &mut StoreCall, report: &mut WorkReport) -> Result<bool> {
-    let store = Arc::clone(setup.client.store());
-    call.number += 1;
-    let reserve = Reserve {
-        call: *call,
-        worker: setup.name.clone(),
-        wants: setup.queues.wants(1, |_| 0).1,
-        n: 1,
-        lease: setup.lease,
-        company: false,
-    };
-    let batch = store.reserve(&reserve).await?;
-    for taken in batch.taken_back {
-        report.taken_back += 1;
-        bury(setup, taken.lease.job, taken.state).await;
-    }
-    let Some(reserved) = setup.queues.reserved(batch.jobs).pop() else { return Ok(batch.more) };
-    let id = reserved.job.id;
-    let handler = match setup.crew.handler(&reserved.job.kind) {
-        None => Err(setup.crew.unknown(&reserved.job)),
-        Some(handler) => {
-            report.lateness.started(&reserved.job, batch.now);
-            Ok(Arc::clone(handler))
-        }
-    };
-    let run_of = Call::new(reserved.job, reserved.lease.fence, setup.client.clone(), Arc::default());
-    let graces = run::Graces { cancel: setup.cancel_grace, timeout: setup.timeout_grace };
-    let verdict = run::run(run_of.clone(), handler, graces).await;
-    let said = run_of.settled();
-    if let Some(notes) = run_of.take_news().filter(|_| said.is_none()) {
-        store.extend(&[Heartbeat { notes: Some(notes), ..reserved.lease.into() }]).await?;
-    }
-    let settlement = [Settlement { lease: reserved.lease, verdict }];
-    let (settled, _) = store.settle(&settlement, None).await?;
-    match settled[..] {
-        [Settled::Settled(state)] => {
-            report.settled(&settlement[0].verdict, state);
-            bury(setup, id, state).await;
-        }
-        _ => match said {
-            // Its handler settled it in a transaction of its own.
-            Some(said) => {
-                let job = store.get(id).await?;
-                report.settled(&said, job.map_or(State::Done, |job| job.state));
-            }
-            None => report.lost += 1,
-        },
-    }
-    Ok(true)
 }
 
 /// A context to call a handler with, without a worker: of a first attempt at a job that exists nowhere.
@@ -212,11 +208,4 @@ pub fn ctx<S: Send + Sync + 'static>(state: S) -> Ctx<S> {
         ..JobRecord::blank(client.make_id())
     };
     Ctx::new(Call::new(record, 1, client, Arc::default()), Arc::new(state))
-}
-
-/// Tells of a job that ended dead.
-async fn bury(setup: &Setup, id: JobId, state: State) {
-    if let (State::Dead, Some(on_dead)) = (state, &setup.on_dead) {
-        dead::tell(&setup.client, on_dead, id, None).await;
-    }
 }

@@ -38,6 +38,8 @@ mod reply;
 mod reserve;
 mod reshard;
 mod route;
+#[cfg(feature = "testing")]
+mod scratch;
 mod script;
 mod scripts;
 mod settings;
@@ -261,6 +263,10 @@ impl Store for RedisStore {
         let shards = usize::from(live.layout.shards);
         let mut in_turn = (0..shards).map(|i| (turn.wrapping_add(i)) % shards);
         in_turn.find(|at| !spread::lease::is_away(&live.shards, *at)).unwrap_or(turn % shards) as u16
+    }
+
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        Some(self)
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {

@@ -72,6 +72,9 @@ use tx::{Rings, Tx};
 /// The version of `rusqlite` that this build uses. A transaction shared with punctual must be one of this version: cargo
 /// allows only one version in a build, since each links SQLite itself.
 pub use rusqlite;
+
+#[cfg(feature = "testing")]
+pub(crate) use self::file::with_suffix as beside;
 pub use within::Bell;
 
 /// How a [`SqliteStore`] is opened.
@@ -176,6 +179,12 @@ impl SqliteStore {
             operations,
             sweep_from: Mutex::default(),
         })
+    }
+
+    /// Where its file is.
+    #[cfg(feature = "testing")]
+    pub(crate) fn path(&self) -> &Path {
+        &self.database.path
     }
 
     /// Transactions, reads and looks for changes so far: what an idle store must not do.

@@ -23,17 +23,23 @@ use crate::error::{Error, ErrorKind, Result};
 /// # Errors
 /// `Unsupported` for any other scheme, or where the store is not built in; `Invalid` for a path or an option that can't be
 /// read; `Unavailable` where `mode=rw` finds no file; otherwise as the store's own opening says.
+pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
+    connect_by(url, Clock::System).await
+}
+
+/// The same, by another clock than the system's.
 #[cfg_attr(
     not(any(feature = "sqlite", feature = "redis")),
     expect(clippy::unused_async, reason = "a store on a disk or behind a network takes its time to open")
 )]
-pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
+pub(crate) async fn connect_by(url: &str, clock: Clock) -> Result<Arc<dyn Store>> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match (scheme, rest) {
-        ("memory", "") => Ok(Arc::new(MemoryStore::new(Clock::System))),
+        ("memory", "") => Ok(Arc::new(MemoryStore::new(clock))),
         #[cfg(feature = "sqlite")]
         ("sqlite", rest) => {
-            let (path, options) = sqlite(rest)?;
+            let (path, mut options) = sqlite(rest)?;
+            options.clock = clock;
             // Opening may wait for a disk or for another process.
             let open = tokio::task::spawn_blocking(move || SqliteStore::open(path, options));
             let store = open.await.map_err(|e| {
@@ -46,7 +52,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
             "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" | "rediss" | "rediss+sentinel"
             | "rediss+cluster",
             _,
-        ) => Ok(Arc::new(RedisStore::open(url, Clock::System).await?)),
+        ) => Ok(Arc::new(RedisStore::open(url, clock).await?)),
         ("memory", _) => Err(Error::invalid("a memory: store has no name").with_hint("write memory:")),
         _ => {
             // The rest may hold a password.
@@ -54,6 +60,16 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
             Err(Error::new(ErrorKind::Unsupported, format!("there is no store for the scheme {shown:?}"))
                 .with_hint("write sqlite:jobs.db or memory:"))
         }
+    }
+}
+
+/// Whether the file of an address is there already; of a store that is no file nobody knows yet.
+#[cfg(feature = "testing")]
+pub(crate) fn is_there(url: &str) -> Result<bool> {
+    match url.split_once(':') {
+        #[cfg(feature = "sqlite")]
+        Some(("sqlite", rest)) => Ok(sqlite(rest)?.0.exists()),
+        _ => Ok(false),
     }
 }
 

@@ -26,6 +26,7 @@ mod memory;
 mod network;
 mod opening;
 mod refusal;
+mod scratch;
 mod shards;
 mod tls;
 mod tools;

@@ -6,6 +6,7 @@
 
 mod crew;
 mod dead;
+mod drain;
 mod fault;
 mod isolation;
 mod lease;
@@ -29,7 +30,7 @@ use std::{
 use punctual::{
     Backoff, Call, Cancelled, Client, Ctx, ErrorKind, Job, JobId, JobRecord, Next, Outcome, Result, Shutdown,
     State, Stop, Timestamp, UnknownKinds, WorkReport, Worker,
-    store::{Enqueued, Reserve, Want, memory::MemoryStore},
+    store::{Call as StoreCall, Enqueued, Reserve, Want, memory::MemoryStore},
     testing::{Clock, Fault, FaultyStore, ManualClock},
 };
 use serde::{Deserialize, Serialize};

@@ -293,7 +293,7 @@ fn real_path(path: &Path) -> Result<PathBuf> {
     Ok(folder.canonicalize().map_err(|e| cannot(path, e))?.join(name))
 }
 
-pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
