@@ -1,6 +1,11 @@
 //! The command line, typed. What each command takes stands beside the command; here is what all share.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, parser::ValueSource};
 use punctual::parse_duration;
@@ -57,20 +62,25 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Reads the command line; ends the program where it is none.
-    pub(crate) fn of(words: impl Iterator<Item = OsString>) -> Self {
+    /// Reads the command line; ends the program where it is none. `None`: it asks for help, which is printed.
+    pub(crate) fn of(words: impl Iterator<Item = OsString>) -> io::Result<Option<Self>> {
         let mut lists = false;
         let words: Vec<OsString> = words.collect();
         let command = Self::command().color(Color::of(&words).choice());
-        let matches = command.get_matches_from(words.into_iter().map(|word| {
+        let matches = command.try_get_matches_from(words.into_iter().map(|word| {
             let negates = lists && word.to_str().is_some_and(is_negated_term);
             lists |= word == "ls" || word == "list";
             // A term of a filter doesn't mind a space; it keeps clap from taking `-state:done` for options.
             if negates { OsString::from_iter([OsString::from(" "), word]) } else { word }
         }));
+        let matches = match matches {
+            Ok(matches) => matches,
+            Err(answer) if answer.use_stderr() => answer.exit(),
+            Err(help) => return help.print().and_then(|()| io::stdout().flush()).map(|()| None),
+        };
         let mut args = Self::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
         args.globals.names_store = matches.value_source("store") == Some(ValueSource::CommandLine);
-        args
+        Ok(Some(args))
     }
 }
 
@@ -280,11 +290,20 @@ impl Command {
             | Self::Stats(_)
             | Self::Top(_)
             | Self::Upcoming(_)
-            | Self::Doctor => true,
+            | Self::Doctor
+            | Self::Config(_)
+            | Self::Completions(_) => true,
+            Self::Cancel(Cancel { which, .. })
+            | Self::Reschedule(Reschedule { which, .. })
+            | Self::RunNow(RunNow { which })
+            | Self::Retry(Retry { which })
+            | Self::Reprioritise(Reprioritise { which, .. })
+            | Self::Edit(Edit { which, .. })
+            | Self::Delete(Delete { which }) => which.only_looks(),
             Self::Audit(audit) => !audit.repairs(),
             Self::Import(import) => import.is_dry(),
             Self::Shards(shards) => shards.only_looks(),
-            Self::Queue(queue) => matches!(queue, Queue::Ls(_) | Queue::Show { .. }),
+            Self::Queue(queue) => queue.only_looks(),
             Self::Cron(cron) => cron.only_looks(),
             Self::Topic(topic) => topic.only_looks(),
             Self::Board(board) => board.only_looks(),

@@ -50,33 +50,40 @@ use crate::{
     times,
 };
 
-/// Runs a command to its end.
+/// Runs a command to its end. Whoever asked a command to do something has to learn that nobody read the answer.
 pub(crate) fn run(args: Args) -> Result {
-    let Args { mut globals, command } = args;
+    let Args { globals, command } = args;
     listen(&globals);
-    if let Command::Completions(completions) = &command {
+    let done = carry_out(globals, &command);
+    done.map_err(|failure| if command.only_looks() { failure } else { failure.if_unread(Failure::unread) })
+}
+
+fn carry_out(mut globals: Globals, command: &Command) -> Result {
+    if let Command::Completions(completions) = command {
         return completions::run(completions);
     }
     globals.configured = Config::find(globals.config.as_deref())?;
-    if let Command::Config(command) = &command {
+    if let Command::Config(command) = command {
         return configuration::run(&globals, command);
     }
-    let mut runtime = match &command {
+    let mut runtime = match command {
         Command::Work(_) | Command::Forward(_) | Command::Bench(_) | Command::DemoWorker(_) => {
             tokio::runtime::Builder::new_multi_thread()
         }
+        // A signal is heard while stdout is full.
+        Command::Take(_) => tokio::runtime::Builder::new_multi_thread(),
         // Everything else waits for one store: batches in flight keep their order by being polled in order.
         _ => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = runtime.enable_all().build()?;
     let answer = runtime.block_on(async {
-        let limit = Limit::of(&globals, &command)?;
-        match &command {
+        let limit = Limit::of(&globals, command)?;
+        match command {
             Command::Bench(sizes) => return bench::run(globals.store(), sizes, globals.json()).await,
             Command::Demo => return demo::run(globals.explicit_store(), globals.json()).await,
             Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
             Command::Shards(args) => return shards::run(&globals, args, &limit).await,
-            Command::Forward(args) => return forward::run(globals, &command, args).await,
+            Command::Forward(args) => return forward::run(globals, command, args).await,
             Command::Import(args) if args.is_dry() => {
                 let look = limit.within(import::dry_run(&globals, args)).await;
                 return look.unwrap_or_else(|| Err(limit.passed()));
@@ -87,19 +94,16 @@ pub(crate) fn run(args: Args) -> Result {
             _ => {}
         }
         let mut session = limit
-            .within(Session::open(&globals, &command))
+            .within(Session::open(&globals, command))
             .await
             .unwrap_or_else(|| Err(limit.passed().why("the store was not open by then")))?;
-        let Some(done) = limit.within(dispatch(&mut session, &command)).await else {
+        let Some(done) = limit.within(dispatch(&mut session, command)).await else {
             session.out.flush()?;
             // Closing the store would wait for what took too long.
             std::mem::forget(session);
             return Err(if command.only_looks() { limit.passed() } else { limit.passed_within_a_change() });
         };
-        let done = done.and_then(|()| Ok(session.out.flush()?));
-        done.map_err(
-            |failure| if command.only_looks() { failure } else { failure.if_unread(Failure::unread) },
-        )
+        done.and_then(|()| Ok(session.out.flush()?))
     });
     // A thread that still waits for a line of stdin must not hold the program back.
     runtime.shutdown_background();
@@ -162,6 +166,8 @@ fn listen(globals: &Globals) {
     let filter =
         EnvFilter::try_new(named.as_deref().unwrap_or(filter)).unwrap_or_else(|_| EnvFilter::new(filter));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // When nobody reads stderr any more, it would be told on stderr, in a way that panics.
+    let log = log.log_internal_errors(false);
     match globals.log_format {
         LogFormat::Text => log.with_ansi(globals.color.on(&io::stderr()).is_on()).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),

@@ -23,13 +23,19 @@ fn main() -> ExitCode {
     if let Some(code) = commands::work::supervisor::run_if_asked(std::env::args_os()) {
         return code;
     }
-    let args = args::Args::of(std::env::args_os());
+    let args = match args::Args::of(std::env::args_os()) {
+        Ok(Some(args)) => args,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => return told(&error.into(), output::Format::Human, paint::Paint::default()),
+    };
     let (paint, format) = (args.globals.color.on(&std::io::stderr()), args.globals.format());
     match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            failure.tell(format, paint);
-            failure.exit().into()
-        }
+        Err(failure) => told(&failure, format, paint),
     }
+}
+
+fn told(failure: &errors::Failure, format: output::Format, paint: paint::Paint) -> ExitCode {
+    failure.tell(format, paint);
+    failure.exit().into()
 }

@@ -53,7 +53,7 @@ impl Color {
 }
 
 /// The colours of a stream; none where it has none.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Paint(bool);
 
 impl Paint {

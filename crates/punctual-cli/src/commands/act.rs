@@ -39,10 +39,16 @@ pub(crate) struct Which {
     dry_run: bool,
 }
 
+impl Which {
+    pub(crate) const fn only_looks(&self) -> bool {
+        self.dry_run
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cancel {
     #[command(flatten)]
-    which: Which,
+    pub(crate) which: Which,
     /// Why; kept with the jobs.
     #[arg(long)]
     reason: Option<String>,
@@ -51,7 +57,7 @@ pub(crate) struct Cancel {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reschedule {
     #[command(flatten)]
-    which: Which,
+    pub(crate) which: Which,
     #[command(flatten)]
     to: To,
 }
@@ -74,19 +80,19 @@ struct To {
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunNow {
     #[command(flatten)]
-    which: Which,
+    pub(crate) which: Which,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Retry {
     #[command(flatten)]
-    which: Which,
+    pub(crate) which: Which,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reprioritise {
     #[command(flatten)]
-    which: Which,
+    pub(crate) which: Which,
     /// high, normal or low; 0, 1 or 2.
     #[arg(short, long, allow_hyphen_values = true)]
     priority: Priority,
@@ -95,7 +101,7 @@ pub(crate) struct Reprioritise {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Edit {
     #[command(flatten)]
-    which: Which,
+    pub(crate) which: Which,
     /// JSON, @file, or - for stdin.
     #[arg(long)]
     payload: String,
@@ -107,7 +113,7 @@ pub(crate) struct Edit {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Delete {
     #[command(flatten)]
-    which: Which,
+    pub(crate) which: Which,
 }
 
 fn shift(text: &str) -> std::result::Result<i64, String> {

@@ -2,7 +2,7 @@
 //! or server in the same run.
 //!
 //! Every figure is measured through the public API, on fresh stores: files in a folder beside the given one, or keys below
-//! the given prefix, which are removed afterwards, also after an error or Ctrl-C. Payloads have 200 bytes; handlers do
+//! the given prefix, which are removed afterwards, also after an error or a signal. Payloads have 200 bytes; handlers do
 //! nothing.
 
 mod figures;
@@ -13,6 +13,7 @@ mod server;
 mod tools;
 
 use std::{
+    io::{self, Write as _},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -28,7 +29,6 @@ use punctual::{
         sqlite::{SqliteOptions, SqliteStore},
     },
 };
-use tokio::task::JoinHandle;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::AbortOnDropHandle,
@@ -40,7 +40,10 @@ use self::{
     reference::Reference,
     server::{Cost, Usage},
 };
-use crate::errors::{Failure, INTERRUPTED};
+use crate::{
+    errors::Failure,
+    requests::{Requests, exit_code},
+};
 
 /// Bytes of one payload.
 const PAYLOAD_BYTES: usize = 200;
@@ -84,16 +87,19 @@ enum Part {
 
 /// Measures, prints a table or one JSON object.
 pub(crate) async fn run(store: &str, sizes: &Bench, json: bool) -> crate::errors::Result {
+    // Whatever ends it, what it made goes.
+    let mut requests = Requests::listen()?;
     let place = Place::new(store).await?;
     let told = tokio::select! {
         told = tell(&place, sizes, json) => told.map_err(Failure::from),
-        stopped = stopped() => stopped.and(Err(Failure::Silent(INTERRUPTED))),
+        request = requests.next() => Err(Failure::Silent(exit_code(request))),
     };
     let removed = place.remove().await;
     let told = told?;
     removed?;
-    print!("{told}");
-    Ok(())
+    let mut out = io::stdout();
+    out.write_all(told.as_bytes())?;
+    Ok(out.flush()?)
 }
 
 /// Measures what is asked for; answers what is to be printed.
@@ -105,22 +111,6 @@ async fn tell(place: &Place, sizes: &Bench, json: bool) -> Result<String> {
         None => shown(&measure(place, sizes).await?, json),
         Some(Part::Tools(sizes)) => shown(&tools::measure(place, sizes).await?, json),
     }
-}
-
-/// Comes back when the user has enough of it.
-async fn stopped() -> crate::errors::Result {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut terminate = signal(SignalKind::terminate())?;
-        tokio::select! {
-            interrupted = tokio::signal::ctrl_c() => interrupted?,
-            _ = terminate.recv() => {}
-        }
-    }
-    #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await?;
-    Ok(())
 }
 
 async fn measure(place: &Place, sizes: &Bench) -> Result<Figures> {
@@ -144,7 +134,8 @@ async fn measure(place: &Place, sizes: &Bench) -> Result<Figures> {
 }
 
 fn step(what: &str) {
-    eprintln!("measuring {what} …");
+    // Nobody is left to talk to when stderr is gone.
+    let _ = writeln!(io::stderr(), "measuring {what} …");
 }
 
 fn job(client: &Client, run_at: When) -> NewJob {
@@ -178,15 +169,15 @@ async fn enqueues(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result
 
     let each = sizes.jobs / 5 / CALLERS;
     let begin = Instant::now();
-    let callers: Vec<JoinHandle<punctual::Result<()>>> = (0..CALLERS)
+    let callers: Vec<AbortOnDropHandle<punctual::Result<()>>> = (0..CALLERS)
         .map(|_| {
             let client = client.clone();
-            tokio::spawn(async move {
+            AbortOnDropHandle::new(tokio::spawn(async move {
                 for _ in 0..each {
                     let _ = client.push(vec![job(&client, When::Now)]).await?;
                 }
                 Ok(())
-            })
+            }))
         })
         .collect();
     for caller in callers {

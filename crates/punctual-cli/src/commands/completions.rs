@@ -17,5 +17,7 @@ pub(crate) fn run(args: &Completions) -> Result {
     // Written to memory first: `generate` panics when its reader goes away.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Args::command(), "punctual", &mut script);
-    Ok(io::stdout().write_all(&script)?)
+    let mut out = io::stdout();
+    out.write_all(&script)?;
+    Ok(out.flush()?)
 }

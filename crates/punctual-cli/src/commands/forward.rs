@@ -1,18 +1,17 @@
 //! `punctual forward`: hands due jobs over to other systems, and acks them once those confirmed.
 
 use std::{
+    convert::Infallible,
     error::Error as _,
     io::{self, Write as _},
-    pin::pin,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
 use futures_util::future::try_join_all;
-use punctual::{Client, ErrorKind, JobRecord, NewJob, Payload, WorkReport, Worker, parse_duration};
+use punctual::{Client, ErrorKind, JobRecord, NewJob, Payload, Shutdown, WorkReport, Worker, parse_duration};
 use punctual_forward::{Counts, Forwarder, Target};
 use serde::Serialize;
-use tokio::signal;
 
 use super::Session;
 use crate::{
@@ -20,6 +19,7 @@ use crate::{
     config,
     errors::{Failure, Result},
     output::{Format, Out, clean, counted, cut, grouped, json},
+    requests::Requests,
 };
 
 /// Jobs on their way at once, if not said otherwise.
@@ -174,12 +174,18 @@ impl Route {
 
     /// Forwards, as soon as the other side takes us. Until then this route waits, and the others go on; only where none of them can
     /// begin the first look ends them all.
-    async fn run(&self, session: &Session, start: &Start, grace: Duration) -> Result<WorkReport> {
-        let (mut said, mut stop) = (None, pin!(stopped()));
+    async fn run(
+        &self,
+        session: &Session,
+        start: &Start,
+        shutdown: &Shutdown,
+        grace: Duration,
+    ) -> Result<WorkReport> {
+        let mut said = None;
         loop {
             let look = tokio::select! {
                 look = self.check(session) => look,
-                stopped = &mut stop => return stopped.map(|()| WorkReport::default()).map_err(Failure::from),
+                () = shutdown.graceful.cancelled() => return Ok(WorkReport::default()),
             };
             let Err(failure) = look else { break };
             if said.is_none() && start.all_are_wrong() {
@@ -193,7 +199,7 @@ impl Route {
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
-                stopped = &mut stop => return stopped.map(|()| WorkReport::default()).map_err(Failure::from),
+                () = shutdown.graceful.cancelled() => return Ok(WorkReport::default()),
             }
         }
         let Self { from, slots, forwarder } = self;
@@ -205,7 +211,7 @@ impl Route {
             .shutdown_grace(grace)
             .serve_topics(start.is_first())
             .handle_raw(forwarder.handler());
-        Ok(worker.run().await?)
+        Ok(worker.run_until(shutdown.clone()).await?)
     }
 }
 
@@ -232,18 +238,13 @@ impl Start {
     }
 }
 
-/// Waits until the process is asked to end.
-async fn stopped() -> io::Result<()> {
-    #[cfg(unix)]
-    {
-        let mut terminate = signal::unix::signal(signal::unix::SignalKind::terminate())?;
-        tokio::select! {
-            _ = terminate.recv() => Ok(()),
-            stopped = signal::ctrl_c() => stopped,
-        }
-    }
-    #[cfg(not(unix))]
-    signal::ctrl_c().await
+/// Turns signals into shutdown: with the first, jobs on their way may arrive within the grace; the second means now.
+async fn end(mut requests: Requests, shutdown: &Shutdown) -> Infallible {
+    requests.next().await;
+    shutdown.graceful.cancel();
+    requests.next().await;
+    shutdown.now.cancel();
+    std::future::pending().await
 }
 
 /// Lets the process have as many descriptors as it may: each job on its way needs one.
@@ -265,13 +266,16 @@ pub(super) async fn run(globals: Globals, command: &Command, args: &Forward) -> 
     if args.test {
         return test(&mut Out::new(io::stdout()), globals.format(), &plan.routes).await;
     }
+    let requests = Requests::listen()?;
     let session = &mut Session::open(&globals, command).await?;
     raise_descriptors();
     let start = Start::of(plan.routes.len());
-    let workers = plan.routes.iter().map(|route| route.run(session, &start, args.grace));
+    let shutdown = Shutdown::default();
+    let workers = plan.routes.iter().map(|route| route.run(session, &start, &shutdown, args.grace));
     let reports = tokio::select! {
         reports = try_join_all(workers) => reports?,
         never = watch(session, &plan.routes) => match never {},
+        never = end(requests, &shutdown) => match never {},
     };
     for (route, report) in plan.routes.iter().zip(&reports) {
         let ended = Ended::of(route, report);
@@ -285,7 +289,7 @@ pub(super) async fn run(globals: Globals, command: &Command, args: &Forward) -> 
 }
 
 /// Shows what they do, as long as somebody looks.
-async fn watch(session: &Session, routes: &[Route]) -> std::convert::Infallible {
+async fn watch(session: &Session, routes: &[Route]) -> Infallible {
     let mut progress = session.progress();
     let mut before: Vec<u64> = routes.iter().map(|route| route.forwarder.counts().forwarded).collect();
     let mut looked = Instant::now();

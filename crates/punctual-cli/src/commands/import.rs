@@ -20,10 +20,10 @@ mod server;
 mod sorted;
 mod tally;
 
-use std::{io::Write as _, pin::pin, time::Duration};
+use std::{io::Write as _, time::Duration};
 
 use punctual::store::Durability;
-use tokio::{signal, time::sleep};
+use tokio::time::sleep;
 
 pub(crate) use self::layout::Import;
 use self::{
@@ -38,8 +38,9 @@ use self::{
 use super::{Session, progress::Progress};
 use crate::{
     args::Globals,
-    errors::{Failure, INTERRUPTED, Result},
+    errors::{Failure, Result},
     output::{clean, grouped, json},
+    requests::{Requests, exit_code},
 };
 
 /// Most entries that are on their way at once.
@@ -85,8 +86,8 @@ pub(super) async fn run(session: &mut Session, args: &Import) -> Result {
     let owner = format!("{:016x}", fastrand::u64(..));
     let progress = session.progress();
     let mut importer = Importer { session, server: &server, owner, progress, tally: Tally::default() };
-    let is_interrupted = if args.from().follow {
-        let mut stop = pin!(signal::ctrl_c());
+    let request = if args.from().follow {
+        let mut requests = Requests::listen()?;
         let mut is_first = true;
         loop {
             let round = async {
@@ -97,16 +98,13 @@ pub(super) async fn run(session: &mut Session, args: &Import) -> Result {
             };
             tokio::select! {
                 biased;
-                stopped = &mut stop => {
-                    stopped?;
-                    break true;
-                }
+                request = requests.next() => break Some(request),
                 done = round => done?,
             }
         }
     } else {
         importer.round(&layout, true).await?;
-        false
+        None
     };
     let Importer { tally, progress, .. } = importer;
     drop(progress);
@@ -115,10 +113,10 @@ pub(super) async fn run(session: &mut Session, args: &Import) -> Result {
     }
     let summary = tally.summary(begin.elapsed());
     tell(session, &summary)?;
-    match (is_interrupted, summary.is_whole()) {
-        (true, _) => Err(Failure::Silent(INTERRUPTED)),
-        (false, true) => Ok(()),
-        (false, false) => Err(Failure::Silent(1)),
+    match (request, summary.is_whole()) {
+        (Some(request), _) => Err(Failure::Silent(exit_code(request))),
+        (None, true) => Ok(()),
+        (None, false) => Err(Failure::Silent(1)),
     }
 }
 

@@ -113,6 +113,19 @@ pub(crate) struct PauseNote {
     pub(super) by: String,
 }
 
+impl Queue {
+    pub(crate) const fn only_looks(&self) -> bool {
+        // Without options `limit` prints the limits.
+        matches!(
+            self,
+            Self::Ls(_)
+                | Self::Show { .. }
+                | Self::Purge { dry_run: true, .. }
+                | Self::Limit { weight: None, concurrency: None, rate: None, .. }
+        )
+    }
+}
+
 pub(crate) async fn run(session: &mut Session, command: &Queue) -> Result {
     match command {
         Queue::Ls(watch) => watch::look(session, *watch, ls).await,

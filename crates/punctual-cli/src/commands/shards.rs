@@ -1,5 +1,7 @@
 //! `punctual shards [M]`: over how many shards a store on Redis is spread; changes it while the store is in use.
 
+use std::io::Write as _;
+
 use punctual::{
     ErrorKind,
     store::{clock::Clock, redis::RedisStore},
@@ -43,7 +45,8 @@ pub(crate) async fn run(globals: &Globals, args: &Shards, limit: &Limit) -> Resu
     let shards = limit.within(look).await.ok_or_else(passed)??;
     let mut out = Out::new(std::io::stdout());
     if globals.json() {
-        return Ok(json(&mut out, &shards)?);
+        json(&mut out, &shards)?;
+        return Ok(out.flush()?);
     }
     let mut table = Table::new(["SHARD", "TAKES JOBS", "JOBS", "IDS AND KEYS KEPT"]);
     for shard in &shards.shards {
@@ -51,8 +54,10 @@ pub(crate) async fn run(globals: &Globals, args: &Shards, limit: &Limit) -> Resu
         table.row([shard.number.to_string(), takes.to_owned(), grouped(shard.jobs), grouped(shard.kept)]);
     }
     table.print(&mut out)?;
+    out.flush()?;
     if !globals.quiet {
-        eprintln!("{} take jobs", counted(shards.count.into(), "shard"));
+        // Nobody is left to talk to when stderr is gone.
+        let _ = writeln!(std::io::stderr(), "{} take jobs", counted(shards.count.into(), "shard"));
     }
     Ok(())
 }

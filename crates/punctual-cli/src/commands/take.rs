@@ -2,14 +2,21 @@
 //!
 //! So they are taken in slices, each printed before the next is taken, and what could not be printed is named on stderr.
 
-use std::{io::Write as _, time::Duration};
+use std::{
+    io::Write as _,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use punctual::{JobRecord, parse_duration};
+use punctual::{JobId, parse_duration};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{Session, ls};
 use crate::{
     errors::{Failure, Result},
-    output::counted,
+    output::{Format, counted},
+    paint::Paint,
+    requests::{Requests, exit_code},
 };
 
 /// The most jobs that are taken before they are printed, and that a reader which goes away can cost.
@@ -28,25 +35,79 @@ pub(crate) struct Take {
     older_than: Duration,
 }
 
+/// Jobs that are taken and not printed yet, and whether somebody asked for the end.
+#[derive(Debug, Default)]
+struct Slice {
+    ids: Vec<JobId>,
+    /// Whether a call is on its way whose jobs nobody knows yet.
+    is_asked_for: bool,
+    /// The signal.
+    request: Option<i32>,
+}
+
+impl Slice {
+    fn answered(&mut self, ids: impl Iterator<Item = JobId>) {
+        self.ids.extend(ids);
+        self.is_asked_for = false;
+    }
+}
+
+/// Shared with the task that listens to signals: while stdout takes nothing, this one hears of none.
+type Shared = Arc<Mutex<Slice>>;
+
 pub(crate) async fn run(session: &mut Session, args: &Take) -> Result {
+    let slice = Shared::default();
+    let requests = Requests::listen()?;
+    let listener = AbortOnDropHandle::new(tokio::spawn(end(requests, Arc::clone(&slice))));
     let (mut left, mut list) = (args.n, ls::Printer::new(session)?);
     while 0 < left {
+        if let Some(request) = locked(&slice).request {
+            session.say(&format!("ended early: {} taken", counted((args.n - left) as u64, "job")));
+            return Err(Failure::Silent(exit_code(request)));
+        }
         if nobody_reads() {
             return Err(unread().why("no more jobs were taken"));
         }
         let now = session.now().await?;
+        locked(&slice).is_asked_for = true;
         let jobs = session.client.take_older(&args.queue, left.min(SLICE), args.older_than).await?;
         if jobs.is_empty() {
             break;
         }
+        locked(&slice).answered(jobs.iter().map(|job| job.id));
         left -= jobs.len();
         // These are nowhere else any more: out with them before the next ones are taken.
         let printed = list.page(session, &jobs, now).and_then(|()| Ok(session.out.flush()?));
-        printed.map_err(|failure| unprinted(&jobs, failure))?;
+        printed.map_err(|failure| unprinted(&locked(&slice).ids, failure))?;
+        locked(&slice).ids.clear();
     }
     list.end(session, None)?;
+    drop(listener);
     session.say(&format!("{} taken", counted((args.n - left) as u64, "job")));
     Ok(())
+}
+
+/// With the first signal the slice that was asked for is printed, and no other one is taken. The second ends the program; what
+/// was taken by then is named.
+async fn end(mut requests: Requests, slice: Shared) {
+    let first = requests.next().await;
+    locked(&slice).request = Some(first);
+    let second = requests.next().await;
+    let slice = locked(&slice);
+    let failure = if slice.is_asked_for {
+        Failure::new("unknown_outcome", "ended while jobs were taken")
+            .why(format!("the store did not answer yet: up to {SLICE} jobs may be taken and not printed"))
+    } else if slice.ids.is_empty() {
+        Failure::Silent(exit_code(second))
+    } else {
+        unprinted(&slice.ids, Failure::new("failed", "ended while jobs were printed"))
+    };
+    failure.exits(exit_code(second)).tell(Format::Human, Paint::default());
+    std::process::exit(exit_code(second).into());
+}
+
+fn locked(slice: &Shared) -> MutexGuard<'_, Slice> {
+    slice.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn unread() -> Failure {
@@ -54,8 +115,8 @@ fn unread() -> Failure {
 }
 
 /// The jobs of a slice are done, and whoever should have read them did not, or not all of them.
-fn unprinted(jobs: &[JobRecord], failure: Failure) -> Failure {
-    let ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
+fn unprinted(ids: &[JobId], failure: Failure) -> Failure {
+    let ids: Vec<String> = ids.iter().map(JobId::to_string).collect();
     failure
         .if_unread(unread)
         .why(format!("taken, and perhaps not printed: {}", ids.join(" ")))

@@ -16,6 +16,8 @@ mod fixture;
 mod forward;
 #[cfg(unix)]
 mod import;
+#[cfg(target_os = "linux")]
+mod leave;
 #[cfg(unix)]
 mod lock;
 mod look;

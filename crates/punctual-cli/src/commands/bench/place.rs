@@ -1,6 +1,10 @@
 //! Where bench makes its fresh stores, and how nothing is left of them.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, bail};
 use punctual::{
@@ -12,6 +16,11 @@ use super::{QUEUE, reference, server::Server};
 
 /// What the keys of a store begin with unless its address says otherwise.
 const PREFIX: &str = "pq";
+
+/// How long the removal of a folder is tried.
+const REMOVE_MAX: Duration = Duration::from_secs(10);
+/// Between two tries.
+const REMOVE_AGAIN: Duration = Duration::from_millis(20);
 
 /// Where fresh stores are made.
 pub(super) enum Place {
@@ -129,7 +138,16 @@ impl Place {
         match self {
             Self::Memory => Ok(()),
             Self::Sqlite { folder, .. } => {
-                folder.close().context("could not remove the folder of the measurements")
+                let begin = Instant::now();
+                // A store that was given up in the midst of a call still writes what it had begun.
+                while fs::remove_dir_all(folder.path()).is_err() && begin.elapsed() < REMOVE_MAX {
+                    tokio::time::sleep(REMOVE_AGAIN).await;
+                }
+                let path = folder.path().to_owned();
+                folder
+                    .close()
+                    .or_else(|error| if path.exists() { Err(error) } else { Ok(()) })
+                    .context("could not remove the folder of the measurements")
             }
             Self::Redis { server, prefix, .. } => server.remove(&prefix).await,
         }

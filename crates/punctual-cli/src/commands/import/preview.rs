@@ -1,6 +1,9 @@
 //! `--dry-run`: how many there are, and the first three as jobs. Writes nothing anywhere.
 
-use std::{io::Write as _, time::SystemTime};
+use std::{
+    io::{self, Write as _},
+    time::SystemTime,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use punctual::{NewJob, Payload, Timestamp, When};
@@ -111,7 +114,9 @@ pub(super) async fn run(globals: &Globals, server: &Server, layout: &Layout) -> 
     }
     out.flush()?;
     if !globals.quiet {
-        eprintln!("{} in {}; nothing was written", entry_count(entries), counted(parts.len() as u64, "key"));
+        let (entries, keys) = (entry_count(entries), counted(parts.len() as u64, "key"));
+        // Nobody is left to talk to when stderr is gone.
+        let _ = writeln!(io::stderr(), "{entries} in {keys}; nothing was written");
     }
     Ok(())
 }

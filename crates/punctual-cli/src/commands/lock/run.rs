@@ -9,11 +9,12 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     os::unix::process::ExitStatusExt as _,
+    pin::pin,
     process::{Command, ExitStatus},
     time::Duration,
 };
 
-use punctual::LockGuard;
+use punctual::{Lock, LockGuard};
 use rustix::{
     process::{Signal, getpgrp},
     termios::tcgetpgrp,
@@ -36,6 +37,8 @@ const EXIT_LOST: u8 = 124;
 const EXIT_NOT_STARTED: u8 = 126;
 /// There is no such command, as shells say it.
 const EXIT_NOT_FOUND: u8 = 127;
+/// The longest call that waits for the lock: a signal waits so long at most where the store answers.
+const CALL_MAX: Duration = Duration::from_secs(1);
 /// The lease is extended every so many-th part of it.
 const EXTENDS: u32 = 3;
 /// After a failure it is tried again after this part of it.
@@ -47,9 +50,10 @@ const RESERVE: u32 = 6;
 pub(super) async fn hold(session: &mut Session, args: &Run) -> Result {
     let lock = session.client.lock(&args.name).lease(args.lease);
     let mut requests = Requests::listen()?;
-    let acquired = tokio::select! {
-        acquired = lock.acquire(args.wait) => acquired?,
-        request = requests.next() => return Err(Failure::Silent(exit_code(request))),
+    let acquired = match acquire(&lock, args.wait, &mut requests).await? {
+        Acquired::Asked(request) => return Err(Failure::Silent(exit_code(request))),
+        Acquired::Mine(guard) => Some(guard),
+        Acquired::Held => None,
     };
     let Some(guard) = acquired else {
         let left = lock.holder().await?.map_or(Duration::ZERO, |held| held.left);
@@ -81,6 +85,43 @@ pub(super) async fn hold(session: &mut Session, args: &Run) -> Result {
         (Some(0), _) => Ok(()),
         (Some(code), _) => Err(Failure::Silent(u8::try_from(code).unwrap_or(1))),
         (None, signal) => Err(Failure::Silent(exit_code(signal.unwrap_or_default()))),
+    }
+}
+
+/// How the wait for the lock ended.
+enum Acquired {
+    Mine(LockGuard),
+    /// By somebody else, all the time.
+    Held,
+    /// By a signal.
+    Asked(i32),
+}
+
+/// Waits for the lock. A call that is dropped can leave the lock held by nobody: so a signal waits for the answer of the call that
+/// is on its way, and gives back what it brings. A second signal does not wait.
+async fn acquire(lock: &Lock, wait: Duration, requests: &mut Requests) -> Result<Acquired> {
+    let begin = Instant::now();
+    loop {
+        let left = wait.saturating_sub(begin.elapsed());
+        let mut call = pin!(lock.acquire(left.min(CALL_MAX)));
+        let (acquired, request) = tokio::select! {
+            acquired = &mut call => (acquired?, None),
+            first = requests.next() => tokio::select! {
+                acquired = call => (acquired?, Some(first)),
+                second = requests.next() => return Ok(Acquired::Asked(second)),
+            },
+        };
+        match (acquired, request) {
+            (Some(guard), None) => return Ok(Acquired::Mine(guard)),
+            (None, None) if CALL_MAX < left => {}
+            (None, None) => return Ok(Acquired::Held),
+            (guard, Some(request)) => {
+                if let Some(guard) = guard {
+                    guard.release().await?;
+                }
+                return Ok(Acquired::Asked(request));
+            }
+        }
     }
 }
 
