@@ -71,15 +71,16 @@ pub(super) fn hold(story: &Story<'_>, history: &History, referee: bool) -> Optio
     if inserted.expires {
         return None;
     }
-    let from = inserted.span.to;
-    let mut to = history.dumped_at.unwrap_or(NEVER).min(history.blind.first_after(from));
+    // It was there from some instant between these two on: what ended it may have done so before the later one.
+    let (since, from) = (inserted.span.from, inserted.span.to);
+    let mut to = history.dumped_at.unwrap_or(NEVER).min(history.blind.first_after(since));
     let acts = story.acts.iter().filter(|act| act.sure != Sure::Requested).map(|act| (act.span, act.deed));
     for (span, deed) in acts.chain(history.wild.iter().copied()) {
-        if from < span.to && matches!(deed, Deed::Cancel | Deed::Delete) {
+        if since < span.to && matches!(deed, Deed::Cancel | Deed::Delete) {
             to = to.min(span.from);
         }
     }
-    for span in history.purges.get(&inserted.queue).into_iter().flatten().filter(|s| from < s.to) {
+    for span in history.purges.get(&inserted.queue).into_iter().flatten().filter(|s| since < s.to) {
         to = to.min(span.from);
     }
     let started = story.runs.iter().map(|run| run.span.from).chain(story.taken.iter().map(|t| t.span.from));
