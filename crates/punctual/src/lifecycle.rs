@@ -119,11 +119,13 @@ pub(crate) fn taken_back(run: &Run, now: Timestamp) -> Next {
     } else if run.max_attempts <= run.attempt {
         Next::ended(State::Dead, run, Some("attempts"))
     } else {
-        // From the second crash in a row on, later and later, each job at its own instant: that parts a poison job from
-        // the bystanders that its worker took down with it.
+        // After the third crash in a row later and later, each job at its own instant: that parts a poison job from the
+        // bystanders that its worker took down with it. After the second only where the next crash would end the job: two
+        // restarts alone are no reason to wait.
+        let is_parted = 3 <= crashes || (crashes == 2 && run.max_attempts <= run.attempt + 1);
         let step = u64::from(crashes - 1) * run.lasts_ms;
         let pause = step + step * u64::from(run.id.low16()) / 65_536;
-        let run_at = (2 <= crashes).then(|| Timestamp::saturating_from_ms(now.as_ms().saturating_add(pause)));
+        let run_at = is_parted.then(|| Timestamp::saturating_from_ms(now.as_ms().saturating_add(pause)));
         Next { attempt: run.attempt + 1, ..Next::waiting(run, run_at) }
     };
     Next { crashes, snoozes: run.snoozes, failed: Some("lease taken back".to_owned()), ..next }

@@ -309,7 +309,6 @@ async fn a_publication_that_comes_back_is_handed_out_once(t: Rig) {
         t.clock.advance(LAPSE);
         assert_eq!(t.get(id).await.state, State::Running);
     }
-    // It comes back later after a second crash than after the first.
     while !t.get(id).await.state.is_ended() {
         t.drain().await;
         t.clock.advance(LAPSE);
@@ -555,12 +554,6 @@ async fn a_publication_whose_workers_crash_is_dead() {
     for number in 1..=3 {
         t.reserve(2 * number).await;
         t.clock.advance(LAPSE);
-        if number == 2 {
-            // The third time it comes back later.
-            t.look(2 * number + 1).await;
-            t.clock.advance(LAPSE);
-            t.clock.advance(LAPSE);
-        }
     }
     let buried = Arc::new(Mutex::new(Vec::new()));
     let bury = Arc::clone(&buried);

@@ -122,7 +122,8 @@ fn counted(story: &Story<'_>, link: &Link<'_>, verdict: &mut Verdict) {
 
 /// S9's arithmetic, written once more.
 fn due_after_crash(story: &Story<'_>, run: &Run, back: &Back, crashes: u32) -> u64 {
-    if crashes < 2 {
+    // Two crashes cost no pause where a third leaves attempts.
+    if crashes < 2 || (crashes == 2 && run.row.attempt + 1 < run.row.max_attempts) {
         return run.row.run_at;
     }
     let step = u64::from(crashes - 1) * run.row.lasts;

@@ -662,7 +662,8 @@ impl Simulator {
         } else {
             let step = u64::from(crashes - 1) * job.lasts;
             (job.state, job.attempt) = (State::Waiting, job.attempt + 1);
-            if 2 <= crashes {
+            let is_parted = crashes == 2 && job.max_attempts <= job.attempt;
+            if is_parted {
                 job.run_at = now + step + step * u64::from(id.low16()) / 65_536;
             }
             if self.spoils(Bug::DiesOfOneCrash, id) {
@@ -675,7 +676,7 @@ impl Simulator {
                 self.job(id).crashes -= 1;
             }
             if crashes == 1 && self.spoils(Bug::CrashMovesRunAt, id)
-                || crashes == 2 && self.spoils(Bug::PoisonNotParted, id)
+                || is_parted && self.spoils(Bug::PoisonNotParted, id)
             {
                 self.job(id).run_at = now;
             }

@@ -28,11 +28,10 @@ use crate::{
 /// For so long nothing is started beside a suspect that came alone.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// How many suspects run beside each other where one of them has crashed so often in a row: 32, 8, 2 behind the second, third,
+/// How many suspects run beside each other where one of them has crashed so often in a row: 64, 16, 4 behind the second, third,
 /// fourth crash, then one.
 const fn together(crashes: u32) -> usize {
-    let n = 512_usize >> if crashes < 5 { 2 * crashes } else { 9 };
-    if n < 1 { 1 } else { n }
+    1_024_usize >> if crashes < 5 { 2 * crashes } else { 10 }
 }
 
 /// The suspects of a process, of all its loops.

@@ -116,7 +116,7 @@ async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>>
     let schedule = call.client().schedule(tick.name);
     let Some(is) = schedule.get().await? else { return Ok(Some(REMOVED)) };
     let (now, job, cron) = (call.client().store().now().await?, call.record(), &is.schedule.cron);
-    // Failures and an operator's retry move the time of a job; so do a second crash in a row, and a snooze of ours. One that was
+    // Failures and an operator's retry move the time of a job; so do crashes in a row, and a snooze of ours. One that was
     // planted late was due at once.
     let why = job.reason.as_deref().filter(|_| 0 < job.snoozes).unwrap_or_default();
     let unhandled = job.failures.iter().filter(|failure| failure.error.starts_with(NO_HANDLER)).count();

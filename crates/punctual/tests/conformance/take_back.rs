@@ -52,9 +52,13 @@ fn with_low16(t: &Fixture, low16: u16) -> NewJob {
     NewJob { id: t.id(low16), ..t.job() }
 }
 
-/// S9: from the second crash in a row on the job is due later, each one at its own instant.
-pub(crate) async fn the_second_crash_in_a_row_parts_a_job_from_its_bystanders(t: Fixture) {
-    let jobs = [0x0000, 0x8000, 0x0001, 0xffff].map(|low16| with_low16(&t, low16));
+/// S9: after two crashes in a row a job whose next attempt is its last is due later, each one at its own instant.
+pub(crate) async fn the_second_crash_in_a_row_parts_jobs_with_one_attempt_left(t: Fixture) {
+    let jobs = [0x0000, 0x8000, 0x0001, 0xffff].map(|low16| {
+        let mut job = with_low16(&t, low16);
+        job.options.max_attempts = Some(3);
+        job
+    });
     t.enqueue_all(&jobs).await;
     for _ in 0..2 {
         assert_eq!(t.reserve(4).await.jobs.len(), 4);
@@ -68,9 +72,27 @@ pub(crate) async fn the_second_crash_in_a_row_parts_a_job_from_its_bystanders(t:
     }
 }
 
+/// S9: two crashes in a row leave a job due at once that has attempts to spare; the third parts it from its bystanders.
+pub(crate) async fn the_third_crash_in_a_row_parts_a_job_from_its_bystanders(t: Fixture) {
+    let jobs = [0x0000, 0x8000, 0x0001, 0xffff].map(|low16| with_low16(&t, low16));
+    t.enqueue_all(&jobs).await;
+    for crashes in 0..3 {
+        let batch = t.reserve_by(&Reserve { company: true, ..t.want(4) }).await;
+        assert_eq!(batch.jobs.iter().map(|reserved| reserved.job.crashes).collect::<Vec<_>>(), [crashes; 4]);
+        t.pass(15);
+    }
+    assert_eq!(t.reserve(4).await.jobs, []);
+    // now + 30,000 ms × (1 + low 16 bits / 65,536), cut to whole milliseconds
+    for (job, run_at) in jobs.iter().zip([75_000, 90_000, 75_000, 104_999]) {
+        let job = t.get(job.id).await;
+        assert_eq!((job.crashes, job.attempt, job.run_at), (3, 4, at(run_at)));
+    }
+}
+
 /// S9: the pause grows with the length of the lease that was in force.
 pub(crate) async fn the_pause_after_a_crash_follows_the_lease_in_force(t: Fixture) {
-    let job = NewJob { id: t.id(0x4000), ..t.job_with(|job| job.options.lease = Some(secs(18))) };
+    let mut job = NewJob { id: t.id(0x4000), ..t.job_with(|job| job.options.lease = Some(secs(18))) };
+    job.options.max_attempts = Some(3);
     let id = job.id;
     t.enqueue_all(&[job]).await;
     t.reserve_one().await;
@@ -91,8 +113,6 @@ pub(crate) async fn a_job_on_its_last_chance_is_reserved_alone(t: Fixture) {
         assert_eq!(ids(&t.reserve(4).await), [first.id, second.id]);
         t.pass(15);
     }
-    assert_eq!(t.reserve(4).await.jobs, []);
-    t.pass(16);
     let fresh = t.add().await;
     for (id, more) in [(first.id, true), (second.id, true), (fresh, false)] {
         let batch = t.reserve(4).await;
@@ -108,7 +128,6 @@ pub(crate) async fn a_job_on_its_last_chance_waits_behind_others(t: Fixture) {
         t.pass(15);
     }
     t.reserve(0).await;
-    t.pass(30);
     let before = NewJob { id: t.id(1), ..t.job_with(|job| job.options.priority = Some(Priority::High)) };
     t.enqueue_all(std::slice::from_ref(&before)).await;
     let batch = t.reserve(4).await;
@@ -127,7 +146,6 @@ pub(crate) async fn with_company_jobs_on_their_last_chance_come_like_others_and_
         t.pass(15);
     }
     t.reserve(0).await;
-    t.pass(16);
     let fresh = t.add().await;
     let batch = t.reserve_by(&Reserve { company: true, ..t.want(4) }).await;
     assert_eq!(ids(&batch), [jobs[0].id, jobs[1].id, fresh]);
@@ -144,7 +162,6 @@ pub(crate) async fn with_company_jobs_on_their_last_chance_come_like_others_and_
 pub(crate) async fn a_run_that_is_told_to_have_company_is_not_ended_by_its_crash(t: Fixture) {
     let id = t.add().await;
     assert_eq!((crash(&t).await, crash(&t).await), (State::Waiting, State::Waiting));
-    t.pass(30);
     let run = t.reserve_one().await;
     let beats = [Heartbeat { company: true, ..run.lease.into() }, run.lease.into()];
     for beat in beats {
@@ -169,12 +186,11 @@ async fn crash(t: &Fixture) -> State {
 pub(crate) async fn the_third_crash_in_a_row_is_dead(t: Fixture) {
     let id = t.add().await;
     assert_eq!((crash(&t).await, crash(&t).await), (State::Waiting, State::Waiting));
-    t.pass(15);
     assert_eq!(crash(&t).await, State::Dead);
     let job = t.get(id).await;
     assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("crashes")));
     assert_eq!((job.attempt, job.crashes, job.failures.len()), (3, 3, 3));
-    assert_eq!(job.finished_at, Some(at(60_000)));
+    assert_eq!(job.finished_at, Some(at(45_000)));
 }
 
 /// S9: the poison limit is checked before the attempts.

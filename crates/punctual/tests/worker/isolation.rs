@@ -79,7 +79,7 @@ async fn jobs_that_crashed_twice_with_their_worker_run_together() {
     assert_eq!((report.done, report.dead), (30, 0));
 }
 
-/// S9: they are told apart by and by: behind a third crash eight run beside each other, and still none is dead.
+/// S9: they are told apart by and by: behind a third crash sixteen run beside each other, and still none is dead.
 #[tokio::test]
 async fn a_crash_of_many_ends_none_and_parts_them() {
     let rig = Rig::new();
@@ -103,11 +103,11 @@ async fn a_crash_of_many_ends_none_and_parts_them() {
     let end = Arc::new(Semaphore::new(0));
     let (handler, mut told) = held_back(&end);
     let (stop, working) = start(rig.worker().slots(50).handle(handler));
-    assert_eq!(starts(&mut told, 8).await, 8);
+    assert_eq!(starts(&mut told, 16).await, 16);
     rig.enqueue(30).await;
     assert_eq!(timeout(PATIENCE, told.recv()).await.unwrap(), Some(30), "no suspect waits for them");
     end.add_permits(31);
-    assert_eq!(starts(&mut told, 22).await, 22);
+    assert_eq!(starts(&mut told, 14).await, 14);
     stop.cancel();
     let report = working.await.unwrap().unwrap();
     assert_eq!((report.done, report.dead), (31, 0));

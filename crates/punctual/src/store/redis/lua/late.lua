@@ -755,7 +755,7 @@ local function taken_back(job)
         next.state, next.reason = DEAD, 'attempts'
     else
         next.state, next.attempt = WAITING, job.attempt + 1
-        if 2 <= next.crashes then
+        if 3 <= next.crashes or next.crashes == 2 and job.max_attempts <= next.attempt then
             local step, low16 = (next.crashes - 1) * job.run.lasts, byte(job.id, 15) * 256 + byte(job.id, 16)
             next.run_at = min(now + step + math.floor(step * low16 / 65536), END)
         end
