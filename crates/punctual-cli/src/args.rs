@@ -96,7 +96,7 @@ fn is_negated_term(word: &str) -> bool {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Globals {
-    /// Where the jobs live: sqlite:PATH[?durability=full|fast&mode=rw|rwc] or redis:// and an address. Default: store of the
+    /// Where the jobs live: sqlite:PATH[?durability=full|fast&mode=ro|rw|rwc] or redis:// and an address. Default: store of the
     /// configuration file, else sqlite:punctual.db.
     #[arg(long, global = true, env = "PUNCTUAL_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,

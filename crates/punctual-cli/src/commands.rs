@@ -204,8 +204,11 @@ impl Session {
             return Err(Failure::invalid("--fields has nothing to choose from here")
                 .hint("it is for ls, show, take, queue ls and queue show; -o ids prints nothing but ids"));
         }
-        let client =
-            if command.makes_a_store() { Client::connect(url).await? } else { existing(url).await? };
+        let client = if command.makes_a_store() {
+            Client::connect(url).await?
+        } else {
+            existing(url, command).await?
+        };
         Ok(Self {
             client,
             out: Out::new(io::stdout()),
@@ -278,14 +281,19 @@ fn lenient(url: &str) -> String {
     }
 }
 
-/// A client of a store that is there already.
-async fn existing(url: &str) -> Result<Client> {
-    let option = match url.strip_prefix("sqlite:") {
-        Some(rest) if rest.contains('?') => "&mode=rw",
-        Some(_) => "?mode=rw",
-        None => "",
+/// A client of a store that is there already. A file that this user can't write is opened by those who only look, all the same.
+async fn existing(url: &str, command: &Command) -> Result<Client> {
+    let (is_file, and) = (url.starts_with("sqlite:"), if url.contains('?') { '&' } else { '?' });
+    let with = |mode: &str| if is_file { format!("{url}{and}mode={mode}") } else { url.to_owned() };
+    let is_chosen = is_file && url.contains("mode=ro");
+    let client = Client::connect(&if is_chosen { url.to_owned() } else { with("rw") }).await;
+    let client = match client {
+        Err(error) if is_file && command.only_looks() && error.kind() == ErrorKind::Unavailable => {
+            Client::connect(&with("ro")).await
+        }
+        client => client,
     };
-    Client::connect(&format!("{url}{option}")).await.map_err(|error| {
+    client.map_err(|error| {
         let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
         let is_missing = cause.is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound);
         let failure = Failure::from(error);

@@ -264,3 +264,74 @@ fn a_job_cannot_write_to_the_terminal() {
         assert!(!text.contains(['\u{1b}', '\u{202e}', '\t']), "{line}: {text:?}");
     }
 }
+
+/// Everything that only looks.
+const LOOKS: [&str; 10] = [
+    "stats",
+    "ls",
+    "show 019dd2f1-6a3b-7c44-8d21-0b3d5c1e9f0a",
+    "why 019dd2f1-6a3b-7c44-8d21-0b3d5c1e9f0a",
+    "queue ls",
+    "upcoming",
+    "top -n 1",
+    "audit",
+    "doctor",
+    "cancel --where kind:k --dry-run",
+];
+
+#[test]
+fn a_file_that_is_opened_to_be_looked_at_is_left_as_it_is() {
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A}"));
+    std::fs::create_dir(t.path("apart")).unwrap();
+    std::fs::copy(t.path("punctual.db"), t.path("apart/jobs.db")).unwrap();
+    for line in LOOKS {
+        t.ok(&format!("{line} --store sqlite:apart/jobs.db?mode=ro"));
+    }
+    for line in ["push k", "cancel --where kind:k -y", "take", "queue pause mail"] {
+        let said = t.run(&format!("{line} --store sqlite:apart/jobs.db?mode=ro"));
+        said.fails(2, "unsupported", "");
+        assert!(said.err.contains("was opened to be looked at; nothing was written"), "{said:#?}");
+    }
+    let left: Vec<_> = std::fs::read_dir(t.path("apart")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name == "jobs.db-lock"), "{left:?}");
+    t.run("stats --store sqlite:none.db?mode=ro").fails(5, "store_unavailable", "there is no store at");
+}
+
+#[cfg(unix)]
+#[test]
+fn whoever_only_looks_need_not_be_able_to_write_the_file() {
+    use std::{
+        fs::{self, Permissions},
+        os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    };
+
+    const NOBODY: u32 = 65_534;
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A}"));
+    fs::set_permissions(t.path("punctual.db"), Permissions::from_mode(0o444)).unwrap();
+    // A process that may write has the file open.
+    let open = rusqlite::Connection::open(t.path("punctual.db")).unwrap();
+    let count = || open.query_row("SELECT count(*) FROM punctual_meta", [], |row| row.get::<_, i64>(0));
+    count().unwrap();
+    fs::set_permissions(t.path(""), Permissions::from_mode(0o555)).unwrap();
+    let run = |line: &str| {
+        let mut command = t.command(line.split(' '));
+        if rustix::process::geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        crate::fixture::said(command.spawn().unwrap())
+    };
+    let said: Vec<_> = LOOKS.iter().map(|line| (line, run(line))).collect();
+    let refused = run("push k");
+    drop(open);
+    let alone = run("stats");
+    fs::set_permissions(t.path(""), Permissions::from_mode(0o755)).unwrap();
+    for (line, said) in said {
+        assert_eq!(said.code, Some(0), "{line}: {said:#?}");
+    }
+    assert_eq!(refused.code, Some(5), "{refused:#?}");
+    // At rest there is no -shm, and this user can't make one.
+    alone.fails(5, "store_unavailable", "could not open");
+    assert!(alone.err.contains("start a worker, or look at a copy"), "{alone:#?}");
+}

@@ -91,6 +91,10 @@ pub struct SqliteOptions {
     /// Whether a file that is not there is made. Without, opening it is `Unavailable`, and a slip in a path leaves no empty
     /// store behind.
     pub create: bool,
+    /// Whether the file is only looked at (default: no), for users that can't write it: nothing is written, made or upgraded, and
+    /// each verb that would write is `Unsupported`. SQLite needs the `-shm` beside the file, which is there while a process that may
+    /// write has it open; otherwise this user must be able to make it.
+    pub read_only: bool,
 }
 
 /// Enough for the pages that batches of jobs with random due times touch.
@@ -106,6 +110,7 @@ impl Default for SqliteOptions {
             payload_bytes_max: PAYLOAD_BYTES_MAX,
             cache_mib: CACHE_MIB_DEFAULT,
             create: true,
+            read_only: false,
         }
     }
 }
@@ -127,7 +132,8 @@ pub struct SqliteStore {
     url: String,
     options: SqliteOptions,
     // Dropped in this order: whoever is still at work keeps what it works on.
-    writer: Writer,
+    /// None: it is only looked at.
+    writer: Option<Writer>,
     reader: Reader,
     snapshots: Snapshots,
     bell: Arc<Doorbell>,
@@ -157,14 +163,17 @@ impl SqliteStore {
         let database = Arc::new(database);
         let (bell, operations) = (Doorbell::new(&database.path), Arc::new(AtomicU64::new(0)));
         let reader = Reader::start(Arc::clone(&database), options.clock.clone(), Arc::clone(&operations))?;
-        let writer = Writer::start(
-            conn,
-            Arc::clone(&database),
-            options.durability,
-            options.clock.clone(),
-            Arc::clone(&bell),
-            Arc::clone(&operations),
-        )?;
+        let writer = conn.map(|conn| {
+            Writer::start(
+                conn,
+                Arc::clone(&database),
+                options.durability,
+                options.clock.clone(),
+                Arc::clone(&bell),
+                Arc::clone(&operations),
+            )
+        });
+        let writer = writer.transpose()?;
         let url = format!("sqlite:{}", path.display());
         let (snapshots, strangers) = (Snapshots::default(), wait::Strangers::default());
         Ok(Self {
@@ -215,7 +224,8 @@ impl SqliteStore {
         synced: bool,
         work: impl FnMut(&mut Tx<'_>) -> Step<T> + Send + 'static,
     ) -> Result<T> {
-        self.writer.write(Cost { items, bytes, synced }, work).await
+        let Some(writer) = &self.writer else { return Err(self.database.only_looked_at()) };
+        writer.write(Cost { items, bytes, synced }, work).await
     }
 }
 

@@ -17,12 +17,12 @@ use crate::error::{Error, ErrorKind, Result};
 /// Opens the store at `url`: `sqlite:PATH`, a file, or `memory:`, which ends with its last handle.
 ///
 /// Options of a file stand behind a `?`, with `&` between them: `durability=full` (the default) or `durability=fast`;
-/// `mode=rwc` (the default), which makes a file that is not there, or `mode=rw`, which does not; `cache_mib=64` (the default), the page
+/// `mode=rwc` (the default), which makes a file that is not there, `mode=rw`, which does not, or `mode=ro`, which only looks; `cache_mib=64` (the default), the page
 /// cache of each connection, 1 to 4,096.
 ///
 /// # Errors
 /// `Unsupported` for any other scheme, or where the store is not built in; `Invalid` for a path or an option that can't be
-/// read; `Unavailable` where `mode=rw` finds no file; otherwise as the store's own opening says.
+/// read; `Unavailable` where `mode=rw` or `mode=ro` finds no file; otherwise as the store's own opening says.
 pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
     connect_by(url, Clock::System).await
 }
@@ -73,7 +73,7 @@ pub(crate) fn is_there(url: &str) -> Result<bool> {
     }
 }
 
-/// Reads `PATH[?durability=full|fast][&mode=rw|rwc][&cache_mib=N]`.
+/// Reads `PATH[?durability=full|fast][&mode=ro|rw|rwc][&cache_mib=N]`.
 #[cfg(feature = "sqlite")]
 fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -100,15 +100,17 @@ fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
         match option {
             "durability=full" => options.durability = Durability::Full,
             "durability=fast" => options.durability = Durability::Fast,
-            "mode=rwc" => options.create = true,
-            "mode=rw" => options.create = false,
+            "mode=rwc" => (options.create, options.read_only) = (true, false),
+            "mode=rw" => (options.create, options.read_only) = (false, false),
+            "mode=ro" => (options.create, options.read_only) = (false, true),
             _ if let Some(Ok(mib)) = option.strip_prefix("cache_mib=").map(str::parse) => {
                 options.cache_mib = mib;
             }
             _ => {
                 let shown: String = option.chars().take(64).collect();
-                return Err(Error::invalid(format!("{shown:?} is no option of a sqlite: store"))
-                    .with_hint("write durability=full, durability=fast, mode=rw, mode=rwc or cache_mib=64"));
+                return Err(Error::invalid(format!("{shown:?} is no option of a sqlite: store")).with_hint(
+                    "write durability=full, durability=fast, mode=ro, mode=rw, mode=rwc or cache_mib=64",
+                ));
             }
         }
     }
@@ -144,13 +146,14 @@ mod tests {
         );
         assert_eq!(read("jobs.db?mode=rw&durability=fast"), Ok(("jobs.db".into(), Durability::Fast, false)));
         assert_eq!(read("jobs.db?mode=rw&mode=rwc"), Ok(("jobs.db".into(), Durability::Full, true)));
+        assert!(sqlite("jobs.db?mode=ro").unwrap().1.read_only);
         assert_eq!(sqlite("jobs.db?cache_mib=8").unwrap().1.cache_mib, 8);
         for wrong in [
             "",
             ":memory:",
             "//host/jobs.db",
             "jobs.db?durability=none",
-            "jobs.db?mode=ro",
+            "jobs.db?mode=r",
             "jobs.db?cache_mib=x",
         ] {
             assert_eq!(read(wrong), Err(ErrorKind::Invalid), "{wrong}");

@@ -305,11 +305,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("jobs.db");
         let (mut database, conn) = Database::open(&path, &SqliteOptions::default()).unwrap();
-        database.lock.set_timeout(Duration::from_millis(5));
+        database.lock.as_mut().unwrap().set_timeout(Duration::from_millis(5));
         let (database, operations) = (Arc::new(database), Arc::new(AtomicU64::new(0)));
         let bell = Doorbell::new(&database.path);
         let (clock, counted) = (Clock::System, Arc::clone(&operations));
-        let writer = Writer::start(conn, database, Durability::Fast, clock, bell, counted).unwrap();
+        let writer = Writer::start(conn.unwrap(), database, Durability::Fast, clock, bell, counted).unwrap();
         let make = |name: &'static str| {
             let cost = Cost { items: 1, bytes: 0, synced: false };
             writer.write(cost, move |tx| tx.queue_or_new(name).map(|q| tx.at(q).qid))

@@ -38,7 +38,8 @@ pub(super) struct Database {
     /// What was at the path when it was opened.
     identity: Option<Identity>,
     cache_mib: u32,
-    pub(super) lock: Lock,
+    /// None: it is only looked at.
+    pub(super) lock: Option<Lock>,
 }
 
 /// The device and the number of a file.
@@ -46,10 +47,13 @@ type Identity = (u64, u64);
 
 impl Database {
     /// Opens the file, making it where it is missing and that is wanted, brings its schema up to date, and gives the
-    /// connection that did it.
-    pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Self, Connection)> {
+    /// connection that did it; none, and nothing of the kind, for those who only look.
+    pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Self, Option<Connection>)> {
         let (durability, create) = (options.durability, options.create);
         check_version(rusqlite::version_number())?;
+        if options.read_only {
+            return Self::look(path, options).map(|database| (database, None));
+        }
         // Before the sidecar: nothing is left behind where no store is, and none can be.
         probe(path, create)?;
         let path = real_path(path)?;
@@ -59,7 +63,7 @@ impl Database {
             path,
             identity: None,
             cache_mib: options.cache_mib,
-            lock,
+            lock: Some(lock),
         };
         let conn = {
             let _guard = database.lock()?;
@@ -75,12 +79,23 @@ impl Database {
             conn
         };
         database.identity = identity(&database.path);
-        Ok((database, conn))
+        Ok((database, Some(conn)))
+    }
+
+    /// Opens the file for those who only look: nothing is made beside it but what SQLite needs.
+    fn look(path: &Path, options: &SqliteOptions) -> Result<Self> {
+        probe(path, false)?;
+        let path = real_path(path)?;
+        let log = with_suffix(&path, "-wal");
+        let mut database = Self { log, path, identity: None, cache_mib: options.cache_mib, lock: None };
+        schema::check_as_it_is(&database.reader()?, &database.path)?;
+        database.identity = identity(&database.path);
+        Ok(database)
     }
 
     /// The right to write, among punctual processes, until the guard is dropped.
     pub(super) fn lock(&self) -> Result<Guard<'_>> {
-        self.lock.take()
+        self.lock.as_ref().ok_or_else(|| self.only_looked_at())?.take()
     }
 
     /// A connection that only reads.
@@ -88,6 +103,13 @@ impl Database {
         let conn = self.connect("open")?;
         conn.pragma_update(None, "query_only", true).map_err(|e| self.error("open", e))?;
         Ok(conn)
+    }
+
+    /// Says that nothing is written.
+    pub(super) fn only_looked_at(&self) -> Error {
+        let path = self.path.display();
+        Error::new(ErrorKind::Unsupported, format!("{path} was opened to be looked at; nothing was written"))
+            .with_hint("open it without mode=ro, as a user who may write the file and its folder")
     }
 
     /// The size of the database and of its log, in bytes.
@@ -121,7 +143,11 @@ impl Database {
     }
 
     fn connect(&self, what: &str) -> Result<Connection> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let access = match self.lock {
+            Some(_) => OpenFlags::SQLITE_OPEN_READ_WRITE,
+            None => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        };
+        let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(&self.path, flags).map_err(|e| self.error(what, e))?;
         let set_up = || {
             conn.busy_timeout(BUSY_TIMEOUT)?;
@@ -276,8 +302,21 @@ fn probe(path: &Path, create: bool) -> Result<()> {
     let failed = |e| fault::error("open", path, e);
     let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
-    let is_store = schema::version(&conn).map_err(failed)? != 0;
+    let is_store = schema::version(&conn).map_err(|e| without_log(path, e))? != 0;
     if is_store || create { Ok(()) } else { Err(none("in")) }
+}
+
+/// SQLite reads a write-ahead log through an index beside the file, which a user that may write nothing there can't make.
+fn without_log(path: &Path, e: rusqlite::Error) -> Error {
+    use rusqlite::ErrorCode::{CannotOpen, ReadOnly};
+    let is_missing = matches!(e.sqlite_error_code(), Some(CannotOpen | ReadOnly));
+    let error = fault::error("open", path, e);
+    if is_missing && !with_suffix(path, "-shm").exists() {
+        return error.with_hint(
+            "no process has this store open, and this user can't make its -shm there: start a worker, or look at a copy of the file",
+        );
+    }
+    error
 }
 
 /// The path without symbolic links, so that all processes mean the same sidecar.

@@ -83,6 +83,20 @@ pub(super) fn check(conn: &Connection) -> Step<()> {
     }
 }
 
+/// Refuses a file of another version's schema, for those who may not bring it up to date.
+pub(super) fn check_as_it_is(conn: &Connection, path: &Path) -> Result<()> {
+    let (found, path) = (version(conn).map_err(|e| fault::error("open", path, e))?, path.display());
+    match found.cmp(&int(MIGRATIONS.len())) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(outdated(&path.to_string(), found)),
+        Ordering::Less => Err(Error::new(
+            ErrorKind::Outdated,
+            format!("{path} has schema version {found}, and was opened to be looked at; nothing was changed"),
+        )
+        .with_hint("let a user who may write it open it once: that brings it up to date")),
+    }
+}
+
 fn outdated(path: &str, found: i64) -> Error {
     let newest = MIGRATIONS.len();
     Error::new(
