@@ -58,6 +58,8 @@ pub const TIMEOUT_MAX: Duration = Duration::from_hours(7 * 24);
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_mins(5);
 /// Attempts where nobody chose a number.
 pub const MAX_ATTEMPTS_DEFAULT: u32 = 20;
+/// A job that a newer version wrote, with options that this one does not know, is looked at again after this.
+pub const HELD_FOR: Duration = Duration::from_mins(1);
 /// Most attempts a job may ask for.
 pub const MAX_ATTEMPTS_MAX: u32 = 10_000;
 /// Most jobs of one concurrency key or group that a limit may let run at once.

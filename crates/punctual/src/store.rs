@@ -9,6 +9,7 @@
 mod audit;
 mod bell;
 pub mod clock;
+pub(crate) mod defaults;
 mod doc;
 #[cfg(feature = "testing")]
 pub mod faulty;
@@ -664,7 +665,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// one that reads hide by its age; or remembered in the job's queue) → `Duplicate`; its unique key is held → by the
     /// conflict rule (an id is looked at before the key); the queue is at its cap (`max_jobs` live jobs or more, or this
     /// payload would bring their bytes over `max_bytes`) → `Full`; otherwise it is inserted, which makes the queue if it
-    /// is new. Options the job leaves open are taken from the queue's defaults now, all but the lease, which each
+    /// is new. Options the job leaves open are taken from the queue's defaults now (what these leave open, too, is not stored, and the
+    /// default applies of the version that reads the job), all but the lease, which each
     /// reservation chooses. Only inserts meet the cap.
     ///
     /// A derived id is remembered from the removal of its record until 24 h after its job ended (one deleted or purged

@@ -33,6 +33,8 @@ mod drain;
 use std::{sync::Arc, time::Duration};
 
 use self::drain::Drain;
+#[doc(hidden)]
+pub use crate::store::defaults::Defaults;
 pub use crate::store::{
     clock::{Clock, ManualClock},
     faulty::{Fault, FaultyStore},
@@ -208,4 +210,10 @@ pub fn ctx<S: Send + Sync + 'static>(state: S) -> Ctx<S> {
         ..JobRecord::blank(client.make_id())
     };
     Ctx::new(Call::new(record, 1, client, Arc::default()), Arc::new(state))
+}
+
+/// Lets the process go on as a version of punctual with other defaults, for tests of stores that versions share.
+#[doc(hidden)]
+pub fn assume_defaults(defaults: Defaults) {
+    crate::store::defaults::assume(defaults);
 }

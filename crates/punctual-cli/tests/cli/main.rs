@@ -29,4 +29,6 @@ mod take;
 mod tool;
 mod topic;
 #[cfg(unix)]
+mod versions;
+#[cfg(unix)]
 mod work;

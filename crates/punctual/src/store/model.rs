@@ -36,14 +36,17 @@ use crate::{
     id::JobId,
     job::{JobRecord, Scope, State},
     limits::{HEARTBEAT_DEFAULT, ID_MEMORY, LEASE_DEFAULT},
-    store::{Doc, Keep, Lease, Order, QueueSettings, UniqueKey},
+    store::{
+        Doc, Keep, Lease, Order, QueueSettings, UniqueKey,
+        defaults::{Defaults, defaults},
+    },
     time::Timestamp,
 };
 
 /// The contract as a program; a method per verb of [`Store`](crate::store::Store).
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    queues: BTreeMap<String, QueueSettings>,
+    queues: BTreeMap<String, Set>,
     rows: BTreeMap<JobId, Row>,
     /// Derived ids without a record, by queue: when their jobs ended.
     remembered: BTreeMap<(String, JobId), Timestamp>,
@@ -69,11 +72,20 @@ pub struct Model {
     no_take_back_until: Option<Timestamp>,
 }
 
+/// What was set of a queue, and which defaults applied then: what equals them nobody chose.
+#[derive(Clone, Debug)]
+struct Set {
+    settings: QueueSettings,
+    defaults: Defaults,
+}
+
 /// A job, and what its record does not show.
 #[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 #[derive(Clone, Debug)]
 struct Row {
     job: JobRecord,
+    /// Nobody chose how often it is tried: the default applies when it is read.
+    is_open: bool,
     /// While running: how long one extension lasts.
     lasts_ms: u64,
     /// Whether it was reserved or taken, ever.
@@ -84,6 +96,17 @@ struct Row {
     company: bool,
     /// While waiting: out of the timeline until it is its turn among the jobs of its concurrency key (S15).
     parked: bool,
+}
+
+impl Row {
+    /// The job as it is read.
+    fn record(&self) -> JobRecord {
+        JobRecord { max_attempts: self.max_attempts(), ..self.job.clone() }
+    }
+
+    fn max_attempts(&self) -> u32 {
+        if self.is_open { defaults().max_attempts } else { self.job.max_attempts }
+    }
 }
 
 /// A unique key that is taken.
@@ -117,7 +140,22 @@ impl Model {
 
     /// The settings of a queue, which are the defaults where nobody set any.
     fn settings(&self, queue: &str) -> QueueSettings {
-        self.queues.get(queue).cloned().unwrap_or_default()
+        let Some(Set { settings, defaults: Defaults { short, long, .. } }) = self.queues.get(queue) else {
+            return QueueSettings::default();
+        };
+        let read = |keep, then, now| if keep == then { now } else { keep };
+        let now = defaults();
+        QueueSettings {
+            done: read(settings.done, *short, now.short),
+            cancelled: read(settings.cancelled, *short, now.short),
+            dead: read(settings.dead, *long, now.long),
+            ..settings.clone()
+        }
+    }
+
+    /// Sets a queue, which may be new.
+    fn put_settings(&mut self, queue: &str, settings: QueueSettings) {
+        self.queues.insert(queue.to_owned(), Set { settings, defaults: defaults() });
     }
 
     fn is_paused(&self, queue: &str) -> bool {
@@ -211,9 +249,9 @@ impl Model {
     /// Ends a job; answers its record as of the end, which may be gone already.
     fn end(&mut self, id: JobId, state: State, reason: Option<String>, now: Timestamp) -> JobRecord {
         self.leave_waiting(id);
-        let job = &mut self.row_mut(id).job;
-        (job.state, job.reason, job.finished_at) = (state, reason, Some(now));
-        let ended = job.clone();
+        let row = self.row_mut(id);
+        (row.job.state, row.job.reason, row.job.finished_at) = (state, reason, Some(now));
+        let ended = row.record();
         if !is_window(&ended) {
             self.free_key(id);
         }

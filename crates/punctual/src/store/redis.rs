@@ -133,7 +133,8 @@ impl RedisStore {
     ///
     /// # Errors
     /// `Invalid` for an address that can't be read, `Unavailable` if nobody answers there, `Unsupported` for a server that
-    /// can't keep a store's promises, `Corrupt` where a key of ours is somebody else's.
+    /// can't keep a store's promises, or a store of an earlier format, `Outdated` for one of a later format, `Corrupt` where a key of
+    /// ours is somebody else's.
     pub async fn open(url: &str, clock: Clock) -> Result<Self> {
         let address = Address::parse(url)?;
         let thread = Arc::new(Thread::start()?);

@@ -11,6 +11,8 @@ use crate::{
     rate::Rate,
 };
 
+use super::defaults::defaults;
+
 /// Order of a queue behind its priorities (S6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -60,6 +62,8 @@ impl Keep {
 }
 
 /// Settings of a queue; they live in the store and are live for every worker.
+///
+/// A setting that equals its default is not stored: whoever reads the queue uses the default of its own version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueSettings {
@@ -101,6 +105,7 @@ pub struct QueueSettings {
 
 impl Default for QueueSettings {
     fn default() -> Self {
+        let of = defaults();
         Self {
             paused: None,
             order: Order::Fifo,
@@ -111,9 +116,9 @@ impl Default for QueueSettings {
             rate: None,
             group: GroupLimits::default(),
             groups: BTreeMap::new(),
-            done: Keep::SHORT,
-            dead: Keep::LONG,
-            cancelled: Keep::SHORT,
+            done: of.short,
+            dead: of.long,
+            cancelled: of.short,
             defaults: JobOptions::default(),
         }
     }
@@ -145,6 +150,18 @@ impl QueueSettings {
             limits.check().map_err(|e| Error::invalid(format!("group {name:?}: {e}")))?;
         }
         self.defaults.check()
+    }
+
+    /// What a store keeps of them: JSON without what equals its default.
+    #[cfg(any(feature = "sqlite", feature = "redis"))]
+    pub(crate) fn stored(&self) -> String {
+        let json = |settings: &Self| match serde_json::to_value(settings) {
+            Ok(serde_json::Value::Object(fields)) => fields,
+            _ => unreachable!("invariant: settings are plain data, which JSON can hold"),
+        };
+        let (mut fields, open) = (json(self), json(&Self::default()));
+        fields.retain(|name, value| open.get(name) != Some(value));
+        serde_json::Value::Object(fields).to_string()
     }
 
     /// What a group may have: its own limits, else those of all groups.

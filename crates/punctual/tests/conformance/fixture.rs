@@ -94,25 +94,33 @@ pub(crate) struct Fixture {
     pub(crate) clock: ManualClock,
     ids: RefCell<IdMaker>,
     last_call: Cell<u64>,
+    /// By which another process opens it, if one can: a path, or an address.
+    pub(crate) place: Option<String>,
     /// Where the store lives; behind it, so that it goes last.
     _folder: Option<tempfile::TempDir>,
 }
 
 pub(crate) async fn memory() -> Fixture {
     let clock = ManualClock::new(at(0));
-    Fixture::new(None, Arc::new(MemoryStore::new(Clock::Manual(clock.clone()))), clock)
+    Fixture::new(None, None, Arc::new(MemoryStore::new(Clock::Manual(clock.clone()))), clock)
 }
 
 #[cfg(feature = "sqlite")]
 pub(crate) async fn sqlite() -> Fixture {
-    use punctual::store::sqlite::{SqliteOptions, SqliteStore};
     // In memory where there is such a place: what a disk survives is not the question here.
     let shm = std::path::Path::new("/dev/shm");
     let folder = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
     let path = folder.path().join("jobs.db");
     let clock = ManualClock::new(at(0));
+    let place = path.to_str().expect("a path of letters");
+    Fixture::new(Some(folder), Some(place.to_owned()), on_sqlite(place, &clock), clock)
+}
+
+#[cfg(feature = "sqlite")]
+fn on_sqlite(path: &str, clock: &ManualClock) -> Arc<dyn Store> {
+    use punctual::store::sqlite::{SqliteOptions, SqliteStore};
     let options = SqliteOptions { clock: Clock::Manual(clock.clone()), ..SqliteOptions::default() };
-    Fixture::new(Some(folder), Arc::new(SqliteStore::open(path, options).unwrap()), clock)
+    Arc::new(SqliteStore::open(path, options).unwrap())
 }
 
 #[cfg(feature = "redis")]
@@ -130,12 +138,37 @@ async fn on_redis(url: &str) -> Fixture {
     use punctual::store::redis::RedisStore;
 
     let clock = ManualClock::new(at(0));
-    Fixture::new(None, Arc::new(RedisStore::open(url, Clock::Manual(clock.clone())).await.unwrap()), clock)
+    let store = Arc::new(RedisStore::open(url, Clock::Manual(clock.clone())).await.unwrap());
+    Fixture::new(None, Some(url.to_owned()), store, clock)
+}
+
+/// The store that another process made.
+pub(crate) async fn reopen(place: &str) -> Fixture {
+    #[cfg(feature = "sqlite")]
+    if place.starts_with('/') {
+        let clock = ManualClock::new(at(0));
+        return Fixture::again(Fixture::new(None, None, on_sqlite(place, &clock), clock));
+    }
+    #[cfg(feature = "redis")]
+    return Fixture::again(on_redis(place).await);
+    #[cfg(not(feature = "redis"))]
+    unreachable!("{place} is no place of a store of this build")
 }
 
 impl Fixture {
-    fn new(folder: Option<tempfile::TempDir>, store: Arc<dyn Store>, clock: ManualClock) -> Self {
-        Self { store, clock, ids: RefCell::default(), last_call: Cell::new(0), _folder: folder }
+    fn new(
+        folder: Option<tempfile::TempDir>,
+        place: Option<String>,
+        store: Arc<dyn Store>,
+        clock: ManualClock,
+    ) -> Self {
+        Self { store, clock, ids: RefCell::default(), last_call: Cell::new(0), place, _folder: folder }
+    }
+
+    /// Whose calls are numbered behind those of the process that made the store.
+    fn again(self) -> Self {
+        self.last_call.set(1_000);
+        self
     }
 
     /// Turns the clock on by whole seconds.

@@ -14,6 +14,7 @@ mod board;
 mod cancel;
 mod cap;
 mod concurrency;
+mod defaults;
 mod doc;
 mod enqueue;
 mod extend;
@@ -74,6 +75,8 @@ conformance!(
         a_delay_counts_from_the_stores_clock,
         a_job_may_be_due_at_the_end_of_time,
         an_empty_enqueue_is_answered;
+    defaults:
+        what_nobody_chose_follows_the_version_that_reads_it;
     cap:
         max_jobs_counts_waiting_and_running_ones,
         an_ended_job_makes_room,

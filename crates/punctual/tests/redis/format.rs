@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use punctual::{
-    Ctx, JobRecord, NewJob, Payload, When, Worker,
-    store::{Action, Audit, Counts, List, QueueOp, Settlement, Take, Upcoming, Verdict},
+    Ctx, JobRecord, NewJob, Payload, State, Timestamp, When, Worker,
+    store::{
+        Action, Audit, Counts, List, QueueOp, Reserved, Settlement, Take, Upcoming, Verdict,
+        clock::ManualClock,
+    },
 };
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +28,7 @@ fn edit_turn(server: &Server, url: &str, edit: &str) {
 }
 
 /// A newer process has upgraded the store.
-const NEWER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32) .. '\\0\\2')";
+const NEWER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32) .. '\\0\\3')";
 /// It was made before formats had numbers.
 const OLDER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32))";
 /// And nobody has reserved from it yet.
@@ -34,7 +37,10 @@ const UNTOUCHED: &str = "redis.call('HDEL', KEYS[1], 'turn')";
 #[tokio::test]
 async fn a_process_that_meets_another_format_changes_nothing() {
     let server = Server::start(&[]);
-    for (edit, format) in [(NEWER, "format 2"), (OLDER, "format 0"), (UNTOUCHED, "format 0")] {
+    let (newer, older) = (ErrorKind::Outdated, ErrorKind::Unsupported);
+    for (edit, format, kind) in
+        [(NEWER, "format 3", newer), (OLDER, "format 0", older), (UNTOUCHED, "format 0", older)]
+    {
         let url = server.url();
         let store = open(&url).await;
         let client = Client::new(store.clone());
@@ -68,7 +74,7 @@ async fn a_process_that_meets_another_format_changes_nothing() {
         ];
         for (verb, error) in errors.into_iter().enumerate() {
             let error = error.unwrap_or_else(|| panic!("verb {verb} is refused: {format}"));
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "verb {verb}: {error}");
+            assert_eq!(error.kind(), kind, "verb {verb}: {error}");
             assert!(error.to_string().contains(format), "verb {verb}: {error}");
             assert!(error.hint().is_some());
         }
@@ -99,7 +105,7 @@ async fn a_worker_whose_store_is_upgraded_under_it_stops() {
     edit_turn(&server, &url, NEWER);
     let ended = tokio::time::timeout(BLOCKED_MAX, worker).await.expect("it stops").unwrap();
     let error = ended.expect_err("and says why");
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Outdated, "{error}");
     assert!(runs.try_recv().is_err(), "the second job waits for the newer process");
 }
 
@@ -128,4 +134,43 @@ async fn a_queue_whose_settings_can_not_be_read_is_paused() {
     assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
     edit("local q = '\\0\\0\\1' redis.call('HSET', KEYS[1], q, redis.call('HGET', KEYS[1], 'was'))");
     assert_eq!(store.reserve(&both(2)).await.unwrap().jobs.len(), 1);
+}
+
+/// Lets each job with a header look as if a newer version had written it, or look as before again.
+fn edit_options(server: &Server, url: &str, from: &str, to: &str) {
+    let script = "local all = redis.call('HGETALL', KEYS[1]) for i = 1, #all, 2 do
+        local rec = string.gsub(all[i + 1], ARGV[1], ARGV[2]) redis.call('HSET', KEYS[1], all[i], rec) end";
+    server.say(&["EVAL", script, "1", &key(url, "j"), from, to]);
+}
+
+/// As on SQLite: what a newer version wrote waits for a worker of that version, and nothing is counted against it.
+#[tokio::test]
+async fn a_job_with_an_unknown_option_is_held_and_blocks_nobody() {
+    const KNOWN: &str = "\"headers\":{\"a\":\"b\"}";
+    const UNKNOWN: &str = "\"brand_new\":\"abcde\"";
+    let server = Server::start(&[]);
+    for group in [None, Some("g".to_owned())] {
+        let url = server.url();
+        let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000).unwrap());
+        let store = RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap();
+        let client = Client::new(open(&url).await);
+        let mut both = jobs(&client, 2);
+        for job in &mut both {
+            job.group.clone_from(&group);
+        }
+        both[0].headers.insert("a".to_owned(), "b".to_owned());
+        let (newer, good) = (both[0].id, both[1].id);
+        store.enqueue(Call { instance: 7, number: 1 }, &both).await.unwrap();
+        edit_options(&server, &url, KNOWN, UNKNOWN);
+        let ids = |jobs: Vec<Reserved>| jobs.iter().map(|job| job.job.id).collect::<Vec<_>>();
+        assert_eq!(ids(store.reserve(&reserve(1, 10)).await.unwrap().jobs), [good]);
+        let kept = store.get(newer).await.unwrap().unwrap();
+        assert_eq!((kept.state, kept.reason, kept.attempt, kept.crashes), (State::Waiting, None, 1, 0));
+        assert_eq!(store.audit(Audit::default()).await.unwrap().findings, []);
+        // What can read it runs it, a minute later at most.
+        edit_options(&server, &url, UNKNOWN, KNOWN);
+        clock.advance(Duration::from_mins(1));
+        let run = store.reserve(&reserve(2, 10)).await.unwrap().jobs.remove(0);
+        assert_eq!((run.job.id, run.job.attempt, run.job.headers.len()), (newer, 1, 1));
+    }
 }

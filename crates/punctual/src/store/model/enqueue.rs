@@ -4,9 +4,12 @@ use crate::{
     error::Result,
     id::JobId,
     job::{JobRecord, NewJob, OnConflict, Priority, State},
-    limits::{ID_MEMORY, MAX_ATTEMPTS_DEFAULT, PAYLOAD_BYTES_MAX, TIMEOUT_DEFAULT},
+    limits::{ID_MEMORY, PAYLOAD_BYTES_MAX, TIMEOUT_DEFAULT},
     notes::Notes,
-    store::{Call, Enqueued, Existing, UniqueKey, check_batch, check_enqueue, resolve_expiry},
+    store::{
+        Call, Enqueued, Existing, QueueSettings, UniqueKey, check_batch, check_enqueue, defaults::defaults,
+        resolve_expiry,
+    },
     time::Timestamp,
 };
 
@@ -65,10 +68,13 @@ impl Model {
             self.keys.insert(key, Held { by: job.id, until: window_end(&job) });
         }
         let answer = Enqueued::Inserted { id: job.id, run_at: job.run_at };
-        self.queues.entry(job.queue.clone()).or_default();
+        if !self.queues.contains_key(&job.queue) {
+            self.put_settings(&job.queue, QueueSettings::default());
+        }
+        let is_open = self.is_open(new);
         self.rows.insert(
             job.id,
-            Row { job, lasts_ms: 0, started: false, told: false, company: false, parked: false },
+            Row { job, is_open, lasts_ms: 0, started: false, told: false, company: false, parked: false },
         );
         answer
     }
@@ -99,6 +105,7 @@ impl Model {
         match unique.on_conflict {
             OnConflict::Replace if is_waiting && version_fits => {
                 self.leave_waiting(id);
+                self.row_mut(id).is_open = self.is_open(new);
                 let holder = &mut self.row_mut(id).job;
                 holder.kind = asked.kind;
                 holder.payload = asked.payload;
@@ -134,6 +141,11 @@ impl Model {
             || settings.max_bytes.is_some_and(|max| max < bytes() + new.payload.bytes.len() as u64)
     }
 
+    /// Whether nobody chose how often a new job is tried.
+    fn is_open(&self, new: &NewJob) -> bool {
+        new.options.clone().or(&self.settings(&new.queue).defaults).max_attempts.is_none()
+    }
+
     /// The record of a new job: call and job type > queue > default.
     fn resolve(&self, now: Timestamp, new: &NewJob) -> JobRecord {
         let own_lease = new.options.lease;
@@ -146,7 +158,7 @@ impl Model {
             priority: options.priority.unwrap_or(Priority::Normal),
             run_at: new.run_at.resolve(now),
             created_at: now,
-            max_attempts: options.max_attempts.unwrap_or(MAX_ATTEMPTS_DEFAULT),
+            max_attempts: options.max_attempts.unwrap_or_else(|| defaults().max_attempts),
             backoff: options.backoff.unwrap_or_default(),
             timeout: options.timeout.unwrap_or(TIMEOUT_DEFAULT),
             // The queue's lease comes behind the worker's, so it is looked up at the reservation.

@@ -174,6 +174,6 @@ impl Model {
             && (self.is_full(job)
                 || self.opens(&job.queue, now) != Some(now)
                 || self.is_group_closed(job, now));
-        JobRecord { blocked, ..job.clone() }
+        JobRecord { blocked, ..self.rows[&job.id].record() }
     }
 }

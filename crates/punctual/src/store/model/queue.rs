@@ -20,25 +20,27 @@ impl Model {
                 return Ok(QueueReply::Conflict(Box::new(self.info(now, name))));
             }
             QueueOp::Pause { .. } | QueueOp::Set(_) | QueueOp::Replace(_) => {
-                self.queues.entry(name.to_owned()).or_default();
+                self.put_settings(name, self.settings(name));
             }
             QueueOp::Show | QueueOp::Resume | QueueOp::Open { .. } | QueueOp::Purge(_) => {}
         }
-        let Some(settings) = self.queues.get_mut(name) else {
+        if !self.queues.contains_key(name) {
             return Ok(QueueReply::Unknown);
-        };
+        }
+        let settings = self.settings(name);
         match op {
             QueueOp::Show => {}
             QueueOp::Pause { by, reason } => {
                 let (by, reason) = (cut_error(by).to_owned(), cut_error(reason).to_owned());
-                settings.paused = Some(Pause { since_ms: now.as_ms(), by, reason });
+                let paused = Some(Pause { since_ms: now.as_ms(), by, reason });
+                self.put_settings(name, QueueSettings { paused, ..settings });
             }
-            QueueOp::Resume => settings.paused = None,
+            QueueOp::Resume => self.put_settings(name, QueueSettings { paused: None, ..settings }),
             QueueOp::Set(new) => {
-                *settings = QueueSettings { paused: settings.paused.take(), ..(**new).clone() };
+                self.put_settings(name, QueueSettings { paused: settings.paused, ..(**new).clone() });
             }
             QueueOp::Replace(replace) => {
-                *settings = QueueSettings { paused: settings.paused.take(), ..replace.new.clone() };
+                self.put_settings(name, QueueSettings { paused: settings.paused, ..replace.new.clone() });
             }
             QueueOp::Open { group: None } => self.open(name),
             QueueOp::Open { group: Some(group) } => self.open_group(name, group),

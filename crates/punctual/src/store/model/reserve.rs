@@ -12,7 +12,7 @@ use crate::{
     time::{Timestamp, ceil_ms},
 };
 
-use super::{LastReserve, Model, Row, fair::Class};
+use super::{LastReserve, Model, fair::Class};
 
 /// What one reserve or take has found so far, and what it may still look at.
 struct Found {
@@ -202,9 +202,9 @@ impl Model {
 
     /// The job of a lease, if the lease is current.
     fn reserved(&self, lease: Lease) -> Option<Reserved> {
-        let Row { job, lasts_ms, .. } = self.run_of(lease)?;
-        let until = job.running.as_ref()?.until;
-        Some(Reserved { lease, until, lasts: Duration::from_millis(*lasts_ms), job: job.clone() })
+        let row = self.run_of(lease)?;
+        let until = row.job.running.as_ref()?.until;
+        Some(Reserved { lease, until, lasts: Duration::from_millis(row.lasts_ms), job: row.record() })
     }
 
     fn batch(

@@ -91,6 +91,7 @@ impl Model {
         decide: impl FnOnce(&Run) -> Next,
     ) -> JobRecord {
         self.touch(lease.job);
+        let max_attempts = self.row_mut(lease.job).max_attempts();
         let Row { job, lasts_ms, told, company, .. } = self.row_mut(lease.job);
         *told = false;
         let running = job.running.take().expect("invariant: the caller found this lease current");
@@ -100,7 +101,7 @@ impl Model {
             attempt: job.attempt,
             crashes: job.crashes,
             snoozes: job.snoozes,
-            max_attempts: job.max_attempts,
+            max_attempts,
             cancel_requested: job.cancel_requested,
             company: *company,
             lasts_ms: *lasts_ms,
@@ -124,6 +125,6 @@ impl Model {
         job.state = State::Waiting;
         job.reason = next.reason;
         job.run_at = next.run_at.unwrap_or(job.run_at);
-        job.clone()
+        self.rows[&lease.job].record()
     }
 }

@@ -168,7 +168,8 @@ pub(super) fn other_format(found: &str) -> Error {
         "the store has format {found}, and this punctual knows format {OWN_FORMAT}; nothing was changed"
     );
     let is_newer = found.parse::<u16>().is_ok_and(|found| OWN_FORMAT < found);
-    Error::new(ErrorKind::Unsupported, message).with_hint(if is_newer {
+    let kind = if is_newer { ErrorKind::Outdated } else { ErrorKind::Unsupported };
+    Error::new(kind, message).with_hint(if is_newer {
         "stop this process, and start the newer punctual that the store was made or upgraded by"
     } else {
         "let the older punctual that made the store finish its jobs, or choose another prefix=… in the address"
@@ -214,7 +215,8 @@ mod tests {
             ("NOAUTH Authentication required.", ErrorKind::Unsupported),
             ("NOPERM this user has no permissions", ErrorKind::Unsupported),
             ("MOVED 3999 127.0.0.1:6381", ErrorKind::Unsupported),
-            ("FORMAT 7", ErrorKind::Unsupported),
+            ("FORMAT 7", ErrorKind::Outdated),
+            ("FORMAT 0", ErrorKind::Unsupported),
             ("WRONGTYPE Operation against a key holding the wrong kind of value", ErrorKind::Corrupt),
             ("ERR user_script:1: Script attempted to access nonexistent global variable", ErrorKind::Corrupt),
             ("WHATEVER comes", ErrorKind::Corrupt),

@@ -13,11 +13,12 @@ use crate::{
         Concurrency, Failure, JobOptions, JobRecord, NewJob, OnConflict, Payload, Priority, Running, Scope,
         State, Unique,
     },
-    limits::{MAX_ATTEMPTS_DEFAULT, TIMEOUT_DEFAULT},
-    store::UniqueKey,
+    limits::TIMEOUT_DEFAULT,
+    store::{UniqueKey, defaults::defaults},
     time::{Timestamp, When, ceil_ms},
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::bytes::{Bytes, Put};
 
@@ -35,7 +36,7 @@ const WINDOW_MAX_MS: u64 = 1 << 52;
 
 /// What is rarely chosen, of what a replacement changes.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Chosen {
     #[serde(skip_serializing_if = "Option::is_none")]
     backoff: Option<Backoff>,
@@ -49,7 +50,7 @@ struct Chosen {
 
 /// What a key is compared within, which no replacement changes.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Within {
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<String>,
@@ -66,12 +67,24 @@ fn put_json<T: Default + PartialEq + Serialize>(out: &mut Vec<u8>, value: &T) {
     }
 }
 
-fn json<T: Default + for<'de> Deserialize<'de>>(bytes: Bytes<'_>) -> Result<T> {
+/// What JSON says, and whether that is all: a newer version may have said more.
+fn json<T: Default + for<'de> Deserialize<'de>>(bytes: Bytes<'_>) -> Result<(T, bool)> {
     if bytes.is_empty() {
-        return Ok(T::default());
+        return Ok((T::default(), true));
     }
     serde_json::from_slice(bytes.0)
+        .map(|all| (all, true))
+        .or_else(|_| known_of(bytes.0).map(|known| (known, false)))
         .map_err(|e| Error::new(ErrorKind::Corrupt, "read the options of a job").with_source(e))
+}
+
+/// What this version knows of an object that says more.
+fn known_of<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> serde_json::Result<T> {
+    let mut fields: serde_json::Map<String, Value> = serde_json::from_slice(bytes)?;
+    fields.retain(|name, value| {
+        T::deserialize(Value::Object([(name.clone(), value.clone())].into_iter().collect())).is_ok()
+    });
+    T::deserialize(Value::Object(fields))
 }
 
 /// Sixteen bytes that stand for a unique key with all that it is compared within.
@@ -123,7 +136,7 @@ pub(super) fn put_when(out: &mut Vec<u8>, when: When) {
 pub(super) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>, Vec<u8>) {
     let own_lease = new.options.lease;
     let options = new.options.clone().or(defaults);
-    let max_attempts = options.max_attempts.filter(|n| *n != MAX_ATTEMPTS_DEFAULT);
+    let max_attempts = options.max_attempts;
     let scope = new.unique.as_ref().map(|unique| unique.scope);
     let mut flags = 0;
     for (flag, is_set) in [
@@ -194,8 +207,8 @@ pub(super) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>
     put_json(
         &mut asked,
         &Chosen {
-            backoff: options.backoff.filter(|backoff| *backoff != Backoff::default()),
-            timeout_ms: options.timeout.filter(|timeout| *timeout != TIMEOUT_DEFAULT).map(ceil_ms),
+            backoff: options.backoff,
+            timeout_ms: options.timeout.map(ceil_ms),
             tags: new.tags.clone(),
             headers: new.headers.clone(),
         },
@@ -271,11 +284,11 @@ impl Run {
 /// The job of a record, its past and its run; both may be empty.
 pub(super) fn decode(id: JobId, rec: &[u8], past: &[u8], run: &[u8]) -> Result<JobRecord> {
     let run = if run.is_empty() { None } else { Some(Run::decode(Bytes(run))?) };
-    decode_with(id, rec, past, run)
+    decode_with(id, rec, past, run).map(|(job, _)| job)
 }
 
-/// The same, of a run that is known.
-pub(super) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) -> Result<JobRecord> {
+/// The same, of a run that is known; and whether this version knows all options of the job, so that it may run it.
+pub(super) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) -> Result<(JobRecord, bool)> {
     let mut rec = Bytes(rec);
     let (flags, level) = (rec.byte()?, rec.byte()?);
     rec.take(3 + 3)?;
@@ -284,7 +297,7 @@ pub(super) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) 
     let expires_at = if flags & EXPIRES == 0 { None } else { Some(rec.time()?) };
     let lease = if flags & LEASE == 0 { None } else { Some(Duration::from_millis(rec.number(4)?)) };
     let max_attempts =
-        if flags & MAX_ATTEMPTS == 0 { u64::from(MAX_ATTEMPTS_DEFAULT) } else { rec.number(2)? };
+        if flags & MAX_ATTEMPTS == 0 { u64::from(defaults().max_attempts) } else { rec.number(2)? };
     if flags & UNIQUE != 0 {
         rec.take(16 + 7)?;
     }
@@ -297,9 +310,9 @@ pub(super) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) 
     let (mut asked, mut within) = (rec.chunk()?, rec.chunk()?);
     let content_type = asked.chunk()?.text()?;
     let kind = asked.chunk()?.text()?;
-    let chosen: Chosen = json(asked)?;
+    let (chosen, knows_chosen): (Chosen, _) = json(asked)?;
     let queue = within.chunk()?.text()?;
-    let Within { group, concurrency, unique } = json(within)?;
+    let (Within { group, concurrency, unique }, knows_within) = json(within)?;
     let mut job = JobRecord {
         kind,
         queue,
@@ -326,7 +339,7 @@ pub(super) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) 
         job.started_at = Some(run.started);
         job.running = Some(Running { fence: run.fence, worker: run.worker, until: run.until });
     }
-    Ok(job)
+    Ok((job, knows_chosen && knows_within))
 }
 
 fn priority(level: u8) -> Result<Priority> {
@@ -381,7 +394,7 @@ fn remember(job: &mut JobRecord, mut past: Bytes<'_>) -> Result<()> {
             job.result = Some(Payload { bytes: result.0.to_vec(), content_type });
         }
         // What can't be read of them is no reason not to run a job.
-        job.notes = json(past.chunk()?).unwrap_or_default();
+        job.notes = json(past.chunk()?).map(|(notes, _)| notes).unwrap_or_default();
         past.chunk()?;
     }
     while !past.is_empty() {

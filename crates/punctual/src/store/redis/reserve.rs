@@ -69,7 +69,8 @@ pub(super) fn arguments(want: &Reserve) -> Vec<Vec<u8>> {
     args
 }
 
-/// Reads what `lua/reserving.lua` answers. What can't be read nobody can run: it ends dead.
+/// Reads what `lua/reserving.lua` answers. What can't be read nobody can run: it ends dead. A job with options that this version
+/// does not know waits for a worker of the version that wrote it.
 pub(super) async fn batch(shard: &Shard, clock: &Now, reply: &mut Reply) -> Result<Batch> {
     let mut taken_back = Vec::new();
     let taken = reply.bytes()?;
@@ -87,7 +88,7 @@ pub(super) async fn batch(shard: &Shard, clock: &Now, reply: &mut Reply) -> Resu
         let next: u64 = String::from_utf8_lossy(&next).parse().unwrap_or_default();
         Some(Timestamp::saturating_from_ms(next).since(clock.now).saturating_sub(clock.passed))
     };
-    let (mut jobs, mut corrupt) = (Vec::new(), Vec::new());
+    let (mut jobs, mut corrupt, mut newer) = (Vec::new(), Vec::new(), Vec::new());
     while !reply.is_over() {
         let (id, run, rec) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
         let (id, run) = (Bytes(&id).id()?, Run::decode(Bytes(&run))?);
@@ -95,12 +96,20 @@ pub(super) async fn batch(shard: &Shard, clock: &Now, reply: &mut Reply) -> Resu
         let Run { fence, until, lasts, .. } = run;
         let lease = Lease { job: id, fence };
         match record::decode_with(id, &rec, &past, Some(run)) {
-            Ok(job) => jobs.push(Reserved { lease, until, lasts, job }),
+            Ok((job, true)) => jobs.push(Reserved { lease, until, lasts, job }),
+            Ok((job, false)) => {
+                tracing::warn!(target: "punctual", %id, kind = job.kind,
+                    "a newer version wrote this job: it waits for a worker of that version");
+                newer.push(lease);
+            }
             Err(_) => corrupt.push(Settlement { lease, verdict: Verdict::Dead { error: "corrupt".into() } }),
         }
     }
     if !corrupt.is_empty() {
         settle::end(shard, &corrupt).await?;
+    }
+    if !newer.is_empty() {
+        settle::hold(shard, &newer).await?;
     }
     Ok(Batch {
         now: clock.now,

@@ -214,7 +214,7 @@ impl RedisStore {
     /// Refuses a store in another format, before anything of it is read.
     ///
     /// # Errors
-    /// `Unsupported`.
+    /// `Outdated` for a later one, `Unsupported` for one before.
     pub(super) async fn check_format(&self) -> Result<()> {
         tell(&self.live().shards[0], 0).await.map(drop)
     }

@@ -3,7 +3,12 @@
 use std::sync::LazyLock;
 
 use super::script::Script;
-use crate::{fair::STRIDE, limits, time::ceil_ms};
+use crate::{
+    fair::STRIDE,
+    limits,
+    store::defaults::{Defaults, defaults},
+    time::ceil_ms,
+};
 
 /// The keys that every script names, in the order in which `lua/keys.lua` takes them.
 pub(super) const COMMON_KEYS: [&str; 21] =
@@ -17,7 +22,7 @@ pub(super) const LOCK_KEYS: [&str; 2] = ["lk", "lz"];
 
 /// The number of this layout of keys and rows. A process that meets another one in a store changes nothing there and stops:
 /// raise it with whatever an older process would read or write wrongly.
-pub(super) const FORMAT: u16 = 1;
+pub(super) const FORMAT: u16 = 2;
 
 /// Which of the common keys has the records.
 pub(super) const RECORDS: usize = 0;
@@ -36,6 +41,7 @@ const QUEUES: &str = include_str!("lua/queues.lua");
 
 /// Limits that scripts name, as `$NAME`.
 fn constants() -> Vec<(&'static str, u64)> {
+    let Defaults { short, long, max_attempts } = defaults();
     let mut all = vec![
         ("BATCH_BYTES_MAX", limits::BATCH_BYTES_MAX as u64),
         ("CALL_MEMORY", ceil_ms(limits::CALL_MEMORY)),
@@ -46,12 +52,19 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("CRASHES_MAX", limits::CRASHES_MAX.into()),
         ("GATE_MAX", ceil_ms(limits::GATE_MAX)),
         ("GROUPS_EXTRA", limits::GROUPS_EXTRA as u64),
+        ("HELD_FOR", ceil_ms(limits::HELD_FOR)),
         ("HEARTBEAT_DEFAULT", ceil_ms(limits::HEARTBEAT_DEFAULT)),
         ("ID_MEMORY", ceil_ms(limits::ID_MEMORY)),
         ("ID_MEMORY_MAX", limits::ID_MEMORY_MAX),
         ("INSTANT_MAX_MS", limits::INSTANT_MAX_MS),
         ("LEASE_DEFAULT", ceil_ms(limits::LEASE_DEFAULT)),
-        ("MAX_ATTEMPTS_DEFAULT", limits::MAX_ATTEMPTS_DEFAULT.into()),
+        ("KEEP_LONG_AGE", long.age_ms),
+        ("KEEP_LONG_BYTES", long.bytes),
+        ("KEEP_LONG_COUNT", long.count),
+        ("KEEP_SHORT_AGE", short.age_ms),
+        ("KEEP_SHORT_BYTES", short.bytes),
+        ("KEEP_SHORT_COUNT", short.count),
+        ("MAX_ATTEMPTS_DEFAULT", max_attempts.into()),
         ("POISON_LIMIT", limits::POISON_LIMIT.into()),
         ("REGROUP_MAX", limits::REGROUP_MAX as u64),
         ("SNOOZES_MAX", limits::SNOOZES_MAX.into()),

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use crate::{
     digest::group_digest,
     error::{Error, ErrorKind, Result},
-    limits::LEASE_DEFAULT,
-    store::{GroupLimits, Keep, Order, QueueSettings, Rate},
+    store::{
+        GroupLimits, Keep, Order, QueueSettings, Rate,
+        defaults::{Defaults, defaults},
+    },
     time::ceil_ms,
 };
 
@@ -17,6 +19,9 @@ use super::{
 
 /// The largest number that a script knows exactly.
 const EXACT_MAX: u64 = (1 << 53) - 2;
+
+/// Stands for what nobody chose, which `lua/late.lua` knows.
+const OPEN: u64 = (1 << 53) - 1;
 
 /// What one of several shards gets of a queue's bounds (S15, S17).
 #[derive(Clone, Copy, Debug)]
@@ -53,11 +58,17 @@ impl Share {
     /// Of a bound of what is kept, which they may pass by less than one job each: who keeps some keeps some everywhere. A
     /// pinned queue's is whole in its shard, and what the others have from before stays there until its time.
     fn of_kept(self, bound: u64) -> u64 {
-        if self.pinned_to == Some(self.of) { bound } else { bound.div_ceil(self.shards.into()) }
+        bound.div_ceil(self.kept_by())
+    }
+
+    /// Among how many shards that is shared.
+    fn kept_by(self) -> u64 {
+        if self.pinned_to == Some(self.of) { 1 } else { self.shards.into() }
     }
 }
 
-/// The settings of a queue, as `lua/base.lua` reads them: what a shard does by them is its share, what they are is whole.
+/// The settings of a queue, as `lua/base.lua` reads them: what a shard does by them is its share, what they are is whole. What
+/// equals a default is left open: readers use the default of their own version.
 pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32, share: Share) -> Vec<u8> {
     let mut row = Vec::with_capacity(512);
     let kept = [settings.done, settings.cancelled, settings.dead];
@@ -69,13 +80,20 @@ pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32, share: 
         .chain([!settings.group.are_none() || !settings.groups.is_empty()]);
     row.push(flags.enumerate().fold(0, |all, (bit, is_set)| all | u8::from(is_set) << bit));
     row.number(version.into(), 4);
-    row.number(ceil_ms(settings.defaults.lease.unwrap_or(LEASE_DEFAULT)), 4);
+    row.number(settings.defaults.lease.map_or(0, ceil_ms), 4);
     for cap in [settings.max_jobs, settings.max_bytes] {
         row.number(cap.map_or(0, |cap| share.of_cap(cap.min(EXACT_MAX)) + 1), 7);
     }
-    for Keep { age_ms, count, bytes } in kept {
-        for bound in [age_ms, share.of_kept(count), share.of_kept(bytes)] {
-            row.number(bound.min(EXACT_MAX), 7);
+    let Defaults { short, long, .. } = defaults();
+    for (kept, default) in kept.into_iter().zip([short, short, long]) {
+        let Keep { age_ms, count, bytes } = kept;
+        let bounds = if kept == default {
+            [OPEN, share.kept_by(), 0]
+        } else {
+            [age_ms, share.of_kept(count), share.of_kept(bytes)].map(|bound| bound.min(EXACT_MAX))
+        };
+        for bound in bounds {
+            row.number(bound, 7);
         }
     }
     let limit = |n: u32| share.of_limit(n.into());
@@ -87,8 +105,7 @@ pub(super) fn encode(name: &str, settings: &QueueSettings, version: u32, share: 
     row.number(if rate.burst == 0 { 0 } else { limit(rate.burst).max(1) }, 4);
     row.extend_from_slice(&group_limits(settings.group));
     row.chunk(name.as_bytes());
-    serde_json::to_writer(&mut row, settings)
-        .expect("invariant: settings are plain data, which JSON can hold");
+    row.extend_from_slice(settings.stored().as_bytes());
     row
 }
 

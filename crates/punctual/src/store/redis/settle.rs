@@ -6,7 +6,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     job::cut_error,
     store::{
-        Batch, Heartbeat, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_extend, check_settle,
+        Batch, Heartbeat, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_extend,
+        check_settle,
     },
     time::ceil_ms,
 };
@@ -53,8 +54,20 @@ pub(super) async fn settle(
 
 /// Ends leases, as far as they are still held.
 pub(super) async fn end(shard: &Shard, batch: &[Settlement]) -> Result<()> {
+    end_by(shard, arguments(batch)).await
+}
+
+/// Ends leases of jobs that only a newer version may run: these wait for a while, and nothing is counted.
+pub(super) async fn hold(shard: &Shard, leases: &[Lease]) -> Result<()> {
+    let mut args = vec![digits(leases.len() as u64)];
+    args.extend(leases.iter().map(|lease| lease.job.as_bytes().to_vec()));
+    args.extend(leases.iter().map(|lease| [&lease.fence.to_be_bytes()[..], b"h"].concat()));
+    end_by(shard, args).await
+}
+
+async fn end_by(shard: &Shard, args: Vec<Vec<u8>>) -> Result<()> {
     let asked = shard.clock.now();
-    let mut reply = shard.ask(&SCRIPTS.settle, &[], arguments(batch)).await?;
+    let mut reply = shard.ask(&SCRIPTS.settle, &[], args).await?;
     Now::read(shard, asked, &mut reply)?;
     shard.ring(&reply.bytes()?)
 }

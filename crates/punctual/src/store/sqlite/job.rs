@@ -18,8 +18,9 @@ use crate::{
     job::{
         Concurrency, Failure, JobOptions, JobRecord, NewJob, Payload, Priority, Running, Scope, State, Unique,
     },
-    limits::{MAX_ATTEMPTS_DEFAULT, TIMEOUT_DEFAULT},
+    limits::TIMEOUT_DEFAULT,
     notes::Notes,
+    store::defaults::defaults,
     time::{Timestamp, ceil_ms},
 };
 
@@ -116,7 +117,7 @@ impl Opts {
     }
 
     pub(super) fn max_attempts(&self) -> u32 {
-        self.max_attempts.unwrap_or(MAX_ATTEMPTS_DEFAULT)
+        self.max_attempts.unwrap_or_else(|| defaults().max_attempts)
     }
 }
 
@@ -421,7 +422,7 @@ impl Job {
             priority: self.priority,
             run_at: self.run_at,
             created_at: self.created_at,
-            max_attempts: max_attempts.unwrap_or(MAX_ATTEMPTS_DEFAULT),
+            max_attempts: max_attempts.unwrap_or_else(|| defaults().max_attempts),
             backoff: backoff.unwrap_or_default(),
             timeout: timeout_ms.map_or(TIMEOUT_DEFAULT, Duration::from_millis),
             lease: lease_ms.map(Duration::from_millis),

@@ -1,7 +1,5 @@
 //! The walk over due jobs that reserve and take share: whose turn it is, and which of their jobs comes first (S6, S16).
 
-use std::time::Duration;
-
 use rusqlite::{Row, params, types::Value};
 
 use super::{
@@ -17,7 +15,7 @@ use crate::{
     id::JobId,
     job::{Priority, State},
     lifecycle::is_last_chance,
-    limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA},
+    limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, HELD_FOR},
     store::{Order, end_bell},
     time::Timestamp,
 };
@@ -27,9 +25,6 @@ const DUE_FIFO: &str = named(FILE, "due_fifo");
 const DUE_LIFO: &str = named(FILE, "due_lifo");
 const LEAVE_FIFO: &str = named(FILE, "leave_fifo");
 const LEAVE_LIFO: &str = named(FILE, "leave_lifo");
-
-/// After so long somebody looks again at a job that is held for a newer version.
-const HELD_FOR: Duration = Duration::from_mins(1);
 
 /// The walk over due jobs that reserve and take share: in order, at most n jobs, n + 256 candidates and 1 MiB.
 pub(super) struct Pick {

@@ -407,14 +407,7 @@ impl<'c> Tx<'c> {
 
     /// Replaces a queue's settings.
     pub(super) fn put_settings(&mut self, q: Q, settings: QueueSettings) -> Step<()> {
-        let text = if settings == QueueSettings::default() {
-            None
-        } else {
-            Some(
-                serde_json::to_string(&settings)
-                    .expect("invariant: settings are plain data, which JSON can hold"),
-            )
-        };
+        let text = (settings != QueueSettings::default()).then(|| settings.stored());
         self.conn.prepare_cached(PUT_SETTINGS)?.execute(params![self.at(q).qid, text])?;
         let queue = &mut self.queues[q.0];
         (queue.settings, queue.corrupt) = (settings, false);

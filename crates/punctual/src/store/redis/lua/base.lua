@@ -13,7 +13,7 @@ end
 shard.now = now
 
 -- The settings of a queue: flags (1 paused, 2 lifo, 4 capped, 8, 16, 32 keeps no done, cancelled, dead jobs, 64 limited in what
--- runs or starts, 128 groups are, or have weights), version, lease, then what limits_of() reads, the name as a chunk, and the
+-- runs or starts, 128 groups are, or have weights), version, lease (0: the default), then what limits_of() reads, the name as a chunk, and the
 -- same as JSON, which only callers read. `due`: when there will be upkeep for it, at the earliest; what is due is found by
 -- looking, this only saves looking in vain. `watch`: until then two were told to look after leases; `spare`: until then a
 -- second one was told that there is work; `closed`: until when a run closed its gate; `arrival`, `part`: when all that started
@@ -31,6 +31,7 @@ local function queue(q)
             .. string.rep('\0', 22) .. '\1' .. string.rep('\0', 22) .. '\1?'
     end
     local flags, version, lease = unp('>BI4I4', stored)
+    if lease == 0 then lease = JUMP - HEARTBEAT end
     local due, watch, spare, closed, arrival, part, time, own, let = 0, 0, 0, 0, 0, 0, 0, 0, 0
     local length = rows[2] and #rows[2]
     if length == 21 then

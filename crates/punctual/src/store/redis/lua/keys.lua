@@ -63,6 +63,7 @@ local END = $INSTANT_MAX_MS -- the last instant
 local LAST = string.rep('\255', 65) -- behind all members of t and l, see put_call() in base.lua
 local BEHIND = string.rep('\255', 17) -- behind all that follows a prefix, be it an id or a digest, whose bytes may be any
 local NEVER = 2 ^ 52 -- of what is not to come
+local OPEN = 2 ^ 53 - 1 -- stands for what nobody chose: the default of the version that reads it
 -- What stands behind a $ is a limit of limits.rs, in ms where it is a time (scripts.rs).
 local POISON_LIMIT, CRASHES_MAX = $POISON_LIMIT, $CRASHES_MAX
 local CANDIDATES_EXTRA, GROUPS_EXTRA = $CANDIDATES_EXTRA, $GROUPS_EXTRA

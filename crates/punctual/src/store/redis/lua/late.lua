@@ -7,7 +7,7 @@ local UNTIL_START, WINDOW = 1, 2
 local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = $FAILURES_MAX, $ID_MEMORY, $ID_MEMORY_MAX
 local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX = $SNOOZES_MAX, $SNOOZE_MIN, $TAKE_BACK_MAX
 local FORGET_ROUNDS_MAX, FORGET_LOOK = 4, 100
-local GATE_MAX = $GATE_MAX
+local GATE_MAX, HELD_FOR = $GATE_MAX, $HELD_FOR
 local STRIDE, REGROUP_MAX = $STRIDE, $REGROUP_MAX
 local NONE = pack('>I6', 0)
 
@@ -38,7 +38,15 @@ local function chunk(rec, at)
     local from = at + (byte(rec, at) < 255 and 1 or 5)
     return from < behind and sub(rec, from, behind - 1) or nil, behind
 end
--- Behind flags, version and lease: caps (0: none, else 1 more), bounds of what is kept of each state (age in ms, jobs, bytes),
+-- How long jobs of one state are kept; `is_dead`: by which default, where nobody chose.
+local function kept(age, count, bytes, is_dead)
+    if age ~= OPEN then return {age, count, bytes} end
+    local shards = count
+    if is_dead then return {$KEEP_LONG_AGE, math.ceil($KEEP_LONG_COUNT / shards), math.ceil($KEEP_LONG_BYTES / shards)} end
+    return {$KEEP_SHORT_AGE, math.ceil($KEEP_SHORT_COUNT / shards), math.ceil($KEEP_SHORT_BYTES / shards)}
+end
+-- Behind flags, version and lease: caps (0: none, else 1 more), bounds of what is kept of each state (age in ms, jobs, bytes; or
+-- OPEN, and among how many shards the default is shared),
 -- how many may run (0: any number, else 1 more), a rate (0: none): starts in a period, period in ms, starts at once; and the
 -- same of each group, behind its weight.
 local function limits_of(q)
@@ -46,7 +54,7 @@ local function limits_of(q)
     if not row.keep then
         local jobs, bytes, n1, n2, n3, c1, c2, c3, d1, d2, d3, at = unp('>I7I7I7I7I7I7I7I7I7I7I7', row.stored, 10)
         row.max_jobs, row.max_bytes = 0 < jobs and jobs - 1, 0 < bytes and bytes - 1
-        row.keep = {{n1, n2, n3}, {c1, c2, c3}, {d1, d2, d3}}
+        row.keep = {kept(n1, n2, n3, false), kept(c1, c2, c3, false), kept(d1, d2, d3, true)}
         row.concurrency, row.rate, row.period, row.burst, row.group, row.named_at = unp('>I7I4I7I4c23', row.stored, at)
     end
     return row
@@ -131,7 +139,7 @@ end
 
 -- ── rows ──
 
--- The head of a record: flags (1 run_at is not created_at, 2 expires, 4 a lease of its own, 8 max_attempts is not the default,
+-- The head of a record: flags (1 run_at is not created_at, 2 expires, 4 a lease of its own, 8 max_attempts was chosen,
 -- 16 a unique key, 32 a concurrency key and how many of it may run, 64 a group), level + 16 × scope, q, bytes before the
 -- payload, created_at, then what the flags say, then two chunks that are the client's own (what a replacement changes, and
 -- what stays) and the payload.
@@ -765,7 +773,7 @@ local function taken_back(job)
 end
 
 -- The end of a run by a verdict that is no bare ack: a ack with a result, r retry, g retry and close the gate of the group, else
--- of the queue, s snooze, l release, c cancel, d dead, with its rest.
+-- of the queue, s snooze, l release, h held, c cancel, d dead, with its rest.
 local function verdict(job, what, rest)
     local next = {attempt = job.attempt, state = WAITING}
     if what == 'g' then
@@ -797,6 +805,9 @@ local function verdict(job, what, rest)
             next.run_at = min(now + max(unp('>I7', rest), SNOOZE_MIN), END)
             if sub(rest, 8, 8) == '1' then next.reason = sub(rest, 9) end
         end
+    elseif what == 'h' then
+        -- Only a newer version may run it.
+        next.crashes, next.snoozes, next.run_at = job.crashes, job.snoozes, min(now + HELD_FOR, END)
     elseif what == 'c' then
         next.state, next.reason = CANCELLED, rest
     elseif what == 'd' then

@@ -2,6 +2,7 @@
 -- KEYS: common, then the bells of the queues of the reserve. ARGV: now, n, n ids, n settlements: fence8, and for any verdict
 -- but a bare ack: verdict1 rest; then, if one follows, the reserve. The rest of a verdict: ack: a result, its content type as a
 -- chunk, then its bytes; retry, or retry and close the gate: kind1 ms7 error; snooze: ms7 flag1 reason; cancel: reason; dead: error.
+-- One that is no caller's: h, the job waits for a newer version, and nothing is counted.
 -- Answers: now, microseconds into it, epoch, rings left to the caller, states (a byte each, '-' for a lost lease), then as
 -- reserving() says. Cost: O(n log N).
 drains()
