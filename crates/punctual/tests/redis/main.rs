@@ -28,6 +28,7 @@ mod opening;
 mod refusal;
 mod scratch;
 mod shards;
+mod size;
 mod tls;
 mod tools;
 mod user;
