@@ -37,20 +37,21 @@ struct Measured {
     client: Client,
     clock: ManualClock,
     server: Server,
+    url: String,
 }
 
 impl Measured {
     async fn new() -> Self {
         let (server, clock) = (Server::start(&[]), start());
-        let store = RedisStore::open(&server.url(), Clock::Manual(clock.clone())).await.unwrap();
-        let store = Arc::new(store);
+        let url = server.url();
+        let store = Arc::new(RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap());
         let client = Client::new(store.clone());
         // A script that the server does not know yet is called twice.
         store.count(None).await.unwrap();
         store.sweep(1).await.unwrap();
         store.queue("mail", &QueueOp::Purge(1)).await.unwrap();
         store.act(&[client.make_id().into()], &Action::RunNow).await.unwrap();
-        Self { store, client, clock, server }
+        Self { store, client, clock, server, url }
     }
 
     /// How often the server was asked for something since it was started.
@@ -138,6 +139,59 @@ async fn a_refused_enqueue_looks_at_some_queues_and_the_next_one_at_others() {
         assert!(scripts <= 6, "{scripts} scripts for one refused job");
     }
     assert_eq!(of.store.count(None).await.unwrap().done, 0, "each queue had its turn");
+}
+
+/// Names of queues stay; who counts or sweeps passes over those that hold nothing, until they get a job.
+#[tokio::test]
+async fn queues_that_hold_nothing_cost_nothing_to_count_and_keep_their_names() {
+    let of = Measured::new().await;
+    let names: Vec<String> = (0..QUEUES).map(|n| format!("q{n:05}")).collect();
+    let job = |queue: &String| NewJob::new(of.client.make_id(), "k", queue, Payload::json("1"));
+    let jobs: Vec<NewJob> = names.iter().map(job).collect();
+    let ids: Vec<Target> = jobs.iter().map(|job| job.id.into()).collect();
+    of.client.push(jobs).await.unwrap();
+    let pause = |by: &str| QueueOp::Pause { by: by.to_owned(), reason: String::new() };
+    of.store.queue(&names[1], &pause("ana")).await.unwrap();
+    for ids in ids.chunks(1_000) {
+        of.store.act(ids, &Action::Delete).await.unwrap();
+    }
+    let (_, scripts) = of.scripts(of.store.count(None)).await;
+    assert_eq!(scripts, QUEUES.div_ceil(SLICE), "as long as nobody swept");
+    while of.store.sweep(1_000).await.unwrap().more {}
+
+    let looks = of.calls("zlexcount");
+    let (counts, scripts) = of.scripts(of.store.count(None)).await;
+    assert_eq!((counts.total(), scripts, of.calls("zlexcount") - looks), (0, 1, 0));
+    let (_, scripts) = of.scripts(of.store.sweep(1_000)).await;
+    assert_eq!(scripts, 1);
+    let mut listed: Vec<String> = Vec::new();
+    loop {
+        let page = of.store.queues(listed.last().map(String::as_str)).await.unwrap();
+        assert!(page.len() <= 1_000);
+        if page.is_empty() {
+            break;
+        }
+        listed.extend(page);
+    }
+    assert_eq!(listed, names);
+
+    // Those that get a job or other settings are counted again, whoever knew of them before; what was set of them is in force.
+    let other = RedisStore::open(&of.url, Clock::Manual(of.clock.clone())).await.unwrap();
+    for (number, (at, store)) in (1..).zip([(0, &*of.store), (1, &other), (QUEUES as usize - 1, &other)]) {
+        store.enqueue(Call { instance: 8, number }, &[job(&names[at])]).await.unwrap();
+    }
+    other.queue(&names[2], &pause("bob")).await.unwrap();
+    let looks = of.calls("zlexcount");
+    let (counts, scripts) = of.scripts(of.store.count(None)).await;
+    assert_eq!((counts.waiting, scripts), (3, 1));
+    let looks = of.calls("zlexcount") - looks;
+    assert!(looks <= 4 * LOOKS, "{looks}");
+    let wants =
+        names.iter().take(3).map(|queue| Want { queue: queue.clone(), share: 1, at_most: 1 }).collect();
+    let given = of.store.reserve(&Reserve { wants, ..reserve(9, 3) }).await.unwrap().jobs;
+    assert_eq!(given.iter().map(|job| &job.job.queue).collect::<Vec<_>>(), [&names[0]], "one is paused");
+    assert_eq!(of.store.audit(Audit::default()).await.unwrap().findings, []);
+    assert_eq!(of.store.queues(None).await.unwrap(), names[..1_000]);
 }
 
 /// What a sweep does in several scripts is what the model does in one step, whatever the limit.

@@ -1,5 +1,7 @@
 //! Queues as one shard has them: their settings, which a script replaces only where nobody else did meanwhile.
 
+use std::collections::BTreeSet;
+
 use crate::{
     digest::group_digest,
     error::Result,
@@ -127,15 +129,25 @@ pub(super) async fn purge(shard: &Shard, name: &str, limit: usize) -> Result<Opt
     }
 }
 
+/// What begins the name of a queue that holds nothing; see `rest` in `lua/late.lua`. No name of a queue has such a byte.
+const AT_REST: &str = "\0";
+
+/// Names behind `after`, of queues that hold something and of those that do not.
 pub(super) async fn queues(shard: &Shard, after: Option<&str>) -> Result<Vec<String>> {
-    let mut from = after.map_or_else(|| b"-".to_vec(), |_| b"(".to_vec());
-    from.extend_from_slice(after.unwrap_or_default().as_bytes());
-    let mut cmd = redis::cmd("ZRANGEBYLEX");
-    cmd.arg(&shard.keys[NAMES]).arg(from).arg("+").arg("LIMIT").arg(0).arg(BATCH_MAX);
-    let mut names = Reply::of(shard.link.command(cmd).await?)?;
-    let mut found = Vec::new();
-    while !names.is_over() {
-        found.push(Bytes(&names.bytes()?).text()?);
+    let mut found = BTreeSet::new();
+    for (mark, end) in [("", "+"), (AT_REST, "(\x01")] {
+        let from = match after {
+            Some(after) => format!("({mark}{after}"),
+            None if mark.is_empty() => "(\x01".to_owned(),
+            None => format!("[{mark}"),
+        };
+        let mut cmd = redis::cmd("ZRANGEBYLEX");
+        cmd.arg(&shard.keys[NAMES]).arg(from).arg(end).arg("LIMIT").arg(0).arg(BATCH_MAX);
+        let mut names = Reply::of(shard.link.command(cmd).await?)?;
+        while !names.is_over() {
+            let name = Bytes(&names.bytes()?).text()?;
+            found.insert(name.strip_prefix(AT_REST).unwrap_or(&name).to_owned());
+        }
     }
-    Ok(found)
+    Ok(found.into_iter().take(BATCH_MAX).collect())
 }

@@ -246,6 +246,8 @@ for i = 1, n do
         if not q then
             q = late().new_queue(of.name, of.row)
             of.q = q
+        elseif queue(q).due == AT_REST then
+            late().wake(q, of.name)
         end
         if not plan.front then
             plan.front, plan.member = front(plan, q, now), q .. pack('>BI6', plan.level % 16, plan.run_at)

@@ -28,7 +28,7 @@
 --  15 q  HASH  name → q
 --  16 i  HASH  q → settings, q 'w' → due7 watch7 spare7, and closed7 arrival7 part4, and time7 own7 let7, where one of them is
 --              not 0: see queue() in base.lua; q 'g' gid16 → what one group may have, q 'G' → gid16 of each such group
---  17 n  ZSET  name                               queues by name
+--  17 n  ZSET  name                               queues by name; NUL name: those that hold nothing, see rest() in late.lua
 --  18 c  HASH  q what1 → number                   counters: 'b' bytes of live jobs, 'r' waiting jobs in a later attempt,
 --                                                 a state's number: bytes of jobs kept in it
 --  19 g  ZSET  q key16 id                         running jobs by their concurrency key; q gid16 id: by their group
@@ -63,6 +63,7 @@ local END = $INSTANT_MAX_MS -- the last instant
 local LAST = string.rep('\255', 65) -- behind all members of t and l, see put_call() in base.lua
 local BEHIND = string.rep('\255', 17) -- behind all that follows a prefix, be it an id or a digest, whose bytes may be any
 local NEVER = 2 ^ 52 -- of what is not to come
+local AT_REST = 2 ^ 53 - 1 -- when upkeep is due of a queue that holds nothing
 local OPEN = 2 ^ 53 - 1 -- stands for what nobody chose: the default of the version that reads it
 -- What stands behind a $ is a limit of limits.rs, in ms where it is a time (scripts.rs).
 local POISON_LIMIT, CRASHES_MAX = $POISON_LIMIT, $CRASHES_MAX

@@ -129,6 +129,29 @@ local function new_queue(name, row)
     return q
 end
 
+-- Names of queues stay for ever, and what is set of them. One that holds nothing is at rest: whoever goes through all queues to count
+-- or to sweep passes it over, until it gets a job, or other settings.
+local function holds_something(q)
+    local from, to = within(q)
+    for _, key in ipairs({T, L, E, K, H}) do
+        if call('ZRANGEBYLEX', key, from, to, 'LIMIT', 0, 1)[1] then return true end
+    end
+    return false
+end
+local function rest(q, name)
+    local row = queue(q)
+    call('ZADD', N, 0, '\0' .. name)
+    call('ZREM', N, name)
+    row.due, row.hinted = AT_REST, true
+end
+local function wake(q, name)
+    local row = queue(q)
+    if row.due ~= AT_REST then return end
+    call('ZADD', N, 0, name)
+    call('ZREM', N, '\0' .. name)
+    row.due, row.hinted = 0, true
+end
+
 -- Notes that upkeep which is no queue's will be due at `ms`, if not before.
 local function hint_wide(ms)
     if ms < shard.wide then
@@ -962,7 +985,7 @@ local function forget_calls(limit)
 end
 
 -- Sweeps these queues in turn, then store-wide, at most `limit` items. `slice`: of a sweep that does not ride, which looks
--- also where nothing is said to be due: whether it is the last one, and `ageless`. Such a one is bounded in bytes, too: it
+-- also where nothing is said to be due: the names of the queues, whether it is the last one, and `ageless`. Such a one is bounded in bytes, too: it
 -- answers in which of the queues the next one goes on, if it stopped at that.
 local function sweep(named, limit, slice)
     local bytes_max, idle = slice and BYTES_MAX or NEVER, REGROUP_MAX
@@ -998,6 +1021,7 @@ local function sweep(named, limit, slice)
                     idle = idle - 1
                 end
             end
+            if slice and next == NEVER and not holds_something(q) then rest(q, slice.names[i]) end
         end
     end
     local is_wide = shard.wide <= now
@@ -1018,7 +1042,7 @@ end
 
 return {
     hint_wide = hint_wide, within = within, behind_chunk = behind_chunk, as_chunk = as_chunk, kept_bytes = kept_bytes, note = note,
-    limits_of = limits_of, counter = counter, name_of = name_of, new_queue = new_queue,
+    wake = wake, limits_of = limits_of, counter = counter, name_of = name_of, new_queue = new_queue,
     ID_MEMORY = ID_MEMORY, UNTIL_START = UNTIL_START, WINDOW = WINDOW,
     head = head, past = past, past_of = past_of, put_past = put_past, run_of = run_of, put_run = put_run, set_past = set_past,
     of = of, load = load, bury = bury, is_hidden = is_hidden,

@@ -24,6 +24,7 @@ if not q then
 else
     -- A full server, too, must let a queue go on, or keep less.
     drains()
+    late().wake(q, ARGV[2])
     -- What is kept may be less now: upkeep is due at once.
     local upkeep, before = call('HGET', I, q .. 'w'), queue(q).flags
     call('HSET', I, q, ARGV[6], q .. 'w', pack('>I7I7I7', 0, 0, 0) .. (upkeep and sub(upkeep, 22) or ''))

@@ -6,7 +6,7 @@ drains()
 local names, from = next_queues(ARGV[4])
 local named = {}
 for i, name in ipairs(names) do named[i] = call('HGET', Q, name) end
-local stopped = late().sweep(named, tonumber(ARGV[2]), {is_last = from == '', ageless = ARGV[3] == '1'})
+local stopped = late().sweep(named, tonumber(ARGV[2]), {names = names, is_last = from == '', ageless = ARGV[3] == '1'})
 if stopped then from = '[' .. names[stopped] end
 put_turn()
 local rings, swept = put(), shard.swept
