@@ -156,6 +156,6 @@ mod tests {
 
     #[test]
     fn fewer_run_beside_each_other_with_each_crash() {
-        assert_eq!([2, 3, 4, 5, 6, 255].map(together), [32, 8, 2, 1, 1, 1]);
+        assert_eq!([2, 3, 4, 5, 6, 255].map(together), [64, 16, 4, 1, 1, 1]);
     }
 }
