@@ -11,6 +11,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -121,6 +122,8 @@ struct Inner {
     settled: Mutex<Option<Verdict>>,
     /// Rung when there is more to tell.
     news: Arc<Notify>,
+    /// The longest pause that it is granted if it asks for one.
+    retry_after_max: Duration,
 }
 
 /// What a run tells of itself.
@@ -132,8 +135,14 @@ struct Told {
 }
 
 impl Call {
-    /// `news` is rung when it has something to tell.
-    pub(crate) fn new(record: JobRecord, fence: u64, client: Client, news: Arc<Notify>) -> Self {
+    /// `news` is rung when it has something to tell; a pause that it asks for is cut to `retry_after_max`.
+    pub(crate) fn new(
+        record: JobRecord,
+        fence: u64,
+        client: Client,
+        news: Arc<Notify>,
+        retry_after_max: Duration,
+    ) -> Self {
         let (token, stop) = (CancellationToken::new(), AtomicU8::new(0));
         let told = Mutex::new(Told { notes: record.notes.clone(), is_news: false });
         Self {
@@ -146,8 +155,14 @@ impl Call {
                 told,
                 settled: Mutex::default(),
                 news,
+                retry_after_max,
             }),
         }
+    }
+
+    /// The longest pause that it is granted if it asks for one.
+    pub(crate) fn retry_after_max(&self) -> Duration {
+        self.inner.retry_after_max
     }
 
     /// Fires the token. The first reason stays.
@@ -226,6 +241,8 @@ impl Call {
     /// }
     /// # }
     /// ```
+    #[doc(alias = "set_progress")]
+    #[doc(alias = "percent")]
     pub fn progress(&self, done: u64, total: impl Into<Option<u64>>) {
         let total = total.into();
         self.tell(|notes| {

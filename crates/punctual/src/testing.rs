@@ -209,7 +209,7 @@ pub fn ctx<S: Send + Sync + 'static>(state: S) -> Ctx<S> {
         started_at: Some(start),
         ..JobRecord::blank(client.make_id())
     };
-    Ctx::new(Call::new(record, 1, client, Arc::default()), Arc::new(state))
+    Ctx::new(Call::new(record, 1, client, Arc::default(), Duration::MAX), Arc::new(state))
 }
 
 /// Lets the process go on as a version of punctual with other defaults, for tests of stores that versions share.

@@ -16,6 +16,7 @@ pub(crate) mod report;
 pub(crate) mod run;
 mod runs;
 mod shutdown;
+mod signals;
 mod suspects;
 #[cfg(feature = "cron")]
 pub(crate) mod tick;
@@ -98,6 +99,7 @@ pub struct Worker<S = ()> {
     grace: Duration,
     cancel_grace: Duration,
     timeout_grace: Duration,
+    retry_after_max: Duration,
     health: Health,
     serves_topics: bool,
     live: LiveReport,
@@ -123,6 +125,8 @@ pub(crate) struct Setup {
     grace: Duration,
     pub(crate) cancel_grace: Duration,
     pub(crate) timeout_grace: Duration,
+    /// The longest pause that a run is granted that asks for one.
+    pub(crate) retry_after_max: Duration,
     health: Health,
 }
 
@@ -144,6 +148,7 @@ impl Setup {
             grace: self.grace,
             cancel_grace: self.cancel_grace,
             timeout_grace: self.timeout_grace,
+            retry_after_max: self.retry_after_max,
             health: Health::default(),
         })
     }
@@ -167,6 +172,7 @@ impl Worker {
             grace: GRACE_DEFAULT,
             cancel_grace: GRACE_DEFAULT,
             timeout_grace: Duration::ZERO,
+            retry_after_max: Duration::MAX,
             health: Health::default(),
             serves_topics: true,
             live: LiveReport::default(),
@@ -195,6 +201,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             grace: self.grace,
             cancel_grace: self.cancel_grace,
             timeout_grace: self.timeout_grace,
+            retry_after_max: self.retry_after_max,
             health: self.health,
             serves_topics: self.serves_topics,
             live: self.live,
@@ -227,6 +234,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 
     /// How many jobs run at once; 50 unless said otherwise, at most 10,000.
+    #[doc(alias = "concurrency")]
+    #[doc(alias = "threads")]
     pub fn slots(mut self, slots: usize) -> Self {
         self.slots = slots;
         self
@@ -262,13 +271,23 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
+    /// The longest pause that [`Outcome::RetryAfter`](crate::Outcome::RetryAfter) gets; a longer one is cut to it (default: none; the
+    /// store keeps a queue or group closed for 24 h at most). For handlers that pass on what somebody else asks for.
+    pub fn retry_after_max(mut self, pause: Duration) -> Self {
+        self.retry_after_max = pause;
+        self
+    }
+
     /// What becomes of jobs without a handler.
+    #[doc(alias = "unhandled")]
     pub fn unknown_kinds(mut self, unknown: UnknownKinds) -> Self {
         self.crew.set_unknown(unknown);
         self
     }
 
     /// Runs `middleware` around every handler; the first one named is the outermost.
+    #[doc(alias = "middleware")]
+    #[doc(alias = "layer")]
     pub fn with(mut self, middleware: impl Middleware) -> Self {
         self.layers.push(layer(middleware));
         self
@@ -276,6 +295,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Calls `tell` with every job that ends dead under this worker, and the reason. Best effort: a worker that is killed
     /// tells nobody; whoever must not miss one lists dead jobs.
+    #[doc(alias = "dead_letter")]
     pub fn on_dead<F, Fut>(mut self, tell: F) -> Self
     where
         F: Fn(JobRecord, String) -> Fut + Send + Sync + 'static,
@@ -313,6 +333,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Sets a schedule when the worker starts, as [`ScheduleHandle::set`](crate::ScheduleHandle::set) does: it is kept in the
     /// store, and goes on after this worker, which may be one of many that set it.
+    #[doc(alias = "periodic")]
+    #[doc(alias = "recurring")]
     #[cfg(feature = "cron")]
     #[expect(clippy::needless_pass_by_value, reason = "a job is handed over; calls read better without `&`")]
     pub fn cron<J: Job>(mut self, name: impl Into<String>, cron: Cron, job: J) -> Self {
@@ -362,22 +384,24 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// Works until SIGINT or SIGTERM (elsewhere Ctrl-C), then lets handlers end within the grace; a second signal ends
     /// them now.
     ///
-    /// From here on the process gets these signals by tokio, also when the worker has ended: a program that does something
-    /// else with them calls [`Worker::run_until`]. When this future is dropped, the worker ends as if told "now".
+    /// When no worker runs so any more, these signals end the process again, with exit code 130 or 143, unless it caught or ignored
+    /// them before the first worker ran. (On Linux; other systems don't show whether it did, and the signals do nothing there.) A
+    /// program that handles signals itself calls [`Worker::run_until`], which installs nothing.
+    ///
+    /// When this future is dropped, the worker ends as if told "now".
     ///
     /// # Errors
     /// A worker that can't be (two handlers for one kind, a wrong queue name); a store that is closed, or that can't be
     /// reached in the end. A store that is out of reach for a while is waited for.
+    #[doc(alias = "start")]
+    #[doc(alias = "serve")]
     pub async fn run(self) -> Result<WorkReport> {
         let shutdown = Shutdown::default();
-        let signals = signals(&shutdown)?;
-        tokio::select! {
-            report = self.run_until(shutdown.clone()) => report,
-            never = signals => match never {},
-        }
+        let _listening = signals::listen(&shutdown).await?;
+        self.run_until(shutdown).await
     }
 
-    /// Works until told to shut down: by a `CancellationToken`, or by a [`Shutdown`] that can also say "now".
+    /// Works until told to shut down: by a [`CancellationToken`](crate::CancellationToken), or by a [`Shutdown`] that can also say "now".
     ///
     /// When this future is dropped, the worker ends as if told "now", in the background.
     ///
@@ -475,6 +499,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             grace: self.grace.min(GRACE_MAX),
             cancel_grace: self.cancel_grace.min(GRACE_MAX),
             timeout_grace: self.timeout_grace.min(GRACE_MAX),
+            retry_after_max: self.retry_after_max,
             health: self.health,
         })
     }
@@ -655,36 +680,4 @@ async fn flush(store: &dyn Store, views: &Views) {
 async fn after_panic(what: &str, panic: &str) {
     tracing::error!(target: "punctual", what, panic, "panic in the worker, it goes on");
     tokio::time::sleep(AFTER_PANIC).await;
-}
-
-/// Turns the process's signals into shutdown: the first is graceful, the second means now.
-fn signals(shutdown: &Shutdown) -> Result<impl Future<Output = std::convert::Infallible>> {
-    let could_not = |e| Error::new(ErrorKind::Unavailable, "could not listen for signals").with_source(e);
-    #[cfg(unix)]
-    let mut next = {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(could_not)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(could_not)?;
-        async move || {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        }
-    };
-    #[cfg(windows)]
-    let mut next = {
-        let mut interrupt = tokio::signal::windows::ctrl_c().map_err(could_not)?;
-        async move || {
-            interrupt.recv().await;
-        }
-    };
-    let shutdown = shutdown.clone();
-    Ok(async move {
-        next().await;
-        shutdown.graceful.cancel();
-        next().await;
-        shutdown.now.cancel();
-        std::future::pending().await
-    })
 }

@@ -1,6 +1,7 @@
 //! A worker ends by the signals of its process. In a file of its own, because signals are the whole process's.
 
 #![cfg(all(unix, feature = "derive"))]
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 use std::{future::pending, process::Command, time::Duration};
 
@@ -40,4 +41,97 @@ async fn the_first_signal_is_graceful_and_the_second_means_now() {
     assert_eq!(working.await.unwrap().unwrap().released, 1);
     let job = client.get(id).await.unwrap().unwrap();
     assert_eq!((job.state, job.attempt), (State::Waiting, 1));
+}
+
+/// Starts this test binary again, to run `test` alone, in a process that signals can end.
+#[cfg(target_os = "linux")]
+fn child(test: &str) -> (std::process::Child, impl Iterator<Item = String>) {
+    use std::{
+        io::{BufRead, BufReader},
+        process::Stdio,
+    };
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--ignored", "--exact", test, "--nocapture"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = program.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    (child, lines)
+}
+
+#[cfg(target_os = "linux")]
+fn interrupt(child: &std::process::Child) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", "INT", &id]).status().is_ok_and(|status| status.success()));
+}
+
+/// How often a process is looked at that should have ended, and how long in all.
+#[cfg(target_os = "linux")]
+const LOOK: Duration = Duration::from_millis(20);
+#[cfg(target_os = "linux")]
+const LOOKS_MAX: u32 = 500;
+
+/// How a process ended; `None`: it goes on.
+#[cfg(target_os = "linux")]
+fn end(child: &mut std::process::Child) -> Option<i32> {
+    for _ in 0..LOOKS_MAX {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(LOOK);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
+/// Works until a signal, says so, and stays until its input ends.
+#[tokio::test]
+#[ignore = "another test runs it as a process of its own"]
+async fn works_and_lingers() {
+    let client = Client::connect("memory:").await.unwrap();
+    client.enqueue(Work {}).await.unwrap();
+    let worker = Worker::new(&client).handle(async |_: Work, _: Ctx| println!("\nworking"));
+    worker.run().await.unwrap();
+    println!("\nended");
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+}
+
+/// The same, where the program listens for itself, and did so first.
+#[tokio::test]
+#[cfg(unix)]
+#[ignore = "another test runs it as a process of its own"]
+async fn works_and_listens() {
+    let kind = tokio::signal::unix::SignalKind::interrupt();
+    let mut own = tokio::signal::unix::signal(kind).unwrap();
+    let client = Client::connect("memory:").await.unwrap();
+    client.enqueue(Work {}).await.unwrap();
+    let worker = Worker::new(&client).handle(async |_: Work, _: Ctx| println!("\nworking"));
+    worker.run().await.unwrap();
+    own.recv().await;
+    println!("\nended");
+    own.recv().await;
+    println!("\nheard");
+}
+
+/// A program that still cleans up can be ended by Ctrl-C.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_ends_the_process_again_when_its_worker_has_ended() {
+    let (mut child, mut lines) = child("works_and_lingers");
+    assert!(lines.any(|line| line == "working"));
+    interrupt(&child);
+    assert!(lines.any(|line| line == "ended"));
+    interrupt(&child);
+    assert_eq!(end(&mut child), Some(130));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_that_the_program_caught_before_its_worker_stays_its_own() {
+    let (mut child, mut lines) = child("works_and_listens");
+    assert!(lines.any(|line| line == "working"));
+    interrupt(&child);
+    assert!(lines.any(|line| line == "ended"));
+    interrupt(&child);
+    assert!(lines.any(|line| line == "heard"));
+    assert_eq!(end(&mut child), Some(0));
 }

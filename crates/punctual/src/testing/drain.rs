@@ -99,7 +99,8 @@ impl<'a> Drain<'a> {
             };
             let Reserved { lease, job, .. } = reserved;
             *self.running.entry(job.queue.clone()).or_default() += 1;
-            let run_of = Call::new(job, lease.fence, self.setup.client.clone(), Arc::default());
+            let client = self.setup.client.clone();
+            let run_of = Call::new(job, lease.fence, client, Arc::default(), self.setup.retry_after_max);
             let graces = run::Graces { cancel: self.setup.cancel_grace, timeout: self.setup.timeout_grace };
             self.runs.spawn(async move {
                 let verdict = run::run(run_of.clone(), handler, graces).await;

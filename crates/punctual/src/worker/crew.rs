@@ -13,6 +13,7 @@ use crate::{
 };
 
 /// What a worker does with a job whose kind it has no handler for. It is never dropped.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownKinds {
     /// Snoozes it, 10 s doubling to 10 min, reason `unknown_kind`: counts no failure, and waits for the deploy that

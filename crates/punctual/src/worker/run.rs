@@ -134,7 +134,10 @@ pub(crate) fn verdict(outcome: Outcome, call: &Call, random: f64) -> Verdict {
             let pause = after.unwrap_or_else(|| job.backoff.delay(job.attempt, random));
             Verdict::Retry { at: When::In(bounded(pause)), error }
         }
-        Outcome::RetryAfter { after, error } => Verdict::RetryAfter { at: When::In(bounded(after)), error },
+        Outcome::RetryAfter { after, error } => {
+            let pause = bounded(after.min(call.retry_after_max()));
+            Verdict::RetryAfter { at: When::In(pause), error }
+        }
         Outcome::Snooze(pause) => Verdict::Snooze { after: bounded(pause), reason: None },
         Outcome::Dead(error) => Verdict::Dead { error },
         Outcome::Cancel => Verdict::Cancel { reason: None },

@@ -34,7 +34,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     handler::{Call, Erased, Stop},
-    job::State,
+    job::{JobRecord, State},
     lifecycle::is_last_chance,
     limits::{BATCH_BYTES_MAX, BATCH_MAX},
     outcome::Outcome,
@@ -47,7 +47,7 @@ use crate::{
 
 /// Without schedules no job is a tick.
 #[cfg(not(feature = "cron"))]
-const fn is_tick(_: &crate::job::JobRecord) -> bool {
+const fn is_tick(_: &JobRecord) -> bool {
     false
 }
 
@@ -474,7 +474,7 @@ impl<'a> Turns<'a> {
     fn begin(&mut self, reserved: Reserved, handler: Result<Erased, Verdict>, is_alone: bool, now: Instant) {
         let Reserved { lease, lasts, job, .. } = reserved;
         let is_last_chance = is_last_chance(job.crashes);
-        let call = Call::new(job, lease.fence, self.setup.client.clone(), Arc::clone(&self.runs.news));
+        let call = self.call_of(job, lease.fence);
         let held = Held { lease, lasts, call, handler };
         if is_last_chance && !is_alone {
             let run = Active { call: held.call.clone(), lasts, deadline: now, task: None };
@@ -486,6 +486,11 @@ impl<'a> Turns<'a> {
                 self.runs.suspects.isolate(lease, now);
             }
         }
+    }
+
+    fn call_of(&self, job: JobRecord, fence: u64) -> Call {
+        let (client, news) = (self.setup.client.clone(), Arc::clone(&self.runs.news));
+        Call::new(job, fence, client, news, self.setup.retry_after_max)
     }
 
     /// Runs a job on the handlers' runtime.
@@ -507,7 +512,7 @@ impl<'a> Turns<'a> {
     /// Settles a job that is not started.
     fn refuse(&mut self, reserved: Reserved, verdict: Verdict, now: Instant) {
         let Reserved { lease, lasts, job, .. } = reserved;
-        let call = Call::new(job, lease.fence, self.setup.client.clone(), Arc::clone(&self.runs.news));
+        let call = self.call_of(job, lease.fence);
         self.runs.add(lease, Active { call, lasts, deadline: now, task: None }, now);
         self.settlements.push(Settlement { lease, verdict });
     }

@@ -108,3 +108,17 @@ async fn what_cannot_be_decoded_is_dead() {
     let reason = rig.get(id).await.reason.unwrap();
     assert!(reason.contains("test.work") && reason.contains("missing field `n`"), "{reason}");
 }
+
+#[tokio::test]
+async fn a_pause_that_a_run_asks_for_is_cut_to_what_its_worker_grants() {
+    let rig = Rig::new();
+    let id = rig.enqueue(1).await;
+    let (handler, mut told) = telling(|_| Outcome::retry_after(Duration::from_hours(5), "later"));
+    let (stop, working) = start(rig.worker().retry_after_max(Duration::from_mins(1)).handle(handler));
+    told.recv().await.unwrap();
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().retried, 1);
+    let granted = Timestamp::from_ms(START + 60_000).unwrap();
+    let queue = rig.client.queue("default").show().await.unwrap().unwrap();
+    assert_eq!((rig.get(id).await.run_at, queue.opens_at), (granted, Some(granted)));
+}
