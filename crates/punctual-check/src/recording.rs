@@ -88,6 +88,8 @@ impl RecordingStore {
     }
 }
 
+impl punctual::store::sealed::Sealed for RecordingStore {}
+
 #[deny(clippy::missing_trait_methods)]
 impl Store for RecordingStore {
     fn url(&self) -> &str {

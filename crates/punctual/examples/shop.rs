@@ -14,7 +14,7 @@ use std::{
 };
 
 use punctual::{
-    Client, Cron, Ctx, Enqueue, Job, Outcome, Worker,
+    CancellationToken, Client, Cron, Ctx, Enqueue, Job, Outcome, Worker,
     store::{
         UniqueKey,
         sqlite::{
@@ -25,7 +25,6 @@ use punctual::{
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 

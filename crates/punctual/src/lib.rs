@@ -64,6 +64,9 @@ pub use store::{Allowance, Bucket, Standing};
 #[doc(hidden)]
 pub use suggest::did_you_mean;
 pub use time::{Timestamp, When};
+/// Ends workers, and asks runs to stop. tokio-util's own, since a wrapper of it would know nothing of child tokens, drop guards and
+/// tokens that a program has already.
+pub use tokio_util::sync::CancellationToken;
 pub use tool::{LastHour, Leaderboard, Lock, LockGuard, Ran, RateLimiter};
 pub use topic::TOPICS_QUEUE;
 pub use worker::{Lateness, LiveReport, Shutdown, UnknownKinds, WorkReport, Worker};

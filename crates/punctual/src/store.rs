@@ -631,11 +631,19 @@ pub enum CheckLevel {
     Fail,
 }
 
-/// Where jobs live. Anyone may call it; implementing it is not stable before 1.0.
+/// Keeps [`Store`] to this project: its verbs change with the contract. The project's own wrappers in other crates (its judge's, and
+/// those of its tests) implement this one, too; for everybody else it may change at any time.
+#[doc(hidden)]
+pub mod sealed {
+    /// A store of this project.
+    pub trait Sealed {}
+}
+
+/// Where jobs live. Anyone may call it; only this project implements it, so that a verb can be added without breaking anybody.
 ///
 /// All verbs take `&self` and may be called from any task of any runtime. A batch is at most 1,000 items; a longer one is
 /// `Invalid`, and [`Client`](crate::Client) splits by itself.
-pub trait Store: Debug + Send + Sync + 'static {
+pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// The address people know it by, without secrets.
     fn url(&self) -> &str;
 

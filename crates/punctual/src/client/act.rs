@@ -43,6 +43,7 @@ impl From<Acted> for Cancelled {
 }
 
 /// How far an action by filter has come.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActProgress {
     /// Jobs that matched when they were listed.
@@ -58,6 +59,7 @@ pub struct ActProgress {
 }
 
 /// What an audit found.
+#[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditReport {
     /// Records and entries looked at.
@@ -70,6 +72,8 @@ impl Client {
     /// Calls a job off: at once if it waits, by asking its worker if it runs.
     ///
     /// Dropped, it may have been done or not; it may be made again.
+    #[doc(alias = "revoke")]
+    #[doc(alias = "abort")]
     pub async fn cancel(&self, target: impl Into<Target>) -> Result<Cancelled> {
         Ok(self.act_on(target, &Action::Cancel { reason: None }).await?.into())
     }
@@ -100,6 +104,7 @@ impl Client {
     /// Makes a waiting job due now.
     ///
     /// Dropped, it may have been done or not; it may be made again.
+    #[doc(alias = "promote")]
     pub async fn run_now(&self, target: impl Into<Target>) -> Result<Acted> {
         self.act_on(target, &Action::RunNow).await
     }

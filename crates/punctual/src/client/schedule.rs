@@ -30,6 +30,7 @@ pub struct ScheduleHandle {
 }
 
 /// Some schedules of a store.
+#[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchedulePage {
     /// In the order of their names.
@@ -53,6 +54,9 @@ pub struct NamedSchedule {
 
 impl Client {
     /// One schedule, to look at and to set.
+    #[doc(alias = "cron")]
+    #[doc(alias = "periodic")]
+    #[doc(alias = "recurring")]
     pub fn schedule(&self, name: impl Into<String>) -> ScheduleHandle {
         ScheduleHandle { client: self.clone(), name: name.into() }
     }

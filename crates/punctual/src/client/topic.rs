@@ -29,6 +29,7 @@ pub struct TopicHandle {
 }
 
 /// A topic as it stands in the store.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topic {
     /// Its name.
@@ -38,6 +39,7 @@ pub struct Topic {
 }
 
 /// Some topics of a store.
+#[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopicPage {
     /// In the order of their names.

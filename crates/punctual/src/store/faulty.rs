@@ -127,6 +127,8 @@ impl fmt::Debug for FaultyStore {
     }
 }
 
+impl super::sealed::Sealed for FaultyStore {}
+
 #[deny(clippy::missing_trait_methods)]
 impl Store for FaultyStore {
     fn url(&self) -> &str {

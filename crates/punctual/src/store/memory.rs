@@ -120,6 +120,8 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
+impl super::sealed::Sealed for MemoryStore {}
+
 impl Store for MemoryStore {
     fn url(&self) -> &'static str {
         "memory:"

@@ -249,6 +249,8 @@ impl fmt::Debug for RedisStore {
     }
 }
 
+impl super::sealed::Sealed for RedisStore {}
+
 impl Store for RedisStore {
     fn url(&self) -> &str {
         &self.shown

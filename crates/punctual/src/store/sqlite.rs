@@ -229,6 +229,8 @@ impl SqliteStore {
     }
 }
 
+impl super::sealed::Sealed for SqliteStore {}
+
 impl Store for SqliteStore {
     fn url(&self) -> &str {
         &self.url

@@ -112,6 +112,8 @@ impl Broken {
     }
 }
 
+impl punctual::store::sealed::Sealed for Broken {}
+
 #[deny(clippy::missing_trait_methods)]
 impl Store for Broken {
     fn url(&self) -> &str {
