@@ -10,6 +10,7 @@ mod drain;
 mod fault;
 mod isolation;
 mod lease;
+mod log;
 mod outcome;
 mod shutdown;
 mod told;
