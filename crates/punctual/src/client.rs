@@ -80,11 +80,18 @@ impl Client {
 
     /// Hands a job over, for now unless said otherwise, once the builder is awaited.
     #[expect(clippy::needless_pass_by_value, reason = "a job is handed over; calls read better without `&`")]
+    #[doc(alias = "add_job")]
+    #[doc(alias = "insert")]
+    #[doc(alias = "perform_async")]
+    #[doc(alias = "spawn")]
     pub fn enqueue<J: Job>(&self, job: J) -> Enqueue {
         Enqueue::new(self.clone(), &job)
     }
 
     /// Hands many jobs over in few round trips, once the builder is awaited.
+    #[doc(alias = "bulk")]
+    #[doc(alias = "insert_all")]
+    #[doc(alias = "push_bulk")]
     pub fn enqueue_many<I>(&self, jobs: I) -> EnqueueMany<I::IntoIter>
     where
         I: IntoIterator,

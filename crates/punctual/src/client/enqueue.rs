@@ -127,16 +127,25 @@ choices! { [Enqueue, Publish] {
 
     /// Derives the job's id from its kind, queue, placement key and this key: enqueued again with the same four, the answer
     /// is [`Enqueued::Duplicate`], also for a day after the job ended. At most 1 KiB. The id is the one that is answered.
+    #[doc(alias = "dedupe")]
+    #[doc(alias = "job_id")]
     fn idempotency_key(spec, key: impl Into<String>) {
         spec.idempotency_key = Some(key.into());
     }
 
     /// Due this much after now, by the store's clock.
+    #[doc(alias = "run_in")]
+    #[doc(alias = "perform_in")]
+    #[doc(alias = "schedule_in")]
+    #[doc(alias = "countdown")]
     fn delay(spec, delay: Duration) {
         spec.job.run_at = When::In(delay);
     }
 
     /// Due at this instant; earlier than now means now.
+    #[doc(alias = "run_at")]
+    #[doc(alias = "perform_at")]
+    #[doc(alias = "eta")]
     fn at(spec, at: impl Into<When>) {
         spec.job.run_at = at.into();
     }
@@ -147,6 +156,8 @@ choices! { [Enqueue, Publish] {
     }
 
     /// At most one live job per key; see [`Unique`].
+    #[doc(alias = "dedupe")]
+    #[doc(alias = "unique_by")]
     fn unique(spec, unique: Unique) {
         spec.job.unique = Some(unique);
     }
@@ -159,6 +170,7 @@ choices! { [Enqueue, Publish] {
 
     /// At most one job of this key waits: short for a key unique until the start that is the concurrency key as well. For
     /// work that must be done again after the last change, and not once per change.
+    #[doc(alias = "debounce")]
     fn rerun(spec, key: impl Into<String>) {
         let key = key.into();
         spec.job.unique = Some(Unique::key(key.clone()).until_start());
@@ -173,6 +185,8 @@ choices! { [Enqueue, Publish] {
     /// The resource that the job works on: at most [`concurrency_limit`](Self::concurrency_limit) jobs of this key run at once
     /// in their queue and group, 1 unless said otherwise. What can't run now waits for its turn, out of the way of others, and is
     /// started in order; not by any worker's memory, so that it holds over kills. Unique keys are compared within it.
+    #[doc(alias = "mutex")]
+    #[doc(alias = "partition_key")]
     fn concurrency_key(spec, key: impl Into<String>) {
         spec.job.concurrency = Some(Concurrency { key: key.into(), limit: 1 });
     }
@@ -183,6 +197,8 @@ choices! { [Enqueue, Publish] {
     }
 
     /// Dead after so many failures; 1 means: never again after a failure or crash.
+    #[doc(alias = "retries")]
+    #[doc(alias = "max_retries")]
     fn max_attempts(spec, max_attempts: u32) {
         spec.job.options.max_attempts = Some(max_attempts);
     }
@@ -203,6 +219,7 @@ choices! { [Enqueue, Publish] {
     }
 
     /// Ends cancelled if it has not started this much after now.
+    #[doc(alias = "ttl")]
     fn expires_in(spec, after: Duration) {
         spec.job.expires_at = Some(When::In(after));
     }

@@ -41,6 +41,9 @@ impl Client {
     ///
     /// # Errors
     /// As the store says; wait again.
+    #[doc(alias = "wait")]
+    #[doc(alias = "result")]
+    #[doc(alias = "join")]
     pub async fn finished(&self, id: JobId, within: Duration) -> Result<Option<JobRecord>> {
         let (end, bell) = (Instant::now().checked_add(within), [end_bell(id)]);
         loop {
