@@ -333,8 +333,14 @@ impl Store for RedisStore {
                 .zip(&bells)
                 .enumerate()
                 .filter(|(_, (_, bells))| queues.is_empty() || !bells.is_empty());
-            let waits = listening
-                .map(|(at, (shard, bells))| Box::pin(async move { (at, shard.wait(bells, at_most).await) }));
+            let waits = listening.map(|(at, (shard, bells))| {
+                let wait = shard.wait(bells, at_most);
+                Box::pin(async move { (at, wait.await) })
+            });
+            // The first that has rung ends the wait: each shard has its turn to be it.
+            let mut waits: Vec<_> = waits.collect();
+            let turn = fastrand::usize(..waits.len().max(1));
+            waits.rotate_left(turn);
             tokio::select! {
                 ((at, rung), ..) = select_all(waits) => if rung == Rung::Work {
                     if queues.iter().any(|bell| is_of_queue(bell)) {

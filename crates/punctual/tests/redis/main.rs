@@ -17,6 +17,7 @@ mod clock;
 mod corrupt;
 mod doctor;
 mod drill;
+mod few;
 mod flush;
 mod format;
 mod herd;

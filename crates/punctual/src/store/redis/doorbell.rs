@@ -40,7 +40,8 @@ use super::{
     thread::Thread,
 };
 use crate::{store::is_of_queue, time::Timestamp};
-use hall::{Hall, Look};
+pub(super) use hall::Heard;
+use hall::{Hall, Look, Unheard};
 use listener::Listener;
 
 /// How long the server holds an idle listener's call: one command in this time is all that waiting costs.
@@ -93,24 +94,25 @@ impl Shared {
     }
 
     /// What is no queue's is of passing interest: rings that nobody heard go.
-    fn passing(&self, rings: &[(String, Timestamp)]) -> Vec<Cmd> {
-        let passing = rings.iter().filter(|(name, _)| !is_of_queue(name));
-        let expiry = |(name, _): &(String, Timestamp)| {
+    fn passing<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<Cmd> {
+        let expiry = |name| {
             let mut cmd = Cmd::new();
             cmd.arg("PEXPIRE").arg(self.line.route().bell(name)).arg(BLOCK.as_millis() as u64);
             cmd
         };
-        passing.map(expiry).collect()
+        names.filter(|name| !is_of_queue(name)).map(expiry).collect()
     }
 
-    /// Puts rings on the server, where the earliest counts.
-    fn rings(&self, rings: &[(String, Timestamp)]) -> Vec<Cmd> {
-        let ring = |(queue, at): &(String, Timestamp)| {
-            let mut cmd = Cmd::new();
-            cmd.arg("ZADD").arg(self.line.route().bell(queue)).arg("LT").arg(at.as_ms()).arg("r");
-            cmd
-        };
-        rings.iter().map(ring).collect()
+    /// Puts the rings of a queue on the server, where the earliest of a kind counts.
+    fn ring(&self, ring: &Unheard) -> Cmd {
+        let mut cmd = Cmd::new();
+        cmd.arg("ZADD").arg(self.line.route().bell(&ring.queue)).arg("LT");
+        for (kind, at) in [("r", ring.first), ("s", ring.spare)] {
+            if let Some(at) = at {
+                cmd.arg(at.as_ms()).arg(kind);
+            }
+        }
+        cmd
     }
 }
 
@@ -140,7 +142,11 @@ impl Doorbell {
         let stay = self.enter(queues);
         loop {
             let now = clock();
-            let look = self.shared.hall().look(stay.id, now);
+            let look = {
+                let mut hall = self.shared.hall();
+                hall.learn_clock(std::time::Instant::now(), now);
+                hall.look(stay.id, now)
+            };
             let until_due = match look {
                 Look::Due => return Rung::Work,
                 Look::Doubt => return Rung::Doubt,
@@ -161,23 +167,29 @@ impl Doorbell {
     /// Rings for queues at `now`: there is work from this instant on, 0 for now. With their spares. Nobody waits for it to
     /// be done, and nothing depends on it.
     pub(super) fn ring(&self, rings: &[(String, Timestamp)], now: Timestamp) {
-        let mut cmds = self.shared.rings(rings);
-        for (cmd, (_, at)) in cmds.iter_mut().zip(rings) {
-            cmd.arg((*at).max(now).after(SPARE).as_ms()).arg("s");
-        }
-        cmds.extend(self.shared.passing(rings));
-        self.send(cmds);
+        let ring = |(queue, at): &(String, Timestamp)| {
+            let spare = (*at).max(now).after(SPARE);
+            self.shared.ring(&Unheard { queue: queue.clone(), first: Some(*at), spare: Some(spare) })
+        };
+        let names = rings.iter().map(|(name, _)| name.as_str());
+        self.send(rings.iter().map(ring).chain(self.shared.passing(names)).collect());
     }
 
-    /// How often a ring may have been lost so far.
-    pub(super) fn doubts(&self) -> u64 {
-        self.shared.hall().doubts()
+    /// What has been heard so far.
+    pub(super) fn heard(&self) -> Heard {
+        self.shared.hall().heard()
     }
 
-    /// Somebody here has looked into these queues at `now`, by the server's clock: what rang before is answered, and its spares
-    /// need no look of their own.
-    pub(super) fn answered<'a>(&self, queues: impl Iterator<Item = &'a str>, now: Timestamp) {
-        self.shared.hall().answered(queues, now);
+    /// Somebody here has looked into these queues at `now`, by the server's clock, by a call that was sent when so much had been
+    /// heard: what rang before is answered, and its spares need no look of their own. `is_all`: nothing is left there for now.
+    pub(super) fn answered<'a>(
+        &self,
+        queues: impl Iterator<Item = &'a str>,
+        now: Timestamp,
+        before: Heard,
+        is_all: bool,
+    ) {
+        self.shared.hall().answered(queues, now, before, is_all);
     }
 
     /// Ends the waits of all processes, one after another, since the store has changed; `change` is above those before.
@@ -275,7 +287,8 @@ mod tests {
         }
 
         fn ring(&self, queue: &str, at: Timestamp) {
-            self.bell.send(self.bell.shared.rings(&[(queue.to_owned(), at)]));
+            let ring = Unheard { queue: queue.to_owned(), first: Some(at), spare: None };
+            self.bell.send(vec![self.bell.shared.ring(&ring)]);
         }
 
         /// Comes back when so many connections wait for a ring.
@@ -554,7 +567,7 @@ mod tests {
             let taken = async {
                 let arrived = || here.bell.shared.hall().all().pop();
                 loop {
-                    if let Some((queue, at)) = arrived() {
+                    if let Some(Unheard { queue, first: Some(at), .. }) = arrived() {
                         return here.bell.shared.hall().take_in(queue, at, false, SystemInstant::now());
                     }
                     yield_now().await;

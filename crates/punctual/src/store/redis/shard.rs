@@ -14,7 +14,7 @@ use redis::Value;
 use super::{
     address::{Address, Wanted},
     bytes::Bytes,
-    doorbell::{BLOCK, Doorbell, Rung},
+    doorbell::{BLOCK, Doorbell, Heard, Rung},
     fault::in_part,
     link::Link,
     offset::Offset,
@@ -221,26 +221,36 @@ impl Shard {
     }
 
     /// Comes back when there may be work in one of the queues, or after a while.
-    pub(super) async fn wait(&self, queues: &[String], at_most: Duration) -> Rung {
-        let _heard = self.quiet.wait(queues);
-        let rung = self.bell.wait(queues, at_most, &|| self.server_now()).await;
-        if rung != Rung::Time {
-            self.quiet.forget(queues);
+    ///
+    /// It is noted at once that somebody waits, also where another shard's ring ends the wait before it begins here.
+    pub(super) fn wait<'a>(
+        &'a self,
+        queues: &'a [String],
+        at_most: Duration,
+    ) -> impl Future<Output = Rung> + use<'a> {
+        let heard = self.quiet.wait(queues);
+        async move {
+            let rung = self.bell.wait(queues, at_most, &|| self.server_now()).await;
+            if rung != Rung::Time {
+                self.quiet.forget(queues);
+            }
+            drop(heard);
+            rung
         }
-        rung
     }
 
     /// How long a reserve would find nothing, as far as is known; see [`Quiet::lasts`].
     pub(super) fn quiet_for(&self, want: &Reserve, follows_a_settle: bool) -> Option<Duration> {
-        self.quiet.lasts(want, self.server_now(), self.bell.doubts(), follows_a_settle)
+        self.quiet.lasts(want, self.server_now(), self.bell.heard().doubts, follows_a_settle)
     }
 
-    /// Takes note of the answer to a reserve, or of none; `doubts` were the bell's when it was sent.
-    pub(super) fn reserved(&self, want: &Reserve, batch: Option<&Batch>, doubts: u64) {
-        self.quiet.learn(want, batch, doubts);
+    /// Takes note of the answer to a reserve, or of none; `before`: what the bell had heard when it was sent.
+    pub(super) fn reserved(&self, want: &Reserve, batch: Option<&Batch>, before: Heard) {
+        self.quiet.learn(want, batch, before.doubts);
         if let Some(batch) = batch {
             let looked_at = want.wants.iter().filter(|each| 0 < want.n && 0 < each.share.min(each.at_most));
-            self.bell.answered(looked_at.map(|each| each.queue.as_str()), batch.now);
+            let names = looked_at.map(|each| each.queue.as_str());
+            self.bell.answered(names, batch.now, before, !batch.more);
         }
     }
 

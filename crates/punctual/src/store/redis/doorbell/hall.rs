@@ -11,9 +11,12 @@ use tokio::sync::Notify;
 use super::SPARE;
 use crate::time::Timestamp;
 
-/// How long a queue is still listened to after its last wait has left: a worker that reserves comes back in no time, and
-/// should find what rang meanwhile. After that what rings is for other processes.
+/// How long what rings for now is kept after the last wait for its queue has left: a worker that reserves comes back in no time,
+/// and should find what rang meanwhile. After that it is for other processes.
 pub(super) const GRACE: Duration = Duration::from_millis(5);
+/// How long a queue is still listened to after its last wait has left, and how long what rings for later is kept: a call may take
+/// longer than the grace.
+pub(super) const LINGER: Duration = Duration::from_secs(1);
 
 /// Of more queues it is not remembered when somebody looked into them.
 const ANSWERED_MAX: usize = 1_024;
@@ -31,6 +34,26 @@ pub(super) struct Hall {
     doubts: u64,
     /// When somebody here looked into a queue last, by the server's clock.
     answered: BTreeMap<String, Timestamp>,
+    /// How many rings came here so far.
+    arrivals: u64,
+    /// What the server's clock showed, and when.
+    clock: Option<(Instant, Timestamp)>,
+}
+
+/// What had come to a hall when a reserve was sent: that much the reserve answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::store::redis) struct Heard {
+    /// How often a ring may have been lost by then.
+    pub(in crate::store::redis) doubts: u64,
+    arrivals: u64,
+}
+
+/// The rings of a queue that go back to the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unheard {
+    pub(super) queue: String,
+    pub(super) first: Option<Timestamp>,
+    pub(super) spare: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -48,8 +71,9 @@ struct Ring {
     first: Option<Timestamp>,
     /// For whoever looks after the one who heard the first.
     spare: Option<Timestamp>,
-    /// When the last one came here.
+    /// When the last one came here, and as which.
     since: Instant,
+    arrival: u64,
 }
 
 impl Ring {
@@ -57,10 +81,10 @@ impl Ring {
         self.first.into_iter().chain(self.spare).min().unwrap_or_default()
     }
 
-    /// What is left without those for which `is_over` holds.
-    fn without(self, is_over: impl Fn(Timestamp) -> bool, spares_only: bool) -> Option<Self> {
-        let first = self.first.filter(|at| spares_only || !is_over(*at));
-        let spare = self.spare.filter(|at| !is_over(*at));
+    /// What is left without firsts and spares up to these times.
+    fn without(self, first: Option<Timestamp>, spare: Timestamp) -> Option<Self> {
+        let first = self.first.filter(|at| first.is_none_or(|over| over < *at));
+        let spare = self.spare.filter(|at| spare < *at);
         (first.is_some() || spare.is_some()).then_some(Self { first, spare, ..self })
     }
 }
@@ -115,6 +139,11 @@ impl Hall {
         self.waits.iter().any(|wait| wait.queues.iter().any(|wanted| wanted == queue))
     }
 
+    /// What the server's clock shows.
+    pub(super) const fn learn_clock(&mut self, here: Instant, now: Timestamp) {
+        self.clock = Some((here, now));
+    }
+
     /// What there is for a wait, by the server's clock.
     pub(super) fn look(&mut self, id: u64, now: Timestamp) -> Look {
         let Some(wait) = self.waits.iter().find(|wait| wait.id == id) else { return Look::Doubt };
@@ -125,7 +154,7 @@ impl Hall {
         match rings.min_by_key(|(_, at)| *at) {
             Some((queue, at)) if at <= now => {
                 let queue = queue.clone();
-                self.remove(&queue, |at| at <= now, false);
+                self.remove(&queue, Some(now), now);
                 Look::Due
             }
             Some((_, at)) => Look::Later(at),
@@ -133,9 +162,9 @@ impl Hall {
         }
     }
 
-    fn remove(&mut self, queue: &str, is_over: impl Fn(Timestamp) -> bool, spares_only: bool) {
+    fn remove(&mut self, queue: &str, first: Option<Timestamp>, spare: Timestamp) {
         if let Some(ring) = self.rings.get_mut(queue) {
-            match ring.without(is_over, spares_only) {
+            match ring.without(first, spare) {
                 Some(left) => *ring = left,
                 None => drop(self.rings.remove(queue)),
             }
@@ -151,16 +180,25 @@ impl Hall {
         for wait in self.waits.iter().filter(|wait| wait.queues.contains(&queue)) {
             wait.notify.notify_one();
         }
-        let ring = self.rings.entry(queue).or_insert(Ring { first: None, spare: None, since: now });
+        self.arrivals += 1;
+        let ring = Ring { first: None, spare: None, since: now, arrival: 0 };
+        let ring = self.rings.entry(queue).or_insert(ring);
         let kind = if is_spare { &mut ring.spare } else { &mut ring.first };
         *kind = Some(kind.map_or(at, |other| other.min(at)));
-        ring.since = now;
+        (ring.since, ring.arrival) = (now, self.arrivals);
     }
 
-    /// Somebody here has looked into these queues.
-    pub(super) fn answered<'a>(&mut self, queues: impl Iterator<Item = &'a str>, now: Timestamp) {
+    /// Somebody here has looked into these queues at `now`, and had heard so much before; `is_all`: nothing is left there for now.
+    pub(super) fn answered<'a>(
+        &mut self,
+        queues: impl Iterator<Item = &'a str>,
+        now: Timestamp,
+        before: Heard,
+        is_all: bool,
+    ) {
         for queue in queues {
-            self.remove(queue, |at| at <= now.after(SPARE), true);
+            let is_older = self.rings.get(queue).is_some_and(|ring| ring.arrival <= before.arrivals);
+            self.remove(queue, (is_all && is_older).then_some(now), now.after(SPARE));
             if let Some(answered) = self.answered.get_mut(queue) {
                 *answered = now;
             } else {
@@ -172,9 +210,9 @@ impl Hall {
         }
     }
 
-    /// How often a ring may have been lost.
-    pub(super) const fn doubts(&self) -> u64 {
-        self.doubts
+    /// What has come here so far.
+    pub(super) const fn heard(&self) -> Heard {
+        Heard { doubts: self.doubts, arrivals: self.arrivals }
     }
 
     /// A ring may have been lost: all waits come back.
@@ -198,39 +236,45 @@ impl Hall {
     /// Whether listening to these queues is still right: to all that are waited for, and to none that was left for good.
     pub(super) fn suits(&self, queues: &BTreeSet<String>, now: Instant) -> bool {
         let waited_for = self.waited_for();
-        let was_left_just_now = |queue| self.left.get(queue).is_some_and(|since| now < *since + GRACE);
+        let was_left_just_now = |queue| self.left.get(queue).is_some_and(|since| now < *since + LINGER);
         let is_wanted = |queue| waited_for.contains(queue) || was_left_just_now(queue);
         waited_for.is_subset(queues) && queues.iter().all(is_wanted)
     }
 
     /// Takes out the rings that nobody here will answer, and forgets who was left for good.
-    pub(super) fn unheard(&mut self, now: Instant) -> Vec<(String, Timestamp)> {
-        let unheard = self.given_up().filter(|(_, _, end)| *end <= now);
-        let unheard: Vec<_> = unheard.map(|(queue, at, _)| (queue.to_owned(), at)).collect();
-        for (queue, _) in &unheard {
-            self.rings.remove(queue);
-        }
-        self.left.retain(|_, since| now < *since + GRACE);
+    pub(super) fn unheard(&mut self, now: Instant) -> Vec<Unheard> {
+        let unheard = self.given_up().filter(|(_, end)| *end <= now);
+        let unheard: Vec<String> = unheard.map(|(queue, _)| queue.to_owned()).collect();
+        let unheard = unheard.into_iter().filter_map(|queue| {
+            let Ring { first, spare, .. } = self.rings.remove(&queue)?;
+            Some(Unheard { queue, first, spare })
+        });
+        let unheard = unheard.collect();
+        self.left.retain(|_, since| now < *since + LINGER);
         unheard
     }
 
     /// Takes out all rings.
-    pub(super) fn all(&mut self) -> Vec<(String, Timestamp)> {
-        std::mem::take(&mut self.rings).into_iter().map(|(queue, ring)| (queue, ring.at())).collect()
+    pub(super) fn all(&mut self) -> Vec<Unheard> {
+        let all = std::mem::take(&mut self.rings).into_iter();
+        all.map(|(queue, Ring { first, spare, .. })| Unheard { queue, first, spare }).collect()
     }
 
     /// When [`suits`](Self::suits) or [`unheard`](Self::unheard) will answer otherwise, if nobody comes or leaves.
     pub(super) fn next_change(&self) -> Option<Instant> {
-        let ends = self.given_up().map(|(_, _, end)| end);
-        ends.chain(self.left.values().map(|since| *since + GRACE)).min()
+        let ends = self.given_up().map(|(_, end)| end);
+        ends.chain(self.left.values().map(|since| *since + LINGER)).min()
     }
 
-    /// The rings for queues that nobody listens to, and until when they are kept.
-    fn given_up(&self) -> impl Iterator<Item = (&str, Timestamp, Instant)> {
+    /// The queues with rings that nobody listens to, and until when these are kept.
+    fn given_up(&self) -> impl Iterator<Item = (&str, Instant)> {
         let unheard = self.rings.iter().filter(|(queue, _)| !self.is_listened_to(queue));
         unheard.map(|(queue, ring)| {
-            let since = self.left.get(queue).map_or(ring.since, |left| ring.since.max(*left));
-            (queue.as_str(), ring.at(), since + GRACE)
+            let since = self.left.get(queue).copied().unwrap_or(ring.since);
+            let for_later = self.clock.is_some_and(|(then, at)| {
+                at.after(since.saturating_duration_since(then) + LINGER) < ring.at()
+            });
+            (queue.as_str(), since + if for_later { LINGER } else { GRACE })
         })
     }
 }
@@ -286,12 +330,12 @@ mod tests {
         hall.take_in("mail".into(), spare(100), true, start);
         assert_eq!(hall.look(id, at(100)), Look::Due);
         assert_eq!(hall.look(id, at(100)), Look::Later(spare(100)), "the first may be lost");
-        hall.answered(["mail"].into_iter(), at(100));
+        hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
         assert_eq!(hall.look(id, spare(100)), Look::Nothing);
         hall.take_in("mail".into(), spare(100), true, start);
         assert_eq!(hall.look(id, spare(100)), Look::Nothing, "it comes too late");
         hall.take_in("mail".into(), spare(101), true, start);
-        hall.answered(["bulk"].into_iter(), at(200));
+        hall.answered(["bulk"].into_iter(), at(200), hall.heard(), true);
         assert_eq!(hall.look(id, spare(101)), Look::Due, "nobody looked for that");
     }
 
@@ -306,27 +350,64 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_nobody_listens_to_is_given_up_after_the_grace() {
+    fn a_look_answers_the_rings_for_now_that_came_before_it() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let id = enter(&mut hall, &["mail"]);
+        hall.take_in("mail".into(), at(0), false, start);
+        let before = hall.heard();
+        hall.answered(["mail"].into_iter(), at(100), before, false);
+        assert_eq!(hall.look(id, at(100)), Look::Due, "there was more");
+        hall.take_in("mail".into(), at(0), false, start);
+        hall.answered(["mail"].into_iter(), at(100), before, true);
+        assert_eq!(hall.look(id, at(100)), Look::Due, "it came after the look was sent");
+        hall.take_in("mail".into(), at(0), false, start);
+        hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
+        assert_eq!(hall.look(id, at(100)), Look::Nothing);
+        hall.take_in("mail".into(), at(101), false, start);
+        hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
+        assert_eq!(hall.look(id, at(101)), Look::Due, "that is for later");
+    }
+
+    fn unheard(first: Option<u64>, spare: Option<u64>) -> Vec<Unheard> {
+        vec![Unheard { queue: "mail".to_owned(), first: first.map(at), spare: spare.map(at) }]
+    }
+
+    #[test]
+    fn a_ring_that_nobody_listens_to_is_given_up_after_the_grace_as_what_it_was() {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let id = enter(&mut hall, &["mail"]);
         hall.take_in("mail".into(), at(7), false, start);
         let left = start + 3 * GRACE;
+        hall.learn_clock(left, at(7));
         assert!(hall.unheard(left).is_empty());
         assert_eq!(hall.next_change(), None);
         hall.leave(id, left);
         assert_eq!(hall.next_change(), Some(left + GRACE));
         assert!(hall.unheard(left + GRACE / 2).is_empty());
-        assert_eq!(hall.unheard(left + GRACE), [("mail".to_owned(), at(7))]);
+        assert_eq!(hall.unheard(left + GRACE), unheard(Some(7), None));
         assert!(hall.unheard(left + GRACE).is_empty());
-        // One that comes too late for anybody.
-        hall.take_in("mail".into(), at(8), false, left + GRACE);
-        assert!(hall.unheard(left + GRACE).is_empty());
-        assert_eq!(hall.unheard(left + 2 * GRACE), [("mail".to_owned(), at(8))]);
+        // One that comes too late for anybody goes back at once.
+        hall.take_in("mail".into(), at(8), true, left + GRACE);
+        assert_eq!(hall.unheard(left + GRACE), unheard(None, Some(8)));
+        assert!(hall.unheard(left + LINGER).is_empty());
         assert_eq!(hall.next_change(), None);
     }
 
     #[test]
-    fn what_is_listened_to_suits_until_a_queue_is_new_or_was_left_for_the_grace() {
+    fn a_ring_for_later_is_kept_while_a_call_may_take_long() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let id = enter(&mut hall, &["mail"]);
+        let later = 2 * LINGER.as_millis() as u64;
+        hall.learn_clock(start, at(0));
+        hall.take_in("mail".into(), at(later), false, start);
+        hall.take_in("mail".into(), at(later + 1), true, start);
+        hall.leave(id, start);
+        assert!(hall.unheard(start + GRACE).is_empty());
+        assert_eq!(hall.unheard(start + LINGER), unheard(Some(later), Some(later + 1)));
+    }
+
+    #[test]
+    fn what_is_listened_to_suits_until_a_queue_is_new_or_was_left_for_long() {
         let set = |queues: &[&str]| -> BTreeSet<String> { names(queues).into_iter().collect() };
         let (mut hall, start) = (Hall::default(), Instant::now());
         let first = enter(&mut hall, &["mail", "bulk"]);
@@ -337,9 +418,9 @@ mod tests {
         let second = enter(&mut hall, &["mail"]);
         assert!(hall.leave(first, start));
         assert_eq!(hall.waited_for(), set(&["mail"]));
-        assert!(hall.suits(&both, start + GRACE / 2));
-        assert!(!hall.suits(&both, start + GRACE));
-        assert!(hall.suits(&set(&["mail"]), start + GRACE));
+        assert!(hall.suits(&both, start + LINGER / 2));
+        assert!(!hall.suits(&both, start + LINGER));
+        assert!(hall.suits(&set(&["mail"]), start + LINGER));
         assert!(hall.leave(second, start));
         assert!(!hall.leave(second, start));
     }

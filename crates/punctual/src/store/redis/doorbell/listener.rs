@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
+use super::{Shared, hall::Unheard};
 use crate::{
     error::Result,
     store::redis::{
@@ -267,16 +267,23 @@ impl Listener {
         self.put_back(unheard).await;
     }
 
-    async fn put_back(&self, rings: Vec<(String, Timestamp)>) {
+    /// Each as what it was: a spare that came back as a first would have to be answered.
+    async fn put_back(&self, rings: Vec<Unheard>) {
         if rings.is_empty() {
             return;
         }
-        let cmds = [self.shared.rings(&rings), self.shared.passing(&rings)].concat();
+        let names = rings.iter().map(|ring| ring.queue.as_str());
+        let cmds: Vec<Cmd> =
+            rings.iter().map(|ring| self.shared.ring(ring)).chain(self.shared.passing(names)).collect();
         if let Err(e) = self.shared.line.commands(&cmds).await {
             tracing::debug!(error = &e as &dyn std::error::Error, "could not put rings back; trying again");
             let (mut hall, now) = (self.shared.hall(), SystemInstant::now());
-            for (queue, at) in rings {
-                hall.take_in(queue, at, false, now);
+            for Unheard { queue, first, spare } in rings {
+                for (at, is_spare) in
+                    first.map(|at| (at, false)).into_iter().chain(spare.map(|at| (at, true)))
+                {
+                    hall.take_in(queue.clone(), at, is_spare, now);
+                }
             }
         }
     }

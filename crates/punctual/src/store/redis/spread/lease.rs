@@ -43,9 +43,9 @@ async fn ask(store: &RedisStore, attempt: &Try, at: usize, want: &Reserve) -> Re
     let shards = &attempt.live.shards;
     lock(&attempt.asked).insert(at);
     lock(&store.rung).remove(&at);
-    let doubts = shards[at].bell.doubts();
+    let before = shards[at].bell.heard();
     let answer = within_reach(shards, at, reserve::reserve(&shards[at], want)).await;
-    shards[at].reserved(want, answer.as_ref().ok(), doubts);
+    shards[at].reserved(want, answer.as_ref().ok(), before);
     answer
 }
 
@@ -224,10 +224,10 @@ async fn settle_in(
     part: &[Settlement],
     then: Option<&Reserve>,
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
-    let doubts = shard.bell.doubts();
+    let before = shard.bell.heard();
     let answer = settle::settle(shard, part, then).await;
     if let Some(want) = then {
-        shard.reserved(want, answer.as_ref().ok().and_then(|(_, batch)| batch.as_ref()), doubts);
+        shard.reserved(want, answer.as_ref().ok().and_then(|(_, batch)| batch.as_ref()), before);
     }
     answer
 }
