@@ -47,10 +47,16 @@ pub(crate) enum Bug {
     SharesIgnored,
     /// Jobs are due a millisecond later than asked for.
     DelayGrows,
+    /// Settings take the place of whatever stands there.
+    ReplaceSetsAnyway,
+    /// A gate stays closed.
+    OpenIgnored,
+    /// That of a group stays closed.
+    OpenOfGroupIgnored,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::UnfencedSettle,
         Self::UnfencedExtend,
         Self::FencesFall,
@@ -65,6 +71,9 @@ impl Bug {
         Self::GuardIgnored,
         Self::SharesIgnored,
         Self::DelayGrows,
+        Self::ReplaceSetsAnyway,
+        Self::OpenIgnored,
+        Self::OpenOfGroupIgnored,
     ];
 }
 
@@ -249,6 +258,15 @@ impl Store for Broken {
             match op {
                 QueueOp::Purge(n) if self.bug == Bug::PurgeTakesOneMore && 0 < *n && *n < 1_000 => {
                     self.inner.queue(name, &QueueOp::Purge(n + 1)).await
+                }
+                QueueOp::Replace(replace) if self.bug == Bug::ReplaceSetsAnyway => {
+                    self.inner.queue(name, &QueueOp::Set(Box::new(replace.new.clone()))).await
+                }
+                QueueOp::Open { group: None } if self.bug == Bug::OpenIgnored => {
+                    self.inner.queue(name, &QueueOp::Show).await
+                }
+                QueueOp::Open { group: Some(_) } if self.bug == Bug::OpenOfGroupIgnored => {
+                    self.inner.queue(name, &QueueOp::Show).await
                 }
                 op => self.inner.queue(name, op).await,
             }

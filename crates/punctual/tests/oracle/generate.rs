@@ -20,7 +20,10 @@ use punctual::{
 };
 
 use self::{groups::Groups, words::Words};
-use crate::op::{Look, Op, Pick, Step};
+use crate::{
+    op::{Look, Op, Pick, Step},
+    shape::Shape,
+};
 
 /// All pauses are whole numbers of these milliseconds, so that the clock often stands exactly at an edge: when something is
 /// due, expires, is past its time or its age; or one millisecond before.
@@ -29,12 +32,33 @@ const GRID_MS: u64 = 500;
 /// Where the clock begins.
 pub(crate) const BEGIN_MS: u64 = 1_795_000_000_000;
 
+/// What is asked of listings; each term, and some of them together.
+pub(crate) const FILTERS: [&str; 20] = [
+    "state:done,dead,cancelled",
+    "state:running",
+    "state:retrying,scheduled",
+    "-state:waiting queue:a",
+    "kind:oth*",
+    "-kind:k",
+    "queue:b,c",
+    "tag:vip",
+    "group:g,h",
+    "-group:* concurrency:c",
+    "concurrency:c",
+    "unique:u0",
+    "worker:w1",
+    "id:00000000-0000-7000-8000-000000000000",
+    "priority:high,low",
+    "attempt:>1",
+    "due:<3s",
+    "created:>10s -finished:<5s",
+    "failed:<1m error:why",
+    "payload.a:1",
+];
+
 /// Names by how often they are drawn: most jobs meet in one queue.
 const QUEUES: [&str; 5] = ["a", "a", "a", "b", "c"];
 const NAMES: [&str; 5] = ["a", "b", "c", "new", "unknown"];
-
-/// In one history of so many most jobs meet in a concurrency key.
-const KEYED_ONE_IN: u64 = 4;
 
 struct Generator {
     rng: Rng,
@@ -42,6 +66,12 @@ struct Generator {
     keyed: Option<Rng>,
     /// Draws groups, apart from all else, too. `None`: few jobs have one.
     groups: Option<Groups>,
+    /// Draws unique keys, apart from all else, too. `None`: fewer jobs have one.
+    unique: Option<Rng>,
+    /// Draws names of workers, apart from all else, too. `None`: they are those of instances.
+    apart: Option<Rng>,
+    /// Draws filters.
+    filters: Rng,
     /// Draws what runs tell and give, apart from all else.
     words: Words,
     made: Vec<JobId>,
@@ -54,14 +84,14 @@ struct Generator {
     coming: VecDeque<Op>,
     /// What the clock shows.
     now_ms: u64,
-    handles: usize,
+    shape: Shape,
     /// Ids and keys that were used.
     ids: Vec<JobId>,
     keys: Vec<UniqueKey>,
 }
 
 /// The history of a seed.
-pub(crate) fn history(seed: u64, steps: usize, handles: usize) -> Vec<Step> {
+pub(crate) fn history(seed: u64, steps: usize, shape: Shape) -> Vec<Step> {
     let mut rng = Rng::with_seed(seed);
     // Made ids, of which three differ in their last bits alone: a store that finds them by a part must look closely.
     let mut maker = IdMaker::default();
@@ -70,8 +100,11 @@ pub(crate) fn history(seed: u64, steps: usize, handles: usize) -> Vec<Step> {
     made.extend((1..3).map(|twin| IdMaker::default().make(BEGIN_MS, shard, random ^ twin)));
     let mut generator = Generator {
         rng,
-        keyed: seed.is_multiple_of(KEYED_ONE_IN).then(|| Rng::with_seed(seed.rotate_left(32))),
-        groups: Groups::of(seed),
+        keyed: shape.keyed.then(|| Rng::with_seed(seed.rotate_left(32))),
+        groups: shape.groups.then(|| Groups::of(seed)),
+        unique: shape.unique.then(|| Rng::with_seed(seed.rotate_left(8))),
+        apart: shape.apart.then(|| Rng::with_seed(seed.rotate_left(24))),
+        filters: Rng::with_seed(seed.rotate_left(40)),
         words: Words::of(seed),
         made,
         enqueues: [0; 3],
@@ -79,7 +112,7 @@ pub(crate) fn history(seed: u64, steps: usize, handles: usize) -> Vec<Step> {
         past: vec![],
         coming: VecDeque::new(),
         now_ms: BEGIN_MS,
-        handles,
+        shape,
         ids: vec![],
         keys: vec![],
     };
@@ -97,7 +130,7 @@ impl Generator {
             groups.limit(&mut op);
         }
         self.words.speak(&mut op);
-        Step { handle: self.rng.usize(..self.handles), op }
+        Step { handle: self.rng.usize(..self.shape.handles), op }
     }
 
     fn op(&mut self) -> Op {
@@ -306,7 +339,12 @@ impl Generator {
             }
         }
         if let Some(groups) = &mut self.groups {
-            groups.put(&mut job);
+            groups.put(&mut job, self.shape.keyed);
+        }
+        if let Some(rng) = &mut self.unique
+            && rng.u8(..5) != 0
+        {
+            job.unique = Some(self.unique());
         }
         if self.chance(6) {
             let after = self.pause(20_000);
@@ -335,6 +373,13 @@ impl Generator {
         } else {
             self.made[self.rng.usize(..self.made.len())]
         };
+        // Who is to meet the holder of its key must not be known by its id.
+        if let Some(rng) = &mut self.unique
+            && rng.bool()
+        {
+            let key = format!("k{}", rng.u8(3..40));
+            job.id = JobId::derived(&job.queue, job.placement_key(), &key);
+        }
         if !self.ids.contains(&job.id) {
             self.ids.push(job.id);
         }
@@ -430,7 +475,7 @@ impl Generator {
             .collect();
         let want = Reserve {
             call: Call { instance: 80 + i as u64, number: self.reserves[i].max(1) },
-            worker: format!("w{i}"),
+            worker: format!("w{}", self.apart.as_mut().map_or(i, |rng| rng.usize(..3))),
             wants,
             n: if self.chance(150) { 1_001 } else { n },
             lease,
@@ -599,6 +644,7 @@ impl Generator {
             ids: self.ids.clone(),
             keys: self.keys.clone(),
             queues: NAMES.map(str::to_owned).to_vec(),
+            filters: [(); 2].map(|()| FILTERS[self.filters.usize(..FILTERS.len())]),
         })
     }
 }

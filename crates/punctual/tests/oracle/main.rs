@@ -9,7 +9,10 @@ mod broken;
 mod documents;
 mod generate;
 mod op;
+mod operators;
+mod reach;
 mod rude;
+mod shape;
 mod shrink;
 mod side;
 mod tools;
@@ -42,6 +45,8 @@ use punctual::{
 use crate::{
     broken::{Broken, Bug},
     op::{Op, Step},
+    rude::Tally,
+    shape::Shape,
     side::{Opener, Side, difference},
 };
 
@@ -50,8 +55,8 @@ const STEPS: usize = 60;
 /// A kind of store under test: makes an empty one that runs by a clock.
 type Subject<'a> = &'a (dyn Fn(&ManualClock) -> Opener + Sync);
 
-/// Runs a history on the model and on a fresh store; tells the first difference.
-fn run(subject: Subject<'_>, steps: &[Step], handles: usize) -> Option<String> {
+/// Runs a history on the model and on a fresh store; tells the first difference. Notes what the store met.
+fn run(subject: Subject<'_>, steps: &[Step], handles: usize, tally: &mut Tally) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let clock = ManualClock::new(Timestamp::saturating_from_ms(generate::BEGIN_MS));
@@ -67,6 +72,7 @@ fn run(subject: Subject<'_>, steps: &[Step], handles: usize) -> Option<String> {
             if let Some(text) = store.fell().or(model.fell()) {
                 return Some(format!("step {i}: {text}"));
             }
+            tally.note(&step.op, &seen);
         }
         None
     })
@@ -109,101 +115,141 @@ fn redis(clock: &ManualClock) -> Opener {
     })
 }
 
-/// One history of a seed; odd ones use two handles.
-fn history(seed: u64) -> (Vec<Step>, usize) {
-    let handles = 1 + (seed % 2) as usize;
-    let steps = documents::mix(generate::history(seed, STEPS, handles), seed, handles);
-    (tools::mix(steps, seed, handles), handles)
+/// Which history: its seed, and what it is made of.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    seed: u64,
+    shape: Shape,
 }
 
-/// Runs seeds in parallel; panics with the smallest failing history found.
-fn check(name: &str, subject: Subject<'_>, seeds: &[u64]) {
+impl Case {
+    fn of(seed: u64) -> Self {
+        Self { seed, shape: Shape::of(seed) }
+    }
+
+    fn handles(self) -> usize {
+        self.shape.handles
+    }
+
+    fn steps(self) -> Vec<Step> {
+        let Self { seed, shape } = self;
+        let steps = documents::mix(generate::history(seed, STEPS, shape), seed, shape.handles);
+        let steps = tools::mix(steps, seed, shape.handles);
+        if shape.operators { operators::mix(steps, seed, shape.handles) } else { steps }
+    }
+
+    /// Runs it on the model and on a fresh store; tells the first difference.
+    fn run(self, subject: Subject<'_>, tally: &mut Tally) -> Option<String> {
+        tally.begin(self.handles());
+        let difference = run(subject, &self.steps(), self.handles(), tally);
+        tally.end();
+        difference
+    }
+}
+
+/// Whether these steps show a difference.
+fn fails(subject: Subject<'_>, steps: &[Step], handles: usize) -> bool {
+    run(subject, steps, handles, &mut Tally::default()).is_some()
+}
+
+/// Runs histories in parallel; panics with the smallest failing one found. Many of them must meet all that histories are meant to.
+fn check(name: &str, subject: Subject<'_>, cases: &[Case]) {
     let begin = Instant::now();
     let next = AtomicU64::new(0);
-    let failed = std::thread::scope(|scope| {
+    let (failed, tally) = std::thread::scope(|scope| {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let workers: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| {
+                    let mut tally = Tally::default();
                     loop {
-                        let seed = *seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize)?;
-                        let (steps, handles) = history(seed);
-                        if run(subject, &steps, handles).is_some() {
-                            next.store(seeds.len() as u64, Ordering::Relaxed);
-                            return Some(seed);
+                        let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed) as usize) else {
+                            return (None, tally);
+                        };
+                        if case.run(subject, &mut tally).is_some() {
+                            next.store(cases.len() as u64, Ordering::Relaxed);
+                            return (Some(*case), tally);
                         }
                     }
                 })
             })
             .collect();
-        workers.into_iter().filter_map(|worker| worker.join().unwrap()).min()
+        let mut tally = Tally::default();
+        let failed = workers.into_iter().filter_map(|worker| {
+            let (failed, seen) = worker.join().unwrap();
+            tally.merge(seen);
+            failed
+        });
+        (failed.min_by_key(|case| case.seed), tally)
     });
-    if let Some(seed) = failed {
-        let (steps, handles) = history(seed);
-        let small = shrink::shrink(steps, |steps| run(subject, steps, handles).is_some());
-        let why = run(subject, &small, handles).unwrap_or_default();
+    if let Some(Case { seed, shape }) = failed {
+        let handles = shape.handles;
+        let steps = Case { seed, shape }.steps();
+        let small = shrink::shrink(steps, |steps| fails(subject, steps, handles));
+        let why = run(subject, &small, handles, &mut Tally::default()).unwrap_or_default();
         for (i, step) in small.iter().enumerate() {
             eprintln!("{i:3}  handle {}  {:?}", step.handle, step.op);
         }
         panic!("{name} differs from the model, seed {seed}: {why}");
     }
-    println!("{name}: {} histories of {STEPS} steps agree, {:.1?}", seeds.len(), begin.elapsed());
+    tally.check(name);
+    println!("{name}: {} histories of {STEPS} steps agree, {:.1?}", cases.len(), begin.elapsed());
 }
 
-fn seeds() -> Vec<u64> {
-    some_seeds(300)
+fn cases() -> Vec<Case> {
+    some_cases(300)
 }
 
 /// Kept seeds first, then so many new ones, unless the run says how many.
-fn some_seeds(unless_told: u64) -> Vec<u64> {
-    let kept = include_str!("../oracle-seeds.txt")
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .map(|line| line.split(' ').next().and_then(|seed| seed.parse::<u64>().ok()).expect("a seed"));
+fn some_cases(unless_told: u64) -> Vec<Case> {
+    let kept =
+        include_str!("../oracle-seeds.txt").lines().filter(|line| !line.starts_with('#')).map(|line| {
+            let (seed, is_old) = line.strip_prefix("once ").map_or((line, false), |line| (line, true));
+            let seed = seed.split(' ').next().and_then(|seed| seed.parse::<u64>().ok()).expect("a seed");
+            if is_old { Case { seed, shape: Shape::once(seed) } } else { Case::of(seed) }
+        });
     let told = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let histories = told("PUNCTUAL_ORACLE_HISTORIES").unwrap_or(unless_told);
     let first = told("PUNCTUAL_ORACLE_FIRST").unwrap_or(1);
-    kept.chain(first..first.saturating_add(histories)).collect()
+    kept.chain((first..first.saturating_add(histories)).map(Case::of)).collect()
 }
 
 #[test]
 fn the_memory_store_agrees_with_itself() {
-    check("memory", &memory, &seeds());
+    check("memory", &memory, &cases());
 }
 
 #[cfg(feature = "sqlite")]
 #[test]
 fn the_sqlite_store_agrees() {
-    check("sqlite", &sqlite, &seeds());
+    check("sqlite", &sqlite, &cases());
 }
 
 #[cfg(feature = "redis")]
 #[test]
 fn the_redis_store_agrees() {
     // A step is some thirty round trips.
-    check("redis", &redis, &some_seeds(100));
+    check("redis", &redis, &some_cases(100));
 }
 
 #[test]
 fn histories_meet_what_they_are_meant_to_meet() {
+    let mut tally = Tally::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut tally = rude::Tally::default();
-    for seed in 1..=300 {
-        tally.begin();
+    for case in (1..=300).map(Case::of) {
+        tally.begin(case.handles());
         let clock = ManualClock::new(Timestamp::saturating_from_ms(generate::BEGIN_MS));
         let mut model = Side::new(memory(&clock), 1);
-        for step in &history(seed).0 {
+        for step in &case.steps() {
             turn(&clock, step);
             let reply = runtime.block_on(model.step(step));
             tally.note(&step.op, &reply);
         }
+        tally.end();
     }
-    for event in rude::EVENTS {
-        println!("{:6}  {event}", tally.of(event));
-    }
-    for event in rude::EVENTS {
-        assert!(10 <= tally.of(event), "{event}: only {} times in 300 histories", tally.of(event));
-    }
+    print!("{tally}");
+    tally.check("memory");
+    reach::check(&tally);
 }
 
 #[test]
@@ -214,10 +260,7 @@ fn every_broken_store_is_caught() {
             let broken: Arc<dyn Store> = Arc::new(Broken { inner, bug, calls: AtomicU64::new(0) });
             Box::new(move || Arc::clone(&broken))
         };
-        let caught = (1..=300).find(|&seed| {
-            let (steps, handles) = history(seed);
-            run(&subject, &steps, handles).is_some()
-        });
+        let caught = (1..=300).find(|&seed| Case::of(seed).run(&subject, &mut Tally::default()).is_some());
         let seed = caught.unwrap_or_else(|| panic!("{bug:?} passes 300 histories"));
         println!("{bug:?}: caught by history {seed}");
     }
@@ -231,9 +274,11 @@ fn a_failing_history_is_cut_down() {
         let broken: Arc<dyn Store> = Arc::new(Broken { inner, bug, calls: AtomicU64::new(0) });
         Box::new(move || Arc::clone(&broken))
     };
-    let failing = (1..300).find(|&seed| run(&subject, &history(seed).0, 1).is_some()).unwrap();
-    let small = shrink::shrink(history(failing).0, |steps| run(&subject, steps, 1).is_some());
-    assert!(run(&subject, &small, 1).is_some());
+    // Plain ones: others may fail in a longer way.
+    let mut plain = (1..300).map(|seed| Case { seed, shape: Shape::once(seed) }.steps());
+    let failing = plain.find(|steps| fails(&subject, steps, 1)).unwrap();
+    let small = shrink::shrink(failing, |steps| fails(&subject, steps, 1));
+    assert!(fails(&subject, &small, 1));
     // Enqueue, reserve, lose the lease, reserve again, settle the old one; and the clock in between.
     assert!(small.len() <= 8, "{small:#?}");
 }

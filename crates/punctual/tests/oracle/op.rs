@@ -55,6 +55,7 @@ pub(crate) struct Look {
     pub(crate) ids: Vec<JobId>,
     pub(crate) keys: Vec<UniqueKey>,
     pub(crate) queues: Vec<String>,
+    pub(crate) filters: [&'static str; 2],
 }
 
 impl Op {

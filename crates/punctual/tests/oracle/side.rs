@@ -216,12 +216,9 @@ impl Side {
     /// Reads everything. Reads may not fail: whatever happened, the store's state is whole.
     async fn look(&self, store: &dyn Store, look: &Look) -> Vec<(String, Seen)> {
         let mut seen = vec![("now".to_owned(), Seen::Now(store.now().await.expect("now")))];
-        for (name, filter) in [
-            ("all", Filter::all()),
-            ("ended", Filter::all().state([State::Done, State::Dead, State::Cancelled])),
-            ("waiting in a", Filter::all().queue("a").state([State::Waiting])),
-            ("running", Filter::all().state([State::Running])),
-        ] {
+        let asked = look.filters.map(|text| (text, Filter::parse(text).expect("a filter")));
+        let waiting = Filter::all().queue("a").state([State::Waiting]);
+        for (name, filter) in [("all", Filter::all()), ("waiting in a", waiting)].into_iter().chain(asked) {
             let mut list = List { filter, after: None, limit: look.page };
             let mut jobs = Vec::new();
             loop {

@@ -26,12 +26,9 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Of one history in four; these are residues that no kept seed has.
-    pub(super) fn of(seed: u64) -> Option<Self> {
-        matches!(seed % 8, 3 | 5).then(|| {
-            let mut rng = Rng::with_seed(seed.rotate_left(16));
-            Self { known: rng.usize(3..=GROUPS.len()), crowds: 0, rng }
-        })
+    pub(super) fn of(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed.rotate_left(16));
+        Self { known: rng.usize(3..=GROUPS.len()), crowds: 0, rng }
     }
 
     fn one_in(&mut self, n: u32) -> bool {
@@ -43,11 +40,13 @@ impl Groups {
     }
 
     /// Puts a job into a group, most of them where others meet.
-    pub(super) fn put(&mut self, job: &mut NewJob) {
+    pub(super) fn put(&mut self, job: &mut NewJob, keeps_its_key: bool) {
         job.group = self.name();
-        job.concurrency = self
-            .one_in(4)
-            .then(|| Concurrency { key: "c".to_owned(), limit: 1 + u32::from(self.rng.u8(..4) == 0) });
+        if !keeps_its_key {
+            job.concurrency = self
+                .one_in(4)
+                .then(|| Concurrency { key: "c".to_owned(), limit: 1 + u32::from(self.rng.u8(..4) == 0) });
+        }
         if self.rng.bool() {
             (job.unique, job.run_at) = (None, When::Now);
         }
