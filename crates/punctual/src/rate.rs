@@ -256,6 +256,49 @@ mod tests {
         assert_eq!(rate.pass(Some(Arrival::at(5)), NOW, 1), Ok(arrival(500, 0)));
     }
 
+    #[test]
+    fn a_gate_opens_for_what_it_has_room_for() {
+        // One in 400 ms, three at once.
+        let rate = Rate { max: 5, period_ms: 2_000, burst: 3 };
+        // Arrival after now, cost; when.
+        for (ahead, cost, opens) in [
+            (0, 1, 0),
+            (0, 3, 0),
+            (800, 1, 0),
+            (801, 1, 1),
+            (1_200, 1, 400),
+            (1_200, 2, 800),
+            (1_200, 3, 1_200),
+        ] {
+            assert_eq!(
+                rate.opens_at(Some(Arrival::at(NOW + ahead)), NOW, cost),
+                NOW + opens,
+                "{ahead}, {cost}"
+            );
+        }
+        assert_eq!(rate.opens_at(None, NOW, 3), NOW);
+        // Left by another rule.
+        assert_eq!(rate.opens_at(Some(Arrival::at(NOW + 1_201)), NOW, 3), NOW);
+    }
+
+    #[test]
+    fn a_rate_has_bounds() {
+        let of = |max, period_ms, burst| Rate { max, period_ms, burst }.check().is_ok();
+        let month = 30 * 24 * 3_600_000;
+        assert!(of(1, 1, 1) && of(1_000_000, month, 1_000_000));
+        assert!(!(of(0, 1, 1) || of(1, 0, 1) || of(1, 1, 0)));
+        assert!(!(of(1_000_001, 1, 1) || of(1, month + 1, 1) || of(1, 1, 1_000_001)));
+    }
+
+    #[test]
+    fn a_log_begins_anew_at_its_end_and_where_it_lies_further_ahead_than_a_period() {
+        let log = Log { max: 2, period_ms: 100, counts_refused: false };
+        // Last entry and end of the log, from now on.
+        for (last, ends, anew) in [(0, 1, false), (0, 0, true), (100, 200, false), (101, 201, true)] {
+            assert_eq!(log.begins_anew(NOW + last, NOW + ends, NOW), anew, "{last}, {ends}");
+        }
+    }
+
     /// A log that is kept in the plainest way.
     struct Kept(Log, Vec<u64>);
 

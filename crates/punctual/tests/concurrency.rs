@@ -1,6 +1,10 @@
 //! Four threads on one store, at everything at once; the recorded history is judged. On SQLite each thread has a handle of
-//! its own on the one file.
+//! its own on the one file, on Redis a connection.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+#[cfg(feature = "redis")]
+#[path = "support/redis.rs"]
+mod server;
 
 use std::{
     path::Path,
@@ -9,6 +13,8 @@ use std::{
 };
 
 use fastrand::Rng;
+#[cfg(feature = "redis")]
+use punctual::store::redis::RedisStore;
 #[cfg(feature = "sqlite")]
 use punctual::store::sqlite::{SqliteOptions, SqliteStore};
 use punctual::{
@@ -25,6 +31,9 @@ const THREADS: u64 = 4;
 const CALLS: usize = 150;
 /// Histories per store, unless `PUNCTUAL_CONCURRENCY_HISTORIES` says otherwise.
 const HISTORIES: u64 = 10;
+/// A call is a round trip there.
+#[cfg(feature = "redis")]
+const HISTORIES_ON_REDIS: u64 = 5;
 
 /// Where files are fast.
 fn scratch() -> tempfile::TempDir {
@@ -237,9 +246,13 @@ fn history(dir: &Path, clock: &ManualClock, open: Opener<'_>, seed: u64) -> Judg
 
 /// Judges histories of a store that `make` makes in a folder.
 fn check(make: impl Fn(&Path, Clock) -> Box<dyn Fn() -> Arc<dyn Store> + Sync>) {
+    check_some(HISTORIES, make);
+}
+
+fn check_some(unless_told: u64, make: impl Fn(&Path, Clock) -> Box<dyn Fn() -> Arc<dyn Store> + Sync>) {
     let (mut acked, mut events) = (0, 0);
     let said = std::env::var("PUNCTUAL_CONCURRENCY_HISTORIES").ok().and_then(|n| n.parse().ok());
-    let histories = said.unwrap_or(HISTORIES);
+    let histories = said.unwrap_or(unless_told);
     for seed in 0..histories {
         let dir = scratch();
         let clock = ManualClock::new(Timestamp::saturating_from_ms(1_795_000_000_000));
@@ -267,5 +280,20 @@ fn four_threads_with_a_handle_each_on_one_file_break_no_rule() {
     check(|dir, clock| {
         let (file, options) = (dir.join("jobs.db"), SqliteOptions { clock, ..SqliteOptions::default() });
         Box::new(move || Arc::new(SqliteStore::open(&file, options.clone()).unwrap()))
+    });
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn four_threads_with_a_connection_each_on_one_server_break_no_rule() {
+    check_some(HISTORIES_ON_REDIS, |_, clock| {
+        let url = server::Server::shared().url();
+        Box::new(move || {
+            let open = RedisStore::open(&url, clock.clone());
+            // Some of those who open are in a runtime.
+            let open =
+                || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(open);
+            Arc::new(std::thread::scope(|scope| scope.spawn(open).join().unwrap()).unwrap())
+        })
     });
 }
