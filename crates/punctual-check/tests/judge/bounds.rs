@@ -282,6 +282,21 @@ fn a_lease_is_lost_to_nobody_before_it_lapses() {
 }
 
 #[test]
+fn a_lease_that_lapsed_is_lost_to_nobody_that_had_died_before() {
+    for (killed, is_broken) in [(17.0, true), (18.5, false)] {
+        let (mut file, mut other) = (File::new("all", 9), File::new("other", 9));
+        file.enqueue(1.0, 1);
+        other.lost(2.0, Op::Reserve { call: CallId(Hex(5), 5) });
+        file.begin(3.0, 1, 7);
+        file.kill(killed, "other");
+        let leases = vec![LeaseId(id(1), 7)];
+        file.call(19.0, Op::Extend { leases, company: vec![] }, Answer::Extend(vec![Some(false)]));
+        file.dump(60.0, &[(1, State::Dead)]);
+        breaks(&verdict(&[&other, &file]), "S8", is_broken);
+    }
+}
+
+#[test]
 fn an_end_that_was_not_answered_explains_another_run_only_if_it_asks_for_one() {
     for (said, is_explained) in
         [(Said::Retry(Due::Now), true), (Said::Release, true), (Said::Ack, false), (Said::Dead, false)]

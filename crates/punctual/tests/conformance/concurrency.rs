@@ -219,6 +219,19 @@ pub(crate) async fn a_turn_of_a_job_that_expired_goes_to_the_next(t: Fixture) {
     t.pass(5);
     let batch = t.reserve(9).await;
     assert_eq!((ids(&batch), batch.more), (vec![], true));
+    let run = t.reserve_one().await;
+    assert_eq!(run.job.id, next);
+    // One that has the turn and expires alone: no other expiry hands it over in its place.
+    t.add_with(|job| {
+        row(job);
+        job.expires_at = Some(When::In(secs(5)));
+    })
+    .await;
+    let next = t.add_with(row).await;
+    assert_eq!(t.reserve(9).await.jobs, []);
+    t.end(&run, Verdict::Ack).await;
+    t.pass(5);
+    assert_eq!(t.reserve(9).await.jobs, []);
     assert_eq!(t.reserve_one().await.job.id, next);
 }
 

@@ -165,14 +165,25 @@ pub(crate) async fn locks_have_limits(t: Fixture) {
 pub(crate) async fn a_release_wakes_one_that_waits(t: Fixture) {
     let client = Client::new(t.store.clone());
     let lock = client.lock(NAME);
-    let first = lock.try_acquire().await.unwrap().unwrap();
-    let fence = first.fence();
-    let mut wait = pin!(lock.acquire(secs(3_600)));
-    // It has asked, and waits.
-    assert!(tokio::time::timeout(millis(100), &mut wait).await.is_err());
-    assert!(first.release().await.unwrap());
-    let second = tokio::time::timeout(secs(20), wait).await.expect("it is woken").unwrap().unwrap();
-    assert!(fence < second.fence());
+    let hand_over = async || {
+        let first = lock.try_acquire().await.unwrap().unwrap();
+        let fence = first.fence();
+        let mut wait = pin!(lock.acquire(secs(3_600)));
+        // It has asked, and waits.
+        assert!(tokio::time::timeout(millis(20), &mut wait).await.is_err());
+        assert!(first.release().await.unwrap());
+        let second = wait.await.unwrap().unwrap();
+        assert!(fence < second.fence());
+        assert!(second.release().await.unwrap());
+    };
+    // One that nobody wakes looks by itself after a second at the latest: of so many, all are woken.
+    let all = async {
+        for _ in 0..30 {
+            hand_over().await;
+        }
+    };
+    tokio::time::timeout(secs(20), all).await.expect("each is woken");
+    let _held = lock.try_acquire().await.unwrap().unwrap();
     // Nobody waits for ever.
     assert!(lock.acquire(millis(1)).await.unwrap().is_none());
 }

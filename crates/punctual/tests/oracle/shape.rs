@@ -4,6 +4,7 @@
 use fastrand::Rng;
 
 /// The parts of a history.
+#[expect(clippy::struct_excessive_bools, reason = "each is there or not, apart from the others")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) handles: usize,

@@ -505,3 +505,31 @@ async fn retention_keeps_up_with_a_flood() {
     assert_eq!((swept.removed, swept.forgotten, swept.more), (100, 10, false));
     assert_eq!(findings(&store, false).await, []);
 }
+
+/// S17: of a million remembered ids the oldest are forgotten, before their time is over. Their number is kept: here it is told.
+#[tokio::test]
+async fn no_more_than_a_million_ids_are_remembered() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let settings = QueueSettings { done: Keep::NOTHING, ..QueueSettings::default() };
+    store.queue("mail", &QueueOp::Set(Box::new(settings))).await.unwrap();
+    let jobs: Vec<NewJob> = ["first", "second", "third"].map(derived_job).into();
+    for job in &jobs {
+        enqueue(&store, job).await;
+        let _ = store
+            .settle(&[Settlement { lease: reserve_one(&store).await, verdict: Verdict::Ack }], None)
+            .await
+            .unwrap();
+    }
+    drop(store);
+    folder.connect().execute("UPDATE punctual_queue SET remembered = 1000001", []).unwrap();
+    let store = folder.open();
+    assert_eq!(store.sweep(10).await.unwrap().forgotten, 1);
+    let mut known = Vec::new();
+    for job in &jobs {
+        let answer =
+            store.enqueue(call(fastrand::u64(..)), std::slice::from_ref(job)).await.unwrap().remove(0);
+        known.push(matches!(answer, Enqueued::Duplicate(_)));
+    }
+    assert_eq!(known, [false, true, true]);
+}
