@@ -186,6 +186,12 @@ pub(crate) async fn a_gate_is_closed_for_a_day_at_most(t: Fixture) {
 pub(crate) async fn an_operator_opens_a_gate(t: Fixture) {
     let open = || QueueOp::Open { group: None };
     assert_eq!(t.queue(open()).await, QueueReply::Unknown);
+    // Also where nothing waits for it.
+    let run = t.run_with(|_| ()).await;
+    t.end(&run, retry_after(secs(3_600))).await;
+    t.apply(run.job.id, CANCEL).await;
+    t.queue(open()).await;
+    assert_eq!(t.info().await.opens_at, None);
     t.add_many(2).await;
     let runs = t.reserve(1).await.jobs;
     t.end(&runs[0], retry_after(secs(3_600))).await;

@@ -15,5 +15,6 @@ end
 shard.bells[q] = KEYS[BELLS]
 local due = first_due(walk_of(q))
 if due < NEVER then pending().ring(q, due) end
-put()
+-- Also where nothing is due.
+pending().put()
 return 1
