@@ -111,9 +111,8 @@ pub struct Batch {
     pub more: bool,
     /// Zero if `more`. Else how long from the call, to the fraction of a millisecond where the store knows it, until the
     /// earliest `run_at` of a waiting job in those of these queues that are not paused, or `until` of a lease in any of them
-    /// (one past its time counts at the end of the pause of S14); `None`: there is neither. Where two processes that wait for
-    /// these queues wake by themselves then, a caller that waits, too, may get `None` or a later time, up to a minute:
-    /// [`Store::wait`](super::Store::wait) ends for those two in time.
+    /// (one past its time counts at the end of the pause of S14); `None`: there is neither, or two other processes that wait for
+    /// these queues wake by themselves then. [`Store::wait`](super::Store::wait) looks whether they did.
     pub next_due: Option<Duration>,
     /// The leases that this call took back first, at most 32.
     pub taken_back: Vec<TakenBack>,

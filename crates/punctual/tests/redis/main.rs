@@ -17,7 +17,6 @@ mod clock;
 mod corrupt;
 mod doctor;
 mod drill;
-mod due;
 mod few;
 mod flush;
 mod format;

@@ -17,8 +17,7 @@
 //!
 //! A change of the store itself has a bell of its own, which each listener passes on to the next.
 //!
-//! A time is told the same way: who reserves has two look when the next job is due, or when the first lease ends. No other
-//! process wakes then.
+//! Leases ring the same way: who reserves has others look when the first of them ends.
 
 mod hall;
 mod listener;
@@ -191,16 +190,6 @@ impl Doorbell {
         is_all: bool,
     ) {
         self.shared.hall().answered(queues, now, before, is_all);
-    }
-
-    /// When this process is to wake for one of these queues, if it is one that was told so.
-    pub(super) fn first<'a>(&self, queues: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
-        self.shared.hall().first(queues)
-    }
-
-    /// Looks after a time that others were told of, as a spare: they may be dead.
-    pub(super) fn mind(&self, queue: &str, at: Timestamp) {
-        self.shared.hall().take_in(queue.to_owned(), at.after(SPARE), true, std::time::Instant::now());
     }
 
     /// Forgets all that rang here: nothing of it goes back to the server.

@@ -132,11 +132,6 @@ impl Quiet {
         Some(least)
     }
 
-    /// Whether somebody here has listened lately, and so will hear what others are told, too.
-    pub(super) fn listens(&self) -> bool {
-        self.inner().heard.is_some_and(|last| last.elapsed() <= UNHEARD_MAX)
-    }
-
     /// Whether nobody here has listened for a while.
     pub(super) fn is_unheard(&self) -> bool {
         let inner = self.inner();

@@ -55,9 +55,6 @@ pub(super) struct Shard {
     sweeps_from: [Mutex<Vec<u8>>; 2],
 }
 
-/// How long those that were told of a time, a holder and a spare, have until the others look, too.
-const LEFT_TO_OTHERS: Duration = Duration::from_mins(1);
-
 /// Scripts of one sweep, each of up to 256 queues; the next sweep goes on there.
 const SWEEP_SCRIPTS_MAX: usize = 16;
 /// The same before a full server refuses an enqueue, which waits for it.
@@ -254,29 +251,6 @@ impl Shard {
             let looked_at = want.wants.iter().filter(|each| 0 < want.n && 0 < each.share.min(each.at_most));
             let names = looked_at.map(|each| each.queue.as_str());
             self.bell.answered(names, batch.now, before, !batch.more);
-        }
-    }
-
-    /// When the caller of a reserve is to look again, of which a script says that something will be due in `next`: then, or later where
-    /// others were told to wake for it. A caller that has not listened lately may have come after they were, and they may be
-    /// dead: it looks then, and once more a little later.
-    pub(super) fn look_again(&self, want: &Reserve, next: Duration) -> Duration {
-        let names = || want.wants.iter().map(|each| each.queue.as_str());
-        let now = self.server_now();
-        let at = now.after(next);
-        if next.is_zero() || next == Duration::MAX {
-            return next;
-        }
-        if !self.quiet.listens() {
-            if let Some(name) = names().next() {
-                self.bell.mind(name, at);
-            }
-            return next;
-        }
-        match self.bell.first(names()) {
-            Some(first) if first <= at => next,
-            Some(first) => first.since(now).min(next + LEFT_TO_OTHERS),
-            None => next + LEFT_TO_OTHERS,
         }
     }
 

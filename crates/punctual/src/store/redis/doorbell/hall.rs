@@ -215,11 +215,6 @@ impl Hall {
         Heard { doubts: self.doubts, arrivals: self.arrivals }
     }
 
-    /// When the first ring for one of these queues is due that is here, without spares.
-    pub(super) fn first<'a>(&self, queues: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
-        queues.filter_map(|queue| self.rings.get(queue)?.first).min()
-    }
-
     /// A ring may have been lost: all waits come back.
     pub(super) fn doubt(&mut self) {
         self.doubts += 1;

@@ -39,11 +39,7 @@ function pending.put()
         if not bell then
             left[#left + 1] = late().name_of(q) .. pack('>I6', ms <= now and 0 or ms)
         elseif now < ms then
-            -- For a time that two were told of, or an earlier one, nobody else has to wake: who looks then tells of what is next.
-            if row.watch <= now or ms < row.watch then
-                row.watch, row.hinted = ms, true
-                call('ZADD', bell, 'LT', text(ms), 'r', text(ms + SPARE), 's')
-            end
+            call('ZADD', bell, 'LT', text(ms), 'r', text(ms + SPARE), 's')
         elseif row.spare <= now or now + SPARE < row.spare then
             row.spare, row.hinted = now + SPARE, true
             call('ZADD', bell, 'LT', 0, 'r', text(row.spare), 's')

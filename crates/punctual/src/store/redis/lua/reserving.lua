@@ -19,7 +19,7 @@ local function reserving(from, first_bell)
     local key, number = ARGV[from] .. 'r', tonumber(ARGV[from + 1])
     local last = call('HGET', P, key)
     local is_repetition = last and number <= unp('>I8', last)
-    local ends, has_given = {}, false -- q → when its first lease ends; whether it gave out jobs
+    local ends = {} -- q → when its first lease ends
     local function read_end(q, behind)
         local first = call('ZRANGEBYLEX', L, '[' .. q .. behind, '(' .. q .. '\255', 'LIMIT', 0, 1)[1]
         return first and unp('>I6', first, 4) or NEVER
@@ -116,7 +116,7 @@ local function reserving(from, first_bell)
         if first then
             call('HSET', R, unpack(runs))
             call('ZADD', L, unpack(leases))
-            shard.fence, has_given = fence, true
+            shard.fence = fence
             for _, q in ipairs(named) do queue(q).started = 0 end
         end
         put_call(key, last, number, first and pack('>I8', first) .. concat(ids) or '')
@@ -125,19 +125,25 @@ local function reserving(from, first_bell)
         if is_handed or shard.swept and 0 < shard.swept.expired then
             for _, q in ipairs(named) do walks[q] = walk_of(q) end
         end
+        if first then
+            -- Whoever got jobs may be busy from now on: somebody else must wake for what is left.
+            for _, q in ipairs(named) do
+                local due = first_due(walks[q])
+                if due < NEVER then pending().ring(q, due) end
+            end
+        end
     end
     -- When there may be work in these queues: a waiting job is due, or a lease past its time.
     local next = NEVER
     for _, q in ipairs(named) do
         local till = ends[q]
         if shard.pause and till <= now then till = min(shard.pause, read_end(q, pack('>I6', now + 1))) end
-        local due, row = first_due(walks[q]), queue(q)
-        next = min(next, due, till)
-        -- Two must wake for that, of those that wait: whoever asked may be busy by then. For leases of a busy queue, of which
-        -- each ends later than the one before, they do so once in the time of a lease (S9).
-        if till < due and (row.watch <= now or till + WATCH_SLACK < row.watch) then due = till end
-        if due <= now and has_given or now < due and due < NEVER and (row.watch <= now or due < row.watch) then
-            pending().ring(q, due)
+        next = min(next, first_due(walks[q]), till)
+        -- Others must look after these leases, too: a busy queue tells them once in the time of a lease (S9).
+        local row = queue(q)
+        if now < till and till < NEVER and (row.watch <= now or till + WATCH_SLACK < row.watch) then
+            row.watch, row.hinted = till, true
+            pending().ring(q, till)
         end
     end
     if next < NEVER then answer[2] = string.format('%.0f', next) end

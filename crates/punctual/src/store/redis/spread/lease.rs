@@ -46,13 +46,7 @@ async fn ask(store: &RedisStore, attempt: &Try, at: usize, want: &Reserve) -> Re
     let before = shards[at].bell.heard();
     let answer = within_reach(shards, at, reserve::reserve(&shards[at], want)).await;
     shards[at].reserved(want, answer.as_ref().ok(), before);
-    answer.map(|batch| left_to_others(&shards[at], want, batch))
-}
-
-/// The same answer, where others may wake for what is due next.
-fn left_to_others(shard: &Shard, want: &Reserve, batch: Batch) -> Batch {
-    let next_due = batch.next_due.map(|next| shard.look_again(want, next));
-    Batch { next_due, ..batch }
+    answer
 }
 
 /// Makes a call: of several shards none waits for one that could not be reached a moment ago.
@@ -82,7 +76,7 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
             let is_open = store.has_rung(at) || lock(&attempt.asked).contains(&at);
             let lasts = shard.quiet_for(want, attempt.follows_a_settle).filter(|_| !is_open);
             shard.quiet.used(want);
-            lasts.map(|lasts| shard.look_again(want, lasts))
+            lasts
         })
         .collect();
     let mut until = None::<Duration>;
@@ -235,9 +229,7 @@ async fn settle_in(
     if let Some(want) = then {
         shard.reserved(want, answer.as_ref().ok().and_then(|(_, batch)| batch.as_ref()), before);
     }
-    let (settled, batch) = answer?;
-    let batch = batch.zip(then).map(|(batch, want)| left_to_others(shard, want, batch));
-    Ok((settled, batch))
+    answer
 }
 
 /// Asks the other shards, too, where a reserve follows.
