@@ -12,6 +12,12 @@ fn row(job: &mut NewJob) {
     keyed(job, "row:1", 1);
 }
 
+/// One that waits for five seconds at most.
+fn expiring_row(job: &mut NewJob) {
+    row(job);
+    job.expires_at = Some(When::In(secs(5)));
+}
+
 fn keyed(job: &mut NewJob, key: &str, limit: u32) {
     job.concurrency = Some(Concurrency { key: key.to_owned(), limit });
 }
@@ -206,11 +212,7 @@ pub(crate) async fn a_turn_that_is_not_taken_goes_to_the_next(t: Fixture) {
 pub(crate) async fn a_turn_of_a_job_that_expired_goes_to_the_next(t: Fixture) {
     let run = t.run_with(row).await;
     for _ in 0..2 {
-        t.add_with(|job| {
-            row(job);
-            job.expires_at = Some(When::In(secs(5)));
-        })
-        .await;
+        t.add_with(expiring_row).await;
     }
     let next = t.add_with(row).await;
     // A full sweep of its own would end them: the hundred that ride come behind the look.
@@ -222,11 +224,7 @@ pub(crate) async fn a_turn_of_a_job_that_expired_goes_to_the_next(t: Fixture) {
     let run = t.reserve_one().await;
     assert_eq!(run.job.id, next);
     // One that has the turn and expires alone: no other expiry hands it over in its place.
-    t.add_with(|job| {
-        row(job);
-        job.expires_at = Some(When::In(secs(5)));
-    })
-    .await;
+    t.add_with(expiring_row).await;
     let next = t.add_with(row).await;
     assert_eq!(t.reserve(9).await.jobs, []);
     t.end(&run, Verdict::Ack).await;
