@@ -26,9 +26,9 @@ use super::{
 };
 
 const JOBS: u64 = 40;
-/// The enqueue, the reserve, and the settle that reserves again: 3, where nothing stalls. A process that is held up for more than 5 ms
-/// hears of a job's spare too late, and looks again; where nothing is remembered of shards, 64 of them cost more than 7 a job.
-const SCRIPTS_A_JOB: u64 = 6;
+/// The enqueue, the reserve, and the settle that reserves again: 3, and one more where a job's last script is counted with the next
+/// job. Where nothing is remembered of shards, 64 of them cost about 40.
+const SCRIPTS_A_JOB: u64 = 4;
 const RUN_MAX: Duration = Duration::from_mins(1);
 /// Longer than a bell's second ring comes after its first.
 const QUIET: Duration = Duration::from_millis(1_500);
@@ -36,8 +36,9 @@ const LOOKS_MAX: u32 = 40;
 /// Since when the number of shards is what it is.
 const SINCE: Duration = Duration::from_hours(1);
 
-/// The scripts that one job after another costs, with one worker that waits for it. Without those of the views of the last hour, of
-/// which a worker sends some once a second: each reads the score of at least one name, which nothing else does.
+/// The scripts that half of all jobs cost at most, one job after another, with one worker that waits for them: half, since now and
+/// then a job meets a look into all shards, which a worker owes to time and not to jobs. Without the scripts of the views of the last
+/// hour, of which a worker sends some once a second: each reads the score of at least one name, which nothing else does.
 async fn scripts(shards: u16) -> u64 {
     let server = Server::start(&[]);
     let url = server.url();
@@ -78,17 +79,23 @@ async fn scripts(shards: u16) -> u64 {
     }
     let mut console = Console::open(&server.socket()).unwrap();
     assert!(console.until_quiet(QUIET, LOOKS_MAX).unwrap(), "the worker never rests");
+    let mut sent = || {
+        let seen = calls(&console.say(&["INFO", "commandstats"]).unwrap());
+        let of = |name| seen.get(name).copied().unwrap_or_default();
+        of("evalsha").saturating_sub(of("zscore"))
+    };
+    let (mut each, mut before) = (Vec::new(), sent());
     for _ in 0..JOBS {
         push().await;
+        let now = sent();
+        each.push(now.saturating_sub(before));
+        before = now;
     }
-    // What follows the last job counts, too.
-    tokio::time::sleep(QUIET).await;
-    let seen = calls(&console.say(&["INFO", "commandstats"]).unwrap());
     end.cancel();
     working.await.unwrap().unwrap();
-    let of = |name| seen.get(name).copied().unwrap_or_default();
-    println!("{shards} shards, {JOBS} jobs one after another: {} scripts, {seen:?}", of("evalsha"));
-    of("evalsha").saturating_sub(of("zscore"))
+    println!("{shards} shards, {JOBS} jobs one after another, scripts of each: {each:?}");
+    each.sort_unstable();
+    each[JOBS as usize / 2]
 }
 
 /// A single job costs no more scripts with many shards than with one.
@@ -96,6 +103,6 @@ async fn scripts(shards: u16) -> u64 {
 async fn a_single_job_costs_few_scripts_at_any_number_of_shards() {
     for shards in [1, 64] {
         let scripts = scripts(shards).await;
-        assert!(scripts <= SCRIPTS_A_JOB * JOBS, "{shards} shards: {scripts} scripts for {JOBS} jobs");
+        assert!(scripts <= SCRIPTS_A_JOB, "{shards} shards: {scripts} scripts for half of all jobs");
     }
 }
