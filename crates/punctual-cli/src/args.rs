@@ -16,6 +16,7 @@ use crate::{
         audit::Audit,
         bench::Bench,
         board::Board,
+        compact::Compact,
         completions::Completions,
         configuration::Configuration,
         cron::Cron,
@@ -264,6 +265,8 @@ pub(crate) enum Command {
     Audit(Audit),
     /// Let the store look at itself.
     Doctor,
+    /// Give the space of removed jobs back to the disk.
+    Compact(Compact),
     /// Look at what is configured, and where that is said.
     #[command(subcommand)]
     Config(Configuration),

@@ -4,6 +4,7 @@ pub(crate) mod act;
 pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod board;
+pub(crate) mod compact;
 pub(crate) mod completions;
 pub(crate) mod configuration;
 pub(crate) mod cron;
@@ -141,6 +142,7 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Import(args) => import::run(session, args).await,
         Command::Audit(args) => audit::run(session, args).await,
         Command::Doctor => doctor::run(session).await,
+        Command::Compact(_) => compact::run(session).await,
         Command::Bench(_)
         | Command::Demo
         | Command::DemoWorker(_)
@@ -199,6 +201,9 @@ impl Session {
             return Err(Failure::new(ErrorKind::Unsupported.code(), "memory: is for bench only")
                 .why("such a store ends with the command")
                 .hint("--store sqlite:punctual.db"));
+        }
+        if matches!(command, Command::Compact(_)) {
+            compact::check(url)?;
         }
         if globals.fields.is_some() && (!command.has_fields() || globals.format() == Format::Ids) {
             return Err(Failure::invalid("--fields has nothing to choose from here")

@@ -86,6 +86,15 @@ pub(crate) fn grouped(n: u64) -> String {
     text
 }
 
+/// `172 KiB`, `91 MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB")];
+    // From ten of a unit on: fewer would hide what changed.
+    let unit = units.into_iter().find(|(shift, _)| 10 << shift <= bytes);
+    let (shift, name) = unit.unwrap_or((10, "KiB"));
+    format!("{} {name}", grouped(bytes >> shift))
+}
+
 /// `one job`, `2 jobs`.
 pub(crate) fn counted(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(n)) }
@@ -192,6 +201,13 @@ mod tests {
     #[test]
     fn numbers_are_grouped() {
         assert_eq!([0, 999, 1_000, 1_204_331].map(grouped), ["0", "999", "1 000", "1 204 331"]);
+    }
+
+    #[test]
+    fn sizes_have_two_digits_at_least_where_there_is_a_smaller_unit() {
+        let sizes = [0, 4_096, 9 << 20, 10 << 20, 9 << 30, 10 << 30];
+        let texts = ["0 KiB", "4 KiB", "9 216 KiB", "10 MiB", "9 216 MiB", "10 GiB"];
+        assert_eq!(sizes.map(size), texts);
     }
 
     #[test]

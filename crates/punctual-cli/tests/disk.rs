@@ -30,6 +30,11 @@ fn stderr(output: &Output) -> String {
 
 /// strace with these options around `punctual push`, its log in `log`; `None` where strace can't trace.
 fn straced_push(store: &Path, log: &Path, options: &[&str]) -> Option<Output> {
+    straced(store, log, options, &["push", "k", "{}"])
+}
+
+/// The same around any command.
+fn straced(store: &Path, log: &Path, options: &[&str], words: &[&str]) -> Option<Output> {
     if !Command::new("strace").args(["-o", "/dev/null", "true"]).status().is_ok_and(|s| s.success()) {
         eprintln!("MISSING: strace can't trace here, so the disk's faults were not tried");
         assert!(std::env::var_os("CI").is_none(), "CI needs strace");
@@ -42,7 +47,8 @@ fn straced_push(store: &Path, log: &Path, options: &[&str]) -> Option<Output> {
         .arg(log)
         .args(options)
         .arg(PUNCTUAL)
-        .args(["push", "k", "{}", "--store"])
+        .args(words)
+        .arg("--store")
         .arg(url(store));
     Some(strace.output().unwrap())
 }
@@ -110,6 +116,27 @@ fn a_full_disk_refuses_and_nothing_is_half_done() {
     assert!(punctual(&store, &["push", "k", "{}"]).status.success());
     assert_eq!(waiting(&store), 2);
     assert!(punctual(&store, &["audit"]).status.success());
+}
+
+/// A compaction that finds the disk full leaves the file as it was, and its own log does not fill the disk for others.
+#[test]
+fn a_full_disk_refuses_a_compaction_and_the_store_is_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, log) = (dir.path().join("jobs.db"), dir.path().join("strace"));
+    assert!(punctual(&store, &["push", "k", "{}"]).status.success());
+    let wal = format!("{}-wal", store.display());
+    // The log has room for the beginning.
+    let options = ["-P", wal.as_str(), "-e", "inject=pwrite64:error=ENOSPC:when=5+"];
+    let Some(output) = straced(&store, &log, &options, &["compact"]) else { return };
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "");
+    assert!(stderr(&output).contains("store_full"), "{}", stderr(&output));
+    assert_eq!(std::fs::metadata(&wal).map_or(0, |log| log.len()), 0);
+
+    assert_eq!(waiting(&store), 1);
+    assert!(punctual(&store, &["audit"]).status.success());
+    assert!(punctual(&store, &["compact"]).status.success());
+    assert_eq!(waiting(&store), 1);
 }
 
 /// A stranger's transaction on the same file delays a call; it does not fail it.

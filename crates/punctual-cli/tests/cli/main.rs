@@ -4,6 +4,7 @@
 
 mod act;
 mod batch;
+mod compact;
 mod configuration;
 mod cron;
 #[cfg(unix)]

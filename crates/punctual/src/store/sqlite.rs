@@ -7,6 +7,7 @@
 mod act;
 mod actor;
 mod audit;
+mod compact;
 mod doc;
 mod doctor;
 mod doorbell;
@@ -75,6 +76,7 @@ pub use rusqlite;
 
 #[cfg(feature = "testing")]
 pub(crate) use self::file::with_suffix as beside;
+pub use compact::{Compacted, Space};
 pub use within::Bell;
 
 /// How a [`SqliteStore`] is opened.

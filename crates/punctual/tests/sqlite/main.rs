@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod audit;
+mod compact;
 mod damage;
 mod group;
 mod plans;

@@ -117,6 +117,7 @@ pub(crate) static ROWS: &[Row] = &[
     looks("board top", &["board", "top", "scores"]),
     does("cancel", &["cancel", FAR, FAR_TOO]),
     does("cancel", &["cancel", "--where", "kind:far", "-y", "--json"]),
+    does("compact", &["compact"]),
     looks("completions", &["completions", "bash"]),
     looks("config show", &["config", "show"]),
     does("cron fire", &["cron", "fire", "yearly"]),

@@ -1,7 +1,7 @@
 //! `doctor`: the store looks at itself.
 
 use super::{
-    SqliteStore,
+    Space, SqliteStore,
     fault::Step,
     file::{CHECKED_BYTES_MAX, WAL_KEPT_BYTES},
 };
@@ -12,6 +12,9 @@ use crate::{
         clock::{told_ahead, was_ahead},
     },
 };
+
+/// Free bytes from which on `doctor` mentions them, if they are a quarter of the file.
+const FREE_BYTES_MIN: u64 = 16 << 20;
 
 /// What was seen, and what to try where something is wrong.
 fn check(level: CheckLevel, name: &'static str, text: String, fix: Option<&str>) -> Check {
@@ -26,7 +29,7 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
     let (bytes, wal_bytes) = store.database.sizes();
     let mut checks = vec![
         ok("version", format!("SQLite {}", rusqlite::version())),
-        ok("file", format!("{}, {} KiB", store.database.path.display(), bytes / 1_024)),
+        file(store).await?,
         durability(store).await?,
         integrity(store, bytes).await?,
         clock(store).await?,
@@ -40,6 +43,18 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
         check(CheckLevel::Warn, "log", text, Some("end long read transactions of other programs on the file"))
     });
     Ok(checks)
+}
+
+/// Where the file is, how large, and how much of it could be given back to the disk.
+async fn file(store: &SqliteStore) -> Result<Check> {
+    let Space { file_bytes, free_bytes, .. } = store.space().await?;
+    let text = format!("{}, {} KiB", store.database.path.display(), file_bytes / 1_024);
+    if free_bytes < FREE_BYTES_MIN || free_bytes < file_bytes / 4 {
+        return Ok(ok("file", text));
+    }
+    let text = format!("{text}, of which {} KiB hold nothing; new jobs use them first", free_bytes / 1_024);
+    let fix = "run `punctual compact` to give them back to the disk";
+    Ok(check(CheckLevel::Ok, "file", text, Some(fix)))
 }
 
 /// The level in force, as the writer's connection reads it back.

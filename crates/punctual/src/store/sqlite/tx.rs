@@ -487,6 +487,13 @@ impl<'c> Tx<'c> {
         Ok(())
     }
 
+    /// Lets nothing be taken back for a heartbeat from now on: nobody could extend a lease for a while (S14).
+    pub(super) fn spare_leases(&mut self) -> Step<()> {
+        let grace = ms(self.now.after(HEARTBEAT_DEFAULT));
+        self.store()?.grace = grace;
+        Ok(())
+    }
+
     /// Until when nothing is taken back, if that is so now. What lies further ahead than it can was left behind by a clock
     /// that went back, and is void.
     pub(super) fn grace(&mut self) -> Step<Option<Timestamp>> {
