@@ -11,7 +11,7 @@ use punctual_check::{
 use crate::{
     forward,
     jobs::{self, QUEUE},
-    limits, locks, races, schedules, topics,
+    limits, locks, races, schedules, stuck, topics,
 };
 
 /// Jobs that a producer hands over at once.
@@ -20,7 +20,7 @@ const BATCH: u32 = 100;
 /// Jobs that a stream hands over at once.
 const DROPS: usize = 10;
 
-/// `forwarder STORE NOTES PROC ADDRESS SLOTS LEASE_MS`, `beside STORE NOTES PROC`, `locker STORE HISTORY PROC SLOTS`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`, `limited STORE NOTES PROC SLOTS LEASE_MS`,
+/// `forwarder STORE NOTES PROC ADDRESS SLOTS LEASE_MS`, `beside STORE NOTES PROC`, `locker STORE HISTORY PROC SLOTS`, `stuck STORE NOTES PROC HEALTH`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`, `limited STORE NOTES PROC SLOTS LEASE_MS`,
 /// `worker STORE HISTORY PROC SLOTS LEASE_MS`, `producer STORE HISTORY PROC JOBS`,
 /// `racer STORE HISTORY PROC JOBS BEGIN_MS ME`, or `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`.
 pub(crate) fn main(args: &[String]) -> ExitCode {
@@ -55,6 +55,7 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             forward::forward(store, proc, to, slots, lease).await
         }
         ["beside", store, notes, proc] => forward::work_locally(store, notes, proc).await,
+        ["stuck", store, _, proc, health] => stuck::work(store, health, proc).await,
         ["ticker", store, notes, proc] => schedules::work(store, notes, proc).await,
         ["subscriber", store, notes, proc, slots, lease_ms] => {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));

@@ -79,6 +79,7 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             | Name::Limits
             | Name::Locks
             | Name::Schedules
+            | Name::Stuck
             | Name::Topics
             | Name::Import
             | Name::Idle => {

@@ -31,6 +31,7 @@ mod schedules;
 mod server;
 mod servers;
 mod shards;
+mod stuck;
 mod topics;
 
 use std::process::ExitCode;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Name::Limits => limits::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Locks => locks::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Schedules => schedules::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
+        Name::Stuck => stuck::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Topics => topics::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Races => {
             races::run(&profile).map(|(verdict, tally)| tell(&profile, &verdict, &[("races", tally)]))

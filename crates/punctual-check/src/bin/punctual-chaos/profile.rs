@@ -24,6 +24,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   limits     a concurrency key and a rate under more jobs than they let through, by workers that are killed: whether they are kept, and how much is used
   locks      updates to locked resources, by workers that are killed: one at a time, in order, none lost, merged or not
   schedules  schedules kept by workers that are killed, by a clock that is turned through the hours in which clocks jump
+  stuck      a handler that never returns, a worker that dies twice with many jobs, and one that dies beside idle ones: who waits for it
   topics     a topic with 5 subscriptions, whose publications are handed out by workers that are killed
   import     queues of five layouts on Redis, taken over by `punctual import` that is killed, while producers go on
   idle       what 1 and 20 worker processes with nothing to do send to Redis
@@ -84,13 +85,14 @@ pub(crate) enum Name {
     Limits,
     Locks,
     Schedules,
+    Stuck,
     Topics,
     Import,
     Idle,
 }
 
 impl Name {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Workers,
         Self::Producer,
         Self::Poison,
@@ -104,6 +106,7 @@ impl Name {
         Self::Limits,
         Self::Locks,
         Self::Schedules,
+        Self::Stuck,
         Self::Topics,
         Self::Import,
         Self::Idle,
@@ -124,6 +127,7 @@ impl Name {
             Self::Limits => "limits",
             Self::Locks => "locks",
             Self::Schedules => "schedules",
+            Self::Stuck => "stuck",
             Self::Topics => "topics",
             Self::Import => "import",
             Self::Idle => "idle",
@@ -142,6 +146,7 @@ impl Name {
             | Self::Limits
             | Self::Locks
             | Self::Schedules
+            | Self::Stuck
             | Self::Topics
             | Self::Import => Wanted::File,
             Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
@@ -165,7 +170,7 @@ impl Name {
             | Self::Topics
             | Self::Import => true,
             Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
-            Self::Schedules => matches!(place, Wanted::Server(_) | Wanted::File),
+            Self::Schedules | Self::Stuck => matches!(place, Wanted::Server(_) | Wanted::File),
             Self::Shards => matches!(place, Wanted::Server(_) | Wanted::Store(_)),
             Self::Failover => matches!(place, Wanted::Sentinel | Wanted::Cluster),
             Self::Part => matches!(place, Wanted::Cluster),
@@ -239,6 +244,7 @@ impl Profile {
                 Self { jobs: pick(10_000, 1_500), kills: pick(50, 8), workers: 8, slots: 4, ..base }
             }
             Name::Limits => Self { kills: pick(50, 10), slots: 16, lease: Duration::from_secs(1), ..base },
+            Name::Stuck => Self { kills: pick(20, 2), ..base },
             Name::Schedules => Self { kills: pick(40, 10), ..base },
             Name::Topics => {
                 Self { jobs: pick(1_000, 200), kills: pick(40, 15), lease: Duration::from_secs(1), ..base }
