@@ -137,6 +137,24 @@ async fn a_process_of_another_user_rings() {
     }
 }
 
+/// The file is root's, and shared with a group.
+#[tokio::test]
+async fn a_process_of_the_group_rings() {
+    let setpriv = ["setpriv", "--reuid=65533", "--regid=65534", "--clear-groups"];
+    let folder = Folder::new();
+    drop(folder.open());
+    for (path, mode) in [(folder.0.path().to_owned(), 0o2770), (folder.path(), 0o660)] {
+        if std::os::unix::fs::chown(&path, None, Some(65534)).is_err() {
+            println!("SKIPPED: this user can't share a file with another group");
+            return;
+        }
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let store = folder.open();
+    let mut producer = Producer::start(&setpriv, &folder.path(), |_| ()).expect("it may write the file");
+    assert_it_rings(&store, &mut producer).await;
+}
+
 /// Whoever cleans up takes the meeting place away; it comes back, and rings arrive there.
 #[tokio::test]
 async fn a_meeting_place_that_was_removed_comes_back() {

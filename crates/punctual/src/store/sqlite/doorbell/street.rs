@@ -373,9 +373,10 @@ fn keep_open(bell: &Doorbell, socket: &mut Option<Socket>) {
 /// Lets those who may write the database write to a socket in the folder.
 fn share_socket(database: &Path, path: &Path) -> io::Result<()> {
     let (wanted, found) = (fs::metadata(database)?, fs::symlink_metadata(path)?);
-    if wanted.uid() != found.uid() {
-        // Only root may.
-        let _ = lchown(path, Some(wanted.uid()), Some(wanted.gid()));
+    let (uid, gid) = (Some(wanted.uid()), Some(wanted.gid()));
+    if (uid, gid) != (Some(found.uid()), Some(found.gid())) {
+        // Only root may give it to another user; those of the group of the database may give it to that group.
+        let _ = lchown(path, uid, gid).or_else(|_| lchown(path, None, gid));
     }
     if wanted.mode() & 0o022 != 0 {
         fs::set_permissions(path, fs::Permissions::from_mode(mode_as(wanted.mode(), false)))?;
