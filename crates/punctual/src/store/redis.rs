@@ -18,6 +18,7 @@ mod bytes;
 mod check;
 mod confirm;
 mod connection;
+mod copies;
 mod detour;
 mod doc;
 mod doctor;
@@ -129,6 +130,8 @@ impl RedisStore {
     ///
     /// A server that may delete jobs when its memory is full is refused unless the address says `eviction=allowed`.
     ///
+    /// Where the server of shard 0 of a cluster is away, the store is opened by what the other shards know of its layout.
+    ///
     /// `clock` is the server's for `Clock::System`; one that is turned by hand is handed to each script.
     ///
     /// # Errors
@@ -139,8 +142,19 @@ impl RedisStore {
         let address = Address::parse(url)?;
         let thread = Arc::new(Thread::start()?);
         let first = Arc::new(Shard::new(&thread, &address, &clock, 0)?);
-        first.link.enter().await?;
-        let live = Live { layout: Layout::default(), shards: vec![first] };
+        let entered = first.link.enter().await;
+        let copied = match &entered {
+            // Of a cluster the servers of other shards may be there.
+            Err(error) if fault::is_away(error) && address.is_cluster() => {
+                copies::find(&thread, &address, &clock, &first).await?
+            }
+            _ => None,
+        };
+        let goes_by_a_copy = copied.is_some();
+        let live = match copied {
+            Some(live) => live,
+            None => entered.map(|()| Live { layout: Layout::default(), shards: vec![first] })?,
+        };
         let durability = match address.durability() {
             Wanted::Fast => Durability::Fast,
             Wanted::Full => Durability::Full,
@@ -161,8 +175,10 @@ impl RedisStore {
             expected: AtomicUsize::new(usize::MAX),
             rung: Mutex::default(),
         };
-        store.check_format().await?;
-        store.refresh().await?;
+        if !goes_by_a_copy {
+            store.check_format().await?;
+            store.refresh().await?;
+        }
         Ok(store)
     }
 

@@ -10,8 +10,12 @@ use std::{
 };
 
 use punctual::{
-    Client, Ctx, JobId, JobRecord, NewJob, Payload, Worker,
-    store::{Enqueued, Store, clock::Clock, redis::RedisStore},
+    Client, Ctx, JobId, JobRecord, NewJob, Payload, Timestamp, Worker,
+    store::{
+        Enqueued, Store,
+        clock::{Clock, ManualClock},
+        redis::RedisStore,
+    },
 };
 use tokio::{task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -188,4 +192,68 @@ async fn a_program_starts_while_a_part_is_away() {
         again.iter().all(|answer| matches!(answer, Enqueued::Duplicate(_))),
         "repeated by their ids: {again:?}"
     );
+}
+
+/// The server that has the keys of shard 0, and with them the layout of the store.
+const FIRST: usize = 2;
+/// The server that has those of shard 3.
+const LAST: usize = 0;
+/// Longer ago than clocks may be apart: an id that is made now is not looked for where the number of shards before would put it.
+const EARLIER: Duration = Duration::from_mins(11);
+
+/// A program that starts without shard 0 goes by the latest layout that another shard knows: it enqueues, runs jobs, and goes by the
+/// store's own layout when that is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_starts_while_the_server_of_the_first_shard_is_away() {
+    let mut cluster = cluster();
+    let url = cluster.url();
+    let now_ms = Clock::System.now().as_ms();
+    let clock = ManualClock::new(Timestamp::saturating_from_ms(now_ms - EARLIER.as_millis() as u64));
+    let changer = RedisStore::open(&url, Clock::Manual(clock)).await.unwrap();
+    changer.reshard(SHARDS + 1).await.unwrap();
+    let state = format!("{}:{{3}}:s", url.rsplit_once("prefix=").unwrap().1);
+    let last = |lua: &str| cluster.servers[LAST].say(&["EVAL", lua, "1", &state]);
+    last("return redis.call('HSET', KEYS[1], 'older', redis.call('HGET', KEYS[1], 'layout') or '')");
+    changer.reshard(SHARDS).await.unwrap();
+    // Upkeep leaves a copy where an older version left none.
+    last("return redis.call('HDEL', KEYS[1], 'layout', 'pins')");
+    open(&url).await.sweep(1).await.unwrap();
+    assert_eq!(last("return redis.call('HEXISTS', KEYS[1], 'layout')"), "1", "shard 3 has a copy again");
+    // As if it could not be told of the latest: the others know better.
+    last("return redis.call('HSET', KEYS[1], 'layout', redis.call('HGET', KEYS[1], 'older'))");
+    cluster.servers[FIRST].kill();
+
+    let opened = timeout(SOON, RedisStore::open(&url, Clock::System)).await.expect("it opens soon");
+    assert!(opened.is_ok(), "a program can't start while shard 0 is away: {opened:?}");
+    let store = Arc::new(opened.unwrap());
+    let client = Client::new(store.clone());
+    let mut accepted = BTreeSet::new();
+    for _ in 0..ENOUGH / 10 {
+        let answers = timeout(SOON, client.push(vec![job(&client)])).await.expect("nobody waits for shard 0");
+        accepted.insert(answers.unwrap()[0].id().unwrap());
+    }
+    assert_eq!(accepted.iter().map(|id| id.shard()).collect::<BTreeSet<_>>(), (1..SHARDS).collect());
+    let (ran, end, mut workers) = (Ran::default(), CancellationToken::new(), JoinSet::new());
+    ran.start_worker(&url, &end, &mut workers).await;
+    let all_ran = async {
+        while !accepted.is_subset(&ran.all()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let have_run = timeout(SOON, all_ran).await.is_ok();
+    assert!(have_run, "{} of {} jobs ran", ran.all().len(), accepted.len());
+
+    cluster.servers[FIRST].restart();
+    let back = async {
+        while store.shards().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(TAKE_OVER_MAX, back).await.expect("it goes by the store's own layout again");
+    store.reshard(SHARDS + 1).await.unwrap();
+    assert_eq!(client.push(vec![job(&client)]).await.unwrap().len(), 1);
+    end.cancel();
+    while let Some(ended) = workers.join_next().await {
+        ended.unwrap();
+    }
 }

@@ -275,10 +275,15 @@ impl Address {
         format!("{}:{{{shard}}}:{name}", self.prefix).into_bytes()
     }
 
+    /// Whether it leads to a cluster.
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.topology, Topology::Cluster { .. })
+    }
+
     /// A key that is never there, for scripts in a cluster to name. A server that hands keys over takes a script only as long
     /// as all of its keys are there; one that removes the last member of its key would meet a refusal in its midst.
     pub(super) fn absent_key(&self, shard: u16) -> Option<Vec<u8>> {
-        matches!(self.topology, Topology::Cluster { .. }).then(|| self.key(shard, "absent"))
+        self.is_cluster().then(|| self.key(shard, "absent"))
     }
 
     /// Where a queue's bell is.

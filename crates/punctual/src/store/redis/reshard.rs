@@ -18,8 +18,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::join_all;
+
 use super::{
-    Live, RedisStore, fault,
+    Live, RedisStore, copies, fault,
     layout::Layout,
     read,
     reply::{self, Reply},
@@ -65,7 +67,7 @@ pub struct ShardInfo {
 }
 
 /// What a shard says of itself.
-struct Told {
+pub(super) struct Told {
     /// The epoch that it was in before.
     epoch: u32,
     jobs: u64,
@@ -73,18 +75,24 @@ struct Told {
 }
 
 /// Tells a shard the epoch; 0 tells it nothing.
-async fn tell(shard: &Shard, epoch: u32) -> Result<Told> {
-    let mut reply = shard.ask(&SCRIPTS.epoch, &[], vec![digits(epoch)]).await?;
+pub(super) async fn tell(shard: &Shard, epoch: u32) -> Result<Told> {
+    tell_with(shard, epoch, Vec::new()).await
+}
+
+/// The same, with a copy of the layout of that epoch and of its pins, once all shards know of it.
+pub(super) async fn tell_with(shard: &Shard, epoch: u32, copy: Vec<Vec<u8>>) -> Result<Told> {
+    let args = [vec![digits(epoch)], copy].concat();
+    let mut reply = shard.ask(&SCRIPTS.epoch, &[], args).await?;
     let told = Told { epoch: reply.number()? as u32, jobs: reply.number()?, kept: reply.number()? };
     shard.learn_epoch(told.epoch.max(epoch));
     Ok(told)
 }
 
-/// The layout with its pins, as they stand in shard 0.
-async fn read_layout(first: &Shard) -> Result<Layout> {
+/// The layout with its pins, as they stand in shard 0, or a copy in another one.
+pub(super) async fn read_layout(shard: &Shard) -> Result<Layout> {
     let mut cmd = redis::cmd("HMGET");
-    cmd.arg(&first.keys[STATE]).arg("layout").arg("pins");
-    let mut reply = Reply::of(first.link.command(cmd).await?)?;
+    cmd.arg(&shard.keys[STATE]).arg("layout").arg("pins");
+    let mut reply = Reply::of(shard.link.command(cmd).await?)?;
     let (row, pins) = (reply.bytes_or_none()?, reply.bytes_or_none()?);
     Layout::decode(&row, &pins)
 }
@@ -254,6 +262,7 @@ impl RedisStore {
             // Somebody else may have been faster, or changed it again: then it is heard of.
             live.shards[0].call(&SCRIPTS.layout, &[], args).await?;
             live.layout = told;
+            join_all(live.shards.iter().map(|shard| copies::leave(&live, shard))).await;
         }
         self.live.send_replace(Arc::new(live));
         Ok(())

@@ -47,6 +47,8 @@ pub(super) struct Shard {
     offset: Offset,
     /// The epoch that the shard was last seen in; see `layout`.
     epoch: AtomicU32,
+    /// The epoch of the latest layout that it is known to have a copy of; see `copies`.
+    copied: AtomicU32,
     /// What it has nothing of.
     pub(super) quiet: Quiet,
     /// The keys that every script names.
@@ -81,6 +83,7 @@ impl Shard {
             known: Mutex::default(),
             offset: Offset::default(),
             epoch: AtomicU32::new(0),
+            copied: AtomicU32::new(0),
             quiet: Quiet::default(),
             keys: COMMON_KEYS.iter().map(|key| address.key(number, key)).collect(),
             sweeps_from: Default::default(),
@@ -186,6 +189,16 @@ impl Shard {
     /// The epoch that it was last seen in.
     pub(super) fn epoch(&self) -> u32 {
         self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// The epoch of the latest layout that it is known to have a copy of.
+    pub(super) fn copied(&self) -> u32 {
+        self.copied.load(Ordering::Relaxed)
+    }
+
+    /// It has a copy of this epoch's layout, or of a later one.
+    pub(super) fn note_copied(&self, epoch: u32) {
+        self.copied.fetch_max(epoch, Ordering::Relaxed);
     }
 
     /// It was seen in this epoch.

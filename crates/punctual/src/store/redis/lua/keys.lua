@@ -22,8 +22,8 @@
 --  14 s  HASH  'turn' → seen7 grace7 fence7 wide7 epoch4 format2   see read_turn() in base.lua; the format stands at this place
 --              in every format
 --              'left' → when a script last left rings to its caller, in ms
---              'layout' → over how many shards the store is spread; of shard 0 only
---              'pins' → which queues are pinned, or were; of shard 0 only
+--              'layout' → over how many shards the store is spread; of other shards than 0 a copy, see copies.rs
+--              'pins' → which queues are pinned, or were; the same
 --              'docs' → the version that a document was given last; of shard 0 only
 --  15 q  HASH  name → q
 --  16 i  HASH  q → settings, q 'w' → due7 watch7 spare7, and closed7 arrival7 part4, and time7 own7 let7, where one of them is

@@ -7,7 +7,7 @@ use crate::{
     store::{
         Audit, AuditCursor, Audited, Finding, Swept, check_limit,
         redis::{
-            RedisStore, audit,
+            RedisStore, audit, copies,
             fault::{self, in_part},
             layout::Layout,
         },
@@ -31,6 +31,8 @@ pub(in crate::store::redis) async fn sweep(store: &RedisStore, limit: usize) -> 
             all_of_it.more = true;
             break;
         }
+        // One that was away when the layout changed, or that was told of it by an earlier version, has none yet.
+        copies::leave(&live, shard).await;
         let answer = shard.sweep(limit - done, false).await;
         let swept = answer.map_err(|error| if done == 0 { error } else { in_part(error) })?;
         all_of_it.expired += swept.expired;
