@@ -11,6 +11,7 @@ pub(crate) mod cron;
 pub(crate) mod demo;
 mod doctor;
 pub(crate) mod forward;
+pub(crate) mod health;
 mod hour;
 pub(crate) mod import;
 mod limit;

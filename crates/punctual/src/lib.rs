@@ -69,7 +69,7 @@ pub use time::{Timestamp, When};
 pub use tokio_util::sync::CancellationToken;
 pub use tool::{LastHour, Leaderboard, Lock, LockGuard, Ran, RateLimiter};
 pub use topic::TOPICS_QUEUE;
-pub use worker::{Lateness, LiveReport, Shutdown, UnknownKinds, WorkReport, Worker};
+pub use worker::{Health, Lateness, LiveReport, Reporting, Shutdown, UnknownKinds, WorkReport, Worker};
 
 /// The guide's code runs with the tests.
 #[cfg(all(doctest, feature = "sqlite", feature = "testing"))]

@@ -42,6 +42,7 @@ use tokio::{runtime::Handle, sync::oneshot};
 use tokio_util::task::TaskTracker;
 
 pub use crew::UnknownKinds;
+pub use health::{Health, Reporting};
 pub use report::{Lateness, LiveReport, WorkReport};
 pub use shutdown::Shutdown;
 
@@ -49,7 +50,7 @@ use self::{
     alarm::Alarm,
     crew::Crew,
     dead::{Obituaries, OnDead, on_dead},
-    health::{Health, Pulse},
+    health::Pulse,
     heartbeat::{cancels, heartbeat},
     queues::{Queues, check_slots},
     run::{catch_panic, guarded},
@@ -101,6 +102,8 @@ pub struct Worker<S = ()> {
     timeout_grace: Duration,
     retry_after_max: Duration,
     health: Health,
+    /// Whether somebody else reports it.
+    shares_health: bool,
     serves_topics: bool,
     live: LiveReport,
     #[cfg(feature = "cron")]
@@ -128,6 +131,8 @@ pub(crate) struct Setup {
     /// The longest pause that a run is granted that asks for one.
     pub(crate) retry_after_max: Duration,
     health: Health,
+    /// Whether somebody else reports it.
+    shares_health: bool,
 }
 
 impl Setup {
@@ -150,6 +155,7 @@ impl Setup {
             timeout_grace: self.timeout_grace,
             retry_after_max: self.retry_after_max,
             health: Health::default(),
+            shares_health: false,
         })
     }
 }
@@ -174,6 +180,7 @@ impl Worker {
             timeout_grace: Duration::ZERO,
             retry_after_max: Duration::MAX,
             health: Health::default(),
+            shares_health: false,
             serves_topics: true,
             live: LiveReport::default(),
             #[cfg(feature = "cron")]
@@ -203,6 +210,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             timeout_grace: self.timeout_grace,
             retry_after_max: self.retry_after_max,
             health: self.health,
+            shares_health: self.shares_health,
             serves_topics: self.serves_topics,
             live: self.live,
             #[cfg(feature = "cron")]
@@ -371,14 +379,30 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Rewrites this file every few seconds for as long as the loop is alive.
     pub fn health_file(mut self, file: impl Into<PathBuf>) -> Self {
-        self.health.file = Some(file.into());
+        self.health = self.own_health().file(file);
+        self.shares_health = false;
         self
     }
 
     /// Answers HTTP requests on this address: 200 for as long as the loop is alive, else 503.
     pub fn health_addr(mut self, addr: SocketAddr) -> Self {
-        self.health.addr = Some(addr);
+        self.health = self.own_health().addr(addr);
+        self.shares_health = false;
         self
+    }
+
+    /// Lets a [`Health`] that several workers share, and that somebody started, report this worker, too; instead of a file or a port
+    /// of its own.
+    pub fn health(mut self, shared: &Health) -> Self {
+        self.health = shared.clone();
+        self.shares_health = true;
+        self
+    }
+
+    /// What it reports by itself.
+    fn own_health(&mut self) -> Health {
+        let health = std::mem::take(&mut self.health);
+        if self.shares_health { Health::default() } else { health }
     }
 
     /// Works until SIGINT or SIGTERM (elsewhere Ctrl-C), then lets handlers end within the grace; a second signal ends
@@ -413,8 +437,12 @@ impl<S: Send + Sync + 'static> Worker<S> {
         let shutdown = Shutdown { graceful, now: now.child_token() };
         // Dropped with this future, and after the loop's end: either way health and loop must not outlive it.
         let ends = shutdown.now.clone().drop_guard();
-        let pulse = Arc::new(Pulse::new());
-        std::mem::take(&mut setup.health).start(Arc::clone(&pulse), shutdown.now.clone()).await?;
+        let health = std::mem::take(&mut setup.health);
+        let member = health.join(shutdown.graceful.clone());
+        let pulse = Arc::clone(member.pulse());
+        if !setup.shares_health {
+            health.report_until(shutdown.now.clone()).await?;
+        }
 
         let (queues, kinds) = (setup.queues.names().join(", "), setup.crew.kinds());
         tracing::info!(target: "punctual", worker = setup.name, queues, kinds, slots = setup.slots,
@@ -501,6 +529,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             timeout_grace: self.timeout_grace.min(GRACE_MAX),
             retry_after_max: self.retry_after_max,
             health: self.health,
+            shares_health: self.shares_health,
         })
     }
 }
@@ -558,7 +587,8 @@ fn work(
         Error::new(ErrorKind::Unavailable, "could not start the worker's runtime").with_source(e)
     })?;
     let runs = Runs::counting(setup.queues.counted(), setup.cancel_grace);
-    let publications = setup.of_publications().map(|setup| (setup, runs.beside(), Pulse::new()));
+    let publications =
+        setup.of_publications().map(|setup| (setup, runs.beside(), Pulse::new(shutdown.graceful.clone())));
     // Its health is that of the first loop: whoever asks wants to know whether jobs run.
     let mut publishing = match &publications {
         None => None,

@@ -9,11 +9,13 @@ use std::{
 };
 
 use futures_util::future::try_join_all;
-use punctual::{Client, ErrorKind, JobRecord, NewJob, Payload, Shutdown, WorkReport, Worker, parse_duration};
+use punctual::{
+    Client, ErrorKind, Health, JobRecord, NewJob, Payload, Shutdown, WorkReport, Worker, parse_duration,
+};
 use punctual_forward::{Counts, Forwarder, Target};
 use serde::Serialize;
 
-use super::Session;
+use super::{Session, health::HealthArgs};
 use crate::{
     args::{Command, Globals},
     config,
@@ -71,6 +73,8 @@ pub(crate) struct Forward {
     /// How long jobs on their way may take when the process is asked to end.
     #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
     grace: Duration,
+    #[command(flatten)]
+    health: HealthArgs,
 }
 
 /// A header of the command line. Its value may be a secret, which no error shows.
@@ -84,6 +88,8 @@ struct Route {
     from: String,
     slots: usize,
     forwarder: Forwarder,
+    /// Whether its worker runs.
+    begun: AtomicBool,
 }
 
 impl Forward {
@@ -157,7 +163,12 @@ impl Route {
             target = target.allow_private();
         }
         let forwarder = target.forwarder().map_err(|error| whose(error.into()))?;
-        Ok(Self { from, slots: slots.unwrap_or(SLOTS), forwarder })
+        Ok(Self { from, slots: slots.unwrap_or(SLOTS), forwarder, begun: AtomicBool::new(false) })
+    }
+
+    /// What its health is about.
+    fn about(&self) -> String {
+        format!("queue {}", self.from)
     }
 
     /// Looks whether the other side knows us. That it is away now stops nobody: jobs wait.
@@ -180,6 +191,7 @@ impl Route {
         start: &Start,
         shutdown: &Shutdown,
         grace: Duration,
+        health: &Health,
     ) -> Result<WorkReport> {
         let mut said = None;
         loop {
@@ -192,6 +204,7 @@ impl Route {
                 return Err(failure);
             }
             let text = failure.to_string();
+            health.note(&self.about(), Some(first_line(&text)));
             if said.as_ref() != Some(&text) {
                 session
                     .say(&format!("{text}  queue {} waits; the next look is in {LOOK_AGAIN:?}", self.from));
@@ -202,7 +215,9 @@ impl Route {
                 () = shutdown.graceful.cancelled() => return Ok(WorkReport::default()),
             }
         }
-        let Self { from, slots, forwarder } = self;
+        health.note(&self.about(), None);
+        let Self { from, slots, forwarder, begun } = self;
+        begun.store(true, Relaxed);
         session.say(&format!("queue {from} goes to {} ({slots} at once)", forwarder.shown()));
         // A slow one holds up its own queue only; publications to topics are handed out by one of them.
         let worker = Worker::new(&session.client)
@@ -210,9 +225,15 @@ impl Route {
             .slots(*slots)
             .shutdown_grace(grace)
             .serve_topics(start.is_first())
+            .health(health)
             .handle_raw(forwarder.handler());
         Ok(worker.run_until(shutdown.clone()).await?)
     }
+}
+
+/// What an error says before it explains itself.
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 /// How the routes of a process begin.
@@ -269,12 +290,14 @@ pub(super) async fn run(globals: Globals, command: &Command, args: &Forward) -> 
     let requests = Requests::listen()?;
     let session = &mut Session::open(&globals, command).await?;
     raise_descriptors();
+    let health = args.health.health();
+    let _reporting = health.start().await?;
     let start = Start::of(plan.routes.len());
     let shutdown = Shutdown::default();
-    let workers = plan.routes.iter().map(|route| route.run(session, &start, &shutdown, args.grace));
+    let workers = plan.routes.iter().map(|route| route.run(session, &start, &shutdown, args.grace, &health));
     let reports = tokio::select! {
         reports = try_join_all(workers) => reports?,
-        never = watch(session, &plan.routes) => match never {},
+        never = watch(session, &plan.routes, &health) => match never {},
         never = end(requests, &shutdown) => match never {},
     };
     for (route, report) in plan.routes.iter().zip(&reports) {
@@ -289,13 +312,18 @@ pub(super) async fn run(globals: Globals, command: &Command, args: &Forward) -> 
 }
 
 /// Shows what they do, as long as somebody looks.
-async fn watch(session: &Session, routes: &[Route]) -> Infallible {
+async fn watch(session: &Session, routes: &[Route], health: &Health) -> Infallible {
     let mut progress = session.progress();
     let mut before: Vec<u64> = routes.iter().map(|route| route.forwarder.counts().forwarded).collect();
     let mut looked = Instant::now();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let counts: Vec<Counts> = routes.iter().map(|route| route.forwarder.counts()).collect();
+        for (route, counts) in routes.iter().zip(&counts).filter(|(route, _)| route.begun.load(Relaxed)) {
+            // What was refused once holds up nobody; what is tried again in place does.
+            let trouble = counts.trouble.as_deref().filter(|_| 0 < counts.in_flight);
+            health.note(&route.about(), trouble.map(clean).as_deref());
+        }
         let (each, now) = (looked.elapsed().as_secs_f64(), Instant::now());
         progress.show(|| {
             let all = routes.iter().zip(&counts).zip(&before);

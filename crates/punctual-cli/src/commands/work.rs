@@ -12,9 +12,7 @@ mod process;
 #[cfg(unix)]
 pub(crate) mod supervisor;
 
-use std::{
-    convert::Infallible, io::Write as _, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration,
-};
+use std::{convert::Infallible, io::Write as _, str::FromStr, time::Duration};
 
 use punctual::{Ctx, JobRecord, Shutdown, WorkReport, Worker, parse_duration};
 use serde::Serialize;
@@ -22,7 +20,7 @@ use tokio::time::timeout;
 
 #[cfg(unix)]
 use self::process::{How, Runner};
-use super::Session;
+use super::{Session, health::HealthArgs};
 use crate::{
     errors::{Failure, Result},
     output::{grouped, json},
@@ -93,12 +91,8 @@ pub(crate) struct Work {
     /// Leave `PUNCTUAL_STORE`, and a password in it, in the environment of commands.
     #[arg(long)]
     pass_store: bool,
-    /// Rewrite this file every few seconds while the worker is alive.
-    #[arg(long, value_name = "FILE")]
-    health_file: Option<PathBuf>,
-    /// Answer HTTP requests on this address, as 127.0.0.1:8080: 200 while the worker is alive, else 503.
-    #[arg(long, value_name = "ADDRESS")]
-    health_addr: Option<SocketAddr>,
+    #[command(flatten)]
+    health: HealthArgs,
     /// The worker's name, for people. Default: host and process id.
     #[arg(long)]
     name: Option<String>,
@@ -123,19 +117,16 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
         let runner = runner.clone();
         move |job: JobRecord, ctx: Ctx<()>| runner.clone().run(job, ctx)
     };
+    let health = args.health.health();
+    let _reporting = health.start().await?;
     // The runner keeps these times itself, and is not dropped before its commands are gone.
     let mut worker = Worker::new(&session.client)
         .slots(args.slots)
         .shutdown_grace(GONE_MAX)
         .cancel_grace(GONE_MAX)
         .timeout_grace(GONE_MAX)
+        .health(&health)
         .handle_raw(run);
-    if let Some(file) = &args.health_file {
-        worker = worker.health_file(file);
-    }
-    if let Some(addr) = args.health_addr {
-        worker = worker.health_addr(addr);
-    }
     if let Some(lease) = args.lease {
         worker = worker.lease(lease);
     }

@@ -16,6 +16,8 @@ mod fixture;
 #[cfg(unix)]
 mod forward;
 #[cfg(unix)]
+mod health;
+#[cfg(unix)]
 mod import;
 #[cfg(target_os = "linux")]
 mod leave;

@@ -1,0 +1,25 @@
+//! What `work` and `forward` report of themselves to those who look after processes.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use punctual::Health;
+
+/// Where a process reports its health. It answers one line: ok, stopping, `held up: WHY` or stuck, and the age of its last turn.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HealthArgs {
+    /// Rewrite this file every few seconds while the process is alive.
+    #[arg(long, value_name = "FILE")]
+    health_file: Option<PathBuf>,
+    /// Answer HTTP requests on this address, as 127.0.0.1:8080: 200 while the process is alive, else 503.
+    #[arg(long, value_name = "ADDRESS")]
+    health_addr: Option<SocketAddr>,
+}
+
+impl HealthArgs {
+    /// What is to be reported, and where; not started.
+    pub(super) fn health(&self) -> Health {
+        let health = Health::default();
+        let health = if let Some(file) = &self.health_file { health.file(file) } else { health };
+        if let Some(addr) = self.health_addr { health.addr(addr) } else { health }
+    }
+}
