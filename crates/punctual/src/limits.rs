@@ -72,6 +72,8 @@ pub const GROUP_WEIGHT_MAX: u32 = 100;
 pub const GROUP_LIMITS_MAX: usize = 1_000;
 /// Groups that one reserve or take lets in beyond the jobs that it wants (S16).
 pub const GROUPS_EXTRA: usize = 32;
+/// Turns of groups after which a store may end a reserve, with fewer jobs than were asked for and `more` (S16): others wait for it.
+pub const GROUP_TURNS_MAX: usize = 64;
 /// Groups in each place that are looked at again when settings change or the store's clock goes back.
 pub const REGROUP_MAX: usize = 300;
 /// Longest that one run may close the gate of its queue or group for.

@@ -723,7 +723,9 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     ///    it is no second jump.
     /// 3. Looks at up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
     ///    says, while it has fewer than n. Groups of a queue take turns (S16): first up to n + 32 that have become due and may
-    ///    start something join those that do; then each job is the first of the group whose turn it is. A job past its
+    ///    start something join those that do; then each job is the first of the group whose turn it is. A store may end the call
+    ///    after 64 turns of groups ([`GROUP_TURNS_MAX`](crate::limits::GROUP_TURNS_MAX)): it is as if no more jobs had been
+    ///    asked for, of any queue, and `more` says whether some are left. A job past its
     ///    `expires_at` (`expires_at ≤ now`) ends cancelled, reason `expired`; one with as many jobs of its concurrency key
     ///    running as may (its own limit; within its queue and group) is parked: it waits out of the timeline; any other is
     ///    reserved. Stops, in all queues, before a job that would bring the payloads over 1 MiB, unless it is the first; and
@@ -742,7 +744,7 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
 
     /// Ends leases, in order, sweeps up to its own length plus 100 items (the queues of the leases it ended, in the order
     /// of their first appearance, then store-wide), and may then reserve in the same step and round trip, as a reserve
-    /// behind it would. Refused as a whole if either part breaks a limit; pauses past the end of time are cut to it. A reserve
+    /// behind it would. A store may do it in several steps, of some leases each. Refused as a whole if either part breaks a limit; pauses past the end of time are cut to it. A reserve
     /// that has no answer, since the shard that was asked has none, is to be repeated.
     ///
     /// A job that ends is removed in the same step if its queue keeps none of its state ([`Keep::keeps_nothing`]). A result counts
@@ -754,7 +756,8 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>>;
 
     /// Takes back, looks at due jobs (with `run_at ≤ now − older_than`), stops at 1 MiB and sweeps as reserve does, and
-    /// acks what it reserves in the same step: at most once. The records are as of the end: done.
+    /// acks what it reserves in the same step: at most once. The records are as of the end: done. A store that may end a reserve
+    /// after some turns of groups goes on here in a further step, while fewer than `n` were taken.
     fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>>;
 
     /// Returns as soon as there may be work in these queues that the caller's last reserve did not see, at the latest

@@ -107,7 +107,8 @@ pub struct Batch {
     /// The jobs, in the order in which they were reserved (S6). At most 1 MiB of payloads, or one job.
     pub jobs: Vec<Reserved>,
     /// Whether, at the end of the call, due jobs are left in those of these queues that are not paused, or leases past
-    /// their time in any of them (none count while nothing is taken back, S14): call again.
+    /// their time in any of them (none count while nothing is taken back, S14): call again. A reserve answers fewer jobs than were
+    /// asked for and may start only if it says so here.
     pub more: bool,
     /// Zero if `more`. Else how long from the call, to the fraction of a millisecond where the store knows it, until the
     /// earliest `run_at` of a waiting job in those of these queues that are not paused, or `until` of a lease in any of them

@@ -51,7 +51,13 @@ impl<'a> Drain<'a> {
 
     /// Starts what is due in the free slots, and waits for the end of a run if there is one; `false`: nothing is due, nothing runs.
     pub(super) async fn step(&mut self) -> Result<bool> {
-        let more = self.reserve().await?;
+        // A reserve may give fewer jobs than there are free slots, and say that there are more: they may wait for each other.
+        let more = loop {
+            let (given, more) = self.reserve().await?;
+            if given == 0 || !more {
+                break more;
+            }
+        };
         match self.runs.join_next().await {
             None => Ok(more),
             // Runs catch their panics, and nobody stops them: only the end of the runtime does.
@@ -64,13 +70,13 @@ impl<'a> Drain<'a> {
         }
     }
 
-    /// Reserves for the free slots; whether there may be more to reserve.
-    async fn reserve(&mut self) -> Result<bool> {
+    /// Reserves for the free slots; how many jobs there were, and whether there may be more.
+    async fn reserve(&mut self) -> Result<(usize, bool)> {
         let free = (self.setup.slots - self.runs.len()).min(BATCH_MAX);
         let running = &self.running;
         let (n, wants) = self.setup.queues.wants(free, |queue| running.get(queue).copied().unwrap_or(0));
         if n == 0 || self.is_alone {
-            return Ok(false);
+            return Ok((0, false));
         }
         self.call.number += 1;
         let reserve = Reserve {
@@ -86,7 +92,7 @@ impl<'a> Drain<'a> {
             self.report.taken_back += 1;
             self.bury(taken.lease.job, taken.state).await;
         }
-        let is_empty = batch.jobs.is_empty();
+        let given = batch.jobs.len();
         self.is_alone =
             !reserve.company && batch.jobs.iter().any(|reserved| is_last_chance(reserved.job.crashes));
         for reserved in self.setup.queues.reserved(batch.jobs) {
@@ -107,7 +113,7 @@ impl<'a> Drain<'a> {
                 Ended { lease, run_of, verdict }
             });
         }
-        Ok(batch.more && is_empty)
+        Ok((given, batch.more))
     }
 
     async fn settle(&mut self, Ended { lease, run_of, verdict }: Ended) -> Result<()> {

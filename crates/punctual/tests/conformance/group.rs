@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use fastrand::Rng;
 use punctual::{
     Concurrency, JobId, NewJob, OnConflict, Payload, Priority, State, Timestamp, Unique, When,
-    limits::GROUPS_EXTRA,
+    limits::{GROUP_TURNS_MAX, GROUPS_EXTRA},
     store::{
         Action, Audit, AuditCursor, Enqueued, GroupLimits, Histogram, Keep, Order, QueueOp, QueueReply, Rate,
         Reserved, Settlement, Upcoming, Verdict,
@@ -134,7 +134,10 @@ pub(crate) async fn a_weight_is_that_of_the_group_else_of_all_groups(t: Fixture)
     for group in ["-", "a", "b", "c"] {
         add(&t, &group.repeat(80)).await;
     }
-    let served = serve(&t, 110).await;
+    let mut served = String::new();
+    while served.len() < 110 {
+        served += &serve(&t, 110 - served.len()).await;
+    }
     for (letter, n) in [('-', 10), ('a', 60), ('b', 20), ('c', 20)] {
         assert!(count(&served, letter).abs_diff(n) <= 2, "{letter}: {served}");
     }
@@ -326,6 +329,32 @@ pub(crate) async fn more_groups_than_one_call_lets_in(t: Fixture) {
         assert_eq!((are_early, batch.more), (served.len() <= early.len(), has_more));
     }
     assert_eq!((served.len(), served.into_values().max()), (152, Some(1)));
+}
+
+/// S16, S13: a store may end a reserve after some turns of groups, and answers fewer jobs only if it says that there are more. A
+/// take gives them all.
+pub(crate) async fn a_reserve_of_many_groups_says_whether_there_is_more(t: Fixture) {
+    const GROUPS: usize = 3 * GROUP_TURNS_MAX;
+    let round = || -> Vec<NewJob> {
+        (0..GROUPS).map(|n| t.job_with(|job| job.group = Some(format!("{n}")))).collect()
+    };
+    t.enqueue_all(&round()).await;
+    t.enqueue_all(&round()).await;
+    let mut each = BTreeMap::<String, usize>::new();
+    let mut left = 2 * GROUPS;
+    while 0 < left {
+        let batch = t.reserve(1_000).await;
+        assert!(GROUP_TURNS_MAX.min(left) <= batch.jobs.len(), "{} of {left} jobs", batch.jobs.len());
+        finish(&t, &batch.jobs).await;
+        left -= batch.jobs.len();
+        assert_eq!(batch.more, 0 < left);
+        for reserved in batch.jobs {
+            *each.entry(reserved.job.group.unwrap()).or_default() += 1;
+        }
+    }
+    assert_eq!((each.len(), each.values().max()), (GROUPS, Some(&2)));
+    t.enqueue_all(&round()).await;
+    assert_eq!(t.take(1_000).await.len(), GROUPS);
 }
 
 /// S16: a weight that changes counts from the next reservation on.

@@ -441,6 +441,7 @@ conformance!(
         a_group_is_one_of_its_queue,
         a_hundred_groups_become_due_at_once,
         more_groups_than_one_call_lets_in,
+        a_reserve_of_many_groups_says_whether_there_is_more,
         weights_are_live,
         a_group_has_the_order_of_its_queue,
         priority_does_not_cross_groups,

@@ -20,6 +20,7 @@ mod drill;
 mod few;
 mod flush;
 mod format;
+mod groups;
 mod herd;
 mod idle;
 mod many;

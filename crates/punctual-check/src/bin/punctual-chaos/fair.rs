@@ -144,9 +144,14 @@ impl Drill {
         let queue = format!("all {groups}");
         self.fill(&queue, jobs.max(3 * groups), |n| (n % groups).to_string()).await?;
         let coming = self.measure(&queue).await?;
-        // Each lets in as many as it wants, and some more.
-        for _ in 0..=groups / BATCH_MAX as u64 {
+        // Each lets in as many as it gives, and some more.
+        let mut given = 0;
+        while given < groups {
             let batch = self.reserve(&queue, BATCH_MAX).await?;
+            if batch.is_empty() {
+                return Err("nothing was due, though jobs wait".into());
+            }
+            given += batch.len() as u64;
             self.settle(&batch).await?;
         }
         let all = self.measure(&queue).await?;

@@ -1,4 +1,5 @@
-//! Reserve and take: take back leases past their time, look at due jobs in order, sweep a little.
+//! Reserve and take: take back leases past their time, look at due jobs in order, sweep a little. The model never ends a reserve
+//! after some turns of groups, as a store may (S16); the histories ask for fewer jobs than that.
 
 use std::{collections::BTreeSet, time::Duration};
 

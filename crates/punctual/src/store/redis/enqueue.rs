@@ -31,6 +31,8 @@ pub(super) struct Part<'a> {
     /// The one that it is made by.
     pub(super) layout: &'a Layout,
     pub(super) kind: Kind,
+    /// Which of the shard's scripts of this call this is, and how many there are.
+    pub(super) script: (u8, u8),
     /// The jobs, with the ids that they have in this shard.
     pub(super) jobs: Vec<(JobId, &'a NewJob)>,
 }
@@ -124,6 +126,7 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
         Vec::new(),
         digits(part.layout.epoch),
         Vec::new(),
+        if part.script == (0, 1) { Vec::new() } else { vec![part.script.0, part.script.1] },
     ];
     {
         let known = shard.known();

@@ -52,6 +52,7 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("CRASHES_MAX", limits::CRASHES_MAX.into()),
         ("GATE_MAX", ceil_ms(limits::GATE_MAX)),
         ("GROUPS_EXTRA", limits::GROUPS_EXTRA as u64),
+        ("GROUP_TURNS_MAX", limits::GROUP_TURNS_MAX as u64),
         ("HELD_FOR", ceil_ms(limits::HELD_FOR)),
         ("HEARTBEAT_DEFAULT", ceil_ms(limits::HEARTBEAT_DEFAULT)),
         ("ID_MEMORY", ceil_ms(limits::ID_MEMORY)),

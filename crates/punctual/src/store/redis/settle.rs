@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use crate::{
     error::{Error, ErrorKind, Result},
+    id::JobId,
     job::cut_error,
     store::{
         Batch, Heartbeat, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_extend,
@@ -14,7 +15,9 @@ use crate::{
 
 use super::{
     bytes::Put,
-    record, reply,
+    fault::in_part,
+    record,
+    reply::{self, Reply},
     reserve::{self, Now},
     scripts::SCRIPTS,
     shard::{Shard, digits},
@@ -30,21 +33,7 @@ pub(super) async fn settle(
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
     check_settle(batch)?;
     then.map_or(Ok(()), Reserve::check)?;
-    let mut args = arguments(batch);
-    args.extend(then.map(reserve::arguments).into_iter().flatten());
-    let bells = then.map(|want| reserve::bells(shard, want)).unwrap_or_default();
-    let asked = shard.clock.now();
-    let mut reply = shard.ask(&SCRIPTS.settle, &bells, args).await?;
-    let clock = Now::read(shard, asked, &mut reply)?;
-    shard.ring(&reply.bytes()?)?;
-    let settled = reply
-        .bytes()?
-        .iter()
-        .map(|&code| match code {
-            b'-' => Ok(Settled::LeaseLost),
-            code => Ok(Settled::Settled(record::state(code)?)),
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let (settled, clock, mut reply) = ask(shard, &ends(batch), then).await?;
     let reserved = match then {
         Some(_) => Some(reserve::batch(shard, &clock, &mut reply).await?),
         None => None,
@@ -54,38 +43,58 @@ pub(super) async fn settle(
 
 /// Ends leases, as far as they are still held.
 pub(super) async fn end(shard: &Shard, batch: &[Settlement]) -> Result<()> {
-    end_by(shard, arguments(batch)).await
+    ask(shard, &ends(batch), None).await.map(drop)
 }
 
 /// Ends leases of jobs that only a newer version may run: these wait for a while, and nothing is counted.
 pub(super) async fn hold(shard: &Shard, leases: &[Lease]) -> Result<()> {
-    let mut args = vec![digits(leases.len() as u64)];
-    args.extend(leases.iter().map(|lease| lease.job.as_bytes().to_vec()));
-    args.extend(leases.iter().map(|lease| [&lease.fence.to_be_bytes()[..], b"h"].concat()));
-    end_by(shard, args).await
+    let held = |lease: &Lease| (lease.job, [&lease.fence.to_be_bytes()[..], b"h"].concat());
+    let ends: Vec<End> = leases.iter().map(held).collect();
+    ask(shard, &ends, None).await.map(drop)
 }
 
-async fn end_by(shard: &Shard, args: Vec<Vec<u8>>) -> Result<()> {
-    let asked = shard.clock.now();
-    let mut reply = shard.ask(&SCRIPTS.settle, &[], args).await?;
-    Now::read(shard, asked, &mut reply)?;
-    shard.ring(&reply.bytes()?)
+/// The end of a lease as `lua/settle.lua` takes it.
+type End = (JobId, Vec<u8>);
+
+/// Asks for the ends of leases, and for a reserve after them. A script ends only so many that have much to do, so that other
+/// callers run in between; the last one reserves.
+async fn ask(shard: &Shard, ends: &[End], then: Option<&Reserve>) -> Result<(Vec<Settled>, Now, Reply)> {
+    let bells = then.map(|want| reserve::bells(shard, want)).unwrap_or_default();
+    let mut settled = Vec::with_capacity(ends.len());
+    loop {
+        let left = &ends[settled.len()..];
+        let mut args = vec![digits(left.len() as u64)];
+        args.extend(left.iter().map(|(id, _)| id.as_bytes().to_vec()));
+        args.extend(left.iter().map(|(_, end)| end.clone()));
+        args.extend(then.map(reserve::arguments).into_iter().flatten());
+        let asked = shard.clock.now();
+        let answer = shard.ask(&SCRIPTS.settle, &bells, args).await;
+        let mut reply = answer.map_err(|error| if settled.is_empty() { error } else { in_part(error) })?;
+        let clock = Now::read(shard, asked, &mut reply)?;
+        shard.ring(&reply.bytes()?)?;
+        let codes = reply.bytes()?;
+        for &code in &codes {
+            settled.push(match code {
+                b'-' => Settled::LeaseLost,
+                code => Settled::Settled(record::state(code)?),
+            });
+        }
+        if codes.len() == left.len() {
+            return Ok((settled, clock, reply));
+        }
+        if codes.is_empty() || left.len() < codes.len() {
+            return Err(Error::new(ErrorKind::Corrupt, "the script settle answered what it never should"));
+        }
+    }
 }
 
-/// Settlements as `lua/settle.lua` takes them.
-fn arguments(batch: &[Settlement]) -> Vec<Vec<u8>> {
-    let mut args = vec![digits(batch.len() as u64)];
-    args.extend(batch.iter().map(|settlement| settlement.lease.job.as_bytes().to_vec()));
+fn ends(batch: &[Settlement]) -> Vec<End> {
     // Of a lease that is named twice the second is lost; no fence is 0.
     let mut named = HashSet::with_capacity(batch.len());
-    args.extend(
-        batch.iter().map(
-            |settlement| {
-                if named.insert(settlement.lease) { encode(settlement) } else { vec![0; 8] }
-            },
-        ),
-    );
-    args
+    let mut end = |settlement: &Settlement| {
+        if named.insert(settlement.lease) { encode(settlement) } else { vec![0; 8] }
+    };
+    batch.iter().map(|settlement| (settlement.lease.job, end(settlement))).collect()
 }
 
 fn encode(settlement: &Settlement) -> Vec<u8> {

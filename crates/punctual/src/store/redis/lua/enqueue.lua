@@ -1,21 +1,25 @@
 -- enqueue: hands jobs over, in order, each seeing what the earlier ones did (S2, S3, S4).
 -- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, kind of call (o ordinary, t two of its ids are
 -- the same, b its jobs break a limit, h only what is here already, f only where jobs of the same concurrency key or group are,
--- c only a look whether it would be refused), epoch,
--- number of queues, per queue: name, version of the settings that the caller knows (0: none), settings of a new queue;
--- then the jobs' ids, their specs, their rests. A spec, which jobs often share: queue2 flags1 level1 kind of time (a at, i
+-- c only a look whether it would be refused), epoch, number of queues, '' or which of a call's scripts this is and how many there
+-- are (a byte each; the first is 0), per queue: name, version of the settings that the caller knows (0: none), settings of a new
+-- queue; then the jobs' ids, their specs, their rests. A spec, which jobs often share: queue2 flags1 level1 kind of time (a at, i
 -- in) ms7 kind of expiry (a, i, or n for none) ms7 conflict (k keep, p replace, s reschedule) version4 (0: any) skip3. The
 -- rest is what follows the times in a record, with the payload behind `skip` bytes.
 -- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 | F | of kinds h and f: A: it is
--- not here, L: nor is it, but jobs of its key or group are, M: there is a later epoch. Before any write: {'stale', number of a queue, its settings or ''} where the caller knows others, {'refused'}
--- for a call that breaks a limit and is no repetition, {'ok'} for one that is looked at only, {'moved', epoch} where jobs
--- of a later epoch may be elsewhere, {'expired', number of a job, expires_at, run_at} for a job that expires before it is
--- due.
+-- not here, L: nor is it, but jobs of its key or group are, M: there is a later epoch. Before any write: {'stale', number of a
+-- queue, its settings or ''} where the caller knows others, {'refused'} for a call that breaks a limit and is no repetition,
+-- {'ok'} for one that is looked at only, {'moved', epoch} where jobs of a later epoch may be elsewhere, {'expired', number of a
+-- job, expires_at, run_at} for a job that expires before it is due.
 -- Cost: O(n log N).
 local instance, number, epoch, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local is_look, follows = ARGV[4] == 'h', ARGV[4] == 'f'
+local SEVERAL, ONE_OF = 32768, 16384 -- above all places in a call
+local part, parts = 0, 1
+if ARGV[7] ~= '' then part, parts = byte(ARGV[7], 1, 2) end
+local this_part = char(part) .. string.rep('\0', 15) -- stands where an id does
 local key = instance .. (follows and 'f' or 'e')
-local ids_at = 7 + 3 * nq
+local ids_at = 8 + 3 * nq
 local n = (#ARGV - ids_at + 1) / 3
 local specs_at, rests_at = ids_at + n, ids_at + 2 * n
 local CHUNK = 64 -- records read at once, where there are any: each may have a mebibyte
@@ -42,20 +46,39 @@ local function gid_at(flags) return lock_at(flags) + (flags % 64 >= 32 and 20 or
 
 local last = call('HGET', P, key)
 local is_over = last and number <= unp('>I8', last)
+-- Of the last call, if it is this one: its scripts so far, and the jobs of this one that there was no room for. Of one script that
+-- is the places of these; of several, their number comes first, and that of each one before its places.
+local so_far, full = '', {}
+if is_over and not follows and number == unp('>I8', last) then
+    so_far = sub(last, 15)
+    local of, had, was_run = 0, 1, part == 0
+    for at = 1, #so_far, 2 do
+        local place = unp('>I2', so_far, at)
+        if SEVERAL <= place then
+            had, was_run = place - SEVERAL, false
+        elseif ONE_OF <= place then
+            of = place - ONE_OF
+            was_run = was_run or of == part
+        elseif of == part then
+            full[place] = true
+        end
+    end
+    -- A script is left to be run of a call that had so many.
+    is_over = was_run or had <= part
+end
 if is_over and ARGV[4] == 'c' then return {'ok'} end
--- What the same call put here by kind f (I), changed (C), or had no room for (F). Not all of a repetition need be of that kind again.
+-- What the same call put here by kind f (I), changed (C), or had no room for (F), and which of its scripts did (P). Not all of a
+-- repetition need be of that kind again.
 local trail, followed = '', {}
 if is_look or follows then
     local put = call('HGET', P, instance .. 'f')
     if put and number == unp('>I8', put) then trail = sub(put, 15) end
     for at = 1, #trail, 17 do followed[sub(trail, at + 1, at + 16)] = sub(trail, at, at) end
+    if follows and 1 < parts and trail ~= '' then is_over = followed[this_part] ~= nil end
 end
 if is_over and not is_look and trail == '' then
     -- A repetition (S3): writes nothing.
-    local full, answers = {}, {}
-    if number == unp('>I8', last) then
-        for place = 15, #last, 2 do full[unp('>I2', last, place)] = true end
-    end
+    local answers = {}
     for i = 1, n do
         local id, flags = ARGV[ids_at + i - 1], byte(ARGV[specs_at + i - 1], 3)
         if full[i] then
@@ -83,7 +106,7 @@ if epoch < shard.epoch then
 end
 local named = {}
 for i = 1, nq do
-    local at = 4 + 3 * i
+    local at = 5 + 3 * i
     local name, version = ARGV[at], tonumber(ARGV[at + 1])
     local q = call('HGET', Q, name)
     named[i] = {name = name, row = ARGV[at + 2], q = q, added = 0}
@@ -205,7 +228,8 @@ local function has_room(of, q, bytes)
         and not (limits.max_bytes and limits.max_bytes < of.bytes + of.added + changed + bytes)
 end
 
-local answers, full, put_here, has_changed = {}, {}, {}, false
+local answers, put_here, has_changed = {}, {}, false
+full = {}
 local has_twins = ARGV[4] == 't' or follows
 for i = 1, n do
     local id, spec, rest = ARGV[ids_at + i - 1], ARGV[specs_at + i - 1], ARGV[rests_at + i - 1]
@@ -283,9 +307,16 @@ for i = 1, n do
 end
 flush()
 if follows then
-    if 0 < #put_here then put_call(key, last, number, trail .. concat(put_here) .. concat(full)) end
+    if 0 < #put_here then
+        local mark = 1 < parts and 'P' .. this_part or ''
+        put_call(key, last, number, trail .. mark .. concat(put_here) .. concat(full))
+    end
 elseif is_look and has_changed or not is_look and #full < n then
-    put_call(key, last, number, concat(full))
+    if 1 < parts then
+        if so_far == '' then so_far = pack('>I2', SEVERAL + parts) end
+        so_far = so_far .. pack('>I2', ONE_OF + part)
+    end
+    put_call(key, last, number, so_far .. concat(full))
 end
 for i = 1, nq do
     local of = named[i]

@@ -67,6 +67,6 @@ local AT_REST = 2 ^ 53 - 1 -- when upkeep is due of a queue that holds nothing
 local OPEN = 2 ^ 53 - 1 -- stands for what nobody chose: the default of the version that reads it
 -- What stands behind a $ is a limit of limits.rs, in ms where it is a time (scripts.rs).
 local POISON_LIMIT, CRASHES_MAX = $POISON_LIMIT, $CRASHES_MAX
-local CANDIDATES_EXTRA, GROUPS_EXTRA = $CANDIDATES_EXTRA, $GROUPS_EXTRA
+local CANDIDATES_EXTRA, GROUPS_EXTRA, GROUP_TURNS_MAX = $CANDIDATES_EXTRA, $GROUPS_EXTRA, $GROUP_TURNS_MAX
 local HEARTBEAT, JUMP = $HEARTBEAT_DEFAULT, $LEASE_DEFAULT + $HEARTBEAT_DEFAULT
 local CALL_MEMORY, BYTES_MAX, SPARE = $CALL_MEMORY, $BATCH_BYTES_MAX, 1000

@@ -1,7 +1,7 @@
 -- Picking due jobs, for reserve, take, and the reserve behind a settle.
 
 -- Picks due jobs (run_at ≤ `till`) of one walk in order, and gives up to `most` to `each`; answers how many. `state`: what
--- one call has left: n, candidates, bytes, any, stopped, whether a job on its last chance comes alone (parts), and whether what is
+-- one call has left: n, candidates, turns, bytes, any, stopped, whether a job on its last chance comes alone (parts), and whether what is
 -- picked runs no longer than this step (takes).
 local function pick(walk, most, till, state, each)
     -- Records read at once: each may have a mebibyte, and how large they are is known only then.

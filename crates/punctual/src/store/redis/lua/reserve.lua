@@ -2,6 +2,6 @@
 -- KEYS: common, then the bells of the queues. ARGV: now, then as reserving() says. Answers: now, microseconds into it,
 -- epoch, rings left to the caller, then as reserving() says. Cost: O((n + 256) log N).
 drains()
-local answer = reserving(2, BELLS)
+local answer = reserving(2, BELLS, GROUP_TURNS_MAX)
 put_turn()
 return {string.format('%.0f', now), shard.into, shard.epoch, put(), unpack(answer)}

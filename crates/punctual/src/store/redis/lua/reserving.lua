@@ -1,8 +1,8 @@
 -- A numbered reserve, from ARGV[from] on: instance8, number, n, lease in ms or 0, worker as it stands in a run, whether a job on
 -- its last chance has company (0 or 1), names … each with its share and the most jobs it may have. put_turn() must follow. A
--- repetition extends the leases of what it answers.
+-- repetition extends the leases of what it answers. `turns`: how many turns groups may have.
 -- Answers: taken back, next (ms, '' never), then per job: id; run; record; its past, if the run says that it has one.
-local function reserving(from, first_bell)
+local function reserving(from, first_bell, turns)
     local WATCH_SLACK = 2000 -- how late whoever watches may look
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
     local company = ARGV[from + 5] == '1'
@@ -63,7 +63,7 @@ local function reserving(from, first_bell)
             for _, q in ipairs(named) do ends[q] = read_end(q, '') end
         end
 
-        local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0, parts = not company}
+        local state = {n = n, candidates = n + CANDIDATES_EXTRA, turns = turns, bytes = 0, parts = not company}
         local runs, leases, ids, first = {}, {}, {}, nil
         local given, told = 0, #answer
         local fence = max(shard.fence, now * 1000)

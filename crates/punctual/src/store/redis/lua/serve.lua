@@ -1,6 +1,7 @@
 -- Serving the groups of a queue in turn, for reserve, take, and the reserve behind a settle (S16).
 
 -- As pick(), from all groups of a walk's queue, and from the jobs without one, which are a group of weight 1: the walk is theirs.
+-- A turn costs about 16 commands, and other callers wait for the script: `state.turns` is how many it has left.
 local function serve(walk, most, till, state, each)
     local q, row = walk.q, queue(walk.q)
     if row.let == 0 or row.paused then return pick(walk, most, till, state, each) end
@@ -9,8 +10,12 @@ local function serve(walk, most, till, state, each)
     while 0 < state.candidates and not state.stopped and stale < CANDIDATES_EXTRA do
         local wanted = min(most - (before - state.n), state.n)
         if min(wanted, (room_of(q, state.takes))) <= 0 then break end
+        if state.turns == 0 then
+            state.stopped = true
+            break
+        end
         if not has_entered then
-            late().let_in(q, wanted + GROUPS_EXTRA)
+            late().let_in(q, min(wanted, state.turns) + GROUPS_EXTRA)
             mind_rest()
             has_entered = true
         end
@@ -20,7 +25,10 @@ local function serve(walk, most, till, state, each)
             break
         end
         if 0 < row.own and row.own <= group.at and is_due(walk, till) then
-            if pick(walk, 1, till, state, each) == 1 then late().charge_rest(q) end
+            if pick(walk, 1, till, state, each) == 1 then
+                late().charge_rest(q)
+                state.turns = state.turns - 1
+            end
             mind_rest()
         else
             local of = walk_of(q, group.gid)
@@ -33,7 +41,10 @@ local function serve(walk, most, till, state, each)
                 state.candidates = state.candidates - 1
             else
                 local given = pick(of, 1, till, state, each)
-                if given == 1 then late().charge(group) end
+                if given == 1 then
+                    late().charge(group)
+                    state.turns = state.turns - 1
+                end
                 if till < now then of = walk_of(q, group.gid) end
                 if not late().is_open(group) or not is_due(of, now) then late().regroup(group) end
             end

@@ -1,10 +1,14 @@
--- settle: ends leases (S8), each named once, sweeps, and may reserve behind it.
+-- settle: ends leases (S8), each named once, sweeps, and may reserve behind it. Other callers wait for the script: it stops at
+-- WORK_MAX, and does not reserve then.
 -- KEYS: common, then the bells of the queues of the reserve. ARGV: now, n, n ids, n settlements: fence8, and for any verdict
 -- but a bare ack: verdict1 rest; then, if one follows, the reserve. The rest of a verdict: ack: a result, its content type as a
 -- chunk, then its bytes; retry, or retry and close the gate: kind1 ms7 error; snooze: ms7 flag1 reason; cancel: reason; dead: error.
 -- One that is no caller's: h, the job waits for a newer version, and nothing is counted.
--- Answers: now, microseconds into it, epoch, rings left to the caller, states (a byte each, '-' for a lost lease), then as
--- reserving() says. Cost: O(n log N).
+-- Answers: now, microseconds into it, epoch, rings left to the caller, states (a byte each, '-' for a lost lease; fewer than n
+-- if it stopped), then as reserving() says. Cost: O(n log N).
+local WORK_MAX = 512 -- of what is done besides bare acks, in commands as they are reckoned here
+local KEYED, WHOLE = 4, 8 -- an ack that frees a key or a group's place, and any other verdict
+local TURN = 16 -- a turn of a group
 drains()
 local n = tonumber(ARGV[2])
 turn()
@@ -12,9 +16,13 @@ local rows = 0 < n and call('HMGET', R, unpack(ARGV, 3, n + 2)) or {}
 local answers, named, met, places = {}, {}, {}, {}
 -- Acks, in one command per place.
 local runs, leases, records, pasts, kept, ended = {}, {}, {}, {}, {}, {}
-local acked = 0
+local acked, work, is_cut = 0, 0, false
 local PLAIN_PAST = pack('>BBI6', 1 + 32, DONE, now) -- of a job done in its first attempt
 for i = 1, n do
+    if WORK_MAX <= work then
+        is_cut = true
+        break
+    end
     local id, arg, run = ARGV[i + 2], ARGV[i + n + 2], rows[i]
     if not run or sub(run, 1, 8) ~= (#arg == 8 and arg or sub(arg, 1, 8)) then
         answers[i] = '-'
@@ -37,6 +45,7 @@ for i = 1, n do
             runs[acked], leases[acked] = id, place .. id
             of.any, of.bytes = true, of.bytes + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
             if 4 <= flags then
+                work = work + KEYED
                 local keys = late().run_of(run)
                 if keys.digest then late().free(keys.digest, id) end
                 late().end_keyed(of.q, keys, id)
@@ -54,6 +63,7 @@ for i = 1, n do
             end
             answers[i] = '\1'
         else
+            work = work + WHOLE
             local job = late().load(id)
             if job then
                 answers[i] = char(late().verdict(job, sub(arg, 9, 9), sub(arg, 10)))
@@ -85,10 +95,12 @@ for q, of in pairs(met) do
         end
     end
 end
-sweep_ride(named, n)
+sweep_ride(named, #answers)
 if made then late().hand_over() end
 local answer = {}
-if 2 * n + 2 < #ARGV then answer = reserving(2 * n + 3, BELLS) end
+if 2 * n + 2 < #ARGV and not is_cut then
+    answer = reserving(2 * n + 3, BELLS, GROUP_TURNS_MAX - math.floor(work / TURN))
+end
 -- What an end let start, and was not just reserved.
 for q in pairs(met) do
     if LIMITED <= queue(q).flags or now < queue(q).closed or 0 < queue(q).let then

@@ -1,10 +1,11 @@
 -- take: takes back, then acks due jobs in the same step: at most once.
--- KEYS: common, the queue's bell. ARGV: now, name, n, older_than in ms. Answers: epoch, rings left to the
--- caller, then per job: id; record; past. Cost: as reserve.
+-- KEYS: common, the queue's bell. ARGV: now, name, n, older_than in ms, bytes that the call has so far, or '' at its beginning.
+-- Answers: epoch, rings left to the caller, '1' if groups have had as many turns as one script gives, then per job: id; record;
+-- past. Cost: as reserve.
 drains()
 local q, n = call('HGET', Q, ARGV[2]), tonumber(ARGV[3])
 turn()
-local answer = {shard.epoch, ''}
+local answer = {shard.epoch, '', ''}
 local named = {}
 if q then
     named[1] = q
@@ -13,7 +14,10 @@ if q then
         late().take_back(named)
         late().hand_over()
     end
-    local state = {n = n, candidates = n + CANDIDATES_EXTRA, bytes = 0, takes = true}
+    local state = {
+        n = n, candidates = n + CANDIDATES_EXTRA, turns = GROUP_TURNS_MAX, bytes = tonumber(ARGV[5]) or 0, any = ARGV[5] ~= '',
+        takes = true,
+    }
     local till = now - tonumber(ARGV[4])
     if 0 <= till then
         serve(walk_of(q), n, till, state, function(id, rec, _, job)
@@ -26,6 +30,7 @@ if q then
             local at = #answer
             answer[at + 1], answer[at + 2], answer[at + 3] = id, rec, late().past_of(job)
         end)
+        if state.turns == 0 then answer[3] = '1' end
     end
 end
 sweep_ride(named, 0)

@@ -8,7 +8,10 @@
 //! A shard that is away costs only what must be there. A job whose id names it goes nowhere else, or who repeats an enqueue by its
 //! ids would have some jobs twice: new ids name shards that are there.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 use futures_util::future::join_all;
 
@@ -17,7 +20,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     id::JobId,
     job::NewJob,
-    limits::PAYLOAD_BYTES_MAX,
+    limits::{BATCH_MAX, PAYLOAD_BYTES_MAX},
     store::{
         Call, Enqueued, check_batch, check_jobs,
         redis::{
@@ -28,6 +31,11 @@ use crate::{
         },
     },
 };
+
+/// Groups that one script files: each costs some commands, and other callers wait for the script.
+const GROUPS_PER_SCRIPT_MAX: usize = 64;
+
+const _: () = assert!(BATCH_MAX / GROUPS_PER_SCRIPT_MAX < u8::MAX as usize);
 
 /// How often the layout may change under one call.
 const CHANGES_MAX: usize = 16;
@@ -59,11 +67,20 @@ pub(in crate::store::redis) async fn enqueue_each(
         let mut tried = store.tried_to_enqueue(call);
         tried.answers.resize(jobs.len(), None);
         for live in tried.lives.clone() {
-            let mut calls = Calls { live, call, jobs, answers: &mut tried.answers, away: None };
+            let mut calls = Calls {
+                live,
+                call,
+                jobs,
+                scripts: Scripts::default(),
+                answers: &mut tried.answers,
+                away: None,
+            };
             let made = calls.make(broken.is_some()).await;
             let away = calls.away.take();
             store.note_tried(call, &tried);
-            if made? == Made::Refused {
+            // An earlier try of this call may have done a part, too.
+            let has_part = tried.answers.iter().any(Option::is_some);
+            if made.map_err(|error| if has_part { in_part(error) } else { error })? == Made::Refused {
                 return Err(broken.take().unwrap_or_else(enqueue::odd));
             }
             // By a later layout it would be somebody else's: it must not be put there as long as it may be here.
@@ -108,6 +125,7 @@ struct Calls<'a> {
     live: Arc<Live>,
     call: Call,
     jobs: &'a [NewJob],
+    scripts: Scripts,
     /// What is known so far.
     answers: &'a mut [Option<Enqueued>],
     /// Why some jobs have no answer.
@@ -127,6 +145,9 @@ impl Calls<'_> {
             })
             .collect();
         let now = |i: usize| places[i].1;
+        let homes = |i: usize| places[i].0.iter().map(|place| place.home).collect();
+        self.scripts =
+            Scripts { now: Cut::new(self.jobs, |i| vec![now(i).home]), before: Cut::new(self.jobs, homes) };
         let mut todo: Vec<usize> = (0..self.jobs.len()).filter(|&i| self.answers[i].is_none()).collect();
         let mut moved = Vec::new();
         // Where what limits a job is, if that is not where it would go.
@@ -180,39 +201,48 @@ impl Calls<'_> {
         Ok(inserted.made)
     }
 
-    /// Whether one of several shards may refuse its part: each of them judges an expiry by its own clock.
+    /// Whether one of several scripts may refuse its part: each of them judges an expiry by its own time.
     fn may_be_refused_in_part(&self, jobs: &[usize], place: impl Fn(usize) -> Place) -> bool {
-        let spans_shards = jobs.windows(2).any(|pair| place(pair[0]).home != place(pair[1]).home);
-        spans_shards && jobs.iter().any(|&i| self.jobs[i].expires_at.is_some())
+        let script = |i: usize| (place(i).home, self.scripts.of(i, place(i).home).0);
+        let spans_scripts = jobs.windows(2).any(|pair| script(pair[0]) != script(pair[1]));
+        spans_scripts && jobs.iter().any(|&i| self.jobs[i].expires_at.is_some())
     }
 
-    /// Makes one call per shard.
+    /// Makes one call per shard, or a few, one after another: others have their turn in between.
     async fn part(&mut self, kind: Kind, jobs: Vec<usize>, place: impl Fn(usize) -> Place) -> Result<Parts> {
-        let mut groups: BTreeMap<u16, Vec<(usize, JobId)>> = BTreeMap::new();
+        let mut groups: BTreeMap<u16, ByScript> = BTreeMap::new();
         for i in jobs {
             let Place { home, id } = place(i);
-            groups.entry(home).or_default().push((i, id));
+            groups.entry(home).or_default().entry(self.scripts.of(i, home)).or_default().push((i, id));
         }
-        let (live, call, jobs) = (&self.live, self.call_as(kind), self.jobs);
-        let parts = join_all(groups.into_iter().map(|(home, group)| async move {
-            let part = Part {
-                call,
-                layout: &live.layout,
-                kind,
-                jobs: group.iter().map(|(i, id)| (*id, &jobs[*i])).collect(),
-            };
-            let home = usize::from(home);
-            let answer = if is_away(&live.shards, home) {
-                Err(fault::away())
-            } else {
-                enqueue::enqueue(&live.shards[home], &part).await
-            };
-            (group, answer)
+        let (live, jobs, this) = (&self.live, self.jobs, &*self);
+        let parts = join_all(groups.into_iter().map(|(home, scripts)| async move {
+            let (home, mut answers) = (usize::from(home), Vec::new());
+            for (script, group) in scripts {
+                let part = Part {
+                    call: this.call_as(kind),
+                    layout: &live.layout,
+                    kind,
+                    script,
+                    jobs: group.iter().map(|(i, id)| (*id, &jobs[*i])).collect(),
+                };
+                let answer = if is_away(&live.shards, home) {
+                    Err(fault::away())
+                } else {
+                    enqueue::enqueue(&live.shards[home], &part).await
+                };
+                let is_over = answer.is_err();
+                answers.push((group, answer));
+                if is_over {
+                    break;
+                }
+            }
+            answers
         }))
         .await;
         let mut told = Parts { made: Made::Done, absent: Vec::new(), lives: Vec::new(), moved: Vec::new() };
         let (mut failed, mut is_in_part) = (None::<Error>, false);
-        for (group, answer) in parts {
+        for (group, answer) in parts.into_iter().flatten() {
             match answer {
                 Ok(Answer::Jobs(_)) if kind == Kind::Check => {}
                 Ok(Answer::Jobs(answers)) => {
@@ -248,7 +278,7 @@ impl Calls<'_> {
     }
 
     /// The call as a shard is to know it again: what is cut by another layout is another call, and so is looking, which finds
-    /// what followed. Of one shard nothing is cut.
+    /// what followed. Of one shard nothing is cut by a layout.
     fn call_as(&self, kind: Kind) -> Call {
         const EPOCH: u64 = 0x9e37_79b9_7f4a_7c15;
         const LOOK: u64 = 0x6c6f_6f6b;
@@ -256,5 +286,61 @@ impl Calls<'_> {
         let epoch = if is_cut { u64::from(self.live.layout.epoch).wrapping_mul(EPOCH) } else { 0 };
         let look = if matches!(kind, Kind::Look | Kind::Follow) { LOOK } else { 0 };
         Call { instance: self.call.instance ^ epoch ^ look, ..self.call }
+    }
+}
+
+/// With which of a shard's scripts each job goes: of its shard now, and of those where it may have been put before.
+#[derive(Default)]
+struct Scripts {
+    now: Cut,
+    before: Cut,
+}
+
+impl Scripts {
+    /// The number of a job's script in a shard, and how many there are.
+    fn of(&self, job: usize, home: u16) -> (u8, u8) {
+        self.now.of(job, home).or_else(|| self.before.of(job, home)).unwrap_or((0, 1))
+    }
+}
+
+/// The jobs that go to a shard, by the number of their script and of all of them.
+type ByScript = BTreeMap<(u8, u8), Vec<(usize, JobId)>>;
+
+/// Cuts a call into scripts of so many groups. By all of its jobs, whichever of them are left to make: a shard knows a script that is
+/// repeated by its number, and so must find the same jobs in it.
+#[derive(Default)]
+struct Cut {
+    /// The last script of each shard.
+    last: HashMap<u16, u8>,
+    /// The script of each job in each of its shards.
+    scripts: HashMap<(usize, u16), u8>,
+}
+
+impl Cut {
+    fn new(jobs: &[NewJob], homes: impl Fn(usize) -> Vec<u16>) -> Self {
+        let mut cut = Self::default();
+        if jobs.iter().all(|job| job.group.is_none()) {
+            return cut;
+        }
+        let mut filed: HashMap<u16, HashSet<(&str, &str)>> = HashMap::new();
+        for (i, job) in jobs.iter().enumerate() {
+            for home in homes(i) {
+                let (last, groups) = (cut.last.entry(home).or_default(), filed.entry(home).or_default());
+                if let Some(group) = &job.group {
+                    let of = (job.queue.as_str(), group.as_str());
+                    if groups.len() == GROUPS_PER_SCRIPT_MAX && !groups.contains(&of) {
+                        *last += 1;
+                        groups.clear();
+                    }
+                    groups.insert(of);
+                }
+                cut.scripts.insert((i, home), *last);
+            }
+        }
+        cut
+    }
+
+    fn of(&self, job: usize, home: u16) -> Option<(u8, u8)> {
+        Some((*self.scripts.get(&(job, home))?, *self.last.get(&home)? + 1))
     }
 }

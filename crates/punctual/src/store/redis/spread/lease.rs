@@ -283,22 +283,26 @@ fn homes_of(live: &Live, jobs: impl Iterator<Item = JobId>) -> Vec<Vec<usize>> {
     jobs.map(homes).collect()
 }
 
-/// Takes from one shard after another, from those that can be reached. What was taken is with the caller only: so an answer
-/// that is lost ends the call with what there is.
+/// Takes from one shard after another, from those that can be reached, by a script or a few. What was taken is with the caller only:
+/// so an answer that is lost ends the call with what there is.
 pub(in crate::store::redis) async fn take(store: &RedisStore, take: &Take) -> Result<Vec<JobRecord>> {
     take.check()?;
     store.catch_up().await;
     let (live, first) = (store.live(), store.next_turn());
     let (mut jobs, mut away, mut has_answer) = (Vec::new(), None, false);
-    for i in 0..live.shards.len() {
+    // Of a shard that has more: the bytes that came from it.
+    let (mut i, mut so_far) = (0, None::<u64>);
+    while i < live.shards.len() {
         let at = (first + i) % live.shards.len();
         let part = Take { n: take.n - jobs.len(), ..take.clone() };
-        match within_reach(&live.shards, at, reserve::take(&live.shards[at], &part)).await {
-            Ok(taken) => {
+        match within_reach(&live.shards, at, reserve::take(&live.shards[at], &part, so_far)).await {
+            Ok((taken, has_more)) => {
                 has_answer = true;
+                let bytes: usize = taken.iter().map(|job| job.payload.bytes.len()).sum();
+                so_far = has_more.then(|| so_far.unwrap_or(0) + bytes as u64);
                 jobs.extend(taken);
             }
-            Err(error) if error.kind() == ErrorKind::Unavailable => away = Some(error),
+            Err(error) if error.kind() == ErrorKind::Unavailable => (away, so_far) = (Some(error), None),
             Err(error) if jobs.is_empty() => return Err(error),
             Err(error) => {
                 away = Some(error);
@@ -307,6 +311,9 @@ pub(in crate::store::redis) async fn take(store: &RedisStore, take: &Take) -> Re
         }
         if jobs.len() == take.n {
             return Ok(jobs);
+        }
+        if so_far.is_none() {
+            i += 1;
         }
     }
     match away {
