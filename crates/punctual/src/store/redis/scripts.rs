@@ -36,6 +36,7 @@ const WALK: &str = include_str!("lua/walk.lua");
 const PICK: &str = concat!(include_str!("lua/pick.lua"), include_str!("lua/serve.lua"));
 const RIDE: &str = include_str!("lua/ride.lua");
 const RESERVING: &str = include_str!("lua/reserving.lua");
+const ANNOUNCE: &str = include_str!("lua/announce.lua");
 const COUNTING: &str = include_str!("lua/counting.lua");
 const QUEUES: &str = include_str!("lua/queues.lua");
 
@@ -163,8 +164,8 @@ impl Default for Scripts {
             count: script("count", &[COUNTING, QUEUES, include_str!("lua/count.lua")]),
             upcoming: script("upcoming", &[include_str!("lua/upcoming.lua")]),
             show: script("show", &[WALK, COUNTING, include_str!("lua/show.lua")]),
-            set: script("set", &[WALK, include_str!("lua/set.lua")]),
-            open: script("open", &[WALK, include_str!("lua/open.lua")]),
+            set: script("set", &[WALK, ANNOUNCE, include_str!("lua/set.lua")]),
+            open: script("open", &[WALK, ANNOUNCE, include_str!("lua/open.lua")]),
             purge: script("purge", &[include_str!("lua/purge.lua")]),
             doc: script("doc", &[include_str!("lua/doc.lua")]),
             sweep: script("sweep", &[QUEUES, include_str!("lua/sweep.lua")]),

@@ -12,9 +12,5 @@ else
     late().touch_group(q, gid)
     late().hand_over()
 end
-shard.bells[q] = KEYS[BELLS]
-local due = first_due(walk_of(q))
-if due < NEVER then pending().ring(q, due) end
--- Also where nothing is due.
-pending().put()
+announce(q)
 return 1

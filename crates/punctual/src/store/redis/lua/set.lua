@@ -34,9 +34,6 @@ else
         late().look_at_groups(q)
         late().hand_over()
     end
-    shard.bells[q] = KEYS[BELLS]
-    local due = first_due(walk_of(q))
-    if due < NEVER then pending().ring(q, due) end
-    put()
+    announce(q)
 end
 return 1
