@@ -52,7 +52,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    eprintln!("{} with seed {}: {} jobs", profile.name.text(), profile.seed, profile.jobs);
+    // Some drills enqueue at a rate for a time, not a number of jobs.
+    let jobs = if 0 < profile.jobs { format!(": {} jobs", profile.jobs) } else { String::new() };
+    eprintln!("{} with seed {}{jobs}", profile.name.text(), profile.seed);
     let told = match profile.name {
         Name::Idle => idle::run(&profile).map(|is_quiet| ExitCode::from(u8::from(!is_quiet))),
         Name::Import => import::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
