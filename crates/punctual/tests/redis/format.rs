@@ -143,6 +143,41 @@ fn edit_options(server: &Server, url: &str, from: &str, to: &str) {
     server.say(&["EVAL", script, "1", &key(url, "j"), from, to]);
 }
 
+/// A take acks what it gives, so that nobody would run such a job any more: it is held, as by a reserve.
+#[tokio::test]
+async fn a_take_holds_a_job_with_an_unknown_option() {
+    const HEADERS: (&str, &str) = ("\"headers\":{\"a\":\"b\"}", "\"brand_new\":\"abcde\"");
+    const UNIQUE: (&str, &str) = ("\"unique\":", "\"newest\":");
+    let server = Server::start(&[]);
+    for ((known, unknown), group) in
+        [(HEADERS, None), (HEADERS, Some("g".to_owned())), (UNIQUE, Some("g".to_owned()))]
+    {
+        let url = server.url();
+        let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000).unwrap());
+        let store = RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap();
+        let client = Client::new(open(&url).await);
+        let mut both = jobs(&client, 2);
+        for job in &mut both {
+            job.group.clone_from(&group);
+            job.tags = vec!["known".to_owned()];
+        }
+        both[0].headers.insert("a".to_owned(), "b".to_owned());
+        both[0].unique = Some(punctual::Unique::key("k"));
+        let (newer, good) = (both[0].id, both[1].id);
+        store.enqueue(Call { instance: 7, number: 1 }, &both).await.unwrap();
+        edit_options(&server, &url, known, unknown);
+        let take = Take { queue: "mail".into(), n: 1, older_than: Duration::ZERO };
+        let ids = |jobs: Vec<JobRecord>| jobs.iter().map(|job| job.id).collect::<Vec<_>>();
+        assert_eq!(ids(store.take(&take).await.unwrap()), [good], "only what this version knows is taken");
+        let kept = store.get(newer).await.unwrap().unwrap();
+        assert_eq!((kept.state, kept.reason, kept.attempt, kept.crashes), (State::Waiting, None, 1, 0));
+        assert_eq!(store.audit(Audit::default()).await.unwrap().findings, []);
+        edit_options(&server, &url, unknown, known);
+        clock.advance(Duration::from_mins(1));
+        assert_eq!(ids(store.take(&take).await.unwrap()), [newer]);
+    }
+}
+
 /// As on SQLite: what a newer version wrote waits for a worker of that version, and nothing is counted against it.
 #[tokio::test]
 async fn a_job_with_an_unknown_option_is_held_and_blocks_nobody() {

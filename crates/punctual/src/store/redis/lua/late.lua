@@ -681,6 +681,34 @@ local function leave_waiting(job)
     end
     unwait(job)
 end
+-- Whether a newer version gave a job options that this one does not know. Who reserves one is told by its caller, which reads all of
+-- them; a take has no time for that.
+local ASKED = {backoff = true, timeout_ms = true, tags = true, headers = true}
+local WITHIN = {group = true, concurrency = true, unique = true}
+local function is_newer(job)
+    local asked, at = chunk(job.rec, job.asked_at)
+    local within_it = chunk(job.rec, at)
+    local function has_others(options, known)
+        if options == '' then return false end
+        local is_sound, fields = pcall(cjson.decode, options)
+        for name in pairs(is_sound and type(fields) == 'table' and fields or {}) do
+            if not known[name] then return true end
+        end
+        return false
+    end
+    -- Behind a content type and a kind, and behind the name of the queue.
+    return asked and has_others(sub(asked, behind_chunk(asked, behind_chunk(asked, 1))), ASKED)
+        or within_it and has_others(sub(within_it, behind_chunk(within_it, 1)), WITHIN)
+end
+-- Puts off a waiting job that only a newer version may run, and that has left the timeline; nothing is counted.
+local function hold(job)
+    unwait(job)
+    job.run_at, job.moved = min(now + HELD_FOR, END), true
+    put_past(job)
+    put_waiting(job)
+    if job.key then touch(job.q, job.key) end
+    ring(job.q, job.run_at)
+end
 -- The id in a member of t or e.
 local function id_in(member)
     local at = byte(member, 4) < PARKED and 11 or 28
@@ -1048,6 +1076,7 @@ return {
     of = of, load = load, bury = bury, is_hidden = is_hidden,
     holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
     waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,
+    is_newer = is_newer, hold = hold,
     room_of = room_of, spend = spend, parked_member = parked_member, id_in = id_in, touch = touch, is_full = is_full,
     live_member = live_member, put_live = put_live, end_live = end_live, first_live = first_live,
     end_keyed = end_keyed, end_lost = end_lost, is_behind = is_behind, is_blocked = is_blocked, hand_over = hand_over,

@@ -30,7 +30,7 @@ local function pick(walk, most, till, state, each)
                 local flags, _, _, _, _, s1, s2, s3 = byte(rec, 1, 8)
                 local bytes, job = s3 and #rec - s1 * 65536 - s2 * 256 - s3 or -1, nil
                 local has_past, is_sound = byte(members[i], past_at) == 1, 0 <= bytes
-                if is_sound and (1 < flags or has_past) then
+                if is_sound and (1 < flags or has_past or state.takes) then
                     is_sound, job = pcall(late().of, id, rec, has_past and call('HGET', X, id))
                 end
                 if not is_sound then
@@ -43,6 +43,8 @@ local function pick(walk, most, till, state, each)
                     late().unwait(job)
                     if job.key then late().touch(q, job.key) end
                     late().finish(job, CANCELLED, 'expired')
+                elseif state.takes and late().is_newer(job) then
+                    late().hold(job)
                 elseif job and job.key and (late().is_full(job) or late().is_behind(job, members[i])) then
                     call('ZADD', T, '0', late().parked_member(job))
                     late().touch(q, job.key)

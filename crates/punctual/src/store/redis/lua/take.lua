@@ -22,7 +22,6 @@ if q then
     if 0 <= till then
         serve(walk_of(q), n, till, state, function(id, rec, _, job)
             shard.fence = max(shard.fence, now * 1000) + 1
-            job = job or late().of(id, rec)
             job.crashes, job.snoozes, job.started = 0, 0, true
             -- It runs no longer than this step.
             if job.key then late().touch(job.q, job.key) end
