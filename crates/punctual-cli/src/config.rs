@@ -47,6 +47,12 @@ pub(crate) struct Forward {
     /// Headers of each request to a webhook.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
+    /// A file with authorities that are trusted beside those of the system.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// A file with a client certificate.
+    pub(crate) cert_file: Option<PathBuf>,
+    /// A file with its key.
+    pub(crate) key_file: Option<PathBuf>,
     /// Whether a webhook may be in a private network.
     #[serde(default)]
     pub(crate) allow_private: bool,

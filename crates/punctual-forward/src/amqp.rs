@@ -36,6 +36,7 @@ use crate::{
     sink::{BoxFuture, Refusal, Sink},
     target::Options,
     template::Template,
+    tls::Tls,
 };
 
 /// How often it is looked meanwhile whether the broker holds back all that is published.
@@ -78,6 +79,13 @@ impl Address {
     }
 }
 
+impl Address {
+    /// Whether the connection is encrypted.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.uri.starts_with("amqps:")
+    }
+}
+
 /// Publishes jobs to a broker.
 pub(crate) struct Amqp {
     address: Address,
@@ -85,8 +93,8 @@ pub(crate) struct Amqp {
 }
 
 impl Amqp {
-    pub(crate) fn new(address: Address) -> Self {
-        Self { link: Link::new(address.uri.clone()), address }
+    pub(crate) fn new(address: Address, tls: Tls) -> Self {
+        Self { link: Link::new(address.uri.clone(), tls), address }
     }
 
     /// What goes out of a job.

@@ -23,6 +23,7 @@ mod forwarder;
 mod sink;
 mod target;
 mod template;
+mod tls;
 
 #[cfg(feature = "amqp")]
 mod amqp;

@@ -28,6 +28,7 @@ use crate::{
     sink::{BoxFuture, Refusal, Sink},
     target::Options,
     template::Template,
+    tls::Tls,
 };
 
 /// What JetStream says in HTTP's words when it can't do anything now.
@@ -113,8 +114,8 @@ pub(crate) struct Nats {
 }
 
 impl Nats {
-    pub(crate) fn new(address: Address) -> Self {
-        Self { link: Link::new(address.clone()), address }
+    pub(crate) fn new(address: Address, tls: Tls) -> Self {
+        Self { link: Link::new(address.clone(), tls.files), address }
     }
 
     async fn publish(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {

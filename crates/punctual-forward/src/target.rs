@@ -1,11 +1,14 @@
 //! Addresses that jobs can be handed over to.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use punctual::{Error, ErrorKind, Result, did_you_mean, parse_duration};
 use url::Url;
 
-use crate::forwarder::Forwarder;
+use crate::{
+    forwarder::Forwarder,
+    tls::{Files, Tls},
+};
 
 /// Longest address, in bytes.
 const ADDRESS_BYTES_MAX: usize = 4 * 1024;
@@ -45,6 +48,7 @@ const SCHEMES: [&str; 9] = ["amqp", "amqps", "nats", "tls", "redis", "rediss", "
 pub struct Target {
     address: Address,
     shown: String,
+    files: Files,
     #[cfg(feature = "webhook")]
     setup: crate::webhook::Setup,
 }
@@ -67,6 +71,35 @@ enum Address {
     RedisStream(crate::redis_stream::Address),
     #[cfg(feature = "webhook")]
     Webhook(crate::webhook::Address),
+}
+
+impl Address {
+    /// Refuses certificates that would go nowhere, or to strangers.
+    fn takes(&self, tls: &Tls) -> Result<()> {
+        let without_tls = |instead: &str| {
+            Err(Error::invalid("certificates are for connections with TLS")
+                .with_hint(format!("write {instead}")))
+        };
+        match self {
+            #[cfg(feature = "amqp")]
+            Self::Amqp(address) if !address.is_tls() => without_tls("amqps://HOST"),
+            #[cfg(feature = "redis")]
+            Self::RedisStream(_) => Err(Error::invalid("certificates are for webhooks, RabbitMQ and NATS")
+                .with_hint("leave them out")),
+            #[cfg(feature = "webhook")]
+            Self::Webhook(crate::webhook::Address::Own(_)) if tls.client.is_some() => {
+                Err(Error::invalid("a client certificate would go to every receiver that a job names")
+                    .with_hint("sign the requests, with a secret for each receiver"))
+            }
+            #[cfg(feature = "webhook")]
+            Self::Webhook(crate::webhook::Address::OneHost { example, .. })
+                if example.scheme() != "https" =>
+            {
+                without_tls("https://HOST/PATH")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Target {
@@ -92,6 +125,7 @@ impl Target {
         Ok(Self {
             address,
             shown,
+            files: Files::default(),
             #[cfg(feature = "webhook")]
             setup: crate::webhook::Setup::default(),
         })
@@ -180,6 +214,21 @@ impl Target {
         self
     }
 
+    /// Trusts the authorities of this file (PEM) beside those of the system. For webhooks, RabbitMQ and NATS.
+    #[must_use]
+    pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.files.ca = Some(file.into());
+        self
+    }
+
+    /// Shows a client certificate to the other side: a file with it and the chain behind it, and one with its key, unencrypted (both
+    /// PEM). For webhooks with one host, RabbitMQ and NATS, over TLS.
+    #[must_use]
+    pub fn client_certificate(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.files.client = Some((cert.into(), key.into()));
+        self
+    }
+
     /// For people: the address without what is secret in it.
     pub fn shown(&self) -> &str {
         &self.shown
@@ -188,7 +237,8 @@ impl Target {
     /// A forwarder to it. Connects with the first job, or at [`Forwarder::check`].
     ///
     /// # Errors
-    /// `Invalid` for a secret that is none, or that is not for a webhook, and for a webhook that is known to be private.
+    /// `Invalid` for a secret that is none, or that is not for a webhook, for a webhook that is known to be private, and for
+    /// certificates that can't be read, or that this address can't use.
     pub fn forwarder(self) -> Result<Forwarder> {
         // A second provider of cryptography in the process would leave open which one is meant; the first one to come stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -197,19 +247,23 @@ impl Target {
             return Err(Error::invalid("secrets, headers and private addresses are for webhooks only")
                 .with_hint("leave them out, or forward to https://…"));
         }
-        let Self { address, shown, .. } = self;
+        let tls = Tls::load(self.files)?;
+        if !tls.is_empty() {
+            self.address.takes(&tls)?;
+        }
+        let (address, shown) = (self.address, self.shown);
         Ok(match address {
             #[cfg(feature = "amqp")]
-            Address::Amqp(address) => Forwarder::new(Box::new(crate::amqp::Amqp::new(address)), shown),
+            Address::Amqp(address) => Forwarder::new(Box::new(crate::amqp::Amqp::new(address, tls)), shown),
             #[cfg(feature = "nats")]
-            Address::Nats(address) => Forwarder::new(Box::new(crate::nats::Nats::new(address)), shown),
+            Address::Nats(address) => Forwarder::new(Box::new(crate::nats::Nats::new(address, tls)), shown),
             #[cfg(feature = "redis")]
             Address::RedisStream(address) => {
                 Forwarder::new(Box::new(crate::redis_stream::RedisStream::new(address)), shown)
             }
             #[cfg(feature = "webhook")]
             Address::Webhook(address) => {
-                let webhook = crate::webhook::Webhook::new(address, self.setup)?;
+                let webhook = crate::webhook::Webhook::new(address, self.setup, &tls)?;
                 Forwarder::new(Box::new(webhook), shown)
             }
         })

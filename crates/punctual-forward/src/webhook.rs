@@ -30,7 +30,7 @@ use std::{
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use punctual::{Error, ErrorKind, JobRecord, Result};
 use reqwest::{
-    Client, Response, StatusCode,
+    Certificate, Client, Identity, Response, StatusCode,
     header::{self, HeaderMap, HeaderName, HeaderValue},
     redirect::Policy,
 };
@@ -46,6 +46,7 @@ use crate::{
     fields,
     sink::{BoxFuture, CONNECT_MAX, Refusal, Sink},
     template::Template,
+    tls::Tls,
 };
 
 /// How long an answer is waited for, over all redirects.
@@ -169,6 +170,8 @@ pub(crate) struct Webhook {
     fixed: HeaderMap,
     guard: Guard,
     client: Client,
+    /// Whether it shows a client certificate.
+    shows_certificate: bool,
     answer: Duration,
 }
 
@@ -193,7 +196,7 @@ impl Setup {
 impl Webhook {
     /// # Errors
     /// `Invalid` for secrets and headers that are none, and for an address that is known to be closed to webhooks.
-    pub(crate) fn new(address: Address, setup: Setup) -> Result<Self> {
+    pub(crate) fn new(address: Address, setup: Setup, tls: &Tls) -> Result<Self> {
         let Setup { secrets, headers, allows_private } = setup;
         let is_one_host = matches!(address, Address::OneHost { .. });
         let secrets = Secrets::new(secrets, is_one_host)?;
@@ -202,8 +205,9 @@ impl Webhook {
         if let Address::OneHost { example, .. } = &address {
             guard.judge(example).map_err(|closed| closed_at_start(&closed))?;
         }
-        let client = client(&guard, allows_private, is_one_host)?;
-        Ok(Self { address, secrets, fixed, guard, client, answer: ANSWER_MAX })
+        let client = client(&guard, allows_private, is_one_host, tls)?;
+        let shows_certificate = tls.client.is_some();
+        Ok(Self { address, secrets, fixed, guard, client, shows_certificate, answer: ANSWER_MAX })
     }
 
     async fn post(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
@@ -260,9 +264,9 @@ impl Webhook {
             }
             let to = place(&response)
                 .ok_or_else(|| Refusal::Refused(format!("{status} without a place to go to")))?;
-            if self.secrets.are_there() || !self.fixed.is_empty() {
+            if self.secrets.are_there() || !self.fixed.is_empty() || self.shows_certificate {
                 let to = without_query(&to);
-                let why = "what is signed, or has headers of its own, is sent nowhere else";
+                let why = "what is signed, or has headers or a certificate of its own, is sent nowhere else";
                 return Err(Refusal::Refused(format!("{status} to {to}: {why}: give that address")));
             }
             redirects += 1;
@@ -367,7 +371,9 @@ impl Sink for Webhook {
 }
 
 /// What makes requests, and lets `guard` find the way.
-fn client(guard: &Guard, allows_private: bool, is_one_host: bool) -> Result<Client> {
+fn client(guard: &Guard, allows_private: bool, is_one_host: bool, tls: &Tls) -> Result<Client> {
+    let failed =
+        |error: reqwest::Error| Error::new(ErrorKind::Unsupported, "could not set up TLS").with_source(error);
     let client = Client::builder()
         .user_agent(concat!("punctual/", env!("CARGO_PKG_VERSION")))
         .no_proxy()
@@ -379,8 +385,18 @@ fn client(guard: &Guard, allows_private: bool, is_one_host: bool) -> Result<Clie
     // Kept for the next request to the same host, connections to many hosts would use up the descriptors of the process: of those that
     // jobs name there are as many as slots.
     let client = if is_one_host { client } else { client.pool_max_idle_per_host(0) };
-    let client = client.build();
-    client.map_err(|error| Error::new(ErrorKind::Unsupported, "could not set up TLS").with_source(error))
+    let client = match &tls.ca {
+        Some(ca) => client.tls_certs_merge(Certificate::from_pem_bundle(ca.as_bytes()).map_err(failed)?),
+        None => client,
+    };
+    let client = match &tls.client {
+        Some((cert, key)) => {
+            let pem = [cert.as_str(), "\n", key.as_str()].concat();
+            client.identity(Identity::from_pem(pem.as_bytes()).map_err(failed)?)
+        }
+        None => client,
+    };
+    client.build().map_err(failed)
 }
 
 /// Seconds since 1970.

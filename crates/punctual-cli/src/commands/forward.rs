@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     error::Error as _,
     io::{self, Write as _},
+    path::PathBuf,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -43,7 +44,7 @@ Addresses: amqp://USER:PASSWORD@HOST/VHOST?exchange=E&routing_key=K   RabbitMQ (
            https://HOST/PATH, or webhook:{header.NAME}                a webhook
 Exchange, key, subject, stream and webhook may hold {kind} {queue} {id} {group} {priority} {attempt} {header.NAME}
 {tag.NAME}. Without --to, every [[forward]] of the configuration file is run: from, to or to_file, slots, secret_file,
-secret_env, headers, allow_private. A job is done when the other side confirmed it: at least once, under the job's id.")]
+secret_env, headers, ca_file, cert_file, key_file, allow_private. A job is done when the other side confirmed it: at least once, under the job's id.")]
 pub(crate) struct Forward {
     /// The queue whose jobs are handed over. Default: default.
     #[arg(short, long, value_name = "QUEUE", requires = "to")]
@@ -64,6 +65,15 @@ pub(crate) struct Forward {
     /// A header of each request to a webhook; several may be given.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header, requires = "to")]
     headers: Vec<(String, String)>,
+    /// A file with authorities (PEM) that are trusted beside those of the system.
+    #[arg(long, value_name = "FILE", requires = "to")]
+    ca_file: Option<PathBuf>,
+    /// A file with the client certificate (PEM) that RabbitMQ, NATS or a webhook asks for, with the chain behind it.
+    #[arg(long, value_name = "FILE", requires = "to", requires = "key_file")]
+    cert_file: Option<PathBuf>,
+    /// A file with the key of that certificate (PEM, unencrypted).
+    #[arg(long, value_name = "FILE", requires = "to", requires = "cert_file")]
+    key_file: Option<PathBuf>,
     /// Let a webhook be in a private network, on this machine, or without TLS.
     #[arg(long, requires = "to")]
     allow_private: bool,
@@ -107,6 +117,9 @@ impl Forward {
             secret_file: self.secret_file.clone(),
             secret_env: self.secret_env.clone(),
             headers: self.headers.iter().cloned().collect(),
+            ca_file: self.ca_file.clone(),
+            cert_file: self.cert_file.clone(),
+            key_file: self.key_file.clone(),
             allow_private: self.allow_private,
         };
         Ok(vec![forward])
@@ -139,8 +152,8 @@ impl Plan {
 
 impl Route {
     fn of(forward: config::Forward) -> Result<Self> {
-        let config::Forward { from, to, to_file, slots, secret_file, secret_env, headers, allow_private } =
-            forward;
+        let config::Forward { from, to, to_file, slots, secret_file, secret_env, headers, .. } = forward;
+        let config::Forward { ca_file, cert_file, key_file, allow_private, .. } = forward;
         let whose = |failure: Failure| failure.why(format!("of what is forwarded from queue {from}"));
         let to = match (to, to_file) {
             (Some(to), None) => to,
@@ -158,6 +171,14 @@ impl Route {
         }
         for (name, value) in headers {
             target = target.header(name, value);
+        }
+        if let Some(file) = ca_file {
+            target = target.ca_file(file);
+        }
+        match (cert_file, key_file) {
+            (None, None) => {}
+            (Some(cert), Some(key)) => target = target.client_certificate(cert, key),
+            _ => return Err(whose(Failure::invalid("a [[forward]] has cert_file and key_file, or neither"))),
         }
         if allow_private {
             target = target.allow_private();

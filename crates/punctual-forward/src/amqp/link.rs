@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use lapin::{Connection, ConnectionProperties};
+use lapin::{
+    Connection, ConnectionProperties,
+    runtime::default_runtime,
+    tcp::{OwnedIdentity, OwnedTLSConfig},
+};
 use tokio::{
     sync::{Mutex, Semaphore, SemaphorePermit},
     task::JoinHandle,
@@ -13,6 +17,7 @@ use super::lane::Lane;
 use crate::{
     pause::Pause,
     sink::{CONNECT_MAX, Refusal},
+    tls::Tls,
 };
 
 /// When an attempt to connect that hangs is given up for another one. The client can't take one back: each keeps a thread and
@@ -26,6 +31,7 @@ const ALONE_MAX: usize = 8;
 /// A connection to a broker. Nothing else in the client connects again by itself: what was on its way must be known to be lost.
 pub(super) struct Link {
     uri: String,
+    tls: OwnedTLSConfig,
     state: Mutex<State>,
     alone: Semaphore,
 }
@@ -54,8 +60,12 @@ pub(super) fn away(error: &lapin::Error) -> Refusal {
 }
 
 impl Link {
-    pub(super) fn new(uri: String) -> Self {
-        Self { uri, state: Mutex::default(), alone: Semaphore::new(ALONE_MAX) }
+    pub(super) fn new(uri: String, tls: Tls) -> Self {
+        let identity = tls
+            .client
+            .map(|(cert, key)| OwnedIdentity::PKCS8 { pem: cert.into_bytes(), key: key.into_bytes() });
+        let tls = OwnedTLSConfig { identity, cert_chain: tls.ca };
+        Self { uri, tls, state: Mutex::default(), alone: Semaphore::new(ALONE_MAX) }
     }
 
     /// The lane that all messages share.
@@ -123,8 +133,10 @@ impl Link {
             _ => {
                 let properties =
                     ConnectionProperties::default().with_connection_name("punctual forward".into());
-                let uri = self.uri.clone();
-                let connect = async move { Connection::connect(&uri, properties).await };
+                let (uri, tls) = (self.uri.clone(), self.tls.clone());
+                let connect = async move {
+                    Connection::connect_with_config(&uri, properties, tls, default_runtime()?).await
+                };
                 (Instant::now(), tokio::spawn(connect))
             }
         };

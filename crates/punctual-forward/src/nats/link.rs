@@ -16,7 +16,7 @@ use punctual::{Error, ErrorKind};
 use tokio::sync::{Mutex, watch};
 
 use super::{Address, Login};
-use crate::{pause::Pause, sink::CONNECT_MAX};
+use crate::{pause::Pause, sink::CONNECT_MAX, tls::Files};
 
 /// How often the server must show that it lives, while nothing else is heard of it.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -26,6 +26,8 @@ const IN_FLIGHT_MAX: usize = 16_384;
 /// A connection to a server.
 pub(super) struct Link {
     address: Address,
+    /// Read for each connection; they were read and checked before the first one.
+    files: Files,
     state: Mutex<Now>,
 }
 
@@ -121,8 +123,8 @@ impl Line {
 }
 
 impl Link {
-    pub(super) fn new(address: Address) -> Self {
-        Self { address, state: Mutex::default() }
+    pub(super) fn new(address: Address, files: Files) -> Self {
+        Self { address, files, state: Mutex::default() }
     }
 
     /// The connection that all share.
@@ -197,6 +199,14 @@ impl Link {
                 });
                 std::future::ready(())
             });
+        let Files { ca, client } = self.files.clone();
+        // A server without TLS would take the jobs and see no certificate.
+        let options = if ca.is_some() || client.is_some() { options.require_tls(true) } else { options };
+        let options = if let Some(ca) = ca { options.add_root_certificates(ca) } else { options };
+        let options = match client {
+            Some((cert, key)) => options.add_client_certificate(cert, key),
+            None => options,
+        };
         match &self.address.login {
             Login::Nobody => Ok(options),
             Login::User { user, password } => Ok(options.user_and_password(user.clone(), password.clone())),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::testing::job;
+use crate::{testing::job, tls::Tls};
 
 #[path = "../../tests/support/stub.rs"]
 mod stub;
@@ -14,7 +14,7 @@ use stub::{SILENCE, Stub};
 fn webhook(address: &str, allows_private: bool) -> Result<Webhook> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let setup = Setup { allows_private, ..Setup::default() };
-    let webhook = Webhook::new(Address::parse(address)?, setup)?;
+    let webhook = Webhook::new(Address::parse(address)?, setup, &Tls::default())?;
     Ok(Webhook { answer: Duration::from_millis(500), ..webhook })
 }
 
@@ -136,7 +136,7 @@ async fn a_name_in_a_private_network_is_refused_when_it_is_connected_to() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut webhook = webhook("https://hooks.example/", false).unwrap();
     webhook.guard = Guard::asking(false, |_| Box::pin(async { Ok(vec![[10, 0, 0, 1].into()]) }));
-    webhook.client = client(&webhook.guard, false, true).unwrap();
+    webhook.client = client(&webhook.guard, false, true, &Tls::default()).unwrap();
     let words = "hooks.example is in a private network; private addresses are not allowed here";
     assert_eq!(webhook.post(&job()).await, refused(words));
     let error = webhook.look().await.unwrap_err();
@@ -171,7 +171,7 @@ async fn a_process_without_descriptors_blames_no_job() {
     let mut webhook = webhook("webhook:{header.url}", false).unwrap();
     webhook.guard =
         Guard::asking(false, |_| Box::pin(async { Err(io::Error::from_raw_os_error(NO_DESCRIPTORS[0])) }));
-    webhook.client = client(&webhook.guard, false, false).unwrap();
+    webhook.client = client(&webhook.guard, false, false, &Tls::default()).unwrap();
     let mut job = job();
     job.headers.insert("url".to_owned(), "https://hooks.example/".to_owned());
     let said = webhook.post(&job).await;
@@ -183,7 +183,7 @@ fn one_secret_for_many_receivers_is_refused() {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let new = |address: &str, place: Place| {
         let setup = Setup { secrets: Some(place), ..Setup::default() };
-        Webhook::new(Address::parse(address).unwrap(), setup).map(|_| ())
+        Webhook::new(Address::parse(address).unwrap(), setup, &Tls::default()).map(|_| ())
     };
     let _ = rustls::crypto::ring::default_provider().install_default();
     let own = "webhook:{header.url}";
@@ -213,7 +213,8 @@ async fn each_receiver_has_its_own_secret_and_two_while_one_is_replaced() {
     let name = format!("{}/{{header.endpoint}}", folder.path().display());
     let setup = Setup { secrets: Some(Place::File(name)), ..Setup::default() };
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let webhook = Webhook::new(Address::parse("webhook:{header.url}").unwrap(), setup).unwrap();
+    let webhook =
+        Webhook::new(Address::parse("webhook:{header.url}").unwrap(), setup, &Tls::default()).unwrap();
     let mut job = job();
     job.headers.insert("endpoint".to_owned(), "acme".to_owned());
     let one = webhook.secrets.sign(&job, "id", 1).await.unwrap().unwrap();
@@ -244,7 +245,9 @@ async fn what_is_signed_is_redirected_nowhere() {
     let headers = vec![("Authorization".to_owned(), "Bearer token".to_owned())];
     let with_header = Setup { headers, allows_private: true, ..Setup::default() };
     for setup in [signed, with_header] {
-        let Err(Refusal::Refused(words)) = Webhook::new(address(), setup).unwrap().post(&job()).await else {
+        let Err(Refusal::Refused(words)) =
+            Webhook::new(address(), setup, &Tls::default()).unwrap().post(&job()).await
+        else {
             panic!("it is a failure")
         };
         assert!(words.starts_with("307 Temporary Redirect to http://127.0.0.1:"), "{words}");
@@ -259,7 +262,8 @@ fn headers_of_the_configuration_are_no_ones_else() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let new = |address: &str, name: &str| {
         let headers = vec![(name.to_owned(), "x".to_owned())];
-        Webhook::new(Address::parse(address).unwrap(), Setup { headers, ..Setup::default() }).map(|_| ())
+        Webhook::new(Address::parse(address).unwrap(), Setup { headers, ..Setup::default() }, &Tls::default())
+            .map(|_| ())
     };
     assert!(new("https://example.com/", "X-Env").is_ok() && new("webhook:{header.url}", "X-Env").is_ok());
     for odd in ["webhook-id", "Punctual-Kind", "Content-Type", "host", "a b", ""] {
