@@ -8,9 +8,9 @@ use punctual::{
     limits::POISON_LIMIT,
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
-        Enqueued, Heartbeat, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
-        Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, Verdict,
-        Which,
+        Enqueued, Heartbeat, Histogram, Identity, Lease, LeaseStatus, List, Page, QueueOp, QueueReply,
+        Reserve, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
+        Verdict, Which,
     },
 };
 
@@ -107,6 +107,10 @@ impl Store for RecordingStore {
     /// None: what a transaction of the application's own does is not recorded.
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         None
+    }
+
+    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
+        self.inner.identity()
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {

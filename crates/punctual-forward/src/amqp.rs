@@ -98,7 +98,7 @@ impl Amqp {
     }
 
     /// What goes out of a job.
-    fn message(&self, job: &JobRecord) -> std::result::Result<Message, Refusal> {
+    fn message(&self, job: &JobRecord, id: &str) -> std::result::Result<Message, Refusal> {
         let short = |what: &str, text: String| {
             ShortString::try_new(text)
                 .map_err(|_| Refusal::Never(format!("its {what} is longer than 255 bytes")))
@@ -110,7 +110,7 @@ impl Amqp {
             headers.insert(short("header's name", name)?, AMQPValue::LongString(LongString::from(value)));
         }
         let properties = BasicProperties::default()
-            .with_message_id(short("id", job.id.to_string())?)
+            .with_message_id(short("id", id.to_owned())?)
             .with_type(short("kind", job.kind.clone())?)
             .with_content_type(short("content type", job.payload.content_type.to_string())?)
             .with_app_id("punctual".into())
@@ -125,18 +125,18 @@ impl Amqp {
         })
     }
 
-    async fn publish(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
-        let message = self.message(job)?;
+    async fn publish(&self, job: &JobRecord, id: &str) -> std::result::Result<(), Refusal> {
+        let message = self.message(job, id)?;
         let lane = self.link.lane().await?;
         match self.answered(&lane, message, job.timeout / 2).await? {
-            Err(error) if own_fault(&error).is_some() => self.publish_alone(job).await,
+            Err(error) if own_fault(&error).is_some() => self.publish_alone(job, id).await,
             said => verdict(said),
         }
     }
 
     /// Publishes a job where what closes the channel is its own fault.
-    async fn publish_alone(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
-        let message = self.message(job)?;
+    async fn publish_alone(&self, job: &JobRecord, id: &str) -> std::result::Result<(), Refusal> {
+        let message = self.message(job, id)?;
         let (lane, _permit) = self.link.alone().await?;
         verdict(self.answered(&lane, message, job.timeout / 2).await?)
     }
@@ -199,8 +199,12 @@ impl Sink for Amqp {
         Box::pin(self.look())
     }
 
-    fn send<'a>(&'a self, job: &'a JobRecord) -> BoxFuture<'a, std::result::Result<(), Refusal>> {
-        Box::pin(self.publish(job))
+    fn send<'a>(
+        &'a self,
+        job: &'a JobRecord,
+        id: &'a str,
+    ) -> BoxFuture<'a, std::result::Result<(), Refusal>> {
+        Box::pin(self.publish(job, id))
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use punctual::{Ctx, JobRecord, Outcome, Result, Stop, limits::SNOOZE_MIN};
+use punctual::{Client, Ctx, JobRecord, Outcome, Result, Stop, limits::SNOOZE_MIN};
 use tokio::time::timeout;
 
 use crate::{
@@ -87,12 +87,14 @@ impl Forwarder {
         self.inner.sink.check().await
     }
 
-    /// Hands one job over, without a worker and without trying again.
+    /// Hands one job of a client's store over, without a worker and without trying again.
+    ///
+    /// Dropped once it was polled, it may have handed the job over.
     ///
     /// # Errors
     /// In the other side's words, why it did not take it.
-    pub async fn send(&self, job: &JobRecord) -> std::result::Result<(), String> {
-        let sent = self.inner.sink.send(job).await;
+    pub async fn send(&self, client: &Client, job: &JobRecord) -> std::result::Result<(), String> {
+        let sent = self.inner.send(client, job).await;
         sent.map_err(|refusal| match refusal {
             Refusal::Away(error)
             | Refusal::Ours(error)
@@ -132,6 +134,13 @@ impl std::fmt::Debug for Forwarder {
 }
 
 impl Inner {
+    /// Hands a job over under the id that it has outside of its store.
+    async fn send(&self, client: &Client, job: &JobRecord) -> std::result::Result<(), Refusal> {
+        // Kept by the store's handle: it is asked once.
+        let store = client.identity().await.map_err(|error| Refusal::Ours(error.to_string()))?;
+        self.sink.send(job, &store.message_id(job.id)).await
+    }
+
     async fn hand_over<S>(&self, job: &JobRecord, ctx: &Ctx<S>) -> Outcome {
         let _departed = self.tally.depart();
         let (begin, mut others) = (Instant::now(), self.tally.so_far());
@@ -139,7 +148,7 @@ impl Inner {
         loop {
             // The job's own timeout would count as a failure.
             let at_most = (job.timeout * 2 / 3).saturating_sub(begin.elapsed());
-            let refusal = match timeout(at_most, self.sink.send(job)).await {
+            let refusal = match timeout(at_most, self.send(ctx.client(), job)).await {
                 Ok(Ok(())) => {
                     self.tally.forwarded();
                     return Outcome::Done;

@@ -6,11 +6,13 @@
 //! JetStream's acknowledgement, the id of a stream's entry, an HTTP status 2xx. Where a confirm is lost the job is handed
 //! over again, under the same id; whoever must not act twice remembers ids.
 //!
+//! `STORE_JOB` is the [identity of the store](punctual::store::Identity), `_`, and the job's id: two stores never share one.
+//!
 //! What goes out of a job is the same everywhere; `docs/operating/forwarding.md` has the table:
 //!
 //! | of the job | RabbitMQ | JetStream | Redis stream | webhook |
 //! |---|---|---|---|---|
-//! | id | `message-id` | `Nats-Msg-Id` | field `id` | `webhook-id` |
+//! | `STORE_JOB` | `message-id` | `Nats-Msg-Id` | field `id` | `webhook-id` |
 //! | payload | body | body | field `payload` | body |
 //! | its content type | `content-type` | `Content-Type` | field `content-type` | `content-type` |
 //! | kind | `type` | `punctual-kind` | field `kind` | `punctual-kind` |

@@ -118,10 +118,10 @@ impl Nats {
         Self { link: Link::new(address.clone(), tls.files), address }
     }
 
-    async fn publish(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
+    async fn publish(&self, job: &JobRecord, id: &str) -> std::result::Result<(), Refusal> {
         let subject = self.address.subject.fill(job).map_err(Refusal::Never)?;
         check_subject(&subject).map_err(Refusal::Never)?;
-        let headers = headers(job).map_err(Refusal::Never)?;
+        let headers = headers(job, id).map_err(Refusal::Never)?;
         let message = PublishMessage::build().headers(headers).payload(job.payload.bytes.clone().into());
         let line = self.link.line().await.map_err(|fault| Refusal::Away(fault.into_words()))?;
         let published = async { line.context().send_publish(subject.clone(), message).await?.await };
@@ -179,13 +179,17 @@ impl Sink for Nats {
         Box::pin(self.look())
     }
 
-    fn send<'a>(&'a self, job: &'a JobRecord) -> BoxFuture<'a, std::result::Result<(), Refusal>> {
-        Box::pin(self.publish(job))
+    fn send<'a>(
+        &'a self,
+        job: &'a JobRecord,
+        id: &'a str,
+    ) -> BoxFuture<'a, std::result::Result<(), Refusal>> {
+        Box::pin(self.publish(job, id))
     }
 }
 
 /// What goes out beside the payload. Names and values are looked at first, since the client panics at bad ones.
-fn headers(job: &JobRecord) -> std::result::Result<HeaderMap, String> {
+fn headers(job: &JobRecord, id: &str) -> std::result::Result<HeaderMap, String> {
     let value = |name: &str, value: &str| {
         HeaderValue::from_str(value)
             .map_err(|_| format!("its {name} has a line break, which NATS takes in no header"))
@@ -202,7 +206,7 @@ fn headers(job: &JobRecord) -> std::result::Result<HeaderMap, String> {
     }
     let content_type = value("content type", &job.payload.content_type)?;
     headers.insert(HeaderName::from_static("Content-Type"), content_type);
-    headers.insert(NATS_MESSAGE_ID, value("id", &job.id.to_string())?);
+    headers.insert(NATS_MESSAGE_ID, value("id", id)?);
     Ok(headers)
 }
 

@@ -95,13 +95,13 @@ impl RedisStream {
         Self { address, state: Mutex::default() }
     }
 
-    async fn add(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
+    async fn add(&self, job: &JobRecord, id: &str) -> std::result::Result<(), Refusal> {
         let stream = self.address.stream.fill(job).map_err(Refusal::Never)?;
         if stream.is_empty() {
             return Err(Refusal::Never("the name of its stream is empty".to_owned()));
         }
         let answer = self.address.answer.min(job.timeout / 2);
-        self.ask(&entry(&stream, self.address.entries_max, job), answer)
+        self.ask(&entry(&stream, self.address.entries_max, job, id), answer)
             .await
             .map(drop)
             .map_err(|error| refusal(&error))
@@ -168,20 +168,24 @@ impl Sink for RedisStream {
         Box::pin(self.look())
     }
 
-    fn send<'a>(&'a self, job: &'a JobRecord) -> BoxFuture<'a, std::result::Result<(), Refusal>> {
-        Box::pin(self.add(job))
+    fn send<'a>(
+        &'a self,
+        job: &'a JobRecord,
+        id: &'a str,
+    ) -> BoxFuture<'a, std::result::Result<(), Refusal>> {
+        Box::pin(self.add(job, id))
     }
 }
 
 /// The command that adds a job.
-fn entry(stream: &str, entries_max: Option<u64>, job: &JobRecord) -> Cmd {
+fn entry(stream: &str, entries_max: Option<u64>, job: &JobRecord, id: &str) -> Cmd {
     let mut cmd = cmd("XADD");
     cmd.arg(stream);
     if let Some(entries_max) = entries_max {
         // Whole nodes of the stream at a time: to the entry it would cost much more.
         cmd.arg("MAXLEN").arg("~").arg(entries_max);
     }
-    cmd.arg("*").arg("id").arg(job.id.to_string()).arg("kind").arg(&job.kind).arg("queue").arg(&job.queue);
+    cmd.arg("*").arg("id").arg(id).arg("kind").arg(&job.kind).arg("queue").arg(&job.queue);
     cmd.arg("attempt").arg(job.attempt).arg("run-at-ms").arg(job.run_at.as_ms());
     cmd.arg("content-type").arg(&*job.payload.content_type).arg("payload").arg(&job.payload.bytes);
     for (name, value) in &job.headers {

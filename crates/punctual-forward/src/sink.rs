@@ -19,8 +19,9 @@ pub(crate) trait Sink: Send + Sync {
     /// `Unavailable`: it can't be reached now. Everything else will not mend itself.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Hands a job over; comes back when the other side answers for it.
-    fn send<'a>(&'a self, job: &'a JobRecord) -> BoxFuture<'a, std::result::Result<(), Refusal>>;
+    /// Hands a job over under an id, which no job of another store has; comes back when the other side answers for it.
+    fn send<'a>(&'a self, job: &'a JobRecord, id: &'a str)
+    -> BoxFuture<'a, std::result::Result<(), Refusal>>;
 }
 
 /// Why a job was not handed over.

@@ -1,7 +1,8 @@
 //! Webhooks: requests by HTTP `POST`, in the format of [Standard Webhooks](https://www.standardwebhooks.com), with the job's payload
 //! as their body.
 //!
-//! A job is handed over when it was answered by a status 2xx. `webhook-id` is the job's id, the same however often it is sent;
+//! A job is handed over when it was answered by a status 2xx. `webhook-id` is the store's identity and the job's id, the same however
+//! often it is sent;
 //! `webhook-timestamp` the second of this try. With secrets there is `webhook-signature`, too: see [`secrets`]. The job's own headers go out
 //! as `punctual-header-NAME`, so that a job can't write headers that mean something to the receiver; a job with one that HTTP does
 //! not take is dead.
@@ -210,11 +211,11 @@ impl Webhook {
         Ok(Self { address, secrets, fixed, guard, client, shows_certificate, answer: ANSWER_MAX })
     }
 
-    async fn post(&self, job: &JobRecord) -> std::result::Result<(), Refusal> {
+    async fn post(&self, job: &JobRecord, id: &str) -> std::result::Result<(), Refusal> {
         let url = self.address.fill(job).map_err(Refusal::Never)?;
         let now = SystemTime::now();
-        let mut headers = self.headers(job, now).map_err(Refusal::Never)?;
-        if let Some(signature) = self.secrets.sign(job, &job.id.to_string(), seconds(now)).await? {
+        let mut headers = self.headers(job, id, now).map_err(Refusal::Never)?;
+        if let Some(signature) = self.secrets.sign(job, id, seconds(now)).await? {
             let signature =
                 HeaderValue::try_from(signature).map_err(|error| Refusal::Never(error.to_string()))?;
             headers.insert("webhook-signature", signature);
@@ -227,14 +228,13 @@ impl Webhook {
     }
 
     /// What goes out beside the body.
-    fn headers(&self, job: &JobRecord, now: SystemTime) -> std::result::Result<HeaderMap, String> {
+    fn headers(&self, job: &JobRecord, id: &str, now: SystemTime) -> std::result::Result<HeaderMap, String> {
         let value = |what: &str, text: &str| {
             HeaderValue::from_bytes(text.as_bytes()).map_err(|_| format!("HTTP does not take its {what}"))
         };
-        let id = job.id.to_string();
         let mut headers = self.fixed.clone();
         headers.insert(header::CONTENT_TYPE, value("content type", &job.payload.content_type)?);
-        headers.insert("webhook-id", value("id", &id)?);
+        headers.insert("webhook-id", value("id", id)?);
         headers.insert("webhook-timestamp", HeaderValue::from(seconds(now)));
         let own = job.headers.iter().map(|(name, text)| (format!("punctual-header-{name}"), text.clone()));
         for (name, text) in fields::ours(job).into_iter().chain(own) {
@@ -365,8 +365,12 @@ impl Sink for Webhook {
         Box::pin(self.look())
     }
 
-    fn send<'a>(&'a self, job: &'a JobRecord) -> BoxFuture<'a, std::result::Result<(), Refusal>> {
-        Box::pin(self.post(job))
+    fn send<'a>(
+        &'a self,
+        job: &'a JobRecord,
+        id: &'a str,
+    ) -> BoxFuture<'a, std::result::Result<(), Refusal>> {
+        Box::pin(self.post(job, id))
     }
 }
 

@@ -58,7 +58,7 @@ async fn a_job_is_done_when_a_stream_has_it_with_all_that_goes_out() {
     assert_eq!(found[0].subject.as_str(), "jobs.email.send.acme");
     assert_eq!(found[0].payload, job.payload.bytes);
     let header = |name: &str| found[0].headers.get(name).map(|value| value.as_str().to_owned());
-    assert_eq!(header("Nats-Msg-Id"), Some(job.id.to_string()));
+    assert_eq!(header("Nats-Msg-Id"), Some(jobs.outside(job.id).await));
     assert_eq!(header("Content-Type").as_deref(), Some("application/json"));
     assert_eq!(header("punctual-kind").as_deref(), Some("email.send"));
     assert_eq!(header("punctual-queue").as_deref(), Some("mail"));
@@ -94,7 +94,7 @@ async fn what_a_stream_or_the_server_does_not_take_is_refused_in_their_words() {
     stream(&server, full).await;
     let jobs = Jobs::new().await;
     let forwarder = forwarder(&server, "subject=jobs.{header.to}");
-    let send = async |job| forwarder.send(&jobs.put(job).await).await;
+    let send = async |job| forwarder.send(&jobs.client, &jobs.put(job).await).await;
     let to = |to: &str| jobs.mail().header("to", to);
     let error = send(to("a").header("long", "x".repeat(4_000))).await.unwrap_err();
     assert!(error.contains("Payload size limit of 2048"), "{error}");
@@ -125,7 +125,7 @@ async fn no_job_reaches_the_servers_own_subjects() {
     let forwarder = forwarder(&server, "subject={header.to}");
     for own in ["$JS.API.STREAM.DELETE.JOBS", "_INBOX.a"] {
         let job = jobs.put(jobs.mail().header("to", own)).await;
-        let error = forwarder.send(&job).await.unwrap_err();
+        let error = forwarder.send(&jobs.client, &job).await.unwrap_err();
         assert_eq!(error, format!("the subject {own:?} is one of the server's own"));
     }
     assert_eq!(messages(&server).await.len(), 0);
@@ -160,8 +160,8 @@ async fn who_is_not_let_in_or_may_not_publish_is_told_so() {
     let jobs = Jobs::new().await;
     let job = jobs.put(jobs.mail()).await;
     to("jobs.mine").check().await.unwrap();
-    to("jobs.mine").send(&job).await.unwrap();
-    let error = to("jobs.others").send(&job).await.unwrap_err();
+    to("jobs.mine").send(&jobs.client, &job).await.unwrap();
+    let error = to("jobs.others").send(&jobs.client, &job).await.unwrap_err();
     assert!(error.contains("Permissions Violation for Publish"), "{error}");
 }
 
@@ -188,8 +188,9 @@ async fn a_killed_server_loses_no_job_and_has_none_twice() {
     }
     let found = messages(&server).await;
     assert_eq!(found.len(), JOBS);
+    let store = jobs.client.identity().await.unwrap();
     let there = found.iter().map(|message| message.headers.get("Nats-Msg-Id").unwrap().as_str().to_owned());
-    assert_eq!(there.collect::<BTreeSet<_>>(), ids.iter().map(ToString::to_string).collect());
+    assert_eq!(there.collect::<BTreeSet<_>>(), ids.iter().map(|id| store.message_id(*id)).collect());
 }
 
 #[tokio::test]

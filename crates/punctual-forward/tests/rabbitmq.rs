@@ -87,7 +87,8 @@ impl Reader {
 }
 
 fn id(message: &Delivery) -> String {
-    message.properties.message_id().as_ref().unwrap().to_string()
+    let id = message.properties.message_id().as_ref().unwrap().as_str();
+    id.split_once('_').expect("the store, and the job").1.to_owned()
 }
 
 // ── a worker that forwards ──
@@ -174,7 +175,10 @@ async fn a_confirmed_job_arrives_with_what_is_known_of_it() {
     let messages = reader.messages().await;
     assert_eq!(messages.len(), 1);
     let (message, properties) = (&messages[0], &messages[0].properties);
-    assert_eq!(id(message), job.id.to_string());
+    assert_eq!(
+        properties.message_id().as_ref().unwrap().as_str(),
+        site.client.identity().await.unwrap().message_id(job.id)
+    );
     assert_eq!(message.data, b"{\"total\":12}");
     let text = |value: &Option<lapin::types::ShortString>| value.as_ref().unwrap().to_string();
     assert_eq!(text(properties.kind()), "order.paid");

@@ -39,6 +39,7 @@ async fn a_job_is_done_when_a_receiver_took_it_with_all_that_goes_out() {
     let job = jobs.put(jobs.mail().header("tenant", "a/b").header("webhook-id", "forged")).await;
     assert_eq!(jobs.ended(job.id).await.state, State::Done);
 
+    let id = jobs.outside(job.id).await;
     let requests = stub.requests();
     let lines: Vec<_> = requests.iter().map(|request| request.line.as_str()).collect();
     assert_eq!(lines, ["POST /hooks/a%2Fb?kind=email.send HTTP/1.1"]);
@@ -46,7 +47,7 @@ async fn a_job_is_done_when_a_receiver_took_it_with_all_that_goes_out() {
         let header = |name| request.header(name).unwrap_or_else(|| panic!("no {name} in {request:?}"));
         assert_eq!(request.body, job.payload.bytes);
         assert_eq!(header("content-type"), "application/json");
-        assert_eq!(header("webhook-id"), job.id.to_string());
+        assert_eq!(header("webhook-id"), id);
         assert_eq!(header("punctual-kind"), "email.send");
         assert_eq!(header("punctual-queue"), "mail");
         assert_eq!(header("punctual-attempt"), "1");
@@ -59,10 +60,30 @@ async fn a_job_is_done_when_a_receiver_took_it_with_all_that_goes_out() {
         let sent = UNIX_EPOCH + Duration::from_secs(at.parse().unwrap());
         assert!(SystemTime::now().duration_since(sent).unwrap() < Duration::from_mins(1));
         let mut expected = Hmac::<Sha256>::new_from_slice(&(0..32).collect::<Vec<u8>>()).unwrap();
-        expected.update(&[job.id.to_string().as_bytes(), b".", at.as_bytes(), b".", &request.body].concat());
+        expected.update(&[id.as_bytes(), b".", at.as_bytes(), b".", &request.body].concat());
         let expected = BASE64.encode(expected.finalize().into_bytes());
         assert_eq!(header("webhook-signature"), format!("v1,{expected}"));
     }
+}
+
+/// A receiver that remembers ids must not take the job of one store for that of another.
+#[tokio::test]
+async fn jobs_of_the_same_id_in_two_stores_have_different_ids_at_the_receiver() {
+    let stub = Stub::start(&["200 OK"]).await;
+    let forwarder = forwarder(&stub, "/");
+    let (staging, production) = (Jobs::new().await, Jobs::new().await);
+    let _work = [staging.forward(&forwarder), production.forward(&forwarder)];
+    let mut ids = Vec::new();
+    for jobs in [&staging, &production] {
+        let job = jobs.put(jobs.mail().idempotency_key("order-7")).await;
+        assert_eq!(jobs.ended(job.id).await.state, State::Done);
+        ids.push(job.id);
+    }
+    assert_eq!(ids[0], ids[1], "the key leads to one id");
+    let requests = stub.requests();
+    let sent: Vec<_> = requests.iter().map(|request| request.header("webhook-id").unwrap()).collect();
+    assert_eq!(sent.len(), 2);
+    assert_ne!(sent[0], sent[1]);
 }
 
 #[tokio::test]

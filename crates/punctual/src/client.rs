@@ -32,7 +32,9 @@ use crate::{
     error::Result,
     id::{IdMaker, JobId},
     job::{Job, JobRecord, NewJob},
-    store::{Counts, Enqueued, Histogram, List, Page, Store, Take, UniqueKey, Upcoming, clock::Clock},
+    store::{
+        Counts, Enqueued, Histogram, Identity, List, Page, Store, Take, UniqueKey, Upcoming, clock::Clock,
+    },
 };
 
 /// Hands jobs to a store, and reads and changes those that are there. Cheap to clone; clones share everything.
@@ -67,6 +69,16 @@ impl Client {
     /// The store, for everything that has no shorter way here.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.store
+    }
+
+    /// Which store it is: a number that was made once, and that is part of every id that leaves the store. See [`Identity`].
+    ///
+    /// Dropped, it may have made the store's identity, which every later call answers.
+    ///
+    /// # Errors
+    /// `Unsupported` for a file without one that was opened to be looked at; else where the store can't be reached.
+    pub async fn identity(&self) -> Result<Identity> {
+        self.store().identity().await
     }
 
     /// Makes an id for a job. Ids of one client rise in the order of making. A store of several shards may move the job to

@@ -13,6 +13,7 @@ pub(crate) mod defaults;
 mod doc;
 #[cfg(feature = "testing")]
 pub mod faulty;
+mod identity;
 mod lease;
 pub mod memory;
 pub mod model;
@@ -39,6 +40,8 @@ use serde::Serialize;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::bell::is_of_queue;
+#[cfg(any(feature = "sqlite", feature = "redis"))]
+pub(crate) use self::identity::IDENTITY_NONE;
 pub(crate) use self::{
     bell::{LOCK_BELL, WORKER_BELL, end_bell, end_of},
     doc::too_many,
@@ -47,6 +50,7 @@ pub(crate) use self::{
 };
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},
+    identity::Identity,
     lease::{
         Batch, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled, Settlement, Take, TakenBack,
         Verdict, Want,
@@ -662,6 +666,13 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     fn as_any(&self) -> Option<&dyn Any> {
         None
     }
+
+    /// Which store it is: always the same answer, from every handle and after every change of its shards. A file has one from its
+    /// first opening for writing on, a store on Redis from the first such call on. Each handle asks its store once.
+    ///
+    /// # Errors
+    /// `Unsupported` for a file without one that was opened to be looked at; else where the store can't be reached.
+    fn identity(&self) -> BoxFuture<'_, Result<Identity>>;
 
     /// The store's clock.
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>>;

@@ -113,6 +113,9 @@ macro_rules! makes {
 
 /// All public asynchronous functions of clients and their handles.
 const ALL: &[(&str, Make)] = &[
+    makes!("identity", |c, id| {
+        c.identity().await.unwrap();
+    }),
     makes!("cancel", |c, id| {
         let _ = c.cancel(id).await.unwrap();
     }),

@@ -372,8 +372,8 @@ async fn watch(session: &Session, routes: &[Route], health: &Health) -> Infallib
 async fn test(out: &mut Out, format: Format, routes: &[Route]) -> Result {
     let mut failed = 0;
     for route in routes {
-        let job = test_job(&route.from).await?;
-        let error = route.forwarder.send(&job).await.err();
+        let (client, job) = test_job(&route.from).await?;
+        let error = route.forwarder.send(&client, &job).await.err();
         failed += u64::from(error.is_some());
         let (from, to, confirmed) = (&route.from, route.forwarder.shown(), error.is_none());
         let tested = Tested { from, to, id: job.id.to_string(), confirmed, error };
@@ -391,11 +391,12 @@ async fn test(out: &mut Out, format: Format, routes: &[Route]) -> Result {
 }
 
 /// A job as it would be handed over; no store keeps it.
-async fn test_job(queue: &str) -> Result<JobRecord> {
+async fn test_job(queue: &str) -> Result<(Client, JobRecord)> {
     let client = Client::connect("memory:").await?;
     let id = client.make_id();
     client.push(vec![NewJob::new(id, TEST_KIND, queue, Payload::json(r#"{"test":true}"#))]).await?;
-    client.get(id).await?.ok_or_else(|| super::not_found(id))
+    let job = client.get(id).await?.ok_or_else(|| super::not_found(id))?;
+    Ok((client, job))
 }
 
 /// What became of a test job.

@@ -24,7 +24,7 @@ async fn both(answers: &[&str]) -> [std::result::Result<(), Refusal>; 2] {
     let fixed = webhook(&format!("http://127.0.0.1:{}/", one.port()), true).unwrap();
     let mut job = job();
     job.headers.insert("url".to_owned(), format!("http://127.0.0.1:{}/", own.port()));
-    [fixed.post(&job).await, webhook("webhook:{header.url}", true).unwrap().post(&job).await]
+    [fixed.post(&job, "id").await, webhook("webhook:{header.url}", true).unwrap().post(&job, "id").await]
 }
 
 fn refused(words: &str) -> std::result::Result<(), Refusal> {
@@ -94,8 +94,9 @@ async fn nobody_at_the_address_is_away_for_one_host_and_a_refusal_for_a_job_of_i
     let address = format!("http://127.0.0.1:{port}/?key=secret");
     let mut job = job();
     job.headers.insert("url".to_owned(), address.clone());
-    let Err(Refusal::Away(fixed)) = webhook(&address, true).unwrap().post(&job).await else { panic!() };
-    let Err(Refusal::Refused(own)) = webhook("webhook:{header.url}", true).unwrap().post(&job).await else {
+    let Err(Refusal::Away(fixed)) = webhook(&address, true).unwrap().post(&job, "id").await else { panic!() };
+    let Err(Refusal::Refused(own)) = webhook("webhook:{header.url}", true).unwrap().post(&job, "id").await
+    else {
         panic!()
     };
     for words in [fixed, own] {
@@ -126,7 +127,7 @@ async fn a_redirect_is_judged_like_an_address() {
     let stub = Stub::start(&["307 Temporary Redirect\r\nlocation: http://127.0.0.1:9/"]).await;
     let mut webhook = webhook(&format!("http://127.0.0.1:{}/", stub.port()), true).unwrap();
     webhook.guard = Guard::new(false);
-    let Err(Refusal::Never(words)) = webhook.post(&job()).await else { panic!() };
+    let Err(Refusal::Never(words)) = webhook.post(&job(), "id").await else { panic!() };
     assert_eq!(words, "it is not https; private addresses are not allowed here");
     assert!(stub.requests().is_empty());
 }
@@ -138,7 +139,7 @@ async fn a_name_in_a_private_network_is_refused_when_it_is_connected_to() {
     webhook.guard = Guard::asking(false, |_| Box::pin(async { Ok(vec![[10, 0, 0, 1].into()]) }));
     webhook.client = client(&webhook.guard, false, true, &Tls::default()).unwrap();
     let words = "hooks.example is in a private network; private addresses are not allowed here";
-    assert_eq!(webhook.post(&job()).await, refused(words));
+    assert_eq!(webhook.post(&job(), "id").await, refused(words));
     let error = webhook.look().await.unwrap_err();
     assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::Invalid, true));
 }
@@ -152,7 +153,7 @@ async fn an_address_that_is_private_by_itself_is_never_tried() {
         assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::Invalid, true), "{private}");
         let mut job = job();
         job.headers.insert("url".to_owned(), private.to_owned());
-        let said = webhook("webhook:{header.url}", false).unwrap().post(&job).await;
+        let said = webhook("webhook:{header.url}", false).unwrap().post(&job, "id").await;
         assert!(matches!(said, Err(Refusal::Never(_))), "{private}: {said:?}");
     }
     let mut job = job();
@@ -160,7 +161,7 @@ async fn an_address_that_is_private_by_itself_is_never_tried() {
         ["unix:/run/docker.sock", "gopher://example.com/", "https://user@example.com/", "no address", ""]
     {
         job.headers.insert("url".to_owned(), odd.to_owned());
-        let said = webhook("webhook:{header.url}", true).unwrap().post(&job).await;
+        let said = webhook("webhook:{header.url}", true).unwrap().post(&job, "id").await;
         assert!(matches!(said, Err(Refusal::Never(_))), "{odd}: {said:?}");
     }
 }
@@ -174,7 +175,7 @@ async fn a_process_without_descriptors_blames_no_job() {
     webhook.client = client(&webhook.guard, false, false, &Tls::default()).unwrap();
     let mut job = job();
     job.headers.insert("url".to_owned(), "https://hooks.example/".to_owned());
-    let said = webhook.post(&job).await;
+    let said = webhook.post(&job, "id").await;
     assert!(matches!(said, Err(Refusal::Ours(_))), "{said:?}");
 }
 
@@ -246,7 +247,7 @@ async fn what_is_signed_is_redirected_nowhere() {
     let with_header = Setup { headers, allows_private: true, ..Setup::default() };
     for setup in [signed, with_header] {
         let Err(Refusal::Refused(words)) =
-            Webhook::new(address(), setup, &Tls::default()).unwrap().post(&job()).await
+            Webhook::new(address(), setup, &Tls::default()).unwrap().post(&job(), "id").await
         else {
             panic!("it is a failure")
         };
@@ -329,7 +330,7 @@ fn a_header_that_http_does_not_take_is_told() {
     for (name, value) in [("bad name", "x"), ("line", "a\r\nb: c"), ("null", "\0")] {
         let mut job = job();
         job.headers.insert(name.to_owned(), value.to_owned());
-        let words = webhook.headers(&job, UNIX_EPOCH).unwrap_err();
+        let words = webhook.headers(&job, "id", UNIX_EPOCH).unwrap_err();
         assert!(
             words.starts_with("HTTP takes no such ") || words.starts_with("HTTP does not take its "),
             "{words}"

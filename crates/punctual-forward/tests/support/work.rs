@@ -43,6 +43,11 @@ impl Jobs {
         self.client.get(id).await.unwrap().unwrap()
     }
 
+    /// The id of a job outside of its store.
+    pub(crate) async fn outside(&self, id: JobId) -> String {
+        self.client.identity().await.unwrap().message_id(id)
+    }
+
     /// Forwards until the answer is dropped.
     pub(crate) fn forward(&self, forwarder: &Forwarder) -> Working {
         let worker = Worker::new(&self.client).queue("mail").slots(8).handle_raw(forwarder.handler());

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
-    Enqueued, Heartbeat, Histogram, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
+    Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
     Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, WORKER_BELL,
 };
 use crate::{
@@ -145,6 +145,10 @@ impl Store for FaultyStore {
 
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         self.inner.as_any()
+    }
+
+    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
+        self.befall("identity", move || self.inner.identity())
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {

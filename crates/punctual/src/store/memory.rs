@@ -18,8 +18,8 @@ use crate::{
     job::{JobRecord, NewJob},
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, CheckLevel, Counts, DocOp, DocReply,
-        Durability, Enqueued, Heartbeat, Histogram, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
-        Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
+        Durability, Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply,
+        Reserve, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
         clock::{Clock, ManualClock},
         model::Model,
     },
@@ -43,6 +43,7 @@ use crate::{
 pub struct MemoryStore(Arc<Inner>);
 
 struct Inner {
+    identity: Identity,
     model: Mutex<Model>,
     clock: Clock,
     /// Rung after every change.
@@ -52,7 +53,12 @@ struct Inner {
 impl MemoryStore {
     /// An empty store that runs by `clock`.
     pub fn new(clock: Clock) -> Self {
-        Self(Arc::new(Inner { model: Mutex::default(), clock, bell: watch::Sender::new(()) }))
+        Self(Arc::new(Inner {
+            identity: Identity::of(fastrand::u64(..)),
+            model: Mutex::default(),
+            clock,
+            bell: watch::Sender::new(()),
+        }))
     }
 
     fn model(&self) -> MutexGuard<'_, Model> {
@@ -129,6 +135,10 @@ impl Store for MemoryStore {
 
     fn durability(&self) -> Durability {
         Durability::Memory
+    }
+
+    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
+        Box::pin(async { Ok(self.0.identity) })
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {

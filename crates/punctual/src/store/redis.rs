@@ -25,6 +25,7 @@ mod doctor;
 mod doorbell;
 mod enqueue;
 mod fault;
+mod identity;
 mod info;
 mod layout;
 mod link;
@@ -59,7 +60,7 @@ use std::{
     collections::BTreeSet,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -82,7 +83,7 @@ use self::{
 };
 use super::{
     Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
-    Enqueued, Heartbeat, Histogram, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
+    Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
     Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, clock::Clock,
     is_of_queue,
 };
@@ -100,6 +101,7 @@ pub struct RedisStore {
     shown: String,
     clock: Clock,
     thread: Arc<Thread>,
+    identity: OnceLock<Identity>,
     /// How the store is spread, as far as it is known here; waits end when it is another way.
     live: watch::Sender<Arc<Live>>,
     /// Held by whoever learns of another layout.
@@ -166,6 +168,7 @@ impl RedisStore {
             address,
             clock,
             thread,
+            identity: OnceLock::new(),
             live: watch::Sender::new(Arc::new(live)),
             learning: tokio::sync::Mutex::default(),
             enqueues: Mutex::default(),
@@ -286,6 +289,16 @@ impl Store for RedisStore {
 
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         Some(self)
+    }
+
+    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
+        Box::pin(async {
+            if let Some(identity) = self.identity.get() {
+                return Ok(*identity);
+            }
+            let identity = identity::identity(&self.live().shards[0]).await?;
+            Ok(*self.identity.get_or_init(|| identity))
+        })
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {

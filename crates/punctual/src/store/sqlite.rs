@@ -42,7 +42,7 @@ mod within;
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -56,9 +56,10 @@ use crate::{
     notes::Notes,
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
-        Enqueued, Heartbeat, Histogram, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
-        Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, Want, check_act,
-        check_batch, check_extend, check_limit, check_queue_op, check_settle, check_upcoming, clock::Clock,
+        Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
+        Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, Want,
+        check_act, check_batch, check_extend, check_limit, check_queue_op, check_settle, check_upcoming,
+        clock::Clock,
     },
     time::Timestamp,
 };
@@ -142,6 +143,7 @@ pub struct SqliteStore {
     strangers: wait::Strangers,
     database: Arc<Database>,
     operations: Arc<AtomicU64>,
+    identity: OnceLock<Identity>,
     /// Behind which queue the next sweep goes on.
     sweep_from: Mutex<Option<String>>,
 }
@@ -188,6 +190,7 @@ impl SqliteStore {
             strangers,
             database,
             operations,
+            identity: OnceLock::new(),
             sweep_from: Mutex::default(),
         })
     }
@@ -212,6 +215,10 @@ impl SqliteStore {
         {
             batch.next_due = None;
         }
+    }
+
+    async fn read_identity(&self) -> Result<Option<Identity>> {
+        self.reader.read(|tx| Ok(schema::identity(tx.conn)?)).await
     }
 
     fn sweep_from(&self) -> MutexGuard<'_, Option<String>> {
@@ -244,6 +251,23 @@ impl Store for SqliteStore {
 
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         Some(self)
+    }
+
+    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
+        Box::pin(async {
+            if let Some(identity) = self.identity.get() {
+                return Ok(*identity);
+            }
+            let identity = self.read_identity().await?.ok_or_else(|| {
+                let path = self.database.path.display();
+                Error::new(
+                    ErrorKind::Unsupported,
+                    format!("{path} has no identity yet, and nothing was written"),
+                )
+                .with_hint("open it once without mode=ro, as a user who may write it")
+            })?;
+            Ok(*self.identity.get_or_init(|| identity))
+        })
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {

@@ -22,6 +22,7 @@ mod fixture;
 mod gate;
 mod group;
 mod group_limit;
+mod identity;
 mod limit;
 mod lock;
 mod order;
@@ -77,6 +78,8 @@ conformance!(
         an_empty_enqueue_is_answered;
     defaults:
         what_nobody_chose_follows_the_version_that_reads_it;
+    identity:
+        a_store_has_one_identity;
     cap:
         max_jobs_counts_waiting_and_running_ones,
         an_ended_job_makes_room,

@@ -12,8 +12,9 @@ use punctual::{
     JobId, JobRecord, NewJob, Result, Timestamp, When,
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
-        Enqueued, Heartbeat, Histogram, Lease, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
-        Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, Verdict,
+        Enqueued, Heartbeat, Histogram, Identity, Lease, LeaseStatus, List, Page, QueueOp, QueueReply,
+        Reserve, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
+        Verdict,
     },
 };
 
@@ -139,6 +140,10 @@ impl Store for Broken {
 
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         None
+    }
+
+    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
+        self.inner.identity()
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {

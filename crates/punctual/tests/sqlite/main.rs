@@ -207,6 +207,43 @@ fn a_file_is_opened_as_no_less_and_no_more_than_it_is() {
 }
 
 #[tokio::test]
+async fn an_earlier_file_gets_its_identity_when_it_is_opened_for_writing() {
+    let folder = Folder::new();
+    let put = || {
+        let count = "SELECT count(*) FROM punctual_meta WHERE k = 'identity'";
+        folder.connect().query_row(count, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    drop(folder.open());
+    folder.connect().execute("DELETE FROM punctual_meta WHERE k = 'identity'", []).unwrap();
+    let look = || {
+        let options = SqliteOptions { read_only: true, ..SqliteOptions::default() };
+        SqliteStore::open(folder.path(), options).unwrap()
+    };
+    let refused = look().identity().await.unwrap_err();
+    assert_eq!((refused.kind(), put()), (ErrorKind::Unsupported, 0), "{refused}");
+    let told = look().doctor().await.unwrap();
+    assert!(
+        told.iter().any(|check| check.name == "identity" && check.text.starts_with("none yet")),
+        "{told:?}"
+    );
+
+    let store = folder.open();
+    let identity = store.identity().await.unwrap();
+    assert_eq!((look().identity().await.unwrap(), put()), (identity, 1));
+    let told = store.doctor().await.unwrap();
+    assert!(
+        told.iter().any(|check| check.name == "identity" && check.text == identity.to_string()),
+        "{told:?}"
+    );
+
+    // A backup that is restored is the same store.
+    let copy = folder.path().with_extension("copy");
+    folder.connect().execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+    let restored = SqliteStore::open(&copy, SqliteOptions::default()).unwrap();
+    assert_eq!(restored.identity().await.unwrap(), identity);
+}
+
+#[tokio::test]
 async fn the_doctor_finds_a_new_store_healthy() {
     let folder = Folder::new();
     for durability in [Durability::Full, Durability::Fast] {
@@ -214,9 +251,9 @@ async fn the_doctor_finds_a_new_store_healthy() {
         let store = SqliteStore::open(folder.path(), options).unwrap();
         let checks = store.doctor().await.unwrap();
         let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
-        assert_eq!(names, ["version", "file", "durability", "integrity", "clock", "bell", "log"]);
+        assert_eq!(names, ["version", "file", "identity", "durability", "integrity", "clock", "bell", "log"]);
         assert!(checks.iter().all(|check| check.level == CheckLevel::Ok), "{checks:#?}");
-        assert!(checks[2].text.starts_with(durability.name()), "{}", checks[2].text);
+        assert!(checks[3].text.starts_with(durability.name()), "{}", checks[3].text);
     }
 }
 

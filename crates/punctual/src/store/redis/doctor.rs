@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::{
     address::Address,
     check::{self, Seen},
+    identity,
     info::Info,
     reply::Reply,
     shard::Shard,
@@ -19,7 +20,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     store::{
-        Check, CheckLevel, Durability,
+        Check, CheckLevel, Durability, IDENTITY_NONE,
         clock::{Clock, told_ahead, was_ahead},
     },
     time::Timestamp,
@@ -43,6 +44,8 @@ const MADE_FOR: [&str; 2] = ["Redis", "Valkey"];
 pub(super) async fn examine(shards: &[Arc<Shard>], shown: &str, level: Durability) -> Result<Vec<Check>> {
     let Some((first, others)) = shards.split_first() else { return Ok(Vec::new()) };
     let mut checks = all(first, look(first).await?, shown, level).await?;
+    let identity = identity::look(first).await?;
+    checks.push(ok("identity", identity.map_or_else(|| IDENTITY_NONE.to_owned(), |found| found.to_string())));
     if others.is_empty() {
         return Ok(checks);
     }

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     error::Result,
     store::{
-        Check, CheckLevel, Durability,
+        Check, CheckLevel, Durability, IDENTITY_NONE,
         clock::{told_ahead, was_ahead},
     },
 };
@@ -30,6 +30,7 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
     let mut checks = vec![
         ok("version", format!("SQLite {}", rusqlite::version())),
         file(store).await?,
+        identity(store).await?,
         durability(store).await?,
         integrity(store, bytes).await?,
         clock(store).await?,
@@ -55,6 +56,12 @@ async fn file(store: &SqliteStore) -> Result<Check> {
     let text = format!("{text}, of which {} KiB hold nothing; new jobs use them first", free_bytes / 1_024);
     let fix = "run `punctual compact` to give them back to the disk";
     Ok(check(CheckLevel::Ok, "file", text, Some(fix)))
+}
+
+/// Which store it is.
+async fn identity(store: &SqliteStore) -> Result<Check> {
+    let found = store.read_identity().await?;
+    Ok(ok("identity", found.map_or_else(|| IDENTITY_NONE.to_owned(), |identity| identity.to_string())))
 }
 
 /// The level in force, as the writer's connection reads it back.

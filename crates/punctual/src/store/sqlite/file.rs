@@ -76,6 +76,7 @@ impl Database {
             let mut conn = database.connect("open")?;
             database.set_up_writer(&conn, durability)?;
             schema::migrate(&mut conn, &database.path)?;
+            schema::identify(&conn, &database.path)?;
             conn
         };
         database.identity = identity(&database.path);

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     digest::group_digest,
     error::{Error, ErrorKind, Result},
+    store::Identity,
 };
 
 const FILE: &str = include_str!("sql/schema.sql");
@@ -27,6 +28,8 @@ const FILE_GROUP: &str = named(FILE, "file_group");
 const NOTE_GROUPS: &str = named(FILE, "note_groups");
 
 const VERSION: &str = named(FILE, "version");
+const IDENTITY: &str = named(FILE, "identity");
+const PUT_IDENTITY: &str = named(FILE, "put_identity");
 
 /// Each brings a file from the version of its place in the list to the next one.
 const MIGRATIONS: &[&str] = &[
@@ -64,6 +67,21 @@ pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
     tx.execute("INSERT OR REPLACE INTO punctual_meta (k, v) VALUES ('schema', ?1)", [newest])
         .map_err(failed)?;
     tx.commit().map_err(failed)
+}
+
+/// Gives the store an identity, unless it has one.
+pub(super) fn identify(conn: &Connection, path: &Path) -> Result<()> {
+    let put = || match identity(conn)? {
+        Some(_) => Ok(()),
+        None => conn.execute(PUT_IDENTITY, [fastrand::u64(..).cast_signed()]).map(drop),
+    };
+    put().map_err(|e| fault::error("give an identity to", path, e))
+}
+
+/// Which store it is.
+pub(super) fn identity(conn: &Connection) -> rusqlite::Result<Option<Identity>> {
+    let number: Option<i64> = conn.prepare_cached(IDENTITY)?.query_row([], |row| row.get(0)).optional()?;
+    Ok(number.map(|number| Identity::of(number.cast_unsigned())))
 }
 
 /// Refuses a transaction on a file whose schema is not this version's any more: another process has upgraded it since it was

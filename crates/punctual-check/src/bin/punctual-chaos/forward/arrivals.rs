@@ -22,6 +22,8 @@ pub(super) struct Arrivals {
 impl Arrivals {
     /// Notes one. `is_again`: the other side says that it may have handed it out before.
     pub(super) fn note(&self, id: &str, is_again: bool) {
+        // Behind the store, the job.
+        let id = id.rsplit_once('_').map_or(id, |(_, job)| job);
         let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         match of.get_mut(id) {
             Some(_) if is_again => {

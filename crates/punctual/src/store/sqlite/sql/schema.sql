@@ -4,6 +4,14 @@
 -- Of each transaction, too: another process may have upgraded the file.
 SELECT v FROM punctual_meta WHERE k = 'schema';
 
+-- name: identity
+-- Which store it is. Additive: versions that know nothing of it leave it as it is.
+SELECT v FROM punctual_meta WHERE k = 'identity';
+
+-- name: put_identity
+-- The first one stays.
+INSERT INTO punctual_meta (k, v) VALUES ('identity', ?1) ON CONFLICT DO NOTHING;
+
 -- name: with_options
 SELECT id, q, pri, run_at, opts FROM punctual_job WHERE opts IS NOT NULL;
 

@@ -1,0 +1,30 @@
+//! Which store it is: a field of the state of shard 0, which every layout has.
+
+use super::{
+    reply::Reply,
+    scripts::{SCRIPTS, STATE},
+    shard::Shard,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    store::Identity,
+};
+
+/// Its identity, made if there is none; two that ask at the same time get the same one.
+pub(super) async fn identity(first: &Shard) -> Result<Identity> {
+    let new = Identity::of(fastrand::u64(..)).to_string().into_bytes();
+    decode(&first.ask(&SCRIPTS.identity, &[], vec![new]).await?.bytes()?)
+}
+
+/// Its identity, if it has one; writes nothing.
+pub(super) async fn look(first: &Shard) -> Result<Option<Identity>> {
+    let mut cmd = redis::cmd("HMGET");
+    cmd.arg(&first.keys[STATE]).arg("identity");
+    let found = Reply::of(first.link.command(cmd).await?)?.bytes_or_none()?;
+    if found.is_empty() { Ok(None) } else { decode(&found).map(Some) }
+}
+
+fn decode(text: &[u8]) -> Result<Identity> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| u64::from_str_radix(text, 16).ok());
+    number.map(Identity::of).ok_or_else(|| Error::new(ErrorKind::Corrupt, "read which store it is"))
+}
