@@ -132,6 +132,16 @@ impl Layout {
         Self { epoch: self.epoch.max(seen) + 1, earlier, is_told: false, ..self.clone() }
     }
 
+    /// The same store, which holds nothing at all, without any earlier number: nothing is where one leads.
+    pub(super) fn alone(&self, seen: u32) -> Self {
+        Self { epoch: self.epoch.max(seen) + 1, earlier: Vec::new(), is_told: false, ..self.clone() }
+    }
+
+    /// Whether a key may have had another home than now.
+    pub(super) fn has_other_homes(&self) -> bool {
+        !self.earlier.is_empty() || self.pins != Pins::default()
+    }
+
     /// How the jobs of a queue are placed.
     pub(super) fn placement(&self, queue: &str) -> Placement {
         match self.pins.of(queue) {

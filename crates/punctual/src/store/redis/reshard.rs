@@ -72,6 +72,15 @@ pub(super) struct Told {
     epoch: u32,
     jobs: u64,
     kept: u64,
+    /// Groups whose gate or place it knows.
+    groups: u64,
+}
+
+impl Told {
+    /// Whether nothing is there that belongs to a key, a group or an id.
+    const fn is_empty(&self) -> bool {
+        self.jobs + self.kept + self.groups == 0
+    }
 }
 
 /// Tells a shard the epoch; 0 tells it nothing.
@@ -83,7 +92,12 @@ pub(super) async fn tell(shard: &Shard, epoch: u32) -> Result<Told> {
 pub(super) async fn tell_with(shard: &Shard, epoch: u32, copy: Vec<Vec<u8>>) -> Result<Told> {
     let args = [vec![digits(epoch)], copy].concat();
     let mut reply = shard.ask(&SCRIPTS.epoch, &[], args).await?;
-    let told = Told { epoch: reply.number()? as u32, jobs: reply.number()?, kept: reply.number()? };
+    let told = Told {
+        epoch: reply.number()? as u32,
+        jobs: reply.number()?,
+        kept: reply.number()?,
+        groups: reply.number()?,
+    };
     shard.learn_epoch(told.epoch.max(epoch));
     Ok(told)
 }
@@ -98,7 +112,8 @@ pub(super) async fn read_layout(shard: &Shard) -> Result<Layout> {
 }
 
 impl RedisStore {
-    /// How the store is spread over its shards; forgets those that take no jobs any more and hold nothing.
+    /// How the store is spread over its shards; forgets those that take no jobs any more and hold nothing, and numbers of shards
+    /// that nothing is left of.
     ///
     /// # Errors
     /// Where a shard can't be reached.
@@ -107,9 +122,13 @@ impl RedisStore {
         let told = spread::all(live.shards.iter().map(|shard| tell(shard, 0))).await?;
         let seen = told.iter().map(|told| told.epoch).max().unwrap_or_default();
         let holding = told.iter().rposition(|told| 0 < told.jobs + told.kept).map_or(0, |last| last + 1);
-        let without = live.layout.without(holding as u16, seen);
+        // Nobody puts anything where an earlier number leads but beside others of its key there: where none were, none come. A shard
+        // that has not heard of the layout may still take what goes by one before.
+        let is_empty = told.iter().all(|told| told.is_empty() && told.epoch == live.layout.epoch);
+        let without =
+            if is_empty { live.layout.alone(seen) } else { live.layout.without(holding as u16, seen) };
         let live =
-            if without.live() < live.layout.live() { self.decide(&live, &without).await? } else { live };
+            if without.earlier == live.layout.earlier { live } else { self.decide(&live, &without).await? };
         let info = |(shard, told): (&Arc<Shard>, Told)| ShardInfo {
             number: shard.number,
             is_open: shard.number < live.layout.shards,

@@ -63,7 +63,7 @@ pub(in crate::store::redis) async fn act(
         Which::Key(key) => homes_of_key(&live, key).collect::<Vec<_>>(),
     };
     let mut acted = vec![Acted::NotFound; targets.len()];
-    if matches!(action, Action::Retry) && !live.layout.earlier.is_empty() {
+    if matches!(action, Action::Retry) && live.layout.has_other_homes() {
         refuse_held(store, targets, &mut acted).await?;
     }
     let todo: Vec<usize> = (0..targets.len()).filter(|&i| acted[i] == Acted::NotFound).collect();

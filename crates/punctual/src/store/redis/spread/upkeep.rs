@@ -43,8 +43,8 @@ pub(in crate::store::redis) async fn sweep(store: &RedisStore, limit: usize) -> 
     if away == live.shards.len() {
         return Err(fault::away());
     }
-    if away == 0 && live.layout.shards < live.layout.live() {
-        // One that takes no jobs any more may hold nothing by now.
+    if away == 0 && !live.layout.earlier.is_empty() {
+        // A shard that takes no jobs any more may hold nothing by now, or the whole store.
         store.shards().await?;
     }
     Ok(all_of_it)
