@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use punctual::{
-    Client, Concurrency, Filter, JobId, LogLine, NewJob, Notes, State, Timestamp, Unique, When,
+    Client, Concurrency, Filter, JobId, LogLine, NewJob, Notes, Payload, State, Timestamp, Unique, When,
     store::{
-        DocOp, Finding, Heartbeat, Keep, LeaseStatus, Only, QueueSettings, Settled, Settlement, Store,
+        DocOp, Finding, Heartbeat, Keep, LeaseStatus, Only, QueueSettings, Settled, Settlement, Store, Take,
         Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
@@ -78,6 +78,38 @@ async fn what_can_not_be_read_ends_dead_and_harms_nobody() {
     let found = client.audit(true, |_| ()).await.unwrap().findings;
     assert_eq!(found.iter().map(|finding| finding.what).collect::<Vec<_>>(), ["counter"]);
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
+}
+
+/// S2: a take gives what can be read, each job once, whichever byte of the others was written over.
+#[tokio::test]
+async fn a_take_is_stopped_by_no_byte_of_a_record() {
+    let mut spoilt = Spoilt::start(Clock::System).await;
+    let (store, client) = (spoilt.store.clone(), spoilt.client.clone());
+    let make = |n| {
+        let mut made = jobs(&client, n);
+        for job in &mut made {
+            job.payload = Payload::json("1");
+            job.headers.insert("a".to_owned(), "b".to_owned());
+            job.unique = Some(Unique::key(job.id.to_string()));
+        }
+        made
+    };
+    let one = make(1);
+    client.push(one.clone()).await.unwrap();
+    let bytes = spoilt.row("j", one[0].id).len();
+    let (torn, good) = (make(bytes), make(1));
+    client.push(torn.clone()).await.unwrap();
+    client.push(good.clone()).await.unwrap();
+    for (at, job) in torn.iter().enumerate() {
+        let mut row = spoilt.row("j", job.id);
+        row[at] = 0xfe;
+        spoilt.spoil("j", job.id, &row);
+    }
+    let take = Take { queue: "mail".into(), n: bytes + 2, older_than: Duration::ZERO };
+    let taken: Vec<JobId> = store.take(&take).await.unwrap().iter().map(|job| job.id).collect();
+    assert!(taken.contains(&one[0].id) && taken.contains(&good[0].id), "{} jobs", taken.len());
+    assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), taken.len());
+    assert_eq!(store.take(&take).await.unwrap().len(), 0);
 }
 
 /// S2: a past that can't be read costs its job what it was, and no settle of others.

@@ -273,6 +273,35 @@ async fn a_call_that_a_full_server_took_in_part_says_so_each_time() {
     assert_eq!(store.count(None).await.unwrap().waiting, 1 + JOBS as u64);
 }
 
+/// S2: a call that was done in part is not refused by a repetition, for whom a job expires before it is due.
+#[tokio::test]
+async fn a_call_that_is_done_in_part_is_not_refused() {
+    let server = Server::start(&["--maxmemory-policy", "noeviction"]);
+    let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000).unwrap());
+    let store = RedisStore::open(&server.url(), Clock::Manual(clock.clone())).await.unwrap();
+    let client = Client::new(open(&server.url()).await);
+    let expires_at = Timestamp::from_ms(1_800_000_010_000).unwrap();
+    let mut made = grouped(&client);
+    for job in &mut made {
+        job.payload = Payload::json(vec![b'1'; 1_000]);
+        job.expires_at = Some(When::At(expires_at));
+    }
+    store.count(None).await.unwrap();
+    let used = server.say(&["INFO", "memory"]);
+    let used = used.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+    let most = used.trim().parse::<u64>().unwrap() + 800_000;
+    server.say(&["CONFIG", "SET", "maxmemory", &most.to_string()]);
+    let call = Call { instance: 7, number: 1 };
+    let error = store.enqueue(call, &made).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    server.say(&["CONFIG", "SET", "maxmemory", "0"]);
+    clock.advance(Duration::from_secs(20));
+    let answers = store.enqueue(call, &made).await.unwrap();
+    assert_eq!(answers.len(), JOBS);
+    assert_eq!(store.count(None).await.unwrap().total(), JOBS as u64);
+    assert_eq!(store.reserve(&reserve(2, JOBS)).await.unwrap().jobs.len(), 0, "none starts after its expiry");
+}
+
 /// S13, S15: jobs that follow their groups into an earlier shard do so by short scripts, too.
 #[tokio::test]
 async fn groups_that_are_followed_into_an_old_shard_take_short_scripts() {

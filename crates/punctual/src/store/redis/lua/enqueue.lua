@@ -10,7 +10,8 @@
 -- not here, L: nor is it, but jobs of its key or group are, M: there is a later epoch. Before any write: {'stale', number of a
 -- queue, its settings or ''} where the caller knows others, {'refused'} for a call that breaks a limit and is no repetition,
 -- {'ok'} for one that is looked at only, {'moved', epoch} where jobs of a later epoch may be elsewhere, {'expired', number of a
--- job, expires_at, run_at} for a job that expires before it is due.
+-- job, expires_at, run_at} for a job that expires before it is due: by the time of the call's first script, since nothing is refused
+-- of a call that is done in part.
 -- Cost: O(n log N).
 local instance, number, epoch, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local is_look, follows = ARGV[4] == 'h', ARGV[4] == 'f'
@@ -125,7 +126,7 @@ for i = 1, n do
         local of, flags, level, kind, ms, expiry, expires, conflict, wanted, skip = unp('>I2BBc1I7c1I7c1I4I3', spec)
         local run_at = max(kind == 'a' and ms or min(now + ms, END), now)
         expires = expiry ~= 'n' and (expiry == 'a' and expires or min(now + expires, END))
-        if expires and expires <= run_at then
+        if expires and expires <= run_at and so_far == '' then
             return {'expired', i, string.format('%.0f', expires), string.format('%.0f', run_at)}
         end
         plans[spec] = {

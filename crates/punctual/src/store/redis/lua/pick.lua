@@ -33,6 +33,8 @@ local function pick(walk, most, till, state, each)
                 if is_sound and (1 < flags or has_past or state.takes) then
                     is_sound, job = pcall(late().of, id, rec, has_past and call('HGET', X, id))
                 end
+                local is_newer = false
+                if is_sound and state.takes then is_sound, is_newer = pcall(late().is_newer, job) end
                 if not is_sound then
                     late().bury(q, id)
                     -- Others may wait for its turn.
@@ -43,7 +45,7 @@ local function pick(walk, most, till, state, each)
                     late().unwait(job)
                     if job.key then late().touch(q, job.key) end
                     late().finish(job, CANCELLED, 'expired')
-                elseif state.takes and late().is_newer(job) then
+                elseif is_newer then
                     late().hold(job)
                 elseif job and job.key and (late().is_full(job) or late().is_behind(job, members[i])) then
                     call('ZADD', T, '0', late().parked_member(job))
