@@ -214,7 +214,7 @@ impl Target {
         self
     }
 
-    /// Trusts the authorities of this file (PEM) beside those of the system. For webhooks, RabbitMQ and NATS.
+    /// Trusts the authorities of this file (PEM) beside those of the system; for NATS, instead of them. For webhooks, RabbitMQ and NATS.
     #[must_use]
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.files.ca = Some(file.into());

@@ -44,7 +44,7 @@ Addresses: amqp://USER:PASSWORD@HOST/VHOST?exchange=E&routing_key=K   RabbitMQ (
            https://HOST/PATH, or webhook:{header.NAME}                a webhook
 Exchange, key, subject, stream and webhook may hold {kind} {queue} {id} {group} {priority} {attempt} {header.NAME}
 {tag.NAME}. Without --to, every [[forward]] of the configuration file is run: from, to or to_file, slots, secret_file,
-secret_env, headers, ca_file, cert_file, key_file, allow_private. A job is done when the other side confirmed it: at least once, under the job's id.")]
+secret_env, headers, ca_file, cert_file, key_file, allow_private. A job is done when the other side confirmed it: at least once, under one id, of the store and the job.")]
 pub(crate) struct Forward {
     /// The queue whose jobs are handed over. Default: default.
     #[arg(short, long, value_name = "QUEUE", requires = "to")]
@@ -65,7 +65,7 @@ pub(crate) struct Forward {
     /// A header of each request to a webhook; several may be given.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header, requires = "to")]
     headers: Vec<(String, String)>,
-    /// A file with authorities (PEM) that are trusted beside those of the system.
+    /// A file with authorities (PEM) that are trusted beside those of the system; for NATS, instead of them.
     #[arg(long, value_name = "FILE", requires = "to")]
     ca_file: Option<PathBuf>,
     /// A file with the client certificate (PEM) that RabbitMQ, NATS or a webhook asks for, with the chain behind it.
