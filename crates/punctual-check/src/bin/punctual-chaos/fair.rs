@@ -142,7 +142,9 @@ impl Drill {
     /// What a reserve takes per job, with this many groups that all have jobs: while they come, and when all have come.
     async fn cost(&mut self, groups: u64, jobs: u64) -> Outcome<(Duration, Duration)> {
         let queue = format!("all {groups}");
-        self.fill(&queue, jobs.max(3 * groups), |n| (n % groups).to_string()).await?;
+        // Enough to be measured twice, with the first job of each group in between, in a small drill too.
+        let measured = 2 * (MEASURED * MEASURED_BATCH) as u64;
+        self.fill(&queue, jobs.max(measured + 3 * groups), |n| (n % groups).to_string()).await?;
         let coming = self.measure(&queue).await?;
         // Each lets in as many as it gives, and some more.
         let mut given = 0;
