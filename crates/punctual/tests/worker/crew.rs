@@ -87,30 +87,35 @@ async fn what_cannot_be_is_refused_when_the_worker_starts() {
 
 #[tokio::test]
 async fn no_more_jobs_run_at_once_than_there_are_slots() {
+    const SLOTS: usize = 3;
+    const JOBS: usize = 14 * SLOTS;
     let rig = Rig::new();
-    for n in 0..40 {
+    for n in 0..JOBS as u32 {
         rig.enqueue(n).await;
     }
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    // No run ends before all slots are taken.
+    let all = Arc::new(Barrier::new(SLOTS));
     let (tell, mut told) = unbounded_channel();
-    let (stop, working) = start(rig.worker().slots(3).handle({
+    let (stop, working) = start(rig.worker().slots(SLOTS).handle({
         let (now, most) = (Arc::clone(&now), Arc::clone(&most));
         move |_: Work, _: Ctx| {
-            let (now, most, tell) = (Arc::clone(&now), Arc::clone(&most), tell.clone());
+            let (now, most, all, tell) =
+                (Arc::clone(&now), Arc::clone(&most), Arc::clone(&all), tell.clone());
             async move {
                 most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                tokio::task::yield_now().await;
+                all.wait().await;
                 now.fetch_sub(1, Ordering::SeqCst);
                 let _ = tell.send(());
             }
         }
     }));
-    for _ in 0..40 {
+    for _ in 0..JOBS {
         told.recv().await.unwrap();
     }
     stop.cancel();
-    assert_eq!(working.await.unwrap().unwrap().done, 40);
-    assert_eq!(most.load(Ordering::SeqCst), 3);
+    assert_eq!(working.await.unwrap().unwrap().done, JOBS as u64);
+    assert_eq!(most.load(Ordering::SeqCst), SLOTS);
 }
 
 /// A handler that tells the queue of each run. A run of `mail` ends when it is given a permit, others only when told to
