@@ -18,7 +18,7 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Where certificates are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
-    /// Authorities that are trusted beside those of the system.
+    /// Authorities that are trusted beside those of the system; for NATS, instead of them.
     pub(crate) ca: Option<PathBuf>,
     /// A client certificate, with the chain behind it, and its key.
     pub(crate) client: Option<(PathBuf, PathBuf)>,

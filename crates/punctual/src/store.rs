@@ -755,8 +755,9 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
 
     /// Ends leases, in order, sweeps up to its own length plus 100 items (the queues of the leases it ended, in the order
     /// of their first appearance, then store-wide), and may then reserve in the same step and round trip, as a reserve
-    /// behind it would. A store may do it in several steps, of some leases each. Refused as a whole if either part breaks a limit; pauses past the end of time are cut to it. A reserve
-    /// that has no answer, since the shard that was asked has none, is to be repeated.
+    /// behind it would. A store may end the leases in several steps, of some each; the reserve is then in the last one. Refused as a
+    /// whole if either part breaks a limit; pauses past the end of time are cut to it. A reserve that has no answer, since the shard
+    /// that was asked has none, is to be repeated.
     ///
     /// A job that ends is removed in the same step if its queue keeps none of its state ([`Keep::keeps_nothing`]). A result counts
     /// against what is kept of a queue as its payload does; results over 64 KiB, or of several jobs over 1 MiB, are refused.

@@ -143,6 +143,15 @@ fn edit_options(server: &Server, url: &str, from: &str, to: &str) {
     server.say(&["EVAL", script, "1", &key(url, "j"), from, to]);
 }
 
+/// Two jobs of a group, if any. The first one has a header, of which a newer version makes an option that is not known here.
+fn newer_and_good(client: &Client, group: Option<&str>) -> Vec<NewJob> {
+    let group = group.map(str::to_owned);
+    let mut both: Vec<_> =
+        jobs(client, 2).into_iter().map(|job| NewJob { group: group.clone(), ..job }).collect();
+    both[0].headers.insert("a".to_owned(), "b".to_owned());
+    both
+}
+
 /// A take acks what it gives, so that nobody would run such a job any more: it is held, as by a reserve.
 #[tokio::test]
 async fn a_take_holds_a_job_with_an_unknown_option() {
@@ -156,12 +165,10 @@ async fn a_take_holds_a_job_with_an_unknown_option() {
         let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000).unwrap());
         let store = RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap();
         let client = Client::new(open(&url).await);
-        let mut both = jobs(&client, 2);
+        let mut both = newer_and_good(&client, group.as_deref());
         for job in &mut both {
-            job.group.clone_from(&group);
             job.tags = vec!["known".to_owned()];
         }
-        both[0].headers.insert("a".to_owned(), "b".to_owned());
         both[0].unique = Some(punctual::Unique::key("k"));
         let (newer, good) = (both[0].id, both[1].id);
         store.enqueue(Call { instance: 7, number: 1 }, &both).await.unwrap();
@@ -189,11 +196,7 @@ async fn a_job_with_an_unknown_option_is_held_and_blocks_nobody() {
         let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000).unwrap());
         let store = RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap();
         let client = Client::new(open(&url).await);
-        let mut both = jobs(&client, 2);
-        for job in &mut both {
-            job.group.clone_from(&group);
-        }
-        both[0].headers.insert("a".to_owned(), "b".to_owned());
+        let both = newer_and_good(&client, group.as_deref());
         let (newer, good) = (both[0].id, both[1].id);
         store.enqueue(Call { instance: 7, number: 1 }, &both).await.unwrap();
         edit_options(&server, &url, KNOWN, UNKNOWN);
