@@ -10,6 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use punctual::{
+    IdMaker, NewJob, Payload,
+    store::{
+        Call, Reserve, Settled, Settlement, Store, Verdict, Want,
+        clock::{Clock, ManualClock},
+        sqlite::{SqliteOptions, SqliteStore},
+    },
+};
+
 const PUNCTUAL: &str = env!("CARGO_BIN_EXE_punctual");
 
 fn url(store: &Path) -> String {
@@ -137,6 +146,40 @@ fn a_full_disk_refuses_a_compaction_and_the_store_is_as_it_was() {
     assert!(punctual(&store, &["audit"]).status.success());
     assert!(punctual(&store, &["compact"]).status.success());
     assert_eq!(waiting(&store), 1);
+}
+
+/// S14: a compaction that was killed held up heartbeats, too; nobody but the store itself is left to know of it.
+#[test]
+fn no_lease_is_reclaimed_since_a_compaction_that_was_killed_held_up_its_heartbeat() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, log) = (dir.path().join("jobs.db"), dir.path().join("strace"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let clock = ManualClock::new(Clock::System.now());
+        let options = SqliteOptions { clock: Clock::Manual(clock.clone()), ..SqliteOptions::default() };
+        let store = SqliteStore::open(&path, options).unwrap();
+        let id = IdMaker::default().make(clock.now().as_ms(), 0, 1);
+        let job = NewJob::new(id, "k", "mail", Payload::json("{}"));
+        store.enqueue(Call { instance: 1, number: 1 }, &[job]).await.unwrap();
+        let reserve = async |number| {
+            let wants = vec![Want { queue: "mail".to_owned(), share: 1, at_most: 1 }];
+            let call = Call { instance: 1, number };
+            let want = Reserve { call, worker: "w".to_owned(), wants, n: 1, lease: None, company: false };
+            store.reserve(&want).await.unwrap().jobs
+        };
+        let lease = reserve(1).await[0].lease;
+        let wal = format!("{}-wal", path.display());
+        // By then it has begun to write the file anew.
+        let options = ["-P", wal.as_str(), "-e", "inject=pwrite64:signal=KILL:when=20"];
+        let Some(output) = straced(&path, &log, &options, &["compact"]) else { return };
+        assert!(!output.status.success(), "it was not killed: {}", stderr(&output));
+        // Not long enough to look like a jump of the clock.
+        clock.advance(Duration::from_secs(16));
+        let reclaimed = reserve(2).await;
+        assert_eq!(reclaimed.len(), 0, "it was reclaimed");
+        let settled = store.settle(&[Settlement { lease, verdict: Verdict::Ack }], None).await.unwrap().0;
+        assert!(!matches!(settled[0], Settled::LeaseLost), "{settled:?}");
+    });
 }
 
 /// A stranger's transaction on the same file delays a call; it does not fail it.

@@ -54,6 +54,28 @@ async fn a_file_whose_jobs_were_purged_gives_their_pages_back_and_keeps_the_othe
 /// S14: nobody could extend a lease while the file was locked.
 #[tokio::test]
 async fn no_lease_is_reclaimed_since_a_compaction_held_up_its_heartbeat() {
+    holds_a_lease_over_a_compaction(async |other, _| {
+        other.compact().await.unwrap();
+    })
+    .await;
+}
+
+/// S14: a compaction that fails held up the heartbeats just as long.
+#[tokio::test]
+async fn no_lease_is_reclaimed_since_a_compaction_that_failed_held_up_its_heartbeat() {
+    holds_a_lease_over_a_compaction(async |other, folder| {
+        // The index of an application that has functions of its own: nobody else can write it anew.
+        let index = "CREATE TABLE orders (n INTEGER); CREATE INDEX by_app ON orders (abs(n));
+            PRAGMA writable_schema = ON;
+            UPDATE sqlite_schema SET sql = replace(sql, 'abs(', 'of_the_app(') WHERE name = 'by_app';";
+        folder.connect().execute_batch(index).unwrap();
+        assert_eq!(other.compact().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    })
+    .await;
+}
+
+/// A lease whose time passes meanwhile is its holder's, though somebody else comes first.
+async fn holds_a_lease_over_a_compaction(compact: impl AsyncFn(&SqliteStore, &Folder)) {
     let folder = Folder::new();
     let clock = ManualClock::new(Timestamp::from_ms(1_795_000_100_000).unwrap());
     let open = || {
@@ -64,9 +86,9 @@ async fn no_lease_is_reclaimed_since_a_compaction_held_up_its_heartbeat() {
     let job = new_job(1);
     enqueue(&holder, &job).await;
     let lease = reserve_one(&holder).await;
-    // Its time passes while the file is compacted; not long enough to look like a jump of the clock.
+    // Not long enough to look like a jump of the clock.
     clock.advance(Duration::from_secs(16));
-    other.compact().await.unwrap();
+    compact(&other, &folder).await;
     let batch = other.reserve(&Reserve { call: call(2), ..want(1) }).await.unwrap();
     assert_eq!(batch.jobs.len(), 0, "it was reclaimed");
     let settled = holder.settle(&[Settlement { lease, verdict: Verdict::Ack }], None).await.unwrap().0;

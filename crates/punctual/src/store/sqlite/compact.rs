@@ -62,7 +62,7 @@ impl SqliteStore {
     /// Writes the file anew without its free pages, and gives their space back to the disk.
     ///
     /// Other processes can read meanwhile. Their writes wait, up to 30 s each; what takes longer answers `Unavailable`, and
-    /// workers try it again. No lease is reclaimed for one heartbeat after it, so that workers can extend theirs first.
+    /// workers try it again. No lease is reclaimed for one heartbeat after it, be it done or not, so that workers can extend theirs first.
     /// It needs as much free space as [`Space::used_bytes`] in the folder of the file, and once more in the folder for
     /// temporary files (`SQLITE_TMPDIR`, else `TMPDIR`, else `/var/tmp`).
     ///
@@ -109,12 +109,13 @@ fn compact(opened: &Database, options: SqliteOptions) -> Result<()> {
     {
         let _guard = database.lock()?;
         database.check_in_place()?;
+        // Written first: this process may be killed before the end.
+        begin_pause(&conn, &options.clock).map_err(|stop| stop.into_error("compact", &database.path))?;
         if let Err(e) = conn.execute_batch("VACUUM") {
             // What it wrote until then must not fill the disk. If that fails too, the next writer cuts the log.
             let _ = cut_log(&conn);
             return Err(failed(e));
         }
-        spare_leases(&conn, &options.clock).map_err(|stop| stop.into_error("compact", &database.path))?;
     }
     // Copied while others write; only what is left is copied under the lock.
     conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(failed)?;
@@ -128,11 +129,11 @@ fn cut_log(conn: &Connection) -> rusqlite::Result<()> {
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
-/// Lets nothing be reclaimed for one heartbeat: nobody could extend a lease while the file was locked (S14).
-fn spare_leases(conn: &Connection, clock: &Clock) -> std::result::Result<(), Stop> {
+/// Lets whoever comes after it spare the leases for one heartbeat: nobody can extend them while the file is locked (S14).
+fn begin_pause(conn: &Connection, clock: &Clock) -> std::result::Result<(), Stop> {
     let inner = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
     let mut tx = Tx::begin(conn, clock)?;
-    tx.spare_leases()?;
+    tx.begin_pause()?;
     tx.finish()?;
     Ok(inner.commit()?)
 }

@@ -487,10 +487,11 @@ impl<'c> Tx<'c> {
         Ok(())
     }
 
-    /// Lets nothing be taken back for a heartbeat from now on: nobody could extend a lease for a while (S14).
-    pub(super) fn spare_leases(&mut self) -> Step<()> {
-        let grace = ms(self.now.after(HEARTBEAT_DEFAULT));
-        self.store()?.grace = grace;
+    /// Notes that nobody may be heard from now on. Whoever comes next finds a pause, however short or long it was: nothing is
+    /// taken back for a heartbeat then (S14).
+    pub(super) fn begin_pause(&mut self) -> Step<()> {
+        let store = self.store()?;
+        (store.seen, store.grace) = (0, 0);
         Ok(())
     }
 
