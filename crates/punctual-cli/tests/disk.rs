@@ -182,6 +182,31 @@ fn no_lease_is_reclaimed_since_a_compaction_that_was_killed_held_up_its_heartbea
     });
 }
 
+/// A file of an earlier version has no identity yet. On a full disk it gets none, and whatever writes nothing goes on.
+#[test]
+fn a_full_disk_keeps_nobody_from_opening_an_old_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, log) = (dir.path().join("jobs.db"), dir.path().join("strace"));
+    assert!(punctual(&store, &["push", "k", "{}"]).status.success());
+    let old = rusqlite::Connection::open(&store).unwrap();
+    old.execute("DELETE FROM punctual_meta WHERE k = 'identity'", []).unwrap();
+    drop(old);
+    let wal = format!("{}-wal", store.display());
+    let options = ["-P", wal.as_str(), "-e", "inject=pwrite64:error=ENOSPC"];
+    let Some(output) = straced(&store, &log, &options, &["stats", "--json"]) else { return };
+    assert!(output.status.success(), "{}", stderr(&output));
+    let options = ["-P", wal.as_str(), "-e", "inject=pwrite64:error=ENOSPC"];
+    let refused = straced(&store, &log, &options, &["push", "k", "{}"]).unwrap();
+    assert!(stderr(&refused).contains("store_full"), "{}", stderr(&refused));
+
+    assert_eq!(waiting(&store), 1);
+    assert!(punctual(&store, &["audit"]).status.success());
+    let count = "SELECT count(*) FROM punctual_meta WHERE k = 'identity'";
+    let identified =
+        rusqlite::Connection::open(&store).unwrap().query_row(count, [], |row| row.get::<_, i64>(0));
+    assert_eq!(identified.unwrap(), 1, "it got one when there was room");
+}
+
 /// A stranger's transaction on the same file delays a call; it does not fail it.
 #[test]
 fn a_lock_held_by_a_stranger_only_delays() {

@@ -258,14 +258,21 @@ impl Store for SqliteStore {
             if let Some(identity) = self.identity.get() {
                 return Ok(*identity);
             }
-            let identity = self.read_identity().await?.ok_or_else(|| {
-                let path = self.database.path.display();
-                Error::new(
-                    ErrorKind::Unsupported,
-                    format!("{path} has no identity yet, and nothing was written"),
-                )
-                .with_hint("open it once without mode=ro, as a user who may write it")
-            })?;
+            let identity = match self.read_identity().await? {
+                Some(identity) => identity,
+                // The disk was full when it was opened.
+                None if self.writer.is_some() => {
+                    self.write(1, 0, true, |tx| Ok(schema::make_identity(tx.conn)?)).await?
+                }
+                None => {
+                    let path = self.database.path.display();
+                    return Err(Error::new(
+                        ErrorKind::Unsupported,
+                        format!("{path} has no identity yet, and nothing was written"),
+                    )
+                    .with_hint("open it once without mode=ro, as a user who may write it"));
+                }
+            };
             Ok(*self.identity.get_or_init(|| identity))
         })
     }

@@ -236,6 +236,14 @@ async fn an_earlier_file_gets_its_identity_when_it_is_opened_for_writing() {
         "{told:?}"
     );
 
+    // Where the disk was full when it was opened, it gets one when it is first asked for.
+    let opened_early = folder.open();
+    folder.connect().execute("DELETE FROM punctual_meta WHERE k = 'identity'", []).unwrap();
+    let told = opened_early.identity().await;
+    assert!(told.is_ok(), "{told:?}");
+    let identity = told.unwrap();
+    assert_eq!((look().identity().await.unwrap(), put()), (identity, 1));
+
     // A backup that is restored is the same store.
     let copy = folder.path().with_extension("copy");
     folder.connect().execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();

@@ -69,13 +69,24 @@ pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
     tx.commit().map_err(failed)
 }
 
-/// Gives the store an identity, unless it has one.
+/// Gives the store an identity, unless it has one. On a full disk it gets none: it is given when somebody asks for it, or opens
+/// the file again.
 pub(super) fn identify(conn: &Connection, path: &Path) -> Result<()> {
-    let put = || match identity(conn)? {
-        Some(_) => Ok(()),
-        None => conn.execute(PUT_IDENTITY, [fastrand::u64(..).cast_signed()]).map(drop),
-    };
-    put().map_err(|e| fault::error("give an identity to", path, e))
+    match make_identity(conn).map_err(|e| fault::error("give an identity to", path, e)) {
+        Err(e) if e.kind() == ErrorKind::StoreFull => Ok(()),
+        made => made.map(drop),
+    }
+}
+
+/// The store's identity, made where there is none.
+pub(super) fn make_identity(conn: &Connection) -> rusqlite::Result<Identity> {
+    if let Some(identity) = identity(conn)? {
+        return Ok(identity);
+    }
+    let number = fastrand::u64(..);
+    conn.execute(PUT_IDENTITY, [number.cast_signed()])?;
+    // Another process may have been faster.
+    Ok(identity(conn)?.unwrap_or(Identity::of(number)))
 }
 
 /// Which store it is.
