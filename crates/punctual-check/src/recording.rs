@@ -196,7 +196,7 @@ impl Store for RecordingStore {
                 states: answers
                     .iter()
                     .map(|answer| match answer {
-                        Settled::Settled(state) => Some(*state),
+                        Settled::Settled(state, _) => Some(*state),
                         Settled::LeaseLost | Settled::Away { .. } => None,
                     })
                     .collect(),

@@ -302,7 +302,7 @@ impl Call {
         let said = verdict(outcome, self, fastrand::f64());
         let lease = Lease { job: self.id(), fence: self.fence() };
         let (settled, bell) = tx.settle(&**self.client().store(), lease, said.clone())?;
-        if !matches!(settled, Settled::Settled(_)) {
+        if !matches!(settled, Settled::Settled(..)) {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 "the run lost its lease: it can't settle its job any more",

@@ -5,7 +5,7 @@ use crate::{
     id::JobId,
     job::{Payload, State, cut_error},
     limits::{CRASHES_MAX, POISON_LIMIT, SNOOZE_MIN, SNOOZES_MAX},
-    store::Verdict,
+    store::{EndReason, Verdict},
     time::{Timestamp, When, ceil_ms},
 };
 
@@ -38,6 +38,8 @@ pub(crate) struct Next {
     pub(crate) run_at: Option<Timestamp>,
     /// Why it ended or was snoozed.
     pub(crate) reason: Option<String>,
+    /// Ended by a settle: why, where that is not what the verdict says.
+    pub(crate) overruled: Option<EndReason>,
     /// The words under which this run is kept among the failures.
     pub(crate) failed: Option<String>,
     /// What a done job leaves.
@@ -53,6 +55,7 @@ impl Next {
             snoozes: 0,
             run_at,
             reason: None,
+            overruled: None,
             failed: None,
             result: None,
         }
@@ -67,9 +70,15 @@ impl Next {
             snoozes: 0,
             run_at: None,
             reason,
+            overruled: None,
             failed: None,
             result: None,
         }
+    }
+
+    /// An end that is not what the verdict says.
+    pub(crate) fn overruled(state: State, run: &Run, why: EndReason) -> Self {
+        Self { overruled: Some(why), ..Self::ended(state, run, Some(why.name())) }
     }
 }
 
@@ -81,11 +90,11 @@ pub(crate) fn settled(run: &Run, verdict: &Verdict, now: Timestamp) -> Next {
             Next { result: Some(result.clone()), ..Next::ended(State::Done, run, None) }
         }
         // S12: the end of the run decides, and anything but an ack obeys the request.
-        _ if run.cancel_requested => Next::ended(State::Cancelled, run, Some("cancelled")),
+        _ if run.cancel_requested => Next::overruled(State::Cancelled, run, EndReason::CancelRequested),
         Verdict::Retry { at, error } | Verdict::RetryAfter { at, error } => {
             let failed = Some(cut_error(error).to_owned());
             if run.max_attempts <= run.attempt {
-                Next { failed, ..Next::ended(State::Dead, run, Some("attempts")) }
+                Next { failed, ..Next::overruled(State::Dead, run, EndReason::Attempts) }
             } else {
                 Next { attempt: run.attempt + 1, failed, ..Next::waiting(run, Some(at.resolve(now))) }
             }
@@ -93,7 +102,7 @@ pub(crate) fn settled(run: &Run, verdict: &Verdict, now: Timestamp) -> Next {
         Verdict::Snooze { after, reason } => {
             let snoozes = run.snoozes + 1;
             if SNOOZES_MAX <= snoozes {
-                return Next { snoozes, ..Next::ended(State::Dead, run, Some("snoozes")) };
+                return Next { snoozes, ..Next::overruled(State::Dead, run, EndReason::Snoozes) };
             }
             let run_at = When::In((*after).max(SNOOZE_MIN)).resolve(now);
             let reason = reason.as_deref().map(|text| cut_error(text).to_owned());

@@ -52,8 +52,8 @@ pub use self::{
     doc::{Doc, DocOp, DocReply, Only},
     identity::Identity,
     lease::{
-        Batch, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled, Settlement, Take, TakenBack,
-        Verdict, Want,
+        Batch, EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled, Settlement, Take,
+        TakenBack, Verdict, Want,
     },
     settings::{GroupLimits, Keep, Order, Pause, Placement, QueueSettings},
     tool::{
@@ -758,6 +758,9 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// behind it would. A store may end the leases in several steps, of some each; the reserve is then in the last one. Refused as a
     /// whole if either part breaks a limit; pauses past the end of time are cut to it. A reserve that has no answer, since the shard
     /// that was asked has none, is to be repeated.
+    ///
+    /// Each answer says why the store ended a job, where that is not what the verdict says ([`EndReason`]); the record has the same
+    /// reason. A job whose record can't be read ends dead by any verdict but a bare ack.
     ///
     /// A job that ends is removed in the same step if its queue keeps none of its state ([`Keep::keeps_nothing`]). A result counts
     /// against what is kept of a queue as its payload does; results over 64 KiB, or of several jobs over 1 MiB, are refused.

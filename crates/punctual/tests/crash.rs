@@ -91,7 +91,7 @@ async fn settle(store: &SqliteStore) {
         let (answers, _) = store.settle(&batch, None).await.unwrap();
         assert!(!batch.is_empty(), "the child ran out of jobs");
         for (settlement, answer) in batch.iter().zip(answers) {
-            let Settled::Settled(state) = answer else { panic!("a fresh lease was lost") };
+            let Settled::Settled(state, _) = answer else { panic!("a fresh lease was lost") };
             acknowledged(&format!("{} {}", settlement.lease.job, state.name()));
         }
     }

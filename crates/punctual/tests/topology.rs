@@ -91,7 +91,7 @@ impl Hand {
         };
         let acks: Vec<_> = batch.jobs.iter().map(ack).collect();
         let (settled, _) = self.store.settle(&acks, None).await?;
-        assert!(settled.iter().all(|settled| matches!(settled, Settled::Settled(_))));
+        assert!(settled.iter().all(|settled| matches!(settled, Settled::Settled(..))));
         Ok(batch.jobs.iter().map(|reserved| reserved.job.id).collect())
     }
 }
@@ -223,7 +223,7 @@ async fn a_primary_without_its_replicas_is_left_for_the_one_that_the_sentinels_n
     assert_eq!(answers[0].id(), Some(jobs[0].id));
     // Heartbeats go there, too: the one that was left would still say that the lease is held.
     let ack = [Settlement { lease, verdict: Verdict::Ack }];
-    assert_eq!(store.settle(&ack, None).await.unwrap().0, [Settled::Settled(State::Done)]);
+    assert_eq!(store.settle(&ack, None).await.unwrap().0, [Settled::Settled(State::Done, None)]);
     assert_eq!(store.extend(&[lease.into()]).await.unwrap(), [LeaseStatus::Lost]);
     assert!(service.servers[0].is_primary(), "nobody told it");
     assert_eq!(hand.run(10).await.unwrap().len(), 3);
@@ -343,7 +343,7 @@ async fn a_shard_that_is_away_holds_up_no_other() {
         let is_there = |ack: &Settlement| [0, 3].contains(&ack.lease.job.shard());
         for (ack, settled) in acks.iter().zip(settled) {
             if is_there(ack) {
-                assert_eq!(settled, Settled::Settled(State::Done), "{ack:?}");
+                assert_eq!(settled, Settled::Settled(State::Done, None), "{ack:?}");
             } else {
                 assert!(matches!(settled, Settled::Away { .. }), "{ack:?}: {settled:?}");
             }

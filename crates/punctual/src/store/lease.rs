@@ -212,12 +212,39 @@ impl Settlement {
     }
 }
 
+/// Why a store ended a job at the end of a run, other than for what the verdict says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndReason {
+    /// Its last attempt failed: dead.
+    Attempts,
+    /// Its 10,000th snooze in a row: dead.
+    Snoozes,
+    /// A cancel was requested while it ran: cancelled, by any verdict but an ack.
+    CancelRequested,
+    /// Its record can't be read: dead.
+    Corrupt,
+}
+
+impl EndReason {
+    /// The word that [`JobRecord::reason`] has for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Attempts => "attempts",
+            Self::Snoozes => "snoozes",
+            Self::CancelRequested => "cancelled",
+            Self::Corrupt => "corrupt",
+        }
+    }
+}
+
 /// What became of one settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Settled {
-    /// The lease ended by this call; the job now stands here.
-    Settled(State),
+    /// The lease ended by this call: where the job stands now, and why the store ended it where that is not what the verdict
+    /// says.
+    Settled(State, Option<EndReason>),
     /// This call changed nothing: the lease is not current (S8), or an earlier, unanswered call settled it (S3).
     LeaseLost,
     /// The part of the store that has the job could not be reached, or did not answer: settle it again. Only where a store

@@ -128,7 +128,7 @@ impl<'a> Drain<'a> {
         let settlement = [Settlement { lease, verdict }];
         let (settled, _) = store.settle(&settlement, None).await?;
         match settled[..] {
-            [Settled::Settled(state)] => {
+            [Settled::Settled(state, _)] => {
                 self.report.settled(&settlement[0].verdict, state);
                 self.bury(lease.job, state).await;
             }

@@ -14,11 +14,11 @@ use tokio::time::error::Elapsed;
 
 use crate::{
     handler::{Call, Erased, Stop},
-    job::State,
+    job::{State, cut_error},
     lifecycle,
     limits::DELAY_MAX_MS,
     outcome::Outcome,
-    store::{Verdict, check_result},
+    store::{EndReason, Verdict, check_result},
     time::{Timestamp, When},
 };
 
@@ -145,11 +145,7 @@ pub(crate) fn verdict(outcome: Outcome, call: &Call, random: f64) -> Verdict {
 }
 
 /// Where a verdict takes its job, for a settlement whose answer was lost.
-pub(crate) fn expected(verdict: &Verdict, call: &Call) -> State {
-    settled(verdict, call).state
-}
-
-fn settled(verdict: &Verdict, call: &Call) -> lifecycle::Next {
+pub(crate) fn expected(verdict: &Verdict, call: &Call) -> (State, Option<EndReason>) {
     let job = call.record();
     let run = lifecycle::Run {
         id: job.id,
@@ -161,14 +157,17 @@ fn settled(verdict: &Verdict, call: &Call) -> lifecycle::Next {
         company: false,
         lasts_ms: 0,
     };
-    lifecycle::settled(&run, verdict, Timestamp::default())
+    let next = lifecycle::settled(&run, verdict, Timestamp::default());
+    (next.state, next.overruled)
 }
 
-/// Why a job is dead that its store says is dead behind this verdict.
-pub(crate) fn dead_reason(verdict: &Verdict, call: &Call) -> String {
-    let next = settled(verdict, call);
-    // A verdict that leads elsewhere met a record that the store could not read.
-    if next.state == State::Dead { next.reason.unwrap_or_default() } else { "corrupt".to_owned() }
+/// Why a job is dead that ended by this verdict, or for another reason.
+pub(crate) fn dead_reason(verdict: &Verdict, overruled: Option<EndReason>) -> String {
+    match (overruled, verdict) {
+        (Some(reason), _) => reason.name().to_owned(),
+        (None, Verdict::Dead { error }) => cut_error(error).to_owned(),
+        (None, _) => String::new(),
+    }
 }
 
 /// A pause that every store accepts.
@@ -196,14 +195,14 @@ fn words(panic: &(dyn Any + Send)) -> String {
     }
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_job_that_is_dead_against_its_verdict_is_corrupt() {
-        let ctx = crate::testing::ctx(());
-        assert_eq!(dead_reason(&Verdict::Ack, &ctx), "corrupt");
-        assert_eq!(dead_reason(&Verdict::Dead { error: "never".to_owned() }, &ctx), "never");
+    fn a_job_is_dead_for_what_its_store_says_else_for_what_its_verdict_says() {
+        let dead = Verdict::Dead { error: "never".to_owned() };
+        assert_eq!(dead_reason(&dead, None), "never");
+        assert_eq!(dead_reason(&dead, Some(EndReason::Corrupt)), "corrupt");
     }
 }

@@ -40,8 +40,8 @@ use crate::{
     outcome::Outcome,
     repeat::Pauses,
     store::{
-        Batch, Call as StoreCall, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled, Settlement,
-        Store, Verdict,
+        Batch, Call as StoreCall, EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled,
+        Settlement, Store, Verdict,
     },
 };
 
@@ -396,8 +396,8 @@ impl<'a> Turns<'a> {
             let said = call.settled().filter(|_| answer == Settled::LeaseLost);
             let is_settled_already = said.is_some() || at < tried;
             verdict = said.unwrap_or(verdict);
-            let state = match answer {
-                Settled::Settled(state) => state,
+            let (state, overruled) = match answer {
+                Settled::Settled(state, overruled) => (state, overruled),
                 // An earlier call of ours settled it, and only its answer was lost (S3); or its handler did, in a transaction of its
                 // own.
                 Settled::LeaseLost if is_settled_already => expected(&verdict, &call),
@@ -421,11 +421,12 @@ impl<'a> Turns<'a> {
                     attempt = call.attempt(), state = state.name(), error, "{what}");
             }
             tracing::debug!(target: "punctual", id = %lease.job, kind = call.kind(), queue = call.queue(),
-                attempt = call.attempt(), state = state.name(), verdict = verdict_name(&verdict), "settled");
+                attempt = call.attempt(), state = state.name(), reason = overruled.map(EndReason::name),
+                verdict = verdict_name(&verdict), "settled");
             if state == State::Dead {
                 let mut dead = call.record().clone();
                 dead.state = State::Dead;
-                dead.reason = Some(dead_reason(&verdict, &call));
+                dead.reason = Some(dead_reason(&verdict, overruled));
                 self.obituaries.write(lease.job, Some(dead));
             }
         }

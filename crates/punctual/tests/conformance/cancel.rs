@@ -2,7 +2,7 @@
 
 use punctual::{
     State, When,
-    store::{Acted, Action, Settled, Verdict},
+    store::{Acted, Action, EndReason, Settled, Verdict},
 };
 
 use crate::fixture::{CANCEL, Fixture, at, dead, millis, retry, secs, snooze};
@@ -67,7 +67,8 @@ pub(crate) async fn any_other_end_obeys_a_requested_cancel(t: Fixture) {
     for verdict in ends {
         let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
         t.apply(run.job.id, CANCEL).await;
-        assert_eq!(t.settle_one(run.lease, verdict).await, Settled::Settled(State::Cancelled));
+        let answer = t.settle_one(run.lease, verdict).await;
+        assert_eq!(answer, Settled::Settled(State::Cancelled, Some(EndReason::CancelRequested)));
         let job = t.get(run.job.id).await;
         assert_eq!((job.reason.as_deref(), job.cancel_requested), (Some("cancelled"), false));
         assert_eq!((job.attempt, job.finished_at), (1, Some(at(0))));
@@ -122,5 +123,5 @@ pub(crate) async fn a_retry_forgets_the_cancel(t: Fixture) {
     t.end(&run, Verdict::Release).await;
     t.apply(run.job.id, Action::Retry).await;
     let run = t.reserve_one().await;
-    assert_eq!(t.settle_one(run.lease, Verdict::Release).await, Settled::Settled(State::Waiting));
+    assert_eq!(t.settle_one(run.lease, Verdict::Release).await, Settled::Settled(State::Waiting, None));
 }

@@ -295,7 +295,7 @@ impl Fixture {
 
     /// Ends a run, and answers the job as it is then.
     pub(crate) async fn end(&self, run: &Reserved, verdict: Verdict) -> JobRecord {
-        assert!(matches!(self.settle_one(run.lease, verdict).await, Settled::Settled(_)));
+        assert!(matches!(self.settle_one(run.lease, verdict).await, Settled::Settled(..)));
         self.get(run.job.id).await
     }
 

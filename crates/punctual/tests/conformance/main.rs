@@ -187,6 +187,7 @@ conformance!(
         only_the_very_lease_settles,
         a_repeated_settle_answers_lease_lost,
         leases_of_one_call_end_in_order,
+        a_settle_answers_why_a_job_ended_otherwise,
         an_ended_job_is_not_settled_again,
         a_retry_counts_an_attempt,
         a_retry_of_the_last_attempt_is_dead,

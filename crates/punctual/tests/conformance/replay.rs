@@ -215,7 +215,7 @@ pub(crate) async fn a_repeated_reserve_extends_its_leases(t: Fixture) {
     );
     t.pass(2);
     assert_eq!(t.reserve(0).await.taken_back, []);
-    assert_eq!(t.settle_one(again.jobs[0].lease, Verdict::Ack).await, Settled::Settled(State::Done));
+    assert_eq!(t.settle_one(again.jobs[0].lease, Verdict::Ack).await, Settled::Settled(State::Done, None));
     // What ended meanwhile has no lease to extend.
     assert_eq!(t.reserve_by(&want(&t, 1)).await.jobs, []);
 }
@@ -262,7 +262,10 @@ pub(crate) async fn a_settle_with_a_reserve_is_repeated_as_a_whole(t: Fixture) {
     let batch = [Settlement { lease: run.lease, verdict: Verdict::Ack }];
     let then = Reserve { wants: t.want_from(&[(QUEUE, 1)], 1).wants, n: 1, ..want(&t, 1) };
     let (settled, first) = t.store.settle(&batch, Some(&then)).await.unwrap();
-    assert_eq!((settled, ids(first.as_ref().unwrap())), (vec![Settled::Settled(State::Done)], vec![id]));
+    assert_eq!(
+        (settled, ids(first.as_ref().unwrap())),
+        (vec![Settled::Settled(State::Done, None)], vec![id])
+    );
     let (settled, again) = t.store.settle(&batch, Some(&then)).await.unwrap();
     assert_eq!((settled, again), (vec![Settled::LeaseLost], first));
 }

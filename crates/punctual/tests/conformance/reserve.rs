@@ -206,7 +206,7 @@ pub(crate) async fn a_running_job_is_not_ended_by_its_expiry(t: Fixture) {
     let run = t.run_with(|job| job.expires_at = Some(When::In(secs(1)))).await;
     t.pass(2);
     t.sweep(100).await;
-    assert_eq!(t.settle_one(run.lease, Verdict::Release).await, Settled::Settled(State::Waiting));
+    assert_eq!(t.settle_one(run.lease, Verdict::Release).await, Settled::Settled(State::Waiting, None));
     assert_eq!(t.get(run.job.id).await.reason.as_deref(), Some("expired"));
 }
 

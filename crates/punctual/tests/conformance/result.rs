@@ -107,11 +107,11 @@ pub(crate) async fn results_count_against_what_is_kept(t: Fixture) {
 pub(crate) async fn what_is_not_kept_leaves_no_result(t: Fixture) {
     t.set(|queue| queue.done = Keep { count: 0, ..queue.done }).await;
     let run = t.run().await;
-    assert_eq!(t.settle_one(run.lease, with(bytes(9))).await, Settled::Settled(State::Done));
+    assert_eq!(t.settle_one(run.lease, with(bytes(9))).await, Settled::Settled(State::Done, None));
     assert_eq!(t.store.get(run.job.id).await.unwrap(), None);
     let run = t.run().await;
     t.tell(&run, &notes(1, "one")).await;
-    assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(State::Done));
+    assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(State::Done, None));
     assert_eq!(t.audit(false).await, []);
 }
 
@@ -157,7 +157,7 @@ pub(crate) async fn results_are_bounded(t: Fixture) {
     assert_eq!(t.store.settle(&batch_of_one, None).await.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(t.counts().await.running, 17);
     let (settled, _) = t.store.settle(&batch(&runs[..16], RESULT_BYTES_MAX), None).await.unwrap();
-    assert_eq!(settled, [Settled::Settled(State::Done); 16]);
+    assert_eq!(settled, [Settled::Settled(State::Done, None); 16]);
 }
 
 // ── notes ──
@@ -330,7 +330,7 @@ pub(crate) async fn who_waits_is_told_of_an_end_that_is_not_kept(t: Fixture) {
     let run = t.run().await;
     let (gone, settled) =
         tokio::join!(t.finished(run.job.id), t.later(t.settle_one(run.lease, Verdict::Ack)));
-    assert_eq!((gone, settled), (None, Settled::Settled(State::Done)));
+    assert_eq!((gone, settled), (None, Settled::Settled(State::Done, None)));
 }
 
 /// S12: a cancel of a running job rings for the worker that runs it.

@@ -128,7 +128,7 @@ pub(crate) async fn a_zero_in_any_bound_keeps_nothing(t: Fixture) {
     for empty in bounds {
         t.set(|queue| empty(&mut queue.done)).await;
         let run = t.run().await;
-        assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(State::Done));
+        assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(State::Done, None));
         assert_eq!((t.find(run.job.id).await, t.counts().await.total()), (None, 0));
     }
 }
@@ -310,7 +310,7 @@ pub(crate) async fn a_derived_id_is_remembered_from_its_ack_on(t: Fixture) {
     t.set(|queue| queue.done = Keep::NOTHING).await;
     t.enqueue(with_derived(&t)).await;
     let run = t.reserve_one().await;
-    assert!(matches!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(_)));
+    assert!(matches!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(..)));
     assert_eq!(t.enqueue(with_derived(&t)).await, duplicate_of_gone(derived()));
 }
 
@@ -360,7 +360,7 @@ pub(crate) async fn an_id_that_comes_back_has_higher_fences(t: Fixture) {
     t.set(|queue| queue.done = Keep::NOTHING).await;
     t.enqueue_all(&[with_derived(&t)]).await;
     let old = t.reserve_one().await;
-    assert_eq!(t.settle_one(old.lease, Verdict::Ack).await, Settled::Settled(State::Done));
+    assert_eq!(t.settle_one(old.lease, Verdict::Ack).await, Settled::Settled(State::Done, None));
     t.clock.set(at(DAY_MS));
     t.sweep(100).await;
     t.enqueue_all(&[with_derived(&t)]).await;

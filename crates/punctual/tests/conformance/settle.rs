@@ -2,7 +2,7 @@
 
 use punctual::{
     Failure, State, Timestamp, When,
-    store::{Lease, QueueOp, Reserve, Settled, Settlement, Verdict},
+    store::{Action, EndReason, Lease, QueueOp, Reserve, Settled, Settlement, Verdict},
 };
 
 use crate::fixture::{Fixture, START_MS, WORKER, at, dead, ids, millis, retry, secs, snooze};
@@ -22,7 +22,7 @@ pub(crate) async fn an_ack_ends_the_job_done(t: Fixture) {
 pub(crate) async fn a_late_settle_counts_as_long_as_nothing_was_taken_back(t: Fixture) {
     let run = t.run().await;
     t.pass(3_600);
-    assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(State::Done));
+    assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(State::Done, None));
 }
 
 // ── fences ──
@@ -36,7 +36,7 @@ pub(crate) async fn a_stale_lease_changes_nothing(t: Fixture) {
         assert_eq!(t.settle_one(old.lease, verdict).await, Settled::LeaseLost);
     }
     assert_eq!(t.get(old.job.id).await, new.job);
-    assert_eq!(t.settle_one(new.lease, Verdict::Ack).await, Settled::Settled(State::Done));
+    assert_eq!(t.settle_one(new.lease, Verdict::Ack).await, Settled::Settled(State::Done, None));
 }
 
 /// S8: neither a fence of another run nor one nobody ever gave settles anything.
@@ -70,7 +70,8 @@ pub(crate) async fn leases_of_one_call_end_in_order(t: Fixture) {
         settlement(second.lease, Verdict::Ack),
     ];
     let (answers, reserved) = t.store.settle(&batch, None).await.unwrap();
-    let expected = [Settled::Settled(State::Dead), Settled::LeaseLost, Settled::Settled(State::Done)];
+    let expected =
+        [Settled::Settled(State::Dead, None), Settled::LeaseLost, Settled::Settled(State::Done, None)];
     assert_eq!((&answers[..], reserved), (&expected[..], None));
 }
 
@@ -84,6 +85,29 @@ pub(crate) async fn an_ended_job_is_not_settled_again(t: Fixture) {
             assert_eq!(t.settle_one(run.lease, verdict).await, Settled::LeaseLost);
         }
         assert_eq!(t.get(run.job.id).await, ended);
+    }
+}
+
+/// S11: a settle answers why the store ended a job, where that is not what the verdict says; the record has the same reason.
+pub(crate) async fn a_settle_answers_why_a_job_ended_otherwise(t: Fixture) {
+    for (verdict, is_asked, expected) in [
+        (Verdict::Ack, true, None),
+        (dead(), false, None),
+        (Verdict::Cancel { reason: None }, false, None),
+        (retry(secs(0)), false, Some(EndReason::Attempts)),
+        (retry(secs(0)), true, Some(EndReason::CancelRequested)),
+        (Verdict::Release, false, None),
+    ] {
+        let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
+        if is_asked {
+            t.apply(run.job.id, Action::Cancel { reason: None }).await;
+        }
+        let answer = t.settle_one(run.lease, verdict.clone()).await;
+        let job = t.get(run.job.id).await;
+        assert_eq!(answer, Settled::Settled(job.state, expected), "{verdict:?}");
+        if let Some(reason) = expected {
+            assert_eq!(job.reason.as_deref(), Some(reason.name()), "{verdict:?}");
+        }
     }
 }
 
@@ -121,7 +145,8 @@ pub(crate) async fn a_retry_of_the_last_attempt_is_dead(t: Fixture) {
 /// S10: one attempt means one run.
 pub(crate) async fn one_attempt_means_never_again_after_a_failure(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
-    assert_eq!(t.settle_one(run.lease, retry(secs(0))).await, Settled::Settled(State::Dead));
+    let answer = t.settle_one(run.lease, retry(secs(0))).await;
+    assert_eq!(answer, Settled::Settled(State::Dead, Some(EndReason::Attempts)));
 }
 
 /// S5: a retry in the past is due now; one past the end of time is due at the end.
@@ -212,12 +237,13 @@ pub(crate) async fn the_ten_thousandth_snooze_in_a_row_is_dead(t: Fixture) {
     let id = t.add().await;
     for _ in 1..=9_999 {
         let run = t.reserve_one().await;
-        assert_eq!(t.settle_one(run.lease, snooze(millis(0))).await, Settled::Settled(State::Waiting));
+        assert_eq!(t.settle_one(run.lease, snooze(millis(0))).await, Settled::Settled(State::Waiting, None));
         t.clock.advance(millis(100));
     }
     let run = t.reserve_one().await;
     assert_eq!((run.job.snoozes, run.job.attempt), (9_999, 1));
-    assert_eq!(t.settle_one(run.lease, snooze(millis(0))).await, Settled::Settled(State::Dead));
+    let answer = t.settle_one(run.lease, snooze(millis(0))).await;
+    assert_eq!(answer, Settled::Settled(State::Dead, Some(EndReason::Snoozes)));
     let job = t.get(id).await;
     assert_eq!((job.reason.as_deref(), job.snoozes, job.attempt), (Some("snoozes"), 10_000, 1));
 }
@@ -260,7 +286,7 @@ pub(crate) async fn a_reserve_behind_a_settle_sees_what_it_did(t: Fixture) {
     let batch = [Settlement { lease: run.lease, verdict: Verdict::Release }];
     let (answers, reserved) = t.store.settle(&batch, Some(&t.want(5))).await.unwrap();
     let reserved = reserved.expect("a reserve was asked for");
-    assert_eq!(answers, [Settled::Settled(State::Waiting)]);
+    assert_eq!(answers, [Settled::Settled(State::Waiting, None)]);
     assert_eq!(ids(&reserved), [run.job.id]);
     assert!(run.lease.fence < reserved.jobs[0].lease.fence);
 }

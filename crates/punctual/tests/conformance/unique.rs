@@ -249,7 +249,7 @@ pub(crate) async fn a_window_is_held_to_its_end_to_the_millisecond(t: Fixture) {
 pub(crate) async fn a_window_outlives_the_record_of_its_job(t: Fixture) {
     t.set(|queue| queue.done = Keep::NOTHING).await;
     let run = t.run_with(|job| job.unique = Some(window())).await;
-    assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(State::Done));
+    assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(State::Done, None));
     assert_eq!(t.enqueue(rival(&t, OnConflict::Replace)).await, duplicate_of_gone(run.job.id));
     assert_eq!(t.holder("k").await, None);
     assert_eq!(t.act(key("k"), CANCEL).await, Acted::NotFound);

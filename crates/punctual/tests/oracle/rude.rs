@@ -245,9 +245,9 @@ impl Tally {
                 let Op::Settle(runs, _) = op else { return };
                 for ((_, verdict), answer) in runs.iter().zip(answers) {
                     let closes = matches!(verdict, punctual::store::Verdict::RetryAfter { .. });
-                    self.add("a gate closed by a run", closes && matches!(answer, Settled::Settled(_)));
+                    self.add("a gate closed by a run", closes && matches!(answer, Settled::Settled(..)));
                     let was_asked = !matches!(verdict, punctual::store::Verdict::Cancel { .. });
-                    let cancelled = *answer == Settled::Settled(State::Cancelled);
+                    let cancelled = matches!(answer, Settled::Settled(State::Cancelled, _));
                     self.add("cancelled at the end of its run", was_asked && cancelled);
                 }
                 if let Some(batch) = batch {

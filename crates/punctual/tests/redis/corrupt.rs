@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use punctual::{
     Client, Concurrency, Filter, JobId, LogLine, NewJob, Notes, Payload, State, Timestamp, Unique, When,
     store::{
-        DocOp, Finding, Heartbeat, Keep, LeaseStatus, Only, QueueSettings, Settled, Settlement, Store, Take,
-        Verdict,
+        DocOp, EndReason, Finding, Heartbeat, Keep, LeaseStatus, Only, QueueSettings, Settled, Settlement,
+        Store, Take, Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
@@ -129,8 +129,25 @@ async fn a_past_that_can_not_be_read_stops_no_settle() {
     let acks: Vec<_> =
         runs.iter().map(|run| Settlement { lease: run.lease, verdict: Verdict::Ack }).collect();
     let (settled, _) = store.settle(&acks, None).await.unwrap();
-    assert_eq!(settled, [Settled::Settled(State::Done); 3]);
+    assert_eq!(settled, [Settled::Settled(State::Done, None); 3]);
     assert_eq!(client.count(None).await.unwrap().done, 3);
+    assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
+}
+
+/// S11: the end of a run whose record can't be read is the job's, and the settle answers why.
+#[tokio::test]
+async fn a_settle_ends_a_job_that_can_not_be_read() {
+    let mut spoilt = Spoilt::start(Clock::System).await;
+    let (store, client) = (spoilt.store.clone(), spoilt.client.clone());
+    client.push(jobs(&client, 2)).await.unwrap();
+    let runs = store.reserve(&reserve(1, 2)).await.unwrap().jobs;
+    spoilt.spoil("j", runs[0].job.id, b"x");
+    let dead_of = |lease| Settlement { lease, verdict: Verdict::Dead { error: "no".into() } };
+    let (settled, _) = store.settle(&[dead_of(runs[0].lease), dead_of(runs[1].lease)], None).await.unwrap();
+    let dead = |reason| Settled::Settled(State::Dead, reason);
+    assert_eq!(settled, [dead(Some(EndReason::Corrupt)), dead(None)]);
+    let counts = client.count(None).await.unwrap();
+    assert_eq!((counts.running, counts.dead), (0, 2));
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
 }
 

@@ -100,7 +100,7 @@ async fn many_groups_cost_scripts_that_are_short() {
     costs.push(scripts(&mut console, "reserve"));
     let retry = Verdict::Retry { at: When::Now, error: "not now".into() };
     let settled = store.settle(&ends(&runs, &retry), None).await.unwrap().0;
-    assert!(settled.iter().all(|answer| matches!(answer, Settled::Settled(_))));
+    assert!(settled.iter().all(|answer| matches!(answer, Settled::Settled(..))));
     costs.push(scripts(&mut console, "retry"));
     let runs = reserve_all(&store, 100, JOBS).await.concat();
     assert_eq!(runs.len(), JOBS);
@@ -109,7 +109,7 @@ async fn many_groups_cost_scripts_that_are_short() {
     costs.push(scripts(&mut console, "enqueue more"));
     // What is reserved after it shares the last script with it.
     let (settled, batch) = store.settle(&ends(&runs, &Verdict::Ack), Some(&reserve(200, 50))).await.unwrap();
-    assert!(settled.iter().all(|answer| matches!(answer, Settled::Settled(_))));
+    assert!(settled.iter().all(|answer| matches!(answer, Settled::Settled(..))));
     assert!(batch.as_ref().unwrap().more);
     costs.push(scripts(&mut console, "ack and reserve"));
     let taken = store.take(&take).await.unwrap().len();

@@ -103,7 +103,7 @@ async fn drain(store: &RedisStore) -> Vec<JobId> {
             .map(|reserved| Settlement { lease: reserved.lease, verdict: Verdict::Ack })
             .collect();
         let (settled, _) = store.settle(&ended, None).await.unwrap();
-        assert!(settled.iter().all(|settled| *settled == Settled::Settled(State::Done)));
+        assert!(settled.iter().all(|settled| *settled == Settled::Settled(State::Done, None)));
         done.extend(batch.jobs.iter().map(|reserved| reserved.job.id));
         if !batch.more {
             break;

@@ -363,7 +363,7 @@ async fn two_handles_share_their_jobs() {
     assert_eq!((first.jobs.len(), second.jobs.len()), (6, 4));
     let lease = first.jobs[0].lease;
     let (settled, _) = b.settle(&[Settlement { lease, verdict: Verdict::Ack }], None).await.unwrap();
-    assert_eq!(settled, [Settled::Settled(State::Done)]);
+    assert_eq!(settled, [Settled::Settled(State::Done, None)]);
 }
 
 /// Far shorter than the shortest slice of a wait: only a bell can be as fast.
@@ -490,7 +490,7 @@ async fn a_run_ends_with_the_applications_rows_or_not_at_all() {
     for (commit, expected) in [(false, State::Running), (true, State::Done)] {
         let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         let (settled, bell) = store.settle_in(&tx, lease, Verdict::Ack).unwrap();
-        assert_eq!(settled, Settled::Settled(State::Done));
+        assert_eq!(settled, Settled::Settled(State::Done, None));
         if commit {
             tx.commit().unwrap();
             bell.ring();

@@ -57,6 +57,34 @@ async fn a_run_whose_handler_gave_its_job_up_is_dead() {
     assert_eq!((report.dead, report.lost, job.state), (1, 0, State::Dead));
 }
 
+/// Nothing is kept of it that could say so later.
+#[tokio::test]
+async fn on_dead_hears_that_a_record_can_not_be_read() {
+    let folder = Folder::new();
+    let client = Client::new(std::sync::Arc::new(folder.open()));
+    client.queue("mail").update(|settings| settings.dead = Keep::NOTHING).await.unwrap();
+    let mut job = new_job(1);
+    job.options.max_attempts = Some(1);
+    client.push(vec![job]).await.unwrap();
+    let (stop, path) = (CancellationToken::new(), folder.path());
+    let (tell, mut told) = unbounded_channel();
+    let handle = move |job: JobRecord, _: Ctx| {
+        let app = Connection::open(&path).unwrap();
+        app.busy_timeout(Duration::from_secs(30)).unwrap();
+        app.execute("UPDATE punctual_job SET opts = '{' WHERE id = ?1", [job.id.as_bytes()]).unwrap();
+        std::future::ready(Outcome::retry("no"))
+    };
+    let worker = Worker::new(&client).queue("mail").serve_topics(false).on_dead(move |job, reason| {
+        let _ = tell.send((job.reason, reason));
+        std::future::ready(())
+    });
+    let working = tokio::spawn(worker.handle_raw(handle).run_until(stop.clone()));
+    let heard = told.recv().await.unwrap();
+    assert_eq!(heard, (Some("corrupt".to_owned()), "corrupt".to_owned()));
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().dead, 1);
+}
+
 /// The handler forgot to commit: its rows are gone, so the job is not done.
 #[tokio::test]
 async fn a_run_settled_in_a_transaction_that_was_rolled_back_is_retried() {

@@ -66,8 +66,13 @@ impl Model {
                 answers.push(Settled::LeaseLost);
                 continue;
             }
-            let job = self.leave_run(now, *lease, |run| settled(run, verdict, now));
-            answers.push(Settled::Settled(job.state));
+            let mut overruled = None;
+            let job = self.leave_run(now, *lease, |run| {
+                let next = settled(run, verdict, now);
+                overruled = next.overruled;
+                next
+            });
+            answers.push(Settled::Settled(job.state, overruled));
             if let Verdict::RetryAfter { at, .. } = verdict {
                 match &job.group {
                     Some(group) => self.close_group(&job.queue, group, at.resolve(now), now),

@@ -7,7 +7,7 @@ use crate::{
     id::JobId,
     job::cut_error,
     store::{
-        Batch, Heartbeat, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_extend,
+        Batch, EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_extend,
         check_settle,
     },
     time::ceil_ms,
@@ -56,6 +56,18 @@ pub(super) async fn hold(shard: &Shard, leases: &[Lease]) -> Result<()> {
 /// The end of a lease as `lua/settle.lua` takes it.
 type End = (JobId, Vec<u8>);
 
+/// Why a script ended a job; 0: by what the verdict says.
+fn end_reason(code: u8) -> Result<Option<EndReason>> {
+    Ok(Some(match code {
+        0 => return Ok(None),
+        1 => EndReason::Attempts,
+        2 => EndReason::Snoozes,
+        3 => EndReason::CancelRequested,
+        4 => EndReason::Corrupt,
+        _ => return Err(Error::new(ErrorKind::Corrupt, "the script settle answered what it never should")),
+    }))
+}
+
 /// Asks for the ends of leases, and for a reserve after them. A script ends only so many that have much to do, so that other
 /// callers run in between; the last one reserves.
 async fn ask(shard: &Shard, ends: &[End], then: Option<&Reserve>) -> Result<(Vec<Settled>, Now, Reply)> {
@@ -76,7 +88,7 @@ async fn ask(shard: &Shard, ends: &[End], then: Option<&Reserve>) -> Result<(Vec
         for &code in &codes {
             settled.push(match code {
                 b'-' => Settled::LeaseLost,
-                code => Settled::Settled(record::state(code)?),
+                code => Settled::Settled(record::state(code % 16)?, end_reason(code / 16)?),
             });
         }
         if codes.len() == left.len() {

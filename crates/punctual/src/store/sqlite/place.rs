@@ -26,7 +26,7 @@ use crate::{
     job::{Failure, Priority, State},
     lifecycle::{Next, Run},
     limits::{FAILURES_MAX, ID_MEMORY, LEASE_MAX},
-    store::{Lease, end_bell},
+    store::{EndReason, Lease, end_bell},
     time::Timestamp,
 };
 
@@ -374,7 +374,7 @@ impl Tx<'_> {
         lease: &LeaseRow,
         job: &mut Job,
         then: impl FnOnce(&Run, Timestamp) -> Next,
-    ) -> Step<State> {
+    ) -> Step<(State, Option<EndReason>)> {
         let run = Run {
             id: job.id,
             attempt: job.past.attempt,
@@ -386,16 +386,8 @@ impl Tx<'_> {
             lasts_ms: lease.lasts_ms.cast_unsigned(),
         };
         let next = if job.corrupt {
-            Next {
-                state: State::Dead,
-                attempt: run.attempt,
-                crashes: run.crashes,
-                snoozes: run.snoozes,
-                run_at: None,
-                reason: Some("corrupt".to_owned()),
-                failed: None,
-                result: None,
-            }
+            let next = Next::overruled(State::Dead, &run, EndReason::Corrupt);
+            Next { crashes: run.crashes, snoozes: run.snoozes, ..next }
         } else {
             then(&run, self.now)
         };
@@ -427,6 +419,6 @@ impl Tx<'_> {
         } else {
             self.end(q, job, next.state, next.reason.as_deref(), End::Other)?;
         }
-        Ok(next.state)
+        Ok((next.state, next.overruled))
     }
 }

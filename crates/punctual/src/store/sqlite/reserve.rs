@@ -133,7 +133,7 @@ fn take_back_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<TakenBack>> {
         tx.end_turn_of_unknown(q, id)?;
         return Ok(None);
     };
-    let state = tx.end_run(q, &row, &mut job, taken_back)?;
+    let (state, _) = tx.end_run(q, &row, &mut job, taken_back)?;
     let lease = Lease { job: job.id, fence: row.fence.cast_unsigned() };
     Ok(Some(TakenBack { lease, queue: tx.at(q).name.clone(), state }))
 }

@@ -13,7 +13,7 @@ use crate::{
     job::State,
     lifecycle::settled,
     limits::SWEEP_RIDE_MAX,
-    store::{Batch, Reserve, Settled, Settlement, Verdict},
+    store::{Batch, EndReason, Reserve, Settled, Settlement, Verdict},
 };
 
 /// A settle, and the reserve behind it.
@@ -45,11 +45,11 @@ fn end_all(tx: &mut Tx<'_>, batch: &[Settlement], queues: &mut Vec<Q>) -> Step<V
     let mut answers = Vec::with_capacity(batch.len());
     for settlement in batch {
         answers.push(match end_one(tx, &mut hot, settlement)? {
-            Some((q, state)) => {
+            Some((q, state, overruled)) => {
                 if !queues.contains(&q) {
                     queues.push(q);
                 }
-                Settled::Settled(state)
+                Settled::Settled(state, overruled)
             }
             None => Settled::LeaseLost,
         });
@@ -63,8 +63,11 @@ struct Hot<'c> {
     delete_lease: CachedStatement<'c>,
 }
 
+/// Where a settlement led.
+type End = (Q, State, Option<EndReason>);
+
 /// Ends one lease; `None`: it is not current (S8).
-fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<Option<(Q, State)>> {
+fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<Option<End>> {
     let Settlement { lease, verdict } = settlement;
     let id = lease.job.as_bytes();
     let row = hot.lease.query_row([id], |row| Ok(LeaseRow::read(row))).optional()?;
@@ -82,7 +85,7 @@ fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<
         } else {
             tx.put_ended(q, lease.job, State::Done, row.bytes, None)?;
         }
-        return Ok(Some((q, State::Done)));
+        return Ok(Some((q, State::Done, None)));
     }
 
     let Some(mut job) = tx.job(lease.job)? else {
@@ -91,7 +94,7 @@ fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<
         tx.end_turn_of_unknown(q, id)?;
         return Ok(None);
     };
-    let state = tx.end_run(q, &row, &mut job, |run, now| settled(run, verdict, now))?;
+    let (state, overruled) = tx.end_run(q, &row, &mut job, |run, now| settled(run, verdict, now))?;
     if let Verdict::RetryAfter { at, .. } = verdict {
         let until = at.resolve(tx.now);
         match &job.opts.group {
@@ -99,5 +102,5 @@ fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<
             None => tx.close(q, until),
         }
     }
-    Ok(Some((q, state)))
+    Ok(Some((q, state, overruled)))
 }

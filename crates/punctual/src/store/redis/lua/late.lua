@@ -823,10 +823,15 @@ local function taken_back(job)
     return next.state
 end
 
+-- Why a job ends at the end of its run, where that is not what the verdict says; as settle.rs reads it.
+local OVERRULED = {attempts = 16, snoozes = 32, cancelled = 48, corrupt = 64}
 -- The end of a run by a verdict that is no bare ack: a ack with a result, r retry, g retry and close the gate of the group, else
--- of the queue, s snooze, l release, h held, c cancel, d dead, with its rest.
+-- of the queue, s snooze, l release, h held, c cancel, d dead, with its rest. Answers the state, with what OVERRULED says.
 local function verdict(job, what, rest)
-    local next = {attempt = job.attempt, state = WAITING}
+    local next, overruled = {attempt = job.attempt, state = WAITING}, nil
+    local function overrule(state, reason)
+        next.state, next.reason, overruled = state, reason, OVERRULED[reason]
+    end
     if what == 'g' then
         local kind, ms = unp('>c1I7', rest)
         local of = job.gid and group_of(job.q, job.gid) or queue(job.q)
@@ -838,12 +843,12 @@ local function verdict(job, what, rest)
         next.state, job.result = DONE, rest
     elseif has(job.run.flags, 1) then
         -- S12: the end of the run decides, and anything but an ack obeys the request.
-        next.state, next.reason = CANCELLED, 'cancelled'
+        overrule(CANCELLED, 'cancelled')
     elseif what == 'r' then
         local kind, ms = unp('>c1I7', rest)
         next.failed = sub(rest, 9)
         if job.max_attempts <= job.attempt then
-            next.state, next.reason = DEAD, 'attempts'
+            overrule(DEAD, 'attempts')
         else
             next.attempt = job.attempt + 1
             next.run_at = kind == 'a' and max(ms, now) or min(now + ms, END)
@@ -851,7 +856,7 @@ local function verdict(job, what, rest)
     elseif what == 's' then
         next.snoozes = job.snoozes + 1
         if SNOOZES_MAX <= next.snoozes then
-            next.state, next.reason = DEAD, 'snoozes'
+            overrule(DEAD, 'snoozes')
         else
             next.run_at = min(now + max(unp('>I7', rest), SNOOZE_MIN), END)
             if sub(rest, 8, 8) == '1' then next.reason = sub(rest, 9) end
@@ -865,7 +870,7 @@ local function verdict(job, what, rest)
         next.state, next.reason, next.failed = DEAD, rest, rest
     end
     leave_run(job, next)
-    return next.state
+    return next.state + (overruled or 0)
 end
 -- The past of a job that is done, from the one it had; nil where that can't be read.
 local function done_past(id, x)
@@ -1085,5 +1090,5 @@ return {
     first_group = first_group, group_of = group_of, look_at_groups = look_at_groups,
     lease_member = lease_member, extend_lease = extend_lease, set_company = set_company,
     ended_member = ended_member, leave_ended = leave_ended, remember = remember,
-    finish = finish, delete = delete, verdict = verdict, done_past = done_past, take_back = take_back, sweep = sweep,
+    finish = finish, delete = delete, verdict = verdict, OVERRULED = OVERRULED, done_past = done_past, take_back = take_back, sweep = sweep,
 }

@@ -4,8 +4,9 @@
 -- but a bare ack: verdict1 rest; then, if one follows, the reserve. The rest of a verdict: ack: a result, its content type as a
 -- chunk, then its bytes; retry, or retry and close the gate: kind1 ms7 error; snooze: ms7 flag1 reason; cancel: reason; dead: error.
 -- One that is no caller's: h, the job waits for a newer version, and nothing is counted.
--- Answers: now, microseconds into it, epoch, rings left to the caller, states (a byte each, '-' for a lost lease; fewer than n
--- if it stopped), then as reserving() says. Cost: O(n log N).
+-- Answers: now, microseconds into it, epoch, rings left to the caller, a byte each for n leases, or for fewer if it stopped: '-' for
+-- a lost one, else its job's state and 16 times the reason, if that is not the verdict's (OVERRULED in late.lua); then as
+-- reserving() says. Cost: O(n log N).
 local WORK_MAX = 512 -- of what is done besides bare acks, in commands as they are reckoned here
 local KEYED, WHOLE = 4, 8 -- an ack that frees a key or a group's place, and any other verdict
 local TURN = 16 -- a turn of a group
@@ -72,6 +73,11 @@ for i = 1, n do
                 call('HDEL', R, id)
                 call('ZREM', L, place .. id)
                 answers[i] = '-'
+                if call('HEXISTS', J, id) == 1 then
+                    -- It can't be read.
+                    late().bury(of.q, id)
+                    answers[i] = char(DEAD + late().OVERRULED.corrupt)
+                end
             end
         end
     end
