@@ -308,8 +308,8 @@ local function tell_end(job)
     tell('$end/' .. string.gsub(job.id, '.', function(c) return string.format('%02x', byte(c)) end))
 end
 -- Ends a job that can't be read and has left its place: nobody can run it, and people may want to see it. `had_ended`: its bytes
--- are not among those of live jobs.
-local function bury(q, id, had_ended)
+-- are not among those of live jobs; `live`: how many of them are, where its run says so.
+local function bury(q, id, had_ended, live)
     -- How large it is its head may still say.
     local job, rec = {}, call('HGET', J, id)
     local bytes = rec and pcall(head, job, rec) and job.bytes or 0
@@ -318,7 +318,7 @@ local function bury(q, id, had_ended)
     tell_end({id = id, watched = true})
     call('HSET', X, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
     call('ZADD', E, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', bytes))
-    if not had_ended then tally(q, 'b', -bytes) end
+    if not had_ended then tally(q, 'b', -(live or bytes)) end
     tally(q, char(DEAD), bytes)
     hint(q, 0)
 end

@@ -75,7 +75,7 @@ for i = 1, n do
                 answers[i] = '-'
                 if call('HEXISTS', J, id) == 1 then
                     -- It can't be read.
-                    late().bury(of.q, id)
+                    late().bury(of.q, id, false, 22 <= #run and unp('>I4', run, 19) or nil)
                     answers[i] = char(DEAD + late().OVERRULED.corrupt)
                 end
             end
