@@ -42,7 +42,11 @@ impl Cli {
 
     /// The command with these arguments; its store is `punctual.db` in the folder, by default.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        self.command_of(OsStr::new(env!("CARGO_BIN_EXE_punctual")), args)
+    }
+
+    fn command_of<S: AsRef<OsStr>>(&self, program: &OsStr, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(program);
         command
             .current_dir(self.folder.path())
             .env_remove("PUNCTUAL_STORE")
@@ -58,6 +62,11 @@ impl Cli {
     /// Runs a command line; words are parted by spaces.
     pub(crate) fn run(&self, line: &str) -> Said {
         self.args(&line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// Runs a command line by another build of the program.
+    pub(crate) fn run_as(&self, program: &OsStr, line: &str) -> Said {
+        said(self.command_of(program, line.split_whitespace()).spawn().unwrap())
     }
 
     /// Runs a command with arguments that may hold spaces.

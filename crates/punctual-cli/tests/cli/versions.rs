@@ -1,6 +1,9 @@
-//! Programs of two versions on one store, as while a newer one is rolled out: the older one stops, and changes nothing.
+//! Programs of two versions on one store, as while a newer one is rolled out: one of them stops, and changes nothing.
+//!
+//! `scripts/versions` builds the next version, whose schema and format have the next numbers, and names its program in
+//! `PUNCTUAL_NEXT`. Without it, a number is written into the store as that program would write it.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs};
+use std::{collections::BTreeMap, env, ffi::OsString, fmt::Write as _, fs};
 
 use crate::{
     exec::Worker,
@@ -31,17 +34,12 @@ impl Place {
     /// What a version does whose schema or format has the next number.
     fn upgrade(&self, t: &Cli) {
         match self {
+            Self::File if let Some(next) = next() => drop(t.run_as(&next, "push upgraded").ok()),
             Self::File => {
                 let up = "UPDATE punctual_meta SET v = v + 1 WHERE k = 'schema'";
                 assert_eq!(Self::file(t).execute(up, []).unwrap(), 1);
             }
-            Self::Server(server, url) => {
-                let up = "local row = redis.call('HGET', KEYS[1], 'turn')
-                    local format = struct.unpack('>I2', row, 33)
-                    redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32) .. struct.pack('>I2', format + 1))";
-                let state = format!("{}:{{0}}:s", url.split_once("prefix=").unwrap().1);
-                server.say(&["EVAL", up, "1", &state]);
-            }
+            Self::Server(server, url) => move_format(server, url, 1),
         }
     }
 
@@ -77,6 +75,36 @@ impl Place {
     }
 }
 
+/// Writes another format's number into a store on a server.
+fn move_format(server: &Server, url: &str, by: i32) {
+    let write = "local row = redis.call('HGET', KEYS[1], 'turn')
+        local format = struct.unpack('>I2', row, 33)
+        redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32) .. struct.pack('>I2', format + ARGV[1]))";
+    let state = format!("{}:{{0}}:s", url.split_once("prefix=").unwrap().1);
+    server.say(&["EVAL", write, "1", &state, &by.to_string()]);
+}
+
+/// The program of the next version.
+fn next() -> Option<OsString> {
+    env::var_os("PUNCTUAL_NEXT")
+}
+
+/// Commands that look, write, take and mend.
+fn commands() -> [String; 8] {
+    let cancel = format!("cancel {A}");
+    [
+        "push k",
+        "take",
+        "ls",
+        "stats",
+        "queue pause default",
+        "queue set default order=lifo",
+        &cancel,
+        "audit --repair",
+    ]
+    .map(str::to_owned)
+}
+
 #[test]
 fn a_worker_and_commands_of_an_older_version_stop_and_change_nothing() {
     let server = Server::start(&[]);
@@ -96,20 +124,41 @@ fn a_worker_and_commands_of_an_older_version_stop_and_change_nothing() {
         for words in ["nothing was changed", "\n  try   ", "\n  code  outdated (exit 2)\n"] {
             assert!(stopped.err.contains(words), "{stopped:#?}");
         }
-        for command in [
-            "push k",
-            "take",
-            "ls",
-            "stats",
-            "queue pause default",
-            "queue set default order=lifo",
-            &format!("cancel {A}"),
-            "audit --repair",
-        ] {
+        for command in commands() {
             let refused = t.run(&format!("{command} {store}"));
             assert_eq!(refused.code, Some(2), "{command}: {refused:#?}");
             assert!(refused.err.contains("code  outdated (exit 2)"), "{command}: {refused:#?}");
         }
         assert!(before == place.picture(&t), "{}: something was changed", place.url());
+        if let Some(next) = next() {
+            let stats = t.run_as(&next, &format!("stats --json {store}")).ok();
+            let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+            assert_eq!((&stats["running"], &stats["dead"]), (&1.into(), &0.into()), "{stats}");
+        }
     }
+}
+
+#[test]
+fn a_newer_version_changes_nothing_in_a_store_that_it_cannot_upgrade() {
+    let (t, server) = (Cli::new(), Server::start(&[]));
+    let url = server.url();
+    let store = format!("--store {url}");
+    t.ok(&format!("push k --id {A} {store}"));
+    let own = OsString::from(env!("CARGO_BIN_EXE_punctual"));
+    // To this version, the store is of the one before it.
+    let by = if next().is_some() { 0 } else { -1 };
+    move_format(&server, &url, by);
+    let place = Place::Server(Box::new(server), url);
+    let before = place.picture(&t);
+    for command in commands() {
+        let refused = t.run_as(next().as_ref().unwrap_or(&own), &format!("{command} {store}"));
+        assert_eq!(refused.code, Some(2), "{command}: {refused:#?}");
+        for words in ["nothing was changed", "\n  try   ", "\n  code  unsupported (exit 2)\n"] {
+            assert!(refused.err.contains(words), "{command}: {refused:#?}");
+        }
+    }
+    assert!(before == place.picture(&t), "something was changed");
+    let Place::Server(server, url) = &place else { unreachable!("it was made so") };
+    move_format(server, url, -by);
+    assert!(t.ok(&format!("take --json {store}")).contains(A), "the earlier version goes on");
 }
