@@ -250,6 +250,9 @@ impl Demo {
             worker.kill()?;
         }
         starts.read()?;
+        for span in starts.away.drain(..) {
+            self.absences.add(span);
+        }
         let killed = killed.context("the demo ended before its kill")?;
         let states =
             self.absences.outlast(async || ledger::states(&self.client, &self.queues()).await).await?;

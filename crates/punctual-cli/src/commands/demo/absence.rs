@@ -1,5 +1,5 @@
 //! When the store could not be reached: its servers took over from each other, or were started again. Calls are repeated
-//! for a while, and it is written down, since workers lost their leases then.
+//! for a while, and it is written down, by the demo and by its workers, since workers lost their leases then.
 
 use std::{
     cell::RefCell,
@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
 
 use super::LEASE;
 
@@ -19,8 +20,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PROMPT: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 2);
 
 /// A stretch of the wall clock, in microseconds: from the beginning of a call that was not answered promptly to its answer.
-#[derive(Clone, Copy, Debug)]
-struct Span {
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Span {
     from: u64,
     to: u64,
 }
@@ -39,6 +40,16 @@ impl Absences {
         Self { takes_over, ..Self::default() }
     }
 
+    /// Those that nobody was told of yet.
+    pub(super) fn take(&self) -> Vec<Span> {
+        self.spans.take()
+    }
+
+    /// Adds one that somebody else met.
+    pub(super) fn add(&self, span: Span) {
+        self.spans.borrow_mut().push(span);
+    }
+
     /// Makes a call, again while its error says that this is right.
     pub(super) async fn outlast<T>(&self, call: impl AsyncFn() -> punctual::Result<T>) -> Result<T> {
         let (begin, from, mut failed) = (Instant::now(), now_us(), false);
@@ -46,7 +57,7 @@ impl Absences {
             match call().await {
                 Ok(answer) => {
                     if failed || self.takes_over && PROMPT < begin.elapsed() {
-                        self.spans.borrow_mut().push(Span { from, to: now_us() });
+                        self.add(Span { from, to: now_us() });
                     }
                     return Ok(answer);
                 }
@@ -64,9 +75,16 @@ impl Absences {
         self.spans.borrow().iter().any(|span| span.from <= to_us && from_us <= span.to)
     }
 
-    /// How long it was away in all.
+    /// How long it was away in all, to whomever.
     pub(super) fn in_all(&self) -> Duration {
-        Duration::from_micros(self.spans.borrow().iter().map(|span| span.to.saturating_sub(span.from)).sum())
+        let mut spans = self.spans.borrow().clone();
+        spans.sort_by_key(|span| span.from);
+        let (mut sum, mut until) = (0, 0);
+        for span in spans {
+            sum += span.to.saturating_sub(span.from.max(until));
+            until = span.to.max(until);
+        }
+        Duration::from_micros(sum)
     }
 }
 
@@ -98,6 +116,15 @@ mod tests {
         assert_eq!(calls.get(), 3);
         assert!(absences.touch(before, now_us()) && !absences.touch(0, before - 1));
         assert!(PAUSE * 2 <= absences.in_all());
+    }
+
+    #[test]
+    fn what_two_met_at_once_counts_once() {
+        let absences = Absences::default();
+        for (from, to) in [(10, 30), (0, 20), (15, 18), (40, 45)] {
+            absences.add(Span { from, to });
+        }
+        assert_eq!(absences.in_all(), Duration::from_micros(35));
     }
 
     #[tokio::test]

@@ -14,7 +14,8 @@ use serde::Serialize;
 
 use super::{
     Excuses,
-    worker::{Event, What},
+    absence::Span,
+    worker::{Event, Line, What},
 };
 use crate::quantile::quantile;
 
@@ -24,11 +25,19 @@ pub(super) struct Starts {
     read: HashMap<PathBuf, u64>,
     events: Vec<Event>,
     jobs: HashSet<JobId>,
+    /// When workers could not reach the store.
+    pub(super) away: Vec<Span>,
 }
 
 impl Starts {
     pub(super) fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), read: HashMap::new(), events: Vec::new(), jobs: HashSet::new() }
+        Self {
+            folder: folder.to_owned(),
+            read: HashMap::new(),
+            events: Vec::new(),
+            jobs: HashSet::new(),
+            away: Vec::new(),
+        }
     }
 
     /// Reads what is new; a line that is not finished yet is left for the next time.
@@ -45,10 +54,13 @@ impl Starts {
             file.read_to_string(&mut text)?;
             let whole = text.rfind('\n').map_or(0, |end| end + 1);
             for line in text[..whole].lines() {
-                let event: Event =
-                    serde_json::from_str(line).context("a history holds a line that is none")?;
-                self.jobs.insert(event.id);
-                self.events.push(event);
+                match serde_json::from_str(line).context("a history holds a line that is none")? {
+                    Line::Run(event) => {
+                        self.jobs.insert(event.id);
+                        self.events.push(event);
+                    }
+                    Line::Away(span) => self.away.push(span),
+                }
             }
             *from += whole as u64;
         }

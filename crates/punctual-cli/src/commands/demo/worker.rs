@@ -1,9 +1,10 @@
 //! A worker of the demo: writes down every start and end before anything else happens.
 
 use std::{
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::Write as _,
     path::PathBuf,
+    pin::pin,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -13,7 +14,10 @@ use punctual::{Client, Ctx, JobRecord, Outcome, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::absence::Absences;
+use super::{
+    TICK,
+    absence::{Absences, Span},
+};
 
 /// Jobs at once in one worker.
 const SLOTS: usize = 50;
@@ -41,6 +45,15 @@ pub(crate) struct DemoWorker {
 
 /// A line of a history.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Line {
+    Run(Event),
+    /// The worker could not reach the store, nor renew its leases.
+    Away(Span),
+}
+
+/// A start or an end.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Event {
     pub(crate) id: punctual::JobId,
     pub(crate) worker: String,
@@ -63,6 +76,24 @@ pub(crate) enum What {
     Failed,
 }
 
+fn write_line(mut file: &File, line: &Line) -> Result<()> {
+    let mut line = serde_json::to_vec(line)?;
+    line.push(b'\n');
+    Ok(file.write_all(&line)?)
+}
+
+/// Writes down when the store can't be reached from here: its parent's calls may have found it meanwhile.
+async fn watch(client: &Client, store: &str, queue: &str, file: &File) -> Result<()> {
+    let absences = Absences::of(store);
+    loop {
+        absences.outlast(async || client.count(Some(queue)).await).await?;
+        for span in absences.take() {
+            write_line(file, &Line::Away(span))?;
+        }
+        tokio::time::sleep(TICK).await;
+    }
+}
+
 /// Serves the demo's queues until it is killed, or the demo is gone.
 pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
     // One write per line, straight to the kernel: a line survives SIGKILL once its call returned.
@@ -72,6 +103,7 @@ pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
         .open(&args.history)
         .context("could not open the history")?;
     let (name, file) = (args.name.clone(), Arc::new(file));
+    let history = Arc::clone(&file);
     let handler = move |job: JobRecord, ctx: Ctx<()>| {
         let (name, file) = (name.clone(), Arc::clone(&file));
         async move {
@@ -88,9 +120,7 @@ pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
                     at_us,
                     what,
                 };
-                let mut line = serde_json::to_vec(&event)?;
-                line.push(b'\n');
-                Ok((&*file).write_all(&line)?)
+                write_line(&file, &Line::Run(event))
             };
             write(What::Start)?;
             tokio::time::sleep(if job.kind == "demo.slow" { SLOW } else { QUICK }).await;
@@ -114,6 +144,10 @@ pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         told.cancel();
     })?;
-    worker.handle_raw(handler).run_until(gone).await?;
+    let mut work = pin!(worker.handle_raw(handler).run_until(gone));
+    tokio::select! {
+        done = &mut work => done?,
+        Err(_) = watch(&client, store, &args.queues[0], &history) => work.await?,
+    };
     Ok(())
 }
