@@ -4,6 +4,8 @@
 #![cfg(feature = "redis")]
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+#[path = "topology/lost.rs"]
+mod lost;
 #[path = "topology/outage.rs"]
 mod outage;
 #[path = "support/redis.rs"]

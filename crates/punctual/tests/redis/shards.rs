@@ -3,6 +3,7 @@
 mod gates;
 mod pinned;
 mod schedule;
+mod together;
 mod topic;
 
 use std::{

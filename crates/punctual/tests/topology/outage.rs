@@ -23,9 +23,9 @@ use tokio_util::sync::CancellationToken;
 use super::{Cluster, TAKE_OVER_MAX, open};
 
 const QUEUE: &str = "mail";
-const SHARDS: u16 = 4;
+pub(super) const SHARDS: u16 = 4;
 /// The server that has the keys of shards 1 and 2.
-const AWAY: usize = 1;
+pub(super) const AWAY: usize = 1;
 const PRODUCERS: usize = 16;
 /// Jobs that must be accepted, and run, while a part is away.
 const ENOUGH: usize = 200;
@@ -33,15 +33,15 @@ const ENOUGH: usize = 200;
 const SOON: Duration = Duration::from_secs(25);
 
 /// Three servers that lose nothing, none of which has a replica.
-fn cluster() -> Cluster {
+pub(super) fn cluster() -> Cluster {
     Cluster::start_with(
         [0, 0, 0],
         &["--appendonly", "yes", "--appendfsync", "always", "--cluster-require-full-coverage", "no"],
     )
 }
 
-fn job(client: &Client) -> NewJob {
-    NewJob::new(client.make_id(), "email.send", QUEUE, Payload::json("1"))
+pub(super) fn job(id: JobId) -> NewJob {
+    NewJob::new(id, "email.send", QUEUE, Payload::json("1"))
 }
 
 /// What ran, by its id.
@@ -86,7 +86,7 @@ async fn a_dead_server_stops_no_producer_and_no_worker_that_starts() {
             (client.clone(), Arc::clone(&accepted), Arc::clone(&made), enough.clone());
         producers.spawn(async move {
             while !enough.is_cancelled() {
-                let answers = client.push(vec![job(&client)]).await.unwrap();
+                let answers = client.push(vec![job(client.make_id())]).await.unwrap();
                 accepted.lock().unwrap().insert(answers[0].id().unwrap());
                 made.fetch_add(1, Ordering::Relaxed);
             }
@@ -153,17 +153,17 @@ async fn a_program_starts_while_a_part_is_away() {
     let store = open(&url).await;
     store.reshard(SHARDS).await.unwrap();
     let client = Client::new(store.clone());
-    let jobs = (0..40).map(|_| job(&client)).collect();
+    let jobs = (0..40).map(|_| job(client.make_id())).collect();
     let before = client.push(jobs).await.unwrap();
     // Some name a shard that will be away.
-    let made: Vec<_> = (0..8).map(|_| job(&client)).collect();
+    let made: Vec<_> = (0..8).map(|_| job(client.make_id())).collect();
     cluster.servers[AWAY].kill();
 
     let late = RedisStore::open(&url, Clock::System).await;
     assert!(late.is_ok(), "a program can't start while a part is away: {late:?}");
     let late = Arc::new(late.unwrap());
     let client = Client::new(late.clone());
-    let jobs = (0..40).map(|_| job(&client)).collect();
+    let jobs = (0..40).map(|_| job(client.make_id())).collect();
     let answers = timeout(SOON, client.push(jobs)).await.expect("nobody waits for what is away").unwrap();
     for answer in &answers {
         let id = answer.id().unwrap();
@@ -173,12 +173,12 @@ async fn a_program_starts_while_a_part_is_away() {
     let there = before.iter().filter(|answer| [0, 3].contains(&answer.id().unwrap().shard())).count() as u64;
     assert_eq!(late.count(None).await.unwrap().waiting, 40 + there);
     // A job with a key must be with the others of its key, and one that has an id where that is looked for; the others do not wait.
-    let mut some: Vec<_> = (0..20).map(|_| job(&client)).collect();
+    let mut some: Vec<_> = (0..20).map(|_| job(client.make_id())).collect();
     for (n, job) in some.iter_mut().enumerate() {
         job.group = Some(format!("customer {n}"));
     }
     some.extend(made);
-    let (held_up, more) = (client.push(some.clone()), client.push(vec![job(&client)]));
+    let (held_up, more) = (client.push(some.clone()), client.push(vec![job(client.make_id())]));
     let mut held_up = std::pin::pin!(held_up);
     tokio::select! {
         answers = &mut held_up => panic!("{answers:?}"),
@@ -199,7 +199,7 @@ const FIRST: usize = 2;
 /// The server that has those of shard 3.
 const LAST: usize = 0;
 /// Longer ago than clocks may be apart: an id that is made now is not looked for where the number of shards before would put it.
-const EARLIER: Duration = Duration::from_mins(11);
+pub(super) const EARLIER: Duration = Duration::from_mins(11);
 
 /// A program that starts without shard 0 goes by the latest layout that another shard knows: it enqueues, runs jobs, and goes by the
 /// store's own layout when that is back.
@@ -229,7 +229,8 @@ async fn a_program_starts_while_the_server_of_the_first_shard_is_away() {
     let client = Client::new(store.clone());
     let mut accepted = BTreeSet::new();
     for _ in 0..ENOUGH / 10 {
-        let answers = timeout(SOON, client.push(vec![job(&client)])).await.expect("nobody waits for shard 0");
+        let answers =
+            timeout(SOON, client.push(vec![job(client.make_id())])).await.expect("nobody waits for shard 0");
         accepted.insert(answers.unwrap()[0].id().unwrap());
     }
     assert_eq!(accepted.iter().map(|id| id.shard()).collect::<BTreeSet<_>>(), (1..SHARDS).collect());
@@ -251,7 +252,7 @@ async fn a_program_starts_while_the_server_of_the_first_shard_is_away() {
     };
     timeout(TAKE_OVER_MAX, back).await.expect("it goes by the store's own layout again");
     store.reshard(SHARDS + 1).await.unwrap();
-    assert_eq!(client.push(vec![job(&client)]).await.unwrap().len(), 1);
+    assert_eq!(client.push(vec![job(client.make_id())]).await.unwrap().len(), 1);
     end.cancel();
     while let Some(ended) = workers.join_next().await {
         ended.unwrap();

@@ -33,6 +33,8 @@ pub(super) struct Part<'a> {
     pub(super) kind: Kind,
     /// Which of the shard's scripts of this call this is, and how many there are.
     pub(super) script: (u8, u8),
+    /// Whether none of its jobs is refused any more: the call may be done in part.
+    pub(super) is_accepted: bool,
     /// The jobs, with the ids that they have in this shard.
     pub(super) jobs: Vec<(JobId, &'a NewJob)>,
 }
@@ -41,8 +43,8 @@ pub(super) struct Part<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Insert,
-    /// They may be elsewhere.
-    Look,
+    /// They may be elsewhere. Another round of looks into the same shard is about other jobs.
+    Look(u8),
     /// Insert them, if jobs of the same group, else of the same concurrency key, wait or run here: one shard at a time has these (S15).
     Follow,
     /// Nothing, but say whether it may be inserted.
@@ -126,7 +128,7 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
         Vec::new(),
         digits(part.layout.epoch),
         Vec::new(),
-        if part.script == (0, 1) { Vec::new() } else { vec![part.script.0, part.script.1] },
+        which(part),
     ];
     {
         let known = shard.known();
@@ -152,7 +154,7 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
     let mut ids = HashSet::with_capacity(jobs.len());
     args[2] = vec![match kind {
         Kind::Refuse => b'b',
-        Kind::Look => b'h',
+        Kind::Look(_) => b'h',
         Kind::Follow => b'f',
         Kind::Check => b'c',
         Kind::Insert if jobs.iter().all(|(id, _)| ids.insert(*id)) => b'o',
@@ -167,6 +169,13 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
     }
     args.append(&mut rests);
     (queues.into_iter().map(|(name, _)| name).collect(), args)
+}
+
+/// What sets a script apart from the others of its call; nothing, where it is the only one.
+fn which(part: &Part<'_>) -> Vec<u8> {
+    let round = if let Kind::Look(round) = part.kind { round } else { 0 };
+    let which = vec![part.script.0, part.script.1, part.is_accepted.into(), round];
+    if which == [0, 1, 0, 0] { Vec::new() } else { which }
 }
 
 fn read(answers: &[u8], part: &Part<'_>) -> Result<Vec<Told>> {

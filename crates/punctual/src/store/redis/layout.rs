@@ -28,6 +28,8 @@ use super::{
 const CLOCKS_APART_MS: u64 = 600_000;
 /// Earlier numbers of shards that are kept; a change that would need more is refused.
 const EARLIER_MAX: usize = 16;
+/// Places where a job may have been put before: two for each number of shards.
+pub(super) const PLACES_MAX: usize = 2 * (EARLIER_MAX + 1);
 
 /// How a store is spread.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,25 +1,26 @@
 -- enqueue: hands jobs over, in order, each seeing what the earlier ones did (S2, S3, S4).
 -- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, kind of call (o ordinary, t two of its ids are
 -- the same, b its jobs break a limit, h only what is here already, f only where jobs of the same concurrency key or group are,
--- c only a look whether it would be refused), epoch, number of queues, '' or which of a call's scripts this is and how many there
--- are (a byte each; the first is 0), per queue: name, version of the settings that the caller knows (0: none), settings of a new
--- queue; then the jobs' ids, their specs, their rests. A spec, which jobs often share: queue2 flags1 level1 kind of time (a at, i
--- in) ms7 kind of expiry (a, i, or n for none) ms7 conflict (k keep, p replace, s reschedule) version4 (0: any) skip3. The
--- rest is what follows the times in a record, with the payload behind `skip` bytes.
+-- c only a look whether it would be refused), epoch, number of queues, '' or a byte each: which of a call's scripts this is (the
+-- first is 0), how many there are, whether the call was accepted (1: nothing is refused), which round of looks this is; per queue:
+-- name, version of the settings that the caller knows (0: none), settings of a new queue; then the jobs' ids, their specs, their
+-- rests. A spec, which jobs often share: queue2 flags1 level1 kind of time (a at, i in) ms7 kind of expiry (a, i, or n for none)
+-- ms7 conflict (k keep, p replace, s reschedule) version4 (0: any) skip3. The rest is what follows the times in a record, with the
+-- payload behind `skip` bytes.
 -- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 | F | of kinds h and f: A: it is
 -- not here, L: nor is it, but jobs of its key or group are, M: there is a later epoch. Before any write: {'stale', number of a
 -- queue, its settings or ''} where the caller knows others, {'refused'} for a call that breaks a limit and is no repetition,
 -- {'ok'} for one that is looked at only, {'moved', epoch} where jobs of a later epoch may be elsewhere, {'expired', number of a
 -- job, expires_at, run_at} for a job that expires before it is due: by the time of the call's first script, since nothing is refused
--- of a call that is done in part.
+-- of a call that is done in part, here or elsewhere.
 -- Cost: O(n log N).
 local instance, number, epoch, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local is_look, follows = ARGV[4] == 'h', ARGV[4] == 'f'
 local SEVERAL, ONE_OF = 32768, 16384 -- above all places in a call
-local part, parts = 0, 1
-if ARGV[7] ~= '' then part, parts = byte(ARGV[7], 1, 2) end
+local part, parts, accepted, round = 0, 1, 0, 0
+if ARGV[7] ~= '' then part, parts, accepted, round = byte(ARGV[7], 1, 4) end
 local this_part = char(part) .. string.rep('\0', 15) -- stands where an id does
-local key = instance .. (follows and 'f' or 'e')
+local key = instance .. (follows and 'f' or 'e') .. (0 < round and char(round) or '')
 local ids_at = 8 + 3 * nq
 local n = (#ARGV - ids_at + 1) / 3
 local specs_at, rests_at = ids_at + n, ids_at + 2 * n
@@ -126,7 +127,7 @@ for i = 1, n do
         local of, flags, level, kind, ms, expiry, expires, conflict, wanted, skip = unp('>I2BBc1I7c1I7c1I4I3', spec)
         local run_at = max(kind == 'a' and ms or min(now + ms, END), now)
         expires = expiry ~= 'n' and (expiry == 'a' and expires or min(now + expires, END))
-        if expires and expires <= run_at and so_far == '' then
+        if expires and expires <= run_at and accepted == 0 and so_far == '' and not is_over then
             return {'expired', i, string.format('%.0f', expires), string.format('%.0f', run_at)}
         end
         plans[spec] = {

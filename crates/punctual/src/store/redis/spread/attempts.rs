@@ -18,6 +18,8 @@ pub(in crate::store::redis) struct Attempts<T>(HashMap<u64, (u64, T)>);
 pub(in crate::store::redis) struct Tried {
     /// The layouts by which it was tried, one after another.
     pub(in crate::store::redis) lives: Vec<Arc<Live>>,
+    /// Whether none of its jobs is refused any more: some may have been done.
+    pub(in crate::store::redis) is_accepted: bool,
     /// The answers so far, one for each job; none once all jobs are answered.
     pub(in crate::store::redis) answers: Vec<Option<Enqueued>>,
 }

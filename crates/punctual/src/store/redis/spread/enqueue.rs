@@ -15,7 +15,7 @@ use std::{
 
 use futures_util::future::join_all;
 
-use super::lease::is_away;
+use super::{attempts::Tried, lease::is_away};
 use crate::{
     error::{Error, ErrorKind, Result},
     id::JobId,
@@ -27,7 +27,7 @@ use crate::{
             Live, RedisStore,
             enqueue::{self, Answer, Kind, Part, Told},
             fault::{self, in_part},
-            layout::Place,
+            layout::{PLACES_MAX, Place},
         },
     },
 };
@@ -36,6 +36,11 @@ use crate::{
 const GROUPS_PER_SCRIPT_MAX: usize = 64;
 
 const _: () = assert!(BATCH_MAX / GROUPS_PER_SCRIPT_MAX < u8::MAX as usize);
+
+/// The round of the look where a job would go, after those where it may have been put before.
+const LAST_LOOK: u8 = u8::MAX;
+
+const _: () = assert!(PLACES_MAX < LAST_LOOK as usize);
 
 /// How often the layout may change under one call.
 const CHANGES_MAX: usize = 16;
@@ -67,14 +72,8 @@ pub(in crate::store::redis) async fn enqueue_each(
         let mut tried = store.tried_to_enqueue(call);
         tried.answers.resize(jobs.len(), None);
         for live in tried.lives.clone() {
-            let mut calls = Calls {
-                live,
-                call,
-                jobs,
-                scripts: Scripts::default(),
-                answers: &mut tried.answers,
-                away: None,
-            };
+            let mut calls =
+                Calls { store, live, call, jobs, scripts: Scripts::default(), tried: &mut tried, away: None };
             let made = calls.make(broken.is_some()).await;
             let away = calls.away.take();
             store.note_tried(call, &tried);
@@ -122,12 +121,13 @@ struct Parts {
 
 /// A call, by one layout.
 struct Calls<'a> {
+    store: &'a RedisStore,
     live: Arc<Live>,
     call: Call,
     jobs: &'a [NewJob],
     scripts: Scripts,
     /// What is known so far.
-    answers: &'a mut [Option<Enqueued>],
+    tried: &'a mut Tried,
     /// Why some jobs have no answer.
     away: Option<Error>,
 }
@@ -148,7 +148,15 @@ impl Calls<'_> {
         let homes = |i: usize| places[i].0.iter().map(|place| place.home).collect();
         self.scripts =
             Scripts { now: Cut::new(self.jobs, |i| vec![now(i).home]), before: Cut::new(self.jobs, homes) };
-        let mut todo: Vec<usize> = (0..self.jobs.len()).filter(|&i| self.answers[i].is_none()).collect();
+        let mut todo: Vec<usize> =
+            (0..self.jobs.len()).filter(|&i| self.tried.answers[i].is_none()).collect();
+        let may_expire = !is_broken && todo.iter().any(|&i| self.jobs[i].expires_at.is_some());
+        if may_expire && !self.tried.is_accepted && !self.is_judged_by_first(&todo, &places) {
+            self.part(Kind::Check, todo.clone(), now).await?;
+            // A shard that can't say now whether it would refuse does not refuse later.
+            self.away = None;
+            self.accept();
+        }
         let mut moved = Vec::new();
         // Where what limits a job is, if that is not where it would go.
         let mut followed: Vec<Option<Place>> = vec![None; self.jobs.len()];
@@ -158,7 +166,11 @@ impl Calls<'_> {
             if looked.is_empty() {
                 break;
             }
-            let mut looked = self.part(Kind::Look, looked, |i| places[i].0[round]).await?;
+            let kind = Kind::Look(round as u8);
+            let mut looked = self.part(kind, looked, |i| places[i].0[round]).await?;
+            if may_expire && self.away.is_none() {
+                self.accept();
+            }
             for i in looked.lives {
                 let there = places[i].0[round];
                 if followed[i].is_none() && there.home != now(i).home {
@@ -173,20 +185,12 @@ impl Calls<'_> {
             todo.into_iter().partition(|&i| followed[i].is_some());
         if !following.is_empty() {
             // One that is known where it would go, or whose unique key is, goes nowhere.
-            let mut looked = self.part(Kind::Look, following, now).await?;
+            let mut looked = self.part(Kind::Look(LAST_LOOK), following, now).await?;
             following = looked.absent;
             moved.append(&mut looked.moved);
         }
         let target = |i: usize| followed[i].unwrap_or_else(|| now(i));
         let kind = if is_broken { Kind::Refuse } else { Kind::Insert };
-        let mut all = [&todo[..], &following].concat();
-        all.sort_unstable();
-        if kind == Kind::Insert && self.may_be_refused_in_part(&all, target) {
-            let away = self.away.take();
-            self.part(Kind::Check, all, target).await?;
-            // A shard that can't say now whether it would refuse is asked by the insert.
-            self.away = away;
-        }
         if !following.is_empty() {
             let mut put = self.part(Kind::Follow, following, target).await?;
             // Those that they would have followed have ended meanwhile.
@@ -201,11 +205,21 @@ impl Calls<'_> {
         Ok(inserted.made)
     }
 
-    /// Whether one of several scripts may refuse its part: each of them judges an expiry by its own time.
-    fn may_be_refused_in_part(&self, jobs: &[usize], place: impl Fn(usize) -> Place) -> bool {
-        let script = |i: usize| (place(i).home, self.scripts.of(i, place(i).home).0);
-        let spans_scripts = jobs.windows(2).any(|pair| script(pair[0]) != script(pair[1]));
-        spans_scripts && jobs.iter().any(|&i| self.jobs[i].expires_at.is_some())
+    /// Whether the script that is run first has all of these jobs. It alone refuses what has expired by then, or nothing.
+    fn is_judged_by_first(&self, jobs: &[usize], places: &[(Vec<Place>, Place)]) -> bool {
+        let first = |i: usize| {
+            let place = places[i].0.first().unwrap_or(&places[i].1);
+            (places[i].0.is_empty(), place.home, self.scripts.of(i, place.home).0)
+        };
+        jobs.windows(2).all(|pair| first(pair[0]) == first(pair[1]))
+    }
+
+    /// Refuses none of its jobs from here on, nor from its repetitions: some may have been done.
+    fn accept(&mut self) {
+        if !self.tried.is_accepted {
+            self.tried.is_accepted = true;
+            self.store.note_tried(self.call, self.tried);
+        }
     }
 
     /// Makes one call per shard, or a few, one after another: others have their turn in between.
@@ -224,6 +238,7 @@ impl Calls<'_> {
                     layout: &live.layout,
                     kind,
                     script,
+                    is_accepted: this.tried.is_accepted,
                     jobs: group.iter().map(|(i, id)| (*id, &jobs[*i])).collect(),
                 };
                 let answer = if is_away(&live.shards, home) {
@@ -249,7 +264,7 @@ impl Calls<'_> {
                     is_in_part = true;
                     for ((i, _), answer) in group.into_iter().zip(answers) {
                         match answer {
-                            Told::Is(answer) => self.answers[i] = Some(answer),
+                            Told::Is(answer) => self.tried.answers[i] = Some(answer),
                             Told::Absent => told.absent.push(i),
                             Told::Lives => {
                                 told.absent.push(i);
@@ -284,7 +299,7 @@ impl Calls<'_> {
         const LOOK: u64 = 0x6c6f_6f6b;
         let is_cut = 1 < self.live.layout.live();
         let epoch = if is_cut { u64::from(self.live.layout.epoch).wrapping_mul(EPOCH) } else { 0 };
-        let look = if matches!(kind, Kind::Look | Kind::Follow) { LOOK } else { 0 };
+        let look = if matches!(kind, Kind::Look(_) | Kind::Follow) { LOOK } else { 0 };
         Call { instance: self.call.instance ^ epoch ^ look, ..self.call }
     }
 }
