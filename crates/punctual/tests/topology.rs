@@ -8,6 +8,8 @@
 mod lost;
 #[path = "topology/outage.rs"]
 mod outage;
+#[path = "support/proxy.rs"]
+mod proxy;
 #[path = "support/redis.rs"]
 mod server;
 
@@ -17,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use proxy::{Proxy, Weather, Whom};
 use punctual::{
     Bucket, Client, Error, ErrorKind, IdMaker, JobId, NewJob, Payload, State,
     store::{

@@ -235,7 +235,11 @@ impl RedisStore {
             };
             Try { live, first, asked: Arc::default(), follows_a_settle: hint.is_some() }
         };
-        lock(&self.reserves).of(want.call, new).clone()
+        let mut attempt = lock(&self.reserves).of(want.call, new).clone();
+        if let Some(last) = lock(&attempt.asked).last {
+            attempt.first = last;
+        }
+        attempt
     }
 
     /// Whether a shard rang, and was not asked since.

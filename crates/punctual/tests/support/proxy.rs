@@ -81,6 +81,11 @@ impl Proxy {
         Ok(Self { port, forecast, lost, _accepting: accepting })
     }
 
+    /// Where it listens.
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The address of a store behind it.
     pub(crate) fn url(&self, prefix: &str) -> String {
         format!("redis://127.0.0.1:{}/0?prefix={prefix}", self.port)

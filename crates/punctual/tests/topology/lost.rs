@@ -5,15 +5,15 @@ use std::time::Duration;
 use punctual::{
     JobId, NewJob, Timestamp, When,
     store::{
-        Call, Store,
+        Call, Enqueued, Store,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
 };
 
 use super::{
-    at_last,
-    outage::{AWAY, EARLIER, SHARDS, cluster, job},
+    Hand, Proxy, Weather, Whom, at_last, open,
+    outage::{AWAY, EARLIER, LAST, SHARDS, cluster, job},
     server::Cluster,
 };
 
@@ -30,6 +30,45 @@ async fn spread(cluster: &Cluster) -> String {
     let changer = RedisStore::open(&url, Clock::Manual(clock)).await.unwrap();
     changer.reshard(SHARDS).await.unwrap();
     url
+}
+
+/// S3: a reserve whose answer one shard lost is repeated there first, though another one, which was away, has jobs by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reserve_is_repeated_first_where_its_answer_was_lost() {
+    let mut cluster = cluster();
+    let url = spread(&cluster).await;
+    let proxy = Proxy::to(&cluster.servers[LAST].socket()).await.unwrap();
+    let port = proxy.port().to_string();
+    cluster.servers[LAST].say(&["CONFIG", "SET", "cluster-announce-port", &port]);
+    for server in &cluster.servers {
+        server.until_says(&["CLUSTER", "SLOTS"], |slots| slots.contains(&port));
+    }
+    let (store, other) = (open(&url).await, open(&url).await);
+    let [away, lost] = [1, 3].map(|shard| NewJob { id: in_shard(shard), ..job(in_shard(shard)) });
+    let answers =
+        other.enqueue(Call { instance: 1, number: 1 }, &[away.clone(), lost.clone()]).await.unwrap();
+    assert!(answers.iter().all(Enqueued::is_new), "{answers:?}");
+    // Each server knows the script by now.
+    let mut nobody = Hand::new(&other, 2).want(1);
+    nobody.wants[0].queue = "nobody".into();
+    other.reserve(&nobody).await.unwrap();
+
+    cluster.servers[AWAY].kill();
+    let want = Hand::new(&store, 3).want(1);
+    proxy.set(Weather::Lose(1), Whom::All);
+    let unknown = store.reserve(&want).await.unwrap_err();
+    proxy.set(Weather::Fair, Whom::All);
+    let is_running =
+        async || Ok(other.get(lost.id).await?.is_some_and(|job| job.state == punctual::State::Running));
+    assert!(at_last(is_running).await, "its answer was not lost, but {unknown:?}");
+    cluster.servers[AWAY].restart();
+    // Both can be reached again.
+    for job in [&away, &lost] {
+        at_last(async || store.get(job.id).await).await;
+    }
+    let jobs = at_last(async || store.reserve(&want).await).await.jobs;
+    let ids: Vec<JobId> = jobs.iter().map(|reserved| reserved.job.id).collect();
+    assert_eq!(ids, [lost.id], "what it holds in shard 3 would be nobody's");
 }
 
 /// S2: a call of which one shard has done its part is not refused by another one, be it that a job has expired since.

@@ -26,9 +26,25 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub(in crate::store::redis) struct Try {
     pub(in crate::store::redis) live: Arc<Live>,
     pub(in crate::store::redis) first: usize,
-    /// The shards that were asked: those are asked again by a repetition, whatever they are known to have.
-    pub(in crate::store::redis) asked: Arc<Mutex<BTreeSet<usize>>>,
+    pub(in crate::store::redis) asked: Arc<Mutex<Asked>>,
     pub(in crate::store::redis) follows_a_settle: bool,
+}
+
+/// The shards that a reserve has asked so far.
+#[derive(Debug, Default)]
+pub(in crate::store::redis) struct Asked {
+    /// Those are asked again by a repetition, whatever they are known to have.
+    shards: BTreeSet<usize>,
+    /// The one that may have given jobs in an answer that was lost: a repetition begins there.
+    pub(in crate::store::redis) last: Option<usize>,
+}
+
+impl Asked {
+    /// Noted before it is asked: its answer may reach nobody.
+    fn note(&mut self, shard: usize) {
+        self.shards.insert(shard);
+        self.last = Some(shard);
+    }
 }
 
 pub(in crate::store::redis) async fn reserve(store: &RedisStore, want: &Reserve) -> Result<Batch> {
@@ -41,7 +57,7 @@ pub(in crate::store::redis) async fn reserve(store: &RedisStore, want: &Reserve)
 
 async fn ask(store: &RedisStore, attempt: &Try, at: usize, want: &Reserve) -> Result<Batch> {
     let shards = &attempt.live.shards;
-    lock(&attempt.asked).insert(at);
+    lock(&attempt.asked).note(at);
     lock(&store.rung).remove(&at);
     let before = shards[at].bell.heard();
     let answer = within_reach(shards, at, reserve::reserve(&shards[at], want)).await;
@@ -73,7 +89,7 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
         .iter()
         .enumerate()
         .map(|(at, shard)| {
-            let is_open = store.has_rung(at) || lock(&attempt.asked).contains(&at);
+            let is_open = store.has_rung(at) || lock(&attempt.asked).shards.contains(&at);
             let lasts = shard.quiet_for(want, attempt.follows_a_settle).filter(|_| !is_open);
             shard.quiet.used(want);
             lasts
@@ -187,7 +203,7 @@ pub(in crate::store::redis) async fn settle(
                     live.shards.get(at).or_else(|| reserving.as_ref()?.1.live.shards.get(at));
                 let Some(shard) = shard else { return Ok(vec![Settled::LeaseLost; part.len()]) };
                 if let Some((_, attempt)) = then {
-                    lock(&attempt.asked).insert(at);
+                    lock(&attempt.asked).note(at);
                     lock(&store.rung).remove(&at);
                 }
                 let call = settle_in(shard, &part, then.map(|(want, _)| *want));
