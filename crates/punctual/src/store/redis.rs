@@ -300,7 +300,19 @@ impl Store for RedisStore {
             if let Some(identity) = self.identity.get() {
                 return Ok(*identity);
             }
-            let identity = identity::identity(&self.live().shards[0]).await?;
+            let shards = &self.live().shards;
+            let asked = if spread::lease::is_away(shards, 0) {
+                Err(fault::away())
+            } else {
+                identity::identity(&shards[0]).await
+            };
+            let identity = match asked {
+                // It was made before the others were given their copies.
+                Err(error) if 1 < shards.len() && fault::is_away(&error) => {
+                    copies::identity(shards).await.ok_or(error)?
+                }
+                asked => asked?,
+            };
             Ok(*self.identity.get_or_init(|| identity))
         })
     }

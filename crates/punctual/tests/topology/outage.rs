@@ -218,6 +218,7 @@ async fn a_program_starts_while_the_server_of_the_first_shard_is_away() {
     // Upkeep leaves a copy where an older version left none.
     last("return redis.call('HDEL', KEYS[1], 'layout', 'pins')");
     open(&url).await.sweep(1).await.unwrap();
+    let identity = changer.identity().await.unwrap();
     assert_eq!(last("return redis.call('HEXISTS', KEYS[1], 'layout')"), "1", "shard 3 has a copy again");
     // As if it could not be told of the latest: the others know better.
     last("return redis.call('HSET', KEYS[1], 'layout', redis.call('HGET', KEYS[1], 'older'))");
@@ -227,6 +228,10 @@ async fn a_program_starts_while_the_server_of_the_first_shard_is_away() {
     assert!(opened.is_ok(), "a program can't start while shard 0 is away: {opened:?}");
     let store = Arc::new(opened.unwrap());
     let client = Client::new(store.clone());
+    // Jobs that are forwarded have ids outside of the store which name it.
+    let told = timeout(SOON, client.identity()).await.expect("nobody waits for shard 0");
+    assert!(told.is_ok(), "nobody knows which store it is: {told:?}");
+    assert_eq!(told.unwrap(), identity);
     let mut accepted = BTreeSet::new();
     for _ in 0..ENOUGH / 10 {
         let answers =

@@ -1,4 +1,5 @@
-//! Copies of the layout, one in each shard of a cluster, for programs that start while the server of shard 0 is away.
+//! Copies of the layout and of the store's identity, one in each shard of a cluster, for programs that start while the server of shard 0
+//! is away.
 //!
 //! A copy is left in a shard only when all shards know of its epoch, and only in one that is in no later epoch itself. So it is
 //! as safe to go by a copy as it is for a process that has not heard of a change yet: whatever it would put where a later
@@ -12,14 +13,16 @@ use futures_util::future::join_all;
 use super::{
     Live,
     address::Address,
+    identity,
     layout::Layout,
     reshard::{read_layout, tell, tell_with},
     shard::Shard,
+    spread::lease::is_away,
     thread::Thread,
 };
 use crate::{
     error::{ErrorKind, Result},
-    store::clock::Clock,
+    store::{Identity, clock::Clock},
 };
 
 /// How many shards a program asks at once that starts while shard 0 is away.
@@ -29,10 +32,15 @@ const ASKED_MAX: u16 = 8;
 pub(super) async fn leave(live: &Live, shard: &Shard) {
     let Live { layout, .. } = live;
     let is_wanted = shard.number != 0 && shard.address.is_cluster();
-    if !is_wanted || !layout.is_told || layout.epoch <= shard.copied() {
+    // Shard 0 knows which store it is.
+    if !is_wanted || !layout.is_told || layout.epoch <= shard.copied() || is_away(&live.shards, 0) {
         return;
     }
-    match tell_with(shard, layout.epoch, vec![layout.encode(), layout.pins.encode()]).await {
+    let left = async {
+        let identity = identity::identity(&live.shards[0]).await?.to_string().into_bytes();
+        tell_with(shard, layout.epoch, vec![layout.encode(), layout.pins.encode(), identity]).await
+    };
+    match left.await {
         Ok(_) => shard.note_copied(layout.epoch),
         Err(error) => {
             let error = &error as &dyn std::error::Error;
@@ -79,4 +87,16 @@ pub(super) async fn find(
     }
     shards.truncate(layout.live().into());
     Ok(Some(Live { layout, shards }))
+}
+
+/// Which store it is, by the latest copy in one of the first of its shards after shard 0, if one is found.
+pub(super) async fn identity(shards: &[Arc<Shard>]) -> Option<Identity> {
+    let asked = shards.iter().filter(|shard| shard.number != 0).take(ASKED_MAX.into());
+    let copies = asked.map(async |shard| {
+        let (layout, identity) = (read_layout(shard).await?, identity::look(shard).await?);
+        Ok((layout.epoch, identity))
+    });
+    let copies: Vec<Result<_>> = join_all(copies).await;
+    let known = copies.into_iter().flatten().filter_map(|(epoch, identity)| Some((epoch, identity?)));
+    known.max_by_key(|(epoch, _)| *epoch).map(|(_, identity)| identity)
 }

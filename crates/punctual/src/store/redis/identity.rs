@@ -1,4 +1,4 @@
-//! Which store it is: a field of the state of shard 0, which every layout has.
+//! Which store it is: a field of the state of shard 0, which every layout has. The other shards have a copy (`copies`).
 
 use super::{
     reply::Reply,
@@ -16,11 +16,11 @@ pub(super) async fn identity(first: &Shard) -> Result<Identity> {
     decode(&first.ask(&SCRIPTS.identity, &[], vec![new]).await?.bytes()?)
 }
 
-/// Its identity, if it has one; writes nothing.
-pub(super) async fn look(first: &Shard) -> Result<Option<Identity>> {
+/// Its identity, if the shard knows one; writes nothing.
+pub(super) async fn look(shard: &Shard) -> Result<Option<Identity>> {
     let mut cmd = redis::cmd("HMGET");
-    cmd.arg(&first.keys[STATE]).arg("identity");
-    let found = Reply::of(first.link.command(cmd).await?)?.bytes_or_none()?;
+    cmd.arg(&shard.keys[STATE]).arg("identity");
+    let found = Reply::of(shard.link.command(cmd).await?)?.bytes_or_none()?;
     if found.is_empty() { Ok(None) } else { decode(&found).map(Some) }
 }
 

@@ -1,6 +1,6 @@
 -- epoch: tells a shard of a change of the layout: from then on it takes no jobs of an earlier one, and callers hear of it.
--- KEYS: common. ARGV: now, epoch, or 0 to look only; and where all shards know of that epoch, the layout and its pins, for programs
--- that start while shard 0 is away. Answers: the epoch before, how many jobs it holds, and what else is
+-- KEYS: common. ARGV: now, epoch, or 0 to look only; and where all shards know of that epoch, the layout, its pins, and which store
+-- it is, for programs that start while shard 0 is away. Answers: the epoch before, how many jobs it holds, and what else is
 -- kept there: remembered ids and unique keys; how many groups it knows. Cost: O(1).
 local epoch = tonumber(ARGV[2])
 local before = shard.epoch
@@ -10,5 +10,7 @@ if before < epoch then
     put_turn()
 end
 -- A copy is of the epoch that the shard is in: so the latest is the one of the highest epoch.
-if ARGV[3] and epoch == shard.epoch then call('HSET', S, 'layout', ARGV[3], 'pins', ARGV[4]) end
+if ARGV[3] and epoch == shard.epoch then
+    call('HSET', S, 'layout', ARGV[3], 'pins', ARGV[4], 'identity', ARGV[5])
+end
 return {before, call('HLEN', J), call('HLEN', M) + call('HLEN', U), call('HLEN', Y)}

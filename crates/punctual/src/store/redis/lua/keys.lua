@@ -24,7 +24,7 @@
 --              'left' → when a script last left rings to its caller, in ms
 --              'layout' → over how many shards the store is spread; of other shards than 0 a copy, see copies.rs
 --              'pins' → which queues are pinned, or were; the same
---              'identity' → which store it is, in 16 hexadecimal digits; of shard 0 only
+--              'identity' → which store it is, in 16 hexadecimal digits; of other shards than 0 a copy
 --              'docs' → the version that a document was given last; of shard 0 only
 --  15 q  HASH  name → q
 --  16 i  HASH  q → settings, q 'w' → due7 watch7 spare7, and closed7 arrival7 part4, and time7 own7 let7, where one of them is
