@@ -36,7 +36,7 @@ pub(crate) enum Weather {
     Void,
     /// Answers arrive byte by byte.
     Crumble,
-    /// One answer in so many is lost, and its connection ends with it.
+    /// Each answer whose number is a multiple of this is lost, counted over all connections, and its connection ends with it.
     Lose(u64),
 }
 
@@ -113,11 +113,13 @@ async fn accept(
     forecast: Arc<watch::Sender<Forecast>>,
     lost: Arc<AtomicU64>,
 ) {
+    let came = Arc::default();
     while let Ok((client, _)) = listener.accept().await {
         let way = Way {
             forecast: forecast.subscribe(),
             hears_bells: Arc::default(),
             is_void: Arc::default(),
+            came: Arc::clone(&came),
             lost: Arc::clone(&lost),
         };
         let socket = socket.clone();
@@ -135,6 +137,8 @@ struct Way {
     forecast: watch::Receiver<Forecast>,
     hears_bells: Arc<AtomicBool>,
     is_void: Arc<AtomicBool>,
+    /// Answers of all connections that came while some of them were lost.
+    came: Arc<AtomicU64>,
     lost: Arc<AtomicU64>,
 }
 
@@ -185,7 +189,9 @@ impl Way {
             }
             match self.passes().await {
                 Weather::Void => {}
-                Weather::Lose(one_in) if fastrand::u64(..one_in) == 0 => {
+                Weather::Lose(each)
+                    if (1 + self.came.fetch_add(1, Ordering::Relaxed)).is_multiple_of(each) =>
+                {
                     self.lost.fetch_add(1, Ordering::Relaxed);
                     return Ok(());
                 }
