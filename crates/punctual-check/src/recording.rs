@@ -137,7 +137,7 @@ impl Store for RecordingStore {
                 .recorder
                 .invoke(Op::Enqueue { call: call.into(), jobs: jobs.iter().map(wanted).collect() });
             let result = self.inner.enqueue_each(call, jobs).await;
-            let all = |answers: &Vec<Option<Enqueued>>| answers.iter().copied().collect::<Option<Vec<_>>>();
+            let all = |answers: &Vec<Option<Enqueued>>| answers.iter().cloned().collect::<Option<Vec<_>>>();
             match result.as_ref().map(all) {
                 Ok(Some(answers)) => {
                     self.recorder.answered(n, Ok(Answer::Enqueue(answers.iter().map(accepted).collect())));

@@ -95,10 +95,13 @@ pub struct Call {
 }
 
 /// A job that an enqueue met instead of inserting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Existing {
     /// The job that is there already.
     pub id: JobId,
+    /// Its kind, which is another one than that of the new job where keys are compared across kinds; `None`: its record is gone,
+    /// or can't be read.
+    pub kind: Option<String>,
     /// Where it stands; `None`: its record is gone, its id is remembered.
     pub state: Option<State>,
     /// Its version; 0 when its record is gone.
@@ -108,7 +111,7 @@ pub struct Existing {
 }
 
 /// What became of one job of an enqueue. All of them are expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enqueued {
     /// It is new.
     Inserted {
@@ -694,7 +697,8 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// A unique key is held from the insert on (S4), within the kind of its job, unless it is one across kinds. One until done is freed by the end, one until start by the first
     /// reservation or take, or an end before it. A window ends `window` after `created_at` and is void from then on,
     /// swept or not; before, only a cancel, delete or purge of a job that was never reserved frees it (expiry doesn't). Its
-    /// holder may have ended, or be gone: then it is told with state `None`.
+    /// holder may have ended, or be gone: then it is told with state `None`. A duplicate has the kind of the job that it met as it
+    /// is by then ([`Existing::kind`]).
     ///
     /// `Replace` gives the holder kind, payload, content type, options, tags, headers, `run_at` and `expires_at`, and
     /// raises its version; queue, group, concurrency key, unique key with its scope, creation time, attempt, counts, reason

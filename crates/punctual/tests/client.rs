@@ -155,6 +155,8 @@ async fn keys_are_compared_within_their_kind() {
     let other =
         t.client.enqueue(plain(9)).across_kinds().queue("q").idempotency_key("order-9").await.unwrap();
     assert_eq!((first.is_new(), other.is_new(), first.id()), (true, false, other.id()));
+    let Enqueued::Duplicate(met) = other else { panic!("{other:?}") };
+    assert_eq!(met.kind.as_deref(), Some("invoice"));
     assert_eq!(first.id(), Some(JobId::derived("q", None, "order-9")));
 }
 

@@ -341,12 +341,12 @@ impl Merged {
     /// Gives the callers whose jobs are all answered by now what they asked for. One that has gone away doesn't care.
     fn take_in(&mut self, answers: Vec<Option<Enqueued>>) {
         self.answers.resize(self.jobs.len(), None);
-        self.answers.iter_mut().zip(answers).for_each(|(known, new)| *known = known.or(new));
+        self.answers.iter_mut().zip(answers).for_each(|(known, new)| *known = known.take().or(new));
         let mut rest = &self.answers[..];
         for (n, caller) in &mut self.callers {
             let own;
             (own, rest) = rest.split_at(*n);
-            if let Some(answers) = own.iter().copied().collect::<Option<Vec<_>>>()
+            if let Some(answers) = own.iter().cloned().collect::<Option<Vec<_>>>()
                 && let Some(caller) = mem::take(caller).upgrade()
             {
                 caller.tell(Ok(answers));
@@ -550,10 +550,10 @@ mod tests {
                 Poll::Pending => 0,
             })
         };
-        let full = Some(Enqueued::Full);
-        merged.take_in(vec![full, full, None]);
+        let full = || Some(Enqueued::Full);
+        merged.take_in(vec![full(), full(), None]);
         assert_eq!((told(), merged.is_wanted()), ([1, 0], true));
-        merged.take_in(vec![None, None, full]);
+        merged.take_in(vec![None, None, full()]);
         assert_eq!((told(), merged.is_wanted()), ([0, 2], false));
     }
 }

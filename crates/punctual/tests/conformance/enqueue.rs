@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use punctual::{
     Backoff, Concurrency, JobId, OnConflict, Payload, Priority, State, Timestamp, Unique, When,
-    store::{Enqueued, Existing},
+    store::Enqueued,
 };
 
-use crate::fixture::{CANCEL, Fixture, QUEUE, at, duplicate, millis, secs};
+use crate::fixture::{CANCEL, Fixture, QUEUE, at, duplicate, duplicate_of_cancelled, millis, secs};
 
 /// S2: nothing of a job is lost or changed on its way through the store.
 pub(crate) async fn a_job_comes_back_as_it_was_handed_over(t: Fixture) {
@@ -80,7 +80,7 @@ pub(crate) async fn jobs_of_one_call_see_each_other(t: Fixture) {
     let inserted = |id: JobId| Enqueued::Inserted { id, run_at: at(0) };
     let met = duplicate(first.id, State::Waiting, 1);
     let answers = t.enqueue_all(&jobs).await;
-    assert_eq!(answers, [inserted(first.id), met, met, inserted(jobs[3].id), Enqueued::Full]);
+    assert_eq!(answers, [inserted(first.id), met.clone(), met, inserted(jobs[3].id), Enqueued::Full]);
 }
 
 /// S3: an id enqueued twice answers where the job stands, and changes nothing.
@@ -91,8 +91,7 @@ pub(crate) async fn an_id_enqueued_twice_is_a_duplicate(t: Fixture) {
         job.id = run.job.id;
         job.payload = Payload::json("2");
     });
-    let met = Existing { id: run.job.id, state: Some(State::Running), version: 1, cancel_requested: true };
-    assert_eq!(t.enqueue(again).await, Enqueued::Duplicate(met));
+    assert_eq!(t.enqueue(again).await, duplicate_of_cancelled(run.job.id));
     assert_eq!(t.get(run.job.id).await.payload, Payload::json("1"));
 }
 

@@ -44,14 +44,26 @@ pub(crate) const fn millis(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// The answer to a job that met this one, whose cancel nobody asked for.
+/// The answer to a job that met this one of [`KIND`], whose cancel nobody asked for.
 pub(crate) fn duplicate(id: JobId, state: State, version: u64) -> Enqueued {
-    Enqueued::Duplicate(Existing { id, state: Some(state), version, cancel_requested: false })
+    duplicate_of_kind(KIND, id, state, version)
+}
+
+/// The same, of another kind.
+pub(crate) fn duplicate_of_kind(kind: &str, id: JobId, state: State, version: u64) -> Enqueued {
+    let kind = Some(kind.to_owned());
+    Enqueued::Duplicate(Existing { id, kind, state: Some(state), version, cancel_requested: false })
+}
+
+/// The answer to a job that met this one of [`KIND`], which runs and whose cancel was asked for.
+pub(crate) fn duplicate_of_cancelled(id: JobId) -> Enqueued {
+    let (kind, state) = (Some(KIND.to_owned()), Some(State::Running));
+    Enqueued::Duplicate(Existing { id, kind, state, version: 1, cancel_requested: true })
 }
 
 /// The answer to a job that met one whose record is gone.
 pub(crate) fn duplicate_of_gone(id: JobId) -> Enqueued {
-    Enqueued::Duplicate(Existing { id, state: None, version: 0, cancel_requested: false })
+    Enqueued::Duplicate(Existing { id, kind: None, state: None, version: 0, cancel_requested: false })
 }
 
 /// A key of [`KIND`] in [`QUEUE`], of no group and no concurrency key.
@@ -204,7 +216,7 @@ impl Fixture {
     // ── enqueue ──
 
     pub(crate) async fn enqueue(&self, job: NewJob) -> Enqueued {
-        self.enqueue_all(&[job]).await[0]
+        self.enqueue_all(&[job]).await.remove(0)
     }
 
     pub(crate) async fn enqueue_all(&self, jobs: &[NewJob]) -> Vec<Enqueued> {

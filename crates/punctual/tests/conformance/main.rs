@@ -91,6 +91,7 @@ conformance!(
         a_key_is_compared_within_queue_group_and_concurrency_key,
         a_key_is_one_of_its_kind_unless_it_is_across_kinds,
         a_key_across_kinds_outlives_the_kind_of_its_job,
+        a_duplicate_names_the_kind_of_the_job_that_it_met,
         the_holder_is_found_by_all_of_its_key,
         a_key_until_done_is_held_while_waiting_and_running,
         a_key_until_done_is_freed_by_any_end,

@@ -2,10 +2,12 @@
 
 use punctual::{
     ErrorKind, NewJob, OnConflict, State, Unique, When,
-    store::{Action, Call, Enqueued, Existing, Reserve, Reserved, Settled, Settlement, Verdict},
+    store::{Action, Call, Enqueued, Reserve, Reserved, Settled, Settlement, Verdict},
 };
 
-use crate::fixture::{CANCEL, Fixture, QUEUE, at, bytes, duplicate, duplicate_of_gone, ids, secs};
+use crate::fixture::{
+    CANCEL, Fixture, QUEUE, at, bytes, duplicate, duplicate_of_cancelled, duplicate_of_gone, ids, secs,
+};
 
 /// Another producer, or another worker.
 const OTHER: u64 = 99;
@@ -73,9 +75,7 @@ pub(crate) async fn a_repetition_tells_where_the_job_stands_by_now(t: Fixture) {
     t.apply(jobs[0].id, Action::Delete).await;
     t.reserve_one().await;
     t.apply(jobs[1].id, CANCEL).await;
-    let running =
-        Existing { id: jobs[1].id, state: Some(State::Running), version: 1, cancel_requested: true };
-    let expected = [duplicate_of_gone(jobs[0].id), Enqueued::Duplicate(running)];
+    let expected = [duplicate_of_gone(jobs[0].id), duplicate_of_cancelled(jobs[1].id)];
     assert_eq!(enqueue(&t, 1, &jobs).await, expected);
     assert_eq!(t.find(jobs[0].id).await, None);
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use punctual::{
     Backoff, Concurrency, JobId, NewJob, OnConflict, Payload, Priority, State, Unique, When,
-    store::{Acted, Action, Enqueued, Existing, Keep, QueueOp, Settled, UniqueKey, Verdict},
+    store::{Acted, Action, Call, Enqueued, Keep, QueueOp, Settled, UniqueKey, Verdict},
 };
 
 use crate::fixture::{
-    CANCEL, Fixture, KIND, QUEUE, at, dead, duplicate, duplicate_of_gone, key, millis, retry, secs,
+    CANCEL, Fixture, KIND, QUEUE, at, dead, duplicate, duplicate_of_cancelled, duplicate_of_gone,
+    duplicate_of_kind, key, millis, retry, secs,
 };
 
 fn until_done() -> Unique {
@@ -78,13 +79,13 @@ pub(crate) async fn a_key_is_one_of_its_kind_unless_it_is_across_kinds(t: Fixtur
     let other = ask("invoice", until_done()).await.id().unwrap();
     let across = ask("parcel", until_done().across_kinds()).await.id().unwrap();
     assert_eq!(t.counts().await.waiting, 3);
-    for (kind, unique, holder) in [
-        (KIND, until_done(), first),
-        ("invoice", until_done(), other),
-        (KIND, until_done().across_kinds(), across),
-        ("parcel", until_done().across_kinds(), across),
+    for (kind, unique, holder, of) in [
+        (KIND, until_done(), first, KIND),
+        ("invoice", until_done(), other, "invoice"),
+        (KIND, until_done().across_kinds(), across, "parcel"),
+        ("parcel", until_done().across_kinds(), across, "parcel"),
     ] {
-        assert_eq!(ask(kind, unique).await, duplicate(holder, State::Waiting, 1));
+        assert_eq!(ask(kind, unique).await, duplicate_of_kind(of, holder, State::Waiting, 1));
     }
     let of_kind = |kind: Option<&str>| UniqueKey { kind: kind.map(str::to_owned), ..key("k") };
     for (kind, holder) in [(Some(KIND), Some(first)), (Some("invoice"), Some(other)), (None, Some(across))] {
@@ -100,7 +101,32 @@ pub(crate) async fn a_key_is_one_of_its_kind_unless_it_is_across_kinds(t: Fixtur
     // An operator's cancel by key, and a retry, know the kind.
     assert_eq!(t.act(of_kind(Some("invoice")), CANCEL).await, Acted::Done(other, State::Cancelled));
     assert_eq!(t.act(other, Action::Retry).await, Acted::Done(other, State::Waiting));
-    assert_eq!(ask("invoice", until_done()).await, duplicate(other, State::Waiting, 2));
+    let expected = duplicate_of_kind("invoice", other, State::Waiting, 2);
+    assert_eq!(ask("invoice", until_done()).await, expected);
+}
+
+/// S4: a duplicate names the kind of the job that it met, also one that the same call has just inserted or replaced.
+pub(crate) async fn a_duplicate_names_the_kind_of_the_job_that_it_met(t: Fixture) {
+    let unique = || Some(Unique::key("k").across_kinds());
+    let job = |kind: &str| t.job_with(|job| (job.kind, job.unique) = (kind.to_owned(), unique()));
+    let call = Call { instance: 99, number: 1 };
+    let mut replacing = job("letter");
+    replacing.unique = Some(Unique::key("k").across_kinds().on_conflict(OnConflict::Replace));
+    let first = job("parcel");
+    let same_id = NewJob { unique: None, kind: "invoice".to_owned(), ..first.clone() };
+    let jobs = [first.clone(), job("invoice"), same_id.clone(), replacing, same_id.clone(), job("invoice")];
+    let met = |kind, version| duplicate_of_kind(kind, first.id, State::Waiting, version);
+    let inserted = Enqueued::Inserted { id: first.id, run_at: at(0) };
+    let replaced = Enqueued::Replaced { id: first.id, run_at: at(0) };
+    let [parcel, letter] = [met("parcel", 1), met("letter", 2)];
+    assert_eq!(
+        t.store.enqueue(call, &jobs).await.unwrap(),
+        [inserted, parcel.clone(), parcel, replaced, letter.clone(), letter.clone()]
+    );
+    // Repeated; and in a call of their own, by id and by key.
+    assert_eq!(t.store.enqueue(call, &jobs).await.unwrap(), vec![letter.clone(); 6]);
+    assert_eq!(t.enqueue(same_id).await, letter);
+    assert_eq!(t.enqueue(job("invoice")).await, letter);
 }
 
 /// S4: a job that is replaced across kinds has another kind, and keeps its key.
@@ -135,8 +161,7 @@ pub(crate) async fn a_key_until_done_is_held_while_waiting_and_running(t: Fixtur
     t.pass(1);
     let run = t.reserve_one().await;
     t.apply(run.job.id, CANCEL).await;
-    let held = Existing { id: run.job.id, state: Some(State::Running), version: 1, cancel_requested: true };
-    assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, Enqueued::Duplicate(held));
+    assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate_of_cancelled(run.job.id));
 }
 
 /// S4: a key until done is freed by each end of its job.

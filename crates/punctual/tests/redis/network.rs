@@ -123,7 +123,7 @@ async fn a_call_repeated_after_its_answer_was_lost_has_one_effect() {
         let error = store.reserve(&reserve(number, 1)).await.unwrap_err();
         assert!(error.is_repeatable(), "{error:?}");
         proxy.set(Weather::Fair, Whom::All);
-        let answer = store.enqueue(call, &jobs).await.unwrap()[0];
+        let answer = store.enqueue(call, &jobs).await.unwrap().remove(0);
         assert_eq!(answer.id(), Some(jobs[0].id));
         let batch = store.reserve(&reserve(number, 1)).await.unwrap();
         assert_eq!(batch.jobs.len(), 1);

@@ -248,7 +248,7 @@ async fn a_key_is_held_across_every_change() {
     assert!(matches!(replaced[..], [Enqueued::Replaced { id, .. }] if id == holders[7]), "{replaced:?}");
     // Repeated, it replaces nothing more.
     let repeated = after.repeat(&changer, std::slice::from_ref(&replace)).await;
-    assert!(matches!(repeated[..], [Enqueued::Duplicate(it)] if it.version == 2), "{repeated:?}");
+    assert!(matches!(&repeated[..], [Enqueued::Duplicate(it)] if it.version == 2), "{repeated:?}");
     assert_eq!(drain(&changer).await.len(), 120);
     // Done, the ids are remembered where they were, and the keys are free.
     let again = after.enqueue(&changer, &ids).await;

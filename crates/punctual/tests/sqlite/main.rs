@@ -82,7 +82,7 @@ async fn reserve_one(store: &SqliteStore) -> Lease {
 }
 
 async fn enqueue(store: &SqliteStore, job: &NewJob) -> Enqueued {
-    store.enqueue(call(1), std::slice::from_ref(job)).await.unwrap()[0]
+    store.enqueue(call(1), std::slice::from_ref(job)).await.unwrap().remove(0)
 }
 
 async fn state(store: &SqliteStore, id: JobId) -> Option<State> {

@@ -27,12 +27,12 @@ pub(super) async fn push(client: &Client, jobs: Vec<NewJob>) -> Result<Vec<Answe
     }
     // A refused call wrote nothing and doesn't say which job was meant: then each is told for itself.
     match client.push(jobs.clone()).await {
-        Ok(answers) => answers.into_iter().map(read).collect(),
+        Ok(answers) => answers.iter().map(read).collect(),
         Err(e) if is_about_a_job(&e) => {
             let mut answers = Vec::with_capacity(jobs.len());
             for job in jobs {
                 match client.push(vec![job]).await {
-                    Ok(told) => answers.extend(told.into_iter().map(read).collect::<Result<Vec<_>>>()?),
+                    Ok(told) => answers.extend(told.iter().map(read).collect::<Result<Vec<_>>>()?),
                     Err(e) if is_about_a_job(&e) => answers.push(Answer::Refused(e.to_string())),
                     Err(e) => return Err(e.into()),
                 }
@@ -47,7 +47,7 @@ fn is_about_a_job(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge)
 }
 
-fn read(answer: Enqueued) -> Result<Answer> {
+fn read(answer: &Enqueued) -> Result<Answer> {
     match answer {
         Enqueued::Inserted { .. } => Ok(Answer::Taken),
         Enqueued::Full => Err(Failure::new("store_full", "a queue is at its cap")

@@ -86,9 +86,10 @@ impl Model {
 
     /// What an enqueue tells of a job that it met.
     fn existing(&self, id: JobId) -> Existing {
-        let gone = Existing { id, state: None, version: 0, cancel_requested: false };
+        let gone = Existing { id, kind: None, state: None, version: 0, cancel_requested: false };
         self.rows.get(&id).map_or(gone, |Row { job, .. }| Existing {
             id,
+            kind: Some(job.kind.clone()),
             state: Some(job.state),
             version: job.version,
             cancel_requested: job.cancel_requested,

@@ -64,7 +64,7 @@ pub(super) enum Answer {
 }
 
 /// What a shard answers of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Is(Enqueued),
     /// It is not here.
@@ -198,6 +198,8 @@ fn read(answers: &[u8], part: &Part<'_>) -> Result<Vec<Told>> {
                     },
                     version: all.number(4)?,
                     cancel_requested: all.byte()? != 0,
+                    // Something else may have written over it.
+                    kind: all.chunk()?.text().ok().filter(|kind| !kind.is_empty()),
                 }),
                 b'F' => Enqueued::Full,
                 _ => return Err(odd()),

@@ -172,7 +172,8 @@ fn meet(tx: &mut Tx<'_>, q: Q, holder: &Holder, new: &NewJob, unique: &Unique, o
 fn existing(tx: &mut Tx<'_>, job: &Job) -> Step<Existing> {
     let place = Place::of(tx, job)?;
     let cancel_requested = matches!(&place, Place::Running(lease) if lease.cancel_requested());
-    Ok(Existing { id: job.id, state: Some(place.state()), version: job.version, cancel_requested })
+    let kind = Some(job.kind.clone());
+    Ok(Existing { id: job.id, kind, state: Some(place.state()), version: job.version, cancel_requested })
 }
 
 fn existing_holder(tx: &mut Tx<'_>, holder: &Holder) -> Step<Existing> {
@@ -181,5 +182,5 @@ fn existing_holder(tx: &mut Tx<'_>, holder: &Holder) -> Step<Existing> {
 
 /// A job whose record is gone.
 const fn gone(id: crate::id::JobId) -> Existing {
-    Existing { id, state: None::<State>, version: 0, cancel_requested: false }
+    Existing { id, kind: None, state: None::<State>, version: 0, cancel_requested: false }
 }

@@ -25,7 +25,7 @@ async fn a_call_replaces_each_of_its_keys_after_two_changes_of_shards() {
         // Repeated, it changes nothing more.
         let version = round as u64 + 2;
         for answer in producer.repeat(&store, &again).await {
-            assert!(matches!(answer, Enqueued::Duplicate(it) if it.version == version), "{answer:?}");
+            assert!(matches!(&answer, Enqueued::Duplicate(it) if it.version == version), "{answer:?}");
         }
     }
     assert_eq!(drain(&store).await.len(), names.len());

@@ -7,10 +7,10 @@
 -- rests. A spec, which jobs often share: queue2 flags1 level1 kind of time (a at, i in) ms7 kind of expiry (a, i, or n for none)
 -- ms7 conflict (k keep, p replace, s reschedule) version4 (0: any) skip3. The rest is what follows the times in a record, with the
 -- payload behind `skip` bytes.
--- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 | F | of kinds h and f: A: it is
--- not here, L: nor is it, but jobs of its key or group are, M: there is a later epoch. Before any write: {'stale', number of a
--- queue, its settings or ''} where the caller knows others, {'refused'} for a call that breaks a limit and is no repetition,
--- {'ok'} for one that is looked at only, {'moved', epoch} where jobs of a later epoch may be elsewhere, {'expired', number of a
+-- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 and its kind as a chunk | F | of
+-- kinds h and f: A: it is not here, L: nor is it, but jobs of its key or group are, M: there is a later epoch. Before any write:
+-- {'stale', number of a queue, its settings or ''} where the caller knows others, {'refused'} for a call that breaks a limit and is no
+-- repetition, {'ok'} for one that is looked at only, {'moved', epoch} where jobs of a later epoch may be elsewhere, {'expired', number of a
 -- job, expires_at, run_at} for a job that expires before it is due: by the time of the call's first script, since nothing is refused
 -- of a call that is done in part, here or elsewhere.
 -- Cost: O(n log N).
@@ -26,14 +26,16 @@ local n = (#ARGV - ids_at + 1) / 3
 local specs_at, rests_at = ids_at + n, ids_at + 2 * n
 local CHUNK = 64 -- records read at once, where there are any: each may have a mebibyte
 
--- What is told of a job that was met; its record, which may be large, is not read for it.
-local function existing(id)
-    if call('HEXISTS', J, id) == 0 then return 'D' .. id .. pack('>BI4B', 255, 0, 0) end
+-- What is told of a job that was met. Its record, which may be large, is not read for it where its kind is known.
+local function existing(id, kind)
+    local rec = not kind and call('HGET', J, id)
+    if not kind and not rec then return 'D' .. id .. pack('>BI4BB', 255, 0, 0, 0) end
+    kind = kind or late().kind_of(rec)
     local job, row = {state = WAITING}, call('HGET', R, id)
     -- As much of it as can be read: what something else wrote over must not stop a call behind its first write.
     pcall(late().past, job, call('HGET', X, id))
     local is_asked = row and byte(row, 18) or 0
-    return 'D' .. id .. pack('>BI4B', row and RUNNING or job.state, job.version, is_asked % 2)
+    return 'D' .. id .. pack('>BI4BB', row and RUNNING or job.state, job.version, is_asked % 2, #kind) .. kind
 end
 -- Where the unique key stands in a rest; false where there is none.
 local function key_at(flags)
@@ -147,11 +149,11 @@ local function front(plan, q, created)
     return pack('>BB', flags, plan.level) .. q .. pack('>I3', 8 + #times + plan.skip) .. times
 end
 
--- The jobs whose ids are known here.
+-- The kinds of the jobs whose ids are known here, by these.
 local known = {}
 for at = ids_at, specs_at - 1, CHUNK do
     for i, rec in ipairs(call('HMGET', J, unpack(ARGV, at, min(at + CHUNK, specs_at) - 1))) do
-        if rec then known[ARGV[at + i - 1]] = true end
+        if rec then known[ARGV[at + i - 1]] = late().kind_of(rec) end
     end
 end
 
@@ -183,7 +185,7 @@ local function meet(id, new, rest)
     local job = late().load(id)
     if not job or job.state ~= WAITING or new.conflict == 'k' or new.conflict == 'p' and new.wanted ~= 0
         and new.wanted ~= job.version then
-        return existing(id)
+        return existing(id, job and late().kind_of(job.rec))
     end
     late().leave_waiting(job)
     job.version = job.version + 1
@@ -207,6 +209,7 @@ local function meet(id, new, rest)
         }
         local rec = front(changed, job.q, job.created) .. before .. sub(rest, new.skip + 1)
         call('HSET', J, id, rec)
+        if known[id] then known[id] = late().kind_of(rec) end
         pending().tally(job.q, 'b', #rest - new.skip - job.bytes)
         job.moved, job.unexpiring, job.expires = nil, nil, nil
         late().head(job, rec)
@@ -242,7 +245,7 @@ for i = 1, n do
         answer = 'F'
     elseif known[id] or followed[id] == 'I' then
         flush()
-        answer = existing(id)
+        answer = existing(id, known[id])
     else
         if q and math.floor(byte(id, 7) / 16) == DERIVED then
             local ended = call('HGET', M, q .. id)
@@ -278,7 +281,8 @@ for i = 1, n do
         if not plan.front then
             plan.front, plan.member = front(plan, q, now), q .. pack('>BI6', plan.level % 16, plan.run_at)
         end
-        records[fresh + 1], records[fresh + 2] = id, plan.front .. rest
+        local rec = plan.front .. rest
+        records[fresh + 1], records[fresh + 2] = id, rec
         local member = plan.member
         if plan.gid_at then
             local gid = sub(rest, plan.gid_at, plan.gid_at + 15)
@@ -294,7 +298,7 @@ for i = 1, n do
             expiries[#expiries + 1], expiries[#expiries + 2] = '0', q .. pack('>I6', plan.expires) .. id
             pending().hint(q, plan.expires)
         end
-        if has_twins then known[id] = true end
+        if has_twins then known[id] = late().kind_of(rec) end
         if digest then
             local _, window = unp('>c16I7', rest, plan.key_at)
             late().put_key(digest, id, late().window_end({scope = math.floor(plan.level / 16), created = now, window = window}))

@@ -180,6 +180,17 @@ local function head(job, rec)
     if job.bytes < 0 then error('a record ends before its payload') end
 end
 
+-- The kind of a record's job, which the first of the client's chunks has after the content type; '' where that can't be read.
+local function kind_of(rec)
+    local is_sound, kind = pcall(function()
+        local job = {}
+        head(job, rec)
+        local asked = chunk(rec, job.asked_at)
+        return chunk(asked, behind_chunk(asked, 1))
+    end)
+    return is_sound and kind and #kind < 255 and kind or ''
+end
+
 -- A past: flags, then what they say: 1 started once, 2 run_at and level are these, 4 expires no more, 8 counts,
 -- 16 version, 32 ended: state and when, 64 reason, 128 chunks: result (its content type as a chunk, then its bytes; '' without
 -- one), notes, which are the client's own, and a byte while somebody waits for the end; then failures.
@@ -1077,7 +1088,7 @@ return {
     hint_wide = hint_wide, within = within, behind_chunk = behind_chunk, as_chunk = as_chunk, kept_bytes = kept_bytes, note = note,
     wake = wake, limits_of = limits_of, counter = counter, name_of = name_of, new_queue = new_queue,
     ID_MEMORY = ID_MEMORY, UNTIL_START = UNTIL_START, WINDOW = WINDOW,
-    head = head, past = past, past_of = past_of, put_past = put_past, run_of = run_of, put_run = put_run, set_past = set_past,
+    head = head, kind_of = kind_of, past = past, past_of = past_of, put_past = put_past, run_of = run_of, put_run = put_run, set_past = set_past,
     of = of, load = load, bury = bury, is_hidden = is_hidden,
     holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
     waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,

@@ -52,7 +52,7 @@ pub(in crate::store::redis) async fn enqueue(
     jobs: &[NewJob],
 ) -> Result<Vec<Enqueued>> {
     let (answers, away) = enqueue_each(store, call, jobs).await?;
-    let all = answers.iter().copied().collect::<Option<Vec<_>>>();
+    let all = answers.iter().cloned().collect::<Option<Vec<_>>>();
     all.ok_or_else(|| {
         let error = away.unwrap_or_else(fault::away);
         if answers.iter().any(Option::is_some) { in_part(error) } else { error }
