@@ -22,12 +22,17 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    job::cut_error,
+};
 
 /// How often an idle loop shows that it lives, and how often the file is written.
 const BEAT: Duration = Duration::from_secs(5);
 /// Age of the last turn from which on the loop counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
+/// Notes that are kept of what holds up jobs outside of the loops; further ones are left out until others are withdrawn.
+const NOTES_MAX: usize = 1_000;
 /// How long one request may take.
 const REQUEST_MAX: Duration = Duration::from_secs(2);
 
@@ -174,10 +179,14 @@ impl Health {
     }
 
     /// Reports that something outside of the workers holds up jobs; `None`: not any more. `about` is a queue, for example.
+    ///
+    /// At most 1,000 such notes are kept, each with the first KiB of both texts; a further one is left out.
     pub fn note(&self, about: &str, held_up: Option<&str>) {
+        let (about, held_up) = (cut_error(about), held_up.map(cut_error));
         let mut notes = self.seen.notes.lock().unwrap_or_else(PoisonError::into_inner);
         match held_up {
             Some(why) if notes.get(about).is_some_and(|noted| noted == why) => {}
+            Some(_) if NOTES_MAX <= notes.len() && !notes.contains_key(about) => {}
             Some(why) => _ = notes.insert(about.to_owned(), why.to_owned()),
             None => _ = notes.remove(about),
         }
@@ -321,6 +330,22 @@ mod tests {
         drop(old);
         assert!(health.seen.report().0);
         drop(young);
+    }
+
+    #[test]
+    fn notes_are_bounded_in_number_and_size() {
+        let health = Health::default();
+        for n in 0..=NOTES_MAX {
+            health.note(&n.to_string(), Some(&"x".repeat(5_000)));
+        }
+        let kept = || health.seen.notes.lock().unwrap().clone();
+        assert_eq!((kept().len(), kept()["0"].len()), (NOTES_MAX, 1_024));
+        // What is kept may change, and leaves room when it is withdrawn.
+        health.note("0", Some("why"));
+        assert_eq!(kept()["0"], "why");
+        health.note("0", None);
+        health.note("more", Some("why"));
+        assert_eq!((kept().len(), kept().contains_key("more")), (NOTES_MAX, true));
     }
 
     #[test]
