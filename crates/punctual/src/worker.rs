@@ -340,7 +340,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 
     /// Sets a schedule when the worker starts, as [`ScheduleHandle::set`](crate::ScheduleHandle::set) does: it is kept in the
-    /// store, and goes on after this worker, which may be one of many that set it.
+    /// store, and goes on after this worker, which may be one of many that set it. The worker sets its schedules beside its first
+    /// jobs: await [`LiveReport::started`] before another task reads or fires one.
     #[doc(alias = "periodic")]
     #[doc(alias = "recurring")]
     #[cfg(feature = "cron")]
@@ -408,6 +409,10 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// Works until SIGINT or SIGTERM (elsewhere Ctrl-C), then lets handlers end within the grace; a second signal ends
     /// them now.
     ///
+    /// The second signal aborts the handlers that still run and gives their jobs back, which counts no attempt. A handler that blocks
+    /// its thread can't be aborted; its job is given back after 1 s. If the store can't be reached, the worker ends after 6 s, and
+    /// the jobs run again when their leases end.
+    ///
     /// When no worker runs so any more, these signals end the process again, with exit code 130 or 143, unless it caught or ignored
     /// them before the first worker ran. (On Linux; other systems don't show whether it did, and the signals do nothing there.) A
     /// program that handles signals itself calls [`Worker::run_until`], which installs nothing.
@@ -432,6 +437,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// # Errors
     /// As [`Worker::run`].
     pub async fn run_until(self, shutdown: impl Into<Shutdown>) -> Result<WorkReport> {
+        // Whoever waits for its start does not wait for one that has ended.
+        let _ended = self.live.start().clone().drop_guard();
         let mut setup = self.build()?;
         let Shutdown { graceful, now } = shutdown.into();
         let shutdown = Shutdown { graceful, now: now.child_token() };
@@ -630,12 +637,17 @@ fn work(
         #[cfg(feature = "cron")]
         let planting = async {
             loop {
-                let Err(panic) = catch_panic(tick::keep_planted(&setup.client, &setup.schedules)).await;
+                let Err(panic) =
+                    catch_panic(tick::keep_planted(&setup.client, &setup.schedules, setup.live.start()))
+                        .await;
                 after_panic("schedules", &panic).await;
             }
         };
         #[cfg(not(feature = "cron"))]
-        let planting = std::future::pending::<()>();
+        let planting = async {
+            setup.live.start().cancel();
+            std::future::pending::<()>().await;
+        };
         let sweeping = async {
             loop {
                 let Err(panic) = catch_panic(upkeep::keep_swept(store)).await;

@@ -670,3 +670,35 @@ async fn ten_thousand_schedules_are_looked_after_in_a_hundred_calls() {
     client.cancel(waiting.id).await.unwrap();
     assert_eq!(plant().await.0, 1);
 }
+
+/// The schedules of a worker are there once it has started, though a slow store takes its time.
+#[tokio::test]
+async fn a_schedule_can_be_fired_once_its_worker_has_started() {
+    const SLOW: Duration = Duration::from_millis(300);
+    let memory = Arc::new(MemoryStore::new(Clock::System));
+    let slow =
+        FaultyStore::new(memory.clone(), |verb| if verb == "doc" { Fault::Delay(SLOW) } else { Fault::Pass });
+    let (slow, client) = (Client::new(Arc::new(slow)), Client::new(memory));
+    let worker =
+        Worker::new(&slow).handle(async |_: Report, _: Ctx| ()).cron("nightly", every_minute(), report());
+    let (live, end) = (worker.live(), punctual::CancellationToken::new());
+    let working = tokio::spawn(worker.run_until(end.clone()));
+    live.started().await;
+    let fired = client.schedule("nightly").fire().await;
+    assert!(fired.as_ref().is_ok_and(Enqueued::is_new), "{fired:?}");
+    end.cancel();
+    working.await.unwrap().unwrap();
+}
+
+/// Nor does anybody wait for a worker that can't be.
+#[tokio::test]
+async fn a_worker_that_has_ended_is_waited_for_no_longer() {
+    let t = TestQueue::new();
+    let worker = t.worker();
+    let live = worker.live();
+    assert_eq!(
+        worker.run_until(punctual::CancellationToken::new()).await.unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
+    live.started().await;
+}

@@ -5,6 +5,8 @@ use std::{
     time::Duration,
 };
 
+use tokio_util::sync::CancellationToken;
+
 use crate::{
     job::{JobRecord, State},
     store::Verdict,
@@ -59,16 +61,33 @@ impl WorkReport {
 
 /// What a worker did so far, to be read while it runs. Cheap to clone; clones read the same.
 #[derive(Clone, Debug, Default)]
-pub struct LiveReport(Arc<Mutex<WorkReport>>);
+pub struct LiveReport {
+    report: Arc<Mutex<WorkReport>>,
+    /// Fires when the worker has set its schedules, or has ended.
+    started: CancellationToken,
+}
 
 impl LiveReport {
     /// What it did until now. Publications are counted at its end only.
     pub fn now(&self) -> WorkReport {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until the worker works and has set its [schedules](crate::Worker::cron), or has ended. A store that is out of reach is
+    /// waited for.
+    ///
+    /// Dropped, it has changed nothing.
+    pub async fn started(&self) {
+        self.started.cancelled().await;
     }
 
     pub(crate) fn put(&self, report: &WorkReport) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone_from(report);
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone_from(report);
+    }
+
+    /// Lets those go on who wait for the start.
+    pub(crate) const fn start(&self) -> &CancellationToken {
+        &self.started
     }
 }
 

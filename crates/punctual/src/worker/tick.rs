@@ -4,6 +4,8 @@
 
 use std::{convert::Infallible, time::Duration};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::{
     client::{
         Client,
@@ -50,12 +52,17 @@ pub(crate) async fn set(client: &Client, schedules: &[(String, Schedule)]) -> Re
 
 /// Sets the schedules of a worker that starts, once; and lets the next tick of each one in the store wait: when it starts, and from
 /// time to time if no other worker has just done so.
-pub(crate) async fn keep_planted(client: &Client, schedules: &[(String, Schedule)]) -> Infallible {
+pub(crate) async fn keep_planted(
+    client: &Client,
+    schedules: &[(String, Schedule)],
+    started: &CancellationToken,
+) -> Infallible {
     let (mut pauses, mut is_set) = (Pauses::default(), false);
     loop {
         let kept = async {
             if !is_set {
                 set(client, schedules).await?;
+                started.cancel();
                 let planted = client.plant_schedules().await?;
                 is_set = true;
                 return Ok(planted);
