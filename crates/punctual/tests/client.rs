@@ -8,11 +8,12 @@ use std::{
     future::IntoFuture,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use futures_util::{FutureExt, future::join_all};
 use punctual::{
     Backoff, Cancelled, Client, ErrorKind, Filter, Job, JobId, NewJob, OnConflict, Payload, Priority, Result,
     State, Timestamp, Unique, When,
@@ -326,6 +327,30 @@ async fn calls_that_fail_in_passing_are_repeated_and_count_once() {
 }
 
 /// A store that stays away is given up on after 30 s, and the error says whether anything may have happened.
+/// S13: as the limits say, so many calls wait for a part of the store that is away, and the caller of the next one is told at once.
+#[tokio::test(start_paused = true)]
+async fn sixty_four_calls_wait_for_a_part_that_is_away_and_further_ones_fail() {
+    const WAITING_MAX: usize = 64;
+    let away = Arc::new(AtomicBool::new(true));
+    let is_away = Arc::clone(&away);
+    let store = FaultyStore::new(Arc::new(MemoryStore::new(Clock::System)), move |verb| {
+        if verb == "enqueue" && is_away.load(Ordering::Relaxed) { Fault::Away } else { Fault::Pass }
+    });
+    let client = Client::new(Arc::new(store));
+    let push = || client.push(vec![untyped(&client, 10)]).boxed();
+    // Time stands still: nothing is repeated, and each of them is a call of its own.
+    let mut calls: Vec<_> = (0..=WAITING_MAX).map(|_| push()).collect();
+    let waits: Vec<bool> =
+        calls.iter_mut().map(|call| call.now_or_never().is_none_or(|told| told.is_ok())).collect();
+    assert_eq!(waits.iter().filter(|waits| **waits).count(), WAITING_MAX);
+    assert!(!waits[WAITING_MAX], "the last one was told");
+    away.store(false, Ordering::Relaxed);
+    calls.truncate(WAITING_MAX);
+    for answer in join_all(calls).await {
+        assert_eq!(answer.unwrap().len(), 1);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_stays_away_is_an_error_in_the_end() {
     for (first, kind) in [(Fault::Before, ErrorKind::Unavailable), (Fault::After, ErrorKind::UnknownOutcome)]

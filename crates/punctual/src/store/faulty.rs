@@ -30,6 +30,9 @@ pub enum Fault {
     /// Of a settle only the first, third and so on are answered: the others are [`Settled::Away`], and half of them took
     /// effect. Any other call fails before it takes effect.
     InPart,
+    /// An enqueue takes effect, and has an answer for none of its jobs, as if their part of the store were away. Any other call fails
+    /// before it takes effect.
+    Away,
     /// It takes effect and answers this much later.
     Delay(Duration),
 }
@@ -102,7 +105,7 @@ fn befallen<'a, T: Send + 'a>(
     Box::pin(async move {
         match fault {
             Fault::Pass => call().await,
-            Fault::Before | Fault::InPart => {
+            Fault::Before | Fault::InPart | Fault::Away => {
                 Err(Error::new(ErrorKind::Unavailable, format!("{verb} failed on purpose")))
             }
             Fault::After => {
@@ -164,7 +167,14 @@ impl Store for FaultyStore {
         call: Call,
         jobs: &'a [NewJob],
     ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
-        self.befall("enqueue", move || self.inner.enqueue_each(call, jobs))
+        let fault = self.fault("enqueue");
+        if fault != Fault::Away {
+            return befallen(fault, "enqueue", move || self.inner.enqueue_each(call, jobs));
+        }
+        Box::pin(async move {
+            let answers = self.inner.enqueue_each(call, jobs).await?;
+            Ok(vec![None; answers.len()])
+        })
     }
 
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
