@@ -148,6 +148,21 @@ async fn jobs_are_spread_over_all_shards_and_each_runs_once() {
     }
 }
 
+/// S3: receivers know jobs by the store, too, so that it must stay the same one.
+#[tokio::test]
+async fn a_store_keeps_its_identity_when_its_number_of_shards_changes() {
+    for url in [Server::shared().url(), Cluster::shared().url()] {
+        let store = open(&url).await;
+        let identity = store.identity().await.unwrap();
+        for shards in [8, 3, 1] {
+            store.reshard(shards).await.unwrap();
+            assert_eq!(store.identity().await.unwrap(), identity, "{shards} shards, {url}");
+            let other = open(&url).await;
+            assert_eq!(other.identity().await.unwrap(), identity, "{shards} shards, opened anew, {url}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_id_leads_to_its_job_in_whatever_shard() {
     let store = open(&Server::shared().url()).await;
