@@ -20,6 +20,12 @@ fn signal(name: &str) {
 /// The first asks handlers to stop, the second doesn't wait for them.
 #[tokio::test]
 async fn the_first_signal_is_graceful_and_the_second_means_now() {
+    for (first, second) in [("TERM", "INT"), ("TERM", "TERM"), ("INT", "INT")] {
+        ends_by_two_signals(first, second).await;
+    }
+}
+
+async fn ends_by_two_signals(first: &str, second: &str) {
     let client = Client::connect("memory:").await.unwrap();
     let id = client.enqueue(Work {}).await.unwrap().id().unwrap();
     let (tell, mut told) = unbounded_channel();
@@ -35,10 +41,10 @@ async fn the_first_signal_is_graceful_and_the_second_means_now() {
         });
     let working = tokio::spawn(worker.run());
     assert_eq!(told.recv().await.unwrap(), None);
-    signal("TERM");
+    signal(first);
     assert_eq!(told.recv().await.unwrap(), Some(Stop::Shutdown));
-    signal("INT");
-    assert_eq!(working.await.unwrap().unwrap().released, 1);
+    signal(second);
+    assert_eq!(working.await.unwrap().unwrap().released, 1, "{first}, {second}");
     let job = client.get(id).await.unwrap().unwrap();
     assert_eq!((job.state, job.attempt), (State::Waiting, 1));
 }
