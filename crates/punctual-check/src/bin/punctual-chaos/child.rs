@@ -1,8 +1,16 @@
 //! The processes that are killed. Each writes a history of its own.
 
-use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use punctual::{Client, Ctx, JobRecord, Worker, store::url::connect};
+use punctual::{
+    Client, Ctx, JobRecord, Worker,
+    store::{Store, url::connect},
+};
 use punctual_check::{
     Recorder, RecordingStore,
     event::{Hex, What},
@@ -16,6 +24,11 @@ use crate::{
 
 /// Jobs that a producer hands over at once.
 const BATCH: u32 = 100;
+
+/// How long a child that starts while its store is away tries to reach it.
+const START_MAX: Duration = Duration::from_secs(30);
+/// Before it tries again.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Jobs that a stream hands over at once.
 const DROPS: usize = 10;
@@ -89,8 +102,21 @@ async fn open(
     slots: usize,
 ) -> Result<(Client, Arc<Recorder>), Box<dyn std::error::Error>> {
     let recorder = Arc::new(Recorder::create(Path::new(history), proc, slots as u64)?);
-    let store = connect(url).await?;
+    let store = reach(url).await?;
     Ok((Client::new(Arc::new(RecordingStore::new(store, Arc::clone(&recorder)))), recorder))
+}
+
+/// The server may be killed just when a child on a busy machine gets to it.
+async fn reach(url: &str) -> punctual::Result<Arc<dyn Store>> {
+    let begin = Instant::now();
+    loop {
+        match connect(url).await {
+            Err(error) if error.is_repeatable() && begin.elapsed() < START_MAX => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            reached => return reached,
+        }
+    }
 }
 
 /// Works until SIGTERM, or SIGKILL.
