@@ -17,6 +17,7 @@ mod clock;
 mod corrupt;
 mod doctor;
 mod drill;
+mod due;
 mod few;
 mod flush;
 mod format;

@@ -17,7 +17,9 @@
 //!
 //! A change of the store itself has a bell of its own, which each listener passes on to the next.
 //!
-//! Leases ring the same way: who reserves has others look when the first of them ends.
+//! A time wakes two processes, be it that of a job or the end of a lease: one then, and another one a second later. Which time two
+//! wake for stands in the queue's row. A process that looked and waits may be the first of them; then only the second is notified.
+//! A process that was there before them leaves the time to them, and looks by itself half a minute later at the earliest.
 
 mod hall;
 mod listener;
@@ -40,8 +42,8 @@ use super::{
     thread::Thread,
 };
 use crate::{store::is_of_queue, time::Timestamp};
-pub(super) use hall::Heard;
 use hall::{Hall, Look, Unheard};
+pub(super) use hall::{Heard, Hold};
 use listener::Listener;
 
 /// How long the server holds an idle listener's call: one command in this time is all that waiting costs.
@@ -190,6 +192,26 @@ impl Doorbell {
         is_all: bool,
     ) {
         self.shared.hall().answered(queues, now, before, is_all);
+    }
+
+    /// Which time this process wakes for, of a queue.
+    pub(super) fn hold(&self, queue: &str) -> Hold {
+        self.shared.hall().hold(queue, std::time::Instant::now())
+    }
+
+    /// The store answered a call that had this hold: this process is to wake for a queue then.
+    pub(super) fn wake_at(&self, queue: &str, at: Timestamp, hold: Hold) {
+        self.shared.hall().wake_at(queue, at, hold, std::time::Instant::now());
+    }
+
+    /// The store answered a call, before which so much had been heard: others wake for a queue.
+    pub(super) fn leave_to_others(&self, queue: &str, before: Heard) {
+        self.shared.hall().leave_to_others(queue, before);
+    }
+
+    /// The earliest time that this process wakes for by itself, of these queues.
+    pub(super) fn held<'a>(&self, queues: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
+        self.shared.hall().held(queues)
     }
 
     /// Forgets all that rang here: nothing of it goes back to the server.

@@ -11,6 +11,7 @@ use crate::{
 
 use super::{
     bytes::Bytes,
+    doorbell::Hold,
     record::{self, Run},
     reply::Reply,
     scripts::SCRIPTS,
@@ -18,15 +19,37 @@ use super::{
     shard::{Shard, digits},
 };
 
-pub(super) async fn reserve(shard: &Shard, want: &Reserve) -> Result<Batch> {
-    want.check()?;
-    let asked = shard.clock.now();
-    let mut reply = shard.ask(&SCRIPTS.reserve, &bells(shard, want), arguments(want)).await?;
-    let clock = Now::read(shard, asked, &mut reply)?;
-    shard.ring(&reply.bytes()?)?;
-    batch(shard, &clock, &mut reply).await
+/// The answer to a reserve in one shard.
+#[derive(Debug)]
+pub(super) struct Looked {
+    pub(super) batch: Batch,
+    /// Of each queue that was asked for: which time this process woke for when it was asked, and the next one.
+    pub(super) wakes: Vec<(Hold, Wake)>,
 }
 
+/// When there may be work in a queue next, if ever, and whether this process is to wake then: otherwise two others do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wake {
+    pub(super) at: Option<Timestamp>,
+    pub(super) is_ours: bool,
+}
+
+pub(super) async fn reserve(shard: &Shard, want: &Reserve) -> Result<Looked> {
+    want.check()?;
+    let (asked, holds) = (shard.clock.now(), holds(shard, want));
+    let mut reply = shard.ask(&SCRIPTS.reserve, &bells(shard, want), arguments(want, &holds)).await?;
+    let clock = Now::read(shard, asked, &mut reply)?;
+    shard.ring(&reply.bytes()?)?;
+    looked(shard, &clock, &holds, &mut reply).await
+}
+
+/// Which times this process wakes for, of the queues of a reserve.
+pub(super) fn holds(shard: &Shard, want: &Reserve) -> Vec<Hold> {
+    want.wants.iter().map(|want| shard.bell.hold(&want.queue)).collect()
+}
+
+/// What scripts say of what is not to come, in ms; as in `lua/keys.lua`.
+const NEVER: u64 = 1 << 52;
 /// How much later two clocks may seem that are read in milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
 
@@ -52,7 +75,7 @@ pub(super) fn bells(shard: &Shard, want: &Reserve) -> Vec<Vec<u8>> {
 }
 
 /// A reserve as `lua/reserving.lua` takes it.
-pub(super) fn arguments(want: &Reserve) -> Vec<Vec<u8>> {
+pub(super) fn arguments(want: &Reserve, holds: &[Hold]) -> Vec<Vec<u8>> {
     let mut args = vec![
         want.call.instance.to_be_bytes().to_vec(),
         digits(want.call.number),
@@ -61,17 +84,21 @@ pub(super) fn arguments(want: &Reserve) -> Vec<Vec<u8>> {
         record::worker(&want.worker),
         digits(want.company),
     ];
-    for each in &want.wants {
+    for (each, hold) in want.wants.iter().zip(holds) {
+        let hold = match hold {
+            Hold::OwnTimer => b"-".to_vec(),
+            Hold::Until(at) => digits(at.map_or(0, Timestamp::as_ms)),
+        };
         // A share above the limit of a call is that limit.
         let share = each.share.min(want.n) as u64;
-        args.extend([each.queue.clone().into_bytes(), digits(share), digits(each.at_most as u64)]);
+        args.extend([each.queue.clone().into_bytes(), digits(share), digits(each.at_most as u64), hold]);
     }
     args
 }
 
 /// Reads what `lua/reserving.lua` answers. What can't be read nobody can run: it ends dead. A job with options that this version
 /// does not know waits for a worker of the version that wrote it.
-pub(super) async fn batch(shard: &Shard, clock: &Now, reply: &mut Reply) -> Result<Batch> {
+pub(super) async fn looked(shard: &Shard, clock: &Now, holds: &[Hold], reply: &mut Reply) -> Result<Looked> {
     let mut taken_back = Vec::new();
     let taken = reply.bytes()?;
     let mut taken = Bytes(&taken);
@@ -88,6 +115,13 @@ pub(super) async fn batch(shard: &Shard, clock: &Now, reply: &mut Reply) -> Resu
         let next: u64 = String::from_utf8_lossy(&next).parse().unwrap_or_default();
         Some(Timestamp::saturating_from_ms(next).since(clock.now).saturating_sub(clock.passed))
     };
+    let wakes = reply.bytes()?;
+    let (mut times, mut wakes) = (Bytes(&wakes), Vec::with_capacity(holds.len()));
+    for hold in holds {
+        let (at, is_ours) = (times.number(7)?, times.byte()? != 0);
+        let at = (at < NEVER).then(|| Timestamp::saturating_from_ms(at));
+        wakes.push((*hold, Wake { at, is_ours }));
+    }
     let (mut jobs, mut corrupt, mut newer) = (Vec::new(), Vec::new(), Vec::new());
     while !reply.is_over() {
         let (id, run, rec) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
@@ -111,13 +145,9 @@ pub(super) async fn batch(shard: &Shard, clock: &Now, reply: &mut Reply) -> Resu
     if !newer.is_empty() {
         settle::hold(shard, &newer).await?;
     }
-    Ok(Batch {
-        now: clock.now,
-        jobs,
-        more: next_due.is_some_and(|next| next.is_zero()),
-        next_due,
-        taken_back,
-    })
+    let more = next_due.is_some_and(|next| next.is_zero());
+    let batch = Batch { now: clock.now, jobs, more, next_due, taken_back };
+    Ok(Looked { batch, wakes })
 }
 
 /// Takes by one script; `so_far`: the bytes that the call has by others, if any. Answers whether groups have had as many turns as

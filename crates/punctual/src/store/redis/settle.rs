@@ -7,7 +7,7 @@ use crate::{
     id::JobId,
     job::cut_error,
     store::{
-        Batch, EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_extend,
+        EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_extend,
         check_settle,
     },
     time::ceil_ms,
@@ -15,10 +15,11 @@ use crate::{
 
 use super::{
     bytes::Put,
+    doorbell::Hold,
     fault::in_part,
     record,
     reply::{self, Reply},
-    reserve::{self, Now},
+    reserve::{self, Looked, Now},
     scripts::SCRIPTS,
     shard::{Shard, digits},
 };
@@ -30,12 +31,13 @@ pub(super) async fn settle(
     shard: &Shard,
     batch: &[Settlement],
     then: Option<&Reserve>,
-) -> Result<(Vec<Settled>, Option<Batch>)> {
+) -> Result<(Vec<Settled>, Option<Looked>)> {
     check_settle(batch)?;
     then.map_or(Ok(()), Reserve::check)?;
-    let (settled, clock, mut reply) = ask(shard, &ends(batch), then).await?;
+    let holds = then.map(|want| reserve::holds(shard, want)).unwrap_or_default();
+    let (settled, clock, mut reply) = ask(shard, &ends(batch), then.map(|want| (want, &holds[..]))).await?;
     let reserved = match then {
-        Some(_) => Some(reserve::batch(shard, &clock, &mut reply).await?),
+        Some(_) => Some(reserve::looked(shard, &clock, &holds, &mut reply).await?),
         None => None,
     };
     Ok((settled, reserved))
@@ -70,15 +72,19 @@ fn end_reason(code: u8) -> Result<Option<EndReason>> {
 
 /// Asks for the ends of leases, and for a reserve after them. A script ends only so many that have much to do, so that other
 /// callers run in between; the last one reserves.
-async fn ask(shard: &Shard, ends: &[End], then: Option<&Reserve>) -> Result<(Vec<Settled>, Now, Reply)> {
-    let bells = then.map(|want| reserve::bells(shard, want)).unwrap_or_default();
+async fn ask(
+    shard: &Shard,
+    ends: &[End],
+    then: Option<(&Reserve, &[Hold])>,
+) -> Result<(Vec<Settled>, Now, Reply)> {
+    let bells = then.map(|(want, _)| reserve::bells(shard, want)).unwrap_or_default();
     let mut settled = Vec::with_capacity(ends.len());
     loop {
         let left = &ends[settled.len()..];
         let mut args = vec![digits(left.len() as u64)];
         args.extend(left.iter().map(|(id, _)| id.as_bytes().to_vec()));
         args.extend(left.iter().map(|(_, end)| end.clone()));
-        args.extend(then.map(reserve::arguments).into_iter().flatten());
+        args.extend(then.map(|(want, holds)| reserve::arguments(want, holds)).into_iter().flatten());
         let asked = shard.clock.now();
         let answer = shard.ask(&SCRIPTS.settle, &bells, args).await;
         let mut reply = answer.map_err(|error| if settled.is_empty() { error } else { in_part(error) })?;

@@ -20,6 +20,7 @@ use super::{
     offset::Offset,
     quiet::Quiet,
     reply::Reply,
+    reserve::{Looked, Wake},
     script::Script,
     scripts::{COMMON_KEYS, SCRIPTS},
     settings::Known,
@@ -56,6 +57,11 @@ pub(super) struct Shard {
     /// Where the next sweep goes on that could not look at all queues, and the next one that gives up what is kept.
     sweeps_from: [Mutex<Vec<u8>>; 2],
 }
+
+/// How long a process that leaves a time to others waits at least, after that time, before it looks by itself.
+const LEFT_MIN: Duration = Duration::from_secs(5);
+/// Up to so much longer, by the instance of its calls.
+const LEFT_SPREAD_MS: u64 = 55_000;
 
 /// Scripts of one sweep, each of up to 256 queues; the next sweep goes on there.
 const SWEEP_SCRIPTS_MAX: usize = 16;
@@ -257,13 +263,41 @@ impl Shard {
         self.quiet.lasts(want, self.server_now(), self.bell.heard().doubts, follows_a_settle)
     }
 
-    /// Takes note of the answer to a reserve, or of none; `before`: what the bell had heard when it was sent.
-    pub(super) fn reserved(&self, want: &Reserve, batch: Option<&Batch>, before: Heard) {
-        self.quiet.learn(want, batch, before.doubts);
-        if let Some(batch) = batch {
-            let looked_at = want.wants.iter().filter(|each| 0 < want.n && 0 < each.share.min(each.at_most));
-            let names = looked_at.map(|each| each.queue.as_str());
-            self.bell.answered(names, batch.now, before, !batch.more);
+    /// Takes note of the answer to a reserve, or of none; `before`: what the bell had heard when it was sent. Returns it as it is for
+    /// a caller that leaves some times to others.
+    pub(super) fn reserved(&self, want: &Reserve, looked: Option<Looked>, before: Heard) -> Option<Batch> {
+        self.quiet.learn(want, looked.as_ref().map(|looked| &looked.batch), before.doubts);
+        let Looked { mut batch, wakes } = looked?;
+        let looked_at = want.wants.iter().filter(|each| 0 < want.n && 0 < each.share.min(each.at_most));
+        let names = looked_at.map(|each| each.queue.as_str());
+        self.bell.answered(names, batch.now, before, !batch.more);
+        let (mut next, mut ours) = (None::<Timestamp>, None::<Timestamp>);
+        for (each, (hold, Wake { at, is_ours })) in want.wants.iter().zip(wakes) {
+            let Some(at) = at.filter(|at| batch.now < *at) else { continue };
+            if is_ours {
+                self.bell.wake_at(&each.queue, at, hold);
+            } else {
+                self.bell.leave_to_others(&each.queue, before);
+            }
+            let looks_at = if is_ours { at } else { at.after(left_for(want)) };
+            next = next.into_iter().chain([at]).min();
+            ours = ours.into_iter().chain([looks_at]).min();
+        }
+        if let (Some(due), Some(next), Some(ours)) = (batch.next_due, next, ours)
+            && !batch.more
+        {
+            batch.next_due = Some(due + ours.since(next));
+        }
+        Some(batch)
+    }
+
+    /// When a process is to look again that knows of something due in `next`, where it does not ask: then, if it holds a time.
+    pub(super) fn look_in(&self, want: &Reserve, next: Duration) -> Duration {
+        let held = self.bell.held(want.wants.iter().map(|each| each.queue.as_str()));
+        match held {
+            _ if next == Duration::MAX => next,
+            Some(at) => at.since(self.server_now()).max(next).min(next + left_for(want)),
+            None => next + left_for(want),
         }
     }
 
@@ -271,6 +305,11 @@ impl Shard {
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How long the two that wake for a time have until another process looks by itself: they may both be dead. Not all others at once.
+fn left_for(want: &Reserve) -> Duration {
+    LEFT_MIN + Duration::from_millis(want.call.instance % LEFT_SPREAD_MS)
 }
 
 /// A number as scripts read it.

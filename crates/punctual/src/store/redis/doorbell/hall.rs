@@ -18,8 +18,17 @@ pub(super) const GRACE: Duration = Duration::from_millis(5);
 /// longer than the grace.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 
-/// Of more queues it is not remembered when somebody looked into them.
+/// Of more queues it is not remembered when somebody looked into them, or which time this process wakes for.
 const ANSWERED_MAX: usize = 1_024;
+
+/// Which time this process wakes for, of a queue, as a reserve reports it to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::redis) enum Hold {
+    /// It goes by its own timer, whatever other processes do: it does not listen, or they may have been notified before it did.
+    OwnTimer,
+    /// This time; `None`: it leaves the next time to two others.
+    Until(Option<Timestamp>),
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Hall {
@@ -32,8 +41,12 @@ pub(super) struct Hall {
     heard: BTreeSet<String>,
     /// How often a ring may have been lost.
     doubts: u64,
-    /// When somebody here looked into a queue last, by the server's clock.
-    answered: BTreeMap<String, Timestamp>,
+    /// When somebody here looked into a queue last, by the server's clock, and how many doubts there had been.
+    answered: BTreeMap<String, (Timestamp, u64)>,
+    /// The times that this process wakes for without a ring: other processes have those.
+    own_timers: BTreeMap<String, Timestamp>,
+    /// The firsts that waits took and no look has answered yet: by the server's clock their time may not have come.
+    taken: BTreeMap<String, Timestamp>,
     /// How many rings came here so far.
     arrivals: u64,
     /// What the server's clock showed, and when.
@@ -154,6 +167,11 @@ impl Hall {
         match rings.min_by_key(|(_, at)| *at) {
             Some((queue, at)) if at <= now => {
                 let queue = queue.clone();
+                if let Some(first) =
+                    self.rings.get(&queue).and_then(|ring| ring.first).filter(|first| *first <= now)
+                {
+                    self.taken.insert(queue.clone(), first);
+                }
                 self.remove(&queue, Some(now), now);
                 Look::Due
             }
@@ -174,7 +192,7 @@ impl Hall {
     /// Takes a ring in; of two of a kind for a queue the earlier one counts, as on the server. A spare for what somebody here has
     /// looked after since goes no further.
     pub(super) fn take_in(&mut self, queue: String, at: Timestamp, is_spare: bool, now: Instant) {
-        if is_spare && self.answered.get(&queue).is_some_and(|answered| at <= answered.after(SPARE)) {
+        if is_spare && self.answered.get(&queue).is_some_and(|(answered, _)| at <= answered.after(SPARE)) {
             return;
         }
         for wait in self.waits.iter().filter(|wait| wait.queues.contains(&queue)) {
@@ -199,15 +217,63 @@ impl Hall {
         for queue in queues {
             let is_older = self.rings.get(queue).is_some_and(|ring| ring.arrival <= before.arrivals);
             self.remove(queue, (is_all && is_older).then_some(now), now.after(SPARE));
-            if let Some(answered) = self.answered.get_mut(queue) {
-                *answered = now;
-            } else {
-                if ANSWERED_MAX <= self.answered.len() {
-                    self.answered.clear();
-                }
-                self.answered.insert(queue.to_owned(), now);
+            self.taken.remove(queue);
+            if self.own_timers.get(queue).is_some_and(|at| *at <= now) {
+                self.own_timers.remove(queue);
             }
+            if ANSWERED_MAX <= self.answered.len() && !self.answered.contains_key(queue) {
+                self.answered.clear();
+            }
+            self.answered.insert(queue.to_owned(), (now, before.doubts));
         }
+    }
+
+    /// Which time this process wakes for, of a queue.
+    pub(super) fn hold(&self, queue: &str, now: Instant) -> Hold {
+        let is_near = |since: &Instant| now < *since + LINGER;
+        let listens = self.is_listened_to(queue) || self.left.get(queue).is_some_and(is_near);
+        // Whoever was notified before the first look here may be dead by now, and so may be what was lost with a connection.
+        let has_looked = self.answered.get(queue).is_some_and(|(_, doubts)| *doubts == self.doubts);
+        if !listens || !has_looked {
+            return Hold::OwnTimer;
+        }
+        let first = self.rings.get(queue).and_then(|ring| ring.first);
+        let held = [first, self.own_timers.get(queue).copied(), self.taken.get(queue).copied()];
+        Hold::Until(held.into_iter().flatten().min())
+    }
+
+    /// This process is to wake for a queue at this time, as the store answered a call with this hold.
+    pub(super) fn wake_at(&mut self, queue: &str, at: Timestamp, hold: Hold, now: Instant) {
+        match hold {
+            Hold::OwnTimer => {
+                if ANSWERED_MAX <= self.own_timers.len() {
+                    self.own_timers.clear();
+                }
+                self.own_timers.insert(queue.to_owned(), at);
+            }
+            Hold::Until(_) => self.take_in(queue.to_owned(), at, false, now),
+        }
+    }
+
+    /// Others wake for what comes next in a queue: what was held here before that call is theirs.
+    pub(super) fn leave_to_others(&mut self, queue: &str, before: Heard) {
+        self.own_timers.remove(queue);
+        let Some(ring) = self.rings.get_mut(queue).filter(|ring| ring.arrival <= before.arrivals) else {
+            return;
+        };
+        ring.first = None;
+        if ring.spare.is_none() {
+            self.rings.remove(queue);
+        }
+    }
+
+    /// The earliest time that this process wakes for by itself, of these queues.
+    pub(super) fn held<'a>(&self, queues: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
+        let held = |queue| {
+            let first = self.rings.get(queue).and_then(|ring| ring.first);
+            first.into_iter().chain(self.own_timers.get(queue).copied()).min()
+        };
+        queues.filter_map(held).min()
     }
 
     /// What has come here so far.

@@ -15,7 +15,7 @@ shard.now = now
 -- The settings of a queue: flags (1 paused, 2 lifo, 4 capped, 8, 16, 32 keeps no done, cancelled, dead jobs, 64 limited in what
 -- runs or starts, 128 groups are, or have weights), version, lease (0: the default), then what limits_of() reads, the name as a chunk, and the
 -- same as JSON, which only callers read. `due`: when there will be upkeep for it, at the earliest; what is due is found by
--- looking, this only saves looking in vain. `watch`: until then two were told to look after leases; `spare`: until then a
+-- looking, this only saves looking in vain. `watch`: the time at which two processes wake, for a job or a lease; `spare`: until then a
 -- second one was told that there is work; `closed`: until when a run closed its gate; `arrival`, `part`: when all that started
 -- would have, had it started evenly, in ms and parts of one, as many as its rate has starts in a period; `started`: what this
 -- call reserved and has not written yet. Of a queue that ever had groups (S16): the tag of whom it served last (`time`), that

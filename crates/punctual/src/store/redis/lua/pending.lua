@@ -1,6 +1,6 @@
 -- What is left to be written at the end of a call: made by pending(), which this is the body of, only when something is; so
 -- that a ring, which most calls leave, does not need late(). It captures `shard`, `queue`, `late` and what keys.lua says.
-local tallies, rings, told = {}, {}, {}
+local tallies, rings, spares, told = {}, {}, {}, {}
 shard.tallies = tallies
 local function text(n) return string.format('%.0f', n) end
 local pending = {}
@@ -13,6 +13,12 @@ end
 -- A queue has work at `ms`, if not before.
 function pending.ring(q, ms)
     if not rings[q] or ms < rings[q] then rings[q] = ms end
+end
+-- The caller of a reserve wakes for a queue at `ms`, and another process SPARE later: the caller may be dead by then.
+function pending.watch(q, ms)
+    local row = queue(q)
+    row.watch, row.hinted = ms, true
+    spares[q] = ms + SPARE
 end
 -- Tells what somebody may wait for beside work, by its bell.
 function pending.tell(bell) told[bell] = true end
@@ -39,6 +45,7 @@ function pending.put()
         if not bell then
             left[#left + 1] = late().name_of(q) .. pack('>I6', ms <= now and 0 or ms)
         elseif now < ms then
+            if row.watch <= now or ms < row.watch then row.watch, row.hinted = ms, true end
             call('ZADD', bell, 'LT', text(ms), 'r', text(ms + SPARE), 's')
         elseif row.spare <= now or now + SPARE < row.spare then
             row.spare, row.hinted = now + SPARE, true
@@ -47,6 +54,7 @@ function pending.put()
             call('ZADD', bell, 'LT', 0, 'r')
         end
     end
+    for q, ms in pairs(spares) do call('ZADD', shard.bells[q], 'LT', text(ms), 's') end
     for q, row in pairs(shard.queues) do
         if row.hinted then
             local upkeep = pack('>I7I7I7', row.due, row.watch, row.spare)

@@ -1,25 +1,33 @@
 -- A numbered reserve, from ARGV[from] on: instance8, number, n, lease in ms or 0, worker as it stands in a run, whether a job on
--- its last chance has company (0 or 1), names … each with its share and the most jobs it may have. put_turn() must follow. A
+-- its last chance has company (0 or 1), names … each with its share, the most jobs it may have, and the time at which the caller's
+-- process wakes for it (ms, 0: none, '-': it goes by its own timer whatever others do). put_turn() must follow. A
 -- repetition extends the leases of what it answers. `turns`: how many turns groups may have.
--- Answers: taken back, next (ms, '' never), then per job: id; run; record; its past, if the run says that it has one.
+-- Answers: taken back, next (ms, '' never); per name when there may be work (at7, NEVER: nothing to come) and whether the caller's
+-- process is to wake for it (1, or 0: two others do); then per job: id; run; record; its past, if the run says that it has one.
+--
+-- A time wakes one idle process and, SPARE later, another one (`watch` in the queue's row). A caller that has slots left becomes the
+-- first of them, and its spare is put on the bell. One whose slots are full, or that may not wait, leaves both to the bell.
 local function reserving(from, first_bell, turns)
     local WATCH_SLACK = 2000 -- how late whoever watches may look
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
     local company = ARGV[from + 5] == '1'
-    local named, shares, room, walks = {}, {}, {}, {}
-    for i = from + 6, #ARGV, 3 do
-        local q = call('HGET', Q, ARGV[i])
+    local named, shares, room, walks, places, holds = {}, {}, {}, {}, {}, {}
+    local wakes, nothing = {}, pack('>I7B', NEVER, 0)
+    for i = from + 6, #ARGV, 4 do
+        local q, place = call('HGET', Q, ARGV[i]), (i - from - 6) / 4
+        wakes[place + 1] = nothing
         if q then
             local at = #named + 1
             named[at], shares[at], room[at] = q, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-            shard.bells[q], walks[q] = KEYS[first_bell + (i - from - 6) / 3], walk_of(q)
+            places[at], holds[at] = place + 1, tonumber(ARGV[i + 3]) or false
+            shard.bells[q], walks[q] = KEYS[first_bell + place], walk_of(q)
         end
     end
-    local answer = {'', ''}
+    local answer = {'', '', ''}
     local key, number = ARGV[from] .. 'r', tonumber(ARGV[from + 1])
     local last = call('HGET', P, key)
     local is_repetition = last and number <= unp('>I8', last)
-    local ends = {} -- q → when its first lease ends
+    local ends, first, left_over = {}, nil, 0 -- q → when its first lease ends; the first fence; slots that got nothing
     local function read_end(q, behind)
         local first = call('ZRANGEBYLEX', L, '[' .. q .. behind, '(' .. q .. '\255', 'LIMIT', 0, 1)[1]
         return first and unp('>I6', first, 4) or NEVER
@@ -64,7 +72,7 @@ local function reserving(from, first_bell, turns)
         end
 
         local state = {n = n, candidates = n + CANDIDATES_EXTRA, turns = turns, bytes = 0, parts = not company}
-        local runs, leases, ids, first = {}, {}, {}, nil
+        local runs, leases, ids = {}, {}, {}
         local given, told = 0, #answer
         local fence = max(shard.fence, now * 1000)
         for pass = 1, 2 do
@@ -125,27 +133,31 @@ local function reserving(from, first_bell, turns)
         if is_handed or shard.swept and 0 < shard.swept.expired then
             for _, q in ipairs(named) do walks[q] = walk_of(q) end
         end
-        if first then
-            -- Whoever got jobs may be busy from now on: somebody else must wake for what is left.
-            for _, q in ipairs(named) do
-                local due = first_due(walks[q])
-                if due < NEVER then pending().ring(q, due) end
-            end
-        end
+        left_over = state.n
     end
     -- When there may be work in these queues: a waiting job is due, or a lease past its time.
     local next = NEVER
-    for _, q in ipairs(named) do
-        local till = ends[q]
+    for i, q in ipairs(named) do
+        local till, due, row, held = ends[q], first_due(walks[q]), queue(q), holds[i]
         if shard.pause and till <= now then till = min(shard.pause, read_end(q, pack('>I6', now + 1))) end
-        next = min(next, first_due(walks[q]), till)
-        -- Others must look after these leases, too: a busy queue tells them once in the time of a lease (S9).
-        local row = queue(q)
-        if now < till and till < NEVER and (row.watch <= now or till + WATCH_SLACK < row.watch) then
-            row.watch, row.hinted = till, true
-            pending().ring(q, till)
+        local at = min(due, till)
+        next = min(next, at)
+        -- Others look after the caller's leases, too: those of a busy queue once in the time of a lease (S9).
+        local is_news = now < at and at < NEVER and (row.watch <= now or (till < due and till + WATCH_SLACK or due) < row.watch)
+        local is_held = held and 0 < held and held == row.watch
+        local is_mine = not held
+        if at <= now then
+            -- Whoever got jobs may be busy from now on: somebody else must look for what is left.
+            if first and due <= now then pending().ring(q, due) end
+        elseif held and 0 < left_over and 0 < room[i] and (is_held or is_news and due <= till) then
+            is_mine = true
+            if is_news then pending().watch(q, at) end
+        elseif is_news or is_held or first and not held and due < NEVER then
+            pending().ring(q, at)
         end
+        if at < NEVER then wakes[places[i]] = pack('>I7B', at, is_mine and 1 or 0) end
     end
+    answer[3] = concat(wakes)
     if next < NEVER then answer[2] = string.format('%.0f', next) end
     return answer
 end

@@ -14,7 +14,14 @@ use crate::{
     store::{
         Batch, BoxFuture, Heartbeat, LeaseStatus, Reserve, Settled, Settlement, Take, check_extend,
         check_settle,
-        redis::{Live, RedisStore, fault, lock, reserve, settle, shard::Shard},
+        redis::{
+            Live, RedisStore,
+            doorbell::Heard,
+            fault, lock,
+            reserve::{self, Looked},
+            settle,
+            shard::Shard,
+        },
     },
 };
 
@@ -61,8 +68,17 @@ async fn ask(store: &RedisStore, attempt: &Try, at: usize, want: &Reserve) -> Re
     lock(&store.rung).remove(&at);
     let before = shards[at].bell.heard();
     let answer = within_reach(shards, at, reserve::reserve(&shards[at], want)).await;
-    shards[at].reserved(want, answer.as_ref().ok(), before);
-    answer
+    note(&shards[at], want, answer, before)
+}
+
+/// Takes note of what a shard answered to a reserve.
+fn note(shard: &Shard, want: &Reserve, answer: Result<Looked>, before: Heard) -> Result<Batch> {
+    let (looked, error) = match answer {
+        Ok(looked) => (Some(looked), None),
+        Err(error) => (None, Some(error)),
+    };
+    let batch = shard.reserved(want, looked, before);
+    batch.ok_or_else(|| error.expect("invariant: there is an answer or an error"))
 }
 
 /// Makes a call: of several shards none waits for one that could not be reached a moment ago.
@@ -92,7 +108,7 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
             let is_open = store.has_rung(at) || lock(&attempt.asked).shards.contains(&at);
             let lasts = shard.quiet_for(want, attempt.follows_a_settle).filter(|_| !is_open);
             shard.quiet.used(want);
-            lasts
+            lasts.map(|lasts| shard.look_in(want, lasts))
         })
         .collect();
     let mut until = None::<Duration>;
@@ -242,10 +258,14 @@ async fn settle_in(
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
     let before = shard.bell.heard();
     let answer = settle::settle(shard, part, then).await;
-    if let Some(want) = then {
-        shard.reserved(want, answer.as_ref().ok().and_then(|(_, batch)| batch.as_ref()), before);
+    let Some(want) = then else { return answer.map(|(settled, _)| (settled, None)) };
+    match answer {
+        Ok((settled, looked)) => Ok((settled, shard.reserved(want, looked, before))),
+        Err(error) => {
+            shard.reserved(want, None, before);
+            Err(error)
+        }
     }
-    answer
 }
 
 /// Asks the other shards, too, where a reserve follows.

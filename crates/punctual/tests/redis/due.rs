@@ -1,0 +1,132 @@
+//! A time at which something is due wakes one of many idle workers, and a spare, counted by the server.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use punctual::{Client, Ctx, JobRecord, NewJob, Payload, When, Worker, store::Store};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    console::{Console, calls},
+    open,
+    server::Server,
+    until_blocked,
+};
+
+const WORKERS: usize = 20;
+const JOBS: u64 = 40;
+const APART: Duration = Duration::from_millis(100);
+/// A reserve, and the settle that reserves again; and what spares look for, and who starts.
+const SCRIPTS_FOR_TWO_JOBS: u64 = 7;
+/// By then all jobs are handed over.
+const AHEAD: Duration = Duration::from_secs(1);
+const RUN_MAX: Duration = Duration::from_mins(1);
+/// A spare looks a second later than the one that was told first. Without it a worker looks by itself a minute later.
+const SPARE: Duration = Duration::from_secs(1);
+/// How much later a slow machine may be at it.
+const SLOW: Duration = Duration::from_secs(20);
+const QUIET: Duration = Duration::from_millis(1_500);
+const LOOKS_MAX: u32 = 40;
+
+/// Workers at work, each with a store of its own.
+struct Fleet {
+    server: Server,
+    client: Client,
+    done: Arc<AtomicU64>,
+    end: CancellationToken,
+    working: Vec<tokio::task::JoinHandle<punctual::Result<punctual::WorkReport>>>,
+}
+
+impl Fleet {
+    async fn start(workers: usize, server: Server, url: &str) -> Self {
+        let (done, end) = (Arc::new(AtomicU64::new(0)), CancellationToken::new());
+        let mut working = Vec::new();
+        for _ in 0..workers {
+            let counted = Arc::clone(&done);
+            let handle = move |_: JobRecord, _: Ctx| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                async {}
+            };
+            let worker = Worker::new(&Client::new(open(url).await)).queue("mail").handle_raw(handle);
+            working.push(tokio::spawn(worker.run_until(end.clone())));
+        }
+        let client = Client::new(open(url).await);
+        Self { server, client, done, end, working }
+    }
+
+    async fn push(&self, run_at: impl IntoIterator<Item = When>) {
+        let job = |run_at| NewJob {
+            run_at,
+            ..NewJob::new(self.client.make_id(), "email.send", "mail", Payload::json("1"))
+        };
+        self.client.push(run_at.into_iter().map(job).collect::<Vec<_>>()).await.unwrap();
+    }
+
+    async fn until_done(&self, n: u64) {
+        let begin = Instant::now();
+        while self.done.load(Ordering::Relaxed) < n {
+            assert!(begin.elapsed() < RUN_MAX, "{} of {n} jobs run", self.done.load(Ordering::Relaxed));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn end(self) {
+        self.end.cancel();
+        for worker in self.working {
+            worker.await.unwrap().unwrap();
+        }
+    }
+}
+
+/// Twenty idle workers send no more for a scheduled job than one would, and some looks of spares.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scheduled_job_wakes_one_of_many_idle_workers() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let fleet = Fleet::start(WORKERS, server, &url).await;
+    fleet.push([When::Now]).await;
+    fleet.until_done(1).await;
+    until_blocked(&fleet.server, WORKERS).await;
+    let mut console = Console::open(&fleet.server.socket()).unwrap();
+    assert!(console.until_quiet(QUIET, LOOKS_MAX).unwrap(), "the workers never rest");
+    fleet.push((0..JOBS as u32).map(|n| When::In(AHEAD + n * APART))).await;
+    fleet.until_done(1 + JOBS).await;
+    tokio::time::sleep(QUIET).await;
+    let seen = calls(&console.say(&["INFO", "commandstats"]).unwrap());
+    fleet.end().await;
+    let of = |name| seen.get(name).copied().unwrap_or_default();
+    // The views of the last hour are no job's: each of their scripts takes the size of its board twice, which nothing else does.
+    let scripts = of("evalsha").saturating_sub(of("zcard") / 2);
+    println!("{WORKERS} idle workers, {JOBS} jobs {APART:?} apart: {scripts} scripts, {seen:?}");
+    assert!(2 * scripts <= SCRIPTS_FOR_TWO_JOBS * JOBS, "{scripts} scripts for {JOBS} jobs");
+}
+
+/// S9, for jobs that are due: the process that was told of a time is dead by then, and the spare's look finds the job.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scheduled_job_is_a_second_late_at_most_where_the_holder_of_its_time_is_dead() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let store = open(&url).await;
+    let bell = super::key(&url, "w:mail");
+    // The holder hears the ring before anybody else, and never answers it.
+    let mut dead = Console::open(&server.socket()).unwrap();
+    dead.send(&["BZPOPMIN", &bell, "0"]).unwrap();
+    until_blocked(&server, 1).await;
+    let fleet = Fleet::start(2, server, &url).await;
+    until_blocked(&fleet.server, 3).await;
+    // The workers were there before the job: none of them knows of its time by itself.
+    let due = store.now().await.unwrap().after(AHEAD);
+    fleet.push([When::At(due)]).await;
+    until_blocked(&fleet.server, 2).await;
+    let begin = Instant::now();
+    fleet.until_done(1).await;
+    let late = begin.elapsed().saturating_sub(AHEAD);
+    println!("{} ms late", late.as_millis());
+    assert!(late < SPARE + SLOW, "{late:?}");
+    fleet.end().await;
+}
