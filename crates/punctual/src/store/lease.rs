@@ -112,8 +112,9 @@ pub struct Batch {
     pub more: bool,
     /// Zero if `more`. Else how long from the call, to the fraction of a millisecond where the store knows it, until the
     /// earliest `run_at` of a waiting job in those of these queues that are not paused, or `until` of a lease in any of them
-    /// (one past its time counts at the end of the pause of S14); `None`: there is neither, or two other processes that wait for
-    /// these queues wake by themselves then. [`Store::wait`](super::Store::wait) looks whether they did.
+    /// (one past its time counts at the end of the pause of S14); `None`: there is neither. For a caller in whose process
+    /// [`Store::wait`](super::Store::wait) waits for these queues, it may be up to a minute later if two other processes wake at
+    /// that time.
     pub next_due: Option<Duration>,
     /// The leases that this call took back first, at most 32.
     pub taken_back: Vec<TakenBack>,

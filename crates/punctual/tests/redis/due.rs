@@ -31,6 +31,14 @@ const SPARE: Duration = Duration::from_secs(1);
 /// How much later a slow machine may be at it.
 const SLOW: Duration = Duration::from_secs(20);
 const QUIET: Duration = Duration::from_millis(1_500);
+/// Jobs that are due so far apart while others are pushed for now.
+const CLOSE: Duration = Duration::from_millis(5);
+const CLOSE_JOBS: u32 = 400;
+/// Of a worker that ended with a ring left, and the next one.
+const ROUNDS: u32 = 20;
+const SOON: Duration = Duration::from_millis(200);
+/// A process that leaves a time to others looks by itself so much later at the earliest.
+const LEFT_MIN: Duration = Duration::from_secs(5);
 const LOOKS_MAX: u32 = 40;
 
 /// Workers at work, each with a store of its own.
@@ -75,11 +83,14 @@ impl Fleet {
         }
     }
 
-    async fn end(self) {
+    /// Answers how late the latest job was.
+    async fn end(self) -> Duration {
         self.end.cancel();
+        let mut latest = Duration::ZERO;
         for worker in self.working {
-            worker.await.unwrap().unwrap();
+            latest = latest.max(worker.await.unwrap().unwrap().lateness.max());
         }
+        latest
     }
 }
 
@@ -104,6 +115,62 @@ async fn a_scheduled_job_wakes_one_of_many_idle_workers() {
     let scripts = of("evalsha").saturating_sub(of("zcard") / 2);
     println!("{WORKERS} idle workers, {JOBS} jobs {APART:?} apart: {scripts} scripts, {seen:?}");
     assert!(2 * scripts <= SCRIPTS_FOR_TWO_JOBS * JOBS, "{scripts} scripts for {JOBS} jobs");
+}
+
+/// A worker that wakes for a time is told of other work just before it, over and over: it wakes for that time all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_time_is_not_forgotten_over_jobs_for_now() {
+    for workers in [1, 3] {
+        let server = Server::start(&[]);
+        let url = server.url();
+        let fleet = Fleet::start(workers, server, &url).await;
+        until_blocked(&fleet.server, workers).await;
+        let mut due: Vec<u32> = (0..CLOSE_JOBS).collect();
+        fastrand::Rng::with_seed(7).shuffle(&mut due);
+        fleet.push(due.into_iter().map(|n| When::In(AHEAD + n * CLOSE))).await;
+        let mut pushed = u64::from(CLOSE_JOBS);
+        let begin = Instant::now();
+        while begin.elapsed() < AHEAD + CLOSE_JOBS * CLOSE {
+            fleet.push([When::Now]).await;
+            pushed += 1;
+            tokio::time::sleep(CLOSE / 2).await;
+        }
+        fleet.until_done(pushed).await;
+        let latest = fleet.end().await;
+        println!("{workers} workers: {} ms late at most", latest.as_millis());
+        assert!(latest < LEFT_MIN, "{latest:?}");
+    }
+}
+
+/// A ring for now is left of a worker that ended; jobs are pushed for later while the next worker starts. It starts them in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_time_is_heard_beside_a_ring_for_now_that_nobody_took() {
+    let server = Server::start(&[]);
+    let client = Client::new(open(&server.url()).await);
+    let job =
+        |run_at| NewJob { run_at, ..NewJob::new(client.make_id(), "email.send", "mail", Payload::json("1")) };
+    // One that is due much later, as in a queue that is never empty.
+    client.push(vec![job(When::In(Duration::from_hours(1)))]).await.unwrap();
+    for round in 0..ROUNDS {
+        let work = async |jobs: Vec<NewJob>| {
+            let (n, end) = (jobs.len() as u64, CancellationToken::new());
+            let (done, stop) = (AtomicU64::new(0), end.clone());
+            let done = Arc::new(done);
+            let handle = move |_: JobRecord, _: Ctx| {
+                if done.fetch_add(1, Ordering::Relaxed) + 1 == n {
+                    stop.cancel();
+                }
+                async {}
+            };
+            let worker = Worker::new(&client).queue("mail").handle_raw(handle).run_until(end);
+            let push = async { client.push(jobs).await.unwrap() };
+            let (report, _) = tokio::join!(tokio::time::timeout(RUN_MAX, worker), push);
+            report.unwrap_or_else(|_| panic!("round {round}: the jobs were not run")).unwrap().lateness.max()
+        };
+        work((0..20).map(|_| job(When::Now)).collect()).await;
+        let latest = work((0..20).map(|n| job(When::In(SOON + n * CLOSE))).collect()).await;
+        assert!(latest < LEFT_MIN, "round {round}: {latest:?}");
+    }
 }
 
 /// S9, for jobs that are due: the process that was told of a time is dead by then, and the spare's look finds the job.

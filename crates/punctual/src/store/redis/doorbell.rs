@@ -1,6 +1,6 @@
 //! Waiting for work without polling.
 //!
-//! Each queue has a bell on the server, a sorted set of at most two members: rings, whose score says from when on there is
+//! Each queue has a bell on the server, a sorted set of at most four members: rings, whose score says from when on there is
 //! work (0: now). A ring is popped by one process, of all that listen, and wakes one of its waits:
 //!
 //! ```text
@@ -18,8 +18,9 @@
 //! A change of the store itself has a bell of its own, which each listener passes on to the next.
 //!
 //! A time wakes two processes, be it that of a job or the end of a lease: one then, and another one a second later. Which time two
-//! wake for stands in the queue's row. A process that looked and waits may be the first of them; then only the second is notified.
-//! A process that was there before them leaves the time to them, and looks by itself half a minute later at the earliest.
+//! wake for stands in the queue's row. Both hear of it by rings of their own, which no ring for now replaces; or a process that
+//! looked and waits is the first of them, and only the other one hears of it. Any other process leaves the time to these two, and
+//! looks by itself some seconds later: they may both be dead.
 
 mod hall;
 mod listener;
@@ -42,7 +43,7 @@ use super::{
     thread::Thread,
 };
 use crate::{store::is_of_queue, time::Timestamp};
-use hall::{Hall, Look, Unheard};
+use hall::{Hall, Kind, Look, Unheard};
 pub(super) use hall::{Heard, Hold};
 use listener::Listener;
 
@@ -105,16 +106,23 @@ impl Shared {
         names.filter(|name| !is_of_queue(name)).map(expiry).collect()
     }
 
-    /// Puts the rings of a queue on the server, where the earliest of a kind counts.
-    fn ring(&self, ring: &Unheard) -> Cmd {
-        let mut cmd = Cmd::new();
-        cmd.arg("ZADD").arg(self.line.route().bell(&ring.queue)).arg("LT");
-        for (kind, at) in [("r", ring.first), ("s", ring.spare)] {
-            if let Some(at) = at {
-                cmd.arg(at.as_ms()).arg(kind);
+    /// Puts the rings of a queue on the server: of firsts and spares the earliest counts there. A time that stands there is later
+    /// news than one that goes back.
+    fn ring(&self, ring: &Unheard) -> Vec<Cmd> {
+        let cmd = |rule: &str, kinds: [Kind; 2]| {
+            let mut cmd = Cmd::new();
+            cmd.arg("ZADD").arg(self.line.route().bell(&ring.queue)).arg(rule);
+            let mut is_any = false;
+            for kind in kinds {
+                if let Some(at) = ring.at(kind) {
+                    cmd.arg(at.as_ms()).arg(kind.member());
+                    is_any = true;
+                }
             }
-        }
-        cmd
+            is_any.then_some(cmd)
+        };
+        let [first, spare, time, time_spare] = Kind::ALL;
+        [cmd("LT", [first, spare]), cmd("NX", [time, time_spare])].into_iter().flatten().collect()
     }
 }
 
@@ -171,10 +179,15 @@ impl Doorbell {
     pub(super) fn ring(&self, rings: &[(String, Timestamp)], now: Timestamp) {
         let ring = |(queue, at): &(String, Timestamp)| {
             let spare = (*at).max(now).after(SPARE);
-            self.shared.ring(&Unheard { queue: queue.clone(), first: Some(*at), spare: Some(spare) })
+            self.shared.ring(&Unheard {
+                queue: queue.clone(),
+                first: Some(*at),
+                spare: Some(spare),
+                ..Unheard::default()
+            })
         };
         let names = rings.iter().map(|(name, _)| name.as_str());
-        self.send(rings.iter().map(ring).chain(self.shared.passing(names)).collect());
+        self.send(rings.iter().flat_map(ring).chain(self.shared.passing(names)).collect());
     }
 
     /// What has been heard so far.
@@ -199,9 +212,9 @@ impl Doorbell {
         self.shared.hall().hold(queue, std::time::Instant::now())
     }
 
-    /// The store answered a call that had this hold: this process is to wake for a queue then.
-    pub(super) fn wake_at(&self, queue: &str, at: Timestamp, hold: Hold) {
-        self.shared.hall().wake_at(queue, at, hold, std::time::Instant::now());
+    /// The store answered a call that had this hold, before which so much had been heard: this process is to wake for a queue then.
+    pub(super) fn wake_at(&self, queue: &str, at: Timestamp, hold: &Hold, before: Heard) {
+        self.shared.hall().wake_at(queue, at, hold, before, std::time::Instant::now());
     }
 
     /// The store answered a call, before which so much had been heard: others wake for a queue.
@@ -315,8 +328,8 @@ mod tests {
         }
 
         fn ring(&self, queue: &str, at: Timestamp) {
-            let ring = Unheard { queue: queue.to_owned(), first: Some(at), spare: None };
-            self.bell.send(vec![self.bell.shared.ring(&ring)]);
+            let ring = Unheard { queue: queue.to_owned(), first: Some(at), ..Unheard::default() };
+            self.bell.send(self.bell.shared.ring(&ring));
         }
 
         /// Comes back when so many connections wait for a ring.
@@ -596,7 +609,7 @@ mod tests {
                 let arrived = || here.bell.shared.hall().all().pop();
                 loop {
                     if let Some(Unheard { queue, first: Some(at), .. }) = arrived() {
-                        return here.bell.shared.hall().take_in(queue, at, false, SystemInstant::now());
+                        return here.bell.shared.hall().take_in(queue, at, Kind::First, SystemInstant::now());
                     }
                     yield_now().await;
                 }

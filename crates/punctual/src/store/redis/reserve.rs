@@ -87,7 +87,9 @@ pub(super) fn arguments(want: &Reserve, holds: &[Hold]) -> Vec<Vec<u8>> {
     for (each, hold) in want.wants.iter().zip(holds) {
         let hold = match hold {
             Hold::OwnTimer => b"-".to_vec(),
-            Hold::Until(at) => digits(at.map_or(0, Timestamp::as_ms)),
+            Hold::Times(times) => {
+                times.iter().flat_map(|at| at.as_ms().to_be_bytes()[1..].to_vec()).collect()
+            }
         };
         // A share above the limit of a call is that limit.
         let share = each.share.min(want.n) as u64;
@@ -120,7 +122,7 @@ pub(super) async fn looked(shard: &Shard, clock: &Now, holds: &[Hold], reply: &m
     for hold in holds {
         let (at, is_ours) = (times.number(7)?, times.byte()? != 0);
         let at = (at < NEVER).then(|| Timestamp::saturating_from_ms(at));
-        wakes.push((*hold, Wake { at, is_ours }));
+        wakes.push((hold.clone(), Wake { at, is_ours }));
     }
     let (mut jobs, mut corrupt, mut newer) = (Vec::new(), Vec::new(), Vec::new());
     while !reply.is_over() {

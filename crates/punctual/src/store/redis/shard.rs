@@ -275,7 +275,7 @@ impl Shard {
         for (each, (hold, Wake { at, is_ours })) in want.wants.iter().zip(wakes) {
             let Some(at) = at.filter(|at| batch.now < *at) else { continue };
             if is_ours {
-                self.bell.wake_at(&each.queue, at, hold);
+                self.bell.wake_at(&each.queue, at, &hold, before);
             } else {
                 self.bell.leave_to_others(&each.queue, before);
             }

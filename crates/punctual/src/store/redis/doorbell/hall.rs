@@ -22,12 +22,12 @@ pub(super) const LINGER: Duration = Duration::from_secs(1);
 const ANSWERED_MAX: usize = 1_024;
 
 /// Which time this process wakes for, of a queue, as a reserve reports it to the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum Hold {
     /// It goes by its own timer, whatever other processes do: it does not listen, or they may have been notified before it did.
     OwnTimer,
-    /// This time; `None`: it leaves the next time to two others.
-    Until(Option<Timestamp>),
+    /// These times; any other one it leaves to two other processes.
+    Times(Vec<Timestamp>),
 }
 
 #[derive(Debug, Default)]
@@ -45,8 +45,8 @@ pub(super) struct Hall {
     answered: BTreeMap<String, (Timestamp, u64)>,
     /// The times that this process wakes for without a ring: other processes have those.
     own_timers: BTreeMap<String, Timestamp>,
-    /// The firsts that waits took and no look has answered yet: by the server's clock their time may not have come.
-    taken: BTreeMap<String, Timestamp>,
+    /// The times that ended waits and no look has answered yet: by the server's clock they may not have come.
+    taken: BTreeMap<String, Vec<Timestamp>>,
     /// How many rings came here so far.
     arrivals: u64,
     /// What the server's clock showed, and when.
@@ -62,11 +62,50 @@ pub(in crate::store::redis) struct Heard {
 }
 
 /// The rings of a queue that go back to the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unheard {
     pub(super) queue: String,
     pub(super) first: Option<Timestamp>,
     pub(super) spare: Option<Timestamp>,
+    pub(super) time: Option<Timestamp>,
+    pub(super) time_spare: Option<Timestamp>,
+}
+
+/// What a ring is; on the server, a member of the bell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// There is work from then on. The earliest counts.
+    First,
+    /// For another process, which looks after the one that heard the first. The earliest counts.
+    Spare,
+    /// The process that hears it wakes for the queue then. The last one counts: it is the time in the queue's row.
+    Time,
+    /// For another process, which looks after that one.
+    TimeSpare,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 4] = [Self::First, Self::Spare, Self::Time, Self::TimeSpare];
+
+    pub(super) const fn member(self) -> &'static str {
+        match self {
+            Self::First => "r",
+            Self::Spare => "s",
+            Self::Time => "t",
+            Self::TimeSpare => "u",
+        }
+    }
+}
+
+impl Unheard {
+    pub(super) const fn at(&self, kind: Kind) -> Option<Timestamp> {
+        match kind {
+            Kind::First => self.first,
+            Kind::Spare => self.spare,
+            Kind::Time => self.time,
+            Kind::TimeSpare => self.time_spare,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -78,27 +117,61 @@ struct Wait {
     doubts: u64,
 }
 
-/// The rings of a queue, at least one of both.
-#[derive(Clone, Copy, Debug)]
+/// The rings of a queue, at least one of them.
+#[derive(Clone, Copy, Debug, Default)]
 struct Ring {
     first: Option<Timestamp>,
-    /// For whoever looks after the one who heard the first.
     spare: Option<Timestamp>,
-    /// When the last one came here, and as which.
-    since: Instant,
+    time: Option<Timestamp>,
+    time_spare: Option<Timestamp>,
+    /// A time that this process wakes for, since a look here was the first to know of it: only its spare was on the server.
+    own: Option<Timestamp>,
+    /// When the last one came here, and as which; the same of `own`.
+    since: Option<Instant>,
     arrival: u64,
+    own_arrival: u64,
 }
 
 impl Ring {
-    fn at(&self) -> Timestamp {
-        self.first.into_iter().chain(self.spare).min().unwrap_or_default()
+    fn all(&self) -> impl Iterator<Item = Timestamp> {
+        [self.first, self.spare, self.time, self.time_spare, self.own].into_iter().flatten()
     }
 
-    /// What is left without firsts and spares up to these times.
-    fn without(self, first: Option<Timestamp>, spare: Timestamp) -> Option<Self> {
-        let first = self.first.filter(|at| first.is_none_or(|over| over < *at));
-        let spare = self.spare.filter(|at| spare < *at);
-        (first.is_some() || spare.is_some()).then_some(Self { first, spare, ..self })
+    fn at(&self) -> Timestamp {
+        self.all().min().unwrap_or_default()
+    }
+
+    const fn kind(&mut self, kind: Kind) -> &mut Option<Timestamp> {
+        match kind {
+            Kind::First => &mut self.first,
+            Kind::Spare => &mut self.spare,
+            Kind::Time => &mut self.time,
+            Kind::TimeSpare => &mut self.time_spare,
+        }
+    }
+
+    /// What is left without firsts and spares up to these times, and without times up to `now`.
+    fn without(self, first: Option<Timestamp>, spare: Timestamp, now: Timestamp) -> Self {
+        let later = |of: Option<Timestamp>, over: Timestamp| of.filter(|at| over < *at);
+        Self {
+            first: self.first.filter(|at| first.is_none_or(|over| over < *at)),
+            spare: later(self.spare, spare),
+            time: later(self.time, now),
+            time_spare: later(self.time_spare, spare),
+            own: later(self.own, now),
+            ..self
+        }
+    }
+
+    /// The times that this process wakes for, with the firsts.
+    fn times(&self) -> impl Iterator<Item = Timestamp> {
+        [self.first, self.time, self.own].into_iter().flatten()
+    }
+
+    /// As what it goes to the server.
+    fn unheard(self, queue: String) -> Unheard {
+        let Self { first, spare, time, time_spare, own, .. } = self;
+        Unheard { queue, first, spare, time: time.into_iter().chain(own).min(), time_spare }
     }
 }
 
@@ -167,12 +240,10 @@ impl Hall {
         match rings.min_by_key(|(_, at)| *at) {
             Some((queue, at)) if at <= now => {
                 let queue = queue.clone();
-                if let Some(first) =
-                    self.rings.get(&queue).and_then(|ring| ring.first).filter(|first| *first <= now)
-                {
-                    self.taken.insert(queue.clone(), first);
-                }
-                self.remove(&queue, Some(now), now);
+                let times = self.rings.get(&queue).into_iter().flat_map(Ring::times);
+                let times = times.filter(|at| *at <= now).collect();
+                self.taken.insert(queue.clone(), times);
+                self.remove(&queue, Some(now), now, now);
                 Look::Due
             }
             Some((_, at)) => Look::Later(at),
@@ -180,30 +251,41 @@ impl Hall {
         }
     }
 
-    fn remove(&mut self, queue: &str, first: Option<Timestamp>, spare: Timestamp) {
+    fn remove(&mut self, queue: &str, first: Option<Timestamp>, spare: Timestamp, now: Timestamp) {
         if let Some(ring) = self.rings.get_mut(queue) {
-            match ring.without(first, spare) {
-                Some(left) => *ring = left,
-                None => drop(self.rings.remove(queue)),
-            }
+            *ring = ring.without(first, spare, now);
+            self.forget_nothing(queue);
         }
     }
 
-    /// Takes a ring in; of two of a kind for a queue the earlier one counts, as on the server. A spare for what somebody here has
-    /// looked after since goes no further.
-    pub(super) fn take_in(&mut self, queue: String, at: Timestamp, is_spare: bool, now: Instant) {
+    /// A queue without rings is not kept.
+    fn forget_nothing(&mut self, queue: &str) {
+        if self.rings.get(queue).is_some_and(|ring| ring.all().next().is_none()) {
+            self.rings.remove(queue);
+        }
+    }
+
+    fn notify(&self, queue: &str) {
+        for wait in self.waits.iter().filter(|wait| wait.queues.iter().any(|wanted| wanted == queue)) {
+            wait.notify.notify_one();
+        }
+    }
+
+    /// Takes a ring in. A spare for what somebody here has looked after since goes no further.
+    pub(super) fn take_in(&mut self, queue: String, at: Timestamp, kind: Kind, now: Instant) {
+        let is_spare = matches!(kind, Kind::Spare | Kind::TimeSpare);
         if is_spare && self.answered.get(&queue).is_some_and(|(answered, _)| at <= answered.after(SPARE)) {
             return;
         }
-        for wait in self.waits.iter().filter(|wait| wait.queues.contains(&queue)) {
-            wait.notify.notify_one();
-        }
+        self.notify(&queue);
         self.arrivals += 1;
-        let ring = Ring { first: None, spare: None, since: now, arrival: 0 };
-        let ring = self.rings.entry(queue).or_insert(ring);
-        let kind = if is_spare { &mut ring.spare } else { &mut ring.first };
-        *kind = Some(kind.map_or(at, |other| other.min(at)));
-        (ring.since, ring.arrival) = (now, self.arrivals);
+        let ring = self.rings.entry(queue).or_default();
+        let last = ring.kind(kind);
+        *last = match kind {
+            Kind::First | Kind::Spare => Some(last.map_or(at, |other| other.min(at))),
+            Kind::Time | Kind::TimeSpare => Some(at),
+        };
+        (ring.since, ring.arrival) = (Some(now), self.arrivals);
     }
 
     /// Somebody here has looked into these queues at `now`, and had heard so much before; `is_all`: nothing is left there for now.
@@ -215,14 +297,18 @@ impl Hall {
         is_all: bool,
     ) {
         for queue in queues {
-            let is_older = self.rings.get(queue).is_some_and(|ring| ring.arrival <= before.arrivals);
-            self.remove(queue, (is_all && is_older).then_some(now), now.after(SPARE));
+            // A ring for a time was there before that time; one for now may have come after the look was sent.
+            let is_answered = self.rings.get(queue).is_some_and(|ring| {
+                ring.arrival <= before.arrivals || ring.first.is_some_and(|at| at != Timestamp::default())
+            });
+            self.remove(queue, (is_all && is_answered).then_some(now), now.after(SPARE), now);
             self.taken.remove(queue);
             if self.own_timers.get(queue).is_some_and(|at| *at <= now) {
                 self.own_timers.remove(queue);
             }
             if ANSWERED_MAX <= self.answered.len() && !self.answered.contains_key(queue) {
                 self.answered.clear();
+                self.taken.clear();
             }
             self.answered.insert(queue.to_owned(), (now, before.doubts));
         }
@@ -237,41 +323,51 @@ impl Hall {
         if !listens || !has_looked {
             return Hold::OwnTimer;
         }
-        let first = self.rings.get(queue).and_then(|ring| ring.first);
-        let held = [first, self.own_timers.get(queue).copied(), self.taken.get(queue).copied()];
-        Hold::Until(held.into_iter().flatten().min())
+        let times = self.rings.get(queue).into_iter().flat_map(Ring::times);
+        let times = times.chain(self.own_timers.get(queue).copied());
+        Hold::Times(times.chain(self.taken.get(queue).into_iter().flatten().copied()).collect())
     }
 
-    /// This process is to wake for a queue at this time, as the store answered a call with this hold.
-    pub(super) fn wake_at(&mut self, queue: &str, at: Timestamp, hold: Hold, now: Instant) {
-        match hold {
-            Hold::OwnTimer => {
-                if ANSWERED_MAX <= self.own_timers.len() {
-                    self.own_timers.clear();
-                }
-                self.own_timers.insert(queue.to_owned(), at);
+    /// This process is to wake for a queue at this time, as the store answered a call with this hold, which was sent when so much
+    /// had been heard.
+    pub(super) fn wake_at(&mut self, queue: &str, at: Timestamp, hold: &Hold, before: Heard, now: Instant) {
+        if *hold == Hold::OwnTimer {
+            if ANSWERED_MAX <= self.own_timers.len() {
+                self.own_timers.clear();
             }
-            Hold::Until(_) => self.take_in(queue.to_owned(), at, false, now),
+            self.own_timers.insert(queue.to_owned(), at);
+            return;
         }
+        self.own_timers.remove(queue);
+        self.arrivals += 1;
+        let ring = self.rings.entry(queue.to_owned()).or_default();
+        // Of two calls whose answers came in another order than they were made, the earlier time counts.
+        let is_newer = before.arrivals < ring.own_arrival;
+        ring.own = Some(ring.own.filter(|_| is_newer).map_or(at, |own| own.min(at)));
+        ring.own_arrival = self.arrivals;
+        ring.since = ring.since.or(Some(now));
+        self.notify(queue);
     }
 
-    /// Others wake for what comes next in a queue: what was held here before that call is theirs.
+    /// Others wake for what comes next in a queue, as the store answered a call that was sent when so much had been heard: what was
+    /// held here by then is theirs.
     pub(super) fn leave_to_others(&mut self, queue: &str, before: Heard) {
         self.own_timers.remove(queue);
-        let Some(ring) = self.rings.get_mut(queue).filter(|ring| ring.arrival <= before.arrivals) else {
-            return;
-        };
-        ring.first = None;
-        if ring.spare.is_none() {
-            self.rings.remove(queue);
+        let Some(ring) = self.rings.get_mut(queue) else { return };
+        if ring.own_arrival <= before.arrivals {
+            ring.own = None;
         }
+        if ring.arrival <= before.arrivals {
+            ring.time = None;
+        }
+        self.forget_nothing(queue);
     }
 
     /// The earliest time that this process wakes for by itself, of these queues.
     pub(super) fn held<'a>(&self, queues: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
         let held = |queue| {
-            let first = self.rings.get(queue).and_then(|ring| ring.first);
-            first.into_iter().chain(self.own_timers.get(queue).copied()).min()
+            let times = self.rings.get(queue).into_iter().flat_map(Ring::times);
+            times.chain(self.own_timers.get(queue).copied()).min()
         };
         queues.filter_map(held).min()
     }
@@ -312,8 +408,8 @@ impl Hall {
         let unheard = self.given_up().filter(|(_, end)| *end <= now);
         let unheard: Vec<String> = unheard.map(|(queue, _)| queue.to_owned()).collect();
         let unheard = unheard.into_iter().filter_map(|queue| {
-            let Ring { first, spare, .. } = self.rings.remove(&queue)?;
-            Some(Unheard { queue, first, spare })
+            let ring = self.rings.remove(&queue)?;
+            Some(ring.unheard(queue))
         });
         let unheard = unheard.collect();
         self.left.retain(|_, since| now < *since + LINGER);
@@ -323,7 +419,7 @@ impl Hall {
     /// Takes out all rings.
     pub(super) fn all(&mut self) -> Vec<Unheard> {
         let all = std::mem::take(&mut self.rings).into_iter();
-        all.map(|(queue, Ring { first, spare, .. })| Unheard { queue, first, spare }).collect()
+        all.map(|(queue, ring)| ring.unheard(queue)).collect()
     }
 
     /// When [`suits`](Self::suits) or [`unheard`](Self::unheard) will answer otherwise, if nobody comes or leaves.
@@ -335,12 +431,12 @@ impl Hall {
     /// The queues with rings that nobody listens to, and until when these are kept.
     fn given_up(&self) -> impl Iterator<Item = (&str, Instant)> {
         let unheard = self.rings.iter().filter(|(queue, _)| !self.is_listened_to(queue));
-        unheard.map(|(queue, ring)| {
-            let since = self.left.get(queue).copied().unwrap_or(ring.since);
+        unheard.filter_map(|(queue, ring)| {
+            let since = self.left.get(queue).copied().or(ring.since)?;
             let for_later = self.clock.is_some_and(|(then, at)| {
                 at.after(since.saturating_duration_since(then) + LINGER) < ring.at()
             });
-            (queue.as_str(), since + if for_later { LINGER } else { GRACE })
+            Some((queue.as_str(), since + if for_later { LINGER } else { GRACE }))
         })
     }
 }
@@ -366,7 +462,7 @@ mod tests {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let (first, second) = (enter(&mut hall, &["mail", "bulk"]), enter(&mut hall, &["mail"]));
         let other = enter(&mut hall, &["bulk"]);
-        hall.take_in("mail".into(), at(100), false, start);
+        hall.take_in("mail".into(), at(100), Kind::First, start);
         for id in [first, second] {
             assert_eq!(hall.look(id, at(99)), Look::Later(at(100)));
         }
@@ -380,7 +476,7 @@ mod tests {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let id = enter(&mut hall, &["mail", "bulk"]);
         for (queue, ms) in [("mail", 300), ("mail", 200), ("mail", 400), ("bulk", 250)] {
-            hall.take_in(queue.into(), at(ms), false, start);
+            hall.take_in(queue.into(), at(ms), Kind::First, start);
         }
         assert_eq!(hall.look(id, at(0)), Look::Later(at(200)));
         assert_eq!(hall.look(id, at(200)), Look::Due);
@@ -392,15 +488,15 @@ mod tests {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let id = enter(&mut hall, &["mail"]);
         let spare = |ms| at(ms + SPARE.as_millis() as u64);
-        hall.take_in("mail".into(), at(100), false, start);
-        hall.take_in("mail".into(), spare(100), true, start);
+        hall.take_in("mail".into(), at(100), Kind::First, start);
+        hall.take_in("mail".into(), spare(100), Kind::Spare, start);
         assert_eq!(hall.look(id, at(100)), Look::Due);
         assert_eq!(hall.look(id, at(100)), Look::Later(spare(100)), "the first may be lost");
         hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
         assert_eq!(hall.look(id, spare(100)), Look::Nothing);
-        hall.take_in("mail".into(), spare(100), true, start);
+        hall.take_in("mail".into(), spare(100), Kind::Spare, start);
         assert_eq!(hall.look(id, spare(100)), Look::Nothing, "it comes too late");
-        hall.take_in("mail".into(), spare(101), true, start);
+        hall.take_in("mail".into(), spare(101), Kind::Spare, start);
         hall.answered(["bulk"].into_iter(), at(200), hall.heard(), true);
         assert_eq!(hall.look(id, spare(101)), Look::Due, "nobody looked for that");
     }
@@ -409,7 +505,7 @@ mod tests {
     fn a_ring_outlasts_the_wait_that_it_came_for() {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let id = enter(&mut hall, &["mail"]);
-        hall.take_in("mail".into(), at(0), false, start);
+        hall.take_in("mail".into(), at(0), Kind::First, start);
         assert!(hall.leave(id, start));
         let next = enter(&mut hall, &["mail"]);
         assert_eq!(hall.look(next, at(0)), Look::Due);
@@ -419,30 +515,83 @@ mod tests {
     fn a_look_answers_the_rings_for_now_that_came_before_it() {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let id = enter(&mut hall, &["mail"]);
-        hall.take_in("mail".into(), at(0), false, start);
+        hall.take_in("mail".into(), at(0), Kind::First, start);
         let before = hall.heard();
         hall.answered(["mail"].into_iter(), at(100), before, false);
         assert_eq!(hall.look(id, at(100)), Look::Due, "there was more");
-        hall.take_in("mail".into(), at(0), false, start);
+        hall.take_in("mail".into(), at(0), Kind::First, start);
         hall.answered(["mail"].into_iter(), at(100), before, true);
         assert_eq!(hall.look(id, at(100)), Look::Due, "it came after the look was sent");
-        hall.take_in("mail".into(), at(0), false, start);
+        hall.take_in("mail".into(), at(0), Kind::First, start);
         hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
         assert_eq!(hall.look(id, at(100)), Look::Nothing);
-        hall.take_in("mail".into(), at(101), false, start);
+        hall.take_in("mail".into(), at(101), Kind::First, start);
         hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
         assert_eq!(hall.look(id, at(101)), Look::Due, "that is for later");
     }
 
+    #[test]
+    fn a_time_of_its_own_stands_beside_rings_for_now_and_is_held_until_a_look_answers_it() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let id = enter(&mut hall, &["mail"]);
+        assert_eq!(hall.hold("mail", start), Hold::OwnTimer, "it has not looked yet");
+        hall.answered(["mail"].into_iter(), at(0), hall.heard(), true);
+        let held = |hall: &Hall| match hall.hold("mail", start) {
+            Hold::Times(times) => times,
+            Hold::OwnTimer => panic!("it listens"),
+        };
+        assert_eq!(held(&hall), []);
+        hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
+        let before = hall.heard();
+        hall.take_in("mail".into(), at(0), Kind::First, start);
+        assert_eq!(hall.look(id, at(50)), Look::Due, "there is work at once");
+        hall.answered(["mail"].into_iter(), at(50), before, true);
+        assert_eq!(held(&hall), [at(100)]);
+        // By the server's clock it comes a little too early.
+        assert_eq!(hall.look(id, at(100)), Look::Due);
+        assert_eq!(held(&hall), [at(100)]);
+        hall.answered(["mail"].into_iter(), at(99), hall.heard(), true);
+        hall.wake_at("mail", at(100), &Hold::Times(vec![at(100)]), hall.heard(), start);
+        assert_eq!(held(&hall), [at(100)]);
+        hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
+        assert_eq!(held(&hall), []);
+        hall.doubt();
+        assert_eq!(hall.hold("mail", start), Hold::OwnTimer, "a ring may have been lost");
+    }
+
+    #[test]
+    fn a_time_that_is_left_to_others_goes_unless_a_ring_for_it_has_come_since() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let id = enter(&mut hall, &["mail"]);
+        hall.answered(["mail"].into_iter(), at(0), hall.heard(), true);
+        hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
+        let before = hall.heard();
+        hall.take_in("mail".into(), at(90), Kind::Time, start);
+        hall.leave_to_others("mail", before);
+        assert_eq!(hall.look(id, at(80)), Look::Later(at(90)));
+        hall.leave_to_others("mail", hall.heard());
+        assert_eq!(hall.look(id, at(80)), Look::Nothing);
+        // One that nobody here waits for any more is for other processes.
+        hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
+        hall.leave(id, start);
+        let back = Unheard { queue: "mail".to_owned(), time: Some(at(100)), ..Unheard::default() };
+        assert_eq!(hall.unheard(start + LINGER), [back]);
+    }
+
     fn unheard(first: Option<u64>, spare: Option<u64>) -> Vec<Unheard> {
-        vec![Unheard { queue: "mail".to_owned(), first: first.map(at), spare: spare.map(at) }]
+        vec![Unheard {
+            queue: "mail".to_owned(),
+            first: first.map(at),
+            spare: spare.map(at),
+            ..Unheard::default()
+        }]
     }
 
     #[test]
     fn a_ring_that_nobody_listens_to_is_given_up_after_the_grace_as_what_it_was() {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let id = enter(&mut hall, &["mail"]);
-        hall.take_in("mail".into(), at(7), false, start);
+        hall.take_in("mail".into(), at(7), Kind::First, start);
         let left = start + 3 * GRACE;
         hall.learn_clock(left, at(7));
         assert!(hall.unheard(left).is_empty());
@@ -453,7 +602,7 @@ mod tests {
         assert_eq!(hall.unheard(left + GRACE), unheard(Some(7), None));
         assert!(hall.unheard(left + GRACE).is_empty());
         // One that comes too late for anybody goes back at once.
-        hall.take_in("mail".into(), at(8), true, left + GRACE);
+        hall.take_in("mail".into(), at(8), Kind::Spare, left + GRACE);
         assert_eq!(hall.unheard(left + GRACE), unheard(None, Some(8)));
         assert!(hall.unheard(left + LINGER).is_empty());
         assert_eq!(hall.next_change(), None);
@@ -465,8 +614,8 @@ mod tests {
         let id = enter(&mut hall, &["mail"]);
         let later = 2 * LINGER.as_millis() as u64;
         hall.learn_clock(start, at(0));
-        hall.take_in("mail".into(), at(later), false, start);
-        hall.take_in("mail".into(), at(later + 1), true, start);
+        hall.take_in("mail".into(), at(later), Kind::First, start);
+        hall.take_in("mail".into(), at(later + 1), Kind::Spare, start);
         hall.leave(id, start);
         assert!(hall.unheard(start + GRACE).is_empty());
         assert_eq!(hall.unheard(start + LINGER), unheard(Some(later), Some(later + 1)));
@@ -507,7 +656,7 @@ mod tests {
     fn a_doubt_is_for_those_who_were_there() {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let before = enter(&mut hall, &["mail"]);
-        hall.take_in("mail".into(), at(0), false, start);
+        hall.take_in("mail".into(), at(0), Kind::First, start);
         hall.doubt();
         let after = enter(&mut hall, &["mail"]);
         assert_eq!(hall.look(before, at(0)), Look::Doubt);

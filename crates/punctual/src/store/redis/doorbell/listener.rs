@@ -22,7 +22,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Shared, hall::Unheard};
+use super::{
+    Shared,
+    hall::{Kind, Unheard},
+};
 use crate::{
     error::Result,
     store::redis::{
@@ -247,7 +250,8 @@ impl Listener {
         let (Some(queue), Some(at)) = (queue, at) else { return Err(fault::odd("BZPOPMIN")) };
         // What is below 0 or no number is due.
         let at = Timestamp::saturating_from_ms(at as u64);
-        self.shared.hall().take_in(queue, at, ring == b"s", SystemInstant::now());
+        let kind = Kind::ALL.into_iter().find(|kind| kind.member().as_bytes() == ring).unwrap_or(Kind::First);
+        self.shared.hall().take_in(queue, at, kind, SystemInstant::now());
         Ok(())
     }
 
@@ -274,15 +278,13 @@ impl Listener {
         }
         let names = rings.iter().map(|ring| ring.queue.as_str());
         let cmds: Vec<Cmd> =
-            rings.iter().map(|ring| self.shared.ring(ring)).chain(self.shared.passing(names)).collect();
+            rings.iter().flat_map(|ring| self.shared.ring(ring)).chain(self.shared.passing(names)).collect();
         if let Err(e) = self.shared.line.commands(&cmds).await {
             tracing::debug!(error = &e as &dyn std::error::Error, "could not put rings back; trying again");
             let (mut hall, now) = (self.shared.hall(), SystemInstant::now());
-            for Unheard { queue, first, spare } in rings {
-                for (at, is_spare) in
-                    first.map(|at| (at, false)).into_iter().chain(spare.map(|at| (at, true)))
-                {
-                    hall.take_in(queue.clone(), at, is_spare, now);
+            for ring in rings {
+                for (kind, at) in Kind::ALL.into_iter().filter_map(|kind| Some((kind, ring.at(kind)?))) {
+                    hall.take_in(ring.queue.clone(), at, kind, now);
                 }
             }
         }

@@ -14,6 +14,11 @@ end
 function pending.ring(q, ms)
     if not rings[q] or ms < rings[q] then rings[q] = ms end
 end
+-- The queue's row no longer says that two wake: they may not be able to.
+function pending.unwatch(q)
+    local row = queue(q)
+    row.watch, row.hinted = 0, true
+end
 -- The caller of a reserve wakes for a queue at `ms`, and another process SPARE later: the caller may be dead by then.
 function pending.watch(q, ms)
     local row = queue(q)
@@ -30,7 +35,7 @@ end
 
 -- Writes all of it. A ring is for two: `r` for who is to come, and `s` for another, who looks after it SPARE later, since
 -- whoever pops a ring may be dead before it answers it; of work there is at once, one such look does for all that comes in
--- that time. Answers the rings that the caller must ring, whose bells it did not name: name as a chunk, ms6.
+-- that time. A time has two of its own, `t` and `u`, which stand for the row's `watch`. Answers the rings that the caller must ring, whose bells it did not name: name as a chunk, ms6.
 function pending.put()
     if shard.hand_over then
         shard.hand_over()
@@ -45,8 +50,11 @@ function pending.put()
         if not bell then
             left[#left + 1] = late().name_of(q) .. pack('>I6', ms <= now and 0 or ms)
         elseif now < ms then
-            if row.watch <= now or ms < row.watch then row.watch, row.hinted = ms, true end
-            call('ZADD', bell, 'LT', text(ms), 'r', text(ms + SPARE), 's')
+            -- Later times are found by whoever wakes for this one.
+            if row.watch <= now or ms < row.watch then
+                row.watch, row.hinted = ms, true
+                call('ZADD', bell, text(ms), 't', text(ms + SPARE), 'u')
+            end
         elseif row.spare <= now or now + SPARE < row.spare then
             row.spare, row.hinted = now + SPARE, true
             call('ZADD', bell, 'LT', 0, 'r', text(row.spare), 's')
@@ -54,7 +62,7 @@ function pending.put()
             call('ZADD', bell, 'LT', 0, 'r')
         end
     end
-    for q, ms in pairs(spares) do call('ZADD', shard.bells[q], 'LT', text(ms), 's') end
+    for q, ms in pairs(spares) do call('ZADD', shard.bells[q], text(ms), 'u') end
     for q, row in pairs(shard.queues) do
         if row.hinted then
             local upkeep = pack('>I7I7I7', row.due, row.watch, row.spare)

@@ -1,6 +1,6 @@
 -- A numbered reserve, from ARGV[from] on: instance8, number, n, lease in ms or 0, worker as it stands in a run, whether a job on
--- its last chance has company (0 or 1), names … each with its share, the most jobs it may have, and the time at which the caller's
--- process wakes for it (ms, 0: none, '-': it goes by its own timer whatever others do). put_turn() must follow. A
+-- its last chance has company (0 or 1), names … each with its share, the most jobs it may have, and the times at which the caller's
+-- process wakes for it (at7 …, or '-': it goes by its own timer whatever others do). put_turn() must follow. A
 -- repetition extends the leases of what it answers. `turns`: how many turns groups may have.
 -- Answers: taken back, next (ms, '' never); per name when there may be work (at7, NEVER: nothing to come) and whether the caller's
 -- process is to wake for it (1, or 0: two others do); then per job: id; run; record; its past, if the run says that it has one.
@@ -19,7 +19,7 @@ local function reserving(from, first_bell, turns)
         if q then
             local at = #named + 1
             named[at], shares[at], room[at] = q, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-            places[at], holds[at] = place + 1, tonumber(ARGV[i + 3]) or false
+            places[at], holds[at] = place + 1, ARGV[i + 3] ~= '-' and ARGV[i + 3]
             shard.bells[q], walks[q] = KEYS[first_bell + place], walk_of(q)
         end
     end
@@ -144,15 +144,17 @@ local function reserving(from, first_bell, turns)
         next = min(next, at)
         -- Others look after the caller's leases, too: those of a busy queue once in the time of a lease (S9).
         local is_news = now < at and at < NEVER and (row.watch <= now or (till < due and till + WATCH_SLACK or due) < row.watch)
-        local is_held = held and 0 < held and held == row.watch
+        local is_held = false
+        for j = 1, held and #held or 0, 7 do is_held = is_held or now < at and unp('>I7', held, j) == row.watch end
         local is_mine = not held
         if at <= now then
             -- Whoever got jobs may be busy from now on: somebody else must look for what is left.
             if first and due <= now then pending().ring(q, due) end
         elseif held and 0 < left_over and 0 < room[i] and (is_held or is_news and due <= till) then
             is_mine = true
-            if is_news then pending().watch(q, at) end
+            if row.watch ~= at then pending().watch(q, at) end
         elseif is_news or is_held or first and not held and due < NEVER then
+            pending().unwatch(q)
             pending().ring(q, at)
         end
         if at < NEVER then wakes[places[i]] = pack('>I7B', at, is_mine and 1 or 0) end
