@@ -228,7 +228,7 @@ impl Profile {
             Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
             // No harm is done: each lease that one loses is a fault.
             Name::Shards => Self {
-                jobs: pick(100_000, 15_000),
+                jobs: pick(100_000, 20_000),
                 producers: 10,
                 slots: 64,
                 lease: Duration::from_secs(15),
