@@ -25,7 +25,9 @@ fn group(name: &str) -> impl Fn(&mut Wanted) {
 /// Jobs that run beside each other, the first for 10 s, each other one from a second later on and for a second less.
 fn beside(jobs: &[&dyn Fn(&mut Wanted)], note: Option<What>) -> Verdict {
     let mut file = File::new("all", 9);
-    note.into_iter().for_each(|what| file.note(0.5, what));
+    if let Some(what) = note {
+        file.note(0.5, what);
+    }
     let numbered = || (1_u32..).zip(jobs);
     for (n, job) in numbered() {
         file.enqueue_as(1.0, n.into(), 1.0, job);

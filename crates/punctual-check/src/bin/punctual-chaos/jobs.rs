@@ -68,10 +68,11 @@ pub(crate) fn poison(n: u32) -> NewJob {
     NewJob { kind: POISON.to_owned(), tags: vec![TAG_CRASHES.to_owned()], ..plain(n) }
 }
 
+// None of the numbers of keys, groups and far jobs divides another: each key and group has jobs of each kind.
 /// Concurrency keys of limited jobs, of each of which one may run at once.
-const KEYS: u32 = 24;
+const KEYS: u32 = 23;
 /// Their groups, …
-const GROUPS: u32 = 12;
+const GROUPS: u32 = 11;
 /// … and how many of each may run at once.
 pub(crate) const GROUP_LIMIT: u32 = 2;
 /// One of so many is far ahead, …
@@ -93,7 +94,7 @@ pub(crate) fn limited(n: u32, dir: &Path) -> (NewJob, bool) {
     let mut job = NewJob { kind: LIMITED.to_owned(), payload: Payload::json(payload), ..plain(n) };
     let is_far = at.is_multiple_of(PER_FAR);
     let delay = if is_far {
-        Duration::from_hours(24) * (1 + at.wrapping_mul(7) % DAYS_MAX)
+        Duration::from_hours(24) * (DAYS_MAX - at.wrapping_mul(7) % DAYS_MAX)
     } else {
         Duration::from_millis(100) * (at.wrapping_mul(7) % NEAR_WITHIN)
     };

@@ -110,6 +110,7 @@ impl Drill<'_> {
             rng: Rng::with_seed(self.profile.seed),
             next: streamed + 1,
             far: Vec::new(),
+            far_in_all: 0,
         };
         let part = number / PARTS;
         limited.go_on(part).await?;
@@ -174,6 +175,8 @@ struct Limited {
     next: u32,
     /// Those that are far ahead.
     far: Vec<JobId>,
+    /// How many ever were.
+    far_in_all: usize,
 }
 
 impl Limited {
@@ -184,14 +187,21 @@ impl Limited {
         let new = self.make(jobs);
         let (far, brought) = tokio::join!(enqueue(&self.client, new), self.bring_forward(&forward));
         brought?;
-        self.far.extend(far?);
+        let far = far?;
+        self.far_in_all += far.len();
+        self.far.extend(far);
         Ok(())
     }
 
     /// Enqueues the last ones, and brings all forward that are left.
     async fn end(&mut self, jobs: u32) -> Outcome<()> {
         let new = self.make(jobs);
-        self.far.extend(enqueue(&self.client, new).await?);
+        let (late, far) = (self.far.len(), enqueue(&self.client, new).await?);
+        let all = self.far_in_all + far.len();
+        eprintln!(
+            "{all} jobs with limits were days ahead, up to 90; {late} of them still were after the last change"
+        );
+        self.far.extend(far);
         self.bring_forward(&self.far).await
     }
 
