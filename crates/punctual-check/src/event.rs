@@ -6,7 +6,7 @@
 use std::fmt;
 
 use punctual::{
-    JobId, JobRecord, OnConflict, Scope, State, Unique, When,
+    Concurrency, JobId, JobRecord, OnConflict, Scope, State, Unique, When,
     store::{Call, UniqueKey},
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -86,6 +86,20 @@ pub enum What {
     },
     /// The nemesis will do no harm from here on.
     Healed,
+    /// At most so many jobs of each group of this queue may run at once. Noted before the first of its jobs is enqueued.
+    GroupLimit {
+        /// The queue.
+        queue: String,
+        /// How many.
+        running: u32,
+    },
+    /// The driver changed how jobs are placed in the store's shards, from then until now.
+    Changed {
+        /// On the referee's axis, just before the change.
+        since: u64,
+        /// To what, for people.
+        to: String,
+    },
     /// The nemesis moved the store's clock: elapsed time on the referee's axis proves nothing any more.
     ClockStepped,
     /// A page of what the store holds, read after everything came to rest.
@@ -210,6 +224,12 @@ pub struct Wanted {
     /// The key that it asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<Key>,
+    /// Its group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Its concurrency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<Concurrency>,
     /// Whether it may end by itself before it starts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expires: bool,
@@ -290,6 +310,9 @@ pub enum Accepted {
     Inserted {
         /// Unix milliseconds.
         run_at: u64,
+        /// The job's id, where it is not the one that was asked for: an id names the shard that its job is placed in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<JobId>,
     },
     /// Its id, or its key, is that of this job.
     Duplicate(JobId),

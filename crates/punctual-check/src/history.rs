@@ -32,6 +32,9 @@ pub(crate) struct Try {
     pub(crate) sum: Hex,
     pub(crate) due: Due,
     pub(crate) key: Option<(u32, Scope)>,
+    /// Its concurrency key, and how many of that may run.
+    pub(crate) concurrency: Option<(u32, u32)>,
+    pub(crate) group: Option<u32>,
     pub(crate) expires: bool,
     pub(crate) expect: Option<Expect>,
 }
@@ -144,6 +147,13 @@ pub(crate) struct Harm {
     pub(crate) leases: u64,
 }
 
+/// A change of how jobs are placed in shards.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) span: Span,
+    pub(crate) to: String,
+}
+
 /// A job at rest.
 #[derive(Clone, Debug)]
 pub(crate) struct AtRest {
@@ -169,6 +179,10 @@ pub struct History {
     pub(crate) rest: Vec<AtRest>,
     /// Actions that may have met any job: unanswered, and by unique key.
     pub(crate) wild: Vec<(Span, Deed)>,
+    /// How many of a group may run, by queue.
+    pub(crate) group_limits: HashMap<u32, u32>,
+    /// By time.
+    pub(crate) changes: Vec<Change>,
     /// Queues with a purge, and when.
     pub(crate) purges: HashMap<u32, Vec<Span>>,
     /// Calls that may have reserved, taken back or ended jobs without saying which.

@@ -23,6 +23,8 @@
 //! | `server_killed` | the nemesis killed the store's server and waited until it was gone |
 //! | `harmed` | it did harm of another sort, so many times: it stalled the network, say |
 //! | `healed` | it will do none from here on |
+//! | `group_limit` | at most so many jobs of each group of a queue may run at once |
+//! | `changed` | the driver changed how jobs are placed in the store's shards |
 //! | `clock_stepped` | the nemesis moved the store's clock |
 //! | `dump`, `audit` | at rest: every job that the store holds, and what its own check found |
 //!
@@ -50,6 +52,7 @@
 //! | T1 | a job is reserved before its time, by the store's clock or by the referee's |
 //! | C1, C2 | a job is reserved after its cancel was answered, or before the time it was moved to |
 //! | U1 | two jobs hold one unique key at once |
+//! | L1 | more jobs of a concurrency key run at once than may, or of a group of a queue whose limit was noted |
 //! | E | a job that the drill marked doesn't end as it must |
 //!
 //! A store that promises less than `full` may lose what it answered in the last moments before its server was killed:
@@ -69,4 +72,4 @@ pub use history::History;
 pub use recorder::{Recorder, monotonic_ns};
 pub use recording::{RecordingStore, TAG_CRASHES, TAG_DONE, TAG_DONE_OR_CRASHES};
 pub use rules::{Options, judge};
-pub use verdict::{Duplicated, Lateness, Undone, Verdict, Violation, Word};
+pub use verdict::{Duplicated, Kept, Lateness, Moved, Undone, Verdict, Violation, Word};

@@ -121,7 +121,7 @@ impl Store for RecordingStore {
         Box::pin(async move {
             let op = Op::Enqueue { call: call.into(), jobs: jobs.iter().map(wanted).collect() };
             self.recorded(op, self.inner.enqueue(call, jobs), |answers| {
-                Answer::Enqueue(answers.iter().map(accepted).collect())
+                Answer::Enqueue(accepted(jobs, answers))
             })
             .await
         })
@@ -140,7 +140,7 @@ impl Store for RecordingStore {
             let all = |answers: &Vec<Option<Enqueued>>| answers.iter().cloned().collect::<Option<Vec<_>>>();
             match result.as_ref().map(all) {
                 Ok(Some(answers)) => {
-                    self.recorder.answered(n, Ok(Answer::Enqueue(answers.iter().map(accepted).collect())));
+                    self.recorder.answered(n, Ok(Answer::Enqueue(accepted(jobs, &answers))));
                 }
                 // A call that a part of the store did not answer is repeated; then all of it is answered.
                 Ok(None) => {
@@ -306,6 +306,8 @@ fn wanted(job: &NewJob) -> Wanted {
         sum: Hex::fingerprint(&job.payload.bytes),
         due: job.run_at.into(),
         unique: UniqueKey::of_new(job).zip(job.unique.as_ref()).map(|(key, unique)| Key::new(&key, unique)),
+        group: job.group.clone(),
+        concurrency: job.concurrency.clone(),
         expires: job.expires_at.is_some(),
         expect: job.tags.iter().find_map(|tag| match tag.as_str() {
             TAG_DONE => Some(Expect::Done),
@@ -316,9 +318,15 @@ fn wanted(job: &NewJob) -> Wanted {
     }
 }
 
-fn accepted(answer: &Enqueued) -> Accepted {
+fn accepted(jobs: &[NewJob], answers: &[Enqueued]) -> Vec<Accepted> {
+    jobs.iter().zip(answers).map(|(job, answer)| accepted_one(job, answer)).collect()
+}
+
+fn accepted_one(job: &NewJob, answer: &Enqueued) -> Accepted {
     match answer {
-        Enqueued::Inserted { run_at, .. } => Accepted::Inserted { run_at: run_at.as_ms() },
+        Enqueued::Inserted { id, run_at, .. } => {
+            Accepted::Inserted { run_at: run_at.as_ms(), id: (*id != job.id).then_some(*id) }
+        }
         Enqueued::Duplicate(existing) if existing.state.is_some() => Accepted::Duplicate(existing.id),
         Enqueued::Duplicate(existing) => Accepted::Gone(existing.id),
         Enqueued::Replaced { id, .. } => Accepted::Replaced(*id),

@@ -7,6 +7,7 @@ mod control;
 mod count;
 mod delivery;
 mod lease;
+mod limits;
 mod link;
 mod live;
 mod tail;
@@ -52,6 +53,7 @@ pub fn judge(history: &History, options: Options) -> Verdict {
     let tails = tail::Tails::new(history, options.undone_max);
     let mut late = Vec::new();
     let mut holds = Vec::new();
+    let mut limited = limits::Limited::default();
     let mut waits = Vec::new();
     for story in history.stories() {
         let links = link::links(&story, history, &tails, referee);
@@ -63,12 +65,14 @@ pub fn judge(history: &History, options: Options) -> Verdict {
         if !is_shaken {
             control::judge(&story, history, &mut verdict);
             holds.extend(control::hold(&story, history, referee));
+            limited.add(&story, history, referee);
         }
         live::at_rest(&story, history, &mut verdict);
         waits.extend(live::waits(&story, history, &links));
         late.extend(time::lateness(&story));
     }
     control::judge_holds(history, holds, &mut verdict);
+    limited.judge(history, &mut verdict);
     delivery::judge_all(history, referee, &mut verdict);
     if let Some(within) = options.start_within.filter(|_| referee) {
         live::judge_all(history, waits, within, &mut verdict);

@@ -38,6 +38,12 @@ pub struct Verdict {
     pub fence_regressions: u64,
     /// Leases of one job that were current at once (D6).
     pub overlaps: u64,
+    /// Concurrency keys.
+    pub keys: Kept,
+    /// Groups of queues whose limit was noted.
+    pub groups: Kept,
+    /// What each change of how jobs are placed met.
+    pub moved: Vec<Moved>,
     /// From due to the handler's start, in milliseconds (T2).
     pub lateness_ms: Lateness,
     /// Violations per rule.
@@ -101,6 +107,29 @@ pub struct Undone {
     pub lost: u64,
     /// Runs of jobs that had ended, or were under a lease.
     pub again: u64,
+}
+
+/// Limits of how many jobs run at once (L1), and how far they were used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// Keys, or groups, of which a job ran.
+    pub number: u64,
+    /// Those of which as many ran at once as may.
+    pub full: u64,
+    /// The most jobs of one of them that ran at once.
+    pub at_once: u64,
+}
+
+/// What a change of how jobs are placed in shards met: keys and groups with a job that lived through it, beside which one was
+/// enqueued after it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Moved {
+    /// What it changed to.
+    pub to: String,
+    /// Concurrency keys.
+    pub keys: u64,
+    /// Groups.
+    pub groups: u64,
 }
 
 /// Quantiles of lateness.
@@ -193,6 +222,18 @@ impl fmt::Display for Verdict {
             late.p99,
             late.max,
         )?;
+        for (what, kept) in [("concurrency keys", self.keys), ("groups", self.groups)] {
+            let Kept { number, full, at_once } = kept;
+            if 0 < number {
+                writeln!(
+                    f,
+                    "{number} {what}, at most {at_once} jobs of one at once; {full} were at their limit"
+                )?;
+            }
+        }
+        for Moved { to, keys, groups } in &self.moved {
+            writeln!(f, "{to}: {keys} keys and {groups} groups had live jobs on both sides of the change")?;
+        }
         if 0 < self.server_kills {
             let Undone { lost, again } = self.undone;
             let kills = self.server_kills;

@@ -10,10 +10,10 @@ use std::{
     path::Path,
 };
 
-use punctual::{JobId, State};
+use punctual::{Concurrency, JobId, State};
 
 use super::{
-    Act, AtRest, Back, End, Fate, History, Job, NEVER, Proc, Run, Span, Spans, Start, Sure, Told, Try,
+    Act, AtRest, Back, Change, End, Fate, History, Job, NEVER, Proc, Run, Span, Spans, Start, Sure, Told, Try,
 };
 use crate::event::{
     Accepted, Answer, CallId, Deed, Effect, Ended, LeaseId, Line, Op, Reservations, Wanted, What,
@@ -159,6 +159,15 @@ impl Reading {
             What::ServerKilled { since } => self.history.server_kills.push(Span { from: since, to: m }),
             What::Harmed { since, times } => self.harmed.push((Span { from: since, to: m }, times)),
             What::Healed => self.history.healed_at = Some(m),
+            What::GroupLimit { queue, running } => {
+                let queue = self.name(queue);
+                // Where several were noted, the judge knows only that the highest one held.
+                let most = self.history.group_limits.entry(queue).or_default();
+                *most = running.max(*most);
+            }
+            What::Changed { since, to } => {
+                self.history.changes.push(Change { span: Span { from: since, to: m }, to });
+            }
             What::ClockStepped => self.clock_steps.push(m),
             What::Dump { now, jobs, last } => {
                 self.history.dumped_at.get_or_insert(m);
@@ -186,14 +195,30 @@ impl Reading {
     }
 
     fn tried(&mut self, span: Span, wanted: Wanted, fate: Fate) {
-        let Wanted { id, queue, sum, due, unique, expires, expect } = wanted;
+        let Wanted { id, queue, sum, due, unique, group, concurrency, expires, expect } = wanted;
+        let concurrency = concurrency.map(|Concurrency { key, limit }| {
+            (self.name(format!("{:?}", ("concurrency", &queue, &group, key))), limit)
+        });
+        let group = group.map(|group| self.name(format!("{:?}", ("group", &queue, group))));
         let (job, queue) = (self.job(id), self.name(queue));
         if fate == Fate::Unknown && unique.is_some() {
             // It may have replaced, or moved, the holder of its key.
             self.history.wild.extend([(span, Deed::Edit(sum)), (span, Deed::Move)]);
         }
         let key = unique.map(|key| (self.name(key.name), key.scope));
-        self.history.tries.push(Try { job, span, fate, queue, sum, due, key, expires, expect });
+        self.history.tries.push(Try {
+            job,
+            span,
+            fate,
+            queue,
+            sum,
+            due,
+            key,
+            concurrency,
+            group,
+            expires,
+            expect,
+        });
     }
 
     fn acted(&mut self, span: Span, id: JobId, deed: Deed, sure: Sure) {
@@ -258,9 +283,12 @@ impl Reading {
         match (op, answer) {
             (Op::Enqueue { call, jobs }, Answer::Enqueue(answers)) => {
                 self.answered_call(Repeated::Enqueue(call), span.to);
-                for (wanted, answer) in jobs.into_iter().zip(answers) {
+                for (mut wanted, answer) in jobs.into_iter().zip(answers) {
                     let fate = match answer {
-                        Accepted::Inserted { run_at } => Fate::Inserted { run_at },
+                        Accepted::Inserted { run_at, id } => {
+                            wanted.id = id.unwrap_or(wanted.id);
+                            Fate::Inserted { run_at }
+                        }
                         Accepted::Duplicate(id) if id == wanted.id => Fate::Twin,
                         Accepted::Gone(id) if id == wanted.id => Fate::Gone,
                         Accepted::Duplicate(_) | Accepted::Gone(_) | Accepted::Full => Fate::Refused,
@@ -416,6 +444,7 @@ impl Reading {
     pub(super) fn finish(mut self) -> History {
         self.close_file();
         self.history.server_kills.sort_by_key(|kill| kill.from);
+        self.history.changes.sort_by_key(|change| change.span.from);
         let busy: Vec<u32> =
             self.open.iter().filter(|open| open.told.is_none()).map(|open| open.proc).collect();
         self.close();

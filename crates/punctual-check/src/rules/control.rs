@@ -5,7 +5,7 @@ use punctual::Scope;
 use super::link::acted;
 use crate::{
     event::{Deed, Due},
-    history::{Fate, History, Job, NEVER, Span, Story, Sure},
+    history::{Fate, History, Job, NEVER, Span, Story, Sure, Try},
     verdict::Verdict,
 };
 
@@ -71,8 +71,25 @@ pub(super) fn hold(story: &Story<'_>, history: &History, referee: bool) -> Optio
     if inserted.expires {
         return None;
     }
-    // It was there from some instant between these two on: what ended it may have done so before the later one.
-    let (since, from) = (inserted.span.from, inserted.span.to);
+    let from = inserted.span.to;
+    let to = left_alone_until(story, history, inserted);
+    let started = story.runs.iter().map(|run| run.span.from).chain(story.taken.iter().map(|t| t.span.from));
+    let to = match scope {
+        Scope::UntilDone => ended(story).fold(to, u64::min),
+        Scope::UntilStart => started.fold(to, u64::min),
+        Scope::Window { window_ms } if referee => {
+            let least = window_ms.saturating_sub(1 + window_ms / 1_000);
+            to.min(inserted.span.from.saturating_add(least.saturating_mul(1_000_000)))
+        }
+        Scope::Window { .. } => return None,
+    };
+    (from < to).then_some(Hold { key, job: story.job, span: Span { from, to } })
+}
+
+/// The first instant at which something other than a run may have removed a job that this call inserted.
+pub(super) fn left_alone_until(story: &Story<'_>, history: &History, inserted: &Try) -> u64 {
+    // It was there from some instant of the call on: what ended it may have done so before the answer.
+    let since = inserted.span.from;
     let mut to = history.dumped_at.unwrap_or(NEVER).min(history.blind.first_after(since));
     let acts = story.acts.iter().filter(|act| act.sure != Sure::Requested).map(|act| (act.span, act.deed));
     for (span, deed) in acts.chain(history.wild.iter().copied()) {
@@ -83,24 +100,18 @@ pub(super) fn hold(story: &Story<'_>, history: &History, referee: bool) -> Optio
     for span in history.purges.get(&inserted.queue).into_iter().flatten().filter(|s| since < s.to) {
         to = to.min(span.from);
     }
-    let started = story.runs.iter().map(|run| run.span.from).chain(story.taken.iter().map(|t| t.span.from));
-    let ended = story
+    to
+}
+
+/// When each call began that ended the job, or may have.
+pub(super) fn ended(story: &Story<'_>) -> impl Iterator<Item = u64> {
+    story
         .ends
         .iter()
         .filter(|end| end.state.is_none_or(punctual::State::is_ended))
         .map(|end| end.span.from)
         .chain(story.backs.iter().filter(|back| back.state.is_ended()).map(|back| back.span.from))
-        .chain(story.taken.iter().map(|told| told.span.from));
-    to = match scope {
-        Scope::UntilDone => ended.fold(to, u64::min),
-        Scope::UntilStart => started.fold(to, u64::min),
-        Scope::Window { window_ms } if referee => {
-            let least = window_ms.saturating_sub(1 + window_ms / 1_000);
-            to.min(inserted.span.from.saturating_add(least.saturating_mul(1_000_000)))
-        }
-        Scope::Window { .. } => return None,
-    };
-    (from < to).then_some(Hold { key, job: story.job, span: Span { from, to } })
+        .chain(story.taken.iter().map(|told| told.span.from))
 }
 
 /// U1: two jobs never hold one key at once.

@@ -70,10 +70,15 @@ pub(super) fn links<'a>(story: &Story<'a>, history: &History, tails: &Tails, ref
 
 /// Whether somebody who does not tell may have taken the lease of a run back before `to`: not before it lapsed.
 pub(super) fn may_have_lapsed(run: &Run, history: &History, referee: bool, to: u64) -> bool {
+    let from = lapses(run, referee);
+    from < to && history.blind.touch(from, to)
+}
+
+/// The first instant at which the lease of a run may have lapsed.
+pub(super) fn lapses(run: &Run, referee: bool) -> u64 {
     let lasts = run.row.until.saturating_sub(run.now);
     let surely = if referee { lasts.saturating_sub(1 + lasts / 1_000) } else { 0 };
-    let from = run.span.from.saturating_add(surely.saturating_mul(1_000_000));
-    from < to && history.blind.touch(from, to)
+    run.span.from.saturating_add(surely.saturating_mul(1_000_000))
 }
 
 fn link<'a>(

@@ -63,11 +63,28 @@ impl File {
 
     /// Job `n`, due so many seconds after the beginning.
     pub(crate) fn enqueue_due(&mut self, s: f64, n: u64, due: f64) {
-        let (queue, run_at) = ("q".to_owned(), m(due) / 1_000_000);
-        let due = Due::At(run_at);
-        let job = Wanted { id: id(n), queue, sum: sum(n), due, unique: None, expires: false, expect: None };
+        self.enqueue_as(s, n, due, |_| ());
+    }
+
+    /// The same, with something else about it.
+    pub(crate) fn enqueue_as(&mut self, s: f64, n: u64, due: f64, with: impl FnOnce(&mut Wanted)) {
+        let run_at = m(due) / 1_000_000;
+        let mut job = Wanted {
+            id: id(n),
+            queue: "q".to_owned(),
+            sum: sum(n),
+            due: Due::At(run_at),
+            unique: None,
+            group: None,
+            concurrency: None,
+            expires: false,
+            expect: None,
+        };
+        with(&mut job);
+        // Its id is that of the answer.
+        let answer = Accepted::Inserted { run_at, id: (job.id != id(n)).then(|| id(n)) };
         let op = Op::Enqueue { call: CallId(Hex(1), n), jobs: vec![job] };
-        self.call(s, op, Answer::Enqueue(vec![Accepted::Inserted { run_at }]));
+        self.call(s, op, Answer::Enqueue(vec![answer]));
     }
 
     pub(crate) fn enqueue(&mut self, s: f64, n: u64) {

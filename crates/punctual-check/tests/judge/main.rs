@@ -4,6 +4,7 @@
 mod bounds;
 mod edited;
 mod hand;
+mod limits;
 mod liveness;
 mod naive;
 mod simulator;

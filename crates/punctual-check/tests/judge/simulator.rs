@@ -438,12 +438,14 @@ impl Simulator {
             sum: job.sum,
             due,
             unique: job.key.map(|k| Key { name: format!("k{k}"), scope: Scope::UntilDone, replaces: false }),
+            group: None,
+            concurrency: None,
             expires: false,
             expect: job.marked.then_some(Expect::Done),
         };
         let call = CallId(Hex(p as u64), self.t);
         let op = |wanted| Op::Enqueue { call, jobs: vec![wanted] };
-        let inserted = |run_at| Some(Answer::Enqueue(vec![Accepted::Inserted { run_at }]));
+        let inserted = |run_at| Some(Answer::Enqueue(vec![Accepted::Inserted { run_at, id: None }]));
         let duplicate = |id| Some(Answer::Enqueue(vec![Accepted::Duplicate(id)]));
 
         let known = self.jobs.keys().nth(self.rng.usize(..60)).copied();

@@ -45,8 +45,18 @@ impl File {
     fn enqueue(&mut self, m: u64) {
         let sum = Hex::fingerprint(b"1");
         let (queue, due) = ("q".to_owned(), Due::Now);
-        let job = Wanted { id: id(), queue, sum, due, unique: None, expires: false, expect: None };
-        let answer = Accepted::Inserted { run_at: 0 };
+        let job = Wanted {
+            id: id(),
+            queue,
+            sum,
+            due,
+            unique: None,
+            group: None,
+            concurrency: None,
+            expires: false,
+            expect: None,
+        };
+        let answer = Accepted::Inserted { run_at: 0, id: None };
         self.call(m, Op::Enqueue { call: CALL, jobs: vec![job] }, Answer::Enqueue(vec![answer]));
     }
 

@@ -16,11 +16,7 @@ use punctual_check::{
     event::{Hex, What},
 };
 
-use crate::{
-    forward,
-    jobs::{self, QUEUE},
-    limits, locks, races, schedules, stuck, topics,
-};
+use crate::{forward, jobs, limits, locks, races, schedules, stuck, topics};
 
 /// Jobs that a producer hands over at once.
 const BATCH: u32 = 100;
@@ -34,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const DROPS: usize = 10;
 
 /// `forwarder STORE NOTES PROC ADDRESS SLOTS LEASE_MS`, `beside STORE NOTES PROC`, `locker STORE HISTORY PROC SLOTS`, `stuck STORE NOTES PROC HEALTH`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`, `limited STORE NOTES PROC SLOTS LEASE_MS`,
-/// `worker STORE HISTORY PROC SLOTS LEASE_MS`, `producer STORE HISTORY PROC JOBS`,
+/// `worker STORE HISTORY PROC SLOTS LEASE_MS QUEUE…`, `producer STORE HISTORY PROC JOBS`,
 /// `racer STORE HISTORY PROC JOBS BEGIN_MS ME`, or `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`.
 pub(crate) fn main(args: &[String]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -54,10 +50,10 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
 async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["worker", store, history, proc, slots, lease_ms] => {
+        ["worker", store, history, proc, slots, lease_ms, ref queues @ ..] => {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
             let (client, recorder) = open(store, history, proc, slots).await?;
-            work(&client, recorder, slots, lease).await
+            work(&client, recorder, queues, slots, lease).await
         }
         ["locker", store, history, proc, slots] => {
             let dir = Path::new(history).parent().ok_or("a history in no folder")?;
@@ -123,13 +119,15 @@ async fn reach(url: &str) -> punctual::Result<Arc<dyn Store>> {
 async fn work(
     client: &Client,
     recorder: Arc<Recorder>,
+    queues: &[&str],
     slots: usize,
     lease: Duration,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let name = recorder.proc().to_owned();
-    Worker::new(client)
+    queues
+        .iter()
+        .fold(Worker::new(client), |worker, queue| worker.queue(*queue))
         .name(name)
-        .queue(QUEUE)
         .slots(slots)
         .lease(lease)
         .handle_raw(move |job: JobRecord, ctx: Ctx| {

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::{
-    jobs::{self, QUEUE},
+    jobs::{self, GROUPED, QUEUE},
     place::{Fsync, Place, Wanted},
     process::Process,
     profile::{Name, Profile},
@@ -59,6 +59,12 @@ impl Stage {
     }
 }
 
+/// Of a queue: everything is kept to the end, so that the dump shows where each job stands.
+pub(crate) fn settings() -> QueueSettings {
+    let keep = Keep { age_ms: 24 * 3_600_000, count: u64::MAX >> 1, bytes: u64::MAX >> 1 };
+    QueueSettings { done: keep, dead: keep, cancelled: keep, ..QueueSettings::default() }
+}
+
 /// Runs a drill to its verdict.
 pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
     let stage = Stage::set(profile)?;
@@ -71,7 +77,7 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             Name::Poison => drill.poison().await?,
             Name::Server => drill.server().await?,
             Name::Failover => drill.failover().await?,
-            Name::Shards => drill.shards().await?,
+            Name::Shards => return drill.shards().await,
             Name::Races
             | Name::Fair
             | Name::Forward
@@ -113,10 +119,7 @@ impl<'a> Drill<'a> {
         let recorder = Arc::new(Recorder::create(&dir.join("driver.ndjson"), "driver", 0)?);
         let place = Place::make(&profile.place, &dir);
         let store = RecordingStore::new(connect(&place.url).await?, Arc::clone(&recorder));
-        // Everything is kept to the end, so that the dump shows where each job stands.
-        let keep = Keep { age_ms: 24 * 3_600_000, count: u64::MAX >> 1, bytes: u64::MAX >> 1 };
-        let settings = QueueSettings { done: keep, dead: keep, cancelled: keep, ..QueueSettings::default() };
-        store.queue(QUEUE, &QueueOp::Set(Box::new(settings))).await?;
+        store.queue(QUEUE, &QueueOp::Set(Box::new(settings()))).await?;
         Ok(Self {
             profile,
             dir,
@@ -206,7 +209,10 @@ impl<'a> Drill<'a> {
     fn spawn_worker(&mut self) -> Outcome<()> {
         let slots = self.profile.slots.to_string();
         let lease = self.profile.lease.as_millis().to_string();
-        self.spawn("worker", &[slots, lease])
+        let queues: &[&str] = if self.profile.name == Name::Shards { &[QUEUE, GROUPED] } else { &[QUEUE] };
+        let args: Vec<String> =
+            [slots, lease].into_iter().chain(queues.iter().map(|queue| (*queue).to_owned())).collect();
+        self.spawn("worker", &args)
     }
 
     fn spawn_producer(&mut self) -> Outcome<()> {
@@ -290,12 +296,12 @@ impl<'a> Drill<'a> {
     // ── the end ──
 
     pub(crate) async fn count(&self) -> Outcome<u64> {
-        Ok(self.store.count(Some(QUEUE)).await?.total())
+        Ok(self.store.count(None).await?.total())
     }
 
     /// As far as the store can be reached now.
     async fn counts(&self) -> Outcome<Option<Counts>> {
-        match self.store.count(Some(QUEUE)).await {
+        match self.store.count(None).await {
             Ok(counts) => Ok(Some(counts)),
             Err(error) if error.is_repeatable() => Ok(None),
             Err(error) => Err(error.into()),

@@ -15,6 +15,8 @@ use punctual_check::{TAG_CRASHES, TAG_DONE, TAG_DONE_OR_CRASHES};
 use crate::races;
 
 pub(crate) const QUEUE: &str = "chaos";
+/// Where jobs have groups.
+pub(crate) const GROUPED: &str = "grouped";
 
 /// What a job does when it runs, by its kind.
 const PLAIN: &str = "plain";
@@ -26,8 +28,8 @@ const FLAKY: &str = "flaky";
 const SLEEPY: &str = "sleepy";
 /// Takes its time.
 const SLOW: &str = "slow";
-/// Holds a file that only one job of its key may hold.
-const LOCKED: &str = "locked";
+/// Holds one of the files of its key or group: there are as many as jobs may run at once.
+const LIMITED: &str = "limited";
 /// Kills its worker.
 const POISON: &str = "poison";
 
@@ -66,33 +68,57 @@ pub(crate) fn poison(n: u32) -> NewJob {
     NewJob { kind: POISON.to_owned(), tags: vec![TAG_CRASHES.to_owned()], ..plain(n) }
 }
 
-/// Keys of locked jobs.
-const LOCKS: u32 = 40;
-/// A locked job is due within so many tenths of a second.
-const LOCKED_WITHIN: u32 = 30;
+// None of the numbers of keys, groups and far jobs divides another: each key and group has jobs of each kind.
+/// Concurrency keys of limited jobs, of each of which one may run at once.
+const KEYS: u32 = 23;
+/// Their groups, …
+const GROUPS: u32 = 11;
+/// … and how many of each may run at once.
+pub(crate) const GROUP_LIMIT: u32 = 2;
+/// One of so many is far ahead, …
+const PER_FAR: u32 = 3;
+/// … by so many days at most.
+const DAYS_MAX: u32 = 90;
+/// The others are due within so many tenths of a second.
+const NEAR_WITHIN: u32 = 10;
 
-/// One of a key of which one may run at once. It ends dead if another one runs: each holds a file in `dir` meanwhile.
-pub(crate) fn locked(n: u32, dir: &Path) -> NewJob {
-    let key = format!("lock {}", n % LOCKS);
-    let file = dir.join(&key).to_string_lossy().into_owned();
-    let payload = serde_json::to_vec(&file).expect("a text is JSON");
-    let mut job = NewJob { kind: LOCKED.to_owned(), payload: Payload::json(payload), ..plain(n) };
-    job.run_at = When::In(Duration::from_millis(100) * (n.wrapping_mul(7) % LOCKED_WITHIN));
-    job.concurrency = Some(Concurrency { key, limit: 1 });
-    job.id = JobId::derived(QUEUE, job.placement_key(), &format!("job {n}"));
-    job
+/// One with a concurrency key, or with a group in the queue of these; and whether it is far ahead. It ends dead if more of them run
+/// than may: each holds a file in `dir` meanwhile.
+pub(crate) fn limited(n: u32, dir: &Path) -> (NewJob, bool) {
+    let (at, has_group) = (n / 2, n.is_multiple_of(2));
+    let name = if has_group { format!("group {}", at % GROUPS) } else { format!("key {}", at % KEYS) };
+    let files: Vec<_> = (0..if has_group { GROUP_LIMIT } else { 1 })
+        .map(|file| dir.join(format!("{name}, {file}")).to_string_lossy().into_owned())
+        .collect();
+    let payload = serde_json::to_vec(&files).expect("texts are JSON");
+    let mut job = NewJob { kind: LIMITED.to_owned(), payload: Payload::json(payload), ..plain(n) };
+    let is_far = at.is_multiple_of(PER_FAR);
+    let delay = if is_far {
+        Duration::from_hours(24) * (DAYS_MAX - at.wrapping_mul(7) % DAYS_MAX)
+    } else {
+        Duration::from_millis(100) * (at.wrapping_mul(7) % NEAR_WITHIN)
+    };
+    job.run_at = When::In(delay);
+    if has_group {
+        GROUPED.clone_into(&mut job.queue);
+        job.group = Some(name);
+    } else {
+        job.concurrency = Some(Concurrency { key: name, limit: 1 });
+    }
+    job.id = JobId::derived(&job.queue, job.placement_key(), &format!("job {n}"));
+    (job, is_far)
 }
 
-/// Holds the file of a locked job for a moment.
+/// Holds one of the files of a limited job for a moment.
 async fn hold(payload: &[u8]) -> Outcome {
-    let Ok(file) = serde_json::from_slice::<PathBuf>(payload) else {
-        return Outcome::Dead("names no file".to_owned());
+    let Ok(files) = serde_json::from_slice::<Vec<PathBuf>>(payload) else {
+        return Outcome::Dead("names no files".to_owned());
     };
-    if fs::File::create_new(&file).is_err() {
-        return Outcome::Dead("another job of its concurrency key runs".to_owned());
-    }
-    tokio::time::sleep(Duration::from_millis(fastrand::u64(..3))).await;
-    match fs::remove_file(&file) {
+    let Some(file) = files.iter().find(|file| fs::File::create_new(file).is_ok()) else {
+        return Outcome::Dead("as many of its key or group run as may".to_owned());
+    };
+    tokio::time::sleep(Duration::from_millis(fastrand::u64(5..15))).await;
+    match fs::remove_file(file) {
         Ok(()) => Outcome::Done,
         Err(error) => Outcome::Dead(format!("could not give its file back: {error}")),
     }
@@ -130,7 +156,7 @@ pub(crate) const fn is_plaything(n: u32) -> bool {
 pub(crate) async fn handle(job: &JobRecord, ctx: &Ctx) -> Outcome {
     match job.kind.as_str() {
         POISON => std::process::abort(),
-        LOCKED => return hold(&job.payload.bytes).await,
+        LIMITED => return hold(&job.payload.bytes).await,
         RACE => return races::handle(job, ctx).await,
         FLAKY if ctx.attempt() == 1 => return Outcome::retry("not at the first attempt"),
         SLEEPY if job.snoozes == 0 => return Outcome::Snooze(Duration::from_millis(100)),

@@ -16,7 +16,8 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   server     the server of Redis itself killed and started again, under workers and producers that go on
   failover   a primary of Redis killed for good, so that a replica takes over, or the jobs moved within a cluster and then
              their primary killed, under workers and producers that go on
-  shards     the number of shards of a store on Redis changed from 1 to 8 to 3, under 5,000 jobs a second
+  shards     the number of shards of a store on Redis changed from 1 to 8 to 3, then its queues pinned and spread again, under 5,000
+             jobs a second, some up to 90 days ahead: limits of concurrency keys and groups hold
   part       a server of a cluster killed for --seconds, and two of four shards with it, under 2,000 jobs a second: what goes on
   fair       a group with very many jobs beside 99 with few, and what reserves cost with many groups
   forward    jobs handed over to other systems that fail in every way they know, by forwarders that are killed; of --jobs each
@@ -228,7 +229,7 @@ impl Profile {
             Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
             // No harm is done: each lease that one loses is a fault.
             Name::Shards => Self {
-                jobs: pick(100_000, 15_000),
+                jobs: pick(100_000, 20_000),
                 producers: 10,
                 slots: 64,
                 lease: Duration::from_secs(15),
