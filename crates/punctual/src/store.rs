@@ -835,7 +835,8 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// entry forgotten, is one item; an entry that a new one took the place of is none.
     ///
     /// Each worker calls it when it starts and every few minutes, so that upkeep reaches queues that nobody serves, too (S17). A store
-    /// with very many queues may look at some hundreds of them in each call: it answers `more`, and the next call goes on there.
+    /// with very many queues may look at some hundreds of them in each call: it answers `more`, and the next call goes on there. After a
+    /// change of the number of shards, a call on Redis also reads some 4,000 records, to forget the earlier number; these are no items.
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>>;
 
     /// A slice of a consistency check, at most 1,000 records or entries. Others may be at work meanwhile: what they move

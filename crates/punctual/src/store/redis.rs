@@ -29,6 +29,7 @@ mod identity;
 mod info;
 mod layout;
 mod link;
+mod misplaced;
 mod node;
 mod offset;
 mod pins;

@@ -3,7 +3,8 @@
 //! A made id names its shard, if there is one of that number: jobs never move. What is compared with each other (a unique
 //! key, an id that stands for an idempotency key) has one of 1,024 buckets, and a bucket one shard, its *home*, which follows
 //! from the number of shards. That number may change at any time, so that earlier numbers stay known: what was enqueued
-//! under them is looked for where it was put, before it is put anywhere else.
+//! under them is looked for where it was put, before it is put anywhere else. A number is forgotten when it leads to nothing
+//! more: one above the number now when its further shards are empty, one below it, an *outgrown* one, by a search (`misplaced`).
 //!
 //! A queue may be pinned to one shard: then its jobs are placed by its name instead of their own keys. What it was placed by
 //! before is looked at like an earlier number.
@@ -134,9 +135,21 @@ impl Layout {
         Self { epoch: self.epoch.max(seen) + 1, earlier, is_told: false, ..self.clone() }
     }
 
-    /// The same store, which holds nothing at all, without any earlier number: nothing is where one leads.
-    pub(super) fn alone(&self, seen: u32) -> Self {
-        Self { epoch: self.epoch.max(seen) + 1, earlier: Vec::new(), is_told: false, ..self.clone() }
+    /// The same layout without its outgrown numbers, those below the number now.
+    pub(super) fn without_outgrown(&self) -> Self {
+        let earlier = self.earlier.iter().copied().filter(|earlier| self.shards < *earlier).collect();
+        Self { earlier, ..self.clone() }
+    }
+
+    /// How many shards, from 0 on, may hold jobs that outgrown numbers put there.
+    pub(super) fn outgrown(&self) -> u16 {
+        self.earlier.iter().copied().filter(|earlier| *earlier < self.shards).max().unwrap_or(0)
+    }
+
+    /// Whether an enqueue of the same job looks in this shard for this id.
+    pub(super) fn leads_to(&self, there: Place, queue: &str, placement_key: Option<&str>) -> bool {
+        self.keys(queue, placement_key)
+            .any(|key| self.numbers().any(|shards| place(shards, there.id, key) == there))
     }
 
     /// Whether a key may have had another home than now.
@@ -383,6 +396,40 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_layout_without_outgrown_numbers_leads_to_what_it_would_put_there() {
+        let one = Layout::default();
+        let three = one.changed(3, 0, NOW).unwrap();
+        let layout = three.changed(8, 0, NOW).unwrap().changed(5, 0, NOW).unwrap();
+        let without = layout.without_outgrown();
+        assert_eq!((&layout.earlier[..], &without.earlier[..]), (&[8, 3, 1][..], &[8][..]));
+        assert_eq!((layout.outgrown(), without.outgrown(), one.outgrown()), (3, 0, 0));
+        assert_eq!(without.epoch, layout.epoch);
+        let (mut found, mut misplaced) = (0, 0);
+        for n in 0..100 {
+            let key = n.to_string();
+            for (id, key) in [
+                (made(n), None),
+                (made(n), Some(&*key)),
+                (derived(&key), None),
+                (derived(&key), Some("odd")),
+                (JobId::derived(QUEUE, Some(&key), "a"), Some(&*key)),
+            ] {
+                for by in [&one, &three, &layout, &layout.changed(8, 0, NOW).unwrap()] {
+                    let there = by.place(id, QUEUE, key);
+                    assert!(layout.leads_to(there, QUEUE, key));
+                    let looked = without.earlier_places(id, QUEUE, key);
+                    let is_found = there == without.place(id, QUEUE, key) || looked.contains(&there);
+                    // Whoever has the record sees what whoever enqueues it again would.
+                    assert_eq!(without.leads_to(there, QUEUE, key), is_found, "{id} {key:?} {there:?}");
+                    if is_found { found += 1 } else { misplaced += 1 }
+                }
+            }
+        }
+        assert!(100 < found && 100 < misplaced, "{found} {misplaced}");
+    }
+
     #[test]
     fn a_derived_id_takes_the_bucket_of_what_places_its_job() {
         let layout = Layout::default().changed(8, 0, NOW).unwrap();

@@ -11,7 +11,7 @@ use crate::{
     id::JobId,
     job::{
         Concurrency, Failure, JobOptions, JobRecord, NewJob, OnConflict, Payload, Priority, Running, Scope,
-        State, Unique,
+        State, Unique, placement_key,
     },
     limits::TIMEOUT_DEFAULT,
     store::{UniqueKey, defaults::defaults},
@@ -279,6 +279,15 @@ impl Run {
         let (cancel_requested, has_past) = (flags & 1 != 0, flags & 2 != 0);
         Ok(Self { fence, until, started, lasts, cancel_requested, has_past, worker })
     }
+}
+
+/// Reads what places a job: its queue and its placement key. `None` if a newer version says more than this one knows.
+pub(super) fn placed_by(within: &[u8]) -> Result<Option<(String, Option<String>)>> {
+    let mut within = Bytes(within).chunk()?;
+    let queue = within.chunk()?.text()?;
+    let (Within { group, concurrency, unique }, knows_all) = json(within)?;
+    let key = placement_key(group.as_deref(), concurrency.as_ref(), unique.as_ref());
+    Ok(knows_all.then(|| (queue, key.map(str::to_owned))))
 }
 
 /// The job of a record, its past and its run; both may be empty.

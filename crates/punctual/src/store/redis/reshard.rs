@@ -74,12 +74,14 @@ pub(super) struct Told {
     kept: u64,
     /// Groups whose gate or place it knows.
     groups: u64,
+    /// Whether the search for misplaced jobs is over in the epoch of the shard.
+    is_searched: bool,
 }
 
 impl Told {
-    /// Whether nothing is there that belongs to a key, a group or an id.
-    const fn is_empty(&self) -> bool {
-        self.jobs + self.kept + self.groups == 0
+    /// Whether nothing is there that only an outgrown number leads to.
+    const fn is_settled(&self) -> bool {
+        self.is_searched || self.jobs + self.kept + self.groups == 0
     }
 }
 
@@ -97,6 +99,7 @@ pub(super) async fn tell_with(shard: &Shard, epoch: u32, copy: Vec<Vec<u8>>) -> 
         jobs: reply.number()?,
         kept: reply.number()?,
         groups: reply.number()?,
+        is_searched: reply.number()? == 1,
     };
     shard.learn_epoch(told.epoch.max(epoch));
     Ok(told)
@@ -122,11 +125,16 @@ impl RedisStore {
         let told = spread::all(live.shards.iter().map(|shard| tell(shard, 0))).await?;
         let seen = told.iter().map(|told| told.epoch).max().unwrap_or_default();
         let holding = told.iter().rposition(|told| 0 < told.jobs + told.kept).map_or(0, |last| last + 1);
-        // Nobody puts anything where an earlier number leads but beside others of its key there: where none were, none come. A shard
-        // that has not heard of the layout may still take what goes by one before.
-        let is_empty = told.iter().all(|told| told.is_empty() && told.epoch == live.layout.epoch);
-        let without =
-            if is_empty { live.layout.alone(seen) } else { live.layout.without(holding as u16, seen) };
+        let mut without = live.layout.without(holding as u16, seen);
+        // A job goes where an outgrown number leads only beside others of its key: where none are, none come. A shard that does not
+        // know of the layout yet may still accept jobs by an earlier one. The answers are confirmed as writes are (`confirm`):
+        // a server that takes over knows of the end of a search, too, and of all that it rests on.
+        let outgrown = usize::from(live.layout.outgrown());
+        if told.iter().all(|told| told.epoch == live.layout.epoch)
+            && told[..outgrown].iter().all(Told::is_settled)
+        {
+            without = without.without_outgrown();
+        }
         let live =
             if without.earlier == live.layout.earlier { live } else { self.decide(&live, &without).await? };
         let info = |(shard, told): (&Arc<Shard>, Told)| ShardInfo {

@@ -22,7 +22,7 @@ pub(super) const LOCK_KEYS: [&str; 2] = ["lk", "lz"];
 
 /// The number of this layout of keys and rows. A process that meets another one in a store changes nothing there and stops:
 /// raise it with whatever an older process would read or write wrongly.
-pub(super) const FORMAT: u16 = 2;
+pub(super) const FORMAT: u16 = 3;
 
 /// Which of the common keys has the records.
 pub(super) const RECORDS: usize = 0;
@@ -142,6 +142,7 @@ pub(super) struct Scripts {
     pub(super) audit: Script,
     pub(super) epoch: Script,
     pub(super) layout: Script,
+    pub(super) misplaced: Script,
     pub(super) identity: Script,
     pub(super) log: Script,
     pub(super) gcra: Script,
@@ -173,6 +174,7 @@ impl Default for Scripts {
             audit: script("audit", &[include_str!("lua/audit.lua")]),
             epoch: script("epoch", &[include_str!("lua/epoch.lua")]),
             layout: script("layout", &[include_str!("lua/layout.lua")]),
+            misplaced: script("misplaced", &[QUEUES, include_str!("lua/misplaced.lua")]),
             identity: script("identity", &[include_str!("lua/identity.lua")]),
             log: tool("log", include_str!("lua/log.lua")),
             gcra: tool("gcra", include_str!("lua/gcra.lua")),

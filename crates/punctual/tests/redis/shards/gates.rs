@@ -2,7 +2,7 @@
 
 use std::sync::{
     Mutex,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use punctual::{
@@ -15,26 +15,26 @@ use punctual::{
 
 use super::{pinned::turn, *};
 
-const DAY: Duration = Duration::from_hours(24);
+pub(super) const DAY: Duration = Duration::from_hours(24);
 /// Later than all jobs of these tests are due.
-const FAR: Duration = Duration::from_hours(24 * 100);
+pub(super) const FAR: Duration = Duration::from_hours(24 * 100);
 
 /// A store whose clock the test turns.
-async fn turned(url: &str) -> (RedisStore, ManualClock) {
+pub(super) async fn turned(url: &str) -> (RedisStore, ManualClock) {
     let clock = ManualClock::new(Timestamp::saturating_from_ms(1_800_000_000_000));
     (RedisStore::open(url, Clock::Manual(clock.clone())).await.unwrap(), clock)
 }
 
 /// One job of a key that lets one run at once.
-fn locked(key: &str) -> NewJob {
+pub(super) fn locked(key: &str) -> NewJob {
     NewJob { concurrency: Some(Concurrency { key: key.to_owned(), limit: 1 }), ..job(id(0)) }
 }
 
-fn of_group(group: &str) -> NewJob {
+pub(super) fn of_group(group: &str) -> NewJob {
     NewJob { group: Some(group.to_owned()), ..job(id(0)) }
 }
 
-fn after(delay: Duration, job: NewJob) -> NewJob {
+pub(super) fn after(delay: Duration, job: NewJob) -> NewJob {
     NewJob { run_at: When::In(delay), ..job }
 }
 
@@ -45,7 +45,7 @@ fn gate(job: &punctual::JobRecord) -> String {
 }
 
 /// Runs all that is due, as much at once as the store lets: how many jobs ran, and how many of one key or group at most at once.
-async fn run_all(store: &RedisStore) -> (usize, usize) {
+pub(super) async fn run_all(store: &RedisStore) -> (usize, usize) {
     let (instance, mut ran, mut most) = (fastrand::u64(..), 0, 0);
     for number in 1.. {
         let mut running = store.reserve(&want(instance, 2 * number, 100)).await.unwrap().jobs;
@@ -136,20 +136,44 @@ async fn a_key_never_runs_twice_while_the_shards_change() {
     const KEYS: usize = 12;
     let url = Server::shared().url();
     let changer = open(&url).await;
-    let stores = [open(&url).await, open(&url).await];
-    let workers = [open(&url).await, open(&url).await];
+    let change = async {
+        for shards in [8, 3, 5, 1, 4] {
+            changer.reshard(shards).await.unwrap();
+            turn(&changer, if shards % 2 == 0 { Pinned } else { Spread }).await;
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    };
+    Box::pin(never_twice(&url, |_| fastrand::usize(..KEYS).to_string(), usize::MAX, change)).await;
+}
+
+/// Runs two producers and two workers while `change` runs, with jobs of keys that let one job run at once: two of one key never do.
+/// `key` returns a job's key, from the number of jobs before it; the producers pause while `waiting_max` jobs wait.
+pub(super) async fn never_twice(
+    url: &str,
+    key: impl Fn(usize) -> String,
+    waiting_max: usize,
+    change: impl Future<Output = ()>,
+) {
+    let stores = [open(url).await, open(url).await];
+    let workers = [open(url).await, open(url).await];
     let (is_over, running) = (AtomicBool::new(false), Mutex::new(BTreeMap::<String, JobId>::new()));
+    let (made, ran) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let over = || is_over.load(Ordering::SeqCst);
     let produce = async |store: &RedisStore| {
-        let (mut producer, mut made) = (Producer::new(), 0);
+        let mut producer = Producer::new();
         while !over() {
-            let new: Vec<_> = (0..4).map(|_| locked(&fastrand::usize(..KEYS).to_string())).collect();
-            made += producer.enqueue(store, &new).await.len();
+            let before = made.load(Ordering::SeqCst);
+            if waiting_max <= before - ran.load(Ordering::SeqCst) {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            let new: Vec<_> = (0..4).map(|_| locked(&key(before))).collect();
+            made.fetch_add(4, Ordering::SeqCst);
+            assert!(producer.enqueue(store, &new).await.iter().all(Enqueued::is_new));
         }
-        made
     };
     let work = async |store: &RedisStore| {
-        let (instance, mut ran) = (fastrand::u64(..), 0);
+        let instance = fastrand::u64(..);
         for number in 1.. {
             let is_last = over();
             let jobs = store.reserve(&want(instance, number, 8)).await.unwrap().jobs;
@@ -168,23 +192,18 @@ async fn a_key_never_runs_twice_while_the_shards_change() {
             let acks: Vec<_> =
                 jobs.iter().map(|job| Settlement { lease: job.lease, verdict: Verdict::Ack }).collect();
             store.settle(&acks, None).await.unwrap();
-            ran += jobs.len();
+            ran.fetch_add(jobs.len(), Ordering::SeqCst);
         }
-        ran
     };
     let change = async {
-        for shards in [8, 3, 5, 1, 4] {
-            changer.reshard(shards).await.unwrap();
-            turn(&changer, if shards % 2 == 0 { Pinned } else { Spread }).await;
-            tokio::time::sleep(Duration::from_millis(30)).await;
-        }
+        change.await;
         is_over.store(true, Ordering::SeqCst);
     };
-    let (one, other, first, second, ()) =
-        tokio::join!(produce(&stores[0]), produce(&stores[1]), work(&workers[0]), work(&workers[1]), change);
+    tokio::join!(produce(&stores[0]), produce(&stores[1]), work(&workers[0]), work(&workers[1]), change);
     // What came in behind the workers' last look.
-    assert_eq!(first + second + drain(&changer).await.len(), one + other);
-    assert!(is_clean(&changer).await);
+    let rest = drain(&stores[0]).await.len();
+    assert_eq!(ran.into_inner() + rest, made.into_inner());
+    assert!(is_clean(&stores[0]).await);
 }
 
 /// S3: a call whose jobs went to an old home has its effect once, also when they are long gone.

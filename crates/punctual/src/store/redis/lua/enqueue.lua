@@ -314,6 +314,8 @@ end
 flush()
 if follows then
     if 0 < #put_here then
+        -- The search in misplaced.lua may have passed its place: it begins anew.
+        call('HDEL', S, 'search')
         local mark = 1 < parts and 'P' .. this_part or ''
         put_call(key, last, number, trail .. mark .. concat(put_here) .. concat(full))
     end

@@ -1,7 +1,8 @@
 -- epoch: tells a shard of a change of the layout: from then on it takes no jobs of an earlier one, and callers hear of it.
 -- KEYS: common. ARGV: now, epoch, or 0 to look only; and where all shards know of that epoch, the layout, its pins, and which store
 -- it is, for programs that start while shard 0 is away. Answers: the epoch before, how many jobs it holds, and what else is
--- kept there: remembered ids and unique keys; how many groups it knows. Cost: O(1).
+-- kept there: remembered ids and unique keys; how many groups it knows; 1 if the search of misplaced.lua is over in this epoch.
+-- Cost: O(1).
 local epoch = tonumber(ARGV[2])
 local before = shard.epoch
 if before < epoch then
@@ -13,4 +14,5 @@ end
 if ARGV[3] and epoch == shard.epoch then
     call('HSET', S, 'layout', ARGV[3], 'pins', ARGV[4], 'identity', ARGV[5])
 end
-return {before, call('HLEN', J), call('HLEN', M) + call('HLEN', U), call('HLEN', Y)}
+return {before, call('HLEN', J), call('HLEN', M) + call('HLEN', U), call('HLEN', Y),
+    call('HGET', S, 'search') == pack('>I4', shard.epoch) .. 'c' and 1 or 0}

@@ -26,6 +26,7 @@
 --              'pins' → which queues are pinned, or were; the same
 --              'identity' → which store it is, in 16 hexadecimal digits; of other shards than 0 a copy
 --              'docs' → the version that a document was given last; of shard 0 only
+--              'search' → where the search for misplaced jobs is; see misplaced.lua
 --  15 q  HASH  name → q
 --  16 i  HASH  q → settings, q 'w' → due7 watch7 spare7, and closed7 arrival7 part4, and time7 own7 let7, where one of them is
 --              not 0: see queue() in base.lua; q 'g' gid16 → what one group may have, q 'G' → gid16 of each such group

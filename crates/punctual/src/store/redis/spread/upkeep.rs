@@ -10,6 +10,7 @@ use crate::{
             RedisStore, audit, copies,
             fault::{self, in_part},
             layout::Layout,
+            misplaced,
         },
     },
 };
@@ -44,7 +45,8 @@ pub(in crate::store::redis) async fn sweep(store: &RedisStore, limit: usize) -> 
         return Err(fault::away());
     }
     if away == 0 && !live.layout.earlier.is_empty() {
-        // A shard that takes no jobs any more may hold nothing by now, or the whole store.
+        misplaced::search(&live).await?;
+        // A shard that takes no jobs any more may hold nothing by now, and an outgrown number may lead to nothing.
         store.shards().await?;
     }
     Ok(all_of_it)
