@@ -4,7 +4,7 @@
 //!
 //! **At least once.** A job is acked when the other side confirmed it, never before: RabbitMQ's confirm without a return,
 //! JetStream's acknowledgement, the id of a stream's entry, an HTTP status 2xx. Where a confirm is lost the job is handed
-//! over again, under the same id; whoever must not act twice remembers ids.
+//! over again, under the same `STORE_JOB` (see below); whoever must not act twice remembers ids.
 //!
 //! `STORE_JOB` is the [identity of the store](punctual::store::Identity), `_`, and the job's id: two stores never share one.
 //!

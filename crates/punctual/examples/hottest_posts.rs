@@ -5,7 +5,7 @@
 //! minutes in one step: minutes that have gone cold are taken off before anything is told, and a post that is removed leaves
 //! all of them.
 //!
-//! An hour passes in no time: the clock of the store is turned by hand. (A program of yours calls `Client::connect`.)
+//! An hour passes in no time: the program advances the store's clock. (A program of yours calls `Client::connect`.)
 //!
 //! ```sh
 //! cargo run -p punctual --example hottest_posts

@@ -339,7 +339,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-// ── The tests: a store in memory, a clock that is turned by hand, and a worker that runs in the test ─────────────────────────
+// ── The tests: a store in memory, a clock that the test advances, and a worker that runs in the test ─────────────────────────
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! How code that uses punctual is tested: a clock that is turned by hand, and jobs that run in the test itself.
+//! How code that uses punctual is tested: a clock that the test sets, and jobs that run in the test itself.
 //!
 //! `cargo run -p punctual --example testing --features testing`
 

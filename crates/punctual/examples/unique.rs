@@ -1,4 +1,5 @@
-//! At most one live job per key: how long a key is held, and what a second enqueue does.
+//! At most one job holds a unique key within its kind, queue, group and concurrency key: how long the key is held, and what a
+//! second enqueue does.
 //!
 //! `cargo run -p punctual --example unique`
 

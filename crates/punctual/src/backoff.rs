@@ -90,7 +90,7 @@ impl Backoff {
         Self { growth, base_ms: ceil_ms(base), max_ms: MAX_DEFAULT_MS, jitter }
     }
 
-    /// The same pause every time, to the millisecond; [`Backoff::jitter`] spreads it.
+    /// Waits exactly this pause after each failure, without jitter; [`Backoff::jitter`] switches it on.
     pub fn fixed(base: Duration) -> Self {
         Self::new(Growth::Fixed, base)
     }

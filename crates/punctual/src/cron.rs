@@ -78,6 +78,7 @@ pub enum TickNote {
 
 impl Cron {
     /// Ticks by a cron expression, or by `@every 10m` at an interval; in UTC unless [another zone](Cron::in_tz) is named.
+    /// (The command line uses the machine's zone unless `--tz` names another.)
     ///
     /// # Errors
     /// `Invalid` for what is no expression, or is one of no time there is, such as the 30th of February.

@@ -291,7 +291,8 @@ impl Call {
         self.inner.told.lock().unwrap_or_else(PoisonError::into_inner).is_news = true;
     }
 
-    /// Ends this run inside a transaction of the application's own: what the handler writes in it and the end of the job are one.
+    /// Ends this run inside a `rusqlite` transaction on the store's SQLite file: what the handler writes in it and the end of the
+    /// job are committed together.
     /// Commit it, ring the bell, and return; whatever is returned then changes nothing. A job whose transaction is not committed is
     /// not done: it is retried.
     ///

@@ -1,6 +1,6 @@
 //! Job ids: made, or derived from an idempotency key. Pure: time and randomness are arguments.
 //!
-//! Both kinds are UUIDs with the bits (contract §3)
+//! Both kinds are UUIDs with these bits:
 //!
 //! ```text
 //! made      48 ms │ version 7 │ 12 counter │ variant │ 10 shard  │ 52 random

@@ -78,7 +78,7 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// Reads what [`Job::encode`] wrote.
     ///
     /// # Errors
-    /// `Invalid`, with the decoder's words: the job ends dead with them (contract §8).
+    /// `Invalid`, with the decoder's words: the job ends dead with them.
     fn decode(payload: &Payload) -> Result<Self> {
         serde_json::from_slice(&payload.bytes).map_err(|e| {
             Error::invalid(format!("could not decode the payload as {:?}: {e}", Self::KIND)).with_source(e)
@@ -213,7 +213,8 @@ pub enum Status {
     Retrying,
     /// Waiting for its time.
     Scheduled,
-    /// Waiting and due, but as many jobs of its concurrency key run as may.
+    /// Waiting and due, but held back: its concurrency key, queue or group is at its limit, or a run paused its queue or group
+    /// (`RetryAfter`). A pause by an operator alone does not count.
     Blocked,
     /// Waiting and due.
     Ready,
@@ -485,7 +486,7 @@ pub struct NewJob {
     pub group: Option<String>,
     /// Recorded, and part of the placement key and the unique key's scope.
     pub concurrency: Option<Concurrency>,
-    /// At most one live job per key.
+    /// At most one job holds the key within its kind, queue, group and concurrency key; see [`Unique`].
     pub unique: Option<Unique>,
     /// Never start at or after it; later than `run_at`.
     pub expires_at: Option<When>,
@@ -702,7 +703,7 @@ pub struct JobRecord {
     pub result: Option<Payload>,
     /// While running: under which lease.
     pub running: Option<Running>,
-    /// While waiting: it was due when it was read, and as many jobs of its concurrency key ran as may.
+    /// While waiting: it was due when it was read, and a limit or a pause of a run held it back ([`Status::Blocked`]).
     pub blocked: bool,
 }
 

@@ -95,7 +95,7 @@ pub const CANDIDATES_EXTRA: usize = 256;
 pub const SWEEP_RIDE_MAX: usize = 100;
 /// A page of jobs ends with the job that brings the payloads and results of those looked at to so many bytes.
 pub const LIST_BYTES_MAX: u64 = 4 << 20;
-/// `due` is counted up to here (contract §4).
+/// `due` is counted up to this many jobs.
 pub const DUE_COUNT_MAX: u64 = 100_000;
 /// Most buckets of one `upcoming`.
 pub const BUCKETS_MAX: usize = 1_000;
@@ -158,7 +158,7 @@ pub const PUBLICATION_ATTEMPTS: u32 = FAILURES_MAX as u32 + 1;
 /// Longest that one attempt at handing a publication out may take: a thousand large jobs over a slow network.
 pub const PUBLICATION_TIMEOUT: Duration = Duration::from_hours(1);
 
-/// How long the id of an ended job is remembered after its record is gone (S17).
+/// How long the id of an ended job is remembered, counted from the job's end, also when its record is gone (S17).
 pub const ID_MEMORY: Duration = Duration::from_hours(24);
 /// Remembered ids per queue; the oldest are forgotten first (S17).
 pub const ID_MEMORY_MAX: u64 = 1_000_000;

@@ -2,7 +2,7 @@
 //!
 //! A store knows the time only from its clock, ids and jitter only from its caller, and nothing of handlers. Every verb
 //! on one job happens entirely or not at all (S2); a store checks and decides everything before its first write.
-//! The rules named S1 … S17 are written out in `ARCHITECTURE.md`; the [model] is their executable
+//! The rules named S1 … S17 are written out in `docs/contract.md`; the [model] is their executable
 //! form, and every other store answers as it does, reply by reply. Where the contract leaves a detail open, the docs of
 //! the verbs below settle it.
 

@@ -1,4 +1,4 @@
-//! For tests of code that uses punctual (feature `testing`): a store with a clock that is turned by hand, what was enqueued, and a
+//! For tests of code that uses punctual (feature `testing`): a store with a clock that the test sets, what was enqueued, and a
 //! worker that runs in the test itself, without waiting. The store is in memory, or [any other](TestQueue::connect).
 //!
 //! ```
@@ -54,13 +54,13 @@ use crate::{
 /// When the clock of a [`TestQueue`] starts: 2026-01-01T00:00:00Z.
 const START_MS: u64 = 1_767_225_600_000;
 
-/// A store for one test, with a clock that stands still until it is turned.
+/// A store for one test, with a clock that stands still until the test advances it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TestQueue {
     /// A client of it, for the code under test.
     pub client: Client,
-    /// Its clock, which stands still until it is turned.
+    /// Its clock, which stands still until the test sets or advances it.
     pub clock: ManualClock,
 }
 
@@ -165,7 +165,7 @@ impl TestQueue {
     }
 
     /// Runs due jobs side by side, as many as the worker has slots and the limits of the store allow, and hands out publications
-    /// before them, until nothing is due. What fails is due again later: turn the clock, and drain again.
+    /// before them, until nothing is due. What fails is due again later: advance the clock, and drain again.
     ///
     /// Dropped, the runs end where they await, and their jobs come back when their leases end.
     ///

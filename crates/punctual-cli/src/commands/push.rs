@@ -74,7 +74,7 @@ struct One {
     /// Due at this time: RFC 3339, 2026-12-24T18:00[Europe/Berlin], tomorrow 09:00, +2h.
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// At most one live job of its kind holds this key.
+    /// At most one job of its kind, queue, group and concurrency key holds this key.
     #[arg(long, value_name = "KEY")]
     unique: Option<String>,
     /// How long the key is held: `until_done`, `until_start`, `window:1d`.
@@ -95,7 +95,7 @@ struct One {
     /// An id that punctual made.
     #[arg(long, conflicts_with = "idempotency_key")]
     id: Option<JobId>,
-    /// Any text: the same one enqueues one job of its kind.
+    /// Any text: enqueued again with the same kind, queue and group (else concurrency key, else unique key), it is a duplicate.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// Never start at or after this time.

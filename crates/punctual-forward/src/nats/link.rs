@@ -2,8 +2,8 @@
 //!
 //! The client would connect again by itself, and keep what was on its way for later: nobody would be told that it was lost, and
 //! who waits for an answer would wait for the whole of its time. So a connection that is lost is left, whoever waits on it is
-//! told at once, and the next call makes another one. What the client may still send on one that was left has the same id as
-//! what is sent again, and a stream keeps one of them.
+//! told at once, and the next call makes another one. What the client may still send on one that was left has the same
+//! `Nats-Msg-Id` as what is sent again, and a stream keeps one of them.
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -23,7 +23,8 @@ const SEEN_MAX: usize = 16 << 20;
 pub enum Cancelled {
     /// It never starts.
     Done,
-    /// It runs: its worker is told at once, at the latest by its next heartbeat, and its token fires. It ends cancelled, or done if it finished the work.
+    /// It runs: a notification goes to its worker, and its token fires, at the latest within one heartbeat. It ends cancelled, or
+    /// done if it finished the work.
     Requested,
     /// It ended already.
     TooLate(State),
@@ -78,7 +79,7 @@ impl Client {
         Ok(self.act_on(target, &Action::Cancel { reason: None }).await?.into())
     }
 
-    /// Cancels as [`Client::cancel`] does, inside a transaction of the application's own (see
+    /// Cancels as [`Client::cancel`] does, inside a `rusqlite` transaction on the store's SQLite file (see
     /// [`Enqueue::in_tx`](crate::Enqueue::in_tx)): the job is cancelled exactly if the transaction commits. Ring the bell after
     /// the commit.
     ///

@@ -125,8 +125,11 @@ choices! { [Enqueue, Publish] {
         spec.idempotency_key = None;
     }
 
-    /// Derives the job's id from its kind, queue, placement key and this key: enqueued again with the same four, the answer
-    /// is [`Enqueued::Duplicate`], also for a day after the job ended. At most 1 KiB. The id is the one that is answered.
+    /// Derives the job's id from its kind, queue, placement key and this key. Enqueued again with the same four, the answer is
+    /// [`Enqueued::Duplicate`], also for a day after the job ended. The placement key is the job's group, else its concurrency
+    /// key, else its unique key, else none. At most 1 KiB. The id is the one that is answered.
+    ///
+    /// With [`across_kinds`](Self::across_kinds) the kind does not count.
     #[doc(alias = "dedupe")]
     #[doc(alias = "job_id")]
     fn idempotency_key(spec, key: impl Into<String>) {
@@ -155,7 +158,8 @@ choices! { [Enqueue, Publish] {
         spec.job.options.priority = Some(priority);
     }
 
-    /// At most one live job per key; see [`Unique`].
+    /// At most one job holds this key within its kind, queue, group and concurrency key; with
+    /// [`across_kinds`](Self::across_kinds) the kind does not count. See [`Unique`].
     #[doc(alias = "dedupe")]
     #[doc(alias = "unique_by")]
     fn unique(spec, unique: Unique) {
@@ -274,7 +278,7 @@ impl Enqueue {
         self.spec?.finish()
     }
 
-    /// Enqueues inside a transaction of the application's own, on its own connection to the same SQLite file: the job
+    /// Enqueues inside a `rusqlite` transaction on the store's SQLite file, on a connection of your own: the job
     /// exists from the commit on, or not at all. Ring the bell after the commit; without it the job starts about a second
     /// late.
     ///

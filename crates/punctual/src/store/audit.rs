@@ -1,4 +1,4 @@
-//! What an audit asks, and what it finds: every job in exactly one place, every entry with a record (contract §4).
+//! What an audit asks, and what it finds: every job in exactly one place, every entry with a record.
 
 use serde::Serialize;
 

@@ -9,12 +9,12 @@ use tokio::sync::watch;
 
 use crate::time::Timestamp;
 
-/// The system's clock, or one that a test turns by hand.
+/// The system's clock, or one that a test sets.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// The system's; its steps are followed, not hidden.
     System,
-    /// Stands still until it is turned.
+    /// Stands still until it is set or advanced.
     Manual(ManualClock),
 }
 
@@ -84,7 +84,7 @@ impl ManualClock {
         self.0.send_replace(to);
     }
 
-    /// Whoever waits for something to become due can wait for a turn of the clock.
+    /// Whoever waits for something to become due can wait for the clock to be set.
     pub(crate) fn turns(&self) -> watch::Receiver<Timestamp> {
         self.0.subscribe()
     }

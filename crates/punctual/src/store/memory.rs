@@ -1,7 +1,7 @@
 //! The store that ends with its process: the [`Model`] behind a mutex, and a doorbell.
 //!
-//! It answers as every other store does and keeps nothing: for tests, with a clock that is turned by hand, and for trying
-//! things out. It never sleeps to find out whether something is due: a change, a turn of the clock or the time of the next
+//! It answers as every other store does and keeps nothing: for tests, with a clock that is set by the test, and for trying
+//! things out. It never sleeps to find out whether something is due: a change, a setting of the clock or the time of the next
 //! job wakes whoever waits, and each looks for itself.
 
 use std::{
@@ -97,7 +97,7 @@ impl MemoryStore {
             if next_due == Some(Duration::ZERO) {
                 return;
             }
-            // A clock that is turned by hand tells of its turns; how long they take is nobody's business.
+            // A clock that is set by a test reports each change itself, so no timer is needed.
             let due = next_due.filter(|_| turns.is_none()).and_then(|due| Instant::now().checked_add(due));
             let woken = async {
                 match &mut turns {

@@ -51,7 +51,7 @@ const fn is_tick(_: &JobRecord) -> bool {
     false
 }
 
-/// Longest sleep, whatever the store says: a bell is never trusted (contract §7). A store's wait comes back earlier where
+/// Longest sleep, whatever the store says: a bell can be lost, so it is never trusted. A store's wait comes back earlier where
 /// its bells may fail in ways that it can't notice otherwise; this repairs what even it takes to be impossible.
 const IDLE_MAX: Duration = Duration::from_mins(10);
 /// Before jobs of a part of the store that is away are settled again.

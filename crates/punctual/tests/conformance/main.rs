@@ -1,7 +1,7 @@
 //! The contract, case by case, for every store: ONE list of cases × the stores, none skipped for any of them.
 //!
 //! A case is an async function that takes a [`Fixture`](fixture::Fixture); its name is a sentence, its doc comment names
-//! the rules of `ARCHITECTURE.md` that it shows (`tests/tidy.rs` fails if a rule has none). Expected values are written
+//! the rules of `docs/contract.md` that it shows (`tests/tidy.rs` fails if a rule has none). Expected values are written
 //! by hand. A case that is not on the list below is an error: nothing else calls it.
 
 #![deny(dead_code)]

@@ -20,7 +20,7 @@ async fn unknown(policy: UnknownKinds, times: u64) -> JobRecord {
     rig.get(id).await
 }
 
-/// Contract §8: never dropped; held 10 s, doubling to 10 min, counting nothing.
+/// Never dropped; held 10 s, doubling to 10 min, counting nothing.
 #[tokio::test]
 async fn an_unknown_kind_is_held() {
     for (times, pause) in [(1, 10), (2, 20), (3, 40), (8, 600)] {

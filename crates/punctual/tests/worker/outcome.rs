@@ -94,7 +94,7 @@ async fn a_panic_in_a_destructor_is_a_failure_too() {
     assert_eq!(rig.get(id).await.attempt, 2);
 }
 
-/// Contract §8: an undecodable payload is dead, with the decoder's words.
+/// An undecodable payload is dead, with the decoder's words.
 #[tokio::test]
 async fn what_cannot_be_decoded_is_dead() {
     let mut rig = Rig::new();

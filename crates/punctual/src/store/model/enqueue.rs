@@ -133,7 +133,7 @@ impl Model {
         }
     }
 
-    /// Whether the queue's cap is reached (contract §4).
+    /// Whether the queue's cap is reached, in jobs or in bytes.
     fn is_at_cap(&self, new: &NewJob) -> bool {
         let settings = self.settings(&new.queue);
         let live = || self.jobs(&new.queue, State::Waiting).chain(self.jobs(&new.queue, State::Running));

@@ -1,5 +1,4 @@
-//! `audit`: every job in exactly one place, every entry with a record, every counter right; mends without deleting a record
-//! (contract §4).
+//! `audit`: every job in exactly one place, every entry with a record, every counter right; mends without deleting a record.
 //!
 //! It goes through the records by slot, then through the entries for those of no record, then counts (`count`), each slice
 //! by up to 1,000 rows. Findings about rows are made in a state of the file that is whole, and made again, where nobody

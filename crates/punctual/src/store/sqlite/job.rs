@@ -1,5 +1,5 @@
 //! A job's record: its columns read and written. A column that holds rubbish never stops a read: the field gets its
-//! default and the job is flagged `corrupt`, so that whoever wanted to run it quarantines it instead (contract §4).
+//! default and the job is flagged `corrupt`, so that whoever wanted to run it quarantines it instead.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 

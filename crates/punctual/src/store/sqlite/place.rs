@@ -146,7 +146,7 @@ impl Place {
         }
     }
 
-    /// Looks where a job stands; in two places running wins, then waiting (contract §4).
+    /// Looks where a job stands; in two places running wins, then waiting.
     pub(super) fn of(tx: &mut Tx<'_>, job: &Job) -> Step<Self> {
         if let Some(lease) = tx.lease(job.id)? {
             return Ok(Self::Running(lease));

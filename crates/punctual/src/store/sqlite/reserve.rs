@@ -207,7 +207,7 @@ fn lease_one(
         row.worker,
     ])?;
     if inserted == 0 {
-        // In two places: running wins (contract §4), and its entry in the timeline goes with the others.
+        // In two places: running wins, and its entry in the timeline goes with the others.
         return Ok(None);
     }
     if let Some((key, _)) = key {

@@ -1,4 +1,4 @@
-//! A network that swallows what rings: a job starts within the time that a lost bell may cost (contract §7).
+//! A network that swallows what rings: a job starts within the time that a lost bell may cost.
 
 use std::time::{Duration, Instant};
 
