@@ -214,7 +214,10 @@ impl Doorbell {
 
     /// The store answered a call that had this hold, before which so much had been heard: this process is to wake for a queue then.
     pub(super) fn wake_at(&self, queue: &str, at: Timestamp, hold: &Hold, before: Heard) {
-        self.shared.hall().wake_at(queue, at, hold, before, std::time::Instant::now());
+        let back = self.shared.hall().wake_at(queue, at, hold, before, std::time::Instant::now());
+        if let Some(ring) = back {
+            self.send(self.shared.ring(&ring));
+        }
     }
 
     /// The store answered a call, before which so much had been heard: others wake for a queue.

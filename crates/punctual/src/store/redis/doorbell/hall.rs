@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::Notify;
 
 use super::SPARE;
-use crate::time::Timestamp;
+use crate::{store::is_of_queue, time::Timestamp};
 
 /// How long what rings for now is kept after the last wait for its queue has left: a worker that reserves comes back in no time,
 /// and should find what rang meanwhile. After that it is for other processes.
@@ -20,6 +20,10 @@ pub(super) const LINGER: Duration = Duration::from_secs(1);
 
 /// Of more queues it is not remembered when somebody looked into them, or which time this process wakes for.
 const ANSWERED_MAX: usize = 1_024;
+/// How long a process that seems to be the only one that waits does not look for another one.
+const ALONE_FOR: Duration = Duration::from_secs(10);
+/// More times of a queue are not kept.
+const TIMES_MAX: usize = 16;
 
 /// Which time this process wakes for, of a queue, as a reserve reports it to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +53,9 @@ pub(super) struct Hall {
     taken: BTreeMap<String, Vec<Timestamp>>,
     /// How many rings came here so far.
     arrivals: u64,
+    /// The last second ring for a time that went back, since this process is the first; and until when no other one seems to wait.
+    given_back: Option<(String, Timestamp)>,
+    alone_until: Option<Instant>,
     /// What the server's clock showed, and when.
     clock: Option<(Instant, Timestamp)>,
 }
@@ -78,7 +85,7 @@ pub(super) enum Kind {
     First,
     /// For another process, which looks after the one that heard the first. The earliest counts.
     Spare,
-    /// The process that hears it wakes for the queue then. The last one counts: it is the time in the queue's row.
+    /// The process that hears it wakes for the queue then. It is the time in the queue's row.
     Time,
     /// For another process, which looks after that one.
     TimeSpare,
@@ -118,12 +125,13 @@ struct Wait {
 }
 
 /// The rings of a queue, at least one of them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Ring {
     first: Option<Timestamp>,
     spare: Option<Timestamp>,
-    time: Option<Timestamp>,
-    time_spare: Option<Timestamp>,
+    /// The last one counts, but which one was the last is not known here for sure: rings also come back from other processes.
+    times: BTreeSet<Timestamp>,
+    time_spares: BTreeSet<Timestamp>,
     /// A time that this process wakes for, since a look here was the first to know of it: only its spare was on the server.
     own: Option<Timestamp>,
     /// When the last one came here, and as which; the same of `own`.
@@ -134,44 +142,51 @@ struct Ring {
 
 impl Ring {
     fn all(&self) -> impl Iterator<Item = Timestamp> {
-        [self.first, self.spare, self.time, self.time_spare, self.own].into_iter().flatten()
+        let rings = [self.first, self.spare, self.own].into_iter().flatten();
+        rings.chain(self.times.iter().chain(&self.time_spares).copied())
     }
 
     fn at(&self) -> Timestamp {
         self.all().min().unwrap_or_default()
     }
 
-    const fn kind(&mut self, kind: Kind) -> &mut Option<Timestamp> {
+    fn add(&mut self, kind: Kind, at: Timestamp) {
+        let earlier = |of: Option<Timestamp>| Some(of.map_or(at, |other| other.min(at)));
         match kind {
-            Kind::First => &mut self.first,
-            Kind::Spare => &mut self.spare,
-            Kind::Time => &mut self.time,
-            Kind::TimeSpare => &mut self.time_spare,
+            Kind::First => self.first = earlier(self.first),
+            Kind::Spare => self.spare = earlier(self.spare),
+            Kind::Time => add_bounded(&mut self.times, at),
+            Kind::TimeSpare => add_bounded(&mut self.time_spares, at),
         }
     }
 
-    /// What is left without firsts and spares up to these times, and without times up to `now`.
-    fn without(self, first: Option<Timestamp>, spare: Timestamp, now: Timestamp) -> Self {
-        let later = |of: Option<Timestamp>, over: Timestamp| of.filter(|at| over < *at);
-        Self {
-            first: self.first.filter(|at| first.is_none_or(|over| over < *at)),
-            spare: later(self.spare, spare),
-            time: later(self.time, now),
-            time_spare: later(self.time_spare, spare),
-            own: later(self.own, now),
-            ..self
-        }
+    /// Leaves out firsts and spares up to these times, and times up to `now`.
+    fn remove(&mut self, first: Option<Timestamp>, spare: Timestamp, now: Timestamp) {
+        self.first = self.first.filter(|at| first.is_none_or(|over| over < *at));
+        self.spare = self.spare.filter(|at| spare < *at);
+        self.own = self.own.filter(|at| now < *at);
+        self.times.retain(|at| now < *at);
+        self.time_spares.retain(|at| spare < *at);
     }
 
     /// The times that this process wakes for, with the firsts.
-    fn times(&self) -> impl Iterator<Item = Timestamp> {
-        [self.first, self.time, self.own].into_iter().flatten()
+    fn held(&self) -> impl Iterator<Item = Timestamp> {
+        [self.first, self.own].into_iter().flatten().chain(self.times.iter().copied())
     }
 
     /// As what it goes to the server.
     fn unheard(self, queue: String) -> Unheard {
-        let Self { first, spare, time, time_spare, own, .. } = self;
-        Unheard { queue, first, spare, time: time.into_iter().chain(own).min(), time_spare }
+        let Self { first, spare, times, time_spares, own, .. } = self;
+        let time = times.into_iter().chain(own).min();
+        Unheard { queue, first, spare, time, time_spare: time_spares.into_iter().min() }
+    }
+}
+
+/// Of more times than there may be, the latest goes: whoever wakes for an earlier one learns of it.
+fn add_bounded(times: &mut BTreeSet<Timestamp>, at: Timestamp) {
+    times.insert(at);
+    if TIMES_MAX < times.len() {
+        times.pop_last();
     }
 }
 
@@ -240,9 +255,7 @@ impl Hall {
         match rings.min_by_key(|(_, at)| *at) {
             Some((queue, at)) if at <= now => {
                 let queue = queue.clone();
-                let times = self.rings.get(&queue).into_iter().flat_map(Ring::times);
-                let times = times.filter(|at| *at <= now).collect();
-                self.taken.insert(queue.clone(), times);
+                self.take(&queue, now);
                 self.remove(&queue, Some(now), now, now);
                 Look::Due
             }
@@ -253,9 +266,38 @@ impl Hall {
 
     fn remove(&mut self, queue: &str, first: Option<Timestamp>, spare: Timestamp, now: Timestamp) {
         if let Some(ring) = self.rings.get_mut(queue) {
-            *ring = ring.without(first, spare, now);
+            ring.remove(first, spare, now);
             self.forget_nothing(queue);
         }
+    }
+
+    /// Notes which times ended a wait, for the look that follows. Nobody looks into what is no queue.
+    fn take(&mut self, queue: &str, now: Timestamp) {
+        let held = self.rings.get(queue).into_iter().flat_map(Ring::held);
+        let times: Vec<_> = held.filter(|at| Timestamp::default() < *at && *at <= now).collect();
+        if is_of_queue(queue) && !times.is_empty() {
+            if ANSWERED_MAX <= self.taken.len() {
+                self.taken.clear();
+            }
+            self.taken.insert(queue.to_owned(), times);
+        }
+    }
+
+    /// Whether a second ring for a time should go back to the server, since this process is the first: another one that waits hears of
+    /// it then. A ring that comes back shows that there is none.
+    pub(super) fn gives_back(&mut self, queue: &str, spare: Timestamp, now: Instant) -> bool {
+        let ring = self.rings.get(queue);
+        let is_first = ring.is_some_and(|ring| ring.held().any(|at| at.after(SPARE) == spare));
+        if !is_first || self.alone_until.is_some_and(|until| now < until) {
+            return false;
+        }
+        let given = Some((queue.to_owned(), spare));
+        if self.given_back == given {
+            (self.given_back, self.alone_until) = (None, Some(now + ALONE_FOR));
+            return false;
+        }
+        self.given_back = given;
+        true
     }
 
     /// A queue without rings is not kept.
@@ -280,11 +322,7 @@ impl Hall {
         self.notify(&queue);
         self.arrivals += 1;
         let ring = self.rings.entry(queue).or_default();
-        let last = ring.kind(kind);
-        *last = match kind {
-            Kind::First | Kind::Spare => Some(last.map_or(at, |other| other.min(at))),
-            Kind::Time | Kind::TimeSpare => Some(at),
-        };
+        ring.add(kind, at);
         (ring.since, ring.arrival) = (Some(now), self.arrivals);
     }
 
@@ -308,7 +346,6 @@ impl Hall {
             }
             if ANSWERED_MAX <= self.answered.len() && !self.answered.contains_key(queue) {
                 self.answered.clear();
-                self.taken.clear();
             }
             self.answered.insert(queue.to_owned(), (now, before.doubts));
         }
@@ -323,20 +360,28 @@ impl Hall {
         if !listens || !has_looked {
             return Hold::OwnTimer;
         }
-        let times = self.rings.get(queue).into_iter().flat_map(Ring::times);
+        let times = self.rings.get(queue).into_iter().flat_map(Ring::held);
         let times = times.chain(self.own_timers.get(queue).copied());
         Hold::Times(times.chain(self.taken.get(queue).into_iter().flatten().copied()).collect())
     }
 
     /// This process is to wake for a queue at this time, as the store answered a call with this hold, which was sent when so much
-    /// had been heard.
-    pub(super) fn wake_at(&mut self, queue: &str, at: Timestamp, hold: &Hold, before: Heard, now: Instant) {
+    /// had been heard. Answers a ring that is for another process.
+    #[must_use]
+    pub(super) fn wake_at(
+        &mut self,
+        queue: &str,
+        at: Timestamp,
+        hold: &Hold,
+        before: Heard,
+        now: Instant,
+    ) -> Option<Unheard> {
         if *hold == Hold::OwnTimer {
             if ANSWERED_MAX <= self.own_timers.len() {
                 self.own_timers.clear();
             }
             self.own_timers.insert(queue.to_owned(), at);
-            return;
+            return None;
         }
         self.own_timers.remove(queue);
         self.arrivals += 1;
@@ -347,6 +392,14 @@ impl Hall {
         ring.own_arrival = self.arrivals;
         ring.since = ring.since.or(Some(now));
         self.notify(queue);
+        // Its second ring may have come before the answer.
+        let spare = at.after(SPARE);
+        let has_both = self.rings.get(queue).is_some_and(|ring| ring.time_spares.contains(&spare));
+        if !has_both || !self.gives_back(queue, spare, now) {
+            return None;
+        }
+        self.rings.get_mut(queue)?.time_spares.remove(&spare);
+        Some(Unheard { queue: queue.to_owned(), time_spare: Some(spare), ..Unheard::default() })
     }
 
     /// Others wake for what comes next in a queue, as the store answered a call that was sent when so much had been heard: what was
@@ -358,7 +411,7 @@ impl Hall {
             ring.own = None;
         }
         if ring.arrival <= before.arrivals {
-            ring.time = None;
+            ring.times.clear();
         }
         self.forget_nothing(queue);
     }
@@ -366,7 +419,7 @@ impl Hall {
     /// The earliest time that this process wakes for by itself, of these queues.
     pub(super) fn held<'a>(&self, queues: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
         let held = |queue| {
-            let times = self.rings.get(queue).into_iter().flat_map(Ring::times);
+            let times = self.rings.get(queue).into_iter().flat_map(Ring::held);
             times.chain(self.own_timers.get(queue).copied()).min()
         };
         queues.filter_map(held).min()
@@ -541,7 +594,7 @@ mod tests {
             Hold::OwnTimer => panic!("it listens"),
         };
         assert_eq!(held(&hall), []);
-        hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
+        let _ = hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
         let before = hall.heard();
         hall.take_in("mail".into(), at(0), Kind::First, start);
         assert_eq!(hall.look(id, at(50)), Look::Due, "there is work at once");
@@ -551,7 +604,7 @@ mod tests {
         assert_eq!(hall.look(id, at(100)), Look::Due);
         assert_eq!(held(&hall), [at(100)]);
         hall.answered(["mail"].into_iter(), at(99), hall.heard(), true);
-        hall.wake_at("mail", at(100), &Hold::Times(vec![at(100)]), hall.heard(), start);
+        let _ = hall.wake_at("mail", at(100), &Hold::Times(vec![at(100)]), hall.heard(), start);
         assert_eq!(held(&hall), [at(100)]);
         hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
         assert_eq!(held(&hall), []);
@@ -564,7 +617,7 @@ mod tests {
         let (mut hall, start) = (Hall::default(), Instant::now());
         let id = enter(&mut hall, &["mail"]);
         hall.answered(["mail"].into_iter(), at(0), hall.heard(), true);
-        hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
+        let _ = hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
         let before = hall.heard();
         hall.take_in("mail".into(), at(90), Kind::Time, start);
         hall.leave_to_others("mail", before);
@@ -572,10 +625,60 @@ mod tests {
         hall.leave_to_others("mail", hall.heard());
         assert_eq!(hall.look(id, at(80)), Look::Nothing);
         // One that nobody here waits for any more is for other processes.
-        hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
+        let _ = hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
         hall.leave(id, start);
         let back = Unheard { queue: "mail".to_owned(), time: Some(at(100)), ..Unheard::default() };
         assert_eq!(hall.unheard(start + LINGER), [back]);
+    }
+
+    #[test]
+    fn the_second_ring_of_a_time_goes_to_another_process_if_there_is_one() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        enter(&mut hall, &["mail"]);
+        let spare = |ms| at(ms + SPARE.as_millis() as u64);
+        let wake =
+            |hall: &mut Hall, ms, now| hall.wake_at("mail", at(ms), &Hold::Times(vec![]), hall.heard(), now);
+        // The ring comes after the answer, or before it.
+        assert_eq!(wake(&mut hall, 100, start), None);
+        assert!(!hall.gives_back("mail", spare(101), start), "that is another time's");
+        assert!(hall.gives_back("mail", spare(100), start));
+        hall.take_in("mail".into(), spare(200), Kind::TimeSpare, start);
+        let back = wake(&mut hall, 200, start).expect("it goes back");
+        assert_eq!((back.time_spare, back.time), (Some(spare(200)), None));
+        // It comes back: nobody else is there, for now.
+        assert!(!hall.gives_back("mail", spare(200), start));
+        hall.take_in("mail".into(), spare(300), Kind::TimeSpare, start);
+        assert_eq!(wake(&mut hall, 300, start), None);
+        assert!(hall.gives_back("mail", spare(300), start + ALONE_FOR));
+    }
+
+    #[test]
+    fn no_time_takes_the_place_of_another_one() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let id = enter(&mut hall, &["mail"]);
+        for ms in [200, 100, 300] {
+            hall.take_in("mail".into(), at(ms), Kind::Time, start);
+        }
+        assert_eq!(hall.look(id, at(50)), Look::Later(at(100)));
+        assert_eq!(hall.look(id, at(100)), Look::Due);
+        hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
+        assert_eq!(hall.look(id, at(100)), Look::Later(at(200)));
+        for ms in 0..2 * TIMES_MAX as u64 {
+            hall.take_in("mail".into(), at(1_000 + ms), Kind::Time, start);
+        }
+        assert_eq!(hall.rings["mail"].times.len(), TIMES_MAX);
+        assert_eq!(hall.look(id, at(100)), Look::Later(at(200)));
+    }
+
+    #[test]
+    fn what_is_no_queue_leaves_nothing_behind() {
+        let (mut hall, start) = (Hall::default(), Instant::now());
+        let id = enter(&mut hall, &["$end/1", "mail"]);
+        hall.take_in("$end/1".into(), at(7), Kind::First, start);
+        assert_eq!(hall.look(id, at(7)), Look::Due);
+        hall.take_in("mail".into(), at(0), Kind::First, start);
+        assert_eq!(hall.look(id, at(7)), Look::Due);
+        assert!(hall.taken.is_empty() && hall.rings.is_empty());
     }
 
     fn unheard(first: Option<u64>, spare: Option<u64>) -> Vec<Unheard> {

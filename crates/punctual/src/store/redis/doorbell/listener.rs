@@ -251,7 +251,12 @@ impl Listener {
         // What is below 0 or no number is due.
         let at = Timestamp::saturating_from_ms(at as u64);
         let kind = Kind::ALL.into_iter().find(|kind| kind.member().as_bytes() == ring).unwrap_or(Kind::First);
-        self.shared.hall().take_in(queue, at, kind, SystemInstant::now());
+        let now = SystemInstant::now();
+        if kind == Kind::TimeSpare && self.shared.hall().gives_back(&queue, at, now) {
+            let ring = Unheard { queue, time_spare: Some(at), ..Unheard::default() };
+            return self.shared.line.commands(&self.shared.ring(&ring)).await;
+        }
+        self.shared.hall().take_in(queue, at, kind, now);
         Ok(())
     }
 

@@ -8,7 +8,6 @@
 -- A time wakes one idle process and, SPARE later, another one (`watch` in the queue's row). A caller that has slots left becomes the
 -- first of them, and its spare is put on the bell. One whose slots are full, or that may not wait, leaves both to the bell.
 local function reserving(from, first_bell, turns)
-    local WATCH_SLACK = 2000 -- how late whoever watches may look
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
     local company = ARGV[from + 5] == '1'
     local named, shares, room, walks, places, holds = {}, {}, {}, {}, {}, {}
@@ -142,18 +141,22 @@ local function reserving(from, first_bell, turns)
         if shard.pause and till <= now then till = min(shard.pause, read_end(q, pack('>I6', now + 1))) end
         local at = min(due, till)
         next = min(next, at)
-        -- Others look after the caller's leases, too: those of a busy queue once in the time of a lease (S9).
-        local is_news = now < at and at < NEVER and (row.watch <= now or (till < due and till + WATCH_SLACK or due) < row.watch)
+        local is_news = now < at and at < NEVER and (row.watch <= now or at < row.watch)
         local is_held = false
-        for j = 1, held and #held or 0, 7 do is_held = is_held or now < at and unp('>I7', held, j) == row.watch end
+        if now < at and now < row.watch then
+            for j = 1, held and #held or 0, 7 do is_held = is_held or unp('>I7', held, j) == row.watch end
+        end
+        -- Its own leases are for others to look after (S9).
+        local may_be_mine = due <= till or is_held and row.watch == at
         local is_mine = not held
         if at <= now then
             -- Whoever got jobs may be busy from now on: somebody else must look for what is left.
             if first and due <= now then pending().ring(q, due) end
-        elseif held and 0 < left_over and 0 < room[i] and (is_held or is_news and due <= till) then
+        elseif held and 0 < left_over and 0 < room[i] and (is_held or is_news) and may_be_mine then
             is_mine = true
             if row.watch ~= at then pending().watch(q, at) end
-        elseif is_news or is_held or first and not held and due < NEVER then
+        elseif is_news or is_held or is_repetition and at < NEVER or first and not held and due < NEVER then
+            -- What a caller was told that repeats its call is not known here.
             pending().unwatch(q)
             pending().ring(q, at)
         end
