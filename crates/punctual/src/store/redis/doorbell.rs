@@ -1,7 +1,7 @@
 //! Waiting for work without polling.
 //!
-//! Each queue has a bell on the server, a sorted set of at most four members: rings, whose score says from when on there is
-//! work (0: now). A ring is popped by one process, of all that listen, and wakes one of its waits:
+//! Each queue has a bell on the server, a sorted set of four members, and of times that processes gave back: rings, whose score says
+//! from when on there is work (0: now). A ring is popped by one process, of all that listen, and wakes one of its waits:
 //!
 //! ```text
 //! on the server ──(popped by the listener)──► in the hall ──(its time has come, a wait takes it)──► Work
@@ -43,7 +43,7 @@ use super::{
     thread::Thread,
 };
 use crate::{store::is_of_queue, time::Timestamp};
-use hall::{Hall, Kind, Look, Unheard};
+use hall::{Hall, Look, Unheard};
 pub(super) use hall::{Heard, Hold};
 use listener::Listener;
 
@@ -106,23 +106,14 @@ impl Shared {
         names.filter(|name| !is_of_queue(name)).map(expiry).collect()
     }
 
-    /// Puts the rings of a queue on the server: of firsts and spares the earliest counts there. A time that stands there is later
-    /// news than one that goes back.
-    fn ring(&self, ring: &Unheard) -> Vec<Cmd> {
-        let cmd = |rule: &str, kinds: [Kind; 2]| {
-            let mut cmd = Cmd::new();
-            cmd.arg("ZADD").arg(self.line.route().bell(&ring.queue)).arg(rule);
-            let mut is_any = false;
-            for kind in kinds {
-                if let Some(at) = ring.at(kind) {
-                    cmd.arg(at.as_ms()).arg(kind.member());
-                    is_any = true;
-                }
-            }
-            is_any.then_some(cmd)
-        };
-        let [first, spare, time, time_spare] = Kind::ALL;
-        [cmd("LT", [first, spare]), cmd("NX", [time, time_spare])].into_iter().flatten().collect()
+    /// Puts the rings of a queue on the server, where the earliest of a member counts.
+    fn ring(&self, ring: &Unheard) -> Cmd {
+        let mut cmd = Cmd::new();
+        cmd.arg("ZADD").arg(self.line.route().bell(&ring.queue)).arg("LT");
+        for (kind, at) in ring.rings() {
+            cmd.arg(at.as_ms()).arg(Unheard::member(kind, at));
+        }
+        cmd
     }
 }
 
@@ -187,7 +178,7 @@ impl Doorbell {
             })
         };
         let names = rings.iter().map(|(name, _)| name.as_str());
-        self.send(rings.iter().flat_map(ring).chain(self.shared.passing(names)).collect());
+        self.send(rings.iter().map(ring).chain(self.shared.passing(names)).collect());
     }
 
     /// What has been heard so far.
@@ -216,7 +207,7 @@ impl Doorbell {
     pub(super) fn wake_at(&self, queue: &str, at: Timestamp, hold: &Hold, before: Heard) {
         let back = self.shared.hall().wake_at(queue, at, hold, before, std::time::Instant::now());
         if let Some(ring) = back {
-            self.send(self.shared.ring(&ring));
+            self.send(vec![self.shared.ring(&ring)]);
         }
     }
 
@@ -332,7 +323,7 @@ mod tests {
 
         fn ring(&self, queue: &str, at: Timestamp) {
             let ring = Unheard { queue: queue.to_owned(), first: Some(at), ..Unheard::default() };
-            self.bell.send(self.bell.shared.ring(&ring));
+            self.bell.send(vec![self.bell.shared.ring(&ring)]);
         }
 
         /// Comes back when so many connections wait for a ring.
@@ -612,7 +603,12 @@ mod tests {
                 let arrived = || here.bell.shared.hall().all().pop();
                 loop {
                     if let Some(Unheard { queue, first: Some(at), .. }) = arrived() {
-                        return here.bell.shared.hall().take_in(queue, at, Kind::First, SystemInstant::now());
+                        return here.bell.shared.hall().take_in(
+                            queue,
+                            at,
+                            hall::Kind::First,
+                            SystemInstant::now(),
+                        );
                     }
                     yield_now().await;
                 }

@@ -74,8 +74,8 @@ pub(super) struct Unheard {
     pub(super) queue: String,
     pub(super) first: Option<Timestamp>,
     pub(super) spare: Option<Timestamp>,
-    pub(super) time: Option<Timestamp>,
-    pub(super) time_spare: Option<Timestamp>,
+    pub(super) times: BTreeSet<Timestamp>,
+    pub(super) time_spares: BTreeSet<Timestamp>,
 }
 
 /// What a ring is; on the server, a member of the bell.
@@ -94,6 +94,7 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) const ALL: [Self; 4] = [Self::First, Self::Spare, Self::Time, Self::TimeSpare];
 
+    /// A time that came back has a member of its own behind this, [`Unheard::member`].
     pub(super) const fn member(self) -> &'static str {
         match self {
             Self::First => "r",
@@ -105,13 +106,21 @@ impl Kind {
 }
 
 impl Unheard {
-    pub(super) const fn at(&self, kind: Kind) -> Option<Timestamp> {
+    /// What a ring is on the server. A time that comes back stands beside the one that a script may have left meanwhile: which of them
+    /// is in the queue's row is not known here.
+    pub(super) fn member(kind: Kind, at: Timestamp) -> String {
         match kind {
-            Kind::First => self.first,
-            Kind::Spare => self.spare,
-            Kind::Time => self.time,
-            Kind::TimeSpare => self.time_spare,
+            Kind::First | Kind::Spare => kind.member().to_owned(),
+            Kind::Time | Kind::TimeSpare => format!("{}{}", kind.member(), at.as_ms()),
         }
+    }
+
+    /// Each ring, and when it rings.
+    pub(super) fn rings(&self) -> Vec<(Kind, Timestamp)> {
+        let one = |kind, at: Option<Timestamp>| at.map(|at| (kind, at));
+        let kept = one(Kind::First, self.first).into_iter().chain(one(Kind::Spare, self.spare));
+        let times = self.times.iter().map(|at| (Kind::Time, *at));
+        kept.chain(times).chain(self.time_spares.iter().map(|at| (Kind::TimeSpare, *at))).collect()
     }
 }
 
@@ -176,9 +185,9 @@ impl Ring {
 
     /// As what it goes to the server.
     fn unheard(self, queue: String) -> Unheard {
-        let Self { first, spare, times, time_spares, own, .. } = self;
-        let time = times.into_iter().chain(own).min();
-        Unheard { queue, first, spare, time, time_spare: time_spares.into_iter().min() }
+        let Self { first, spare, mut times, time_spares, own, .. } = self;
+        times.extend(own);
+        Unheard { queue, first, spare, times, time_spares }
     }
 }
 
@@ -399,7 +408,7 @@ impl Hall {
             return None;
         }
         self.rings.get_mut(queue)?.time_spares.remove(&spare);
-        Some(Unheard { queue: queue.to_owned(), time_spare: Some(spare), ..Unheard::default() })
+        Some(Unheard { queue: queue.to_owned(), time_spares: BTreeSet::from([spare]), ..Unheard::default() })
     }
 
     /// Others wake for what comes next in a queue, as the store answered a call that was sent when so much had been heard: what was
@@ -627,7 +636,8 @@ mod tests {
         // One that nobody here waits for any more is for other processes.
         let _ = hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
         hall.leave(id, start);
-        let back = Unheard { queue: "mail".to_owned(), time: Some(at(100)), ..Unheard::default() };
+        let back =
+            Unheard { queue: "mail".to_owned(), times: BTreeSet::from([at(100)]), ..Unheard::default() };
         assert_eq!(hall.unheard(start + LINGER), [back]);
     }
 
@@ -644,7 +654,7 @@ mod tests {
         assert!(hall.gives_back("mail", spare(100), start));
         hall.take_in("mail".into(), spare(200), Kind::TimeSpare, start);
         let back = wake(&mut hall, 200, start).expect("it goes back");
-        assert_eq!((back.time_spare, back.time), (Some(spare(200)), None));
+        assert_eq!((back.time_spares, back.times), (BTreeSet::from([spare(200)]), BTreeSet::new()));
         // It comes back: nobody else is there, for now.
         assert!(!hall.gives_back("mail", spare(200), start));
         hall.take_in("mail".into(), spare(300), Kind::TimeSpare, start);

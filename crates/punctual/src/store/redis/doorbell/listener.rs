@@ -250,11 +250,12 @@ impl Listener {
         let (Some(queue), Some(at)) = (queue, at) else { return Err(fault::odd("BZPOPMIN")) };
         // What is below 0 or no number is due.
         let at = Timestamp::saturating_from_ms(at as u64);
-        let kind = Kind::ALL.into_iter().find(|kind| kind.member().as_bytes() == ring).unwrap_or(Kind::First);
+        let is_of = |kind: &Kind| ring.starts_with(kind.member().as_bytes());
+        let kind = Kind::ALL.into_iter().find(is_of).unwrap_or(Kind::First);
         let now = SystemInstant::now();
         if kind == Kind::TimeSpare && self.shared.hall().gives_back(&queue, at, now) {
-            let ring = Unheard { queue, time_spare: Some(at), ..Unheard::default() };
-            return self.shared.line.commands(&self.shared.ring(&ring)).await;
+            let ring = Unheard { queue, time_spares: [at].into(), ..Unheard::default() };
+            return self.shared.line.commands(&[self.shared.ring(&ring)]).await;
         }
         self.shared.hall().take_in(queue, at, kind, now);
         Ok(())
@@ -283,12 +284,12 @@ impl Listener {
         }
         let names = rings.iter().map(|ring| ring.queue.as_str());
         let cmds: Vec<Cmd> =
-            rings.iter().flat_map(|ring| self.shared.ring(ring)).chain(self.shared.passing(names)).collect();
+            rings.iter().map(|ring| self.shared.ring(ring)).chain(self.shared.passing(names)).collect();
         if let Err(e) = self.shared.line.commands(&cmds).await {
             tracing::debug!(error = &e as &dyn std::error::Error, "could not put rings back; trying again");
             let (mut hall, now) = (self.shared.hall(), SystemInstant::now());
             for ring in rings {
-                for (kind, at) in Kind::ALL.into_iter().filter_map(|kind| Some((kind, ring.at(kind)?))) {
+                for (kind, at) in ring.rings() {
                     hall.take_in(ring.queue.clone(), at, kind, now);
                 }
             }

@@ -39,7 +39,7 @@
 --              q 'k' key16 id                     waiting and running jobs of a concurrency key that have no group
 --  21 y  HASH  q gid16 → group                    what is remembered of a group; see group_of() in late.lua
 --  22 …  ZSET  'r', 's', 't', 'u', each @ ms      doorbells of the queues named in the call, in their order; see put() in
---                                                 pending.lua
+--                                                 pending.lua; 't' ms, 'u' ms: those that came back
 -- Of doc.lua and audit.lua stands there instead, of shard 0 (others have none):
 --  22 d  HASH  key → version7 value               documents
 --  23 f  ZSET  key                                the same by their keys
