@@ -34,6 +34,9 @@ const QUIET: Duration = Duration::from_millis(1_500);
 /// Jobs that are due so far apart while others are pushed for now.
 const CLOSE: Duration = Duration::from_millis(5);
 const CLOSE_JOBS: u32 = 400;
+/// Of workers of one slot, which are busy half of the time.
+const BUSY_WORKERS: usize = 3;
+const BUSY_FOR: Duration = Duration::from_secs(12);
 /// Of a worker that ended with a ring left, and the next one.
 const ROUNDS: u32 = 20;
 const SOON: Duration = Duration::from_millis(200);
@@ -173,6 +176,57 @@ async fn a_time_is_heard_beside_a_ring_for_now_that_nobody_took() {
         let latest = work((0..20).map(|n| job(When::In(SOON + n * CLOSE))).collect()).await;
         assert!(latest < LEFT_MIN, "round {round}: {latest:?}");
     }
+}
+
+/// Workers of one slot are busy for longer than what rang for them is kept, stop, and start again, while jobs come for now and for
+/// later: no time is forgotten over all that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_time_is_forgotten_whatever_workers_do() {
+    let (seed, server) = (fastrand::u64(..), Server::start(&[]));
+    let (url, mut random) = (server.url(), fastrand::Rng::with_seed(seed));
+    let client = Client::new(open(&url).await);
+    let (done, mut pushed, mut latest) = (Arc::new(AtomicU64::new(0)), 0, Duration::ZERO);
+    let start = async || {
+        let (counted, end) = (Arc::clone(&done), CancellationToken::new());
+        let handle = move |job: JobRecord, _: Ctx| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(u64::from(job.payload.bytes.len() as u32)))
+        };
+        let worker = Worker::new(&Client::new(open(&url).await)).queue("mail").slots(1).handle_raw(handle);
+        (tokio::spawn(worker.run_until(end.clone())), end)
+    };
+    let mut workers = Vec::new();
+    for _ in 0..BUSY_WORKERS {
+        workers.push(start().await);
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < BUSY_FOR {
+        // Its length is how long it runs, in ms: more than a second, or next to nothing.
+        let runs_ms = if random.bool() { random.usize(1_000..1_600) } else { 2 };
+        let run_at =
+            if random.bool() { When::Now } else { When::In(Duration::from_millis(random.u64(1..4_000))) };
+        let payload = Payload::json(vec![b'1'; runs_ms]);
+        let job = NewJob { run_at, ..NewJob::new(client.make_id(), "email.send", "mail", payload) };
+        client.push(vec![job]).await.unwrap();
+        pushed += 1;
+        tokio::time::sleep(Duration::from_millis(random.u64(200..800))).await;
+        if random.u8(..) < 40 {
+            let (working, end) = workers.remove(random.usize(..workers.len()));
+            end.cancel();
+            workers.push(start().await);
+            latest = latest.max(working.await.unwrap().unwrap().lateness.max());
+        }
+    }
+    while done.load(Ordering::Relaxed) < pushed {
+        assert!(begin.elapsed() < BUSY_FOR + RUN_MAX, "seed {seed}: jobs wait for ever");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for (working, end) in workers {
+        end.cancel();
+        latest = latest.max(working.await.unwrap().unwrap().lateness.max());
+    }
+    println!("seed {seed}: {pushed} jobs, {} ms late at most", latest.as_millis());
+    assert!(latest < LEFT_MIN, "seed {seed}: {latest:?}");
 }
 
 /// S9, for jobs that are due: the process that was told of a time is dead by then, and the spare's look finds the job.
