@@ -48,12 +48,46 @@ fn ls_shows_the_newest_first() {
         said.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     assert_eq!(lines[0], "ID KIND QUEUE STATE DUE ATTEMPT LAST ERROR");
     assert!(
-        lines[1].starts_with("5c1e9f0c report.build default cancelled in 1d 1/20 not needed"),
-        "{lines:#?}"
+        lines[1] == "5c1e9f0c report.build default cancelled 1/20 not needed",
+        "an ended job is not due: {lines:#?}"
     );
     assert!(lines[2].starts_with("5c1e9f0b report.build default ready "), "{lines:#?}");
     assert_eq!(lines[3], "5c1e9f0a email.send mail scheduled in 2h 1/20");
     assert_eq!(said.err, "3 jobs · searched 3 of 3\n");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_ended_job_shows_no_due_time() {
+    let t = Cli::new();
+    let (dead, done) = (B, A);
+    t.ok(&format!("push report.build --in 1d --id {C}"));
+    t.args(&["cancel", C, "--reason", "not needed"]).ok();
+    t.ok(&format!("push report.build --max-attempts 1 --id {dead}"));
+    let worker = crate::exec::Worker::start(&t, "exit 1", "");
+    t.wait_for(dead, "dead");
+    worker.stop().ok();
+    t.ok(&format!("push report.build --id {done}"));
+    t.ok("take -o ids");
+    for (id, state) in [(C, "cancelled"), (dead, "dead"), (done, "done")] {
+        let listed = t.ok(&format!("ls --fields status -o ndjson id:{id}"));
+        assert_eq!(listed, format!("{{\"status\":\"{state}\"}}\n"));
+        let shown = t.ok(&format!("show {id}"));
+        assert!(!shown.contains("\n  due "), "{shown}");
+        assert!(shown.contains("\n  finished "), "{shown}");
+        assert!(t.json(&format!("show {id}"))["run_at_ms"].is_u64(), "programs see when it was due");
+    }
+    let column = |lines: &str, name: &str| {
+        let at = lines.lines().next().unwrap().find(name).unwrap();
+        let cell = |line: &str| {
+            line.get(at..).and_then(|rest| rest.split("  ").next()).unwrap_or_default().trim().to_owned()
+        };
+        lines.lines().skip(1).map(cell).collect::<Vec<_>>()
+    };
+    for line in ["ls", "ls -o wide"] {
+        let lines = t.ok(line);
+        assert_eq!(column(&lines, "DUE"), ["", "", ""], "{lines}");
+    }
 }
 
 #[test]
