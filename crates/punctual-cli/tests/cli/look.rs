@@ -173,10 +173,39 @@ fn why_names_what_holds_a_job_back() {
         (&json["reasons"][0]["code"], &json["reasons"][1]["code"]),
         (&"paused".into(), &"not_due".into())
     );
-    assert!(t.ok(&format!("why {B}")).contains("is there a worker? punctual work --exec … -q default"));
+    let ready = masked(&t.ok("why 5c1e9f0b"));
+    assert!(
+        ready.ends_with(
+            "; queue default has 1 due and 0 running jobs\n  \
+             also  no worker has reserved it yet: no worker serves queue default, or all slots of those that do are busy\n  \
+             also  no job of any queue is running; no run ended in the last hour; idle workers can't be seen\n  \
+             try    punctual work --exec … -q default    serves the queue; a worker logs its queues when it starts (work -v)\n"
+        ),
+        "{ready}"
+    );
     assert!(
         masked(&t.ok(&format!("why {C}"))).starts_with("cancelled: it was called off: not needed, TIME (")
     );
+}
+
+#[cfg(unix)]
+#[test]
+fn why_says_what_is_known_of_workers_that_serve_other_queues() {
+    let t = Cli::new();
+    t.ok(&format!("push report.build --id {B}"));
+    t.ok(&format!("push email.send -q mail --id {A}"));
+    let _worker = crate::exec::Worker::start(&t, "sleep 60", "-q mail --name mailer");
+    t.wait_for(A, "running");
+    let text = t.ok(&format!("why {B}"));
+    assert!(!text.contains("is there a worker?"), "{text}");
+    assert!(
+        text.contains("no worker serves queue default, or all slots of those that do are busy"),
+        "{text}"
+    );
+    assert!(text.contains("jobs are running in queue mail, on worker mailer"), "{text}");
+    let json = t.json(&format!("why {B}"));
+    let codes: Vec<_> = json["reasons"].as_array().unwrap().iter().map(|reason| &reason["code"]).collect();
+    assert_eq!(codes, ["ready", "unreserved", "workers"]);
 }
 
 #[test]
