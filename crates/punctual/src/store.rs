@@ -562,6 +562,7 @@ pub struct Upcoming {
 
 /// The answer to an [`Upcoming`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Histogram {
     /// The store's clock at the call, where the first bucket begins.
     pub now: Timestamp,
@@ -575,6 +576,7 @@ pub struct Histogram {
 
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Swept {
     /// Waiting jobs past `expires_at`, now cancelled.
     pub expired: u64,
@@ -589,6 +591,7 @@ pub struct Swept {
 /// What `Ok` survives (S1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Durability {
     /// A power cut of the store's machine.
     Full,
@@ -629,6 +632,7 @@ pub struct Check {
 /// How a [`Check`] stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum CheckLevel {
     /// As it should be.
     Ok,
@@ -636,6 +640,17 @@ pub enum CheckLevel {
     Warn,
     /// Must be mended.
     Fail,
+}
+
+impl CheckLevel {
+    /// The word people see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
 }
 
 /// Keeps [`Store`] to this project: its verbs change with the contract. The project's own wrappers in other crates (its judge's, and

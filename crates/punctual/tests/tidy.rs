@@ -268,6 +268,17 @@ fn nothing_below_the_runtime_reads_ambient_time() {
 
 // ── size ──
 
+/// A field or a level can be added to them without breaking those who read them.
+#[test]
+fn answers_of_a_store_that_may_grow_are_non_exhaustive() {
+    let text = fs::read_to_string(library().join("src/store.rs")).unwrap();
+    for name in ["struct Histogram", "struct Swept", "enum Durability", "enum CheckLevel"] {
+        let (before, _) = text.split_once(&format!("pub {name} {{\n")).unwrap();
+        let (_, attributes) = before.rsplit_once("\n\n").unwrap();
+        assert!(attributes.lines().any(|line| line == "#[non_exhaustive]"), "{name}");
+    }
+}
+
 #[test]
 fn no_file_is_longer_than_a_thousand_lines() {
     for Source { path, text } in sources(&workspace().join("crates")) {

@@ -16,11 +16,7 @@ pub(super) async fn run(session: &mut Session) -> Result {
         json(&mut session.out, &checks)?;
     } else {
         for check in &checks {
-            let level = match check.level {
-                CheckLevel::Ok => "ok",
-                CheckLevel::Warn => "warn",
-                CheckLevel::Fail => "fail",
-            };
+            let level = check.level.name();
             let style = session.paint.level(check.level);
             writeln!(session.out, "{style}{level:<4}{style:#}  {:<12}  {}", check.name, clean(&check.text))?;
             if let Some(fix) = &check.fix {

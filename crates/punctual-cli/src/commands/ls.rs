@@ -182,7 +182,7 @@ fn narrow(jobs: &[JobRecord], now: Timestamp, paint: Paint) -> Table {
             cut(&job.kind, 40),
             cut(&job.queue, 24),
             job.status(now).to_string(),
-            relative(job.run_at, now),
+            due(job, now),
             attempt(job),
         ];
         table.row(cells.into_iter().chain(progress).chain([cut(last_words(job), ERROR_CHARS)]));
@@ -215,7 +215,7 @@ fn wide(jobs: &[JobRecord], now: Timestamp, paint: Paint) -> Table {
             job.status(now).to_string(),
             job.priority.to_string(),
             relative(job.created_at, now),
-            relative(job.run_at, now),
+            due(job, now),
             attempt(job),
             job.running.as_ref().map(|running| running.worker.clone()).unwrap_or_default(),
             job.unique.as_ref().map(|unique| unique.key.clone()).unwrap_or_default(),
@@ -231,6 +231,11 @@ fn wide(jobs: &[JobRecord], now: Timestamp, paint: Paint) -> Table {
 /// How far its runs are, as far as they tell.
 pub(super) fn how_far(job: &JobRecord) -> String {
     job.notes.progress.as_ref().map(told).unwrap_or_default()
+}
+
+/// When it is due; empty for a job that has ended, which is not due any more.
+fn due(job: &JobRecord, now: Timestamp) -> String {
+    if job.state.is_ended() { String::new() } else { relative(job.run_at, now) }
 }
 
 /// The fourth of at most eight runs goes on or comes next.

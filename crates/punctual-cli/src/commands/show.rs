@@ -103,11 +103,14 @@ fn lines(job: &JobRecord, now: Timestamp, session: &Session) -> Vec<String> {
     }
     line("queue", place);
     line("created", wall(job.created_at));
-    let mut due = format!("{} ({})", wall(job.run_at), relative(job.run_at, now));
-    if let Some(expires_at) = job.expires_at {
-        due += &format!("  expires {}", wall(expires_at));
+    // A job that has ended is not due any more.
+    if !job.state.is_ended() {
+        let mut due = format!("{} ({})", wall(job.run_at), relative(job.run_at, now));
+        if let Some(expires_at) = job.expires_at {
+            due += &format!("  expires {}", wall(expires_at));
+        }
+        line("due", due);
     }
-    line("due", due);
     if let Some(started_at) = job.started_at {
         // A job that was due before it was enqueued is late from its enqueue on.
         let late = started_at.since(job.run_at.max(job.created_at));

@@ -1,6 +1,6 @@
 //! `punctual why ID`: why is it not running yet?
 
-use std::io::Write as _;
+use std::{collections::BTreeSet, io::Write as _};
 
 use punctual::{
     Client, Filter, JobId, JobRecord, State, Status, Timestamp,
@@ -9,7 +9,7 @@ use punctual::{
 };
 use serde::Serialize;
 
-use super::{Session, show::find};
+use super::{Session, hour, show::find};
 use crate::{
     errors::Result,
     output::{clean, counted, grouped, json},
@@ -18,6 +18,9 @@ use crate::{
 
 /// Kept with a job that was put off because its worker has no handler for its kind.
 const UNKNOWN_KIND: &str = "unknown_kind";
+
+/// Running jobs that are read to find workers.
+const RUNS_READ: usize = 200;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Why {
@@ -81,7 +84,12 @@ pub(crate) async fn run(session: &mut Session, args: &Why) -> Result {
     let now = session.now().await?;
     let beside = beside(&session.client, &job, now).await?;
     let at = |t: Timestamp| format!("{} ({})", wall(t, now, &session.zone), relative(t, now));
-    let reasons = reasons(&job, queue.as_ref(), beside, now, at);
+    let mut reasons = reasons(&job, queue.as_ref(), beside, now, at);
+    if let (Some(queue), [Reason { code: "ready", .. }]) = (&queue, &reasons[..])
+        && queue.counts.running == 0
+    {
+        reasons.extend(Traces::read(session).await?.unreserved(&job.queue));
+    }
     let answer = Answer { id: job.id, status: job.status(now), reasons };
     if session.format.is_json() {
         return Ok(json(&mut session.out, &answer)?);
@@ -195,12 +203,8 @@ fn reasons(
                     grouped(due),
                     grouped(running)
                 );
-                let hint = if running == 0 {
-                    format!("is there a worker? punctual work --exec … -q {}", job.queue)
-                } else {
-                    format!("more slots or workers for queue {}", job.queue)
-                };
-                reasons.push(Reason { code: "ready", text, hint: Some(hint) });
+                let hint = (0 < running).then(|| format!("more slots or workers for queue {}", job.queue));
+                reasons.push(Reason { code: "ready", text, hint });
             }
         }
         State::Running => {
@@ -251,6 +255,76 @@ fn reasons(
         }
     }
     reasons
+}
+
+/// What workers leave in a store. It has no list of them: one that runs nothing can't be seen.
+#[derive(Default)]
+struct Traces {
+    /// Queues of jobs that run now.
+    queues: BTreeSet<String>,
+    /// The workers that run them.
+    workers: BTreeSet<String>,
+    /// Whether more jobs run than were read.
+    is_part: bool,
+    /// Queues whose jobs ran in the last hour; `None`: the store does not say.
+    last_hour: Option<Vec<String>>,
+}
+
+impl Traces {
+    /// Reads one page of running jobs, and the queues that ran most in the last hour.
+    async fn read(session: &Session) -> Result<Self> {
+        let filter = Filter::all().state([State::Running]);
+        let page = session.client.list(&List { filter, after: None, limit: RUNS_READ }).await?;
+        let mut traces = Self { is_part: page.next.is_some(), ..Self::default() };
+        for job in page.jobs {
+            traces.workers.extend(job.running.map(|running| running.worker));
+            traces.queues.insert(job.queue);
+        }
+        let hour = hour::read(session).await;
+        traces.last_hour = hour.map(|hour| hour.queues.into_iter().map(|ran| ran.name).collect());
+        Ok(traces)
+    }
+
+    /// Why nobody may have reserved a job that nothing holds back, in a queue where nothing runs.
+    fn unreserved(&self, queue: &str) -> [Reason; 2] {
+        let served = format!(
+            "no worker has reserved it yet: no worker serves queue {queue}, or all slots of those that do are busy"
+        );
+        let serve = format!(
+            "punctual work --exec … -q {}    serves the queue; a worker logs its queues when it starts (work -v)",
+            word(queue)
+        );
+        let now = if self.queues.is_empty() {
+            "no job of any queue is running".to_owned()
+        } else {
+            let more = if self.is_part { ", maybe more" } else { "" };
+            format!(
+                "jobs are running in {}{more}, on {}",
+                named("queue", &self.queues),
+                named("worker", &self.workers)
+            )
+        };
+        let hour = match self.last_hour.as_deref() {
+            None => String::new(),
+            Some([]) => "; no run ended in the last hour".to_owned(),
+            Some(queues) => format!("; runs ended in the last hour in {}", named("queue", queues)),
+        };
+        [
+            Reason { code: "unreserved", text: served, hint: Some(serve) },
+            Reason { code: "workers", text: format!("{now}{hour}; idle workers can't be seen"), hint: None },
+        ]
+    }
+}
+
+/// `queue mail`, `queues bulk, mail and 3 more`.
+fn named<'a>(noun: &str, names: impl IntoIterator<Item = &'a String>) -> String {
+    let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
+    let more = match names.len().saturating_sub(hour::SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let s = if names.len() == 1 { "" } else { "s" };
+    format!("{noun}{s} {}{more}", names[..names.len().min(hour::SHOWN)].join(", "))
 }
 
 /// How the group of a due job holds it back.
@@ -407,6 +481,26 @@ mod tests {
                 expected,
                 &Some("punctual queue open mail --group acme    ends the pause".to_owned())
             )
+        );
+    }
+
+    #[test]
+    fn what_workers_left_is_named_in_a_few_words() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let mut traces = Traces::default();
+        let text = |traces: &Traces| traces.unreserved("mail")[1].text.clone();
+        assert_eq!(text(&traces), "no job of any queue is running; idle workers can't be seen");
+        traces.last_hour = Some(Vec::new());
+        let nothing =
+            "no job of any queue is running; no run ended in the last hour; idle workers can't be seen";
+        assert_eq!(text(&traces), nothing);
+        traces.queues = names(&["a", "b", "c", "d", "e", "f", "g"]);
+        traces.workers = names(&["w-1", "w-2"]);
+        (traces.is_part, traces.last_hour) = (true, Some(vec!["mail".to_owned()]));
+        assert_eq!(
+            text(&traces),
+            "jobs are running in queues a, b, c, d, e and 2 more, maybe more, on workers w-1, w-2; \
+             runs ended in the last hour in queue mail; idle workers can't be seen"
         );
     }
 

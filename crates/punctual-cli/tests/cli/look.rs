@@ -48,12 +48,46 @@ fn ls_shows_the_newest_first() {
         said.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     assert_eq!(lines[0], "ID KIND QUEUE STATE DUE ATTEMPT LAST ERROR");
     assert!(
-        lines[1].starts_with("5c1e9f0c report.build default cancelled in 1d 1/20 not needed"),
-        "{lines:#?}"
+        lines[1] == "5c1e9f0c report.build default cancelled 1/20 not needed",
+        "an ended job is not due: {lines:#?}"
     );
     assert!(lines[2].starts_with("5c1e9f0b report.build default ready "), "{lines:#?}");
     assert_eq!(lines[3], "5c1e9f0a email.send mail scheduled in 2h 1/20");
     assert_eq!(said.err, "3 jobs · searched 3 of 3\n");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_ended_job_shows_no_due_time() {
+    let t = Cli::new();
+    let (dead, done) = (B, A);
+    t.ok(&format!("push report.build --in 1d --id {C}"));
+    t.args(&["cancel", C, "--reason", "not needed"]).ok();
+    t.ok(&format!("push report.build --max-attempts 1 --id {dead}"));
+    let worker = crate::exec::Worker::start(&t, "exit 1", "");
+    t.wait_for(dead, "dead");
+    worker.stop().ok();
+    t.ok(&format!("push report.build --id {done}"));
+    t.ok("take -o ids");
+    for (id, state) in [(C, "cancelled"), (dead, "dead"), (done, "done")] {
+        let listed = t.ok(&format!("ls --fields status -o ndjson id:{id}"));
+        assert_eq!(listed, format!("{{\"status\":\"{state}\"}}\n"));
+        let shown = t.ok(&format!("show {id}"));
+        assert!(!shown.contains("\n  due "), "{shown}");
+        assert!(shown.contains("\n  finished "), "{shown}");
+        assert!(t.json(&format!("show {id}"))["run_at_ms"].is_u64(), "programs see when it was due");
+    }
+    let column = |lines: &str, name: &str| {
+        let at = lines.lines().next().unwrap().find(name).unwrap();
+        let cell = |line: &str| {
+            line.get(at..).and_then(|rest| rest.split("  ").next()).unwrap_or_default().trim().to_owned()
+        };
+        lines.lines().skip(1).map(cell).collect::<Vec<_>>()
+    };
+    for line in ["ls", "ls -o wide"] {
+        let lines = t.ok(line);
+        assert_eq!(column(&lines, "DUE"), ["", "", ""], "{lines}");
+    }
 }
 
 #[test]
@@ -139,10 +173,39 @@ fn why_names_what_holds_a_job_back() {
         (&json["reasons"][0]["code"], &json["reasons"][1]["code"]),
         (&"paused".into(), &"not_due".into())
     );
-    assert!(t.ok(&format!("why {B}")).contains("is there a worker? punctual work --exec … -q default"));
+    let ready = masked(&t.ok("why 5c1e9f0b"));
+    assert!(
+        ready.ends_with(
+            "; queue default has 1 due and 0 running jobs\n  \
+             also  no worker has reserved it yet: no worker serves queue default, or all slots of those that do are busy\n  \
+             also  no job of any queue is running; no run ended in the last hour; idle workers can't be seen\n  \
+             try    punctual work --exec … -q default    serves the queue; a worker logs its queues when it starts (work -v)\n"
+        ),
+        "{ready}"
+    );
     assert!(
         masked(&t.ok(&format!("why {C}"))).starts_with("cancelled: it was called off: not needed, TIME (")
     );
+}
+
+#[cfg(unix)]
+#[test]
+fn why_says_what_is_known_of_workers_that_serve_other_queues() {
+    let t = Cli::new();
+    t.ok(&format!("push report.build --id {B}"));
+    t.ok(&format!("push email.send -q mail --id {A}"));
+    let _worker = crate::exec::Worker::start(&t, "sleep 60", "-q mail --name mailer");
+    t.wait_for(A, "running");
+    let text = t.ok(&format!("why {B}"));
+    assert!(!text.contains("is there a worker?"), "{text}");
+    assert!(
+        text.contains("no worker serves queue default, or all slots of those that do are busy"),
+        "{text}"
+    );
+    assert!(text.contains("jobs are running in queue mail, on worker mailer"), "{text}");
+    let json = t.json(&format!("why {B}"));
+    let codes: Vec<_> = json["reasons"].as_array().unwrap().iter().map(|reason| &reason["code"]).collect();
+    assert_eq!(codes, ["ready", "unreserved", "workers"]);
 }
 
 #[test]

@@ -4,7 +4,8 @@
 pub(crate) mod server;
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpListener,
     process::Command,
 };
 
@@ -143,6 +144,40 @@ fn a_server_that_is_not_there_is_unavailable() {
             said.fails(5, "store_unavailable", "could not connect to the server");
             assert!(!said.err.contains("secret") && said.err.contains("\n  try   "), "{said:#?}");
         }
+    }
+}
+
+/// An address where each connection gets these bytes and is then closed.
+fn answering(bytes: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().map_while(Result::ok) {
+            // The question is read first: what is closed with bytes unread is reset.
+            let _ = connection.read(&mut [0; 4_096]);
+            let _ = connection.write_all(bytes);
+        }
+    });
+    url
+}
+
+#[test]
+fn only_a_server_that_closes_or_answers_oddly_may_want_tls() {
+    let t = Cli::new();
+    // A socket that nobody listens on any more.
+    drop(std::os::unix::net::UnixListener::bind(t.path("left.sock")).unwrap());
+    let left = format!("redis+unix://{}", t.path("left.sock").display());
+    for url in ["redis://127.0.0.1:1", "redis://localhost:1", "redis+unix:///no/such.sock", &left] {
+        let said = t.run(&format!("ls --store {url}"));
+        said.fails(5, "store_unavailable", "could not connect to the server: nothing listens at its address");
+        assert!(said.err.contains("\n  try   start the server, or correct the "), "{url}: {said:#?}");
+        assert!(!said.err.contains("rediss"), "{url}: {said:#?}");
+    }
+    // Closed at once, the alert of a port that takes only TLS, and a web server.
+    for bytes in [&b""[..], b"\x15\x03\x01\x00\x02\x02\x46", b"HTTP/1.1 400 Bad Request\r\n\r\n"] {
+        let said = t.run(&format!("ls --store {}", answering(bytes)));
+        said.fails(5, "store_unavailable", "could not connect to the server");
+        assert!(said.err.contains("write rediss://"), "{bytes:?}: {said:#?}");
     }
 }
 

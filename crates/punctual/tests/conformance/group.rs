@@ -10,12 +10,15 @@ use punctual::{
     Concurrency, JobId, NewJob, OnConflict, Payload, Priority, State, Timestamp, Unique, When,
     limits::{GROUP_TURNS_MAX, GROUPS_EXTRA},
     store::{
-        Action, Audit, AuditCursor, Enqueued, GroupLimits, Histogram, Keep, Order, QueueOp, QueueReply, Rate,
-        Reserved, Settlement, Upcoming, Verdict,
+        Action, Audit, AuditCursor, Enqueued, GroupLimits, Keep, Order, QueueOp, QueueReply, Rate, Reserved,
+        Settlement, Upcoming, Verdict,
     },
 };
 
-use crate::fixture::{CANCEL, Fixture, QUEUE, START_MS, at, dead, ids, retry, secs};
+use crate::{
+    fixture::{CANCEL, Fixture, QUEUE, START_MS, at, dead, ids, retry, secs},
+    read::fields_of,
+};
 
 pub(crate) fn weight(weight: u32) -> GroupLimits {
     GroupLimits { weight: Some(weight), ..GroupLimits::default() }
@@ -632,8 +635,8 @@ pub(crate) async fn jobs_of_groups_are_counted_and_listed(t: Fixture) {
     assert_eq!((counts.waiting, counts.running, counts.due, counts.bytes), (5, 1, 4, 6));
     assert_eq!(t.info().await.oldest_due, Some(at(1_000)));
     let upcoming = Upcoming { queue: Some(QUEUE.to_owned()), bucket: secs(10), buckets: 2 };
-    let expected = Histogram { now: at(2_000), overdue: 4, buckets: vec![0, 1], complete: true };
-    assert_eq!(t.store.upcoming(&upcoming).await.unwrap(), expected);
+    let histogram = t.store.upcoming(&upcoming).await.unwrap();
+    assert_eq!(fields_of(histogram), (at(2_000), 4, vec![0, 1], true));
     assert_eq!(t.list("group:a", 2).await, [later, held[1], held[0], run.job.id]);
     assert_eq!(t.list("group:a state:blocked", 9).await, [held[1], held[0]]);
     assert_eq!(t.list("group:b", 9).await, other[..1]);

@@ -1,7 +1,7 @@
 //! Reads: one job, lists, counters, what is due when, and what a store tells of itself.
 
 use punctual::{
-    ErrorKind, Filter, State, When,
+    ErrorKind, Filter, State, Timestamp, When,
     store::{Counts, Durability, Histogram, List, ListCursor, Upcoming, Verdict},
 };
 
@@ -209,6 +209,11 @@ pub(crate) async fn an_expired_job_waits_until_it_is_ended(t: Fixture) {
 
 // ── what is due when ──
 
+/// Its fields, in their order.
+pub(crate) fn fields_of(histogram: Histogram) -> (Timestamp, u64, Vec<u64>, bool) {
+    (histogram.now, histogram.overdue, histogram.buckets, histogram.complete)
+}
+
 /// S13: waiting jobs by due time: an instant on a border belongs to the later bucket, what is behind the last to none.
 pub(crate) async fn a_histogram_counts_waiting_jobs_by_due_time(t: Fixture) {
     t.pass(1);
@@ -218,11 +223,9 @@ pub(crate) async fn a_histogram_counts_waiting_jobs_by_due_time(t: Fixture) {
     }
     t.add_with(|job| (job.queue, job.run_at) = ("bulk".to_owned(), When::In(secs(5)))).await;
     let mut upcoming = Upcoming { queue: Some(QUEUE.to_owned()), bucket: secs(10), buckets: 3 };
-    let expected = Histogram { now: at(1_000), overdue: 1, buckets: vec![2, 1, 1], complete: true };
-    assert_eq!(t.store.upcoming(&upcoming).await.unwrap(), expected);
+    assert_eq!(fields_of(t.store.upcoming(&upcoming).await.unwrap()), (at(1_000), 1, vec![2, 1, 1], true));
     upcoming.queue = None;
-    let expected = Histogram { buckets: vec![3, 1, 1], ..expected };
-    assert_eq!(t.store.upcoming(&upcoming).await.unwrap(), expected);
+    assert_eq!(fields_of(t.store.upcoming(&upcoming).await.unwrap()), (at(1_000), 1, vec![3, 1, 1], true));
 }
 
 /// S13: parts of a millisecond widen a bucket to a whole one; an unknown queue has empty buckets.
@@ -239,11 +242,13 @@ pub(crate) async fn a_histogram_has_whole_milliseconds(t: Fixture) {
 
 /// S1: a store states what `Ok` survives, and its self-examination says the same.
 pub(crate) async fn durability_is_stated(t: Fixture) {
-    let level = match t.store.durability() {
+    let durability = t.store.durability();
+    let level = match durability {
         Durability::Full => "full",
         Durability::Replicated => "replicated",
         Durability::Fast => "fast",
         Durability::Memory => "memory",
+        _ => panic!("{durability:?} is no durability that this test knows"),
     };
     let checks = t.store.doctor().await.unwrap();
     let durability = checks.iter().find(|check| check.name == "durability").expect("it is looked at");

@@ -51,9 +51,15 @@ pub(super) fn unreachable(cause: RedisError) -> Error {
                 )
                 .with_source(cause)
         }
-        _ if cause.is_connection_dropped() => unavailable(
+        // Also where the socket of the address is not there.
+        _ if cause.is_connection_refusal() => unavailable(
+            format!("{message}: nothing listens at its address"),
+            "start the server, or correct the host, the port or the path of the socket in the address",
+        )
+        .with_source(cause),
+        _ if cause.is_connection_dropped() || cause.kind() == redis::ErrorKind::Parse => unavailable(
             message.to_owned(),
-            "look into the server's log; one that takes only TLS ends other connections: write rediss://",
+            "look into the server's log, and check the port; if the server accepts only TLS there, write rediss://",
         )
         .with_source(cause),
         _ => {

@@ -256,3 +256,37 @@ async fn turned(turns: &mut Option<watch::Receiver<Timestamp>>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{clock::ManualClock, sqlite::SqliteOptions};
+
+    /// A step of the system's clock notifies nobody. A job that is due by the new time is no earlier than what the wait is armed for,
+    /// so nobody notifies the wait of it, either: it has to see by itself that the time it sleeps for is over.
+    #[tokio::test(start_paused = true)]
+    async fn a_step_of_the_clock_ends_a_sleep_within_a_slice() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::new(Timestamp::saturating_from_ms(1_795_000_000_000));
+        let options = SqliteOptions { clock: Clock::Manual(clock.clone()), ..SqliteOptions::default() };
+        let store = SqliteStore::open(folder.path().join("jobs.db"), options).unwrap();
+        for next in [None, Some(clock.now().after(Duration::from_secs(30)))] {
+            let waiting = store.bell.enter(&["mail".to_owned()], clock.now().after(WAIT_MAX));
+            let version = store.reader.data_version().await.unwrap();
+            let seen = Seen { written: store.database.written(), version, is_settled: false };
+            let start = Instant::now();
+            let end = start.checked_add(WAIT_MAX);
+            let step = async {
+                tokio::time::sleep(SLICE / 2).await;
+                clock.advance(Duration::from_hours(1));
+            };
+            // Without the turns of the clock, as with the system's.
+            let mut turns = None;
+            let slept = sleep(&store, &waiting, &mut turns, seen, next, end);
+            let (woke, ()) = tokio::join!(slept, step);
+            assert!(matches!(woke, Ok(Woke::Work)));
+            let took = start.elapsed();
+            assert!((SLICE / 2..=SLICE).contains(&took), "{next:?}: it slept {took:?} of {WAIT_MAX:?}");
+        }
+    }
+}
