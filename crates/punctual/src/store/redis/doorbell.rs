@@ -371,6 +371,21 @@ mod tests {
         assert_eq!(here.bell.wait(&names(&["bulk"]), Duration::ZERO, &clock).await, Rung::Time);
     }
 
+    /// Of two times that lie there, neither is taken for the other: which of them is in the queue's row is not known here.
+    #[tokio::test]
+    async fn a_time_that_comes_back_stands_beside_one_that_a_script_left() {
+        let here = House::at(&Server::shared().url(), BLOCK).await;
+        let bell = here.bell.shared.line.route().bell("times");
+        let (mut left, mut count) = (Cmd::new(), Cmd::new());
+        left.arg("ZADD").arg(&bell).arg(5).arg("t");
+        count.arg("ZCARD").arg(&bell);
+        here.link.command(left).await.unwrap();
+        let at = Timestamp::saturating_from_ms(7);
+        let ring = Unheard { queue: "times".to_owned(), times: [at].into(), ..Unheard::default() };
+        here.link.command(here.bell.shared.ring(&ring)).await.unwrap();
+        assert_eq!(here.link.command(count).await.unwrap(), Value::Int(2));
+    }
+
     #[tokio::test]
     async fn a_ring_that_dies_with_its_process_has_a_spare() {
         let server = Server::start(&[]);
