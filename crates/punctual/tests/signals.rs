@@ -56,7 +56,9 @@ fn child(test: &str) -> (std::process::Child, impl Iterator<Item = String>) {
         io::{BufRead, BufReader},
         process::Stdio,
     };
-    let mut program = Command::new(std::env::current_exe().unwrap());
+    // Whoever runs the tests in the background of a shell has them ignore this signal.
+    let mut program = Command::new("env");
+    program.arg("--default-signal=INT").arg(std::env::current_exe().unwrap());
     program.args(["--ignored", "--exact", test, "--nocapture"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = program.spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
