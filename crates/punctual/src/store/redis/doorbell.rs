@@ -26,7 +26,10 @@ mod hall;
 mod listener;
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -79,6 +82,8 @@ struct Shared {
     hall: Mutex<Hall>,
     /// Tells the listener that other queues are listened to, or none.
     changed: Notify,
+    /// Whether the store has another format: nothing goes back to it.
+    is_foreign: AtomicBool,
 }
 
 impl Shared {
@@ -123,7 +128,8 @@ impl Doorbell {
     pub(super) fn open(link: &Link, block: Duration) -> Self {
         let thread = Arc::clone(link.thread());
         let (hall, changed) = (Mutex::default(), Notify::new());
-        let shared = Arc::new(Shared { line: Arc::clone(link.line()), hall, changed });
+        let is_foreign = AtomicBool::new(false);
+        let shared = Arc::new(Shared { line: Arc::clone(link.line()), hall, changed, is_foreign });
         let closing = thread.closing();
         thread.spawn(Listener::new(Arc::clone(&shared), block, closing.clone()).run());
         Self { shared, thread, closing }
@@ -219,6 +225,12 @@ impl Doorbell {
     /// The earliest time that this process wakes for by itself, of these queues.
     pub(super) fn held<'a>(&self, queues: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
         self.shared.hall().held(queues)
+    }
+
+    /// The store has another format than this version knows: nothing of what rang here goes back to it.
+    pub(super) fn leave_alone(&self) {
+        self.shared.is_foreign.store(true, Ordering::Relaxed);
+        drop(self.shared.hall().all());
     }
 
     /// Forgets all that rang here: nothing of it goes back to the server.

@@ -27,7 +27,7 @@ use super::{
     thread::Thread,
 };
 use crate::{
-    error::Result,
+    error::{ErrorKind, Result},
     store::{Batch, Reserve, Swept, clock::Clock},
     time::Timestamp,
 };
@@ -128,7 +128,13 @@ impl Shard {
     ) -> Result<Value> {
         let mut keys = self.keys.clone();
         keys.extend_from_slice(bells);
-        self.link.call(script, &keys, &self.with_now(args)).await
+        let answer = self.link.call(script, &keys, &self.with_now(args)).await;
+        if let Err(error) = &answer
+            && matches!(error.kind(), ErrorKind::Outdated | ErrorKind::Unsupported)
+        {
+            self.bell.leave_alone();
+        }
+        answer
     }
 
     /// The same, of a script that answers an array.

@@ -11,7 +11,7 @@ use std::{
     collections::BTreeSet,
     future::pending,
     pin::pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant as SystemInstant},
 };
 
@@ -279,7 +279,7 @@ impl Listener {
 
     /// Each as what it was: a spare that came back as a first would have to be answered.
     async fn put_back(&self, rings: Vec<Unheard>) {
-        if rings.is_empty() {
+        if rings.is_empty() || self.shared.is_foreign.load(Ordering::Relaxed) {
             return;
         }
         let names = rings.iter().map(|ring| ring.queue.as_str());
