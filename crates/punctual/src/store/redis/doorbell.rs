@@ -204,7 +204,7 @@ impl Doorbell {
         self.shared.hall().answered(queues, now, before, is_all);
     }
 
-    /// Which time this process wakes for, of a queue.
+    /// Which times this process wakes for, of a queue.
     pub(super) fn hold(&self, queue: &str) -> Hold {
         self.shared.hall().hold(queue, std::time::Instant::now())
     }

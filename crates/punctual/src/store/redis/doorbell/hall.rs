@@ -25,7 +25,7 @@ const ALONE_FOR: Duration = Duration::from_secs(10);
 /// More times of a queue are not kept.
 const TIMES_MAX: usize = 16;
 
-/// Which time this process wakes for, of a queue, as a reserve reports it to the store.
+/// Which times this process wakes for, of a queue, as a reserve reports them to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum Hold {
     /// It goes by its own timer, whatever other processes do: it does not listen, or they may have been notified before it did.
@@ -360,7 +360,7 @@ impl Hall {
         }
     }
 
-    /// Which time this process wakes for, of a queue.
+    /// Which times this process wakes for, of a queue.
     pub(super) fn hold(&self, queue: &str, now: Instant) -> Hold {
         let is_near = |since: &Instant| now < *since + LINGER;
         let listens = self.is_listened_to(queue) || self.left.get(queue).is_some_and(is_near);
