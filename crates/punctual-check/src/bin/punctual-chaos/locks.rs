@@ -9,6 +9,7 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{self, Write as _},
+    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -47,6 +48,10 @@ const LEASE: Duration = Duration::from_secs(2);
 /// The longest that anything may take.
 const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK: Duration = Duration::from_millis(20);
+/// The time between two kills, in milliseconds. A few of these are shorter than a part of the drill on a fast machine.
+const BETWEEN_KILLS_MS: Range<u64> = 20..200;
+/// How many processes are looked at for one that is in the middle of an update, before another one is killed instead.
+const VICTIMS_MAX: u32 = 50;
 
 /// One of many that use one thing.
 #[derive(Job, Serialize, Deserialize)]
@@ -378,11 +383,41 @@ impl Drill<'_> {
     }
 
     async fn kill_one(&mut self) -> Outcome<()> {
-        tokio::time::sleep(Duration::from_millis(self.rng.u64(100..500))).await;
-        let mut victim = self.crew.swap_remove(self.rng.usize(..self.crew.len()));
+        tokio::time::sleep(Duration::from_millis(self.rng.u64(BETWEEN_KILLS_MS))).await;
+        let at = self.victim().await?;
+        let mut victim = self.crew.swap_remove(at);
         victim.kill()?;
         self.killed.insert(victim.proc.clone());
         self.fill_up()
+    }
+
+    /// The process to kill: if there is one, a process in the middle of an update. It is stopped before its log is read, so it is
+    /// still in the middle when the kill comes.
+    async fn victim(&mut self) -> Outcome<usize> {
+        for _ in 0..VICTIMS_MAX {
+            let at = self.rng.usize(..self.crew.len());
+            let process = &self.crew[at];
+            process.freeze()?;
+            if self.is_at_work(&process.proc)? {
+                return Ok(at);
+            }
+            process.thaw()?;
+            tokio::time::sleep(WORK).await;
+        }
+        Ok(self.rng.usize(..self.crew.len()))
+    }
+
+    /// Whether the process has started an update and not ended it.
+    fn is_at_work(&self, proc: &str) -> Outcome<bool> {
+        for entry in fs::read_dir(self.dir)? {
+            let name = entry?.file_name();
+            let Some(resource) = name.to_str().and_then(|name| name.strip_suffix(".log")) else { continue };
+            let is_open = |line: &Line| line.is_start && line.proc == proc;
+            if resource != "pool" && self.lines(resource)?.last().is_some_and(is_open) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Waits until nothing waits or runs, and kills meanwhile; answers how many.
