@@ -63,18 +63,18 @@ pub use self::{
     transaction::Transaction,
 };
 
-pub use crate::rate::Rate;
+pub use crate::core::rate::Rate;
 use crate::{
-    error::{Error, ErrorKind, Result},
-    filter::Filter,
-    id::JobId,
-    job::{
+    core::error::{Error, ErrorKind, Result},
+    core::filter::Filter,
+    core::id::JobId,
+    core::job::{
         Concurrency, Job, JobRecord, NewJob, Payload, Priority, State, Unique, check_name, check_payload,
         check_queue,
     },
-    limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX},
-    time::{Timestamp, When},
-    topic::TOPICS_QUEUE,
+    core::limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX},
+    core::time::{Timestamp, When},
+    core::topic::TOPICS_QUEUE,
 };
 
 pub use audit::{Audit, AuditCursor, Audited, Finding};
@@ -754,7 +754,7 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// 3. Looks at up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
     ///    says, while it has fewer than n. Groups of a queue take turns (S16): first up to n + 32 that have become due and may
     ///    start something join those that do; then each job is the first of the group whose turn it is. A store may end the call
-    ///    after 64 turns of groups ([`GROUP_TURNS_MAX`](crate::limits::GROUP_TURNS_MAX)): it is as if no more jobs had been
+    ///    after 64 turns of groups ([`GROUP_TURNS_MAX`](crate::core::limits::GROUP_TURNS_MAX)): it is as if no more jobs had been
     ///    asked for, of any queue, and `more` says whether some are left. A job past its
     ///    `expires_at` (`expires_at ≤ now`) ends cancelled, reason `expired`; one with as many jobs of its concurrency key
     ///    running as may (its own limit; within its queue and group) is parked: it waits out of the timeline; any other is

@@ -23,6 +23,9 @@ const AMBIENT_TIME: [(&str, &str); 10] = [
     ("store/sqlite/wait.rs", "a wait lasts in real time; what is due it asks the clock"),
 ];
 
+/// From the bottom up. A layer knows those before it.
+const LAYERS: [&str; 3] = ["core", "store", "runtime"];
+
 const LINES_MAX: usize = 1_000;
 
 /// A file of source text.
@@ -126,31 +129,16 @@ fn each_rule_has_a_case() {
 
 // ── layers ──
 
-/// The layer of each module of the library, in the words of `lib.rs`: `pure`, `store` or `runtime`.
-fn layers() -> BTreeMap<String, String> {
-    let mut layers = BTreeMap::new();
-    let mut layer = String::new();
-    for line in fs::read_to_string(library().join("src/lib.rs")).unwrap().lines() {
-        if let Some((name, _)) = line.strip_prefix("// ── ").and_then(|heading| heading.split_once(':')) {
-            name.clone_into(&mut layer);
-        } else if let Some(module) = line.trim_start_matches("pub ").strip_prefix("mod ") {
-            layers.insert(module.trim_end_matches(';').to_owned(), layer.clone());
-        }
-    }
-    layers
-}
-
-/// The library's files but `lib.rs`, with their layers.
+/// The library's files but `lib.rs`, with their layers: the first folder of a path, or the file beside it.
 fn layered() -> Vec<(String, Source)> {
-    let layers = layers();
     let files = sources(&library().join("src")).into_iter().filter(|source| source.path != "lib.rs");
-    // A file of tests stands below the layers.
+    // Unit tests in a file of their own belong to no layer.
     let files = files.filter(|source| !source.path.ends_with("/tests.rs"));
     files
         .map(|source| {
-            let module = source.path.split(['/', '.']).next().unwrap_or_default();
-            let layer = layers.get(module).unwrap_or_else(|| panic!("{}: in no layer", source.path));
-            (layer.clone(), source)
+            let layer = source.path.split(['/', '.']).next().unwrap_or_default().to_owned();
+            assert!(LAYERS.contains(&layer.as_str()), "{} is in none of {LAYERS:?}", source.path);
+            (layer, source)
         })
         .collect()
 }
@@ -195,59 +183,62 @@ fn paths_in_braces_are_written_out() {
     assert_eq!(paths(code), BTreeSet::from(expected));
 }
 
+/// Core knows values: no runtime, and of stores only the types of what goes in and out.
 #[test]
-fn lib_names_three_layers() {
-    let names: BTreeSet<String> = layers().into_values().collect();
-    assert_eq!(names, BTreeSet::from(["pure", "runtime", "store"].map(str::to_owned)));
-}
-
-/// Pure files know values: no runtime, and of stores only what goes in and out.
-#[test]
-fn pure_files_know_no_store_and_no_runtime() {
-    let layers = layers();
-    for (_, source) in layered().iter().filter(|(layer, _)| layer == "pure") {
+fn core_files_know_no_store_and_no_runtime() {
+    for (_, source) in layered().iter().filter(|(layer, _)| layer == "core") {
         let code = source.code();
         assert!(!code.contains("tokio"), "{} uses tokio", source.path);
-        assert!(!code.contains("async "), "{} waits for something", source.path);
+        assert!(!code.contains("async "), "{} is asynchronous", source.path);
         for path in paths(&code) {
-            let (module, item) = path.split_once("::").unwrap_or((&path, ""));
-            let is_type_of_store = module == "store" && item.starts_with(char::is_uppercase);
-            let is_pure = layers.get(module).is_some_and(|layer| layer == "pure");
-            assert!(is_pure || is_type_of_store, "{} uses {path}", source.path);
+            let is_type_of_store =
+                path.strip_prefix("store::").is_some_and(|item| item.starts_with(char::is_uppercase));
+            assert!(path.starts_with("core::") || is_type_of_store, "{} uses {path}", source.path);
         }
     }
 }
 
-/// Stores know nothing of handlers: whoever runs jobs is above them.
+/// Stores know nothing of handlers and workers.
 #[test]
 fn store_files_know_no_runtime() {
-    let layers = layers();
     for (_, source) in layered().iter().filter(|(layer, _)| layer == "store") {
         for path in paths(&source.code()) {
-            let module = path.split("::").next().unwrap_or_default();
-            let layer = layers.get(module).map(String::as_str);
-            assert!(matches!(layer, Some("pure" | "store")), "{} uses {path}", source.path);
+            let layer = path.split("::").next().unwrap_or_default();
+            assert!(matches!(layer, "core" | "store"), "{} uses {path}", source.path);
         }
     }
 }
 
-/// The runtime knows stores as `dyn Store`: `store/url.rs` opens them, and `testing.rs` makes one in memory.
+/// The runtime knows stores as `dyn Store`: `store/url.rs` opens them, and `runtime/testing.rs` makes one in memory.
 #[test]
 fn runtime_files_name_no_concrete_store() {
     for (_, source) in layered().iter().filter(|(layer, _)| layer == "runtime") {
-        if source.path == "testing.rs" {
+        if source.path == "runtime/testing.rs" {
             continue;
         }
-        let code = source.code();
-        for store in ["MemoryStore", "SqliteStore", "rusqlite"] {
-            assert!(!code.contains(store), "{} names {store}", source.path);
-        }
-        for path in paths(&code) {
-            let mut steps = path.split("::");
-            let is_concrete =
-                steps.next() == Some("store") && matches!(steps.next(), Some("memory" | "model" | "sqlite"));
-            assert!(!is_concrete, "{} uses {path}", source.path);
-        }
+        assert_eq!(concrete_stores(&source.code()), BTreeSet::new(), "{}", source.path);
+    }
+}
+
+/// What code names of a concrete store: its type, its driver, its module.
+fn concrete_stores(code: &str) -> BTreeSet<String> {
+    let words = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let mut found: BTreeSet<String> = words
+        .filter(|word| ["MemoryStore", "SqliteStore", "RedisStore", "rusqlite", "redis"].contains(word))
+        .map(str::to_owned)
+        .collect();
+    found.extend(paths(code).into_iter().filter(|path| {
+        let mut steps = path.split("::");
+        steps.next() == Some("store") && matches!(steps.next(), Some("memory" | "model" | "redis" | "sqlite"))
+    }));
+    found
+}
+
+#[test]
+fn a_concrete_store_is_recognised_by_its_type_its_driver_and_its_module() {
+    assert_eq!(concrete_stores("use crate::store::{Store, lease::Lease};"), BTreeSet::new());
+    for code in ["let a: RedisStore;", "redis::cmd(\"PING\")", "use crate::{store::sqlite::X};"] {
+        assert_ne!(concrete_stores(code), BTreeSet::new(), "{code}");
     }
 }
 

@@ -12,10 +12,10 @@ use super::{
     Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, WORKER_BELL,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
-    id::JobId,
-    job::{JobRecord, NewJob},
-    time::Timestamp,
+    core::error::{Error, ErrorKind, Result},
+    core::id::JobId,
+    core::job::{JobRecord, NewJob},
+    core::time::Timestamp,
 };
 
 /// What befalls one call.

@@ -33,14 +33,14 @@ mod tool;
 use std::collections::BTreeMap;
 
 use crate::{
-    id::JobId,
-    job::{JobRecord, Scope, State},
-    limits::{HEARTBEAT_DEFAULT, ID_MEMORY, LEASE_DEFAULT},
+    core::id::JobId,
+    core::job::{JobRecord, Scope, State},
+    core::limits::{HEARTBEAT_DEFAULT, ID_MEMORY, LEASE_DEFAULT},
+    core::time::Timestamp,
     store::{
         Doc, Keep, Lease, Order, QueueSettings, UniqueKey,
         defaults::{Defaults, defaults},
     },
-    time::Timestamp,
 };
 
 /// The contract as a program; a method per verb of [`Store`](crate::store::Store).

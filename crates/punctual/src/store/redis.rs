@@ -89,10 +89,10 @@ use super::{
     is_of_queue,
 };
 use crate::{
-    error::Result,
-    id::JobId,
-    job::{JobRecord, NewJob},
-    time::Timestamp,
+    core::error::Result,
+    core::id::JobId,
+    core::job::{JobRecord, NewJob},
+    core::time::Timestamp,
 };
 
 /// A store on servers of Redis or Valkey.

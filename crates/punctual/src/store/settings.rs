@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::{Error, Result},
-    job::JobOptions,
-    limits::{CONCURRENCY_MAX, GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX},
-    rate::Rate,
+    core::error::{Error, Result},
+    core::job::JobOptions,
+    core::limits::{
+        CONCURRENCY_MAX, GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX,
+    },
+    core::rate::Rate,
 };
 
 use super::defaults::defaults;

@@ -49,11 +49,12 @@ use std::{
 };
 
 use crate::{
-    error::{Error, ErrorKind, Result},
-    id::JobId,
-    job::{JobRecord, NewJob},
-    limits::PAYLOAD_BYTES_MAX,
-    notes::Notes,
+    core::error::{Error, ErrorKind, Result},
+    core::id::JobId,
+    core::job::{JobRecord, NewJob},
+    core::limits::PAYLOAD_BYTES_MAX,
+    core::notes::Notes,
+    core::time::Timestamp,
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
         Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
@@ -61,7 +62,6 @@ use crate::{
         check_act, check_batch, check_extend, check_limit, check_queue_op, check_settle, check_upcoming,
         clock::Clock,
     },
-    time::Timestamp,
 };
 use actor::{Cost, Writer};
 use doorbell::Doorbell;

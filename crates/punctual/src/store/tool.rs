@@ -12,7 +12,7 @@ pub use lock::{Held, LockOp, LockReply};
 
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::core::error::{Error, Result};
 
 /// One step on a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]

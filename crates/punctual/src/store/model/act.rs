@@ -1,13 +1,13 @@
 //! What operators do to single jobs.
 
 use crate::{
-    error::Result,
-    id::JobId,
-    job::{Scope, State, cut_error},
-    limits::PAYLOAD_BYTES_MAX,
-    notes::Notes,
+    core::error::Result,
+    core::id::JobId,
+    core::job::{Scope, State, cut_error},
+    core::limits::PAYLOAD_BYTES_MAX,
+    core::notes::Notes,
+    core::time::{Timestamp, When},
     store::{Acted, Action, Target, UniqueKey, Which, check_act},
-    time::{Timestamp, When},
 };
 
 use super::{Held, Model, Row, window_end};

@@ -1,8 +1,8 @@
 //! Documents: values with versions.
 
 use crate::{
-    error::Result,
-    limits::{BATCH_BYTES_MAX, DOCS_MAX},
+    core::error::Result,
+    core::limits::{BATCH_BYTES_MAX, DOCS_MAX},
     store::{Doc, DocOp, DocReply, Only, too_many},
 };
 

@@ -1,16 +1,16 @@
 //! Enqueue: known id, then held key, then full queue, then insert.
 
 use crate::{
-    error::Result,
-    id::JobId,
-    job::{JobRecord, NewJob, OnConflict, Priority, State},
-    limits::{ID_MEMORY, PAYLOAD_BYTES_MAX, TIMEOUT_DEFAULT},
-    notes::Notes,
+    core::error::Result,
+    core::id::JobId,
+    core::job::{JobRecord, NewJob, OnConflict, Priority, State},
+    core::limits::{ID_MEMORY, PAYLOAD_BYTES_MAX, TIMEOUT_DEFAULT},
+    core::notes::Notes,
+    core::time::Timestamp,
     store::{
         Call, Enqueued, Existing, QueueSettings, UniqueKey, check_batch, check_enqueue, defaults::defaults,
         resolve_expiry,
     },
-    time::Timestamp,
 };
 
 use super::{Held, LastEnqueue, Model, Row, window_end};

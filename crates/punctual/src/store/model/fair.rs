@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Model, gate::Gate};
 use crate::{
-    digest::group_digest,
-    fair::{come, step},
-    job::{JobRecord, State},
+    core::digest::group_digest,
+    core::fair::{come, step},
+    core::job::{JobRecord, State},
+    core::time::Timestamp,
     store::Order,
-    time::Timestamp,
 };
 
 /// What stands for the name of a group in its queue.

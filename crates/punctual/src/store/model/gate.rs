@@ -11,12 +11,12 @@
 
 use super::Model;
 use crate::{
-    digest::digest,
-    id::JobId,
-    job::{JobRecord, State},
-    limits::GATE_MAX,
-    rate::{Arrival, Rate},
-    time::Timestamp,
+    core::digest::digest,
+    core::id::JobId,
+    core::job::{JobRecord, State},
+    core::limits::GATE_MAX,
+    core::rate::{Arrival, Rate},
+    core::time::Timestamp,
 };
 
 /// What a queue or a group remembers for its limits.

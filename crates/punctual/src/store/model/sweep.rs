@@ -1,12 +1,12 @@
 //! Sweep: bounded, idempotent upkeep (S17).
 
 use crate::{
-    error::Result,
-    id::JobId,
-    job::{JobRecord, State},
-    limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
+    core::error::Result,
+    core::id::JobId,
+    core::job::{JobRecord, State},
+    core::limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
+    core::time::Timestamp,
     store::{Swept, check_limit},
-    time::Timestamp,
 };
 
 use super::{Model, is_past_age, keep};

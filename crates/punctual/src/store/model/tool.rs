@@ -7,11 +7,11 @@ mod lock;
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    error::Result,
-    id::JobId,
-    rate::Arrival,
+    core::error::Result,
+    core::id::JobId,
+    core::rate::Arrival,
+    core::time::Timestamp,
     store::{BoardWindow, ToolOp, ToolReply, WORKER_BELL, end_of},
-    time::Timestamp,
 };
 
 use super::{Model, Row};

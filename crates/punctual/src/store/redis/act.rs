@@ -1,13 +1,13 @@
 //! `act`: what operators do to single jobs.
 
 use crate::{
-    digest::group_digest,
-    error::{Error, ErrorKind, Result},
-    id::JobId,
-    job::{JobRecord, cut_error},
-    limits::PAYLOAD_BYTES_MAX,
+    core::digest::group_digest,
+    core::error::{Error, ErrorKind, Result},
+    core::id::JobId,
+    core::job::{JobRecord, cut_error},
+    core::limits::PAYLOAD_BYTES_MAX,
+    core::time::{When, ceil_ms},
     store::{Acted, Action, Target, Which, check_act},
-    time::{When, ceil_ms},
 };
 
 use super::{

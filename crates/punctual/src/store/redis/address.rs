@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf};
 use redis::{IntoConnectionInfo, RedisConnectionInfo};
 
 use super::{node::Node, tls::Files};
-use crate::error::{Error, Result};
+use crate::core::error::{Error, Result};
 
 /// What each key begins with unless the address says otherwise.
 const PREFIX: &str = "pq";
@@ -407,7 +407,7 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use crate::core::error::ErrorKind;
 
     #[test]
     fn an_address_is_shown_without_its_secrets() {

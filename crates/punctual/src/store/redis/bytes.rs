@@ -2,9 +2,9 @@
 //! need them.
 
 use crate::{
-    error::{Error, ErrorKind, Result},
-    id::JobId,
-    time::Timestamp,
+    core::error::{Error, ErrorKind, Result},
+    core::id::JobId,
+    core::time::Timestamp,
 };
 
 /// The first length of a chunk that takes four bytes more.

@@ -11,7 +11,7 @@ use super::{
     info::Info,
     scripts::{COMMON_KEYS, DOC_KEYS, LOCK_KEYS},
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::core::error::{Error, ErrorKind, Result};
 
 /// The oldest version that has all commands that the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);

@@ -21,7 +21,7 @@ use super::{
     thread::Thread,
 };
 use crate::{
-    error::{ErrorKind, Result},
+    core::error::{ErrorKind, Result},
     store::{Identity, clock::Clock},
 };
 

@@ -9,7 +9,7 @@ use super::{
     shard::{Shard, digits},
 };
 use crate::{
-    error::Result,
+    core::error::Result,
     store::{Doc, DocOp, DocReply, Only, too_many},
 };
 

@@ -18,12 +18,12 @@ use super::{
     shard::Shard,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    core::error::{Error, ErrorKind, Result},
+    core::time::Timestamp,
     store::{
         Check, CheckLevel, Durability, IDENTITY_NONE,
         clock::{Clock, told_ahead, was_ahead},
     },
-    time::Timestamp,
 };
 
 /// From this share of its memory on, in percent, a server is nearly full.

@@ -45,7 +45,7 @@ use super::{
     link::{Line, Link},
     thread::Thread,
 };
-use crate::{store::is_of_queue, time::Timestamp};
+use crate::{core::time::Timestamp, store::is_of_queue};
 use hall::{Hall, Look, Unheard};
 pub(super) use hall::{Heard, Hold};
 use listener::Listener;

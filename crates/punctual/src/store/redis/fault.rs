@@ -9,7 +9,7 @@ use super::{
     scripts::FORMAT as OWN_FORMAT,
     tls,
 };
-use crate::error::{Error, ErrorKind};
+use crate::core::error::{Error, ErrorKind};
 
 /// The code of a script that the server does not know (any more).
 pub(super) const NOSCRIPT: &str = "NOSCRIPT";

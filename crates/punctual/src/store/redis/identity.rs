@@ -6,7 +6,7 @@ use super::{
     shard::Shard,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    core::error::{Error, ErrorKind, Result},
     store::Identity,
 };
 

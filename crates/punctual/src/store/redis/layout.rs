@@ -13,10 +13,10 @@
 //! no earlier one from then on: so whoever looks for a key at its old home knows that nobody puts it there any more.
 
 use crate::{
-    error::{Error, ErrorKind, Result},
-    id::{JobId, SHARDS_MAX, bucket},
+    core::error::{Error, ErrorKind, Result},
+    core::id::{JobId, SHARDS_MAX, bucket},
+    core::time::Timestamp,
     store::Placement,
-    time::Timestamp,
 };
 
 use super::{
@@ -269,7 +269,7 @@ fn jump(bucket: u16, shards: u16) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::IdMaker;
+    use crate::core::id::IdMaker;
 
     const NOW: Timestamp = Timestamp::saturating_from_ms(1_800_000_000_000);
 

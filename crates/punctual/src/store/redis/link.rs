@@ -35,7 +35,7 @@ use super::{
     script::Script,
     thread::Thread,
 };
-use crate::error::{Error, Result};
+use crate::core::error::{Error, Result};
 
 /// How long an answer may take before its connection is given up.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -622,7 +622,7 @@ mod tests {
     use tokio::runtime::Builder;
 
     use super::*;
-    use crate::{error::ErrorKind, store::redis::server::Server};
+    use crate::{core::error::ErrorKind, store::redis::server::Server};
 
     static ECHO: LazyLock<Script> =
         LazyLock::new(|| Script::new("echo", &["local key, arg = KEYS[1], ARGV[1]", "return {key, arg}"]));

@@ -18,7 +18,7 @@ use super::{
     scripts::SCRIPTS,
     shard::{Shard, digits},
 };
-use crate::{error::Result, id::JobId};
+use crate::{core::error::Result, core::id::JobId};
 
 /// Records that one script reads, and a few more.
 const RECORDS_MAX: u64 = 256;

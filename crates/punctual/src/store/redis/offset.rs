@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::time::Timestamp;
+use crate::core::time::Timestamp;
 
 /// An offset in milliseconds.
 #[derive(Debug, Default)]

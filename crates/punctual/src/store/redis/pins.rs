@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    error::{Error, ErrorKind, Result},
+    core::error::{Error, ErrorKind, Result},
+    core::time::Timestamp,
     store::Placement,
-    time::Timestamp,
 };
 
 use super::bytes::{Bytes, Put};

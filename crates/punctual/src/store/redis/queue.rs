@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    digest::group_digest,
-    error::Result,
-    limits::BATCH_MAX,
+    core::digest::group_digest,
+    core::error::Result,
+    core::limits::BATCH_MAX,
+    core::time::Timestamp,
     store::{Counts, QueueSettings},
-    time::Timestamp,
 };
 
 use super::{

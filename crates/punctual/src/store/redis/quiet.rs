@@ -11,8 +11,8 @@ use std::{
 };
 
 use crate::{
+    core::time::Timestamp,
     store::{Batch, Reserve},
-    time::Timestamp,
 };
 
 /// More queues than this are not remembered.

@@ -5,17 +5,17 @@
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use crate::{
-    backoff::Backoff,
-    digest as texts,
-    error::{Error, ErrorKind, Result},
-    id::JobId,
-    job::{
+    core::backoff::Backoff,
+    core::digest as texts,
+    core::error::{Error, ErrorKind, Result},
+    core::id::JobId,
+    core::job::{
         Concurrency, Failure, JobOptions, JobRecord, NewJob, OnConflict, Payload, Priority, Running, Scope,
         State, Unique, placement_key,
     },
-    limits::TIMEOUT_DEFAULT,
+    core::limits::TIMEOUT_DEFAULT,
+    core::time::{Timestamp, When, ceil_ms},
     store::{UniqueKey, defaults::defaults},
-    time::{Timestamp, When, ceil_ms},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -3,8 +3,8 @@
 use redis::Value;
 
 use crate::{
-    error::{Error, ErrorKind, Result},
-    time::Timestamp,
+    core::error::{Error, ErrorKind, Result},
+    core::time::Timestamp,
 };
 
 /// Reads an answer from front to back.

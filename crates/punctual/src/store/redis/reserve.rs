@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::{
-    error::Result,
-    job::JobRecord,
+    core::error::Result,
+    core::job::JobRecord,
+    core::time::{Timestamp, ceil_ms},
     store::{Batch, Lease, Reserve, Reserved, Settlement, Take, TakenBack, Verdict},
-    time::{Timestamp, ceil_ms},
 };
 
 use super::{

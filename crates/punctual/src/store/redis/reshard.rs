@@ -30,8 +30,8 @@ use super::{
     spread,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
-    id::JobId,
+    core::error::{Error, ErrorKind, Result},
+    core::id::JobId,
     store::{Placement, QueueOp, QueueReply, Store},
 };
 

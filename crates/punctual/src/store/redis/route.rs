@@ -20,7 +20,7 @@ use super::{
     node::Node,
     tls::Tls,
 };
-use crate::error::Result;
+use crate::core::error::Result;
 
 /// How long a connection may take to come about, with all that is asked for it.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(5);

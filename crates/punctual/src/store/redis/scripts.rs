@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 
 use super::script::Script;
 use crate::{
-    fair::STRIDE,
-    limits,
+    core::fair::STRIDE,
+    core::limits,
+    core::time::ceil_ms,
     store::defaults::{Defaults, defaults},
-    time::ceil_ms,
 };
 
 /// The keys that every script names, in the order in which `lua/keys.lua` takes them.

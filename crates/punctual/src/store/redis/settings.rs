@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use crate::{
-    digest::group_digest,
-    error::{Error, ErrorKind, Result},
+    core::digest::group_digest,
+    core::error::{Error, ErrorKind, Result},
+    core::time::ceil_ms,
     store::{
         GroupLimits, Keep, Order, QueueSettings, Rate,
         defaults::{Defaults, defaults},
     },
-    time::ceil_ms,
 };
 
 use super::{

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 
 use crate::{
-    error::{Error, ErrorKind, Result},
-    id::JobId,
-    job::cut_error,
+    core::error::{Error, ErrorKind, Result},
+    core::id::JobId,
+    core::job::cut_error,
+    core::time::ceil_ms,
     store::{
         EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_extend,
         check_settle,
     },
-    time::ceil_ms,
 };
 
 use super::{

@@ -27,9 +27,9 @@ use super::{
     thread::Thread,
 };
 use crate::{
-    error::{ErrorKind, Result},
+    core::error::{ErrorKind, Result},
+    core::time::Timestamp,
     store::{Batch, Reserve, Swept, clock::Clock},
-    time::Timestamp,
 };
 
 /// A shard, and the way to it.

@@ -20,7 +20,7 @@ use futures_util::future::join_all;
 
 use super::fault::in_part;
 use crate::{
-    error::{ErrorKind, Result},
+    core::error::{ErrorKind, Result},
     store::BoxFuture,
 };
 

@@ -13,7 +13,7 @@ use std::{
 use tokio::runtime::{Builder, Handle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::core::error::{Error, ErrorKind, Result};
 
 /// How long the end of a store waits for what is still to be said to its server.
 const CLOSE_MAX: Duration = Duration::from_millis(500);

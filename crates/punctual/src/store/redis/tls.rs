@@ -20,7 +20,7 @@ use tokio_rustls::{
     },
 };
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::core::error::{Error, ErrorKind, Result};
 
 /// How long a server may take to agree on keys. One that does not speak TLS may wait for the end of a line for ever.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ mod lock;
 
 use super::shard::Shard;
 use crate::{
-    error::Result,
+    core::error::Result,
     store::{ToolOp, ToolReply},
 };
 

@@ -8,10 +8,10 @@ use super::{
     unique,
 };
 use crate::{
-    job::{Scope, State, cut_error},
-    notes::Notes,
+    core::job::{Scope, State, cut_error},
+    core::notes::Notes,
+    core::time::{Timestamp, When},
     store::{Acted, Action, Target, UniqueKey, WORKER_BELL, Which},
-    time::{Timestamp, When},
 };
 
 /// Acts on jobs, in order.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{SqliteOptions, SqliteStore, fault::Stop, file::Database, tx::Tx};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    core::error::{Error, ErrorKind, Result},
     store::clock::Clock,
 };
 

@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::{fault::Step, sql::named, tx::Tx};
 use crate::{
-    limits::{BATCH_BYTES_MAX, DOCS_MAX},
+    core::limits::{BATCH_BYTES_MAX, DOCS_MAX},
     store::{Doc, DocOp, DocReply, Only, too_many},
 };
 

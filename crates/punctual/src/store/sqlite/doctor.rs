@@ -6,7 +6,7 @@ use super::{
     file::{CHECKED_BYTES_MAX, WAL_KEPT_BYTES},
 };
 use crate::{
-    error::Result,
+    core::error::Result,
     store::{
         Check, CheckLevel, Durability, IDENTITY_NONE,
         clock::{told_ahead, was_ahead},

@@ -22,7 +22,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::time::Timestamp;
+use crate::core::time::Timestamp;
 pub(super) use street::Street;
 
 /// Who waits in this process, and the way to the others.

@@ -11,9 +11,9 @@ use super::{
     unique::Holder,
 };
 use crate::{
-    job::{JobOptions, NewJob, OnConflict, State, Unique},
+    core::job::{JobOptions, NewJob, OnConflict, State, Unique},
+    core::time::Timestamp,
     store::{Call, Enqueued, Existing, check_enqueue, resolve_expiry},
-    time::Timestamp,
 };
 
 /// A numbered enqueue (S3).
@@ -181,6 +181,6 @@ fn existing_holder(tx: &mut Tx<'_>, holder: &Holder) -> Step<Existing> {
 }
 
 /// A job whose record is gone.
-const fn gone(id: crate::id::JobId) -> Existing {
+const fn gone(id: crate::core::id::JobId) -> Existing {
     Existing { id, kind: None, state: None::<State>, version: 0, cancel_requested: false }
 }

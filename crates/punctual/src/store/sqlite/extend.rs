@@ -11,7 +11,7 @@ use super::{
     tx::{Tx, ms},
 };
 use crate::{
-    id::JobId,
+    core::id::JobId,
     store::{Heartbeat, LeaseStatus},
 };
 

@@ -25,12 +25,12 @@ use super::{
     tx::{Q, Tx, instant, int, ms},
 };
 use crate::{
-    digest::group_digest,
-    fair::{come, step},
-    job::Priority,
-    limits::{BATCH_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, REGROUP_MAX},
+    core::digest::group_digest,
+    core::fair::{come, step},
+    core::job::Priority,
+    core::limits::{BATCH_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, REGROUP_MAX},
+    core::time::Timestamp,
     store::{GroupLimits, Order},
-    time::Timestamp,
 };
 
 const FILE: &str = include_str!("sql/fair.sql");

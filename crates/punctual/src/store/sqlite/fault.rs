@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rusqlite::ErrorCode;
 
-use crate::error::{Error, ErrorKind};
+use crate::core::error::{Error, ErrorKind};
 
 /// Why an operation did not do its work.
 #[derive(Debug)]

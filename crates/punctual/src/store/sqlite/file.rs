@@ -19,7 +19,7 @@ use super::{
     schema,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    core::error::{Error, ErrorKind, Result},
     store::Durability,
 };
 

@@ -12,11 +12,11 @@ use super::{
     tx::{Q, Tx, instant, int, ms},
 };
 use crate::{
-    digest::digest,
-    limits::GATE_MAX,
-    rate::{Arrival, Rate},
+    core::digest::digest,
+    core::limits::GATE_MAX,
+    core::rate::{Arrival, Rate},
+    core::time::Timestamp,
     store::Order,
-    time::Timestamp,
 };
 
 const FILE: &str = include_str!("sql/gate.sql");

@@ -13,15 +13,15 @@ use super::{
     tx::{Tx, instant, int, ms},
 };
 use crate::{
-    backoff::Backoff,
-    id::JobId,
-    job::{
+    core::backoff::Backoff,
+    core::id::JobId,
+    core::job::{
         Concurrency, Failure, JobOptions, JobRecord, NewJob, Payload, Priority, Running, Scope, State, Unique,
     },
-    limits::TIMEOUT_DEFAULT,
-    notes::Notes,
+    core::limits::TIMEOUT_DEFAULT,
+    core::notes::Notes,
+    core::time::{Timestamp, ceil_ms},
     store::defaults::defaults,
-    time::{Timestamp, ceil_ms},
 };
 
 const FILE: &str = include_str!("sql/job.sql");

@@ -22,7 +22,7 @@ use std::{
 };
 
 use super::file::{BUSY_TIMEOUT, cannot, private};
-use crate::error::{Error, ErrorKind, Result};
+use crate::core::error::{Error, ErrorKind, Result};
 
 /// How long to wait for the other processes: as long as for a foreign program.
 const LOCK_TIMEOUT: Duration = BUSY_TIMEOUT;

@@ -21,13 +21,13 @@ use super::{
     tx::{Q, Tx, instant, ms},
 };
 use crate::{
-    digest::group_digest,
-    id::JobId,
-    job::{Failure, Priority, State},
-    lifecycle::{Next, Run},
-    limits::{FAILURES_MAX, ID_MEMORY, LEASE_MAX},
+    core::digest::group_digest,
+    core::id::JobId,
+    core::job::{Failure, Priority, State},
+    core::lifecycle::{Next, Run},
+    core::limits::{FAILURES_MAX, ID_MEMORY, LEASE_MAX},
+    core::time::Timestamp,
     store::{EndReason, Lease, end_bell},
-    time::Timestamp,
 };
 
 const FILE: &str = include_str!("sql/place.sql");

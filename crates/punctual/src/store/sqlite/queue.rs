@@ -10,11 +10,11 @@ use super::{
     tx::{Q, Tx, int},
 };
 use crate::{
-    error::{Error, ErrorKind},
-    job::{Priority, cut_error},
-    limits::{BATCH_MAX, DUE_COUNT_MAX},
+    core::error::{Error, ErrorKind},
+    core::job::{Priority, cut_error},
+    core::limits::{BATCH_MAX, DUE_COUNT_MAX},
+    core::time::Timestamp,
     store::{Pause, QueueInfo, QueueOp, QueueReply, QueueSettings},
-    time::Timestamp,
 };
 
 const FILE: &str = include_str!("sql/queue.sql");

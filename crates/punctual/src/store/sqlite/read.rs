@@ -15,11 +15,11 @@ use super::{
     tx::{Q, Tx, int},
 };
 use crate::{
-    id::JobId,
-    job::{JobRecord, Priority, State},
-    limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX, UPCOMING_SEARCH_MAX},
+    core::id::JobId,
+    core::job::{JobRecord, Priority, State},
+    core::limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX, UPCOMING_SEARCH_MAX},
+    core::time::ceil_ms,
     store::{Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming},
-    time::ceil_ms,
 };
 
 const FILE: &str = include_str!("sql/read.sql");

@@ -16,7 +16,7 @@ use super::{
     tx::Tx,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    core::error::{Error, ErrorKind, Result},
     store::clock::Clock,
 };
 

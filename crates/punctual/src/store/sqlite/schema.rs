@@ -13,8 +13,8 @@ use super::{
     tx::int,
 };
 use crate::{
-    digest::group_digest,
-    error::{Error, ErrorKind, Result},
+    core::digest::group_digest,
+    core::error::{Error, ErrorKind, Result},
     store::Identity,
 };
 

@@ -13,7 +13,7 @@
 use rusqlite::params;
 
 use super::{fault::Step, sql::named, tx::Tx};
-use crate::id::JobId;
+use crate::core::id::JobId;
 
 const SLOTS: &str = named(include_str!("sql/job.sql"), "slots");
 
@@ -111,7 +111,7 @@ impl Tx<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::IdMaker;
+    use crate::core::id::IdMaker;
 
     #[test]
     fn slots_of_made_ids_rise_with_time_and_counter() {

@@ -17,7 +17,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::{SqliteStore, audit::Count, fault::Step, tx::Tx};
-use crate::error::{Error, ErrorKind, Result};
+use crate::core::error::{Error, ErrorKind, Result};
 
 /// After so long without a call a snapshot ends.
 const UNUSED_MAX: Duration = Duration::from_secs(10);

@@ -12,10 +12,10 @@ use super::{
     tx::{Q, Tx, instant, int, ms},
 };
 use crate::{
-    job::State,
-    limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
+    core::job::State,
+    core::limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
+    core::time::Timestamp,
     store::{Keep, Swept},
-    time::Timestamp,
 };
 
 const FILE: &str = include_str!("sql/sweep.sql");

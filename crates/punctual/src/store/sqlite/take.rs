@@ -9,10 +9,10 @@ use super::{
     tx::{Tx, instant},
 };
 use crate::{
-    job::{JobRecord, State},
-    limits::SWEEP_RIDE_MAX,
+    core::job::{JobRecord, State},
+    core::limits::SWEEP_RIDE_MAX,
+    core::time::ceil_ms,
     store::Take,
-    time::ceil_ms,
 };
 
 /// An at-most-once pop.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::core::error::{Error, ErrorKind, Result};
 
 /// How long dropping the last handle of a store waits for what is on its way. A thread that is held up longer, by another process
 /// that holds the lock or by a disk, ends in the background.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{SqliteStore, fault::Step, tx::Tx};
 use crate::{
-    error::Result,
+    core::error::Result,
     store::{BoardAct, BoardOp, BoardReply, LockOp, ToolOp, ToolReply},
 };
 

@@ -17,10 +17,10 @@ use super::{
     sql::named,
 };
 use crate::{
-    job::State,
-    limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
+    core::job::State,
+    core::limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
+    core::time::Timestamp,
     store::{Call, Counts, Keep, Pause, QueueSettings, clock::Clock},
-    time::Timestamp,
 };
 
 const FILE: &str = include_str!("sql/tx.sql");

@@ -10,9 +10,9 @@ use super::{
     tx::{Tx, ms},
 };
 use crate::{
-    id::JobId,
-    job::{Scope, Unique},
-    time::Timestamp,
+    core::id::JobId,
+    core::job::{Scope, Unique},
+    core::time::Timestamp,
 };
 
 const FILE: &str = include_str!("sql/unique.sql");

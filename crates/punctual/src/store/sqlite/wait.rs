@@ -27,10 +27,10 @@ use super::{
     tx::Tx,
 };
 use crate::{
-    error::Result,
-    id::JobId,
+    core::error::Result,
+    core::id::JobId,
+    core::time::Timestamp,
     store::{clock::Clock, end_of},
-    time::Timestamp,
 };
 
 /// So late at most are a job whose ring was lost, a lease that nobody was told of, and a step of the clock.

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use super::check_duration;
 use crate::{
-    error::Result,
-    job::check_name,
-    limits::{LOCK_LEASE_MAX, LOCK_LEASE_MIN, NAME_BYTES_MAX},
+    core::error::Result,
+    core::job::check_name,
+    core::limits::{LOCK_LEASE_MAX, LOCK_LEASE_MIN, NAME_BYTES_MAX},
+    core::time::Timestamp,
     store::{LOCK_BELL, check_limit},
-    time::Timestamp,
 };
 
 /// Longest name of a lock, in bytes: so that the name of its bell is one of a queue.
@@ -122,7 +122,7 @@ impl LockOp {
 fn check_lock(name: &str) -> Result<()> {
     if LOCK_NAME_BYTES_MAX < name.len() {
         let text = format!("lock of {} bytes is over the limit of {LOCK_NAME_BYTES_MAX}", name.len());
-        return Err(crate::error::Error::invalid(text));
+        return Err(crate::core::error::Error::invalid(text));
     }
     check_name("lock", name)
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    error::Result,
+    core::error::Result,
+    core::time::Timestamp,
     store::{BoardAct, BoardOp, BoardReply, Standing},
-    time::Timestamp,
 };
 
 use super::Tools;

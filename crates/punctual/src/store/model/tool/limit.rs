@@ -1,9 +1,9 @@
 //! Rate limiters.
 
 use crate::{
-    rate::{Log, Logged, Rate},
+    core::rate::{Log, Logged, Rate},
+    core::time::Timestamp,
     store::{Allowance, Arithmetic, LimitOp},
-    time::Timestamp,
 };
 
 use super::Tools;

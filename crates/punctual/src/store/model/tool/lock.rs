@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
+    core::time::Timestamp,
     store::{Held, LOCK_BELL, LockOp, LockReply},
-    time::Timestamp,
 };
 
 use super::Model;

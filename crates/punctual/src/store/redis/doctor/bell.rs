@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{fail, ok, warn};
 use crate::{
-    error::Result,
+    core::error::Result,
     store::{
         Check,
         redis::{script::Script, shard::Shard},

@@ -4,7 +4,7 @@ use redis::{Pipeline, Value};
 
 use super::{fail, ok};
 use crate::{
-    error::Result,
+    core::error::Result,
     store::{
         Check,
         redis::{fault::NOPERM, shard::Shard},

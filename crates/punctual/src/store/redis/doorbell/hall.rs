@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::Notify;
 
 use super::SPARE;
-use crate::{store::is_of_queue, time::Timestamp};
+use crate::{core::time::Timestamp, store::is_of_queue};
 
 /// How long what rings for now is kept after the last wait for its queue has left: a worker that reserves comes back in no time,
 /// and should find what rang meanwhile. After that it is for other processes.

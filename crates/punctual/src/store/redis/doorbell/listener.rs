@@ -27,7 +27,8 @@ use super::{
     hall::{Kind, Unheard},
 };
 use crate::{
-    error::Result,
+    core::error::Result,
+    core::time::Timestamp,
     store::redis::{
         connection::Connection,
         detour::Detour,
@@ -36,7 +37,6 @@ use crate::{
         node::Node,
         scripts::{COMMON_KEYS, STATE},
     },
-    time::Timestamp,
 };
 
 /// How much later than its time the server may end a block; it looks ten times a second.

@@ -8,9 +8,9 @@ use std::{
 
 use super::{in_homes, in_part};
 use crate::{
-    error::{ErrorKind, Result},
-    id::JobId,
-    job::JobRecord,
+    core::error::{ErrorKind, Result},
+    core::id::JobId,
+    core::job::JobRecord,
     store::{
         Batch, BoxFuture, Heartbeat, LeaseStatus, Reserve, Settled, Settlement, Take, check_extend,
         check_settle,

@@ -2,16 +2,16 @@
 
 use super::{all, lease::is_away, queue};
 use crate::{
-    error::{Error, Result},
-    id::{JobId, SHARDS_MAX},
-    job::JobRecord,
-    limits::{BATCH_MAX, LIST_BYTES_MAX},
+    core::error::{Error, Result},
+    core::id::{JobId, SHARDS_MAX},
+    core::job::JobRecord,
+    core::limits::{BATCH_MAX, LIST_BYTES_MAX},
+    core::time::Timestamp,
     store::{
         BoxFuture, Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming, check_limit,
         check_upcoming,
         redis::{Live, RedisStore, fault, read, shard::Shard},
     },
-    time::Timestamp,
 };
 
 /// The time of shard 0, or of the first one that is there.

@@ -2,8 +2,8 @@
 
 use super::lease::is_away;
 use crate::{
-    error::Result,
-    id::JobId,
+    core::error::Result,
+    core::id::JobId,
     store::{
         Audit, AuditCursor, Audited, Finding, Swept, check_limit,
         redis::{

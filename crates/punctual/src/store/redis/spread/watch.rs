@@ -1,12 +1,12 @@
 //! Waiting for the end of a job: the shard that has it is told, so that whoever ends it rings.
 
 use crate::{
-    error::Result,
+    core::error::Result,
+    core::time::Timestamp,
     store::{
         end_of,
         redis::{Live, RedisStore, scripts::SCRIPTS, shard::Shard},
     },
-    time::Timestamp,
 };
 
 /// Whether one of the jobs whose ends these bells tell has ended, or is gone. Those that live are noted as watched.

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use crate::{
-    error::{Error, Result},
+    core::error::{Error, Result},
     store::{
         BoardAct, BoardOp, BoardReply, Bucket, Standing,
         redis::{

@@ -1,8 +1,8 @@
 //! Rate limiters, a key for each key.
 
 use crate::{
-    error::Result,
-    rate::AHEAD_MAX_MS,
+    core::error::Result,
+    core::rate::AHEAD_MAX_MS,
     store::{
         Allowance, Arithmetic, LimitOp,
         redis::{

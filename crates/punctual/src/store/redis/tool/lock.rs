@@ -5,7 +5,8 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::{
-    error::Result,
+    core::error::Result,
+    core::time::{Timestamp, ceil_ms},
     store::{
         Held, LOCK_BELL, LockOp, LockReply,
         redis::{
@@ -15,7 +16,6 @@ use crate::{
             shard::{Shard, digits},
         },
     },
-    time::{Timestamp, ceil_ms},
 };
 
 pub(super) async fn lock(shard: &Shard, op: &LockOp) -> Result<LockReply> {

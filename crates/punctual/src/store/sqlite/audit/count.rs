@@ -23,8 +23,8 @@ use rusqlite::{OptionalExtension, types::Value};
 
 use super::{FILE, From, lowest, page};
 use crate::{
-    error::Result,
-    limits::BATCH_MAX,
+    core::error::Result,
+    core::limits::BATCH_MAX,
     store::{
         Audited, Finding,
         sqlite::{

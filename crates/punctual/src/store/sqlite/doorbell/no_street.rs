@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use super::{Doorbell, Ring};
-use crate::time::Timestamp;
+use crate::core::time::Timestamp;
 
 /// No way to other processes.
 #[derive(Debug)]

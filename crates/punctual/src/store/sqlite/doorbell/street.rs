@@ -30,8 +30,8 @@ use std::{
 
 use super::{Doorbell, Ring};
 use crate::{
+    core::time::Timestamp,
     store::sqlite::file::{mode_as, share_as, with_suffix},
-    time::Timestamp,
 };
 
 /// Longest path of a socket that every system takes, in bytes.

@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::forget;
 use crate::{
-    rate::{Arrival, Log, Logged, Rate},
+    core::rate::{Arrival, Log, Logged, Rate},
     store::{
         Allowance, Arithmetic, LimitOp,
         sqlite::{fault::Step, sql::named, tx::Tx},

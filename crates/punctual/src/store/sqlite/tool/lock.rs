@@ -4,6 +4,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::forget;
 use crate::{
+    core::time::Timestamp,
     store::{
         Held, LOCK_BELL, LockOp, LockReply,
         sqlite::{
@@ -12,7 +13,6 @@ use crate::{
             tx::{Tx, instant, int, ms},
         },
     },
-    time::Timestamp,
 };
 
 const FILE: &str = include_str!("../sql/lock.sql");
