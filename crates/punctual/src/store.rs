@@ -64,17 +64,17 @@ pub use self::{
 };
 
 pub use crate::core::rate::Rate;
-use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::filter::Filter,
-    core::id::JobId,
-    core::job::{
+use crate::core::{
+    error::{Error, ErrorKind, Result},
+    filter::Filter,
+    id::JobId,
+    job::{
         Concurrency, Job, JobRecord, NewJob, Payload, Priority, State, Unique, check_name, check_payload,
         check_queue,
     },
-    core::limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX},
-    core::time::{Timestamp, When},
-    core::topic::TOPICS_QUEUE,
+    limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX},
+    time::{Timestamp, When},
+    topic::TOPICS_QUEUE,
 };
 
 pub use audit::{Audit, AuditCursor, Audited, Finding};

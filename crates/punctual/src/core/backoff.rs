@@ -4,10 +4,10 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    core::duration::parse_duration,
-    core::error::{Error, Result},
-    core::time::ceil_ms,
+use crate::core::{
+    duration::parse_duration,
+    error::{Error, Result},
+    time::ceil_ms,
 };
 
 /// Longest pause that a backoff may ask for, in milliseconds (30 days).

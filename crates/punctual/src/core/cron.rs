@@ -9,11 +9,11 @@ use jiff::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    core::duration::parse_duration,
-    core::error::{Error, Result},
-    core::limits::{CRON_BYTES_MAX, EVERY_MAX, EVERY_MIN, MISSED_MAX},
-    core::time::{Timestamp, ceil_ms},
+use crate::core::{
+    duration::parse_duration,
+    error::{Error, Result},
+    limits::{CRON_BYTES_MAX, EVERY_MAX, EVERY_MIN, MISSED_MAX},
+    time::{Timestamp, ceil_ms},
 };
 
 /// What becomes of ticks that were missed: those behind which the next one was due before they could start, since no worker

@@ -15,11 +15,11 @@ use std::{borrow::Cow, collections::BTreeMap};
 use serde_json::value::RawValue;
 
 use self::pattern::Pattern;
-use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::job::{JobRecord, Priority, State, Status},
-    core::time::Timestamp,
+use crate::core::{
+    error::Result,
+    id::JobId,
+    job::{JobRecord, Priority, State, Status},
+    time::Timestamp,
 };
 
 /// A conjunction of terms; the empty filter matches every job.

@@ -17,17 +17,17 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, str::FromStr, time::Duration}
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{
-    core::backoff::Backoff,
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::limits::{
+use crate::core::{
+    backoff::Backoff,
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    limits::{
         CONCURRENCY_MAX, DELAY_MAX_MS, HEADERS_BYTES_MAX, LEASE_MAX, LEASE_MIN, MAX_ATTEMPTS_MAX,
         NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TAGS_MAX, TIMEOUT_MAX,
     },
-    core::notes::Notes,
-    core::time::{Timestamp, When, ceil_ms},
-    core::topic::{TOPICS_QUEUE, check_publication},
+    notes::Notes,
+    time::{Timestamp, When, ceil_ms},
+    topic::{TOPICS_QUEUE, check_publication},
 };
 
 /// A type of job: its payload, and the stable name that selects its handler.

@@ -2,10 +2,12 @@
 //! store that runs in this process. Reads no clock, touches no store.
 
 use crate::{
-    core::id::JobId,
-    core::job::{Payload, State, cut_error},
-    core::limits::{CRASHES_MAX, POISON_LIMIT, SNOOZE_MIN, SNOOZES_MAX},
-    core::time::{Timestamp, When, ceil_ms},
+    core::{
+        id::JobId,
+        job::{Payload, State, cut_error},
+        limits::{CRASHES_MAX, POISON_LIMIT, SNOOZE_MIN, SNOOZES_MAX},
+        time::{Timestamp, When, ceil_ms},
+    },
     store::{EndReason, Verdict},
 };
 

@@ -3,10 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::job::cut_error,
-    core::limits::{LOG_LINES_MAX, NOTES_BYTES_MAX},
+use crate::core::{
+    error::{Error, ErrorKind, Result},
+    job::cut_error,
+    limits::{LOG_LINES_MAX, NOTES_BYTES_MAX},
 };
 
 /// How far a job's runs came, and their last lines.

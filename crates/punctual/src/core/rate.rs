@@ -11,9 +11,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    core::error::{Error, Result},
-    core::limits::{RATE_MAX, RATE_PERIOD_MAX},
+use crate::core::{
+    error::{Error, Result},
+    limits::{RATE_MAX, RATE_PERIOD_MAX},
 };
 
 /// So many in a period, evenly, and so many at once after a pause: in any time t no more pass than `burst + t × max / period`, with

@@ -14,12 +14,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    core::cron::Cron,
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::{Concurrency, JobOptions, JobRecord, NewJob, Payload, Scope, Unique, check_name},
-    core::limits::{DOC_BYTES_MAX, SCHEDULE_NAME_BYTES_MAX},
-    core::time::{Timestamp, When},
+    core::{
+        cron::Cron,
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::{Concurrency, JobOptions, JobRecord, NewJob, Payload, Scope, Unique, check_name},
+        limits::{DOC_BYTES_MAX, SCHEDULE_NAME_BYTES_MAX},
+        time::{Timestamp, When},
+    },
     store::{Pause, UniqueKey},
 };
 

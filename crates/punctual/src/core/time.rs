@@ -5,9 +5,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use crate::{
-    core::error::{Error, Result},
-    core::limits::{DELAY_MAX_MS, INSTANT_MAX_MS},
+use crate::core::{
+    error::{Error, Result},
+    limits::{DELAY_MAX_MS, INSTANT_MAX_MS},
 };
 
 /// An instant: milliseconds since 1970-01-01T00:00:00Z, from 0 to the end of the year 9999.

@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::{JobOptions, JobRecord, NewJob, OnConflict, Priority, Unique, check_name, check_queue},
-    core::limits::{
+use crate::core::{
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    job::{JobOptions, JobRecord, NewJob, OnConflict, Priority, Unique, check_name, check_queue},
+    limits::{
         DOC_BYTES_MAX, PUBLICATION_ATTEMPTS, PUBLICATION_TIMEOUT, SUBSCRIPTIONS_MAX, TOPIC_NAME_BYTES_MAX,
     },
-    core::time::{Timestamp, When},
+    time::{Timestamp, When},
 };
 
 /// The queue where publications wait. Every worker serves it, beside its own queues.

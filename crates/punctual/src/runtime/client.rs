@@ -29,9 +29,11 @@ pub use schedule::{NamedSchedule, ScheduleHandle, SchedulePage};
 pub use topic::{Publish, Topic, TopicHandle, TopicPage};
 
 use crate::{
-    core::error::Result,
-    core::id::{IdMaker, JobId},
-    core::job::{Job, JobRecord, NewJob},
+    core::{
+        error::Result,
+        id::{IdMaker, JobId},
+        job::{Job, JobRecord, NewJob},
+    },
     store::{
         Counts, Enqueued, Histogram, Identity, List, Page, Store, Take, UniqueKey, Upcoming, clock::Clock,
     },

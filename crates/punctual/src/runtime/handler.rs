@@ -18,14 +18,15 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::{Job, JobRecord},
-    core::notes::{LogLine, Notes, Progress},
-    core::outcome::{IntoOutcome, Outcome},
-    core::time::Timestamp,
-    runtime::client::Client,
-    runtime::worker::run::verdict,
+    core::{
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::{Job, JobRecord},
+        notes::{LogLine, Notes, Progress},
+        outcome::{IntoOutcome, Outcome},
+        time::Timestamp,
+    },
+    runtime::{client::Client, worker::run::verdict},
     store::{BoxFuture, Lease, Settled, Transaction, Verdict, clock::Clock},
 };
 

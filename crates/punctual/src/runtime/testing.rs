@@ -40,14 +40,18 @@ pub use crate::store::{
     faulty::{Fault, FaultyStore},
 };
 use crate::{
-    core::error::Result,
-    core::filter::Filter,
-    core::job::{Job, JobRecord, Payload, State},
-    core::limits::BATCH_MAX,
-    core::time::Timestamp,
-    runtime::client::Client,
-    runtime::handler::{Call, Ctx},
-    runtime::worker::{WorkReport, Worker},
+    core::{
+        error::Result,
+        filter::Filter,
+        job::{Job, JobRecord, Payload, State},
+        limits::BATCH_MAX,
+        time::Timestamp,
+    },
+    runtime::{
+        client::Client,
+        handler::{Call, Ctx},
+        worker::{WorkReport, Worker},
+    },
     store::{Durability, List, memory::MemoryStore, scratch},
 };
 

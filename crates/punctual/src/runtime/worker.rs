@@ -64,12 +64,16 @@ use crate::{
     core::schedule::{Schedule, check_schedule},
 };
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::job::{Job, JobRecord, check_lease, check_name},
-    core::outcome::IntoOutcome,
-    runtime::client::Client,
-    runtime::handler::{Ctx, Handler, erase, erase_raw},
-    runtime::middleware::{Layer, Middleware, layer},
+    core::{
+        error::{Error, ErrorKind, Result},
+        job::{Job, JobRecord, check_lease, check_name},
+        outcome::IntoOutcome,
+    },
+    runtime::{
+        client::Client,
+        handler::{Ctx, Handler, erase, erase_raw},
+        middleware::{Layer, Middleware, layer},
+    },
     store::{Store, WORKER_BELL},
 };
 

@@ -11,11 +11,11 @@ use super::{
     Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
     Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, WORKER_BELL,
 };
-use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::{JobRecord, NewJob},
-    core::time::Timestamp,
+use crate::core::{
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    job::{JobRecord, NewJob},
+    time::Timestamp,
 };
 
 /// What befalls one call.

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::{Call, check_batch, check_batch_bytes};
-use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::{JobRecord, Payload, State, check_lease, check_name, check_queue},
-    core::limits::{QUEUES_PER_RESERVE_MAX, RESULT_BYTES_MAX},
-    core::notes::Notes,
-    core::time::{Timestamp, When},
+use crate::core::{
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    job::{JobRecord, Payload, State, check_lease, check_name, check_queue},
+    limits::{QUEUES_PER_RESERVE_MAX, RESULT_BYTES_MAX},
+    notes::Notes,
+    time::{Timestamp, When},
 };
 
 /// The exclusive right to settle one job.

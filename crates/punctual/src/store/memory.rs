@@ -13,10 +13,12 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::job::{JobRecord, NewJob},
-    core::time::Timestamp,
+    core::{
+        error::Result,
+        id::JobId,
+        job::{JobRecord, NewJob},
+        time::Timestamp,
+    },
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, CheckLevel, Counts, DocOp, DocReply,
         Durability, Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply,

@@ -33,10 +33,12 @@ mod tool;
 use std::collections::BTreeMap;
 
 use crate::{
-    core::id::JobId,
-    core::job::{JobRecord, Scope, State},
-    core::limits::{HEARTBEAT_DEFAULT, ID_MEMORY, LEASE_DEFAULT},
-    core::time::Timestamp,
+    core::{
+        id::JobId,
+        job::{JobRecord, Scope, State},
+        limits::{HEARTBEAT_DEFAULT, ID_MEMORY, LEASE_DEFAULT},
+        time::Timestamp,
+    },
     store::{
         Doc, Keep, Lease, Order, QueueSettings, UniqueKey,
         defaults::{Defaults, defaults},

@@ -88,11 +88,11 @@ use super::{
     Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, clock::Clock,
     is_of_queue,
 };
-use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::job::{JobRecord, NewJob},
-    core::time::Timestamp,
+use crate::core::{
+    error::Result,
+    id::JobId,
+    job::{JobRecord, NewJob},
+    time::Timestamp,
 };
 
 /// A store on servers of Redis or Valkey.

@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    core::error::{Error, Result},
-    core::job::JobOptions,
-    core::limits::{
-        CONCURRENCY_MAX, GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX,
-    },
-    core::rate::Rate,
+use crate::core::{
+    error::{Error, Result},
+    job::JobOptions,
+    limits::{CONCURRENCY_MAX, GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX},
+    rate::Rate,
 };
 
 use super::defaults::defaults;

@@ -49,12 +49,14 @@ use std::{
 };
 
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::{JobRecord, NewJob},
-    core::limits::PAYLOAD_BYTES_MAX,
-    core::notes::Notes,
-    core::time::Timestamp,
+    core::{
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::{JobRecord, NewJob},
+        limits::PAYLOAD_BYTES_MAX,
+        notes::Notes,
+        time::Timestamp,
+    },
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
         Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,

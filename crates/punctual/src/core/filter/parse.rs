@@ -3,13 +3,13 @@
 use std::str::FromStr;
 
 use super::{Compare, IdPart, Instant, Name, StateWord, Term, Test, pattern::Pattern};
-use crate::{
-    core::duration::parse_duration,
-    core::error::{Error, Result},
-    core::id::JobId,
-    core::job::{State, Status},
-    core::limits::{FILTER_BYTES_MAX, FILTER_STEPS_MAX, FILTER_TERMS_MAX},
-    core::suggest::did_you_mean,
+use crate::core::{
+    duration::parse_duration,
+    error::{Error, Result},
+    id::JobId,
+    job::{State, Status},
+    limits::{FILTER_BYTES_MAX, FILTER_STEPS_MAX, FILTER_TERMS_MAX},
+    suggest::did_you_mean,
 };
 
 /// Every field, as suggestions name them.

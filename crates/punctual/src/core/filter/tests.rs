@@ -3,12 +3,12 @@ use std::{collections::BTreeMap, time::Duration};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    core::backoff::Backoff,
-    core::id::IdMaker,
-    core::job::{Failure, Payload, Running, Unique},
-    core::limits::{FILTER_BYTES_MAX, FILTER_TERMS_MAX},
-    core::notes::Notes,
+use crate::core::{
+    backoff::Backoff,
+    id::IdMaker,
+    job::{Failure, Payload, Running, Unique},
+    limits::{FILTER_BYTES_MAX, FILTER_TERMS_MAX},
+    notes::Notes,
 };
 
 const HOUR: u64 = 3_600_000;

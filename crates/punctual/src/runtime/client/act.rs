@@ -4,12 +4,14 @@ use std::collections::HashSet;
 
 use super::Client;
 use crate::{
-    core::error::{Error, Result},
-    core::filter::Filter,
-    core::id::JobId,
-    core::job::{JobRecord, Payload, Priority, State},
-    core::limits::{BATCH_BYTES_MAX, BATCH_MAX},
-    core::time::When,
+    core::{
+        error::{Error, Result},
+        filter::Filter,
+        id::JobId,
+        job::{JobRecord, Payload, Priority, State},
+        limits::{BATCH_BYTES_MAX, BATCH_MAX},
+        time::When,
+    },
     store::{Acted, Action, Audit, AuditCursor, Finding, Guard, List, Target, Transaction, Which},
 };
 

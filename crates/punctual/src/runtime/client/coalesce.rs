@@ -26,11 +26,12 @@ use tokio::{
 };
 
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::job::NewJob,
-    core::limits::{BATCH_BYTES_MAX, BATCH_MAX},
-    runtime::repeat::Pauses,
-    runtime::worker::run::catch_panic,
+    core::{
+        error::{Error, ErrorKind, Result},
+        job::NewJob,
+        limits::{BATCH_BYTES_MAX, BATCH_MAX},
+    },
+    runtime::{repeat::Pauses, worker::run::catch_panic},
     store::{Call, Enqueued, Store},
 };
 

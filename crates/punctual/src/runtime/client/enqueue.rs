@@ -9,13 +9,15 @@ use std::{
 
 use super::{Client, topic::Publish};
 use crate::{
-    core::backoff::Backoff,
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::{Concurrency, Job, NewJob, Priority, Unique},
-    core::limits::IDEMPOTENCY_KEY_BYTES_MAX,
-    core::time::When,
-    core::topic,
+    core::{
+        backoff::Backoff,
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::{Concurrency, Job, NewJob, Priority, Unique},
+        limits::IDEMPOTENCY_KEY_BYTES_MAX,
+        time::When,
+        topic,
+    },
     store::{Enqueued, Transaction},
 };
 

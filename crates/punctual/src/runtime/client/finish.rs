@@ -5,7 +5,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Client;
-use crate::{core::error::Result, core::id::JobId, core::job::JobRecord, store::end_bell};
+use crate::{
+    core::{error::Result, id::JobId, job::JobRecord},
+    store::end_bell,
+};
 
 /// Between two looks at the job, at most: no ring is trusted to come.
 const LOOK_EVERY: Duration = Duration::from_secs(15);

@@ -9,8 +9,10 @@ use std::{
 
 use super::{Client, Enqueue};
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::job::{Job, JobRecord, OnConflict, Payload, State},
+    core::{
+        error::{Error, ErrorKind, Result},
+        job::{Job, JobRecord, OnConflict, Payload, State},
+    },
     store::{Acted, Action, Enqueued, Guard, Target, Which},
 };
 

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::Client;
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::limits::BATCH_MAX,
+    core::{
+        error::{Error, ErrorKind, Result},
+        limits::BATCH_MAX,
+    },
     store::{QueueInfo, QueueOp, QueueReply, QueueSettings, Replace},
 };
 

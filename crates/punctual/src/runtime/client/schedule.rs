@@ -7,12 +7,14 @@ pub(crate) use self::plant::is_passing;
 
 use super::{Client, Spec, enqueue::only_answer};
 use crate::{
-    core::cron::Cron,
-    core::error::{Error, ErrorKind, Result},
-    core::job::{Job, JobRecord, cut_error},
-    core::limits::BATCH_MAX,
-    core::schedule::{PREFIX, SCHEDULED_FOR, Schedule, check_schedule, key},
-    core::time::Timestamp,
+    core::{
+        cron::Cron,
+        error::{Error, ErrorKind, Result},
+        job::{Job, JobRecord, cut_error},
+        limits::BATCH_MAX,
+        schedule::{PREFIX, SCHEDULED_FOR, Schedule, check_schedule, key},
+        time::Timestamp,
+    },
     runtime::repeat::Tries,
     store::{Doc, DocOp, DocReply, Enqueued, Only, Pause},
 };

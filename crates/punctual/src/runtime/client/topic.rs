@@ -12,11 +12,13 @@ use super::{
     enqueue::{check_idempotency_key, only_answer},
 };
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::{Job, NewJob},
-    core::limits::BATCH_MAX,
-    core::topic::{PREFIX, Subscriptions, check_topic, derived_id, key, publication},
+    core::{
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::{Job, NewJob},
+        limits::BATCH_MAX,
+        topic::{PREFIX, Subscriptions, check_topic, derived_id, key, publication},
+    },
     runtime::repeat::Tries,
     store::{Doc, DocOp, DocReply, Enqueued, Only},
 };

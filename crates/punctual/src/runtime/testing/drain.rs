@@ -8,13 +8,11 @@ use std::{collections::HashMap, sync::Arc};
 use tokio::task::JoinSet;
 
 use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::job::State,
-    core::lifecycle::is_last_chance,
-    core::limits::BATCH_MAX,
-    runtime::handler::Call,
-    runtime::worker::{Setup, WorkReport, dead, run},
+    core::{error::Result, id::JobId, job::State, lifecycle::is_last_chance, limits::BATCH_MAX},
+    runtime::{
+        handler::Call,
+        worker::{Setup, WorkReport, dead, run},
+    },
     store::{Call as StoreCall, Heartbeat, Lease, Reserve, Reserved, Settled, Settlement, Verdict},
 };
 

@@ -2,8 +2,10 @@
 
 use super::unexpected;
 use crate::{
-    core::error::{Error, Result},
-    core::limits::{BOARD_ADD_MAX, BOARD_MEMBERS_MAX},
+    core::{
+        error::{Error, Result},
+        limits::{BOARD_ADD_MAX, BOARD_MEMBERS_MAX},
+    },
     runtime::client::Client,
     store::{BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Standing, ToolOp, ToolReply},
 };

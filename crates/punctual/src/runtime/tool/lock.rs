@@ -6,8 +6,7 @@ use tokio::time::Instant;
 
 use super::unexpected;
 use crate::{
-    core::error::Result,
-    core::limits::LOCK_LEASE_DEFAULT,
+    core::{error::Result, limits::LOCK_LEASE_DEFAULT},
     runtime::client::Client,
     store::{Held, LOCK_BELL, LockOp, LockReply, ToolOp, ToolReply},
 };

@@ -4,11 +4,12 @@ use std::{collections::HashMap, fmt, time::Duration};
 
 use super::run::guarded;
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::job::JobRecord,
-    core::time::When,
-    runtime::handler::Erased,
-    runtime::middleware::Layer,
+    core::{
+        error::{Error, ErrorKind, Result},
+        job::JobRecord,
+        time::When,
+    },
+    runtime::{handler::Erased, middleware::Layer},
     store::Verdict,
 };
 

@@ -6,7 +6,11 @@ use std::{future::Future, sync::Arc};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-use crate::{core::id::JobId, core::job::JobRecord, runtime::client::Client, store::BoxFuture};
+use crate::{
+    core::{id::JobId, job::JobRecord},
+    runtime::client::Client,
+    store::BoxFuture,
+};
 
 /// What is called with the job and the reason.
 pub(crate) type OnDead = Arc<dyn Fn(JobRecord, String) -> BoxFuture<'static, ()> + Send + Sync>;

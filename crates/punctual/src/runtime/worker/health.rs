@@ -22,9 +22,9 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::job::cut_error,
+use crate::core::{
+    error::{Error, ErrorKind, Result},
+    job::cut_error,
 };
 
 /// How often an idle loop shows that it lives, and how often the file is written.

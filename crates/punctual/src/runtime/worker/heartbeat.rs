@@ -7,8 +7,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::runs::Runs;
 use crate::{
-    core::error::Result,
-    core::limits::{BATCH_BYTES_MAX, BATCH_MAX, NOTES_BYTES_MAX},
+    core::{
+        error::Result,
+        limits::{BATCH_BYTES_MAX, BATCH_MAX, NOTES_BYTES_MAX},
+    },
     runtime::repeat::Pauses,
     store::{Heartbeat, Lease, LeaseStatus, Store},
 };

@@ -7,12 +7,16 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    core::error::Result,
-    core::limits::{BATCH_BYTES_MAX, BATCH_MAX, ID_MEMORY},
-    core::outcome::Outcome,
-    core::topic::Publication,
-    runtime::client::Client,
-    runtime::handler::{Call, Erased, Stop},
+    core::{
+        error::Result,
+        limits::{BATCH_BYTES_MAX, BATCH_MAX, ID_MEMORY},
+        outcome::Outcome,
+        topic::Publication,
+    },
+    runtime::{
+        client::Client,
+        handler::{Call, Erased, Stop},
+    },
     store::Enqueued,
 };
 

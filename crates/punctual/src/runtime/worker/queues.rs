@@ -15,9 +15,11 @@ use std::{
 };
 
 use crate::{
-    core::error::{Error, Result},
-    core::limits::QUEUES_PER_RESERVE_MAX,
-    core::topic::TOPICS_QUEUE,
+    core::{
+        error::{Error, Result},
+        limits::QUEUES_PER_RESERVE_MAX,
+        topic::TOPICS_QUEUE,
+    },
     store::{Reserved, Want},
 };
 

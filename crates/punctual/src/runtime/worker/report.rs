@@ -8,8 +8,10 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    core::job::{JobRecord, State},
-    core::time::Timestamp,
+    core::{
+        job::{JobRecord, State},
+        time::Timestamp,
+    },
     store::Verdict,
 };
 

@@ -13,11 +13,13 @@ use std::{
 use tokio::time::error::Elapsed;
 
 use crate::{
-    core::job::{State, cut_error},
-    core::lifecycle,
-    core::limits::DELAY_MAX_MS,
-    core::outcome::Outcome,
-    core::time::{Timestamp, When},
+    core::{
+        job::{State, cut_error},
+        lifecycle,
+        limits::DELAY_MAX_MS,
+        outcome::Outcome,
+        time::{Timestamp, When},
+    },
     runtime::handler::{Call, Erased, Stop},
     store::{EndReason, Verdict, check_result},
 };

@@ -7,17 +7,21 @@ use std::{convert::Infallible, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    core::cron::Misfire,
-    core::error::{ErrorKind, Result},
-    core::job::JobRecord,
-    core::limits::ID_MEMORY,
-    core::schedule::{Schedule, Tick},
-    runtime::client::{
-        Client,
-        schedule::{CHANGED, REMOVED, before, is_passing},
+    core::{
+        cron::Misfire,
+        error::{ErrorKind, Result},
+        job::JobRecord,
+        limits::ID_MEMORY,
+        schedule::{Schedule, Tick},
     },
-    runtime::handler::Call,
-    runtime::repeat::Pauses,
+    runtime::{
+        client::{
+            Client,
+            schedule::{CHANGED, REMOVED, before, is_passing},
+        },
+        handler::Call,
+        repeat::Pauses,
+    },
     store::{LockOp, LockReply, ToolOp, ToolReply, Verdict},
 };
 

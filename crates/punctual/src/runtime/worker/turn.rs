@@ -32,13 +32,17 @@ use super::{
     views::Views,
 };
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::job::{JobRecord, State},
-    core::lifecycle::is_last_chance,
-    core::limits::{BATCH_BYTES_MAX, BATCH_MAX},
-    core::outcome::Outcome,
-    runtime::handler::{Call, Erased, Stop},
-    runtime::repeat::Pauses,
+    core::{
+        error::{Error, ErrorKind, Result},
+        job::{JobRecord, State},
+        lifecycle::is_last_chance,
+        limits::{BATCH_BYTES_MAX, BATCH_MAX},
+        outcome::Outcome,
+    },
+    runtime::{
+        handler::{Call, Erased, Stop},
+        repeat::Pauses,
+    },
     store::{
         Batch, Call as StoreCall, EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled,
         Settlement, Store, Verdict,

@@ -21,8 +21,10 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    core::job::{JobRecord, State, cut_error},
-    core::limits::{BOARD_ADD_MAX, NAME_BYTES_MAX},
+    core::{
+        job::{JobRecord, State, cut_error},
+        limits::{BOARD_ADD_MAX, NAME_BYTES_MAX},
+    },
     runtime::tool::views::{GROUP_OF, MEMBERS_MAX, OTHERS, View},
     store::{BoardAct, Store, Verdict},
 };

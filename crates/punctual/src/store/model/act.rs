@@ -1,12 +1,14 @@
 //! What operators do to single jobs.
 
 use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::job::{Scope, State, cut_error},
-    core::limits::PAYLOAD_BYTES_MAX,
-    core::notes::Notes,
-    core::time::{Timestamp, When},
+    core::{
+        error::Result,
+        id::JobId,
+        job::{Scope, State, cut_error},
+        limits::PAYLOAD_BYTES_MAX,
+        notes::Notes,
+        time::{Timestamp, When},
+    },
     store::{Acted, Action, Target, UniqueKey, Which, check_act},
 };
 

@@ -1,8 +1,10 @@
 //! Documents: values with versions.
 
 use crate::{
-    core::error::Result,
-    core::limits::{BATCH_BYTES_MAX, DOCS_MAX},
+    core::{
+        error::Result,
+        limits::{BATCH_BYTES_MAX, DOCS_MAX},
+    },
     store::{Doc, DocOp, DocReply, Only, too_many},
 };
 

@@ -1,12 +1,14 @@
 //! Enqueue: known id, then held key, then full queue, then insert.
 
 use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::job::{JobRecord, NewJob, OnConflict, Priority, State},
-    core::limits::{ID_MEMORY, PAYLOAD_BYTES_MAX, TIMEOUT_DEFAULT},
-    core::notes::Notes,
-    core::time::Timestamp,
+    core::{
+        error::Result,
+        id::JobId,
+        job::{JobRecord, NewJob, OnConflict, Priority, State},
+        limits::{ID_MEMORY, PAYLOAD_BYTES_MAX, TIMEOUT_DEFAULT},
+        notes::Notes,
+        time::Timestamp,
+    },
     store::{
         Call, Enqueued, Existing, QueueSettings, UniqueKey, check_batch, check_enqueue, defaults::defaults,
         resolve_expiry,

@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Model, gate::Gate};
 use crate::{
-    core::digest::group_digest,
-    core::fair::{come, step},
-    core::job::{JobRecord, State},
-    core::time::Timestamp,
+    core::{
+        digest::group_digest,
+        fair::{come, step},
+        job::{JobRecord, State},
+        time::Timestamp,
+    },
     store::Order,
 };
 

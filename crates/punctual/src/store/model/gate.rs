@@ -10,13 +10,13 @@
 //! none is left behind.
 
 use super::Model;
-use crate::{
-    core::digest::digest,
-    core::id::JobId,
-    core::job::{JobRecord, State},
-    core::limits::GATE_MAX,
-    core::rate::{Arrival, Rate},
-    core::time::Timestamp,
+use crate::core::{
+    digest::digest,
+    id::JobId,
+    job::{JobRecord, State},
+    limits::GATE_MAX,
+    rate::{Arrival, Rate},
+    time::Timestamp,
 };
 
 /// What a queue or a group remembers for its limits.

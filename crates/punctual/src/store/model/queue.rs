@@ -1,11 +1,7 @@
 //! Queues: their settings, and what concerns all of their jobs.
 
 use crate::{
-    core::digest::group_digest,
-    core::error::Result,
-    core::job::cut_error,
-    core::limits::BATCH_MAX,
-    core::time::Timestamp,
+    core::{digest::group_digest, error::Result, job::cut_error, limits::BATCH_MAX, time::Timestamp},
     store::{Pause, QueueInfo, QueueOp, QueueReply, QueueSettings, check_queue_op},
 };
 

@@ -4,12 +4,14 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::job::{JobRecord, Running, Scope, State},
-    core::lifecycle::{Run, is_last_chance, lease_ms, settled, taken_back},
-    core::limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, SWEEP_RIDE_MAX, TAKE_BACK_MAX},
-    core::time::{Timestamp, ceil_ms},
+    core::{
+        error::Result,
+        id::JobId,
+        job::{JobRecord, Running, Scope, State},
+        lifecycle::{Run, is_last_chance, lease_ms, settled, taken_back},
+        limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, SWEEP_RIDE_MAX, TAKE_BACK_MAX},
+        time::{Timestamp, ceil_ms},
+    },
     store::{Batch, Lease, Reserve, Reserved, Take, TakenBack, Verdict},
 };
 

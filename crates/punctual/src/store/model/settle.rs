@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use crate::{
-    core::error::Result,
-    core::job::{Failure, JobRecord, State},
-    core::lifecycle::{Next, Run, settled},
-    core::limits::{FAILURES_MAX, SWEEP_RIDE_MAX},
-    core::time::Timestamp,
+    core::{
+        error::Result,
+        job::{Failure, JobRecord, State},
+        lifecycle::{Next, Run, settled},
+        limits::{FAILURES_MAX, SWEEP_RIDE_MAX},
+        time::Timestamp,
+    },
     store::{
         Batch, Heartbeat, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_extend,
         check_settle,

@@ -1,11 +1,13 @@
 //! Sweep: bounded, idempotent upkeep (S17).
 
 use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::job::{JobRecord, State},
-    core::limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
-    core::time::Timestamp,
+    core::{
+        error::Result,
+        id::JobId,
+        job::{JobRecord, State},
+        limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
+        time::Timestamp,
+    },
     store::{Swept, check_limit},
 };
 

@@ -7,10 +7,7 @@ mod lock;
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::rate::Arrival,
-    core::time::Timestamp,
+    core::{error::Result, id::JobId, rate::Arrival, time::Timestamp},
     store::{BoardWindow, ToolOp, ToolReply, WORKER_BELL, end_of},
 };
 

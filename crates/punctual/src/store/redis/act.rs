@@ -1,12 +1,14 @@
 //! `act`: what operators do to single jobs.
 
 use crate::{
-    core::digest::group_digest,
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::{JobRecord, cut_error},
-    core::limits::PAYLOAD_BYTES_MAX,
-    core::time::{When, ceil_ms},
+    core::{
+        digest::group_digest,
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::{JobRecord, cut_error},
+        limits::PAYLOAD_BYTES_MAX,
+        time::{When, ceil_ms},
+    },
     store::{Acted, Action, Target, Which, check_act},
 };
 

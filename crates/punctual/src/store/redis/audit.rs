@@ -1,9 +1,7 @@
 //! `audit`: all places by their records, all records by their places, then what is kept beside them, in slices.
 
 use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::limits::BATCH_MAX,
+    core::{error::Result, id::JobId, limits::BATCH_MAX},
     store::{Audit, AuditCursor, Audited, Finding},
 };
 

@@ -1,10 +1,10 @@
 //! Flat binary: what the scripts and their callers hand each other. Whole numbers are big-endian, as the scripts' members
 //! need them.
 
-use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::time::Timestamp,
+use crate::core::{
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    time::Timestamp,
 };
 
 /// The first length of a chunk that takes four bytes more.

@@ -18,8 +18,10 @@ use super::{
     shard::Shard,
 };
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::time::Timestamp,
+    core::{
+        error::{Error, ErrorKind, Result},
+        time::Timestamp,
+    },
     store::{
         Check, CheckLevel, Durability, IDENTITY_NONE,
         clock::{Clock, told_ahead, was_ahead},

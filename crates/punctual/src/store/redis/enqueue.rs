@@ -4,10 +4,12 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::NewJob,
-    core::limits::BATCH_MAX,
+    core::{
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::NewJob,
+        limits::BATCH_MAX,
+    },
     store::{Call, Enqueued, Existing, QueueSettings},
 };
 

@@ -13,9 +13,11 @@
 //! no earlier one from then on: so whoever looks for a key at its old home knows that nobody puts it there any more.
 
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::{JobId, SHARDS_MAX, bucket},
-    core::time::Timestamp,
+    core::{
+        error::{Error, ErrorKind, Result},
+        id::{JobId, SHARDS_MAX, bucket},
+        time::Timestamp,
+    },
     store::Placement,
 };
 

@@ -18,7 +18,7 @@ use super::{
     scripts::SCRIPTS,
     shard::{Shard, digits},
 };
-use crate::{core::error::Result, core::id::JobId};
+use crate::core::{error::Result, id::JobId};
 
 /// Records that one script reads, and a few more.
 const RECORDS_MAX: u64 = 256;

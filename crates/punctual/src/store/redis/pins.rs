@@ -7,8 +7,10 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::time::Timestamp,
+    core::{
+        error::{Error, ErrorKind, Result},
+        time::Timestamp,
+    },
     store::Placement,
 };
 

@@ -3,10 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    core::digest::group_digest,
-    core::error::Result,
-    core::limits::BATCH_MAX,
-    core::time::Timestamp,
+    core::{digest::group_digest, error::Result, limits::BATCH_MAX, time::Timestamp},
     store::{Counts, QueueSettings},
 };
 

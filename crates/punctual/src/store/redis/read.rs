@@ -1,11 +1,13 @@
 //! Reads: they change nothing, and hide ended jobs past their age.
 
 use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::job::{JobRecord, State},
-    core::limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX},
-    core::time::{Timestamp, ceil_ms},
+    core::{
+        error::Result,
+        id::JobId,
+        job::{JobRecord, State},
+        limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX},
+        time::{Timestamp, ceil_ms},
+    },
     store::{Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming, clock::Clock},
 };
 

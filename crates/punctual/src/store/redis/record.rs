@@ -5,16 +5,18 @@
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use crate::{
-    core::backoff::Backoff,
-    core::digest as texts,
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::{
-        Concurrency, Failure, JobOptions, JobRecord, NewJob, OnConflict, Payload, Priority, Running, Scope,
-        State, Unique, placement_key,
+    core::{
+        backoff::Backoff,
+        digest as texts,
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::{
+            Concurrency, Failure, JobOptions, JobRecord, NewJob, OnConflict, Payload, Priority, Running,
+            Scope, State, Unique, placement_key,
+        },
+        limits::TIMEOUT_DEFAULT,
+        time::{Timestamp, When, ceil_ms},
     },
-    core::limits::TIMEOUT_DEFAULT,
-    core::time::{Timestamp, When, ceil_ms},
     store::{UniqueKey, defaults::defaults},
 };
 use serde::{Deserialize, Serialize};

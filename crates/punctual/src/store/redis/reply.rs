@@ -2,9 +2,9 @@
 
 use redis::Value;
 
-use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::time::Timestamp,
+use crate::core::{
+    error::{Error, ErrorKind, Result},
+    time::Timestamp,
 };
 
 /// Reads an answer from front to back.

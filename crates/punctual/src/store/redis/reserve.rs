@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use crate::{
-    core::error::Result,
-    core::job::JobRecord,
-    core::time::{Timestamp, ceil_ms},
+    core::{
+        error::Result,
+        job::JobRecord,
+        time::{Timestamp, ceil_ms},
+    },
     store::{Batch, Lease, Reserve, Reserved, Settlement, Take, TakenBack, Verdict},
 };
 

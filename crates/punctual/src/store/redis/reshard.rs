@@ -30,8 +30,10 @@ use super::{
     spread,
 };
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
+    core::{
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+    },
     store::{Placement, QueueOp, QueueReply, Store},
 };
 

@@ -4,9 +4,7 @@ use std::sync::LazyLock;
 
 use super::script::Script;
 use crate::{
-    core::fair::STRIDE,
-    core::limits,
-    core::time::ceil_ms,
+    core::{fair::STRIDE, limits, time::ceil_ms},
     store::defaults::{Defaults, defaults},
 };
 

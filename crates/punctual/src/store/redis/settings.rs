@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use crate::{
-    core::digest::group_digest,
-    core::error::{Error, ErrorKind, Result},
-    core::time::ceil_ms,
+    core::{
+        digest::group_digest,
+        error::{Error, ErrorKind, Result},
+        time::ceil_ms,
+    },
     store::{
         GroupLimits, Keep, Order, QueueSettings, Rate,
         defaults::{Defaults, defaults},

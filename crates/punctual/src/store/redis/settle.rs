@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::cut_error,
-    core::time::ceil_ms,
+    core::{
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::cut_error,
+        time::ceil_ms,
+    },
     store::{
         EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, check_extend,
         check_settle,

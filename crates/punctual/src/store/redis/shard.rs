@@ -27,8 +27,10 @@ use super::{
     thread::Thread,
 };
 use crate::{
-    core::error::{ErrorKind, Result},
-    core::time::Timestamp,
+    core::{
+        error::{ErrorKind, Result},
+        time::Timestamp,
+    },
     store::{Batch, Reserve, Swept, clock::Clock},
 };
 

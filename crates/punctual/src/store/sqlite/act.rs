@@ -8,9 +8,11 @@ use super::{
     unique,
 };
 use crate::{
-    core::job::{Scope, State, cut_error},
-    core::notes::Notes,
-    core::time::{Timestamp, When},
+    core::{
+        job::{Scope, State, cut_error},
+        notes::Notes,
+        time::{Timestamp, When},
+    },
     store::{Acted, Action, Target, UniqueKey, WORKER_BELL, Which},
 };
 

@@ -27,8 +27,10 @@ use super::{
     tx::{Rings, Tx},
 };
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::limits::{BATCH_BYTES_MAX, BATCH_MAX},
+    core::{
+        error::{Error, ErrorKind, Result},
+        limits::{BATCH_BYTES_MAX, BATCH_MAX},
+    },
     store::{Durability, clock::Clock},
 };
 

@@ -21,11 +21,13 @@ use super::{
     tx::{Q, Tx, int, ms},
 };
 use crate::{
-    core::digest::group_digest,
-    core::error::{Error, Result},
-    core::id::JobId,
-    core::job::State,
-    core::limits::BATCH_MAX,
+    core::{
+        digest::group_digest,
+        error::{Error, Result},
+        id::JobId,
+        job::State,
+        limits::BATCH_MAX,
+    },
     store::{Audit, AuditCursor, Audited, Finding},
 };
 use count::At;

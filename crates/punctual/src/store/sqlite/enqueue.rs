@@ -11,8 +11,10 @@ use super::{
     unique::Holder,
 };
 use crate::{
-    core::job::{JobOptions, NewJob, OnConflict, State, Unique},
-    core::time::Timestamp,
+    core::{
+        job::{JobOptions, NewJob, OnConflict, State, Unique},
+        time::Timestamp,
+    },
     store::{Call, Enqueued, Existing, check_enqueue, resolve_expiry},
 };
 

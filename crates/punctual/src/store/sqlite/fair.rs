@@ -25,11 +25,13 @@ use super::{
     tx::{Q, Tx, instant, int, ms},
 };
 use crate::{
-    core::digest::group_digest,
-    core::fair::{come, step},
-    core::job::Priority,
-    core::limits::{BATCH_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, REGROUP_MAX},
-    core::time::Timestamp,
+    core::{
+        digest::group_digest,
+        fair::{come, step},
+        job::Priority,
+        limits::{BATCH_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, REGROUP_MAX},
+        time::Timestamp,
+    },
     store::{GroupLimits, Order},
 };
 

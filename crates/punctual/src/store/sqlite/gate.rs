@@ -12,10 +12,12 @@ use super::{
     tx::{Q, Tx, instant, int, ms},
 };
 use crate::{
-    core::digest::digest,
-    core::limits::GATE_MAX,
-    core::rate::{Arrival, Rate},
-    core::time::Timestamp,
+    core::{
+        digest::digest,
+        limits::GATE_MAX,
+        rate::{Arrival, Rate},
+        time::Timestamp,
+    },
     store::Order,
 };
 

@@ -13,14 +13,17 @@ use super::{
     tx::{Tx, instant, int, ms},
 };
 use crate::{
-    core::backoff::Backoff,
-    core::id::JobId,
-    core::job::{
-        Concurrency, Failure, JobOptions, JobRecord, NewJob, Payload, Priority, Running, Scope, State, Unique,
+    core::{
+        backoff::Backoff,
+        id::JobId,
+        job::{
+            Concurrency, Failure, JobOptions, JobRecord, NewJob, Payload, Priority, Running, Scope, State,
+            Unique,
+        },
+        limits::TIMEOUT_DEFAULT,
+        notes::Notes,
+        time::{Timestamp, ceil_ms},
     },
-    core::limits::TIMEOUT_DEFAULT,
-    core::notes::Notes,
-    core::time::{Timestamp, ceil_ms},
     store::defaults::defaults,
 };
 

@@ -12,11 +12,13 @@ use super::{
     tx::{Q, Tx, int, ms},
 };
 use crate::{
-    core::id::JobId,
-    core::job::{Priority, State},
-    core::lifecycle::is_last_chance,
-    core::limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, HELD_FOR},
-    core::time::Timestamp,
+    core::{
+        id::JobId,
+        job::{Priority, State},
+        lifecycle::is_last_chance,
+        limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, HELD_FOR},
+        time::Timestamp,
+    },
     store::{Order, end_bell},
 };
 

@@ -21,12 +21,14 @@ use super::{
     tx::{Q, Tx, instant, ms},
 };
 use crate::{
-    core::digest::group_digest,
-    core::id::JobId,
-    core::job::{Failure, Priority, State},
-    core::lifecycle::{Next, Run},
-    core::limits::{FAILURES_MAX, ID_MEMORY, LEASE_MAX},
-    core::time::Timestamp,
+    core::{
+        digest::group_digest,
+        id::JobId,
+        job::{Failure, Priority, State},
+        lifecycle::{Next, Run},
+        limits::{FAILURES_MAX, ID_MEMORY, LEASE_MAX},
+        time::Timestamp,
+    },
     store::{EndReason, Lease, end_bell},
 };
 

@@ -10,10 +10,12 @@ use super::{
     tx::{Q, Tx, int},
 };
 use crate::{
-    core::error::{Error, ErrorKind},
-    core::job::{Priority, cut_error},
-    core::limits::{BATCH_MAX, DUE_COUNT_MAX},
-    core::time::Timestamp,
+    core::{
+        error::{Error, ErrorKind},
+        job::{Priority, cut_error},
+        limits::{BATCH_MAX, DUE_COUNT_MAX},
+        time::Timestamp,
+    },
     store::{Pause, QueueInfo, QueueOp, QueueReply, QueueSettings},
 };
 

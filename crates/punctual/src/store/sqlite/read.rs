@@ -15,10 +15,12 @@ use super::{
     tx::{Q, Tx, int},
 };
 use crate::{
-    core::id::JobId,
-    core::job::{JobRecord, Priority, State},
-    core::limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX, UPCOMING_SEARCH_MAX},
-    core::time::ceil_ms,
+    core::{
+        id::JobId,
+        job::{JobRecord, Priority, State},
+        limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX, UPCOMING_SEARCH_MAX},
+        time::ceil_ms,
+    },
     store::{Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming},
 };
 

@@ -16,11 +16,13 @@ use super::{
     tx::{Numbered, Q, Tx, instant, int, ms},
 };
 use crate::{
-    core::id::JobId,
-    core::job::Priority,
-    core::lifecycle::{is_last_chance, lease_ms, taken_back},
-    core::limits::{SWEEP_RIDE_MAX, TAKE_BACK_MAX},
-    core::time::Timestamp,
+    core::{
+        id::JobId,
+        job::Priority,
+        lifecycle::{is_last_chance, lease_ms, taken_back},
+        limits::{SWEEP_RIDE_MAX, TAKE_BACK_MAX},
+        time::Timestamp,
+    },
     store::{Batch, Lease, Reserve, Reserved, TakenBack, Want},
 };
 

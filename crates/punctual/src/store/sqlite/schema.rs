@@ -13,8 +13,10 @@ use super::{
     tx::int,
 };
 use crate::{
-    core::digest::group_digest,
-    core::error::{Error, ErrorKind, Result},
+    core::{
+        digest::group_digest,
+        error::{Error, ErrorKind, Result},
+    },
     store::Identity,
 };
 

@@ -10,9 +10,7 @@ use super::{
     tx::{Q, Tx},
 };
 use crate::{
-    core::job::State,
-    core::lifecycle::settled,
-    core::limits::SWEEP_RIDE_MAX,
+    core::{job::State, lifecycle::settled, limits::SWEEP_RIDE_MAX},
     store::{Batch, EndReason, Reserve, Settled, Settlement, Verdict},
 };
 

@@ -12,9 +12,11 @@ use super::{
     tx::{Q, Tx, instant, int, ms},
 };
 use crate::{
-    core::job::State,
-    core::limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
-    core::time::Timestamp,
+    core::{
+        job::State,
+        limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
+        time::Timestamp,
+    },
     store::{Keep, Swept},
 };
 

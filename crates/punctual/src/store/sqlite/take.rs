@@ -9,9 +9,11 @@ use super::{
     tx::{Tx, instant},
 };
 use crate::{
-    core::job::{JobRecord, State},
-    core::limits::SWEEP_RIDE_MAX,
-    core::time::ceil_ms,
+    core::{
+        job::{JobRecord, State},
+        limits::SWEEP_RIDE_MAX,
+        time::ceil_ms,
+    },
     store::Take,
 };
 

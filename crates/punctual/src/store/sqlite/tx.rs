@@ -17,9 +17,11 @@ use super::{
     sql::named,
 };
 use crate::{
-    core::job::State,
-    core::limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
-    core::time::Timestamp,
+    core::{
+        job::State,
+        limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
+        time::Timestamp,
+    },
     store::{Call, Counts, Keep, Pause, QueueSettings, clock::Clock},
 };
 

@@ -9,10 +9,10 @@ use super::{
     sql::named,
     tx::{Tx, ms},
 };
-use crate::{
-    core::id::JobId,
-    core::job::{Scope, Unique},
-    core::time::Timestamp,
+use crate::core::{
+    id::JobId,
+    job::{Scope, Unique},
+    time::Timestamp,
 };
 
 const FILE: &str = include_str!("sql/unique.sql");

@@ -27,9 +27,7 @@ use super::{
     tx::Tx,
 };
 use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::time::Timestamp,
+    core::{error::Result, id::JobId, time::Timestamp},
     store::{clock::Clock, end_of},
 };
 

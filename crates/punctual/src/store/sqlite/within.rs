@@ -14,8 +14,10 @@ use super::{
     tx::Tx,
 };
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::job::NewJob,
+    core::{
+        error::{Error, ErrorKind, Result},
+        job::NewJob,
+    },
     store::{
         Acted, Action, Durability, Enqueued, Lease, Settled, Settlement, Store, Target,
         Transaction as Within, Verdict, check_act, transaction::sealed::Sealed,

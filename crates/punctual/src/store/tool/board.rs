@@ -3,14 +3,14 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use super::check_number;
-use crate::{
-    core::error::{Error, Result},
-    core::job::check_name,
-    core::limits::{
+use crate::core::{
+    error::{Error, Result},
+    job::check_name,
+    limits::{
         AROUND_MAX, BATCH_MAX, BOARD_ADD_MAX, BOARD_CUT_ENTRIES, BOARD_MEMBERS_MAX, BUCKETS_OF_BOARD_MAX,
         SCORE_MAX,
     },
-    core::time::Timestamp,
+    time::Timestamp,
 };
 
 /// One step on a leaderboard. A call whose answer was lost may have been done: an add that is made again adds again; a set or a

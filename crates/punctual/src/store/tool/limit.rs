@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::{check_duration, check_number};
-use crate::{
-    core::error::Result,
-    core::job::check_name,
-    core::limits::{LOG_MAX, RATE_MAX, RATE_PERIOD_MAX, RATE_PERIOD_MIN},
-    core::rate::{Log, Rate},
-    core::time::ceil_ms,
+use crate::core::{
+    error::Result,
+    job::check_name,
+    limits::{LOG_MAX, RATE_MAX, RATE_PERIOD_MAX, RATE_PERIOD_MIN},
+    rate::{Log, Rate},
+    time::ceil_ms,
 };
 
 /// Asks whether something may be done, and counts it if it may. A call whose answer was lost may have been counted; made again it

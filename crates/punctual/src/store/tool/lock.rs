@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use super::check_duration;
 use crate::{
-    core::error::Result,
-    core::job::check_name,
-    core::limits::{LOCK_LEASE_MAX, LOCK_LEASE_MIN, NAME_BYTES_MAX},
-    core::time::Timestamp,
+    core::{
+        error::Result,
+        job::check_name,
+        limits::{LOCK_LEASE_MAX, LOCK_LEASE_MIN, NAME_BYTES_MAX},
+        time::Timestamp,
+    },
     store::{LOCK_BELL, check_limit},
 };
 

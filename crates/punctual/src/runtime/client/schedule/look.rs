@@ -7,10 +7,12 @@ use super::{
     plant::{NO_ROOM, is_passing},
 };
 use crate::{
-    core::error::Result,
-    core::job::{NewJob, State},
-    core::schedule::Tick,
-    core::time::Timestamp,
+    core::{
+        error::Result,
+        job::{NewJob, State},
+        schedule::Tick,
+        time::Timestamp,
+    },
     store::Enqueued,
 };
 

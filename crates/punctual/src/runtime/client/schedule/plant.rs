@@ -2,12 +2,14 @@
 
 use super::{CHANGED, NamedSchedule, ScheduleHandle, before, unexpected};
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::State,
-    core::limits::MISSED_MAX,
-    core::schedule::{Schedule, Tick},
-    core::time::Timestamp,
+    core::{
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::State,
+        limits::MISSED_MAX,
+        schedule::{Schedule, Tick},
+        time::Timestamp,
+    },
     runtime::repeat::Tries,
     store::{Acted, Action, Enqueued, Existing, Guard, Target, Which},
 };

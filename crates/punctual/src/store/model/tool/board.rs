@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    core::error::Result,
-    core::time::Timestamp,
+    core::{error::Result, time::Timestamp},
     store::{BoardAct, BoardOp, BoardReply, Standing},
 };
 

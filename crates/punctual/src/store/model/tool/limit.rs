@@ -1,8 +1,10 @@
 //! Rate limiters.
 
 use crate::{
-    core::rate::{Log, Logged, Rate},
-    core::time::Timestamp,
+    core::{
+        rate::{Log, Logged, Rate},
+        time::Timestamp,
+    },
     store::{Allowance, Arithmetic, LimitOp},
 };
 

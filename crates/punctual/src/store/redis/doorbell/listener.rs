@@ -27,8 +27,7 @@ use super::{
     hall::{Kind, Unheard},
 };
 use crate::{
-    core::error::Result,
-    core::time::Timestamp,
+    core::{error::Result, time::Timestamp},
     store::redis::{
         connection::Connection,
         detour::Detour,

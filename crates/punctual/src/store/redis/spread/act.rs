@@ -5,9 +5,11 @@ use super::{
     read::{self, homes_of_key},
 };
 use crate::{
-    core::error::Result,
-    core::id::JobId,
-    core::job::{JobRecord, Scope},
+    core::{
+        error::Result,
+        id::JobId,
+        job::{JobRecord, Scope},
+    },
     store::{
         Acted, Action, BoxFuture, Target, UniqueKey, Which,
         redis::{RedisStore, act},

@@ -17,10 +17,12 @@ use futures_util::future::join_all;
 
 use super::{attempts::Tried, lease::is_away};
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::id::JobId,
-    core::job::NewJob,
-    core::limits::{BATCH_MAX, PAYLOAD_BYTES_MAX},
+    core::{
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::NewJob,
+        limits::{BATCH_MAX, PAYLOAD_BYTES_MAX},
+    },
     store::{
         Call, Enqueued, check_batch, check_jobs,
         redis::{

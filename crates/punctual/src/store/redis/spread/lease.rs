@@ -8,9 +8,11 @@ use std::{
 
 use super::{in_homes, in_part};
 use crate::{
-    core::error::{ErrorKind, Result},
-    core::id::JobId,
-    core::job::JobRecord,
+    core::{
+        error::{ErrorKind, Result},
+        id::JobId,
+        job::JobRecord,
+    },
     store::{
         Batch, BoxFuture, Heartbeat, LeaseStatus, Reserve, Settled, Settlement, Take, check_extend,
         check_settle,

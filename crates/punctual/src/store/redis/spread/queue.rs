@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 
 use super::all;
 use crate::{
-    core::error::{Error, ErrorKind, Result},
-    core::job::cut_error,
-    core::limits::BATCH_MAX,
+    core::{
+        error::{Error, ErrorKind, Result},
+        job::cut_error,
+        limits::BATCH_MAX,
+    },
     store::{
         Pause, Placement, QueueInfo, QueueOp, QueueReply, QueueSettings, check_queue_op,
         redis::{

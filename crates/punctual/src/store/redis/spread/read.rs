@@ -2,11 +2,13 @@
 
 use super::{all, lease::is_away, queue};
 use crate::{
-    core::error::{Error, Result},
-    core::id::{JobId, SHARDS_MAX},
-    core::job::JobRecord,
-    core::limits::{BATCH_MAX, LIST_BYTES_MAX},
-    core::time::Timestamp,
+    core::{
+        error::{Error, Result},
+        id::{JobId, SHARDS_MAX},
+        job::JobRecord,
+        limits::{BATCH_MAX, LIST_BYTES_MAX},
+        time::Timestamp,
+    },
     store::{
         BoxFuture, Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming, check_limit,
         check_upcoming,

@@ -2,8 +2,7 @@
 
 use super::lease::is_away;
 use crate::{
-    core::error::Result,
-    core::id::JobId,
+    core::{error::Result, id::JobId},
     store::{
         Audit, AuditCursor, Audited, Finding, Swept, check_limit,
         redis::{

@@ -1,8 +1,7 @@
 //! Waiting for the end of a job: the shard that has it is told, so that whoever ends it rings.
 
 use crate::{
-    core::error::Result,
-    core::time::Timestamp,
+    core::{error::Result, time::Timestamp},
     store::{
         end_of,
         redis::{Live, RedisStore, scripts::SCRIPTS, shard::Shard},

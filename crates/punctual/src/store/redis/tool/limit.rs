@@ -1,8 +1,7 @@
 //! Rate limiters, a key for each key.
 
 use crate::{
-    core::error::Result,
-    core::rate::AHEAD_MAX_MS,
+    core::{error::Result, rate::AHEAD_MAX_MS},
     store::{
         Allowance, Arithmetic, LimitOp,
         redis::{

@@ -5,8 +5,10 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::{
-    core::error::Result,
-    core::time::{Timestamp, ceil_ms},
+    core::{
+        error::Result,
+        time::{Timestamp, ceil_ms},
+    },
     store::{
         Held, LOCK_BELL, LockOp, LockReply,
         redis::{

@@ -23,8 +23,7 @@ use rusqlite::{OptionalExtension, types::Value};
 
 use super::{FILE, From, lowest, page};
 use crate::{
-    core::error::Result,
-    core::limits::BATCH_MAX,
+    core::{error::Result, limits::BATCH_MAX},
     store::{
         Audited, Finding,
         sqlite::{
