@@ -6,5 +6,5 @@ pub(crate) mod middleware;
 mod repeat;
 #[cfg(feature = "testing")]
 pub mod testing;
-pub(crate) mod tool;
+pub(crate) mod toolkit;
 pub(crate) mod worker;

@@ -24,7 +24,7 @@ pub(crate) mod scratch;
 mod settings;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-mod tool;
+mod toolkit;
 mod transaction;
 pub mod url;
 
@@ -46,7 +46,6 @@ pub(crate) use self::{
     bell::{LOCK_BELL, WORKER_BELL, end_bell, end_of},
     doc::too_many,
     lease::{check_extend, check_result, check_settle},
-    tool::Arithmetic,
 };
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},
@@ -56,11 +55,12 @@ pub use self::{
         TakenBack, Verdict, Want,
     },
     settings::{GroupLimits, Keep, Order, Pause, Placement, QueueSettings},
-    tool::{
-        Allowance, BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Held, LimitOp, LimitRule, LockOp,
-        LockReply, Standing, ToolOp, ToolReply,
-    },
     transaction::Transaction,
+};
+pub(crate) use crate::store::toolkit::Arithmetic;
+pub use crate::store::toolkit::{
+    Allowance, BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Held, LimitOp, LimitRule, LockOp,
+    LockReply, Standing, ToolOp, ToolReply,
 };
 
 pub use crate::core::rate::Rate;

@@ -15,12 +15,12 @@ const AMBIENT_TIME: [(&str, &str); 10] = [
     ("store/memory.rs", "a wait lasts in real time; what is due it asks the clock"),
     ("store/redis/doctor.rs", "it tells how fast the server answers"),
     ("store/redis/doctor/bell.rs", "and how fast a ring is heard"),
-    ("store/redis/doorbell.rs", "a wait lasts in real time; what is due it asks a clock"),
-    ("store/redis/doorbell/listener.rs", "so does a block, and what follows it"),
-    ("store/redis/link.rs", "attempts to connect keep a distance in real time"),
-    ("store/redis/quiet.rs", "what is known of a shard grows old in real time; what is due it asks a clock"),
-    ("store/redis/reshard.rs", "a change of shards is gone on with for so long in real time"),
-    ("store/sqlite/wait.rs", "a wait lasts in real time; what is due it asks the clock"),
+    ("store/redis/notify.rs", "a wait lasts in real time; what is due it asks a clock"),
+    ("store/redis/notify/listener.rs", "so does a block, and what follows it"),
+    ("store/redis/connection/link.rs", "attempts to connect keep a distance in real time"),
+    ("store/redis/sharded/quiet.rs", "what is known of a shard grows old in real time; what is due it asks a clock"),
+    ("store/redis/sharded/reshard.rs", "a change of shards is gone on with for so long in real time"),
+    ("store/sqlite/notify/wait.rs", "a wait lasts in real time; what is due it asks the clock"),
 ];
 
 /// From the bottom up. A layer knows those before it.

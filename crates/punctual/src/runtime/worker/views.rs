@@ -25,7 +25,7 @@ use crate::{
         job::{JobRecord, State, cut_error},
         limits::{BOARD_ADD_MAX, NAME_BYTES_MAX},
     },
-    runtime::tool::views::{GROUP_OF, MEMBERS_MAX, OTHERS, View},
+    runtime::toolkit::views::{GROUP_OF, MEMBERS_MAX, OTHERS, View},
     store::{BoardAct, Store, Verdict},
 };
 
@@ -176,9 +176,11 @@ mod tests {
     use super::*;
     use crate::{
         core::id::{IdMaker, JobId},
-        runtime::client::Client,
-        runtime::testing::{Fault, FaultyStore},
-        runtime::tool::Ran,
+        runtime::{
+            client::Client,
+            testing::{Fault, FaultyStore},
+            toolkit::Ran,
+        },
         store::{clock::Clock, memory::MemoryStore},
     };
 

@@ -1,8 +1,12 @@
 //! The scripts, put together from their parts.
 
+pub(crate) mod bytes;
+pub(crate) mod reply;
+pub(crate) mod script;
+
 use std::sync::LazyLock;
 
-use super::script::Script;
+use self::script::Script;
 use crate::{
     core::{fair::STRIDE, limits, time::ceil_ms},
     store::defaults::{Defaults, defaults},

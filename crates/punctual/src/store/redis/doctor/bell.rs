@@ -17,7 +17,7 @@ use crate::{
     core::error::Result,
     store::{
         Check,
-        redis::{script::Script, shard::Shard},
+        redis::{scripts::script::Script, sharded::shard::Shard},
     },
 };
 

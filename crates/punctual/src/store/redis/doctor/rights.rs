@@ -7,7 +7,7 @@ use crate::{
     core::error::Result,
     store::{
         Check,
-        redis::{fault::NOPERM, shard::Shard},
+        redis::{connection::fault::NOPERM, sharded::shard::Shard},
     },
 };
 

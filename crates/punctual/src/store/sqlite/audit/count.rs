@@ -28,12 +28,16 @@ use crate::{
         Audited, Finding,
         sqlite::{
             SqliteStore,
-            fault::Step,
-            job::countable,
-            place::{Place, ended_state},
-            reserve::job_id,
-            sql::named,
-            tx::{Tally, Tx, unreadable},
+            engine::{
+                fault::Step,
+                sql::named,
+                tx::{Tally, Tx, unreadable},
+            },
+            state::{
+                codec::countable,
+                places::{Place, ended_state},
+            },
+            verbs::reserve::job_id,
         },
     },
 };
