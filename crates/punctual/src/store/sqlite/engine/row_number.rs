@@ -17,7 +17,7 @@ use crate::{
     store::sqlite::engine::{fault::Step, sql::named, tx::Tx},
 };
 
-const SLOTS: &str = named(include_str!("../sql/job.sql"), "slots");
+const SLOTS: &str = named(include_str!("../sql/codec.sql"), "slots");
 
 /// Bits behind the milliseconds of a made id.
 const MADE_MS_SHIFT: u32 = 21;

@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-const FILE: &str = include_str!("../sql/job.sql");
+const FILE: &str = include_str!("../sql/codec.sql");
 const BY_ID: &str = named(FILE, "by_id");
 pub(crate) const INSERT: &str = named(FILE, "insert");
 const SET_RUN_AT: &str = named(FILE, "set_run_at");

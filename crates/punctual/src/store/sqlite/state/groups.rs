@@ -41,7 +41,7 @@ use crate::{
     },
 };
 
-const FILE: &str = include_str!("../sql/fair.sql");
+const FILE: &str = include_str!("../sql/groups.sql");
 pub(crate) const PUT_GROUPED: &str = named(FILE, "put");
 pub(crate) const DELETE_GROUPED: &str = named(FILE, "delete");
 pub(crate) const IS_GROUPED: &str = named(FILE, "is_waiting");

@@ -29,12 +29,12 @@ use crate::{
 };
 use rusqlite::{Row, types::Value};
 
-const UNIQUE: &str = include_str!("../sql/unique.sql");
+const UNIQUE: &str = include_str!("../sql/unique_keys.sql");
 const HOLDER: &str = named(UNIQUE, "holder");
 const HOLD: &str = named(UNIQUE, "hold");
 const FREE: &str = named(UNIQUE, "free");
 
-const CONCURRENCY: &str = include_str!("../sql/gate.sql");
+const CONCURRENCY: &str = include_str!("../sql/concurrency_keys.sql");
 const RUNNING: &str = named(CONCURRENCY, "running");
 const RUN: &str = named(CONCURRENCY, "run");
 const KEYS_OF: &str = named(CONCURRENCY, "keys_of");
@@ -46,7 +46,7 @@ const FIRST_FIFO: &str = named(CONCURRENCY, "first_fifo");
 const FIRST_LIFO: &str = named(CONCURRENCY, "first_lifo");
 const COUNT: &str = named(CONCURRENCY, "count");
 const PARKED: &str = named(CONCURRENCY, "parked");
-const PUT_DUE: &str = named(include_str!("../sql/place.sql"), "put_due");
+const PUT_DUE: &str = named(include_str!("../sql/places.sql"), "put_due");
 
 /// What stands for a concurrency key with all that it is compared within.
 pub(crate) type Key = [u8; 16];

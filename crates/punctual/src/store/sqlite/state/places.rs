@@ -38,7 +38,7 @@ use crate::{
     },
 };
 
-const FILE: &str = include_str!("../sql/place.sql");
+const FILE: &str = include_str!("../sql/places.sql");
 const IS_DUE: &str = named(FILE, "is_due");
 const PUT_DUE: &str = named(FILE, "put_due");
 pub(crate) const DELETE_DUE: &str = named(FILE, "delete_due");

@@ -35,7 +35,7 @@ const RUNNING_IDS: &str = named(FILE, "running_ids");
 const ENDED_IDS: &str = named(FILE, "ended_ids");
 const SLOTS_DOWN: &str = named(FILE, "slots_down");
 const HISTOGRAM: &str = named(FILE, "histogram");
-const HISTOGRAM_GROUPED: &str = named(include_str!("../sql/fair.sql"), "histogram");
+const HISTOGRAM_GROUPED: &str = named(include_str!("../sql/groups.sql"), "histogram");
 
 /// One job.
 pub(crate) fn get(tx: &mut Tx<'_>, id: JobId) -> Step<Option<JobRecord>> {
