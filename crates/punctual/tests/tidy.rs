@@ -18,7 +18,10 @@ const AMBIENT_TIME: [(&str, &str); 10] = [
     ("store/redis/notify.rs", "a wait lasts in real time; what is due it asks a clock"),
     ("store/redis/notify/listener.rs", "so does a block, and what follows it"),
     ("store/redis/connection/link.rs", "attempts to connect keep a distance in real time"),
-    ("store/redis/sharded/quiet.rs", "what is known of a shard grows old in real time; what is due it asks a clock"),
+    (
+        "store/redis/sharded/quiet.rs",
+        "what is known of a shard grows old in real time; what is due it asks a clock",
+    ),
     ("store/redis/sharded/reshard.rs", "a change of shards is gone on with for so long in real time"),
     ("store/sqlite/notify/wait.rs", "a wait lasts in real time; what is due it asks the clock"),
 ];
@@ -46,6 +49,13 @@ impl Source {
 
 /// All Rust files in a folder.
 fn sources(folder: &Path) -> Vec<Source> {
+    let found = files(folder, &["rs"]);
+    assert!(!found.is_empty(), "{} has no source", folder.display());
+    found
+}
+
+/// All files in a folder that have one of these extensions.
+fn files(folder: &Path, extensions: &[&str]) -> Vec<Source> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
@@ -53,13 +63,12 @@ fn sources(folder: &Path) -> Vec<Source> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|own| extensions.iter().any(|wanted| own == *wanted)) {
                 let name = path.strip_prefix(folder).unwrap().to_str().unwrap().replace('\\', "/");
                 found.push(Source { path: name, text: fs::read_to_string(&path).unwrap() });
             }
         }
     }
-    assert!(!found.is_empty(), "{} has no source", folder.display());
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found
 }
@@ -242,6 +251,84 @@ fn a_concrete_store_is_recognised_by_its_type_its_driver_and_its_module() {
     }
 }
 
+// ── rooms ──
+
+/// The verbs of a store: each store has a file or a folder of this name for each, and nothing else, in `verbs/`.
+const VERBS: [&str; 10] =
+    ["act", "doc", "enqueue", "extend", "queue", "read", "reserve", "settle", "sweep", "take"];
+
+/// What each store keeps besides its jobs, in `state/`.
+const STATE: [&str; 4] = ["groups", "keys", "limits", "places"];
+
+/// What stands in a folder: the names of its files and folders, without extensions.
+fn names_in(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn each_store_has_a_file_for_each_verb() {
+    for store in ["model", "sqlite", "redis", "redis/lua"] {
+        let folder = library().join("src/store").join(store).join("verbs");
+        assert_eq!(names_in(&folder), BTreeSet::from(VERBS.map(str::to_owned)), "{}", folder.display());
+    }
+}
+
+/// On Redis, only scripts know what a job's state counts against.
+#[test]
+fn each_store_has_a_file_for_each_part_of_the_state() {
+    for store in ["model", "sqlite", "redis/lua"] {
+        let folder = library().join("src/store").join(store).join("state");
+        let names = names_in(&folder);
+        for part in STATE {
+            assert!(names.contains(part), "{} has no {part}", folder.display());
+        }
+    }
+}
+
+/// The numbers that a Lua source defines: `local NAME, OTHER = 1, 2`.
+fn numbers_in(lua: &str) -> Vec<String> {
+    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    let mut found = Vec::new();
+    for line in lua.lines() {
+        let Some((names, values)) =
+            line.trim_start().strip_prefix("local ").and_then(|it| it.split_once(" = "))
+        else {
+            continue;
+        };
+        let values = values.split("--").next().unwrap_or_default();
+        for (name, value) in names.split(", ").zip(values.split(", ")) {
+            if is_name(name) && value.trim().starts_with(|c: char| c.is_ascii_digit()) {
+                found.push(name.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// A number that scripts share is defined once; one that Rust knows comes from Rust, as `$NAME` (`constants()` in `scripts.rs`).
+#[test]
+fn no_constant_of_a_script_is_typed_twice() {
+    assert_eq!(numbers_in("local A, B = 1, $B -- 2\n    local C = 2 ^ 52"), ["A", "C"]);
+    let redis = library().join("src/store/redis");
+    let generated: BTreeSet<String> = fs::read_to_string(redis.join("scripts.rs"))
+        .unwrap()
+        .split("(\"")
+        .filter_map(|rest| rest.split_once("\", "))
+        .map(|(name, _)| name.to_owned())
+        .filter(|name| name.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+        .collect();
+    assert!(generated.contains("SPARE"), "{generated:?}");
+    let mut typed = BTreeMap::new();
+    for Source { path, text } in files(&redis.join("lua"), &["lua"]) {
+        for name in numbers_in(&text) {
+            assert!(!generated.contains(&name), "{path} types {name}, which scripts.rs generates");
+            let before = typed.insert(name.clone(), path.clone());
+            assert_eq!(before, None, "{path} types {name}, as another script does");
+        }
+    }
+}
+
 // ── time ──
 
 /// S14: below the runtime, time is an argument or a clock's answer.
@@ -272,7 +359,7 @@ fn answers_of_a_store_that_may_grow_are_non_exhaustive() {
 
 #[test]
 fn no_file_is_longer_than_a_thousand_lines() {
-    for Source { path, text } in sources(&workspace().join("crates")) {
+    for Source { path, text } in files(&workspace().join("crates"), &["rs", "lua", "sql"]) {
         let lines = text.lines().count();
         assert!(lines <= LINES_MAX, "{path} has {lines} lines");
     }

@@ -18,6 +18,9 @@ use uuid::{Builder, Uuid};
 
 use crate::core::error::{Error, Result};
 
+/// The UUID version of derived ids.
+pub(crate) const DERIVED_VERSION: usize = 8;
+
 /// Shards a store may have, and buckets that derived ids name.
 pub const SHARDS_MAX: u16 = 1_024;
 
@@ -88,7 +91,7 @@ impl JobId {
 
     /// Whether the id stands for an idempotency key.
     pub const fn is_derived(self) -> bool {
-        self.0.get_version_num() == 8
+        self.0.get_version_num() == DERIVED_VERSION
     }
 
     /// The shard of a made id, the bucket of a derived one: 0–1,023.

@@ -59,7 +59,7 @@ use listener::Listener;
 pub(crate) const BLOCK: Duration = Duration::from_mins(1);
 
 /// How much later than a ring its spare is due; as in `lua/keys.lua`.
-const SPARE: Duration = Duration::from_secs(1);
+pub(crate) const SPARE: Duration = Duration::from_secs(1);
 
 /// Why a wait came back. Whatever it is, the next thing to do is to reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

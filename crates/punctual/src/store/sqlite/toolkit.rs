@@ -4,22 +4,15 @@ mod board;
 mod limit;
 pub(crate) mod lock;
 
-use std::time::Duration;
-
 use super::SqliteStore;
 use crate::{
     core::error::Result,
     store::{
         BoardAct, BoardOp, BoardReply, LockOp, ToolOp, ToolReply,
         sqlite::engine::{fault::Step, tx::Tx},
+        toolkit::{TOOL_FORGET_MAX, TOOL_MEMORY},
     },
 };
-
-/// How long what a tool keeps stays there after it came to its end, and counts for nothing: should the clock go back, it is as
-/// it was.
-const FORGET_AFTER: Duration = Duration::from_hours(24);
-/// Rows past their end that one step removes by the way; more than it adds, so that they get fewer.
-const FORGET_MAX: usize = 8;
 
 /// Makes one step. What limiters and locks keep is as a lease is: a power cut ends whoever goes by it, too, since all are on this
 /// machine; so no call of theirs is synced by itself.
@@ -67,13 +60,13 @@ const fn is_change(op: &BoardOp) -> bool {
 
 /// When what came to its end then is removed now.
 fn forgotten_at(tx: &Tx<'_>) -> i64 {
-    tx.now_ms() - FORGET_AFTER.as_millis() as i64
+    tx.now_ms() - TOOL_MEMORY.as_millis() as i64
 }
 
 /// Removes rows past their end, some at a time.
 fn forget(tx: &Tx<'_>, sql: &str) -> Step<()> {
     tx.conn
         .prepare_cached(sql)?
-        .execute([forgotten_at(tx), crate::store::sqlite::engine::tx::int(FORGET_MAX)])?;
+        .execute([forgotten_at(tx), crate::store::sqlite::engine::tx::int(TOOL_FORGET_MAX)])?;
     Ok(())
 }

@@ -36,6 +36,10 @@ const UNIQUE: u8 = 16;
 const CONCURRENCY: u8 = 32;
 const GROUP: u8 = 64;
 
+/// The codes of scopes; 0: until done.
+pub(crate) const UNTIL_START: u8 = 1;
+pub(crate) const WINDOW: u8 = 2;
+
 /// The longest window that numbers of scripts can tell to the millisecond; longer than time.
 const WINDOW_MAX_MS: u64 = 1 << 52;
 
@@ -155,8 +159,8 @@ pub(crate) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>
     }
     let (scope, window) = match scope {
         None | Some(Scope::UntilDone) => (0, 0),
-        Some(Scope::UntilStart) => (1, 0),
-        Some(Scope::Window { window_ms }) => (2, window_ms.min(WINDOW_MAX_MS)),
+        Some(Scope::UntilStart) => (UNTIL_START, 0),
+        Some(Scope::Window { window_ms }) => (WINDOW, window_ms.min(WINDOW_MAX_MS)),
     };
     let (conflict, version) = match &new.unique {
         None => (b'k', None),

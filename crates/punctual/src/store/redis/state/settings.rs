@@ -22,7 +22,7 @@ use crate::{
 const EXACT_MAX: u64 = (1 << 53) - 2;
 
 /// Stands for what nobody chose, which `lua/late.lua` knows.
-const OPEN: u64 = (1 << 53) - 1;
+pub(crate) const OPEN: u64 = (1 << 53) - 1;
 
 /// What one of several shards gets of a queue's bounds (S15, S17).
 #[derive(Clone, Copy, Debug)]

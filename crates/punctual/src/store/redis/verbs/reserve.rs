@@ -49,7 +49,7 @@ pub(crate) fn holds(shard: &Shard, want: &Reserve) -> Vec<Hold> {
 }
 
 /// What scripts say of what is not to come, in ms; as in `lua/keys.lua`.
-const NEVER: u64 = 1 << 52;
+pub(crate) const NEVER: u64 = 1 << 52;
 /// How much later two clocks may seem that are read in milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
 
