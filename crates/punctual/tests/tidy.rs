@@ -288,7 +288,10 @@ fn each_store_has_a_file_for_each_part_of_the_state() {
 
 /// The numbers that a Lua source defines: `local NAME, OTHER = 1, 2`.
 fn numbers_in(lua: &str) -> Vec<String> {
-    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+    };
     let mut found = Vec::new();
     for line in lua.lines() {
         let Some((names, values)) =

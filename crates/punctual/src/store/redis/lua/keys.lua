@@ -51,7 +51,9 @@
 --     board:NAME …  ZSET  member @ score          a leaderboard, and what it is the sum of; see board.lua
 -- ARGV[1]: now in Unix ms, or '' for the server's clock (S14).
 -- In t, o, l, e, v, k, n, g, h and f all scores are 0: membership in t, r and e IS the state, order is that of the bytes.
-local RECORDS, HISTORIES, TIMELINE, EXPIRIES, RUNS, LEASES, ENDED_JOBS, UNIQUE_KEYS, WINDOWS, REMEMBERED_BY_END, REMEMBERED, CALLS, CALLS_BY_TIME, STATE, QUEUES, SETTINGS, NAMES, COUNTERS, RUNNING_KEYS, GROUPS_BY_PLACE, GROUPS = unpack(KEYS, 1, 21)
+local RECORDS, HISTORIES, TIMELINE, EXPIRIES, RUNS, LEASES, ENDED_JOBS, UNIQUE_KEYS, WINDOWS, REMEMBERED_BY_END,
+    REMEMBERED, CALLS, CALLS_BY_TIME, STATE, QUEUES, SETTINGS, NAMES, COUNTERS, RUNNING_KEYS, GROUPS_BY_PLACE, GROUPS =
+    unpack(KEYS, 1, 21)
 local BELLS = $BELLS -- where the doorbells begin
 local call, pack, unp = redis.call, struct.pack, struct.unpack
 local sub, char, byte, concat, min, max = string.sub, string.char, string.byte, table.concat, math.min, math.max
