@@ -179,7 +179,7 @@ impl TestQueue {
         let mut setup = worker.build()?;
         #[cfg(feature = "cron")]
         {
-            crate::runtime::worker::tick::set(&setup.client, &setup.schedules).await?;
+            crate::runtime::worker::tick::set(&setup.client, &setup.config.schedules).await?;
             setup.client.plant_schedules().await?;
         }
         let mut publications = setup.of_publications();

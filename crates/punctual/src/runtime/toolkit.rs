@@ -4,12 +4,12 @@
 mod leaderboard;
 mod limiter;
 mod lock;
-pub(crate) mod views;
+pub(crate) mod stats;
 
+pub use crate::runtime::toolkit::stats::{LastHour, Ran};
 pub use leaderboard::Leaderboard;
 pub use limiter::RateLimiter;
 pub use lock::{Lock, LockGuard};
-pub use views::{LastHour, Ran};
 
 use crate::core::error::{Error, ErrorKind};
 

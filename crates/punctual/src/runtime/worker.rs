@@ -5,24 +5,25 @@
 //! can stop neither. Both are supervised: a panic in them is logged and they go on. Beside them a second loop with its
 //! heartbeat hands out publications (`publication.rs`), and what ran is added to the views of the last hour (`views.rs`). A worker knows its store as `dyn Store` only.
 
-pub(crate) mod alarm;
-mod crew;
-pub(crate) mod dead;
+pub(crate) mod config;
+pub(crate) mod dead_hook;
+mod handlers;
 mod health;
-mod heartbeat;
+mod leases;
+pub(crate) mod precise_timer;
 mod publication;
 pub(crate) mod queues;
 pub(crate) mod report;
 pub(crate) mod run;
-mod runs;
+mod run_loop;
 mod shutdown;
 mod signals;
+mod stats;
+mod supervisor;
 mod suspects;
 #[cfg(feature = "cron")]
 pub(crate) mod tick;
-mod turn;
 mod upkeep;
-mod views;
 
 use std::{
     collections::BTreeMap,
@@ -41,27 +42,21 @@ use std::{
 use tokio::{runtime::Handle, sync::oneshot};
 use tokio_util::task::TaskTracker;
 
-pub use crew::UnknownKinds;
+pub use crate::runtime::worker::handlers::UnknownKinds;
 pub use health::{Health, Reporting};
 pub use report::{Lateness, LiveReport, WorkReport};
 pub use shutdown::Shutdown;
 
 use self::{
-    alarm::Alarm,
-    crew::Crew,
-    dead::{Obituaries, OnDead, on_dead},
-    health::Pulse,
-    heartbeat::{cancels, heartbeat},
+    config::{Config, GRACE_MAX, Setup},
+    dead_hook::{DeadHook, on_dead},
     queues::{Queues, check_slots},
-    run::{catch_panic, guarded},
-    runs::Runs,
-    turn::Turns,
-    views::Views,
+    supervisor::work,
 };
 #[cfg(feature = "cron")]
-use crate::{
-    core::cron::Cron,
-    core::schedule::{Schedule, check_schedule},
+use crate::core::{
+    cron::Cron,
+    schedule::{Schedule, check_schedule},
 };
 use crate::{
     core::{
@@ -74,94 +69,21 @@ use crate::{
         handler::{Ctx, Handler, erase, erase_raw},
         middleware::{Layer, Middleware, layer},
     },
-    store::{Store, WORKER_BELL},
 };
-
-/// Slots where nobody chose a number.
-const SLOTS_DEFAULT: usize = 50;
-/// How long handlers may take to end at shutdown where nobody chose a time.
-const GRACE_DEFAULT: Duration = Duration::from_secs(30);
-/// Longest grace; longer ones are cut to it.
-const GRACE_MAX: Duration = Duration::from_hours(365 * 24);
-/// How long the supervisor waits before it goes on after a panic.
-const AFTER_PANIC: Duration = Duration::from_millis(100);
 
 /// A worker in the making. Give it its state first, then handlers, then [`run`](Worker::run) it.
 #[must_use = "a worker does nothing until `run` or `run_until` is awaited"]
 pub struct Worker<S = ()> {
     client: Client,
-    name: String,
     state: Arc<S>,
     queues: Vec<(String, Option<u32>)>,
     /// The kinds and queues of the types that it handles.
     of_types: Vec<(&'static str, &'static str)>,
-    slots: usize,
     queue_slots: BTreeMap<String, usize>,
-    lease: Option<Duration>,
-    crew: Crew,
     layers: Vec<Layer>,
-    on_dead: Option<OnDead>,
-    grace: Duration,
-    cancel_grace: Duration,
-    timeout_grace: Duration,
-    retry_after_max: Duration,
-    health: Health,
-    /// Whether somebody else reports it.
-    shares_health: bool,
-    serves_topics: bool,
-    live: LiveReport,
-    #[cfg(feature = "cron")]
-    schedules: Vec<(String, Schedule)>,
-    /// The first thing that can't be, told when the worker is started.
+    config: Config,
+    /// The first error of the builder, reported when the worker is started.
     problem: Option<Error>,
-}
-
-/// A worker that is complete and checked.
-pub(crate) struct Setup {
-    pub(crate) client: Client,
-    pub(crate) name: String,
-    pub(crate) queues: Queues,
-    pub(crate) slots: usize,
-    pub(crate) lease: Option<Duration>,
-    pub(crate) crew: Crew,
-    pub(crate) on_dead: Option<OnDead>,
-    #[cfg(feature = "cron")]
-    pub(crate) schedules: Vec<(String, Schedule)>,
-    serves_topics: bool,
-    pub(crate) live: LiveReport,
-    grace: Duration,
-    pub(crate) cancel_grace: Duration,
-    pub(crate) timeout_grace: Duration,
-    /// The longest pause that a run is granted that asks for one.
-    pub(crate) retry_after_max: Duration,
-    health: Health,
-    /// Whether somebody else reports it.
-    shares_health: bool,
-}
-
-impl Setup {
-    /// The worker beside this one, that hands out publications; `None`: others do.
-    pub(crate) fn of_publications(&self) -> Option<Self> {
-        self.serves_topics.then(|| Self {
-            client: self.client.clone(),
-            name: self.name.clone(),
-            queues: Queues::of_publications(),
-            slots: publication::SLOTS,
-            lease: self.lease,
-            crew: Crew::of_one(guarded(publication::handler(), self.timeout_grace)),
-            on_dead: self.on_dead.clone(),
-            #[cfg(feature = "cron")]
-            schedules: Vec::new(),
-            serves_topics: false,
-            live: LiveReport::default(),
-            grace: self.grace,
-            cancel_grace: self.cancel_grace,
-            timeout_grace: self.timeout_grace,
-            retry_after_max: self.retry_after_max,
-            health: Health::default(),
-            shares_health: false,
-        })
-    }
 }
 
 impl Worker {
@@ -169,26 +91,12 @@ impl Worker {
     pub fn new(client: &Client) -> Self {
         Self {
             client: client.clone(),
-            name: default_name(),
             state: Arc::new(()),
             queues: Vec::new(),
             of_types: Vec::new(),
-            slots: SLOTS_DEFAULT,
             queue_slots: BTreeMap::new(),
-            lease: None,
-            crew: Crew::default(),
             layers: Vec::new(),
-            on_dead: None,
-            grace: GRACE_DEFAULT,
-            cancel_grace: GRACE_DEFAULT,
-            timeout_grace: Duration::ZERO,
-            retry_after_max: Duration::MAX,
-            health: Health::default(),
-            shares_health: false,
-            serves_topics: true,
-            live: LiveReport::default(),
-            #[cfg(feature = "cron")]
-            schedules: Vec::new(),
+            config: Config::new(default_name()),
             problem: None,
         }
     }
@@ -199,26 +107,12 @@ impl<S: Send + Sync + 'static> Worker<S> {
     pub fn state<T: Send + Sync + 'static>(self, state: T) -> Worker<T> {
         Worker {
             client: self.client,
-            name: self.name,
             state: Arc::new(state),
             queues: self.queues,
             of_types: self.of_types,
-            slots: self.slots,
             queue_slots: self.queue_slots,
-            lease: self.lease,
-            crew: self.crew,
             layers: self.layers,
-            on_dead: self.on_dead,
-            grace: self.grace,
-            cancel_grace: self.cancel_grace,
-            timeout_grace: self.timeout_grace,
-            retry_after_max: self.retry_after_max,
-            health: self.health,
-            shares_health: self.shares_health,
-            serves_topics: self.serves_topics,
-            live: self.live,
-            #[cfg(feature = "cron")]
-            schedules: self.schedules,
+            config: self.config,
             problem: self.problem,
         }
     }
@@ -226,7 +120,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// Names the worker, for people; `host/pid` unless said otherwise, and `host/pid/2` for the second worker of a process. A cancel
     /// rings for the name: of two workers with the same one, the other may hear of it with its next heartbeat only.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.config.name = name.into();
         self
     }
 
@@ -249,7 +143,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     #[doc(alias = "concurrency")]
     #[doc(alias = "threads")]
     pub fn slots(mut self, slots: usize) -> Self {
-        self.slots = slots;
+        self.config.slots = slots;
         self
     }
 
@@ -263,14 +157,14 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// The lease of jobs that have none of their own, 1 s to 24 h; the queue's, else 15 s, unless said otherwise. It is
     /// extended every third of it for as long as the handler runs.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.config.lease = Some(lease);
         self
     }
 
     /// How long a run may go on behind the cancel of its job, or the loss of its lease, before it is dropped where it awaits;
     /// 30 s unless said otherwise. Its token fires at once; this is for handlers that don't listen.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
-        self.cancel_grace = grace;
+        self.config.cancel_grace = grace;
         self
     }
 
@@ -279,21 +173,21 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// and what the run returns is its outcome. This is for handlers that must end something elsewhere before the next attempt
     /// begins.
     pub fn timeout_grace(mut self, grace: Duration) -> Self {
-        self.timeout_grace = grace;
+        self.config.timeout_grace = grace;
         self
     }
 
     /// The longest pause that [`Outcome::RetryAfter`](crate::Outcome::RetryAfter) gets; a longer one is cut to it (default: none; the
     /// store keeps a queue or group closed for 24 h at most). For handlers that pass on what somebody else asks for.
     pub fn retry_after_max(mut self, pause: Duration) -> Self {
-        self.retry_after_max = pause;
+        self.config.retry_after_max = pause;
         self
     }
 
     /// What becomes of jobs without a handler.
     #[doc(alias = "unhandled")]
     pub fn unknown_kinds(mut self, unknown: UnknownKinds) -> Self {
-        self.crew.set_unknown(unknown);
+        self.config.handlers.set_unknown(unknown);
         self
     }
 
@@ -313,14 +207,14 @@ impl<S: Send + Sync + 'static> Worker<S> {
         F: Fn(JobRecord, String) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        self.on_dead = Some(on_dead(tell));
+        self.config.on_dead = Some(on_dead(tell));
         self
     }
 
     /// Handles the jobs of one type. A second handler of the same kind is refused when the worker starts.
     pub fn handle<J: Job, H: Handler<J, S>>(mut self, handler: H) -> Self {
         self.of_types.push((J::KIND, J::QUEUE));
-        let added = self.crew.add(J::KIND, erase(handler, Arc::clone(&self.state)));
+        let added = self.config.handlers.add(J::KIND, erase(handler, Arc::clone(&self.state)));
         self.problem = self.problem.or(added.err());
         self
     }
@@ -331,7 +225,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         F: Fn(JobRecord, Ctx<S>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: IntoOutcome> + Send + 'static,
     {
-        let added = self.crew.add_raw(erase_raw(handle, Arc::clone(&self.state)));
+        let added = self.config.handlers.add_raw(erase_raw(handle, Arc::clone(&self.state)));
         self.problem = self.problem.or(added.err());
         self
     }
@@ -339,7 +233,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// Whether it also hands out what is published to [topics](crate::TopicHandle); it does unless said otherwise, whatever
     /// queues it serves, beside its jobs and their slots. One worker of a store that does is enough.
     pub fn serve_topics(mut self, serve: bool) -> Self {
-        self.serves_topics = serve;
+        self.config.serves_topics = serve;
         self
     }
 
@@ -354,7 +248,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         let name = name.into();
         let schedule = check_schedule(&name).and_then(|()| Schedule::of(&self.client, cron, &job));
         match schedule {
-            Ok(schedule) => self.schedules.push((name, schedule)),
+            Ok(schedule) => self.config.schedules.push((name, schedule)),
             Err(error) => self.problem = self.problem.or(Some(error)),
         }
         self
@@ -372,42 +266,42 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// assert_eq!(live.now().done, 0);
     /// ```
     pub fn live(&self) -> LiveReport {
-        self.live.clone()
+        self.config.live.clone()
     }
 
     /// How long handlers may take to end once shutdown began; 30 s unless said otherwise. What has not ended by then is
     /// stopped and released, which counts no attempt.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.config.grace = grace;
         self
     }
 
     /// Rewrites this file every few seconds for as long as the loop is alive.
     pub fn health_file(mut self, file: impl Into<PathBuf>) -> Self {
-        self.health = self.own_health().file(file);
-        self.shares_health = false;
+        self.config.health = self.own_health().file(file);
+        self.config.shares_health = false;
         self
     }
 
     /// Answers HTTP requests on this address: 200 for as long as the loop is alive, else 503.
     pub fn health_addr(mut self, addr: SocketAddr) -> Self {
-        self.health = self.own_health().addr(addr);
-        self.shares_health = false;
+        self.config.health = self.own_health().addr(addr);
+        self.config.shares_health = false;
         self
     }
 
     /// Lets a [`Health`] that several workers share, and that somebody started, report this worker, too; instead of a file or a port
     /// of its own.
     pub fn health(mut self, shared: &Health) -> Self {
-        self.health = shared.clone();
-        self.shares_health = true;
+        self.config.health = shared.clone();
+        self.config.shares_health = true;
         self
     }
 
     /// What it reports by itself.
     fn own_health(&mut self) -> Health {
-        let health = std::mem::take(&mut self.health);
-        if self.shares_health { Health::default() } else { health }
+        let health = std::mem::take(&mut self.config.health);
+        if self.config.shares_health { Health::default() } else { health }
     }
 
     /// Works until SIGINT or SIGTERM (elsewhere Ctrl-C), then lets handlers end within the grace; a second signal ends
@@ -442,37 +336,37 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// As [`Worker::run`].
     pub async fn run_until(self, shutdown: impl Into<Shutdown>) -> Result<WorkReport> {
         // Whoever waits for its start does not wait for one that has ended.
-        let _ended = self.live.start().clone().drop_guard();
+        let _ended = self.config.live.start().clone().drop_guard();
         let mut setup = self.build()?;
         let Shutdown { graceful, now } = shutdown.into();
         let shutdown = Shutdown { graceful, now: now.child_token() };
         // Dropped with this future, and after the loop's end: either way health and loop must not outlive it.
         let ends = shutdown.now.clone().drop_guard();
-        let health = std::mem::take(&mut setup.health);
+        let health = std::mem::take(&mut setup.config.health);
         let member = health.join(shutdown.graceful.clone());
-        let pulse = Arc::clone(member.pulse());
-        if !setup.shares_health {
+        let liveness = Arc::clone(member.liveness());
+        if !setup.config.shares_health {
             health.report_until(shutdown.now.clone()).await?;
         }
 
-        let (queues, kinds) = (setup.queues.names().join(", "), setup.crew.kinds());
-        tracing::info!(target: "punctual", worker = setup.name, queues, kinds, slots = setup.slots,
+        let (queues, kinds) = (setup.queues.names().join(", "), setup.config.handlers.kinds());
+        tracing::info!(target: "punctual", worker = setup.config.name, queues, kinds, slots = setup.config.slots,
             store = %setup.client.store().url(), "started");
 
-        let obituaries = Obituaries {
-            on_dead: setup.on_dead.clone(),
+        let dead_hook = DeadHook {
+            on_dead: setup.config.on_dead.clone(),
             client: setup.client.clone(),
             runtime: Handle::current(),
             tracker: TaskTracker::new(),
         };
-        let (tracker, grace) = (obituaries.tracker.clone(), setup.grace);
+        let (tracker, grace) = (dead_hook.tracker.clone(), setup.config.grace);
         let (answer, answered) = oneshot::channel();
         let spawned = thread::Builder::new().name("punctual-worker".to_owned()).spawn({
             let runtime = Handle::current();
             let shutdown = shutdown.clone();
             move || {
                 // Whoever waited may be gone.
-                let _ = answer.send(work(&setup, &pulse, runtime, obituaries, &shutdown));
+                let _ = answer.send(work(&setup, &liveness, runtime, dead_hook, &shutdown));
             }
         });
         spawned.map_err(|e| {
@@ -494,7 +388,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// The queues of its handlers' types, with equal shares.
     fn queues_of_types(&self) -> Vec<(String, Option<u32>)> {
         let mut names: Vec<&str> = Vec::new();
-        let raw = self.crew.handles_all().then_some("default");
+        let raw = self.config.handlers.handles_all().then_some("default");
         for name in self.of_types.iter().map(|(_, queue)| *queue).chain(raw) {
             if !names.contains(&name) {
                 names.push(name);
@@ -509,49 +403,33 @@ impl<S: Send + Sync + 'static> Worker<S> {
         if let Some(problem) = self.problem.take() {
             return Err(problem);
         }
-        check_name("worker name", &self.name)?;
-        check_slots("slots", self.slots)?;
-        self.lease.map_or(Ok(()), check_lease)?;
-        if self.crew.is_empty() {
+        check_name("worker name", &self.config.name)?;
+        check_slots("slots", self.config.slots)?;
+        self.config.lease.map_or(Ok(()), check_lease)?;
+        if self.config.handlers.is_empty() {
             return Err(Error::invalid("a worker needs a handler").with_hint("add `.handle(…)`"));
         }
-        self.crew.wrap(&self.layers, self.timeout_grace.min(GRACE_MAX));
+        self.config.handlers.wrap(&self.layers, self.config.timeout_grace.min(GRACE_MAX));
         let queues = if self.queues.is_empty() { self.queues_of_types() } else { self.queues };
         for (kind, queue) in self.of_types {
             if !queues.iter().any(|(name, _)| name == queue) {
-                tracing::warn!(target: "punctual", worker = self.name, kind, queue,
+                tracing::warn!(target: "punctual", worker = self.config.name, kind, queue,
                     "this worker handles a kind, and does not serve the queue that its type names");
             }
         }
-        Ok(Setup {
-            client: self.client,
-            name: self.name,
-            queues: queues_of(queues)?.with_slots(&self.queue_slots)?,
-            slots: self.slots,
-            lease: self.lease,
-            crew: self.crew,
-            on_dead: self.on_dead,
-            #[cfg(feature = "cron")]
-            schedules: self.schedules,
-            serves_topics: self.serves_topics,
-            live: self.live,
-            grace: self.grace.min(GRACE_MAX),
-            cancel_grace: self.cancel_grace.min(GRACE_MAX),
-            timeout_grace: self.timeout_grace.min(GRACE_MAX),
-            retry_after_max: self.retry_after_max,
-            health: self.health,
-            shares_health: self.shares_health,
-        })
+        self.config.cut_graces();
+        let queues = queues_of(queues)?.with_slots(&self.queue_slots)?;
+        Ok(Setup { client: self.client, queues, config: self.config })
     }
 }
 
 impl<S> fmt::Debug for Worker<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Worker")
-            .field("name", &self.name)
+            .field("name", &self.config.name)
             .field("queues", &self.queues)
-            .field("slots", &self.slots)
-            .field("crew", &self.crew)
+            .field("slots", &self.config.slots)
+            .field("crew", &self.config.handlers)
             .finish_non_exhaustive()
     }
 }
@@ -584,146 +462,4 @@ fn default_name() -> String {
         0 => name,
         before => format!("{name}/{}", before + 1),
     }
-}
-
-/// The worker's thread: loop and heartbeat, until shutdown.
-fn work(
-    setup: &Setup,
-    pulse: &Pulse,
-    runtime: Handle,
-    obituaries: Obituaries,
-    shutdown: &Shutdown,
-) -> Result<WorkReport> {
-    let own = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
-        Error::new(ErrorKind::Unavailable, "could not start the worker's runtime").with_source(e)
-    })?;
-    let runs = Runs::counting(setup.queues.counted(), setup.cancel_grace);
-    let publications =
-        setup.of_publications().map(|setup| (setup, runs.beside(), Pulse::new(shutdown.graceful.clone())));
-    // Its health is that of the first loop: whoever asks wants to know whether jobs run.
-    let mut publishing = match &publications {
-        None => None,
-        Some((setup, runs, pulse)) => {
-            let (runtime, obituaries, shutdown) = (runtime.clone(), obituaries.clone(), shutdown.clone());
-            Some(Turns::new(setup, runs, pulse, alarm()?, runtime, obituaries, shutdown))
-        }
-    };
-    let views = Views::default();
-    // Not what the other one hands out: that is counted where it runs.
-    let mut turns =
-        Turns::new(setup, &runs, pulse, alarm()?, runtime, obituaries, shutdown.clone()).counted_in(&views);
-    let ended = own.block_on(async {
-        let both = async {
-            match &mut publishing {
-                None => turn(&mut turns, "loop").await,
-                Some(publishing) => {
-                    let publishing = turn(publishing, "loop of publications");
-                    tokio::try_join!(turn(&mut turns, "loop"), publishing).map(drop)
-                }
-            }
-        };
-        let store = &**setup.client.store();
-        let beating_beside = async {
-            match &publications {
-                None => std::future::pending().await,
-                Some((_, runs, _)) => beat(store, runs).await,
-            }
-        };
-        let all_runs: Vec<&Runs> =
-            [Some(&runs), publications.as_ref().map(|(_, runs, _)| runs)].into_iter().flatten().collect();
-        let listening = async {
-            loop {
-                let bell = [WORKER_BELL, &setup.name].concat();
-                let Err(panic) = catch_panic(cancels(store, bell, &all_runs)).await;
-                after_panic("cancels", &panic).await;
-            }
-        };
-        #[cfg(feature = "cron")]
-        let planting = async {
-            loop {
-                let Err(panic) =
-                    catch_panic(tick::keep_planted(&setup.client, &setup.schedules, setup.live.start()))
-                        .await;
-                after_panic("schedules", &panic).await;
-            }
-        };
-        #[cfg(not(feature = "cron"))]
-        let planting = async {
-            setup.live.start().cancel();
-            std::future::pending::<()>().await;
-        };
-        let sweeping = async {
-            loop {
-                let Err(panic) = catch_panic(upkeep::keep_swept(store)).await;
-                after_panic("upkeep", &panic).await;
-            }
-        };
-        let working = async {
-            let ended = tokio::select! {
-                ended = both => ended,
-                () = beat(store, &runs) => Ok(()),
-                () = beating_beside => Ok(()),
-                () = listening => Ok(()),
-                () = planting => Ok(()),
-                () = sweeping => Ok(()),
-                () = shutdown.out_of_time(setup.grace) => {
-                    Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
-                        .with_hint("their leases lapse, and the jobs run again"))
-                }
-            };
-            // What still runs has no heartbeat any more.
-            for runs in &all_runs {
-                runs.abort_all();
-            }
-            views.end();
-            ended
-        };
-        tokio::join!(working, flush(store, &views)).0
-    });
-    ended.map(|()| {
-        let mut report = turns.into_report();
-        report.publications = publishing.map_or(0, |publishing| publishing.into_report().done);
-        report
-    })
-}
-
-fn alarm() -> Result<Alarm> {
-    Alarm::new()
-        .map_err(|e| Error::new(ErrorKind::Unavailable, "could not start the worker's timer").with_source(e))
-}
-
-/// A loop until its end, whatever panics in it.
-async fn turn(turns: &mut Turns<'_>, what: &str) -> Result<()> {
-    loop {
-        match catch_panic(turns.turn()).await {
-            Ok(ended) => return ended,
-            Err(panic) => after_panic(what, &panic).await,
-        }
-    }
-}
-
-/// The heartbeat of a loop's runs.
-async fn beat(store: &dyn Store, runs: &Runs) {
-    loop {
-        let Err(panic) = catch_panic(heartbeat(store, runs)).await;
-        after_panic("heartbeat", &panic).await;
-    }
-}
-
-/// The views of the last hour, until they are told that it is over.
-async fn flush(store: &dyn Store, views: &Views) {
-    let flushing = async {
-        while let Err(panic) = catch_panic(views.keep_flushed(store)).await {
-            after_panic("views", &panic).await;
-        }
-    };
-    tokio::select! {
-        () = flushing => {}
-        () = views.out_of_time() => {}
-    }
-}
-
-async fn after_panic(what: &str, panic: &str) {
-    tracing::error!(target: "punctual", what, panic, "panic in the worker, it goes on");
-    tokio::time::sleep(AFTER_PANIC).await;
 }

@@ -11,7 +11,7 @@ use crate::{
     core::{error::Result, id::JobId, job::State, lifecycle::is_last_chance, limits::BATCH_MAX},
     runtime::{
         handler::Call,
-        worker::{Setup, WorkReport, dead, run},
+        worker::{WorkReport, config::Setup, dead_hook, run},
     },
     store::{Call as StoreCall, Heartbeat, Lease, Reserve, Reserved, Settled, Settlement, Verdict},
 };
@@ -70,7 +70,7 @@ impl<'a> Drain<'a> {
 
     /// Reserves for the free slots; how many jobs there were, and whether there may be more.
     async fn reserve(&mut self) -> Result<(usize, bool)> {
-        let free = (self.setup.slots - self.runs.len()).min(BATCH_MAX);
+        let free = (self.setup.config.slots - self.runs.len()).min(BATCH_MAX);
         let running = &self.running;
         let (n, wants) = self.setup.queues.wants(free, |queue| running.get(queue).copied().unwrap_or(0));
         if n == 0 || self.is_alone {
@@ -79,10 +79,10 @@ impl<'a> Drain<'a> {
         self.call.number += 1;
         let reserve = Reserve {
             call: self.call,
-            worker: self.setup.name.clone(),
+            worker: self.setup.config.name.clone(),
             wants,
             n,
-            lease: self.setup.lease,
+            lease: self.setup.config.lease,
             company: !self.runs.is_empty(),
         };
         let batch = self.setup.client.store().reserve(&reserve).await?;
@@ -94,8 +94,8 @@ impl<'a> Drain<'a> {
         self.is_alone =
             !reserve.company && batch.jobs.iter().any(|reserved| is_last_chance(reserved.job.crashes));
         for reserved in self.setup.queues.reserved(batch.jobs) {
-            let handler = match self.setup.crew.handler(&reserved.job.kind) {
-                None => Err(self.setup.crew.unknown(&reserved.job)),
+            let handler = match self.setup.config.handlers.handler(&reserved.job.kind) {
+                None => Err(self.setup.config.handlers.unknown(&reserved.job)),
                 Some(handler) => {
                     self.report.lateness.started(&reserved.job, batch.now);
                     Ok(Arc::clone(handler))
@@ -104,8 +104,12 @@ impl<'a> Drain<'a> {
             let Reserved { lease, job, .. } = reserved;
             *self.running.entry(job.queue.clone()).or_default() += 1;
             let client = self.setup.client.clone();
-            let run_of = Call::new(job, lease.fence, client, Arc::default(), self.setup.retry_after_max);
-            let graces = run::Graces { cancel: self.setup.cancel_grace, timeout: self.setup.timeout_grace };
+            let run_of =
+                Call::new(job, lease.fence, client, Arc::default(), self.setup.config.retry_after_max);
+            let graces = run::Graces {
+                cancel: self.setup.config.cancel_grace,
+                timeout: self.setup.config.timeout_grace,
+            };
             self.runs.spawn(async move {
                 let verdict = run::run(run_of.clone(), handler, graces).await;
                 Ended { lease, run_of, verdict }
@@ -144,8 +148,8 @@ impl<'a> Drain<'a> {
 
     /// Tells of a job that ended dead.
     async fn bury(&self, id: JobId, state: State) {
-        if let (State::Dead, Some(on_dead)) = (state, &self.setup.on_dead) {
-            dead::tell(&self.setup.client, on_dead, id, None).await;
+        if let (State::Dead, Some(on_dead)) = (state, &self.setup.config.on_dead) {
+            dead_hook::tell(&self.setup.client, on_dead, id, None).await;
         }
     }
 }

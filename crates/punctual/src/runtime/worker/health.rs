@@ -38,7 +38,7 @@ const REQUEST_MAX: Duration = Duration::from_secs(2);
 
 /// When a loop completed its last turn.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(super) struct Liveness {
     start: Instant,
     last_ms: AtomicU64,
     /// Fires when the worker is asked to end.
@@ -47,7 +47,7 @@ pub(super) struct Pulse {
     held_up: Mutex<Option<String>>,
 }
 
-impl Pulse {
+impl Liveness {
     pub(super) fn new(graceful: CancellationToken) -> Self {
         Self { start: Instant::now(), last_ms: AtomicU64::new(0), graceful, held_up: Mutex::default() }
     }
@@ -109,7 +109,7 @@ pub struct Health {
 /// What is reported.
 #[derive(Debug, Default)]
 struct Seen {
-    pulses: Mutex<Vec<Arc<Pulse>>>,
+    pulses: Mutex<Vec<Arc<Liveness>>>,
     /// What holds up jobs outside of the loops, by what it is about.
     notes: Mutex<BTreeMap<String, String>>,
 }
@@ -118,16 +118,16 @@ impl Seen {
     /// Whether all loops are alive, and the words for it.
     fn report(&self) -> (bool, String) {
         let pulses = self.pulses.lock().unwrap_or_else(PoisonError::into_inner);
-        let age = pulses.iter().map(|pulse| pulse.age()).max().unwrap_or_default();
+        let age = pulses.iter().map(|liveness| liveness.age()).max().unwrap_or_default();
         let alive = age < STUCK_AFTER;
         let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let held_up = || {
             let noted = notes.iter().next().map(|(about, why)| format!("{about}: {why}"));
-            pulses.iter().find_map(|pulse| pulse.held_up()).or(noted)
+            pulses.iter().find_map(|liveness| liveness.held_up()).or(noted)
         };
         let words = if !alive {
             "stuck".to_owned()
-        } else if pulses.iter().any(|pulse| pulse.graceful.is_cancelled()) {
+        } else if pulses.iter().any(|liveness| liveness.graceful.is_cancelled()) {
             "stopping".to_owned()
         } else {
             held_up().map_or_else(|| "ok".to_owned(), |why| format!("held up: {why}"))
@@ -146,20 +146,20 @@ pub struct Reporting {
 /// A loop that is reported until this is dropped.
 #[derive(Debug)]
 pub(super) struct Member {
-    pulse: Arc<Pulse>,
+    liveness: Arc<Liveness>,
     seen: Arc<Seen>,
 }
 
 impl Member {
-    pub(super) const fn pulse(&self) -> &Arc<Pulse> {
-        &self.pulse
+    pub(super) const fn liveness(&self) -> &Arc<Liveness> {
+        &self.liveness
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
         let mut pulses = self.seen.pulses.lock().unwrap_or_else(PoisonError::into_inner);
-        pulses.retain(|pulse| !Arc::ptr_eq(pulse, &self.pulse));
+        pulses.retain(|liveness| !Arc::ptr_eq(liveness, &self.liveness));
     }
 }
 
@@ -194,9 +194,9 @@ impl Health {
 
     /// One loop more, which ends gracefully with this token.
     pub(super) fn join(&self, graceful: CancellationToken) -> Member {
-        let (pulse, seen) = (Arc::new(Pulse::new(graceful)), Arc::clone(&self.seen));
-        seen.pulses.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pulse));
-        Member { pulse, seen }
+        let (liveness, seen) = (Arc::new(Liveness::new(graceful)), Arc::clone(&self.seen));
+        seen.pulses.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&liveness));
+        Member { liveness, seen }
     }
 
     /// Starts reporting, on a thread of its own. The file is written, and the port answers, before it returns.
@@ -312,10 +312,10 @@ mod tests {
         let mut pulses = health.seen.pulses.lock().unwrap();
         pulses.pop();
         let start = Instant::now().checked_sub(ago).unwrap();
-        let pulse = Arc::new(Pulse { start, ..Pulse::new(CancellationToken::new()) });
-        pulses.push(Arc::clone(&pulse));
+        let liveness = Arc::new(Liveness { start, ..Liveness::new(CancellationToken::new()) });
+        pulses.push(Arc::clone(&liveness));
         drop(pulses);
-        Member { pulse, seen: Arc::clone(&member.seen) }
+        Member { liveness, seen: Arc::clone(&member.seen) }
     }
 
     #[test]
@@ -352,16 +352,16 @@ mod tests {
     fn health_says_what_holds_up_others() {
         let health = Health::default();
         let (one, two) = (health.join(CancellationToken::new()), health.join(CancellationToken::new()));
-        two.pulse.note(Some("kind k: job 1 runs 3 s past its timeout".to_owned()));
+        two.liveness.note(Some("kind k: job 1 runs 3 s past its timeout".to_owned()));
         let (alive, text) = health.seen.report();
         assert!(alive && text.starts_with("held up: kind k: job 1"), "{text}");
-        two.pulse.note(None);
+        two.liveness.note(None);
         health.note("queue mail", Some("no route to host"));
         let (alive, text) = health.seen.report();
         assert!(alive && text.starts_with("held up: queue mail: no route to host, last turn "), "{text}");
         health.note("queue mail", None);
         assert!(health.seen.report().1.starts_with("ok"));
-        one.pulse.graceful.cancel();
+        one.liveness.graceful.cancel();
         let (alive, text) = health.seen.report();
         assert!(alive && text.starts_with("stopping, last turn "), "{text}");
     }

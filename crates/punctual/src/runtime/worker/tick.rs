@@ -21,11 +21,10 @@ use crate::{
         },
         handler::Call,
         repeat::Pauses,
+        worker::handlers::{NO_HANDLER, UNKNOWN_KIND},
     },
     store::{LockOp, LockReply, ToolOp, ToolReply, Verdict},
 };
-
-use super::crew::{NO_HANDLER, UNKNOWN_KIND};
 
 /// How often one of all workers looks whether a schedule has no tick that waits, and up to a tenth more, so that many of them don't ask
 /// for the lock at once; up to twice as long where that worker died. It comes of what somebody does by hand, of a tick that died in its last attempt before it planted another, and of

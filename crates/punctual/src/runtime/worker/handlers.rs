@@ -37,15 +37,15 @@ const HOLD_MIN: Duration = Duration::from_secs(10);
 const HOLD_MAX: Duration = Duration::from_mins(10);
 
 /// All handlers of a worker.
-#[derive(Default)]
-pub(crate) struct Crew {
+#[derive(Clone, Default)]
+pub(crate) struct Handlers {
     by_kind: HashMap<&'static str, Erased>,
     /// For every kind without a handler of its own.
     raw: Option<Erased>,
     unknown: UnknownKinds,
 }
 
-impl Crew {
+impl Handlers {
     /// One handler for all.
     pub(crate) fn of_one(handler: Erased) -> Self {
         Self { raw: Some(handler), ..Self::default() }
@@ -125,7 +125,7 @@ impl Crew {
     }
 }
 
-impl fmt::Debug for Crew {
+impl fmt::Debug for Handlers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Crew")
             .field("kinds", &self.by_kind.keys())

@@ -17,17 +17,17 @@ use tokio::sync::Notify;
 const LAST: Duration = Duration::from_millis(3);
 
 /// Sleeps, one at a time.
-pub(super) struct Alarm {
+pub(crate) struct PreciseTimer {
     set: Sender<Instant>,
     rung: Arc<Notify>,
 }
 
-impl Alarm {
+impl PreciseTimer {
     /// Starts the thread, which ends with this.
     ///
     /// # Errors
     /// The system's, if it can have no more threads.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let ((set, times), rung) = (channel(), Arc::new(Notify::new()));
         thread::Builder::new().name("punctual-alarm".to_owned()).spawn({
             let rung = Arc::clone(&rung);
@@ -37,7 +37,7 @@ impl Alarm {
     }
 
     /// Comes back after `pause`, never before. May be dropped before that, and begun again.
-    pub(super) async fn after(&self, pause: Duration) {
+    pub(crate) async fn after(&self, pause: Duration) {
         let end = Instant::now() + pause;
         if let Some(first) = pause.checked_sub(LAST) {
             tokio::time::sleep(first).await;
@@ -77,15 +77,15 @@ mod tests {
 
     #[tokio::test]
     async fn it_never_rings_early_not_even_after_one_that_was_given_up() {
-        let alarm = Alarm::new().expect("one thread more");
+        let precise_timer = PreciseTimer::new().expect("one thread more");
         for pause in [0, 1, 2, 5, 10].map(Duration::from_millis) {
             tokio::select! {
                 biased;
-                () = alarm.after(pause / 2) => {}
+                () = precise_timer.after(pause / 2) => {}
                 () = tokio::task::yield_now() => {}
             }
             let begin = Instant::now();
-            alarm.after(pause).await;
+            precise_timer.after(pause).await;
             assert!(pause <= begin.elapsed());
         }
     }

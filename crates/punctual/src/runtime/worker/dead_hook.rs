@@ -40,15 +40,15 @@ pub(crate) async fn tell(client: &Client, on_dead: &OnDead, id: JobId, ran: Opti
 
 /// Tells on the handlers' runtime, and waits for all of it in the end.
 #[derive(Clone)]
-pub(super) struct Obituaries {
-    pub(super) on_dead: Option<OnDead>,
-    pub(super) client: Client,
-    pub(super) runtime: Handle,
-    pub(super) tracker: TaskTracker,
+pub(crate) struct DeadHook {
+    pub(crate) on_dead: Option<OnDead>,
+    pub(crate) client: Client,
+    pub(crate) runtime: Handle,
+    pub(crate) tracker: TaskTracker,
 }
 
-impl Obituaries {
-    pub(super) fn write(&self, id: JobId, ran: Option<JobRecord>) {
+impl DeadHook {
+    pub(crate) fn write(&self, id: JobId, ran: Option<JobRecord>) {
         let Some(on_dead) = self.on_dead.clone() else { return };
         let client = self.client.clone();
         self.tracker.spawn_on(async move { tell(&client, &on_dead, id, ran).await }, &self.runtime);

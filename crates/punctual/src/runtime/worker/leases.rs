@@ -5,11 +5,15 @@
 //! executing ──ended──► unsettled ──answered──► forgotten
 //! ```
 //!
+//! The heartbeat goes on beside the loop, so a slow settle or reserve costs no lease. It reports what runs note, hears of cancels and of
+//! lost leases, and never settles anything.
+//!
 //! Leases of unsettled runs are extended too: a store that is out of reach for a while must not cost finished work.
 
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
+    convert::Infallible,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -18,16 +22,32 @@ use std::{
 use tokio::{
     sync::{MutexGuard, Notify},
     task::AbortHandle,
-    time::Instant,
+    time::{Instant, sleep, timeout},
 };
 
 use super::suspects::Suspects;
 use crate::{
-    core::lifecycle::is_last_chance,
-    runtime::handler::{Call, Stop},
-    store::{Heartbeat, Lease, LeaseStatus},
+    core::{
+        error::Result,
+        lifecycle::is_last_chance,
+        limits::{BATCH_BYTES_MAX, BATCH_MAX, NOTES_BYTES_MAX},
+    },
+    runtime::{
+        handler::{Call, Stop},
+        repeat::Pauses,
+    },
+    store::{Heartbeat, Lease, LeaseStatus, Store},
 };
 
+/// Between two times that the store is told what runs tell, if no heartbeat comes before.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How long a run that ended waits until the store has heard its last words.
+const LAST_WORDS_MAX: Duration = Duration::from_millis(300);
+/// Longest wait for a cancel: none is trusted.
+const CANCEL_WAIT_MAX: Duration = Duration::from_mins(10);
+/// Between two looks for cancels, so that a bell that rings for ever costs little; and where the store can't be waited for.
+const CANCEL_PAUSE: Duration = Duration::from_millis(100);
+const CANCEL_PAUSE_AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Behind its timeout a run that goes on counts as one that blocks its thread.
 const HUNG_AFTER: Duration = Duration::from_secs(2);
 
@@ -61,7 +81,7 @@ pub(crate) struct Runs {
     /// How many of these are of the queues that have slots of their own.
     executing_in: RefCell<HashMap<String, usize>>,
     /// Those that are dead if they crash once more, here or in a loop beside.
-    pub(super) suspects: Rc<Suspects>,
+    pub(crate) suspects: Rc<Suspects>,
     /// When leases are extended next; `None`: there are none.
     beat_at: Cell<Option<Instant>>,
     /// Rung when the next beat moves forward.
@@ -253,6 +273,103 @@ impl Runs {
         }
         if stop == Stop::LeaseLost {
             self.suspects.end(lease);
+        }
+    }
+}
+
+// ── heartbeat ──
+
+/// Extends all leases every third of the shortest one, for ever; and meanwhile those of runs that have something to tell.
+pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
+    let (mut pauses, mut told) = (Pauses::default(), None::<Instant>);
+    loop {
+        let news = async {
+            runs.news.notified().await;
+            if let Some(last) = told {
+                tokio::time::sleep_until(last + TELL_EVERY).await;
+            }
+        };
+        let is_beat = tokio::select! {
+            biased;
+            () = runs.beat() => true,
+            () = news => false,
+        };
+        let _order = runs.telling().await;
+        let beats = if is_beat { runs.to_extend(Instant::now()) } else { runs.to_tell(None, Instant::now()) };
+        if beats.iter().any(|beat| beat.notes.is_some()) {
+            told = Some(Instant::now());
+        }
+        for beats in slices(&beats) {
+            let (missed, error) = match extend(store, runs, beats).await {
+                Ok(missed) => (missed, "a part of the store is away".to_owned()),
+                Err(error) => (beats.len(), error.to_string()),
+            };
+            if missed == 0 {
+                pauses.reset();
+            } else {
+                let pause = pauses.next();
+                tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
+                runs.beat_again_at(Instant::now() + pause);
+            }
+        }
+    }
+}
+
+/// One call's worth each.
+fn slices(beats: &[Heartbeat]) -> impl Iterator<Item = &[Heartbeat]> {
+    let has_notes = beats.iter().any(|beat| beat.notes.is_some());
+    beats.chunks(if has_notes { BATCH_BYTES_MAX / NOTES_BYTES_MAX } else { BATCH_MAX })
+}
+
+/// The leases that something is told of.
+fn told(beats: &[Heartbeat]) -> impl Iterator<Item = &Lease> {
+    beats.iter().filter(|beat| beat.notes.is_some()).map(|beat| &beat.lease)
+}
+
+/// One call; answers how many leases it could not be asked for.
+async fn extend(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> Result<usize> {
+    let statuses = store.extend(beats).await.inspect_err(|_| runs.keep_news(told(beats)))?;
+    let mut missed = 0;
+    for (beat, status) in beats.iter().zip(statuses) {
+        if status == LeaseStatus::Away {
+            missed += 1;
+            runs.keep_news(told(std::slice::from_ref(beat)));
+        }
+        runs.heard(beat.lease, status);
+    }
+    Ok(missed)
+}
+
+/// Tells the store what runs told before they ended, for as long as that may take: nothing but words depends on it.
+pub(super) async fn flush_notes(store: &dyn Store, runs: &Runs, of: &[Lease]) {
+    let telling = async {
+        let _order = runs.telling().await;
+        for beats in slices(&runs.to_tell(Some(of), Instant::now())) {
+            if let Err(error) = extend(store, runs, beats).await {
+                tracing::debug!(target: "punctual", %error, "could not tell what runs told last");
+                return;
+            }
+        }
+    };
+    if timeout(LAST_WORDS_MAX, telling).await.is_err() {
+        // Should the settle be repeated, they are, too.
+        runs.keep_news(of.iter());
+        tracing::debug!(target: "punctual", "could not tell in time what runs told last");
+    }
+}
+
+/// Brings the heartbeat of these runs forward whenever somebody asks to cancel a job that this worker runs; for ever.
+pub(super) async fn cancels(store: &dyn Store, bell: String, runs: &[&Runs]) -> Infallible {
+    let bell = [bell];
+    loop {
+        // The pause is over by the time that a ring comes, as a rule: who rings again finds somebody.
+        let (rung, ()) = tokio::join!(store.wait(&bell, CANCEL_WAIT_MAX), sleep(CANCEL_PAUSE));
+        match rung {
+            Ok(()) => runs.iter().for_each(|runs| runs.beat_again_at(Instant::now())),
+            Err(error) => {
+                tracing::debug!(target: "punctual", %error, "could not wait for cancels: heartbeats hear of them");
+                sleep(CANCEL_PAUSE_AFTER_ERROR).await;
+            }
         }
     }
 }

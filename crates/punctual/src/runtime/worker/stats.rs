@@ -25,7 +25,7 @@ use crate::{
         job::{JobRecord, State, cut_error},
         limits::{BOARD_ADD_MAX, NAME_BYTES_MAX},
     },
-    runtime::toolkit::views::{GROUP_OF, MEMBERS_MAX, OTHERS, View},
+    runtime::toolkit::stats::{GROUP_OF, MEMBERS_MAX, OTHERS, View},
     store::{BoardAct, Store, Verdict},
 };
 
@@ -41,7 +41,7 @@ type Sums = HashMap<String, i64>;
 
 /// The sums of a worker since its last flush. They live on one thread.
 #[derive(Default)]
-pub(super) struct Views {
+pub(crate) struct Stats {
     /// Of each view, in the order of [`View::ALL`].
     sums: RefCell<[Sums; View::ALL.len()]>,
     has_any: Cell<bool>,
@@ -53,9 +53,9 @@ pub(super) struct Views {
     name: RefCell<String>,
 }
 
-impl Views {
+impl Stats {
     /// Counts a run that was settled by this verdict and led to this state.
-    pub(super) fn count(&self, job: &JobRecord, verdict: &Verdict, state: State) {
+    pub(crate) fn count(&self, job: &JobRecord, verdict: &Verdict, state: State) {
         // Given back, or held for a worker that knows the kind: it never ran to an end.
         if matches!(verdict, Verdict::Release | Verdict::Snooze { reason: Some(_), .. }) {
             return;
@@ -80,7 +80,7 @@ impl Views {
     }
 
     /// Flushes whenever something ran, at most once a [`REST`], and the rest when it is over.
-    pub(super) async fn keep_flushed(&self, store: &dyn Store) {
+    pub(crate) async fn keep_flushed(&self, store: &dyn Store) {
         while !self.over.is_cancelled() {
             tokio::select! {
                 () = self.filled.notified() => self.flush(store).await,
@@ -95,12 +95,12 @@ impl Views {
     }
 
     /// Lets [`Views::keep_flushed`] end.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.over.cancel();
     }
 
     /// Waits until [`Views::keep_flushed`] had its time to end, whatever the store does.
-    pub(super) async fn out_of_time(&self) {
+    pub(crate) async fn out_of_time(&self) {
         self.over.cancelled().await;
         tokio::time::sleep(LAST_FLUSH_MAX).await;
     }
@@ -223,18 +223,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_second_of_runs_is_one_flush() {
         let (store, calls) = store(|| Fault::Pass);
-        let views = Views::default();
+        let stats = Stats::default();
         let running = async {
             for _ in 0..50 {
-                views.count(&job("k", None), &Verdict::Ack, State::Done);
+                stats.count(&job("k", None), &Verdict::Ack, State::Done);
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             tokio::time::sleep(Duration::from_hours(1)).await;
             let after_rest = calls.lock().unwrap().len();
-            views.end();
+            stats.end();
             after_rest
         };
-        let (after_rest, ()) = tokio::join!(running, views.keep_flushed(&*store));
+        let (after_rest, ()) = tokio::join!(running, stats.keep_flushed(&*store));
         let calls = calls.lock().unwrap().clone();
         // At first, and after each of five seconds: kinds and queues.
         assert_eq!(calls.len(), 12, "{calls:?}");
@@ -252,15 +252,15 @@ mod tests {
             calls += 1;
             if calls <= 2 { Fault::Before } else { Fault::Pass }
         });
-        let views = Views::default();
+        let stats = Stats::default();
         let running = async {
             for _ in 0..2 {
-                views.count(&job("k", None), &Verdict::Ack, State::Done);
+                stats.count(&job("k", None), &Verdict::Ack, State::Done);
                 tokio::time::sleep(2 * REST).await;
             }
-            views.end();
+            stats.end();
         };
-        tokio::join!(running, views.keep_flushed(&*store));
+        tokio::join!(running, stats.keep_flushed(&*store));
         assert_eq!(told(&Client::new(store).last_hour(10).await.unwrap().kinds), [("k", 1)].into());
     }
 
@@ -268,39 +268,39 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_store_that_hangs_holds_nobody_up() {
         let (store, calls) = store(|| Fault::Delay(Duration::from_hours(1)));
-        let views = Views::default();
+        let stats = Stats::default();
         let running = async {
             for i in 0..10_000 {
-                views.count(&job(&i.to_string(), None), &failed(&i.to_string()), State::Dead);
+                stats.count(&job(&i.to_string(), None), &failed(&i.to_string()), State::Dead);
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            views.end();
+            stats.end();
         };
         let flushing = async {
             tokio::select! {
-                () = views.keep_flushed(&*store) => {}
-                () = views.out_of_time() => {}
+                () = stats.keep_flushed(&*store) => {}
+                () = stats.out_of_time() => {}
             }
         };
         let begun = Instant::now();
         tokio::join!(running, flushing);
         assert!(begun.elapsed() <= Duration::from_secs(10) + 2 * LAST_FLUSH_MAX, "{:?}", begun.elapsed());
         assert_eq!(calls.lock().unwrap().len(), 3, "one flush");
-        let sums = views.sums.borrow();
+        let sums = stats.sums.borrow();
         assert!(sums.iter().all(|sums| sums.len() <= NAMES_MAX + 1), "what waits is bounded");
     }
 
     #[tokio::test]
     async fn what_has_no_room_is_counted_under_others() {
         let (store, _) = store(|| Fault::Pass);
-        let views = Views::default();
+        let stats = Stats::default();
         for i in 0..NAMES_MAX as u64 + 10 {
             for _ in 0..2 {
-                views.count(&job(&i.to_string(), None), &Verdict::Ack, State::Done);
+                stats.count(&job(&i.to_string(), None), &Verdict::Ack, State::Done);
             }
         }
-        views.end();
-        views.keep_flushed(&*store).await;
+        stats.end();
+        stats.keep_flushed(&*store).await;
         let hour = Client::new(store).last_hour(1_000).await.unwrap();
         let kinds = told(&hour.kinds);
         assert_eq!((kinds.len(), kinds[OTHERS], kinds["255"]), (NAMES_MAX + 1, 20, 2));
@@ -309,8 +309,8 @@ mod tests {
     #[tokio::test]
     async fn names_are_what_people_can_read() {
         let (store, _) = store(|| Fault::Pass);
-        let (views, long) = (Views::default(), "ä".repeat(300));
-        let count = |group, verdict, state| views.count(&job("k", group), &verdict, state);
+        let (stats, long) = (Stats::default(), "ä".repeat(300));
+        let count = |group, verdict, state| stats.count(&job("k", group), &verdict, state);
         count(Some("acme"), failed("\n  smtp 421\ttry\0later \n behind it"), State::Dead);
         count(Some(&long), failed(&long), State::Waiting);
         count(Some("a/b"), failed(""), State::Waiting);
@@ -319,8 +319,8 @@ mod tests {
         count(None, failed("told to stop"), State::Cancelled);
         count(None, Verdict::Release, State::Waiting);
         count(None, Verdict::Snooze { after: REST, reason: Some("unknown_kind".into()) }, State::Waiting);
-        views.end();
-        views.keep_flushed(&*store).await;
+        stats.end();
+        stats.keep_flushed(&*store).await;
         let hour = Client::new(store).last_hour(10).await.unwrap();
         assert_eq!(told(&hour.kinds), [("k", 5)].into());
         let cut = "ä".repeat(127);

@@ -18,18 +18,14 @@ use tracing::Instrument;
 #[cfg(feature = "cron")]
 use super::tick::is_tick;
 use super::{
-    Setup,
-    alarm::Alarm,
-    dead::Obituaries,
-    health::Pulse,
-    heartbeat::last_words,
+    config::Setup,
+    health::Liveness,
+    leases::flush_notes,
     queues::Queues,
     report::WorkReport,
     run::{Graces, dead_reason, expected, run, verdict},
-    runs::{Active, Runs},
     shutdown::{Phase, Shutdown},
     suspects::{Held, Waiting},
-    views::Views,
 };
 use crate::{
     core::{
@@ -42,6 +38,12 @@ use crate::{
     runtime::{
         handler::{Call, Erased, Stop},
         repeat::Pauses,
+        worker::{
+            dead_hook::DeadHook,
+            leases::{Active, Runs},
+            precise_timer::PreciseTimer,
+            stats::Stats,
+        },
     },
     store::{
         Batch, Call as StoreCall, EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled,
@@ -62,16 +64,16 @@ const IDLE_MAX: Duration = Duration::from_mins(10);
 const AWAY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The state of the loop.
-pub(super) struct Turns<'a> {
+pub(crate) struct RunLoop<'a> {
     setup: &'a Setup,
     store: Arc<dyn Store>,
     runs: &'a Runs,
-    pulse: &'a Pulse,
+    liveness: &'a Liveness,
     /// Where runs are counted for the views of the last hour; `None`: nowhere.
-    views: Option<&'a Views>,
+    stats: Option<&'a Stats>,
     /// Handlers run there, so that one that blocks can't hold up the loop or the heartbeat.
     runtime: Handle,
-    obituaries: Obituaries,
+    dead_hook: DeadHook,
     queues: Queues,
     shutdown: Shutdown,
     phase: Phase,
@@ -98,7 +100,7 @@ pub(super) struct Turns<'a> {
     was_quiet: bool,
     /// Before the store is told again that one of them has company.
     tell_again: Option<Instant>,
-    alarm: Alarm,
+    precise_timer: PreciseTimer,
     pauses: Pauses,
     report: WorkReport,
 }
@@ -116,14 +118,14 @@ struct Ended {
     verdict: Verdict,
 }
 
-impl<'a> Turns<'a> {
-    pub(super) fn new(
+impl<'a> RunLoop<'a> {
+    pub(crate) fn new(
         setup: &'a Setup,
         runs: &'a Runs,
-        pulse: &'a Pulse,
-        alarm: Alarm,
+        liveness: &'a Liveness,
+        precise_timer: PreciseTimer,
         runtime: Handle,
-        obituaries: Obituaries,
+        dead_hook: DeadHook,
         shutdown: Shutdown,
     ) -> Self {
         Self {
@@ -131,10 +133,10 @@ impl<'a> Turns<'a> {
             queues: setup.queues.clone(),
             setup,
             runs,
-            pulse,
-            views: None,
+            liveness,
+            stats: None,
             runtime,
-            obituaries,
+            dead_hook,
             shutdown,
             phase: Phase::Working,
             ended: mpsc::unbounded_channel(),
@@ -149,22 +151,22 @@ impl<'a> Turns<'a> {
             waiting: Waiting::default(),
             was_quiet: false,
             tell_again: None,
-            alarm,
+            precise_timer,
             pauses: Pauses::default(),
             report: WorkReport::default(),
         }
     }
 
     /// Counts what it settles there, too.
-    pub(super) fn counted_in(self, views: &'a Views) -> Self {
-        Self { views: Some(views), ..self }
+    pub(crate) fn counted_in(self, stats: &'a Stats) -> Self {
+        Self { stats: Some(stats), ..self }
     }
 
     /// Turns until shutdown.
     ///
     /// # Errors
     /// What the store can never take: a closed store, a refused reserve. Everything else is repeated.
-    pub(super) async fn turn(&mut self) -> Result<()> {
+    pub(crate) async fn iteration(&mut self) -> Result<()> {
         loop {
             self.follow_shutdown();
             self.collect();
@@ -174,22 +176,22 @@ impl<'a> Turns<'a> {
             self.admit().await;
             self.plan_reserve();
             if self.reserve.is_some() || !self.settlements.is_empty() {
-                self.exchange().await?;
+                self.settle_and_reserve().await?;
             } else {
                 self.idle().await;
             }
         }
     }
 
-    pub(super) fn into_report(self) -> WorkReport {
+    pub(crate) fn into_report(self) -> WorkReport {
         self.report
     }
 
     /// Moves on from phase to phase.
     fn follow_shutdown(&mut self) {
         let now = Instant::now();
-        while let Some(next) = self.shutdown.step(self.phase, self.setup.grace, now) {
-            let (phase, grace, executing) = (next.name(), self.setup.grace, self.runs.executing());
+        while let Some(next) = self.shutdown.step(self.phase, self.setup.config.grace, now) {
+            let (phase, grace, executing) = (next.name(), self.setup.config.grace, self.runs.executing());
             tracing::info!(target: "punctual", phase, ?grace, executing, "shutting down");
             self.phase = next;
             match next {
@@ -243,7 +245,7 @@ impl<'a> Turns<'a> {
         if self.phase != Phase::Working || self.runs.suspects.quiet_until(Instant::now()).is_some() {
             return 0;
         }
-        self.setup.slots.saturating_sub(self.runs.executing() + self.waiting.len())
+        self.setup.config.slots.saturating_sub(self.runs.executing() + self.waiting.len())
     }
 
     /// Starts those jobs on their last chance that may run by now (S9).
@@ -251,7 +253,7 @@ impl<'a> Turns<'a> {
         let runs = self.runs;
         loop {
             let (now, is_full) =
-                (Instant::now(), self.runs.executing() + self.waiting.len() == self.setup.slots);
+                (Instant::now(), self.runs.executing() + self.waiting.len() == self.setup.config.slots);
             if !self.waiting.has_ready(&runs.suspects, is_full, now) || !self.end_isolation(now).await {
                 return;
             }
@@ -315,7 +317,7 @@ impl<'a> Turns<'a> {
         // All may be at their caps: the end of a run comes with a settle, and looks again.
         if 0 < n {
             self.call.number += 1;
-            let (worker, lease) = (self.setup.name.clone(), self.setup.lease);
+            let (worker, lease) = (self.setup.config.name.clone(), self.setup.config.lease);
             let company = self.runs.suspects.have_company();
             if !company {
                 self.runs.suspects.ask(true);
@@ -335,18 +337,18 @@ impl<'a> Turns<'a> {
     }
 
     /// What runs told and the store has not heard of would be refused behind their ends.
-    async fn hear_last_words(&self, n: usize) {
+    async fn flush_notes_of(&self, n: usize) {
         let ended = self.settlements[..n].iter().map(|settlement| settlement.lease);
         let telling: Vec<Lease> = ended.filter(|lease| self.runs.has_news(*lease)).collect();
         if !telling.is_empty() {
-            last_words(&*self.store, self.runs, &telling).await;
+            flush_notes(&*self.store, self.runs, &telling).await;
         }
     }
 
     /// One round trip: settles, and reserves.
-    async fn exchange(&mut self) -> Result<()> {
+    async fn settle_and_reserve(&mut self) -> Result<()> {
         let n = self.settleable().min(self.settle_max);
-        self.hear_last_words(n).await;
+        self.flush_notes_of(n).await;
         let reserve = self.reserve.as_ref().filter(|_| self.settle_max == BATCH_MAX || n == 0);
         // From here on these count as tried, unless the store says that nothing was changed.
         let tried = self.tried;
@@ -368,8 +370,8 @@ impl<'a> Turns<'a> {
                         self.runs.suspects.ask(false);
                     }
                 }
-                self.setup.live.put(&self.report);
-                self.pulse.beat();
+                self.setup.config.live.put(&self.report);
+                self.liveness.beat();
                 Ok(())
             }
             Err(error) => {
@@ -413,8 +415,8 @@ impl<'a> Turns<'a> {
                 }
             };
             self.report.settled(&verdict, state);
-            if let Some(views) = self.views {
-                views.count(call.record(), &verdict, state);
+            if let Some(stats) = self.stats {
+                stats.count(call.record(), &verdict, state);
             }
             if let Verdict::Retry { error, .. }
             | Verdict::RetryAfter { error, .. }
@@ -431,7 +433,7 @@ impl<'a> Turns<'a> {
                 let mut dead = call.record().clone();
                 dead.state = State::Dead;
                 dead.reason = Some(dead_reason(&verdict, overruled));
-                self.obituaries.write(lease.job, Some(dead));
+                self.dead_hook.write(lease.job, Some(dead));
             }
         }
     }
@@ -450,7 +452,7 @@ impl<'a> Turns<'a> {
                 fence = taken.lease.fence, state = taken.state.name(), "lease taken back");
             self.runs.heard(taken.lease, LeaseStatus::Lost);
             if taken.state == State::Dead {
-                self.obituaries.write(taken.lease.job, None);
+                self.dead_hook.write(taken.lease.job, None);
             }
         }
         for reserved in self.queues.reserved(batch.jobs) {
@@ -458,13 +460,13 @@ impl<'a> Turns<'a> {
                 // A panic cut this answer short the last time, and it was asked for again.
             } else if self.phase != Phase::Working {
                 self.refuse(reserved, Verdict::Release, now);
-            } else if let Some(handler) = self.setup.crew.handler(&reserved.job.kind).cloned() {
+            } else if let Some(handler) = self.setup.config.handlers.handler(&reserved.job.kind).cloned() {
                 self.report.lateness.started(&reserved.job, batch.now);
                 self.begin(reserved, Ok(handler), is_alone, now);
             } else {
                 tracing::warn!(target: "punctual", id = %reserved.job.id, kind = reserved.job.kind,
                     queue = reserved.job.queue, "no handler for this kind");
-                let verdict = self.setup.crew.unknown(&reserved.job);
+                let verdict = self.setup.config.handlers.unknown(&reserved.job);
                 if is_tick(&reserved.job) {
                     self.begin(reserved, Err(verdict), is_alone, now);
                 } else {
@@ -495,7 +497,7 @@ impl<'a> Turns<'a> {
 
     fn call_of(&self, job: JobRecord, fence: u64) -> Call {
         let (client, news) = (self.setup.client.clone(), Arc::clone(&self.runs.news));
-        Call::new(job, fence, client, news, self.setup.retry_after_max)
+        Call::new(job, fence, client, news, self.setup.config.retry_after_max)
     }
 
     /// Runs a job on the handlers' runtime.
@@ -503,9 +505,10 @@ impl<'a> Turns<'a> {
         let Held { lease, lasts, call, handler } = held;
         tracing::debug!(target: "punctual", id = %call.id(), kind = call.kind(), queue = call.queue(),
             attempt = call.attempt(), fence = lease.fence, state = "running", "started");
-        let deadline = now + call.record().timeout + self.setup.timeout_grace;
+        let deadline = now + call.record().timeout + self.setup.config.timeout_grace;
         let mut slot = Slot { lease, call: call.clone(), verdict: None, ended: self.ended.0.clone() };
-        let graces = Graces { cancel: self.setup.cancel_grace, timeout: self.setup.timeout_grace };
+        let graces =
+            Graces { cancel: self.setup.config.cancel_grace, timeout: self.setup.config.timeout_grace };
         let run_of = call.clone();
         let span = tracing::info_span!(target: "punctual", "run", id = %call.id(), kind = call.kind(),
             queue = call.queue(), attempt = call.attempt(), fence = lease.fence);
@@ -572,18 +575,18 @@ impl<'a> Turns<'a> {
             biased;
             _ = self.ended.1.recv_many(&mut self.collected, BATCH_MAX) => {}
             () = self.shutdown.stirred(self.phase), if !is_late => {}
-            () = bell(&*self.store, &names, &self.alarm, at_most), if has_free_slots => self.look = Look::Now,
+            () = bell(&*self.store, &names, &self.precise_timer, at_most), if has_free_slots => self.look = Look::Now,
             () = runs.suspects.ended(), if is_waiting => {}
             () = tokio::time::sleep_until(wake_at.unwrap_or(again)), if wake_at.is_some() => {}
             () = tokio::time::sleep_until(again), if has_away => {}
-            () = self.pulse.keep_beating(|| runs.held_up(Instant::now())) => {}
+            () = self.liveness.keep_beating(|| runs.held_up(Instant::now())) => {}
         }
     }
 }
 
 /// Waits until there may be work, but not beyond the time when the next job is due: that timer is ours, the store's wait
 /// is a doorbell only.
-async fn bell(store: &dyn Store, queues: &[String], alarm: &Alarm, at_most: Duration) {
+async fn bell(store: &dyn Store, queues: &[String], precise_timer: &PreciseTimer, at_most: Duration) {
     let rung = async {
         if let Err(error) = store.wait(queues, at_most).await {
             tracing::warn!(target: "punctual", %error, "could not wait for the store's bell");
@@ -592,7 +595,7 @@ async fn bell(store: &dyn Store, queues: &[String], alarm: &Alarm, at_most: Dura
     };
     tokio::select! {
         () = rung => {}
-        () = alarm.after(at_most) => {}
+        () = precise_timer.after(at_most) => {}
     }
 }
 
