@@ -16,8 +16,10 @@ use crate::core::error::{Error, Result};
 
 /// How long what a tool keeps stays there after it came to its end, and counts for nothing: should the clock go back, it is as
 /// it was.
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) const TOOL_MEMORY: Duration = Duration::from_hours(24);
 /// Rows past their end that one step removes by the way; more than it adds, so that they get fewer.
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) const TOOL_FORGET_MAX: usize = 8;
 
 /// One step on a tool.
