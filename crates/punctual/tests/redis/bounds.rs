@@ -197,7 +197,7 @@ async fn queues_that_hold_nothing_cost_nothing_to_count_and_keep_their_names() {
 /// What a sweep does in several scripts is what the model does in one step, whatever the limit.
 #[tokio::test]
 async fn sweeps_of_many_queues_answer_as_the_model_does() {
-    const QUEUES: u64 = 300;
+    const QUEUES: u64 = 400;
     for limit in [7, 97, 1_000] {
         let server = Server::start(&[]);
         let (clock, other) = (start(), start());
