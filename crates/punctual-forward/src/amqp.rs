@@ -1,11 +1,12 @@
-//! RabbitMQ, by AMQP 0-9-1 with publisher confirms.
+//! RabbitMQ, over AMQP 0-9-1 with publisher confirms.
 //!
-//! A job is handed over when the broker confirmed it and did not return it: by then every queue it was routed to has it, a
-//! durable one on disk. One connection, one channel, as many jobs on their way as the worker has slots.
+//! A job is forwarded when the broker has confirmed it and has not returned it. Every queue to which it was routed
+//! then has it, a durable one on disk. There is one connection, one channel, and as many jobs in flight as the worker
+//! has slots.
 //!
-//! A message that the broker can't stand (an exchange that isn't there, a body beyond its `max_message_size`) makes it close
-//! the channel, and with it go the confirms of all others on their way. Nobody is told whose fault it was, so each of
-//! them is published once more on a channel of its own, where a fault is its own.
+//! The broker closes the channel on a message that it cannot accept: an exchange that does not exist, or a body
+//! beyond its `max_message_size`. The confirms of all other messages in flight are then lost, and it is unknown which
+//! message caused it. So each of them is published once more on a channel of its own.
 
 mod lane;
 mod link;
@@ -39,14 +40,14 @@ use crate::{
     tls::Tls,
 };
 
-/// How often it is looked meanwhile whether the broker holds back all that is published.
+/// How often the wait for an answer checks whether the broker has blocked publishing.
 const LOOKS: u32 = 10;
-/// Headers that the broker obeys: they name further routing keys.
+/// Headers that the broker interprets: they name further routing keys.
 const ORDERS: [&str; 2] = ["CC", "BCC"];
-/// Messages outlive a restart of the broker, in queues that do.
+/// Messages survive a restart of the broker, in durable queues.
 const PERSISTENT: u8 = 2;
 
-/// A broker, and where messages go there.
+/// A broker, and the exchange and routing key of messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     uri: String,
@@ -56,7 +57,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Of an address without its options, and those.
+    /// Parses an address that was split into its URL and options.
     pub(crate) fn parse(mut url: Url, options: &mut Options) -> Result<Self> {
         if url.host_str().is_none_or(str::is_empty) {
             return Err(Error::invalid("the address names no broker")
@@ -71,7 +72,7 @@ impl Address {
         let exchange = Template::parse(&exchange.unwrap_or_default())?;
         let routing_key = Template::parse(&key.unwrap_or_default())?;
         let answer = options.answer()?;
-        // Without a path the name of the virtual host would be empty, which no broker has from the start.
+        // Without a path the virtual host would have an empty name, and no broker has such a host by default.
         if url.path().is_empty() || url.path() == "/" {
             url.set_path("/%2f");
         }
@@ -80,7 +81,7 @@ impl Address {
 }
 
 impl Address {
-    /// Whether the connection is encrypted.
+    /// Returns whether the connection is encrypted.
     pub(crate) fn is_tls(&self) -> bool {
         self.uri.starts_with("amqps:")
     }
@@ -97,7 +98,7 @@ impl Amqp {
         Self { link: Link::new(address.uri.clone(), tls), address }
     }
 
-    /// What goes out of a job.
+    /// Makes the message of a job.
     fn message(&self, job: &JobRecord, id: &str) -> std::result::Result<Message, Refusal> {
         let short = |what: &str, text: String| {
             ShortString::try_new(text)
@@ -134,14 +135,14 @@ impl Amqp {
         }
     }
 
-    /// Publishes a job where what closes the channel is its own fault.
+    /// Publishes a job on a channel of its own, so that a closed channel is its own fault.
     async fn publish_alone(&self, job: &JobRecord, id: &str) -> std::result::Result<(), Refusal> {
         let message = self.message(job, id)?;
         let (lane, _permit) = self.link.alone().await?;
         verdict(self.answered(&lane, message, job.timeout / 2).await?)
     }
 
-    /// What the broker says, if it does so in time.
+    /// Waits for the broker's answer, for a limited time.
     async fn answered(
         &self,
         lane: &Lane,
@@ -159,7 +160,7 @@ impl Amqp {
                     if at_most <= begin.elapsed() {
                         return Err(Refusal::Away(link::BLOCKED.to_owned()));
                     }
-                    // All of the time begins again when the broker goes on.
+                    // The time starts anew when the broker unblocks.
                     left = LOOKS;
                 }
                 Err(_) if 1 < left => left -= 1,
@@ -188,7 +189,7 @@ impl Amqp {
             _ => Ok(()),
         };
         asked.map_err(refused_at_start)?;
-        // It closes by itself when it is dropped; said now, the broker does not take it for a fault.
+        // It would close by itself when dropped; an explicit close is no fault to the broker.
         let _ = link::within(channel.close(200, "".into())).await;
         Ok(())
     }
@@ -208,7 +209,7 @@ impl Sink for Amqp {
     }
 }
 
-/// What becomes of a job that is alone to blame.
+/// Returns what becomes of a job that was published alone.
 fn verdict(said: Published) -> std::result::Result<(), Refusal> {
     match said {
         Ok(Verdict::Taken) => Ok(()),
@@ -218,7 +219,7 @@ fn verdict(said: Published) -> std::result::Result<(), Refusal> {
     }
 }
 
-/// The broker's words, where it closed a channel since it can't stand a message.
+/// Returns the broker's message, if it closed a channel because it cannot accept a message.
 fn own_fault(error: &lapin::Error) -> Option<String> {
     match error.kind() {
         lapin::ErrorKind::ProtocolError(said) if matches!(said.kind(), AMQPErrorKind::Soft(_)) => {
@@ -232,14 +233,14 @@ fn too_long(_: impl std::error::Error) -> Error {
     Error::invalid("a name of RabbitMQ has at most 255 bytes")
 }
 
-/// What the first connection met: a login or a name that somebody has to mend, or a broker that is away.
+/// Converts the error of the first connection: a login or name to be corrected, or an unavailable broker.
 fn refused_at_start(error: lapin::Error) -> Error {
     let lapin::ErrorKind::ProtocolError(said) = error.kind() else {
         return Error::new(ErrorKind::Unavailable, "could not reach RabbitMQ").with_source(error);
     };
     let words = format!("RabbitMQ says: {} {}", said.get_id(), said.get_message());
     match said.kind() {
-        // A queue whose node is down is there.
+        // A queue exists even if its node is down.
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) if words.contains("down or inaccessible") => {
             Error::new(ErrorKind::Unavailable, words)
         }

@@ -1,27 +1,28 @@
-//! What a forwarder did so far.
+//! Counts of what a forwarder did.
 
 use std::sync::{
     Mutex, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// What a [`Forwarder`](crate::Forwarder) did since it was made.
+/// Counts of what a [`Forwarder`](crate::Forwarder) did since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Jobs handed over and confirmed.
+    /// Jobs forwarded and confirmed.
     pub forwarded: u64,
-    /// Refused by the other side, or not fit to be handed over; each try counts.
+    /// Attempts that the target refused, or whose job could not be sent.
     pub refused: u64,
-    /// Tried again in place, since the other side was away or did not confirm: what it took without saying so it has twice.
+    /// Attempts repeated in place because the target was unavailable or did not confirm. What it took without a
+    /// confirm, it has twice.
     pub again: u64,
-    /// On their way now.
+    /// Jobs in flight now.
     pub in_flight: u64,
-    /// The last thing that went wrong, until something goes well again.
+    /// The last error, until an attempt succeeds.
     pub trouble: Option<String>,
 }
 
-/// The same, being counted.
+/// The live counts.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     forwarded: AtomicU64,
@@ -44,7 +45,7 @@ impl Tally {
         }
     }
 
-    /// How many were handed over so far.
+    /// Returns the number of jobs forwarded so far.
     pub(crate) fn so_far(&self) -> u64 {
         self.forwarded.load(Relaxed)
     }
@@ -61,13 +62,13 @@ impl Tally {
         self.trouble(error);
     }
 
-    /// Answers whether it is the first trouble after something went well.
+    /// Returns whether it is the first error after a success.
     pub(crate) fn again(&self, error: &str) -> bool {
         self.again.fetch_add(1, Relaxed);
         self.trouble(error)
     }
 
-    /// Counts one more on its way, for as long as the answer lives.
+    /// Counts one more job in flight until the returned guard is dropped.
     pub(crate) fn depart(&self) -> Departed<'_> {
         self.in_flight.fetch_add(1, Relaxed);
         Departed(self)
@@ -82,7 +83,7 @@ impl Tally {
     }
 }
 
-/// A job on its way.
+/// A job in flight.
 pub(crate) struct Departed<'a>(&'a Tally);
 
 impl Drop for Departed<'_> {

@@ -1,11 +1,12 @@
-//! What of a job goes out beside its id, kind and payload: pairs of a name and a value, the same for every sink.
+//! The fields of a job that are sent beside its id, kind and payload: pairs of a name and a value, the same for every
+//! target.
 
 use punctual::JobRecord;
 
-/// What names of ours begin with. A job's own headers that begin so stay at home: they would pretend to be ours.
+/// The prefix of names of ours. Headers of a job that begin with it are not sent, because they would look like ours.
 const PREFIX: &str = "punctual-";
 
-/// The job's headers, then what there is to know of it.
+/// Returns the job's headers, then the fields of ours.
 pub(crate) fn of(job: &JobRecord) -> Vec<(String, String)> {
     let own = job.headers.iter().filter(|(name, _)| !name.to_ascii_lowercase().starts_with(PREFIX));
     let mut fields: Vec<_> = own.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -13,7 +14,7 @@ pub(crate) fn of(job: &JobRecord) -> Vec<(String, String)> {
     fields
 }
 
-/// What there is to know of a job beside its headers.
+/// Returns the fields of a job beside its headers.
 pub(crate) fn ours(job: &JobRecord) -> [(String, String); 4] {
     let ours = [
         ("kind", job.kind.clone()),

@@ -1,15 +1,15 @@
-//! A forwarder: the handler that hands jobs over.
+//! The forwarder: a handler that sends jobs to another system.
 //!
 //! ```text
 //! reserve ─► handler: Sink::send ──confirmed──────────────► Done: acked only now
-//!                │          ├──refused──► Retry by the job's backoff; on its last attempt Dead, with the other side's words
+//!                │          ├──refused──► Retry by the job's backoff; after its last attempt Dead, with the target's message
 //!                │          ├──busy─────► a short pause in place; for a long one RetryAfter: the queue (or the job's group) waits
-//!                │          └──away─────► pause ≤ 1.5 s, again in place; counts nothing, unless others went through meanwhile, five times
-//!                └──away for half of the job's timeout──► Snooze: back to the store, counts nothing
+//!                │          └──away─────► pause ≤ 1.5 s, then again in place; counts nothing, unless others succeeded meanwhile, five times
+//!                └──away for half of the job's timeout──► Snooze: back to the store; counts nothing
 //! ```
 //!
-//! While the other side is away each slot keeps its job: no attempts are spent, nothing is reserved that could not be handed
-//! over, and when it is back each comes within a pause.
+//! While the target is unavailable, each slot keeps its job. No attempts are spent, and no jobs are reserved that
+//! could not be sent. When the target is back, each job is sent within one pause.
 
 use std::{
     sync::Arc,
@@ -25,19 +25,22 @@ use crate::{
     target::Target,
 };
 
-/// The first pause before a job is tried again in place; each is twice as long as the one before.
+/// The first pause before a job is tried again in place. It doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// The longest of these pauses: as much later than it could be a job goes out behind an outage.
+/// The longest of these pauses: after an outage, a job is sent at most this much late.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How long a job waits in the store once it waited in place for long enough: twice as long each time in a row, so often.
+/// How long a job is snoozed after it has waited in place for long enough. It doubles each time in a row, up to this
+/// often.
 const AWAY_SNOOZE: Duration = Duration::from_secs(5);
 const SNOOZE_DOUBLINGS: u32 = 4;
-/// How many tries of a job others may overtake before it is taken for refused.
+/// How often other jobs can succeed between the tries of a job before it counts as refused.
 const OVERTAKEN_MAX: u32 = 5;
 
-/// Hands the jobs of a worker over to another system, and lets them be acked once that system confirmed.
+/// Forwards the jobs of a worker to another system.
 ///
-/// A forwarder is a handler like any other: retries, dead letters, leases and limits are those of the worker and the store.
+/// A job is acked after that system has confirmed it.
+///
+/// A forwarder is a handler: retries, dead jobs, leases and limits are those of the worker and the store.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -65,7 +68,9 @@ struct Inner {
 }
 
 impl Forwarder {
-    /// A forwarder to an address, as [`Target::parse`] reads it. Connects with the first job, or at [`check`](Self::check).
+    /// Makes a forwarder to an address, in the form of [`Target::parse`].
+    ///
+    /// It connects with the first job, or at [`check`](Self::check).
     ///
     /// # Errors
     /// As [`Target::parse`] and [`Target::forwarder`].
@@ -77,22 +82,23 @@ impl Forwarder {
         Self { inner: Arc::new(Inner { sink, shown, tally: Tally::default() }) }
     }
 
-    /// Connects, and looks whether the other side knows the exchange, queue, stream or host that jobs go to, as far as it is
-    /// the same for all of them.
+    /// Connects and checks the target.
+    ///
+    /// It checks whether the exchange, queue, stream or host exists, if it is the same for all jobs.
     ///
     /// # Errors
-    /// `Unavailable`: it can't be reached now, which jobs would wait for. `Invalid`: a login that is refused, an exchange
-    /// that isn't there and the like, which somebody has to mend.
+    /// `Unavailable` if the target cannot be reached now; jobs would wait for it. `Invalid` for a problem to be
+    /// corrected, for example a refused login or a missing exchange.
     pub async fn check(&self) -> Result<()> {
         self.inner.sink.check().await
     }
 
-    /// Hands one job of a client's store over, without a worker and without trying again.
+    /// Forwards one job of a client's store, without a worker and without retries.
     ///
-    /// Dropped once it was polled, it may have handed the job over.
+    /// If the future is dropped after its first poll, the job may have been forwarded.
     ///
     /// # Errors
-    /// In the other side's words, why it did not take it.
+    /// The target's message why it did not take the job.
     pub async fn send(&self, client: &Client, job: &JobRecord) -> std::result::Result<(), String> {
         let sent = self.inner.send(client, job).await;
         sent.map_err(|refusal| match refusal {
@@ -104,8 +110,9 @@ impl Forwarder {
         })
     }
 
-    /// The handler, for [`Worker::handle_raw`](punctual::Worker::handle_raw). As many jobs are on their way at once as the
-    /// worker has slots.
+    /// Returns the handler, for [`Worker::handle_raw`](punctual::Worker::handle_raw).
+    ///
+    /// As many jobs are in flight at once as the worker has slots.
     pub fn handler<S: Send + Sync + 'static>(
         &self,
     ) -> impl Fn(JobRecord, Ctx<S>) -> BoxFuture<'static, Outcome> + Send + Sync + 'static {
@@ -116,12 +123,12 @@ impl Forwarder {
         }
     }
 
-    /// What it did so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.inner.tally.counts()
     }
 
-    /// Where jobs go to, for people: the address without what is secret in it.
+    /// Returns the address without its secrets, for people.
     pub fn shown(&self) -> &str {
         &self.inner.shown
     }
@@ -134,9 +141,9 @@ impl std::fmt::Debug for Forwarder {
 }
 
 impl Inner {
-    /// Hands a job over under the id that it has outside of its store.
+    /// Forwards a job under its id for other systems.
     async fn send(&self, client: &Client, job: &JobRecord) -> std::result::Result<(), Refusal> {
-        // Kept by the store's handle: it is asked once.
+        // The store's handle keeps it, so the store is asked once.
         let store = client.identity().await.map_err(|error| Refusal::Ours(error.to_string()))?;
         self.sink.send(job, &store.message_id(job.id)).await
     }
@@ -156,8 +163,8 @@ impl Inner {
                 Ok(Err(refusal)) => refusal,
                 Err(_) => Refusal::Away("no answer in time".to_owned()),
             };
-            // Others went through since the try before: it may be this job that the other side can't stand. Those that went
-            // through before an outage say nothing of it, however long that lasts.
+            // Other jobs succeeded since the last try, so the target may be refusing this one. Successes before an
+            // outage say nothing about it, however long the outage lasts.
             let so_far = self.tally.so_far();
             overtaken += u32::from(matches!(refusal, Refusal::Away(_)) && so_far != others);
             others = so_far;
@@ -168,14 +175,14 @@ impl Inner {
                     }
                     pause
                 }
-                // Others that go through meanwhile say nothing of this job.
+                // Successes of others say nothing about this job.
                 Refusal::Ours(error) => {
                     if self.tally.again(error) {
                         tracing::warn!(target: "punctual", to = self.shown, error, "jobs wait");
                     }
                     pause
                 }
-                // All of them are to wait: nobody is to blame.
+                // All jobs wait, and none is at fault.
                 Refusal::Busy { after: Some(after), all: true, error }
                     if job.group.is_none() && begin.elapsed() + *after < job.timeout / 2 =>
                 {
@@ -202,7 +209,7 @@ impl Inner {
                 self.tally.refused(&error);
                 return Outcome::Dead(error);
             }
-            // Who has a group is waited for by that group alone; the pause holds behind a last attempt, too.
+            // A job with a group pauses that group only. The pause holds after the last attempt, too.
             Refusal::Busy { after: Some(after), all, error } if all || job.group.is_some() => {
                 self.tally.refused(&error);
                 return Outcome::RetryAfter { after, error };
@@ -218,16 +225,17 @@ impl Inner {
     }
 }
 
-/// The end of a job that waited in place, and may wait no longer.
+/// Returns the outcome of a job that waited in place and must stop.
 fn stopped(why: Option<Stop>) -> Outcome {
     match why {
         Some(Stop::Cancelled) => Outcome::Cancel,
-        // Whoever takes over begins at once; where the lease is lost nobody listens.
+        // The next worker can start at once; after a lost lease the outcome does not matter.
         _ => Outcome::Snooze(SNOOZE_MIN),
     }
 }
 
-/// Up to half of it more, so that those who wait together don't come together; never less, since it may have been asked for.
+/// Adds up to half, so that jobs that wait together are not retried together. Never less, because the target may have
+/// requested the pause.
 fn jittered(pause: Duration) -> Duration {
     pause + (pause / 2).mul_f64(fastrand::f64())
 }

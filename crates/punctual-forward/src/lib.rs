@@ -1,14 +1,18 @@
-//! Hands due jobs of [punctual](https://docs.rs/punctual) over to other systems: RabbitMQ, NATS JetStream, a Redis stream, a
-//! webhook. A delay, a schedule, a retry policy and a dead letter in front of any of them is one [`Forwarder`], which is
-//! a handler like any other.
+//! Forwards due jobs of [punctual](https://docs.rs/punctual) to RabbitMQ, NATS JetStream, a Redis stream or a
+//! webhook.
 //!
-//! **At least once.** A job is acked when the other side confirmed it, never before: RabbitMQ's confirm without a return,
-//! JetStream's acknowledgement, the id of a stream's entry, an HTTP status 2xx. Where a confirm is lost the job is handed
-//! over again, under the same `STORE_JOB` (see below); whoever must not act twice remembers ids.
+//! Use it to put delays, schedules, retries and dead jobs in front of any of them. A [`Forwarder`] is a handler like
+//! any other.
 //!
-//! `STORE_JOB` is the [identity of the store](punctual::store::Identity), `_`, and the job's id: two stores never share one.
+//! **At least once.** A job is acked after the target has confirmed it, never before. A confirm is RabbitMQ's confirm
+//! without a return, JetStream's acknowledgement, the id of a stream's entry, or an HTTP status 2xx. If a confirm is
+//! lost, the job is sent again with the same `STORE_JOB` (see below). A receiver that must not act twice remembers
+//! these ids.
 //!
-//! What goes out of a job is the same everywhere; `docs/operating/forwarding.md` has the table:
+//! `STORE_JOB` is the [identity of the store](punctual::store::Identity), `_`, and the job's id. No two stores share
+//! one.
+//!
+//! The same fields of a job are sent to every target; `docs/operating/forwarding.md` has the details:
 //!
 //! | of the job | RabbitMQ | JetStream | Redis stream | webhook |
 //! |---|---|---|---|---|

@@ -1,8 +1,8 @@
-//! NATS JetStream, by publishing into whichever stream takes the subject.
+//! NATS JetStream, by publishing to the stream that has the subject.
 //!
-//! A job is handed over when the stream acknowledged it: by then the stream has it as safe as it keeps anything. Copies that
-//! carry the same `Nats-Msg-Id` within the stream's window (two minutes, if its maker did not say otherwise) are one message
-//! there: what is published again since an acknowledgement was lost is not delivered twice.
+//! A job is forwarded when the stream has acknowledged it: it is then as safe as everything in that stream. Messages
+//! with the same `Nats-Msg-Id` within the stream's duplicate window (default: two minutes) are stored once. So a
+//! message that is published again after a lost acknowledgement is not delivered twice.
 
 mod link;
 
@@ -31,15 +31,15 @@ use crate::{
     tls::Tls,
 };
 
-/// What JetStream says in HTTP's words when it can't do anything now.
+/// The status with which JetStream says that it is unavailable now.
 const UNAVAILABLE: usize = 503;
-/// What subjects of the server itself, and of answers, begin with. A job that could choose them could give orders: the
-/// subject `$JS.API.STREAM.DELETE.jobs` deletes a stream.
+/// The prefixes of the server's own subjects, and of replies. A job that chose one could give orders to the server:
+/// the subject `$JS.API.STREAM.DELETE.jobs` deletes a stream.
 const RESERVED: [&str; 2] = ["$", "_INBOX."];
-/// What headers begin with that the server obeys: `Nats-Rollup` empties a stream.
+/// The prefix of headers that the server interprets. For example, `Nats-Rollup` empties a stream.
 const ORDERS: &str = "nats-";
 
-/// A server, and the subject of jobs there.
+/// A server, and the subject of jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     server: ServerAddr,
@@ -48,7 +48,7 @@ pub(crate) struct Address {
     answer: Duration,
 }
 
-/// As whom to come.
+/// The login.
 #[derive(Clone)]
 enum Login {
     Nobody,
@@ -57,7 +57,7 @@ enum Login {
         password: String,
     },
     Token(String),
-    /// A file with a token and the key to it.
+    /// A file with a token and its key.
     Credentials(PathBuf),
 }
 
@@ -68,7 +68,7 @@ impl std::fmt::Debug for Login {
 }
 
 impl Address {
-    /// Of an address without its options, and those.
+    /// Parses an address that was split into its URL and options.
     pub(crate) fn parse(mut url: Url, options: &mut Options) -> Result<Self> {
         if url.host_str().is_none_or(str::is_empty) {
             return Err(
@@ -99,7 +99,7 @@ impl Address {
                     .with_hint("the file says who comes: leave the user out"));
             }
         };
-        // It has a host, so that neither can fail. The client would take both as they are, with their escapes.
+        // The URL has a host, so neither call can fail. The client would use the escaped texts as they are.
         let _ = (url.set_username(""), url.set_password(None));
         let server = ServerAddr::from_url(url)
             .map_err(|error| Error::invalid("this is no address of NATS").with_source(error))?;
@@ -136,7 +136,7 @@ impl Nats {
             () = line.lost() => return Err(Refusal::Away("the connection was lost".to_owned())),
         };
         if matches!(error.kind(), PublishErrorKind::TimedOut) {
-            // The client never forgets whom it owes an answer on a connection.
+            // The client never forgets answers that are pending on a connection.
             self.link.leave(&line).await;
             let said = line.said().map_or_else(String::new, |said| format!("; the server said: {said}"));
             return Err(Refusal::Away(format!("no stream confirmed within {answer:?}{said}")));
@@ -165,7 +165,7 @@ impl Nats {
                     return Err(Error::invalid("the server has no JetStream, or not for this account")
                         .with_hint("start nats-server with -js, and enable JetStream for the account"));
                 }
-                // Who may publish need not be allowed to ask. What is said is then said of the question.
+                // A user that may publish need not be allowed to ask. The complaint is then about the question.
                 Some(RequestErrorKind::TimedOut) if line.said().is_some() => return Ok(()),
                 _ => cause = at.source(),
             }
@@ -188,7 +188,8 @@ impl Sink for Nats {
     }
 }
 
-/// What goes out beside the payload. Names and values are looked at first, since the client panics at bad ones.
+/// Returns the headers of a job's message. Names and values are checked first, because the client panics at invalid
+/// ones.
 fn headers(job: &JobRecord, id: &str) -> std::result::Result<HeaderMap, String> {
     let value = |name: &str, value: &str| {
         HeaderValue::from_str(value)
@@ -210,7 +211,7 @@ fn headers(job: &JobRecord, id: &str) -> std::result::Result<HeaderMap, String> 
     Ok(headers)
 }
 
-/// Whether a job can be published under a subject; in words, why not.
+/// Checks whether a job can be published under a subject; the error says why not.
 fn check_subject(subject: &str) -> std::result::Result<(), String> {
     let what = if subject.split('.').any(str::is_empty) {
         "has an empty part between its dots"
@@ -226,7 +227,7 @@ fn check_subject(subject: &str) -> std::result::Result<(), String> {
     Err(format!("the subject {subject:?} {what}"))
 }
 
-/// What becomes of a job that was not acknowledged.
+/// Returns what becomes of a job that was not acknowledged.
 fn refusal(error: &PublishError, subject: &str) -> Refusal {
     match error.kind() {
         PublishErrorKind::StreamNotFound => {
@@ -237,7 +238,7 @@ fn refusal(error: &PublishError, subject: &str) -> Refusal {
         PublishErrorKind::MaxPayloadExceeded => Refusal::Refused(error.to_string()),
         _ => {
             let said = error.source().and_then(|cause| cause.downcast_ref::<jetstream::Error>());
-            // A leader is being elected, or something has run out: of nobody's messages in particular.
+            // A leader is being elected, or a resource is used up. No single message is at fault.
             if let Some(said) = said.filter(|said| said.code() == UNAVAILABLE) {
                 return Refusal::Away(said.to_string());
             }

@@ -1,11 +1,11 @@
-//! The pause behind an attempt to connect that failed.
+//! The pause after a failed attempt to connect.
 
 use std::time::{Duration, Instant};
 
-/// Between two attempts, however many wait for one.
+/// The pause between two attempts, however many callers wait.
 const CONNECT_PAUSE: Duration = Duration::from_millis(250);
 
-/// Until when nobody tries to connect, and why not.
+/// The end of the pause, and the error of the last attempt.
 pub(crate) struct Pause<E>(Option<(Instant, E)>);
 
 impl<E> Default for Pause<E> {
@@ -15,7 +15,7 @@ impl<E> Default for Pause<E> {
 }
 
 impl<E: Clone> Pause<E> {
-    /// Why the last attempt failed, while nobody may try again.
+    /// Returns the error of the last attempt during the pause.
     pub(crate) fn check(&self) -> Result<(), E> {
         match &self.0 {
             Some((until, why)) if Instant::now() < *until => Err(why.clone()),
@@ -23,7 +23,7 @@ impl<E: Clone> Pause<E> {
         }
     }
 
-    /// Notes how an attempt ended, and hands it on.
+    /// Notes how an attempt ended, and returns its result.
     pub(crate) fn note<T>(&mut self, attempt: Result<T, E>) -> Result<T, E> {
         self.0 = attempt.as_ref().err().map(|why| (Instant::now() + CONNECT_PAUSE, why.clone()));
         attempt

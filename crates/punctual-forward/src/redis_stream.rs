@@ -1,7 +1,7 @@
-//! A stream of Redis or Valkey, by `XADD`.
+//! A stream of Redis or Valkey, with `XADD`.
 //!
-//! A job is handed over when the server answered with the id of the new entry: by then it has it as safe as it keeps anything.
-//! An entry whose answer was lost is added again; readers who must not act twice look at its field `id`.
+//! A job is forwarded when the server has returned the id of the new entry: it is then as safe as everything on that
+//! server. If the answer is lost, the entry is added again. A reader that must not act twice checks the field `id`.
 
 use std::time::Duration;
 
@@ -20,32 +20,32 @@ use crate::{
     template::Template,
 };
 
-/// Codes of a server that takes no writes of anybody now, or that is not the one any more: it starts, runs a long script, is a replica
-/// since a moment ago, or has no room left, in memory, on disk or at its replicas.
+/// Error codes of a server that accepts no writes now: it is starting, runs a long script, has just become a replica,
+/// or has no room left, in memory, on disk or at its replicas.
 const RESTLESS: [&str; 9] =
     ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"];
-/// Codes of a server that does not let somebody in.
+/// Error codes of a refused login.
 const NOT_LET_IN: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 
-/// A server, and the stream of jobs there.
+/// A server, and the stream of jobs.
 #[derive(Clone)]
 pub(crate) struct Address {
     client: Client,
     stream: Template,
-    /// About how many entries a stream keeps.
+    /// About how many entries the stream keeps.
     entries_max: Option<u64>,
     answer: Duration,
 }
 
 impl std::fmt::Debug for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The client shows passwords.
+        // The debug output of the client shows passwords.
         f.debug_struct("Address").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
 
 impl Address {
-    /// Of an address without its options, and those.
+    /// Parses an address that was split into its URL and options.
     pub(crate) fn parse(mut url: Url, options: &mut Options) -> Result<Self> {
         let Some(stream) = options.take("stream").filter(|stream| !stream.is_empty()) else {
             return Err(Error::invalid("the address names no stream").with_hint("add ?stream=NAME"));
@@ -60,7 +60,7 @@ impl Address {
         };
         let answer = options.answer()?;
         if url.scheme() == "redis+unix" {
-            // What else stands before the question mark stands behind it there.
+            // For a socket, these options follow the path.
             for name in ["db", "user", "pass"] {
                 if let Some(value) = options.take(name) {
                     url.query_pairs_mut().append_pair(name, &value);
@@ -120,7 +120,7 @@ impl RedisStream {
                     .with_hint("choose another name"))
             }
             Ok(_) => Ok(()),
-            // Who may add need not be allowed to look.
+            // A user that may add entries need not be allowed to ask.
             Err(error) if error.code() == Some("NOPERM") => Ok(()),
             Err(error) => Err(refused_at_start(error)),
         }
@@ -128,14 +128,14 @@ impl RedisStream {
 
     async fn ask(&self, cmd: &Cmd, at_most: Duration) -> std::result::Result<Value, RedisError> {
         let (mut connection, number) = self.connection().await?;
-        // A refusal is a value to it.
+        // The client treats a refusal as a value.
         let asked = timeout(at_most, connection.send_packed_command(cmd)).await;
         let late = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
         let answer = asked.unwrap_or_else(|_| late()).and_then(Value::extract_error);
         let is_left = answer.as_ref().is_err_and(|error| {
             error.is_io_error()
                 || error.is_unrecoverable_error()
-                // The server's name may lead to another one by now.
+                // The server's name may resolve to another server now.
                 || error.code() == Some("READONLY")
         });
         if is_left {
@@ -177,12 +177,12 @@ impl Sink for RedisStream {
     }
 }
 
-/// The command that adds a job.
+/// Makes the command that adds a job.
 fn entry(stream: &str, entries_max: Option<u64>, job: &JobRecord, id: &str) -> Cmd {
     let mut cmd = cmd("XADD");
     cmd.arg(stream);
     if let Some(entries_max) = entries_max {
-        // Whole nodes of the stream at a time: to the entry it would cost much more.
+        // Trims whole nodes of the stream. To trim to the exact entry would cost much more.
         cmd.arg("MAXLEN").arg("~").arg(entries_max);
     }
     cmd.arg("*").arg("id").arg(id).arg("kind").arg(&job.kind).arg("queue").arg(&job.queue);
@@ -194,7 +194,7 @@ fn entry(stream: &str, entries_max: Option<u64>, job: &JobRecord, id: &str) -> C
     cmd
 }
 
-/// What becomes of a job that was not added.
+/// Returns what becomes of a job that was not added.
 fn refusal(error: &RedisError) -> Refusal {
     let words = words(error);
     match (error.kind(), error.code()) {
@@ -204,7 +204,7 @@ fn refusal(error: &RedisError) -> Refusal {
     }
 }
 
-/// What the first connection met.
+/// Converts the error of the first connection.
 fn refused_at_start(error: RedisError) -> Error {
     let is_login = error.kind() == Fault::AuthenticationFailed
         || error.code().is_some_and(|code| NOT_LET_IN.contains(&code));
@@ -219,7 +219,7 @@ fn refused_at_start(error: RedisError) -> Error {
     }
 }
 
-/// The server's words, where there are some.
+/// Returns the server's message, if there is one.
 fn words(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),

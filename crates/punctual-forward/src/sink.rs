@@ -1,47 +1,46 @@
-//! What takes jobs over.
+//! The interface of the targets.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
 use punctual::{JobRecord, Result};
 
-/// How long making a connection may take.
+/// How long an attempt to connect can take.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// A future on the heap, since a forwarder does not know its sink.
+/// A boxed future, because a forwarder does not know its target's type.
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Another system that takes jobs over. It keeps its connection by itself: a call that finds none makes one.
+/// A target: another system that takes jobs. It keeps its own connection; a call that finds none makes one.
 pub(crate) trait Sink: Send + Sync {
-    /// Looks whether it can be reached, and whether it knows whom it is told to hand jobs to, as far as that is the same
-    /// for all jobs.
+    /// Checks whether the target can be reached, and whether the names that are the same for all jobs exist there.
     ///
     /// # Errors
-    /// `Unavailable`: it can't be reached now. Everything else will not mend itself.
+    /// `Unavailable` if it cannot be reached now. Any other error needs a correction.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Hands a job over under an id, which no job of another store has; comes back when the other side answers for it.
+    /// Sends a job under an id that is unique across stores; returns when the target has confirmed it.
     fn send<'a>(&'a self, job: &'a JobRecord, id: &'a str)
     -> BoxFuture<'a, std::result::Result<(), Refusal>>;
 }
 
-/// Why a job was not handed over.
+/// Why a job was not forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The other side can't be reached, or did not answer: nothing is known against this job. It may have it already.
+    /// The target cannot be reached or did not answer. The job is not at fault. The target may already have it.
     Away(String),
-    /// This process can't ask now, for want of something of its own: nothing is known against this job, nor against the other side.
+    /// This process cannot send now, because it lacks a resource. Neither the job nor the target is at fault.
     Ours(String),
-    /// The other side asks for a pause, of this length if it says so. `all`: not for this job alone.
+    /// The target requests a pause.
     Busy {
-        /// The pause it asks for.
+        /// The length of the pause, if given.
         after: Option<Duration>,
-        /// Whether it asks on behalf of all that this forwarder hands over.
+        /// Whether it holds for everything that this forwarder sends.
         all: bool,
-        /// Its words.
+        /// The target's message.
         error: String,
     },
-    /// The other side does not take this job now; it may take it once somebody mended that.
+    /// The target refuses this job now, and may take it after a correction.
     Refused(String),
-    /// This job can't be handed over, however often it is tried.
+    /// This job can never be forwarded, however often it is tried.
     Never(String),
 }

@@ -1,4 +1,4 @@
-//! Addresses that jobs can be handed over to.
+//! The addresses of targets.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -10,30 +10,33 @@ use crate::{
     tls::{Files, Tls},
 };
 
-/// Longest address, in bytes.
+/// The longest address, in bytes.
 const ADDRESS_BYTES_MAX: usize = 4 * 1024;
 
-/// How long an answer is waited for, if not said otherwise.
+/// How long to wait for an answer (default).
 const ANSWER_DEFAULT: Duration = Duration::from_secs(30);
 /// The longest wait for an answer.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_mins(10);
 
-/// What addresses begin with.
+/// The schemes of addresses.
 const SCHEMES: [&str; 9] = ["amqp", "amqps", "nats", "tls", "redis", "rediss", "redis+unix", "http", "https"];
 
-/// Where jobs are handed over to, read and checked, but not connected to yet.
+/// The target of a forwarder: a parsed and checked address, with its options.
 ///
-/// | address | hands over to | as if not said otherwise |
+/// It is not connected yet.
+///
+/// | address | target | defaults |
 /// |---|---|---|
-/// | `amqp://USER:PASSWORD@HOST:PORT/VHOST?exchange=E&routing_key=K` | RabbitMQ; `amqps` with TLS | `exchange` the default one, which takes the name of a queue as key |
+/// | `amqp://USER:PASSWORD@HOST:PORT/VHOST?exchange=E&routing_key=K` | RabbitMQ; `amqps` with TLS | `exchange`: the default exchange, whose routing key is the name of a queue |
 /// | `nats://HOST:PORT?subject=S` | a stream of NATS JetStream; `tls` with TLS | |
-/// | `redis://HOST:PORT/DB?stream=S&maxlen=N` | a Redis stream; `rediss` with TLS, `redis+unix` | `maxlen` none |
+/// | `redis://HOST:PORT/DB?stream=S&maxlen=N` | a Redis stream; `rediss` with TLS, `redis+unix` | `maxlen`: none |
 /// | `https://HOST/PATH` | a webhook | |
 ///
-/// Exchange, routing key, subject, stream and the address of a webhook are templates: `{kind}`, `{queue}`, `{id}`, `{group}`,
-/// `{priority}`, `{attempt}`, `{header.NAME}` and `{tag.NAME}` (what stands behind `NAME:` or `NAME=` in a tag) are those of
-/// the job. A job that lacks one is dead, with the reason. Braces themselves are written twice. All but webhooks take
-/// `answer=30s`: how long an answer is waited for before the job is handed over again.
+/// Exchange, routing key, subject, stream and the address of a webhook are templates. They can contain `{kind}`,
+/// `{queue}`, `{id}`, `{group}`, `{priority}`, `{attempt}`, `{header.NAME}` and `{tag.NAME}` of the job. `{tag.NAME}`
+/// is the text after `NAME:` or `NAME=` in a tag. A job that lacks a value becomes dead, with the reason. Write
+/// braces twice to get a brace. All targets except webhooks have the option `answer`: how long to wait for an answer
+/// before the job is sent again (default: 30 s).
 ///
 /// ```
 /// use punctual_forward::Target;
@@ -55,12 +58,12 @@ pub struct Target {
 
 impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Whatever else it holds may be secret.
+        // All other parts may be secret.
         f.debug_struct("Target").field("to", &self.shown).finish_non_exhaustive()
     }
 }
 
-/// The same in the words of each sink.
+/// The address in the form of each target.
 #[derive(Clone)]
 enum Address {
     #[cfg(feature = "amqp")]
@@ -74,7 +77,7 @@ enum Address {
 }
 
 impl Address {
-    /// Refuses certificates that would go nowhere, or to strangers.
+    /// Refuses certificates that would not be used, or would be sent to unknown hosts.
     fn takes(&self, tls: &Tls) -> Result<()> {
         let without_tls = |instead: &str| {
             Err(Error::invalid("certificates are for connections with TLS")
@@ -103,11 +106,11 @@ impl Address {
 }
 
 impl Target {
-    /// Reads an address; asks nobody.
+    /// Parses an address, without any connection.
     ///
     /// # Errors
-    /// `Invalid` for what is no address, an option that there isn't, and a template with an unknown field; `Unsupported` where
-    /// this build has no such sink.
+    /// `Invalid` for an invalid address, an unknown option, or a template with an unknown field. `Unsupported` if
+    /// this build does not have the target.
     pub fn parse(address: &str) -> Result<Self> {
         if ADDRESS_BYTES_MAX < address.len() {
             return Err(Error::invalid(format!("an address has at most {ADDRESS_BYTES_MAX} bytes")));
@@ -132,7 +135,7 @@ impl Target {
     }
 
     fn of_url(scheme: &str, text: &str) -> Result<(Address, String)> {
-        // What it holds may be secret, so that errors never show the whole of it.
+        // It may contain a secret, so errors never show all of it.
         let mut url = Url::parse(text).map_err(|error| {
             let near = did_you_mean(scheme, SCHEMES);
             let hint = near.map_or_else(
@@ -170,10 +173,12 @@ impl Target {
         Ok((address, shown))
     }
 
-    /// Signs what goes to a webhook by the Standard Webhooks format: `whsec_` and the key in base64, 24 to 64 bytes of it. While
-    /// a key is replaced give two of them, the current one first, with a space between: each request has a signature of both.
+    /// Signs requests to a webhook by the Standard Webhooks format.
     ///
-    /// Not where each job brings its own address: a receiver that shares its key with others can sign for them.
+    /// A secret is `whsec_` and a key of 24 to 64 bytes in base64. While a key is replaced, give two secrets
+    /// separated by a space, the current one first: each request then has a signature of both.
+    ///
+    /// Not allowed if each job has its own address: a receiver that shares its key with others could sign for them.
     #[cfg(feature = "webhook")]
     #[must_use]
     pub fn signed_with(mut self, secret: impl Into<String>) -> Self {
@@ -181,8 +186,11 @@ impl Target {
         self
     }
 
-    /// The same, with the secret in a file, whose name may have fields of the job in it: `/run/secrets/{header.endpoint}`. It is
-    /// read for each request. Values of fields are ASCII letters, digits, `_`, `-` and `.`, and don't begin with a dot.
+    /// Signs requests with a secret from a file.
+    ///
+    /// The name of the file can have fields of the job: `/run/secrets/{header.endpoint}`. The file is read for each
+    /// request. Values of fields must consist of ASCII letters, digits, `_`, `-` and `.`, and must not begin with a
+    /// dot.
     #[cfg(feature = "webhook")]
     #[must_use]
     pub fn signed_by_file(mut self, name: impl Into<String>) -> Self {
@@ -190,7 +198,9 @@ impl Target {
         self
     }
 
-    /// The same, with the secret in a variable of the environment: `WEBHOOK_SECRET_{header.endpoint}`.
+    /// Signs requests with a secret from an environment variable.
+    ///
+    /// Its name can have fields of the job: `WEBHOOK_SECRET_{header.endpoint}`.
     #[cfg(feature = "webhook")]
     #[must_use]
     pub fn signed_by_env(mut self, name: impl Into<String>) -> Self {
@@ -198,7 +208,7 @@ impl Target {
         self
     }
 
-    /// Adds a header to each request to a webhook. Its value is not shown.
+    /// Adds a header to each request to a webhook. Its value is never shown.
     #[cfg(feature = "webhook")]
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -206,7 +216,9 @@ impl Target {
         self
     }
 
-    /// Lets a webhook be in a private network, on this machine, or without TLS. Not for addresses that customers give.
+    /// Allows a webhook in a private network, on this machine, or without TLS.
+    ///
+    /// Not for addresses that customers give.
     #[cfg(feature = "webhook")]
     #[must_use]
     pub const fn allow_private(mut self) -> Self {
@@ -214,33 +226,40 @@ impl Target {
         self
     }
 
-    /// Trusts the authorities of this file (PEM) beside those of the system; for NATS, instead of them. For webhooks, RabbitMQ and NATS.
+    /// Trusts the authorities in this file (PEM).
+    ///
+    /// They are trusted in addition to those of the system; for NATS, instead of them.
+    /// It applies to webhooks, RabbitMQ and NATS.
     #[must_use]
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.files.ca = Some(file.into());
         self
     }
 
-    /// Shows a client certificate to the other side: a file with it and the chain behind it, and one with its key, unencrypted (both
-    /// PEM). For webhooks with one host, RabbitMQ and NATS, over TLS.
+    /// Uses a client certificate.
+    ///
+    /// `cert` is a file with it and its chain, and `key` a file with its unencrypted key (both PEM).
+    /// It applies to webhooks with one host, RabbitMQ and NATS, over TLS.
     #[must_use]
     pub fn client_certificate(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.files.client = Some((cert.into(), key.into()));
         self
     }
 
-    /// For people: the address without what is secret in it.
+    /// Returns the address without its secrets, for people.
     pub fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// A forwarder to it. Connects with the first job, or at [`Forwarder::check`].
+    /// Makes a forwarder to this target.
+    ///
+    /// It connects with the first job, or at [`Forwarder::check`].
     ///
     /// # Errors
-    /// `Invalid` for a secret that is none, or that is not for a webhook, for a webhook that is known to be private, and for
-    /// certificates that can't be read, or that this address can't use.
+    /// `Invalid` for a secret that is malformed or given for a target other than a webhook, for a webhook with a
+    /// private address, and for certificates that cannot be read or used with this address.
     pub fn forwarder(self) -> Result<Forwarder> {
-        // A second provider of cryptography in the process would leave open which one is meant; the first one to come stays.
+        // Two cryptography providers in one process would be ambiguous, so the first one installed stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         #[cfg(feature = "webhook")]
         if !matches!(self.address, Address::Webhook(_)) && !self.setup.is_empty() {
@@ -270,10 +289,11 @@ impl Target {
     }
 }
 
-/// An address without its password.
+/// Returns an address without its password.
 fn shown(url: &Url) -> String {
     let mut url = url.clone();
-    // NATS takes a name without a password for a token. Neither can fail for what has a host, and what has none has no user.
+    // NATS takes a name without a password for a token. Neither call can fail for a URL with a host, and one without
+    // has no user.
     if matches!(url.scheme(), "nats" | "tls") && url.password().is_none() {
         let _ = url.set_username("");
     }
@@ -286,7 +306,7 @@ fn shown(url: &Url) -> String {
     url.to_string()
 }
 
-/// What stands behind the question mark of an address.
+/// The options of an address.
 pub(crate) struct Options {
     given: BTreeMap<String, String>,
     asked: Vec<&'static str>,
@@ -303,13 +323,13 @@ impl Options {
         Ok(Self { given, asked: Vec::new() })
     }
 
-    /// The value of an option, if it was given.
+    /// Takes the value of an option, if it was given.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<String> {
         self.asked.push(name);
         self.given.remove(name)
     }
 
-    /// The option `answer`: how long the other side's answer for a job is waited for.
+    /// Takes the option `answer`: how long to wait for the target's answer to a job.
     pub(crate) fn answer(&mut self) -> Result<Duration> {
         let Some(text) = self.take("answer") else { return Ok(ANSWER_DEFAULT) };
         let answer = parse_duration(&text)?;

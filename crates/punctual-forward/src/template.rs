@@ -1,21 +1,22 @@
-//! Templates: where a job goes to may depend on the job.
+//! Templates: texts with fields of a job.
 
 use punctual::{Error, JobRecord, Result, did_you_mean};
 
-/// Fields without a name behind them.
+/// Fields without a name.
 const FIELDS: [&str; 6] = ["id", "kind", "queue", "group", "priority", "attempt"];
-/// What fields with a name behind them begin with.
+/// The prefixes of fields with a name.
 const NAMED: [&str; 2] = ["header", "tag"];
-/// Longest template, in bytes.
+/// The longest template, in bytes.
 const BYTES_MAX: usize = 4 * 1024;
 
-/// Longest name of a field that an error repeats, in bytes: what is longer may be a part of something secret.
+/// The longest field name that an error repeats, in bytes. A longer one may be part of a secret.
 const SHOWN_BYTES_MAX: usize = 32;
 
 /// A text with fields of a job in it: `mail.{kind}`, `{header.tenant}`, `{tag.region}`.
 ///
-/// Fields are `id`, `kind`, `queue`, `group`, `priority` (`high`, `normal`, `low`), `attempt`, `header.NAME`, and `tag.NAME`,
-/// which is what stands behind `NAME:` or `NAME=` in the first of a job's tags that begins so. `{{` and `}}` are braces.
+/// The fields are `id`, `kind`, `queue`, `group`, `priority` (`high`, `normal` or `low`), `attempt`, `header.NAME`
+/// and `tag.NAME`. `tag.NAME` is the text after `NAME:` or `NAME=` in the first tag of the job that begins so. `{{`
+/// and `}}` are braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template {
     parts: Vec<Part>,
@@ -40,10 +41,10 @@ enum Field {
 }
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// `Invalid` for an unknown field, for braces that don't match, and beyond 4 KiB.
+    /// `Invalid` for an unknown field, for braces that do not match, and for more than 4 KiB.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         if BYTES_MAX < text.len() {
             return Err(Error::invalid(format!("a template has at most {BYTES_MAX} bytes")));
@@ -59,7 +60,7 @@ impl Template {
             }
             let field = on.strip_prefix('{').and_then(|on| on.split_once('}'));
             let Some((name, after)) = field else {
-                // What stands around it may be secret.
+                // The text around it may be secret.
                 let at = text[..text.len() - on.len()].chars().count() + 1;
                 return Err(Error::invalid(format!("a brace has no other half, at character {at}"))
                     .with_hint("a field is {kind} or {header.NAME}; a brace itself is written twice"));
@@ -77,7 +78,7 @@ impl Template {
         Ok(Self { parts })
     }
 
-    /// The text, if it is the same for all jobs.
+    /// Returns the text, if it is the same for all jobs.
     pub(crate) fn fixed(&self) -> Option<&str> {
         match &self.parts[..] {
             [] => Some(""),
@@ -86,7 +87,7 @@ impl Template {
         }
     }
 
-    /// The text with the same value for every field.
+    /// Returns the text with the same value for every field.
     #[cfg(feature = "webhook")]
     pub(crate) fn with_all(&self, value: &str) -> String {
         let texts = self.parts.iter().map(|part| match part {
@@ -96,18 +97,19 @@ impl Template {
         texts.collect()
     }
 
-    /// The text for a job.
+    /// Returns the text for a job.
     ///
     /// # Errors
-    /// In words, what the job lacks.
+    /// A text that says what the job lacks.
     pub(crate) fn fill(&self, job: &JobRecord) -> std::result::Result<String, String> {
         self.fill_with(job, |value, _| value.to_owned())
     }
 
-    /// The text for a job, with `encode` over the values of its fields; it is told what stands before.
+    /// Returns the text for a job, with `encode` applied to the values of fields. `encode` also gets the text before
+    /// the value.
     ///
     /// # Errors
-    /// In words, what the job lacks.
+    /// A text that says what the job lacks.
     pub(crate) fn fill_with(
         &self,
         job: &JobRecord,

@@ -11,9 +11,9 @@ struct Mail {
     to: String,
 }
 
-/// A job of kind `email.send` in the queue `mail`, as it would be handed over.
+/// Makes a job of kind `email.send` in the queue `mail`, as it is forwarded.
 pub(crate) fn job() -> JobRecord {
-    // On a thread of its own, since the test may run on a runtime.
+    // On its own thread, because the test may run on a runtime.
     let made = thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {

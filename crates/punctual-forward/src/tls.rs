@@ -1,4 +1,4 @@
-//! Certificates of TLS connections, in files: which authority is trusted, and as whom a connection comes.
+//! Certificates of TLS connections, in files: trusted authorities, and client certificates.
 
 use std::{
     fs,
@@ -12,19 +12,19 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-/// Largest file of certificates, in bytes.
+/// The largest file of certificates, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Where certificates are.
+/// The files of certificates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
-    /// Authorities that are trusted beside those of the system; for NATS, instead of them.
+    /// Authorities that are trusted in addition to those of the system; for NATS, instead of them.
     pub(crate) ca: Option<PathBuf>,
-    /// A client certificate, with the chain behind it, and its key.
+    /// A client certificate with its chain, and its key.
     pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
-/// The same, read and checked.
+/// The certificates, read and checked.
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     pub(crate) files: Files,
@@ -38,7 +38,8 @@ impl Tls {
     /// Reads the files.
     ///
     /// # Errors
-    /// `Invalid` for a file that can't be read or that holds something else, and for a key of another certificate.
+    /// `Invalid` for a file that cannot be read or has other contents, and for a key that does not match its
+    /// certificate.
     pub(crate) fn load(files: Files) -> Result<Self> {
         let ca = files.ca.as_deref().map(|file| {
             let pem = text(file)?;
@@ -49,17 +50,17 @@ impl Tls {
         Ok(Self { files, ca, client })
     }
 
-    /// Whether nothing was chosen.
+    /// Returns whether no certificate was given.
     pub(crate) const fn is_empty(&self) -> bool {
         self.ca.is_none() && self.client.is_none()
     }
 }
 
-/// A certificate and the key that belongs to it.
+/// Reads a certificate and its key.
 fn pair(cert: &Path, key: &Path) -> Result<(String, String)> {
     let (chain, secret) = (text(cert)?, text(key)?);
     let certificates = certificates(cert, &chain)?;
-    // The cause is not told: it may show a part of what the file holds.
+    // The cause is not reported: it may show a part of the file.
     let private = PrivateKeyDer::from_pem_slice(secret.as_bytes()).map_err(|_| {
         Error::invalid(format!("{} holds no private key in PEM", key.display()))
             .with_hint("write an unencrypted key, which begins with -----BEGIN PRIVATE KEY-----")

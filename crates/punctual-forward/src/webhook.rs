@@ -1,19 +1,19 @@
-//! Webhooks: requests by HTTP `POST`, in the format of [Standard Webhooks](https://www.standardwebhooks.com), with the job's payload
-//! as their body.
+//! Webhooks: HTTP `POST` requests in the format of [Standard Webhooks](https://www.standardwebhooks.com), with the
+//! job's payload as their body.
 //!
-//! A job is handed over when it was answered by a status 2xx. `webhook-id` is the store's identity and the job's id, the same however
-//! often it is sent;
-//! `webhook-timestamp` the second of this try. With secrets there is `webhook-signature`, too: see [`secrets`]. The job's own headers go out
-//! as `punctual-header-NAME`, so that a job can't write headers that mean something to the receiver; a job with one that HTTP does
-//! not take is dead.
+//! A job is forwarded when a status 2xx answers it. `webhook-id` is the store's identity and the job's id, the same
+//! for each attempt. `webhook-timestamp` is the second of this attempt. If there are secrets, `webhook-signature` is
+//! sent, too: see [`secrets`]. The job's own headers are sent as `punctual-header-NAME`, so that a job cannot set
+//! headers that the receiver interprets. A job with a header that HTTP does not allow becomes dead.
 //!
-//! Where the host is the same for all jobs and can't be reached, jobs wait, and spend no attempts. Where each job brings its own
-//! address nobody waits for one that is dead: its jobs come back by their backoff, and others go on.
+//! If the host is the same for all jobs and cannot be reached, jobs wait and spend no attempts. If each job has its
+//! own address, no job waits for an unavailable one: its jobs are retried by their backoff, and others go on.
 //!
-//! A redirect of a request with a signature or with headers of the configuration is a failure, as Standard Webhooks have it: it would carry
-//! them to another receiver. Else redirects by 307 and 308 are followed, with the same headers. Every other redirect would turn the
-//! request into another one, and is refused. A receiver that answers 410 wants no more of it: the job is dead. No proxy of the environment is used, since it
-//! would resolve names itself, behind the back of [`guard`]; cookies are not kept.
+//! A redirect of a request with a signature or with configured headers is a failure, as in Standard Webhooks, because
+//! it would send them to another receiver. Otherwise redirects with 307 and 308 are followed, with the same headers.
+//! Any other redirect would change the request, and is refused. If a receiver answers 410, the job becomes dead.
+//! Proxies of the environment are not used, because they would resolve names themselves, which bypasses [`guard`].
+//! Cookies are not kept.
 
 mod guard;
 mod secrets;
@@ -50,52 +50,52 @@ use crate::{
     tls::Tls,
 };
 
-/// How long an answer is waited for, over all redirects.
+/// How long to wait for an answer, over all redirects.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// How long the rest of an answer is read whose status said all, so that its connection may be used again.
+/// How long the rest of an answer is read after its status, so that the connection can be reused.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// Bytes of an answer that are read.
+/// The bytes of an answer that are read.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// Characters of a refusal's body that are told.
+/// The characters of a refusal's body that are reported.
 const WORDS_CHARS_MAX: usize = 200;
-/// Redirects of one request.
+/// The most redirects of one request.
 const REDIRECTS_MAX: u32 = 3;
-/// The shortest and the longest pause that a receiver is given, whatever it asks for: a longer one would close the queue for so long.
+/// The shortest and the longest pause that a receiver can request. A longer one would pause the queue for too long.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(10);
-/// What the system says where the process, or the machine, has no descriptors left: `EMFILE`, `ENFILE`.
+/// The system's error codes if the process or the machine has no descriptors left: `EMFILE`, `ENFILE`.
 const NO_DESCRIPTORS: [i32; 2] = [24, 23];
-/// Headers that the request itself has, and what the names of others of them begin with.
+/// Headers that the request itself sets, and the prefixes of others.
 const OWN_HEADERS: [&str; 6] =
     ["content-type", "content-length", "transfer-encoding", "connection", "host", "user-agent"];
 const OWN_PREFIXES: [&str; 2] = ["webhook-", "punctual-"];
-/// Headers that must not be known to receivers that jobs name.
+/// Headers that must not be sent to receivers that jobs name.
 const SECRET_HEADERS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
-/// Longest address that a job may bring, in bytes.
+/// The longest address of a job, in bytes.
 const ADDRESS_BYTES_MAX: usize = 4 * 1024;
-/// What of a job's value stands in an address as it is.
+/// The characters of a job's value that are not escaped in an address.
 const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Where requests go to.
+/// The address of requests.
 #[derive(Clone, Debug)]
 pub(crate) enum Address {
-    /// To one host; behind it there may be fields of the job.
+    /// One host; the path and query can have fields of the job.
     OneHost {
         /// Scheme, host and port.
         base: String,
         /// Path and query.
         rest: Template,
-        /// The same with something for each field.
+        /// An example with a value for each field.
         example: Url,
-        /// The same for people.
+        /// The address for people.
         shown: String,
     },
-    /// Each job brings its own.
+    /// Each job has its own address.
     Own(Template),
 }
 
 impl Address {
-    /// Of `https://HOST/PATH`, or of `webhook:` and a template.
+    /// Parses `https://HOST/PATH`, or `webhook:` and a template.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let hint = "write https://HOST/PATH, or webhook:{header.NAME} where each job brings its own address";
         let malformed = |why: &str| Error::invalid(why).with_hint(hint);
@@ -106,7 +106,7 @@ impl Address {
             }
             return Ok(Self::Own(own));
         }
-        // What `Url` would pass over or read as something else.
+        // Characters that `Url` would ignore or interpret differently.
         if text.contains(|c: char| c <= ' ' || ['\\', '#'].contains(&c)) {
             return Err(malformed("the address has a space, a backslash or a #"));
         }
@@ -115,7 +115,7 @@ impl Address {
         if host.contains(['{', '}']) {
             return Err(malformed("the host of a webhook is the same for all jobs"));
         }
-        // Also a path may be a secret: of many chats it is all that somebody needs to write there.
+        // The path may be a secret, too: for many chats it is all that is needed to write there.
         let shown = format!("{scheme}://{host}{}", if matches!(rest, "" | "/") { "" } else { "/…" });
         let base = format!("{scheme}://{host}{}", if rest.starts_with('/') { "" } else { "/" });
         let rest = Template::parse(rest)?;
@@ -127,7 +127,7 @@ impl Address {
         Ok(Self::OneHost { base, rest, example, shown })
     }
 
-    /// For people. A query may hold a key, so that it is left out.
+    /// Returns the address for people, without the query, which may contain a key.
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::Own(_) => "webhook: each job's own address".to_owned(),
@@ -135,7 +135,7 @@ impl Address {
         }
     }
 
-    /// The address for a job.
+    /// Returns the address for a job.
     fn fill(&self, job: &JobRecord) -> std::result::Result<Url, String> {
         let text = match self {
             Self::Own(own) => own.fill(job)?,
@@ -143,7 +143,7 @@ impl Address {
                 let filled =
                     rest.fill_with(job, |value, _| utf8_percent_encode(value, &PLAIN).to_string())?;
                 let likely = rest.with_all("x");
-                // Encoded dots mean the same in a path as plain ones, so that these values fit nowhere.
+                // Encoded dots mean the same as plain ones in a path, so such values are never allowed.
                 for (part, likely) in path_of(&filled).split('/').zip(path_of(&likely).split('/')) {
                     if is_dots(part) || part.is_empty() != likely.is_empty() {
                         return Err(format!("a part of its path would be {part:?}"));
@@ -158,7 +158,7 @@ impl Address {
         Url::parse(&text).map_err(|error| format!("its address is none: {error}"))
     }
 
-    /// Whether all jobs go to the same address.
+    /// Returns whether all jobs go to the same address.
     fn is_fixed(&self) -> bool {
         matches!(self, Self::OneHost { rest, .. } if rest.fixed().is_some())
     }
@@ -171,24 +171,24 @@ pub(crate) struct Webhook {
     fixed: HeaderMap,
     guard: Guard,
     client: Client,
-    /// Whether it shows a client certificate.
+    /// Whether it uses a client certificate.
     shows_certificate: bool,
     answer: Duration,
 }
 
-/// What a webhook is besides its address.
+/// The settings of a webhook beside its address.
 #[derive(Clone, Default)]
 pub(crate) struct Setup {
-    /// Where the secrets are that requests are signed with; `None`: they are not signed.
+    /// Where the secrets for signatures are; `None` if requests are not signed.
     pub(crate) secrets: Option<Place>,
-    /// Headers of each request.
+    /// Headers for each request.
     pub(crate) headers: Vec<(String, String)>,
-    /// Whether it may be in a private network.
+    /// Whether private networks are allowed.
     pub(crate) allows_private: bool,
 }
 
 impl Setup {
-    /// Whether it says nothing.
+    /// Returns whether nothing was set.
     pub(crate) const fn is_empty(&self) -> bool {
         self.secrets.is_none() && self.headers.is_empty() && !self.allows_private
     }
@@ -196,7 +196,7 @@ impl Setup {
 
 impl Webhook {
     /// # Errors
-    /// `Invalid` for secrets and headers that are none, and for an address that is known to be closed to webhooks.
+    /// `Invalid` for malformed secrets and headers, and for an address that webhooks may not use.
     pub(crate) fn new(address: Address, setup: Setup, tls: &Tls) -> Result<Self> {
         let Setup { secrets, headers, allows_private } = setup;
         let is_one_host = matches!(address, Address::OneHost { .. });
@@ -220,14 +220,14 @@ impl Webhook {
                 HeaderValue::try_from(signature).map_err(|error| Refusal::Never(error.to_string()))?;
             headers.insert("webhook-signature", signature);
         }
-        // Before the forwarder gives up: it does not know whose fault it is.
+        // Ends before the forwarder gives up, because the forwarder would not know whose fault it is.
         let answer = self.answer.min(job.timeout / 2);
         let answered = timeout(answer, self.follow(url, headers, &job.payload.bytes)).await;
         let response = answered.unwrap_or_else(|_| Err(self.away(format!("no answer within {answer:?}"))))?;
         self.verdict(response, now).await
     }
 
-    /// What goes out beside the body.
+    /// Returns the headers of a request.
     fn headers(&self, job: &JobRecord, id: &str, now: SystemTime) -> std::result::Result<HeaderMap, String> {
         let value = |what: &str, text: &str| {
             HeaderValue::from_bytes(text.as_bytes()).map_err(|_| format!("HTTP does not take its {what}"))
@@ -245,7 +245,7 @@ impl Webhook {
         Ok(headers)
     }
 
-    /// Sends a request, and again to where it is told to go.
+    /// Sends a request, and follows redirects.
     async fn follow(
         &self,
         mut url: Url,
@@ -283,7 +283,7 @@ impl Webhook {
         }
     }
 
-    /// What becomes of a job that was answered.
+    /// Returns what becomes of a job that was answered.
     async fn verdict(&self, mut response: Response, now: SystemTime) -> std::result::Result<(), Refusal> {
         let status = response.status();
         let after =
@@ -299,13 +299,13 @@ impl Webhook {
         Err(match (status, after) {
             (StatusCode::TOO_MANY_REQUESTS, after) => Refusal::Busy { after, all, error },
             (StatusCode::SERVICE_UNAVAILABLE, Some(_)) => Refusal::Busy { after, all, error },
-            // Somebody stands before a receiver that is away.
+            // A proxy answers in place of a receiver that is unavailable.
             (StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT, _)
                 if all =>
             {
                 Refusal::Away(error)
             }
-            // It wants no more of it, however often it is tried.
+            // The receiver wants no further attempts.
             (StatusCode::GONE, _) => Refusal::Never(error),
             _ if status.is_redirection() => {
                 let to = moved.map_or_else(|| "somewhere else".to_owned(), |to| without_query(&to));
@@ -315,7 +315,7 @@ impl Webhook {
         })
     }
 
-    /// What becomes of a job that nobody answered for.
+    /// Returns what becomes of a job without an answer.
     fn unsent(&self, error: &reqwest::Error) -> Refusal {
         if error.is_builder() {
             return Refusal::Never(chain(error));
@@ -374,7 +374,7 @@ impl Sink for Webhook {
     }
 }
 
-/// What makes requests, and lets `guard` find the way.
+/// Makes the HTTP client, which resolves names with `guard`.
 fn client(guard: &Guard, allows_private: bool, is_one_host: bool, tls: &Tls) -> Result<Client> {
     let failed =
         |error: reqwest::Error| Error::new(ErrorKind::Unsupported, "could not set up TLS").with_source(error);
@@ -386,8 +386,8 @@ fn client(guard: &Guard, allows_private: bool, is_one_host: bool, tls: &Tls) -> 
         .https_only(!allows_private)
         .connect_timeout(CONNECT_MAX)
         .dns_resolver(guard.clone());
-    // Kept for the next request to the same host, connections to many hosts would use up the descriptors of the process: of those that
-    // jobs name there are as many as slots.
+    // If jobs name the hosts, no connection is kept. Idle connections to many hosts would use up the descriptors of
+    // the process. So there are at most as many connections as slots.
     let client = if is_one_host { client } else { client.pool_max_idle_per_host(0) };
     let client = match &tls.ca {
         Some(ca) => client.tls_certs_merge(Certificate::from_pem_bundle(ca.as_bytes()).map_err(failed)?),
@@ -403,12 +403,12 @@ fn client(guard: &Guard, allows_private: bool, is_one_host: bool, tls: &Tls) -> 
     client.build().map_err(failed)
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn seconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The headers that each request has by its configuration. Their values are never shown.
+/// Returns the configured headers of each request. Their values are never shown.
 fn fixed(headers: &[(String, String)], is_one_host: bool) -> Result<HeaderMap> {
     let mut fixed = HeaderMap::new();
     for (name, value) in headers {
@@ -445,31 +445,31 @@ fn closed_at_start(closed: &Closed) -> Error {
     Error::invalid(format!("webhooks don't go there: {closed}")).with_hint(hint)
 }
 
-/// An address for people: a query may hold a key.
+/// Returns an address for people, without the query, which may contain a key.
 fn without_query(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
     url.into()
 }
 
-/// The path of a path with a query.
+/// Returns the path of a path with a query.
 fn path_of(rest: &str) -> &str {
     rest.split('?').next().unwrap_or_default()
 }
 
-/// Whether a part of a path means the folder itself or the one above.
+/// Returns whether a part of a path means the folder itself or its parent.
 fn is_dots(part: &str) -> bool {
     let plain: Cow<'_, [u8]> = percent_decode_str(part).into();
     matches!(&*plain, b"." | b"..")
 }
 
-/// Where an answer says to go.
+/// Returns the target of a redirect.
 fn place(response: &Response) -> Option<Url> {
     let to = response.headers().get(header::LOCATION)?.to_str().ok()?;
     response.url().join(to).ok()
 }
 
-/// The rest of an answer, as far as it is read. What breaks off is as good as its beginning.
+/// Reads the rest of an answer, within bounds. If it breaks off, the beginning is used.
 async fn rest(response: &mut Response) -> Vec<u8> {
     let mut read = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
@@ -481,14 +481,14 @@ async fn rest(response: &mut Response) -> Vec<u8> {
     read
 }
 
-/// The beginning of a body, as far as it is for people.
+/// Returns the beginning of a body as text for people.
 fn printable(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(WORDS_CHARS_MAX * 4)]);
     let words = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_CHARS_MAX);
     words.collect::<String>().trim().to_owned()
 }
 
-/// The pause that `Retry-After` asks for, in seconds or until a date.
+/// Returns the pause of `Retry-After`, in seconds or until a date.
 fn pause(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
     let pause = if let Ok(seconds) = text.parse() {
@@ -500,7 +500,7 @@ fn pause(text: &str, now: SystemTime) -> Option<Duration> {
     Some(pause.clamp(PAUSE_MIN, PAUSE_MAX))
 }
 
-/// An error with its causes, without the address, which may hold a key.
+/// Formats an error and its causes without the address, which may contain a key.
 fn chain(error: &reqwest::Error) -> String {
     let mut words = if error.is_timeout() { "no answer in time" } else { "could not be reached" }.to_owned();
     let mut cause = StdError::source(error);

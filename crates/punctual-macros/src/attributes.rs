@@ -1,11 +1,11 @@
-//! What `#[job(…)]` says, read and checked: the limits are those of `punctual::limits`.
+//! Parses and checks `#[job(…)]`. The limits are those of `punctual::limits`.
 
 use proc_macro2::Ident;
 use syn::{DeriveInput, Error, LitInt, LitStr, Result, meta::ParseNestedMeta};
 
 use crate::duration::milliseconds;
 
-/// Every attribute, in the order in which the docs name them.
+/// Every attribute, in the order of the docs.
 const NAMES: [&str; 8] =
     ["kind", "queue", "max_attempts", "backoff", "timeout", "lease", "priority", "unique"];
 
@@ -14,7 +14,7 @@ const MAX_ATTEMPTS_MAX: u32 = 10_000;
 const TIMEOUT_MAX_MS: u64 = 7 * 86_400_000;
 const LEASE_MS: std::ops::RangeInclusive<u64> = 1_000..=86_400_000;
 const BACKOFF_MAX_MS: u64 = 30 * 86_400_000;
-/// The cap of a backoff that names none.
+/// The longest pause of a backoff that names none.
 const BACKOFF_CAP_MS: u64 = 6 * 3_600_000;
 
 pub(crate) struct Attributes {
@@ -26,7 +26,7 @@ pub(crate) struct Attributes {
     pub(crate) lease_ms: Option<u64>,
     /// A variant of `punctual::Priority`.
     pub(crate) priority: Option<Ident>,
-    /// A method.
+    /// The name of a method.
     pub(crate) unique: Option<Ident>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Backoff {
     pub(crate) growth: Ident,
     pub(crate) base_ms: u64,
     pub(crate) max_ms: Option<u64>,
-    /// Where it is said.
+    /// Where it is given.
     pub(crate) jitter: Option<bool>,
 }
 
@@ -75,7 +75,7 @@ impl Attributes {
     }
 }
 
-/// What may be left out.
+/// The optional attributes.
 #[derive(Default)]
 struct Rest {
     queue: Option<LitStr>,
@@ -87,7 +87,7 @@ struct Rest {
     unique: Option<Ident>,
 }
 
-/// A text that passes `check`; what is wrong with it is told at the literal.
+/// Parses a text that must pass `check`; an error is reported at the literal.
 fn text(
     meta: &ParseNestedMeta<'_>,
     check: impl FnOnce(&str) -> std::result::Result<(), String>,
@@ -127,7 +127,7 @@ fn max_attempts(meta: &ParseNestedMeta<'_>) -> Result<u32> {
     })
 }
 
-/// A literal and the milliseconds it stands for.
+/// Parses a duration: its literal, and its milliseconds.
 fn duration(meta: &ParseNestedMeta<'_>) -> Result<(LitStr, u64)> {
     let literal: LitStr = meta.value()?.parse()?;
     let ms = milliseconds(&literal.value()).ok_or_else(|| {
@@ -171,7 +171,7 @@ fn backoff(meta: &ParseNestedMeta<'_>) -> Result<Backoff> {
     let base_ms = milliseconds(base).ok_or_else(form)?;
     let max_ms = match max {
         Some(max) => Some(milliseconds(max).ok_or_else(form)?),
-        // A base above the usual cap is its own cap.
+        // A base above the default bound is its own bound.
         None => (BACKOFF_CAP_MS < base_ms).then_some(base_ms),
     };
     if max_ms.is_some_and(|max_ms| max_ms < base_ms) {
@@ -204,7 +204,7 @@ fn method(meta: &ParseNestedMeta<'_>) -> Result<Ident> {
     })
 }
 
-/// The words for a name that there is not, with the one that was probably meant.
+/// Returns the error for an unknown name, with the one that was probably meant.
 fn unknown(name: &str) -> String {
     let near = NAMES.iter().map(|known| (distance(name, known), known)).min();
     match near {
@@ -215,7 +215,7 @@ fn unknown(name: &str) -> String {
     }
 }
 
-/// How many single letters have to be added, left out or changed to make one word of the other.
+/// Returns how many letters must be added, removed or changed to turn one word into the other.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

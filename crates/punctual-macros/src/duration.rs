@@ -1,9 +1,9 @@
-//! Durations as attributes write them: the same texts as `punctual::parse_duration` reads.
+//! Parses durations in attributes, in the form of `punctual::parse_duration`.
 
 /// Units, longest first.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Reads whole numbers with units, the longest unit first, in milliseconds: `250ms`, `5s`, `1h30m`, `2d`.
+/// Parses whole numbers with units, the longest unit first, to milliseconds: `250ms`, `5s`, `1h30m`, `2d`.
 pub(crate) fn milliseconds(text: &str) -> Option<u64> {
     let (mut rest, mut units, mut total) = (text.trim(), &UNITS[..], None);
     while !rest.is_empty() {

@@ -1,7 +1,7 @@
-//! `#[derive(Job)]` for punctual, re-exported there as `punctual::Job`.
+//! The derive macro `#[derive(Job)]` of punctual, re-exported as `punctual::Job`.
 //!
-//! Everything that can be wrong with an attribute is told at its place, when the crate is compiled: an unknown name with
-//! the one that was probably meant, a bad duration at its literal.
+//! Errors in attributes are reported at compile time, at their place: an unknown name with the one that was probably
+//! meant, an invalid duration at its literal.
 
 mod attributes;
 mod duration;
@@ -12,7 +12,9 @@ use syn::{DeriveInput, parse_macro_input};
 
 use crate::attributes::{Attributes, Backoff};
 
-/// Makes a type a job: its payload is the type as JSON, its name on the wire is `kind`.
+/// Implements the trait `Job` for a type.
+///
+/// The payload is the type as JSON, and `kind` is its stored name.
 ///
 /// ```ignore
 /// #[derive(punctual::Job, serde::Serialize, serde::Deserialize)]
@@ -28,18 +30,18 @@ use crate::attributes::{Attributes, Backoff};
 /// }
 /// ```
 ///
-/// | attribute | |
+/// | attribute | meaning |
 /// |---|---|
-/// | `kind = "…"` | required; renaming the Rust type never changes it |
-/// | `queue = "…"` | where it waits; `default` if left out |
+/// | `kind = "…"` | the stored name, required; renaming the Rust type does not change it |
+/// | `queue = "…"` | the queue of its jobs (default: `default`) |
 /// | `max_attempts = n` | 1 to 10,000 |
-/// | `backoff = "exp 5s..6h"` | or `linear 10s..1h`, `fixed 30s`; what grows has jitter, unless ` without jitter` follows |
-/// | `timeout = "30s"` | the hard limit of one run, up to 7 days |
-/// | `lease = "20s"` | how long it stays with a worker that is not heard of, 1 s to 24 h |
+/// | `backoff = "exp 5s..6h"` | or `linear 10s..1h`, `fixed 30s`; the first two have jitter, unless ` without jitter` follows |
+/// | `timeout = "30s"` | the longest time of one run, up to 7 days |
+/// | `lease = "20s"` | how long a silent worker keeps the job, 1 s to 24 h |
 /// | `priority = "high"` | or `normal`, `low` |
-/// | `unique = "method"` | a method `fn(&self) -> String` that tells its unique key |
+/// | `unique = "method"` | a method `fn(&self) -> String` that returns the unique key |
 ///
-/// What is left out is chosen by the queue, else by punctual's defaults.
+/// Options that are left out are chosen by the queue, else by the defaults of punctual.
 #[proc_macro_derive(Job, attributes(job))]
 pub fn derive_job(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -54,7 +56,7 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     let queue = attributes.queue.as_ref().map(|queue| quote!(const QUEUE: &'static str = #queue;));
     let options = options(&attributes);
     let unique = attributes.unique.as_ref().map(|method| {
-        // The method's own span: if there is no such method, the error is shown at the attribute.
+        // With the span of the method: if it does not exist, the error is shown at the attribute.
         let key = quote_spanned!(method.span()=> Self::#method(self));
         quote! {
             fn unique(&self) -> ::core::option::Option<::punctual::Unique> {
@@ -73,7 +75,7 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// The method that tells the options, if there are any.
+/// Returns the method for the options, if there are any.
 fn options(attributes: &Attributes) -> Option<TokenStream> {
     let duration = |ms: &u64| quote!(::core::time::Duration::from_millis(#ms));
     let mut set = Vec::new();
@@ -101,7 +103,7 @@ fn options(attributes: &Attributes) -> Option<TokenStream> {
     }
     (!set.is_empty()).then(|| {
         quote! {
-            // Where every option is set there is nothing left to default.
+            // If every option is set, there is nothing left to default.
             #[allow(clippy::needless_update)]
             fn options() -> ::punctual::JobOptions {
                 ::punctual::JobOptions { #(#set,)* ..::core::default::Default::default() }

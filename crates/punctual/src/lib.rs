@@ -44,15 +44,17 @@ pub use self::runtime::worker::{
     Health, Lateness, LiveReport, Reporting, Shutdown, UnknownKinds, WorkReport, Worker,
 };
 pub use crate::runtime::toolkit::{LastHour, Leaderboard, Lock, LockGuard, Ran, RateLimiter};
-/// `#[derive(Job)]`: makes a type a job.
+/// Implements the trait `Job` for a type: `#[derive(Job)]`.
 #[cfg(feature = "derive")]
 pub use punctual_macros::Job;
 pub use store::{Allowance, Bucket, Standing};
-/// Ends workers, and asks runs to stop. tokio-util's own, since a wrapper of it would know nothing of child tokens, drop guards and
-/// tokens that a program has already.
+/// Stops workers and asks runs to stop.
+///
+/// This is the type of tokio-util, so child tokens, drop guards and the tokens that a program already has work with
+/// it.
 pub use tokio_util::sync::CancellationToken;
 
-/// The guide's code runs with the tests.
+/// Runs the code of the guide with the tests.
 #[cfg(all(doctest, feature = "sqlite", feature = "testing"))]
 mod guide {
     #[doc = include_str!("../docs/guide/1-jobs.md")]

@@ -1,10 +1,9 @@
-//! The contract between the runtime and whatever keeps the jobs: few, batched, object-safe verbs.
+//! The contract between the runtime and a store of jobs: few, batched, object-safe verbs.
 //!
-//! A store knows the time only from its clock, ids and jitter only from its caller, and nothing of handlers. Every verb
-//! on one job happens entirely or not at all (S2); a store checks and decides everything before its first write.
-//! The rules named S1 … S17 are written out in `docs/contract.md`; the [model] is their executable
-//! form, and every other store answers as it does, reply by reply. Where the contract leaves a detail open, the docs of
-//! the verbs below settle it.
+//! A store knows the time only from its clock, gets ids and jitter from its caller, and knows nothing of handlers.
+//! Each verb on one job happens entirely or not at all (S2): a store checks and decides everything before its first
+//! write. The rules S1 to S17 are in `docs/contract.md`. The [model] is their executable form, and every other store
+//! gives the same answers. The docs of the verbs below settle the details that the contract leaves open.
 
 mod audit;
 mod bell;
@@ -82,66 +81,66 @@ pub use audit::{Audit, AuditCursor, Audited, Finding};
 /// The future of one call to a store.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Who calls, and which of its calls this is: a call repeated with the same pair has its effect once (S3).
+/// The caller and the number of its call.
 ///
-/// An instance is random per process start (or per client), never a configured name. Its calls of one verb arrive in
-/// order, with rising numbers.
+/// A call repeated with the same pair has its effect once (S3). An instance is a random number per process start or per
+/// client, never a configured name. Its calls of one verb arrive in order, with rising numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Call {
-    /// Random; enqueues and reserves of one instance are numbered apart.
+    /// A random number. Enqueues and reserves of one instance are numbered separately.
     pub instance: u64,
-    /// 1, 2, 3, …
+    /// The number of the call, from 1.
     pub number: u64,
 }
 
-/// A job that an enqueue met instead of inserting.
+/// A job that an enqueue found instead of inserting its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Existing {
-    /// The job that is there already.
+    /// The id of the existing job.
     pub id: JobId,
-    /// Its kind, which is another one than that of the new job where keys are compared across kinds; `None`: its record is gone,
-    /// or can't be read.
+    /// Its kind, which can differ from that of the new job if keys are compared across kinds. `None` if its record is gone or
+    /// cannot be read.
     pub kind: Option<String>,
-    /// Where it stands; `None`: its record is gone, its id is remembered.
+    /// Its state; `None` if its record is gone and only its id is remembered.
     pub state: Option<State>,
-    /// Its version; 0 when its record is gone.
+    /// Its version; 0 if its record is gone.
     pub version: u64,
-    /// Whether its cancel was asked for.
+    /// Whether its cancel was requested.
     pub cancel_requested: bool,
 }
 
-/// What became of one job of an enqueue. All of them are expected.
+/// The answer for one job of an enqueue. All answers are expected outcomes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enqueued {
-    /// It is new.
+    /// The job was inserted.
     Inserted {
-        /// The job.
+        /// The id of the job.
         id: JobId,
         /// When it is due, by the store's clock.
         run_at: Timestamp,
     },
-    /// Its id or its unique key is taken; nothing was changed.
+    /// Its id or its unique key is taken. Nothing was changed.
     Duplicate(Existing),
-    /// The waiting holder of its unique key has the new payload, options and time.
+    /// The waiting holder of its unique key got the new payload, options and due time.
     Replaced {
-        /// The holder.
+        /// The id of the holder.
         id: JobId,
         /// When it is due.
         run_at: Timestamp,
     },
-    /// The waiting holder of its unique key has the new time.
+    /// The waiting holder of its unique key got the new due time.
     Rescheduled {
-        /// The holder.
+        /// The id of the holder.
         id: JobId,
         /// When it is due.
         run_at: Timestamp,
     },
-    /// The queue's cap in jobs or bytes is reached; nothing was written for this job.
+    /// The queue is at its cap in jobs or bytes. Nothing was written for this job.
     Full,
 }
 
 impl Enqueued {
-    /// The job that now stands for what was asked; `None` when the queue was full.
+    /// Returns the id of the job; `None` if the queue was full.
     pub const fn id(&self) -> Option<JobId> {
         match self {
             Self::Inserted { id, .. } | Self::Replaced { id, .. } | Self::Rescheduled { id, .. } => Some(*id),
@@ -150,12 +149,12 @@ impl Enqueued {
         }
     }
 
-    /// Whether a job was inserted.
+    /// Returns whether a job was inserted.
     pub const fn is_new(&self) -> bool {
         matches!(self, Self::Inserted { .. })
     }
 
-    /// The word people and programs see: `inserted`, `duplicate`, `replaced`, `rescheduled`, `full`.
+    /// Returns `inserted`, `duplicate`, `replaced`, `rescheduled` or `full`.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Inserted { .. } => "inserted",
@@ -167,32 +166,32 @@ impl Enqueued {
     }
 }
 
-/// A job by id, or by the unique key it holds.
+/// A job, named by its id or by the unique key that it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// This job.
+    /// The job with this id.
     Id(JobId),
-    /// The job that holds this key.
+    /// The job that holds this unique key.
     Key(UniqueKey),
 }
 
-/// A unique key with all that it is compared within (S4).
+/// A unique key with everything that it is compared within (S4).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UniqueKey {
-    /// Its kind; `None`: it is one across kinds.
+    /// The kind; `None` if the key is compared across kinds.
     pub kind: Option<String>,
-    /// Its queue.
+    /// The queue.
     pub queue: String,
-    /// Its group.
+    /// The group.
     pub group: Option<String>,
-    /// Its concurrency key.
+    /// The concurrency key.
     pub concurrency_key: Option<String>,
-    /// The key.
+    /// The key itself.
     pub key: String,
 }
 
 impl UniqueKey {
-    /// The key of a job.
+    /// Returns the key of a job.
     pub fn of(job: &JobRecord) -> Option<Self> {
         Some(Self::within(
             &job.kind,
@@ -203,7 +202,7 @@ impl UniqueKey {
         ))
     }
 
-    /// The key that a new job asks for.
+    /// Returns the key of a new job.
     pub fn of_new(job: &NewJob) -> Option<Self> {
         Some(Self::within(
             &job.kind,
@@ -214,8 +213,9 @@ impl UniqueKey {
         ))
     }
 
-    /// The key that an enqueue of this job holds, if the call leaves queue, group and concurrency key as the type says: to cancel
-    /// or to look up a job without knowing its id.
+    /// Returns the key by which to cancel or find a job without its id.
+    ///
+    /// This is correct if the call leaves the queue, group and concurrency key as the type says.
     ///
     /// ```
     /// # use punctual::{Cancelled, Client, Job, store::UniqueKey};
@@ -236,7 +236,7 @@ impl UniqueKey {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` for a job whose type names no unique key.
+    /// `Invalid` if the type of the job has no unique key.
     pub fn held_by<J: Job>(job: &J) -> Result<Self> {
         match job.unique() {
             Some(unique) => Ok(Self::within(J::KIND, J::QUEUE, None, None, &unique)),
@@ -262,23 +262,23 @@ impl UniqueKey {
     }
 }
 
-/// A job to act on, and what must still be true of it.
+/// A job to act on, and the condition under which it is acted on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The job.
     pub which: Which,
-    /// Checked in the action's own step, so that a job that moved on since it was read is left alone.
+    /// Checked in the step of the action, so that a job that has moved on since it was read is left alone.
     pub guard: Option<Guard>,
 }
 
-/// How a job must still stand. One that is in another queue is answered `NotFound`, any other that differs `WrongState`.
+/// What a job must still be: in another queue it is `NotFound`, otherwise `WrongState`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
     /// Its queue.
     pub queue: String,
     /// Its state.
     pub state: State,
-    /// Its version; `None`: any.
+    /// Its version; `None` for any.
     pub version: Option<u64>,
 }
 
@@ -294,33 +294,35 @@ impl From<UniqueKey> for Target {
     }
 }
 
-/// What an operator may do to jobs.
+/// An operator's action on a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Waiting: cancelled at once. Running: asks its worker (S12).
+    /// Cancels a waiting job at once; requests the cancel of a running job (S12).
     Cancel {
-        /// Why; `cancelled` where nothing is said. Cut at 1 KiB; not kept for a running job.
+        /// The reason, cut at 1 KiB (default: `cancelled`). It is not kept for a running job.
         reason: Option<String>,
     },
-    /// Waiting: due at another time. At or past its `expires_at` is allowed: the job then ends expired.
+    /// Changes the due time of a waiting job. A time at or after its `expires_at` is allowed: the job then expires.
     Reschedule(When),
-    /// Waiting: due this many milliseconds later (earlier, if negative) than it was; never before now.
+    /// Moves the due time of a waiting job by this many milliseconds, later or (if negative) earlier, but never before now.
     RescheduleBy(i64),
-    /// Waiting: due now. Skips no gate.
+    /// Makes a waiting job due now. Limits still apply.
     RunNow,
-    /// Waiting: another level.
+    /// Changes the priority of a waiting job.
     Reprioritise(Priority),
-    /// Waiting: another payload.
+    /// Changes the payload of a waiting job.
     EditPayload(Payload),
-    /// Dead, cancelled, done: waiting again, as S11 says. Takes its unique key again: one until done always, one until
-    /// start or for a window only if the job was never reserved (and its window has not ended).
+    /// Makes a dead, cancelled or done job wait again, as S11 describes.
+    ///
+    /// It takes its unique key again: always for a key until done. A key until start or for a window is taken only if the job
+    /// was never reserved (and its window has not ended).
     Retry,
-    /// All but running: the record is removed; a derived id is remembered. A waiting job counts as ended now.
+    /// Deletes the record of a job that is not running. A derived id is remembered; a waiting job counts as ended now.
     Delete,
 }
 
 impl Action {
-    /// The word people see.
+    /// Returns the name of the action.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Cancel { .. } => "cancel",
@@ -334,51 +336,55 @@ impl Action {
     }
 }
 
-/// What became of one action. All of them are expected.
+/// The answer for one action. All answers are expected outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acted {
-    /// Done; this job, now in this state (for `delete`: the state it was deleted from).
+    /// Done: the id, and the state of the job now (for `delete`, the state before).
     Done(JobId, State),
-    /// Cancel: the job is running, and its worker will be told.
+    /// Cancel: the job is running, and its worker is notified.
     Requested(JobId),
     /// There is no such job.
     NotFound,
-    /// The job is in a state in which this can't be done.
+    /// The state of the job does not allow the action.
     WrongState(JobId, State),
-    /// Retry: another job holds its unique key by now, this one (its record may be gone).
+    /// Retry: this other job holds its unique key now (its record may be gone).
     UniqueConflict(JobId),
-    /// Retry: the jobs of its concurrency key or group have been in another shard since the store was spread in another way; this
-    /// is one of them. Retry the job when they have ended.
+    /// Retry: since the layout changed, jobs of its concurrency key or group are in another shard; this is one of them. Retry
+    /// when they have ended.
     GateConflict(JobId),
 }
 
-/// A page of jobs, in the order of their store: memory and SQLite tell the newest ids first, Redis the waiting jobs as they
-/// will run, then the running ones, then the ended ones from the last to the first. A page may be shorter than its limit: it ends
-/// after 1,000 jobs that don't match, and with the job that brings the payloads and results looked at to 4 MiB.
+/// A request for a page of jobs.
+///
+/// The order is that of the store. Memory and SQLite list the newest ids first. Redis lists waiting jobs in the order in
+/// which they run, then running ones, then ended ones, latest end first. A page can be shorter than its limit: it ends after
+/// 1,000 jobs that do not match, and with the job that brings the payloads and results read so far to 4 MiB.
 #[derive(Clone, Debug, PartialEq)]
 pub struct List {
     /// Which jobs.
     pub filter: Filter,
-    /// Go on from here, as [`Page::next`] gave it.
+    /// Where to continue, from [`Page::next`].
     pub after: Option<ListCursor>,
-    /// At most this many jobs in the page, 1 to 1,000.
+    /// The most jobs in the page, 1 to 1,000.
     pub limit: usize,
 }
 
-/// Where a listing goes on; what it says is its store's own business. Its text needs no quotes in a shell.
+/// The position of a listing.
+///
+/// Its content belongs to the store. Its text needs no quotes in a shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListCursor(pub(crate) String);
 
 impl ListCursor {
-    /// Behind a job, where jobs are listed by their ids.
+    /// Makes the position after a job, for listings by id.
     pub(crate) fn behind(id: JobId) -> Self {
         Self(id.to_string())
     }
 
-    /// The job behind which the listing goes on.
+    /// Returns the job after which the listing continues.
     ///
     /// # Errors
-    /// `Invalid` for what no listing by ids gave.
+    /// `Invalid` for a position that no listing by id returned.
     pub(crate) fn id(&self) -> Result<JobId> {
         self.0.parse().map_err(|_| Self::unreadable())
     }
@@ -401,42 +407,42 @@ impl fmt::Display for ListCursor {
     }
 }
 
-/// The answer to a [`List`]: what was found, and what was searched.
+/// A page of jobs, and how much was searched.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// The store's clock at the call.
+    /// The time by the store's clock.
     pub now: Timestamp,
-    /// Matching jobs.
+    /// The matching jobs.
     pub jobs: Vec<JobRecord>,
-    /// Where to go on; `None`: everything was searched.
+    /// Where to continue; `None` if everything was searched.
     pub next: Option<ListCursor>,
-    /// Jobs looked at by this call, at most 1,000 beyond those returned. Which ones a store has to look at, and so where
-    /// a page ends, is its own business; all pages together are the same in every store.
+    /// The jobs that this call read: at most 1,000 in addition to those returned. Where a page ends is up to the store; all
+    /// pages together are the same in every store.
     pub searched: u64,
-    /// Jobs in the store, those past their age that no sweep has removed yet included.
+    /// The jobs in the store, including those past their age that no sweep has removed yet.
     pub total: u64,
 }
 
-/// How many jobs, from kept counters.
+/// The number of jobs by state, from stored counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Waiting, retrying included.
+    /// Waiting jobs, including retrying ones.
     pub waiting: u64,
-    /// Of these: in a later attempt than the first.
+    /// Waiting jobs that were tried before.
     pub retrying: u64,
-    /// Of the waiting ones: due now (also in a paused queue, or blocked), counted up to 100,000 in one answer.
+    /// Waiting jobs that are due, also in a paused queue or blocked; counted up to 100,000.
     pub due: u64,
-    /// Under a lease.
+    /// Running jobs.
     pub running: u64,
-    /// Kept done jobs.
+    /// Done jobs that are kept.
     pub done: u64,
     /// Dead jobs.
     pub dead: u64,
-    /// Kept cancelled jobs.
+    /// Cancelled jobs that are kept.
     pub cancelled: u64,
     /// Payload bytes of waiting and running jobs.
     pub bytes: u64,
-    /// Parts of the store that can't be reached: their jobs are not counted.
+    /// Unavailable parts of the store. Their jobs are not counted.
     #[serde(skip_serializing_if = "is_zero")]
     pub parts_away: u16,
 }
@@ -447,51 +453,53 @@ const fn is_zero(n: &u16) -> bool {
 }
 
 impl Counts {
-    /// All jobs.
+    /// Returns the number of all jobs.
     pub const fn total(&self) -> u64 {
         self.waiting + self.running + self.done + self.dead + self.cancelled
     }
 }
 
-/// What to do with a queue.
+/// An operation on a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueOp {
-    /// Tell about it.
+    /// Returns its settings and counts.
     Show,
-    /// Reserve and take nothing from it until resumed; replaces an earlier pause. Makes the queue if it is new.
+    /// Pauses it: nothing is reserved or taken until it is resumed. Replaces an earlier pause. Creates the queue if it is
+    /// new.
     Pause {
-        /// For people.
+        /// Who paused it, for people.
         by: String,
-        /// For people.
+        /// Why, for people.
         reason: String,
     },
-    /// End a pause.
+    /// Ends a pause.
     Resume,
-    /// Replace its settings, all but the pause. Makes the queue if it is new.
+    /// Replaces its settings, except the pause. Creates the queue if it is new.
     Set(Box<QueueSettings>),
-    /// Replace its settings, all but the pause, if they still are those that the caller saw; else answer `Conflict`. A queue that
-    /// does not exist has the default settings, and is made. Settings that already are the new ones are no conflict (S3).
+    /// Replaces its settings, except the pause, if they are still those that the caller read; otherwise the answer is
+    /// `Conflict`. A queue that does not exist has the default settings, and is created. If the settings are already the new
+    /// ones, this is no conflict (S3).
     Replace(Box<Replace>),
-    /// Open its gate, or that of one of its groups: jobs that a run holds back may start again (S15). Rates and `concurrency` stay.
+    /// Ends a pause that a run requested (S15), of the queue or of one group. Rates and `concurrency` stay.
     Open {
-        /// This group alone; `None`: the queue itself.
+        /// The group; `None` for the queue itself.
         group: Option<String>,
     },
-    /// Delete up to this many waiting jobs, 1 to 1,000, due or not, first those that would run first.
+    /// Deletes up to this many waiting jobs, 1 to 1,000, due or not, in the order in which they would run.
     Purge(usize),
 }
 
-/// Settings that replace others.
+/// New settings, and those that they replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replace {
-    /// What they were when the caller read them; a pause among them is not compared.
+    /// The settings as the caller read them. A pause is not compared.
     pub seen: QueueSettings,
-    /// What they are to be.
+    /// The new settings.
     pub new: QueueSettings,
 }
 
 impl Replace {
-    /// Whether settings are those that the caller saw, or already the new ones.
+    /// Returns whether the stored settings are those that the caller read, or already the new ones.
     pub(crate) fn fits(&self, stored: &QueueSettings) -> bool {
         let is = |other: &QueueSettings| {
             *stored == QueueSettings { paused: stored.paused.clone(), ..other.clone() }
@@ -507,36 +515,36 @@ pub enum QueueReply {
     Unknown,
     /// The queue as it is now.
     Info(Box<QueueInfo>),
-    /// Replace: the settings are others than the caller saw, namely these; nothing was changed.
+    /// Replace: the settings are not those that the caller read, but these. Nothing was changed.
     Conflict(Box<QueueInfo>),
-    /// Purge: so many were deleted; whether some are left.
+    /// Purge: how many jobs were deleted.
     Purged {
         /// Jobs deleted by this call.
         deleted: u64,
-        /// Whether to call again.
+        /// Whether waiting jobs are left. Call again if so.
         more: bool,
     },
 }
 
-/// A queue.
+/// A queue: its settings and counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueInfo {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its settings.
+    /// The settings.
     pub settings: QueueSettings,
-    /// Its jobs.
+    /// The numbers of jobs.
     pub counts: Counts,
-    /// When its oldest due job became due; `None`: nothing is due.
+    /// When its oldest due job became due; `None` if nothing is due.
     #[serde(skip)]
     pub oldest_due: Option<Timestamp>,
-    /// Until when none of its jobs may start, by its rate or since a run closed its gate; `None`: neither holds them back.
+    /// The time before which none of its jobs can start, by its rate or a run's pause; `None` if neither holds them back.
     #[serde(skip)]
     pub opens_at: Option<Timestamp>,
 }
 
 impl QueueInfo {
-    /// Of a queue that does not exist: the default settings, and no jobs.
+    /// Returns the info on a queue that does not exist: default settings and no jobs.
     #[cfg(feature = "sqlite")]
     pub(crate) fn unknown(name: &str) -> Self {
         Self {
@@ -549,28 +557,28 @@ impl QueueInfo {
     }
 }
 
-/// A histogram of waiting jobs by due time.
+/// A request for a histogram of waiting jobs by due time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upcoming {
-    /// One queue, or all.
+    /// The queue; `None` for all.
     pub queue: Option<String>,
-    /// Width of a bucket, at least 1 ms; parts of a millisecond count as a whole one.
+    /// The width of a bucket, at least 1 ms. Parts of a millisecond are rounded up.
     pub bucket: Duration,
-    /// How many buckets from now on, 1 to 1,000.
+    /// The number of buckets from now on, 1 to 1,000.
     pub buckets: usize,
 }
 
-/// The answer to an [`Upcoming`].
+/// A histogram of waiting jobs by due time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Histogram {
-    /// The store's clock at the call, where the first bucket begins.
+    /// The time by the store's clock, at which the first bucket begins.
     pub now: Timestamp,
-    /// Due already (`run_at ≤ now`).
+    /// Jobs that are already due (`run_at ≤ now`).
     pub overdue: u64,
-    /// Jobs per bucket; bucket `i` begins `i` widths after now, and an instant on the border belongs to the later one.
+    /// Jobs per bucket. Bucket `i` begins `i` widths after now; an instant on a border belongs to the later bucket.
     pub buckets: Vec<u64>,
-    /// Waiting jobs behind the last bucket are not counted; `false`: the search stopped at its bound before the end.
+    /// Whether the search was complete; `false` if it stopped at its bound. Jobs after the last bucket are not counted.
     pub complete: bool,
 }
 
@@ -578,33 +586,33 @@ pub struct Histogram {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {
-    /// Waiting jobs past `expires_at`, now cancelled.
+    /// Waiting jobs past `expires_at` that were cancelled.
     pub expired: u64,
-    /// Ended jobs past their retention, removed.
+    /// Ended jobs past their retention that were removed.
     pub removed: u64,
-    /// Remembered ids, unique windows and call numbers past their time, forgotten.
+    /// Remembered ids, unique windows and call numbers that expired and were forgotten.
     pub forgotten: u64,
-    /// Whether it did as much as its limit: call again.
+    /// Whether it reached its limit. Call again if so.
     pub more: bool,
 }
 
-/// What `Ok` survives (S1).
+/// What an `Ok` survives (S1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Durability {
     /// A power cut of the store's machine.
     Full,
-    /// The loss of the store's machine: so many others have it as the address asks for.
+    /// The loss of the store's machine: as many replicas have the write as the address requests.
     Replicated,
-    /// A crash of any process; a power cut may lose the last moments.
+    /// A crash of any process. A power cut can lose the last moments.
     Fast,
     /// Nothing: the store ends with its process.
     Memory,
 }
 
 impl Durability {
-    /// The word people see.
+    /// Returns the name of the durability.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -615,35 +623,35 @@ impl Durability {
     }
 }
 
-/// One line of a store's self-examination.
+/// One result of a store's self-check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// How it stands.
+    /// The level.
     pub level: CheckLevel,
-    /// What was looked at, in a word.
+    /// What was checked, in a word.
     pub name: &'static str,
-    /// What was seen.
+    /// What was found.
     pub text: String,
     /// What to try.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
 
-/// How a [`Check`] stands.
+/// The level of a [`Check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CheckLevel {
     /// As it should be.
     Ok,
-    /// Works, with a risk.
+    /// Works, but with a risk.
     Warn,
-    /// Must be mended.
+    /// Must be repaired.
     Fail,
 }
 
 impl CheckLevel {
-    /// The word people see.
+    /// Returns the name of the level.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -653,84 +661,90 @@ impl CheckLevel {
     }
 }
 
-/// Keeps [`Store`] to this project: its verbs change with the contract. The project's own wrappers in other crates (its judge's, and
-/// those of its tests) implement this one, too; for everybody else it may change at any time.
+/// Restricts [`Store`] to this project, whose wrappers in other crates implement this trait, too. It can change at any time.
 #[doc(hidden)]
 pub mod sealed {
-    /// A store of this project.
+    /// Marks a store of this project.
     pub trait Sealed {}
 }
 
-/// Where jobs live. Anyone may call it; only this project implements it, so that a verb can be added without breaking anybody.
+/// A store of jobs.
 ///
-/// All verbs take `&self` and may be called from any task of any runtime. A batch is at most 1,000 items; a longer one is
-/// `Invalid`, and [`Client`](crate::Client) splits by itself.
+/// Any program can call it; only this project implements it, so that verbs can be added. All verbs take `&self` and can be
+/// called from any task of any runtime. A batch has at most 1,000 items; a longer one is `Invalid`. [`Client`](crate::Client)
+/// splits longer ones itself.
 pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
-    /// The address people know it by, without secrets.
+    /// Returns the address of the store, without secrets.
     fn url(&self) -> &str;
 
-    /// What `Ok` survives.
+    /// Returns what an `Ok` survives.
     fn durability(&self) -> Durability;
 
-    /// The shard for the next made id to name. A store may put the job elsewhere all the same, under the same id of another
-    /// shard, which it answers.
+    /// Returns the shard that the next made id should name.
+    ///
+    /// A store can place the job in another shard. It then returns the same id with that shard.
     fn shard(&self) -> u16 {
         0
     }
 
-    /// The store itself, for a [`Transaction`] that belongs to one kind of store. A store that wraps another one answers for
-    /// that one.
+    /// Returns the concrete store, for a [`Transaction`] that needs one kind of store. A wrapper returns the inner one.
     #[doc(hidden)]
     fn as_any(&self) -> Option<&dyn Any> {
         None
     }
 
-    /// Which store it is: always the same answer, from every handle and after every change of its shards. A file has one from its
-    /// first opening for writing on, a store on Redis from the first such call on. Each handle asks its store once.
+    /// Returns the identity of the store.
+    ///
+    /// It never changes and is the same for all handles and numbers of shards. A file gets it when it is first opened for
+    /// writing, a store on Redis with the first such call. Each handle asks its store once.
     ///
     /// # Errors
-    /// `Unsupported` for a file without one that was opened to be looked at; else where the store can't be reached.
+    /// `Unsupported` for a file without an identity that was opened read-only; otherwise if the store is unavailable.
     fn identity(&self) -> BoxFuture<'_, Result<Identity>>;
 
-    /// The store's clock.
+    /// Returns the time by the store's clock.
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>>;
 
-    /// Hands jobs over, in order, each seeing what the earlier ones did.
+    /// Enqueues jobs in order. Each job sees the effects of the earlier ones.
     ///
-    /// The whole call is refused before any write if a job breaks a limit ([`NewJob::check`]), expires at or before it is
-    /// due, or if several jobs have more than 1 MiB of payloads together. Then, per job: its id is known (a record, also
-    /// one that reads hide by its age; or remembered in the job's queue) → `Duplicate`; its unique key is held → by the
-    /// conflict rule (an id is looked at before the key); the queue is at its cap (`max_jobs` live jobs or more, or this
-    /// payload would bring their bytes over `max_bytes`) → `Full`; otherwise it is inserted, which makes the queue if it
-    /// is new. Options the job leaves open are taken from the queue's defaults now (what these leave open, too, is not stored, and the
-    /// default applies of the version that reads the job), all but the lease, which each
-    /// reservation chooses. Only inserts meet the cap.
+    /// The whole call is refused before any write if a job breaks a limit ([`NewJob::check`]) or expires at or before it is
+    /// due. So it is if several jobs have more than 1 MiB of payloads together. Then, for each job: if its id is known, the
+    /// answer is `Duplicate`. An id is known from a record, also one that reads hide by its age, or because it is remembered
+    /// in the job's queue. Otherwise, if its unique key is held, the conflict rule decides. Otherwise, if the queue is at its
+    /// cap, the answer is `Full`: it has `max_jobs` live jobs or more, or this payload would bring their bytes over
+    /// `max_bytes`. Otherwise the job is inserted, and its queue is created if it is new. Only inserts are checked against
+    /// the cap.
     ///
-    /// A derived id is remembered from the removal of its record until 24 h after its job ended (one deleted or purged
-    /// while waiting ended then); past that it is unknown, swept or not.
+    /// Options that the job leaves open are taken from the queue's defaults now. What these leave open is not stored: each
+    /// reader uses the default of its own version. The lease is the exception: each reservation chooses it.
     ///
-    /// A unique key is held from the insert on (S4), within the kind of its job, unless it is one across kinds. One until done is freed by the end, one until start by the first
-    /// reservation or take, or an end before it. A window ends `window` after `created_at` and is void from then on,
-    /// swept or not; before, only a cancel, delete or purge of a job that was never reserved frees it (expiry doesn't). Its
-    /// holder may have ended, or be gone: then it is told with state `None`. A duplicate has the kind of the job that it met as it
-    /// is by then ([`Existing::kind`]).
+    /// A derived id is remembered from the removal of its record until 24 h after its job ended. A job that was deleted or
+    /// purged while waiting ended then. After that the id is unknown, swept or not.
     ///
-    /// `Replace` gives the holder kind, payload, content type, options, tags, headers, `run_at` and `expires_at`, and
-    /// raises its version; queue, group, concurrency key, unique key with its scope, creation time, attempt, counts, reason
-    /// and failures stay. `Reschedule` gives it `run_at` and raises its version.
+    /// A unique key is held from the insert on (S4), within the kind of its job or across kinds. A key until done is freed by
+    /// the end of the job. A key until start is freed by the first reservation or take, or by an end before it. A window ends
+    /// `window` after `created_at` and is void from then on, swept or not. Earlier, only a cancel, delete or purge of a job
+    /// that was never reserved frees it; expiry does not. The holder of a window may have ended, or be gone: it is then
+    /// returned with state `None`. A duplicate has the kind of the existing job as it is by then ([`Existing::kind`]).
     ///
-    /// Repeated with a number not above the instance's last one, the call is not checked again (but for its length),
-    /// writes nothing and answers per job: `Full` where the last call, if it has this number, answered so at the same
-    /// place; the job's own record, else the holder of its key, as `Duplicate`; else `Duplicate` with the job's own id and
-    /// state `None`. A call that is refused, or in which every job is `Full` (an empty one too), does not count as the
-    /// instance's last one.
+    /// `Replace` changes the holder's kind, payload, content type, options, tags, headers, `run_at` and `expires_at`, and
+    /// raises its version. Its queue, group, concurrency key, unique key with scope, creation time, attempt, counts, reason
+    /// and failures stay. `Reschedule` changes `run_at` and raises the version.
+    ///
+    /// A call is a repetition if its number is not above the instance's last one. Only its length is checked again. It writes
+    /// nothing and answers for each job: `Full` if the last call has this number and gave this answer at the same position;
+    /// else `Duplicate` with the job's own record or the holder of its key; else `Duplicate` with the job's own id and state
+    /// `None`. A call that is refused, or in which every job is `Full` (also an empty call), does not count as the instance's
+    /// last one.
     fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>>;
 
-    /// The same, where a store of several parts may answer `None` for jobs whose part can't be reached: the others are stored.
-    /// Repeated as it was, with the same number, the call goes on with those that have no answer yet.
+    /// Enqueues as [`enqueue`](Self::enqueue) does, but with `None` for jobs whose part of the store is unavailable.
+    ///
+    /// The other jobs are stored. Repeat the call unchanged, with the same number: it continues with the jobs that have no
+    /// answer yet.
     ///
     /// # Errors
-    /// As [`enqueue`](Self::enqueue); where no part can be reached, `Unavailable`.
+    /// As [`enqueue`](Self::enqueue); `Unavailable` if no part is available.
     fn enqueue_each<'a>(
         &'a self,
         call: Call,
@@ -739,130 +753,149 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
         Box::pin(async move { Ok(self.enqueue(call, jobs).await?.into_iter().map(Some).collect()) })
     }
 
-    /// Takes back, then reserves (S5, S6, S7, S9).
+    /// Reclaims expired leases, then reserves due jobs (S5, S6, S7, S9).
     ///
-    /// 1. If the instance's last reserve (an empty one too) has this number, answers those of its jobs whose leases are
-    ///    current, in the same order, and extends these: the answer may have been away for longer than they last. A lower
-    ///    number answers no jobs. Both change nothing else, leave no time, take nothing back and sweep nothing; `more` and
-    ///    `next_due` are as of now.
-    /// 2. Takes back up to 32 leases with `until ≤ now` in the named queues (paused ones too), by (until, id), unless the
-    ///    clock has just jumped (S14): if leases exist anywhere in the store and now is more than 20 s after its last
-    ///    reserve, take, extend or settle, nothing is taken back for 5 s from now on. Each of these four calls, an empty
-    ///    one too, first looks for the jump and then leaves its own time, also when the clock went back; 5 s that, after
-    ///    such a step, would end more than 5 s from now are void. If the last of these calls came in such 5 s, a silence after
-    ///    it is no second jump.
-    /// 3. Looks at up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
-    ///    says, while it has fewer than n. Groups of a queue take turns (S16): first up to n + 32 that have become due and may
-    ///    start something join those that do; then each job is the first of the group whose turn it is. A store may end the call
-    ///    after 64 turns of groups ([`GROUP_TURNS_MAX`](crate::core::limits::GROUP_TURNS_MAX)): it is as if no more jobs had been
-    ///    asked for, of any queue, and `more` says whether some are left. A job past its
-    ///    `expires_at` (`expires_at ≤ now`) ends cancelled, reason `expired`; one with as many jobs of its concurrency key
-    ///    running as may (its own limit; within its queue and group) is parked: it waits out of the timeline; any other is
-    ///    reserved. Stops, in all queues, before a job that would bring the payloads over 1 MiB, unless it is the first; and
-    ///    before and behind a job that would be dead of one more crash: without company ([`Reserve::company`]) it comes alone.
-    /// 4. Sweeps up to 100 items: these queues in turn, then store-wide, as [`Store::sweep`] does.
+    /// 1. Repetition: if the instance's last reserve (also an empty one) has this number, the call returns those of its jobs
+    ///    whose leases are current, in the same order. It extends these leases, because the answer may be late. A lower
+    ///    number returns no jobs. Neither changes anything else: no time is recorded, nothing is reclaimed or swept. `more`
+    ///    and `next_due` are as of now.
+    /// 2. Reclaims up to 32 leases with `until ≤ now` in the named queues, also in paused ones, by (until, id). After a jump
+    ///    of the clock it reclaims nothing for 5 s from now on (S14). The clock has jumped if leases exist anywhere in the
+    ///    store and now is more than 20 s after its last reserve, take, extend or settle. Each of these four calls, also an
+    ///    empty one, first checks for a jump and then records its own time, also if the clock went back. A pause that would
+    ///    end more than 5 s from now, after such a step back, is void. If the last of these calls came during a pause,
+    ///    silence after it is no second jump.
+    /// 3. Checks up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
+    ///    describes, until it has n. Groups of a queue are served fairly (S16): first, up to n + 32 groups that became
+    ///    runnable are activated; then each job is the first of the group that is served next. A store can end the call after
+    ///    64 services of groups ([`GROUP_TURNS_MAX`](crate::core::limits::GROUP_TURNS_MAX)), as if no more jobs had been
+    ///    requested of any queue; `more` says whether some are left. A job past its `expires_at` (`expires_at ≤ now`) is
+    ///    cancelled, reason `expired`. A job is blocked, and leaves the timeline, if as many jobs of its concurrency key run
+    ///    in its queue and group as its own limit allows. Any other job is reserved. The call stops, in all queues, before a
+    ///    job that would bring the payloads over 1 MiB, unless it is the first. It also stops before and after a suspect:
+    ///    without company ([`Reserve::company`]), a suspect is reserved alone.
+    /// 4. Sweeps up to 100 items: the named queues in turn, then the whole store, as [`Store::sweep`] does.
     ///
-    /// Turns are handed over behind 2 and 4, and at the end of every verb that does one of these to a job with a concurrency key:
-    /// starts it, ends its run, takes it, parks it, changes it while it waits, or makes it wait no more. Each such event gives
-    /// one job a look, the first in order of those of the key that are parked: if fewer than its limit run, it is back in the
-    /// timeline. So does a settle before the reserve behind it. A job that is changed while it is parked is back, too.
+    /// Blocked jobs are re-checked after steps 2 and 4, and at the end of each verb with an event of a concurrency key. The
+    /// events are: a job of the key is started, is taken, is blocked, ends its run, is changed while it waits, or stops
+    /// waiting. Each event re-checks the first blocked job of the key, in order: if fewer than its limit run, it returns to
+    /// the timeline. A settle does so before the reserve that follows it. A blocked job that is changed returns to the
+    /// timeline, too.
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>>;
 
-    /// Extends leases to now plus their length, by heartbeat; also one past its time, as long as it is current. What a run tells is
-    /// kept in the same step. Refused as a whole if notes are over 4 KiB or 64 lines, or those of several leases over 1 MiB.
+    /// Extends leases to now plus their length (heartbeat), also an expired lease that is still current.
+    ///
+    /// Stores the notes of the runs in the same step. The whole call is refused if notes are over 4 KiB or 64 lines, or if
+    /// those of several leases are over 1 MiB.
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>>;
 
-    /// Ends leases, in order, sweeps up to its own length plus 100 items (the queues of the leases it ended, in the order
-    /// of their first appearance, then store-wide), and may then reserve in the same step and round trip, as a reserve
-    /// behind it would. A store may end the leases in several steps, of some each; the reserve is then in the last one. Refused as a
-    /// whole if either part breaks a limit; pauses past the end of time are cut to it. A reserve that has no answer, since the shard
-    /// that was asked has none, is to be repeated.
+    /// Ends leases in order, sweeps, and can then reserve in the same step and round trip.
     ///
-    /// Each answer says why the store ended a job, where that is not what the verdict says ([`EndReason`]); the record has the same
-    /// reason. A job whose record can't be read ends dead by any verdict but a bare ack.
+    /// It sweeps up to its own length plus 100 items: the queues of the ended leases, in the order of their first appearance,
+    /// then the whole store. The reserve works as a separate one after it would. A store can end the leases in several steps;
+    /// the reserve is then part of the last one. The whole call is refused if either part breaks a limit. Pauses beyond the
+    /// last instant are cut to it. If the reserve has no answer, because the shard that was asked did not reply, repeat it.
     ///
-    /// A job that ends is removed in the same step if its queue keeps none of its state ([`Keep::keeps_nothing`]). A result counts
-    /// against what is kept of a queue as its payload does; results over 64 KiB, or of several jobs over 1 MiB, are refused.
+    /// Each answer says why the store ended a job, if that is not what the verdict says ([`EndReason`]); the record has the
+    /// same reason. A job whose record cannot be read becomes dead by any verdict except a bare ack.
+    ///
+    /// A job that ends is removed in the same step if its queue keeps no jobs of its state ([`Keep::keeps_nothing`]). A
+    /// result counts for a queue's retention as its payload does. Results over 64 KiB, or of several jobs over 1 MiB, are
+    /// refused.
     fn settle<'a>(
         &'a self,
         batch: &'a [Settlement],
         then: Option<&'a Reserve>,
     ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>>;
 
-    /// Takes back, looks at due jobs (with `run_at ≤ now − older_than`), stops at 1 MiB and sweeps as reserve does, and
-    /// acks what it reserves in the same step: at most once. The records are as of the end: done. A store that may end a reserve
-    /// after some turns of groups goes on here in a further step, while fewer than `n` were taken.
+    /// Reserves and acks due jobs in one step: at most once.
+    ///
+    /// It reclaims, checks due jobs (with `run_at ≤ now − older_than`), stops at 1 MiB and sweeps as a reserve does. The
+    /// records are as of the end: done. A store that can end a reserve after some services of groups continues here in a
+    /// further step while fewer than `n` were taken.
     fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>>;
 
-    /// Returns as soon as there may be work in these queues that the caller's last reserve did not see, at the latest
-    /// after `at_most`. Never trusted: the caller reserves again either way. Under the name `$lock/NAME` it returns as soon as
-    /// that lock may be free; under `$end/ID`, an id in 32 digits, as soon as that job has ended or is gone; under `$worker/NAME` as soon
-    /// as a cancel is asked for of a job that runs under that name.
+    /// Returns when these queues may have work that the caller's last reserve did not see, after `at_most` at the latest.
+    ///
+    /// It can return too early or too late, so the caller must reserve again in any case. Other names wait for other events:
+    /// `$lock/NAME` until that lock may be free; `$end/ID`, with an id in 32 digits, until that job has ended or is gone;
+    /// `$worker/NAME` until a cancel is requested for a job that runs under that name.
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>>;
 
-    /// One job; `None` also for one past the age its queue keeps it for (`finished_at + age ≤ now`). Get, list and holder
-    /// hide such a job until a sweep removes it; nothing else does.
+    /// Returns one job; `None` also for one that is past the age for which its queue keeps it (`finished_at + age ≤ now`).
+    ///
+    /// Get, list and holder hide such a job until a sweep removes it; nothing else does.
     fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>>;
 
-    /// The job that holds a unique key.
+    /// Returns the job that holds a unique key.
     fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>>;
 
-    /// A page of jobs. All pages together have each job that stays as it is exactly once; one that starts, ends or is moved
-    /// meanwhile may be told twice, or by Redis not at all.
+    /// Returns a page of jobs.
     ///
-    /// A waiting job past its `expires_at` is waiting until a reserve, take or sweep ends it; so in every read.
+    /// All pages together have each job that stays as it is exactly once. A job that starts, ends or is moved meanwhile can
+    /// appear twice, or on Redis not at all. A waiting job past its `expires_at` stays waiting until a reserve, take or sweep
+    /// ends it. This holds for all reads.
     fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>>;
 
-    /// Kept counters of one queue (zeros for an unknown one), or of all.
+    /// Returns the stored counters of one queue (zeros if it is unknown), or of all.
     fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>>;
 
-    /// A histogram of due times.
+    /// Returns a histogram of due times.
     fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>>;
 
-    /// Acts on jobs, in order, also on those that reads hide by their age; a key leads to its holder if that has a record.
-    /// Refused as a whole if the action breaks a limit, or if an edit of several jobs has more than 1 MiB of payloads
-    /// together. Reschedule, reprioritise, edit and retry raise the version, whether or not they change a value; none
-    /// of them meets a cap.
+    /// Acts on jobs in order, also on those that reads hide by their age.
+    ///
+    /// A key selects its holder, if that has a record. The whole call is refused if the action breaks a limit, or if an edit
+    /// of several jobs has more than 1 MiB of payloads together. Reschedule, reprioritise, edit and retry raise the version,
+    /// whether or not a value changes. None of them is checked against a cap.
     fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>>;
 
-    /// One queue. It exists from its first job, pause or settings on, for ever; show, resume and purge of any other answer
-    /// `Unknown`. Refuses settings whose defaults break a limit, and a name that no job may wait under.
+    /// Shows or changes one queue.
+    ///
+    /// A queue exists for ever from its first job, pause or settings on. For any other, show, resume and purge return
+    /// `Unknown`. Refuses settings whose defaults break a limit, and a name that no job can wait under.
     fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>>;
 
-    /// Names of queues behind `after`, in order of bytes, at most 1,000.
+    /// Returns the names of queues after `after`, sorted by bytes, at most 1,000.
     fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>>;
 
-    /// One step on the store's documents: small values with versions. Each has its effect by itself; what must change together
-    /// belongs into one document.
+    /// Does one step on the store's documents: small values with versions.
     ///
-    /// Beside what [`DocOp::check`] refuses, a put that would make the 100,001st document is `StoreFull`.
+    /// Each step is atomic. Values that must change together belong into one document. In addition to the checks of
+    /// [`DocOp::check`], a put that would make the 100,001st document is `StoreFull`.
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>>;
 
-    /// One atomic step on a tool: a rate limiter, a lock or a leaderboard. Answered by the store's clock, alike by every
-    /// store. What no answer depends on any more is removed by the way, in slices.
+    /// Does one atomic step on a tool: a rate limiter, a lock or a leaderboard.
+    ///
+    /// It uses the store's clock, and every store gives the same answers. Obsolete entries are removed on the way, in slices.
     fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>>;
 
-    /// Bounded upkeep, at most `limit` items, 1 to 1,000. Per queue, by name: waiting jobs past `expires_at` (oldest
-    /// first, then id) end cancelled; then done, then cancelled, then dead jobs past a bound are removed (oldest end
-    /// first, then id; all of a state that keeps nothing); then remembered ids past their time or number are forgotten
-    /// (oldest end first, then id). Last, store-wide: unique windows past their time (oldest first), calls of instances
-    /// whose last one is an hour old (oldest first; enqueues and reserves apart). Each job ended or removed, and each
-    /// entry forgotten, is one item; an entry that a new one took the place of is none.
+    /// Does bounded upkeep: at most `limit` items, 1 to 1,000.
     ///
-    /// Each worker calls it when it starts and every few minutes, so that upkeep reaches queues that nobody serves, too (S17). A store
-    /// with very many queues may look at some hundreds of them in each call: it answers `more`, and the next call goes on there. After a
-    /// change of the number of shards, a call on Redis also reads some 4,000 records, to forget the earlier number; these are no items.
+    /// Per queue, by name: waiting jobs past `expires_at` are cancelled (oldest first, then id). Then done, cancelled and
+    /// dead jobs past a bound are removed, in this order (oldest end first, then id; all jobs of a state that keeps nothing).
+    /// Then remembered ids past their time or number are forgotten (oldest end first, then id). Last, for the whole store:
+    /// expired unique windows (oldest first), and calls of instances whose last one is an hour old (oldest first; enqueues
+    /// and reserves separately). Each job ended or removed and each entry forgotten is one item. An entry that was replaced
+    /// by a new one is none.
+    ///
+    /// Each worker calls it when it starts and then every few minutes, so upkeep also reaches queues that no worker serves
+    /// (S17). A store with very many queues can check some hundreds of them per call. It then returns `more`, and the next
+    /// call continues there. After a change of the number of shards, a call on Redis also reads some 4,000 records, to forget
+    /// the earlier number. These are no items.
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>>;
 
-    /// A slice of a consistency check, at most 1,000 records or entries. Others may be at work meanwhile: what they move
-    /// between two slices is no finding, and what a repair makes of a counter is right at its end.
+    /// Checks the consistency of at most 1,000 records or entries.
+    ///
+    /// Other calls can run meanwhile. What they move between two slices is no finding, and a counter that is repaired is
+    /// right at the end of the repair.
     fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>>;
 
-    /// Looks at itself: version, durability, clock, bell.
+    /// Checks the store's version, durability, clock and notifications.
     fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>>;
 }
 
-/// Refuses a batch over 1,000.
+/// Checks that a batch has at most 1,000 items.
 pub(crate) fn check_batch(what: &str, n: usize) -> Result<()> {
     if n <= BATCH_MAX {
         Ok(())
@@ -871,7 +904,7 @@ pub(crate) fn check_batch(what: &str, n: usize) -> Result<()> {
     }
 }
 
-/// Checks all of an enqueue that needs no store; `payload_bytes_max` is the store's limit of one payload.
+/// Checks everything about an enqueue that needs no store. `payload_bytes_max` is the store's limit of a payload, in bytes.
 pub(crate) fn check_enqueue(jobs: &[NewJob], now: Timestamp, payload_bytes_max: usize) -> Result<()> {
     check_jobs(jobs, payload_bytes_max)?;
     for job in jobs {
@@ -885,7 +918,7 @@ pub(crate) fn check_enqueue(jobs: &[NewJob], now: Timestamp, payload_bytes_max: 
     Ok(())
 }
 
-/// The part of it that needs no clock.
+/// Checks the part of it that needs no clock.
 pub(crate) fn check_jobs(jobs: &[NewJob], payload_bytes_max: usize) -> Result<()> {
     check_batch("jobs", jobs.len())?;
     let bytes: usize = jobs.iter().map(|job| job.payload.bytes.len()).sum();
@@ -893,7 +926,7 @@ pub(crate) fn check_jobs(jobs: &[NewJob], payload_bytes_max: usize) -> Result<()
     jobs.iter().try_for_each(|job| job.check_with(payload_bytes_max))
 }
 
-/// Refuses more than 1 MiB in one call, unless it is of a single job.
+/// Checks that a call has at most 1 MiB, unless it is of a single job.
 fn check_batch_bytes(what: &str, bytes: usize, n: usize) -> Result<()> {
     if bytes <= BATCH_BYTES_MAX || n <= 1 {
         Ok(())
@@ -905,7 +938,7 @@ fn check_batch_bytes(what: &str, bytes: usize, n: usize) -> Result<()> {
     }
 }
 
-/// An expiry is taken literally: one in the past is not moved to now.
+/// Resolves an expiry. Unlike a due time, one in the past is not moved to now.
 pub(crate) fn resolve_expiry(expires_at: When, now: Timestamp) -> Timestamp {
     match expires_at {
         When::At(t) => t,
@@ -913,7 +946,7 @@ pub(crate) fn resolve_expiry(expires_at: When, now: Timestamp) -> Timestamp {
     }
 }
 
-/// Checks all of an act that needs no store; `payload_bytes_max` is the store's limit of one payload.
+/// Checks everything about an act that needs no store. `payload_bytes_max` is the store's limit of a payload, in bytes.
 pub(crate) fn check_act(targets: &[Target], action: &Action, payload_bytes_max: usize) -> Result<()> {
     check_batch("targets", targets.len())?;
     match action {
@@ -928,7 +961,7 @@ pub(crate) fn check_act(targets: &[Target], action: &Action, payload_bytes_max: 
 
 /// Checks a [`QueueOp`] and the name of its queue.
 pub(crate) fn check_queue_op(name: &str, op: &QueueOp) -> Result<()> {
-    // Also publications may have to pause.
+    // Publications can be paused, too.
     if name != TOPICS_QUEUE {
         check_queue(name)?;
     }
@@ -941,7 +974,7 @@ pub(crate) fn check_queue_op(name: &str, op: &QueueOp) -> Result<()> {
     }
 }
 
-/// Refuses a bound outside 1 to 1,000 on what a list, purge or sweep does in one call.
+/// Checks that the bound of a list, purge or sweep is 1 to 1,000.
 pub(crate) fn check_limit(what: &str, limit: usize) -> Result<()> {
     if (1..=BATCH_MAX).contains(&limit) {
         Ok(())

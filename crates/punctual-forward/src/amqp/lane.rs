@@ -1,8 +1,8 @@
-//! A channel in confirm mode, and whoever publishes on it: one at a time, and each told what became of its own message.
+//! A channel in confirm mode and its publishers. Each publisher gets the verdict on its own message.
 //!
-//! One publisher per channel is a must: the client numbers a message and queues its frames in two steps, and of two callers one
-//! could get the other's confirm. So one future drives all publishes of a channel. Whose message came back is told by
-//! [`Verdicts`], since the client does not tell it.
+//! A channel has exactly one publishing future. The client numbers a message and queues its frames in two steps, so
+//! two concurrent callers could get each other's confirms. [`Verdicts`] finds out which message was returned, because
+//! the client does not say.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,16 +20,17 @@ use tokio::{
 use super::verdicts::{Verdict, Verdicts};
 use crate::target::ANSWER_MAX;
 
-/// Messages that wait to be put on a channel.
+/// Messages that wait to be published on a channel.
 const WAITING_MAX: usize = 1_024;
-/// Messages on a channel without a confirm. Beyond it another channel is opened: confirms that never come must not pile up.
+/// Messages on a channel without a confirm. Beyond it another channel is opened, so that confirms that never arrive
+/// do not pile up.
 const PENDING_MAX: usize = 16_384;
-/// Returns without the confirms of their messages. Beyond it another channel is opened, likewise.
+/// Returns without the confirms of their messages. Beyond it another channel is opened.
 const LEFT_OVER_MAX: usize = 1_024;
-/// How long a lane that takes no more waits for the next confirm; nobody waits longer for one ([`ANSWER_MAX`]).
+/// How long a lane that accepts no more waits for its last confirms. No caller waits longer ([`ANSWER_MAX`]).
 const LINGER: Duration = ANSWER_MAX;
 
-/// What is published.
+/// A message to publish.
 pub(super) struct Message {
     pub(super) exchange: ShortString,
     pub(super) routing_key: ShortString,
@@ -37,16 +38,16 @@ pub(super) struct Message {
     pub(super) body: Arc<[u8]>,
 }
 
-/// What became of a message.
+/// The verdict on a message.
 pub(super) type Published = Result<Verdict, lapin::Error>;
 
-/// Asks for a message to be published.
+/// A request to publish a message.
 struct Order {
     message: Message,
     answer: oneshot::Sender<Published>,
 }
 
-/// Where messages for a channel are handed in. Clones publish on the same channel.
+/// A handle that publishes on one channel. Clones share the channel.
 #[derive(Clone)]
 pub(super) struct Lane {
     orders: mpsc::Sender<Order>,
@@ -54,7 +55,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Sets a fresh channel to confirm mode, and publishes on it until all clones are gone.
+    /// Sets a new channel to confirm mode, and publishes on it until all clones are dropped.
     pub(super) async fn open(channel: Channel) -> Result<Self, lapin::Error> {
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         let (orders, taken) = mpsc::channel(WAITING_MAX);
@@ -63,12 +64,12 @@ impl Lane {
         Ok(Self { orders, channel })
     }
 
-    /// Whether it takes messages.
+    /// Returns whether it accepts messages.
     pub(super) fn is_open(&self) -> bool {
         !self.orders.is_closed() && self.channel.status().connected()
     }
 
-    /// Publishes a message; `None`: the lane ended before the broker said anything of it.
+    /// Publishes a message; returns `None` if the lane ended before the broker answered.
     pub(super) async fn publish(&self, message: Message) -> Option<Published> {
         let (answer, answered) = oneshot::channel();
         self.orders.send(Order { message, answer }).await.ok()?;
@@ -76,14 +77,14 @@ impl Lane {
     }
 }
 
-/// A message on its way, and who asked.
+/// A message in flight, and its caller.
 struct Sent {
     id: ShortString,
     answer: oneshot::Sender<Published>,
     confirmed: Result<Confirmation, lapin::Error>,
 }
 
-/// Publishes what is handed in, and answers.
+/// Publishes messages and returns their verdicts.
 async fn publish(channel: Arc<Channel>, mut orders: mpsc::Receiver<Order>) {
     let mut pending = FuturesUnordered::new();
     let mut verdicts = Verdicts::default();
@@ -91,13 +92,13 @@ async fn publish(channel: Arc<Channel>, mut orders: mpsc::Receiver<Order>) {
     loop {
         if has_ended {
             orders.close();
-            // Whoever asked asks another lane.
+            // Their callers use another lane.
             while orders.try_recv().is_ok() {}
         }
         tokio::select! {
             biased;
             Some(step) = pending.next(), if !pending.is_empty() => {
-                // Who gave up waiting is not told.
+                // A caller that gave up waiting gets no verdict.
                 let tell = |who: oneshot::Sender<Published>, verdict| drop(who.send(Ok(verdict)));
                 match step {
                     Some(Sent { id, answer, confirmed: Ok(confirmation) }) => {
@@ -111,7 +112,8 @@ async fn publish(channel: Arc<Channel>, mut orders: mpsc::Receiver<Order>) {
                     None => verdicts.mark(tell),
                 }
                 if verdicts.wants_mark() {
-                    // Futures are seen in the order in which they were woken: this one behind all that are ready by now.
+                    // Futures are polled in the order in which they were woken, so this one comes after all that are
+                    // ready now.
                     pending.push(step_of(Arc::clone(&channel), None));
                 }
                 has_ended |= LEFT_OVER_MAX < verdicts.left_over();
@@ -119,7 +121,7 @@ async fn publish(channel: Arc<Channel>, mut orders: mpsc::Receiver<Order>) {
             order = orders.recv(), if !has_ended && pending.len() < PENDING_MAX => match order {
                 Some(order) => {
                     pending.push(step_of(Arc::clone(&channel), Some(order)));
-                    // Confirms that are lost stay pending for good.
+                    // Lost confirms stay pending for ever.
                     has_ended |= pending.len() == PENDING_MAX;
                 }
                 None => has_ended = true,
@@ -130,14 +132,14 @@ async fn publish(channel: Arc<Channel>, mut orders: mpsc::Receiver<Order>) {
     }
 }
 
-/// Publishes a message, and waits for its confirm; without one it is a mark, which is ready at once.
+/// Publishes a message and waits for its confirm. Without a message it is a mark, which is ready at once.
 async fn step_of(channel: Arc<Channel>, order: Option<Order>) -> Option<Sent> {
     let Order { message, answer } = order?;
     let id = message.properties.message_id().clone().unwrap_or_default();
     let confirmed = async {
         let confirm = {
             let Message { exchange, routing_key, properties, body } = message;
-            // What is routed to no queue comes back, instead of vanishing.
+            // A message that is routed to no queue is returned instead of dropped.
             let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
             channel.basic_publish(exchange, routing_key, options, &body, properties).await?
         };
@@ -146,7 +148,7 @@ async fn step_of(channel: Arc<Channel>, order: Option<Order>) -> Option<Sent> {
     Some(Sent { id, confirmed: confirmed.await, answer })
 }
 
-/// What a confirm says of its message, and the return that it happened to take along.
+/// Returns what a confirm says about its message, and the return that it took along.
 fn read(confirmation: Confirmation) -> (Verdict, Option<(ShortString, String)>) {
     let said = if confirmation.is_ack() { Verdict::Taken } else { Verdict::Refused };
     let took = confirmation.take_message().map(|back| {

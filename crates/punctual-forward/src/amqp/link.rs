@@ -1,4 +1,4 @@
-//! The connection to a broker, made again when it is lost, and the lane that messages take.
+//! The connection to a broker, which is re-established when it is lost, and the lane for messages.
 
 use std::time::{Duration, Instant};
 
@@ -20,15 +20,15 @@ use crate::{
     tls::Tls,
 };
 
-/// When an attempt to connect that hangs is given up for another one. The client can't take one back: each keeps a thread and
-/// a socket for as long as the other side keeps silent.
+/// How long an attempt to connect can hang before another one starts. The client cannot cancel an attempt: each keeps
+/// a thread and a socket while the other side is silent.
 const HANG_MAX: Duration = Duration::from_mins(10);
-/// What is told of a broker that runs out of memory or disk.
+/// The message for a broker that runs out of memory or disk.
 pub(super) const BLOCKED: &str = "the broker holds back what is published (connection.blocked)";
-/// Channels for one message each, at once.
+/// Channels for single messages, at once.
 const ALONE_MAX: usize = 8;
 
-/// A connection to a broker. Nothing else in the client connects again by itself: what was on its way must be known to be lost.
+/// A connection to a broker. The client never reconnects by itself, so that messages in flight are known to be lost.
 pub(super) struct Link {
     uri: String,
     tls: OwnedTLSConfig,
@@ -42,7 +42,7 @@ type Attempt = JoinHandle<Result<Connection, lapin::Error>>;
 struct State {
     connection: Option<Connection>,
     lane: Option<Lane>,
-    /// An attempt to connect that nobody waited to the end for, and since when it goes on.
+    /// An unfinished attempt to connect that no caller waits for, and when it started.
     attempt: Option<(Instant, Attempt)>,
     pause: Pause<lapin::Error>,
 }
@@ -54,7 +54,7 @@ impl State {
     }
 }
 
-/// The broker, or the way to it, is not there now.
+/// Makes the refusal for a broker that is unavailable.
 pub(super) fn away(error: &lapin::Error) -> Refusal {
     Refusal::Away(error.to_string())
 }
@@ -68,10 +68,10 @@ impl Link {
         Self { uri, tls, state: Mutex::default(), alone: Semaphore::new(ALONE_MAX) }
     }
 
-    /// The lane that all messages share.
+    /// Returns the lane that all messages share.
     pub(super) async fn lane(&self) -> Result<Lane, Refusal> {
         let mut state = self.state.lock().await;
-        // The client keeps what it may not send, and would send it later, beside whoever was told to come again.
+        // The client would keep a message that it cannot send and send it later, although the job is retried, too.
         if state.is_blocked() {
             return Err(Refusal::Away(BLOCKED.to_owned()));
         }
@@ -83,19 +83,19 @@ impl Link {
         Ok(lane)
     }
 
-    /// A lane for one message, which ends with the answer's guard.
+    /// Returns a lane for one message, which ends with the returned guard.
     pub(super) async fn alone(&self) -> Result<(Lane, SemaphorePermit<'_>), Refusal> {
         let permit = self.alone.acquire().await.expect("invariant: it is never closed");
         let lane = self.open(&mut *self.state.lock().await).await.map_err(|error| away(&error))?;
         Ok((lane, permit))
     }
 
-    /// Whether the broker holds back all that is published; it says so when it runs out of memory or disk.
+    /// Returns whether the broker has blocked publishing. It does so when it runs out of memory or disk.
     pub(super) async fn is_blocked(&self) -> bool {
         self.state.lock().await.is_blocked()
     }
 
-    /// A channel for questions about what there is; a wrong one closes it.
+    /// Returns a channel for questions about the broker; a question with a wrong name closes it.
     pub(super) async fn channel(&self) -> Result<lapin::Channel, lapin::Error> {
         self.channel_of(&mut *self.state.lock().await).await
     }
@@ -109,7 +109,7 @@ impl Link {
         if let Some(connection) = state.connection.as_ref().filter(|it| it.status().connected()) {
             let channel = within(connection.create_channel()).await;
             if channel.as_ref().is_err_and(is_late) {
-                // It says that it is alive, and does nothing.
+                // The client says that it is connected, but it does not work.
                 (state.connection, state.lane) = (None, None);
             }
             return channel;
@@ -151,7 +151,7 @@ impl Link {
     }
 }
 
-/// Gives up on a broker that doesn't answer.
+/// Gives up on a broker that does not answer.
 pub(super) async fn within<T>(
     step: impl Future<Output = Result<T, lapin::Error>>,
 ) -> Result<T, lapin::Error> {

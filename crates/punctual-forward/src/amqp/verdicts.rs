@@ -1,54 +1,58 @@
-//! Tells whose message came back.
+//! Finds out which message was returned.
 //!
-//! The client keeps returned messages in a line, and each confirm that it settles takes the first of them along, whosever that
-//! is; where the broker confirms many with one frame, it settles these in the order of a hash table. And whoever waits for
-//! confirms may see one too early: before others that were settled before it. What can be relied on:
+//! The client keeps returned messages in a queue. Each confirm that it settles takes the first of them along, of
+//! whichever message. If the broker confirms many messages with one frame, the client settles them in the order of a
+//! hash table. Also, a task that waits for confirms can see one too early: before others that were settled before it.
+//! These facts are reliable:
 //!
-//! * A return names its message, and stands in the line before that message is confirmed.
-//! * Behind a *mark* (see [`Verdicts::wants_mark`]) all confirms were seen that were settled before those that were seen before it.
+//! * A return names its message, and is in the queue before that message is confirmed.
+//! * When a *mark* comes out (see [`Verdicts::wants_mark`]), all confirms have been seen that were settled before
+//!   those that were seen before the mark.
 //!
-//! So, once its mark came out:
+//! So once the mark of a confirm has come out:
 //!
-//! * A confirm that took nothing found the line empty: if its message came back, that was seen.
-//! * One that took its own message says it all.
-//! * One that took the return of X says nothing of its own message yet, which may stand behind in the line. If X's confirm took
-//!   nothing, the line was empty by then, which was later (else it would have found its own), and all is seen; if it took the return
-//!   of Y, it is Y's confirm that tells, and so on. Or any confirm that was seen only behind the mark and took nothing.
+//! * A confirm that took nothing found the queue empty. If its message was returned, that return has been seen.
+//! * A confirm that took its own message is decided.
+//! * A confirm that took the return of X is undecided: its own return may still be in the queue. If X's confirm took
+//!   nothing, the queue was empty by then, which was later, and all returns have been seen. If it took the return of
+//!   Y, then Y's confirm decides, and so on. Any confirm that was seen only after the mark and took nothing decides,
+//!   too.
 //!
-//! One of them always comes: of those confirmed since the line was last empty there is one more than it had returns.
+//! One of these cases always occurs: since the queue was last empty, there is one confirm more than there are
+//! returns.
 
 use lapin::types::ShortString;
 
-/// What the broker says of a message.
+/// The broker's verdict on a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Every queue that it was routed to has it.
+    /// Every queue to which it was routed has it.
     Taken,
-    /// It can't say that it has it.
+    /// The broker cannot confirm that it has it.
     Refused,
-    /// It was routed to no queue.
+    /// It was routed to no queue and returned.
     Returned(String),
 }
 
-/// A confirm, and who waits for it.
+/// A confirm, and its caller.
 struct Confirmed<A> {
     id: ShortString,
     said: Verdict,
-    /// Whose return it took; followed from one to the next.
+    /// The message whose return it took. Followed from one to the next.
     took: Option<ShortString>,
-    /// How many marks had come out when it was seen; of an open one, when its own had.
+    /// How many marks had come out when it was seen; for an undecided one, when its own had.
     marks: u64,
     who: A,
 }
 
-/// Confirms of one channel, as they are seen.
+/// The confirms of one channel, in the order in which they are seen.
 pub(super) struct Verdicts<A> {
-    /// Came back, and their own confirms are not decided.
+    /// Returned messages whose own confirms are undecided.
     returned: Vec<(ShortString, String)>,
-    /// Wait for the next mark, and for the one that is on its way.
+    /// Confirms that wait for the next mark, and for the one in flight.
     seen: Vec<Confirmed<A>>,
     marked: Vec<Confirmed<A>>,
-    /// Took the return of another, and nobody has told yet.
+    /// Confirms that took the return of another message and are undecided.
     open: Vec<Confirmed<A>>,
     marks: u64,
     is_marking: bool,
@@ -70,7 +74,7 @@ impl<A> Default for Verdicts<A> {
 }
 
 impl<A> Verdicts<A> {
-    /// A confirm is seen: of which message, what it says, and the return that it took, by its message and in words.
+    /// Notes a confirm: its message, what it says, and the return that it took (message and reason).
     pub(super) fn see(
         &mut self,
         id: ShortString,
@@ -86,12 +90,12 @@ impl<A> Verdicts<A> {
         if back == id {
             return tell(who, Verdict::Returned(why));
         }
-        // First, since it may be among those whose links are followed.
+        // First, because it may be among those whose links are followed.
         self.seen.push(Confirmed { id, said, took: Some(back.clone()), marks, who });
         self.note(back, why, &mut tell);
     }
 
-    /// Whether a mark must be sent behind all that is ready to be seen now. There is one at a time.
+    /// Returns whether a mark must be sent after everything that is ready now. At most one is in flight.
     pub(super) fn wants_mark(&mut self) -> bool {
         if self.is_marking || self.seen.is_empty() {
             return false;
@@ -101,11 +105,11 @@ impl<A> Verdicts<A> {
         true
     }
 
-    /// The mark came out.
+    /// Notes that the mark came out.
     pub(super) fn mark(&mut self, mut tell: impl FnMut(A, Verdict)) {
         self.marks += 1;
         self.is_marking = false;
-        // From the end, so that each is out of the way of links that are followed.
+        // From the end, so that each is out of the way when links are followed.
         while let Some(mut one) = self.marked.pop() {
             if let Some(at) = self.returned.iter().position(|(back, _)| *back == one.id) {
                 let why = self.returned.swap_remove(at).1;
@@ -122,13 +126,13 @@ impl<A> Verdicts<A> {
         }
     }
 
-    /// The channel is gone: drops those of whom nothing more will be heard.
+    /// Ends with the channel: drops the confirms that cannot be decided any more.
     pub(super) fn end(&mut self) {
         self.is_over = true;
         self.open.clear();
     }
 
-    /// How many returns stand here whose confirms did not come.
+    /// Returns how many returns are here whose confirms did not arrive.
     pub(super) fn left_over(&self) -> usize {
         self.returned.len()
     }
@@ -142,7 +146,7 @@ impl<A> Verdicts<A> {
         tell(open.who, Verdict::Returned(why));
     }
 
-    /// Whoever took the return of this one hears from whom this one took one.
+    /// Links the confirm that took the return of this message to the one whose return this confirm took.
     fn follow(&mut self, id: &ShortString, took: Option<&ShortString>, tell: &mut impl FnMut(A, Verdict)) {
         let waiting = self.seen.iter_mut().chain(&mut self.marked).chain(&mut self.open);
         waiting.filter(|one| one.took.as_ref() == Some(id)).for_each(|one| one.took = took.cloned());
@@ -161,18 +165,19 @@ mod tests {
         ShortString::try_new(n.to_string()).unwrap()
     }
 
-    /// A message between the broker and who waits for its confirm.
+    /// A message between the broker and the caller that waits for its confirm.
     #[derive(Clone, Default)]
     struct Message {
         is_ready: bool,
         is_listened_to: bool,
         is_confirmed: bool,
-        /// What its confirm took.
+        /// The return that its confirm took.
         took: Option<usize>,
     }
 
-    /// A broker that returns what it can't route and confirms in any order, a client that hands returns to whoever comes, and futures
-    /// that are polled when they are woken: once its frames are written, and, if it listened by then, once it is confirmed.
+    /// Simulates a broker and a client. The broker returns unroutable messages and confirms in any order. The client
+    /// gives returns to any confirm. Futures are polled when they are woken: once their frames are written, and again
+    /// once they are confirmed.
     fn run(seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
         let n = random.usize(1..40);
@@ -191,7 +196,7 @@ mod tests {
                 break;
             }
             if random.f64() < haste && !ready.is_empty() {
-                // Who waits: the first that was woken. `None` is a mark.
+                // The first future that was woken; `None` is a mark.
                 match ready.pop_front().unwrap() {
                     None => verdicts.mark(|who, verdict| tell(&mut told, who, verdict)),
                     Some(at) => {
@@ -210,7 +215,7 @@ mod tests {
                     ready.push_back(None);
                 }
             } else if sent < n && (unconfirmed.is_empty() || random.bool()) {
-                // Its frames are written, and the broker looks where it goes.
+                // Its frames are written, and the broker routes it.
                 messages[sent].is_ready = true;
                 ready.push_back(Some(sent));
                 if unroutable[sent] {

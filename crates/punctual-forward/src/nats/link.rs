@@ -1,9 +1,9 @@
-//! The connection to a server of NATS, made again when it is lost.
+//! The connection to a NATS server, which is re-established when it is lost.
 //!
-//! The client would connect again by itself, and keep what was on its way for later: nobody would be told that it was lost, and
-//! who waits for an answer would wait for the whole of its time. So a connection that is lost is left, whoever waits on it is
-//! told at once, and the next call makes another one. What the client may still send on one that was left has the same
-//! `Nats-Msg-Id` as what is sent again, and a stream keeps one of them.
+//! The client would reconnect by itself and keep messages in flight for later. Callers would not learn of the loss,
+//! and would wait for their whole timeout. So a lost connection is abandoned: all its callers get an error at once,
+//! and the next call makes a new connection. Messages that the client still sends on the old one have the same
+//! `Nats-Msg-Id` as their repetitions, and the stream keeps one of them.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -18,15 +18,15 @@ use tokio::sync::{Mutex, watch};
 use super::{Address, Login};
 use crate::{pause::Pause, sink::CONNECT_MAX, tls::Files};
 
-/// How often the server must show that it lives, while nothing else is heard of it.
+/// How often the server must show that it is alive while it sends nothing else.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// Messages on their way at once; those beyond wait.
+/// Messages in flight at once; further ones wait.
 const IN_FLIGHT_MAX: usize = 16_384;
 
 /// A connection to a server.
 pub(super) struct Link {
     address: Address,
-    /// Read for each connection; they were read and checked before the first one.
+    /// Read again for each connection. They were checked before the first one.
     files: Files,
     state: Mutex<Now>,
 }
@@ -40,9 +40,9 @@ struct Now {
 /// Why there is no connection.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// Somebody has to mend it.
+    /// A problem to be corrected.
     Login(String),
-    /// It can't be reached now.
+    /// The server cannot be reached now.
     Away(String),
 }
 
@@ -62,11 +62,11 @@ impl Fault {
     }
 }
 
-/// What is heard of a connection beside its answers.
+/// What a connection reports beside its answers.
 #[derive(Clone, Debug, Default)]
 struct Heard {
     is_lost: bool,
-    /// The last complaint of the server; it never says about what.
+    /// The last complaint of the server. It does not say which message it is about.
     said: Option<String>,
 }
 
@@ -88,23 +88,24 @@ impl Line {
         &self.context
     }
 
-    /// Whether nothing should be sent on it any more.
+    /// Returns whether nothing should be sent on it any more.
     pub(super) fn is_lost(&self) -> bool {
         self.heard.borrow().is_lost || self.context.client().connection_state() != State::Connected
     }
 
-    /// Comes back when the connection is lost.
+    /// Returns when the connection is lost.
     pub(super) async fn lost(&self) {
-        // The sender is kept here.
+        // This struct keeps the sender, so the wait cannot fail.
         drop(self.heard.subscribe().wait_for(|heard| heard.is_lost).await);
     }
 
-    /// Comes back when the server says that this user may not publish under a subject, with its words. It sends no answer then.
+    /// Returns the server's message when it says that this user may not publish under a subject. It sends no answer
+    /// then.
     pub(super) async fn refused(&self, subject: &str) -> String {
         let about = format!("publish to \"{subject}\"");
         let is_about = |said: &String| said.to_lowercase().contains(&about.to_lowercase());
         let mut heard = self.heard.subscribe();
-        // What was said before was said to somebody else, who was told.
+        // Earlier complaints were about earlier messages.
         heard.mark_unchanged();
         loop {
             if heard.changed().await.is_err() {
@@ -116,7 +117,7 @@ impl Line {
         }
     }
 
-    /// The last complaint of the server.
+    /// Returns the last complaint of the server.
     pub(super) fn said(&self) -> Option<String> {
         self.heard.borrow().said.clone()
     }
@@ -127,7 +128,7 @@ impl Link {
         Self { address, files, state: Mutex::default() }
     }
 
-    /// The connection that all share.
+    /// Returns the shared connection.
     pub(super) async fn line(&self) -> Result<Line, Fault> {
         let mut state = self.state.lock().await;
         if let Some(line) = state.line.as_ref().filter(|line| !line.is_lost()) {
@@ -141,7 +142,7 @@ impl Link {
         Ok(line)
     }
 
-    /// Makes the next call connect again, unless another one did so already.
+    /// Makes the next call reconnect, unless another call has done so.
     pub(super) async fn leave(&self, line: &Line) {
         let mut state = self.state.lock().await;
         if state.line.as_ref().is_some_and(|now| Arc::ptr_eq(&now.heard, &line.heard)) {
@@ -183,7 +184,7 @@ impl Link {
             .connection_timeout(CONNECT_MAX)
             .ping_interval(PING_INTERVAL)
             .request_timeout(Some(CONNECT_MAX))
-            // The one that finds that nobody uses it any more, and ends.
+            // One attempt, in which it finds that it is not used any more, and ends.
             .max_reconnects(1)
             .ignore_discovered_servers()
             .event_callback(move |event| {
@@ -200,7 +201,7 @@ impl Link {
                 std::future::ready(())
             });
         let Files { ca, client } = self.files.clone();
-        // A server without TLS would take the jobs and see no certificate.
+        // A server without TLS would take the jobs without checking any certificate.
         let options = if ca.is_some() || client.is_some() { options.require_tls(true) } else { options };
         let options = if let Some(ca) = ca { options.add_root_certificates(ca) } else { options };
         let options = match client {

@@ -1,12 +1,13 @@
-//! Where webhooks may go: to the public internet, and nowhere else.
+//! Restricts webhooks to the public internet.
 //!
-//! Addresses of webhooks are often given by customers. One that leads to `127.0.0.1`, to a machine of the same network or to
-//! `169.254.169.254`, where clouds tell secrets, would make the forwarder knock at doors that are closed to whoever gave it
-//! (server-side request forgery). So, unless private addresses are allowed, there is `https` only; no `user@`; the address of the
-//! host is judged, and so is each that its name resolves to, at the moment it is connected to: what was judged is what is
-//! connected to, whatever the name resolves to a moment later (DNS rebinding). Each redirect is judged again.
+//! Customers often give the addresses of webhooks. An address can lead to `127.0.0.1`, to a machine of the same
+//! network, or to `169.254.169.254`, where clouds serve secrets. The forwarder would then reach services that the
+//! customer cannot reach (server-side request forgery). So, unless private addresses are allowed, only `https`
+//! without `user@` is accepted. The address of the host is checked, and so is each address that its name resolves to,
+//! when the connection is made. The checked address is the one that is used, whatever the name resolves to a moment
+//! later (DNS rebinding). Each redirect is checked again.
 //!
-//! It never looks at what an address answered, and never remembers one.
+//! The guard never reads what a host answered, and never remembers one.
 
 use std::{
     error::Error as StdError,
@@ -20,10 +21,10 @@ use url::{Host, Url};
 
 use crate::sink::BoxFuture;
 
-/// Names of this machine, and what such names end with.
+/// The name of this machine, and a suffix of such names.
 const OWN_NAME: &str = "localhost";
 
-/// IPv4 addresses that are not those of one machine on the public internet: address and length of each range.
+/// IPv4 ranges that are not single machines on the public internet: address and length of each.
 const CLOSED_V4: [([u8; 4], u32); 15] = [
     ([0, 0, 0, 0], 8),       // this network
     ([10, 0, 0, 0], 8),      // private
@@ -42,15 +43,16 @@ const CLOSED_V4: [([u8; 4], u32); 15] = [
     ([240, 0, 0, 0], 4),     // reserved, and everybody
 ];
 
-/// Parts of `2000::/3` that are not those of one machine on the public internet. All outside of it is closed anyway: this
-/// machine, private networks (`fc00::/7`), links (`fe80::/10`), many at once (`ff00::/8`), local translation (`64:ff9b:1::/48`).
+/// Parts of `2000::/3` that are not single machines on the public internet. Everything outside of it is closed
+/// anyway: this machine, private networks (`fc00::/7`), links (`fe80::/10`), multicast (`ff00::/8`), local
+/// translation (`64:ff9b:1::/48`).
 const CLOSED_V6: [([u16; 2], u32); 3] = [
     ([0x2001, 0], 23),      // protocol assignments, Teredo among them
     ([0x2001, 0x0db8], 32), // documentation
     ([0x3fff, 0], 20),      // documentation
 ];
 
-/// Whether an address is one of the public internet.
+/// Returns whether an address is on the public internet.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -70,7 +72,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let inner =
         |high: u16, low: u16| is_public_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match segments {
-        // An address of IPv4 in other clothes, as the system writes it, as translators do, and as tunnels do.
+        // An IPv4 address inside an IPv6 one, as systems, translators and tunnels write it.
         [0, 0, 0, 0, 0, 0xffff, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
         | [0x2002, high, low, ..] => inner(high, low),
@@ -84,12 +86,12 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     }
 }
 
-/// Why a webhook does not go somewhere.
+/// Why a webhook may not use an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Closed {
-    /// Not even if private addresses were allowed.
+    /// It is not allowed even with private addresses.
     Malformed(String),
-    /// Only if private addresses were allowed.
+    /// It is allowed only with private addresses.
     Private(String),
 }
 
@@ -104,10 +106,10 @@ impl fmt::Display for Closed {
 
 impl StdError for Closed {}
 
-/// Asks what addresses a name has.
+/// Resolves a name to its addresses.
 type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
 
-/// Judges where webhooks go to.
+/// Checks the addresses of webhooks.
 #[derive(Clone)]
 pub(super) struct Guard {
     allows_private: bool,
@@ -131,8 +133,8 @@ impl Guard {
         Self { allows_private, lookup: Arc::new(lookup) }
     }
 
-    /// Judges what is to be seen of an address without asking anybody. `Url` has read all ways to write an address of IPv4, in
-    /// one number, in octal and in hexadecimal, into one.
+    /// Checks what an address shows without resolving it. `Url` has already normalised all notations of IPv4: one
+    /// number, octal and hexadecimal.
     pub(super) fn judge(&self, url: &Url) -> Result<(), Closed> {
         let malformed = |why: &str| Err(Closed::Malformed(why.to_owned()));
         match url.scheme() {
@@ -156,10 +158,10 @@ impl Guard {
         Err(Closed::Private(format!("{host} is in a private network")))
     }
 
-    /// The addresses of a name that a webhook may go to.
+    /// Returns the addresses of a name that a webhook may use.
     ///
     /// # Errors
-    /// [`Closed`] if there are some, but none of those; else what the system says.
+    /// [`Closed`] if the name has addresses but none is allowed; otherwise the system's error.
     pub(super) async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, Box<dyn StdError + Send + Sync>> {
         let found = (self.lookup)(name.to_owned()).await?;
         if found.is_empty() {
@@ -179,14 +181,14 @@ impl Resolve for Guard {
         let guard = self.clone();
         Box::pin(async move {
             let open = Self::resolve(&guard, name.as_str()).await?;
-            // The port is that of the address.
+            // The port is taken from the address.
             let open: Addrs = Box::new(open.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(open)
         })
     }
 }
 
-/// Whether a name is one of this machine, whatever is asked.
+/// Returns whether a name is always one of this machine.
 fn is_own(name: &str) -> bool {
     let name = name.trim_end_matches('.');
     name.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case(OWN_NAME))
@@ -278,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Every address of IPv4 against ranges that are written otherwise, at all their edges.
+    /// Checks IPv4 addresses at all edges of each range against ranges in another notation.
     #[test]
     fn the_edges_of_each_range_are_closed_and_their_neighbours_are_judged_by_others() {
         for (range, length) in CLOSED_V4 {
@@ -342,7 +344,8 @@ mod tests {
         assert_eq!(guard.judge(&Url::parse("http://127.0.0.1:1/").unwrap()), Ok(()));
     }
 
-    /// What was judged is what is connected to: a name that is public first and private a moment later leads nowhere.
+    /// The checked address is the one that is used: a name that is public first and private a moment later leads
+    /// nowhere.
     #[tokio::test]
     async fn a_name_that_changes_its_mind_leads_only_to_public_addresses() {
         let answers =

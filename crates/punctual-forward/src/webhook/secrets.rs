@@ -1,11 +1,12 @@
-//! Where the secrets come from that webhooks are signed with.
+//! The secrets with which webhooks are signed.
 //!
-//! [Standard Webhooks](https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md) asks for a key of
-//! its own for each endpoint. A receiver that has the key of another one can forge what that one gets. So where each job brings its own
-//! address, one secret for all of them is refused: the secret is found by a template, in a file or in a variable of the environment.
-//! Both are read for each request, so that a secret can be replaced while the forwarder runs.
+//! [Standard Webhooks](https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md)
+//! requires a separate key for each endpoint, because a receiver that has another one's key can forge its messages.
+//! So if each job has its own address, one secret for all is refused. Instead the secret is found by a template, in a
+//! file or an environment variable. Both are read for each request, so a secret can be replaced while the forwarder
+//! runs.
 //!
-//! While a key is being replaced there are two of them, and each request has a signature of both.
+//! While a key is replaced there are two secrets, and each request has a signature of both.
 
 use std::{env, fs::File, io::Read as _};
 
@@ -14,36 +15,36 @@ use punctual::{Error, JobRecord, Result};
 use super::sign::Secret;
 use crate::{sink::Refusal, template::Template};
 
-/// Keys that a request is signed with at once: the current one, and the one before.
+/// The keys that sign a request at once: the current one, and the one before.
 const KEYS_MAX: usize = 2;
-/// Bytes of a file with secrets.
+/// The largest file with secrets, in bytes.
 const FILE_BYTES_MAX: u64 = 4 * 1024;
 
-/// Where secrets are, as it was said.
+/// Where the secrets are, as configured.
 #[derive(Clone)]
 pub(crate) enum Place {
-    /// Here they are.
+    /// The secrets themselves.
     Text(String),
-    /// In this file, which may have fields of the job in its name.
+    /// A file, whose name can have fields of the job.
     File(String),
-    /// In this variable of the environment, likewise.
+    /// An environment variable, whose name can have fields of the job.
     Env(String),
 }
 
-/// The secrets that requests are signed with.
+/// The secrets with which requests are signed.
 pub(super) enum Secrets {
-    /// They are not signed.
+    /// Requests are not signed.
     None,
     Fixed(Keys),
     File(Template),
     Env(Template),
 }
 
-/// The secrets of one receiver: one, or two while one replaces the other.
+/// The secrets of one receiver: one, or two during a replacement.
 pub(super) struct Keys(Vec<Secret>);
 
 impl Keys {
-    /// Reads one or two secrets with spaces or line ends between them.
+    /// Parses one or two secrets, separated by spaces or line ends.
     ///
     /// # Errors
     /// `Invalid`, without the secrets.
@@ -58,17 +59,17 @@ impl Keys {
         Ok(Self(keys))
     }
 
-    /// The signatures of a request, with spaces between them.
+    /// Returns the signatures of a request, separated by spaces.
     pub(super) fn sign(&self, id: &str, at_s: u64, body: &[u8]) -> String {
         self.0.iter().map(|key| key.sign(id, at_s, body)).collect::<Vec<_>>().join(" ")
     }
 }
 
 impl Secrets {
-    /// `is_one_host`: all jobs go to the same receiver.
+    /// Makes the secrets of a webhook. `is_one_host`: all jobs go to the same receiver.
     ///
     /// # Errors
-    /// `Invalid` for what is no secret, for one that can't be read, and for one secret for many receivers.
+    /// `Invalid` for a malformed secret, one that cannot be read, or one secret for many receivers.
     pub(super) fn new(place: Option<Place>, is_one_host: bool) -> Result<Self> {
         let Some(place) = place else { return Ok(Self::None) };
         let secrets = match &place {
@@ -84,7 +85,7 @@ impl Secrets {
             return Err(Error::invalid("one secret for all receivers lets each of them sign for the others")
                 .with_hint("name one for each: --secret-file '/run/secrets/webhooks/{header.endpoint}'"));
         }
-        // What is the same for all jobs can be known now.
+        // A secret that is the same for all jobs is checked now.
         match (&secrets, fixed) {
             (Self::File(_), Some(name)) => _ = of_file(name).map_err(Error::invalid)?,
             (Self::Env(_), Some(name)) => _ = of_env(name).map_err(Error::invalid)?,
@@ -93,15 +94,16 @@ impl Secrets {
         Ok(secrets)
     }
 
-    /// Whether requests are signed.
+    /// Returns whether requests are signed.
     pub(super) const fn are_there(&self) -> bool {
         !matches!(self, Self::None)
     }
 
-    /// The signatures of a job's request, if requests are signed.
+    /// Returns the signatures of a job's request, if requests are signed.
     ///
     /// # Errors
-    /// A job that names no secret is never signed; one whose secret can't be read now may be later. Neither is sent.
+    /// Never forwarded: a job that names no secret. Refused for now: a job whose secret cannot be read. Neither is
+    /// sent.
     pub(super) async fn sign(
         &self,
         job: &JobRecord,
@@ -124,7 +126,7 @@ impl Secrets {
     }
 }
 
-/// A name for a job. The values of its fields may come from customers: none of them leads anywhere else.
+/// Returns the name for a job. Values can come from customers, so none may lead to another file or variable.
 fn filled(name: &Template, job: &JobRecord) -> std::result::Result<String, Refusal> {
     let odd = std::cell::RefCell::new(None);
     let filled = name.fill_with(job, |value, _| {

@@ -1,26 +1,27 @@
-//! Signatures of the [Standard Webhooks](https://www.standardwebhooks.com) format: whoever has the secret can tell that a request
-//! is ours, when it was sent, and that nobody changed it.
+//! Signatures of the [Standard Webhooks](https://www.standardwebhooks.com) format. With the secret, a receiver can
+//! verify the sender, the time and the content of a request.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use punctual::{Error, Result};
 use sha2::Sha256;
 
-/// What secrets begin with.
+/// The prefix of secrets.
 const PREFIX: &str = "whsec_";
-/// Shortest key, in bytes.
+/// The shortest key, in bytes.
 const KEY_BYTES_MIN: usize = 24;
-/// Longest key, in bytes.
+/// The longest key, in bytes.
 const KEY_BYTES_MAX: usize = 64;
 
 /// A key that is shared with the receiver. It is never shown.
 pub(super) struct Secret(Hmac<Sha256>);
 
 impl Secret {
-    /// Reads `whsec_` and a key in base64.
+    /// Parses `whsec_` and a key in base64.
     ///
     /// # Errors
-    /// `Invalid` for anything else, and for keys of fewer than 24 or more than 64 bytes. The secret is not in it.
+    /// `Invalid` for any other text, and for keys of fewer than 24 or more than 64 bytes. The error does not contain
+    /// the secret.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let key = text.strip_prefix(PREFIX).and_then(|key| BASE64.decode(key).ok());
         let hint = "make one by: echo whsec_$(openssl rand -base64 32)";
@@ -38,7 +39,7 @@ impl Secret {
         Ok(Self(keyed.map_err(|error| Error::invalid("the secret is no key").with_source(error))?))
     }
 
-    /// The signature of a body that is sent under an id at a time, in seconds since 1970.
+    /// Returns the signature of a body that is sent with an id at a time (seconds since 1970).
     pub(super) fn sign(&self, id: &str, at_s: u64, body: &[u8]) -> String {
         let mut signed = self.0.clone();
         signed.update(format!("{id}.{at_s}.").as_bytes());

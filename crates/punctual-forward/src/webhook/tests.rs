@@ -1,4 +1,4 @@
-//! What becomes of a job by what a receiver answers, and which addresses jobs can make.
+//! What becomes of a job by the receiver's answer, and which addresses jobs can form.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ mod stub;
 
 use stub::{SILENCE, Stub};
 
-/// One that gives up soon.
+/// Makes a webhook with short timeouts.
 fn webhook(address: &str, allows_private: bool) -> Result<Webhook> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let setup = Setup { allows_private, ..Setup::default() };
@@ -18,7 +18,8 @@ fn webhook(address: &str, allows_private: bool) -> Result<Webhook> {
     Ok(Webhook { answer: Duration::from_millis(500), ..webhook })
 }
 
-/// What a job meets at a receiver that answers so: one for all jobs, and one of the job's own.
+/// Returns the results of a job at a receiver with these answers: with one address for all jobs, and with the job's
+/// own.
 async fn both(answers: &[&str]) -> [std::result::Result<(), Refusal>; 2] {
     let (one, own) = (Stub::start(answers).await, Stub::start(answers).await);
     let fixed = webhook(&format!("http://127.0.0.1:{}/", one.port()), true).unwrap();
@@ -123,7 +124,7 @@ async fn a_redirect_is_judged_like_an_address() {
             assert!(words.starts_with("it was redirected: "), "{words}");
         }
     }
-    // The guard is closed only behind the first step: the receiver itself has to be on this machine.
+    // The guard applies only after the first step, because the receiver itself is on this machine.
     let stub = Stub::start(&["307 Temporary Redirect\r\nlocation: http://127.0.0.1:9/"]).await;
     let mut webhook = webhook(&format!("http://127.0.0.1:{}/", stub.port()), true).unwrap();
     webhook.guard = Guard::new(false);
@@ -166,7 +167,7 @@ async fn an_address_that_is_private_by_itself_is_never_tried() {
     }
 }
 
-/// Where there is no descriptor left here, nobody else is to blame.
+/// If this process has no descriptors left, no job and no receiver is at fault.
 #[tokio::test]
 async fn a_process_without_descriptors_blames_no_job() {
     let mut webhook = webhook("webhook:{header.url}", false).unwrap();

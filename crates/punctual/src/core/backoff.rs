@@ -1,4 +1,5 @@
-//! How long to wait before a retry: stored data, evaluated by the runtime, never by a store.
+//! Backoff policies: how long to wait before a retry. They are stored, and evaluated by the runtime, never by a
+//! store.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -10,10 +11,10 @@ use crate::core::{
     time::ceil_ms,
 };
 
-/// Longest pause that a backoff may ask for, in milliseconds (30 days).
+/// The longest pause of a backoff, in milliseconds (30 days).
 pub const BACKOFF_MAX_MS: u64 = 30 * 24 * 3600 * 1000;
 
-/// A retry policy: how the pause grows with the attempt, a cap, and jitter.
+/// A retry policy: how the pause grows, its upper bound, and jitter.
 ///
 /// ```
 /// use punctual::Backoff;
@@ -33,11 +34,11 @@ pub struct Backoff {
     base_ms: u64,
     /// The longest pause, in milliseconds.
     max_ms: u64,
-    /// Whether each pause is drawn between half of it and all of it.
+    /// Whether each pause is random, between half and all of its length.
     jitter: bool,
 }
 
-/// A policy as it is written, with what may be left out.
+/// A policy as it is written, with optional fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -61,7 +62,7 @@ impl From<Written> for Backoff {
     }
 }
 
-/// How the pause of a [`Backoff`] grows from attempt to attempt.
+/// How the pause of a [`Backoff`] grows with the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Growth {
@@ -73,55 +74,63 @@ pub enum Growth {
     Exponential,
 }
 
-/// Longest pause where nobody chose one, in milliseconds.
+/// The longest pause, in milliseconds (default).
 const MAX_DEFAULT_MS: u64 = 6 * 3600 * 1000;
 
 impl Default for Backoff {
-    /// Exponential, 5 s to 6 h, with jitter.
+    /// Returns the default policy: exponential, 5 s to 6 h, with jitter.
     fn default() -> Self {
         Self::exponential(Duration::from_secs(5))
     }
 }
 
 impl Backoff {
-    /// Makes a policy of `growth` from `base`, capped at 6 h; one that grows has jitter, a fixed one has none.
+    /// Makes a policy of `growth` from `base`, with pauses of at most 6 h.
+    ///
+    /// Linear and exponential policies have jitter; fixed ones have none.
     pub fn new(growth: Growth, base: Duration) -> Self {
         let jitter = growth != Growth::Fixed;
         Self { growth, base_ms: ceil_ms(base), max_ms: MAX_DEFAULT_MS, jitter }
     }
 
-    /// Waits exactly this pause after each failure, without jitter; [`Backoff::jitter`] switches it on.
+    /// Makes a policy with the same pause after each failure, without jitter.
+    ///
+    /// See [`Backoff::jitter`].
     pub fn fixed(base: Duration) -> Self {
         Self::new(Growth::Fixed, base)
     }
 
-    /// A pause that grows by `base` with every attempt; with jitter, unless that is switched off.
+    /// Makes a policy whose pause grows by `base` with each attempt, with jitter.
     pub fn linear(base: Duration) -> Self {
         Self::new(Growth::Linear, base)
     }
 
-    /// A pause that doubles with every attempt; with jitter, unless that is switched off.
+    /// Makes a policy whose pause doubles with each attempt, with jitter.
     pub fn exponential(base: Duration) -> Self {
         Self::new(Growth::Exponential, base)
     }
 
-    /// Caps the pause.
+    /// Sets the longest pause (default: 6 h).
     #[must_use]
     pub fn max(mut self, max: Duration) -> Self {
         self.max_ms = ceil_ms(max);
         self
     }
 
-    /// Switches jitter on or off: with it each pause is drawn between half of what the growth says and all of it, so that jobs
-    /// which failed together don't come back together.
+    /// Switches jitter on or off.
+    ///
+    /// With jitter, each pause is random, between half and all of its length. So jobs that failed together are not
+    /// retried together.
     #[must_use]
     pub const fn jitter(mut self, jitter: bool) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// The pause after the failed attempt number `attempt` (from 1). `random` is in `[0, 1)`; with jitter the pause lies
-    /// between half and all of what the growth says, without it `random` is not looked at.
+    /// Returns the pause after failed attempt number `attempt` (from 1).
+    ///
+    /// `random` is in `[0, 1)`. With jitter, the pause is between half and all of its length. Without jitter,
+    /// `random` is ignored.
     pub fn delay(&self, attempt: u32, random: f64) -> Duration {
         let attempt = attempt.max(1);
         let grown = match self.growth {
@@ -135,10 +144,10 @@ impl Backoff {
         Duration::from_millis(drawn)
     }
 
-    /// Refuses pauses over [`BACKOFF_MAX_MS`], and a cap below the base.
+    /// Checks the pauses of the policy.
     ///
     /// # Errors
-    /// `Invalid`.
+    /// `Invalid` if a pause exceeds [`BACKOFF_MAX_MS`], or if the longest pause is below the base.
     pub fn check(&self) -> Result<()> {
         let over = |field: &str, ms: u64| {
             Err(Error::invalid(format!(
@@ -173,8 +182,9 @@ impl fmt::Display for Backoff {
     }
 }
 
-/// Reads `exp 5s..6h`, `linear 10s..1h`, `fixed 30s`: growth, base, cap (6 h where it is left out). What grows has jitter, what is
-/// fixed has none, unless ` with jitter` or ` without jitter` follows.
+/// Parses `exp 5s..6h`, `linear 10s..1h` or `fixed 30s`: growth, base, and longest pause (default: 6 h).
+///
+/// `exp` and `linear` have jitter, `fixed` has none. Append ` with jitter` or ` without jitter` to change that.
 impl FromStr for Backoff {
     type Err = Error;
 

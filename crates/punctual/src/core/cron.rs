@@ -1,4 +1,4 @@
-//! When a schedule ticks: arithmetic on instants, without a clock. The calendar is `croner`'s and `jiff`'s.
+//! When a schedule ticks: arithmetic on instants, without a clock. `croner` and `jiff` provide the calendar.
 
 use std::{fmt, time::Duration};
 
@@ -16,31 +16,34 @@ use crate::core::{
     time::{Timestamp, ceil_ms},
 };
 
-/// What becomes of ticks that were missed: those behind which the next one was due before they could start, since no worker
-/// was there or the queue was paused.
+/// What happens to missed ticks.
+///
+/// A tick is missed if the next one became due before it could start, because no worker ran or the queue was paused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Misfire {
-    /// They end cancelled, reason `missed`; the schedule goes on with the next one.
+    /// Cancels them, reason `missed`. The schedule goes on with the next tick.
     Skip,
-    /// One runs, and stands for all of them.
+    /// Runs one tick for all of them.
     #[default]
     RunOnce,
-    /// The last of them run, in their order, one after another; no more than this many. Earlier ones end cancelled.
+    /// Runs the last `at_most` of them in order, one after another. Earlier ones are cancelled.
     RunAll {
-        /// 1 to 1,000.
+        /// Most missed ticks that run, 1 to 1,000.
         at_most: u32,
     },
 }
 
 /// When a schedule ticks: by a cron expression in a time zone, or at an interval.
 ///
-/// An expression has five fields (minute, hour, day of month, month, day of week) or six, with seconds in front; `MON`, `JAN`,
-/// `L`, `W`, `#` and `@daily` are understood. Where the clock of the zone jumps forward, a tick at a fixed time (one value for each
-/// of hour, minute and second) that the clock leaves out comes right behind the gap, and those of a wildcard, step, list or range
-/// (`*/5 * * * *`, `0 2,14 * * *`) are left out with it; where it goes back, a tick at a fixed time comes in the first of the two
-/// hours only, and the others come in both
-/// (the rules of the Open Cron Pattern Specification and of Vixie cron).
+/// An expression has five fields: minute, hour, day of month, month, day of week. It can have six, with seconds in
+/// front. `MON`, `JAN`, `L`, `W`, `#` and `@daily` are understood.
+///
+/// Changes of the clock follow the Open Cron Pattern Specification and Vixie cron. A tick is *fixed* if hour, minute
+/// and second have one value each. Any other tick has a wildcard, step, list or range, for example `*/5 * * * *` or
+/// `0 2,14 * * *`. Where the clock jumps forward, a fixed tick in the gap comes right after the gap; other ticks in
+/// the gap are skipped. Where the clock goes back, a fixed tick comes only in the first of the two hours; other ticks
+/// come in both.
 ///
 /// ```
 /// use punctual::{Cron, Timestamp};
@@ -65,23 +68,25 @@ enum Rule {
     Every { ms: u64 },
 }
 
-/// What is strange about the time on the wall at a tick.
+/// A note on a tick whose local time is skipped or repeated by the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TickNote {
-    /// The clock leaves out the time that was asked for; this is the first one behind.
+    /// The clock skips the requested time. This tick is the first instant after the gap.
     BehindGap,
-    /// The clock shows this time twice, and this is the first of both.
+    /// The clock shows this time twice, and this is the first.
     FirstOfTwo,
-    /// The second of both.
+    /// The clock shows this time twice, and this is the second.
     SecondOfTwo,
 }
 
 impl Cron {
-    /// Ticks by a cron expression, or by `@every 10m` at an interval; in UTC unless [another zone](Cron::in_tz) is named.
-    /// (The command line uses the machine's zone unless `--tz` names another.)
+    /// Parses a cron expression, or `@every 10m` for an interval.
+    ///
+    /// It ticks in UTC unless [another zone](Cron::in_tz) is set. (The command line uses the machine's zone unless
+    /// `--tz` names another.)
     ///
     /// # Errors
-    /// `Invalid` for what is no expression, or is one of no time there is, such as the 30th of February.
+    /// `Invalid` for an expression that cannot be parsed, or that never ticks, for example on the 30th of February.
     pub fn new(expression: &str) -> Result<Self> {
         let text = expression.trim();
         if CRON_BYTES_MAX < text.len() {
@@ -108,11 +113,12 @@ impl Cron {
         Ok(cron)
     }
 
-    /// Ticks whenever this much time has passed, counted from 1970-01-01T00:00Z: every hour on the hour. 1 s to 366 days;
-    /// parts of a millisecond count as a whole one.
+    /// Ticks at an interval of 1 s to 366 days, counted from 1970-01-01T00:00Z.
+    ///
+    /// An interval of one hour ticks on the hour. Parts of a millisecond are rounded up.
     ///
     /// # Errors
-    /// `Invalid`, naming the limits.
+    /// `Invalid`, with the limits.
     pub fn every(interval: Duration) -> Result<Self> {
         if !(EVERY_MIN..=EVERY_MAX).contains(&interval) {
             return Err(Error::invalid(format!(
@@ -125,10 +131,10 @@ impl Cron {
         Ok(Self { rule: Rule::Every { ms: ceil_ms(interval) }, misfire: Misfire::default() })
     }
 
-    /// Reads the expression by the clocks of a time zone of the IANA database, such as `Europe/Berlin`.
+    /// Sets the time zone by its IANA name, for example `Europe/Berlin`.
     ///
     /// # Errors
-    /// `Invalid` where there is no such zone; `Conflict` for an interval, which no zone changes.
+    /// `Invalid` if there is no such zone; `Conflict` for an interval, which has no zone.
     pub fn in_tz(mut self, name: &str) -> Result<Self> {
         let Rule::Expression { zone, .. } = &mut self.rule else {
             return Err(Error::new(crate::core::error::ErrorKind::Conflict, "an interval has no time zone"));
@@ -142,7 +148,7 @@ impl Cron {
         Ok(self)
     }
 
-    /// Says what becomes of ticks that were missed; one of them runs unless said otherwise.
+    /// Sets what happens to missed ticks (default: [`Misfire::RunOnce`]).
     ///
     /// # Errors
     /// `Invalid` for a bound outside 1 to 1,000.
@@ -156,12 +162,12 @@ impl Cron {
         Ok(self)
     }
 
-    /// The rule for missed ticks.
+    /// Returns what happens to missed ticks.
     pub const fn misfire(&self) -> Misfire {
         self.misfire
     }
 
-    /// The expression; `None`: it ticks at an interval.
+    /// Returns the expression; `None` for an interval.
     pub fn expression(&self) -> Option<&str> {
         match &self.rule {
             Rule::Expression { text, .. } => Some(text),
@@ -169,7 +175,7 @@ impl Cron {
         }
     }
 
-    /// The name of the zone, and nothing for an interval.
+    /// Returns the name of the zone; `None` for an interval.
     pub fn tz(&self) -> Option<&str> {
         match &self.rule {
             Rule::Expression { zone, .. } => Some(zone.iana_name().unwrap_or("UTC")),
@@ -177,7 +183,9 @@ impl Cron {
         }
     }
 
-    /// The first tick after an instant; `None`: there is none before the year 5000.
+    /// Returns the first tick after an instant.
+    ///
+    /// `None` means that there is none before the year 5000.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.rule {
             Rule::Every { ms } => Timestamp::from_ms((after.as_ms() / ms + 1) * ms).ok(),
@@ -187,7 +195,7 @@ impl Cron {
         }
     }
 
-    /// The last tick up to an instant, that instant included; `None`: there is none.
+    /// Returns the last tick at or before an instant; `None` if there is none.
     pub fn last(&self, up_to: Timestamp) -> Option<Timestamp> {
         match &self.rule {
             Rule::Every { ms } => Some(Timestamp::saturating_from_ms(up_to.as_ms() / ms * ms)),
@@ -197,7 +205,7 @@ impl Cron {
         }
     }
 
-    /// What is strange about the time on the wall at a tick; `None`: nothing.
+    /// Returns a note if the local time of a tick is skipped or repeated by the clock.
     pub fn note(&self, tick: Timestamp) -> Option<TickNote> {
         let Rule::Expression { pattern, zone, .. } = &self.rule else { return None };
         let zoned = whole_second(tick, zone)?;
@@ -211,7 +219,7 @@ impl Cron {
         }
     }
 
-    /// The expression in words, or the interval.
+    /// Describes the expression or interval in words.
     pub fn describe(&self) -> String {
         match &self.rule {
             Rule::Expression { pattern, .. } => pattern.describe(),
@@ -219,7 +227,7 @@ impl Cron {
         }
     }
 
-    /// The earliest tick up to now that is to run by a [`Misfire::RunAll`], where `tick` is the first that was missed.
+    /// Returns the earliest tick up to now that runs by [`Misfire::RunAll`]. `tick` is the first missed one.
     pub(crate) fn first_to_run(&self, tick: Timestamp, now: Timestamp, at_most: u32) -> Timestamp {
         let mut first = now;
         for _ in 0..at_most {
@@ -234,7 +242,7 @@ impl Cron {
 }
 
 impl fmt::Display for Cron {
-    /// `30 2 * * * Europe/Berlin`, or `@every 600s`.
+    /// Prints `30 2 * * * Europe/Berlin`, or `@every 600s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.rule {
             Rule::Expression { text, .. } => write!(f, "{text} {}", self.tz().unwrap_or("UTC")),
@@ -243,7 +251,7 @@ impl fmt::Display for Cron {
     }
 }
 
-/// As it stands in a document.
+/// The form in a document.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
@@ -283,7 +291,7 @@ impl TryFrom<Stored> for Cron {
     }
 }
 
-/// An instant on the wall, without the part of its second: nothing ticks within one.
+/// Returns an instant as local time in whole seconds, because no tick lies within a second.
 fn whole_second(t: Timestamp, zone: &TimeZone) -> Option<Zoned> {
     let seconds = i64::try_from(t.as_ms() / 1_000).ok()?;
     Some(Moment::from_second(seconds).ok()?.to_zoned(zone.clone()))
@@ -297,7 +305,7 @@ fn instant(zoned: &Zoned) -> Option<Timestamp> {
 mod tests {
     use super::*;
 
-    /// An instant as RFC 3339.
+    /// Parses an instant in RFC 3339.
     fn at(text: &str) -> Timestamp {
         instant(&text.parse::<Moment>().unwrap().to_zoned(TimeZone::UTC)).unwrap()
     }
@@ -329,7 +337,7 @@ mod tests {
                 ["03-08 03:00:00 -04:00".to_owned(), format!("03-09 02:{at:0>2}:00 -04:00")],
             );
         }
-        // Lord Howe's clock jumps by half an hour, from 02:00 to 02:30.
+        // The clock of Lord Howe jumps forward by half an hour, from 02:00 to 02:30.
         let from = "2026-10-03T12:00:00Z";
         assert_eq!(
             ticks("15 2 * * *", "Australia/Lord_Howe", from, 2),

@@ -1,9 +1,10 @@
-//! Sixteen bytes that stand for a few texts. Pure.
+//! Digests of 16 bytes for lists of texts. Pure.
 
 use uuid::Uuid;
 
-/// The digest of texts, some of which may be missing: SHA-1 by way of a UUID of version 5 (RFC 9562, 5.5). No two lists share
-/// what is hashed: presence and length come first.
+/// Returns the digest of texts, some of which can be missing: SHA-1 as in UUID version 5 (RFC 9562, 5.5).
+///
+/// Presence and length come before each text, so no two lists have the same encoding.
 pub(crate) fn digest(parts: &[Option<&str>]) -> [u8; 16] {
     let mut name = Vec::with_capacity(parts.iter().map(|part| 5 + part.unwrap_or_default().len()).sum());
     for part in parts {
@@ -15,7 +16,7 @@ pub(crate) fn digest(parts: &[Option<&str>]) -> [u8; 16] {
     Uuid::new_v5(&Uuid::NAMESPACE_OID, &name).into_bytes()
 }
 
-/// What stands for a group in its queue.
+/// Returns the digest of a group.
 pub(crate) fn group_digest(group: &str) -> [u8; 16] {
     digest(&[Some(group)])
 }

@@ -1,4 +1,4 @@
-//! How long, as people write it. The only reader of durations: backoff policies, filters and the command line share it.
+//! Parses durations as people write them, for backoff policies, filters and the command line.
 
 use std::time::Duration;
 
@@ -7,7 +7,9 @@ use crate::core::error::{Error, Result};
 /// Units, longest first.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Reads whole numbers with units, the longest unit first: `500ms`, `90s`, `10m`, `1h30m`, `2d`.
+/// Parses a duration: `500ms`, `90s`, `10m`, `1h30m`, `2d`.
+///
+/// The text has whole numbers with units, the longest unit first.
 ///
 /// ```
 /// use std::time::Duration;
@@ -18,7 +20,7 @@ const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_0
 /// ```
 ///
 /// # Errors
-/// `Invalid` for anything else, and past 2^64 ms.
+/// `Invalid` for any other text, and for 2^64 ms or more.
 pub fn parse_duration(text: &str) -> Result<Duration> {
     milliseconds(text.trim()).map(Duration::from_millis).ok_or_else(|| {
         Error::invalid(format!("{:?} is not a duration", text.chars().take(64).collect::<String>()))
@@ -35,7 +37,7 @@ fn milliseconds(text: &str) -> Option<u64> {
         let (digits, unit_on) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
         let (unit, after) =
             unit_on.split_at(unit_on.find(|c: char| c.is_ascii_digit()).unwrap_or(unit_on.len()));
-        // Each unit at most once and in order: `30m1h` is more likely a slip than a wish.
+        // Each unit at most once and in order: `30m1h` is probably a mistake.
         let place = units.iter().position(|(name, _)| *name == unit)?;
         total = total.checked_add(digits.parse::<u64>().ok()?.checked_mul(units[place].1)?)?;
         (rest, units) = (after, &units[place + 1..]);

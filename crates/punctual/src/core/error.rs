@@ -1,11 +1,14 @@
-//! The one public error. Expected outcomes (a duplicate, a lost lease, a job in another state) are values, not errors: an
-//! `Err` means that the call could not do its job.
+//! The public error type.
+//!
+//! Expected outcomes are values, not errors: a duplicate, a lost lease, a job in another state. An `Err` means that
+//! the call could not do its work.
 
 use std::{error::Error as StdError, fmt};
 
-/// What a call could not do, and why.
+/// The error of a failed call.
 ///
-/// [`Error::kind`] is all that a decision to repeat looks at; `Display` shows one level, [`StdError::source`] the rest.
+/// Decisions to repeat a call look only at [`Error::kind`]. `Display` prints one level; [`StdError::source`] has the
+/// causes.
 pub struct Error {
     kind: ErrorKind,
     message: String,
@@ -17,9 +20,9 @@ pub struct Error {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The store can't be reached now; nothing was changed. Repeat later.
+    /// The store is unavailable; nothing was changed. Repeat the call later.
     Unavailable,
-    /// The answer was lost: the call may or may not have taken effect. Repeating it with the same ids is safe (S3).
+    /// The answer was lost: the call may have taken effect. It is safe to repeat it with the same ids (S3).
     UnknownOutcome,
     /// The store's disk or memory is full; nothing was written.
     StoreFull,
@@ -29,21 +32,22 @@ pub enum ErrorKind {
     Closed,
     /// The input breaks a documented limit or rule; nothing was written.
     Invalid,
-    /// Larger than a documented limit; nothing was written.
+    /// The input is larger than a documented limit; nothing was written.
     TooLarge,
-    /// Two settings, or two pieces of one call, can't hold together.
+    /// Two settings, or two parts of one call, contradict each other.
     Conflict,
-    /// A stored record or file can't be understood; its bytes are kept.
+    /// A stored record or file cannot be read. Its bytes are kept.
     Corrupt,
-    /// This store, this build or this version can't do that.
+    /// This store, build or version does not support the call.
     Unsupported,
-    /// A newer version of punctual has written to the store. This process changed nothing, and can't go on: start one of that
-    /// version.
+    /// A newer version of punctual has written to the store.
+    ///
+    /// This process changed nothing and cannot go on. Start a process of that version.
     Outdated,
 }
 
 impl ErrorKind {
-    /// The code that people and programs see, the same in every interface.
+    /// Returns the code of the kind. It is the same in every interface.
     pub const fn code(self) -> &'static str {
         match self {
             Self::Unavailable | Self::Closed => "store_unavailable",
@@ -59,11 +63,13 @@ impl ErrorKind {
     }
 }
 
-/// A `Result` with punctual's [`Error`].
+/// A `Result` with the [`Error`] of punctual.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Makes an error of `kind`; `message` is lower case, operation then object, without a full stop.
+    /// Makes an error.
+    ///
+    /// `message` is in lower case, operation then object, without a full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), hint: None, source: None }
     }
@@ -73,7 +79,7 @@ impl Error {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// Adds what to try.
+    /// Adds a hint: what to try.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -87,17 +93,17 @@ impl Error {
         self
     }
 
-    /// What kind of failure this is.
+    /// Returns the kind of the error.
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What to try, where there is something to try.
+    /// Returns the hint, if there is one.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    /// Whether the same call, with the same ids, may be repeated.
+    /// Returns whether the same call, with the same ids, can be repeated.
     pub const fn is_repeatable(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::UnknownOutcome)
     }

@@ -1,11 +1,11 @@
-//! Which jobs: the terms of a filter, and whether a job matches them.
+//! Filters: the terms that select jobs, and whether a job matches them.
 //!
 //! ```text
 //! state:dead,retrying queue:mail kind:email.* tag:vip attempt:>3 due:<10m failed:>2h error:"421" payload.user.id:42
 //! ```
 //!
-//! Terms are joined by AND, the values of one term by OR; `-` in front of a term negates it. [`Filter::parse`] reads the
-//! text; what a term means is said at its `Test`.
+//! Terms are joined by AND, the values of one term by OR. `-` in front of a term negates it. [`Filter::parse`] reads
+//! the text; each `Test` documents the meaning of its term.
 
 mod parse;
 mod pattern;
@@ -22,33 +22,33 @@ use crate::core::{
     time::Timestamp,
 };
 
-/// A conjunction of terms; the empty filter matches every job.
+/// A filter for jobs: terms joined by AND. The empty filter matches every job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
     terms: Vec<Term>,
 }
 
-/// A test, or its opposite.
+/// A test, negated or not.
 #[derive(Clone, Debug, PartialEq)]
 struct Term {
     negated: bool,
     test: Test,
 }
 
-/// What is asked of a job: any of the values.
+/// A test on a job. One matching value is enough.
 #[derive(Clone, Debug, PartialEq)]
 enum Test {
-    /// `state:dead,retrying`: a stored state, or one that people see.
+    /// `state:dead,retrying`: a stored state, or a status as listings show it.
     State(Vec<StateWord>),
     /// `kind:email.*`: one of the job's names.
     Name(Name, Vec<Pattern>),
-    /// `id:5c1e9f04`: an id, or how one begins or ends.
+    /// `id:5c1e9f04`: an id, or the beginning or end of one.
     Id(Vec<IdPart>),
     /// `priority:high`.
     Priority(Vec<Priority>),
     /// `attempt:>3`.
     Attempt(Vec<(Compare, i64)>),
-    /// `failed:>2h`: an instant against now, in milliseconds.
+    /// `failed:>2h`: the distance of an instant from now, in milliseconds.
     Time(Instant, Vec<(Compare, i64)>),
     /// `error:"421"`: part of the last error.
     Error(Vec<String>),
@@ -56,11 +56,11 @@ enum Test {
     Payload(Vec<String>, Vec<Pattern>),
 }
 
-/// What may stand behind `state:`.
+/// A value of `state:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StateWord {
     Stored(State),
-    /// One of the three that waiting is told apart into.
+    /// A status that listings show for waiting jobs.
     Shown(Status),
 }
 
@@ -79,10 +79,10 @@ enum Name {
     Worker,
 }
 
-/// An instant in a job's life.
+/// An instant of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Instant {
-    /// Of a waiting job: how far ahead it is due; behind, if negative.
+    /// How far ahead a waiting job is due; negative if it is overdue.
     Due,
     /// How long ago it was enqueued.
     Created,
@@ -122,17 +122,18 @@ impl Compare {
 }
 
 impl Filter {
-    /// Matches every job.
+    /// Returns the filter that matches every job.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Reads the text form; an empty text matches every job.
+    /// Parses a filter. An empty text matches every job.
     ///
-    /// `field:value` terms. Fields: `state`, `queue`, `kind`, `tag`, `group`, `unique`, `worker`, `id`, `priority`,
-    /// `attempt`, `due`, `created`, `failed`, `finished`, `error`, `payload.PATH`. `*` stands for anything in names and
-    /// payload values, except in quotes; quotes also keep spaces, commas and `>` `<` together (`\"` and `\\` inside
-    /// them). `due:<10m` is due within ten minutes, `failed:>2h` failed longer than two hours ago.
+    /// The text has terms of the form `field:value`. The fields are `state`, `queue`, `kind`, `tag`, `group`,
+    /// `unique`, `worker`, `id`, `priority`, `attempt`, `due`, `created`, `failed`, `finished`, `error` and
+    /// `payload.PATH`. In names and payload values, `*` stands for any text, except in quotes. Quotes also protect
+    /// spaces, commas, `>` and `<` (write `\"` and `\\` inside them). `due:<10m` matches jobs due within ten minutes.
+    /// `failed:>2h` matches jobs that failed more than two hours ago.
     ///
     /// ```
     /// let filter = punctual::Filter::parse(r#"state:dead kind:email.* -tag:vip error:"try later""#)?;
@@ -142,18 +143,18 @@ impl Filter {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` for an unknown field or value, over 4 KiB of text, and over 64 terms.
+    /// `Invalid` for an unknown field or value, for more than 4 KiB of text, and for more than 64 terms.
     pub fn parse(text: &str) -> Result<Self> {
         Ok(Self { terms: parse::terms(text)? })
     }
 
-    /// Adds: in this queue.
+    /// Adds a term: the job is in this queue.
     #[must_use]
     pub fn queue(self, queue: impl Into<String>) -> Self {
         self.and(Test::Name(Name::Queue, vec![Pattern::literal(queue)]))
     }
 
-    /// Adds: in one of these states.
+    /// Adds a term: the job is in one of these states.
     #[must_use]
     pub fn state(self, states: impl Into<Vec<State>>) -> Self {
         self.and(Test::State(states.into().into_iter().map(StateWord::Stored).collect()))
@@ -164,22 +165,22 @@ impl Filter {
         self
     }
 
-    /// Whether `job` matches, when the store's clock shows `now`.
+    /// Returns whether `job` matches when the store's clock shows `now`.
     pub fn matches(&self, job: &JobRecord, now: Timestamp) -> bool {
         self.terms.iter().all(|term| term.test.holds(job, now) != term.negated)
     }
 
-    /// States outside of which nothing can match; `None`: any. Stores narrow their search by it.
+    /// Returns the states to which the search can be narrowed; `None` means all.
     pub fn states(&self) -> Option<Vec<State>> {
         self.narrowed(Test::states)
     }
 
-    /// Queues outside of which nothing can match; `None`: any. Stores narrow their search by it.
+    /// Returns the queues to which the search can be narrowed; `None` means all.
     pub fn queues(&self) -> Option<Vec<String>> {
         self.narrowed(Test::queues)
     }
 
-    /// What all terms that name a finite set agree on. Negated ones name none.
+    /// Returns the values that all terms with a finite set have in common. Negated terms have no such set.
     fn narrowed<T: PartialEq>(&self, set: impl Fn(&Test) -> Option<Vec<T>>) -> Option<Vec<T>> {
         let sets = self.terms.iter().filter(|term| !term.negated).filter_map(|term| set(&term.test));
         sets.reduce(|mut all, next| {
@@ -214,7 +215,7 @@ impl Test {
         }
     }
 
-    /// The stored states that it can hold in; `None`: any.
+    /// Returns the stored states in which the test can match; `None` means all.
     fn states(&self) -> Option<Vec<State>> {
         match self {
             Self::State(words) => {
@@ -235,7 +236,7 @@ impl Test {
         }
     }
 
-    /// The queues that it can hold in; `None`: any.
+    /// Returns the queues in which the test can match; `None` means all.
     fn queues(&self) -> Option<Vec<String>> {
         match self {
             Self::Name(Name::Queue, patterns) => {
@@ -264,7 +265,8 @@ impl Name {
 }
 
 impl Instant {
-    /// Milliseconds ahead of now for what is to come, behind it for what was; `None`: this job has no such instant.
+    /// Returns the distance from now in milliseconds: how far ahead a due time is, how long ago others are. `None` if
+    /// the job has no such instant.
     fn distance_ms(self, job: &JobRecord, now: Timestamp) -> Option<i64> {
         let ahead = |ms: u64| ms.cast_signed() - now.as_ms().cast_signed();
         match self {
@@ -288,8 +290,9 @@ impl IdPart {
     }
 }
 
-/// The value at the end of `path` in a JSON text: a string without its quotes, anything else as it is written, so that no
-/// digit of a large number is lost. Steps into an array are places, from 0.
+/// Returns the value at `path` in a JSON text: a string without its quotes, any other value as it is written.
+///
+/// So no digit of a large number is lost. A step into an array is an index from 0.
 fn leaf<'a>(json: &'a [u8], path: &[String]) -> Option<Cow<'a, str>> {
     let mut at: &RawValue = serde_json::from_slice(json).ok()?;
     for step in path {

@@ -7,10 +7,11 @@
 //! derived   48 hash │ version 8 │ 12 hash  │ variant │ 10 bucket │ 52 hash
 //! ```
 //!
-//! (of a derived one an order may stand in place of the first bits of hash, [`JobId::led_by`])
+//! (In a derived id, an order can replace the first bits of the hash; see [`JobId::led_by`].)
 //!
-//! so that an id alone leads to its job: a made id names its shard, a derived one a bucket that the store maps to a shard.
-//! The order of made ids is the order of making. Hashes are SHA-1 as in UUID version 5 (RFC 9562 §5.5).
+//! An id alone is enough to find its job: a made id names its shard, a derived id names a bucket that the store maps
+//! to a shard. Made ids sort in the order in which they were made. Hashes are SHA-1 as in UUID version 5 (RFC 9562
+//! §5.5).
 
 use std::{fmt, str::FromStr};
 
@@ -21,37 +22,40 @@ use crate::core::error::{Error, Result};
 /// The UUID version of derived ids.
 pub(crate) const DERIVED_VERSION: usize = 8;
 
-/// Shards a store may have, and buckets that derived ids name.
+/// The most shards of a store, and the number of buckets that derived ids name.
 pub const SHARDS_MAX: u16 = 1_024;
 
-/// Bits of hash in front of the variant of a derived id.
+/// The bits of hash before the variant of a derived id.
 const HASH_BITS: u32 = 60;
 
-/// Name space of derived ids and buckets.
+/// The name space of derived ids and buckets.
 const NAMESPACE: Uuid = Uuid::from_u128(0x9a1d_5c62_6f0e_5b1f_8a44_7075_6e63_7475);
 
-/// The identity of a job; a UUID.
+/// The id of a job: a UUID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(Uuid);
 
 impl JobId {
-    /// The id that `key` stands for in `queue`, whatever the kind of the job: always the same one for the same three texts.
+    /// Returns the id that `key` stands for in `queue`, for any kind.
     ///
-    /// `placement_key` is the job's group, else its concurrency key, else its unique key, else none; the bucket follows
-    /// from it, else from `key`, so that whatever is compared with each other lives in one shard. Where a store of several
-    /// shards places the job by something else, its queue's name if that is pinned, the job's id names the bucket of that:
-    /// the id that leads to the job is the one that the enqueue answers.
+    /// The same three texts always give the same id.
+    ///
+    /// `placement_key` is the job's group, else its concurrency key, else its unique key, else none. It decides the
+    /// bucket; if there is none, `key` does. So jobs that are compared with each other are in one shard. A store with
+    /// several shards can place the job by its queue instead, if that is pinned. The id then names another bucket:
+    /// use the id that the enqueue returns.
     pub fn derived(queue: &str, placement_key: Option<&str>, key: &str) -> Self {
         Self::derived_within(None, queue, placement_key, key)
     }
 
-    /// The id that `key` stands for in `queue` among the jobs of a kind: always the same one for the same four texts. Otherwise
-    /// as [`JobId::derived`].
+    /// Returns the id that `key` stands for in `queue` among the jobs of one kind.
+    ///
+    /// The same four texts always give the same id. Otherwise it is like [`JobId::derived`].
     pub fn derived_of_kind(kind: &str, queue: &str, placement_key: Option<&str>, key: &str) -> Self {
         Self::derived_within(Some(kind), queue, placement_key, key)
     }
 
-    /// The one or the other; `kind`: what the key is compared within, if anything.
+    /// Derives the id within a kind, or across kinds if `kind` is `None`.
     pub(crate) fn derived_within(
         kind: Option<&str>,
         queue: &str,
@@ -60,7 +64,7 @@ impl JobId {
     ) -> Self {
         let mut name = Vec::with_capacity(queue.len() + key.len() + 64);
         for part in [queue, placement_key.unwrap_or(""), key] {
-            // Lengths first: no two lists share an encoding.
+            // Lengths first, so that no two lists have the same encoding.
             name.extend_from_slice(&(part.len() as u64).to_le_bytes());
             name.extend_from_slice(part.as_bytes());
         }
@@ -71,9 +75,12 @@ impl JobId {
         Self(Builder::from_custom_bytes(bytes).into_uuid())
     }
 
-    /// The same derived id with `order` in place of the first `bits`, at most 60, of what is hash in it: of jobs that are due at the
-    /// same instant those of a lower order run first (S6), and all of them are found as ever. A key has one order, or it stands
-    /// for several ids. Leave some bits as they are where many keys share an order: 24 of them for a million.
+    /// Returns the same derived id with `order` in its first `bits` bits.
+    ///
+    /// They replace bits of its hash, at most 60.
+    /// Among jobs that are due at the same instant, those with a lower order run first (S6). The id still leads to
+    /// its job. Use one order per key, because each order gives another id. If many keys share an order, leave enough
+    /// bits of hash: 24 for a million keys.
     #[must_use]
     pub fn led_by(self, order: u64, bits: u32) -> Self {
         debug_assert!(self.is_derived(), "a made id has an order");
@@ -89,18 +96,18 @@ impl JobId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// Whether the id stands for an idempotency key.
+    /// Returns whether the id stands for an idempotency key.
     pub const fn is_derived(self) -> bool {
         self.0.get_version_num() == DERIVED_VERSION
     }
 
-    /// The shard of a made id, the bucket of a derived one: 0–1,023.
+    /// Returns the shard of a made id, or the bucket of a derived one: 0 to 1,023.
     pub const fn shard(self) -> u16 {
         let b = self.0.as_bytes();
         (((b[8] & 0x3f) as u16) << 4) | ((b[9] >> 4) as u16)
     }
 
-    /// When a made id was made, in ms, by the clock of its maker.
+    /// Returns when a made id was made, in Unix milliseconds by the clock of its maker.
     #[cfg(feature = "redis")]
     pub(crate) const fn made_ms(self) -> Option<u64> {
         let b = self.0.as_bytes();
@@ -108,13 +115,13 @@ impl JobId {
         if self.is_derived() { None } else { Some(ms) }
     }
 
-    /// Whether both are the same but for the bucket that they name.
+    /// Returns whether both ids are the same except for their shard or bucket.
     #[cfg(feature = "cron")]
     pub(crate) fn is_same_elsewhere(self, other: Self) -> bool {
         self.with_shard(0) == other.with_shard(0)
     }
 
-    /// The same id of another shard.
+    /// Returns the same id with another shard.
     #[cfg(any(feature = "redis", feature = "cron"))]
     pub(crate) fn with_shard(self, shard: u16) -> Self {
         let mut bytes = *self.as_bytes();
@@ -122,15 +129,15 @@ impl JobId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// The 16 bytes.
+    /// Returns the 16 bytes.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
 
-    /// The id of 16 bytes.
+    /// Makes an id from 16 bytes.
     ///
     /// # Errors
-    /// `Invalid` for anything but an id that this library made.
+    /// `Invalid` for bytes that are no id of this library.
     pub fn from_bytes(bytes: [u8; 16]) -> Result<Self> {
         let id = Uuid::from_bytes(bytes);
         if matches!(id.get_version_num(), 7 | 8) && id.get_variant() == uuid::Variant::RFC4122 {
@@ -141,32 +148,34 @@ impl JobId {
         }
     }
 
-    /// The low 16 bits, which part poison jobs from their bystanders (S9).
+    /// Returns the low 16 bits.
+    ///
+    /// They spread out the retries of jobs whose worker died (S9).
     pub const fn low16(self) -> u16 {
         let b = self.0.as_bytes();
         ((b[14] as u16) << 8) | b[15] as u16
     }
 
-    /// The last eight hexadecimal digits, as people see the id.
+    /// Returns the last eight hexadecimal digits, as listings show the id.
     pub fn short(self) -> String {
         let s = self.0.simple().to_string();
         s[24..].to_owned()
     }
 }
 
-/// The bucket of a placement key or idempotency key: 0–1,023.
+/// Returns the bucket of a placement key or idempotency key: 0 to 1,023.
 pub(crate) fn bucket(key: &str) -> u16 {
     let hash = Uuid::new_v5(&NAMESPACE, key.as_bytes()).into_bytes();
     u16::from_be_bytes([hash[0], hash[1]]) % SHARDS_MAX
 }
 
-/// Writes ten bits behind the variant.
+/// Writes ten bits after the variant.
 fn put_shard(bytes: &mut [u8; 16], shard: u16) {
     bytes[8] = (bytes[8] & 0xc0) | (shard >> 4) as u8 & 0x3f;
     bytes[9] = (bytes[9] & 0x0f) | ((shard & 0x0f) << 4) as u8;
 }
 
-/// Makes ids that rise in the order of making: one maker per client.
+/// Makes ids that rise in the order in which they are made. Each client has one.
 #[derive(Debug, Default)]
 pub struct IdMaker {
     ms: u64,
@@ -174,8 +183,10 @@ pub struct IdMaker {
 }
 
 impl IdMaker {
-    /// Makes the next id. Whatever `now_ms` does, ids of one maker rise: the 4,097th within a millisecond, or one made
-    /// after the clock went back, moves on from the last one.
+    /// Makes the next id.
+    ///
+    /// Ids of one maker rise whatever `now_ms` is. The 4,097th id in a millisecond, or one after the clock went back,
+    /// continues from the last id.
     pub fn make(&mut self, now_ms: u64, shard: u16, random: u64) -> JobId {
         if now_ms > self.ms {
             (self.ms, self.counter) = (now_ms, 0);

@@ -1,5 +1,6 @@
-//! What a job is: the typed [`Job`] that users define, the [`NewJob`] that is handed to a store, the [`JobRecord`] that a
-//! store hands back, and the small types they are made of.
+//! Jobs and their parts.
+//!
+//! Users define a [`Job`]. The client sends a [`NewJob`] to the store, and the store returns a [`JobRecord`].
 //!
 //! ```text
 //!             enqueue                reserve (run_at ≤ store now)
@@ -7,9 +8,9 @@
 //!                ▼        │                                           ▼
 //!             waiting ────┘                                        running ── ack ───────────────► done
 //!              ▲  │ └── cancel, or expires_at ──► cancelled ◄── any end but │ ── dead, or the last ► dead
-//!              │  │                                ack, if cancel was asked │    attempt, or crashes
+//!              │  │              ack, if cancel was requested               │    attempt, or crashes
 //!              │  └─ reschedule, reprioritise, edit payload                 │
-//!              └── retry(backoff) · snooze(after) · release · taken back ───┘
+//!              └── retry(backoff) · snooze(after) · release · reclaimed ────┘
 //!    dead / cancelled / done ── operator's retry ──► waiting
 //! ```
 
@@ -32,7 +33,7 @@ use crate::core::{
 
 /// A type of job: its payload, and the stable name that selects its handler.
 ///
-/// Derive it (feature `derive`, on by default), or write the one required line:
+/// Derive it (feature `derive`, on by default), or write the impl by hand. Only `KIND` is required:
 ///
 /// ```
 /// #[derive(serde::Serialize, serde::Deserialize)]
@@ -49,25 +50,27 @@ use crate::core::{
     note = "add `#[derive(punctual::Job, serde::Serialize, serde::Deserialize)]` and `#[job(kind = \"…\")]`"
 )]
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
-    /// The name on the wire; at most 255 bytes.
+    /// The stored name of this type, at most 255 bytes.
     const KIND: &'static str;
-    /// The queue it waits under unless the call says otherwise.
+    /// The queue of its jobs, unless the call names another (default: `default`).
     const QUEUE: &'static str = "default";
 
-    /// Options of this type of job; a call's own win over them, they win over the queue's.
+    /// Returns the options of this type of job.
+    ///
+    /// They override the queue's; options of the call override them.
     fn options() -> JobOptions {
         JobOptions::default()
     }
 
-    /// The unique key of this job, unless the call says otherwise.
+    /// Returns the unique key of this job (default: none). The call can choose another.
     fn unique(&self) -> Option<Unique> {
         None
     }
 
-    /// The payload as stored; JSON unless overridden.
+    /// Encodes the payload for the store (default: as JSON).
     ///
     /// # Errors
-    /// `Invalid` when the value can't be written as JSON.
+    /// `Invalid` if the value cannot be written as JSON.
     fn encode(&self) -> Result<Payload> {
         let bytes = serde_json::to_vec(self).map_err(|e| {
             Error::invalid(format!("could not encode a job of kind {:?}", Self::KIND)).with_source(e)
@@ -75,10 +78,10 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
         Ok(Payload::json(bytes))
     }
 
-    /// Reads what [`Job::encode`] wrote.
+    /// Decodes a payload that [`Job::encode`] wrote.
     ///
     /// # Errors
-    /// `Invalid`, with the decoder's words: the job ends dead with them.
+    /// `Invalid`, with the message of the decoder. The job is then marked dead with this message.
     fn decode(payload: &Payload) -> Result<Self> {
         serde_json::from_slice(&payload.bytes).map_err(|e| {
             Error::invalid(format!("could not decode the payload as {:?}: {e}", Self::KIND)).with_source(e)
@@ -86,33 +89,33 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     }
 }
 
-/// Opaque bytes and what they are. No store looks inside.
+/// The opaque bytes of a job and their media type. No store looks inside.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload {
     /// At most [`PAYLOAD_BYTES_MAX`] bytes.
     pub bytes: Vec<u8>,
-    /// A media type; `application/json` unless said otherwise.
+    /// The media type (default: `application/json`).
     pub content_type: Cow<'static, str>,
 }
 
 impl Payload {
-    /// The content type of JSON.
+    /// The media type of JSON.
     pub const JSON: &'static str = "application/json";
 
-    /// JSON text.
+    /// Makes a payload of JSON text.
     pub fn json(bytes: impl Into<Vec<u8>>) -> Self {
         Self { bytes: bytes.into(), content_type: Cow::Borrowed(Self::JSON) }
     }
 }
 
 impl fmt::Debug for Payload {
-    /// Sizes only: payloads may hold secrets.
+    /// Prints sizes only, because payloads can hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Payload({} bytes, {})", self.bytes.len(), self.content_type)
     }
 }
 
-/// Three fixed levels; a job of a higher one runs first.
+/// The priority of a job: one of three levels. Jobs of a higher level run first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
@@ -126,10 +129,10 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// All levels, in the order in which they run.
+    /// All levels, in the order in which their jobs run.
     pub const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 
-    /// The name people see.
+    /// Returns the name of the level.
     pub const fn name(self) -> &'static str {
         match self {
             Self::High => "high",
@@ -148,7 +151,7 @@ impl fmt::Display for Priority {
 impl FromStr for Priority {
     type Err = Error;
 
-    /// Reads a name, or its number: 0 `high`, 1 `normal`, 2 `low`.
+    /// Parses a name or a number: `high` or 0, `normal` or 1, `low` or 2.
     fn from_str(s: &str) -> Result<Self> {
         match s {
             "high" | "0" => Ok(Self::High),
@@ -162,7 +165,7 @@ impl FromStr for Priority {
     }
 }
 
-/// Where a job stands; what is stored.
+/// The stored state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -170,19 +173,19 @@ pub enum State {
     Waiting,
     /// Held by a worker under a lease.
     Running,
-    /// Finished well.
+    /// Completed with success.
     Done,
-    /// Given up on; kept for people.
+    /// Given up on, and kept for people.
     Dead,
-    /// Called off, or expired before it started.
+    /// Cancelled, or expired before it started.
     Cancelled,
 }
 
 impl State {
-    /// Every state.
+    /// All states.
     pub const ALL: [Self; 5] = [Self::Waiting, Self::Running, Self::Done, Self::Dead, Self::Cancelled];
 
-    /// The name people see.
+    /// Returns the name of the state.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -193,7 +196,7 @@ impl State {
         }
     }
 
-    /// Whether the job ended: done, dead or cancelled.
+    /// Returns whether the job has ended: done, dead or cancelled.
     pub const fn is_ended(self) -> bool {
         matches!(self, Self::Done | Self::Dead | Self::Cancelled)
     }
@@ -205,31 +208,34 @@ impl fmt::Display for State {
     }
 }
 
-/// Where a job stands as people see it: waiting is told apart.
+/// The status of a job as listings show it.
+///
+/// It divides [`State::Waiting`] into four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Waiting for a later attempt.
+    /// Waiting for its next attempt.
     Retrying,
-    /// Waiting for its time.
+    /// Waiting for its due time.
     Scheduled,
-    /// Waiting and due, but held back: its concurrency key, queue or group is at its limit, or a run paused its queue or group
-    /// (`RetryAfter`). A pause by an operator alone does not count.
+    /// Due, but held back by a limit or by the pause of a run (`RetryAfter`).
+    ///
+    /// The limit is that of its concurrency key, its queue or its group. A pause by an operator alone does not count.
     Blocked,
-    /// Waiting and due.
+    /// Due, and free to start.
     Ready,
-    /// Held by a worker.
+    /// Held by a worker under a lease.
     Running,
-    /// Finished well.
+    /// Completed with success.
     Done,
     /// Given up on.
     Dead,
-    /// Called off or expired.
+    /// Cancelled or expired.
     Cancelled,
 }
 
 impl Status {
-    /// The name people see.
+    /// Returns the name of the status.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Retrying => "retrying",
@@ -250,29 +256,32 @@ impl fmt::Display for Status {
     }
 }
 
-/// What a call, a type of job or a queue may choose; `None` leaves it to the next of call > job type > queue > default.
+/// Options that a call, a type of job or a queue can choose.
+///
+/// `None` leaves the choice to the next of these: call, type of job, queue, default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobOptions {
-    /// Default normal.
+    /// The priority (default: normal).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// Default 20, 1 to 10,000. 1 means: never again after a failure or crash.
+    /// How often the job can run, 1 to 10,000 (default: 20). With 1, it is never retried after a failure or an
+    /// expired lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// Default exponential, 5 s to 6 h, with jitter.
+    /// The wait between attempts (default: exponential, 5 s to 6 h, with jitter).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
-    /// Hard limit of one run, default 5 min, at most 7 days.
+    /// The longest time of one run, at most 7 days (default: 5 min).
     #[serde(skip_serializing_if = "Option::is_none", with = "opt_ms", rename = "timeout_ms")]
     pub timeout: Option<Duration>,
-    /// The lease of one reservation, 1 s to 24 h. Without one the worker's applies, else the queue's, else 15 s.
+    /// The lease of one reservation, 1 s to 24 h. If `None`, the worker's lease applies, else the queue's, else 15 s.
     #[serde(skip_serializing_if = "Option::is_none", with = "opt_ms", rename = "lease_ms")]
     pub lease: Option<Duration>,
 }
 
 impl JobOptions {
-    /// These options, and `weaker` ones where these are silent.
+    /// Fills each option that is `None` from `weaker`.
     #[must_use]
     pub fn or(self, weaker: &Self) -> Self {
         Self {
@@ -284,10 +293,10 @@ impl JobOptions {
         }
     }
 
-    /// Checks every limit.
+    /// Checks each option against its limits.
     ///
     /// # Errors
-    /// `Invalid`, naming the field, the limit and the value.
+    /// `Invalid`, with the field, the limit and the value.
     pub fn check(&self) -> Result<()> {
         if let Some(n) = self.max_attempts
             && !(1..=MAX_ATTEMPTS_MAX).contains(&n)
@@ -313,7 +322,7 @@ impl JobOptions {
     }
 }
 
-/// Refuses a lease outside [`LEASE_MIN`] to [`LEASE_MAX`].
+/// Checks that a lease is within [`LEASE_MIN`] and [`LEASE_MAX`].
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     if (LEASE_MIN..=LEASE_MAX).contains(&lease) {
         Ok(())
@@ -323,7 +332,7 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     }
 }
 
-/// Options as milliseconds.
+/// Writes optional durations as milliseconds.
 mod opt_ms {
     use std::time::Duration;
 
@@ -342,40 +351,49 @@ mod opt_ms {
     }
 }
 
-/// At most `limit` jobs of one key run at once within their queue and group (S15): what can't run now waits for its turn. Part
-/// of the job's placement and of its unique key's scope.
+/// A key of which at most `limit` jobs run at once (S15).
+///
+/// It counts jobs with the same key in the same queue and group.
+/// A job that cannot start waits until others of its key have ended. The key is part of the placement key and of the
+/// scope of the job's unique key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Concurrency {
-    /// At most 255 bytes.
+    /// The key, at most 255 bytes.
     pub key: String,
-    /// From 1 to 10,000, usually 1. A job may start while fewer than its own limit run; where the jobs of a key differ in it, the
-    /// first that was held back holds back those behind it.
+    /// The limit, 1 to 10,000 (usually 1). The job may start while fewer jobs of its key run.
+    ///
+    /// If jobs of one key have different limits, the first blocked job also blocks the jobs after it.
     pub limit: u32,
 }
 
-/// At most one live job holds a key of its kind, queue, group and concurrency key (S4).
+/// A key that at most one live job holds (S4).
+///
+/// It is compared within the kind, queue, group and concurrency key of the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unique {
-    /// At most 255 bytes.
+    /// The key, at most 255 bytes.
     pub key: String,
     /// How long the key is held.
     #[serde(default)]
     pub scope: Scope,
-    /// What an enqueue does that meets a holder.
+    /// What an enqueue does if another job holds the key.
     #[serde(default)]
     pub on_conflict: OnConflict,
-    /// With [`OnConflict::Replace`]: only if the waiting holder still has this version; otherwise `Duplicate`.
+    /// For [`OnConflict::Replace`]: replaces the waiting holder only if it still has this version. Otherwise the
+    /// answer is `Duplicate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// Jobs of other kinds count, too, where they hold the key across kinds as well.
+    /// Compares the key across kinds: with all jobs that also hold theirs across kinds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub across_kinds: bool,
 }
 
 impl Unique {
-    /// Holds `key` until the job ended; a second enqueue answers `Duplicate`.
+    /// Makes a key that is held until the job has ended.
+    ///
+    /// A second enqueue returns `Duplicate`.
     pub fn key(key: impl Into<String>) -> Self {
         Self {
             key: key.into(),
@@ -386,7 +404,7 @@ impl Unique {
         }
     }
 
-    /// Holds the key while the job waits or runs (the default).
+    /// Holds the key while the job is waiting or running (the default).
     #[must_use]
     pub fn until_done(mut self) -> Self {
         self.scope = Scope::UntilDone;
@@ -400,37 +418,39 @@ impl Unique {
         self
     }
 
-    /// Holds the key for `window` from the enqueue, whatever becomes of the job; only a cancel or delete before the
-    /// start frees it.
+    /// Holds the key for `window` from the enqueue, whatever becomes of the job.
+    ///
+    /// Only a cancel or delete before the start frees it earlier.
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
         self.scope = Scope::Window { window_ms: ceil_ms(window) };
         self
     }
 
-    /// Chooses what an enqueue does that meets a holder.
+    /// Sets what an enqueue does if another job holds the key.
     #[must_use]
     pub fn on_conflict(mut self, rule: OnConflict) -> Self {
         self.on_conflict = rule;
         self
     }
 
-    /// Replaces only a holder of this version.
+    /// Replaces a holder only if it has this version.
     #[must_use]
     pub fn if_version(mut self, version: u64) -> Self {
         self.version = Some(version);
         self
     }
 
-    /// Compares the key with those of jobs of all kinds that hold theirs across kinds, too. It is not compared with keys within a
-    /// kind.
+    /// Compares the key across kinds: with all jobs that also hold theirs across kinds.
+    ///
+    /// It is not compared with keys that are held within one kind.
     #[must_use]
     pub fn across_kinds(mut self) -> Self {
         self.across_kinds = true;
         self
     }
 
-    /// The kind that the key of a job is compared within; `None`: it is compared across kinds.
+    /// Returns the kind within which the key is compared, or `None` if it is compared across kinds.
     pub(crate) fn kind_of<'a>(&self, kind: &'a str) -> Option<&'a str> {
         if self.across_kinds { None } else { Some(kind) }
     }
@@ -440,64 +460,66 @@ impl Unique {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// While waiting or running, also while a cancel is requested.
+    /// While the job is waiting or running, also after a cancel was requested.
     #[default]
     UntilDone,
-    /// From the enqueue to the first reservation, never again, not after a retry either.
+    /// From the enqueue to the first reservation, and never again, not even after a retry.
     UntilStart,
-    /// For this long from the enqueue, whatever becomes of the job.
+    /// For a fixed time from the enqueue, whatever becomes of the job.
     #[serde(untagged)]
     Window {
-        /// Milliseconds.
+        /// The time in milliseconds.
         window_ms: u64,
     },
 }
 
-/// What an enqueue does that meets the holder of its unique key. `Replace` and `Reschedule` act on a waiting holder
-/// only; otherwise the answer is `Duplicate`.
+/// What an enqueue does if another job holds its unique key.
+///
+/// `Replace` and `Reschedule` change a waiting holder only. Otherwise the answer is `Duplicate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnConflict {
-    /// Leave the holder as it is.
+    /// Leaves the holder as it is.
     #[default]
     Keep,
-    /// Give the holder the new payload, options and time; id, fence and attempt stay.
+    /// Gives the holder the new payload, options and due time. Its id, fence and attempt stay.
     Replace,
-    /// Give the holder the new time only.
+    /// Gives the holder the new due time only.
     Reschedule,
 }
 
-/// A job as it is handed to [`Store::enqueue`](crate::store::Store::enqueue).
+/// A job to be enqueued by [`Store::enqueue`](crate::store::Store::enqueue).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {
-    /// Made by the caller.
+    /// The id, made by the caller.
     pub id: JobId,
-    /// Selects the handler; 1 to 255 bytes.
+    /// The name that selects the handler, 1 to 255 bytes.
     pub kind: String,
-    /// 1 to 255 bytes, without control characters; names that start with `$` are reserved, but for publications in `$topics`.
+    /// The queue: 1 to 255 bytes without control characters. Names that start with `$` are reserved, except `$topics`
+    /// for publications.
     pub queue: String,
-    /// At most 1 MiB unless configured otherwise.
+    /// The payload, at most 1 MiB unless the store has another limit.
     pub payload: Payload,
     /// When it is due.
     pub run_at: When,
-    /// What the call or its job type chose.
+    /// The options that the call or the type of job chose.
     pub options: JobOptions,
-    /// Recorded, and part of the placement key and the unique key's scope; at most 255 bytes.
+    /// The group, at most 255 bytes. It is part of the placement key and of the scope of the unique key.
     pub group: Option<String>,
-    /// Recorded, and part of the placement key and the unique key's scope.
+    /// The concurrency key. It is part of the placement key and of the scope of the unique key.
     pub concurrency: Option<Concurrency>,
-    /// At most one job holds the key within its kind, queue, group and concurrency key; see [`Unique`].
+    /// The unique key. At most one job holds it in its kind, queue, group and concurrency key; see [`Unique`].
     pub unique: Option<Unique>,
-    /// Never start at or after it; later than `run_at`.
+    /// The time from which the job must not start. Must be later than `run_at`.
     pub expires_at: Option<When>,
-    /// At most 16, each at most 255 bytes.
+    /// Tags: at most 16, each at most 255 bytes.
     pub tags: Vec<String>,
-    /// At most 8 KiB in all.
+    /// Headers: at most 8 KiB in all.
     pub headers: BTreeMap<String, String>,
 }
 
 impl NewJob {
-    /// A job that is due now, with nothing else chosen.
+    /// Makes a job that is due now, with no options chosen.
     pub fn new(id: JobId, kind: impl Into<String>, queue: impl Into<String>, payload: Payload) -> Self {
         Self {
             id,
@@ -515,28 +537,32 @@ impl NewJob {
         }
     }
 
-    /// Group, else concurrency key, else unique key, else none: decides the shard of derived ids.
+    /// Returns the group, else the concurrency key, else the unique key.
+    ///
+    /// It decides the shard of derived ids.
     pub fn placement_key(&self) -> Option<&str> {
         placement_key(self.group.as_deref(), self.concurrency.as_ref(), self.unique.as_ref())
     }
 
-    /// The id that an idempotency key stands for: of this kind, queue and placement key.
+    /// Returns the id that an idempotency key stands for.
+    ///
+    /// It depends on the kind, the queue and the placement key of the job.
     pub fn derived_id(&self, key: &str) -> JobId {
         JobId::derived_of_kind(&self.kind, &self.queue, self.placement_key(), key)
     }
 
-    /// Checks every limit that needs no clock.
+    /// Checks all limits that need no clock.
     ///
     /// # Errors
-    /// `Invalid` or `TooLarge`, naming the field, the limit and the value.
+    /// `Invalid` or `TooLarge`, with the field, the limit and the value.
     pub fn check(&self) -> Result<()> {
         self.check_with(PAYLOAD_BYTES_MAX)
     }
 
-    /// Checks as [`NewJob::check`] does, with a payload limit of the store's own.
+    /// Checks as [`NewJob::check`] does, with the payload limit of a store in bytes.
     ///
     /// # Errors
-    /// `Invalid` or `TooLarge`, naming the field, the limit and the value.
+    /// `Invalid` or `TooLarge`, with the field, the limit and the value.
     pub fn check_with(&self, payload_bytes_max: usize) -> Result<()> {
         check_name("kind", &self.kind)?;
         if self.queue == TOPICS_QUEUE {
@@ -591,7 +617,7 @@ impl NewJob {
     }
 }
 
-/// Group, else concurrency key, else unique key, else none.
+/// Returns the group, else the concurrency key, else the unique key.
 pub(crate) fn placement_key<'a>(
     group: Option<&'a str>,
     concurrency: Option<&'a Concurrency>,
@@ -600,7 +626,7 @@ pub(crate) fn placement_key<'a>(
     group.or(concurrency.map(|c| c.key.as_str())).or(unique.map(|u| u.key.as_str()))
 }
 
-/// Refuses a payload over `bytes_max`, and a content type that is no name.
+/// Checks that a payload has at most `bytes_max` bytes and a valid content type.
 pub(crate) fn check_payload(payload: &Payload, bytes_max: usize) -> Result<()> {
     if bytes_max < payload.bytes.len() {
         let size = payload.bytes.len();
@@ -613,7 +639,7 @@ pub(crate) fn check_payload(payload: &Payload, bytes_max: usize) -> Result<()> {
     check_name("content_type", &payload.content_type)
 }
 
-/// Refuses an empty name, one over 255 bytes, and one with NUL.
+/// Checks that a name has 1 to 255 bytes and no NUL.
 pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
     if name.is_empty() {
         Err(Error::invalid(format!("{field} is empty")))
@@ -626,7 +652,7 @@ pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
     }
 }
 
-/// Refuses what is no queue name: as [`check_name`], and control characters, and the reserved `$…`.
+/// Checks a queue name as [`check_name`] does. Also refuses control characters and the reserved `$…`.
 pub(crate) fn check_queue(name: &str) -> Result<()> {
     check_name("queue", name)?;
     if name.chars().any(char::is_control) {
@@ -638,77 +664,77 @@ pub(crate) fn check_queue(name: &str) -> Result<()> {
     }
 }
 
-/// A job as a store knows it.
+/// A job as the store has it.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRecord {
-    /// Its identity.
+    /// The id.
     pub id: JobId,
-    /// Selects the handler.
+    /// The name that selects the handler.
     pub kind: String,
-    /// Where it waits.
+    /// The queue.
     pub queue: String,
-    /// The opaque bytes.
+    /// The payload.
     pub payload: Payload,
-    /// Which of three levels.
+    /// The priority.
     pub priority: Priority,
-    /// When it is, or was, due. Kept as it was when a lease is taken back for the first time in a row (S9).
+    /// When it is or was due. The first expired lease in a row does not change it (S9).
     pub run_at: Timestamp,
     /// When it was enqueued.
     pub created_at: Timestamp,
-    /// How many attempts it has.
+    /// How often it can run.
     pub max_attempts: u32,
-    /// How long to wait between them.
+    /// The wait between attempts.
     pub backoff: Backoff,
-    /// Hard limit of one run.
+    /// The longest time of one run.
     pub timeout: Duration,
-    /// Its own lease; `None` leaves it to the worker.
+    /// The lease that was chosen for the job. If `None`, the worker's lease applies.
     pub lease: Option<Duration>,
-    /// Its group.
+    /// The group.
     pub group: Option<String>,
-    /// Its concurrency key.
+    /// The concurrency key.
     pub concurrency: Option<Concurrency>,
-    /// Its unique key, as it was asked for; kept after the key was freed.
+    /// The unique key as it was enqueued. It stays here after the key was freed.
     pub unique: Option<Unique>,
-    /// Never start at or after it.
+    /// The time from which the job must not start.
     pub expires_at: Option<Timestamp>,
-    /// For people and filters.
+    /// Tags, for people and filters.
     pub tags: Vec<String>,
-    /// Trace context and the like.
+    /// Headers, for example a trace context.
     pub headers: BTreeMap<String, String>,
-    /// Where it stands.
+    /// The state.
     pub state: State,
-    /// The run that is going on or comes next, from 1; of an ended job, its last run.
+    /// The number of the current or next run, from 1. For an ended job, the number of its last run.
     pub attempt: u32,
-    /// Leases taken back in a row.
+    /// Expired leases in a row.
     pub crashes: u32,
     /// Snoozes in a row.
     pub snoozes: u32,
-    /// Rises with every change by a caller (replace, reschedule, reprioritise, edit, retry), from 1.
+    /// The version, from 1. It rises with each change by a caller: replace, reschedule, reprioritise, edit, retry.
     pub version: u64,
-    /// A cancel was asked for while it runs; false again once that run ended.
+    /// Whether a cancel was requested for the current run. False again after that run has ended.
     pub cancel_requested: bool,
-    /// While running: when this run was reserved.
+    /// When the current run was reserved, if the job is running.
     pub started_at: Option<Timestamp>,
-    /// Once ended: when.
+    /// When the job ended, if it has.
     pub finished_at: Option<Timestamp>,
-    /// Why it ended, or why it was snoozed: `expired`, `attempts`, `crashes`, `snoozes`, `orphan`, `corrupt`, or the
-    /// words of whoever ended it.
+    /// Why the job ended or was snoozed: `expired`, `attempts`, `crashes`, `snoozes`, `orphan` or `corrupt`, or a
+    /// text from its caller or handler.
     pub reason: Option<String>,
-    /// The last eight attempts that failed, oldest first.
+    /// The last eight failed attempts, oldest first.
     pub failures: Vec<Failure>,
-    /// What its runs told of themselves.
+    /// What its runs reported.
     pub notes: Notes,
-    /// Of a done job: what its handler gave, if it did.
+    /// The result of the handler, if the job is done and its handler returned one.
     pub result: Option<Payload>,
-    /// While running: under which lease.
+    /// The current lease, if the job is running.
     pub running: Option<Running>,
-    /// While waiting: it was due when it was read, and a limit or a pause of a run held it back ([`Status::Blocked`]).
+    /// Whether a limit or the pause of a run held the due job back when it was read ([`Status::Blocked`]).
     pub blocked: bool,
 }
 
 impl JobRecord {
-    /// A waiting job of which nothing is known yet but its id.
+    /// Makes a waiting job with nothing set but its id.
     #[cfg(any(feature = "redis", feature = "testing"))]
     pub(crate) fn blank(id: JobId) -> Self {
         Self {
@@ -746,13 +772,13 @@ impl JobRecord {
         }
     }
 
-    /// What it counts against its queue's retention: the bytes of payload and result.
+    /// Returns the bytes that count for the queue's retention: payload and result.
     pub(crate) fn kept_bytes(&self) -> u64 {
         let result = self.result.as_ref().map_or(0, |result| result.bytes.len());
         (self.payload.bytes.len() + result) as u64
     }
 
-    /// Where it stands as people see it, when the store's clock shows `now`.
+    /// Returns the status when the store's clock shows `now`.
     pub fn status(&self, now: Timestamp) -> Status {
         match self.state {
             State::Waiting if self.blocked => Status::Blocked,
@@ -767,33 +793,33 @@ impl JobRecord {
     }
 }
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Its number, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// When it was reserved, Unix milliseconds.
+    /// When it was reserved, in Unix milliseconds.
     pub started_ms: u64,
-    /// When it was settled or taken back, Unix milliseconds.
+    /// When it was settled or reclaimed, in Unix milliseconds.
     pub ended_ms: u64,
-    /// The worker's name.
+    /// The name of the worker.
     pub worker: String,
-    /// The handler's words, at most 1 KiB; of a lease taken back: `lease taken back`.
+    /// The error of the handler, at most 1 KiB. For an expired lease: `lease taken back`.
     pub error: String,
 }
 
-/// The lease of a running job, as others may see it.
+/// The lease of a running job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// The reservation's number.
+    /// The fence of the lease.
     pub fence: u64,
-    /// The holder's name.
+    /// The name of the worker that holds it.
     pub worker: String,
-    /// Until when the lease may not be taken back.
+    /// The time until which the lease is not reclaimed.
     pub until: Timestamp,
 }
 
-/// Cuts a text for people at [`ERROR_BYTES_MAX`](crate::core::limits::ERROR_BYTES_MAX), between two characters.
+/// Cuts a text at [`ERROR_BYTES_MAX`](crate::core::limits::ERROR_BYTES_MAX), between two characters.
 pub(crate) fn cut_error(text: &str) -> &str {
     &text[..text.floor_char_boundary(crate::core::limits::ERROR_BYTES_MAX)]
 }

@@ -1,5 +1,6 @@
-//! What becomes of a run that ends: S9 (taking back), S10 (counting) and S12 (cancel) as arithmetic, the same for every
-//! store that runs in this process. Reads no clock, touches no store.
+//! What becomes of a run that ends: S9 (reclaiming), S10 (counting) and S12 (cancel) as arithmetic.
+//!
+//! All stores in this process share it. It reads no clock and touches no store.
 
 use crate::{
     core::{
@@ -11,7 +12,7 @@ use crate::{
     store::{EndReason, Verdict},
 };
 
-/// A run as its store knows it while it goes on.
+/// A run in progress, as its store knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) id: JobId,
@@ -21,30 +22,30 @@ pub(crate) struct Run {
     pub(crate) snoozes: u32,
     pub(crate) max_attempts: u32,
     pub(crate) cancel_requested: bool,
-    /// Whether others ran beside it that its crash may be the fault of.
+    /// Whether another suspect ran beside it that its expired lease may be the fault of.
     pub(crate) company: bool,
-    /// How long its lease lasts.
+    /// How long its lease lasts, in milliseconds.
     pub(crate) lasts_ms: u64,
 }
 
-/// Where the job goes.
+/// What becomes of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Next {
-    /// Any state but running.
+    /// Any state except running.
     pub(crate) state: State,
-    /// Waiting: the run that comes next; ended: the run that was the last.
+    /// If waiting, the number of the next run; if ended, the number of the last run.
     pub(crate) attempt: u32,
     pub(crate) crashes: u32,
     pub(crate) snoozes: u32,
-    /// Waiting: due then; `None`: `run_at` stays.
+    /// If waiting, the new due time; `None` keeps `run_at`.
     pub(crate) run_at: Option<Timestamp>,
     /// Why it ended or was snoozed.
     pub(crate) reason: Option<String>,
-    /// Ended by a settle: why, where that is not what the verdict says.
+    /// Why a settle ended the job, if that is not what the verdict says.
     pub(crate) overruled: Option<EndReason>,
-    /// The words under which this run is kept among the failures.
+    /// The error under which this run is kept among the failures.
     pub(crate) failed: Option<String>,
-    /// What a done job leaves.
+    /// The result of a done job.
     pub(crate) result: Option<Payload>,
 }
 
@@ -78,20 +79,20 @@ impl Next {
         }
     }
 
-    /// An end that is not what the verdict says.
+    /// Makes an end that is not what the verdict says.
     pub(crate) fn overruled(state: State, run: &Run, why: EndReason) -> Self {
         Self { overruled: Some(why), ..Self::ended(state, run, Some(why.name())) }
     }
 }
 
-/// The end of a run by its holder.
+/// Returns what becomes of a run that its holder settles.
 pub(crate) fn settled(run: &Run, verdict: &Verdict, now: Timestamp) -> Next {
     match verdict {
         Verdict::Ack => Next::ended(State::Done, run, None),
         Verdict::AckWith { result } => {
             Next { result: Some(result.clone()), ..Next::ended(State::Done, run, None) }
         }
-        // S12: the end of the run decides, and anything but an ack obeys the request.
+        // S12: the end of the run decides. Anything but an ack obeys the request.
         _ if run.cancel_requested => Next::overruled(State::Cancelled, run, EndReason::CancelRequested),
         Verdict::Retry { at, error } | Verdict::RetryAfter { at, error } => {
             let failed = Some(cut_error(error).to_owned());
@@ -120,7 +121,7 @@ pub(crate) fn settled(run: &Run, verdict: &Verdict, now: Timestamp) -> Next {
     }
 }
 
-/// The end of a run whose lease is past its time (S9). Snoozes in a row stay: no verdict was given.
+/// Returns what becomes of a run whose lease expired (S9). Snoozes in a row stay, because no verdict was given.
 pub(crate) fn taken_back(run: &Run, now: Timestamp) -> Next {
     let crashes = (run.crashes + 1).min(CRASHES_MAX);
     let next = if run.cancel_requested {
@@ -130,9 +131,9 @@ pub(crate) fn taken_back(run: &Run, now: Timestamp) -> Next {
     } else if run.max_attempts <= run.attempt {
         Next::ended(State::Dead, run, Some("attempts"))
     } else {
-        // After the third crash in a row later and later, each job at its own instant: that parts a poison job from the
-        // bystanders that its worker took down with it. After the second only where the next crash would end the job: two
-        // restarts alone are no reason to wait.
+        // From the third expired lease in a row on, each job is due later, at its own instant. That separates a
+        // poison job from the jobs that ran beside it. After the second one this is done only if the next attempt is
+        // the last: two restarts alone are no reason to wait.
         let is_parted = 3 <= crashes || (crashes == 2 && run.max_attempts <= run.attempt + 1);
         let step = u64::from(crashes - 1) * run.lasts_ms;
         let pause = step + step * u64::from(run.id.low16()) / 65_536;
@@ -142,12 +143,12 @@ pub(crate) fn taken_back(run: &Run, now: Timestamp) -> Next {
     Next { crashes, snoozes: run.snoozes, failed: Some("lease taken back".to_owned()), ..next }
 }
 
-/// Whether one more crash is the last, unless it had company (S9).
+/// Returns whether one more expired lease ends the job, unless the run had company (S9).
 pub(crate) const fn is_last_chance(crashes: u32) -> bool {
     POISON_LIMIT <= crashes + 1
 }
 
-/// Whole milliseconds of a lease.
+/// Returns a lease in whole milliseconds.
 pub(crate) fn lease_ms(
     own: Option<std::time::Duration>,
     call: Option<std::time::Duration>,
@@ -156,7 +157,7 @@ pub(crate) fn lease_ms(
     ceil_ms(own.or(call).or(queue).unwrap_or(crate::core::limits::LEASE_DEFAULT))
 }
 
-/// What S9, S10 and S12 say, worked out by hand: stores that share this file can't contradict each other about it.
+/// S9, S10 and S12 with results worked out by hand. Stores share this file, so they cannot find an error in it.
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -173,7 +174,7 @@ mod tests {
         Timestamp::saturating_from_ms(NOW + ms)
     }
 
-    /// The second run of five, under a lease of 10 s; the last 16 bits of the id are half of what they may be.
+    /// The second run of five, with a lease of 10 s. The last 16 bits of the id are half of their maximum.
     fn run() -> Run {
         Run {
             id: "00000000-0000-7000-8000-000000008000".parse().unwrap(),
@@ -187,7 +188,7 @@ mod tests {
         }
     }
 
-    /// State, attempt, snoozes, due, reason, failure; no verdict leaves crashes.
+    /// State, attempt, snoozes, due, reason, failure. No verdict leaves expired leases in a row.
     type Expected<'a> = (State, u32, u32, Option<Timestamp>, Option<&'a str>, Option<&'a str>);
 
     #[track_caller]
@@ -288,12 +289,12 @@ mod tests {
     #[test]
     fn a_lapsed_lease_counts_a_crash_and_an_attempt() {
         let of = |crashes, company| Run { crashes, company, ..run() };
-        // Crashes so far, company; state, attempt, crashes, due, reason.
+        // Expired leases in a row so far, company; state, attempt, expired leases in a row, due, reason.
         for (run, expected) in [
             (of(0, false), (State::Waiting, 3, 1, None, None)),
             (of(1, false), (State::Waiting, 3, 2, None, None)),
             (of(1, true), (State::Waiting, 3, 2, None, None)),
-            // One lease less than crashes, and up to as much again by the id: half of it.
+            // One lease, and up to one more by the id: here half of it.
             (Run { attempt: 3, ..of(1, false) }, (State::Waiting, 4, 2, None, None)),
             (Run { attempt: 4, ..of(1, false) }, (State::Waiting, 5, 2, Some(at(15_000)), None)),
             (of(2, false), (State::Dead, 2, 3, None, Some("crashes"))),

@@ -1,166 +1,171 @@
-//! Every limit and default of a job, named with its unit.
+//! Every limit and default, with its unit.
 //!
-//! Limits are checked once, on entry, by [`NewJob::check`](crate::NewJob::check); the error names the field, the limit and
-//! the value. Nothing behind that check meets an oversized value again.
+//! The limits of a job are checked once, on entry, by [`NewJob::check`](crate::NewJob::check). The error names the
+//! field, the limit and the value. Code after that check never sees an oversized value.
 
 use std::time::Duration;
 
-/// Largest payload, in bytes.
+/// The largest payload, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
-/// Longest kind, queue, group, concurrency key, unique key, tag or content type, in bytes.
+/// The longest kind, queue, group, concurrency key, unique key, tag or content type, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Longest idempotency key, in bytes.
+/// The longest idempotency key, in bytes.
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 1024;
-/// Most tags on one job.
+/// The most tags of one job.
 pub const TAGS_MAX: usize = 16;
-/// All header names and values of one job together, in bytes.
+/// The longest header names and values of one job together, in bytes.
 pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
-/// Longest kept error or reason, in bytes; longer ones are cut at a character.
+/// The longest error or reason that is kept, in bytes. Longer ones are cut between two characters.
 pub const ERROR_BYTES_MAX: usize = 1024;
-/// Failed attempts kept with a job; older ones are forgotten.
+/// The failed attempts that are kept with a job. Older ones are dropped.
 pub const FAILURES_MAX: usize = 8;
-/// Largest result of a job, in bytes.
+/// The largest result of a job, in bytes.
 pub const RESULT_BYTES_MAX: usize = 64 * 1024;
-/// Text that a job's runs may tell of themselves, in bytes: the lines that are kept, and the message of the progress.
+/// The longest notes of a job, in bytes: its log lines, and the message of its progress.
 pub const NOTES_BYTES_MAX: usize = 4 * 1024;
-/// Lines of its runs that are kept with a job.
+/// The log lines that are kept with a job.
 pub const LOG_LINES_MAX: usize = 64;
-/// Most items in one call.
+/// The most items in one call.
 pub const BATCH_MAX: usize = 1_000;
-/// Bytes of payloads, results or notes in one call; a job that is larger travels alone.
+/// The most bytes of payloads, results or notes in one call. A larger job is sent alone.
 pub const BATCH_BYTES_MAX: usize = 1024 * 1024;
-/// Longest text of a filter, in bytes.
+/// The longest text of a filter, in bytes.
 pub const FILTER_BYTES_MAX: usize = 4 * 1024;
-/// Most terms of a filter.
+/// The most terms of a filter.
 pub const FILTER_TERMS_MAX: usize = 64;
-/// Most steps of a filter into a payload.
+/// The most steps of a filter into a payload.
 pub const FILTER_STEPS_MAX: usize = 16;
-/// Longest list of queues in one reserve.
+/// The most queues in one reserve.
 pub const QUEUES_PER_RESERVE_MAX: usize = 64;
 
-/// Last instant a job may name: the end of the year 9999, in Unix milliseconds.
+/// The last instant that a job can name: the end of the year 9999, in Unix milliseconds.
 pub const INSTANT_MAX_MS: u64 = 253_402_300_799_999;
-/// Longest delay, in milliseconds (about 6,300 years, so that now plus a delay stays an instant until the year 3660).
+/// The longest delay, in milliseconds: about 6,300 years. Now plus a delay stays a valid instant until the year 3660.
 pub const DELAY_MAX_MS: u64 = 200_000_000_000_000;
 
-/// Shortest lease.
+/// The shortest lease.
 pub const LEASE_MIN: Duration = Duration::from_secs(1);
-/// Longest lease.
+/// The longest lease.
 pub const LEASE_MAX: Duration = Duration::from_hours(24);
-/// Lease where nobody chose one.
+/// The lease of a job (default).
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(15);
-/// Interval of the heartbeat that belongs to the default lease: lease/3. Also how long nothing is taken back after the
-/// store's clock jumped forward (S14).
+/// The heartbeat of the default lease: a third of it.
+///
+/// Also how long nothing is reclaimed after the store's clock jumped forward (S14).
 pub const HEARTBEAT_DEFAULT: Duration = Duration::from_secs(5);
-/// Longest limit of one run.
+/// The longest timeout of a run.
 pub const TIMEOUT_MAX: Duration = Duration::from_hours(7 * 24);
-/// Limit of one run where nobody chose one.
+/// The timeout of a run (default).
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_mins(5);
-/// Attempts where nobody chose a number.
+/// The number of attempts (default).
 pub const MAX_ATTEMPTS_DEFAULT: u32 = 20;
-/// A job that a newer version wrote, with options that this one does not know, is looked at again after this.
+/// How long a job is held that a newer version wrote with options that this one does not know.
 pub const HELD_FOR: Duration = Duration::from_mins(1);
-/// Most attempts a job may ask for.
+/// The most attempts of a job.
 pub const MAX_ATTEMPTS_MAX: u32 = 10_000;
-/// Most jobs of one concurrency key or group that a limit may let run at once.
+/// The highest concurrency limit of a concurrency key or group.
 pub const CONCURRENCY_MAX: u32 = 10_000;
-/// Most jobs of one queue that a limit may let run at once.
+/// The highest concurrency limit of a queue.
 pub const QUEUE_CONCURRENCY_MAX: u32 = 1_000_000;
-/// Highest weight of a group; the lowest is 1.
+/// The highest weight of a group; the lowest is 1.
 pub const GROUP_WEIGHT_MAX: u32 = 100;
-/// Most groups of one queue that have limits of their own.
+/// The most groups of one queue with limits of their own.
 pub const GROUP_LIMITS_MAX: usize = 1_000;
-/// Groups that one reserve or take lets in beyond the jobs that it wants (S16).
+/// The groups that one reserve or take activates in addition to the number of jobs requested (S16).
 pub const GROUPS_EXTRA: usize = 32;
-/// Turns of groups after which a store may end a reserve, with fewer jobs than were asked for and `more` (S16): others wait for it.
+/// The services of groups after which a store can end a reserve with fewer jobs and `more`, because other callers
+/// wait (S16).
 pub const GROUP_TURNS_MAX: usize = 64;
-/// Groups in each place that are looked at again when settings change or the store's clock goes back.
+/// The groups in each place that are checked again when settings change or the store's clock goes back.
 pub const REGROUP_MAX: usize = 300;
-/// Longest that one run may close the gate of its queue or group for.
+/// The longest pause of a queue or group that one run can request.
 pub const GATE_MAX: Duration = Duration::from_hours(24);
-/// Leases taken back in a row after which a job is dead, reason `crashes` (S9).
+/// The expired leases in a row from which on a job is dead, reason `crashes` (S9).
 pub const POISON_LIMIT: u32 = 3;
-/// Crashes in a row are counted up to here: those that had company end no job.
+/// The highest count of expired leases in a row. Those that had company do not end the job.
 pub const CRASHES_MAX: u32 = 255;
-/// Snoozes in a row after which a job is dead, reason `snoozes` (S10).
+/// The snoozes in a row after which a job is dead, reason `snoozes` (S10).
 pub const SNOOZES_MAX: u32 = 10_000;
-/// Shortest snooze (S10); shorter ones are lengthened to it.
+/// The shortest snooze; shorter ones are lengthened to it (S10).
 pub const SNOOZE_MIN: Duration = Duration::from_millis(100);
 
-/// Leases past their time that one reserve or take takes back (S9).
+/// The expired leases that one reserve or take reclaims (S9).
 pub const TAKE_BACK_MAX: usize = 32;
-/// Due candidates that one reserve or take looks at beyond the number asked for (S9).
+/// The due candidates that one reserve or take checks beyond the number requested (S9).
 pub const CANDIDATES_EXTRA: usize = 256;
-/// Items of upkeep that ride on a reserve, and on a settle beside its own batch (S17).
+/// The items of upkeep that a reserve does, and a settle in addition to its own batch (S17).
 pub const SWEEP_RIDE_MAX: usize = 100;
-/// A page of jobs ends with the job that brings the payloads and results of those looked at to so many bytes.
+/// The most bytes of a page: it ends with the job that brings the payloads and results read so far to this size.
 pub const LIST_BYTES_MAX: u64 = 4 << 20;
-/// `due` is counted up to this many jobs.
+/// The number up to which due jobs are counted.
 pub const DUE_COUNT_MAX: u64 = 100_000;
-/// Most buckets of one `upcoming`.
+/// The most buckets of one `upcoming`.
 pub const BUCKETS_MAX: usize = 1_000;
-/// Jobs one `upcoming` looks at.
+/// The most jobs that one `upcoming` reads.
 pub const UPCOMING_SEARCH_MAX: u64 = 1_000_000;
 
-/// Largest document, in bytes.
+/// The largest document, in bytes.
 pub const DOC_BYTES_MAX: usize = 64 * 1024;
-/// Most documents of a store.
+/// The most documents of a store.
 pub const DOCS_MAX: u64 = 100_000;
 
-/// Most calls that a rate limiter's log lets pass in a period.
+/// The most calls per period of a rate limiter that keeps a log.
 pub const LOG_MAX: u32 = 10_000;
-/// Most calls that a rate limiter lets pass in a period, or at once, where it keeps no log of them.
+/// The most calls per period, or at once, of a rate limiter that keeps no log.
 pub const RATE_MAX: u32 = 1_000_000;
-/// Shortest period of a rate limiter.
+/// The shortest period of a rate limiter.
 pub const RATE_PERIOD_MIN: Duration = Duration::from_millis(1);
-/// Longest period of a rate limiter.
+/// The longest period of a rate limiter.
 pub const RATE_PERIOD_MAX: Duration = Duration::from_hours(30 * 24);
 
-/// Shortest lease of a lock.
+/// The shortest lease of a lock.
 pub const LOCK_LEASE_MIN: Duration = Duration::from_millis(100);
-/// Longest lease of a lock.
+/// The longest lease of a lock.
 pub const LOCK_LEASE_MAX: Duration = Duration::from_hours(24);
-/// Lease of a lock where nobody chose one.
+/// The lease of a lock (default).
 pub const LOCK_LEASE_DEFAULT: Duration = Duration::from_secs(30);
 
-/// Most members of a leaderboard.
+/// The most members of a leaderboard.
 pub const BOARD_MEMBERS_MAX: u32 = 1_000_000;
-/// Most members of a leaderboard that one step adds to.
+/// The most members to which one call adds.
 pub const BOARD_ADD_MAX: usize = 100;
-/// Entries of members that leave a leaderboard, which has a member's in each bucket, in one step besides those of as many as come.
+/// The most entries that one call removes, in addition to those of as many members as it adds. A member has one entry
+/// in each bucket.
 pub(crate) const BOARD_CUT_ENTRIES: usize = 1_000;
-/// Most minutes, hours or days that a leaderboard merges: a week of hours.
+/// The most minutes, hours or days that a leaderboard covers: a week of hours.
 pub const BUCKETS_OF_BOARD_MAX: u16 = 168;
-/// Highest score of a leaderboard, 2^53 − 1, and the lowest negated; what a member has in one of several buckets is bounded by the
-/// same, divided by their number.
+/// The highest score, 2^53 − 1; the lowest is its negative.
+///
+/// The score in one of several buckets is bounded by this, divided by their number.
 pub const SCORE_MAX: i64 = (1 << 53) - 1;
-/// Most members that are told above, and below, one of a leaderboard.
+/// The most members returned above, and below, a member of a leaderboard.
 pub const AROUND_MAX: usize = 100;
 
-/// Longest cron expression, in bytes.
+/// The longest cron expression, in bytes.
 pub const CRON_BYTES_MAX: usize = 255;
-/// Shortest interval of a schedule.
+/// The shortest interval of a schedule.
 pub const EVERY_MIN: Duration = Duration::from_secs(1);
-/// Longest interval of a schedule.
+/// The longest interval of a schedule.
 pub const EVERY_MAX: Duration = Duration::from_hours(366 * 24);
-/// Most missed ticks of a schedule that run.
+/// The most missed ticks of a schedule that run.
 pub const MISSED_MAX: u32 = 1_000;
-/// Longest name of a schedule, in bytes.
+/// The longest name of a schedule, in bytes.
 pub const SCHEDULE_NAME_BYTES_MAX: usize = 200;
 
-/// Longest name of a topic, in bytes.
+/// The longest name of a topic, in bytes.
 pub const TOPIC_NAME_BYTES_MAX: usize = 200;
-/// Most queues that are subscribed to one topic.
+/// The most subscriptions of one topic.
 pub const SUBSCRIPTIONS_MAX: usize = 1_000;
-/// How often it is tried to hand a publication out to its subscriptions: all of these attempts are kept with it, so that it
-/// tells when the first one was.
+/// The attempts to distribute a publication.
+///
+/// All of them are kept with it, so that its record shows when the first one was.
 pub const PUBLICATION_ATTEMPTS: u32 = FAILURES_MAX as u32 + 1;
-/// Longest that one attempt at handing a publication out may take: a thousand large jobs over a slow network.
+/// The timeout of one attempt to distribute a publication: enough for a thousand large jobs over a slow network.
 pub const PUBLICATION_TIMEOUT: Duration = Duration::from_hours(1);
 
-/// How long the id of an ended job is remembered, counted from the job's end, also when its record is gone (S17).
+/// How long the id of an ended job is remembered, from its end, also without its record (S17).
 pub const ID_MEMORY: Duration = Duration::from_hours(24);
-/// Remembered ids per queue; the oldest are forgotten first (S17).
+/// The most remembered ids per queue. The oldest are forgotten first (S17).
 pub const ID_MEMORY_MAX: u64 = 1_000_000;
-/// How long an idle producer's or worker's last call is kept for repetition (S3).
+/// How long the last call of an idle producer or worker is kept for repetition (S3).
 pub const CALL_MEMORY: Duration = Duration::from_hours(1);

@@ -1,5 +1,6 @@
-//! What the runs of a job tell of themselves: how far they are, and some lines for people. Kept with the job, and handed on from
-//! run to run, so that each goes on where the last one was.
+//! Notes of a job's runs: progress, and log lines for people.
+//!
+//! They are kept with the job and passed on from run to run.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,47 +10,47 @@ use crate::core::{
     limits::{LOG_LINES_MAX, NOTES_BYTES_MAX},
 };
 
-/// How far a job's runs came, and their last lines.
+/// The notes of a job: its progress and its last log lines.
 ///
-/// A run that tells something replaces what is kept as a whole; the worker hands on what earlier runs told. An operator's retry
+/// New notes replace the stored ones as a whole; the worker passes on those of earlier runs. An operator's retry
 /// drops them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Notes {
-    /// How far it is.
+    /// The progress, if reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// At most 64 lines, oldest first. With the message at most 4 KiB of text.
+    /// The log: at most 64 lines, oldest first. With the progress message, at most 4 KiB of text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<LogLine>,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// So much is done, in whatever unit the handler counts.
+    /// How much is done, in the unit of the handler.
     pub done: u64,
-    /// Of so much; `None`: nobody knows.
+    /// The total; `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// What it is at, for people; at most 1 KiB.
+    /// What the run is doing, for people; at most 1 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// A line that a run wrote.
+/// A log line of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
     /// The number of the run, from 1.
     pub attempt: u32,
-    /// When, by the worker's clock, in Unix milliseconds.
+    /// When it was written, in Unix milliseconds by the worker's clock.
     pub at_ms: u64,
-    /// At most 1 KiB.
+    /// The text, at most 1 KiB.
     pub text: String,
 }
 
 impl Progress {
-    /// The done part, from 0 to 1; `None` where the total is not known.
+    /// Returns the part that is done, from 0 to 1; `None` if the total is unknown.
     pub fn fraction(&self) -> Option<f64> {
         match self.total {
             None => None,
@@ -60,19 +61,21 @@ impl Progress {
 }
 
 impl Notes {
-    /// Whether nothing is told.
+    /// Returns whether there are no notes.
     pub const fn is_empty(&self) -> bool {
         self.progress.is_none() && self.log.is_empty()
     }
 
-    /// Adds a line, cut at 1 KiB; the oldest leave where there would be too many or too long ones.
+    /// Adds a line, cut at 1 KiB. Removes the oldest lines beyond the limits.
     pub fn push(&mut self, mut line: LogLine) {
         line.text.truncate(cut_error(&line.text).len());
         self.log.push(line);
         self.fit();
     }
 
-    /// Tells how far it is; a message is cut at 1 KiB, and old lines leave where it is too long beside them.
+    /// Sets the progress.
+    ///
+    /// Its message is cut at 1 KiB; the oldest lines are removed if there is too much text.
     pub fn tell(&mut self, mut progress: Progress) {
         if let Some(text) = &mut progress.message {
             text.truncate(cut_error(text).len());
@@ -94,13 +97,13 @@ impl Notes {
         self.log.drain(..surplus);
     }
 
-    /// Bytes of text.
+    /// Returns the bytes of text.
     pub(crate) fn bytes(&self) -> usize {
         let message = self.progress.as_ref().and_then(|progress| progress.message.as_ref());
         message.map_or(0, String::len) + self.log.iter().map(|line| line.text.len()).sum::<usize>()
     }
 
-    /// Refuses what no [`Notes::push`] and [`Notes::tell`] leave.
+    /// Checks the limits that [`Notes::push`] and [`Notes::tell`] keep.
     pub(crate) fn check(&self) -> Result<()> {
         let (lines, bytes) = (self.log.len(), self.bytes());
         if LOG_LINES_MAX < lines {
@@ -113,7 +116,7 @@ impl Notes {
         }
     }
 
-    /// As it is stored.
+    /// Returns the stored form.
     #[cfg(any(feature = "redis", feature = "sqlite"))]
     pub(crate) fn text(&self) -> String {
         serde_json::to_string(self).expect("invariant: notes are plain data, which JSON can hold")

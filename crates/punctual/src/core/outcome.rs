@@ -1,4 +1,4 @@
-//! What a handler may say about a run.
+//! The outcome of a run, as its handler returns it.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::core::job::Payload;
 
-/// Causes of an error that are told: a chain that has no end is cut.
+/// Most causes of an error that are printed, in case the chain never ends.
 const CAUSES_MAX: usize = 16;
 
-/// The end of a run, as its handler puts it.
+/// The outcome of a run.
 ///
-/// A handler may return `()`, an `Outcome`, or a `Result` of either: `Ok` is taken as it is, an `Err` means
+/// A handler can return `()`, an `Outcome`, or a `Result` of either. The value in `Ok` is used; an `Err` means
 /// [`Outcome::Retry`] by the job's backoff. A panic and a timeout count as errors.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,35 +19,40 @@ const CAUSES_MAX: usize = 16;
 pub enum Outcome {
     /// The work is done.
     Done,
-    /// The work is done, and this came of it: kept with the job as long as its record is, and told by
-    /// [`Client::finished`](crate::Client::finished). At most 64 KiB; a job with a larger one is dead, since to run it again
-    /// would not make it smaller.
+    /// The work is done, with this result. At most 64 KiB.
+    ///
+    /// The result is kept with the job's record, and [`Client::finished`](crate::Client::finished) returns it. A
+    /// larger result makes the job dead, because another run would not make it smaller.
     DoneWith(Payload),
-    /// It failed: again after this pause, or by the job's backoff. Counts an attempt.
+    /// The run failed. The job is retried after this pause, or by its backoff. Counts an attempt.
     Retry {
-        /// The pause; `None`: the job's backoff.
+        /// The pause; `None` means the job's backoff.
         after: Option<Duration>,
-        /// What went wrong, for people.
+        /// The error, for people.
         error: String,
     },
-    /// It failed since something outside asks for a pause (as HTTP's 429 does): again after it, and none of the jobs of
-    /// its group, else of its queue, starts before. Counts an attempt. Closes them for 24 h at most.
+    /// The run failed because another system requested a pause, for example with HTTP 429. Counts an attempt.
+    ///
+    /// The job is retried after the pause. No job of its group starts before, or of its queue if it has no group. The
+    /// pause is 24 h at most.
     RetryAfter {
         /// The pause.
         after: Duration,
-        /// What went wrong, for people.
+        /// The error, for people.
         error: String,
     },
-    /// Not now: again after this pause, at least 100 ms. Counts nothing.
+    /// Not now: the job runs again after this pause, at least 100 ms. Counts nothing.
     Snooze(Duration),
-    /// Give it up for good, for people to look at.
+    /// Gives the job up, for people to look at. The text is the reason.
     Dead(String),
-    /// Call it off: the job ends cancelled.
+    /// Cancels the job.
     Cancel,
 }
 
 impl Outcome {
-    /// The work is done, and this came of it, as JSON. What can't be written as JSON makes the job dead.
+    /// Returns [`Outcome::DoneWith`] with `result` as JSON.
+    ///
+    /// If it cannot be written as JSON, the job is dead.
     ///
     /// ```
     /// use punctual::{Outcome, Payload};
@@ -65,24 +70,24 @@ impl Outcome {
         }
     }
 
-    /// A failure that waits for the job's backoff.
+    /// Returns a failure that is retried by the job's backoff.
     pub fn retry(error: impl fmt::Display) -> Self {
         Self::Retry { after: None, error: error.to_string() }
     }
 
-    /// A failure that closes the job's group for a while, or its queue if it has none.
+    /// Returns a failure that pauses the job's group, or its queue if it has no group.
     pub fn retry_after(after: Duration, error: impl fmt::Display) -> Self {
         Self::RetryAfter { after, error: error.to_string() }
     }
 }
 
-/// What a handler may return.
+/// A type that a handler can return.
 #[diagnostic::on_unimplemented(
     message = "a job handler cannot return `{Self}`",
     note = "return `()`, `punctual::Outcome`, or a `Result` of either"
 )]
 pub trait IntoOutcome {
-    /// The outcome meant.
+    /// Converts the value into an outcome.
     fn into_outcome(self) -> Outcome;
 }
 
@@ -99,7 +104,7 @@ impl IntoOutcome for Outcome {
 }
 
 impl<T: IntoOutcome, E: Into<Box<dyn Error + Send + Sync>>> IntoOutcome for Result<T, E> {
-    /// An error becomes a retry, with all its causes; so does a text.
+    /// An error becomes a retry, with the text of all its causes. So does a text.
     fn into_outcome(self) -> Outcome {
         match self {
             Ok(said) => said.into_outcome(),
@@ -111,7 +116,7 @@ impl<T: IntoOutcome, E: Into<Box<dyn Error + Send + Sync>>> IntoOutcome for Resu
     }
 }
 
-/// An error and what caused it, as `a: b: c`; a cause that the words before tell already is not told again.
+/// Formats an error and its causes as `a: b: c`, without a cause that is already part of the text before it.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let (mut text, mut cause) = (error.to_string(), error.source());
     for _ in 0..CAUSES_MAX {

@@ -1,12 +1,14 @@
-//! The arithmetic of rates, for rate limiters and for the gates of queues. Only whole numbers: nothing is
-//! rounded but the answer to "how long", which is rounded up.
+//! The arithmetic of rates, for rate limiters and for the limits of queues.
+//!
+//! It uses whole numbers only. Nothing is rounded except a waiting time, which is rounded up.
 //!
 //! Two ways to keep a rate:
 //!
-//! * [`Rate`] is the generic cell rate algorithm (ITU-T I.371, 2004, annex A; as a rate limiter: "Rate Limiting, Cells, and GCRA",
-//!   Brandur Leach, 2015). All that is kept of a key is one instant, the theoretical arrival time: when all that passed would
-//!   have come, had it come evenly. What comes passes if that instant is at most `burst` steps ahead.
-//! * [`Log`] keeps the instants of what passed, and is exact for each window: what comes passes if the one that came `max`
+//! * [`Rate`] is the generic cell rate algorithm (ITU-T I.371, 2004, annex A; as a rate limiter: "Rate Limiting,
+//!   Cells, and GCRA", Brandur Leach, 2015). It keeps one instant per key, the theoretical arrival time: when all
+//!   calls that passed would have arrived at an even pace. A call passes if this instant is at most `burst` steps
+//!   ahead.
+//! * [`Log`] keeps the instants of calls that passed, and is exact for each window. A call passes if the call `max`
 //!   before it is out of the window.
 
 use serde::{Deserialize, Serialize};
@@ -16,23 +18,24 @@ use crate::core::{
     limits::{RATE_MAX, RATE_PERIOD_MAX},
 };
 
-/// So many in a period, evenly, and so many at once after a pause: in any time t no more pass than `burst + t × max / period`, with
-/// a burst of 1 no more than `max` in any period.
-// One step, `period / max`, is a whole number of parts, `max` of which make
-// a millisecond: so that any rate is kept exactly.
+/// `max` calls per period, evenly, and `burst` at once after a pause.
+///
+/// In any time t, at most `burst + t × max / period` calls pass. With a burst of 1, at most `max` pass in any period.
+// One step, `period / max`, is a whole number of parts; `max` parts are a millisecond. So any rate is exact.
 //
 //         ├──────────── burst steps ────────────┤
 //   ──────┼─────────────────┬───────────────────┼────────►
-//        now         arrival of all           furthest      what would bring the arrival behind the furthest waits
+//        now         arrival of all           furthest      a call that would bring the arrival beyond the furthest waits
 //                     that passed
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// So many pass in a period, 1 to 1,000,000.
+    /// Calls per period, 1 to 1,000,000.
     pub max: u32,
-    /// 1 ms to 30 days, so that `max` periods in parts are below 2^53, which scripts of Redis can count.
+    /// The period, 1 ms to 30 days. So `max` periods in parts stay below 2^53, up to which Redis scripts count
+    /// exactly.
     pub period_ms: u64,
-    /// So many pass at once after a pause, 1 to 1,000,000; usually 1.
+    /// Calls at once after a pause, 1 to 1,000,000 (usually 1).
     #[serde(default = "one")]
     pub burst: u32,
 }
@@ -41,15 +44,16 @@ const fn one() -> u32 {
     1
 }
 
-/// A theoretical arrival time: milliseconds, and parts of one, `max` of which make a millisecond. It belongs to one rate; under
-/// another it is off by less than a millisecond.
+/// A theoretical arrival time: milliseconds and parts; `max` parts are a millisecond.
+///
+/// It belongs to one rate. Under another rate it is wrong by less than a millisecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Arrival {
     pub(crate) ms: u64,
     pub(crate) part: u32,
 }
 
-/// How far ahead an arrival may be, beyond what its own rule leaves, to be another rule's: the longest period, in ms.
+/// How far ahead of now an arrival can be that another rule left: the longest period, in ms.
 pub(crate) const AHEAD_MAX_MS: u64 = RATE_PERIOD_MAX.as_millis() as u64;
 
 impl Arrival {
@@ -59,7 +63,7 @@ impl Arrival {
 }
 
 impl Rate {
-    /// Refuses what is out of bounds.
+    /// Checks the bounds.
     pub(crate) fn check(&self) -> Result<()> {
         for (what, n) in [("max", self.max), ("burst", self.burst)] {
             if !(1..=RATE_MAX).contains(&n) {
@@ -75,7 +79,7 @@ impl Rate {
         Ok(())
     }
 
-    /// How long so many steps last.
+    /// Returns the length of `n` steps.
     const fn steps(self, n: u32) -> Arrival {
         let (parts, max) = (n as u64 * self.period_ms, self.max as u64);
         Arrival { ms: parts / max, part: (parts % max) as u32 }
@@ -86,10 +90,12 @@ impl Rate {
         Arrival { ms: a.ms + b.ms + part / self.max as u64, part: (part % self.max as u64) as u32 }
     }
 
-    /// A kept arrival as a limiter counts it whose callers may use several rules for one key, with whether it differs from what is
-    /// kept, and is to be kept in its place. What another rule left further ahead than any that this rule leaves is brought back to the
-    /// furthest of this rule: void, it would let more pass than either rule. So is what a clock that went back left. What is
-    /// [`AHEAD_MAX_MS`] ahead by neither is void.
+    /// Adjusts a kept arrival for a limiter whose callers use several rules for one key; returns it, and whether it
+    /// must be stored.
+    ///
+    /// An arrival further ahead than this rule allows was left by another rule, or by a clock that went back. It is
+    /// cut to the furthest that this rule allows. Ignoring it would let more pass than either rule does. An arrival
+    /// beyond that and more than [`AHEAD_MAX_MS`] ahead of now is from neither, and is ignored.
     pub(crate) fn clamped(self, kept: Option<Arrival>, now_ms: u64) -> (Option<Arrival>, bool) {
         let furthest = self.furthest(now_ms);
         match self.fitting(kept) {
@@ -99,13 +105,15 @@ impl Rate {
         }
     }
 
-    /// Another rate may have left more parts than a millisecond of this one has.
+    /// Limits the parts: another rate may have left more than a millisecond of this one has.
     fn fitting(self, kept: Option<Arrival>) -> Option<Arrival> {
         kept.map(|kept| Arrival { part: kept.part.min(self.max - 1), ..kept })
     }
 
-    /// A kept arrival as it counts now. One further ahead than any that this rate leaves was left by another rate, or by a clock
-    /// that went back since; it is void, or a step of the clock would close a gate for as long.
+    /// Returns a kept arrival if it is valid now.
+    ///
+    /// One further ahead than this rate allows was left by another rate, or by a clock that went back. It is ignored,
+    /// because a step of the clock would otherwise pause a queue for as long.
     fn believed(self, kept: Option<Arrival>, now_ms: u64) -> Option<Arrival> {
         self.fitting(kept).filter(|kept| *kept <= self.furthest(now_ms))
     }
@@ -114,9 +122,10 @@ impl Rate {
         self.add(Arrival::at(now_ms), self.steps(self.burst))
     }
 
-    /// Lets `cost` pass at `now_ms`, and tells the arrival to keep from then on; or else nothing changes, and it tells the first
-    /// millisecond at which it would pass if nobody else came. `kept`: the arrival of all that passed before, if any; `cost`: 1
-    /// to `burst`.
+    /// Lets a call of `cost` pass at `now_ms` and returns the new arrival, or refuses it.
+    ///
+    /// A refusal changes nothing, and returns the first millisecond at which the call would pass if no others arrive.
+    /// `kept` is the stored arrival, if any. `cost` is 1 to `burst`.
     pub(crate) fn pass(
         self,
         kept: Option<Arrival>,
@@ -135,49 +144,54 @@ impl Rate {
         Err(if burst.part < next.part { ms + 1 } else { ms })
     }
 
-    /// The first millisecond at which `cost` passes, now included: when a gate opens.
+    /// Returns the first millisecond, from now on, at which `cost` passes: when a queue opens.
     pub(crate) fn opens_at(self, kept: Option<Arrival>, now_ms: u64, cost: u32) -> u64 {
         self.pass(kept, now_ms, cost).err().unwrap_or(now_ms)
     }
 }
 
-/// At most `max` in any window of a period. A window is half open: what passed at t counts before t + period, and not then.
+/// At most `max` calls in any window of a period. A window is half open: a call that passed at t counts before t +
+/// period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Log {
-    /// So many pass in any window.
+    /// Calls in any window.
     pub(crate) max: u32,
-    /// How long a window is.
+    /// The length of a window, in milliseconds.
     pub(crate) period_ms: u64,
-    /// Whether what is refused counts, too.
+    /// Whether refused calls count, too.
     pub(crate) counts_refused: bool,
 }
 
-/// What becomes of a call under a [`Log`].
+/// The decision on a call under a [`Log`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Logged {
-    /// It passes, and is to be entered `cost` times with this instant.
+    /// It passes. Enter this instant `cost` times.
     Passed(u64),
-    /// It is refused until the second instant if nobody else comes, and, where refused ones count, to be entered `cost` times
-    /// with the first.
+    /// It is refused until the second instant, if no others call. If refused calls count, enter the first instant
+    /// `cost` times.
     Refused(Option<u64>, u64),
 }
 
 impl Log {
-    /// Whether a log begins anew: its last entry is past, by the period that it was made under, which ends at `ends_ms`; or it lies
-    /// further ahead than a period, where a clock that went back since left it.
+    /// Returns whether a log starts anew.
+    ///
+    /// It does if its last entry has expired (at `ends_ms`, by the period under which it was made). It also does if
+    /// that entry is more than a period ahead, because the clock went back.
     pub(crate) const fn begins_anew(self, last_ms: u64, ends_ms: u64, now_ms: u64) -> bool {
         ends_ms <= now_ms || now_ms.saturating_add(self.period_ms) < last_ms
     }
 
-    /// Judges a call of `cost`, 1 to `max`. `kept` tells the instant that was entered so many before the last: 0 is the last; it
-    /// knows none of a log that begins anew. None is asked for beyond the newest `max`.
+    /// Decides on a call of `cost`, 1 to `max`.
     ///
-    /// After a clock that went back by up to a period what is entered has the instant of the last entry, so that instants rise in
-    /// the order of entering, and no window ever has more than `max`.
+    /// `kept(i)` returns the instant of the entry `i` before the last: 0 is the last. It returns nothing for a log
+    /// that starts anew. Only the newest `max` entries are read.
+    ///
+    /// If the clock went back by up to a period, the new entry has the instant of the last entry. So instants never
+    /// fall, and no window has more than `max` calls.
     pub(crate) fn judge(self, kept: impl Fn(u32) -> Option<u64>, now_ms: u64, cost: u32) -> Logged {
         let Some(last) = kept(0) else { return Logged::Passed(now_ms) };
         let entered = last.max(now_ms);
-        // With it, so many others may be in the window; the one before these must be out of it.
+        // With this call, `others` more may be in the window. The entry before these must be out of it.
         let others = self.max - cost;
         let blocking = |others| kept(others).map_or(0, |at| at.saturating_add(self.period_ms));
         let ends = blocking(others);
@@ -209,7 +223,7 @@ mod tests {
         assert_eq!(first, arrival(333, 1));
         let second = rate.pass(Some(first), NOW, 1).unwrap();
         assert_eq!(second, arrival(666, 2));
-        // 1,000 ms less two steps of 333 1/3 ms: at 333 1/3, hence at 334.
+        // 1,000 ms minus two steps of 333 1/3 ms is 333 1/3 ms, rounded up to 334.
         assert_eq!(rate.pass(Some(second), NOW, 1), Err(NOW + 334));
         assert_eq!(rate.pass(Some(second), NOW + 333, 1), Err(NOW + 334));
         assert_eq!(rate.pass(Some(second), NOW + 334, 1), Ok(arrival(1_000, 0)));
@@ -218,7 +232,7 @@ mod tests {
 
     #[test]
     fn three_a_second_are_three_thousand_in_a_thousand_seconds() {
-        // A burst of one would lose what whole milliseconds cut off.
+        // A burst of 1 would lose the parts that whole milliseconds cut off.
         let rate = Rate { max: 3, period_ms: 1_000, burst: 2 };
         let (mut kept, mut now, mut passed) = (None, NOW, 0);
         while now < NOW + 1_000_000 {
@@ -245,20 +259,20 @@ mod tests {
         assert_eq!(rate.believed(Some(arrival(2_000, 0)), NOW), Some(arrival(2_000, 0)));
         assert_eq!(rate.believed(Some(arrival(2_000, 1)), NOW), None);
         assert_eq!(rate.believed(None, NOW), None);
-        // A limiter brings it back to the furthest, if another rule may have left it.
+        // A limiter cuts it to the furthest, if another rule can have left it.
         let ahead = |ms| Some(Arrival::at(NOW + ms));
         assert_eq!(rate.clamped(ahead(2_000), NOW), (ahead(2_000), false));
         assert_eq!(rate.clamped(Some(arrival(1_999, 2)), NOW), (Some(arrival(1_999, 1)), false));
         assert_eq!(rate.clamped(ahead(2_001), NOW), (ahead(2_000), true));
         assert_eq!(rate.clamped(ahead(AHEAD_MAX_MS), NOW), (ahead(2_000), true));
         assert_eq!(rate.clamped(ahead(AHEAD_MAX_MS + 1), NOW), (None, false));
-        // Not believed in or not, what is behind counts as now.
+        // Valid or not, an arrival in the past counts as now.
         assert_eq!(rate.pass(Some(Arrival::at(5)), NOW, 1), Ok(arrival(500, 0)));
     }
 
     #[test]
     fn a_gate_opens_for_what_it_has_room_for() {
-        // One in 400 ms, three at once.
+        // One per 400 ms, three at once.
         let rate = Rate { max: 5, period_ms: 2_000, burst: 3 };
         // Arrival after now, cost; when.
         for (ahead, cost, opens) in [
@@ -293,13 +307,13 @@ mod tests {
     #[test]
     fn a_log_begins_anew_at_its_end_and_where_it_lies_further_ahead_than_a_period() {
         let log = Log { max: 2, period_ms: 100, counts_refused: false };
-        // Last entry and end of the log, from now on.
+        // Last entry and end of the log, relative to now.
         for (last, ends, anew) in [(0, 1, false), (0, 0, true), (100, 200, false), (101, 201, true)] {
             assert_eq!(log.begins_anew(NOW + last, NOW + ends, NOW), anew, "{last}, {ends}");
         }
     }
 
-    /// A log that is kept in the plainest way.
+    /// The simplest possible log.
     struct Kept(Log, Vec<u64>);
 
     impl Kept {
@@ -331,7 +345,7 @@ mod tests {
     fn a_cost_needs_room_for_all_of_it() {
         let mut log = Kept(Log { max: 5, period_ms: 100, counts_refused: false }, vec![]);
         assert_eq!([log.come(0, 2), log.come(10, 2), log.come(20, 2)], [Ok(()), Ok(()), Err(100)]);
-        // Five need all others out, of which the last came at 10.
+        // Five calls need all others out of the window; the last of these came at 10.
         assert_eq!([log.come(20, 5), log.come(20, 1)], [Err(110), Ok(())]);
         assert_eq!([log.come(100, 2), log.come(100, 1)], [Ok(()), Err(110)]);
     }
@@ -351,7 +365,7 @@ mod tests {
         assert_eq!([log.come(100, 1), log.come(50, 1), log.come(60, 1)], [Ok(()), Ok(()), Err(200)]);
         assert_eq!(log.1, [NOW + 100, NOW + 100]);
         assert_eq!(log.come(0, 1), Err(200));
-        // Further back than a window it begins anew.
+        // If the clock goes back further than a window, the log starts anew.
         log.1 = vec![NOW + 101, NOW + 101];
         assert_eq!([log.come(0, 1), log.come(1, 1)], [Ok(()), Ok(())]);
     }

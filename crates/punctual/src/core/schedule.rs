@@ -1,12 +1,13 @@
-//! Schedules as documents: when they tick, the job of each tick, and what a tick's job tells of its schedule. The steps on
-//! stores are the client's (`client/schedule.rs`), and those of a run the worker's (`worker/tick.rs`).
+//! Schedules as documents: when they tick, and the job of each tick.
+//!
+//! The steps on stores are in `runtime/client/schedule.rs`, and those of a run in `runtime/worker/tick.rs`.
 //!
 //! ```text
 //! set ──► document "schedule/NAME", whose version is the generation
-//!           │ plant                                        reserve           ┌─ plants the next tick ─► run
+//!           │ enqueue                                      reserve           ┌─ enqueues the next tick ─► run
 //!           └──────► waiting: the next tick, an ordinary job ──────► tick ───┤
 //!                    id from (name, generation, tick)                        └─ another generation, or missed: cancelled
-//!                    unique key of the schedule, until its start: one waits
+//!                    unique key of the schedule, until its start: one tick waits
 //! ```
 
 use std::collections::BTreeMap;
@@ -25,64 +26,64 @@ use crate::{
     store::{Pause, UniqueKey},
 };
 
-/// How the keys of their documents begin, and the unique keys of their ticks.
+/// The prefix of the keys of their documents, and of the unique keys of their ticks.
 pub(crate) const PREFIX: &str = "schedule/";
 /// The header that names the schedule of a job.
 pub(crate) const SCHEDULE: &str = "schedule";
-/// The header with the version of the document that a tick was planted by.
+/// The header with the generation by which a tick was enqueued.
 pub(crate) const GENERATION: &str = "schedule_generation";
 /// The header with the time of a tick, in Unix milliseconds.
 pub(crate) const SCHEDULED_FOR: &str = "scheduled_for";
 
-/// A schedule as it stands in the store: when it ticks, and the job that each tick enqueues.
+/// A schedule: when it ticks, and the job that each tick enqueues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
     /// When it ticks.
     #[serde(rename = "ticks")]
     pub cron: Cron,
-    /// What it enqueues.
+    /// The job of each tick.
     pub job: ScheduledJob,
-    /// Nothing is enqueued while it is set.
+    /// The pause, if it is paused. Nothing is enqueued meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
 }
 
-/// The job of a schedule: the same for each tick.
+/// The job of a schedule. It is the same for each tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduledJob {
-    /// Selects the handler.
+    /// The name that selects the handler.
     pub kind: String,
-    /// Where ticks wait.
+    /// The queue of the ticks.
     pub queue: String,
-    /// The payload; of a schedule it is text.
+    /// The payload, which must be text.
     pub payload: String,
-    /// What it is.
+    /// The media type of the payload.
     pub content_type: String,
-    /// What was chosen for it.
+    /// The options of the job.
     #[serde(default)]
     pub options: JobOptions,
-    /// Its group.
+    /// The group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Its concurrency key.
+    /// The concurrency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<Concurrency>,
-    /// For people and filters.
+    /// Tags, for people and filters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Its headers, besides those that tell of the tick.
+    /// The headers, in addition to those of each tick.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
 }
 
 impl Schedule {
-    /// Ticks by `cron`, each time with a job like this one.
+    /// Makes a schedule that enqueues a job like `job` at each tick of `cron`.
     ///
     /// # Errors
-    /// `Invalid` for a job that breaks a limit, whose payload is no text, or that has a time, an expiry or a unique key of its
-    /// own: the schedule gives it its time, says what becomes of missed ticks, and lets one of them wait.
+    /// `Invalid` for a job that breaks a limit, or whose payload is not text. Also for a job with a time, an expiry
+    /// or a unique key: the schedule sets these for each tick.
     pub fn new(cron: Cron, job: NewJob) -> Result<Self> {
         job.check()?;
         let not = |what: &str, instead: &str| {
@@ -134,7 +135,7 @@ impl Schedule {
             .with_hint("store large data elsewhere and schedule its address"))
     }
 
-    /// Reads a document.
+    /// Parses a document.
     pub(crate) fn read(name: &str, value: &[u8]) -> Result<Self> {
         serde_json::from_slice(value).map_err(|e| {
             Error::new(ErrorKind::Corrupt, format!("could not read the schedule {name:?}"))
@@ -143,12 +144,13 @@ impl Schedule {
         })
     }
 
-    /// As a document.
+    /// Formats the document.
     pub(crate) fn write(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(|e| Error::invalid("could not write the schedule").with_source(e))
     }
 
-    /// The job of a tick, by the document of this version; `turn` is above 0 where the one before made room for earlier ticks.
+    /// Returns the job of a tick, for this generation. `turn` is above 0 if the tick before made room for earlier
+    /// ones.
     pub(crate) fn tick(&self, name: &str, generation: u64, at: Timestamp, turn: u32) -> NewJob {
         let mut job = self.job(name);
         job.run_at = When::At(at);
@@ -161,11 +163,11 @@ impl Schedule {
         job
     }
 
-    /// The job of no tick, for now; its id is to be made.
+    /// Returns the job without a tick, due now. The caller sets its id.
     pub(crate) fn job(&self, name: &str) -> NewJob {
         let of = self.job.clone();
         let payload = Payload { bytes: of.payload.into_bytes(), content_type: of.content_type.into() };
-        // A placeholder, which both callers replace.
+        // A placeholder that both callers replace.
         let id = JobId::derived(&of.queue, None, name);
         let mut job = NewJob::new(id, of.kind, of.queue, payload);
         (job.options, job.group, job.concurrency) = (of.options, of.group, of.concurrency);
@@ -174,7 +176,7 @@ impl Schedule {
         job
     }
 
-    /// The unique key that its waiting tick holds.
+    /// Returns the unique key that the waiting tick holds.
     pub(crate) fn unique_key(&self, name: &str) -> UniqueKey {
         UniqueKey {
             kind: None,
@@ -186,12 +188,12 @@ impl Schedule {
     }
 }
 
-/// The key of a schedule's document.
+/// Returns the key of a schedule's document.
 pub(crate) fn key(name: &str) -> String {
     format!("{PREFIX}{name}")
 }
 
-/// Refuses what is no name of a schedule: 1 to 200 bytes without control characters.
+/// Checks a name of a schedule: 1 to 200 bytes without control characters.
 pub(crate) fn check_schedule(name: &str) -> Result<()> {
     check_name("schedule", name)?;
     if SCHEDULE_NAME_BYTES_MAX < name.len() {
@@ -206,7 +208,7 @@ pub(crate) fn check_schedule(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Which tick of which schedule a job is.
+/// The schedule and time of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tick<'a> {
     pub(crate) name: &'a str,
@@ -215,8 +217,10 @@ pub(crate) struct Tick<'a> {
 }
 
 impl<'a> Tick<'a> {
-    /// Which tick a job is; `None`: it is none. Any job may have such headers, copied from one that has: a tick also has a derived
-    /// id and the key of its schedule.
+    /// Returns the tick that a job is, or `None` if it is none.
+    ///
+    /// Headers alone are no proof, because they can be copied to any job. A tick also has a derived id and the unique
+    /// key of its schedule.
     pub(crate) fn of(job: &'a JobRecord) -> Option<Self> {
         let name = job.headers.get(SCHEDULE)?;
         let generation = job.headers.get(GENERATION)?.parse().ok()?;
@@ -226,7 +230,7 @@ impl<'a> Tick<'a> {
     }
 }
 
-/// The time of the tick that a job stands for.
+/// Returns the time of the tick that a job stands for.
 pub(crate) fn scheduled_for(headers: &BTreeMap<String, String>) -> Option<Timestamp> {
     Timestamp::from_ms(headers.get(SCHEDULED_FOR)?.parse().ok()?).ok()
 }

@@ -1,9 +1,9 @@
 //! "Did you mean": the known word nearest to a mistyped one.
 
-/// Longest word that is compared; longer ones are no slips of the hand.
+/// The longest word that is compared. Longer ones are no typing mistakes.
 const CHARS_MAX: usize = 40;
 
-/// The word of `known` that `word` was probably meant to be.
+/// Returns the word of `known` that `word` was probably meant to be.
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.chars().take(CHARS_MAX + 1).flat_map(char::to_lowercase).collect();
     if CHARS_MAX < word.len() {
@@ -14,7 +14,7 @@ pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
     distances.filter(|(d, _)| *d <= near).min_by_key(|(d, _)| *d).map(|(_, candidate)| candidate)
 }
 
-/// Insertions, deletions, changes and swaps of neighbours that lead from one to the other.
+/// Returns the number of insertions, deletions, changes and swaps of neighbours between two words.
 fn distance(a: &[char], b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut before: Vec<usize> = Vec::new();

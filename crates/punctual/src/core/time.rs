@@ -1,4 +1,4 @@
-//! Instants and how a caller names one. No clock is read here.
+//! Instants, and the ways in which a caller names one. No clock is read here.
 
 use std::{
     fmt,
@@ -10,18 +10,18 @@ use crate::core::{
     limits::{DELAY_MAX_MS, INSTANT_MAX_MS},
 };
 
-/// An instant: milliseconds since 1970-01-01T00:00:00Z, from 0 to the end of the year 9999.
+/// An instant in Unix milliseconds, from 0 to the end of the year 9999.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The last instant there is.
+    /// The last instant: the end of the year 9999.
     pub const MAX: Self = Self(INSTANT_MAX_MS);
 
-    /// Makes an instant of Unix milliseconds.
+    /// Makes an instant from Unix milliseconds.
     ///
     /// # Errors
-    /// `Invalid` past the year 9999.
+    /// `Invalid` after the year 9999.
     pub fn from_ms(ms: u64) -> Result<Self> {
         if ms <= INSTANT_MAX_MS {
             Ok(Self(ms))
@@ -30,30 +30,31 @@ impl Timestamp {
         }
     }
 
-    /// Makes an instant of Unix milliseconds; what is past the year 9999 becomes its end.
+    /// Makes an instant from Unix milliseconds, cut at the end of the year 9999.
     pub const fn saturating_from_ms(ms: u64) -> Self {
         if ms <= INSTANT_MAX_MS { Self(ms) } else { Self::MAX }
     }
 
-    /// Unix milliseconds.
+    /// Returns the instant in Unix milliseconds.
     pub const fn as_ms(self) -> u64 {
         self.0
     }
 
-    /// The instant `by` later, at most [`Timestamp::MAX`]; parts of a millisecond count as a whole one, so that a delay is
-    /// never shortened.
+    /// Returns the instant `by` later, at most [`Timestamp::MAX`].
+    ///
+    /// Parts of a millisecond are rounded up, so that a delay is never shortened.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Self::saturating_from_ms(self.0.saturating_add(ceil_ms(by)))
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// Returns the time from `earlier` to this instant; zero if this is not later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Whole milliseconds of a duration, rounded up.
+/// Returns a duration in whole milliseconds, rounded up.
 pub(crate) fn ceil_ms(d: Duration) -> u64 {
     u64::try_from(d.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -67,7 +68,7 @@ impl fmt::Display for Timestamp {
 impl TryFrom<SystemTime> for Timestamp {
     type Error = Error;
 
-    /// Instants before 1970 become 1970: they are due now either way.
+    /// Converts the time. Instants before 1970 become 1970, because both are due now.
     fn try_from(t: SystemTime) -> Result<Self> {
         Self::from_ms(ceil_ms(t.duration_since(UNIX_EPOCH).unwrap_or_default()))
     }
@@ -79,20 +80,24 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// An instant as a caller names it; the store resolves it once, by its own clock (S14).
+/// An instant as a caller names it.
+///
+/// The store resolves it once, by its own clock (S14).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum When {
-    /// Now.
+    /// The store's current time.
     #[default]
     Now,
-    /// This much after now.
+    /// This long after now.
     In(Duration),
-    /// At this instant; earlier than now means now.
+    /// At this instant. A past one means now.
     At(Timestamp),
 }
 
 impl When {
-    /// The instant meant, when the store's clock shows `now`. Earlier than now means now.
+    /// Returns the instant, when the store's clock shows `now`.
+    ///
+    /// A past one becomes `now`.
     pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Now => now,
@@ -101,10 +106,10 @@ impl When {
         }
     }
 
-    /// Refuses a delay longer than [`DELAY_MAX_MS`].
+    /// Checks that a delay is at most [`DELAY_MAX_MS`].
     ///
     /// # Errors
-    /// `Invalid`, naming `field`.
+    /// `Invalid`, with `field`.
     pub fn check(self, field: &str) -> Result<()> {
         match self {
             Self::In(d) if ceil_ms(d) > DELAY_MAX_MS => Err(Error::invalid(format!(
@@ -129,7 +134,7 @@ impl From<Timestamp> for When {
 }
 
 impl From<SystemTime> for When {
-    /// Instants past the year 9999 become its end; those before 1970 are due now either way.
+    /// Converts the time. Instants after the year 9999 become its end; those before 1970 are due now.
     fn from(t: SystemTime) -> Self {
         Self::At(Timestamp::try_from(t).unwrap_or(Timestamp::MAX))
     }

@@ -1,11 +1,12 @@
-//! Topics as documents, and publications: the job that waits for its time in `$topics`, and the jobs that come of it. The steps
-//! on stores are the client's (`client/topic.rs`), and handing out the worker's (`worker/publication.rs`).
+//! Topics as documents, publications that wait in `$topics`, and the jobs that they become.
+//!
+//! The steps on stores are in `runtime/client/topic.rs`. Publications are distributed in `runtime/worker/publication.rs`.
 //!
 //! ```text
-//! subscribe ──► document "topic/NAME": the queues that are subscribed
+//! subscribe ──► document "topic/NAME": the subscribed queues
 //!                                               ▲ read when it is due
-//! publish ──► publication, waits in $topics ──► handed out: a job in each of them ──► acked
-//!                                               ids from (queue, publication): a repetition makes none twice
+//! publish ──► publication, waits in $topics ──► distributed: a job in each of them ──► acked
+//!                                               ids from (queue, publication): a repetition duplicates none
 //! ```
 
 use std::collections::BTreeMap;
@@ -22,32 +23,32 @@ use crate::core::{
     time::{Timestamp, When},
 };
 
-/// The queue where publications wait. Every worker serves it, beside its own queues.
+/// The queue in which publications wait. Each worker serves it in addition to its own queues.
 pub const TOPICS_QUEUE: &str = "$topics";
 
-/// How the keys of their documents begin, and those that the ids of their jobs are derived from.
+/// The prefix of the keys of their documents, and of the keys from which the ids of their jobs are derived.
 pub(crate) const PREFIX: &str = "topic/";
-/// The header that names the topic: of a publication, and of each job that came of it.
+/// The header that names the topic, on a publication and on each of its jobs.
 pub(crate) const TOPIC: &str = "topic";
-/// The header with the publication that a job came of.
+/// The header with the publication that a job belongs to.
 pub(crate) const PUBLICATION: &str = "publication";
-/// The header of a publication with what its jobs have otherwise than itself.
+/// The header of a publication with the values of its jobs that differ from its own.
 pub(crate) const EACH: &str = "topic_job";
 
 /// A topic's document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-// What a later punctual adds must not be lost by a change that this one makes.
+// Unknown fields are kept, so that a change by this version does not lose what a later one added.
 #[serde(deny_unknown_fields)]
 pub(crate) struct Subscriptions {
-    /// The queues, in their order, each once.
+    /// The queues, sorted, without duplicates.
     pub(crate) queues: Vec<String>,
 }
 
 impl Subscriptions {
-    /// Adds a queue; answers whether it is new.
+    /// Adds a queue; returns whether it is new.
     ///
     /// # Errors
-    /// `Invalid` for what is no queue, and for one more than a topic may have.
+    /// `Invalid` for an invalid queue name, or if the topic has as many queues as it can have.
     pub(crate) fn add(&mut self, queue: &str) -> Result<bool> {
         check_queue(queue)?;
         let Err(at) = self.place(queue) else { return Ok(false) };
@@ -61,7 +62,7 @@ impl Subscriptions {
         Ok(true)
     }
 
-    /// Takes a queue out; answers whether it was there.
+    /// Removes a queue; returns whether it was there.
     pub(crate) fn take_out(&mut self, queue: &str) -> bool {
         self.place(queue).map(|at| self.queues.remove(at)).is_ok()
     }
@@ -70,7 +71,7 @@ impl Subscriptions {
         self.queues.binary_search_by(|known| known.as_str().cmp(queue))
     }
 
-    /// Reads a document.
+    /// Parses a document.
     pub(crate) fn read(name: &str, value: &[u8]) -> Result<Self> {
         serde_json::from_slice(value).map_err(|e| {
             Error::new(ErrorKind::Corrupt, format!("could not read the topic {name:?}"))
@@ -79,7 +80,7 @@ impl Subscriptions {
         })
     }
 
-    /// As a document.
+    /// Formats the document.
     pub(crate) fn write(&self) -> Result<Vec<u8>> {
         let value = serde_json::to_vec(self)
             .map_err(|e| Error::invalid("could not write the topic").with_source(e))?;
@@ -91,12 +92,12 @@ impl Subscriptions {
     }
 }
 
-/// The key of a topic's document.
+/// Returns the key of a topic's document.
 pub(crate) fn key(name: &str) -> String {
     format!("{PREFIX}{name}")
 }
 
-/// Refuses what is no name of a topic: 1 to 200 bytes without control characters.
+/// Checks a name of a topic: 1 to 200 bytes without control characters.
 pub(crate) fn check_topic(name: &str) -> Result<()> {
     check_name("topic", name)?;
     if TOPIC_NAME_BYTES_MAX < name.len() {
@@ -111,7 +112,7 @@ pub(crate) fn check_topic(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what is no publication, of a job in `$topics`: nobody else's business is there.
+/// Checks that a job in `$topics` is a publication.
 pub(crate) fn check_publication(headers: &BTreeMap<String, String>) -> Result<()> {
     let Some(topic) = headers.get(TOPIC) else {
         return Err(Error::invalid(format!(
@@ -123,14 +124,14 @@ pub(crate) fn check_publication(headers: &BTreeMap<String, String>) -> Result<()
     Each::of(headers).map(drop)
 }
 
-/// What the jobs of a publication have otherwise than itself.
+/// The values of a publication's jobs that differ from its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Each {
-    /// As they were chosen, so that what was left open comes from each one's own queue.
+    /// The options as they were chosen, so that open ones are filled from the queue of each job.
     #[serde(skip_serializing_if = "is_default")]
     options: JobOptions,
-    /// A key that each holds in its own queue.
+    /// The unique key that each job holds in its own queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     unique: Option<Unique>,
 }
@@ -147,10 +148,10 @@ impl Each {
     }
 }
 
-/// A job as the publication that it comes of, where `job` says what each subscription gets. Its queue is that of nobody.
+/// Makes the publication of a job, where `job` describes what each subscription gets. Its queue is ignored.
 ///
 /// # Errors
-/// `Invalid` or `TooLarge` for a job that breaks a limit, or has one of the headers that are a publication's.
+/// `Invalid` or `TooLarge` for a job that breaks a limit, or that has a header reserved for publications.
 pub(crate) fn publication(topic: &str, mut job: NewJob) -> Result<NewJob> {
     check_topic(topic)?;
     for header in [TOPIC, PUBLICATION, EACH] {
@@ -166,7 +167,7 @@ pub(crate) fn publication(topic: &str, mut job: NewJob) -> Result<NewJob> {
             .with_hint("a publication may be handed out twice, and would change them again; keep them"));
     }
     let each = Each { options: std::mem::take(&mut job.options), unique: job.unique.take() };
-    // As long as what it will be replaced by.
+    // A placeholder of the same length.
     job.headers.insert(PUBLICATION.to_owned(), job.id.to_string());
     job.headers.insert(TOPIC.to_owned(), topic.to_owned());
     let longest = NewJob {
@@ -190,14 +191,15 @@ pub(crate) fn publication(topic: &str, mut job: NewJob) -> Result<NewJob> {
     Ok(job)
 }
 
-/// The id that an idempotency key stands for within a topic, among publications of a kind or of all. Names of topics have no control
-/// character: no two pairs share one.
+/// Returns the id that an idempotency key stands for in a topic, among publications of one kind or of all.
+///
+/// Names of topics have no control characters, so no two pairs share an id.
 pub(crate) fn derived_id(topic: &str, kind: Option<&str>, placement_key: Option<&str>, key: &str) -> JobId {
     let name = format!("{topic}\n{key}");
     JobId::derived_within(kind, TOPICS_QUEUE, placement_key, &name)
 }
 
-/// A publication that is due.
+/// A due publication.
 #[derive(Debug)]
 pub(crate) struct Publication<'a> {
     record: &'a JobRecord,
@@ -206,22 +208,22 @@ pub(crate) struct Publication<'a> {
 }
 
 impl<'a> Publication<'a> {
-    /// Reads a job of `$topics`.
+    /// Parses a job of `$topics`.
     pub(crate) fn of(record: &'a JobRecord) -> Result<Self> {
         check_publication(&record.headers)?;
         let topic = record.headers.get(TOPIC).map_or("", String::as_str);
         Ok(Self { record, topic, each: Each::of(&record.headers)? })
     }
 
-    /// The job that a subscribed queue gets: always of the same id, however often it is asked for.
+    /// Returns the job that a subscribed queue gets. Its id is the same in each call.
     pub(crate) fn job(&self, queue: &str) -> NewJob {
         let of = self.record;
-        // A placeholder: the id depends on what places the job.
+        // A placeholder: the id depends on the placement key.
         let mut job = NewJob::new(of.id, of.kind.clone(), queue, of.payload.clone());
         job.run_at = When::At(of.run_at);
         job.expires_at = of.expires_at.map(When::At);
         job.options = self.each.options.clone();
-        // Somebody may have given the publication another one since.
+        // An operator can have changed the priority of the publication since.
         if job.options.priority.is_some() || of.priority != Priority::default() {
             job.options.priority = Some(of.priority);
         }
@@ -229,19 +231,20 @@ impl<'a> Publication<'a> {
         (job.unique, job.tags, job.headers) = (self.each.unique.clone(), of.tags.clone(), of.headers.clone());
         job.headers.remove(EACH);
         job.headers.insert(PUBLICATION.to_owned(), of.id.to_string());
-        // With the time of its making: a publication by an idempotency key that was forgotten has the same id again.
+        // Includes the time at which it was made: a publication with a forgotten idempotency key has the same id
+        // again.
         let key = format!("{PREFIX}{}/{}", of.id, of.created_at.as_ms());
         job.id = JobId::derived(queue, job.placement_key(), &key);
         job
     }
 
-    /// When it was begun to be handed out, as far as that is known; `None`: it was not.
+    /// Returns when its distribution started, as far as known; `None` if it has not.
     pub(crate) fn begun_at(&self) -> Option<Timestamp> {
         if self.record.attempt == 1 {
-            // Whoever lets one that is dead begin again knows what may come of it.
+            // An operator that retries a dead publication accepts the consequences.
             return None;
         }
-        // Of these attempts: others may be left from before an operator's retry.
+        // Only of these attempts: failures from before an operator's retry can be left.
         let own = self.record.failures.iter().rev().take(self.record.attempt as usize - 1);
         let begun_ms = own.map(|failure| failure.started_ms).min();
         begun_ms.map(Timestamp::saturating_from_ms)

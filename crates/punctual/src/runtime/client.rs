@@ -1,8 +1,8 @@
-//! A handle to a store for those who hand jobs over and look after them: typed jobs in, batches out.
+//! The client: enqueues jobs, and reads and changes jobs in a store. It never runs a job; a [`Worker`](crate::Worker)
+//! does.
 //!
-//! Concurrent enqueues of one client are merged into few calls (`coalesce.rs`); nothing is buffered beyond the
-//! call that is on its way, and no answer is given before the store gave it. A client never runs a job: that is the
-//! [`Worker`](crate::Worker)'s.
+//! Concurrent enqueues of one client are merged into few calls (`coalesce.rs`). No call returns before the store has
+//! answered.
 
 mod act;
 mod coalesce;
@@ -39,7 +39,9 @@ use crate::{
     },
 };
 
-/// Hands jobs to a store, and reads and changes those that are there. Cheap to clone; clones share everything.
+/// A handle to a store: enqueues jobs, and reads and changes them.
+///
+/// It is cheap to clone. Clones share everything.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -52,39 +54,47 @@ struct Inner {
 }
 
 impl Client {
-    /// Opens the store at `url` (see [`connect`](crate::store::url::connect)) and makes a client of it.
+    /// Opens the store at `url` and returns a client for it.
     ///
-    /// Dropped, it has left nothing open.
+    /// See [`connect`](crate::store::url::connect).
+    ///
+    /// Dropping the future leaves nothing open.
     ///
     /// # Errors
-    /// As the store says; `Unsupported` for a scheme that this build doesn't know.
+    /// Any error of the store; `Unsupported` for a scheme that this build does not know.
     pub async fn connect(url: &str) -> Result<Self> {
         Ok(Self::new(crate::store::url::connect(url).await?))
     }
 
-    /// A client of a store that is open already.
+    /// Makes a client for a store that is already open.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let coalescer = coalesce::Coalescer::new(Arc::clone(&store));
         Self { inner: Arc::new(Inner { store, ids: Mutex::default(), coalescer }) }
     }
 
-    /// The store, for everything that has no shorter way here.
+    /// Returns the store, for calls that the client does not offer.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.store
     }
 
-    /// Which store it is: a number that was made once, and that is part of every id that leaves the store. See [`Identity`].
+    /// Returns the identity of the store, a number that is made once.
     ///
-    /// Dropped, it may have made the store's identity, which every later call answers.
+    /// It is part of every id that leaves the store. See [`Identity`].
+    ///
+    /// If the future is dropped, the identity may have been made. All later calls then return it.
     ///
     /// # Errors
-    /// `Unsupported` for a file without one that was opened to be looked at; else where the store can't be reached.
+    /// `Unsupported` for a file without an identity that was opened read-only; otherwise any error of the store.
     pub async fn identity(&self) -> Result<Identity> {
         self.store().identity().await
     }
 
-    /// Makes an id for a job. Ids of one client rise in the order of making. A store of several shards may move the job to
-    /// another one, and with it its id: what counts is the id that [`Client::push`] answers.
+    /// Makes an id for a job.
+    ///
+    /// The ids of one client rise in the order in which they are made.
+    ///
+    /// A store with several shards can place the job in another shard, which changes its id. Use the id that
+    /// [`Client::push`] returns.
     pub fn make_id(&self) -> JobId {
         let shard = self.inner.store.shard();
         let now_ms = Clock::System.now().as_ms();
@@ -92,7 +102,7 @@ impl Client {
         ids.make(now_ms, shard, fastrand::u64(..))
     }
 
-    /// Hands a job over, for now unless said otherwise, once the builder is awaited.
+    /// Enqueues a job (default: due now). Await the builder to send it.
     #[expect(clippy::needless_pass_by_value, reason = "a job is handed over; calls read better without `&`")]
     #[doc(alias = "add_job")]
     #[doc(alias = "insert")]
@@ -102,7 +112,7 @@ impl Client {
         Enqueue::new(self.clone(), &job)
     }
 
-    /// Hands many jobs over in few round trips, once the builder is awaited.
+    /// Enqueues many jobs in few round trips. Await the builder to send them.
     #[doc(alias = "bulk")]
     #[doc(alias = "insert_all")]
     #[doc(alias = "push_bulk")]
@@ -114,70 +124,74 @@ impl Client {
         EnqueueMany::new(self.clone(), jobs.into_iter())
     }
 
-    /// Hands untyped jobs over: any number, one answer per job, in order.
+    /// Enqueues any number of untyped jobs. Returns one answer per job, in order.
     ///
-    /// Dropped before its jobs are sent, it has stored none. After that nobody knows which are stored: hand them in again with
-    /// the same ids, and those that are answer [`Enqueued::Duplicate`]. The same holds for the builders of an enqueue.
+    /// If the future is dropped before its jobs were sent, none is stored. If it is dropped later, some may be
+    /// stored. Enqueue them again with the same ids: for each job that is stored, the answer is
+    /// [`Enqueued::Duplicate`]. The same holds for the builders of an enqueue.
     ///
     /// # Errors
-    /// The first that the store gave. Jobs of the same call may have been accepted: repeat it with the same ids, and
-    /// those that are there already answer [`Enqueued::Duplicate`].
+    /// The first error of the store. Some jobs of the call may be stored. Repeat the call with the same ids: for each
+    /// job that is stored, the answer is [`Enqueued::Duplicate`].
     pub async fn push(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
         self.inner.coalescer.push(jobs).await
     }
 
-    /// One job; `None` also for one that is past its retention.
+    /// Returns one job, or `None` if it does not exist or is past its retention.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     pub async fn get(&self, id: JobId) -> Result<Option<JobRecord>> {
         self.store().get(id).await
     }
 
-    /// The job that holds a unique key.
+    /// Returns the job that holds a unique key.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     pub async fn holder(&self, key: &UniqueKey) -> Result<Option<JobRecord>> {
         self.store().holder(key).await
     }
 
-    /// A page of jobs.
+    /// Returns a page of jobs.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     pub async fn list(&self, list: &List) -> Result<Page> {
         self.store().list(list).await
     }
 
-    /// How many jobs a queue has, or the store when none is named.
+    /// Counts the jobs of a queue, or of the whole store if `queue` is `None`.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     pub async fn count(&self, queue: Option<&str>) -> Result<Counts> {
         self.store().count(queue).await
     }
 
-    /// When waiting jobs are due, as a histogram.
+    /// Returns a histogram of the due times of waiting jobs.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     pub async fn upcoming(&self, upcoming: &Upcoming) -> Result<Histogram> {
         self.store().upcoming(upcoming).await
     }
 
-    /// Takes up to `n` due jobs out of `queue` for good: at most once. From the answer on they exist with the caller
-    /// only.
+    /// Takes up to `n` due jobs out of `queue`: at most once.
     ///
-    /// Dropped once it was polled, it may have taken jobs that nobody has then: where that must not be, await it to its end, or
-    /// run the jobs with a [`Worker`](crate::Worker).
+    /// After the answer, the jobs exist only with the caller.
+    ///
+    /// If the future is dropped after its first poll, it may have taken jobs that are then lost. If you cannot lose
+    /// jobs, await it to its end, or run the jobs with a [`Worker`](crate::Worker).
     pub async fn take(&self, queue: &str, n: usize) -> Result<Vec<JobRecord>> {
         self.take_older(queue, n, Duration::ZERO).await
     }
 
-    /// Takes as [`Client::take`] does, jobs that have been due for at least `older_than`.
+    /// Takes jobs that have been due for at least `older_than`.
     ///
-    /// Dropped, as [`Client::take`].
+    /// Otherwise it works as [`Client::take`].
+    ///
+    /// If the future is dropped, jobs can be lost as with [`Client::take`].
     pub async fn take_older(&self, queue: &str, n: usize, older_than: Duration) -> Result<Vec<JobRecord>> {
         self.store().take(&Take { queue: queue.to_owned(), n, older_than }).await
     }
 
-    /// One queue, to look at and to set.
+    /// Returns a handle to one queue, to read it and to change its settings.
     pub fn queue(&self, name: impl Into<String>) -> QueueHandle {
         QueueHandle::new(self.clone(), name.into())
     }

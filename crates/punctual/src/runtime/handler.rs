@@ -1,7 +1,7 @@
-//! Handlers: plain async functions from a job and its context to an outcome, and what they are told about their run.
+//! Handlers: async functions from a job and its context to an outcome.
 //!
-//! Types stop here. A handler is registered once, with its job type and the worker's state; from then on it is an
-//! [`Erased`] function from a [`Call`] to an [`Outcome`], and neither the worker's loop nor middleware knows a type of job.
+//! A handler is registered with its job type and the worker's state. From then on it is an [`Erased`] function from a
+//! [`Call`] to an [`Outcome`]. Neither the worker's loop nor middleware knows types of jobs.
 
 use std::{
     fmt,
@@ -30,17 +30,17 @@ use crate::{
     store::{BoxFuture, Lease, Settled, Transaction, Verdict, clock::Clock},
 };
 
-/// Does the work of one type of job.
+/// Handles the jobs of one type.
 ///
-/// Any `async fn(job: J, ctx: Ctx<S>)` that returns `()`, an [`Outcome`] or a `Result` of either is one, and so is such a
-/// closure. A type of your own may implement it too.
+/// Each `async fn(job: J, ctx: Ctx<S>)` that returns `()`, an [`Outcome`] or a `Result` of either is a handler, and
+/// so is such a closure. A type of your own can implement this trait, too.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot handle jobs of a worker with the state `{S}`",
     note = "a handler is an `async fn(job: J, ctx: Ctx<S>)` where `J` is a job and `S` is the worker's state: \
             `Worker::new(&client).state(…)`"
 )]
 pub trait Handler<J, S>: Send + Sync + 'static {
-    /// Runs one job.
+    /// Runs one job and returns its outcome.
     fn handle(&self, job: J, ctx: Ctx<S>) -> impl Future<Output = Outcome> + Send;
 }
 
@@ -56,11 +56,10 @@ where
     }
 }
 
-/// A handler whose types are forgotten: decodes, then does the work.
+/// A handler without its types: decodes the payload, then runs the job.
 pub(crate) type Erased = Arc<dyn Fn(Call) -> BoxFuture<'static, Outcome> + Send + Sync>;
 
-/// Forgets the types of a handler. What can't be decoded is dead, with the decoder's words: no repetition makes it
-/// readable.
+/// Erases the types of a handler. A payload that cannot be decoded makes its job dead, with the decoder's message.
 pub(crate) fn erase<J: Job, S: Send + Sync + 'static>(handler: impl Handler<J, S>, state: Arc<S>) -> Erased {
     let handler = Arc::new(handler);
     Arc::new(move |call| {
@@ -74,7 +73,7 @@ pub(crate) fn erase<J: Job, S: Send + Sync + 'static>(handler: impl Handler<J, S
     })
 }
 
-/// As [`erase`], for a function that takes the job as its record.
+/// Erases the types as [`erase`] does, for a handler that takes the job as its record.
 pub(crate) fn erase_raw<F, Fut, S>(handle: F, state: Arc<S>) -> Erased
 where
     F: Fn(JobRecord, Ctx<S>) -> Fut + Send + Sync + 'static,
@@ -95,17 +94,19 @@ where
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stop {
-    /// Somebody asked to cancel the job.
+    /// The cancel of the job was requested.
     Cancelled,
-    /// The lease was taken back: another run may be going on, and whatever this one says changes nothing.
+    /// The lease was reclaimed. Another run may be in progress, and this one can change nothing any more.
     LeaseLost,
-    /// The worker is shutting down. What has not ended when its grace is over is released.
+    /// The worker is shutting down. Runs that have not ended after its grace period are released.
     Shutdown,
-    /// The job's timeout is over, and the worker gives runs a [grace](crate::Worker::timeout_grace) for it.
+    /// The job's timeout is over, and the worker gives runs a [grace period](crate::Worker::timeout_grace) for it.
     TimedOut,
 }
 
-/// One run of a job, without its type: what middleware sees, and what a [`Ctx`] gives access to.
+/// One run of a job, without its type.
+///
+/// Middleware gets it, and a [`Ctx`] gives access to it.
 #[derive(Clone)]
 pub struct Call {
     inner: Arc<Inner>,
@@ -116,27 +117,28 @@ struct Inner {
     fence: u64,
     client: Client,
     token: CancellationToken,
-    /// A [`Stop`] plus one; 0: none.
+    /// A [`Stop`] plus one; 0 means none.
     stop: AtomicU8,
     told: Mutex<Told>,
-    /// What the handler said in a transaction of its own.
+    /// The verdict that the handler gave in its own transaction.
     settled: Mutex<Option<Verdict>>,
-    /// Rung when there is more to tell.
+    /// Notified when there is something to report.
     news: Arc<Notify>,
-    /// The longest pause that it is granted if it asks for one.
+    /// The longest pause that the run can request.
     retry_after_max: Duration,
 }
 
-/// What a run tells of itself.
+/// The notes of a run.
 struct Told {
-    /// All that is kept, beginning with what earlier runs told.
+    /// All notes that are kept, including those of earlier runs.
     notes: Notes,
-    /// The store has not been told of it yet.
+    /// Whether the store does not have them yet.
     is_news: bool,
 }
 
 impl Call {
-    /// `news` is rung when it has something to tell; a pause that it asks for is cut to `retry_after_max`.
+    /// Makes the run of a job. Notifies `news` when it has something to report, and cuts a requested pause to
+    /// `retry_after_max`.
     pub(crate) fn new(
         record: JobRecord,
         fence: u64,
@@ -161,78 +163,86 @@ impl Call {
         }
     }
 
-    /// The longest pause that it is granted if it asks for one.
+    /// Returns the longest pause that the run can request.
     pub(crate) fn retry_after_max(&self) -> Duration {
         self.inner.retry_after_max
     }
 
-    /// Fires the token. The first reason stays.
+    /// Fires the token with a reason. The first reason stays.
     pub(crate) fn stop(&self, why: Stop) {
         let _ = self.inner.stop.compare_exchange(0, why as u8 + 1, Ordering::SeqCst, Ordering::SeqCst);
         self.inner.token.cancel();
     }
 
-    /// The job's id.
+    /// Returns the id of the job.
     pub fn id(&self) -> JobId {
         self.inner.record.id
     }
 
-    /// The number of this reservation. It strictly rises for a job: hand it along with every write to another system, as
-    /// a fencing token, and let that system refuse lower ones.
+    /// Returns the fence: the number of this reservation.
+    ///
+    /// It strictly rises for a job. Send it as a fencing token with each write to another system, and let that system refuse lower numbers.
     pub fn fence(&self) -> u64 {
         self.inner.fence
     }
 
-    /// The number of this run, from 1; grows by failures and crashes only.
+    /// Returns the number of this run, from 1.
+    ///
+    /// Only failures and expired leases raise it.
     pub fn attempt(&self) -> u32 {
         self.inner.record.attempt
     }
 
-    /// How many attempts the job has.
+    /// Returns how often the job can run.
     pub fn max_attempts(&self) -> u32 {
         self.inner.record.max_attempts
     }
 
-    /// When the job was due.
+    /// Returns when the job was due.
     pub fn run_at(&self) -> Timestamp {
         self.inner.record.run_at
     }
 
-    /// The time that its header `scheduled_for` tells: of a tick, that of its schedule, however late it comes or how often.
+    /// Returns the time in the header `scheduled_for`.
+    ///
+    /// For a tick, it is its time in the schedule, however late or often it runs.
     #[cfg(feature = "cron")]
     pub fn scheduled_for(&self) -> Option<Timestamp> {
         crate::core::schedule::scheduled_for(self.headers())
     }
 
-    /// Its queue.
+    /// Returns the queue of the job.
     pub fn queue(&self) -> &str {
         &self.inner.record.queue
     }
 
-    /// Its kind.
+    /// Returns the kind of the job.
     pub fn kind(&self) -> &str {
         &self.inner.record.kind
     }
 
-    /// Its headers.
+    /// Returns the headers of the job.
     pub fn headers(&self) -> &std::collections::BTreeMap<String, String> {
         &self.inner.record.headers
     }
 
-    /// Its tags.
+    /// Returns the tags of the job.
     pub fn tags(&self) -> &[String] {
         &self.inner.record.tags
     }
 
-    /// Everything about the job, as of this reservation.
+    /// Returns the job as it was reserved.
     pub fn record(&self) -> &JobRecord {
         &self.inner.record
     }
 
-    /// Tells how far the run is: so much of so much, in whatever unit; `None` where nobody knows of how much. The store hears of
-    /// it within a second or so, and at the end of the run; people see it in `show`, `ls` and `top`, and
-    /// [`Client::finished`](crate::Client::finished) tells it. What was told stays with the job, also for its next runs:
-    /// [`Call::record`] has it as of the reservation.
+    /// Reports progress: `done` of `total`, in any unit.
+    ///
+    /// `total` is `None` if it is unknown.
+    ///
+    /// The store has it about a second later, and at the end of the run. It is shown by `show`, `ls` and `top`, and
+    /// returned by [`Client::finished`](crate::Client::finished). Progress stays with the job, also for its next
+    /// runs. [`Call::record`] has it as of the reservation.
     ///
     /// ```
     /// # async fn import(rows: Vec<u8>, ctx: punctual::Ctx) {
@@ -252,7 +262,9 @@ impl Call {
         });
     }
 
-    /// Tells what the run is at, for people; cut at 1 KiB. Beside [`Call::progress`].
+    /// Reports what the run is doing, for people (cut at 1 KiB).
+    ///
+    /// It is shown beside the progress.
     pub fn message(&self, text: impl Into<String>) {
         let message = Some(text.into());
         self.tell(|notes| {
@@ -261,7 +273,9 @@ impl Call {
         });
     }
 
-    /// Writes a line that is kept with the job, cut at 1 KiB: of all its runs the last 64 lines, and 4 KiB.
+    /// Adds a line to the log of the job (cut at 1 KiB).
+    ///
+    /// The last 64 lines of all its runs are kept, 4 KiB at most.
     pub fn log(&self, text: impl Into<String>) {
         let at_ms = Clock::System.now().as_ms();
         let line = LogLine { attempt: self.attempt(), at_ms, text: text.into() };
@@ -276,30 +290,31 @@ impl Call {
         }
     }
 
-    /// Whether there is something that the store has not been told yet.
+    /// Returns whether there are notes that the store does not have yet.
     pub(crate) fn has_news(&self) -> bool {
         self.inner.told.lock().unwrap_or_else(PoisonError::into_inner).is_news
     }
 
-    /// What the store has not been told yet, if there is something.
+    /// Takes the notes that the store does not have yet.
     pub(crate) fn take_news(&self) -> Option<Notes> {
         let mut told = self.inner.told.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut told.is_news).then(|| told.notes.clone())
     }
 
-    /// The store may not have heard of it.
+    /// Marks the notes as unsent, because the store may not have them.
     pub(crate) fn keep_news(&self) {
         self.inner.told.lock().unwrap_or_else(PoisonError::into_inner).is_news = true;
     }
 
-    /// Ends this run inside a `rusqlite` transaction on the store's SQLite file: what the handler writes in it and the end of the
-    /// job are committed together.
-    /// Commit it, ring the bell, and return; whatever is returned then changes nothing. A job whose transaction is not committed is
-    /// not done: it is retried.
+    /// Ends this run as part of a `rusqlite` transaction on the store's SQLite file.
+    ///
+    /// The writes of the handler and the end of the job are committed together. Commit the transaction, notify with
+    /// the returned value, and return. The outcome that the handler then returns changes nothing. If the transaction
+    /// is not committed, the job is retried.
     ///
     /// # Errors
-    /// `Conflict` if the lease was lost: roll back, another run has the job. `Unsupported` on a store that can't join this
-    /// transaction. After any error the transaction must be rolled back.
+    /// `Conflict` if the lease was lost: another run has the job. `Unsupported` if the store cannot join this
+    /// transaction. After any error, roll the transaction back.
     pub fn settle_in<T: Transaction>(&self, tx: &T, outcome: Outcome) -> Result<T::Bell> {
         let said = verdict(outcome, self, fastrand::f64());
         let lease = Lease { job: self.id(), fence: self.fence() };
@@ -315,23 +330,25 @@ impl Call {
         Ok(bell)
     }
 
-    /// What the handler said in a transaction of its own, if it did; committed or not.
+    /// Returns the verdict that the handler gave in its own transaction, committed or not.
     pub(crate) fn settled(&self) -> Option<Verdict> {
         self.inner.settled.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A client of the same store.
+    /// Returns a client of the same store.
     pub fn client(&self) -> &Client {
         &self.inner.client
     }
 
-    /// Fires when the run should stop: the job's cancel was asked for, its lease was lost, the worker shuts
-    /// down, or the timeout is over and a [grace](crate::Worker::timeout_grace) began.
+    /// Returns a token that fires when the run should stop.
+    ///
+    /// It fires when the job's cancel was requested, its lease was lost, the worker shuts down, or the timeout is
+    /// over and a [grace period](crate::Worker::timeout_grace) started.
     pub fn cancel_token(&self) -> CancellationToken {
         self.inner.token.clone()
     }
 
-    /// Why the token fired; `None`: it has not.
+    /// Returns why the token fired; `None` if it has not.
     pub fn stop_reason(&self) -> Option<Stop> {
         match self.inner.stop.load(Ordering::SeqCst) {
             0 => None,
@@ -355,7 +372,7 @@ impl fmt::Debug for Call {
     }
 }
 
-/// What a handler is told about its run, beside the job itself: the [`Call`], and the worker's state.
+/// The context of a run: the [`Call`] and the worker's state.
 pub struct Ctx<S = ()> {
     call: Call,
     state: Arc<S>,
@@ -367,7 +384,7 @@ impl<S> Ctx<S> {
         Self { call, state }
     }
 
-    /// What the worker was given by [`Worker::state`](crate::Worker::state).
+    /// Returns the state that was given to [`Worker::state`](crate::Worker::state).
     pub fn state(&self) -> &S {
         &self.state
     }

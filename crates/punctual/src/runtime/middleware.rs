@@ -1,4 +1,4 @@
-//! Middleware: what happens around every run of a worker, whatever its type of job.
+//! Middleware: code that runs around every run of a worker, whatever the type of job.
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -7,13 +7,15 @@ use crate::{
     runtime::handler::{Call, Erased},
 };
 
-/// Wraps the runs of a worker. An async closure `async |call: Call, next: Next| …` is one; so is a type of your own.
+/// Wraps the runs of a worker.
 ///
-/// It sees undecodable payloads (as `Outcome::Dead`), and the panics and timeouts of the handler (as `Outcome::Retry`). What it
-/// does itself behind the timeout may take a second more; a panic of its own ends the whole run. A run that goes on behind a
-/// cancel or the loss of its lease is dropped, and with it what the middleware owns.
+/// An async closure `async |call: Call, next: Next| …` is middleware, and so is a type that implements this trait.
+///
+/// Middleware sees undecodable payloads as `Outcome::Dead`, and panics and timeouts of the handler as
+/// `Outcome::Retry`. Its own work after a timeout can take one more second. If it panics itself, the whole run ends.
+/// A run that goes on after a cancel or the loss of its lease is dropped, together with what the middleware owns.
 pub trait Middleware: Send + Sync + 'static {
-    /// Runs what is inside by `next.run(call)`, or doesn't.
+    /// Wraps one run. Calls `next.run(call)` to continue it, or skips it.
     fn around(&self, call: Call, next: Next) -> impl Future<Output = Outcome> + Send;
 }
 
@@ -27,14 +29,16 @@ where
     }
 }
 
-/// The rest of a run: the middleware further in, and the handler. Owned, so that plain closures can hold it.
+/// The rest of a run: the inner middleware and the handler.
+///
+/// It is owned, so that plain closures can hold it.
 #[derive(Clone)]
 pub struct Next(Erased);
 
 impl Next {
-    /// Runs it.
+    /// Continues the run and returns its outcome.
     ///
-    /// Dropped, the run ends where it awaits.
+    /// If the future is dropped, the run ends at its next await.
     pub async fn run(self, call: Call) -> Outcome {
         (self.0)(call).await
     }
@@ -46,7 +50,7 @@ impl fmt::Debug for Next {
     }
 }
 
-/// A middleware whose type is forgotten: makes of what is inside what is outside.
+/// A middleware without its type: wraps an inner handler into an outer one.
 pub(crate) type Layer = Box<dyn Fn(Erased) -> Erased + Send + Sync>;
 
 pub(crate) fn layer(middleware: impl Middleware) -> Layer {

@@ -1,5 +1,6 @@
-//! The pauses between repetitions of a call that failed: 10 ms, doubling to 1 s. What may be repeated, and for how long,
-//! is the caller's to decide.
+//! The pauses between repetitions of a failed call: 10 ms, doubling to 1 s.
+//!
+//! The caller decides what is repeated, and for how long.
 
 use std::time::Duration;
 
@@ -13,24 +14,26 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    /// How long to wait before the next repetition.
+    /// Returns the pause before the next repetition.
     pub(crate) fn next(&mut self) -> Duration {
         let pause = self.last.map_or(FIRST, |last| (last * 2).min(LONGEST));
         self.last = Some(pause);
         pause
     }
 
-    /// Starts again from the shortest: a call succeeded.
+    /// Resets the pause to the shortest, because a call succeeded.
     pub(crate) fn reset(&mut self) {
         self.last = None;
     }
 }
 
-/// How often a change is made anew that others were ahead of.
+/// How often a change is tried if others keep changing the same value.
 const TRIES_MAX: u32 = 64;
 
-/// The tries of a change of what others change at the same time: each but the first begins after a pause of random length, or those
-/// who start together would meet again and again. All of them together last 32 s at the most likely, 64 s at the most.
+/// The tries of a change that others make at the same time.
+///
+/// Each try but the first follows a pause of random length, so that callers that collided do not collide again. All
+/// tries together last about 32 s, and 64 s at most.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
     made: u32,
@@ -38,7 +41,7 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    /// Waits until the next try; `false`: there were as many as there may be. `random` draws from `[0, 1)`.
+    /// Waits until the next try; returns `false` after the last one. `random` draws from `[0, 1)`.
     pub(crate) async fn next(&mut self, random: impl FnOnce() -> f64) -> bool {
         if TRIES_MAX <= self.made {
             return false;

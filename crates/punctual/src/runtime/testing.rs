@@ -1,5 +1,7 @@
-//! For tests of code that uses punctual (feature `testing`): a store with a clock that the test sets, what was enqueued, and a
-//! worker that runs in the test itself, without waiting. The store is in memory, or [any other](TestQueue::connect).
+//! Helpers for tests of code that uses punctual (feature `testing`).
+//!
+//! [`TestQueue`] has a store whose clock the test sets. It lists what was enqueued, and runs due jobs in the test
+//! itself, without waiting. The store is in memory, or [any other](TestQueue::connect).
 //!
 //! ```
 //! use std::time::Duration;
@@ -55,28 +57,28 @@ use crate::{
     store::{Durability, List, memory::MemoryStore, scratch},
 };
 
-/// When the clock of a [`TestQueue`] starts: 2026-01-01T00:00:00Z.
+/// The start of the clock of a [`TestQueue`]: 2026-01-01T00:00:00Z.
 const START_MS: u64 = 1_767_225_600_000;
 
-/// A store for one test, with a clock that stands still until the test advances it.
+/// A store for one test. Its clock stands still until the test advances it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TestQueue {
-    /// A client of it, for the code under test.
+    /// A client of the store, for the code under test.
     pub client: Client,
-    /// Its clock, which stands still until the test sets or advances it.
+    /// The clock of the store. It stands still until the test sets or advances it.
     pub clock: ManualClock,
 }
 
-/// A job that waits, as [`TestQueue::enqueued`] finds it.
+/// A waiting job, as [`TestQueue::enqueued`] returns it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Waiting<J> {
-    /// The job.
+    /// The decoded job.
     pub job: J,
-    /// How long until it is due; zero if it is.
+    /// The time until it is due; zero if it is due.
     pub delay: Duration,
-    /// Everything else about it.
+    /// The record of the job.
     pub record: JobRecord,
 }
 
@@ -87,19 +89,20 @@ impl Default for TestQueue {
 }
 
 impl TestQueue {
-    /// An empty store.
+    /// Makes an empty store in memory.
     pub fn new() -> Self {
         let clock = ManualClock::new(Timestamp::saturating_from_ms(START_MS));
         let store = MemoryStore::new(Clock::Manual(clock.clone()));
         Self { client: Client::new(Arc::new(store)), clock }
     }
 
-    /// A store at `url` that is made for this test; [`destroy`](Self::destroy) removes it. Its clock begins at
-    /// 2026-01-01T00:00Z, each time that it is opened.
+    /// Creates a store at `url` for this test. [`destroy`](Self::destroy) removes it.
     ///
-    /// Only a new store is taken, so that a slip in an address reaches no jobs of others: a file that is not there, or on Redis an
-    /// empty prefix that begins with `test`, as `redis://localhost?prefix=test-7`. The store is marked as a test's then, and may
-    /// be opened again.
+    /// Its clock starts at 2026-01-01T00:00Z each time it is opened.
+    ///
+    /// Only a new store is accepted, so that a mistyped address reaches no other jobs: a file that does not exist, or
+    /// on Redis an empty prefix that begins with `test`, for example `redis://localhost?prefix=test-7`. The store is
+    /// then marked as a test's, and can be opened again.
     ///
     /// ```
     /// # use punctual::testing::TestQueue;
@@ -113,38 +116,40 @@ impl TestQueue {
     /// # Ok(()) }
     /// ```
     ///
-    /// Dropped, it may have made an empty store.
+    /// If the future is dropped, an empty store may have been created.
     ///
     /// # Errors
-    /// `Conflict` for a store that no test has made; otherwise as [`Client::connect`].
+    /// `Conflict` for a store that was not made by a test; otherwise as [`Client::connect`].
     pub async fn connect(url: &str) -> Result<Self> {
         let clock = ManualClock::new(Timestamp::saturating_from_ms(START_MS));
         let store = scratch::open(url, Clock::Manual(clock.clone())).await?;
         Ok(Self { client: Client::new(store), clock })
     }
 
-    /// Removes the store with all that it holds: the file, or on Redis all keys of its prefix (the user must be allowed `SCAN`).
-    /// Whoever still uses it meets errors, or an empty store. One in memory ends with its last client anyway.
+    /// Removes the store: the file, or on Redis all keys of its prefix.
     ///
-    /// Dropped, it may have been done in part; it may be made again.
+    /// On Redis the user must be allowed to call `SCAN`. Other users of the store get errors, or an empty store. A
+    /// store in memory ends with its last client anyway.
+    ///
+    /// If the future is dropped, parts may have been removed. It is safe to repeat the call.
     ///
     /// # Errors
-    /// `Conflict` for a store that is not marked as a test's any more: nothing was removed.
+    /// `Conflict` for a store that is not marked as a test's: nothing was removed.
     pub async fn destroy(self) -> Result<()> {
         let store = Arc::clone(self.client.store());
         drop(self);
         if store.durability() == Durability::Memory { Ok(()) } else { scratch::remove(store).await }
     }
 
-    /// Turns the clock on.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         self.clock.advance(by);
     }
 
-    /// All waiting jobs of one type, the one that is due first in front.
+    /// Returns all waiting jobs of one type, by due time.
     ///
     /// # Errors
-    /// `Invalid` if one of them can't be decoded.
+    /// `Invalid` if one of them cannot be decoded.
     pub async fn enqueued<J: Job>(&self) -> Result<Vec<Waiting<J>>> {
         let mut found = Vec::new();
         let mut list = List { filter: Filter::all().state([State::Waiting]), after: None, limit: BATCH_MAX };
@@ -163,18 +168,20 @@ impl TestQueue {
         Ok(found)
     }
 
-    /// A worker on it, for [`TestQueue::drain`].
+    /// Makes a worker for this store, to pass to [`TestQueue::drain`].
     pub fn worker(&self) -> Worker {
         Worker::new(&self.client).name("test")
     }
 
-    /// Runs due jobs side by side, as many as the worker has slots and the limits of the store allow, and hands out publications
-    /// before them, until nothing is due. What fails is due again later: advance the clock, and drain again.
+    /// Runs due jobs until none is due, after distributing publications.
     ///
-    /// Dropped, the runs end where they await, and their jobs come back when their leases end.
+    /// They run concurrently, up to the worker's slots and the limits of the store. Jobs that fail are due again
+    /// later: advance the clock and drain again.
+    ///
+    /// If the future is dropped, the runs end at their next await, and their jobs run again when their leases expire.
     ///
     /// # Errors
-    /// If the worker can't be, as with two handlers for one kind.
+    /// An invalid configuration of the worker, for example two handlers for one kind.
     pub async fn drain<S: Send + Sync + 'static>(&self, worker: Worker<S>) -> Result<WorkReport> {
         let mut setup = worker.build()?;
         #[cfg(feature = "cron")]
@@ -199,7 +206,9 @@ impl TestQueue {
     }
 }
 
-/// A context to call a handler with, without a worker: of a first attempt at a job that exists nowhere.
+/// Makes a context to call a handler without a worker.
+///
+/// It is the first attempt of a job that is in no store.
 pub fn ctx<S: Send + Sync + 'static>(state: S) -> Ctx<S> {
     let client = TestQueue::new().client;
     let start = Timestamp::saturating_from_ms(START_MS);
@@ -216,7 +225,9 @@ pub fn ctx<S: Send + Sync + 'static>(state: S) -> Ctx<S> {
     Ctx::new(Call::new(record, 1, client, Arc::default(), Duration::MAX), Arc::new(state))
 }
 
-/// Lets the process go on as a version of punctual with other defaults, for tests of stores that versions share.
+/// Makes this process use the defaults of another version of punctual.
+///
+/// Use it to test stores that several versions share.
 #[doc(hidden)]
 pub fn assume_defaults(defaults: Defaults) {
     crate::store::defaults::assume(defaults);

@@ -1,5 +1,6 @@
-//! Tools that applications share between processes, beside their jobs: what any number of callers on any machine ask, one answers,
-//! the store, in one atomic step, by its own clock.
+//! Tools that applications share between processes: locks, rate limiters and leaderboards.
+//!
+//! Each call is one atomic step of the store, by the store's clock.
 
 mod leaderboard;
 mod limiter;

@@ -1,9 +1,10 @@
-//! The worker: reserves jobs, runs their handlers, and settles them.
+//! The worker: reserves jobs, runs their handlers and settles them.
 //!
-//! A builder collects what is wanted; [`Worker::run`] starts the loop (`turn.rs`) and the heartbeat on a thread with
-//! a runtime of their own, while handlers run on the caller's runtime: a handler that blocks its thread, leaks or panics
-//! can stop neither. Both are supervised: a panic in them is logged and they go on. Beside them a second loop with its
-//! heartbeat hands out publications (`publication.rs`), and what ran is added to the views of the last hour (`views.rs`). A worker knows its store as `dyn Store` only.
+//! A builder collects the settings. [`Worker::run`] starts the loop (`run_loop.rs`) and the heartbeat on a thread with
+//! its own runtime. Handlers run on the caller's runtime, so a handler that blocks its thread or panics cannot stop
+//! the loop or the heartbeat. Both are supervised: a panic in them is logged, and they go on. A second loop with its
+//! own heartbeat distributes publications (`publication.rs`). Settled runs are counted for recent activity
+//! (`stats.rs`). A worker knows its store only as `dyn Store`.
 
 pub(crate) mod config;
 pub(crate) mod dead_hook;
@@ -71,13 +72,15 @@ use crate::{
     },
 };
 
-/// A worker in the making. Give it its state first, then handlers, then [`run`](Worker::run) it.
+/// A builder for a worker.
+///
+/// Set its state first, then the handlers, then [`run`](Worker::run) it.
 #[must_use = "a worker does nothing until `run` or `run_until` is awaited"]
 pub struct Worker<S = ()> {
     client: Client,
     state: Arc<S>,
     queues: Vec<(String, Option<u32>)>,
-    /// The kinds and queues of the types that it handles.
+    /// The kinds and queues of the job types that it handles.
     of_types: Vec<(&'static str, &'static str)>,
     queue_slots: BTreeMap<String, usize>,
     layers: Vec<Layer>,
@@ -87,7 +90,7 @@ pub struct Worker<S = ()> {
 }
 
 impl Worker {
-    /// A worker on the store of `client`.
+    /// Makes a worker for the store of `client`.
     pub fn new(client: &Client) -> Self {
         Self {
             client: client.clone(),
@@ -103,7 +106,9 @@ impl Worker {
 }
 
 impl<S: Send + Sync + 'static> Worker<S> {
-    /// Gives the handlers registered from here on a state, as [`Ctx::state`].
+    /// Sets the state of the handlers registered after this call.
+    ///
+    /// Handlers read it with [`Ctx::state`].
     pub fn state<T: Send + Sync + 'static>(self, state: T) -> Worker<T> {
         Worker {
             client: self.client,
@@ -117,29 +122,34 @@ impl<S: Send + Sync + 'static> Worker<S> {
         }
     }
 
-    /// Names the worker, for people; `host/pid` unless said otherwise, and `host/pid/2` for the second worker of a process. A cancel
-    /// rings for the name: of two workers with the same one, the other may hear of it with its next heartbeat only.
+    /// Sets the name of the worker, shown to people.
+    ///
+    /// Default: `host/pid`, then `host/pid/2` for the second worker of a process.
+    /// A cancel notifies the worker by its name. If two workers have the same name, one of them may learn of a cancel
+    /// only with its next heartbeat.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.config.name = name.into();
         self
     }
 
-    /// Reserves from this queue, after those named before: strictly, a later queue gets what the earlier ones left.
-    /// Without any queue named: from those that the types of its [`handle`](Worker::handle) name, all alike; and from `default`
-    /// with [`handle_raw`](Worker::handle_raw).
+    /// Adds a queue to reserve from, after the queues named before.
+    ///
+    /// A later queue gets only the slots that earlier queues left free. Default: the queues of the types that
+    /// [`handle`](Worker::handle) names, with equal shares; `default` with [`handle_raw`](Worker::handle_raw).
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queues.push((queue.into(), None));
         self
     }
 
-    /// Reserves from these queues by their weights: a queue that always has a due job gets at least its weight of any
-    /// Σweights reservations in a row.
+    /// Adds queues to reserve from by weight.
+    ///
+    /// A queue that always has a due job gets at least its weight of any Σweights consecutive reservations.
     pub fn weighted<Q: Into<String>>(mut self, queues: impl IntoIterator<Item = (Q, u32)>) -> Self {
         self.queues.extend(queues.into_iter().map(|(queue, weight)| (queue.into(), Some(weight))));
         self
     }
 
-    /// How many jobs run at once; 50 unless said otherwise, at most 10,000.
+    /// Sets how many jobs run at once, at most 10,000 (default: 50).
     #[doc(alias = "concurrency")]
     #[doc(alias = "threads")]
     pub fn slots(mut self, slots: usize) -> Self {
@@ -147,51 +157,61 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// How many jobs of one queue run at once in this worker, whatever slots are free; as many as it has
-    /// [`slots`](Worker::slots) unless said otherwise. Other workers count for themselves.
+    /// Sets how many jobs of one queue run at once in this worker.
+    ///
+    /// By default as many as it has [`slots`](Worker::slots).
+    /// Other workers count for themselves.
     pub fn queue_slots(mut self, queue: impl Into<String>, slots: usize) -> Self {
         self.queue_slots.insert(queue.into(), slots);
         self
     }
 
-    /// The lease of jobs that have none of their own, 1 s to 24 h; the queue's, else 15 s, unless said otherwise. It is
-    /// extended every third of it for as long as the handler runs.
+    /// Sets the lease of jobs that have none of their own, 1 s to 24 h.
+    ///
+    /// Default: the queue's lease, else 15 s.
+    /// It is extended after each third of its length while the handler runs.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.config.lease = Some(lease);
         self
     }
 
-    /// How long a run may go on behind the cancel of its job, or the loss of its lease, before it is dropped where it awaits;
-    /// 30 s unless said otherwise. Its token fires at once; this is for handlers that don't listen.
+    /// Sets how long a run can go on after a cancel or a lost lease (default: 30 s).
+    ///
+    /// The run's token fires at once. After this time a run that ignores it is dropped at its next await.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.config.cancel_grace = grace;
         self
     }
 
-    /// How long a run may go on after its timeout before it is dropped where it awaits; none unless said otherwise. With a grace
-    /// the timeout fires the run's token with [`Stop::TimedOut`](crate::Stop::TimedOut), the lease is extended until the run ends,
-    /// and what the run returns is its outcome. This is for handlers that must end something elsewhere before the next attempt
-    /// begins.
+    /// Sets how long a run can go on after its timeout (default: 0 s).
+    ///
+    /// With a grace period, the timeout fires the run's token with [`Stop::TimedOut`](crate::Stop::TimedOut), and the
+    /// lease is extended until the run ends. What the run returns is its outcome. After the grace period, the run is
+    /// dropped at its next await. Use it for handlers that must end something elsewhere before the next attempt
+    /// starts.
     pub fn timeout_grace(mut self, grace: Duration) -> Self {
         self.config.timeout_grace = grace;
         self
     }
 
-    /// The longest pause that [`Outcome::RetryAfter`](crate::Outcome::RetryAfter) gets; a longer one is cut to it (default: none; the
-    /// store keeps a queue or group closed for 24 h at most). For handlers that pass on what somebody else asks for.
+    /// Sets the longest pause that a run can request; longer ones are cut.
+    ///
+    /// Runs request it with [`Outcome::RetryAfter`](crate::Outcome::RetryAfter).
+    /// By default there is no such bound. The store pauses a queue or group for 24 h at most. Use it for handlers
+    /// that pass on a pause requested by another system.
     pub fn retry_after_max(mut self, pause: Duration) -> Self {
         self.config.retry_after_max = pause;
         self
     }
 
-    /// What becomes of jobs without a handler.
+    /// Sets what happens to jobs without a handler (default: [`UnknownKinds::Hold`]).
     #[doc(alias = "unhandled")]
     pub fn unknown_kinds(mut self, unknown: UnknownKinds) -> Self {
         self.config.handlers.set_unknown(unknown);
         self
     }
 
-    /// Runs `middleware` around every handler; the first one named is the outermost.
+    /// Runs `middleware` around every handler. The first one added is the outermost.
     #[doc(alias = "middleware")]
     #[doc(alias = "layer")]
     pub fn with(mut self, middleware: impl Middleware) -> Self {
@@ -199,8 +219,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Calls `tell` with every job that ends dead under this worker, and the reason. Best effort: a worker that is killed
-    /// tells nobody; whoever must not miss one lists dead jobs.
+    /// Calls `tell` for each job that becomes dead under this worker, with the reason.
+    ///
+    /// This is best effort: a worker that is killed makes no call. To miss no dead job, list them.
     #[doc(alias = "dead_letter")]
     pub fn on_dead<F, Fut>(mut self, tell: F) -> Self
     where
@@ -211,7 +232,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Handles the jobs of one type. A second handler of the same kind is refused when the worker starts.
+    /// Handles the jobs of one type.
+    ///
+    /// The start of the worker fails if a kind has two handlers.
     pub fn handle<J: Job, H: Handler<J, S>>(mut self, handler: H) -> Self {
         self.of_types.push((J::KIND, J::QUEUE));
         let added = self.config.handlers.add(J::KIND, erase(handler, Arc::clone(&self.state)));
@@ -219,7 +242,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Handles the jobs of every kind that has no handler of its own, as their records.
+    /// Handles the jobs of every kind without a handler of its own.
+    ///
+    /// They are passed as records.
     pub fn handle_raw<F, Fut>(mut self, handle: F) -> Self
     where
         F: Fn(JobRecord, Ctx<S>) -> Fut + Send + Sync + 'static,
@@ -230,16 +255,20 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Whether it also hands out what is published to [topics](crate::TopicHandle); it does unless said otherwise, whatever
-    /// queues it serves, beside its jobs and their slots. One worker of a store that does is enough.
+    /// Sets whether the worker also distributes publications (default: yes).
+    ///
+    /// See [topics](crate::TopicHandle).
+    /// It does so whatever queues it serves, in addition to its jobs and without using their slots. One such worker
+    /// per store is enough.
     pub fn serve_topics(mut self, serve: bool) -> Self {
         self.config.serves_topics = serve;
         self
     }
 
-    /// Sets a schedule when the worker starts, as [`ScheduleHandle::set`](crate::ScheduleHandle::set) does: it is kept in the
-    /// store, and goes on after this worker, which may be one of many that set it. The worker sets its schedules beside its first
-    /// jobs: await [`LiveReport::started`] before another task reads or fires one.
+    /// Sets a schedule when the worker starts, as [`ScheduleHandle::set`](crate::ScheduleHandle::set) does.
+    ///
+    /// The schedule is stored and outlives this worker. Any number of workers can set it. It is set while the first
+    /// jobs already run: await [`LiveReport::started`] before another task reads or fires it.
     #[doc(alias = "periodic")]
     #[doc(alias = "recurring")]
     #[cfg(feature = "cron")]
@@ -254,7 +283,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// What it does, to be read while it runs: take it before the worker is started.
+    /// Returns live counts of the worker's activity.
+    ///
+    /// Call it before the worker is started.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -269,57 +300,61 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self.config.live.clone()
     }
 
-    /// How long handlers may take to end once shutdown began; 30 s unless said otherwise. What has not ended by then is
-    /// stopped and released, which counts no attempt.
+    /// Sets how long handlers can take to end after shutdown began (default: 30 s).
+    ///
+    /// Runs that have not ended by then are stopped and released, which counts no attempt.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.config.grace = grace;
         self
     }
 
-    /// Rewrites this file every few seconds for as long as the loop is alive.
+    /// Rewrites this file every 5 s while the loop is alive.
     pub fn health_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.config.health = self.own_health().file(file);
         self.config.shares_health = false;
         self
     }
 
-    /// Answers HTTP requests on this address: 200 for as long as the loop is alive, else 503.
+    /// Answers HTTP requests on this address: 200 while the loop is alive, else 503.
     pub fn health_addr(mut self, addr: SocketAddr) -> Self {
         self.config.health = self.own_health().addr(addr);
         self.config.shares_health = false;
         self
     }
 
-    /// Lets a [`Health`] that several workers share, and that somebody started, report this worker, too; instead of a file or a port
-    /// of its own.
+    /// Reports this worker through a shared [`Health`].
+    ///
+    /// It must have been started. The worker then needs no file or port of its own.
     pub fn health(mut self, shared: &Health) -> Self {
         self.config.health = shared.clone();
         self.config.shares_health = true;
         self
     }
 
-    /// What it reports by itself.
+    /// Returns the health that the worker reports by itself.
     fn own_health(&mut self) -> Health {
         let health = std::mem::take(&mut self.config.health);
         if self.config.shares_health { Health::default() } else { health }
     }
 
-    /// Works until SIGINT or SIGTERM (elsewhere Ctrl-C), then lets handlers end within the grace; a second signal ends
-    /// them now.
+    /// Works until SIGINT or SIGTERM (elsewhere Ctrl-C), then shuts down gracefully.
     ///
-    /// The second signal aborts the handlers that still run and gives their jobs back, which counts no attempt. A handler that blocks
-    /// its thread can't be aborted; its job is given back after 1 s. If the store can't be reached, the worker ends after 6 s, and
-    /// the jobs run again when their leases end.
+    /// Handlers can end within the grace period. A second signal ends them at once.
     ///
-    /// When no worker runs so any more, these signals end the process again, with exit code 130 or 143, unless it caught or ignored
-    /// them before the first worker ran. (On Linux; other systems don't show whether it did, and the signals do nothing there.) A
-    /// program that handles signals itself calls [`Worker::run_until`], which installs nothing.
+    /// The second signal aborts the handlers that still run and releases their jobs, which counts no attempt. A
+    /// handler that blocks its thread cannot be aborted; its job is released after 1 s. If the store is unavailable,
+    /// the worker ends after 6 s, and the jobs run again when their leases expire.
     ///
-    /// When this future is dropped, the worker ends as if told "now".
+    /// After the last such worker has ended, these signals end the process again, with exit code 130 or 143. The
+    /// exception is a signal that the process caught or ignored before the first worker ran. Only Linux shows whether
+    /// it did; on other systems the signals then do nothing. A program that handles signals itself calls
+    /// [`Worker::run_until`], which installs no handler.
+    ///
+    /// If the future is dropped, the worker ends as after a second signal.
     ///
     /// # Errors
-    /// A worker that can't be (two handlers for one kind, a wrong queue name); a store that is closed, or that can't be
-    /// reached in the end. A store that is out of reach for a while is waited for.
+    /// An invalid configuration, for example two handlers for one kind or a wrong queue name; a store that is closed;
+    /// a store that is finally unavailable. A store that is unavailable for a while is waited for.
     #[doc(alias = "start")]
     #[doc(alias = "serve")]
     pub async fn run(self) -> Result<WorkReport> {
@@ -328,19 +363,21 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self.run_until(shutdown).await
     }
 
-    /// Works until told to shut down: by a [`CancellationToken`](crate::CancellationToken), or by a [`Shutdown`] that can also say "now".
+    /// Works until shutdown is requested, by a [`CancellationToken`](crate::CancellationToken) or a [`Shutdown`].
     ///
-    /// When this future is dropped, the worker ends as if told "now", in the background.
+    /// A [`Shutdown`] can also skip the grace period.
+    ///
+    /// If the future is dropped, the worker ends at once, in the background.
     ///
     /// # Errors
     /// As [`Worker::run`].
     pub async fn run_until(self, shutdown: impl Into<Shutdown>) -> Result<WorkReport> {
-        // Whoever waits for its start does not wait for one that has ended.
+        // Wakes callers that wait for the start, also if the worker has already ended.
         let _ended = self.config.live.start().clone().drop_guard();
         let mut setup = self.build()?;
         let Shutdown { graceful, now } = shutdown.into();
         let shutdown = Shutdown { graceful, now: now.child_token() };
-        // Dropped with this future, and after the loop's end: either way health and loop must not outlive it.
+        // Dropped with this future, and after the end of the loop. Neither health nor loop may outlive it.
         let ends = shutdown.now.clone().drop_guard();
         let health = std::mem::take(&mut setup.config.health);
         let member = health.join(shutdown.graceful.clone());
@@ -365,7 +402,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             let runtime = Handle::current();
             let shutdown = shutdown.clone();
             move || {
-                // Whoever waited may be gone.
+                // The receiver may be gone.
                 let _ = answer.send(work(&setup, &liveness, runtime, dead_hook, &shutdown));
             }
         });
@@ -385,7 +422,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         report
     }
 
-    /// The queues of its handlers' types, with equal shares.
+    /// Returns the queues of the handlers' job types, with equal shares.
     fn queues_of_types(&self) -> Vec<(String, Option<u32>)> {
         let mut names: Vec<&str> = Vec::new();
         let raw = self.config.handlers.handles_all().then_some("default");
@@ -398,7 +435,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         names.into_iter().map(|name| (name.to_owned(), weight)).collect()
     }
 
-    /// Checks what was put together.
+    /// Checks the configuration.
     pub(crate) fn build(mut self) -> Result<Setup> {
         if let Some(problem) = self.problem.take() {
             return Err(problem);
@@ -434,7 +471,7 @@ impl<S> fmt::Debug for Worker<S> {
     }
 }
 
-/// All strict, or all weighted.
+/// Makes queues that are all strict or all weighted.
 fn queues_of(queues: Vec<(String, Option<u32>)>) -> Result<Queues> {
     let weighted: Vec<(String, u32)> =
         queues.iter().filter_map(|(queue, weight)| Some((queue.clone(), (*weight)?))).collect();
@@ -446,7 +483,7 @@ fn queues_of(queues: Vec<(String, Option<u32>)>) -> Result<Queues> {
     }
 }
 
-/// `host/pid`, with a number from the second worker of the process on.
+/// Returns `host/pid`, with a number from the second worker of the process on.
 fn default_name() -> String {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname")

@@ -1,44 +1,44 @@
-//! What an audit asks, and what it finds: every job in exactly one place, every entry with a record.
+//! Requests and answers of an audit: every job is in exactly one place, and every entry has a record.
 
 use serde::Serialize;
 
 use crate::core::id::JobId;
 
-/// A slice of a consistency check.
+/// A request to check a slice of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Mend what is found, never by deleting a record.
+    /// Whether to repair what is found. A repair never deletes a record.
     pub repair: bool,
-    /// Go on from here, as [`Audited::next`] gave it; the default is the beginning.
+    /// Where to continue, from [`Audited::next`]; the default is the beginning.
     pub from: AuditCursor,
 }
 
-/// Where an audit goes on; what it holds is its store's own business.
+/// The position of an audit. Its content belongs to the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditCursor(pub(crate) Vec<u8>);
 
-/// What a slice of an audit found.
+/// The result of a slice of an audit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audited {
-    /// Records and entries looked at, at most 1,000; how a store cuts its slices is its own business.
+    /// Records and entries checked, at most 1,000. How slices are cut is up to the store.
     pub checked: u64,
     /// What is wrong.
     pub findings: Vec<Finding>,
-    /// Where to go on; `None`: everything was checked.
+    /// Where to continue; `None` if everything was checked.
     pub next: Option<AuditCursor>,
 }
 
-/// Something that an audit found wrong.
+/// An inconsistency that an audit found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The job, where one is concerned and its id can be read.
+    /// The id of the job, if one is concerned and its id can be read.
     pub id: Option<JobId>,
-    /// The queue, where it is known.
+    /// The queue, if it is known.
     pub queue: Option<String>,
     /// What is wrong, in a word: `orphan`, `two_places`, `no_record`, `corrupt`, `counter`, `stale_key`, `astray`.
     pub what: &'static str,
-    /// The same for people.
+    /// The same, described for people.
     pub detail: String,
-    /// Whether this call mended it.
+    /// Whether this call repaired it.
     pub repaired: bool,
 }

@@ -1,4 +1,4 @@
-//! Where a store gets its time from: the only place in the library that reads a clock for scheduling (S14).
+//! The clock of a store: the only place in the library that reads a clock for scheduling (S14).
 
 use std::{
     sync::Arc,
@@ -9,22 +9,22 @@ use tokio::sync::watch;
 
 use crate::core::time::Timestamp;
 
-/// The system's clock, or one that a test sets.
+/// The system's clock, or a clock that a test sets.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// The system's; its steps are followed, not hidden.
+    /// The system's clock. Its steps are followed, not hidden.
     System,
-    /// Stands still until it is set or advanced.
+    /// A clock that stands still until it is set or advanced.
     Manual(ManualClock),
 }
 
 impl Clock {
-    /// The time, in whole milliseconds, rounded down: nothing starts early.
+    /// Returns the time in ms, rounded down so that nothing starts early.
     pub fn now(&self) -> Timestamp {
         self.read().0
     }
 
-    /// The time as [`now`](Self::now) shows it, and how much of its millisecond has passed.
+    /// Returns the time as [`now`](Self::now) does, and how much of its millisecond has passed.
     pub(crate) fn read(&self) -> (Timestamp, Duration) {
         match self {
             Self::System => {
@@ -40,13 +40,14 @@ impl Clock {
     }
 }
 
-/// How far the clock was ahead of now when the last fence was made: that has its microseconds as its floor, and never goes back.
+/// Returns how far the clock was ahead of now when the last fence was made. A fence is never below the clock in
+/// microseconds, and never goes back.
 #[cfg(any(feature = "sqlite", feature = "redis"))]
 pub(crate) fn was_ahead(fence: u64, now: Timestamp) -> Duration {
     Timestamp::saturating_from_ms(fence / 1_000).since(now)
 }
 
-/// What `doctor` says of a clock that was ahead by this much, and what to try.
+/// Returns what `doctor` says about a clock that was ahead by this much, and what to try.
 #[cfg(any(feature = "sqlite", feature = "redis"))]
 pub(crate) fn told_ahead(ahead: Duration) -> (String, &'static str) {
     let text = format!(
@@ -59,32 +60,32 @@ pub(crate) fn told_ahead(ahead: Duration) -> (String, &'static str) {
     )
 }
 
-/// A clock for tests; clones share it.
+/// A clock for tests. Clones share it.
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<watch::Sender<Timestamp>>);
 
 impl ManualClock {
-    /// A clock that shows `start`.
+    /// Makes a clock that shows `start`.
     pub fn new(start: Timestamp) -> Self {
         Self(Arc::new(watch::Sender::new(start)))
     }
 
-    /// What it shows.
+    /// Returns its time.
     pub fn now(&self) -> Timestamp {
         *self.0.borrow()
     }
 
-    /// Turns it on.
+    /// Advances it.
     pub fn advance(&self, by: Duration) {
         self.0.send_modify(|now| *now = now.after(by));
     }
 
-    /// Sets it, back as well as forth.
+    /// Sets it, forwards or back.
     pub fn set(&self, to: Timestamp) {
         self.0.send_replace(to);
     }
 
-    /// Whoever waits for something to become due can wait for the clock to be set.
+    /// Returns a receiver that is notified when the clock is set.
     pub(crate) fn turns(&self) -> watch::Receiver<Timestamp> {
         self.0.subscribe()
     }

@@ -1,4 +1,5 @@
-//! Documents: small values with versions, which whoever changes them reads first. Schedules and topics are kept so.
+//! Documents: small values with versions, for changes by read, compare and replace. Schedules and topics are
+//! documents.
 
 use crate::{
     core::{
@@ -9,66 +10,66 @@ use crate::{
     store::check_limit,
 };
 
-/// A value under a key.
+/// A document: a value under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doc {
-    /// Its name; unique in the store.
+    /// The key, unique in the store.
     pub key: String,
-    /// Above those of all earlier changes of documents of the store, so that it is never used again, not even for a document
-    /// that was removed and made again.
+    /// The version. It is above those of all earlier changes of documents of the store. So it is never reused, not
+    /// even for a document that was removed and made again.
     pub version: u64,
-    /// At most 64 KiB; the store does not look into it.
+    /// The value, at most 64 KiB. The store does not read it.
     pub value: Vec<u8>,
 }
 
-/// One step on the documents of a store.
+/// A step on the documents of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DocOp {
-    /// Tells a document.
+    /// Returns a document.
     Get {
-        /// Which one.
+        /// The key.
         key: String,
     },
-    /// Tells documents in the order of the bytes of their keys: up to the limit, and up to 1 MiB of values or one of them.
+    /// Returns documents in the byte order of their keys: up to the limit, and up to 1 MiB of values or one document.
     List {
-        /// How their keys begin; empty for all.
+        /// The prefix of their keys; empty for all.
         prefix: String,
-        /// Behind this key.
+        /// The key after which to start.
         after: Option<String>,
-        /// At most this many, 1 to 1,000.
+        /// The most documents, 1 to 1,000.
         limit: usize,
     },
-    /// Makes or replaces a document.
+    /// Creates or replaces a document.
     Put {
-        /// Which one: 1 to 255 bytes without NUL.
+        /// The key: 1 to 255 bytes without NUL.
         key: String,
-        /// What must be true of it.
+        /// The condition.
         only: Only,
-        /// Its new value.
+        /// The new value.
         value: Vec<u8>,
     },
     /// Removes a document.
     Remove {
-        /// Which one.
+        /// The key.
         key: String,
-        /// What must be true of it.
+        /// The condition.
         only: Only,
     },
 }
 
-/// When a document may be changed.
+/// The condition under which a document is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Only {
     /// Always.
     Always,
-    /// If there is none yet.
+    /// Only if it does not exist.
     IfAbsent,
-    /// If it still has this version.
+    /// Only if it has this version.
     IfVersion(u64),
 }
 
 impl Only {
-    /// Whether it allows to change a document of this version, or one that is not there.
+    /// Returns whether a document of this version (`None`: none exists) can be changed.
     pub(crate) fn allows(self, version: Option<u64>) -> bool {
         match self {
             Self::Always => true,
@@ -81,25 +82,26 @@ impl Only {
 /// The answer to a [`DocOp`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DocReply {
-    /// How the document stands now. Behind a put or remove that is as was asked for: by this call, or because it was so
-    /// already, and then nothing was changed, its version neither. So a call whose answer was lost may be made again (S3).
+    /// The document as it is now. After a put or remove it is as requested: by this call, or because it already was.
+    /// In the second case nothing was changed, not even its version. So a call whose answer was lost can be repeated
+    /// (S3).
     Is(Option<Doc>),
-    /// The document stands otherwise than the change requires, namely so; nothing was changed.
+    /// The document does not meet the condition; this is how it is. Nothing was changed.
     Conflict(Option<Doc>),
-    /// Some of the documents that were asked for.
+    /// A page of documents.
     Page {
-        /// In the order of their keys.
+        /// The documents, in the order of their keys.
         docs: Vec<Doc>,
-        /// Whether there are others behind them.
+        /// Whether there are more after them.
         more: bool,
     },
 }
 
 impl DocOp {
-    /// Checks every limit.
+    /// Checks all limits.
     ///
     /// # Errors
-    /// `Invalid`; `TooLarge` for a value over 64 KiB.
+    /// `Invalid` if one is broken; `TooLarge` for a value over 64 KiB.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::Get { key } | Self::Remove { key, .. } => check_name("key", key),
@@ -126,7 +128,7 @@ impl DocOp {
     }
 }
 
-/// The error for one document more than a store has room for.
+/// Returns the error for a store that has no room for another document.
 pub(crate) fn too_many() -> Error {
     Error::new(ErrorKind::StoreFull, format!("the store has {DOCS_MAX} documents, which is the limit"))
         .with_hint("remove schedules or topics that nobody needs")

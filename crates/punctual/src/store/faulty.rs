@@ -1,4 +1,4 @@
-//! A store that fails on purpose, for tests: before a call takes effect, or, more telling, after it did.
+//! A store that fails on purpose, for tests: before a call takes effect, or after it did.
 
 use std::{
     fmt,
@@ -18,43 +18,47 @@ use crate::core::{
     time::Timestamp,
 };
 
-/// What befalls one call.
+/// The fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     Pass,
-    /// It fails before it takes effect: `Unavailable`.
+    /// The call fails before it takes effect: `Unavailable`.
     Before,
-    /// It takes effect, and its answer is lost: `UnknownOutcome`.
+    /// The call takes effect, and its answer is lost: `UnknownOutcome`.
     After,
-    /// Of a settle only the first, third and so on are answered: the others are [`Settled::Away`], and half of them took
+    /// A settle answers only the first, third and so on; the others are [`Settled::Away`], and half of these took
     /// effect. Any other call fails before it takes effect.
     InPart,
-    /// An enqueue takes effect, and has an answer for none of its jobs, as if their part of the store were away. Any other call fails
-    /// before it takes effect.
+    /// An enqueue takes effect but answers for none of its jobs, as if their part of the store were unavailable. Any
+    /// other call fails before it takes effect.
     Away,
-    /// It takes effect and answers this much later.
+    /// The call takes effect and answers this much later.
     Delay(Duration),
 }
 
-/// Decides what befalls a call, by the verb's name.
+/// Chooses the fault of a call by the name of the verb.
 type Schedule = Box<dyn FnMut(&'static str) -> Fault + Send>;
 
-/// A store around another one whose calls fail as a schedule says.
+/// A store around another one, whose calls fail by a schedule.
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
     schedule: Mutex<Schedule>,
 }
 
 impl FaultyStore {
-    /// Asks `schedule` about every call, once, in the order in which calls are made; it is told the name of the verb;
-    /// that of a worker's wait for cancels is `listen`.
+    /// Makes a store whose faults are chosen by `schedule`.
+    ///
+    /// It is called once for each call, in order, with the name of the verb. The name of a worker's wait for cancels
+    /// is `listen`.
     pub fn new(inner: Arc<dyn Store>, schedule: impl FnMut(&'static str) -> Fault + Send + 'static) -> Self {
         Self { inner, schedule: Mutex::new(Box::new(schedule)) }
     }
 
-    /// Lets one call in `one_in` fail before, in part, or after it took effect; the same way every time for the same seed
-    /// and the same calls.
+    /// Makes a store in which one call in `one_in` fails.
+    ///
+    /// It fails before, in part, or after it took effect.
+    /// The same seed and calls always give the same faults.
     pub fn seeded(inner: Arc<dyn Store>, seed: u64, one_in: u32) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         Self::new(inner, move |_| {

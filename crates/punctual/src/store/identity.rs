@@ -1,13 +1,13 @@
-//! Which store it is: a number that is made once. It belongs to every id that leaves the store.
+//! The identity of a store: a number that is made once. It is part of every id that leaves the store.
 
 use std::fmt;
 
 use crate::core::id::JobId;
 
-/// The identity of a store; 16 hexadecimal digits as text.
+/// The identity of a store. As text it has 16 hexadecimal digits.
 ///
-/// It is made once and kept in the store. All handles of a store have the same one, whatever the number of its shards. A copy of a
-/// store, such as a restored backup, has it, too.
+/// It is made once and stored. All handles of a store have the same one, whatever the number of its shards. A copy of
+/// a store, such as a restored backup, has it, too.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
@@ -19,17 +19,19 @@ use crate::core::id::JobId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity(u64);
 
-/// What a doctor says of a store that has none.
+/// What a doctor says about a store that has none.
 #[cfg(any(feature = "sqlite", feature = "redis"))]
 pub(crate) const IDENTITY_NONE: &str = "none yet: it is made when it is first needed";
 
 impl Identity {
-    /// Of this number, which its caller draws.
+    /// Makes an identity from a number that the caller drew.
     pub(crate) const fn of(number: u64) -> Self {
         Self(number)
     }
 
-    /// The id of a job for other systems: the store, `_`, the job. It is the same for each attempt, and no other store has it.
+    /// Returns the id of a job for other systems: store, `_`, job.
+    ///
+    /// It is the same for each attempt, and no other store has it.
     pub fn message_id(self, job: JobId) -> String {
         format!("{self}_{job}")
     }

@@ -1,4 +1,4 @@
-//! What has to do with leases: reserving jobs, extending their leases, and ending them.
+//! Leases: reserving jobs, extending leases, and ending them.
 
 use std::time::Duration;
 
@@ -12,53 +12,53 @@ use crate::core::{
     time::{Timestamp, When},
 };
 
-/// The exclusive right to settle one job.
+/// A lease: the exclusive right to settle one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
-    /// Which job.
+    /// The job.
     pub job: JobId,
-    /// The reservation's number: strictly rises for an id, and is never reused, not even when the id comes back after its
-    /// record was pruned. Hand it to whatever the handler writes to, as a fencing token.
+    /// The fence: the number of the reservation. It strictly rises for an id and is never reused, not even if the id
+    /// returns after its record was removed. Send it as a fencing token to the systems that the handler writes to.
     pub fence: u64,
 }
 
-/// One queue of a [`Reserve`].
+/// A queue of a [`Reserve`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
-    /// Its name.
+    /// The name of the queue.
     pub queue: String,
-    /// Jobs it may have before the queues behind it get any.
+    /// How many jobs it can have before the queues after it get any.
     pub share: usize,
-    /// The most jobs it may have of this call, 0 to 1,000: bounds its share and what is left over alike. `n` sets no
-    /// bound of its own.
+    /// The most jobs it can have of this call, 0 to 1,000. Bounds its share and what is left over. It can exceed `n`.
     pub at_most: usize,
 }
 
-/// A call for due jobs.
+/// A request for due jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// For repetition (S3).
+    /// The call, for repetition (S3).
     pub call: Call,
-    /// The worker's name, for people.
+    /// The name of the worker, for people.
     pub worker: String,
-    /// Which queues, at most 64. First each in turn gets up to its share; then, while fewer than `n` are found, each in
-    /// turn gets what is left; neither beyond its `at_most`. `strict` gives every queue a share of `n`; `weighted` splits
-    /// `n`. A queue named twice is two wants, each with its own bounds.
+    /// The queues, at most 64. First each in turn gets up to its share. Then, while fewer than `n` jobs are found,
+    /// each in turn gets what is left. Neither exceeds its `at_most`. `strict` gives each queue a share of `n`;
+    /// `weighted` divides `n`. A queue that is named twice has two entries, each with its own bounds.
     pub wants: Vec<Want>,
-    /// At most this many jobs, 0 to 1,000. 0 only takes back and tells what is next.
+    /// The most jobs, 0 to 1,000. With 0, the call only reclaims and returns what is due next.
     pub n: usize,
-    /// The lease for jobs without one of their own; `None`: the queue's, else 15 s.
+    /// The lease of jobs without one of their own; `None` means the queue's, else 15 s.
     pub lease: Option<Duration>,
-    /// Whether a job that one more crash would end may run beside the caller's others (S9). Then these come like all others, and
-    /// no crash ends them; else such a job comes alone, and its caller runs no other of them beside it.
+    /// Whether a suspect can run beside the caller's other suspects (S9). If so, suspects are reserved like all other
+    /// jobs, and no expired lease ends them. Otherwise a suspect is reserved alone, and its caller runs no other
+    /// suspect beside it.
     pub company: bool,
 }
 
 impl Reserve {
-    /// Checks every limit.
+    /// Checks all limits.
     ///
     /// # Errors
-    /// `Invalid`.
+    /// `Invalid` if one is broken.
     pub fn check(&self) -> Result<()> {
         check_batch("jobs to reserve", self.n)?;
         if QUEUES_PER_RESERVE_MAX < self.wants.len() {
@@ -75,59 +75,59 @@ impl Reserve {
     }
 }
 
-/// A job under a lease.
+/// A reserved job and its lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reserved {
     /// The right to settle it.
     pub lease: Lease,
-    /// Until when the lease may not be taken back, unless extended.
+    /// The time until which the lease is not reclaimed, unless it is extended.
     pub until: Timestamp,
     /// How long one extension lasts.
     pub lasts: Duration,
-    /// The job, as of this reservation.
+    /// The job as it was reserved.
     pub job: JobRecord,
 }
 
-/// A lease that a reserve or take took back (S9).
+/// A lease that a reserve or take reclaimed (S9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakenBack {
-    /// The lease that is no more.
+    /// The lease, which has ended.
     pub lease: Lease,
-    /// The job's queue.
+    /// The queue of the job.
     pub queue: String,
-    /// Where the job went: waiting, dead or cancelled.
+    /// The new state of the job: waiting, dead or cancelled.
     pub state: State,
 }
 
 /// The answer to a [`Reserve`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
-    /// The store's clock at the call.
+    /// The time by the store's clock.
     pub now: Timestamp,
     /// The jobs, in the order in which they were reserved (S6). At most 1 MiB of payloads, or one job.
     pub jobs: Vec<Reserved>,
-    /// Whether, at the end of the call, due jobs are left in those of these queues that are not paused, or leases past
-    /// their time in any of them (none count while nothing is taken back, S14): call again. A reserve answers fewer jobs than were
-    /// asked for and may start only if it says so here.
+    /// Whether to call again: at the end of the call, due jobs are left in the queues that are not paused, or expired
+    /// leases in any of them. (Expired leases do not count while nothing is reclaimed, S14.) A reserve returns fewer
+    /// jobs than may start only together with `more`.
     pub more: bool,
-    /// Zero if `more`. Else how long from the call, to the fraction of a millisecond where the store knows it, until the
-    /// earliest `run_at` of a waiting job in those of these queues that are not paused, or `until` of a lease in any of them
-    /// (one past its time counts at the end of the pause of S14); `None`: there is neither. For a caller in whose process
-    /// [`Store::wait`](super::Store::wait) waits for these queues, it may be up to a minute later if two other processes wake at
-    /// that time.
+    /// How long from the call until there may be something to do; zero if `more`, and to the fraction of a
+    /// millisecond if the store knows it. It is the earliest `run_at` of a waiting job in the queues that are not
+    /// paused, or `until` of a lease in any of them. (An expired lease counts at the end of the pause of S14.) `None`
+    /// if there is neither. If [`Store::wait`](super::Store::wait) waits for these queues in the caller's process, it
+    /// can be up to a minute later if two other processes wake at that time.
     pub next_due: Option<Duration>,
-    /// The leases that this call took back first, at most 32.
+    /// The leases that this call reclaimed first, at most 32.
     pub taken_back: Vec<TakenBack>,
 }
 
-/// A lease to extend, and what its run tells.
+/// A lease to extend, and the notes of its run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Which run.
+    /// The lease.
     pub lease: Lease,
-    /// Replaces what is kept of the job's notes; `None`: nothing is new.
+    /// The new notes, which replace the stored ones; `None` if there are none.
     pub notes: Option<Notes>,
-    /// From now on another job runs beside it that a crash might be the fault of, so that none ends it (S9). Stays.
+    /// Whether another suspect runs beside it from now on, so that no expired lease ends it (S9). Stays in force.
     pub company: bool,
 }
 
@@ -137,62 +137,63 @@ impl From<Lease> for Heartbeat {
     }
 }
 
-/// What a heartbeat learns about a lease.
+/// The answer for one heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseStatus {
-    /// Extended to now plus its length.
+    /// The lease was extended to now plus its length.
     Held,
-    /// Not current (any more); nothing was changed (S8).
+    /// The lease is not current; nothing was changed (S8).
     Lost,
-    /// Extended, and somebody asked to cancel the job (S12).
+    /// The lease was extended, and the job's cancel is requested (S12).
     CancelRequested,
-    /// The part of the store that has the job could not be reached, or did not answer: ask again. Only where a store has
-    /// several shards.
+    /// The job's part of the store is unavailable or did not answer. Ask again. Only in stores with several shards.
     Away,
 }
 
-/// How a run ended.
+/// How a run ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The work is done, also if a cancel was asked for.
+    /// The work is done, also if a cancel was requested.
     Ack,
-    /// As an ack; and this is kept with the job, as long as its record is.
+    /// The work is done, and this result is kept with the job's record.
     AckWith {
-        /// What the run has made: at most 64 KiB.
+        /// The result, at most 64 KiB.
         result: Payload,
     },
-    /// It failed: again at `at`; counts an attempt. At the last attempt the job is dead, reason `attempts`.
+    /// The run failed and is retried at `at`; counts an attempt. After the last attempt the job is dead, reason
+    /// `attempts`.
     Retry {
-        /// When it is due again, resolved by the store's clock.
+        /// When the job is due again, resolved by the store's clock.
         at: When,
-        /// What went wrong; cut at 1 KiB.
+        /// The error, cut at 1 KiB.
         error: String,
     },
-    /// As a retry; and until then none of its group's jobs starts, or of its queue's if it has no group: for an answer from outside
-    /// that asks for a pause. The gate is closed for 24 h at most; with several shards, that of the job's shard.
+    /// A retry that also pauses the job's group until then, or its queue if it has no group: for another system that
+    /// requests a pause. The pause is 24 h at most. With several shards, it holds in the job's shard.
     RetryAfter {
-        /// When it is due again, and the gate opens.
+        /// When the job is due again and the pause ends.
         at: When,
-        /// What went wrong; cut at 1 KiB.
+        /// The error, cut at 1 KiB.
         error: String,
     },
-    /// Again after this pause, at least 100 ms; counts nothing. The 10,000th in a row: dead, reason `snoozes`.
+    /// Runs again after this pause, at least 100 ms; counts nothing. The 10,000th in a row makes the job dead, reason
+    /// `snoozes`.
     Snooze {
         /// The pause.
         after: Duration,
-        /// Why, kept with the job until its next run was settled or taken back; cut at 1 KiB.
+        /// The reason, cut at 1 KiB. It is kept until the next run is settled or reclaimed.
         reason: Option<String>,
     },
-    /// Back as it was, with its own `run_at`; counts nothing.
+    /// Returns the job with its own `run_at`; counts nothing.
     Release,
-    /// Called off: cancelled.
+    /// Cancels the job.
     Cancel {
-        /// Why; `cancelled` where nothing is said.
+        /// The reason (default: `cancelled`).
         reason: Option<String>,
     },
-    /// Given up on; the error is the reason, and the attempt is kept among the failures.
+    /// Gives the job up. The error is the reason, and the attempt is kept among the failures.
     Dead {
-        /// What went wrong; cut at 1 KiB.
+        /// The error, cut at 1 KiB.
         error: String,
     },
 }
@@ -200,35 +201,35 @@ pub enum Verdict {
 /// A lease and how it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// Which run.
+    /// The lease.
     pub lease: Lease,
-    /// How it ended.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
 impl Settlement {
-    /// What the run gave, if it did.
+    /// Returns the result of the run, if it has one.
     pub(crate) const fn result(&self) -> Option<&Payload> {
         if let Verdict::AckWith { result } = &self.verdict { Some(result) } else { None }
     }
 }
 
-/// Why a store ended a job at the end of a run, other than for what the verdict says.
+/// Why a store ended a job, if that is not what the verdict says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// Its last attempt failed: dead.
+    /// Its last attempt failed: it is dead.
     Attempts,
-    /// Its 10,000th snooze in a row: dead.
+    /// Its 10,000th snooze in a row: it is dead.
     Snoozes,
-    /// A cancel was requested while it ran: cancelled, by any verdict but an ack.
+    /// A cancel was requested while it ran: it is cancelled by any verdict except an ack.
     CancelRequested,
-    /// Its record can't be read: dead.
+    /// Its record cannot be read: it is dead.
     Corrupt,
 }
 
 impl EndReason {
-    /// The word that [`JobRecord::reason`] has for it.
+    /// Returns the word that [`JobRecord::reason`] has for it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Attempts => "attempts",
@@ -239,39 +240,40 @@ impl EndReason {
     }
 }
 
-/// What became of one settlement.
+/// The answer for one settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Settled {
-    /// The lease ended by this call: where the job stands now, and why the store ended it where that is not what the verdict
-    /// says.
+    /// This call ended the lease: the new state of the job, and why the store ended it if that is not what the
+    /// verdict says.
     Settled(State, Option<EndReason>),
-    /// This call changed nothing: the lease is not current (S8), or an earlier, unanswered call settled it (S3).
+    /// This call changed nothing: the lease is not current (S8), or an earlier call with a lost answer settled it
+    /// (S3).
     LeaseLost,
-    /// The part of the store that has the job could not be reached, or did not answer: settle it again. Only where a store
-    /// has several shards.
+    /// The job's part of the store is unavailable or did not answer. Settle it again. Only in stores with several
+    /// shards.
     Away {
-        /// Whether it was sent: then the lease may have ended.
+        /// Whether the settlement was sent, so that the lease may have ended.
         sent: bool,
     },
 }
 
-/// A call for an at-most-once pop.
+/// A request to take jobs, at most once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Take {
-    /// Where.
+    /// The queue.
     pub queue: String,
-    /// At most this many, up to 1,000.
+    /// The most jobs, up to 1,000.
     pub n: usize,
     /// Only jobs with `run_at ≤ now − older_than`.
     pub older_than: Duration,
 }
 
 impl Take {
-    /// Checks every limit.
+    /// Checks all limits.
     ///
     /// # Errors
-    /// `Invalid`.
+    /// `Invalid` if one is broken.
     pub fn check(&self) -> Result<()> {
         check_batch("jobs to take", self.n)?;
         check_queue(&self.queue)
@@ -302,7 +304,7 @@ pub(crate) fn check_settle(batch: &[Settlement]) -> Result<()> {
     check_batch_bytes("results", bytes, n)
 }
 
-/// Refuses a result over 64 KiB, and a content type that is no name.
+/// Checks that a result has at most 64 KiB and a valid content type.
 pub(crate) fn check_result(result: &Payload) -> Result<()> {
     let size = result.bytes.len();
     if RESULT_BYTES_MAX < size {

@@ -1,8 +1,8 @@
-//! The store that ends with its process: the [`Model`] behind a mutex, and a doorbell.
+//! The store in memory, which ends with its process: the [`Model`] behind a mutex, with notifications.
 //!
-//! It answers as every other store does and keeps nothing: for tests, with a clock that is set by the test, and for trying
-//! things out. It never sleeps to find out whether something is due: a change, a setting of the clock or the time of the next
-//! job wakes whoever waits, and each looks for itself.
+//! It gives the same answers as every other store and keeps nothing. Use it for tests, with a clock that the test
+//! sets, and for experiments. It never polls: a change, a setting of the clock or the next due time wakes all waiting
+//! callers, and each of them checks again.
 
 use std::{
     fmt,
@@ -48,12 +48,12 @@ struct Inner {
     identity: Identity,
     model: Mutex<Model>,
     clock: Clock,
-    /// Rung after every change.
+    /// Notified after every change.
     bell: watch::Sender<()>,
 }
 
 impl MemoryStore {
-    /// An empty store that runs by `clock`.
+    /// Makes an empty store with this clock.
     pub fn new(clock: Clock) -> Self {
         Self(Arc::new(Inner {
             identity: Identity::of(fastrand::u64(..)),
@@ -90,7 +90,7 @@ impl MemoryStore {
             Clock::System => None,
         };
         loop {
-            // Both are marked as seen before the look, so that whatever changes behind it is not missed.
+            // Both are marked as seen before the check, so that no later change is missed.
             bell.mark_unchanged();
             if let Some(turns) = &mut turns {
                 turns.mark_unchanged();
@@ -99,7 +99,7 @@ impl MemoryStore {
             if next_due == Some(Duration::ZERO) {
                 return;
             }
-            // A clock that is set by a test reports each change itself, so no timer is needed.
+            // A clock for tests reports each change itself, so no timer is needed.
             let due = next_due.filter(|_| turns.is_none()).and_then(|due| Instant::now().checked_add(due));
             let woken = async {
                 match &mut turns {

@@ -1,13 +1,13 @@
-//! The contract as a program: a pure, synchronous state machine that answers as every store must.
+//! The contract as a program: a pure, synchronous state machine with the answers that every store must give.
 //!
-//! It reads no clock (now is an argument), does no I/O and is never optimised: rows in maps, found by looking at all of
-//! them, in the words of the docs of [`Store`](crate::store::Store). There is no index that could disagree with a row and
-//! no counter that could drift. Behind a mutex it is [`MemoryStore`](crate::store::memory::MemoryStore); in tests it is
-//! the oracle that the other stores agree with.
+//! It reads no clock (now is an argument), does no I/O and is never optimised. Rows are in maps and found by looking
+//! at all of them, in the words of the docs of [`Store`](crate::store::Store). No index can disagree with a row, and
+//! no counter can drift. Behind a mutex it is [`MemoryStore`](crate::store::memory::MemoryStore); in tests the other
+//! stores are compared with it.
 //!
 //! ```text
 //!            enqueue                 reserve, take
-//!   nothing ─────────► waiting ◄───────────────────► running      release, retry, snooze, taken back: waiting again
+//!   nothing ─────────► waiting ◄───────────────────► running      release, retry, snooze, reclaimed: waiting again
 //!                         │                             │
 //!                         └──────────► ended ◄──────────┘         done, dead, cancelled; an operator's retry: waiting
 //!                                        │
@@ -15,8 +15,8 @@
 //!                                    remembered                   a derived id, for 24 h after the end; then nothing
 //! ```
 //!
-//! Beside the rows it knows who holds which unique key, the last call of each instance, the last fence, when it was last
-//! called, documents, and what tools keep.
+//! Besides the rows it keeps the holders of unique keys, the last call of each instance, the last fence, the time of
+//! the last call, documents, and the state of tools.
 
 mod state;
 mod toolkit;
@@ -42,12 +42,12 @@ use crate::{
     },
 };
 
-/// The contract as a program; a method per verb of [`Store`](crate::store::Store).
+/// The contract as a program, with one method per verb of [`Store`](crate::store::Store).
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     queues: BTreeMap<String, Set>,
     rows: BTreeMap<JobId, Row>,
-    /// Derived ids without a record, by queue: when their jobs ended.
+    /// Derived ids without a record, by queue, and when their jobs ended.
     remembered: BTreeMap<(String, JobId), Timestamp>,
     keys: BTreeMap<UniqueKey, Held>,
     /// The last enqueue of each instance.
@@ -55,50 +55,50 @@ pub struct Model {
     /// The last reserve of each instance.
     reserves: BTreeMap<u64, LastReserve>,
     fence: u64,
-    /// Concurrency keys with an event since turns were handed over last, an entry for each event (S15).
+    /// Concurrency keys with events since blocked jobs were last re-checked, one entry per event (S15).
     touched: Vec<keys::Key>,
-    /// Of each queue whose gate was ever closed.
+    /// The limiters of queues that were ever used.
     gates: BTreeMap<String, limits::Gate>,
-    /// Of each queue that ever had groups (S16).
+    /// The active groups of queues that ever had groups (S16).
     rings: BTreeMap<String, groups::Ring>,
     docs: BTreeMap<String, Doc>,
-    /// The version that a document was given last.
+    /// The last version given to a document.
     doc_version: u64,
     tools: toolkit::Tools,
     /// The time of the last reserve, take, extend or settle (S14).
     last_turn: Option<Timestamp>,
-    /// Nothing is taken back before it (S14).
+    /// The time before which nothing is reclaimed (S14).
     no_take_back_until: Option<Timestamp>,
 }
 
-/// What was set of a queue, and which defaults applied then: what equals them nobody chose.
+/// The settings of a queue, and the defaults at that time: what equals them was not chosen.
 #[derive(Clone, Debug)]
 struct Set {
     settings: QueueSettings,
     defaults: Defaults,
 }
 
-/// A job, and what its record does not show.
+/// A job, and the state that its record does not show.
 #[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     job: JobRecord,
-    /// Nobody chose how often it is tried: the default applies when it is read.
+    /// Whether the number of attempts was left open, so that the default applies when it is read.
     is_open: bool,
-    /// While running: how long one extension lasts.
+    /// While running: how long one extension lasts, in ms.
     lasts_ms: u64,
-    /// Whether it was reserved or taken, ever.
+    /// Whether it was ever reserved or taken.
     started: bool,
-    /// While running: its worker has heard of the cancel.
+    /// While running: whether its worker knows of the cancel.
     told: bool,
-    /// While running: a crash may be the fault of others (S9).
+    /// While running: whether an expired lease may be the fault of another suspect (S9).
     company: bool,
-    /// While waiting: out of the timeline until it is its turn among the jobs of its concurrency key (S15).
+    /// While waiting: whether it is blocked by its concurrency key, and out of the timeline (S15).
     parked: bool,
 }
 
 impl Row {
-    /// The job as it is read.
+    /// Returns the job as reads return it.
     fn record(&self) -> JobRecord {
         JobRecord { max_attempts: self.max_attempts(), ..self.job.clone() }
     }
@@ -112,7 +112,7 @@ impl Row {
 struct LastEnqueue {
     number: u64,
     at: Timestamp,
-    /// The places that were answered `Full`.
+    /// The positions that were answered `Full`.
     full: Vec<usize>,
 }
 
@@ -124,12 +124,12 @@ struct LastReserve {
 }
 
 impl Model {
-    /// A store without jobs.
+    /// Makes an empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The settings of a queue, which are the defaults where nobody set any.
+    /// Returns the settings of a queue, or the defaults if none were set.
     fn settings(&self, queue: &str) -> QueueSettings {
         let Some(Set { settings, defaults: Defaults { short, long, .. } }) = self.queues.get(queue) else {
             return QueueSettings::default();
@@ -144,7 +144,7 @@ impl Model {
         }
     }
 
-    /// Sets a queue, which may be new.
+    /// Sets the settings of a queue, which can be new.
     fn put_settings(&mut self, queue: &str, settings: QueueSettings) {
         self.queues.insert(queue.to_owned(), Set { settings, defaults: defaults() });
     }
@@ -153,20 +153,20 @@ impl Model {
         self.settings(queue).paused.is_some()
     }
 
-    /// The row of a job that was just found.
+    /// Returns the row of a job that was just found.
     fn row_mut(&mut self, id: JobId) -> &mut Row {
         self.rows.get_mut(&id).expect("invariant: the caller found this row")
     }
 
     // ── time ──
 
-    /// Looks for a jump of the clock, then leaves the time of this call (S14).
+    /// Checks for a jump of the clock, then records the time of this call (S14).
     fn turn(&mut self, now: Timestamp) {
         if self.no_take_back_until.is_some_and(|until| now.after(HEARTBEAT_DEFAULT) < until) {
             self.no_take_back_until = None;
         }
         let leases_exist = self.rows.values().any(|row| row.job.state == State::Running);
-        // A jump has one pause: after a call in it, a silence is no second jump.
+        // A jump has one pause: after a call during the pause, silence is no second jump.
         let had_its_pause = |last: Timestamp| self.no_take_back_until.is_some_and(|until| last < until);
         let jumped =
             |last: Timestamp| last.after(LEASE_DEFAULT + HEARTBEAT_DEFAULT) < now && !had_its_pause(last);
@@ -176,19 +176,19 @@ impl Model {
         self.last_turn = Some(now);
     }
 
-    /// Until when nothing is taken back, if so.
+    /// Returns until when nothing is reclaimed, if so.
     fn no_take_back(&self, now: Timestamp) -> Option<Timestamp> {
         self.no_take_back_until.filter(|&until| now < until && until <= now.after(HEARTBEAT_DEFAULT))
     }
 
-    /// The next fence: above every earlier one, and above the clock, should they ever be lost (S1).
+    /// Returns the next fence: above every earlier one, and above the clock in case those are lost (S1).
     fn next_fence(&mut self, now: Timestamp) -> u64 {
         self.fence = self.fence.max(now.as_ms() * 1_000) + 1;
         self.fence
     }
 }
 
-/// How long a queue keeps jobs that ended so.
+/// Returns the retention of jobs that ended in this state.
 fn keep(settings: &QueueSettings, ended: State) -> Keep {
     match ended {
         State::Done => settings.done,
@@ -198,7 +198,7 @@ fn keep(settings: &QueueSettings, ended: State) -> Keep {
     }
 }
 
-/// Whether reads hide an ended job: it is past the age that its queue keeps it for (S17).
+/// Returns whether reads hide an ended job because it is past the age of its retention (S17).
 fn is_past_age(settings: &QueueSettings, job: &JobRecord, now: Timestamp) -> bool {
     job.finished_at
         .is_some_and(|end| end.as_ms().saturating_add(keep(settings, job.state).age_ms) <= now.as_ms())

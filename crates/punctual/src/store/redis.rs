@@ -1,15 +1,15 @@
-//! The store for many machines: Redis or Valkey, one server, or several behind sentinels, or a cluster.
+//! The store for many machines: Redis or Valkey, as one server, with sentinels, or as a cluster.
 //!
-//! Each verb is one script (`lua/*.lua`), which the server runs as one step; all its keys are named and in one slot. What
-//! the scripts share, the keys and the layouts among it, stands in `lua/keys.lua`. Here they are called: arguments are
-//! flat binary, limits are checked before, answers are read. `count`, `sweep`, `act` and purges stop behind some queues or a
-//! mebibyte of records, and are called again for the rest (S13).
+//! Each verb is one script (`lua/*.lua`), which the server runs as one step. All its keys are named and in one slot.
+//! What the scripts share, for example keys and layouts, is described in `lua/keys.lua`. This module calls them: it
+//! checks limits, encodes arguments as flat binary, and decodes answers. `count`, `sweep`, `act` and purges stop
+//! after some queues or a mebibyte of records, and are called again for the rest (S13).
 //!
-//! A store is spread over one shard or more (`layout`), each with keys, connections and a doorbell of its own (`shard`). What
-//! a verb does in one shard stands in the file of its name here; what it does over all of them, in `spread`.
+//! A store has one shard or more (`layout`), each with its own keys, connections and notifications (`shard`). The
+//! part of a verb in one shard is in the file of its name here; the part over all shards is in `sharded`.
 //!
-//! What talks to the servers lives on one thread per store: a connection per shard that carries the verbs (`link`) and one
-//! that waits for work (`doorbell`). Both find their way by the shard's `route`.
+//! Connections live on one thread per store: per shard one for the verbs (`link`) and one that waits for work
+//! (`notify`). Both find their server through the shard's `route`.
 
 mod audit;
 mod connection;
@@ -71,7 +71,7 @@ use crate::core::{
     time::Timestamp,
 };
 
-/// A store on servers of Redis or Valkey.
+/// A store on a Redis or Valkey server, sentinel group or cluster.
 pub struct RedisStore {
     address: Address,
     durability: Durability,
@@ -79,23 +79,23 @@ pub struct RedisStore {
     clock: Clock,
     thread: Arc<Thread>,
     identity: OnceLock<Identity>,
-    /// How the store is spread, as far as it is known here; waits end when it is another way.
+    /// The layout as known here. Waits end when it changes.
     live: watch::Sender<Arc<Live>>,
-    /// Held by whoever learns of another layout.
+    /// Held by the caller that learns of another layout.
     learning: tokio::sync::Mutex<()>,
     enqueues: Mutex<Attempts<Tried>>,
     reserves: Mutex<Attempts<Try>>,
-    /// Whose turn it is to be asked first.
+    /// Decides which shard is asked first.
     turn: AtomicUsize,
-    /// Whose turn it is to get a job.
+    /// Decides which shard gets the next job.
     job_turn: AtomicUsize,
-    /// The shard where there is more work, as far as is known.
+    /// The shard that has more work, as far as known.
     expected: AtomicUsize,
-    /// Shards whose bells rang, and that were not asked first since then.
+    /// Shards that notified and have not been asked first since.
     rung: Mutex<BTreeSet<usize>>,
 }
 
-/// The shards that may hold jobs, by a layout.
+/// The shards of a layout that can hold jobs.
 #[derive(Debug)]
 pub(crate) struct Live {
     layout: Layout,
@@ -103,27 +103,31 @@ pub(crate) struct Live {
 }
 
 impl RedisStore {
-    /// Opens the store at `url`: `redis://[user:password@]host[:port][/db][?prefix=pq]`, or
-    /// `redis+sentinel://[user:password@]host[:26379][,host…]/service[/db]`, or `redis+cluster://[user:password@]host[,host…]`.
-    /// With `rediss` for `redis` all connections are encrypted, and `ca=/path` may name whom to trust.
+    /// Opens the store at `url`.
     ///
-    /// A server that may delete jobs when its memory is full is refused unless the address says `eviction=allowed`.
+    /// The address is `redis://[user:password@]host[:port][/db][?prefix=pq]`, or
+    /// `redis+sentinel://[user:password@]host[:26379][,host…]/service[/db]`, or
+    /// `redis+cluster://[user:password@]host[,host…]`. With `rediss` in place of `redis`, all connections are
+    /// encrypted, and `ca=/path` can name the trusted certificates.
     ///
-    /// Where the server of shard 0 of a cluster is away, the store is opened by what the other shards know of its layout.
+    /// A server that can evict jobs when its memory is full is refused unless the address has `eviction=allowed`.
     ///
-    /// `clock` is the server's for `Clock::System`; one that is turned by hand is handed to each script.
+    /// If the server of shard 0 of a cluster is unavailable, the store is opened with the layout that the other
+    /// shards know.
+    ///
+    /// With `Clock::System`, the clock is the server's. A clock that a test sets is passed to each script.
     ///
     /// # Errors
-    /// `Invalid` for an address that can't be read, `Unavailable` if nobody answers there, `Unsupported` for a server that
-    /// can't keep a store's promises, or a store of an earlier format, `Outdated` for one of a later format, `Corrupt` where a key of
-    /// ours is somebody else's.
+    /// `Invalid` for an address that cannot be parsed. `Unavailable` if no server replies. `Unsupported` for a server
+    /// that cannot keep the store's promises, or a store of an earlier format. `Outdated` for a store of a later
+    /// format. `Corrupt` if a key of the store has foreign content.
     pub async fn open(url: &str, clock: Clock) -> Result<Self> {
         let address = Address::parse(url)?;
         let thread = Arc::new(Thread::start()?);
         let first = Arc::new(Shard::new(&thread, &address, &clock, 0)?);
         let entered = first.link.enter().await;
         let copied = match &entered {
-            // Of a cluster the servers of other shards may be there.
+            // In a cluster, the servers of other shards may be available.
             Err(error) if fault::is_away(error) && address.is_cluster() => {
                 copies::find(&thread, &address, &clock, &first).await?
             }
@@ -162,17 +166,17 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// How the store is spread, as far as it is known here.
+    /// Returns the layout as known here.
     fn live(&self) -> Arc<Live> {
         Arc::clone(&self.live.borrow())
     }
 
-    /// The next number, by which shards are asked first in turn.
+    /// Returns the next number for round robin over the shards.
     fn next_turn(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What is known of an enqueue; a repetition is tried first as it was before.
+    /// Returns what is known of an enqueue. A repetition is first tried as before.
     fn tried_to_enqueue(&self, call: Call) -> Tried {
         let live = self.live();
         let mut enqueues = lock(&self.enqueues);
@@ -188,9 +192,10 @@ impl RedisStore {
         lock(&self.enqueues).of(call, Tried::default).clone_from(tried);
     }
 
-    /// How to try a reserve: a repetition as it was tried before. First is a shard that rang; else each in its turn that is not
-    /// known to have nothing, and between turns the one where there is more.
-    /// Where all are quiet, the one at `hint`, with which there is something else to do.
+    /// Chooses the shards that a reserve asks. A repetition is tried as before.
+    ///
+    /// First is a shard that notified; else each shard in turn that is not known to be empty, and in between the one
+    /// with more work. If all are empty, it is the shard at `hint`, which the caller contacts anyway.
     fn attempt_to_reserve(&self, want: &Reserve, hint: Option<usize>) -> Try {
         let new = || {
             let (live, turn) = (self.live(), self.next_turn());
@@ -219,12 +224,12 @@ impl RedisStore {
         attempt
     }
 
-    /// Whether a shard rang, and was not asked since.
+    /// Returns whether a shard has notified and was not asked since.
     fn has_rung(&self, shard: usize) -> bool {
         lock(&self.rung).contains(&shard)
     }
 
-    /// There is more work in this shard, or in none that is known.
+    /// Notes the shard that has more work, or that none is known.
     fn expect_work(&self, shard: Option<usize>) {
         self.expected.store(shard.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
@@ -234,7 +239,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Comes back when a clock for tests is turned; never for the system's.
+/// Returns when a test sets its clock; never for the system's clock.
 async fn turned(clock: &Clock) {
     match clock {
         // The clock lives as long as the store.
@@ -260,7 +265,8 @@ impl Store for RedisStore {
         self.durability
     }
 
-    /// The next one in turn, of those that can be reached as far as is known: who makes an id waits for none that is away.
+    /// The next shard in turn that is available as far as known, so that a caller that makes an id waits for no
+    /// unavailable one.
     fn shard(&self) -> u16 {
         let (live, turn) = (self.live(), self.job_turn.fetch_add(1, Ordering::Relaxed));
         let shards = usize::from(live.layout.shards);
@@ -284,7 +290,7 @@ impl Store for RedisStore {
                 identity::identity(&shards[0]).await
             };
             let identity = match asked {
-                // It was made before the others were given their copies.
+                // The identity is made before the other shards get their copies, so a copy proves it.
                 Err(error) if 1 < shards.len() && fault::is_away(&error) => {
                     copies::identity(shards).await.ok_or(error)?
                 }
@@ -309,7 +315,7 @@ impl Store for RedisStore {
     ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
         Box::pin(async move {
             let (answers, away) = sharded::enqueue::enqueue_each(self, call, jobs).await?;
-            // Where no part is there, the store is away.
+            // If no part is available, the store is unavailable.
             let live = self.live();
             let is_away = (0..live.shards.len()).all(|at| sharded::lease::is_away(&live.shards, at));
             match away.filter(|_| is_away && answers.iter().all(Option::is_none)) {
@@ -359,7 +365,7 @@ impl Store for RedisStore {
                 let wait = shard.wait(bells, at_most);
                 Box::pin(async move { (at, wait.await) })
             });
-            // The first that has rung ends the wait: each shard has its turn to be it.
+            // The first notification ends the wait. The shards take turns to be first.
             let mut waits: Vec<_> = waits.collect();
             let turn = fastrand::usize(..waits.len().max(1));
             waits.rotate_left(turn);
@@ -368,7 +374,7 @@ impl Store for RedisStore {
                     if queues.iter().any(|bell| is_of_queue(bell)) {
                         lock(&self.rung).insert(at);
                     }
-                    // One that was left from an earlier end goes no further.
+                    // A notification that is left over from an earlier end is not passed on.
                     if sharded::watch::any_ended(self, queues).await? {
                         sharded::watch::pass_on(&live.shards[at], queues);
                     }
@@ -413,12 +419,12 @@ impl Store for RedisStore {
     }
 
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
-        // Whatever the layout, shard 0 has the documents.
+        // Shard 0 has the documents, whatever the layout.
         Box::pin(async move { doc::doc(&self.live().shards[0], op).await })
     }
 
     fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
-        // As with documents: whatever the layout, shard 0 has the tools.
+        // Shard 0 also has the tools, whatever the layout.
         Box::pin(async move { toolkit::tool(&self.live().shards[0], op).await })
     }
 

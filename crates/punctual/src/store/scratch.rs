@@ -1,8 +1,8 @@
-//! Stores that a test makes and removes again. A store that holds anything of somebody else is neither opened nor removed.
+//! Stores that a test makes and removes. A store with foreign content is neither opened nor removed.
 //!
-//! Three things stand between a slip in an address and the jobs of a running program. The address must say that it is a test's: a
-//! file that is not there yet, or on Redis a prefix that begins with `test`. What is opened for the first time must be empty, and
-//! gets a mark. And only what bears the mark is opened again, or removed.
+//! Three checks protect the jobs of a running program from a mistyped address. The address must be a test's: a file
+//! that does not exist yet, or on Redis a prefix that begins with `test`. A store that is opened for the first time
+//! must be empty, and gets a mark. Only a store with the mark is opened again or removed.
 
 #[cfg(feature = "sqlite")]
 use std::path::Path;
@@ -15,16 +15,16 @@ use super::sqlite::SqliteStore;
 use super::{Doc, DocOp, DocReply, Only, Store, clock::Clock, url};
 use crate::core::error::{Error, ErrorKind, Result};
 
-/// The document that makes a store a test's.
+/// The document that marks a test's store.
 const MARK: &str = "$test";
-/// How the prefix of a test's store on Redis begins.
+/// The beginning of the prefix of a test's store on Redis.
 #[cfg(feature = "redis")]
 const PREFIX: &str = "test";
 
-/// Opens the store of a test, with a clock of its own, and marks it if it is new.
+/// Opens the store of a test with its own clock, and marks it if it is new.
 ///
 /// # Errors
-/// `Conflict` for a store that may be somebody else's; otherwise as [`url::connect`].
+/// `Conflict` for a store that may not be a test's; otherwise as [`url::connect`].
 pub(crate) async fn open(address: &str, clock: Clock) -> Result<Arc<dyn Store>> {
     let was_there = url::is_there(address)?;
     let store = url::connect_by(address, clock).await?;
@@ -43,10 +43,11 @@ pub(crate) async fn open(address: &str, clock: Clock) -> Result<Arc<dyn Store>> 
     Ok(store)
 }
 
-/// Removes the store of a test with all that it holds.
+/// Removes the store of a test with all its contents.
 ///
 /// # Errors
-/// `Conflict` for a store without the mark: nothing was removed. `Unavailable` where something is in the way: then remove it again.
+/// `Conflict` for a store without the mark: nothing was removed. `Unavailable` if a part could not be removed; the
+/// call can be repeated.
 pub(crate) async fn remove(store: Arc<dyn Store>) -> Result<()> {
     if !is_marked(&*store).await? {
         return Err(Error::new(
@@ -68,7 +69,7 @@ pub(crate) async fn remove(store: Arc<dyn Store>) -> Result<()> {
     if let Some(store) = of::<RedisStore>(&*store) {
         return store.remove_all().await;
     }
-    // One in memory ends with its last handle.
+    // A store in memory ends with its last handle.
     Ok(())
 }
 
@@ -81,7 +82,7 @@ async fn is_marked(store: &dyn Store) -> Result<bool> {
     Ok(matches!(store.doc(&DocOp::Get { key: MARK.to_owned() }).await?, DocReply::Is(Some(Doc { .. }))))
 }
 
-/// Whether its address says that it is a test's. That of a file needs not: it was not there.
+/// Returns whether the address is a test's. A new file needs no special name.
 #[cfg_attr(not(feature = "redis"), expect(clippy::missing_const_for_fn, reason = "only Redis has prefixes"))]
 fn is_named_for_tests(store: &dyn Store) -> bool {
     #[cfg(feature = "redis")]
@@ -92,14 +93,14 @@ fn is_named_for_tests(store: &dyn Store) -> bool {
     true
 }
 
-/// Whether it holds no queue, no job and no document.
+/// Returns whether it has no queue, no job and no document.
 async fn is_empty(store: &dyn Store) -> Result<bool> {
     let all = DocOp::List { prefix: String::new(), after: None, limit: 1 };
     let has_docs = matches!(store.doc(&all).await?, DocReply::Page { docs, .. } if !docs.is_empty());
     Ok(!has_docs && store.queues(None).await?.is_empty() && store.count(None).await?.total() == 0)
 }
 
-/// The database, what SQLite keeps beside it, and the folder by which processes wake each other.
+/// Removes the database, the files that SQLite keeps beside it, and the folder for notifications between processes.
 #[cfg(feature = "sqlite")]
 fn remove_file_of(path: &Path) -> std::io::Result<()> {
     use super::sqlite::beside;
@@ -107,7 +108,7 @@ fn remove_file_of(path: &Path) -> std::io::Result<()> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     };
-    // The database goes last: it bears the mark.
+    // The database is last, because it has the mark.
     gone(std::fs::remove_dir_all(beside(path, "-bell")))?;
     for suffix in ["-lock", "-shm", "-wal"] {
         gone(std::fs::remove_file(beside(path, suffix)))?;

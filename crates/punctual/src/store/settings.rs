@@ -1,4 +1,4 @@
-//! What is set of a queue; it lives in the store, and is live for every worker.
+//! The settings of a queue. They are stored, and take effect for all workers at once.
 
 use std::collections::BTreeMap;
 
@@ -13,37 +13,39 @@ use crate::core::{
 
 use super::defaults::defaults;
 
-/// Order of a queue behind its priorities (S6).
+/// The order of a queue after its priorities (S6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// `run_at`, then id.
+    /// By `run_at`, then id.
     #[default]
     Fifo,
     /// The reverse.
     Lifo,
 }
 
-/// Where the jobs of a queue live in a store of several shards; with one it changes nothing.
+/// Where the jobs of a queue are, in a store with several shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// In all of them: what has a placement key is placed by that.
+    /// In all shards. Jobs with a placement key are placed by it.
     #[default]
     Spread,
-    /// In one, by the queue's name: its order and its bounds are exact, and one server does all of it.
+    /// In one shard, by the name of the queue. Its order and limits are exact, and one server does all its work.
     Pinned,
 }
 
-/// How long ended jobs of one state are kept; whichever bound comes first. 0 in any of them keeps nothing.
+/// How long ended jobs of one state are kept.
+///
+/// The first bound reached applies; 0 in any of them keeps nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keep {
-    /// Milliseconds since the end.
+    /// The age since the end, in milliseconds.
     pub age_ms: u64,
-    /// Jobs.
+    /// The number of jobs.
     pub count: u64,
-    /// Bytes of payloads and results.
+    /// The bytes of payloads and results.
     pub bytes: u64,
 }
 
@@ -55,42 +57,45 @@ impl Keep {
     /// Nothing.
     pub const NOTHING: Self = Self { age_ms: 0, count: 0, bytes: 0 };
 
-    /// Whether ended jobs are removed in the step that ends them.
+    /// Returns whether ended jobs are removed in the step that ends them.
     pub const fn keeps_nothing(&self) -> bool {
         self.age_ms == 0 || self.count == 0 || self.bytes == 0
     }
 }
 
-/// Settings of a queue; they live in the store and are live for every worker.
+/// The settings of a queue.
 ///
-/// A setting that equals its default is not stored: whoever reads the queue uses the default of its own version.
+/// They are stored, and take effect for all workers at once.
+///
+/// A setting that equals its default is not stored: each reader uses the default of its own version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueSettings {
-    /// Nothing is reserved or taken while it is set.
+    /// The pause, if it is paused. Nothing is reserved or taken meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
-    /// Order behind the priorities.
+    /// The order after the priorities.
     pub order: Order,
-    /// Where its jobs live.
+    /// Where its jobs are.
     pub placement: Placement,
-    /// Most waiting and running jobs; more are answered `Full`.
+    /// The most waiting and running jobs. Further enqueues return `Full`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_jobs: Option<u64>,
-    /// Most payload bytes of waiting and running jobs; more are answered `Full`.
+    /// The most payload bytes of waiting and running jobs. Further enqueues return `Full`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
-    /// Most jobs that run at once (S15), 1 to 1,000,000. With several shards each has a fixed share, unless the queue is pinned.
+    /// The most jobs that run at once, 1 to 1,000,000 (S15). With several shards each has a fixed share, unless the
+    /// queue is pinned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// How often jobs may start (S15); shared as `concurrency` is. A spread queue of a store of several shards starts as many at
-    /// once as there are shards, where its burst is smaller.
+    /// How often jobs can start (S15). It is shared as `concurrency` is. A queue over several shards starts as many
+    /// jobs at once as there are shards if its burst is smaller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// What each group may have, where it is not told for the group alone.
+    /// The limits of each group that has none of its own.
     #[serde(skip_serializing_if = "GroupLimits::are_none")]
     pub group: GroupLimits,
-    /// What single groups may have, by their names, at most 1,000; what is missing there is as for all groups.
+    /// The limits of single groups, by name, at most 1,000. A missing value is that of all groups.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub groups: BTreeMap<String, GroupLimits>,
     /// Retention of done jobs.
@@ -99,7 +104,7 @@ pub struct QueueSettings {
     pub dead: Keep,
     /// Retention of cancelled jobs.
     pub cancelled: Keep,
-    /// Options for jobs whose call and type chose none; applied at the enqueue.
+    /// Defaults of the queue for options that neither call nor type chose. Applied at the enqueue.
     pub defaults: JobOptions,
 }
 
@@ -128,7 +133,7 @@ impl QueueSettings {
     /// Checks limits and defaults.
     ///
     /// # Errors
-    /// `Invalid`.
+    /// `Invalid` if one is broken.
     pub fn check(&self) -> Result<()> {
         check_concurrency(self.concurrency, QUEUE_CONCURRENCY_MAX)?;
         self.rate.map_or(Ok(()), |rate| rate.check())?;
@@ -152,7 +157,7 @@ impl QueueSettings {
         self.defaults.check()
     }
 
-    /// What a store keeps of them: JSON without what equals its default.
+    /// Returns the stored form: JSON without the settings that equal their defaults.
     #[cfg(any(feature = "sqlite", feature = "redis"))]
     pub(crate) fn stored(&self) -> String {
         let json = |settings: &Self| match serde_json::to_value(settings) {
@@ -164,7 +169,7 @@ impl QueueSettings {
         serde_json::Value::Object(fields).to_string()
     }
 
-    /// What a group may have: its own limits, else those of all groups.
+    /// Returns the limits of a group: its own, else those of all groups.
     #[must_use]
     pub fn of_group(&self, group: &str) -> GroupLimits {
         let own = self.groups.get(group).copied().unwrap_or_default();
@@ -184,29 +189,31 @@ fn check_concurrency(concurrency: Option<u32>, max: u32) -> Result<()> {
     }
 }
 
-/// What a group may have of its queue (S15, S16). A group lives in one shard, so that its limits are exact however many there
-/// are; while their number or a pin changes, those of old and new shards add up until the old ones are drained.
+/// The limits of a group in its queue (S15, S16).
+///
+/// A group lives in one shard, so its limits are exact. While the number of shards or a pin changes, those of old and
+/// new shards add up until the old shards are empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GroupLimits {
-    /// Its share beside others that have due jobs, 1 to 100; 1 unless said otherwise. Jobs without a group are one of weight 1.
+    /// Its share beside other groups with due jobs, 1 to 100 (default: 1). Ungrouped jobs are one group of weight 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// Most of its jobs that run at once, 1 to 10,000.
+    /// The most of its jobs that run at once, 1 to 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// How often its jobs may start.
+    /// How often its jobs can start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
 
 impl GroupLimits {
-    /// Whether they say nothing.
+    /// Returns whether no limit is set.
     pub fn are_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The weight that counts.
+    /// Returns the weight in force.
     pub(crate) fn weight(&self) -> u32 {
         self.weight.unwrap_or(1)
     }
@@ -220,14 +227,14 @@ impl GroupLimits {
     }
 }
 
-/// Since when a queue is paused, and why.
+/// The pause of a queue or schedule: since when, by whom and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
-    /// Unix milliseconds.
+    /// When it started, in Unix milliseconds.
     pub since_ms: u64,
-    /// Whoever paused it, for people.
+    /// The name of the person or program that paused it.
     pub by: String,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
 }

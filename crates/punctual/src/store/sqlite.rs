@@ -1,8 +1,9 @@
 //! The embedded store: one SQLite file, any number of processes on one machine, no server.
 //!
-//! One thread per process writes (`actor`), another one reads (`reader`); a doorbell wakes who waits (`doorbell`).
-//! Each verb is a function over a transaction (`tx`) in a file of its own, its SQL in `sql/`. The tables, and why they are
-//! narrow, are explained in `sql/0001_init.sql`; how a record is found by its id in `slot`.
+//! One thread per process writes (`writer`), another one reads (`reader`); notifications wake waiting callers
+//! (`notify`). Each verb is a function over a transaction (`tx`) in its own file, with its SQL in `sql/`.
+//! `sql/0001_init.sql` describes the tables and why they are narrow; `row_number` describes how a record is found by its
+//! id.
 
 mod audit;
 mod compact;
@@ -54,8 +55,10 @@ use crate::{
     },
 };
 
-/// The version of `rusqlite` that this build uses. A transaction shared with punctual must be one of this version: cargo
-/// allows only one version in a build, since each links SQLite itself.
+/// The version of `rusqlite` that this build uses.
+///
+/// A transaction that is shared with punctual must be of this version: cargo allows only one in a build, because each
+/// links SQLite.
 pub use rusqlite;
 
 #[cfg(feature = "testing")]
@@ -63,27 +66,28 @@ pub(crate) use self::engine::file::with_suffix as beside;
 pub use self::in_tx::Bell;
 pub use compact::{Compacted, Space};
 
-/// How a [`SqliteStore`] is opened.
+/// Options for opening a [`SqliteStore`].
 #[derive(Clone, Debug)]
 pub struct SqliteOptions {
-    /// What `Ok` survives: `Full` (the default) or `Fast`. The latter is several times as fast for single calls.
+    /// What an `Ok` survives: `Full` (the default) or `Fast`, which is several times as fast for single calls.
     pub durability: Durability,
-    /// The system's clock, unless a test turns one by hand.
+    /// The clock (default: the system's).
     pub clock: Clock,
-    /// The largest payload, 1 MiB unless chosen otherwise.
+    /// The largest payload in bytes (default: 1 MiB).
     pub payload_bytes_max: usize,
-    /// The page cache of each connection, in MiB, 1 to 4,096 (default: 64). A process has two, and one more for each audit that runs.
+    /// The page cache of each connection in MiB, 1 to 4,096 (default: 64). A process has two connections, and one
+    /// more for each audit in progress.
     pub cache_mib: u32,
-    /// Whether a file that is not there is made. Without, opening it is `Unavailable`, and a slip in a path leaves no empty
-    /// store behind.
+    /// Whether to create a file that does not exist. If not, opening it is `Unavailable`, so that a mistyped path
+    /// creates no empty store.
     pub create: bool,
-    /// Whether the file is only looked at (default: no), for users that can't write it: nothing is written, made or upgraded, and
-    /// each verb that would write is `Unsupported`. SQLite needs the `-shm` beside the file, which is there while a process that may
-    /// write has it open; otherwise this user must be able to make it.
+    /// Whether to open the file read-only (default: no), for users that cannot write it. Nothing is then written,
+    /// created or upgraded, and each verb that would write is `Unsupported`. SQLite needs the `-shm` file beside it.
+    /// That exists while a process has the store open for writing; otherwise this user must be able to create it.
     pub read_only: bool,
 }
 
-/// Enough for the pages that batches of jobs with random due times touch.
+/// Enough for the pages that batches of jobs with random due times use.
 const CACHE_MIB_DEFAULT: u32 = 64;
 /// The largest page cache.
 const CACHE_MIB_MAX: u32 = 4_096;
@@ -101,8 +105,10 @@ impl Default for SqliteOptions {
     }
 }
 
-/// Jobs in an SQLite file. Any number of handles and processes on one machine may share a file, which may be the
-/// application's own: all tables are named `punctual_…`.
+/// A store in an SQLite file.
+///
+/// Any number of handles and processes on one machine can share a file. The file can be the application's own: all
+/// tables are named `punctual_…`.
 ///
 /// ```
 /// use punctual::store::{Store, sqlite::{SqliteOptions, SqliteStore}};
@@ -117,8 +123,8 @@ impl Default for SqliteOptions {
 pub struct SqliteStore {
     url: String,
     options: SqliteOptions,
-    // Dropped in this order: whoever is still at work keeps what it works on.
-    /// None: it is only looked at.
+    // Dropped in this order, so that a thread that still works keeps what it uses.
+    /// `None` if the file was opened read-only.
     writer: Option<Writer>,
     reader: Reader,
     snapshots: Snapshots,
@@ -127,16 +133,19 @@ pub struct SqliteStore {
     database: Arc<Database>,
     operations: Arc<AtomicU64>,
     identity: OnceLock<Identity>,
-    /// Behind which queue the next sweep goes on.
+    /// The queue after which the next sweep continues.
     sweep_from: Mutex<Option<String>>,
 }
 
 impl SqliteStore {
-    /// Opens a file, or makes it, readable by this user alone, and brings its tables up to date.
+    /// Opens a file and migrates its tables.
+    ///
+    /// Creates it if needed, readable only by this user.
     ///
     /// # Errors
-    /// `Unavailable` where the file or its folder can't be written, or the file is not there and not to be made; `Corrupt` where it is no SQLite database; `Unsupported`
-    /// where a newer punctual wrote it, for SQLite before 3.51.3, and for durability other than full and fast.
+    /// `Unavailable` if the file or its folder cannot be written, or if the file does not exist and is not to be
+    /// created. `Corrupt` if it is no SQLite database. `Outdated` if a newer punctual wrote it. `Unsupported` for SQLite before
+    /// 3.51.3, and for a durability other than full and fast.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self> {
         let path = path.as_ref();
         if !matches!(options.durability, Durability::Full | Durability::Fast) {
@@ -178,18 +187,21 @@ impl SqliteStore {
         })
     }
 
-    /// Where its file is.
+    /// Returns the path of its file.
     #[cfg(feature = "testing")]
     pub(crate) fn path(&self) -> &Path {
         &self.database.path
     }
 
-    /// Transactions, reads and looks for changes so far: what an idle store must not do.
+    /// Returns the number of transactions, reads and checks for changes so far.
+    ///
+    /// An idle store must do none.
     pub fn operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed)
     }
 
-    /// Who got nothing need not wake for what comes next, where two others do; its wait looks whether they did.
+    /// Lets other processes wake for the next due time if this caller got nothing and two others do. Its wait checks
+    /// whether they did.
     fn leave_to_others(&self, batch: &mut Batch, queues: &[Want]) {
         if let Some(next_due) = batch.next_due
             && batch.jobs.is_empty()
@@ -208,7 +220,7 @@ impl SqliteStore {
         self.sweep_from.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs something in the writer's next transaction.
+    /// Runs a function in the writer's next transaction.
     async fn write<T: Send + 'static>(
         &self,
         items: usize,
@@ -243,7 +255,7 @@ impl Store for SqliteStore {
             }
             let identity = match self.read_identity().await? {
                 Some(identity) => identity,
-                // The disk was full when it was opened.
+                // The disk was full when the file was opened.
                 None if self.writer.is_some() => {
                     self.write(1, 0, true, |tx| Ok(schema::make_identity(tx.conn)?)).await?
                 }

@@ -1,5 +1,6 @@
-//! Tools: what applications need beside jobs and want to share between processes. Each is a state of its own in the store, and
-//! each step on one is atomic.
+//! Tools: rate limiters, locks and leaderboards, which applications share between processes.
+//!
+//! Each has its own state in the store, and each step on one is atomic.
 
 mod board;
 mod limit;
@@ -14,22 +15,21 @@ use std::time::Duration;
 
 use crate::core::error::{Error, Result};
 
-/// How long what a tool keeps stays there after it came to its end, and counts for nothing: should the clock go back, it is as
-/// it was.
+/// How long expired entries of tools are kept, without effect. If the clock goes back, they are valid again.
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) const TOOL_MEMORY: Duration = Duration::from_hours(24);
-/// Rows past their end that one step removes by the way; more than it adds, so that they get fewer.
+/// Expired rows that one step removes. It is more than a step adds, so that they get fewer.
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) const TOOL_FORGET_MAX: usize = 8;
 
-/// One step on a tool.
+/// A step on a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolOp {
-    /// Of a rate limiter.
+    /// On a rate limiter.
     Limit(LimitOp),
-    /// Of a lock.
+    /// On a lock.
     Lock(LockOp),
-    /// Of a leaderboard.
+    /// On a leaderboard.
     Board(BoardOp),
 }
 
@@ -45,10 +45,10 @@ pub enum ToolReply {
 }
 
 impl ToolOp {
-    /// Checks every limit.
+    /// Checks all limits.
     ///
     /// # Errors
-    /// `Invalid`.
+    /// `Invalid` if one is broken.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::Limit(op) => op.check(),
@@ -58,7 +58,7 @@ impl ToolOp {
     }
 }
 
-/// Refuses a duration outside of these bounds.
+/// Checks the bounds of a duration.
 pub(crate) fn check_duration(what: &str, d: Duration, min: Duration, max: Duration) -> Result<()> {
     if (min..=max).contains(&d) {
         return Ok(());
@@ -66,7 +66,7 @@ pub(crate) fn check_duration(what: &str, d: Duration, min: Duration, max: Durati
     Err(Error::invalid(format!("{what} of {d:?} is not within {min:?} to {max:?}")))
 }
 
-/// Refuses a number outside of these bounds.
+/// Checks the bounds of a number.
 pub(crate) fn check_number(what: &str, n: u64, max: u64) -> Result<()> {
     if (1..=max).contains(&n) {
         return Ok(());

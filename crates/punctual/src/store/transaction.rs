@@ -1,31 +1,33 @@
-//! The seam between the client and a transaction of the application's own. The client names no store, and a store knows
-//! no client: both know this trait.
+//! The interface between the client and a transaction of the application's own.
+//!
+//! The client knows no concrete store, and a store knows no client. Both know this trait.
 
 use super::{Acted, Action, Enqueued, Lease, Settled, Store, Target, Verdict};
 use crate::core::{error::Result, job::NewJob};
 
 pub(crate) mod sealed {
-    /// Implemented by the transactions that a store of this library can join.
+    /// Marks the transactions that a store of this library can join.
     pub trait Sealed {}
 }
 
-/// A transaction of the application's own, in the database that the store lives in. What is done in it exists from its
-/// commit on, or not at all.
+/// A transaction of the application's own, in the database of the store.
 ///
-/// Implemented for `rusqlite::Transaction` where the store is an SQLite file. Every call is `Unsupported` on other stores:
-/// Redis has no transaction that an application could share.
+/// What is done in it exists once it commits, and not at all if it does not.
+///
+/// It is implemented for `rusqlite::Transaction`, if the store is an SQLite file. On other stores every call is
+/// `Unsupported`: Redis has no transaction that an application could share.
 pub trait Transaction: sealed::Sealed {
-    /// Wakes whoever waits for what was done; ring it after the commit.
+    /// Notifies waiting callers of what was done. Use it after the commit.
     type Bell;
 
-    /// Enqueues untyped jobs: one answer per job, in order.
+    /// Enqueues untyped jobs. Returns one answer per job, in order.
     ///
     /// # Errors
-    /// As [`Store::enqueue`]; `Unsupported` on a store that can't join this transaction. After any error the transaction
-    /// must be rolled back.
+    /// As [`Store::enqueue`]; `Unsupported` if the store cannot join this transaction. After any error, roll the
+    /// transaction back.
     fn enqueue(&self, store: &dyn Store, jobs: &[NewJob]) -> Result<(Vec<Enqueued>, Self::Bell)>;
 
-    /// Acts on jobs: one answer per target, in order.
+    /// Acts on jobs. Returns one answer per target, in order.
     ///
     /// # Errors
     /// As [`Transaction::enqueue`].

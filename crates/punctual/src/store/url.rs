@@ -1,4 +1,4 @@
-//! Opens a store by its address. The only place outside of a store's own files that names a concrete one.
+//! Opens a store by its address. Only this file and the stores themselves name concrete stores.
 
 #[cfg(feature = "sqlite")]
 use std::path::PathBuf;
@@ -14,20 +14,22 @@ use super::{
 use super::{Store, clock::Clock, memory::MemoryStore};
 use crate::core::error::{Error, ErrorKind, Result};
 
-/// Opens the store at `url`: `sqlite:PATH`, a file, or `memory:`, which ends with its last handle.
+/// Opens the store at `url`.
 ///
-/// Options of a file stand behind a `?`, with `&` between them: `durability=full` (the default) or `durability=fast`;
-/// `mode=rwc` (the default), which makes a file that is not there, `mode=rw`, which does not, or `mode=ro`, which only looks; `cache_mib=64` (the default), the page
-/// cache of each connection, 1 to 4,096.
+/// Write `sqlite:PATH` for a file, or `memory:` for a store that ends with its last handle.
+///
+/// Options of a file follow after `?`, separated by `&`: `durability=full` (default) or `durability=fast`; `mode=rwc`
+/// (default), which creates a file that does not exist, `mode=rw`, which does not, or `mode=ro`, which is read-only;
+/// `cache_mib=64` (default), the page cache of each connection, 1 to 4,096 MiB.
 ///
 /// # Errors
-/// `Unsupported` for any other scheme, or where the store is not built in; `Invalid` for a path or an option that can't be
-/// read; `Unavailable` where `mode=rw` or `mode=ro` finds no file; otherwise as the store's own opening says.
+/// `Unsupported` for any other scheme, or if the store is not built in. `Invalid` for a path or an option that cannot
+/// be parsed. `Unavailable` if `mode=rw` or `mode=ro` finds no file. Otherwise any error of the store.
 pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
     connect_by(url, Clock::System).await
 }
 
-/// The same, by another clock than the system's.
+/// Opens the store with another clock than the system's.
 #[cfg_attr(
     not(any(feature = "sqlite", feature = "redis")),
     expect(clippy::unused_async, reason = "a store on a disk or behind a network takes its time to open")
@@ -40,7 +42,7 @@ pub(crate) async fn connect_by(url: &str, clock: Clock) -> Result<Arc<dyn Store>
         ("sqlite", rest) => {
             let (path, mut options) = sqlite(rest)?;
             options.clock = clock;
-            // Opening may wait for a disk or for another process.
+            // Opening can wait for a disk or for another process.
             let open = tokio::task::spawn_blocking(move || SqliteStore::open(path, options));
             let store = open.await.map_err(|e| {
                 Error::new(ErrorKind::Closed, "the runtime ended while the store was opened").with_source(e)
@@ -55,7 +57,7 @@ pub(crate) async fn connect_by(url: &str, clock: Clock) -> Result<Arc<dyn Store>
         ) => Ok(Arc::new(RedisStore::open(url, clock).await?)),
         ("memory", _) => Err(Error::invalid("a memory: store has no name").with_hint("write memory:")),
         _ => {
-            // The rest may hold a password.
+            // The rest may contain a password.
             let shown: String = scheme.chars().take(32).collect();
             Err(Error::new(ErrorKind::Unsupported, format!("there is no store for the scheme {shown:?}"))
                 .with_hint("write sqlite:jobs.db or memory:"))
@@ -63,7 +65,7 @@ pub(crate) async fn connect_by(url: &str, clock: Clock) -> Result<Arc<dyn Store>
     }
 }
 
-/// Whether the file of an address is there already; of a store that is no file nobody knows yet.
+/// Returns whether the file of an address exists; `false` for a store that is no file.
 #[cfg(feature = "testing")]
 pub(crate) fn is_there(url: &str) -> Result<bool> {
     match url.split_once(':') {
@@ -73,11 +75,11 @@ pub(crate) fn is_there(url: &str) -> Result<bool> {
     }
 }
 
-/// Reads `PATH[?durability=full|fast][&mode=ro|rw|rwc][&cache_mib=N]`.
+/// Parses `PATH[?durability=full|fast][&mode=ro|rw|rwc][&cache_mib=N]`.
 #[cfg(feature = "sqlite")]
 fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // Three slashes are an absolute path behind an empty host, as in other URLs; two would make a host of a folder.
+    // As in other URLs, three slashes are an absolute path after an empty host. With two, a folder would be the host.
     let path = match path.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,
         Some(_) => {

@@ -1,4 +1,4 @@
-//! Reads the text form of a filter. Bounded in bytes and terms; every refusal says where it stumbled and what to write.
+//! Parses the text of a filter. Bounded in bytes and terms. Each error says where the problem is and what to write.
 
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ use crate::core::{
     suggest::did_you_mean,
 };
 
-/// Every field, as suggestions name them.
+/// Every field, for suggestions.
 const FIELDS: [&str; 17] = [
     "state",
     "queue",
@@ -33,7 +33,7 @@ const FIELDS: [&str; 17] = [
     "payload",
 ];
 
-/// Every word behind `state:`, in the order of a job's life.
+/// Every value of `state:`, in the order of a job's life.
 const STATES: [(&str, StateWord); 9] = [
     ("waiting", StateWord::Stored(State::Waiting)),
     ("scheduled", StateWord::Shown(Status::Scheduled)),
@@ -63,7 +63,7 @@ pub(super) fn terms(text: &str) -> Result<Vec<Term>> {
     Ok(terms)
 }
 
-/// Reads one term and says what is left.
+/// Parses one term; returns it and the rest of the text.
 fn term(text: &str) -> Result<(Term, &str)> {
     let (negated, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let end = text.find(|c: char| c == ':' || c == '"' || c.is_whitespace()).unwrap_or(text.len());
@@ -83,11 +83,11 @@ fn term(text: &str) -> Result<(Term, &str)> {
     }
 }
 
-/// Gives the values of a field their meaning.
+/// Makes a test from the values of a field.
 fn test(field: &str, values: Vec<Value>) -> Result<Test> {
     if let Some(path) = field.strip_prefix("payload.") {
         let path: Vec<String> = path.split('.').map(str::to_owned).collect();
-        // Every step reads what is left of the payload again.
+        // Each step reads the rest of the payload again.
         if path.iter().any(String::is_empty) || FILTER_STEPS_MAX < path.len() {
             return Err(Error::invalid(format!("{:?} is no path into a payload", shown(field)))
                 .with_hint(format!("write payload.user.id:42, with {FILTER_STEPS_MAX} steps at most")));
@@ -128,7 +128,7 @@ fn all<T>(values: &[Value], read: impl Fn(&Value) -> Result<T>) -> Result<Vec<T>
     values.iter().map(read).collect()
 }
 
-/// Names, and the texts of payloads. They have no order, so a `>` is more likely a slip than part of the name.
+/// Parses names and texts of payloads. They have no order, so a `>` is more likely a mistake than part of a name.
 fn patterns(field: &str, values: Vec<Value>) -> Result<Vec<Pattern>> {
     let mut patterns = Vec::with_capacity(values.len());
     for value in values {
@@ -191,7 +191,7 @@ fn age(field: &str, instant: Instant, value: &Value) -> Result<(Compare, i64)> {
         )
     };
     let (Some(compare), distance) = comparison(&text) else { return Err(wrong()) };
-    // Only what is due may lie on both sides of now.
+    // Only a due time can be on both sides of now.
     let (behind, distance) = match distance.strip_prefix('-') {
         Some(rest) if instant == Instant::Due => (true, rest),
         _ => (false, distance),
@@ -212,14 +212,14 @@ fn comparison(text: &str) -> (Option<Compare>, &str) {
 /// One value of a term.
 #[derive(Clone, Debug)]
 struct Value {
-    /// What stands between the stars outside of quotes.
+    /// The parts between the stars outside quotes.
     parts: Vec<String>,
     /// Whether it begins with a quote.
     quoted: bool,
 }
 
 impl Value {
-    /// Reads up to the comma or the space behind it.
+    /// Reads up to the next comma or space.
     fn read<'a>(field: &str, text: &'a str) -> Result<(Self, &'a str)> {
         let (mut part, mut parts) = (String::new(), Vec::new());
         let mut chars = text.char_indices();
@@ -256,13 +256,13 @@ impl Value {
         Ok((Self { parts, quoted }, &text[end..]))
     }
 
-    /// As one text, for fields without stars.
+    /// Returns the value as one text, for fields without stars.
     fn text(&self) -> String {
         self.parts.join("*")
     }
 }
 
-/// The beginning of what the user wrote, short enough for an error.
+/// Returns the beginning of the user's text, short enough for an error.
 fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }

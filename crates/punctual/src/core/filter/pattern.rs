@@ -1,6 +1,6 @@
-//! A text with `*` for any number of characters.
+//! Patterns: texts in which `*` stands for any number of characters.
 
-/// What stands between the stars; without a star, one part.
+/// The parts between the stars; one part if there is no star.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     parts: Vec<String>,
@@ -16,7 +16,7 @@ impl Pattern {
         Self { parts: vec![text.into()] }
     }
 
-    /// The one text it matches; `None`: there are more.
+    /// Returns the one text that it matches; `None` if it matches more.
     pub(super) fn as_literal(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [text] => Some(text),
@@ -24,7 +24,8 @@ impl Pattern {
         }
     }
 
-    /// In time |pattern| × |text| at worst: parts are searched from left to right, and none is ever searched twice.
+    /// Returns whether the text matches, in at worst |pattern| × |text| steps. Parts are searched from left to right,
+    /// each once.
     pub(super) fn matches(&self, text: &str) -> bool {
         let [first, middle @ .., last] = self.parts.as_slice() else {
             return self.parts.iter().all(|only| only == text);

@@ -1,4 +1,4 @@
-//! What an operator may do through a client: to one job, to many, or to all that match a filter, in bounded slices.
+//! Operator's actions through a client: on one job, on many, or on all jobs that match a filter, in bounded slices.
 
 use std::collections::HashSet;
 
@@ -15,20 +15,22 @@ use crate::{
     store::{Acted, Action, Audit, AuditCursor, Finding, Guard, List, Target, Transaction, Which},
 };
 
-/// Jobs listed at once for an action by filter. Records travel with their payloads: a page is kept small.
+/// Jobs listed at once for an action by filter. Small, because the records are read with their payloads.
 const PAGE: usize = 250;
-/// Most jobs that one filter goes through: their ids are kept meanwhile, 16 bytes each.
+/// Most jobs that one filter can go through. Their ids are kept meanwhile, 16 bytes each.
 const SEEN_MAX: usize = 16 << 20;
 
-/// What became of a cancel.
+/// The effect of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It never starts.
+    /// The job was cancelled. It never starts.
     Done,
-    /// It runs: a notification goes to its worker, and its token fires, at the latest within one heartbeat. It ends cancelled, or
-    /// done if it finished the work.
+    /// The job is running, and the cancel was requested.
+    ///
+    /// A notification goes to its worker. The handler's token fires at the latest within one heartbeat. The job then
+    /// ends cancelled, or done if its run ends with `ack`.
     Requested,
-    /// It ended already.
+    /// The job had already ended, in this state.
     TooLate(State),
     /// There is no such job.
     NotFound,
@@ -45,48 +47,50 @@ impl From<Acted> for Cancelled {
     }
 }
 
-/// How far an action by filter has come.
+/// The progress of an action by filter.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActProgress {
     /// Jobs that matched when they were listed.
     pub matched: u64,
-    /// Of these: acted on, or their worker was asked.
+    /// Matching jobs that were acted on, or whose worker was asked.
     pub done: u64,
-    /// Of these: left alone, because they moved on after they were listed or are in a state in which it can't be done.
+    /// Matching jobs that were skipped: they moved on after they were listed, or their state does not allow the
+    /// action.
     pub skipped: u64,
-    /// Jobs looked at.
+    /// Jobs searched.
     pub searched: u64,
     /// Jobs in the store.
     pub total: u64,
 }
 
-/// What an audit found.
+/// The result of an audit.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditReport {
-    /// Records and entries looked at.
+    /// Records and entries checked.
     pub checked: u64,
-    /// What is wrong, or was mended.
+    /// What is wrong, or was repaired.
     pub findings: Vec<Finding>,
 }
 
 impl Client {
-    /// Calls a job off: at once if it waits, by asking its worker if it runs.
+    /// Cancels a job: at once if it is waiting, through its worker if it is running.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     #[doc(alias = "revoke")]
     #[doc(alias = "abort")]
     pub async fn cancel(&self, target: impl Into<Target>) -> Result<Cancelled> {
         Ok(self.act_on(target, &Action::Cancel { reason: None }).await?.into())
     }
 
-    /// Cancels as [`Client::cancel`] does, inside a `rusqlite` transaction on the store's SQLite file (see
-    /// [`Enqueue::in_tx`](crate::Enqueue::in_tx)): the job is cancelled exactly if the transaction commits. Ring the bell after
-    /// the commit.
+    /// Cancels a job as part of a `rusqlite` transaction on the store's SQLite file.
+    ///
+    /// The job is cancelled if and only if the transaction commits. See [`Enqueue::in_tx`](crate::Enqueue::in_tx).
+    /// After the commit, notify the workers with the second value that is returned.
     ///
     /// # Errors
-    /// As [`Enqueue::in_tx`](crate::Enqueue::in_tx); after any error the transaction must be rolled back.
+    /// As [`Enqueue::in_tx`](crate::Enqueue::in_tx). After any error, roll the transaction back.
     pub fn cancel_in<T: Transaction>(
         &self,
         tx: &T,
@@ -97,45 +101,45 @@ impl Client {
         Ok((acted.into_iter().next().unwrap_or(Acted::NotFound).into(), bell))
     }
 
-    /// Makes a waiting job due at another time.
+    /// Sets the due time of a waiting job.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     pub async fn reschedule(&self, target: impl Into<Target>, when: impl Into<When>) -> Result<Acted> {
         self.act_on(target, &Action::Reschedule(when.into())).await
     }
 
     /// Makes a waiting job due now.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     #[doc(alias = "promote")]
     pub async fn run_now(&self, target: impl Into<Target>) -> Result<Acted> {
         self.act_on(target, &Action::RunNow).await
     }
 
-    /// Lets a dead, cancelled or done job wait again, as if it had never run (S11).
+    /// Makes a dead, cancelled or done job wait again, as if it had never run (S11).
     ///
-    /// Dropped, it may have been done or not.
+    /// If the future is dropped, the call may have taken effect.
     pub async fn retry(&self, target: impl Into<Target>) -> Result<Acted> {
         self.act_on(target, &Action::Retry).await
     }
 
-    /// Gives a waiting job another level.
+    /// Sets the priority of a waiting job.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     pub async fn reprioritise(&self, target: impl Into<Target>, priority: Priority) -> Result<Acted> {
         self.act_on(target, &Action::Reprioritise(priority)).await
     }
 
-    /// Gives a waiting job another payload.
+    /// Sets the payload of a waiting job.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     pub async fn edit(&self, target: impl Into<Target>, payload: Payload) -> Result<Acted> {
         self.act_on(target, &Action::EditPayload(payload)).await
     }
 
-    /// Removes the record of a job that is not running.
+    /// Deletes the record of a job that is not running.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     pub async fn delete(&self, target: impl Into<Target>) -> Result<Acted> {
         self.act_on(target, &Action::Delete).await
     }
@@ -145,14 +149,14 @@ impl Client {
         Ok(acted.into_iter().next().unwrap_or(Acted::NotFound))
     }
 
-    /// Acts on any number of jobs, in slices, one answer per job in order.
+    /// Acts on any number of jobs, in slices. Returns one answer per job, in order.
     ///
-    /// Dropped, a part of it may have been done.
+    /// If the future is dropped, some slices may have taken effect.
     ///
     /// # Errors
-    /// The first that the store gave; earlier slices have taken effect.
+    /// The first error of the store. Earlier slices have taken effect.
     pub async fn act(&self, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
-        // Every job of a slice is given the payload anew: the slice is bounded in bytes as well (S13).
+        // An edit sends the payload with each job, so the slice is also bounded in bytes (S13).
         let slice = match action {
             Action::EditPayload(payload) => BATCH_BYTES_MAX / payload.bytes.len().max(1),
             _ => BATCH_MAX,
@@ -164,12 +168,13 @@ impl Client {
         Ok(acted)
     }
 
-    /// Acts once on every job that matches, in bounded slices, telling `progress` after each.
+    /// Acts once on each job that matches a filter, in bounded slices.
     ///
-    /// A job's queue and state are checked again in the step that acts on it: one that moved on since it was listed is
-    /// skipped.
+    /// Calls `progress` after each slice. The step that acts on a job checks its queue and state again, and skips a
+    /// job that has moved on.
     ///
-    /// Dropped, a part of it may have been done; made again, it goes on with those that still match.
+    /// If the future is dropped, some slices may have taken effect. A repeated call continues with the jobs that
+    /// still match.
     pub async fn act_where(
         &self,
         filter: &Filter,
@@ -194,9 +199,9 @@ impl Client {
         Ok(sum)
     }
 
-    /// Counts the jobs that match, as the preview of [`Client::act_where`].
+    /// Counts the jobs that match a filter: a preview of [`Client::act_where`].
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     pub async fn count_where(
         &self,
         filter: &Filter,
@@ -210,9 +215,11 @@ impl Client {
         Ok(sum)
     }
 
-    /// Checks the whole store in slices, telling `progress` after each how many records and entries were looked at.
+    /// Checks the whole store in slices, and repairs it if `repair` is set.
     ///
-    /// Dropped, it ends where it is; what it repaired stays repaired.
+    /// Calls `progress` after each slice with the number of records and entries checked.
+    ///
+    /// If the future is dropped, the audit ends. Repairs that were made stay.
     pub async fn audit(&self, repair: bool, mut progress: impl FnMut(u64)) -> Result<AuditReport> {
         let mut report = AuditReport::default();
         let mut from = Some(AuditCursor::default());
@@ -227,17 +234,17 @@ impl Client {
     }
 }
 
-/// A job as it was listed.
+/// Makes a target that requires the queue and state in which the job was listed.
 fn guarded(job: JobRecord) -> Target {
     let guard = Guard { queue: job.queue, state: job.state, version: None };
     Target { which: Which::Id(job.id), guard: Some(guard) }
 }
 
-/// All pages of a filter, one after the other.
+/// All pages of a filter, in order.
 struct Pages {
-    /// `None`: the last page was seen.
+    /// `None` after the last page.
     list: Option<List>,
-    /// A job that was moved by what is done to the pages may be listed again at its new place.
+    /// An action can move a job to a later page, so it may be listed again.
     seen: HashSet<JobId>,
 }
 

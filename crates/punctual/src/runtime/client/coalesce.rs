@@ -1,13 +1,16 @@
 //! Merges the enqueues of one client into few calls to its store.
 //!
-//! Callers stand in line, and whatever is there goes with one call of at most 1,000 jobs and 1 MiB. While a call is on its
-//! way the next one gathers: nobody waits for company. A large one does not wait for the one before either: two may be on
-//! their way, sent in their order, and numbered apart (S3 holds for calls of one instance in a row). A call that fails in
-//! passing is repeated with the same number; a merged call that is refused is halved and tried again, so that one caller's bad
-//! job costs nobody else. Where a part of the store is away, those who need none of it are answered, and the call is repeated aside.
+//! Callers queue up. All waiting requests are sent in one call of at most 1,000 jobs and 1 MiB. While a call is in
+//! flight, the next one gathers; no caller waits longer to fill a batch. A large call does not wait for the one
+//! before it. Two can be in flight, sent in order and numbered separately, because S3 holds for consecutive calls of
+//! one instance.
 //!
-//! There is no task: whoever waits moves everything on, the calls of others too, so that nobody depends on a runtime but their
-//! own. A caller that goes away before its jobs are sent takes them along.
+//! A call with a transient failure is repeated with the same number. A merged call that is refused is halved and
+//! tried again, so one caller's invalid job does not fail the others. If part of the store is unavailable, callers
+//! that do not need it get their answers, and the call is repeated in a separate lane.
+//!
+//! There is no task. Each waiting caller drives all calls, also those of others, so it depends on no runtime but its
+//! own. A caller that is dropped before its jobs were sent removes them.
 
 use std::{
     collections::VecDeque,
@@ -39,21 +42,22 @@ mod flight;
 
 use flight::{Caller, Crowd, Flight};
 
-/// Calls that may be on their way at once, so that one is encoded while the store is at another.
+/// Calls in flight at once, so that one is encoded while the store works on another.
 const LANES: usize = 2;
-/// From so many jobs on a call does not wait for the one before it: smaller ones gain more by company.
+/// Calls with this many jobs or more do not wait for the one before. Smaller calls gain more by merging.
 const LARGE: usize = BATCH_MAX / 2;
-/// How long one call is repeated before its callers are told.
+/// How long one call is repeated before its callers get an error.
 const REPEAT_MAX: Duration = Duration::from_secs(30);
-/// Calls that may wait for a part of the store that is away while others go on; the callers of further ones are told.
+/// Calls that may wait for an unavailable part of the store while others go on. The callers of further ones get an
+/// error.
 const STRANDED_MAX: usize = 64;
 
-/// What a caller is told.
+/// The result for one caller.
 type Answer = Result<Vec<Enqueued>>;
-/// What the store answers to a call; `None` for a job whose part is away.
+/// The store's answers to one call; `None` for a job whose part of the store is unavailable.
 type Answers = Result<Vec<Option<Enqueued>>>;
 
-/// Where all callers of a client meet.
+/// Shared by all callers of a client.
 pub(super) struct Coalescer {
     store: Arc<dyn Store>,
     line: Mutex<Line>,
@@ -65,10 +69,11 @@ impl Coalescer {
         Self { store, line: Mutex::default(), crowd: Arc::default() }
     }
 
-    /// Hands jobs in, cut into requests that fit one call, and waits for all answers. Dropped, it takes those along that are not
-    /// sent yet.
+    /// Splits the jobs into requests that fit one call each, and waits for all answers.
+    ///
+    /// If the future is dropped, jobs that were not sent yet are removed.
     pub(super) async fn push(&self, jobs: Vec<NewJob>) -> Answer {
-        // Its clock is needed where a call is repeated.
+        // The timer of the runtime is needed if a call is repeated.
         Handle::try_current().map_err(|e| {
             Error::new(ErrorKind::Unsupported, "could not enqueue outside of a tokio runtime").with_source(e)
         })?;
@@ -88,7 +93,7 @@ impl Coalescer {
         Ok(answers)
     }
 
-    /// Moves the line on until this caller has its answer.
+    /// Drives the calls until this caller has its answer.
     async fn answer(&self, caller: &Caller) -> Answer {
         let mut pause: Option<Pin<Box<Sleep>>> = None;
         poll_fn(|cx| {
@@ -129,7 +134,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The place in line of those who wait, given up with what was not sent when it is dropped.
+/// A caller's place in the line. When it is dropped, what was not sent is removed.
 struct Place<'a> {
     coalescer: &'a Coalescer,
     callers: VecDeque<Arc<Caller>>,
@@ -145,7 +150,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// One caller's jobs, few enough for one call.
+/// The jobs of one caller, few enough for one call.
 struct Request {
     jobs: Vec<NewJob>,
     caller: Arc<Caller>,
@@ -157,7 +162,7 @@ impl Request {
     }
 }
 
-/// Cuts jobs into runs of at most 1,000 and 1 MiB; a larger job is a run of its own.
+/// Splits jobs into runs of at most 1,000 jobs and 1 MiB. A larger job is a run of its own.
 fn cut(jobs: Vec<NewJob>) -> Vec<Vec<NewJob>> {
     let mut runs = Vec::new();
     let (mut run, mut room) = (Vec::new(), Room::default());
@@ -175,7 +180,7 @@ fn cut(jobs: Vec<NewJob>) -> Vec<Vec<NewJob>> {
     runs
 }
 
-/// What still fits one call.
+/// What still fits into one call.
 #[derive(Default)]
 struct Room {
     jobs: usize,
@@ -183,7 +188,7 @@ struct Room {
 }
 
 impl Room {
-    /// Whether so much more fits. Whatever comes first does: a job that is larger than a call's bytes travels alone.
+    /// Returns whether this much more fits. The first job always fits: one that is larger than a call is sent alone.
     fn admits(&self, jobs: usize, bytes: usize) -> bool {
         self.jobs == 0 || (self.jobs + jobs <= BATCH_MAX && self.bytes + bytes <= BATCH_BYTES_MAX)
     }
@@ -194,20 +199,21 @@ impl Room {
     }
 }
 
-/// A call that gathers.
+/// A call that is being gathered.
 #[derive(Default)]
 struct Gathering {
     room: Room,
     requests: Vec<Request>,
 }
 
-/// Who waits to be sent, and what is on its way.
+/// The requests that wait to be sent, and the calls in flight.
 #[derive(Default)]
 struct Line {
-    /// Each is one call; those who come join the last one.
+    /// Each entry is one call. New requests join the last one.
     gathering: VecDeque<Gathering>,
     lanes: [Lane; LANES],
-    /// Calls of which a part that is away has some jobs to answer, each in a lane of its own: they hold up no others.
+    /// Calls that wait for an unavailable part of the store, each in a lane of its own, so that they hold up no
+    /// others.
     stranded: Vec<Lane>,
 }
 
@@ -223,7 +229,7 @@ impl Line {
         }
     }
 
-    /// What was sent stays: nobody knows what becomes of it.
+    /// Removes what a caller has not sent. Sent jobs stay, because their fate is unknown.
     fn leave(&mut self, callers: &VecDeque<Arc<Caller>>) {
         for gathering in &mut self.gathering {
             let room = &mut gathering.room;
@@ -238,7 +244,7 @@ impl Line {
         self.gathering.retain(|gathering| !gathering.requests.is_empty());
     }
 
-    /// Shares out what came back, repeats what is to be repeated by now, and sends what may be sent.
+    /// Distributes answers, repeats the calls that are due for it, and sends what may be sent.
     fn advance(&mut self, store: &Arc<dyn Store>) {
         for lane in &mut self.stranded {
             lane.land();
@@ -265,7 +271,7 @@ impl Line {
         }
     }
 
-    /// What to wait for: calls on their way, and the time when one is repeated.
+    /// Returns what to wait for: the calls in flight, and the time of the next repetition.
     fn awaited(&self) -> (Vec<Arc<Flight>>, Option<Instant>) {
         let (mut flights, mut again) = (Vec::new(), None::<Instant>);
         for lane in self.lanes.iter().chain(&self.stranded) {
@@ -282,14 +288,14 @@ impl Line {
 /// Several requests as one call.
 struct Merged {
     jobs: Arc<Vec<NewJob>>,
-    /// Who gets the answers, and how many each, in the order of the jobs; nobody any more once they were told.
+    /// The callers and how many answers each gets, in the order of the jobs. Callers with an answer are removed.
     callers: Vec<(usize, Weak<Caller>)>,
-    /// One for each job, once a part of the store has answered.
+    /// One answer per job, set once a part of the store has answered.
     answers: Vec<Option<Enqueued>>,
-    /// Until when it is repeated, from its first sending on.
+    /// Until when the call is repeated, counted from its first sending.
     until: Option<Instant>,
     pauses: Pauses,
-    /// An answer was lost: from then on no failure can say any more that nothing was changed.
+    /// An answer was lost. After that, no failure can prove that nothing was changed.
     is_unknown: bool,
 }
 
@@ -315,7 +321,7 @@ impl Merged {
         Self::new(jobs, callers)
     }
 
-    /// The two halves of the callers, with their jobs.
+    /// Splits the callers and their jobs into two halves.
     fn split(self) -> [Self; 2] {
         let Self { jobs, mut callers, .. } = self;
         let mut jobs = Arc::unwrap_or_clone(jobs);
@@ -325,12 +331,12 @@ impl Merged {
         [Self::new(jobs, callers), Self::new(jobs_later, later)]
     }
 
-    /// Whether no part of the store has answered for any job.
+    /// Returns whether the store has answered for none of the jobs.
     fn is_unanswered(&self) -> bool {
         self.answers.iter().all(Option::is_none)
     }
 
-    /// Whether somebody still waits for its answers.
+    /// Returns whether a caller still waits for its answers.
     fn is_wanted(&self) -> bool {
         self.callers.iter().any(|(_, caller)| 0 < caller.strong_count())
     }
@@ -339,7 +345,7 @@ impl Merged {
         self.callers.iter().filter_map(|(_, caller)| caller.upgrade()).for_each(|caller| caller.wake());
     }
 
-    /// Gives the callers whose jobs are all answered by now what they asked for. One that has gone away doesn't care.
+    /// Gives their results to the callers whose jobs are all answered. Callers that were dropped are ignored.
     fn take_in(&mut self, answers: Vec<Option<Enqueued>>) {
         self.answers.resize(self.jobs.len(), None);
         self.answers.iter_mut().zip(answers).for_each(|(known, new)| *known = known.take().or(new));
@@ -355,7 +361,7 @@ impl Merged {
         }
     }
 
-    /// Tells all callers that wait.
+    /// Gives the error to all callers that wait.
     fn fail(self, error: &Error) {
         for caller in self.callers.into_iter().filter_map(|(_, caller)| caller.upgrade()) {
             caller.tell(Err(copy(error)));
@@ -363,13 +369,13 @@ impl Merged {
     }
 }
 
-/// Some jobs have no answer.
+/// Makes the error for jobs without an answer.
 fn stranded() -> Error {
     Error::new(ErrorKind::UnknownOutcome, "a part of the store is away")
         .with_hint("look whether all of the store's servers run; repeat it with the same id")
 }
 
-/// The same error for one more caller.
+/// Copies an error for one more caller.
 fn copy(error: &Error) -> Error {
     let mut copy = Error::new(error.kind(), error.to_string());
     if let Some(hint) = error.hint() {
@@ -381,7 +387,7 @@ fn copy(error: &Error) -> Error {
     copy
 }
 
-/// Makes calls one after another, numbered as an instance of its own.
+/// Sends calls one after another, numbered as an instance of its own.
 struct Lane {
     instance: u64,
     number: u64,
@@ -390,7 +396,7 @@ struct Lane {
     parts: Vec<Merged>,
 }
 
-/// Where the call of a lane stands.
+/// The stage of a lane's call.
 enum Stage {
     Free,
     Flying { merged: Merged, flight: Arc<Flight> },
@@ -408,7 +414,7 @@ impl Lane {
         matches!(self.stage, Stage::Free)
     }
 
-    /// Whether its call goes on.
+    /// Returns whether the call must go on.
     fn is_needed(&self) -> bool {
         match &self.stage {
             Stage::Free => false,
@@ -417,7 +423,7 @@ impl Lane {
         }
     }
 
-    /// Leaves a call of which a part of the store has answered to a lane of its own, with its number.
+    /// Moves a call that is partly answered to a lane of its own, with its number.
     fn set_aside(&mut self) -> Option<Self> {
         let Stage::Pausing { merged, .. } = &self.stage else { return None };
         if merged.answers.is_empty() {
@@ -427,7 +433,7 @@ impl Lane {
         Some(mem::replace(self, Self { parts, ..Self::default() }))
     }
 
-    /// Tells the callers of a call that waits to be repeated.
+    /// Gives the error to the callers of a call that waits to be repeated.
     fn give_up(self) {
         if let Stage::Pausing { merged, .. } = self.stage {
             merged.fail(&stranded());
@@ -441,7 +447,7 @@ impl Lane {
         self.fly(store, merged);
     }
 
-    /// Makes the call of this number, for the first time or again.
+    /// Sends the call with this number, for the first time or again.
     fn fly(&mut self, store: &Arc<dyn Store>, merged: Merged) {
         let call = Call { instance: self.instance, number: self.number };
         let (store, jobs) = (Arc::clone(store), Arc::clone(&merged.jobs));
@@ -451,12 +457,12 @@ impl Lane {
                 Err(Error::new(ErrorKind::Closed, format!("the store panicked: {panic}")))
             })
         }));
-        // Each of them drives it: who sends it may stop to be polled.
+        // Each of them can drive the call: the caller that sends it may stop polling.
         merged.wake();
         self.stage = Stage::Flying { merged, flight };
     }
 
-    /// Takes what came back: answers, repeats later, or halves what was refused.
+    /// Handles a result: answers, repeats later, or halves a refused call.
     fn land(&mut self) {
         let Stage::Flying { flight, .. } = &self.stage else { return };
         let Some(answer) = flight.take() else { return };
@@ -493,7 +499,7 @@ impl Lane {
         self.stage = Stage::Pausing { merged, until: now + pause };
     }
 
-    /// Repeats a call whose pause is over, and sends parts of one that was refused, as long as somebody wants to know.
+    /// Repeats a call whose pause is over, and sends parts of a refused one, as long as a caller waits for them.
     fn go_on(&mut self, store: &Arc<dyn Store>) {
         if let Stage::Pausing { until, .. } = &self.stage
             && *until <= Instant::now()
@@ -512,7 +518,7 @@ impl Lane {
     }
 }
 
-/// Whether the store refused the call for what is in it, so that a part of it may pass.
+/// Returns whether the store refused the content of the call, so that a part of it may succeed.
 fn is_refusal(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Conflict | ErrorKind::Unsupported)
 }

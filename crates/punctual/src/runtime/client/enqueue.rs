@@ -1,4 +1,4 @@
-//! Builders of an enqueue: what a call chooses for one job, and how it is sent. Nothing is sent before they are awaited.
+//! Builders of an enqueue: the choices for a job, and how it is sent. Nothing is sent before a builder is awaited.
 
 use std::{
     fmt,
@@ -21,7 +21,9 @@ use crate::{
     store::{Enqueued, Transaction},
 };
 
-/// What one call chooses for one job. Options it leaves open come from the job's type, then from the queue.
+/// The choices of one call for one job.
+///
+/// Options that are left open come from the type of job, then from the queue.
 pub struct Spec {
     job: NewJob,
     idempotency_key: Option<String>,
@@ -37,7 +39,7 @@ impl Spec {
         Ok(Self { job: new, idempotency_key: None, concurrency_limit: None, across_kinds: false })
     }
 
-    /// The job as it goes to the store.
+    /// Returns the job as it is sent to the store.
     pub(super) fn finish(mut self) -> Result<NewJob> {
         match (&mut self.job.concurrency, self.concurrency_limit) {
             (Some(concurrency), Some(limit)) => concurrency.limit = limit,
@@ -49,18 +51,18 @@ impl Spec {
         }
         if let Some(key) = &self.idempotency_key {
             check_idempotency_key(key)?;
-            // Last, since the id also depends on the queue and the placement key.
+            // Last, because the id also depends on the queue and the placement key.
             self.job.id = JobId::derived_within(self.kind(), &self.job.queue, self.job.placement_key(), key);
         }
         Ok(self.job)
     }
 
-    /// The kind that its keys are compared within.
+    /// Returns the kind within which the keys are compared.
     fn kind(&self) -> Option<&str> {
         if self.across_kinds { None } else { Some(&self.job.kind) }
     }
 
-    /// The job as its publication to a topic.
+    /// Returns the job as its publication to a topic.
     pub(super) fn publication(mut self, topic: &str) -> Result<NewJob> {
         let (key, across_kinds) = (self.idempotency_key.take(), self.across_kinds);
         let mut job = topic::publication(topic, self.finish()?)?;
@@ -73,7 +75,7 @@ impl Spec {
     }
 }
 
-/// Refuses an empty key, and one over 1 KiB.
+/// Checks that a key has 1 byte to 1 KiB.
 pub(super) fn check_idempotency_key(key: &str) -> Result<()> {
     if (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&key.len()) {
         Ok(())
@@ -91,7 +93,7 @@ impl fmt::Debug for Spec {
     }
 }
 
-/// Writes every choice once: as a method of [`Spec`], by reference, and of builders, by value.
+/// Defines each choice once: on [`Spec`] by reference, and on builders by value.
 macro_rules! choices {
     ([$($builder:ident),+] $choices:tt) => {
         choices! { @spec $choices }
@@ -121,24 +123,25 @@ macro_rules! choices {
 }
 
 choices! { [Enqueue, Publish] {
-    /// Gives the job an id that [`Client::make_id`] made before, so that the call can be repeated safely.
+    /// Sets an id made by [`Client::make_id`], so that the call can be repeated safely.
     fn id(spec, id: JobId) {
         spec.job.id = id;
         spec.idempotency_key = None;
     }
 
-    /// Derives the job's id from its kind, queue, placement key and this key. Enqueued again with the same four, the answer is
-    /// [`Enqueued::Duplicate`], also for a day after the job ended. The placement key is the job's group, else its concurrency
-    /// key, else its unique key, else none. At most 1 KiB. The id is the one that is answered.
+    /// Derives the job's id from its kind, queue, placement key and `key` (at most 1 KiB).
     ///
-    /// With [`across_kinds`](Self::across_kinds) the kind does not count.
+    /// A second enqueue with the same four returns [`Enqueued::Duplicate`], also for a day after the job ended. The
+    /// placement key is the job's group, else its concurrency key, else its unique key. Use the id in the answer.
+    ///
+    /// With [`across_kinds`](Self::across_kinds), the kind does not count.
     #[doc(alias = "dedupe")]
     #[doc(alias = "job_id")]
     fn idempotency_key(spec, key: impl Into<String>) {
         spec.idempotency_key = Some(key.into());
     }
 
-    /// Due this much after now, by the store's clock.
+    /// Sets the due time to `delay` after now, by the store's clock.
     #[doc(alias = "run_in")]
     #[doc(alias = "perform_in")]
     #[doc(alias = "schedule_in")]
@@ -147,7 +150,7 @@ choices! { [Enqueue, Publish] {
         spec.job.run_at = When::In(delay);
     }
 
-    /// Due at this instant; earlier than now means now.
+    /// Sets the due time. A time in the past means now.
     #[doc(alias = "run_at")]
     #[doc(alias = "perform_at")]
     #[doc(alias = "eta")]
@@ -155,27 +158,32 @@ choices! { [Enqueue, Publish] {
         spec.job.run_at = at.into();
     }
 
-    /// One of three levels.
+    /// Sets the priority (default: normal).
     fn priority(spec, priority: Priority) {
         spec.job.options.priority = Some(priority);
     }
 
-    /// At most one job holds this key within its kind, queue, group and concurrency key; with
-    /// [`across_kinds`](Self::across_kinds) the kind does not count. See [`Unique`].
+    /// Sets the unique key: at most one job holds it in its kind, queue, group and concurrency key.
+    ///
+    /// With [`across_kinds`](Self::across_kinds), the kind does not count. See [`Unique`].
     #[doc(alias = "dedupe")]
     #[doc(alias = "unique_by")]
     fn unique(spec, unique: Unique) {
         spec.job.unique = Some(unique);
     }
 
-    /// Compares the unique key and the idempotency key of this job with those of jobs of all kinds that do so, too. Otherwise they
-    /// are compared within its kind.
+    /// Compares the unique key and the idempotency key across kinds.
+    ///
+    /// They are compared with the keys of all jobs that also hold theirs across kinds. By default they are compared
+    /// within the kind.
     fn across_kinds(spec) {
         spec.across_kinds = true;
     }
 
-    /// At most one job of this key waits: short for a key unique until the start that is the concurrency key as well. For
-    /// work that must be done again after the last change, and not once per change.
+    /// Keeps at most one waiting job of this key, and runs one at a time.
+    ///
+    /// Use it for work that must be done again after the last change, but not once per change. It sets a unique key
+    /// that is held until the start, and the same concurrency key.
     #[doc(alias = "debounce")]
     fn rerun(spec, key: impl Into<String>) {
         let key = key.into();
@@ -183,81 +191,84 @@ choices! { [Enqueue, Publish] {
         spec.job.concurrency = Some(Concurrency { key, limit: 1 });
     }
 
-    /// The tenant or the like: recorded, and unique keys are compared within it.
+    /// Sets the group, for example the tenant. Unique keys are compared within it.
     fn group(spec, group: impl Into<String>) {
         spec.job.group = Some(group.into());
     }
 
-    /// The resource that the job works on: at most [`concurrency_limit`](Self::concurrency_limit) jobs of this key run at once
-    /// in their queue and group, 1 unless said otherwise. What can't run now waits for its turn, out of the way of others, and is
-    /// started in order; not by any worker's memory, so that it holds over kills. Unique keys are compared within it.
+    /// Sets the concurrency key, for example the resource that the job works on.
+    ///
+    /// At most [`concurrency_limit`](Self::concurrency_limit) jobs of this key run at once in their queue and group
+    /// (default: 1). Jobs that cannot start are blocked in the store, do not hold up others, and start in order. The
+    /// limit holds across processes, also when workers are killed. Unique keys are compared within the concurrency
+    /// key.
     #[doc(alias = "mutex")]
     #[doc(alias = "partition_key")]
     fn concurrency_key(spec, key: impl Into<String>) {
         spec.job.concurrency = Some(Concurrency { key: key.into(), limit: 1 });
     }
 
-    /// This job may start while fewer than so many of its concurrency key run, 1 to 10,000; 1 unless said otherwise.
+    /// Lets the job start while fewer than `limit` jobs of its concurrency key run, 1 to 10,000 (default: 1).
     fn concurrency_limit(spec, limit: u32) {
         spec.concurrency_limit = Some(limit);
     }
 
-    /// Dead after so many failures; 1 means: never again after a failure or crash.
+    /// Sets how many failures make the job dead. With 1, it is never retried after a failure or an expired lease.
     #[doc(alias = "retries")]
     #[doc(alias = "max_retries")]
     fn max_attempts(spec, max_attempts: u32) {
         spec.job.options.max_attempts = Some(max_attempts);
     }
 
-    /// How long to wait between attempts.
+    /// Sets the wait between attempts.
     fn backoff(spec, backoff: Backoff) {
         spec.job.options.backoff = Some(backoff);
     }
 
-    /// The hard limit of one run.
+    /// Sets the longest time of one run.
     fn timeout(spec, timeout: Duration) {
         spec.job.options.timeout = Some(timeout);
     }
 
-    /// How long the job stays with a worker that is not heard of; 1 s to 24 h.
+    /// Sets the lease, 1 s to 24 h: how long a silent worker keeps the job.
     fn lease(spec, lease: Duration) {
         spec.job.options.lease = Some(lease);
     }
 
-    /// Ends cancelled if it has not started this much after now.
+    /// Cancels the job if it has not started within `after` from now.
     #[doc(alias = "ttl")]
     fn expires_in(spec, after: Duration) {
         spec.job.expires_at = Some(When::In(after));
     }
 
-    /// Ends cancelled if it has not started before this instant.
+    /// Cancels the job if it has not started before this instant.
     fn expires_at(spec, at: impl Into<When>) {
         spec.job.expires_at = Some(at.into());
     }
 
-    /// Adds a tag, for people and filters. At most 16.
+    /// Adds a tag, for people and filters (at most 16).
     fn tag(spec, tag: impl Into<String>) {
         spec.job.tags.push(tag.into());
     }
 
-    /// Sets a header; trace context travels here. At most 8 KiB in all.
+    /// Sets a header, for example a trace context (at most 8 KiB in all).
     fn header(spec, name: impl Into<String>, value: impl Into<String>) {
         spec.job.headers.insert(name.into(), value.into());
     }
 } }
 
-// A publication has no queue of its own.
+// Not for publications, which have no queue of their own.
 choices! { [Enqueue] {
-    /// Waits under this queue.
+    /// Sets the queue.
     fn queue(spec, queue: impl Into<String>) {
         spec.job.queue = queue.into();
     }
 } }
 
-/// An enqueue of one job, by [`Client::enqueue`]; sent once it is awaited.
+/// An enqueue of one job, made by [`Client::enqueue`] and sent when it is awaited.
 ///
-/// A call that fails in passing is repeated for up to 30 s. If its answer was lost, the repetition finds the job there:
-/// [`Enqueued::Duplicate`] with the job's own id.
+/// A call with a transient failure is repeated for up to 30 s. If an answer was lost, the repeated call finds the job
+/// and returns [`Enqueued::Duplicate`] with the job's own id.
 #[derive(Debug)]
 #[must_use = "a job is enqueued only once this is awaited: add `.await`"]
 pub struct Enqueue {
@@ -271,18 +282,21 @@ impl Enqueue {
         Self { client, spec }
     }
 
-    /// The job as it goes to a store, with all that its type and this call chose: for an outbox, or for
-    /// [`Client::push`].
+    /// Returns the job with all choices of its type and this call.
+    ///
+    /// Use it for an outbox, or for [`Client::push`].
     ///
     /// # Errors
-    /// `Invalid` for a payload that can't be encoded or an option out of its limits.
+    /// `Invalid` for a payload that cannot be encoded, or for an option outside its limits.
     pub fn into_new_job(self) -> Result<NewJob> {
         self.spec?.finish()
     }
 
-    /// Enqueues inside a `rusqlite` transaction on the store's SQLite file, on a connection of your own: the job
-    /// exists from the commit on, or not at all. Ring the bell after the commit; without it the job starts about a second
-    /// late.
+    /// Enqueues as part of a `rusqlite` transaction on the store's SQLite file.
+    ///
+    /// The transaction runs on a connection of your own. The job exists once the transaction commits, and not at all
+    /// if it does not. After the commit, notify the workers with the second value that is returned. Otherwise the job
+    /// starts about a second late.
     ///
     /// ```
     /// # use punctual::{Client, Job};
@@ -314,9 +328,9 @@ impl Enqueue {
     /// ```
     ///
     /// # Errors
-    /// `Full` where the queue is at its cap: nothing was written, and the transaction may go on. `Unsupported` on a store
-    /// that is no SQLite file, `Conflict` where the connection would weaken what the store promises; after these and any
-    /// other error the transaction must be rolled back.
+    /// `Full` if the queue is at its cap: nothing was written, and the transaction can go on. After any other error,
+    /// roll the transaction back. `Unsupported` if the store is not an SQLite file. `Conflict` if the connection
+    /// would weaken the store's guarantees.
     pub fn in_tx<T: Transaction>(self, tx: &T) -> Result<(Enqueued, T::Bell)> {
         let client = self.client.clone();
         let job = self.into_new_job()?;
@@ -339,8 +353,7 @@ impl IntoFuture for Enqueue {
     }
 }
 
-/// What became of the one job that was handed over. A full queue is an error: a job that was not stored must not be
-/// overlooked.
+/// Returns the answer for a single job. A full queue is an error, so that a refused job is not overlooked.
 pub(super) fn only_answer(queue: &str, answers: Vec<Enqueued>) -> Result<Enqueued> {
     match answers.into_iter().next() {
         Some(Enqueued::Full) => Err(full(format!("queue {queue:?} is full: the job was not stored"))),
@@ -354,7 +367,7 @@ fn full(message: String) -> Error {
         .with_hint("try again once jobs have ended, or raise the queue's cap (max_jobs, max_bytes)")
 }
 
-/// What became of many jobs; an error if a full queue refused any.
+/// Returns the answers for many jobs; an error if a full queue refused any.
 fn all_answers(answers: Vec<Enqueued>) -> Result<Vec<Enqueued>> {
     let refused = answers.iter().filter(|answer| **answer == Enqueued::Full).count();
     if refused == 0 {
@@ -366,7 +379,9 @@ fn all_answers(answers: Vec<Enqueued>) -> Result<Vec<Enqueued>> {
 
 type Each<J> = Box<dyn FnMut(&J, &mut Spec) + Send>;
 
-/// An enqueue of many jobs, by [`Client::enqueue_many`]; sent once it is awaited.
+/// An enqueue of many jobs, made by [`Client::enqueue_many`].
+///
+/// It is sent when it is awaited.
 #[must_use = "jobs are enqueued only once this is awaited: add `.await`"]
 pub struct EnqueueMany<I: Iterator> {
     client: Client,
@@ -379,7 +394,7 @@ impl<I: Iterator<Item: Job>> EnqueueMany<I> {
         Self { client, jobs, each: None }
     }
 
-    /// Lets `each` choose for every job.
+    /// Calls `each` for every job, to make choices for it.
     pub fn each(mut self, each: impl FnMut(&I::Item, &mut Spec) + Send + 'static) -> Self {
         self.each = Some(Box::new(each));
         self
@@ -403,7 +418,7 @@ impl<I: Iterator<Item: Job>> IntoFuture for EnqueueMany<I> {
     type Output = Result<Vec<Enqueued>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
-    /// The jobs are encoded here, before anything is sent: one that can't be leaves the others unsent too.
+    /// Encodes all jobs before any is sent. If one cannot be encoded, none is sent.
     fn into_future(self) -> Self::IntoFuture {
         let client = self.client.clone();
         let jobs = self.finish();

@@ -1,4 +1,4 @@
-//! Waiting for the end of a job.
+//! Waits for the end of a job.
 
 use std::time::Duration;
 
@@ -10,16 +10,18 @@ use crate::{
     store::end_bell,
 };
 
-/// Between two looks at the job, at most: no ring is trusted to come.
+/// The longest time between two reads of the job. A notification can be lost.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 impl Client {
-    /// Waits until a job has ended, `within` at most, and answers it as it stands then: with its result if it is done and its
-    /// handler gave one, else with its reason and failures, or, if the time was too short, with how far it is. `None`: it is gone,
-    /// or its queue keeps no such jobs.
+    /// Waits until a job has ended, at most `within`, and returns it.
     ///
-    /// Nothing is polled: whoever ends the job rings. It may be any process, and there may be many who wait. (A look every 15 s
-    /// repairs what a ring that was lost would cost.)
+    /// A done job has its result, if its handler returned one. Any other ended job has its reason and failures. If
+    /// the time was too short, the job is returned as it is, with its progress. `None` means that the job is gone, or
+    /// that its queue keeps no ended jobs.
+    ///
+    /// The process that ends the job notifies all waiting callers. In addition, the job is read every 15 s, in case a
+    /// notification was lost.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -40,10 +42,10 @@ impl Client {
     /// # Ok::<(), punctual::Error>(()) }).unwrap();
     /// ```
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
-    /// As the store says; wait again.
+    /// Any error of the store. The call can be repeated.
     #[doc(alias = "wait")]
     #[doc(alias = "result")]
     #[doc(alias = "join")]

@@ -1,5 +1,7 @@
-//! Enqueues that merge: where a job holds the unique key and waits, it is given both payloads. An edit names the id and the
-//! version that it read, so that nothing is lost or there twice, whoever else merges or starts the job meanwhile.
+//! Enqueues that merge: a waiting job with the same unique key gets both payloads.
+//!
+//! An edit names the id and the version that it read. So no update is lost or applied twice, even if others merge or
+//! start the job meanwhile.
 
 use std::{
     fmt,
@@ -17,11 +19,13 @@ use crate::{
 };
 
 impl Enqueue {
-    /// Where a job holds the unique key and still waits, it gets the payload that `merge` makes of its own and of the new one: any
-    /// number of updates become one job that carries them all. Only the payload changes; the answer is
-    /// [`Enqueued::Replaced`]. With [`rerun`](Enqueue::rerun) one runs and one waits: what comes while one runs is in the next.
+    /// Merges the new payload into a waiting job with the same unique key.
     ///
-    /// `merge` may be called again, with what another caller made of the job meanwhile.
+    /// The waiting job gets the payload that `merge` makes of its own and the new one, so any number of updates
+    /// become one job. Only the payload changes; the answer is [`Enqueued::Replaced`]. With
+    /// [`rerun`](Enqueue::rerun), one job runs and one waits: updates that arrive during a run are in the next one.
+    ///
+    /// `merge` can be called again if another caller changed the waiting job meanwhile.
     ///
     /// ```
     /// # use punctual::{Client, Job, testing::TestQueue};
@@ -55,14 +59,14 @@ impl Enqueue {
     }
 }
 
-/// How often others may change the job that waits while a merge is made.
+/// How often others may change the waiting job while it is merged.
 const MERGES_MAX: usize = 16;
-/// How often an edit is made whose answers are lost.
+/// How often an edit is sent if its answer is lost.
 const EDITS_MAX: usize = 3;
 
 type MergePayloads = Box<dyn Fn(&JobRecord, &Payload) -> Result<Payload> + Send>;
 
-/// An enqueue that merges, by [`Enqueue::merge`]; sent once it is awaited.
+/// An enqueue that merges, made by [`Enqueue::merge`] and sent when it is awaited.
 #[must_use = "a job is enqueued only once this is awaited: add `.await`"]
 pub struct Merge {
     enqueue: Enqueue,
@@ -88,7 +92,8 @@ impl Merge {
                 Some(Enqueued::Duplicate(met)) if met.id != job.id && met.state == Some(State::Waiting) => {
                     met.id
                 }
-                // The answer of a call that was repeated: the job that it met has started since, or this one ended already.
+                // The answer to a repeated call: the job that it met has started since, or this one has already
+                // ended.
                 Some(Enqueued::Duplicate(met)) if met.id == job.id && met.state.is_none() => {
                     let info = client.queue(&job.queue).show().await?;
                     if info.is_some_and(|info| info.settings.done.keeps_nothing()) {
@@ -113,8 +118,9 @@ impl Merge {
     }
 }
 
-/// Gives a waiting job another payload if it still is as it was read; answers whether it was. A call whose answer was lost is
-/// made again as it was: only one of them can find the job so.
+/// Sets the payload of a waiting job if it is unchanged since it was read; returns whether it was.
+///
+/// If the answer is lost, the same call is sent again. Only one of the calls can find the job unchanged.
 async fn edit(client: &Client, was: &JobRecord, payload: &Payload) -> Result<bool> {
     let guard = Guard { queue: was.queue.clone(), state: State::Waiting, version: Some(was.version) };
     let target = [Target { which: Which::Id(was.id), guard: Some(guard) }];
@@ -127,7 +133,7 @@ async fn edit(client: &Client, was: &JobRecord, payload: &Payload) -> Result<boo
                 let Some(error) = lost else { return Ok(false) };
                 return match client.get(was.id).await {
                     Ok(Some(is)) if is.version == was.version + 1 && is.payload == *payload => Ok(true),
-                    // Nobody knows; to merge once more would be wrong if it was merged.
+                    // The outcome is unknown. A second merge would be wrong if the first was stored.
                     _ => Err(error),
                 };
             }

@@ -11,14 +11,16 @@ use crate::{
     store::{QueueInfo, QueueOp, QueueReply, QueueSettings, Replace},
 };
 
-/// How often an update of settings begins again.
+/// How often an update of settings is tried.
 const UPDATE_TRIES_MAX: u32 = 100;
-/// The longest pause before it begins again for the first time; each is twice as long as the one before.
+/// The longest pause before the second try. It doubles with each further try.
 const UPDATE_PAUSE_MIN: Duration = Duration::from_millis(5);
-/// The longest of these pauses.
+/// The upper bound of these pauses.
 const UPDATE_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// A queue by its name, to look at and to set. Settings live in the store and are live for every worker.
+/// A handle to one queue, to read it and to change its settings.
+///
+/// Settings are stored, and take effect for all workers at once.
 #[derive(Clone, Debug)]
 pub struct QueueHandle {
     client: Client,
@@ -30,49 +32,55 @@ impl QueueHandle {
         Self { client, name }
     }
 
-    /// Its name.
+    /// Returns the name of the queue.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its settings and counts; `None`: there is no such queue.
+    /// Returns its settings and counts, or `None` if there is no such queue.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     pub async fn show(&self) -> Result<Option<QueueInfo>> {
         self.info(QueueOp::Show).await
     }
 
-    /// Lets nothing be reserved or taken from it until it is resumed; `by` and `reason` are for people.
+    /// Pauses the queue: no job is reserved or taken until it is resumed.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// `by` and `reason` are for people.
+    ///
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     pub async fn pause(&self, by: impl Into<String>, reason: impl Into<String>) -> Result<Option<QueueInfo>> {
         self.info(QueueOp::Pause { by: by.into(), reason: reason.into() }).await
     }
 
     /// Ends a pause.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     pub async fn resume(&self) -> Result<Option<QueueInfo>> {
         self.info(QueueOp::Resume).await
     }
 
-    /// Replaces its settings, all but the pause: what the argument leaves at its default is set to the default. To change some of
-    /// them, [`update`](Self::update) them.
+    /// Replaces all settings except the pause.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// A setting that is not given gets its default.
+    ///
+    /// To change only some of them, use [`update`](Self::update).
+    ///
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     pub async fn set(&self, settings: QueueSettings) -> Result<Option<QueueInfo>> {
         self.info(QueueOp::Set(Box::new(settings))).await
     }
 
-    /// Changes its settings, all but the pause: reads them, lets `change` change them, and replaces them if nobody else did
-    /// meanwhile; else it begins again. A queue that does not exist begins with the default settings, and is made.
+    /// Changes the settings, except the pause.
     ///
-    /// `change` may be called several times. If the future is dropped, the settings are changed as a whole or not at all.
+    /// Reads them, calls `change`, and replaces them if they did not change meanwhile. Otherwise it tries again. A
+    /// queue that does not exist starts with the default settings, and is created. `change` can be called several
+    /// times.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
-    /// `Invalid` for settings that break a limit. `Conflict` where others changed them all the time.
+    /// `Invalid` for settings that break a limit. `Conflict` if others kept changing them.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -95,7 +103,7 @@ impl QueueHandle {
                 QueueReply::Conflict(info) => seen = info.settings,
                 QueueReply::Unknown | QueueReply::Purged { .. } => return Err(unexpected()),
             }
-            // Those that met once must not meet again.
+            // Random, so that callers that collided do not collide again.
             tokio::time::sleep(pause_max.mul_f64(fastrand::f64())).await;
             pause_max = (pause_max * 2).min(UPDATE_PAUSE_MAX);
         }
@@ -104,17 +112,21 @@ impl QueueHandle {
         Err(Error::new(ErrorKind::Conflict, text).with_hint("try again"))
     }
 
-    /// Lets jobs start again that a run holds back, by [`Outcome::RetryAfter`](crate::Outcome::RetryAfter): those of the queue, or of
-    /// this group alone. Its rate, its other limits and a pause stay as they are. `None`: there is no such queue.
+    /// Ends a pause that a run requested, of the queue or of one group.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// Runs request it with [`Outcome::RetryAfter`](crate::Outcome::RetryAfter).
+    /// The rate, the other limits and an operator's pause stay as they are. Returns `None` if there is no such queue.
+    ///
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     pub async fn open(&self, group: Option<&str>) -> Result<Option<QueueInfo>> {
         self.info(QueueOp::Open { group: group.map(str::to_owned) }).await
     }
 
-    /// Deletes its waiting jobs in slices, telling `progress` after each how many are gone; answers how many were.
+    /// Deletes the waiting jobs in slices; returns how many.
     ///
-    /// Dropped, it ends where it is; made again, it goes on.
+    /// Calls `progress` after each slice with the number of jobs deleted so far.
+    ///
+    /// If the future is dropped, it stops after some slices. A repeated call continues.
     pub async fn purge(&self, mut progress: impl FnMut(u64)) -> Result<u64> {
         let mut gone = 0;
         loop {

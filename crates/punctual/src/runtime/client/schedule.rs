@@ -1,4 +1,4 @@
-//! Schedules, through a client: documents, and the one tick of each that waits (`plant`).
+//! Schedules through a client: their documents, and the one waiting tick of each (`plant`).
 
 mod look;
 mod plant;
@@ -19,43 +19,45 @@ use crate::{
     store::{Doc, DocOp, DocReply, Enqueued, Only, Pause},
 };
 
-/// Why a tick was cancelled.
+/// The reason of a tick that was cancelled because its schedule changed.
 pub(crate) const CHANGED: &str = "its schedule was changed";
 pub(crate) const REMOVED: &str = "its schedule was removed";
 
-/// A schedule by its name, to look at and to set. It lives in the store: whoever reserves its ticks plants the next one,
-/// and no process has to be the one that keeps it going.
+/// A handle to one schedule, to read and change it.
+///
+/// The schedule is stored. The worker that reserves a tick enqueues the next one, so no single process has to keep
+/// running.
 #[derive(Clone, Debug)]
 pub struct ScheduleHandle {
     client: Client,
     name: String,
 }
 
-/// Some schedules of a store.
+/// A page of the schedules of a store.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchedulePage {
-    /// In the order of their names.
+    /// Schedules in the order of their names.
     pub schedules: Vec<NamedSchedule>,
-    /// The names of those that can't be read: set by a newer punctual, or damaged. They can be set anew or removed.
+    /// Names of schedules that cannot be read: set by a newer punctual, or damaged. They can be set again or removed.
     pub unreadable: Vec<String>,
-    /// Behind which name to go on; `None`: all were told.
+    /// The name after which the next page starts; `None` if this is the last page.
     pub next: Option<String>,
 }
 
 /// A schedule with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedSchedule {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Raised by every change; ticks that were planted before it don't run.
+    /// The generation: rises with every change. Ticks of an earlier generation do not run.
     pub generation: u64,
     /// The schedule.
     pub schedule: Schedule,
 }
 
 impl Client {
-    /// One schedule, to look at and to set.
+    /// Returns a handle to one schedule, to read and change it.
     #[doc(alias = "cron")]
     #[doc(alias = "periodic")]
     #[doc(alias = "recurring")]
@@ -63,12 +65,14 @@ impl Client {
         ScheduleHandle { client: self.clone(), name: name.into() }
     }
 
-    /// Schedules by their names, those behind `after`; at most 1,000, and fewer where they are large.
+    /// Returns a page of schedules, by name, after the name `after`.
     ///
-    /// Dropped, it has changed nothing.
+    /// A page has at most 1,000, and fewer if they are large.
+    ///
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
-    /// What the store says.
+    /// Any error of the store.
     pub async fn schedules(&self, after: Option<&str>) -> Result<SchedulePage> {
         let list = DocOp::List { prefix: PREFIX.to_owned(), after: after.map(key), limit: BATCH_MAX };
         let DocReply::Page { docs, more } = self.store().doc(&list).await? else { return Err(unexpected()) };
@@ -83,27 +87,29 @@ impl Client {
         Ok(page)
     }
 
-    /// The tick of a schedule that waits, as [`ScheduleHandle::waiting`] tells it, of one that was read already.
+    /// Returns the waiting tick of a schedule that was read before.
+    ///
+    /// Otherwise it works as [`ScheduleHandle::waiting`].
     ///
     /// # Errors
-    /// What the store says.
+    /// Any error of the store.
     pub async fn waiting_tick(&self, named: &NamedSchedule) -> Result<Option<JobRecord>> {
         self.holder(&named.schedule.unique_key(&named.name)).await
     }
 }
 
 impl ScheduleHandle {
-    /// Its name.
+    /// Returns the name of the schedule.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// As it stands; `None`: there is no such schedule.
+    /// Returns the schedule, or `None` if it does not exist.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
-    /// `Invalid` for what is no name, `Corrupt` for a document that can't be read.
+    /// `Invalid` for an invalid name, `Corrupt` for a document that cannot be read.
     pub async fn get(&self) -> Result<Option<NamedSchedule>> {
         self.read().await?.as_ref().map(NamedSchedule::of).transpose()
     }
@@ -116,13 +122,15 @@ impl ScheduleHandle {
         }
     }
 
-    /// Enqueues `job` at every tick from now on. A schedule of this name is changed, and stays paused if it is; one that is
-    /// like this already is left as it is, so that every start of a program may set it.
+    /// Sets the schedule: enqueues `job` at every tick from now on.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// An existing schedule of this name is changed. It stays paused if it is. If nothing differs, nothing changes,
+    /// so a program can call this at every start.
+    ///
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
-    /// As [`Schedule::new`]; `Conflict` where others changed it too often meanwhile.
+    /// As [`Schedule::new`]; `Conflict` if others kept changing it meanwhile.
     ///
     /// ```
     /// # use punctual::{Client, Cron, Job, testing::TestQueue};
@@ -139,9 +147,9 @@ impl ScheduleHandle {
         self.set_with(cron, &job, |_| ()).await
     }
 
-    /// The same, with what is to be chosen for the jobs.
+    /// Sets the schedule as [`ScheduleHandle::set`] does, with options for its jobs.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
     /// As [`ScheduleHandle::set`].
@@ -156,9 +164,9 @@ impl ScheduleHandle {
         self.put(Schedule::new(cron, spec.finish()?)?).await
     }
 
-    /// Sets the whole schedule, but for its pause.
+    /// Sets the whole schedule, except its pause.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
     /// As [`ScheduleHandle::set`].
@@ -167,21 +175,23 @@ impl ScheduleHandle {
             .await
     }
 
-    /// Enqueues nothing until it is resumed; `by` and `reason` are for people. The tick that waits is cancelled.
+    /// Pauses the schedule and cancels its waiting tick.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// `by` and `reason` are for people.
+    ///
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
-    /// `Invalid` where there is no such schedule; as [`ScheduleHandle::set`].
+    /// `Invalid` if there is no such schedule; otherwise as [`ScheduleHandle::set`].
     pub async fn pause(&self, by: &str, reason: &str) -> Result<NamedSchedule> {
         let since_ms = self.client.store().now().await?.as_ms();
         let pause = Pause { since_ms, by: cut_error(by).to_owned(), reason: cut_error(reason).to_owned() };
         self.change(|was| Ok(Schedule { paused: Some(pause.clone()), ..self.known(was)?.clone() })).await
     }
 
-    /// Ends a pause: it goes on with the next tick from now.
+    /// Resumes the schedule. It continues with the next tick after now.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
     /// As [`ScheduleHandle::pause`].
@@ -189,19 +199,21 @@ impl ScheduleHandle {
         self.change(|was| Ok(Schedule { paused: None, ..self.known(was)?.clone() })).await
     }
 
-    /// Removes it, and cancels the tick that waits; one that runs goes on. Answers whether there was one.
+    /// Removes the schedule and cancels its waiting tick.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// A running tick goes on. Returns whether it existed.
+    ///
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
-    /// What the store says.
+    /// Any error of the store.
     pub async fn remove(&self) -> Result<bool> {
         let mut tries = Tries::default();
         while tries.next(fastrand::f64).await {
             let Some(doc) = self.read().await? else { return Ok(false) };
             let remove = DocOp::Remove { key: key(&self.name), only: Only::IfVersion(doc.version) };
             if let DocReply::Is(_) = self.client.store().doc(&remove).await? {
-                // A tick of one that can't be read finds out by itself.
+                // A tick of a schedule that cannot be read notices this itself.
                 if let Ok(was) = NamedSchedule::of(&doc) {
                     self.call_off(&was.schedule, doc.version + 1, REMOVED).await?;
                 }
@@ -211,12 +223,14 @@ impl ScheduleHandle {
         Err(self.changed_too_often())
     }
 
-    /// Enqueues its job now, once, beside its ticks; also while it is paused.
+    /// Enqueues its job once, now, in addition to its ticks.
     ///
-    /// Dropped, it may have been enqueued or not: made again, there may be two.
+    /// Works also while it is paused.
+    ///
+    /// If the future is dropped, the job may have been enqueued. A repeated call can enqueue a second one.
     ///
     /// # Errors
-    /// `Invalid` where there is no such schedule; `Full` where the queue is at its cap.
+    /// `Invalid` if there is no such schedule; `Full` if the queue is at its cap.
     pub async fn fire(&self) -> Result<Enqueued> {
         let named = self.get().await?;
         let mut job = self.known(named.as_ref().map(|named| &named.schedule))?.job(&self.name);
@@ -227,13 +241,15 @@ impl ScheduleHandle {
         only_answer(&queue, self.client.push(vec![job]).await?)
     }
 
-    /// The tick that waits; `None`: the schedule is paused or not there, its last tick started just now, or the one that waited was
-    /// cancelled.
+    /// Returns the waiting tick.
     ///
-    /// Dropped, it has changed nothing.
+    /// `None` means that the schedule is paused or does not exist, that its last tick has just started, or that its
+    /// waiting tick was cancelled.
+    ///
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
-    /// What the store says.
+    /// Any error of the store.
     pub async fn waiting(&self) -> Result<Option<JobRecord>> {
         match self.get().await? {
             Some(named) => self.client.waiting_tick(&named).await,
@@ -248,7 +264,7 @@ impl ScheduleHandle {
         })
     }
 
-    /// Changes the document by what it is, then the tick that waits. A document that can't be read is replaced.
+    /// Changes the document, then the waiting tick. Replaces a document that cannot be read.
     async fn change(&self, to: impl Fn(Option<&Schedule>) -> Result<Schedule>) -> Result<NamedSchedule> {
         let mut tries = Tries::default();
         while tries.next(fastrand::f64).await {
@@ -265,7 +281,7 @@ impl ScheduleHandle {
                         Some(was) => self.call_off(&was.schedule, is.generation, CHANGED).await?,
                         None => None,
                     };
-                    // A tick that was due already is due by the new schedule, too, if that has it.
+                    // A tick that was already due stays due if the new schedule has it, too.
                     self.plant(due.map(before)).await?;
                     return Ok(is);
                 }
@@ -283,7 +299,7 @@ impl ScheduleHandle {
 }
 
 impl Schedule {
-    /// Ticks by `cron`, each time with such a job.
+    /// Makes a schedule that enqueues `job` at the ticks of `cron`.
     pub(crate) fn of<J: Job>(client: &Client, cron: Cron, job: &J) -> Result<Self> {
         Self::new(cron, Spec::new(client, job)?.finish()?)
     }
@@ -295,13 +311,13 @@ impl NamedSchedule {
         Ok(Self { schedule: Schedule::read(&name, &doc.value)?, name, generation: doc.version })
     }
 
-    /// The first tick after an instant; none while it is paused.
+    /// Returns the first tick after an instant; `None` while the schedule is paused.
     fn next(&self, after: Timestamp) -> Option<Timestamp> {
         if self.schedule.paused.is_some() { None } else { self.schedule.cron.next(after) }
     }
 }
 
-/// The instant behind which a tick is the next.
+/// Returns the instant for which `tick` is the next tick.
 pub(crate) fn before(tick: Timestamp) -> Timestamp {
     Timestamp::saturating_from_ms(tick.as_ms().saturating_sub(1))
 }

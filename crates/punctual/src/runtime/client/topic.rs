@@ -1,5 +1,6 @@
-//! Topics, through a client: documents that name the queues that are subscribed, and what is published to them. Who hands a
-//! publication out is the worker that reserves it.
+//! Topics through a client: documents with the subscribed queues, and publications to them.
+//!
+//! The worker that reserves a publication distributes it to the queues.
 
 use std::{
     fmt,
@@ -23,7 +24,7 @@ use crate::{
     store::{Doc, DocOp, DocReply, Enqueued, Only},
 };
 
-/// A topic by its name: to subscribe queues to, and to publish to.
+/// A handle to one topic, to subscribe queues and to publish.
 #[derive(Clone, Debug)]
 pub struct TopicHandle {
     client: Client,
@@ -34,26 +35,28 @@ pub struct TopicHandle {
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topic {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The queues that are subscribed, in the order of their names.
+    /// The subscribed queues, in the order of their names.
     pub queues: Vec<String>,
 }
 
-/// Some topics of a store.
+/// A page of the topics of a store.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopicPage {
-    /// In the order of their names.
+    /// Topics in the order of their names.
     pub topics: Vec<Topic>,
-    /// The names of those that can't be read: changed by a newer punctual, or damaged. They can be removed.
+    /// Names of topics that cannot be read: changed by a newer punctual, or damaged. They can be removed.
     pub unreadable: Vec<String>,
-    /// Behind which name to go on; `None`: all were told.
+    /// The name after which the next page starts; `None` if this is the last page.
     pub next: Option<String>,
 }
 
 impl Client {
-    /// One topic, to subscribe queues to and to publish to. It begins with its first subscription.
+    /// Returns a handle to one topic, to subscribe queues and to publish.
+    ///
+    /// The first subscription creates the topic.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -77,12 +80,14 @@ impl Client {
         TopicHandle { client: self.clone(), name: name.into() }
     }
 
-    /// Topics by their names, those behind `after`; at most 1,000, and fewer where they are large.
+    /// Returns a page of topics, by name, after the name `after`.
     ///
-    /// Dropped, it has changed nothing.
+    /// A page has at most 1,000, and fewer if they are large.
+    ///
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
-    /// What the store says.
+    /// Any error of the store.
     pub async fn topics(&self, after: Option<&str>) -> Result<TopicPage> {
         let list = DocOp::List { prefix: PREFIX.to_owned(), after: after.map(key), limit: BATCH_MAX };
         let DocReply::Page { docs, more } = self.store().doc(&list).await? else { return Err(unexpected()) };
@@ -99,24 +104,26 @@ impl Client {
 }
 
 impl TopicHandle {
-    /// Its name.
+    /// Returns the name of the topic.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// As it stands; `None`: nobody ever subscribed to it, or it was removed.
+    /// Returns the topic, or `None` if it was removed or never had a subscription.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
-    /// `Invalid` for what is no name, `Corrupt` for a document that can't be read.
+    /// `Invalid` for an invalid name, `Corrupt` for a document that cannot be read.
     pub async fn get(&self) -> Result<Option<Topic>> {
         self.read().await?.as_ref().map(Topic::of).transpose()
     }
 
-    /// The queues that are subscribed, in the order of their names; none for a topic that is not there.
+    /// Returns the subscribed queues, in the order of their names.
     ///
-    /// Dropped, it has changed nothing.
+    /// If the topic does not exist, there are none.
+    ///
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
     /// As [`TopicHandle::get`].
@@ -124,34 +131,41 @@ impl TopicHandle {
         Ok(self.get().await?.map(|topic| topic.queues).unwrap_or_default())
     }
 
-    /// Subscribes a queue: from now on it gets a job of each publication that comes due. Answers whether it was not subscribed.
+    /// Subscribes a queue to publications that become due from now on.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// It gets a job of each. Returns `false` if it was already subscribed.
+    ///
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
-    /// `Invalid` for what is no queue, and past 1,000 subscriptions; `TooLarge` where the names are too long together;
-    /// `Conflict` where others changed the topic too often meanwhile.
+    /// `Invalid` for an invalid queue name, and for more than 1,000 subscriptions. `TooLarge` if the names are too long together.
+    /// `Conflict` if others kept changing the topic meanwhile.
     pub async fn subscribe(&self, queue: &str) -> Result<bool> {
         self.change(|topic| topic.add(queue)).await
     }
 
-    /// Ends a subscription: the queue gets nothing of what comes due from now on, and keeps the jobs that it has. Answers
-    /// whether it was subscribed.
+    /// Ends a subscription.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// The queue keeps its jobs, and gets none of the publications that become due from now on.
+    ///
+    /// Returns whether it was subscribed.
+    ///
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
-    /// `Conflict` where others changed the topic too often meanwhile.
+    /// `Conflict` if others kept changing the topic meanwhile.
     pub async fn unsubscribe(&self, queue: &str) -> Result<bool> {
         self.change(|topic| Ok(topic.take_out(queue))).await
     }
 
-    /// Removes the topic with all subscriptions. What is published to it comes due for nobody. Answers whether there was one.
+    /// Removes the topic and all its subscriptions.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// Waiting publications then reach no queue. Returns whether it existed.
+    ///
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
-    /// What the store says.
+    /// Any error of the store.
     pub async fn remove(&self) -> Result<bool> {
         let mut tries = Tries::default();
         while tries.next(fastrand::f64).await {
@@ -164,31 +178,37 @@ impl TopicHandle {
         Err(self.changed_too_often())
     }
 
-    /// Publishes a job, for now unless said otherwise, once the builder is awaited. When it is due, each queue that is
-    /// subscribed then gets a job like it, with all that is chosen here but the queue; each is retried, and dies, by itself.
+    /// Publishes a job (default: due now). Await the builder to send it.
     ///
-    /// The answer is about the publication, a job of [`TOPICS_QUEUE`](crate::TOPICS_QUEUE): cancel its id before it is due, and
-    /// nobody gets a job; give it another time, and all get theirs then.
+    /// When the publication is due, each subscribed queue gets a job with the choices made here, except the queue.
+    /// Each of these jobs is retried by itself.
+    ///
+    /// The answer names the publication, a job of [`TOPICS_QUEUE`](crate::TOPICS_QUEUE). If you cancel it before it
+    /// is due, no queue gets a job. If you reschedule it, all queues get their jobs at the new time.
     #[expect(clippy::needless_pass_by_value, reason = "a job is handed over; calls read better without `&`")]
     pub fn publish<J: Job>(&self, job: J) -> Publish {
         Publish { spec: Spec::new(&self.client, &job), topic: self.clone() }
     }
 
-    /// Publishes untyped jobs: any number, one answer per job, in order. Their queues don't matter.
+    /// Publishes any number of untyped jobs.
     ///
-    /// Dropped, as [`Client::push`](crate::Client::push).
+    /// Returns one answer per job, in order. Their queues do not matter.
+    ///
+    /// Dropping the future has the effects described at [`Client::push`](crate::Client::push).
     ///
     /// # Errors
-    /// As [`Client::push`]; `Invalid` for a job with a header that is a publication's own.
+    /// As [`Client::push`]; `Invalid` for a job with a header that is reserved for publications.
     pub async fn push(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
         let publications: Result<_> = jobs.into_iter().map(|job| publication(&self.name, job)).collect();
         self.client.push(publications?).await
     }
 
-    /// The id that an idempotency key stands for in this topic, of a publication like `job`, among those of its kind.
+    /// Returns the id that an idempotency key stands for in this topic.
+    ///
+    /// It is for a publication of the kind of `job`.
     ///
     /// # Errors
-    /// `Invalid` for a key of another size than 1 to 1,024 bytes.
+    /// `Invalid` for a key that does not have 1 to 1,024 bytes.
     pub fn derived_id(&self, job: &NewJob, key: &str) -> Result<JobId> {
         check_idempotency_key(key)?;
         let placement = NewJob { unique: None, ..job.clone() };
@@ -203,7 +223,7 @@ impl TopicHandle {
         }
     }
 
-    /// Changes the document by what it is; answers what `change` does, which is whether there is something to write.
+    /// Changes the document; returns the result of `change`, which is whether there is something to write.
     async fn change(&self, change: impl Fn(&mut Subscriptions) -> Result<bool>) -> Result<bool> {
         let mut tries = Tries::default();
         while tries.next(fastrand::f64).await {
@@ -247,10 +267,13 @@ fn unexpected() -> Error {
     Error::new(ErrorKind::Corrupt, "the store answered another question about a topic")
 }
 
-/// A publication of one job, by [`TopicHandle::publish`]; sent once it is awaited.
+/// A publication of one job, made by [`TopicHandle::publish`].
 ///
-/// Its choices are those of an [`Enqueue`](crate::Enqueue), of each subscription's job: a unique key is held, or not, in each
-/// queue by itself. An idempotency key is one of the topic and the kind: published again with it, the answer is [`Enqueued::Duplicate`].
+/// It is sent when it is awaited.
+///
+/// It has the choices of an [`Enqueue`](crate::Enqueue), and they apply to the job of each subscription. A unique key
+/// is checked in each queue by itself. An idempotency key belongs to the topic and the kind: a second publication
+/// with it returns [`Enqueued::Duplicate`].
 #[must_use = "a job is published only once this is awaited: add `.await`"]
 pub struct Publish {
     topic: TopicHandle,

@@ -1,7 +1,7 @@
-//! A worker without a loop of its own: it runs what is due in the task of a test, and ends when nothing is due.
+//! A worker without a loop: runs what is due in the task of a test, and ends when nothing is due.
 //!
-//! Jobs run side by side, as in a worker: as many as it has slots, its queues have slots of their own, and the limits of the store
-//! allow. Nothing is extended meanwhile, since the clock of a test stands still.
+//! Jobs run concurrently as in a worker: up to its slots, the slots of its queues, and the limits of the store.
+//! Leases are not extended, because the clock of a test stands still.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,14 +16,14 @@ use crate::{
     store::{Call as StoreCall, Heartbeat, Lease, Reserve, Reserved, Settled, Settlement, Verdict},
 };
 
-/// What runs, and what is counted of it.
+/// The runs in progress, and the counts.
 pub(super) struct Drain<'a> {
     setup: &'a mut Setup,
     call: StoreCall,
     runs: JoinSet<Ended>,
     /// How many jobs of each queue run.
     running: HashMap<String, usize>,
-    /// A job that one more crash would end came alone, and nothing is started beside it (S9).
+    /// Whether a suspect was reserved alone, so that nothing is started beside it (S9).
     is_alone: bool,
     pub(super) report: WorkReport,
 }
@@ -47,9 +47,11 @@ impl<'a> Drain<'a> {
         }
     }
 
-    /// Starts what is due in the free slots, and waits for the end of a run if there is one; `false`: nothing is due, nothing runs.
+    /// Starts what is due in the free slots, then waits for a run to end; returns `false` if nothing is due and
+    /// nothing runs.
     pub(super) async fn step(&mut self) -> Result<bool> {
-        // A reserve may give fewer jobs than there are free slots, and say that there are more: they may wait for each other.
+        // A reserve can return fewer jobs than there are free slots, with `more`, because jobs may wait for each
+        // other.
         let more = loop {
             let (given, more) = self.reserve().await?;
             if given == 0 || !more {
@@ -58,7 +60,7 @@ impl<'a> Drain<'a> {
         };
         match self.runs.join_next().await {
             None => Ok(more),
-            // Runs catch their panics, and nobody stops them: only the end of the runtime does.
+            // Runs catch their panics and are never aborted. Only the end of the runtime ends them.
             Some(Err(_)) => Ok(false),
             Some(Ok(ended)) => {
                 self.is_alone = false;
@@ -68,7 +70,7 @@ impl<'a> Drain<'a> {
         }
     }
 
-    /// Reserves for the free slots; how many jobs there were, and whether there may be more.
+    /// Reserves for the free slots; returns how many jobs were reserved, and whether there may be more.
     async fn reserve(&mut self) -> Result<(usize, bool)> {
         let free = (self.setup.config.slots - self.runs.len()).min(BATCH_MAX);
         let running = &self.running;
@@ -135,7 +137,7 @@ impl<'a> Drain<'a> {
                 self.bury(lease.job, state).await;
             }
             _ => match said {
-                // Its handler settled it in a transaction of its own.
+                // Its handler settled it in its own transaction.
                 Some(said) => {
                     let job = store.get(lease.job).await?;
                     self.report.settled(&said, job.map_or(State::Done, |job| job.state));
@@ -146,7 +148,7 @@ impl<'a> Drain<'a> {
         Ok(())
     }
 
-    /// Tells of a job that ended dead.
+    /// Calls the hook for a job that became dead.
     async fn bury(&self, id: JobId, state: State) {
         if let (State::Dead, Some(on_dead)) = (state, &self.setup.config.on_dead) {
             dead_hook::tell(&self.setup.client, on_dead, id, None).await;

@@ -10,18 +10,21 @@ use crate::{
     store::{BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Standing, ToolOp, ToolReply},
 };
 
-/// Members by their scores: whoever is added to most stands highest. Of equal scores that member is above which comes first by its
-/// bytes.
+/// A leaderboard: members ranked by their scores, the highest first.
 ///
-/// A board may merge the last minutes, hours or days only, by UTC: `last(24, Bucket::Hour)` is the hottest of this hour and the 23 before it.
-/// Older buckets are taken off by whoever comes next, in slices, before it is answered: what is told is exact. Of such a board who
-/// has a score of 0 in sum is not on it.
+/// Members with equal scores are ranked by their bytes, the lowest first.
 ///
-/// Scores are whole numbers within ±(2^53 − 1), divided by the number of buckets for what a member has in one. A board has up to
-/// 1,000,000 members, or as many as it is told: the lowest leave. Names and members have 1 to 255 bytes without NUL; boards whose names
-/// begin with `$` are the workers' ([`Client::last_hour`]), and may only be looked at. A step costs
-/// O(log n), and something for each bucket where a member is set or removed; on SQLite a rank counts all members above it. On Redis all
-/// boards of a store are in its shard 0, hence on one server.
+/// A board can cover the last minutes, hours or days only, by UTC: `last(24, Bucket::Hour)` covers this hour and the
+/// 23 before it. Each call first removes old buckets in slices, so answers are exact. In such a board, a member whose
+/// scores add up to 0 is not listed.
+///
+/// Scores are whole numbers within ±(2^53 − 1). In a board with several buckets, the score in one bucket is bounded
+/// by this divided by their number. A board has up to 1,000,000 members, or the chosen number: the lowest are
+/// removed. Names and members have 1 to 255 bytes without NUL. Boards whose names begin with `$` belong to workers
+/// ([`Client::last_hour`]) and can only be read.
+///
+/// A call costs O(log n), plus one step per bucket if a member is set or removed. On SQLite, a rank counts all
+/// members above it. On Redis, all boards of a store are in its shard 0, and so on one server.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -47,58 +50,70 @@ pub struct Leaderboard {
 }
 
 impl Client {
-    /// A leaderboard by its name, of all that was ever added. Limits are checked with the first call.
+    /// Returns the leaderboard of this name, over all time.
+    ///
+    /// Its limits are checked by the first call.
     pub fn leaderboard(&self, name: impl Into<String>) -> Leaderboard {
         Leaderboard { client: self.clone(), name: name.into(), window: None, members_max: BOARD_MEMBERS_MAX }
     }
 }
 
 impl Leaderboard {
-    /// Merges this minute, hour or day and those before it, so many in all: 1 to 168. Another window is another board.
+    /// Covers the current minute, hour or day and those before it: 1 to 168 in all.
+    ///
+    /// Another window is another board.
     pub fn last(mut self, buckets: u16, bucket: Bucket) -> Self {
         self.window = Some(BoardWindow { bucket, buckets });
         self
     }
 
-    /// Lets the lowest leave when there are more members, 1 to 1,000,000.
+    /// Sets the most members, 1 to 1,000,000.
+    ///
+    /// If there are more, the lowest are removed.
     pub fn at_most(mut self, members: u32) -> Self {
         self.members_max = members;
         self
     }
 
-    /// Adds to a member's score, in this minute, hour or day; `by` may be negative. Answers the score; `None`: it is not on the board,
-    /// the lowest of too many, or 0 in a window.
+    /// Adds `by`, which can be negative, to a member's score; returns the score.
     ///
-    /// After an error of the kind `UnknownOutcome` it may have been added; made again it is added again.
+    /// In a windowed board it adds to the current minute, hour or day. `None` means that the member is not listed: it
+    /// was the lowest of too many, or its scores in the window add up to 0.
     ///
-    /// Dropped, it may have been added or not: made again, it may count twice.
+    /// After `UnknownOutcome`, the score may have been added, and a repeated call adds it again.
+    ///
+    /// If the future is dropped, the score may have been added. A repeated call can add it twice.
     ///
     /// # Errors
-    /// `Invalid` for what breaks a limit, also for a score that would; what the store says.
+    /// `Invalid` if a limit is broken, also by the new score; otherwise any error of the store.
     pub async fn add(&self, member: impl Into<String>, by: i64) -> Result<Option<i64>> {
         let act = BoardAct::Add { member: member.into(), by, members_max: self.members_max };
         self.score(act).await
     }
 
-    /// Adds to the scores of several members in one atomic step, 1 to 100 of them and none twice: to all, or to none. Who leaves a
-    /// full board is decided when all were added. Answers how many members there are then.
+    /// Adds to the scores of several members in one atomic step.
     ///
-    /// After an error of the kind `UnknownOutcome` they may have been added; made again they are added again.
+    /// At most 100, each once. Returns the number of members on the board.
+    /// If the board is full, the lowest are removed after all were added.
     ///
-    /// Dropped, a part of it may have been added.
+    /// After `UnknownOutcome`, the scores may have been added, and a repeated call adds them again.
+    ///
+    /// If the future is dropped, the scores may have been added. A repeated call can add them twice.
     ///
     /// # Errors
     /// As [`Leaderboard::add`].
     pub async fn add_all<M: Into<String>>(&self, members: impl IntoIterator<Item = (M, i64)>) -> Result<u64> {
-        // One more than may be is enough to refuse them.
+        // One more than allowed is enough to refuse them.
         let members = members.into_iter().take(BOARD_ADD_MAX + 1);
         let members = members.map(|(member, by)| (member.into(), by)).collect();
         self.sized(BoardAct::AddAll { members, members_max: self.members_max }).await
     }
 
-    /// Gives a member this score, now, in place of all that it had. Answers as [`Leaderboard::add`] does; may be made again.
+    /// Sets the score of a member, in place of all that it had.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// Returns as [`Leaderboard::add`] does. Safe to repeat.
+    ///
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
     /// As [`Leaderboard::add`].
@@ -107,9 +122,9 @@ impl Leaderboard {
         self.score(act).await
     }
 
-    /// Takes a member off the board. Answers the score that it had.
+    /// Removes a member; returns the score that it had.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
     /// As [`Leaderboard::add`].
@@ -117,9 +132,9 @@ impl Leaderboard {
         self.score(BoardAct::Remove { member: member.into() }).await
     }
 
-    /// The rank of a member, from 1, with its score; `None`: it is not on the board.
+    /// Returns the rank of a member, from 1, and its score; `None` if it is not listed.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
     /// As [`Leaderboard::add`].
@@ -127,9 +142,9 @@ impl Leaderboard {
         Ok(self.standings(BoardAct::Rank { member: member.into() }).await?.pop())
     }
 
-    /// The highest `n`, 1 to 1,000.
+    /// Returns the highest `n` members, 1 to 1,000.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
     /// As [`Leaderboard::add`].
@@ -137,9 +152,11 @@ impl Leaderboard {
         self.standings(BoardAct::Top { n }).await
     }
 
-    /// A member with the `n` right above and below it, 1 to 100; nobody if it is not on the board.
+    /// Returns a member and the `n` members right above and below it, 1 to 100.
     ///
-    /// Dropped, it has changed nothing.
+    /// Empty if it is not listed.
+    ///
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
     /// As [`Leaderboard::add`].
@@ -147,9 +164,9 @@ impl Leaderboard {
         self.standings(BoardAct::Around { member: member.into(), n }).await
     }
 
-    /// How many members it has.
+    /// Returns the number of members.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
     /// As [`Leaderboard::add`].

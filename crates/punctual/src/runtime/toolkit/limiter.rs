@@ -9,16 +9,19 @@ use crate::{
     store::{Allowance, LimitOp, LimitRule, ToolOp, ToolReply},
 };
 
-/// Limits how often something may be done, for each key apart: attempts to log in, calls of somebody else's service, replies of a
-/// user. Any number of processes share it; its name is all that they must agree on.
+/// A rate limiter: limits how often something can be done, separately for each key.
 ///
-/// It keeps a log of the calls that passed, and lets at most `max` pass in any window of the period, be it asked by 64 at once: a
-/// window is half open, so that what passed at t counts before t + period. [`RateLimiter::evenly`] spreads them instead, and keeps
-/// one instant for each key (GCRA), whatever the numbers. Either is one round trip; a key that was not called for a period takes
-/// no room.
+/// For example: attempts to log in, calls to an external service, replies of a user. Any number of processes share it
+/// by its name.
 ///
-/// Limits: names and keys of 1 to 255 bytes without NUL; periods of 1 ms to 30 days; up to 10,000 in a log's period, six bytes
-/// each, and 1,000,000 evenly. On Redis all limiters of a store are in its shard 0, hence on one server.
+/// By default it keeps a log of the calls that passed. At most `max` pass in any window of the period, however many
+/// callers ask at once. A window is half open: a call that passed at t counts before t + period.
+/// [`RateLimiter::evenly`] spreads calls instead, and keeps one instant per key (GCRA). Both need one round trip. A
+/// key that was not used for a period takes no space.
+///
+/// Limits: names and keys have 1 to 255 bytes without NUL. A period is 1 ms to 30 days. A log holds up to 10,000
+/// calls per period, with six bytes each; evenly, up to 1,000,000 calls. On Redis, all limiters of a store are in its
+/// shard 0, and so on one server.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -46,8 +49,11 @@ pub struct RateLimiter {
 }
 
 impl Client {
-    /// A rate limiter by its name, which lets at most `max` pass in any window of `period`, for each key. Limits are checked with
-    /// the first call.
+    /// Returns the rate limiter of this name.
+    ///
+    /// At most `max` calls pass in any window of `period`, per key.
+    ///
+    /// Its limits are checked by the first call.
     pub fn rate_limiter(&self, name: impl Into<String>, max: u32, period: Duration) -> RateLimiter {
         let rule = LimitRule::Log { max, period, counts_refused: false };
         RateLimiter { client: self.clone(), name: name.into(), rule }
@@ -55,7 +61,7 @@ impl Client {
 }
 
 impl RateLimiter {
-    /// Counts what is refused, too: who goes on asking stays refused.
+    /// Also counts refused calls. A caller that keeps asking stays blocked.
     pub fn count_refused(mut self) -> Self {
         if let LimitRule::Log { counts_refused, .. } = &mut self.rule {
             *counts_refused = true;
@@ -63,24 +69,28 @@ impl RateLimiter {
         self
     }
 
-    /// Lets `max` pass in a period evenly, one every `period / max`, and `burst` at once after a pause. So up to `burst + max` pass
-    /// in some periods; in the long run it is `max`. What is refused does not count.
+    /// Spreads calls evenly, with `burst` at once after a pause.
+    ///
+    /// One call passes every `period / max`.
+    /// So up to `burst + max` can pass in some periods, and `max` per period on average. Refused calls do not count.
     pub fn evenly(mut self, burst: u32) -> Self {
         let (LimitRule::Log { max, period, .. } | LimitRule::Gcra { max, period, .. }) = self.rule;
         self.rule = LimitRule::Gcra { max, period, burst };
         self
     }
 
-    /// Whether something may be done that counts as `cost`, at least 1: all of it or nothing. What is allowed was counted; what is
-    /// refused says when the same call will be allowed, to the millisecond, if nobody else calls.
+    /// Checks and counts a call that costs `cost`, at least 1: all of it or nothing.
     ///
-    /// After an error of the kind `UnknownOutcome` it may have been counted; asked again it is counted again. So never too many
-    /// pass, and after such an error maybe too few.
+    /// An allowed call was counted. A refused one returns when the same call would be allowed, to the millisecond, if
+    /// no others call.
     ///
-    /// Dropped, it may have been charged.
+    /// After `UnknownOutcome`, the call may have been counted, and a repeated call is counted again. So never too
+    /// many pass, but after such an error too few may.
+    ///
+    /// If the future is dropped, the limit may have been charged.
     ///
     /// # Errors
-    /// `Invalid` for what breaks a limit, also for a cost above what may pass at once; what the store says.
+    /// `Invalid` if a limit is broken, or if `cost` is above what can pass at once; otherwise any error of the store.
     pub async fn check(&self, key: impl Into<String>, cost: u32) -> Result<Allowance> {
         let op = LimitOp { name: self.name.clone(), key: key.into(), cost, rule: self.rule };
         match self.client.store().tool(&ToolOp::Limit(op)).await? {
@@ -89,9 +99,11 @@ impl RateLimiter {
         }
     }
 
-    /// Whether something may be done once more by `key`, a user or an address, say: `check(key, 1)`.
+    /// Checks and counts one call of `key`, for example a user or an address.
     ///
-    /// Dropped, it may have been charged.
+    /// Short for `check(key, 1)`.
+    ///
+    /// If the future is dropped, the limit may have been charged.
     ///
     /// # Errors
     /// As [`RateLimiter::check`].

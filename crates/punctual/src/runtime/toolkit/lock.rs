@@ -11,19 +11,19 @@ use crate::{
     store::{Held, LOCK_BELL, LockOp, LockReply, ToolOp, ToolReply},
 };
 
-/// A wait asks again after this long, whatever it heard.
+/// The longest wait before the lock is tried again, whatever notifications arrived.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
-/// A lock that one of any number of processes holds at a time, for a lease, with a fence.
+/// A lock that one process at a time holds, for a lease, with a fence.
 ///
-/// Nobody can be kept from working on behind the end of its lease, since it may have slept through it: so hand the fence to
-/// whatever is written to under the lock, and let that refuse a fence below one it has seen. Fences rise over all holdings, also
-/// over those that ended by themselves. Behind a power cut they rise as far as the store's clock does.
+/// A process can go on working after its lease ended, for example because it slept. So send the fence with each write
+/// to another system, and let that system refuse lower fences than it has seen. Fences rise over all holdings, also
+/// over those that expired. After a power cut they rise as far as the store's clock does.
 ///
-/// Who waits for it is woken by its release, and looks by itself at the end of the lease; nobody polls. Who gets it then is chance:
-/// there is no line. Leases last 100 ms to 24 h, 30 s unless chosen otherwise; names have 1 to 249 bytes without NUL. On Redis all locks of a
-/// store are in its shard 0, and as safe as its durability: with `fast`, one that takes over may give a lock that is held to somebody
-/// else, under a higher fence.
+/// A release wakes the callers that wait, and each also tries again when the lease ends. Nothing is polled. Which
+/// caller gets the lock next is random: there is no order. Leases last 100 ms to 24 h (default: 30 s). Names have 1
+/// to 249 bytes without NUL. On Redis, all locks of a store are in its shard 0, and as safe as the durability of the
+/// store. With `fast`, a failover can grant a lock that is still held, with a higher fence.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -48,7 +48,9 @@ pub struct Lock {
     lease: Duration,
 }
 
-/// The right to what a lock guards, until its lease ends: dropped, it is left to that. Only [`LockGuard::release`] frees it at once.
+/// A held lock.
+///
+/// If it is dropped, the lock stays held until its lease ends. Use [`LockGuard::release`] to free it at once.
 #[derive(Debug)]
 #[must_use = "release it, or it stays locked until its lease ends"]
 pub struct LockGuard {
@@ -58,17 +60,19 @@ pub struct LockGuard {
 }
 
 impl Client {
-    /// A lock by its name. Limits are checked with the first call.
+    /// Returns the lock of this name. Its limits are checked by the first call.
     pub fn lock(&self, name: impl Into<String>) -> Lock {
         Lock { client: self.clone(), name: name.into(), lease: LOCK_LEASE_DEFAULT }
     }
 
-    /// The locks that are held, at most 1,000; first those whose leases end first. Answers, too, whether there are more.
+    /// Returns up to `limit` held locks, by the end of their leases.
     ///
-    /// Dropped, it has changed nothing.
+    /// `limit` is at most 1,000. Also returns whether there are more.
+    ///
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
-    /// What the store says.
+    /// Any error of the store.
     pub async fn locks(&self, limit: usize) -> Result<(Vec<Held>, bool)> {
         match ask(self, LockOp::List { limit }).await? {
             LockReply::Listed { locks, more } => Ok((locks, more)),
@@ -78,26 +82,28 @@ impl Client {
 }
 
 impl Lock {
-    /// How long it is held unless extended: 100 ms to 24 h.
+    /// Sets the lease of the lock, 100 ms to 24 h (default: 30 s).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Takes the lock if it is free.
+    /// Acquires the lock if it is free; returns `None` if it is held.
     ///
-    /// Dropped, it may leave the lock held by nobody until the lease ends.
+    /// If the future is dropped, the lock can be held without a guard until its lease ends.
     ///
     /// # Errors
-    /// `Invalid` for what breaks a limit; what the store says. After `UnknownOutcome` it may be held, by nobody, until the lease
-    /// ends.
+    /// `Invalid` if a limit is broken; otherwise any error of the store. After `UnknownOutcome`, the lock can be held
+    /// without a guard until its lease ends.
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
         Ok(self.take(new_owner()).await?.ok())
     }
 
-    /// Takes the lock, and waits for it that long; `None`: somebody else holds it still.
+    /// Acquires the lock, waiting up to `wait`.
     ///
-    /// Dropped, it may leave the lock held by nobody until the lease ends, and not longer.
+    /// Returns `None` if it is still held then.
+    ///
+    /// If the future is dropped, the lock can be held without a guard until its lease ends.
     ///
     /// # Errors
     /// As [`Lock::try_acquire`].
@@ -113,15 +119,15 @@ impl Lock {
             if left.is_zero() {
                 return Ok(None);
             }
-            // Not of zero: the lease ends in the next millisecond.
+            // At least 1 ms, because the lease ends in the next millisecond.
             let at_most = held.left.max(Duration::from_millis(1)).min(left).min(LOOK_AGAIN);
             self.client.store().wait(&bell, at_most).await?;
         }
     }
 
-    /// Who holds it, if somebody does.
+    /// Returns the current holding, or `None` if the lock is free.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
     /// As [`Lock::try_acquire`].
@@ -133,10 +139,13 @@ impl Lock {
         }
     }
 
-    /// Frees it, whoever holds it: for operators. Answers whether somebody did; who works on under it finds out with its next
-    /// extension.
+    /// Frees the lock although another process holds it; returns whether it was held.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// For operators.
+    ///
+    /// The holder learns of it with its next extension.
+    ///
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
     /// As [`Lock::try_acquire`].
@@ -163,22 +172,26 @@ impl Lock {
 }
 
 impl LockGuard {
-    /// The number of this holding: above those of all earlier holdings of any lock of the store.
+    /// Returns the fence of this holding.
+    ///
+    /// It is above those of all earlier holdings of any lock of the store.
     pub const fn fence(&self) -> u64 {
         self.held.fence
     }
 
-    /// How it was held when it was acquired.
+    /// Returns the holding as it was acquired.
     pub const fn held(&self) -> &Held {
         &self.held
     }
 
-    /// Begins the lease anew; `false`: it has ended, or an operator ended it, and somebody else may have the lock.
+    /// Renews the lease.
     ///
-    /// Dropped, it may have been done or not; it may be made again.
+    /// `false` means that it had ended or was freed, and another process may hold the lock.
+    ///
+    /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
-    /// As [`Lock::try_acquire`]; may be made again.
+    /// As [`Lock::try_acquire`]. The call can be repeated.
     pub async fn extend(&self) -> Result<bool> {
         let Lock { client, name, lease } = &self.lock;
         let op = LockOp::Extend { name: name.clone(), owner: self.owner, lease: *lease };
@@ -189,9 +202,11 @@ impl LockGuard {
         }
     }
 
-    /// Frees the lock, and wakes one that waits for it. Answers whether it was held until now.
+    /// Frees the lock, and wakes a caller that waits for it.
     ///
-    /// Dropped, the lock may stay held until its lease ends.
+    /// Returns whether it was held until now.
+    ///
+    /// If the future is dropped, the lock can stay held until its lease ends.
     ///
     /// # Errors
     /// As [`Lock::try_acquire`].

@@ -1,5 +1,6 @@
-//! What workers ran in the last hour, from leaderboards that they keep of it (`worker/views.rs`). Here is what these are called, and
-//! how they are read; nothing is counted here.
+//! Recent activity: what workers ran in the last hour.
+//!
+//! Workers count it on leaderboards (`runtime/worker/stats.rs`). This file names these boards and reads them.
 
 use serde::Serialize;
 
@@ -10,13 +11,13 @@ use crate::{
     store::{BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Standing, Store, ToolOp, ToolReply},
 };
 
-/// Most members of each of the boards: of more the lowest leave.
+/// Most members of each board. If there are more, the lowest are removed.
 pub(crate) const MEMBERS_MAX: u32 = 1_000;
-/// Whom all are counted under that a worker had no room for between two flushes.
+/// The name for runs whose names a worker had no room for between two flushes.
 pub(crate) const OTHERS: &str = "(others)";
-/// Between a queue and its group; no name of a queue has it.
+/// Separates a queue from its group. No name of a queue contains it.
 pub(crate) const GROUP_OF: char = '\u{1f}';
-/// This minute and the 59 before it.
+/// The current minute and the 59 before it.
 const WINDOW: BoardWindow = BoardWindow { bucket: Bucket::Minute, buckets: 60 };
 
 /// What runs are counted by.
@@ -29,10 +30,10 @@ pub(crate) enum View {
 }
 
 impl View {
-    /// All of them, in the order of their numbers.
+    /// All views, by their numbers.
     pub(crate) const ALL: [Self; 4] = [Self::Kinds, Self::Queues, Self::Groups, Self::Errors];
 
-    /// The step on its board. Names that begin with `$` are no user's.
+    /// Returns the step on its board. Boards whose names begin with `$` are reserved.
     pub(crate) fn step(self, act: BoardAct) -> ToolOp {
         let name = match self {
             Self::Kinds => "$kinds",
@@ -44,40 +45,44 @@ impl View {
     }
 }
 
-/// What workers ran in the last hour: in this minute of the store's clock and the 59 before it, most first.
+/// What workers ran in the last hour, most runs first.
 ///
-/// Each worker process sums its runs up and adds them once a second at most: what is told is a second old, and a worker that
-/// crashes takes its last second with it, as one whose store does not take an add takes these. A worker adds up to 256 names of
-/// each sort at a time, and what is beyond them as `(others)`; up to 1,000 names of each sort are kept, of more the fewest runs
-/// leave. So it is what people look at, and nothing to decide by.
+/// It covers the current minute of the store's clock and the 59 before it.
+///
+/// Each worker process adds up its runs and sends the sums at most once a second. So the counts can be one second
+/// old. They miss the last second of a worker that was killed, and sums that the store did not accept. A worker sends
+/// up to 256 names of each sort at a time; further ones are counted as `(others)`. Up to 1,000 names of each sort are
+/// kept; those with the fewest runs are removed. Use the counts to look at, not to decide by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LastHour {
-    /// Kinds, by the runs of their jobs that were settled.
+    /// Kinds, by the number of settled runs of their jobs.
     pub kinds: Vec<Ran>,
-    /// Queues, in the same way.
+    /// Queues, by the number of settled runs of their jobs.
     pub queues: Vec<Ran>,
-    /// Groups, each of one queue; only of jobs that have one.
+    /// Groups, each of one queue. Only jobs with a group count.
     pub groups: Vec<Ran>,
-    /// Errors of runs that failed, whether their jobs run again or not: the first lines, up to 255 bytes of each.
+    /// Errors of failed runs, whether their jobs are retried or not: the first line, up to 255 bytes.
     pub errors: Vec<Ran>,
 }
 
-/// So many runs.
+/// The number of runs of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Ran {
-    /// Of this kind, queue or group, or with this error.
+    /// The kind, queue, group or error.
     pub name: String,
-    /// The queue of a group.
+    /// The queue of the group, for groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// How many.
+    /// The number of runs.
     pub runs: u64,
 }
 
 impl Client {
-    /// What workers ran in the last hour: the first `n` of each sort, 1 to 1,000. Costs four reads.
+    /// Returns what workers ran in the last hour: the first `n` of each sort.
+    ///
+    /// `n` is 1 to 1,000. Costs four reads.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -106,10 +111,10 @@ impl Client {
     /// # Ok::<(), punctual::Error>(()) }).unwrap();
     /// ```
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
-    /// `Invalid` for another `n`; what the store says.
+    /// `Invalid` if `n` is out of range; otherwise any error of the store.
     pub async fn last_hour(&self, n: usize) -> Result<LastHour> {
         let top = |view| top(&**self.store(), view, n);
         let (kinds, queues, groups, errors) =

@@ -1,4 +1,4 @@
-//! What a worker is configured with. Each option has one field here.
+//! The configuration of a worker: one field per option.
 
 use std::time::Duration;
 
@@ -10,33 +10,33 @@ use super::{
 use crate::core::schedule::Schedule;
 use crate::runtime::client::Client;
 
-/// Slots where nobody chose a number.
+/// Slots (default).
 const SLOTS_DEFAULT: usize = 50;
-/// How long handlers may take to end at shutdown where nobody chose a time.
+/// How long handlers can take to end at shutdown (default).
 const GRACE_DEFAULT: Duration = Duration::from_secs(30);
-/// Longest grace; longer ones are cut to it.
+/// The longest grace period; longer ones are cut to it.
 pub(crate) const GRACE_MAX: Duration = Duration::from_hours(365 * 24);
 
-/// The options of a worker, with their defaults.
+/// The options of a worker. They start with their defaults.
 #[derive(Clone)]
 pub(crate) struct Config {
-    /// For people, and the bell that a cancel rings.
+    /// The name, shown to people. A cancel notifies the worker by it.
     pub(crate) name: String,
     pub(crate) slots: usize,
-    /// The lease of jobs that have none of their own; `None`: the queue's.
+    /// The lease of jobs that have none of their own; `None` means the queue's.
     pub(crate) lease: Option<Duration>,
     pub(crate) handlers: Handlers,
     pub(crate) on_dead: Option<OnDead>,
-    /// How long handlers may take to end at shutdown.
+    /// How long handlers can take to end at shutdown.
     pub(crate) grace: Duration,
     pub(crate) cancel_grace: Duration,
     pub(crate) timeout_grace: Duration,
-    /// The longest pause that a run is granted that asks for one.
+    /// The longest pause that a run can request.
     pub(crate) retry_after_max: Duration,
     pub(crate) health: Health,
-    /// Whether another part of the program reports its health.
+    /// Whether a shared [`Health`] reports it.
     pub(crate) shares_health: bool,
-    /// Whether it hands out publications, too.
+    /// Whether it also distributes publications.
     pub(crate) serves_topics: bool,
     pub(crate) live: LiveReport,
     #[cfg(feature = "cron")]
@@ -64,7 +64,7 @@ impl Config {
         }
     }
 
-    /// Cuts grace periods to the longest one that there is.
+    /// Cuts grace periods to the longest one.
     pub(crate) fn cut_graces(&mut self) {
         for grace in [&mut self.grace, &mut self.cancel_grace, &mut self.timeout_grace] {
             *grace = GRACE_MAX.min(*grace);
@@ -72,7 +72,7 @@ impl Config {
     }
 }
 
-/// A worker that is complete and checked.
+/// A complete and checked worker.
 pub(crate) struct Setup {
     pub(crate) client: Client,
     pub(crate) queues: Queues,
@@ -80,7 +80,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// The worker beside this one, that hands out publications; `None`: others do.
+    /// The second worker, which distributes publications; `None` if this worker does not.
     pub(crate) fn of_publications(&self) -> Option<Self> {
         self.config.serves_topics.then(|| Self {
             client: self.client.clone(),

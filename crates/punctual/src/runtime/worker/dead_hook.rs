@@ -1,5 +1,6 @@
-//! Tells somebody about jobs that ended dead under a worker's hands: by its settle, or because its reserve took a lease
-//! back. Best effort: whoever must not miss one lists dead jobs.
+//! Reports jobs that became dead under a worker: by its settle, or because its reserve reclaimed their lease.
+//!
+//! This is best effort. To miss no dead job, list them.
 
 use std::{future::Future, sync::Arc};
 
@@ -12,7 +13,7 @@ use crate::{
     store::BoxFuture,
 };
 
-/// What is called with the job and the reason.
+/// The function that is called with the job and the reason.
 pub(crate) type OnDead = Arc<dyn Fn(JobRecord, String) -> BoxFuture<'static, ()> + Send + Sync>;
 
 pub(crate) fn on_dead<F, Fut>(tell: F) -> OnDead
@@ -23,7 +24,7 @@ where
     Arc::new(move |job, reason| Box::pin(tell(job, reason)))
 }
 
-/// Reads the job as it is now, and tells. A job that its queue does not even keep is told as it ran, if that is known.
+/// Reads the job again and calls the hook. If its queue keeps no dead jobs, the job is passed as it ran, if known.
 pub(crate) async fn tell(client: &Client, on_dead: &OnDead, id: JobId, ran: Option<JobRecord>) {
     let job = match client.get(id).await {
         Ok(now) => now.or(ran),
@@ -38,7 +39,7 @@ pub(crate) async fn tell(client: &Client, on_dead: &OnDead, id: JobId, ran: Opti
     }
 }
 
-/// Tells on the handlers' runtime, and waits for all of it in the end.
+/// Calls the hook on the handlers' runtime, and waits for all calls at the end.
 #[derive(Clone)]
 pub(crate) struct DeadHook {
     pub(crate) on_dead: Option<OnDead>,

@@ -1,4 +1,4 @@
-//! Who handles which kind, and what becomes of a kind that nobody handles.
+//! The handlers of a worker, by kind, and what happens to kinds without one.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -13,26 +13,29 @@ use crate::{
     store::Verdict,
 };
 
-/// What a worker does with a job whose kind it has no handler for. It is never dropped.
+/// What a worker does with a job whose kind has no handler.
+///
+/// Such a job is never dropped.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownKinds {
-    /// Snoozes it, 10 s doubling to 10 min, reason `unknown_kind`: counts no failure, and waits for the deploy that
-    /// brings the handler.
+    /// Snoozes it for 10 s, doubling to 10 min, with the reason `unknown_kind`. Counts no failure.
+    ///
+    /// Use it for a rolling deploy: the job waits until a worker has the handler.
     #[default]
     Hold,
-    /// Ends it dead, for people.
+    /// Marks it dead, for people to look at.
     Dead,
     /// Counts a failure, and retries it by its backoff.
     Retry,
 }
 
-/// Why a job waits whose kind no worker handled: the reason of a snooze.
+/// The reason of a snooze for a job whose kind no worker handled.
 pub(crate) const UNKNOWN_KIND: &str = "unknown_kind";
-/// How the error begins of a run that failed for that.
+/// The start of the error of a run that failed because its kind has no handler.
 pub(crate) const NO_HANDLER: &str = "no handler for kind ";
 
-/// First pause of a held job, doubled by every snooze in a row up to [`HOLD_MAX`].
+/// The first pause of a held job, doubled by each snooze in a row up to [`HOLD_MAX`].
 const HOLD_MIN: Duration = Duration::from_secs(10);
 const HOLD_MAX: Duration = Duration::from_mins(10);
 
@@ -40,13 +43,13 @@ const HOLD_MAX: Duration = Duration::from_mins(10);
 #[derive(Clone, Default)]
 pub(crate) struct Handlers {
     by_kind: HashMap<&'static str, Erased>,
-    /// For every kind without a handler of its own.
+    /// The handler for every kind without one of its own.
     raw: Option<Erased>,
     unknown: UnknownKinds,
 }
 
 impl Handlers {
-    /// One handler for all.
+    /// Makes one handler for all kinds.
     pub(crate) fn of_one(handler: Erased) -> Self {
         Self { raw: Some(handler), ..Self::default() }
     }
@@ -75,7 +78,7 @@ impl Handlers {
         self.unknown = unknown;
     }
 
-    /// Wraps every handler, whose timeouts and panics are outcomes to them; the first layer is the outermost.
+    /// Wraps every handler in middleware, the first layer outermost. Timeouts and panics reach it as outcomes.
     pub(crate) fn wrap(&mut self, layers: &[Layer], timeout_grace: Duration) {
         for handler in self.by_kind.values_mut().chain(&mut self.raw) {
             *handler = guarded(handler.clone(), timeout_grace);
@@ -87,12 +90,12 @@ impl Handlers {
         }
     }
 
-    /// Whether every kind has a handler.
+    /// Returns whether every kind has a handler.
     pub(crate) fn handles_all(&self) -> bool {
         self.raw.is_some()
     }
 
-    /// The kinds that have handlers, for people.
+    /// Lists the kinds that have handlers, for people.
     pub(crate) fn kinds(&self) -> String {
         let mut kinds: Vec<&str> =
             self.by_kind.keys().copied().chain(self.raw.as_ref().map(|_| "*")).collect();
@@ -108,7 +111,7 @@ impl Handlers {
         self.by_kind.get(kind).or(self.raw.as_ref())
     }
 
-    /// What becomes of a job that nobody handles.
+    /// Returns the verdict on a job without a handler.
     pub(crate) fn unknown(&self, job: &JobRecord) -> Verdict {
         let error = || format!("{NO_HANDLER}{:?}", job.kind);
         match self.unknown {

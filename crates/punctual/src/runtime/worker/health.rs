@@ -1,7 +1,7 @@
-//! Whether the loops of workers are alive: the age of their last completed turns, not the state of a socket.
+//! Whether the loops of workers are alive, by the age of their last completed iterations.
 //!
-//! Told by a file that is rewritten every few seconds, and by a port that answers every HTTP request with a line, on a
-//! thread of its own: a loop that hangs can't keep it from saying so.
+//! Reported by a file that is rewritten every 5 s, and by a port that answers every HTTP request with a line. It has
+//! its own thread, so a loop that hangs is still reported.
 
 use std::{
     collections::BTreeMap,
@@ -27,23 +27,23 @@ use crate::core::{
     job::cut_error,
 };
 
-/// How often an idle loop shows that it lives, and how often the file is written.
+/// How often an idle loop signals that it is alive, and how often the file is written.
 const BEAT: Duration = Duration::from_secs(5);
-/// Age of the last turn from which on the loop counts as stuck.
+/// The age of the last iteration from which on the loop counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
-/// Notes that are kept of what holds up jobs outside of the loops; further ones are left out until others are withdrawn.
+/// Most notes about jobs that are held up outside the loops. Further notes are ignored until others are withdrawn.
 const NOTES_MAX: usize = 1_000;
 /// How long one request may take.
 const REQUEST_MAX: Duration = Duration::from_secs(2);
 
-/// When a loop completed its last turn.
+/// When a loop completed its last iteration.
 #[derive(Debug)]
 pub(super) struct Liveness {
     start: Instant,
     last_ms: AtomicU64,
     /// Fires when the worker is asked to end.
     graceful: CancellationToken,
-    /// What holds up others while the loop is alive.
+    /// What holds up other jobs while the loop is alive.
     held_up: Mutex<Option<String>>,
 }
 
@@ -52,13 +52,13 @@ impl Liveness {
         Self { start: Instant::now(), last_ms: AtomicU64::new(0), graceful, held_up: Mutex::default() }
     }
 
-    /// A turn is complete.
+    /// Notes that an iteration is complete.
     pub(super) fn beat(&self) {
         let ms = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Beats for as long as the loop waits for something to do, and looks what holds up others.
+    /// Signals that the loop is alive while it waits, and checks what holds up jobs.
     pub(super) async fn keep_beating(&self, held_up: impl Fn() -> Option<String>) {
         loop {
             self.beat();
@@ -67,7 +67,7 @@ impl Liveness {
         }
     }
 
-    /// Takes note of what holds up others.
+    /// Notes what holds up jobs.
     pub(super) fn note(&self, held_up: Option<String>) {
         *self.held_up.lock().unwrap_or_else(PoisonError::into_inner) = held_up;
     }
@@ -81,10 +81,10 @@ impl Liveness {
     }
 }
 
-/// Reports whether the workers of a process are alive: by a file, by a port, or by both.
+/// Reports whether the workers of a process are alive, by a file, a port, or both.
 ///
-/// A worker that has a file or a port of its own ([`Worker::health_file`](crate::Worker::health_file)) needs none of this. Where a
-/// process runs several, they share one:
+/// A worker can have a file or port of its own ([`Worker::health_file`](crate::Worker::health_file)) and then needs
+/// no `Health`. A process with several workers shares one:
 ///
 /// ```no_run
 /// # async fn run(client: punctual::Client, mail: punctual::Worker, bulk: punctual::Worker) -> punctual::Result<()> {
@@ -97,8 +97,8 @@ impl Liveness {
 /// # }
 /// ```
 ///
-/// The answer is a line: `ok`, `stopping`, `held up: WHY` or `stuck`, and the age of the oldest last turn. Only `stuck` is a failure (503):
-/// a loop that completed no turn for 30 s. Clones share their workers.
+/// The answer is one line: `ok`, `stopping`, `held up: WHY` or `stuck`, and the age of the oldest last iteration.
+/// Only `stuck` is a failure (503): a loop completed no iteration for 30 s. Clones share their workers.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     file: Option<PathBuf>,
@@ -110,12 +110,12 @@ pub struct Health {
 #[derive(Debug, Default)]
 struct Seen {
     pulses: Mutex<Vec<Arc<Liveness>>>,
-    /// What holds up jobs outside of the loops, by what it is about.
+    /// What holds up jobs outside the loops, by its subject.
     notes: Mutex<BTreeMap<String, String>>,
 }
 
 impl Seen {
-    /// Whether all loops are alive, and the words for it.
+    /// Returns whether all loops are alive, and the text of the report.
     fn report(&self) -> (bool, String) {
         let pulses = self.pulses.lock().unwrap_or_else(PoisonError::into_inner);
         let age = pulses.iter().map(|liveness| liveness.age()).max().unwrap_or_default();
@@ -136,7 +136,7 @@ impl Seen {
     }
 }
 
-/// Health is reported until this is dropped.
+/// Keeps the health reported until it is dropped.
 #[derive(Debug)]
 #[must_use = "health is reported until this is dropped"]
 pub struct Reporting {
@@ -164,23 +164,25 @@ impl Drop for Member {
 }
 
 impl Health {
-    /// Rewrites this file every 5 s for as long as all loops are alive.
+    /// Rewrites this file every 5 s while all loops are alive.
     #[must_use]
     pub fn file(mut self, file: impl Into<PathBuf>) -> Self {
         self.file = Some(file.into());
         self
     }
 
-    /// Answers HTTP requests on this address: 200 for as long as all loops are alive, else 503.
+    /// Answers HTTP requests on this address: 200 while all loops are alive, else 503.
     #[must_use]
     pub const fn addr(mut self, addr: SocketAddr) -> Self {
         self.addr = Some(addr);
         self
     }
 
-    /// Reports that something outside of the workers holds up jobs; `None`: not any more. `about` is a queue, for example.
+    /// Notes that something outside the workers holds up jobs.
     ///
-    /// At most 1,000 such notes are kept, each with the first KiB of both texts; a further one is left out.
+    /// `about` is its subject, for example a queue. `None` withdraws the note.
+    ///
+    /// At most 1,000 notes are kept, each with the first KiB of both texts. Further notes are ignored.
     pub fn note(&self, about: &str, held_up: Option<&str>) {
         let (about, held_up) = (cut_error(about), held_up.map(cut_error));
         let mut notes = self.seen.notes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,19 +194,21 @@ impl Health {
         }
     }
 
-    /// One loop more, which ends gracefully with this token.
+    /// Adds a loop that ends gracefully with this token.
     pub(super) fn join(&self, graceful: CancellationToken) -> Member {
         let (liveness, seen) = (Arc::new(Liveness::new(graceful)), Arc::clone(&self.seen));
         seen.pulses.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&liveness));
         Member { liveness, seen }
     }
 
-    /// Starts reporting, on a thread of its own. The file is written, and the port answers, before it returns.
+    /// Starts the reporting on its own thread.
     ///
-    /// Dropped, it may leave the port bound until its thread ends.
+    /// Before it returns, the file is written and the port answers.
+    ///
+    /// If the future is dropped, the port can stay bound until the thread ends.
     ///
     /// # Errors
-    /// `Unavailable` if the port can't be bound.
+    /// `Unavailable` if the port cannot be bound.
     pub async fn start(&self) -> Result<Reporting> {
         let end = CancellationToken::new();
         let reporting = Reporting { _end: end.clone().drop_guard() };
@@ -246,7 +250,7 @@ impl Health {
         spawned.map_err(|e| {
             Error::new(ErrorKind::Unavailable, "could not start the health thread").with_source(e)
         })?;
-        // A runtime that could not be built was logged: a worker without a health port is better than none.
+        // A failure to build the runtime was logged. A worker without a health port is better than none.
         let _ = is_ready.await;
         Ok(())
     }
@@ -257,7 +261,7 @@ async fn write(file: Option<PathBuf>, seen: &Seen) {
     let Some(file) = file else { return };
     loop {
         let (alive, text) = seen.report();
-        // A stuck loop's file is left to grow old, for whoever looks at nothing but its time.
+        // If a loop is stuck, the file is not rewritten, for monitors that check only its age.
         if alive && let Err(error) = std::fs::write(&file, text) {
             tracing::warn!(target: "punctual", %error, file = %file.display(), "could not write the health file");
         }
@@ -291,7 +295,7 @@ async fn serve(listener: Option<std::net::TcpListener>, seen: &Seen) {
 }
 
 async fn answer(mut stream: TcpStream, alive: bool, text: String) -> std::io::Result<()> {
-    // What is asked doesn't matter; it is read so that closing doesn't reset the connection.
+    // The request is read only so that closing the connection does not reset it.
     let _ = stream.read(&mut [0; 2_048]).await?;
     let status = if alive { "200 OK" } else { "503 Service Unavailable" };
     let length = text.len();
@@ -306,7 +310,7 @@ async fn answer(mut stream: TcpStream, alive: bool, text: String) -> std::io::Re
 mod tests {
     use super::*;
 
-    /// A loop whose last turn is so long ago.
+    /// Makes a loop whose last iteration was `ago` before now.
     fn loop_of(health: &Health, ago: Duration) -> Member {
         let member = health.join(CancellationToken::new());
         let mut pulses = health.seen.pulses.lock().unwrap();
@@ -326,7 +330,7 @@ mod tests {
         let old = loop_of(&health, STUCK_AFTER);
         let (alive, text) = health.seen.report();
         assert!(!alive && text.starts_with("stuck, last turn 30"), "{text}");
-        // It ended: the others are alive.
+        // It ended; the others are alive.
         drop(old);
         assert!(health.seen.report().0);
         drop(young);
@@ -340,7 +344,7 @@ mod tests {
         }
         let kept = || health.seen.notes.lock().unwrap().clone();
         assert_eq!((kept().len(), kept()["0"].len()), (NOTES_MAX, 1_024));
-        // What is kept may change, and leaves room when it is withdrawn.
+        // A kept note can change, and leaves room when it is withdrawn.
         health.note("0", Some("why"));
         assert_eq!(kept()["0"], "why");
         health.note("0", None);

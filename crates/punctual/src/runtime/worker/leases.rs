@@ -1,14 +1,15 @@
-//! The runs of a worker, from their reservation until the store took their settlement; shared by the loop, which starts
-//! and settles them, and the heartbeat, which keeps their leases. Both live on one thread.
+//! The runs of a worker, from their reservation until the store has taken their settlement.
+//!
+//! The loop starts and settles them; the heartbeat keeps their leases. Both live on one thread.
 //!
 //! ```text
 //! executing ──ended──► unsettled ──answered──► forgotten
 //! ```
 //!
-//! The heartbeat goes on beside the loop, so a slow settle or reserve costs no lease. It reports what runs note, hears of cancels and of
-//! lost leases, and never settles anything.
+//! The heartbeat runs beside the loop, so a slow settle or reserve costs no lease. It sends notes, learns of cancels
+//! and lost leases, and never settles anything.
 //!
-//! Leases of unsettled runs are extended too: a store that is out of reach for a while must not cost finished work.
+//! Leases of unsettled runs are extended, too, so that a temporary outage of the store loses no finished work.
 
 use std::{
     cell::{Cell, RefCell},
@@ -39,16 +40,17 @@ use crate::{
     store::{Heartbeat, Lease, LeaseStatus, Store},
 };
 
-/// Between two times that the store is told what runs tell, if no heartbeat comes before.
+/// How often notes of runs are sent, if no heartbeat comes before.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// How long a run that ended waits until the store has heard its last words.
+/// How long the settlement of a run waits until its last notes are sent.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(300);
-/// Longest wait for a cancel: none is trusted.
+/// The longest wait for a notification of a cancel, because one can be lost.
 const CANCEL_WAIT_MAX: Duration = Duration::from_mins(10);
-/// Between two looks for cancels, so that a bell that rings for ever costs little; and where the store can't be waited for.
+/// The pause between two checks for cancels. It bounds the cost of repeated notifications, and is used if the store
+/// cannot wait.
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 const CANCEL_PAUSE_AFTER_ERROR: Duration = Duration::from_secs(1);
-/// Behind its timeout a run that goes on counts as one that blocks its thread.
+/// A run that goes on this long after its timeout is taken to block its thread.
 const HUNG_AFTER: Duration = Duration::from_secs(2);
 
 /// One run.
@@ -56,14 +58,16 @@ pub(crate) struct Active {
     pub(crate) call: Call,
     /// How long one extension lasts.
     pub(crate) lasts: Duration,
-    /// Its timeout, and the grace for it. A run that still executes then blocks its thread, and its lease is left to lapse.
+    /// Its timeout and the grace period for it. A run that still executes then blocks its thread, and its lease is
+    /// not extended.
     pub(crate) deadline: Instant,
-    /// Stops its task; `None`: it never had one, or has ended.
+    /// Stops its task; `None` if it has none or the task has ended.
     pub(crate) task: Option<AbortHandle>,
 }
 
 impl Active {
-    /// Whether its lease is kept: one of a run that should have ended and can't be stopped is left to lapse.
+    /// Returns whether its lease is kept. The lease of a run that cannot be stopped after its deadline is left to
+    /// expire.
     fn is_held(&self, now: Instant) -> bool {
         self.task.is_none() || now < self.deadline
     }
@@ -78,24 +82,24 @@ impl Active {
 pub(crate) struct Runs {
     active: RefCell<HashMap<Lease, Active>>,
     executing: Cell<usize>,
-    /// How many of these are of the queues that have slots of their own.
+    /// How many of these are of each queue with slots of its own.
     executing_in: RefCell<HashMap<String, usize>>,
-    /// Those that are dead if they crash once more, here or in a loop beside.
+    /// The suspects of this loop and the other loops of the process.
     pub(crate) suspects: Rc<Suspects>,
-    /// When leases are extended next; `None`: there are none.
+    /// When leases are extended next; `None` if there are none.
     beat_at: Cell<Option<Instant>>,
-    /// Rung when the next beat moves forward.
+    /// Notified when the next heartbeat is brought forward.
     moved: Notify,
-    /// Rung by runs that have something to tell.
+    /// Notified by runs that have something to report.
     pub(crate) news: Arc<Notify>,
-    /// Held while the store is told, so that nothing overtakes what is newer.
+    /// Held while notes are sent, so that newer notes are not overtaken.
     telling: tokio::sync::Mutex<()>,
-    /// How long a run may go on whose cancel was asked for.
+    /// How long a run can go on after its cancel was requested.
     cancel_grace: Duration,
 }
 
 impl Runs {
-    /// No runs yet; those of these queues will be counted apart.
+    /// Makes an empty set of runs. The runs of the given queues are counted separately.
     pub(crate) fn counting<'a>(queues: impl Iterator<Item = &'a str>, cancel_grace: Duration) -> Self {
         Self {
             cancel_grace,
@@ -104,7 +108,7 @@ impl Runs {
         }
     }
 
-    /// Those of a second loop on the same thread, beside these.
+    /// Makes a set for a second loop on the same thread.
     pub(crate) fn beside(&self) -> Self {
         let suspects = Rc::clone(&self.suspects);
         Self { suspects, cancel_grace: self.cancel_grace, ..Self::default() }
@@ -126,12 +130,12 @@ impl Runs {
         self.active.borrow_mut().insert(lease, run);
     }
 
-    /// Whether this run was added and not settled yet.
+    /// Returns whether this run was added and is not settled yet.
     pub(crate) fn knows(&self, lease: Lease) -> bool {
         self.active.borrow().contains_key(&lease)
     }
 
-    /// Takes note that a run ended; `false`: it is not known any more.
+    /// Notes that a run ended; returns `false` if it is not known any more.
     pub(crate) fn ended(&self, lease: Lease) -> bool {
         let mut active = self.active.borrow_mut();
         let Some(run) = active.get_mut(&lease) else { return false };
@@ -143,7 +147,7 @@ impl Runs {
         executed
     }
 
-    /// Counts a run that begins or ends to execute.
+    /// Counts a run that starts or stops executing.
     fn count(&self, run: &Active, change: impl Fn(usize) -> usize) {
         self.executing.update(&change);
         if let Some(n) = self.executing_in.borrow_mut().get_mut(run.call.queue()) {
@@ -156,17 +160,17 @@ impl Runs {
         self.active.borrow_mut().remove(&lease)
     }
 
-    /// How many take a slot.
+    /// Returns how many runs occupy a slot.
     pub(crate) fn executing(&self) -> usize {
         self.executing.get()
     }
 
-    /// How many of a queue with slots of its own take one.
+    /// Returns how many runs of a queue with slots of its own occupy one.
     pub(crate) fn executing_in(&self, queue: &str) -> usize {
         self.executing_in.borrow().get(queue).copied().unwrap_or(0)
     }
 
-    /// What holds up others, in words for people: a run that goes on behind its timeout.
+    /// Describes what holds up other jobs: a run that goes on after its timeout.
     pub(crate) fn held_up(&self, now: Instant) -> Option<String> {
         let active = self.active.borrow();
         let late = active.iter().filter(|(_, run)| run.task.is_some() && run.deadline + HUNG_AFTER < now);
@@ -178,7 +182,7 @@ impl Runs {
         ))
     }
 
-    /// Which take a slot.
+    /// Returns the leases of the runs that occupy a slot.
     pub(crate) fn leases_executing(&self) -> Vec<Lease> {
         let active = self.active.borrow();
         active.iter().filter(|(_, run)| run.task.is_some()).map(|(lease, _)| *lease).collect()
@@ -189,7 +193,7 @@ impl Runs {
         self.active.borrow().values().for_each(|run| run.call.stop(why));
     }
 
-    /// Stops all tasks where they await.
+    /// Stops all tasks at their next await.
     pub(crate) fn abort_all(&self) {
         self.active.borrow().values().filter_map(|run| run.task.as_ref()).for_each(AbortHandle::abort);
     }
@@ -207,8 +211,9 @@ impl Runs {
         }
     }
 
-    /// Sets the next heartbeat a third of the shortest lease ahead, and tells which leases to extend in this one: all but
-    /// those of runs that should have ended and can't be stopped.
+    /// Sets the next heartbeat after a third of the shortest lease; returns which leases to extend in this one.
+    ///
+    /// These are all leases, except those of runs that cannot be stopped after their deadline.
     pub(crate) fn to_extend(&self, now: Instant) -> Vec<Heartbeat> {
         let active = self.active.borrow();
         self.beat_at.set(active.values().map(|run| run.lasts).min().map(|shortest| now + shortest / 3));
@@ -216,12 +221,12 @@ impl Runs {
         held.map(|(lease, run)| Heartbeat { notes: run.call.take_news(), ..(*lease).into() }).collect()
     }
 
-    /// Whether a run has something to tell.
+    /// Returns whether a run has something to report.
     pub(crate) fn has_news(&self, lease: Lease) -> bool {
         self.active.borrow().get(&lease).is_some_and(|run| run.call.has_news())
     }
 
-    /// The leases of runs that have something to tell; of these, where some are named.
+    /// Returns the heartbeats of runs that have something to report; only of the given runs, if some are given.
     pub(crate) fn to_tell(&self, of: Option<&[Lease]>, now: Instant) -> Vec<Heartbeat> {
         let active = self.active.borrow();
         let beat = |(lease, run): (&Lease, &Active)| {
@@ -233,12 +238,12 @@ impl Runs {
         }
     }
 
-    /// Waits until nobody else tells the store of what runs told; what was taken to be told is told before it is dropped.
+    /// Waits until no other task sends notes. Notes that were taken are sent before the guard is dropped.
     pub(crate) async fn telling(&self) -> MutexGuard<'_, ()> {
         self.telling.lock().await
     }
 
-    /// The store may not have heard of it.
+    /// Marks the notes as unsent, because the store may not have them.
     pub(crate) fn keep_news<'a>(&self, of: impl Iterator<Item = &'a Lease>) {
         let active = self.active.borrow();
         of.filter_map(|lease| active.get(lease)).for_each(|run| run.call.keep_news());
@@ -252,7 +257,7 @@ impl Runs {
         }
     }
 
-    /// Tells a run what the store said about its lease.
+    /// Passes on to a run what the store said about its lease.
     pub(crate) fn heard(&self, lease: Lease, status: LeaseStatus) {
         let stop = match status {
             LeaseStatus::Held | LeaseStatus::Away => return,
@@ -261,10 +266,10 @@ impl Runs {
         };
         if let Some(run) = self.active.borrow_mut().get_mut(&lease)
             && run.call.stop_reason().is_none()
-            // It ended its lease itself.
+            // It ended its own lease.
             && !(stop == Stop::LeaseLost && run.call.settled().is_some())
         {
-            // One that blocks its thread can't be stopped any sooner than its lease ends.
+            // A run that blocks its thread cannot be stopped before its lease ends.
             run.deadline = run.deadline.min(Instant::now() + self.cancel_grace);
             if run.task.is_some() {
                 tracing::info!(target: "punctual", id = %lease.job, fence = lease.fence, ?stop, "run asked to stop");
@@ -279,7 +284,8 @@ impl Runs {
 
 // ── heartbeat ──
 
-/// Extends all leases every third of the shortest one, for ever; and meanwhile those of runs that have something to tell.
+/// Extends all leases every third of the shortest one; in between, sends the notes of runs that have some. Never
+/// returns.
 pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
     let (mut pauses, mut told) = (Pauses::default(), None::<Instant>);
     loop {
@@ -315,18 +321,18 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
     }
 }
 
-/// One call's worth each.
+/// Splits heartbeats into calls.
 fn slices(beats: &[Heartbeat]) -> impl Iterator<Item = &[Heartbeat]> {
     let has_notes = beats.iter().any(|beat| beat.notes.is_some());
     beats.chunks(if has_notes { BATCH_BYTES_MAX / NOTES_BYTES_MAX } else { BATCH_MAX })
 }
 
-/// The leases that something is told of.
+/// Returns the leases of the heartbeats that carry notes.
 fn told(beats: &[Heartbeat]) -> impl Iterator<Item = &Lease> {
     beats.iter().filter(|beat| beat.notes.is_some()).map(|beat| &beat.lease)
 }
 
-/// One call; answers how many leases it could not be asked for.
+/// Sends one call; returns how many leases it could not ask for.
 async fn extend(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> Result<usize> {
     let statuses = store.extend(beats).await.inspect_err(|_| runs.keep_news(told(beats)))?;
     let mut missed = 0;
@@ -340,7 +346,7 @@ async fn extend(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> Result<u
     Ok(missed)
 }
 
-/// Tells the store what runs told before they ended, for as long as that may take: nothing but words depends on it.
+/// Sends the notes of runs that have ended, within a bound in time. Only notes depend on it.
 pub(super) async fn flush_notes(store: &dyn Store, runs: &Runs, of: &[Lease]) {
     let telling = async {
         let _order = runs.telling().await;
@@ -352,17 +358,17 @@ pub(super) async fn flush_notes(store: &dyn Store, runs: &Runs, of: &[Lease]) {
         }
     };
     if timeout(LAST_WORDS_MAX, telling).await.is_err() {
-        // Should the settle be repeated, they are, too.
+        // If the settle is repeated, the notes are sent again, too.
         runs.keep_news(of.iter());
         tracing::debug!(target: "punctual", "could not tell in time what runs told last");
     }
 }
 
-/// Brings the heartbeat of these runs forward whenever somebody asks to cancel a job that this worker runs; for ever.
+/// Brings the heartbeat forward whenever a cancel is requested for a job of this worker. Never returns.
 pub(super) async fn cancels(store: &dyn Store, bell: String, runs: &[&Runs]) -> Infallible {
     let bell = [bell];
     loop {
-        // The pause is over by the time that a ring comes, as a rule: who rings again finds somebody.
+        // The pause is usually over before a notification arrives, so a second one is not missed.
         let (rung, ()) = tokio::join!(store.wait(&bell, CANCEL_WAIT_MAX), sleep(CANCEL_PAUSE));
         match rung {
             Ok(()) => runs.iter().for_each(|runs| runs.beat_again_at(Instant::now())),

@@ -1,5 +1,5 @@
-//! A timer that keeps its time. The runtime's own turns once a millisecond and rounds up, so that its sleeps end between
-//! one and two milliseconds late; a thread that sleeps in the kernel is woken within some 50 µs, on every system.
+//! A precise timer. The runtime's timer has a resolution of 1 ms and rounds up, so its sleeps end 1 to 2 ms late. A
+//! thread that sleeps in the kernel is woken within about 50 µs, on every system.
 
 use std::{
     io,
@@ -13,20 +13,20 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// The last part of a sleep, which the thread times: more than the runtime's timer is late.
+/// The last part of a sleep, which the thread times. It is longer than the runtime's timer is late.
 const LAST: Duration = Duration::from_millis(3);
 
-/// Sleeps, one at a time.
+/// A timer for one sleep at a time.
 pub(crate) struct PreciseTimer {
     set: Sender<Instant>,
     rung: Arc<Notify>,
 }
 
 impl PreciseTimer {
-    /// Starts the thread, which ends with this.
+    /// Starts the thread. It ends when this is dropped.
     ///
     /// # Errors
-    /// The system's, if it can have no more threads.
+    /// The system's error if it cannot start a thread.
     pub(crate) fn new() -> io::Result<Self> {
         let ((set, times), rung) = (channel(), Arc::new(Notify::new()));
         thread::Builder::new().name("punctual-alarm".to_owned()).spawn({
@@ -36,7 +36,7 @@ impl PreciseTimer {
         Ok(Self { set, rung })
     }
 
-    /// Comes back after `pause`, never before. May be dropped before that, and begun again.
+    /// Returns after `pause`, never earlier. Can be dropped before that, and called again.
     pub(crate) async fn after(&self, pause: Duration) {
         let end = Instant::now() + pause;
         if let Some(first) = pause.checked_sub(LAST) {
@@ -45,14 +45,14 @@ impl PreciseTimer {
         if self.set.send(end).is_err() {
             return tokio::time::sleep(end.saturating_duration_since(Instant::now())).await;
         }
-        // It may still ring for a sleep that was given up.
+        // The thread may still notify for an earlier sleep that was given up.
         while Instant::now() < end {
             self.rung.notified().await;
         }
     }
 }
 
-/// Rings at the last time that was set.
+/// Notifies at the last time that was set.
 fn keep_time(times: &Receiver<Instant>, rung: &Notify) {
     let mut at: Option<Instant> = None;
     loop {

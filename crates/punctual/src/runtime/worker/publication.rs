@@ -1,8 +1,10 @@
-//! How a publication that is due is handed out: a job for each queue that is subscribed to its topic then, and only when all are
-//! there the publication is done. A worker that dies in between loses nothing and makes nothing twice: the publication comes
-//! back, and the jobs that are there already have the ids that are asked for again.
+//! Distributes due publications: one job for each queue that is then subscribed to the topic.
 //!
-//! Each worker process has a second loop for this, with slots of its own: no publication waits for a job's slot, or takes one.
+//! The publication is done when all of these jobs are stored. A worker that dies in between loses and duplicates
+//! nothing: the publication runs again, and the jobs have the same ids.
+//!
+//! Each worker process has a second loop for this, with its own slots. So publications neither wait for a job's slot
+//! nor take one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,23 +22,23 @@ use crate::{
     store::Enqueued,
 };
 
-/// How many publications a worker hands out at once.
+/// How many publications a worker distributes at once.
 pub(super) const SLOTS: usize = 16;
-/// Before a publication is handed out again of which a queue had no room, or that met an error; four times as long after each
-/// further attempt, up to the second, so that all attempts fit into the time for which ids are remembered for sure.
+/// The pause before a publication is tried again after an error, or after a queue was full. It is four times as long
+/// after each attempt, up to the second value. So all attempts fall into the time for which ids are remembered.
 const AGAIN_MIN: Duration = Duration::from_secs(5);
 const AGAIN_MAX: Duration = Duration::from_hours(6);
 
-/// Why a publication is given up that would reach some twice.
+/// Why a publication is given up that could reach some queues twice.
 const TOO_LATE: &str = "it was begun to be handed out a day ago, and who has had it may be forgotten; retried by hand, it may \
                         reach them again";
 
-/// The one handler of publications.
+/// Returns the one handler of publications.
 pub(super) fn handler() -> Erased {
     Arc::new(|call| Box::pin(hand_out(call)))
 }
 
-/// Hands a publication out; it is done when each subscription has its job.
+/// Distributes a publication. It is done when each subscribed queue has its job.
 async fn hand_out(call: Call) -> Outcome {
     let publication = match Publication::of(call.record()) {
         Ok(publication) => publication,
@@ -60,7 +62,7 @@ async fn try_to(call: &Call, publication: &Publication<'_>) -> Result<Outcome> {
         tracing::info!(target: "punctual", id = %call.id(), topic, kind = call.kind(), "published to nobody");
     }
     let mut full = Vec::new();
-    // No more of it in memory at a time than fits one call.
+    // Bounds the copies in memory to what fits into one call.
     let at_once = (BATCH_BYTES_MAX / call.record().payload.bytes.len().max(1)).clamp(1, BATCH_MAX);
     for queues in queues.chunks(at_once) {
         if matches!(call.stop_reason(), Some(Stop::Cancelled | Stop::LeaseLost)) {
@@ -77,7 +79,7 @@ async fn try_to(call: &Call, publication: &Publication<'_>) -> Result<Outcome> {
     }
 }
 
-/// Enqueues the jobs of some subscriptions; answers which queues had no room.
+/// Enqueues the jobs of some subscriptions; returns the queues that were full.
 async fn enqueue<'a>(
     client: &Client,
     publication: &Publication<'_>,
@@ -94,7 +96,7 @@ fn again(call: &Call, why: &str) -> Outcome {
     Outcome::Retry { after: Some(pause(call.attempt(), fastrand::f64())), error: why.to_owned() }
 }
 
-/// The pause behind an attempt, from 1; between half of it and all of it, so that many publications don't come back at once.
+/// Returns the pause after an attempt (from 1): random between half and all of it, so that publications spread out.
 fn pause(attempt: u32, random: f64) -> Duration {
     let grown = AGAIN_MIN.saturating_mul(4u32.saturating_pow(attempt.saturating_sub(1))).min(AGAIN_MAX);
     grown.mul_f64(random.mul_add(0.5, 0.5))

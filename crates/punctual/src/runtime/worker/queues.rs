@@ -1,13 +1,13 @@
-//! From which queues a worker reserves, and how many jobs of each. Pure: no store, no clock.
+//! Chooses from which queues a worker reserves, and how many jobs of each. Pure: no store, no clock.
 //!
 //! **strict** asks every queue for all free slots, in order: a later queue gets what the earlier ones left.
-//! **weighted** is smooth weighted round robin (S6). Every reservation is a step of a fixed cycle whose steps belong to
-//! queues by their weights; a step whose owner has no due job goes to another queue and is not owed to anyone. Credits,
-//! the place in the cycle, carry over from call to call. So of any Σweights consecutive reservations, a queue that always
-//! has a due job gets at least its weight, whatever the others do.
+//! **weighted** is smooth weighted round robin (S6). Each reservation is a step of a fixed cycle. The steps belong to
+//! queues by their weights. A step whose owner has no due job goes to another queue, and the owner does not get it
+//! back. Credits, the position in the cycle, carry over from call to call. So a queue that always has a due job gets
+//! at least its weight of any Σweights consecutive reservations.
 //!
-//! A queue may have **slots of its own**: while so many of its jobs run it is at its cap, and is neither asked nor waited
-//! for. Its steps go to the others, and are not owed to it either.
+//! A queue can have **slots of its own**. While that many of its jobs run, it is at its cap: it is neither asked nor
+//! waited for. Its steps go to the others, and it does not get them back.
 
 use std::{
     borrow::Cow,
@@ -23,7 +23,7 @@ use crate::{
     store::{Reserved, Want},
 };
 
-/// Largest weight of a queue.
+/// The largest weight of a queue.
 const WEIGHT_MAX: u32 = 1_000;
 /// Most slots of one worker.
 const SLOTS_MAX: usize = 10_000;
@@ -32,25 +32,25 @@ const SLOTS_MAX: usize = 10_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Queues {
     names: Vec<String>,
-    /// The most jobs of each that run at once; `None`: as many as the worker has slots.
+    /// Most jobs of each queue that run at once; `None` means the worker's slots.
     slots: Vec<Option<usize>>,
     /// `None`: strict.
     cycle: Option<Cycle>,
 }
 
 impl Queues {
-    /// Queues in order, each served before those behind it.
+    /// Makes strict queues: each is served before those after it.
     pub(crate) fn strict(names: Vec<String>) -> Result<Self> {
         check(&names)?;
         Ok(Self { slots: vec![None; names.len()], names, cycle: None })
     }
 
-    /// The one that is nobody's: that of publications.
+    /// Makes the queue of publications.
     pub(crate) fn of_publications() -> Self {
         Self { names: vec![TOPICS_QUEUE.to_owned()], slots: vec![None], cycle: None }
     }
 
-    /// Queues with their shares.
+    /// Makes weighted queues.
     pub(crate) fn weighted(weights: Vec<(String, u32)>) -> Result<Self> {
         let (names, weights): (Vec<String>, Vec<u32>) = weights.into_iter().unzip();
         check(&names)?;
@@ -63,7 +63,7 @@ impl Queues {
         Ok(Self { slots: vec![None; names.len()], names, cycle: Some(Cycle::new(&weights)) })
     }
 
-    /// Gives queues slots of their own.
+    /// Gives slots of their own to queues.
     pub(crate) fn with_slots(mut self, slots: &BTreeMap<String, usize>) -> Result<Self> {
         for (queue, &slots) in slots {
             check_slots(&format!("slots of queue {queue:?}:"), slots)?;
@@ -83,12 +83,12 @@ impl Queues {
         &self.names
     }
 
-    /// Those with slots of their own: what runs must be counted of.
+    /// Returns the queues with slots of their own, whose runs must be counted.
     pub(crate) fn counted(&self) -> impl Iterator<Item = &str> {
         self.names.iter().zip(&self.slots).filter(|(_, slots)| slots.is_some()).map(|(name, _)| name.as_str())
     }
 
-    /// Those that may run more, as far as `running` tells.
+    /// Returns the queues that are below their caps, by the numbers of `running`.
     pub(crate) fn below_cap(&self, running: impl Fn(&str) -> usize) -> Cow<'_, [String]> {
         if self.slots.iter().all(Option::is_none) {
             return Cow::Borrowed(&self.names);
@@ -97,7 +97,7 @@ impl Queues {
         self.names.iter().zip(room).filter(|(_, room)| 0 < *room).map(|(name, _)| name.clone()).collect()
     }
 
-    /// How many more jobs of each may run, at most `n`.
+    /// Returns how many more jobs of each queue may run, at most `n`.
     fn room(&self, n: usize, running: impl Fn(&str) -> usize) -> Vec<usize> {
         let room = |(name, slots): (&String, &Option<usize>)| {
             slots.map_or(n, |slots| slots.saturating_sub(running(name)).min(n))
@@ -105,8 +105,9 @@ impl Queues {
         self.names.iter().zip(&self.slots).map(room).collect()
     }
 
-    /// How many jobs to ask for when `free` slots are free and so many jobs of each queue are `running`, and of which
-    /// queues; none when all are at their caps.
+    /// Returns how many jobs to request of which queues, for `free` slots and the numbers of `running` jobs.
+    ///
+    /// The list is empty if all queues are at their caps.
     pub(crate) fn wants(&mut self, free: usize, running: impl Fn(&str) -> usize) -> (usize, Vec<Want>) {
         let room = self.room(free, running);
         let n = room.iter().fold(0, |sum: usize, room| sum.saturating_add(*room)).min(free);
@@ -116,7 +117,7 @@ impl Queues {
             None => shares.clone_from(&room),
             Some(cycle) => {
                 cycle.plan(n, &room);
-                // Whoever owns the next step comes first: an answer that is cut short by its bytes still serves it.
+                // The owner of the next step comes first, so that an answer cut short by its bytes still serves it.
                 for &owner in cycle.planned.iter().flatten() {
                     shares[owner] += 1;
                     if !order.contains(&owner) {
@@ -134,7 +135,7 @@ impl Queues {
         (n, order.into_iter().map(want).collect())
     }
 
-    /// Takes note of the answer to the last [`Queues::wants`], and puts its jobs into the order of the cycle.
+    /// Handles the answer to the last [`Queues::wants`], and sorts its jobs into the order of the cycle.
     pub(crate) fn reserved(&mut self, jobs: Vec<Reserved>) -> Vec<Reserved> {
         match &mut self.cycle {
             None => jobs,
@@ -146,7 +147,7 @@ impl Queues {
     }
 }
 
-/// Refuses a number of slots that no worker can have.
+/// Checks a number of slots.
 pub(crate) fn check_slots(what: &str, slots: usize) -> Result<()> {
     if (1..=SLOTS_MAX).contains(&slots) {
         Ok(())
@@ -176,9 +177,10 @@ fn check(names: &[String]) -> Result<()> {
 #[derive(Clone, Debug)]
 struct Cycle {
     weights: Vec<i64>,
-    /// The place in the cycle; they add up to 0.
+    /// The position in the cycle. The credits add up to 0.
     credits: Vec<i64>,
-    /// The owners of the next steps, as last asked for; `None`: the owner is at its cap, and the step is anybody's.
+    /// The owners of the next steps, as last requested. `None`: the owner is at its cap, and any queue can have the
+    /// step.
     planned: Vec<Option<usize>>,
 }
 
@@ -188,7 +190,7 @@ impl Cycle {
         Self { credits: vec![0; weights.len()], planned: Vec::new(), weights }
     }
 
-    /// Looks `n` steps ahead, when each queue may have so many more jobs.
+    /// Plans the next `n` steps, given how many more jobs of each queue may run.
     fn plan(&mut self, n: usize, room: &[usize]) {
         let (mut credits, mut room) = (self.credits.clone(), room.to_vec());
         self.planned = (0..n)
@@ -200,9 +202,12 @@ impl Cycle {
             .collect();
     }
 
-    /// Puts each job on a step of its owner, the rest on the steps of those that had none; then moves on: past the whole
-    /// plan when all owners were served, else to the first step whose owner was not (it may have been cut off, and is
-    /// asked first next time), but by one at least, so that an empty queue doesn't hold up the others.
+    /// Puts each job on a step of its owner, and the rest on steps of owners that had no job; then advances the
+    /// cycle.
+    ///
+    /// If all owners were served, it advances over the whole plan. Otherwise it advances to the first step whose
+    /// owner was not served, because the answer may have been cut short; that owner is then asked first. It advances
+    /// by at least one step, so that an empty queue does not hold up the others.
     fn serve<T>(&mut self, jobs: Vec<T>, owner: impl Fn(&T) -> Option<usize>) -> Vec<T> {
         let (got, wanted) = (jobs.len(), self.planned.len());
         let mut own: Vec<VecDeque<T>> = self.weights.iter().map(|_| VecDeque::new()).collect();
@@ -238,7 +243,7 @@ impl Cycle {
     }
 }
 
-/// One step of the cycle: whose it is.
+/// Advances the cycle by one step; returns its owner.
 fn step(credits: &mut [i64], weights: &[i64]) -> usize {
     let mut best = 0;
     for at in 0..credits.len() {
@@ -265,7 +270,7 @@ mod tests {
         wants.iter().map(|want| (want.queue.as_str(), want.share, want.at_most)).collect()
     }
 
-    /// Slots of their own for those that have any.
+    /// Keeps the queues that have slots of their own.
     fn slots_of(slots: &[Option<usize>]) -> BTreeMap<String, usize> {
         named(slots.len())
             .into_iter()
@@ -309,7 +314,7 @@ mod tests {
         assert_eq!(*queues.below_cap(|_| 2), [""; 0]);
     }
 
-    /// S6: whoever is at its cap loses its steps to the others, and gets none of them back.
+    /// S6: a queue at its cap loses its steps to the others, and gets none of them back.
     #[test]
     fn a_step_whose_owner_is_at_its_cap_is_not_owed() {
         let mut queues = Queues::weighted(vec![("q0".to_owned(), 3), ("q1".to_owned(), 1)]).unwrap();
@@ -353,8 +358,8 @@ mod tests {
         }
     }
 
-    /// A store's answer: first each queue in turn up to its share, then each in turn what is left, none beyond its bound,
-    /// at most `cut` jobs.
+    /// Simulates a store's answer: first each queue up to its share, then each up to its bound, at most `cut` jobs in
+    /// all.
     fn fill(wants: &[Want], n: usize, cut: usize, due: &mut [usize]) -> Vec<usize> {
         let mut jobs = Vec::new();
         let mut took = vec![0; due.len()];
@@ -373,7 +378,7 @@ mod tests {
     }
 
     proptest! {
-        /// S6: whatever the other queues do, however many slots are free, and whoever is at its cap.
+        /// S6: whatever the other queues do, however many slots are free, and whichever queue is at its cap.
         #[test]
         fn a_queue_that_always_has_a_due_job_gets_its_weight_of_any_round(
             weights in prop::collection::vec(1u32..6, 1..6),
@@ -386,7 +391,7 @@ mod tests {
             let k = weights.len();
             let mut queues =
                 Queues::weighted(named(k).into_iter().zip(weights.iter().copied()).collect()).unwrap();
-            // The queue in question is never at a cap.
+            // The queue under test is never at a cap.
             let slots: Vec<_> = slots.into_iter().enumerate().map(|(at, slots)| slots.filter(|_| 0 < at)).collect();
             queues = queues.with_slots(&slots_of(&slots[..k])).unwrap();
             let mut due = vec![0; k];
@@ -414,7 +419,7 @@ mod tests {
             }
         }
 
-        /// An answer is bounded in bytes: it may hold less than was asked for although more is due.
+        /// An answer is bounded in bytes: it can hold fewer jobs than requested although more are due.
         #[test]
         fn answers_that_are_cut_short_starve_nobody(
             weights in prop::collection::vec(1u32..6, 2..6),
@@ -444,7 +449,7 @@ mod tests {
             }
         }
 
-        /// Nothing is lost or made up on the way.
+        /// No job is lost or invented.
         #[test]
         fn the_answer_keeps_its_jobs(
             weights in prop::collection::vec(1u32..6, 1..6),

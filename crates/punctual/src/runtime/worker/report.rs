@@ -1,4 +1,4 @@
-//! What a worker did, counted.
+//! Counts of a worker's activity.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,34 +15,34 @@ use crate::{
     store::Verdict,
 };
 
-/// What a worker did until it ended.
+/// Counts of what a worker did until it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkReport {
-    /// Runs that ended with their job done.
+    /// Runs after which the job was done.
     pub done: u64,
-    /// Runs that failed, and whose job waits for another attempt.
+    /// Runs that failed and are retried.
     pub retried: u64,
-    /// Runs that were put off.
+    /// Runs that were snoozed.
     pub snoozed: u64,
-    /// Runs given back uncounted, at shutdown.
+    /// Runs that were released at shutdown, without counting an attempt.
     pub released: u64,
-    /// Runs that ended with their job dead.
+    /// Runs after which the job was dead.
     pub dead: u64,
-    /// Runs that ended with their job cancelled.
+    /// Runs after which the job was cancelled.
     pub cancelled: u64,
-    /// Runs whose lease was lost before they were settled: whatever they said changed nothing.
+    /// Runs whose lease was lost before they were settled. They changed nothing.
     pub lost: u64,
-    /// Leases of workers not heard of, taken back by this one's reserves.
+    /// Expired leases that this worker's reserves reclaimed.
     pub taken_back: u64,
-    /// Publications handed out to all subscriptions of their topics. They count nowhere else.
+    /// Publications distributed to all subscriptions of their topics. They count nowhere else.
     pub publications: u64,
     /// How late jobs started.
     pub lateness: Lateness,
 }
 
 impl WorkReport {
-    /// Runs that ended, however they did.
+    /// Returns the number of runs that ended, in whatever way.
     pub const fn runs(&self) -> u64 {
         self.done + self.retried + self.snoozed + self.released + self.dead + self.cancelled + self.lost
     }
@@ -61,24 +61,27 @@ impl WorkReport {
     }
 }
 
-/// What a worker did so far, to be read while it runs. Cheap to clone; clones read the same.
+/// Live counts of a worker's activity. Cheap to clone; clones read the same counts.
 #[derive(Clone, Debug, Default)]
 pub struct LiveReport {
     report: Arc<Mutex<WorkReport>>,
-    /// Fires when the worker has set its schedules, or has ended.
+    /// Fires when the worker has set its schedules or has ended.
     started: CancellationToken,
 }
 
 impl LiveReport {
-    /// What it did until now. Publications are counted at its end only.
+    /// Returns the counts until now.
+    ///
+    /// Publications are counted only when the worker ends.
     pub fn now(&self) -> WorkReport {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until the worker works and has set its [schedules](crate::Worker::cron), or has ended. A store that is out of reach is
-    /// waited for.
+    /// Waits until the worker has started and set its [schedules](crate::Worker::cron), or has ended.
     ///
-    /// Dropped, it has changed nothing.
+    /// A store that is unavailable is waited for.
+    ///
+    /// Dropping the future changes nothing.
     pub async fn started(&self) {
         self.started.cancelled().await;
     }
@@ -87,7 +90,7 @@ impl LiveReport {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone_from(report);
     }
 
-    /// Lets those go on who wait for the start.
+    /// Returns the token that wakes callers of [`LiveReport::started`].
     pub(crate) const fn start(&self) -> &CancellationToken {
         &self.started
     }
@@ -97,8 +100,9 @@ impl LiveReport {
 const BOUNDS_MS: [u64; 16] =
     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 600_000, 3_600_000];
 
-/// A histogram of lateness: `started_at − run_at` by the store's clock. For a job that was due before it was enqueued,
-/// lateness counts from the enqueue.
+/// A histogram of lateness: `started_at − run_at` by the store's clock.
+///
+/// For a job that was due before it was enqueued, lateness counts from the enqueue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
     buckets: [u64; BOUNDS_MS.len() + 1],
@@ -117,7 +121,7 @@ impl Lateness {
         self.max_ms = self.max_ms.max(ms);
     }
 
-    /// Adds what another worker counted.
+    /// Adds the counts of another worker.
     pub fn merge(&mut self, other: &Self) {
         for (sum, more) in self.buckets.iter_mut().zip(other.buckets) {
             *sum += more;
@@ -125,18 +129,19 @@ impl Lateness {
         self.max_ms = self.max_ms.max(other.max_ms);
     }
 
-    /// Jobs counted.
+    /// Returns the number of jobs counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// The latest start, exact to the millisecond.
+    /// Returns the greatest lateness, exact to the millisecond.
     pub const fn max(&self) -> Duration {
         Duration::from_millis(self.max_ms)
     }
 
-    /// At least the fraction `q` of all jobs was no later than this; an upper bound of the bucket, or the exact maximum
-    /// where that is less. Zero when nothing was counted.
+    /// Returns a lateness that at least the fraction `q` of all jobs did not exceed.
+    ///
+    /// It is an upper bound of a bucket, or the exact maximum if that is less. It is zero if nothing was counted.
     pub fn quantile(&self, q: f64) -> Duration {
         let rank = ((self.count() as f64 * q.clamp(0.0, 1.0)).ceil() as u64).max(1);
         let mut seen = 0;
@@ -149,7 +154,9 @@ impl Lateness {
         self.max()
     }
 
-    /// The buckets in rising order: upper bound, included (`None`: no bound), and jobs.
+    /// Returns the buckets in rising order.
+    ///
+    /// Each has an upper bound, inclusive (`None`: no bound), and a number of jobs.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
         let bounds = BOUNDS_MS.iter().map(|ms| Some(Duration::from_millis(*ms))).chain([None]);
         bounds.zip(self.buckets)

@@ -1,5 +1,6 @@
-//! One run of a job: timeout → decode → handler, a panic caught → outcome → verdict. Touches no store, but for ticks of
-//! schedules, which plant the next one first (`tick.rs`).
+//! One run of a job: timeout, decoding, handler with panics caught, outcome, verdict.
+//!
+//! It uses no store, except for ticks of schedules, which enqueue the next tick first (`tick.rs`).
 
 use std::{
     any::Any,
@@ -24,23 +25,26 @@ use crate::{
     store::{EndReason, Verdict, check_result},
 };
 
-/// How long the middleware of a run may go on behind the end of its handler by time.
+/// How long middleware can go on after its handler timed out.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a run may go on that was asked to stop.
+/// How long a run that was asked to stop can go on.
 #[derive(Clone, Copy)]
 pub(crate) struct Graces {
-    /// Behind the cancel of its job, or the loss of its lease.
+    /// After the cancel of its job, or the loss of its lease.
     pub(crate) cancel: Duration,
-    /// Behind its timeout.
+    /// After its timeout.
     pub(crate) timeout: Duration,
 }
 
-/// Runs a job to its verdict. A run past its timeout, and the grace for it, is dropped where it awaits, and so is one that goes on for a grace
-/// behind the cancel of its job or the loss of its lease; one that blocks its thread instead can't be stopped, and whatever it
-/// says in the end is its outcome.
+/// Runs a job to its verdict.
 ///
-/// Of a kind without a handler the verdict is known; of a tick it is only asked for once the next one is planted.
+/// A run is dropped at its next await in two cases: its timeout and the grace period for it are over, or a grace
+/// period has passed since a cancel or the loss of its lease. A run that blocks its thread cannot be stopped. Its
+/// outcome is what it returns in the end.
+///
+/// For a kind without a handler, the verdict is known. For such a tick it is applied only after the next tick was
+/// enqueued.
 pub(crate) async fn run(call: Call, handler: Result<Erased, Verdict>, graces: Graces) -> Verdict {
     let timeout = call.record().timeout;
     let run = async {
@@ -58,7 +62,7 @@ pub(crate) async fn run(call: Call, handler: Result<Erased, Verdict>, graces: Gr
         Ok(Err(verdict)) => return verdict,
     };
     let outcome = match outcome {
-        // If it was committed, this changes nothing any more.
+        // If the transaction was committed, this changes nothing.
         Outcome::Done | Outcome::DoneWith(_) if call.settled().is_some() => {
             Outcome::retry("its handler settled it in a transaction that was not committed")
         }
@@ -67,8 +71,7 @@ pub(crate) async fn run(call: Call, handler: Result<Erased, Verdict>, graces: Gr
     verdict(outcome, &call, fastrand::f64())
 }
 
-/// Lets a handler end by its job's timeout, and the grace for it, or by a panic as by any other outcome, for the middleware around
-/// it.
+/// Makes outcomes of a handler's timeout and panic, so that the middleware around it sees them.
 pub(super) fn guarded(handler: Erased, grace: Duration) -> Erased {
     Arc::new(move |call| {
         let handler = Arc::clone(&handler);
@@ -79,7 +82,7 @@ pub(super) fn guarded(handler: Erased, grace: Duration) -> Erased {
     })
 }
 
-/// Runs something to its end; else says what its end by time or panic means.
+/// Runs a future to its end, or returns the outcome of its timeout or panic.
 async fn guard<F: Future>(
     run: F,
     call: &Call,
@@ -93,7 +96,7 @@ async fn guard<F: Future>(
     }
 }
 
-/// Drives a run until it ends or its time is over, and the grace in which it may stop.
+/// Drives a run until it ends, or until its time and its grace period are over.
 async fn in_time<F: Future>(
     run: F,
     call: &Call,
@@ -110,7 +113,7 @@ async fn in_time<F: Future>(
     }
 }
 
-/// Comes back when a run has had its time to stop. (A worker that shuts down has a grace of its own.)
+/// Returns when a stopped run has used up its grace period. (A worker's shutdown has its own.)
 async fn out_of_grace(call: &Call, grace: Duration) {
     call.cancel_token().cancelled().await;
     match call.stop_reason() {
@@ -119,7 +122,7 @@ async fn out_of_grace(call: &Call, grace: Duration) {
     }
 }
 
-/// What an outcome means for the job. Jitter is drawn by the caller, `random` in `[0, 1)`.
+/// Turns an outcome into a verdict. The caller draws the jitter: `random` is in `[0, 1)`.
 pub(crate) fn verdict(outcome: Outcome, call: &Call, random: f64) -> Verdict {
     let job = call.record();
     match outcome {
@@ -128,7 +131,7 @@ pub(crate) fn verdict(outcome: Outcome, call: &Call, random: f64) -> Verdict {
             Ok(()) => Verdict::AckWith { result },
             Err(error) => Verdict::Dead { error: error.to_string() },
         },
-        // Whoever was asked to stop and stops with an error obeyed; that is no failure.
+        // A run that was asked to stop and stops with an error has obeyed. That is no failure.
         Outcome::Retry { .. } if call.stop_reason() == Some(Stop::Cancelled) => {
             Verdict::Cancel { reason: None }
         }
@@ -146,7 +149,7 @@ pub(crate) fn verdict(outcome: Outcome, call: &Call, random: f64) -> Verdict {
     }
 }
 
-/// Where a verdict takes its job, for a settlement whose answer was lost.
+/// Returns the expected result of a verdict, for a settlement whose answer was lost.
 pub(crate) fn expected(verdict: &Verdict, call: &Call) -> (State, Option<EndReason>) {
     let job = call.record();
     let run = lifecycle::Run {
@@ -163,7 +166,7 @@ pub(crate) fn expected(verdict: &Verdict, call: &Call) -> (State, Option<EndReas
     (next.state, next.overruled)
 }
 
-/// Why a job is dead that ended by this verdict, or for another reason.
+/// Returns why a job is dead: by this verdict, or for the reason that the store reported.
 pub(crate) fn dead_reason(verdict: &Verdict, overruled: Option<EndReason>) -> String {
     match (overruled, verdict) {
         (Some(reason), _) => reason.name().to_owned(),
@@ -172,12 +175,12 @@ pub(crate) fn dead_reason(verdict: &Verdict, overruled: Option<EndReason>) -> St
     }
 }
 
-/// A pause that every store accepts.
+/// Bounds a pause to what every store accepts.
 fn bounded(pause: Duration) -> Duration {
     pause.min(Duration::from_millis(DELAY_MAX_MS))
 }
 
-/// Runs a future to its end, or to the words of its panic.
+/// Runs a future to its end, or returns the message of its panic.
 pub(crate) async fn catch_panic<F: Future>(future: F) -> Result<F::Output, String> {
     let mut future = pin!(future);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {

@@ -1,10 +1,12 @@
-//! The loop of a worker. In every turn it collects the runs that ended, settles them and reserves jobs for the free slots
-//! in one round trip, and starts what it got; with nothing to do it waits for a run to end, for the store's bell, for the
-//! time when the next job is due, or for shutdown.
+//! The loop of a worker.
 //!
-//! While a round trip is on its way further runs end, and go with the next one: batches grow with the load, and nobody
-//! waits for company. Nothing that the loop must not lose is kept in a local variable: a turn that panics is logged, and
-//! the next one goes on from here.
+//! In each iteration it collects the runs that ended, settles them and reserves jobs for the free slots in one round
+//! trip, and starts these jobs. If there is nothing to do, it waits for a run to end, a notification of the store,
+//! the next due time, or shutdown.
+//!
+//! Runs that end during a round trip are settled in the next one. So batches grow with the load, and no run waits to
+//! fill a batch. State that must not be lost is never kept in a local variable: if an iteration panics, this is
+//! logged, and the next one continues.
 
 use std::{sync::Arc, time::Duration};
 
@@ -51,16 +53,16 @@ use crate::{
     },
 };
 
-/// Without schedules no job is a tick.
+/// Without schedules, no job is a tick.
 #[cfg(not(feature = "cron"))]
 const fn is_tick(_: &JobRecord) -> bool {
     false
 }
 
-/// Longest sleep, whatever the store says: a bell can be lost, so it is never trusted. A store's wait comes back earlier where
-/// its bells may fail in ways that it can't notice otherwise; this repairs what even it takes to be impossible.
+/// The longest sleep, whatever the store says, because a notification can be lost. A store's own wait ends earlier
+/// where notifications can fail without a sign. This bound covers failures that a store takes to be impossible.
 const IDLE_MAX: Duration = Duration::from_mins(10);
-/// Before jobs of a part of the store that is away are settled again.
+/// How long to wait before jobs of an unavailable part of the store are settled again.
 const AWAY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The state of the loop.
@@ -69,43 +71,43 @@ pub(crate) struct RunLoop<'a> {
     store: Arc<dyn Store>,
     runs: &'a Runs,
     liveness: &'a Liveness,
-    /// Where runs are counted for the views of the last hour; `None`: nowhere.
+    /// Counts runs for recent activity; `None` counts nothing.
     stats: Option<&'a Stats>,
-    /// Handlers run there, so that one that blocks can't hold up the loop or the heartbeat.
+    /// The handlers' runtime. A handler that blocks it cannot hold up the loop or the heartbeat.
     runtime: Handle,
     dead_hook: DeadHook,
     queues: Queues,
     shutdown: Shutdown,
     phase: Phase,
-    /// Tells of runs that ended. Bounded by the slots.
+    /// Reports runs that ended. Bounded by the slots.
     ended: (UnboundedSender<Ended>, UnboundedReceiver<Ended>),
-    /// Runs that ended, as they came in.
+    /// Runs that ended, in the order of their ends.
     collected: Vec<Ended>,
-    /// Verdicts that the store has not answered yet, in the order in which the runs ended.
+    /// Verdicts that the store has not answered, in the order in which the runs ended.
     settlements: Vec<Settlement>,
-    /// How many of these, from the front, were part of a call whose answer was lost.
+    /// How many of them, from the front, were part of a call whose answer was lost.
     tried: usize,
-    /// Those of a part of the store that is away, with whether each was sent; and when to settle them again.
+    /// Settlements for an unavailable part of the store, each with whether it was sent, and when to send them again.
     away: (Vec<(Settlement, bool)>, Instant),
-    /// Most settlements of the next call: one, after the store refused a call.
+    /// Most settlements of the next call. It is 1 after the store refused a call.
     settle_max: usize,
-    /// The last reserve, for as long as it is not answered: it is repeated as it was (S3).
+    /// The last reserve, until it is answered. It is repeated unchanged (S3).
     reserve: Option<Reserve>,
     /// The number of the last reserve.
     call: StoreCall,
     look: Look,
-    /// Reserved jobs on their last chance that wait for each other.
+    /// Reserved suspects that wait for each other.
     waiting: Waiting,
-    /// Nothing was started a moment ago, for the sake of one of them.
+    /// Nothing was started in the previous iteration, for the sake of a suspect.
     was_quiet: bool,
-    /// Before the store is told again that one of them has company.
+    /// When to report again that a suspect has company.
     tell_again: Option<Instant>,
     precise_timer: PreciseTimer,
     pauses: Pauses,
     report: WorkReport,
 }
 
-/// When to look for jobs next, if no run ends before.
+/// When to reserve next, if no run ends before.
 #[derive(Clone, Copy, Debug)]
 enum Look {
     Now,
@@ -157,15 +159,15 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// Counts what it settles there, too.
+    /// Also counts the runs that it settles in `views`.
     pub(crate) fn counted_in(self, stats: &'a Stats) -> Self {
         Self { stats: Some(stats), ..self }
     }
 
-    /// Turns until shutdown.
+    /// Runs iterations until shutdown.
     ///
     /// # Errors
-    /// What the store can never take: a closed store, a refused reserve. Everything else is repeated.
+    /// Errors that a repetition cannot solve: a closed store, a refused reserve. All others are repeated.
     pub(crate) async fn iteration(&mut self) -> Result<()> {
         loop {
             self.follow_shutdown();
@@ -187,7 +189,7 @@ impl<'a> RunLoop<'a> {
         self.report
     }
 
-    /// Moves on from phase to phase.
+    /// Moves to the next phase of shutdown when it is time.
     fn follow_shutdown(&mut self) {
         let now = Instant::now();
         while let Some(next) = self.shutdown.step(self.phase, self.setup.config.grace, now) {
@@ -208,14 +210,14 @@ impl<'a> RunLoop<'a> {
         if let Phase::Ending { until } = self.phase
             && until <= now
         {
-            // These block their threads. Their leases are given up: the fence keeps what they still write apart.
+            // These block their threads. Their leases are given up; the fence makes their later writes ineffective.
             for lease in self.runs.leases_executing() {
                 self.collected.push(Ended { lease, verdict: Verdict::Release });
             }
         }
     }
 
-    /// Turns runs that ended into settlements.
+    /// Turns ended runs into settlements.
     fn collect(&mut self) {
         if !self.away.0.is_empty() && self.away.1 <= Instant::now() {
             let (sent, unsent): (Vec<_>, Vec<_>) = self.away.0.drain(..).partition(|(_, sent)| *sent);
@@ -248,7 +250,7 @@ impl<'a> RunLoop<'a> {
         self.setup.config.slots.saturating_sub(self.runs.executing() + self.waiting.len())
     }
 
-    /// Starts those jobs on their last chance that may run by now (S9).
+    /// Starts the suspects that can run now (S9).
     async fn admit(&mut self) {
         let runs = self.runs;
         loop {
@@ -273,7 +275,7 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// Tells the store that the job on its last chance that came alone has company from now on; `false`: not yet.
+    /// Reports that the suspect that was reserved alone has company from now on; returns `false` if not reported yet.
     async fn end_isolation(&mut self, now: Instant) -> bool {
         let suspects = &self.runs.suspects;
         let Some(lease) = suspects.alone() else { return true };
@@ -296,12 +298,11 @@ impl<'a> RunLoop<'a> {
         true
     }
 
-    /// Decides whether to reserve: whenever a slot is free and there may be something to reserve, or a settle is due
-    /// anyway.
+    /// Decides whether to reserve: if a slot is free and a job may be due, or with a settle that is sent anyway.
     fn plan_reserve(&mut self) {
         let is_quiet = self.runs.suspects.quiet_until(Instant::now()).is_some();
         if std::mem::replace(&mut self.was_quiet, is_quiet) && !is_quiet {
-            // Nobody listened meanwhile.
+            // Notifications of that time were missed.
             self.look = Look::Now;
         }
         let n = self.free_slots().min(BATCH_MAX);
@@ -314,7 +315,7 @@ impl<'a> RunLoop<'a> {
             return;
         }
         let (n, wants) = self.queues.wants(n, |queue| self.runs.executing_in(queue));
-        // All may be at their caps: the end of a run comes with a settle, and looks again.
+        // All queues may be at their caps. The end of a run leads to a settle, which reserves again.
         if 0 < n {
             self.call.number += 1;
             let (worker, lease) = (self.setup.config.name.clone(), self.setup.config.lease);
@@ -326,7 +327,7 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// How many settlements one call takes: their results are bounded in bytes.
+    /// Returns how many settlements fit into one call: their results are bounded in bytes.
     fn settleable(&self) -> usize {
         let mut bytes = 0;
         let fits = |settlement: &&Settlement| {
@@ -336,7 +337,7 @@ impl<'a> RunLoop<'a> {
         self.settlements.iter().take(BATCH_MAX).take_while(fits).count()
     }
 
-    /// What runs told and the store has not heard of would be refused behind their ends.
+    /// Sends the unsent notes of runs that ended: the store would refuse them after the settle.
     async fn flush_notes_of(&self, n: usize) {
         let ended = self.settlements[..n].iter().map(|settlement| settlement.lease);
         let telling: Vec<Lease> = ended.filter(|lease| self.runs.has_news(*lease)).collect();
@@ -345,7 +346,7 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// One round trip: settles, and reserves.
+    /// Settles and reserves in one round trip.
     async fn settle_and_reserve(&mut self) -> Result<()> {
         let n = self.settleable().min(self.settle_max);
         self.flush_notes_of(n).await;
@@ -383,7 +384,7 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// Takes note of the answers to the first `n` settlements, `tried` of which had been sent before.
+    /// Handles the answers to the first `n` settlements. The first `tried` of them had been sent before.
     fn settled(&mut self, n: usize, answers: Vec<Settled>, tried: usize) {
         self.tried -= n;
         let mut answered = Vec::with_capacity(n);
@@ -404,8 +405,8 @@ impl<'a> RunLoop<'a> {
             verdict = said.unwrap_or(verdict);
             let (state, overruled) = match answer {
                 Settled::Settled(state, overruled) => (state, overruled),
-                // An earlier call of ours settled it, and only its answer was lost (S3); or its handler did, in a transaction of its
-                // own.
+                // An earlier call settled it and its answer was lost (S3), or its handler settled it in a
+                // transaction.
                 Settled::LeaseLost if is_settled_already => expected(&verdict, &call),
                 _ => {
                     self.report.lost += 1;
@@ -438,7 +439,7 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// Starts what was reserved, and notes when to look again. `is_alone`: a job on its last chance has come alone.
+    /// Starts the reserved jobs and notes when to reserve again. `is_alone`: a suspect was reserved alone.
     fn reserved(&mut self, batch: Batch, is_alone: bool) {
         let now = Instant::now();
         self.look = if batch.more {
@@ -457,7 +458,7 @@ impl<'a> RunLoop<'a> {
         }
         for reserved in self.queues.reserved(batch.jobs) {
             if self.runs.knows(reserved.lease) {
-                // A panic cut this answer short the last time, and it was asked for again.
+                // The previous answer was cut short by a panic, and the reserve was repeated.
             } else if self.phase != Phase::Working {
                 self.refuse(reserved, Verdict::Release, now);
             } else if let Some(handler) = self.setup.config.handlers.handler(&reserved.job.kind).cloned() {
@@ -476,8 +477,8 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// Starts a job, or what comes before its verdict where it has no handler; or holds it for now: one on its last chance that has
-    /// company (S9).
+    /// Starts a job. Holds a suspect that has company (S9). If there is no handler, it runs what precedes the
+    /// verdict.
     fn begin(&mut self, reserved: Reserved, handler: Result<Erased, Verdict>, is_alone: bool, now: Instant) {
         let Reserved { lease, lasts, job, .. } = reserved;
         let is_last_chance = is_last_chance(job.crashes);
@@ -517,7 +518,7 @@ impl<'a> RunLoop<'a> {
         self.runs.add(lease, Active { call, lasts, deadline, task: Some(task.abort_handle()) }, now);
     }
 
-    /// Settles a job that is not started.
+    /// Settles a job without starting it.
     fn refuse(&mut self, reserved: Reserved, verdict: Verdict, now: Instant) {
         let Reserved { lease, lasts, job, .. } = reserved;
         let call = self.call_of(job, lease.fence);
@@ -525,7 +526,7 @@ impl<'a> RunLoop<'a> {
         self.settlements.push(Settlement { lease, verdict });
     }
 
-    /// After a call that failed: waits before it is repeated, or gives up what can never pass.
+    /// Handles a failed call: waits before it is repeated, or gives up what can never succeed.
     async fn failed(&mut self, n: usize, error: Error) -> Result<()> {
         match error.kind() {
             ErrorKind::Closed | ErrorKind::Outdated => return Err(error),
@@ -569,7 +570,7 @@ impl<'a> RunLoop<'a> {
             .chain(tell_again.filter(|again| is_waiting && Instant::now() < *again))
             .min();
         let (has_away, again) = (!self.away.0.is_empty(), self.away.1);
-        // Nothing more comes of the phase.
+        // Waiting longer in this phase achieves nothing.
         let is_late = matches!(self.phase, Phase::Ending { until } if until <= Instant::now());
         tokio::select! {
             biased;
@@ -584,8 +585,9 @@ impl<'a> RunLoop<'a> {
     }
 }
 
-/// Waits until there may be work, but not beyond the time when the next job is due: that timer is ours, the store's wait
-/// is a doorbell only.
+/// Waits until there may be work, at most until the next job is due.
+///
+/// The timer is the worker's own. The store's wait only delivers notifications.
 async fn bell(store: &dyn Store, queues: &[String], precise_timer: &PreciseTimer, at_most: Duration) {
     let rung = async {
         if let Err(error) = store.wait(queues, at_most).await {
@@ -610,11 +612,11 @@ fn verdict_name(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// The slot of a run, given back when its task is gone, however it went.
+/// The slot of a run, freed when its task is gone for whatever reason.
 struct Slot {
     lease: Lease,
     call: Call,
-    /// `None` until the run ended by itself.
+    /// `None` until the run has ended by itself.
     verdict: Option<Verdict>,
     ended: UnboundedSender<Ended>,
 }
@@ -631,11 +633,11 @@ impl Drop for Slot {
             if std::thread::panicking() {
                 verdict(Outcome::retry("panic: in a destructor of the run"), &self.call, fastrand::f64())
             } else {
-                // Aborted by shutdown, or its runtime is going away.
+                // Aborted by shutdown, or its runtime is shutting down.
                 Verdict::Release
             }
         });
-        // A loop that is gone has no use for it.
+        // Fails only if the loop has ended, which then does not need it.
         let _ = self.ended.send(Ended { lease: self.lease, verdict });
     }
 }

@@ -1,32 +1,32 @@
-//! How a worker comes to its end.
+//! The shutdown of a worker.
 //!
 //! ```text
 //! Working ──graceful──► Draining ──now, or the grace is over──► Ending ──all settled, or out of time──► ended
 //! ```
 //!
 //! * **Working**: reserves, runs, settles.
-//! * **Draining**: reserves nothing; every run's token fired; runs that end are settled by their own verdict.
-//! * **Ending**: tasks are aborted; what was stopped is released, which counts no attempt.
+//! * **Draining**: reserves nothing; the token of every run has fired; runs that end are settled by their own
+//!   verdict.
+//! * **Ending**: tasks are aborted; stopped runs are released, which counts no attempt.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long aborted tasks may take to be gone before their jobs are released regardless: one that blocks its thread never
-/// goes.
+/// How long aborted tasks can take before their jobs are released anyway. A task that blocks its thread never ends.
 pub(super) const ABORT_MAX: Duration = Duration::from_secs(1);
-/// How long the store may take for the last settlements.
+/// How long the store can take for the last settlements.
 const LAST_SETTLE_MAX: Duration = Duration::from_secs(5);
 
-/// Two signals that end a worker: let running handlers finish within the grace, or release everything now.
+/// Two signals that end a worker: gracefully, or at once.
 ///
-/// A single [`CancellationToken`] converts into the graceful one.
+/// A single [`CancellationToken`] converts into the graceful signal.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
-    /// Reserve nothing more, fire the handlers' tokens, wait for them up to the grace.
+    /// Reserves nothing more, fires the handlers' tokens, and waits for handlers up to the grace period.
     pub graceful: CancellationToken,
-    /// Don't wait any longer.
+    /// Ends the wait and releases everything.
     pub now: CancellationToken,
 }
 
@@ -36,22 +36,22 @@ impl From<CancellationToken> for Shutdown {
     }
 }
 
-/// Where a worker stands on its way to the end.
+/// The phase of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Working,
     Draining {
-        /// When the grace is over.
+        /// When the grace period is over.
         until: Instant,
     },
     Ending {
-        /// When aborted tasks are waited for no longer.
+        /// When the wait for aborted tasks is over.
         until: Instant,
     },
 }
 
 impl Phase {
-    /// Its name, for the log.
+    /// Returns its name, for the log.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Working => "working",
@@ -62,7 +62,7 @@ impl Phase {
 }
 
 impl Shutdown {
-    /// The phase that follows `phase` by now; `None`: it goes on.
+    /// Returns the phase that follows `phase` now; `None` if it continues.
     pub(super) fn step(&self, phase: Phase, grace: Duration, now: Instant) -> Option<Phase> {
         match phase {
             Phase::Working if self.graceful.is_cancelled() || self.now.is_cancelled() => {
@@ -75,7 +75,7 @@ impl Shutdown {
         }
     }
 
-    /// Waits until [`Shutdown::step`] has something to say, or until the time of the phase is over.
+    /// Waits until [`Shutdown::step`] can return a new phase.
     pub(super) async fn stirred(&self, phase: Phase) {
         match phase {
             Phase::Working => tokio::select! {
@@ -90,7 +90,7 @@ impl Shutdown {
         }
     }
 
-    /// Waits until the worker has to be gone, whatever the store does.
+    /// Waits until the worker must end, whatever the store does.
     pub(super) async fn out_of_time(&self, grace: Duration) {
         tokio::select! {
             () = self.now.cancelled() => {}

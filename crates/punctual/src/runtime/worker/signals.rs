@@ -1,9 +1,10 @@
 //! The signals of the process, for workers that end by them.
 //!
-//! One thread listens for the whole process, from the first such worker on. While such workers run, the first signal lets them drain,
-//! and the second one means "now". When none of them runs any more, a signal ends the process again, as it would have without them:
-//! what tokio installs for a signal can't be taken down, so this thread does what the system does by default. A signal that the process
-//! caught or ignored before is left to whoever did so. Only Linux shows whether it did; elsewhere signals are left alone.
+//! One thread listens for the whole process, from the first such worker on. While such workers run, the first signal
+//! drains them, and the second ends them at once. After the last one has ended, a signal ends the process again.
+//! tokio cannot uninstall its handlers, so this thread then does the system's default action. A signal that the
+//! process caught or ignored before is left to its own handler. Only Linux shows whether it did; on other systems the
+//! signals then do nothing.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +27,7 @@ fn workers() -> MutexGuard<'static, BTreeMap<u64, Shutdown>> {
     WORKERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A worker ends by signals for as long as this is kept.
+/// Lets signals end a worker until this is dropped.
 pub(super) struct Listening(u64);
 
 impl Drop for Listening {
@@ -53,7 +54,7 @@ async fn start() -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
             Ok(runtime) => runtime.block_on(follow(begun)),
-            // Whoever waited may be gone.
+            // The receiver may be gone.
             Err(e) => drop(begun.send(Err(e))),
         }
     });
@@ -62,7 +63,7 @@ async fn start() -> Result<()> {
     begun.map_err(could_not)
 }
 
-/// Passes signals on, and does what the system would do where there is nobody to pass them on to.
+/// Passes signals on to the workers, or does the system's default action if there are none.
 async fn follow(begun: oneshot::Sender<std::io::Result<()>>) {
     let mut signals = match os::Signals::new() {
         Ok(signals) => signals,
@@ -84,10 +85,10 @@ async fn follow(begun: oneshot::Sender<std::io::Result<()>>) {
     }
 }
 
-/// A signal that came.
+/// A received signal.
 struct Signal {
     number: i32,
-    /// What the system would have done before the first worker listened.
+    /// Whether the system's default action applied before the first worker listened.
     ends_the_process: bool,
 }
 
@@ -118,7 +119,7 @@ mod os {
         }
     }
 
-    /// Whether a process with this status neither catches nor ignores a signal.
+    /// Returns whether a process with this status neither catches nor ignores a signal.
     fn is_default(status: &str, kind: SignalKind) -> bool {
         let set = |name: &str| {
             let mask = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -1,15 +1,16 @@
-//! What a worker adds to the views of the last hour: of each run that was settled its kind, its queue and its group, and the error of
-//! one that failed. Never calls the store from the loop, never holds the loop up, and sends nothing when nothing ran.
+//! Records recent activity: for each settled run its kind, queue and group, and the error of a failed run.
+//!
+//! The loop never calls the store for it and is never held up by it. If nothing ran, nothing is sent.
 //!
 //! ```text
-//! empty ──a run──► flushed at once ──► rests for a second, summing up ──► flushed, if anything ran ──► …
+//! empty ──a run──► flushed at once ──► collects for a second ──► flushed, if anything ran ──► …
 //! ```
 //!
-//! A run costs the loop two to four look-ups in maps of some hundred entries, 70 to 300 ns as measured, and no allocation for a name
-//! that is in them. A flush is one call for each board and hundred names, four as a rule, and at most one a second: on SQLite they
-//! share a transaction, hence a sync, with whatever else is written then; Redis takes some 0.2 ms for thirty names, and about 1 ms for
-//! a hundred. What a flush can't add is given up: nobody waits for it, nothing grows behind it, and nothing is counted twice or later
-//! than it was.
+//! A run costs the loop two to four look-ups in maps of some hundred entries (measured: 70 to 300 ns), and no
+//! allocation for a known name. A flush is one call for each board and hundred names, usually four, at most once a
+//! second. On SQLite these calls share a transaction, and so a sync, with other writes. On Redis a call takes about
+//! 0.2 ms for thirty names, and about 1 ms for a hundred. What a flush cannot add is dropped: nothing waits for it,
+//! nothing queues up, and nothing is counted twice or later.
 
 use std::{
     cell::{Cell, RefCell},
@@ -29,34 +30,34 @@ use crate::{
     store::{BoardAct, Store, Verdict},
 };
 
-/// Shortest time between two flushes, but for the last one.
+/// The shortest time between two flushes, except the last one.
 const REST: Duration = Duration::from_secs(1);
-/// Names of each view between two flushes; the runs of others are summed up under [`OTHERS`].
+/// Most names of each view between two flushes. The runs of further names are added up under [`OTHERS`].
 const NAMES_MAX: usize = 256;
-/// How long the store may take for the last flush.
+/// How long the store can take for the last flush.
 const LAST_FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// Runs by their names.
 type Sums = HashMap<String, i64>;
 
-/// The sums of a worker since its last flush. They live on one thread.
+/// The sums of a worker since its last flush. Used on one thread.
 #[derive(Default)]
 pub(crate) struct Stats {
-    /// Of each view, in the order of [`View::ALL`].
+    /// The sums of each view, in the order of [`View::ALL`].
     sums: RefCell<[Sums; View::ALL.len()]>,
     has_any: Cell<bool>,
-    /// Rung by the first run behind a flush.
+    /// Notified by the first run after a flush.
     filled: Notify,
-    /// The worker's end.
+    /// Fires at the worker's end.
     over: CancellationToken,
-    /// What a name is put together in.
+    /// A buffer for names.
     name: RefCell<String>,
 }
 
 impl Stats {
-    /// Counts a run that was settled by this verdict and led to this state.
+    /// Counts a run that was settled with this verdict and led to this state.
     pub(crate) fn count(&self, job: &JobRecord, verdict: &Verdict, state: State) {
-        // Given back, or held for a worker that knows the kind: it never ran to an end.
+        // Released, or held for a worker that knows the kind: it did not run to an end.
         if matches!(verdict, Verdict::Release | Verdict::Snooze { reason: Some(_), .. }) {
             return;
         }
@@ -79,7 +80,7 @@ impl Stats {
         }
     }
 
-    /// Flushes whenever something ran, at most once a [`REST`], and the rest when it is over.
+    /// Flushes after runs, at most once per [`REST`], and once more at the worker's end.
     pub(crate) async fn keep_flushed(&self, store: &dyn Store) {
         while !self.over.is_cancelled() {
             tokio::select! {
@@ -94,12 +95,12 @@ impl Stats {
         self.flush(store).await;
     }
 
-    /// Lets [`Views::keep_flushed`] end.
+    /// Makes [`Views::keep_flushed`] end.
     pub(crate) fn end(&self) {
         self.over.cancel();
     }
 
-    /// Waits until [`Views::keep_flushed`] had its time to end, whatever the store does.
+    /// Waits until [`Views::keep_flushed`] has had its time to end, whatever the store does.
     pub(crate) async fn out_of_time(&self) {
         self.over.cancelled().await;
         tokio::time::sleep(LAST_FLUSH_MAX).await;
@@ -117,7 +118,7 @@ impl Stats {
     }
 }
 
-/// Adds sums to a board, or gives up what is left of them.
+/// Adds sums to a board. What fails is dropped.
 async fn send(store: &dyn Store, view: View, sums: Sums) {
     let members: Vec<(String, i64)> = sums.into_iter().collect();
     for members in members.chunks(BOARD_ADD_MAX) {
@@ -138,7 +139,7 @@ fn add(sums: &mut Sums, name: &str) {
     }
 }
 
-/// Puts a name together, cut between two characters to what a name may have.
+/// Writes a name, cut between two characters to the longest allowed.
 fn write_name(name: &mut String, chars: impl Iterator<Item = char>) {
     name.clear();
     for c in chars {
@@ -149,7 +150,7 @@ fn write_name(name: &mut String, chars: impl Iterator<Item = char>) {
     }
 }
 
-/// The words of a run that failed. Whoever was told to stop did not fail.
+/// Returns the error of a run that failed. A run that was asked to stop did not fail.
 fn error_of(verdict: &Verdict, state: State) -> Option<&str> {
     match verdict {
         _ if state == State::Cancelled => None,
@@ -201,7 +202,7 @@ mod tests {
         Verdict::Dead { error: error.to_owned() }
     }
 
-    /// A store in memory, and when which calls of its tools were made.
+    /// Makes a store in memory that records when its tools are called.
     fn store(
         mut fault: impl FnMut() -> Fault + Send + 'static,
     ) -> (Arc<FaultyStore>, Arc<Mutex<Vec<Instant>>>) {
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(told(&Client::new(store).last_hour(10).await.unwrap().kinds), [("k", 1)].into());
     }
 
-    /// A store that answers nobody costs no more than the last flush may take.
+    /// A store that never answers costs no more than the time of the last flush.
     #[tokio::test(start_paused = true)]
     async fn a_store_that_hangs_holds_nobody_up() {
         let (store, calls) = store(|| Fault::Delay(Duration::from_hours(1)));

@@ -1,4 +1,4 @@
-//! The thread of a worker: its loops, their heartbeats and what goes on beside them, each begun again after a panic.
+//! The thread of a worker: its loops, their heartbeats and its background work. Each is started again after a panic.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -24,10 +24,10 @@ use crate::{
     store::{Store, WORKER_BELL},
 };
 
-/// How long the supervisor waits before it goes on after a panic.
+/// How long the supervisor waits after a panic.
 const AFTER_PANIC: Duration = Duration::from_millis(100);
 
-/// Runs a worker until its shutdown: the loop of its jobs, the loop of publications if there is one, and what goes on beside them.
+/// Runs a worker until its shutdown: the loop of jobs, the loop of publications if there is one, and background work.
 pub(crate) fn work(
     setup: &Setup,
     liveness: &Liveness,
@@ -39,7 +39,7 @@ pub(crate) fn work(
         Error::new(ErrorKind::Unavailable, "could not start the worker's runtime").with_source(e)
     })?;
     let runs = Runs::counting(setup.queues.counted(), setup.config.cancel_grace);
-    // The health of the second loop is not reported: people ask whether jobs run.
+    // Only the first loop's health is reported: the question is whether jobs run.
     let publications =
         setup.of_publications().map(|setup| (setup, runs.beside(), Liveness::new(shutdown.graceful.clone())));
     let mut publishing = match &publications {
@@ -49,7 +49,7 @@ pub(crate) fn work(
             Some(RunLoop::new(setup, runs, liveness, precise_timer()?, runtime, dead_hook, shutdown))
         }
     };
-    // Jobs made by publications are counted where they run.
+    // The jobs of publications are counted where they run.
     let stats = Stats::default();
     let mut jobs =
         RunLoop::new(setup, &runs, liveness, precise_timer()?, runtime, dead_hook, shutdown.clone())
@@ -92,7 +92,7 @@ fn precise_timer() -> Result<PreciseTimer> {
         .map_err(|e| Error::new(ErrorKind::Unavailable, "could not start the worker's timer").with_source(e))
 }
 
-/// Both loops, until both have ended or one has failed.
+/// Runs both loops, until both have ended or one has failed.
 async fn both_loops(jobs: &mut RunLoop<'_>, publishing: Option<&mut RunLoop<'_>>) -> Result<()> {
     match publishing {
         None => run_loop(jobs, "loop").await,
@@ -102,7 +102,7 @@ async fn both_loops(jobs: &mut RunLoop<'_>, publishing: Option<&mut RunLoop<'_>>
     }
 }
 
-/// One loop until its end. After a panic it continues.
+/// Runs one loop until its end. After a panic it continues.
 async fn run_loop(runs: &mut RunLoop<'_>, what: &str) -> Result<()> {
     loop {
         match catch_panic(runs.iteration()).await {
@@ -112,12 +112,12 @@ async fn run_loop(runs: &mut RunLoop<'_>, what: &str) -> Result<()> {
     }
 }
 
-/// The heartbeat of a loop's runs.
+/// Runs the heartbeat of a loop's runs.
 async fn beat(store: &dyn Store, runs: &Runs) -> Infallible {
     restarted("heartbeat", || heartbeat(store, runs)).await
 }
 
-/// The heartbeat of the second loop's runs, if there is one.
+/// Runs the heartbeat of the second loop's runs, if there is one.
 async fn beat_beside(store: &dyn Store, runs: Option<&Runs>) -> Infallible {
     match runs {
         Some(runs) => beat(store, runs).await,
@@ -125,12 +125,12 @@ async fn beat_beside(store: &dyn Store, runs: Option<&Runs>) -> Infallible {
     }
 }
 
-/// Cancels of runs of this worker, which its bell announces.
+/// Waits for cancels of runs of this worker, which are notified by its name. Never returns.
 async fn hear_cancels(store: &dyn Store, name: &str, runs: &[&Runs]) -> Infallible {
     restarted("cancels", || cancels(store, [WORKER_BELL, name].concat(), runs)).await
 }
 
-/// The schedules that the worker keeps.
+/// Keeps the schedules of the worker. Never returns.
 #[cfg(feature = "cron")]
 async fn keep_schedules(Setup { client, config, .. }: &Setup) -> Infallible {
     restarted("schedules", || tick::keep_planted(client, &config.schedules, config.live.start())).await
@@ -142,7 +142,7 @@ async fn keep_schedules(setup: &Setup) -> Infallible {
     std::future::pending().await
 }
 
-/// The statistics of recent activity, until the worker says that it ends.
+/// Sends the statistics of recent activity until the worker ends.
 async fn flush_stats(store: &dyn Store, stats: &Stats) {
     let flushing = async {
         while let Err(panic) = catch_panic(stats.keep_flushed(store)).await {
@@ -155,7 +155,7 @@ async fn flush_stats(store: &dyn Store, stats: &Stats) {
     }
 }
 
-/// Does this for ever: begins it again after a panic.
+/// Runs a task for ever, and starts it again after a panic.
 async fn restarted<F: Future<Output = Infallible>>(what: &str, begin: impl Fn() -> F) -> Infallible {
     loop {
         let Err(panic) = catch_panic(begin()).await;

@@ -1,16 +1,18 @@
-//! Jobs that one more crash would end (S9): which of them run in this process, and whether one more may start beside them.
+//! Suspects: jobs that one more expired lease would end as poison (S9). Decides whether one more can start in this
+//! process.
 //!
-//! Whoever ran when a process died is under suspicion, and only of a job that ran without another suspect beside it can it be
-//! said whose fault its next crash is. So:
+//! Each job that ran when a process died can be the cause of it. Only if a job runs without another suspect beside it
+//! does its next expired lease prove that it is. Therefore:
 //!
-//! * One that comes **alone** runs without another suspect, and for its first moments nothing else is started: who crashes as
-//!   it begins takes nobody along.
-//! * Others that come meanwhile have **company** by the store's own record: no crash ends them. They are held until the first
-//!   has shown itself, for which the store is told that it has company too; then they run beside each other.
-//! * The more often they have crashed, the fewer run beside each other: a crash parts the guilty from the innocent by and by,
-//!   and those who end are suspects no more.
+//! * A suspect that is reserved **alone** runs without another suspect. For a short time nothing else is started, so
+//!   that a job that kills its worker at its start harms no other job.
+//! * Suspects that are reserved meanwhile have **company** in the store's record, so no expired lease ends them. They
+//!   are held until the first one has run for that time. Then the worker reports that the first has company, too, and
+//!   they run beside each other.
+//! * The more expired leases in a row they have, the fewer run beside each other. So repeated deaths separate the
+//!   guilty job from the others, and jobs that end are suspects no more.
 //!
-//! Jobs that are no suspects run on in the other slots, whatever these do.
+//! Jobs that are no suspects run on in the other slots.
 
 use std::{
     cell::{Cell, RefCell},
@@ -25,11 +27,11 @@ use crate::{
     store::{Lease, Verdict},
 };
 
-/// For so long nothing is started beside a suspect that came alone.
+/// How long nothing is started beside a suspect that was reserved alone.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// How many suspects run beside each other where one of them has crashed so often in a row: 64, 16, 4 behind the second, third,
-/// fourth crash, then one.
+/// How many suspects run beside each other, by the largest number of expired leases in a row among them: 64, 16 and 4
+/// after two, three and four, then one.
 const fn together(crashes: u32) -> usize {
     1_024_usize >> if crashes < 5 { 2 * crashes } else { 10 }
 }
@@ -37,43 +39,43 @@ const fn together(crashes: u32) -> usize {
 /// The suspects of a process, of all its loops.
 #[derive(Default)]
 pub(super) struct Suspects {
-    /// Those that execute, and how often each has crashed.
+    /// Those that execute, each with its number of expired leases in a row.
     executing: RefCell<HashMap<Lease, u32>>,
-    /// The one of them that came alone, for as long as the store takes a crash for its own fault.
+    /// The suspect that was reserved alone, while the store would blame it for an expired lease.
     alone: Cell<Option<Lease>>,
-    /// Until when nothing is started beside that one.
+    /// Until when nothing is started beside it.
     quiet_until: Cell<Option<Instant>>,
-    /// How many are held by loops.
+    /// How many suspects the loops hold.
     held: Cell<usize>,
-    /// A reserve is on its way, by which one may come alone.
+    /// Whether a reserve is in flight that may return one alone.
     is_asked_for: Cell<bool>,
-    /// Rung when one of them has ended.
+    /// Notified when a suspect has ended.
     ended: Notify,
 }
 
 impl Suspects {
-    /// Whether one that is reserved now has company.
+    /// Returns whether a suspect that is reserved now has company.
     pub(super) fn have_company(&self) -> bool {
         0 < self.held.get() || self.is_asked_for.get() || !self.executing.borrow().is_empty()
     }
 
-    /// A reserve by which one may come alone is on its way, or was answered.
+    /// Notes whether a reserve is in flight that may return one alone.
     pub(super) fn ask(&self, is_on_its_way: bool) {
         self.is_asked_for.set(is_on_its_way);
     }
 
-    /// One begins to execute.
+    /// Notes that a suspect starts to execute.
     pub(super) fn begin(&self, lease: Lease, crashes: u32) {
         self.executing.borrow_mut().insert(lease, crashes);
     }
 
-    /// This one came alone.
+    /// Notes that a suspect was reserved alone.
     pub(super) fn isolate(&self, lease: Lease, now: Instant) {
         self.alone.set(Some(lease));
         self.quiet_until.set(Some(now + QUIET));
     }
 
-    /// One has ended, if it is one, or the store has heard of its end: whatever it does still, it is not blamed for again.
+    /// Notes that a run has ended, or that the store knows of its end. It is not blamed for what it still does.
     pub(super) fn end(&self, lease: Lease) {
         if self.executing.borrow_mut().remove(&lease).is_some() {
             if self.alone.get() == Some(lease) {
@@ -83,45 +85,46 @@ impl Suspects {
         }
     }
 
-    /// The one that came alone, if its crash would still be its own fault.
+    /// Returns the suspect that was reserved alone, if the store would still blame it.
     pub(super) fn alone(&self) -> Option<Lease> {
         self.alone.get()
     }
 
-    /// It has company from now on.
+    /// Notes that it has company from now on.
     pub(super) fn isolation_ended(&self) {
         self.alone.set(None);
         self.quiet_until.set(None);
     }
 
-    /// Until when nothing may be started, if that is so.
+    /// Returns until when nothing may be started, if so.
     pub(super) fn quiet_until(&self, now: Instant) -> Option<Instant> {
         self.quiet_until.get().filter(|until| now < *until)
     }
 
-    /// Whether one more may start that has crashed so often. Where all slots are taken they don't wait for each other.
+    /// Returns whether one more suspect can start, given its expired leases in a row. If all slots are taken,
+    /// suspects do not wait for each other.
     fn admit(&self, crashes: u32, is_full: bool, now: Instant) -> bool {
         let executing = self.executing.borrow();
         let most = executing.values().copied().fold(crashes, u32::max);
         self.quiet_until(now).is_none() && (is_full || executing.len() < together(most))
     }
 
-    /// Waits until one has ended.
+    /// Waits until a suspect has ended.
     pub(super) async fn ended(&self) {
         self.ended.notified().await;
     }
 }
 
-/// A suspect that was reserved and waits for its start.
+/// A reserved suspect that waits for its start.
 pub(super) struct Held {
     pub(super) lease: Lease,
     pub(super) lasts: Duration,
     pub(super) call: Call,
-    /// Or its verdict, where nobody handles it.
+    /// The handler, or the verdict if there is none.
     pub(super) handler: Result<Erased, Verdict>,
 }
 
-/// Those of one loop that wait, in the order in which they came.
+/// The waiting suspects of one loop, in the order of their reservation.
 #[derive(Default)]
 pub(super) struct Waiting(VecDeque<Held>);
 
@@ -135,7 +138,7 @@ impl Waiting {
         self.0.push_back(held);
     }
 
-    /// Whether the first of them may start, or needs not any more.
+    /// Returns whether the first of them can start, or need not wait any more.
     pub(super) fn has_ready(&self, suspects: &Suspects, is_full: bool, now: Instant) -> bool {
         self.0.front().is_some_and(|first| {
             let crashes = first.call.record().crashes;

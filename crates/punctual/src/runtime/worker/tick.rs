@@ -1,6 +1,7 @@
-//! What comes before the run of a tick: its schedule is asked whether it still is one, the next tick is planted, and missed
-//! ones are dealt with. A worker that dies between any two of these steps loses nothing as long as the tick has attempts left:
-//! it comes back, and does them again; a tick that was planted is not planted twice, since its id follows from its time.
+//! What happens before a tick runs: its schedule is read, the next tick is enqueued, and missed ticks are handled.
+//!
+//! A worker that dies between two of these steps loses nothing while the tick has attempts left: the tick runs again
+//! and repeats them. A tick is not enqueued twice, because its id is derived from its time.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -26,20 +27,20 @@ use crate::{
     store::{LockOp, LockReply, ToolOp, ToolReply, Verdict},
 };
 
-/// How often one of all workers looks whether a schedule has no tick that waits, and up to a tenth more, so that many of them don't ask
-/// for the lock at once; up to twice as long where that worker died. It comes of what somebody does by hand, of a tick that died in its last attempt before it planted another, and of
-/// a queue that had no room.
+/// How often one of all workers checks whether a schedule has no waiting tick. Up to a tenth is added, so that
+/// workers do not request the lock all at once. If that worker died, the interval can double. A tick is missing if a
+/// person removed it, if it died in its last attempt before it enqueued the next, or if its queue was full.
 const LOOK_EVERY: Duration = Duration::from_mins(10);
-/// The lock of the worker that looks, which it keeps until the next look is due.
+/// The lock of the worker that checks. It is kept until the next check is due.
 const LOOK_LOCK: &str = "$schedules";
-/// Before a tick is tried again whose schedule could not be read, or whose successor could not be planted; doubled each time up
-/// to the second.
+/// The pause before a tick is tried again if its schedule could not be read or its successor could not be enqueued.
+/// It doubles each time, up to the second value.
 const AGAIN_MIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_mins(10);
-/// How the reason of such a pause begins.
+/// The start of the reason of such a pause.
 const COULD_NOT: &str = "could not plant the next tick";
 
-/// Sets the schedules of a worker. One that can't be is left alone, with a warning: the others must go on.
+/// Sets the schedules of a worker. One that fails is skipped with a warning.
 pub(crate) async fn set(client: &Client, schedules: &[(String, Schedule)]) -> Result<()> {
     for (name, schedule) in schedules {
         match client.schedule(name).put(schedule.clone()).await {
@@ -53,8 +54,9 @@ pub(crate) async fn set(client: &Client, schedules: &[(String, Schedule)]) -> Re
     Ok(())
 }
 
-/// Sets the schedules of a worker that starts, once; and lets the next tick of each one in the store wait: when it starts, and from
-/// time to time if no other worker has just done so.
+/// Sets the schedules of a worker once, then keeps the next tick of every schedule in the store enqueued.
+///
+/// It checks at the start, and from time to time unless another worker has just done so.
 pub(crate) async fn keep_planted(
     client: &Client,
     schedules: &[(String, Schedule)],
@@ -93,19 +95,19 @@ pub(crate) async fn keep_planted(
     }
 }
 
-/// Whether this worker is the one that looks now; then no other one does before the next look is due.
+/// Returns whether this worker is the one that checks now. No other worker does before the next check is due.
 async fn is_ones_turn(client: &Client, owner: u128) -> Result<bool> {
     let acquire = LockOp::Acquire { name: LOOK_LOCK.to_owned(), owner, lease: LOOK_EVERY };
     let reply = client.store().tool(&ToolOp::Lock(acquire)).await?;
     Ok(matches!(reply, ToolReply::Lock(LockReply::Yours(_))))
 }
 
-/// Whether a job is a tick, before whose verdict its schedule is asked.
+/// Returns whether a job is a tick.
 pub(crate) fn is_tick(job: &JobRecord) -> bool {
     Tick::of(job).is_some()
 }
 
-/// Whether a job may run; otherwise how its run ends. What is no tick may.
+/// Returns whether a job may run, or else the verdict on it. A job that is no tick may run.
 pub(crate) async fn admit(call: &Call) -> Result<(), Verdict> {
     let Some(tick) = Tick::of(call.record()) else { return Ok(()) };
     match plant_next(call, tick).await {
@@ -121,25 +123,25 @@ pub(crate) async fn admit(call: &Call) -> Result<(), Verdict> {
     }
 }
 
-/// Plants the tick behind this one; answers why this one is not to run, if so.
+/// Enqueues the tick after this one; returns the reason if this one must not run.
 async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>> {
     let schedule = call.client().schedule(tick.name);
     let Some(is) = schedule.get().await? else { return Ok(Some(REMOVED)) };
     let (now, job, cron) = (call.client().store().now().await?, call.record(), &is.schedule.cron);
-    // Failures and an operator's retry move the time of a job; so do crashes in a row, and a snooze of ours. One that was
-    // planted late was due at once.
+    // The `run_at` of a tick can have moved: by failures, an operator's retry, expired leases in a row, or a snooze
+    // of this function. A tick that was enqueued late was due at once.
     let why = job.reason.as_deref().filter(|_| 0 < job.snoozes).unwrap_or_default();
     let unhandled = job.failures.iter().filter(|failure| failure.error.starts_with(NO_HANDLER)).count();
-    // By a worker that did not know its kind: its successor was planted then.
+    // Held by a worker that did not know its kind. Its successor was enqueued then.
     let is_held = why == UNKNOWN_KIND || 0 < unhandled;
     let is_put_off = is_held || why.starts_with(COULD_NOT);
     let is_in_time = job.run_at <= tick.at.max(job.created_at);
     let is_first_try =
         job.attempt == job.crashes + 1 + unhandled as u32 && (2 <= job.crashes || is_put_off || is_in_time);
-    // Whether its handler has not begun, nor its successors.
+    // Whether neither its handler nor its successors have started.
     let is_new = is_first_try && job.crashes == 0;
     let plant = async |after| match schedule.plant(after).await {
-        // It may be the one that takes the room: its successor has to wait until a worker looks again.
+        // This tick itself may take up the room. Its successor is enqueued by a later check.
         Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::StoreFull) => {
             tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, %error, "no next tick for now");
             Ok(())
@@ -151,7 +153,7 @@ async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>>
         return Ok(Some(CHANGED));
     }
     if !is_first_try && tick.at.after(ID_MEMORY) <= now {
-        // Those behind it may be forgotten by now, and are not to run again.
+        // The ids of the ticks after it may be forgotten by now, and those ticks must not run again.
         plant(None).await?;
         return Ok(None);
     }
@@ -159,9 +161,9 @@ async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>>
         plant(Some(tick.at)).await?;
         return Ok(None);
     }
-    // Missed are those that never began; one that was given back at a shutdown counts as such.
+    // Missed ticks are those that never started, also one that was released at a shutdown.
     let (next_from, is_missed) = match cron.misfire() {
-        // Its successors were held, too: the last that is due stands for all of them.
+        // Its successors were held, too. The last one that is due stands for all of them.
         Misfire::RunOnce if is_new && is_held => (before(cron.first_to_run(tick.at, now, 1)), true),
         Misfire::RunOnce => (now, false),
         Misfire::Skip => (now, is_new),

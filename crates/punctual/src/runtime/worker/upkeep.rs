@@ -1,16 +1,18 @@
-//! Upkeep of the whole store (S17), also of the queues that nobody serves: what rides on reserve and settle reaches only the queues
-//! that somebody works on. Every worker does it from time to time; it is bounded, and done twice it changes nothing more.
+//! Upkeep of the whole store (S17), also of queues that no worker serves.
+//!
+//! The upkeep in reserve and settle reaches only queues in use. Every worker sweeps from time to time. A sweep is
+//! bounded and idempotent.
 
 use std::{convert::Infallible, time::Duration};
 
 use crate::{core::limits::BATCH_MAX, runtime::repeat::Pauses, store::Store};
 
-/// How often a worker sweeps the store, and up to half more, so that many of them don't do it at once.
+/// How often a worker sweeps the store. Up to half is added, so that workers do not sweep all at once.
 const SWEEP_EVERY: Duration = Duration::from_mins(3);
-/// Calls in a row, each of up to 1,000 items; the next round goes on with what is left.
+/// Calls in a row, each of up to 1,000 items. The next round continues with what is left.
 const STEPS_MAX: usize = 100;
 
-/// Sweeps the store as the worker starts, and then every few minutes.
+/// Sweeps the store when the worker starts, and then every few minutes.
 pub(super) async fn keep_swept(store: &dyn Store) -> Infallible {
     let mut pauses = Pauses::default();
     loop {

@@ -1,4 +1,4 @@
-//! What a job's state counts against.
+//! State that holds jobs back: groups, keys, limits, and the states of jobs.
 
 pub(crate) mod groups;
 pub(crate) mod keys;

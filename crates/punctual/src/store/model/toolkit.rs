@@ -1,4 +1,4 @@
-//! Tools: what each keeps, and one step on it.
+//! Tools: the state of each, and one step on it.
 
 mod board;
 mod limit;
@@ -13,7 +13,7 @@ use crate::{
 
 use super::{Model, Row};
 
-/// What tools keep. What came to its end counts for nothing, and stays.
+/// The state of tools. Expired entries count for nothing, and stay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tools {
     /// By limiter and key.
@@ -35,7 +35,7 @@ impl Model {
         }
     }
 
-    /// How long until there may be work in these queues, or a lock is free whose bell is among them.
+    /// Returns how long until there may be work in these queues, or a named lock is free.
     pub(crate) fn wakes_in(&self, now: Timestamp, queues: &[&str]) -> Option<Duration> {
         let locks = queues.iter().filter_map(|queue| self.lock_free_in(now, queue));
         let ends = queues.iter().filter_map(|bell| end_of(bell)).filter(|id| self.has_ended(*id));
@@ -44,12 +44,12 @@ impl Model {
         self.next_due(now, queues).into_iter().chain(locks).chain(at_once).min()
     }
 
-    /// Whether a job has ended, or is gone.
+    /// Returns whether a job has ended or is gone.
     fn has_ended(&self, id: JobId) -> bool {
         self.rows.get(&id).is_none_or(|row| row.job.state.is_ended())
     }
 
-    /// Whether a worker has not heard of a cancel yet.
+    /// Returns whether a worker has not learned of a cancel yet.
     fn has_news_for(&self, bell: &str) -> bool {
         let Some(name) = bell.strip_prefix(WORKER_BELL) else { return false };
         let runs_here = |row: &&Row| row.job.running.as_ref().is_some_and(|run| run.worker == name);

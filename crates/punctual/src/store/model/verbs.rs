@@ -1,4 +1,4 @@
-//! The verbs of the model, a file each.
+//! The verbs of the model, one file each.
 
 pub(crate) mod act;
 pub(crate) mod doc;

@@ -1,4 +1,4 @@
-//! `audit`: all places by their records, all records by their places, then what is kept beside them, in slices.
+//! `audit`: checks all places for records, all records for places, then everything kept beside them, in slices.
 
 use super::scripts::{DOC_KEYS, SCRIPTS};
 use crate::{
@@ -12,12 +12,12 @@ use crate::{
     },
 };
 
-/// The keys that are walked, in order. Places come before records, since of which queue a torn record is may be known from its
-/// place alone, and counters last, which follow from the others.
+/// The keys that are walked, in order. Places come before records, because the queue of a partially written record
+/// may be known only from its place. Counters come last, because they follow from the others.
 const WALKS: [&str; 18] =
     ["t", "l", "e", "j", "x", "r", "o", "u", "v", "m", "k", "p", "d", "f", "g", "y", "h", "c"];
 
-/// A slice of one shard, and the jobs whose records were looked at.
+/// Checks a slice of one shard; also returns the jobs whose records were read.
 pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<(Audited, Vec<JobId>)> {
     let (walk, from) =
         audit.from.0.split_first().map_or((0, &[][..]), |(walk, from)| (usize::from(*walk), from));

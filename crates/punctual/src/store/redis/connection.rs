@@ -1,4 +1,4 @@
-//! One connection to a server, from its opening to its end: it never repairs itself.
+//! One connection to a server, from its opening to its end. It never repairs itself.
 
 pub(crate) mod address;
 pub(crate) mod clock_offset;
@@ -24,16 +24,16 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::{node::Node, tls::Tls};
 
-/// A connection that many may use at a time; closed when it is dropped with its last user.
+/// A connection that many callers can use at a time. It is closed when its last user drops it.
 #[derive(Debug)]
 pub(super) struct Connection {
     redis: MultiplexedConnection,
-    /// Moves the bytes, until the connection breaks.
+    /// Moves the bytes until the connection breaks.
     driver: AbortOnDropHandle<()>,
 }
 
 impl Connection {
-    /// Connects, says who comes, and chooses the database. Without a limit in time; on the current runtime.
+    /// Connects, logs in, and selects the database. Without a timeout; on the current runtime.
     pub(super) async fn open(
         node: &Node,
         login: &RedisConnectionInfo,
@@ -42,7 +42,7 @@ impl Connection {
         match node {
             Node::Tcp(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                // A verb is one small packet, and somebody waits for its answer.
+                // A verb is one small packet, and a caller waits for its answer.
                 stream.set_nodelay(true)?;
                 match tls {
                     Some(tls) => Self::speak(login, tls.speak(host, stream).await?).await,
@@ -62,23 +62,23 @@ impl Connection {
         login: &RedisConnectionInfo,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     ) -> RedisResult<Self> {
-        // Its own limit of half a second is shorter than a wait for work.
+        // The client's default timeout of half a second is shorter than a wait for work.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let (redis, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
         Ok(Self { redis, driver: AbortOnDropHandle::new(tokio::spawn(driver)) })
     }
 
-    /// Whether anything may be sent: what meets a closed connection was not sent.
+    /// Returns whether it is usable. A command that meets a closed connection was not sent.
     pub(super) fn is_open(&self) -> bool {
         !self.driver.is_finished()
     }
 
-    /// Sends one command. A refusal is a value.
+    /// Sends one command. A refusal is returned as a value.
     pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
         self.redis.clone().send_packed_command(cmd).await
     }
 
-    /// Sends several commands at once. Refusals are values.
+    /// Sends several commands at once. Refusals are returned as values.
     pub(super) async fn send_all(&self, cmds: &Pipeline) -> RedisResult<Vec<Value>> {
         self.redis.clone().send_packed_commands(cmds, 0, cmds.len()).await
     }

@@ -1,4 +1,4 @@
-//! `doctor`: the store looks at its server. It changes nothing but keys of its own, which vanish by themselves.
+//! `doctor`: the store checks its servers. It changes only keys of its own, which expire by themselves.
 
 mod bell;
 mod rights;
@@ -30,21 +30,21 @@ use crate::{
     },
 };
 
-/// From this share of its memory on, in percent, a server is nearly full.
+/// The percentage of used memory from which on a server counts as nearly full.
 const NEARLY_FULL_PERCENT: u64 = 80;
-/// How far the server's clock may be from this machine's before people are misled by what they read.
+/// How far the server's clock can be from this machine's before readers are misled.
 const CLOCK_APART_MAX: Duration = Duration::from_secs(1);
-/// Round trips of which the shortest counts.
+/// The number of round trips; the shortest counts.
 const ROUND_TRIPS: usize = 3;
-/// How long a look at a shard may take: a cluster that has not found itself yet is asked again and again.
+/// How long the check of a shard can take. A cluster that is still forming is asked again and again.
 const LOOK_MAX: Duration = Duration::from_secs(15);
-/// How many shards with the same trouble are named.
+/// How many shards with the same problem are named.
 const SHARDS_NAMED_MAX: usize = 8;
-/// Programs that the store is made for.
+/// The programs for which the store is made.
 const MADE_FOR: [&str; 2] = ["Redis", "Valkey"];
 
-/// Looks at the first shard and its server, and tells all of it; then at the others and at servers that have none of those before,
-/// and tells what is wrong there. `shown`: the store's address as it is shown.
+/// Checks the first shard and its server in full, then the other shards and servers for problems. `shown`: the
+/// store's address as it is shown.
 pub(super) async fn examine(shards: &[Arc<Shard>], shown: &str, level: Durability) -> Result<Vec<Check>> {
     let Some((first, others)) = shards.split_first() else { return Ok(Vec::new()) };
     let mut checks = all(first, look(first).await?, shown, level).await?;
@@ -94,7 +94,7 @@ fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// What is wrong alike with several shards is told once.
+/// Merges equal problems of several shards.
 fn together(wrong: Vec<(u16, Check)>) -> Vec<Check> {
     let mut alike: Vec<(Vec<u16>, Check)> = Vec::new();
     for (shard, check) in wrong {
@@ -122,7 +122,7 @@ async fn look(shard: &Shard) -> Result<Seen> {
     preflight::look(&shard.address, shard.number, answers)
 }
 
-/// All that there is to tell of a shard and its server.
+/// Returns all checks of a shard and its server.
 async fn all(shard: &Shard, seen: Seen, shown: &str, level: Durability) -> Result<Vec<Check>> {
     let keys = keys(&seen);
     let info = seen.info;
@@ -149,13 +149,13 @@ async fn all(shard: &Shard, seen: Seen, shown: &str, level: Durability) -> Resul
     Ok(checks)
 }
 
-/// A key of a shard that is none of ours.
+/// Reports a key of a shard with foreign content.
 fn stranger(seen: &Seen) -> Option<Check> {
     let fix = "choose another prefix=… in the address: others write keys of the same name";
     seen.strangers.first().map(|stranger| fail("keys", stranger.to_string(), fix))
 }
 
-/// Whether the keys of a shard are ours.
+/// Checks whether the keys of a shard are ours.
 fn keys(seen: &Seen) -> Check {
     stranger(seen).unwrap_or_else(|| {
         if seen.knows_types {
@@ -166,7 +166,7 @@ fn keys(seen: &Seen) -> Check {
     })
 }
 
-/// What was seen.
+/// Makes a check.
 fn check(level: CheckLevel, name: &'static str, text: impl Into<String>, fix: Option<&str>) -> Check {
     Check { level, name, text: text.into(), fix: fix.map(str::to_owned) }
 }
@@ -183,12 +183,12 @@ fn fail(name: &'static str, text: impl Into<String>, fix: &str) -> Check {
     check(CheckLevel::Fail, name, text, Some(fix))
 }
 
-/// What only CONFIG tells; unknown where this user may not ask.
+/// Values that only CONFIG reports; unknown if this user may not ask.
 #[derive(Debug, Default)]
 struct Settings {
     appendfsync: Option<String>,
     save: Option<String>,
-    /// Whether it starts with a log that was cut off within a write.
+    /// Whether it starts with a log that ends within a write.
     load_truncated: Option<String>,
 }
 
@@ -205,7 +205,7 @@ impl Settings {
     }
 }
 
-/// The value of a pair of name and value.
+/// Returns the value of a pair of name and value.
 fn setting(answer: Value) -> Option<String> {
     let mut reply = Reply::of(answer).ok()?;
     reply.bytes().ok()?;
@@ -219,7 +219,7 @@ async fn server(shard: &Shard, shown: &str) -> Result<Check> {
         shard.link.command(redis::cmd("TIME")).await?;
         least = least.min(begin.elapsed());
     }
-    // That it may be looked at says nothing of whether it may be used.
+    // The right to read it does not imply the right to use it.
     let shown = shown.trim_end_matches("eviction=allowed").trim_end_matches(['?', '&']);
     Ok(ok("server", format!("{shown}, answers in {:.2} ms", least.as_secs_f64() * 1e3)))
 }
@@ -277,7 +277,7 @@ fn memory(info: &Info) -> Check {
     }
 }
 
-/// What a crash of the server leaves.
+/// Checks what a crash of the server leaves.
 fn persistence(info: &Info, settings: &Settings) -> Check {
     let has_log = info.is("aof_enabled", "1");
     let snapshots = match settings.save.as_deref() {
@@ -298,7 +298,7 @@ fn persistence(info: &Info, settings: &Settings) -> Check {
         let synced = settings.appendfsync.as_deref().unwrap_or("unknown");
         let text = format!("appendonly yes, appendfsync {synced}, {snapshots}");
         return match settings.load_truncated.as_deref() {
-            // Seen with Redis 7.0.15 and 8.0.2, and with Valkey 8.1.1, which mended it later: valkey-io/valkey#4342.
+            // Seen with Redis 7.0.15 and 8.0.2, and with Valkey 8.1.1, which fixed it later: valkey-io/valkey#4342.
             Some("yes") => warn(
                 "persistence",
                 text + ", aof-load-truncated yes: of a call that a crash cut off within the log, most servers do a part \
@@ -317,7 +317,7 @@ fn persistence(info: &Info, settings: &Settings) -> Check {
     warn("persistence", format!("appendonly no: {lost}"), fix)
 }
 
-/// The level in force, and what it is worth on this server (S1).
+/// Checks the durability in force, and what it is worth on this server (S1).
 fn durability(level: Durability, info: &Info, settings: &Settings) -> Check {
     let name = level.name();
     let (log, synced) = (info.is("aof_enabled", "1"), settings.appendfsync.as_deref());
@@ -338,7 +338,8 @@ fn durability(level: Durability, info: &Info, settings: &Settings) -> Check {
     ok("durability", format!("{name}: {worth}"))
 }
 
-/// The last fence of a shard, behind two times in the first row of `base.lua`; 0: there is none, or the clock is not the server's.
+/// Returns the last fence of a shard, which follows two times in the first row of `base.lua`; 0 if there is none, or
+/// if the clock is not the server's.
 async fn last_fence(shard: &Shard) -> Result<u64> {
     if !matches!(shard.clock, Clock::System) {
         return Ok(0);
@@ -350,14 +351,14 @@ async fn last_fence(shard: &Shard) -> Result<u64> {
     Ok(fence.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)))
 }
 
-/// Jobs run by the server's clock; people read this machine's.
+/// Checks the clocks: jobs run by the server's clock, and people read this machine's.
 async fn clock(shard: &Shard) -> Result<Check> {
     let mut before = Clock::System.now();
     let mut reply = Reply::of(shard.link.command(redis::cmd("TIME")).await?)?;
     let after = Clock::System.now();
     let (seconds, micros) = (reply.number()?, reply.number()?);
     let server = Timestamp::saturating_from_ms(seconds * 1_000 + micros / 1_000);
-    // The server's clock was read somewhere between.
+    // The server's clock was read somewhere in between.
     before = before.min(after);
     let ahead = was_ahead(last_fence(shard).await?, server);
     let (apart, which) =

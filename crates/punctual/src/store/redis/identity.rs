@@ -1,4 +1,5 @@
-//! Which store it is: a field of the state of shard 0, which every layout has. The other shards have a copy (`copies`).
+//! The identity of the store: a field in the state of shard 0, which every layout has. The other shards have a copy
+//! (`copies`).
 
 use super::scripts::{SCRIPTS, STATE};
 use crate::{
@@ -9,13 +10,13 @@ use crate::{
     },
 };
 
-/// Its identity, made if there is none; two that ask at the same time get the same one.
+/// Returns the identity, and makes it if there is none. Concurrent callers get the same one.
 pub(super) async fn identity(first: &Shard) -> Result<Identity> {
     let new = Identity::of(fastrand::u64(..)).to_string().into_bytes();
     decode(&first.ask(&SCRIPTS.identity, &[], vec![new]).await?.bytes()?)
 }
 
-/// Its identity, if the shard knows one; writes nothing.
+/// Returns the identity, if the shard has one. Writes nothing.
 pub(super) async fn look(shard: &Shard) -> Result<Option<Identity>> {
     let mut cmd = redis::cmd("HMGET");
     cmd.arg(&shard.keys[STATE]).arg("identity");

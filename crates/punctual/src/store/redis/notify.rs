@@ -1,26 +1,28 @@
 //! Waiting for work without polling.
 //!
-//! Each queue has a bell on the server, a sorted set of four members, and of times that processes gave back: rings, whose score says
-//! from when on there is work (0: now). A ring is popped by one process, of all that listen, and wakes one of its waits:
+//! Each queue has a notification key on the server. It is a sorted set of four members, and of times that processes
+//! returned. The score of a notification is the time from which on there is work (0: now). One of the listening
+//! processes pops it, and wakes one of its waits:
 //!
 //! ```text
-//! on the server ──(popped by the listener)──► in the hall ──(its time has come, a wait takes it)──► Work
-//!       ▲                                          │
-//!       └────────(nobody here listens any more)────┘
+//! on the server ──(popped by the listener)──► with the waiters ──(its time has come, a wait takes it)──► Work
+//!       ▲                                            │
+//!       └─────────(no wait here any more)────────────┘
 //! ```
 //!
-//! No ring is ever in the hands of a wait that may be dropped: it is in the hall until it is taken, and taking it ends the
-//! wait. And none is trusted to come, since whoever popped it may be dead: a second ring, the spare, tells another process
-//! to look a little later. After whatever may have cost a ring here all come back to look for work themselves. So the end
-//! of a wait has only to repair what nobody here can notice: bells that were deleted by hand, or two processes that died
-//! with the two rings.
+//! A wait can be dropped, so a notification is never held by one. It stays with the waiters until it is taken, and
+//! taking it ends the wait. Notifications can be lost, because the process that popped one may die. So a second one,
+//! the spare, makes another process check a little later. After any event that may have lost a notification, all
+//! waits here return to look for work. So the end of a wait only has to cover what no process here can notice: keys
+//! that were deleted by hand, or two processes that died with both notifications.
 //!
-//! A change of the store itself has a bell of its own, which each listener passes on to the next.
+//! A change of the store itself has a notification key of its own, which each listener passes on to the next.
 //!
-//! A time wakes two processes, be it that of a job or the end of a lease: one then, and another one a second later. Which time two
-//! wake for stands in the queue's row. Both hear of it by rings of their own, which no ring for now replaces; or a process that
-//! looked and waits is the first of them, and only the other one hears of it. Any other process leaves the time to these two, and
-//! looks by itself some seconds later: they may both be dead.
+//! A due time wakes two processes, whether it is that of a job or the end of a lease: one at the time, and another
+//! one a second later. The queue's row has the time for which two processes wake. Both learn of it by notifications
+//! of their own kind, which no notification for now replaces. Or a process that reserved and waits is the first, and
+//! only the second is notified. All other processes leave the time to these two, and check by themselves some seconds
+//! later, because both may be dead.
 
 pub(crate) mod listener;
 pub(crate) mod waiters;
@@ -55,24 +57,24 @@ use crate::{
 };
 use listener::Listener;
 
-/// How long the server holds an idle listener's call: one command in this time is all that waiting costs.
+/// How long the server holds the call of an idle listener. Waiting costs one command in this time.
 pub(crate) const BLOCK: Duration = Duration::from_mins(1);
 
-/// How much later than a ring its spare is due; as in `lua/keys.lua`.
+/// How much later than a notification its spare is due; the same as in `lua/keys.lua`.
 pub(crate) const SPARE: Duration = Duration::from_secs(1);
 
-/// Why a wait came back. Whatever it is, the next thing to do is to reserve.
+/// Why a wait returned. In each case the caller must reserve next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rung {
-    /// Somebody rang: there may be work.
+    /// A notification: there may be work.
     Work,
-    /// A ring may have been lost.
+    /// A notification may have been lost.
     Doubt,
-    /// The time was over.
+    /// The time is over.
     Time,
 }
 
-/// The bells of one store's queues, as heard from one process.
+/// The notifications of one store's queues, as received by one process.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     shared: Arc<Shared>,
@@ -80,14 +82,14 @@ pub(crate) struct Doorbell {
     closing: CancellationToken,
 }
 
-/// What the waits and the listener share.
+/// State that the waits and the listener share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     line: Arc<Line>,
     hall: Mutex<Hall>,
-    /// Tells the listener that other queues are listened to, or none.
+    /// Notifies the listener that it must listen to other queues, or to none.
     changed: Notify,
-    /// Whether the store has another format: nothing goes back to it.
+    /// Whether the store has another format, so that nothing may be returned to it.
     is_foreign: AtomicBool,
 }
 
@@ -106,7 +108,7 @@ impl Shared {
         cmd
     }
 
-    /// What is no queue's is of passing interest: rings that nobody heard go.
+    /// Keys other than queues' are short-lived: their unused notifications expire.
     fn passing<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<Cmd> {
         let expiry = |name| {
             let mut cmd = Cmd::new();
@@ -116,7 +118,7 @@ impl Shared {
         names.filter(|name| !is_of_queue(name)).map(expiry).collect()
     }
 
-    /// Puts the rings of a queue on the server, where the earliest of a member counts.
+    /// Puts the notifications of a queue on the server. The earliest time of a member counts.
     fn ring(&self, ring: &Unheard) -> Cmd {
         let mut cmd = Cmd::new();
         cmd.arg("ZADD").arg(self.line.route().bell(&ring.queue)).arg("LT");
@@ -128,8 +130,8 @@ impl Shared {
 }
 
 impl Doorbell {
-    /// Listens on the link's thread, over a connection of its own that opens with the first wait. `block` is [`BLOCK`]; tests
-    /// take less.
+    /// Starts to listen on the link's thread, over a connection of its own that opens with the first wait. `block` is
+    /// [`BLOCK`], or less in tests.
     pub(crate) fn open(link: &Link, block: Duration) -> Self {
         let thread = Arc::clone(link.thread());
         let (hall, changed) = (Mutex::default(), Notify::new());
@@ -140,10 +142,11 @@ impl Doorbell {
         Self { shared, thread, closing }
     }
 
-    /// Comes back as soon as there may be work in one of the queues: when a ring for it is there whose time has come by
-    /// `clock`, the server's time as far as it is known here. Of several waits for a queue one ring ends one.
+    /// Returns when there may be work in one of the queues: when a notification is there whose time has come. `clock`
+    /// is the server's time as far as known here. One notification ends one of several waits for a queue.
     ///
-    /// May be dropped at any time: a ring that it did not answer is there for the next wait, here or elsewhere.
+    /// The future can be dropped at any time. A notification that it did not take is there for the next wait, here or
+    /// elsewhere.
     pub(crate) async fn wait(
         &self,
         queues: &[String],
@@ -176,8 +179,8 @@ impl Doorbell {
         }
     }
 
-    /// Rings for queues at `now`: there is work from this instant on, 0 for now. With their spares. Nobody waits for it to
-    /// be done, and nothing depends on it.
+    /// Notifies queues at `now` that there is work from this instant on (0 for now), with spares. It returns at once,
+    /// and nothing depends on it.
     pub(crate) fn ring(&self, rings: &[(String, Timestamp)], now: Timestamp) {
         let ring = |(queue, at): &(String, Timestamp)| {
             let spare = (*at).max(now).after(SPARE);
@@ -192,13 +195,14 @@ impl Doorbell {
         self.send(rings.iter().map(ring).chain(self.shared.passing(names)).collect());
     }
 
-    /// What has been heard so far.
+    /// Returns what has been received so far.
     pub(crate) fn heard(&self) -> Heard {
         self.shared.hall().heard()
     }
 
-    /// Somebody here has looked into these queues at `now`, by the server's clock, by a call that was sent when so much had been
-    /// heard: what rang before is answered, and its spares need no look of their own. `is_all`: nothing is left there for now.
+    /// Notes that a call checked these queues at `now` by the server's clock. `heard` is what had been received when
+    /// it was sent. Earlier notifications are answered, and their spares need no check of their own. `is_all`:
+    /// nothing is left there now.
     pub(crate) fn answered<'a>(
         &self,
         queues: impl Iterator<Item = &'a str>,
@@ -209,12 +213,13 @@ impl Doorbell {
         self.shared.hall().answered(queues, now, before, is_all);
     }
 
-    /// Which times this process wakes for, of a queue.
+    /// Returns the times for which this process wakes, for a queue.
     pub(crate) fn hold(&self, queue: &str) -> Hold {
         self.shared.hall().hold(queue, std::time::Instant::now())
     }
 
-    /// The store answered a call that had this hold, before which so much had been heard: this process is to wake for a queue then.
+    /// Notes that the store wants this process to wake for a queue at `at`. The call had this hold, and `before` is
+    /// what had been received when it was sent.
     pub(crate) fn wake_at(&self, queue: &str, at: Timestamp, hold: &Hold, before: Heard) {
         let back = self.shared.hall().wake_at(queue, at, hold, before, std::time::Instant::now());
         if let Some(ring) = back {
@@ -222,36 +227,38 @@ impl Doorbell {
         }
     }
 
-    /// The store answered a call, before which so much had been heard: others wake for a queue.
+    /// Notes that other processes wake for a queue, by the answer to a call. `before` is what had been received when
+    /// it was sent.
     pub(crate) fn leave_to_others(&self, queue: &str, before: Heard) {
         self.shared.hall().leave_to_others(queue, before);
     }
 
-    /// The earliest time that this process wakes for by itself, of these queues.
+    /// Returns the earliest time for which this process wakes by itself, for these queues.
     pub(crate) fn held<'a>(&self, queues: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
         self.shared.hall().held(queues)
     }
 
-    /// The store has another format than this version knows: nothing of what rang here goes back to it.
+    /// Notes that the store has an unknown format: no notifications are returned to it.
     pub(crate) fn leave_alone(&self) {
         self.shared.is_foreign.store(true, Ordering::Relaxed);
         drop(self.shared.hall().all());
     }
 
-    /// Forgets all that rang here: nothing of it goes back to the server.
+    /// Forgets all notifications received here. None is returned to the server.
     #[cfg(feature = "testing")]
     pub(crate) fn forget(&self) {
         drop(self.shared.hall().all());
     }
 
-    /// Ends the waits of all processes, one after another, since the store has changed; `change` is above those before.
+    /// Ends the waits of all processes, one after another, because the store has changed. `change` must be above
+    /// those before.
     pub(crate) fn announce(&self, change: u64) {
         self.send(vec![self.shared.announcement(change)]);
     }
 
     fn send(&self, cmds: Vec<Cmd>) {
         if cmds.is_empty() {
-            // The client refuses to send nothing, as if its connection were broken.
+            // The client fails if it has nothing to send, as if its connection were broken.
             return;
         }
         let shared = Arc::clone(&self.shared);
@@ -273,13 +280,13 @@ impl Doorbell {
 }
 
 impl Drop for Doorbell {
-    /// Rings that nobody answered go back to the server.
+    /// Returns unanswered notifications to the server.
     fn drop(&mut self) {
         self.closing.cancel();
     }
 }
 
-/// A wait's stay in the hall.
+/// A wait among the waiters.
 struct Stay<'a> {
     shared: &'a Shared,
     id: u64,
@@ -288,7 +295,7 @@ struct Stay<'a> {
 
 impl Drop for Stay<'_> {
     fn drop(&mut self) {
-        // The system's time, since a runtime's own may stand still.
+        // The system's time, because a runtime's own can stand still.
         if self.shared.hall().leave(self.id, std::time::Instant::now()) {
             self.shared.changed.notify_one();
         }
@@ -320,7 +327,7 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
-    /// A store's connections.
+    /// The connections of a store.
     struct House {
         bell: Doorbell,
         link: Link,
@@ -343,7 +350,7 @@ mod tests {
             self.bell.send(vec![self.bell.shared.ring(&ring)]);
         }
 
-        /// Comes back when so many connections wait for a ring.
+        /// Waits until this many connections wait for a notification.
         async fn until_blocked(&self, n: usize) {
             let blocked = async || self.info("clients").await.contains(&format!("blocked_clients:{n}\r\n"));
             let begin = SystemInstant::now();
@@ -362,7 +369,7 @@ mod tests {
             }
         }
 
-        /// The ring on the server.
+        /// Returns the notification on the server.
         async fn score(&self, queue: &str) -> Option<u64> {
             let mut cmd = Cmd::new();
             cmd.arg("ZSCORE").arg(self.bell.shared.line.route().bell(queue)).arg("r");
@@ -388,7 +395,8 @@ mod tests {
         assert_eq!(here.bell.wait(&names(&["bulk"]), Duration::ZERO, &clock).await, Rung::Time);
     }
 
-    /// Of two times that lie there, neither is taken for the other: which of them is in the queue's row is not known here.
+    /// Of two times on the server, neither replaces the other: it is not known here which of them is in the queue's
+    /// row.
     #[tokio::test]
     async fn a_time_that_comes_back_stands_beside_one_that_a_script_left() {
         let here = House::at(&Server::shared().url(), BLOCK).await;
@@ -418,7 +426,7 @@ mod tests {
             _ = &mut wait => panic!("nobody rang"),
             () = here.until_blocked(2) => {}
         }
-        // Who waits longest gets the ring; it never answers it.
+        // The oldest waiter gets the notification and never takes it.
         let rung = clock();
         here.bell.ring(&[("mail".to_owned(), NOW)], rung);
         assert_eq!(wait.await, Rung::Work);
@@ -459,7 +467,7 @@ mod tests {
         let here = House::at(&Server::shared().url(), BLOCK).await;
         for n in 0..150 {
             here.ring("mail", NOW);
-            // From before the block begins to after the grace.
+            // From before the call is blocked to after the grace period.
             let early = timeout(Duration::from_micros(n % 50 * 60), here.wait(&["mail"])).await;
             if early.is_err() {
                 assert_eq!(here.wait(&["mail"]).await, Rung::Work, "{n}");
@@ -474,7 +482,7 @@ mod tests {
         let (here, there) = (House::at(&url, BLOCK).await, House::at(&url, BLOCK).await);
         let later = clock().after(LONG);
         {
-            // It takes the ring, and then its wait is dropped.
+            // It gets the notification, and then its wait is dropped.
             let mut wait = pin!(here.wait(&["mail"]));
             select! {
                 _ = &mut wait => panic!("nobody rang"),
@@ -491,7 +499,7 @@ mod tests {
                 () = taken => {}
             }
         }
-        // Nothing blocks any more, and the ring is back with its time.
+        // Nothing blocks any more, and the notification is back with its time.
         here.until_blocked(0).await;
         let begin = SystemInstant::now();
         while here.score("mail").await.is_none() {
@@ -562,7 +570,7 @@ mod tests {
             let mut reset = Cmd::new();
             reset.arg("CONFIG").arg("RESETSTAT");
             here.link.command(reset).await.unwrap();
-            // Another wait for the same queues needs nothing of the server.
+            // Another wait for the same queues needs nothing from the server.
             let rung = here.bell.wait(&names(&["bulk"]), Duration::from_millis(700), &clock).await;
             assert_eq!(rung, Rung::Time);
             here.info("commandstats").await
@@ -576,7 +584,7 @@ mod tests {
         for (name, rest) in calls {
             if ["bzpopmin", "hget"].contains(&name) {
                 let calls: u32 = rest.split(',').next().unwrap().parse().unwrap();
-                // The server ends a block up to 100 ms late.
+                // The server ends a blocked call up to 100 ms late.
                 assert!((2..=5).contains(&calls), "{stats}");
             }
             names.insert(name);
@@ -598,7 +606,7 @@ mod tests {
         server.kill();
         assert_eq!(tokio::join!(first, second), (Rung::Doubt, Rung::Doubt));
         server.restart();
-        // The listener may be in its pause, and doubts once more when it is back.
+        // The listener can be in its pause, and doubts once more when it is back.
         let begin = SystemInstant::now();
         loop {
             here.ring("mail", NOW);

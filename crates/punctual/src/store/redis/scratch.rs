@@ -1,25 +1,26 @@
-//! Removes a store with all that it holds; see `store/scratch.rs` for which ones that may befall.
+//! Removes a store with all its contents. `store/scratch.rs` says for which stores this is allowed.
 
 use redis::{Value, cmd};
 
 use super::RedisStore;
 use crate::core::error::{Error, ErrorKind, Result};
 
-/// Keys that a server looks at in one step.
+/// Keys that a server reads in one step.
 const KEYS_PER_SCAN: usize = 1_000;
-/// Steps in which a server's keys are looked through at most: a thousand million keys.
+/// The most steps through a server's keys: a thousand million keys.
 const SCANS_MAX: usize = 1_000_000;
 
 impl RedisStore {
-    /// How the names of its keys begin.
+    /// Returns the prefix of its keys.
     pub(crate) fn prefix(&self) -> &str {
         self.address.prefix()
     }
 
-    /// Removes all of its keys, shard by shard; what says that it is a test's goes last. Its user must be allowed `SCAN`.
+    /// Removes all of its keys, shard by shard. The mark of a test's store is removed last. Its user must be allowed
+    /// `SCAN`.
     pub(crate) async fn remove_all(&self) -> Result<()> {
         for shard in self.live().shards.iter().rev() {
-            // What rang for it goes nowhere any more.
+            // Its notifications are not returned any more.
             shard.bell.forget();
             let (pattern, documents) = (shard.key("*"), shard.key("d"));
             let mut cursor = b"0".to_vec();

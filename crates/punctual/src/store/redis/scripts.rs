@@ -1,4 +1,4 @@
-//! The scripts, put together from their parts.
+//! The scripts, assembled from their parts.
 
 pub(crate) mod bytes;
 pub(crate) mod reply;
@@ -29,28 +29,28 @@ use crate::{
     },
 };
 
-/// The keys that every script names, in the order in which `lua/keys.lua` takes them.
+/// The keys that every script names, in the order of `lua/keys.lua`.
 pub(super) const COMMON_KEYS: [&str; 21] =
     ["j", "x", "t", "o", "r", "l", "e", "u", "v", "k", "m", "p", "a", "s", "q", "i", "n", "c", "g", "h", "y"];
 
-/// The keys of the documents, in shard 0 alone, behind those.
+/// The keys of the documents, only in shard 0, after the common keys.
 pub(super) const DOC_KEYS: [&str; 2] = ["d", "f"];
 
-/// The keys of the locks, in shard 0 alone, which only their script names.
+/// The keys of the locks, only in shard 0. Only the script of locks names them.
 pub(super) const LOCK_KEYS: [&str; 2] = ["lk", "lz"];
 
-/// The number of this layout of keys and rows. A process that meets another one in a store changes nothing there and stops:
-/// raise it with whatever an older process would read or write wrongly.
+/// The number of this format of keys and rows. A process that finds another format in a store changes nothing there
+/// and stops. Raise it with each change that an older process would read or write wrongly.
 pub(super) const FORMAT: u16 = 3;
 
-/// Rows that a script reads at once before their size is known; each may have a mebibyte.
+/// The most rows that a script reads at once before their size is known. Each can have a mebibyte.
 const READ_AT_ONCE: u64 = 16;
 
-/// Which of the common keys has the records.
+/// The index of the common key with the records.
 pub(super) const RECORDS: usize = 0;
-/// Which of them has what the shard goes by.
+/// The index of the common key with the state of the shard.
 pub(super) const STATE: usize = 13;
-/// Which of them names the queues.
+/// The index of the common key with the names of queues.
 pub(super) const NAMES: usize = 16;
 
 const KEYS: &str = include_str!("lua/keys.lua");
@@ -60,7 +60,7 @@ const PICK: &str =
     concat!(include_str!("lua/verbs/reserve/pick.lua"), include_str!("lua/verbs/reserve/serve.lua"));
 const RESERVING: &str = include_str!("lua/verbs/reserve/reserving.lua");
 
-/// The parts of `rules()`, in this order: each uses what those before it define.
+/// The parts of `rules()`, in this order: each uses the definitions of those before it.
 const RULES: [&str; 9] = [
     include_str!("lua/state/codec.lua"),
     include_str!("lua/state/queues.lua"),
@@ -73,7 +73,7 @@ const RULES: [&str; 9] = [
     include_str!("lua/rules.lua"),
 ];
 
-/// The constants that scripts name, as `$NAME`: no script repeats a number that Rust code knows.
+/// Returns the constants that scripts use as `$NAME`, so that no script repeats a number of the Rust code.
 fn constants() -> Vec<(&'static str, u64)> {
     let Defaults { short, long, max_attempts } = defaults();
     let mut all = vec![
@@ -124,12 +124,12 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("SWEEP_RIDE_MAX", limits::SWEEP_RIDE_MAX as u64),
         ("TAKE_BACK_MAX", limits::TAKE_BACK_MAX as u64),
     ];
-    // The longer name first, where one begins with another.
+    // Longer names first, in case one is the beginning of another.
     all.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
     all
 }
 
-/// A part with the constants that it names.
+/// Returns a part with its constants inserted.
 fn with_constants(part: &str) -> String {
     constants()
         .into_iter()
@@ -141,9 +141,11 @@ fn made(name: &'static str, parts: &[&str]) -> Script {
     Script::new(name, &parts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// A script of these parts, behind what is common to all. What is needed less often is made in a function, only when it is
-/// needed. The larger one has the common words anew and captures nothing of the script but its arguments; its body is a
-/// function in that one, since what is captured through two functions costs a copy, and through one a search.
+/// Makes a script from these parts, after the common ones.
+///
+/// Parts that are needed less often are functions that are made only when they are needed. The larger one repeats the
+/// common words and captures only the arguments of the script. Its body is a nested function: a capture through two
+/// functions costs a copy, and through one a search.
 fn script(name: &'static str, parts: &[&str]) -> Script {
     let before = [KEYS, "local function make_rules(shard, queue, pending)", KEYS, "return (function()"];
     let after = [
@@ -156,15 +158,15 @@ fn script(name: &'static str, parts: &[&str]) -> Script {
     made(name, &[&before[..], &RULES, &after, parts].concat())
 }
 
-/// A script of a tool, which shares nothing with those of jobs.
+/// Makes a script of a tool, which shares nothing with those of jobs.
 fn tool(name: &'static str, text: &str) -> Script {
     made(name, &[include_str!("lua/toolkit/tool.lua"), text])
 }
 
-/// All of them, their names computed once.
+/// All scripts. Their hashes are computed once.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(Scripts::default);
 
-/// One script per verb.
+/// The scripts, one per verb.
 pub(super) struct Scripts {
     pub(super) enqueue: Script,
     pub(super) reserve: Script,

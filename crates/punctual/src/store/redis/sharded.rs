@@ -1,9 +1,9 @@
-//! The verbs over all shards: each is done in the shards that it concerns, at the same time, and the answers are put
-//! together. With one shard that is one call.
+//! The verbs over all shards. Each runs concurrently in the shards that it concerns, and the answers are merged. With
+//! one shard that is one call.
 //!
-//! A call over several shards holds as a whole where it holds in each. Where one of them could not be reached the call
-//! fails, and repeated it has its effect once in every shard (S3): each of them knows by itself whether it has done its
-//! part. So parts must not change from one repetition to the next, which is what `attempts` is for.
+//! A call over several shards holds as a whole if it holds in each of them. If one of them cannot be reached, the
+//! call fails. When it is repeated, it has its effect once in every shard (S3), because each shard knows whether it
+//! has done its part. So the parts must not change from one repetition to the next. `attempts` ensures that.
 
 pub(crate) mod act;
 pub(crate) mod attempts;
@@ -30,7 +30,7 @@ use crate::{
     store::{BoxFuture, redis::connection::fault::in_part},
 };
 
-/// Makes all calls, and answers as they stand, or with an error of one of them.
+/// Makes all calls; returns their answers in order, or the error of one of them.
 pub(crate) async fn all<T>(
     calls: impl IntoIterator<Item = impl Future<Output = Result<T>>>,
 ) -> Result<Vec<T>> {
@@ -43,7 +43,7 @@ pub(crate) async fn all<T>(
         }
     }
     let is_in_part = !answers.is_empty();
-    // What may have been done says most.
+    // The error that means that something may have been done takes precedence.
     match errors.into_iter().max_by_key(|error| error.kind() == ErrorKind::UnknownOutcome) {
         None => Ok(answers),
         Some(error) if is_in_part => Err(in_part(error)),
@@ -51,8 +51,9 @@ pub(crate) async fn all<T>(
     }
 }
 
-/// Asks for things in the shards that may have them: each in its likeliest home, those that answer `absent` in the next one.
-/// `call` takes the round, the shard, and which of the things; it is also called with none of them for the shard `also`.
+/// Asks for things in the shards that may have them: each in its likeliest home, and those that answer `absent` in
+/// the next one. `call` takes the round, the shard, and which of the things. It is also called with none of them for
+/// the shard `also`.
 async fn in_homes<'a, T: Copy + PartialEq>(
     homes: &[Vec<usize>],
     also: Option<usize>,
@@ -60,7 +61,7 @@ async fn in_homes<'a, T: Copy + PartialEq>(
     call: impl Fn(usize, usize, Vec<usize>) -> BoxFuture<'a, Result<Vec<T>>>,
 ) -> Result<Vec<T>> {
     let mut found = vec![absent; homes.len()];
-    // No thing has more homes than two for each number of shards that a store had.
+    // No thing has more than two homes for each number of shards that a store had.
     for round in 0.. {
         let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         if round == 0 {

@@ -1,4 +1,4 @@
-//! How jobs and settings of queues are stored.
+//! The stored form of jobs and of the settings of queues.
 
 pub(crate) mod codec;
 pub(crate) mod settings;

@@ -1,5 +1,6 @@
-//! `tool`: tools, which live in shard 0 under keys of their own (see `lua/tool.lua`). One home for all of them is the same under any
-//! number of shards; who needs more than one server gives has stores of several prefixes.
+//! `tool`: tools, which are in shard 0 under keys of their own (see `lua/toolkit/tool.lua`). So they have the same home with
+//! any number of shards. An application that needs more than one server for them can use stores with several
+//! prefixes.
 
 mod board;
 mod limit;
@@ -10,7 +11,7 @@ use crate::{
     store::{ToolOp, ToolReply, redis::sharded::shard::Shard},
 };
 
-/// Makes one step.
+/// Does one step.
 pub(crate) async fn tool(shard: &Shard, op: &ToolOp) -> Result<ToolReply> {
     op.check()?;
     match op {

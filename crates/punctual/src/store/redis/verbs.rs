@@ -1,4 +1,4 @@
-//! The verbs of one shard, a file each: each calls its script and reads the answer.
+//! The verbs of one shard, one file each. Each calls its script and reads the answer.
 
 pub(crate) mod act;
 pub(crate) mod doc;

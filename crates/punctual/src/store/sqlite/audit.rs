@@ -1,8 +1,8 @@
-//! `audit`: every job in exactly one place, every entry with a record, every counter right; mends without deleting a record.
+//! `audit`: every job in exactly one place, every entry with a record, every counter right. Repairs delete no record.
 //!
-//! It goes through the records by slot, then through the entries for those of no record, then counts (`count`), each slice
-//! by up to 1,000 rows. Findings about rows are made in a state of the file that is whole, and made again, where nobody
-//! else writes, before they are mended: a job that was on the move is none.
+//! It checks the records by row number, then the entries for missing records, then counts (`count`). A slice has up
+//! to 1,000 rows. Findings about rows are made in a consistent state of the file. Before a repair they are checked
+//! again in a write transaction, so a job that was just being moved is no finding.
 
 mod count;
 
@@ -48,11 +48,11 @@ const MOVE_RECORD: &str = named(FILE, "move_record");
 
 /// A table of entries, most of which name a job.
 struct Entries {
-    /// Gives the columns of its key first.
+    /// The statement that lists rows, with the columns of the key first.
     list: &'static str,
     drop: &'static str,
     key_columns: usize,
-    /// Where it names a job.
+    /// The column with the id of the job, if there is one.
     id_column: Option<usize>,
     queue_column: Option<usize>,
     what: &'static str,
@@ -156,27 +156,27 @@ const EXPIRY: usize = 3;
 const UNIQUE: usize = 4;
 const PARKED: usize = 6;
 const KEYED: usize = 7;
-/// Before the next one, which files the groups of whom it finds filed nowhere.
+/// This table comes before the next one, whose check files groups that are filed nowhere.
 const GROUP: usize = 8;
 const GROUPED: usize = 9;
 
-/// First bytes of a cursor; any other is the number of a table.
+/// The first byte of a cursor for records; any other is the number of a table.
 const RECORDS_TAG: u8 = 254;
 const COUNTERS_TAG: u8 = 255;
 
-/// Where a slice begins.
+/// Where a slice starts.
 #[derive(Clone, Debug, PartialEq)]
 enum From {
-    /// At this slot.
+    /// At this row number.
     Records(i64),
-    /// In this table, behind this key.
+    /// In this table, after this key.
     Entries(usize, Vec<Value>),
-    /// At the counters: at the beginning, or where a count goes on.
+    /// At the counters: at the beginning, or where a count continues.
     Counters(Option<At>),
 }
 
 impl From {
-    /// The beginning of a table, or what comes behind the last one.
+    /// Returns the beginning of a table, or of what follows the last one.
     fn table(table: usize) -> Self {
         TABLES
             .get(table)
@@ -216,7 +216,7 @@ impl From {
         AuditCursor(bytes)
     }
 
-    /// Reads what [`From::write`] wrote; anything else is no cursor of this store.
+    /// Parses what [`From::write`] wrote. Anything else is no cursor of this store.
     fn read(cursor: &AuditCursor) -> Option<Self> {
         match cursor.0.as_slice() {
             [] => Some(Self::Records(0)),
@@ -248,7 +248,7 @@ impl From {
     }
 }
 
-/// One slice.
+/// Checks one slice.
 pub(super) async fn audit(store: &SqliteStore, Audit { repair, from }: Audit) -> Result<Audited> {
     let from =
         From::read(&from).ok_or_else(|| Error::invalid("the audit's cursor is not one of this store"))?;
@@ -260,11 +260,11 @@ pub(super) async fn audit(store: &SqliteStore, Audit { repair, from }: Audit) ->
     if !repair || found.findings.is_empty() {
         return Ok(found);
     }
-    // Looked at again where nobody else writes: a finding counts only if it is still there.
+    // Checked again in a write transaction: a finding counts only if it is still there.
     store.write(BATCH_MAX, 0, true, move |tx| rows(tx, from.clone(), true)).await
 }
 
-/// A slice of records or entries.
+/// Checks a slice of records or entries.
 fn rows(tx: &mut Tx<'_>, from: From, repair: bool) -> Step<Audited> {
     let mut slice = Slice { repair, done: Audited::default() };
     let next = match from {
@@ -280,7 +280,7 @@ fn rows(tx: &mut Tx<'_>, from: From, repair: bool) -> Step<Audited> {
     Ok(slice.done)
 }
 
-/// Up to `n` rows of a list, those behind a key.
+/// Returns up to `n` rows of a list after a key.
 fn page(tx: &Tx<'_>, list: &'static str, behind: &[Value], n: usize) -> Step<Vec<Vec<Value>>> {
     let mut stmt = tx.conn.prepare_cached(list)?;
     let columns = stmt.column_count();
@@ -291,7 +291,7 @@ fn page(tx: &Tx<'_>, list: &'static str, behind: &[Value], n: usize) -> Step<Vec
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Below all keys of so many columns.
+/// Returns a key below all keys with this many columns.
 fn lowest(key_columns: usize) -> Vec<Value> {
     vec![Value::Integer(i64::MIN); key_columns]
 }
@@ -322,7 +322,7 @@ impl Slice {
         for (at, id) in rows {
             match id {
                 Some(id) => self.record(tx, at, id)?,
-                // It has no name to be called by: whoever wants its bytes finds them in the file.
+                // Without a readable id it cannot be repaired. Its bytes stay in the file.
                 None => self.done.findings.push(Finding {
                     id: None,
                     queue: None,
@@ -401,7 +401,7 @@ impl Slice {
         Ok(())
     }
 
-    /// Whether a running job holds its place among the runs of its key and of its group.
+    /// Checks whether a running job is counted for its key and its group.
     fn turn(&mut self, tx: &mut Tx<'_>, q: Q, job: &Job) -> Step<()> {
         let key = tx.key_of(job)?.map(|(key, _)| key);
         for key in key.into_iter().chain(group_of(job)) {
@@ -431,7 +431,7 @@ impl Slice {
                 _ => None,
             };
             if self.repair && matches!(table, PARKED | KEYED | GROUP) {
-                // Whose turn it is may follow from what is mended.
+                // The repair can unblock a job.
                 touch(tx, row)?;
             }
             if belongs(tx, table, row, id)? {
@@ -445,7 +445,7 @@ impl Slice {
                 _ => None,
             };
             self.found(id, queue.filter(|name| !name.is_empty()), entries.what, entries.detail);
-            // A group that says its name is filed anew.
+            // A group with a readable name is filed again.
             if self.repair && !(table == GROUP && says_its_name(row)) {
                 let key = params_from_iter(&row[..entries.key_columns]);
                 tx.conn.prepare_cached(entries.drop)?.execute(key)?;
@@ -461,7 +461,7 @@ impl Slice {
         ))
     }
 
-    /// Whether the group of a waiting job is filed; it is told once of all that follow each other.
+    /// Returns whether the group of a waiting job is not filed. Reported once for consecutive jobs of a group.
     fn unfiled(
         &mut self,
         tx: &mut Tx<'_>,
@@ -483,12 +483,12 @@ impl Slice {
     }
 }
 
-/// Whether a row of a group has the key that is its name's.
+/// Returns whether the key of a group's row is the digest of its name.
 fn says_its_name(row: &[Value]) -> bool {
     matches!(&row[2], Value::Text(name) if as_key(&row[1]) == Some(group_digest(name)))
 }
 
-/// Notes an event of the concurrency key or group of an entry, where it is one.
+/// Notes an event of the concurrency key or group of an entry, if it has one.
 fn touch(tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
     if let [Value::Integer(qid), Value::Blob(key), ..] = row
         && let Some(q) = tx.queue_by_qid(*qid)?
@@ -499,10 +499,10 @@ fn touch(tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
     Ok(())
 }
 
-/// Whether an entry belongs to a record.
+/// Returns whether an entry belongs to a record.
 fn belongs(tx: &mut Tx<'_>, table: usize, row: &[Value], id: Option<JobId>) -> Step<bool> {
     if table == UNIQUE && row[3] != Value::Null {
-        // A window survives its job.
+        // A window outlives its job.
         return Ok(true);
     }
     if table == GROUP {
@@ -550,7 +550,7 @@ fn belongs(tx: &mut Tx<'_>, table: usize, row: &[Value], id: Option<JobId>) -> S
     })
 }
 
-/// Ends a job whose record can't be read as dead, with its bytes.
+/// Makes a job whose record cannot be read dead, and keeps its bytes.
 fn quarantine(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool) -> Step<()> {
     let id = job.id;
     if is_running {
@@ -563,7 +563,7 @@ fn quarantine(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool) -> Step<()> {
     tx.put_ended(q, id, State::Dead, bytes, Some("corrupt"))
 }
 
-/// Leaves a job in one of its places.
+/// Leaves a job in only one of its places.
 fn part(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool, is_due: bool, has_ended: bool) -> Step<()> {
     if is_running || is_due {
         tx.unpark(q, job)?;
@@ -574,7 +574,7 @@ fn part(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool, is_due: bool, has_en
     if !has_ended {
         return Ok(());
     }
-    // Whatever it stands in besides, it has not ended. The counters are counted anew at the end.
+    // It is also in another place, so it has not ended. The counters are recomputed at the end.
     let ended = EndedRow { state: State::Dead, at: tx.now, bytes: 0, reason: None };
     tx.leave_ended(q, job.id.as_bytes(), &ended)
 }

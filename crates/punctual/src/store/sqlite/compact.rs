@@ -1,7 +1,7 @@
-//! Compaction: writes the file anew without its free pages, and gives their space back to the disk.
+//! Compaction: rewrites the file without its free pages, and returns their space to the disk.
 //!
-//! It is done on request, by SQLite's `VACUUM`. Auto-vacuum would do it bit by bit, but its map of pages costs each write: 2 % more
-//! bytes for an enqueue and 7 % for a take.
+//! It is done on request, with SQLite's `VACUUM`. Auto-vacuum would do it gradually, but its page map costs each
+//! write: 2 % more bytes for an enqueue and 7 % for a take.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,23 +17,23 @@ use crate::{
     },
 };
 
-/// How long readers of an old state are waited for before the log is cut. Writers wait as long.
+/// How long to wait for readers of an old state before the log is cut. Writers wait as long.
 const LOG_WAIT: Duration = Duration::from_secs(5);
 
-/// How much of the disk a store's file takes.
+/// The disk space of a store's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Space {
     /// The size of the file.
     pub file_bytes: u64,
     /// The size of its write-ahead log.
     pub log_bytes: u64,
-    /// The pages that hold something.
+    /// The size of the pages in use.
     pub used_bytes: u64,
-    /// The pages that hold nothing. New jobs use them before the file grows.
+    /// The size of the free pages. New jobs use them before the file grows.
     pub free_bytes: u64,
 }
 
-/// What a compaction changed.
+/// The effect of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Compacted {
     /// The space before it.
@@ -43,12 +43,12 @@ pub struct Compacted {
 }
 
 impl SqliteStore {
-    /// Returns how much of the disk the file takes, and how much of that holds nothing.
+    /// Returns how much disk space the file takes, and how much of it is free.
     ///
-    /// Dropped, it has changed nothing.
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
-    /// As reading a file fails.
+    /// Any error of reading the file.
     pub async fn space(&self) -> Result<Space> {
         let pages = |conn: &Connection| {
             let number =
@@ -62,14 +62,15 @@ impl SqliteStore {
         Ok(Space { file_bytes, log_bytes, used_bytes: used * size, free_bytes: free * size })
     }
 
-    /// Writes the file anew without its free pages, and gives their space back to the disk.
+    /// Rewrites the file without its free pages, and returns their space to the disk.
     ///
-    /// Other processes can read meanwhile. Their writes wait, up to 30 s each; what takes longer answers `Unavailable`, and
-    /// workers try it again. No lease is reclaimed for one heartbeat after it, be it done or not, so that workers can extend theirs first.
-    /// It needs as much free space as [`Space::used_bytes`] in the folder of the file, and once more in the folder for
-    /// temporary files (`SQLITE_TMPDIR`, else `TMPDIR`, else `/var/tmp`).
+    /// Other processes can read meanwhile. Their writes wait, up to 30 s each; longer ones fail with `Unavailable`,
+    /// and workers repeat them. After a compaction, also a failed one, no lease is reclaimed for one heartbeat, so
+    /// that workers can extend theirs first. It needs as much free space as [`Space::used_bytes`] in the folder of
+    /// the file. It needs the same again in the folder for temporary files (`SQLITE_TMPDIR`, else `TMPDIR`, else
+    /// `/var/tmp`).
     ///
-    /// Dropped, it goes on in the background. A crash during it leaves the file as it was.
+    /// If the future is dropped, the compaction goes on in the background. A crash leaves the file as it was.
     ///
     /// ```
     /// use punctual::store::sqlite::{SqliteOptions, SqliteStore};
@@ -86,7 +87,7 @@ impl SqliteStore {
     /// ```
     ///
     /// # Errors
-    /// `StoreFull` where the disk has no room; `Unavailable` where another program holds the file for 30 s; `Unsupported` for a
+    /// `StoreFull` if the disk is full. `Unavailable` if another program holds the file for 30 s. `Unsupported` for a
     /// store that was opened with `read_only`.
     pub async fn compact(&self) -> Result<Compacted> {
         if self.options.read_only {
@@ -102,7 +103,7 @@ impl SqliteStore {
     }
 }
 
-/// Compacts the file by a handle of its own: a lock belongs to the handle, not to the thread.
+/// Compacts the file with a connection of its own, because a lock belongs to the connection, not to the thread.
 fn compact(opened: &Database, options: SqliteOptions) -> Result<()> {
     opened.check_in_place()?;
     let options = SqliteOptions { create: false, read_only: false, ..options };
@@ -112,27 +113,27 @@ fn compact(opened: &Database, options: SqliteOptions) -> Result<()> {
     {
         let _guard = database.lock()?;
         database.check_in_place()?;
-        // Written first: this process may be killed before the end.
+        // Written first, because this process may be killed before the end.
         begin_pause(&conn, &options.clock).map_err(|stop| stop.into_error("compact", &database.path))?;
         if let Err(e) = conn.execute_batch("VACUUM") {
-            // What it wrote until then must not fill the disk. If that fails too, the next writer cuts the log.
+            // Its writes until then must not fill the disk. If this fails, too, the next writer cuts the log.
             let _ = cut_log(&conn);
             return Err(failed(e));
         }
     }
-    // Copied while others write; only what is left is copied under the lock.
+    // Copied while others write; only the rest is copied under the lock.
     conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(failed)?;
     let _guard = database.lock()?;
     cut_log(&conn).map_err(failed)
 }
 
-/// Copies the log into the file and cuts it. A reader of an old state keeps it as it is: a later checkpoint does it then.
+/// Copies the log into the file and cuts it. If a reader of an old state prevents this, a later checkpoint does it.
 fn cut_log(conn: &Connection) -> rusqlite::Result<()> {
     conn.busy_timeout(LOG_WAIT)?;
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
-/// Lets whoever comes after it spare the leases for one heartbeat: nobody can extend them while the file is locked (S14).
+/// Starts a pause of one heartbeat for reclaiming leases: they cannot be extended while the file is locked (S14).
 fn begin_pause(conn: &Connection, clock: &Clock) -> std::result::Result<(), Stop> {
     let inner = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
     let mut tx = Tx::begin(conn, clock)?;

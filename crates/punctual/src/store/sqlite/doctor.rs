@@ -1,4 +1,4 @@
-//! `doctor`: the store looks at itself.
+//! `doctor`: the self-check of the store.
 
 use super::{Space, SqliteStore};
 use crate::{
@@ -13,10 +13,10 @@ use crate::{
     },
 };
 
-/// Free bytes from which on `doctor` mentions them, if they are a quarter of the file.
+/// From this many free bytes on, `doctor` mentions them, if they are a quarter of the file.
 const FREE_BYTES_MIN: u64 = 16 << 20;
 
-/// What was seen, and what to try where something is wrong.
+/// Makes a check with what was found and, if something is wrong, what to try.
 fn check(level: CheckLevel, name: &'static str, text: String, fix: Option<&str>) -> Check {
     Check { level, name, text, fix: fix.map(str::to_owned) }
 }
@@ -46,7 +46,7 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
     Ok(checks)
 }
 
-/// Where the file is, how large, and how much of it could be given back to the disk.
+/// Checks where the file is, how large it is, and how much of it is free.
 async fn file(store: &SqliteStore) -> Result<Check> {
     let Space { file_bytes, free_bytes, .. } = store.space().await?;
     let text = format!("{}, {} KiB", store.database.path.display(), file_bytes / 1_024);
@@ -58,13 +58,13 @@ async fn file(store: &SqliteStore) -> Result<Check> {
     Ok(check(CheckLevel::Ok, "file", text, Some(fix)))
 }
 
-/// Which store it is.
+/// Reports the identity of the store.
 async fn identity(store: &SqliteStore) -> Result<Check> {
     let found = store.read_identity().await?;
     Ok(ok("identity", found.map_or_else(|| IDENTITY_NONE.to_owned(), |identity| identity.to_string())))
 }
 
-/// The level in force, as the writer's connection reads it back.
+/// Reports the durability in force, as the writer's connection reads it back.
 async fn durability(store: &SqliteStore) -> Result<Check> {
     if store.options.read_only {
         return Ok(ok("durability", "of those who write; opened to be looked at".to_owned()));
@@ -82,7 +82,7 @@ async fn durability(store: &SqliteStore) -> Result<Check> {
     })
 }
 
-/// SQLite's own check, where the file is small enough for a moment.
+/// Runs SQLite's own check, if the file is small enough for it.
 async fn integrity(store: &SqliteStore, bytes: u64) -> Result<Check> {
     if CHECKED_BYTES_MAX < bytes {
         let text = format!("not checked: over {} MiB", CHECKED_BYTES_MAX >> 20);
@@ -99,7 +99,7 @@ async fn integrity(store: &SqliteStore, bytes: u64) -> Result<Check> {
     })
 }
 
-/// The clock may have gone back since the store was used last: jobs are late by as much. Or it was ahead before.
+/// Checks whether the clock went back since the last use, which makes jobs late, or whether it was ahead before.
 async fn clock(store: &SqliteStore) -> Result<Check> {
     let (now, seen, fence) =
         store.reader.read(|tx| -> Step<_> { Ok((tx.now, tx.seen()?, tx.last_fence()?)) }).await?;

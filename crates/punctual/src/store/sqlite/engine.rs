@@ -1,4 +1,4 @@
-//! All that knows the driver: the file and its lock, connections, transactions and the schema.
+//! Everything that uses the driver: the file and its lock, connections, transactions and the schema.
 
 pub(crate) mod fault;
 pub(crate) mod file;

@@ -1,5 +1,5 @@
-//! Enqueueing and settling inside a transaction of the application's own, on its own connection to the same file: the job
-//! and the application's rows are committed together, or not at all.
+//! Enqueueing and settling inside a transaction of the application's own, on its own connection to the same file. The
+//! job and the application's rows are committed together, or not at all.
 
 use std::{path::Path, sync::Arc};
 
@@ -26,8 +26,9 @@ use crate::{
     },
 };
 
-/// Wakes whoever waits for what a transaction did; ring it after the commit. Without it the jobs start about a
-/// second late; none is lost.
+/// Notifies callers that wait for what a transaction did.
+///
+/// Use it after the commit. Without it the jobs start about a second late; none is lost.
 #[derive(Debug)]
 #[must_use = "ring it after the commit, or the jobs start about a second late"]
 pub struct Bell {
@@ -36,14 +37,16 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Wakes.
+    /// Sends the notifications.
     pub fn ring(self) {
         self.bell.ring(&self.rings);
     }
 }
 
 impl SqliteStore {
-    /// Enqueues inside a transaction of the caller's own: the jobs exist from its commit on, or not at all.
+    /// Enqueues inside a transaction of the caller's own.
+    ///
+    /// The jobs exist once it commits, or not at all.
     ///
     /// ```
     /// # use punctual::{IdMaker, NewJob, Payload, store::sqlite::{SqliteOptions, SqliteStore}};
@@ -66,17 +69,19 @@ impl SqliteStore {
     /// # Ok(()) }
     /// ```
     ///
-    /// The transaction should be `IMMEDIATE`, as above: one that read before it writes may find that it can't.
+    /// Make the transaction `IMMEDIATE`, as above: one that reads before it writes can fail to get the write lock.
     ///
     /// # Errors
-    /// As [`Store::enqueue`]. `Conflict` where the connection is to another file, or would
-    /// weaken what the store promises: it needs the write-ahead log, `synchronous` at least as the store's durability asks
-    /// for, and a busy timeout. After any other error the transaction must be rolled back.
+    /// As [`Store::enqueue`]. `Conflict` if the connection is to another file, or would weaken the store's
+    /// guarantees: it needs the write-ahead log, `synchronous` at least as the store's durability requires, and a
+    /// busy timeout. After any other error, roll the transaction back.
     pub fn enqueue_in(&self, tx: &Transaction<'_>, jobs: &[NewJob]) -> Result<(Vec<Enqueued>, Bell)> {
         self.within(tx, |tx| enqueue::insert(tx, jobs, self.options.payload_bytes_max))
     }
 
-    /// Settles inside a transaction of the caller's own: what the handler wrote and the end of its run are one.
+    /// Settles inside a transaction of the caller's own.
+    ///
+    /// The handler's writes and the end of its run are committed together.
     ///
     /// # Errors
     /// As [`SqliteStore::enqueue_in`].
@@ -87,8 +92,9 @@ impl SqliteStore {
         Ok((settled, bell))
     }
 
-    /// Acts on jobs inside a transaction of the caller's own: a job is cancelled, say, exactly if the application's rows
-    /// change.
+    /// Acts on jobs inside a transaction of the caller's own.
+    ///
+    /// For example, a job is cancelled if and only if the application's rows change.
     ///
     /// # Errors
     /// As [`SqliteStore::enqueue_in`].
@@ -132,7 +138,7 @@ impl Within for Transaction<'_> {
     }
 }
 
-/// The SQLite store that a transaction of SQLite can join.
+/// Returns the SQLite store that a transaction can join.
 fn of(store: &dyn Store) -> Result<&SqliteStore> {
     store.as_any().and_then(|store| store.downcast_ref()).ok_or_else(|| {
         let store = store.url();
@@ -141,7 +147,7 @@ fn of(store: &dyn Store) -> Result<&SqliteStore> {
     })
 }
 
-/// Refuses a connection on which the store's promises would not hold.
+/// Refuses a connection on which the store's guarantees would not hold.
 fn check(conn: &Connection, path: &Path, durability: Durability) -> Result<()> {
     let refuse = |message: String, hint: &str| Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
     let text = |pragma: &str| conn.query_row(pragma, [], |row| row.get::<_, String>(0));

@@ -1,13 +1,13 @@
-//! Who waits for work, and how a commit wakes one of them, in this process or another, without anybody polling.
+//! Waiting callers, and how a commit wakes one of them, in this process or another, without polling.
 //!
 //! ```text
-//! waiter: enter (armed: sleeps until then) ── look at the database ── sleep ── rung, time, or slice over ── leave
-//! commit: a job of queue q is due at t ── ring ONE waiter that wants q and sleeps past t: here, else over the street
+//! waiter: enter (armed: sleeps until then) ── read the database ── sleep ── notified, time, or slice over ── leave
+//! commit: a job of queue q is due at t ── notify ONE waiter that wants q and sleeps beyond t: here, else by socket
 //! ```
 //!
-//! A ring tells a time, not an order: a waiter that is told of a later time sleeps on until then, so that exactly one is
-//! armed for each job. Nothing depends on a ring: a wait that heard nothing looks for itself (wait.rs). One that is dropped
-//! passes on what it was armed for.
+//! A notification carries a time and is no order. A waiter that gets a later time sleeps on until then, so that
+//! exactly one is armed for each job. Nothing depends on a notification: a wait without one checks by itself
+//! (wait.rs). A waiter that is dropped passes on what it was armed for.
 
 pub(crate) mod wait;
 
@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 pub(crate) use self::socket::Street;
 use crate::core::time::Timestamp;
 
-/// Who waits in this process, and the way to the others.
+/// The waiters of this process, and the way to those of others.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     waiters: Mutex<Waiters>,
@@ -37,18 +37,18 @@ pub(crate) struct Doorbell {
 #[derive(Debug, Default)]
 struct Waiters {
     last_id: u64,
-    /// In the order of their coming.
+    /// In the order of their arrival.
     inside: Vec<Waiter>,
 }
 
 #[derive(Debug)]
 struct Waiter {
     id: u64,
-    /// Hashes of the queues it wants.
+    /// The hashes of the queues that it waits for.
     queues: Vec<u64>,
     /// When it wakes by itself, as far as it knows.
     armed: Timestamp,
-    /// Whether it was told of that time and has not noticed yet.
+    /// Whether it got that time from a notification and has not noticed it yet.
     rung: bool,
     notify: Arc<Notify>,
 }
@@ -59,7 +59,7 @@ impl Waiter {
     }
 }
 
-/// A message for one waiter.
+/// A notification for one waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
     pub(crate) queue: u64,
@@ -68,11 +68,12 @@ pub(crate) struct Ring {
     pub(crate) hops: u8,
 }
 
-/// A ring that nobody took after this many processes is dropped; a slice of somebody's wait finds the job.
+/// After this many processes, a notification that no waiter takes is dropped. The regular check of some wait then
+/// finds the job.
 const HOPS_MAX: u8 = 8;
 
 impl Doorbell {
-    /// The bell of a database, by its real path.
+    /// Returns the notifier of a database, by its real path.
     pub(crate) fn new(database: &Path) -> Arc<Self> {
         Arc::new(Self { waiters: Mutex::default(), street: Street::new(database) })
     }
@@ -81,7 +82,7 @@ impl Doorbell {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes one waiter per queue, if one sleeps past the time.
+    /// Wakes one waiter per queue, if one sleeps beyond the time.
     pub(crate) fn ring(&self, rings: &[(String, Timestamp)]) {
         for (queue, at) in rings {
             self.pass(Ring { queue: hash(queue.as_bytes()), at: *at, hops: 0 });
@@ -107,16 +108,16 @@ impl Doorbell {
         true
     }
 
-    /// Takes a ring that another process sent to a waiter of this one.
+    /// Receives a notification that another process sent to a waiter of this one.
     pub(crate) fn rung_from_outside(&self, id: u64, ring: Ring) {
-        // Its sender took the sign down. It may be another waiter that is woken, so the sign goes up again first.
+        // The sender removed the waiter's sign. Another waiter may be woken, so the sign is put up again first.
         if let Some(waiter) = self.waiters().inside.iter().find(|waiter| waiter.id == id) {
             self.street.show(waiter.id, waiter.armed, &waiter.queues);
         }
         self.pass(Ring { hops: ring.hops + 1, ..ring });
     }
 
-    /// Comes to wait for these queues until `armed`.
+    /// Adds a waiter for these queues, armed for `armed`.
     pub(crate) fn enter(self: &Arc<Self>, queues: &[String], armed: Timestamp) -> Waiting {
         self.street.listen(self);
         let mut waiters = self.waiters();
@@ -130,7 +131,7 @@ impl Doorbell {
         Waiting { bell: Arc::clone(self), id, notify, served: false }
     }
 
-    /// Puts up all signs again; those that stand there stay as they are.
+    /// Puts up all signs again; existing ones stay as they are.
     #[cfg(unix)]
     fn show_all(&self) {
         for waiter in self.waiters().inside.iter().filter(|waiter| !waiter.rung) {
@@ -138,36 +139,36 @@ impl Doorbell {
         }
     }
 
-    /// Tests the way between processes: how many others listen, and how many of them answered.
+    /// Tests the way between processes; returns how many others listen, and how many of them answered.
     pub(crate) fn test(self: &Arc<Self>) -> Result<(usize, usize), String> {
         self.street.listen(self);
         self.street.test()
     }
 
-    /// Whether two other processes that wait for all of these queues wake by themselves until then.
+    /// Returns whether two other processes that wait for all of these queues wake by themselves until then.
     pub(crate) fn others_mind<'a>(&self, queues: impl Iterator<Item = &'a str>, at: Timestamp) -> bool {
         let queues: Vec<u64> = queues.map(|queue| hash(queue.as_bytes())).collect();
         self.street.others_mind(None, &queues, at)
     }
 
-    /// Whether waiters of other processes can be told.
+    /// Returns whether waiters of other processes can be notified.
     pub(crate) fn reaches_others(&self) -> bool {
         self.street.is_open()
     }
 }
 
-/// A waiter's stay.
+/// A waiter, for as long as it waits.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     bell: Arc<Doorbell>,
     id: u64,
     notify: Arc<Notify>,
-    /// It came to its end and will look for work; otherwise whoever drops it passes on what it was armed for.
+    /// Whether it ended and will look for work. Otherwise, when dropped, it passes on what it was armed for.
     served: bool,
 }
 
 impl Waiting {
-    /// Sleeps until `armed` at the latest; a ring that told of an earlier time stands.
+    /// Arms it for `armed` at the latest; an earlier time from a notification stays.
     pub(crate) fn arm(&self, armed: Timestamp) -> Timestamp {
         let mut waiters = self.bell.waiters();
         let Some(waiter) = waiters.inside.iter_mut().find(|waiter| waiter.id == self.id) else {
@@ -182,7 +183,7 @@ impl Waiting {
         waiter.armed
     }
 
-    /// Whether two others wake by themselves until then, so that this one need not.
+    /// Returns whether two others wake by themselves until then, so that this one need not.
     pub(crate) fn is_left_to_others(&self, at: Timestamp) -> bool {
         let own = {
             let waiters = self.bell.waiters();
@@ -193,7 +194,7 @@ impl Waiting {
         self.bell.street.others_mind(is_armed.then_some(self.id), &queues, at)
     }
 
-    /// Comes back when somebody rings, with the time that it told.
+    /// Returns the time of the next notification, when it arrives.
     pub(crate) async fn rung(&self) -> Timestamp {
         loop {
             self.notify.notified().await;
@@ -207,7 +208,7 @@ impl Waiting {
         }
     }
 
-    /// The waiter goes to look for work.
+    /// Ends the wait, because the waiter goes to look for work.
     pub(crate) fn leave(mut self) {
         self.served = true;
     }
@@ -230,7 +231,7 @@ impl Drop for Waiting {
     }
 }
 
-/// FNV-1a: the same in every build, since processes of different builds share a file.
+/// Returns the FNV-1a hash. It is the same in every build, because processes of different builds share a file.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -245,7 +246,7 @@ mod tests {
         Timestamp::saturating_from_ms(ms)
     }
 
-    /// With a folder for its database, which goes with it.
+    /// With a folder for its database, which is removed with it.
     struct Rig {
         bell: Arc<Doorbell>,
         _folder: tempfile::TempDir,

@@ -1,4 +1,4 @@
-//! What a job's state is made of: its row, its place, and what it counts against.
+//! The state of a job: its row, its place, and its limits, keys and group.
 
 pub(crate) mod codec;
 pub(crate) mod groups;

@@ -1,4 +1,4 @@
-//! `tool`: tools, each with tables of its own.
+//! `tool`: rate limiters, locks and leaderboards, each with its own tables.
 
 mod board;
 mod limit;
@@ -14,8 +14,8 @@ use crate::{
     },
 };
 
-/// Makes one step. What limiters and locks keep is as a lease is: a power cut ends whoever goes by it, too, since all are on this
-/// machine; so no call of theirs is synced by itself.
+/// Does one step. Limiters and locks are as durable as leases: a power cut also ends their callers, which are all on
+/// this machine. So these calls are not synced on their own.
 pub(crate) async fn tool(store: &SqliteStore, op: &ToolOp) -> Result<ToolReply> {
     op.check()?;
     let op = op.clone();
@@ -34,7 +34,7 @@ pub(crate) async fn tool(store: &SqliteStore, op: &ToolOp) -> Result<ToolReply> 
     }
 }
 
-/// Makes a step on a board, and before it as many slices of what it needs as there are.
+/// Does a step on a board, after as many slices of clean-up as needed.
 async fn board(store: &SqliteStore, op: BoardOp) -> Result<BoardReply> {
     loop {
         if !is_change(&op) {
@@ -58,12 +58,12 @@ const fn is_change(op: &BoardOp) -> bool {
     )
 }
 
-/// When what came to its end then is removed now.
+/// Returns the time before which expired entries are removed now.
 fn forgotten_at(tx: &Tx<'_>) -> i64 {
     tx.now_ms() - TOOL_MEMORY.as_millis() as i64
 }
 
-/// Removes rows past their end, some at a time.
+/// Removes some expired rows.
 fn forget(tx: &Tx<'_>, sql: &str) -> Step<()> {
     tx.conn
         .prepare_cached(sql)?

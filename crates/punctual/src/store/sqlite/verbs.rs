@@ -1,4 +1,4 @@
-//! The verbs of the store, a file each: functions over a transaction.
+//! The verbs of the store, one file each: functions over a transaction.
 
 pub(crate) mod act;
 pub(crate) mod doc;

@@ -1,4 +1,4 @@
-//! What a leaderboard asks of a store.
+//! The steps on a leaderboard.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,30 +13,35 @@ use crate::core::{
     time::Timestamp,
 };
 
-/// One step on a leaderboard. A call whose answer was lost may have been done: an add that is made again adds again; a set or a
-/// removal may be made again.
+/// A step on a leaderboard.
+///
+/// If an answer is lost, the step may have been done. A repeated add adds again; a set or removal can be repeated
+/// safely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoardOp {
-    /// The board: 1 to 255 bytes without NUL.
+    /// The name of the board: 1 to 255 bytes without NUL.
     pub name: String,
-    /// What it merges; `None`: all that was ever added. Boards of one name with different windows don't know of each other.
+    /// The window; `None` covers all time. Boards of one name with different windows are separate.
     pub window: Option<BoardWindow>,
-    /// What to do.
+    /// The step.
     pub act: BoardAct,
 }
 
-/// The minutes, hours or days that a board merges, by UTC: this one and those before it. Older ones are dropped.
+/// A window: the current minute, hour or day and those before it, by UTC.
 ///
-/// A clock that goes back, by less than the window, adds to the bucket that it was in; what lies further ahead is dropped.
+/// Older ones are dropped.
+///
+/// If the clock goes back by less than the window, adds go to the bucket that was current before. What is further
+/// ahead is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BoardWindow {
-    /// One of them.
+    /// The kind of bucket.
     pub bucket: Bucket,
-    /// How many, 1 to 168.
+    /// The number of buckets, 1 to 168.
     pub buckets: u16,
 }
 
-/// A part of the time.
+/// A bucket of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bucket {
     /// A minute.
@@ -47,89 +52,89 @@ pub enum Bucket {
     Day,
 }
 
-/// What to do on a board.
+/// The kind of a step on a leaderboard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BoardAct {
-    /// Adds to a member's score, which is 0 where it has none.
+    /// Adds to the score of a member, which starts at 0.
     Add {
-        /// Whose: 1 to 255 bytes without NUL.
+        /// The member: 1 to 255 bytes without NUL.
         member: String,
-        /// So much, negative to take away. What a member has in one bucket stays within ±(2^53 − 1) / buckets, or nothing is
-        /// changed: `Invalid`.
+        /// How much, negative to subtract. The score in one bucket must stay within ±(2^53 − 1) / buckets; otherwise
+        /// nothing is changed: `Invalid`.
         by: i64,
-        /// The most members that the board has, 1 to 1,000,000: the lowest leave, with all that they had. A board with far more
-        /// than that, since it was larger before, shrinks with each change by 1,000 entries at most: a member has one in each
-        /// bucket. Until then it has more members.
+        /// The most members of the board, 1 to 1,000,000: the lowest are removed with all their entries. A board that
+        /// was larger before shrinks by at most 1,000 entries with each change (a member has one entry in each
+        /// bucket). Until then it has more members.
         members_max: u32,
     },
-    /// Adds to the scores of several members, as [`BoardAct::Add`] does to one's: to all of them, or to none. Who leaves a board
-    /// that is full then is decided when all were added.
+    /// Adds to the scores of several members as [`BoardAct::Add`] does: to all of them, or to none. If the board is
+    /// full, the lowest are removed after all were added.
     AddAll {
-        /// Whose, and how much; 1 to 100 members, none of them twice.
+        /// The members and how much, 1 to 100, no member twice.
         members: Vec<(String, i64)>,
-        /// The most members that the board has.
+        /// The most members of the board.
         members_max: u32,
     },
-    /// Gives a member this score, all of it now, in place of what it had.
+    /// Sets the score of a member, in place of all that it had.
     Set {
-        /// Whose.
+        /// The member.
         member: String,
-        /// This score, within the same bounds as that of one bucket.
+        /// The score, within the same bounds as in one bucket.
         score: i64,
-        /// The most members that the board has.
+        /// The most members of the board.
         members_max: u32,
     },
-    /// Takes a member off the board.
+    /// Removes a member.
     Remove {
-        /// Whom.
+        /// The member.
         member: String,
     },
-    /// Tells a member's rank and score.
+    /// Returns the rank and score of a member.
     Rank {
-        /// Whose.
+        /// The member.
         member: String,
     },
-    /// Tells the highest.
+    /// Returns the highest members.
     Top {
-        /// At most this many, 1 to 1,000.
+        /// The most members, 1 to 1,000.
         n: usize,
     },
-    /// Tells a member with those right above and below it.
+    /// Returns a member and those right above and below it.
     Around {
-        /// Whom.
+        /// The member.
         member: String,
-        /// At most this many on each side, 1 to 100.
+        /// The most members on each side, 1 to 100.
         n: usize,
     },
-    /// Tells how many members it has.
+    /// Returns the number of members.
     Size,
 }
 
-/// A member on a board.
+/// A member with its rank and score.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// From 1. Of equal scores the member is above that comes first by its bytes.
+    /// The rank, from 1. Members with equal scores are ranked by their bytes, the lowest first.
     pub rank: u64,
-    /// Who it is.
+    /// The member.
     pub member: String,
-    /// Its score: of a board with a window that of all its buckets together, never 0.
+    /// The score. In a board with a window it is the sum over all buckets, never 0.
     pub score: i64,
 }
 
 /// The answer to a [`BoardOp`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BoardReply {
-    /// Of an add or set: the member's score; `None`: it is not on the board, since it was the lowest of too many, or since its
-    /// score of a window is 0. Of a removal: the score that it had.
+    /// For an add or set, the new score; `None` if the member is not listed, because it was the lowest of too many or
+    /// its score in the window is 0. For a removal, the score that it had.
     Score(Option<i64>),
-    /// Of a rank, a top and an around: members by their ranks; none where the member is not on the board.
+    /// For a rank, top or around, members by rank; none if the member is not listed.
     Standings(Vec<Standing>),
-    /// So many members has the board, after an add of several, too.
+    /// The number of members, also after an add of several.
     Size(u64),
 }
 
 impl Bucket {
-    /// How long it lasts.
+    /// Returns the length of the bucket.
     pub const fn length(self) -> Duration {
         match self {
             Self::Minute => Duration::from_mins(1),
@@ -140,12 +145,12 @@ impl Bucket {
 }
 
 impl BoardWindow {
-    /// The number of the bucket that an instant is in.
+    /// Returns the number of the bucket of an instant.
     pub(crate) fn number(self, now: Timestamp) -> u64 {
         now.as_ms() / self.bucket.length().as_millis() as u64
     }
 
-    /// The number of the bucket that is added to; `newest`: the one that was added to last.
+    /// Returns the number of the bucket to add to. `newest` is the one that was added to last.
     pub(crate) fn current(self, newest: Option<u64>, now: Timestamp) -> u64 {
         let by_clock = self.number(now);
         newest
@@ -153,19 +158,19 @@ impl BoardWindow {
             .unwrap_or(by_clock)
     }
 
-    /// The first bucket that is merged where this one is the current.
+    /// Returns the first bucket of the window that ends with `current`.
     pub(crate) fn first(self, current: u64) -> u64 {
         (current + 1).saturating_sub(self.buckets.into())
     }
 }
 
 impl BoardOp {
-    /// What a member may have in one bucket, at most.
+    /// Returns the highest score of a member in one bucket.
     pub(crate) fn bucket_max(&self) -> i64 {
         SCORE_MAX / self.window.map_or(1, |window| i64::from(window.buckets))
     }
 
-    /// The score of a member of a bucket when this is added to it.
+    /// Returns the score in a bucket after an add.
     pub(crate) fn sum(&self, score: i64, by: i64) -> Result<i64> {
         let (sum, max) = (score.saturating_add(by), self.bucket_max());
         if (-max..=max).contains(&sum) {
@@ -174,16 +179,16 @@ impl BoardOp {
         Err(Error::invalid(format!("a score of {sum} is not within ±{max}")))
     }
 
-    /// How many members leave a board that has too many, at most, in a step that changes so many: as many, and so many more as have
-    /// [`BOARD_CUT_ENTRIES`] entries at most.
+    /// Returns the most members that are removed in a step that changes this many: as many, plus as many as have
+    /// [`BOARD_CUT_ENTRIES`] entries.
     pub(crate) fn leave_max(&self, changed: usize) -> usize {
         changed + BOARD_CUT_ENTRIES / self.window.map_or(1, |window| usize::from(window.buckets))
     }
 
-    /// Checks every limit.
+    /// Checks all limits.
     ///
     /// # Errors
-    /// `Invalid`.
+    /// `Invalid` if one is broken.
     pub fn check(&self) -> Result<()> {
         check_name("board", &self.name)?;
         if let Some(window) = self.window {

@@ -1,4 +1,4 @@
-//! What a rate limiter asks of a store.
+//! The step on a rate limiter.
 
 use std::time::Duration;
 
@@ -11,69 +11,70 @@ use crate::core::{
     time::ceil_ms,
 };
 
-/// Asks whether something may be done, and counts it if it may. A call whose answer was lost may have been counted; made again it
-/// is counted again, so that never too many pass.
+/// Checks whether a call is allowed, and counts it if so.
+///
+/// If an answer is lost, the call may have been counted. A repeated call is counted again, so never too many pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitOp {
-    /// The limiter: 1 to 255 bytes without NUL.
+    /// The name of the limiter: 1 to 255 bytes without NUL.
     pub name: String,
-    /// Whom or what it counts apart: 1 to 255 bytes without NUL.
+    /// The key that is counted separately: 1 to 255 bytes without NUL.
     pub key: String,
-    /// What it counts as, 1 to as many as may pass at once.
+    /// The cost of the call, from 1 to as many as can pass at once.
     pub cost: u32,
-    /// What may pass. Calls by a log and by a rate don't know of each other, be the names the same.
+    /// The rule. Logs and rates are separate, even with the same names.
     pub rule: LimitRule,
 }
 
-/// What a rate limiter lets pass.
+/// The rule of a rate limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitRule {
-    /// At most `max` in any window of the period: the instants of what passed are kept. A window is half open: what passed at t
-    /// counts before t + period.
+    /// At most `max` calls in any window of the period, with a log of their instants. A window is half open: a call
+    /// that passed at t counts before t + period.
     Log {
-        /// So many, 1 to 10,000. Of a number that was raised the calls beyond the old one are not known any more.
+        /// The number of calls, 1 to 10,000. After it was raised, calls beyond the old number are unknown.
         max: u32,
-        /// How long a window is: whole milliseconds, 1 ms to 30 days.
+        /// The length of a window: whole milliseconds, 1 ms to 30 days.
         period: Duration,
-        /// Whether what is refused counts, too; then who goes on asking stays refused.
+        /// Whether refused calls count, too. A caller that keeps asking then stays blocked.
         counts_refused: bool,
     },
-    /// Evenly `max` in the period, and `burst` at once after a pause (so up to `burst + max` in a period): one instant is kept
-    /// (GCRA). Where callers use several rules for one key, each call is held to its own: an instant that is further ahead than a
-    /// rule leaves any is brought back to the furthest that it does.
+    /// `max` calls per period, evenly, and `burst` at once after a pause, so up to `burst + max` in a period. One
+    /// instant is kept (GCRA). If callers use several rules for one key, each call is checked by its own. An instant
+    /// that is further ahead than a rule allows is cut to the furthest that it allows.
     Gcra {
-        /// So many, 1 to 1,000,000.
+        /// The number of calls, 1 to 1,000,000.
         max: u32,
-        /// In this time: whole milliseconds, 1 ms to 30 days.
+        /// The period: whole milliseconds, 1 ms to 30 days.
         period: Duration,
-        /// So many at once, 1 to 1,000,000.
+        /// The number of calls at once, 1 to 1,000,000.
         burst: u32,
     },
 }
 
-/// Whether something may be done.
+/// Whether a call is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Allowance {
-    /// It may, and was counted.
+    /// It is allowed, and was counted.
     Allowed,
-    /// It may not. The same call will be allowed this much later, and not before, if nobody else calls.
+    /// It is refused. The same call will be allowed after this time, not earlier, if no others call.
     RetryAfter(Duration),
 }
 
 impl Allowance {
-    /// Whether it may be done.
+    /// Returns whether the call is allowed.
     pub const fn is_allowed(self) -> bool {
         matches!(self, Self::Allowed)
     }
 
-    /// What is refused at `now_ms` until `at_ms`.
+    /// Returns the refusal of a call at `now_ms` until `at_ms`.
     pub(crate) const fn until(at_ms: u64, now_ms: u64) -> Self {
         Self::RetryAfter(Duration::from_millis(at_ms.saturating_sub(now_ms)))
     }
 }
 
-/// A rule as arithmetic has it.
+/// The rule in the form of the arithmetic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arithmetic {
     Log(Log),
@@ -81,7 +82,7 @@ pub(crate) enum Arithmetic {
 }
 
 impl LimitRule {
-    /// The most that one call may cost.
+    /// Returns the highest cost of one call.
     pub const fn cost_max(&self) -> u32 {
         match self {
             Self::Log { max, .. } => *max,
@@ -102,10 +103,10 @@ impl LimitRule {
 }
 
 impl LimitOp {
-    /// Checks every limit.
+    /// Checks all limits.
     ///
     /// # Errors
-    /// `Invalid`.
+    /// `Invalid` if one is broken.
     pub fn check(&self) -> Result<()> {
         check_name("limiter", &self.name)?;
         check_name("key", &self.key)?;

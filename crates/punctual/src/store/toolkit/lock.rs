@@ -1,10 +1,10 @@
-//! What a lock asks of a store.
+//! The steps on a lock.
 //!
 //! ```text
 //!          acquire                          release, or the end of the lease
 //!   free ───────────► held by one owner ───────────────────────────────────────► free
 //!                      │  ▲
-//!                      └──┘ extend, or acquire by the same owner: the lease begins anew, the fence stays
+//!                      └──┘ extend, or acquire by the same owner: the lease starts anew, the fence stays
 //! ```
 
 use std::time::Duration;
@@ -20,46 +20,46 @@ use crate::{
     store::{LOCK_BELL, check_limit},
 };
 
-/// Longest name of a lock, in bytes: so that the name of its bell is one of a queue.
+/// The longest name of a lock, in bytes, so that the name of its notification fits the name of a queue.
 const LOCK_NAME_BYTES_MAX: usize = NAME_BYTES_MAX - LOCK_BELL.len();
 
-/// One step on a lock.
+/// A step on a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockOp {
-    /// Takes it for the owner if it is free. Whoever holds it already goes on with the same fence, and the lease begins anew: so
-    /// this may be made again (S3).
+    /// Acquires the lock for the owner if it is free. An owner that already holds it keeps its fence, and the lease
+    /// starts anew. So the step can be repeated safely (S3).
     Acquire {
-        /// The lock: 1 to 249 bytes without NUL.
+        /// The name of the lock: 1 to 249 bytes without NUL.
         name: String,
-        /// A random number of the owner's own, by which it is known.
+        /// A random number that identifies the owner.
         owner: u128,
-        /// How long it is held unless extended: whole milliseconds, 100 ms to 24 h.
+        /// How long it is held unless it is extended: whole milliseconds, 100 ms to 24 h.
         lease: Duration,
     },
-    /// Begins the lease of its holder anew.
+    /// Restarts the lease of its holder.
     Extend {
-        /// The lock.
+        /// The name of the lock.
         name: String,
-        /// Who must hold it.
+        /// The owner that must hold it.
         owner: u128,
-        /// How long it is held from now on.
+        /// The new lease from now on.
         lease: Duration,
     },
-    /// Frees it, if the owner holds it, and rings for one that waits.
+    /// Frees the lock, if the owner holds it, and notifies a waiting caller.
     Release {
-        /// The lock.
+        /// The name of the lock.
         name: String,
-        /// Who must hold it; `None`: whoever does, which is for operators.
+        /// The owner that must hold it; `None` frees it whichever owner holds it, for operators.
         owner: Option<u128>,
     },
-    /// Tells who holds it.
+    /// Returns the holding of a lock.
     Show {
-        /// The lock.
+        /// The name of the lock.
         name: String,
     },
-    /// Tells the locks that are held; first those whose leases end first, then by name.
+    /// Returns the locks that are held, by the end of their leases, then by name.
     List {
-        /// At most this many, 1 to 1,000.
+        /// The most locks, 1 to 1,000.
         limit: usize,
     },
 }
@@ -67,14 +67,14 @@ pub enum LockOp {
 /// A lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The lock.
+    /// The name of the lock.
     pub name: String,
-    /// The number of this holding: above those of all earlier holdings of any lock of the store, so that who writes under it can be
-    /// told from who wrote before.
+    /// The fence: the number of this holding. It is above those of all earlier holdings of any lock of the store, so
+    /// that other systems can refuse writes of an earlier holder.
     pub fence: u64,
-    /// When the lease ends, unless extended; then it is free.
+    /// When the lease ends, unless it is extended. Then the lock is free.
     pub until: Timestamp,
-    /// How long that is from now, by the store's clock.
+    /// The time until then, by the store's clock.
     pub left: Duration,
 }
 
@@ -83,15 +83,15 @@ pub struct Held {
 pub enum LockReply {
     /// The owner that asked holds it.
     Yours(Held),
-    /// Somebody else holds it; nothing was changed.
+    /// Another owner holds it; nothing was changed.
     Taken(Held),
-    /// It was held until now, by this owner or whoever was to be relieved of it.
+    /// It was held until now, and is free.
     Released,
-    /// Nobody holds it; nothing was changed.
+    /// It was not held; nothing was changed.
     Free,
-    /// Those that are held.
+    /// Locks that are held.
     Listed {
-        /// The first of them.
+        /// The locks, in order.
         locks: Vec<Held>,
         /// Whether there are more.
         more: bool,
@@ -99,10 +99,10 @@ pub enum LockReply {
 }
 
 impl LockOp {
-    /// Checks every limit.
+    /// Checks all limits.
     ///
     /// # Errors
-    /// `Invalid`.
+    /// `Invalid` if one is broken.
     pub fn check(&self) -> Result<()> {
         let lease = match self {
             Self::Acquire { lease, .. } | Self::Extend { lease, .. } => Some(lease),

@@ -1,4 +1,4 @@
-//! A call on its way, and those who wait for it.
+//! A call in flight, and the callers that wait for it.
 
 use std::{
     collections::HashMap,
@@ -40,12 +40,12 @@ impl Caller {
     }
 }
 
-/// A call on its way, driven by whoever polls it.
+/// A call in flight, driven by any caller that polls it.
 pub(super) struct Flight(Mutex<Course>);
 
 enum Course {
     OnItsWay(BoxFuture<'static, Answers>),
-    /// `None`: somebody has taken it.
+    /// `None` if a caller has taken the answer.
     Landed(Option<Answers>),
 }
 
@@ -54,7 +54,7 @@ impl Flight {
         Arc::new(Self(Mutex::new(Course::OnItsWay(call))))
     }
 
-    /// Polls the call for everybody; ready once its answer is there, or was taken.
+    /// Polls the call on behalf of all callers. Ready once the answer is there or was taken.
     pub(super) fn poll(&self, crowd: &Arc<Crowd>) -> Poll<()> {
         let mut course = lock(&self.0);
         if let Course::OnItsWay(call) = &mut *course {
@@ -67,7 +67,7 @@ impl Flight {
         Poll::Ready(())
     }
 
-    /// The answer, if it is there.
+    /// Takes the answer, if it is there.
     pub(super) fn take(&self) -> Option<Answers> {
         match &mut *lock(&self.0) {
             Course::OnItsWay(_) => None,
@@ -76,7 +76,7 @@ impl Flight {
     }
 }
 
-/// All callers that wait, woken when a call moves on: nobody knows which of them are driven.
+/// All waiting callers. All are woken when a call moves on, because it is unknown which of them are polled.
 #[derive(Default)]
 pub(super) struct Crowd(Mutex<HashMap<usize, Arc<Caller>>>);
 
@@ -96,7 +96,7 @@ impl Wake for Crowd {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Not under the lock: who is woken may be on its way out.
+        // Without the lock, because a woken caller may be about to leave.
         let callers: Vec<Arc<Caller>> = lock(&self.0).values().cloned().collect();
         for caller in callers {
             caller.wake();

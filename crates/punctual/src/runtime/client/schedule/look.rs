@@ -1,5 +1,7 @@
-//! The look at all schedules of a store: for each page of documents the clock, a batch of ticks, and the page once more. Only where
-//! that does not tell how a schedule stands is it looked at by itself (`plant`).
+//! Checks all schedules of a store for missing ticks.
+//!
+//! For each page of documents it reads the clock, a batch of ticks, and the page again. Only a schedule that is then
+//! still unclear is checked by itself (`plant`).
 
 use super::{
     super::Client,
@@ -17,15 +19,16 @@ use crate::{
 };
 
 impl Client {
-    /// Plants the next tick of every schedule that has none waiting, as each worker does when it starts and one of them from time
-    /// to time: one may have been cancelled by hand, have died of its last attempt before it had planted its successor, or have been
-    /// planted by a clock that was ahead. Answers how many it planted. A schedule that can't be read, or planted, is left alone,
-    /// with a warning.
+    /// Enqueues the next tick of each schedule that has none waiting; returns how many.
     ///
-    /// Dropped, it has planted some of them; called again, it plants the others.
+    /// Each worker does this when it starts, and one of the workers does it from time to time. A tick can be missing
+    /// because it was cancelled by hand, died before it enqueued its successor, or was enqueued by a clock that was
+    /// ahead. A schedule that cannot be read, or whose tick cannot be enqueued, is skipped with a warning.
+    ///
+    /// If the future is dropped, some ticks may have been enqueued. A repeated call enqueues the others.
     ///
     /// # Errors
-    /// A store that can't be reached.
+    /// Any error of the store.
     pub async fn plant_schedules(&self) -> Result<u64> {
         let (mut planted, mut after) = (0, None::<String>);
         loop {
@@ -41,7 +44,7 @@ impl Client {
         }
     }
 
-    /// Plants what is missing of the page behind `after`.
+    /// Enqueues the missing ticks of the page after `after`.
     async fn plant_page(&self, page: &SchedulePage, after: Option<&str>) -> Result<u64> {
         if page.schedules.is_empty() {
             return Ok(0);
@@ -74,12 +77,12 @@ impl Client {
                 }
             }
             Err(error) if is_passing(&error) => return Err(error),
-            // One of them is at fault: which, each by itself tells.
+            // One of the ticks was refused. Each is then tried by itself to find out which.
             Err(_) => unclear = asked,
         }
         let mut count = planted.len() as u64;
         if !planted.is_empty() {
-            // Whoever changed one meanwhile may not have found its tick.
+            // A caller that changed a schedule meanwhile may not have found its tick.
             let now = self.schedules(after).await?;
             for (named, id) in planted {
                 let is_same = |is: &NamedSchedule| is.name == named.name && is.generation == named.generation;
@@ -102,7 +105,7 @@ impl Client {
         Ok(count)
     }
 
-    /// Whether a job is the tick of a schedule that waits, due or overdue.
+    /// Returns whether a job is the waiting tick of a schedule, due or overdue.
     async fn is_tick_of(
         &self,
         named: &NamedSchedule,

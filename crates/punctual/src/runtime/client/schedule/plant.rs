@@ -1,4 +1,4 @@
-//! The one tick of each schedule that waits: planted, called off, and kept in order whatever others do at the same time.
+//! The one waiting tick of each schedule: enqueues it, cancels it, and keeps it in order under concurrent changes.
 
 use super::{CHANGED, NamedSchedule, ScheduleHandle, before, unexpected};
 use crate::{
@@ -14,50 +14,51 @@ use crate::{
     store::{Acted, Action, Enqueued, Existing, Guard, Target, Which},
 };
 
-/// Why a tick was cancelled that an earlier one took the place of. It comes back with another id.
+/// The reason of a tick that was cancelled in favour of an earlier one. It is enqueued again with another id.
 const MADE_ROOM: &str = "made room for an earlier tick";
 
-/// What is said of a queue at its cap.
+/// The message for a queue at its cap.
 pub(super) const NO_ROOM: &str = "its queue has no room for the next tick";
 
-/// How often the same tick may have made room for earlier ones.
+/// How often the same tick can have made room for earlier ones.
 const TURNS_MAX: u32 = 16;
-/// How many ticks that ended already are passed over: as many as may have been missed.
+/// How many ticks that already ended are skipped: as many as can have been missed.
 const BEHIND_MAX: u32 = MISSED_MAX + 16;
 
-/// Whether an error is the whole store's, and passes.
+/// Returns whether an error concerns the whole store and is transient.
 pub(crate) fn is_passing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::UnknownOutcome | ErrorKind::Closed)
 }
 
-/// How to go on after a tick that could not be planted.
+/// What to do after a tick could not be enqueued.
 enum Next {
-    /// As before: something was cleared away, or has changed.
+    /// Try again: something was removed or has changed.
     Again,
-    /// With the same tick under another id.
+    /// Try the same tick with another id.
     OtherId,
-    /// With the tick behind it.
+    /// Try the tick after it.
     Behind,
-    /// As the successor of one that was due and gave way.
+    /// Try the successor of a due tick that was cancelled.
     From(Timestamp),
-    /// Not at all.
+    /// Give up.
     Stop,
 }
 
 impl ScheduleHandle {
-    /// Lets the first tick after an instant wait; answers whether this call planted it. Without an instant, the first after now,
-    /// unless one waits.
+    /// Enqueues the first tick after an instant; returns whether this call enqueued it.
     ///
-    /// A tick that waits for a later time than the next does not count: the clock was ahead when it was planted. It makes room. Ticks
-    /// that ran then are not run again.
+    /// Without an instant, it enqueues the first tick after now, unless a tick is waiting.
     ///
-    /// Whatever is changed or planted meanwhile, in the end a tick of the schedule as it then is waits: who changes it calls off
-    /// the tick of before; who planted one looks again whether the schedule is still the same; and where somebody found that
-    /// none waited, just when one had started that has missed ones behind it, the later tick makes room for these.
+    /// A waiting tick that is later than the next tick makes room for it: the clock was ahead when it was enqueued.
+    /// Ticks that ran then do not run again.
+    ///
+    /// Whatever others change or enqueue meanwhile, in the end a tick of the current schedule waits. A caller that
+    /// changes the schedule cancels the earlier tick. A caller that enqueued a tick checks afterwards that the
+    /// schedule is still the same. If a tick starts just as a caller finds none waiting, its missed ticks come first:
+    /// the later tick makes room for them.
     ///
     /// # Errors
-    /// `Full` where the queue is at its cap; `Conflict` where no tick could be planted, or somebody else's job holds the
-    /// key.
+    /// `Full` if the queue is at its cap; `Conflict` if no tick could be enqueued, or if a foreign job holds the key.
     pub(crate) async fn plant(&self, after: Option<Timestamp>) -> Result<bool> {
         let mut is_successor = after.is_some();
         let mut after = match after {
@@ -70,7 +71,8 @@ impl ScheduleHandle {
             let Some(named) = self.get().await? else { return Ok(false) };
             let Some(at) = named.next(after) else { return Ok(false) };
             let waiting = if is_successor { None } else { self.waits_for(&named).await? };
-            // Of a clock that went far back more ticks may have run than are passed over: the one that waits is as good as any.
+            // If the clock went far back, more ticks can have run than are skipped. The waiting tick is then good
+            // enough.
             if waiting.is_some_and(|waiting| waiting <= at || BEHIND_MAX <= behind) {
                 return Ok(false);
             }
@@ -115,7 +117,7 @@ impl ScheduleHandle {
         Err(Error::new(ErrorKind::Conflict, text))
     }
 
-    /// What a tick met: itself, or who holds the key of the schedule.
+    /// Handles what a tick met: itself, or the job that holds the key of the schedule.
     async fn make_way(
         &self,
         named: &NamedSchedule,
@@ -125,12 +127,12 @@ impl ScheduleHandle {
     ) -> Result<Next> {
         let job = self.client.get(met.id).await?;
         if met.state.is_none() && !is_second_look {
-            // A call that was repeated answers so, too, where the job that it met is gone by now.
+            // Also the answer to a repeated call if the job that it met is gone by now.
             return Ok(Next::Again);
         }
         if met.state != Some(State::Waiting) && met.state != Some(State::Running) {
-            // Itself, which ended: it was called off by hand, or another one is there by now. Where a queue keeps no record of
-            // what it cancels, nobody can tell the two apart.
+            // It met itself, and that job has ended: it was cancelled by hand, or replaced by another one. If a queue
+            // keeps no cancelled jobs, the two cannot be distinguished.
             let made_room = job.is_some_and(|job| job.reason.as_deref() == Some(MADE_ROOM));
             return Ok(if made_room { Next::OtherId } else { Next::Behind });
         }
@@ -158,7 +160,7 @@ impl ScheduleHandle {
         if named.schedule.paused.is_some() { Ok(false) } else { self.plant(None).await }
     }
 
-    /// The time of the tick that waits, if it is of this version.
+    /// Returns the time of the waiting tick, if it is of this generation.
     async fn waits_for(&self, named: &NamedSchedule) -> Result<Option<Timestamp>> {
         let waiting = self.client.holder(&named.schedule.unique_key(&self.name)).await?;
         let tick = waiting.as_ref().and_then(Tick::of);
@@ -166,7 +168,7 @@ impl ScheduleHandle {
         Ok(its.map(|tick| tick.at))
     }
 
-    /// Cancels the tick that waits if it is of a generation below this one; answers its time if it was due.
+    /// Cancels the waiting tick if its generation is below this one; returns its time if it was due.
     pub(super) async fn call_off(&self, of: &Schedule, below: u64, why: &str) -> Result<Option<Timestamp>> {
         let waiting = self.client.holder(&of.unique_key(&self.name)).await?;
         let Some(job) = &waiting else { return Ok(None) };
@@ -179,7 +181,7 @@ impl ScheduleHandle {
         Ok((is_cancelled && tick.at <= now).then_some(tick.at))
     }
 
-    /// Cancels a tick that waits; one that started meanwhile finds out by itself.
+    /// Cancels a waiting tick. A tick that started meanwhile notices this itself.
     pub(super) async fn cancel(&self, id: JobId, queue: &str, why: &str) -> Result<bool> {
         let guard = Guard { queue: queue.to_owned(), state: State::Waiting, version: None };
         let target = Target { which: Which::Id(id), guard: Some(guard) };

@@ -1,8 +1,9 @@
-//! How the groups of a queue share it (S16), and what holds each of them back (S15).
+//! How the groups of a queue share it (S16), and the limits of each group (S15).
 //!
-//! A group with a job that is due and may start is let into the *ring*, and leaves it when it has none any more. In the ring the
-//! least tag is served next, the group's digest between equal ones. The jobs without a group are one of weight 1, which comes first
-//! between equal ones; while no other is in the ring nothing is counted against them.
+//! A group with a job that is due and can start is activated; it is deactivated when it has none any more. Among the
+//! active groups, the one with the least tag is served next; between equal tags, the one with the lower digest.
+//! Ungrouped jobs are one group of weight 1, which comes first between equal tags. While no other group is active,
+//! their tag does not grow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,17 +20,17 @@ use crate::{
     },
 };
 
-/// What stands for the name of a group in its queue.
+/// The digest of a group's name.
 pub(crate) type GroupId = [u8; 16];
 
-/// What a queue remembers for its groups.
+/// What a queue keeps for its groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ring {
-    /// The tag of whom it served last.
+    /// The tag of the group that was served last.
     time: u64,
-    /// The tag of the jobs without a group; `None`: none was due when it was looked last.
+    /// The tag of the ungrouped jobs; `None` if none was due at the last check.
     own: Option<u64>,
-    /// When it let groups in last.
+    /// When groups were last activated.
     seen: Option<Timestamp>,
     groups: BTreeMap<GroupId, Group>,
 }
@@ -37,16 +38,16 @@ pub(crate) struct Ring {
 #[derive(Clone, Debug, Default)]
 struct Group {
     name: String,
-    /// In the ring.
+    /// Its tag, if it is active.
     tag: Option<u64>,
     gate: Gate,
 }
 
-/// Whose job comes next.
+/// The group whose job is next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Group(String),
-    /// The jobs without a group; whether it is counted against them.
+    /// The ungrouped jobs, and whether their tag grows.
     Rest {
         is_counted: bool,
     },
@@ -65,7 +66,7 @@ impl Class {
 impl Model {
     // ── limits ──
 
-    /// When the next job of a group may start, as far as its own limits go; `None`: when one of those that run has ended.
+    /// Returns when the next job of a group can start by its own limits; `None` if a running job must end first.
     fn group_opens(&self, queue: &str, group: &str, now: Timestamp) -> Option<Timestamp> {
         let limits = self.settings(queue).of_group(group);
         let running = self.jobs(queue, State::Running).filter(|job| job.group.as_deref() == Some(group));
@@ -75,17 +76,17 @@ impl Model {
         (!is_full).then(|| gate.opens_in_time(limits.rate, now))
     }
 
-    /// Whether a job's group lets none of its jobs start now.
+    /// Returns whether a job's group holds its jobs back now.
     pub(crate) fn is_group_closed(&self, job: &JobRecord, now: Timestamp) -> bool {
         job.group.as_ref().is_some_and(|group| self.group_opens(&job.queue, group, now) != Some(now))
     }
 
-    /// A run closes the gate of its group.
+    /// Pauses a group at the request of a run.
     pub(crate) fn close_group(&mut self, queue: &str, group: &str, until: Timestamp, now: Timestamp) {
         self.group_mut(queue, group).gate.close(until, now);
     }
 
-    /// An operator opens the gate of a group.
+    /// Ends the pause of a group at the request of an operator.
     pub(crate) fn open_group(&mut self, queue: &str, group: &str) {
         let ring = self.rings.get_mut(queue);
         if let Some(group) = ring.and_then(|ring| ring.groups.get_mut(&group_digest(group))) {
@@ -93,7 +94,7 @@ impl Model {
         }
     }
 
-    // ── the ring ──
+    // ── active groups ──
 
     fn group_mut(&mut self, queue: &str, group: &str) -> &mut Group {
         let ring = self.rings.entry(queue.to_owned()).or_default();
@@ -101,7 +102,7 @@ impl Model {
         ring.groups.entry(group_digest(group)).or_insert_with(new)
     }
 
-    /// Groups with waiting jobs in the timeline, and when the next of them may start.
+    /// Returns the groups with waiting jobs in the timeline, and when the next of these can start.
     pub(crate) fn coming_groups(&self, queue: &str, now: Timestamp) -> Vec<(Timestamp, String)> {
         let mut first: BTreeMap<&String, Timestamp> = BTreeMap::new();
         for job in self.timeline(queue) {
@@ -117,7 +118,7 @@ impl Model {
         first.into_iter().filter_map(|(group, first)| Some((at(group, first)?, group.clone()))).collect()
     }
 
-    /// Lets groups into the ring whose first job is due and may start, those first that have been so for longest.
+    /// Activates groups whose first job is due and can start, the longest-waiting first.
     pub(crate) fn let_in(&mut self, queue: &str, now: Timestamp, at_most: usize) {
         self.rings.entry(queue.to_owned()).or_default().seen = Some(now);
         self.thin_ring(queue, now);
@@ -139,12 +140,12 @@ impl Model {
         }
     }
 
-    /// Whether a job without a group is due by an instant.
+    /// Returns whether an ungrouped job is due by an instant.
     fn has_rest(&self, queue: &str, due_by: Timestamp) -> bool {
         self.timeline(queue).any(|job| job.group.is_none() && job.run_at <= due_by)
     }
 
-    /// Jobs without a group come anew when there are some again.
+    /// Activates the ungrouped jobs if there are some again.
     pub(crate) fn mind_rest(&mut self, queue: &str, now: Timestamp) {
         if !self.has_rest(queue, now)
             && let Some(ring) = self.rings.get_mut(queue)
@@ -153,15 +154,16 @@ impl Model {
         }
     }
 
-    /// Groups without a job that may start leave the rings; those without any job are forgotten, once their gates say nothing. A gate
-    /// of others stays, though it is open: stores know it by the row that they find the group's jobs by.
+    /// Deactivates groups without a job that can start. Forgets groups without any job, once their limiters hold no
+    /// state. The state of other groups is kept even if they are open, because stores find a group's jobs by its row.
     pub(crate) fn thin_rings(&mut self, now: Timestamp) {
         for queue in self.rings.keys().cloned().collect::<Vec<_>>() {
             self.thin_ring(&queue, now);
         }
     }
 
-    /// The same of one ring. What was due when groups were let in last is so until they are again, should the clock go back.
+    /// Does so for one queue. A job that was due at the last activation counts as due until the next one, even if the
+    /// clock goes back.
     fn thin_ring(&mut self, queue: &str, now: Timestamp) {
         let coming = self.coming_groups(queue, now);
         let waiting: BTreeSet<String> = self.timeline(queue).filter_map(|job| job.group.clone()).collect();
@@ -174,12 +176,12 @@ impl Model {
         ring.groups.retain(|_, group| waiting.contains(&group.name) || group.gate.remembers(now));
     }
 
-    /// A group leaves the ring until it is let in again.
+    /// Deactivates a group until it is activated again.
     pub(crate) fn leave_ring(&mut self, queue: &str, group: &str) {
         self.group_mut(queue, group).tag = None;
     }
 
-    /// Whose turn it is, where some job is due by `due_by`, or some group in the ring.
+    /// Returns the group to serve next, if a job is due by `due_by` or a group is active.
     pub(crate) fn next_class(&mut self, queue: &str, now: Timestamp, due_by: Timestamp) -> Option<Class> {
         self.thin_ring(queue, now);
         self.mind_rest(queue, now);
@@ -194,7 +196,7 @@ impl Model {
         Some(Class::Group(first.name.clone()))
     }
 
-    /// Counts a job that starts against whose it is.
+    /// Charges the start of a job to its group.
     pub(crate) fn charge(&mut self, queue: &str, class: &Class, now: Timestamp) {
         match class {
             Class::Group(name) => {
@@ -214,7 +216,7 @@ impl Model {
         }
     }
 
-    /// The first job of a class that is due by an instant, in the order in which they run (S6).
+    /// Returns the first job of a group that is due by an instant, in the order of S6.
     pub(crate) fn first_of<'a>(
         &'a self,
         queue: &'a str,

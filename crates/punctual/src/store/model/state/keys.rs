@@ -1,10 +1,10 @@
 //! Concurrency keys (S15) and unique keys (S4).
 //!
-//! A due job that a reserve looks at while as many of its key run as may, or while one that comes first is parked, is *parked*: it
-//! leaves the timeline, so that nobody looks at it again in vain. Each event of a key (a run that starts or ends, a waiting
-//! job that leaves or is parked) gives the first of its parked jobs a look: if it may run, it is back in the timeline, with
-//! its own `run_at`. So while the first may run, some job of the key is in the timeline, whose own next event looks again:
-//! none is left behind.
+//! A due job that a reserve checks is *blocked* if its key is full, or if a blocked job of its key comes first. It
+//! leaves the timeline, so that it is not checked again in vain. Each event of a key re-checks its first blocked job.
+//! The events are: a run starts or ends; a waiting job leaves or is blocked. If the job can run, it returns to the
+//! timeline with its own `run_at`. So while the first blocked job can run, some job of the key is in the timeline,
+//! and its next event re-checks again. No job is forgotten.
 
 use crate::{
     core::{
@@ -16,7 +16,7 @@ use crate::{
     store::{UniqueKey, model::Model},
 };
 
-/// A concurrency key with what it is compared within: queue, group, key.
+/// A concurrency key with its scope: queue, group, key.
 pub(crate) type Key = (String, Option<String>, String);
 
 pub(crate) fn key(job: &JobRecord) -> Option<Key> {
@@ -24,24 +24,24 @@ pub(crate) fn key(job: &JobRecord) -> Option<Key> {
     Some((job.queue.clone(), job.group.clone(), concurrency.key.clone()))
 }
 
-/// What stands for the key of a parked job.
+/// Returns the digest of a blocked job's key.
 pub(crate) fn digest_of(job: &JobRecord) -> Option<[u8; 16]> {
     let concurrency = job.concurrency.as_ref()?;
     Some(digest(&[Some(&job.queue), job.group.as_deref(), Some(&concurrency.key)]))
 }
 
-/// A unique key that is taken.
+/// A unique key that is held.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) by: JobId,
-    /// Of a window: void from then on.
+    /// For a window: when the key becomes void.
     pub(crate) until: Option<Timestamp>,
 }
 
 impl Model {
     // ── unique keys ──
 
-    /// Who holds a key (S4).
+    /// Returns the holder of a key (S4).
     pub(crate) fn held(&self, key: &UniqueKey, now: Timestamp) -> Option<Held> {
         let held = *self.keys.get(key)?;
         let holds = match held.until {
@@ -51,7 +51,7 @@ impl Model {
         holds.then_some(held)
     }
 
-    /// Frees the key of a job, if the job has it.
+    /// Frees the key of a job, if the job holds it.
     pub(crate) fn free_key(&mut self, id: JobId) {
         if let Some(key) = UniqueKey::of(&self.row_mut(id).job)
             && self.keys.get(&key).is_some_and(|held| held.by == id)
@@ -62,14 +62,14 @@ impl Model {
 
     // ── concurrency keys ──
 
-    /// Whether as many jobs of a job's key run as may beside it.
+    /// Returns whether the concurrency key of a job is full.
     pub(crate) fn is_full(&self, job: &JobRecord) -> bool {
         let Some(concurrency) = &job.concurrency else { return false };
         let running = self.jobs(&job.queue, State::Running).filter(|other| key(other) == key(job));
         concurrency.limit as usize <= running.count()
     }
 
-    /// Whether a due job waits for its turn: its key is full, or one of those that are parked comes first.
+    /// Returns whether a due job is blocked: its key is full, or a blocked job of its key comes first.
     pub(crate) fn waits_for_turn(&self, job: &JobRecord) -> bool {
         let of = key(job);
         let mut ahead: Vec<_> =
@@ -83,7 +83,7 @@ impl Model {
         self.touched.extend(key(&self.rows[&id].job));
     }
 
-    /// A waiting job leaves its place, be it for another among those that wait.
+    /// Removes a waiting job from its place, also if it then waits in another one.
     pub(crate) fn leave_waiting(&mut self, id: JobId) {
         if self.rows[&id].job.state == State::Waiting {
             self.row_mut(id).parked = false;
@@ -91,14 +91,14 @@ impl Model {
         }
     }
 
-    /// Parks a due job.
+    /// Blocks a due job.
     pub(crate) fn park(&mut self, id: JobId) {
         self.row_mut(id).parked = true;
         self.touch(id);
     }
 
-    /// For each event, the first of the parked jobs of its key returns to the timeline if it may run; groups that have nothing to
-    /// start any more leave the rings.
+    /// Re-checks the first blocked job of the key for each event, and returns it to the timeline if it can run. Then
+    /// deactivates groups that have nothing to start.
     pub(crate) fn hand_over(&mut self, now: Timestamp) {
         for touched in std::mem::take(&mut self.touched) {
             let parked = self.parked(&touched.0).filter(|job| key(job).as_ref() == Some(&touched)).collect();
@@ -111,7 +111,7 @@ impl Model {
         self.thin_rings(now);
     }
 
-    /// Parked jobs of a queue.
+    /// Returns the blocked jobs of a queue.
     pub(crate) fn parked<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = &'a JobRecord> {
         self.jobs(queue, State::Waiting).filter(|job| self.rows[&job.id].parked)
     }
@@ -121,7 +121,7 @@ pub(crate) fn is_window(job: &JobRecord) -> bool {
     job.unique.as_ref().is_some_and(|unique| matches!(unique.scope, Scope::Window { .. }))
 }
 
-/// Until when a job holds its key, if that is settled by its enqueue.
+/// Returns until when a job holds its key, if the enqueue decided that.
 pub(crate) fn window_end(job: &JobRecord) -> Option<Timestamp> {
     match job.unique.as_ref()?.scope {
         Scope::Window { window_ms } => {

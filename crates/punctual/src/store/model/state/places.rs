@@ -1,4 +1,4 @@
-//! Where a job stands: among those that wait, under a lease, or ended; and the moves between these places.
+//! The states of a job: waiting, running or ended, and the moves between them.
 
 use crate::{
     core::{
@@ -14,17 +14,17 @@ use crate::{
 };
 
 impl Model {
-    /// Jobs of a queue in one state, in the order of their ids.
+    /// Returns the jobs of a queue in one state, by id.
     pub(crate) fn jobs<'a>(&'a self, queue: &'a str, state: State) -> impl Iterator<Item = &'a JobRecord> {
         self.rows.values().map(|row| &row.job).filter(move |job| job.queue == queue && job.state == state)
     }
 
-    /// The timeline: waiting jobs that are not parked.
+    /// Returns the timeline: the waiting jobs that are not blocked.
     pub(crate) fn timeline<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = &'a JobRecord> {
         self.jobs(queue, State::Waiting).filter(|job| !self.rows[&job.id].parked)
     }
 
-    /// Waiting jobs of a queue in the order in which they run (S6).
+    /// Returns waiting jobs of a queue in the order in which they run (S6).
     pub(crate) fn in_order(&self, queue: &str, mut jobs: Vec<&JobRecord>) -> Vec<JobId> {
         match self.settings(queue).order {
             Order::Fifo => jobs.sort_by_key(|job| (job.priority, job.run_at, job.id)),
@@ -35,13 +35,13 @@ impl Model {
         jobs.into_iter().map(|job| job.id).collect()
     }
 
-    /// The running job of a lease, if the lease is current (S8).
+    /// Returns the running job of a lease, if the lease is current (S8).
     pub(crate) fn run_of(&self, lease: Lease) -> Option<&Row> {
         let row = self.rows.get(&lease.job)?;
         (row.job.running.as_ref()?.fence == lease.fence).then_some(row)
     }
 
-    /// Ends a job; answers its record as of the end, which may be gone already.
+    /// Ends a job; returns its record as of the end, which may already be removed.
     pub(crate) fn end(
         &mut self,
         id: JobId,
@@ -62,7 +62,7 @@ impl Model {
         ended
     }
 
-    /// Removes a record; a derived id outlives it (S17).
+    /// Removes a record. A derived id is remembered (S17).
     pub(crate) fn remove(&mut self, id: JobId, now: Timestamp) {
         let row = self.rows.remove(&id).expect("invariant: the caller found this row");
         let ended_at = row.job.finished_at.unwrap_or(now);
@@ -71,7 +71,8 @@ impl Model {
         }
     }
 
-    /// Removes a job that somebody deletes or purges; unlike age, that frees a window whose job never started.
+    /// Removes a job that an operator deletes or purges. Unlike age, that frees the window of a job that never
+    /// started.
     pub(crate) fn delete(&mut self, id: JobId, now: Timestamp) {
         self.leave_waiting(id);
         if !(is_window(&self.row_mut(id).job) && self.row_mut(id).started) {

@@ -9,7 +9,7 @@ use crate::{
 
 use super::Tools;
 
-/// What was added, by bucket; of a board without a window in one bucket.
+/// Scores by bucket; a board without a window has one bucket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Board {
     buckets: BTreeMap<u64, BTreeMap<String, i64>>,
@@ -72,7 +72,7 @@ impl Tools {
 }
 
 impl Board {
-    /// What a member has in a bucket.
+    /// Returns the score of a member in a bucket.
     fn part(&self, bucket: u64, member: &str) -> i64 {
         let bucket = self.buckets.get(&bucket);
         bucket.and_then(|bucket| bucket.get(member)).copied().unwrap_or_default()
@@ -89,7 +89,7 @@ impl Board {
         }
     }
 
-    /// Lets the lowest leave a board that has too many, as many as one step does where so many were changed.
+    /// Removes the lowest members of a board that has too many, as many as one step removes.
     fn cut(&mut self, op: &BoardOp, members_max: u32, changed: usize) {
         let all = self.all(op);
         let too_many = all.len().saturating_sub(members_max as usize);
@@ -102,7 +102,7 @@ impl Board {
         self.all(op).into_iter().find(|is| is.member == member).map(|is| is.score)
     }
 
-    /// Everybody, the highest first.
+    /// Returns all members, the highest first.
     fn all(&self, op: &BoardOp) -> Vec<Standing> {
         let mut sums = BTreeMap::<&String, i64>::new();
         for (member, score) in self.buckets.values().flatten() {

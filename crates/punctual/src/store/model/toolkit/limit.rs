@@ -14,7 +14,7 @@ use super::Tools;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
     at: Vec<u64>,
-    /// When the last of them counts no more, by the period under which it came.
+    /// When the last of them expires, by the period under which it was counted.
     ends: u64,
 }
 

@@ -9,7 +9,7 @@ use crate::{
 
 use super::Model;
 
-/// Who holds a lock. Past `until` nobody does, and it stays in case that the clock goes back.
+/// The holding of a lock. After `until` the lock is free; the entry stays in case the clock goes back.
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
     owner: u128,
@@ -74,7 +74,7 @@ impl Model {
         LockReply::Yours(held)
     }
 
-    /// How long until a lock is free, if `queue` is the bell of one.
+    /// Returns how long until a lock is free, if `queue` is the name of its notification.
     pub(crate) fn lock_free_in(&self, now: Timestamp, queue: &str) -> Option<Duration> {
         let name = queue.strip_prefix(LOCK_BELL)?;
         Some(self.holding(name, now).map_or(Duration::ZERO, |is| is.until.since(now)))

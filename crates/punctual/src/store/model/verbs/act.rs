@@ -1,4 +1,4 @@
-//! What operators do to single jobs.
+//! Operator's actions on single jobs.
 
 use crate::{
     core::{
@@ -63,7 +63,7 @@ impl Model {
 
     fn cancel_waiting(&mut self, now: Timestamp, id: JobId, reason: Option<&str>) -> Acted {
         if !self.row_mut(id).started {
-            // Also a window: this is a cancel before the start (S4).
+            // Also frees a window, because this is a cancel before the start (S4).
             self.free_key(id);
         }
         self.end(id, State::Cancelled, Some(cut_error(reason.unwrap_or("cancelled")).to_owned()), now);
@@ -91,7 +91,7 @@ impl Model {
         Acted::Done(id, State::Waiting)
     }
 
-    /// S11.
+    /// An operator's retry (S11).
     fn retry(&mut self, now: Timestamp, id: JobId) -> Acted {
         let row = &self.rows[&id];
         if let Some(key) = UniqueKey::of(&row.job).filter(|_| takes_key_again(row, now)) {
@@ -112,7 +112,7 @@ impl Model {
     }
 }
 
-/// Whether an operator's retry takes the unique key again.
+/// Returns whether an operator's retry takes the unique key again.
 fn takes_key_again(row: &Row, now: Timestamp) -> bool {
     match row.job.unique.as_ref().map(|unique| unique.scope) {
         Some(Scope::UntilDone) => true,

@@ -1,4 +1,4 @@
-//! Enqueue: known id, then held key, then full queue, then insert.
+//! Enqueue: checks for a known id, then a held key, then a full queue, then inserts.
 
 use crate::{
     core::{
@@ -47,7 +47,7 @@ impl Model {
         Ok(answers)
     }
 
-    /// The answer for a job of a call that is repeated.
+    /// Returns the answer for a job of a repeated call.
     fn enqueued_before(&self, now: Timestamp, new: &NewJob) -> Enqueued {
         let holder = || self.held(&UniqueKey::of_new(new)?, now);
         if self.rows.contains_key(&new.id) {
@@ -89,7 +89,7 @@ impl Model {
         self.rows.contains_key(&new.id) || remembered.is_some_and(|end| now < end.after(ID_MEMORY))
     }
 
-    /// What an enqueue tells of a job that it met.
+    /// Returns what an enqueue reports about an existing job.
     fn existing(&self, id: JobId) -> Existing {
         let gone = Existing { id, kind: None, state: None, version: 0, cancel_requested: false };
         self.rows.get(&id).map_or(gone, |Row { job, .. }| Existing {
@@ -101,7 +101,7 @@ impl Model {
         })
     }
 
-    /// The conflict rule (S4): anything but a waiting holder stays as it is.
+    /// Applies the conflict rule (S4). Only a waiting holder is changed.
     fn meet_holder(&mut self, now: Timestamp, id: JobId, new: &NewJob) -> Enqueued {
         let existing = self.existing(id);
         let unique = new.unique.as_ref().expect("invariant: only a job with a key meets a holder");
@@ -138,7 +138,7 @@ impl Model {
         }
     }
 
-    /// Whether the queue's cap is reached, in jobs or in bytes.
+    /// Returns whether the queue is at its cap, in jobs or in bytes.
     fn is_at_cap(&self, new: &NewJob) -> bool {
         let settings = self.settings(&new.queue);
         let live = || self.jobs(&new.queue, State::Waiting).chain(self.jobs(&new.queue, State::Running));
@@ -147,12 +147,13 @@ impl Model {
             || settings.max_bytes.is_some_and(|max| max < bytes() + new.payload.bytes.len() as u64)
     }
 
-    /// Whether nobody chose how often a new job is tried.
+    /// Returns whether the number of attempts of a new job was left open.
     fn is_open(&self, new: &NewJob) -> bool {
         new.options.clone().or(&self.settings(&new.queue).defaults).max_attempts.is_none()
     }
 
-    /// The record of a new job: call and job type > queue > default.
+    /// Makes the record of a new job. Options come from the call or the type of job, then the queue, then the
+    /// defaults.
     fn resolve(&self, now: Timestamp, new: &NewJob) -> JobRecord {
         let own_lease = new.options.lease;
         let options = new.options.clone().or(&self.settings(&new.queue).defaults);
@@ -167,7 +168,7 @@ impl Model {
             max_attempts: options.max_attempts.unwrap_or_else(|| defaults().max_attempts),
             backoff: options.backoff.unwrap_or_default(),
             timeout: options.timeout.unwrap_or(TIMEOUT_DEFAULT),
-            // The queue's lease comes behind the worker's, so it is looked up at the reservation.
+            // The queue's lease comes after the worker's, so it is looked up at the reservation.
             lease: own_lease,
             group: new.group.clone(),
             concurrency: new.concurrency.clone(),

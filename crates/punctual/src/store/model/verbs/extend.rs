@@ -1,4 +1,4 @@
-//! Extend: whatever names the current lease moves its end, anything else changes nothing (S8).
+//! Extend: moves the end of a current lease. Any other lease changes nothing (S8).
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Model {
         if job.cancel_requested { LeaseStatus::CancelRequested } else { LeaseStatus::Held }
     }
 
-    /// Moves the end of a lease to now plus its length; `false`: it is not current.
+    /// Moves the end of a lease to now plus its length; returns `false` if it is not current.
     pub(crate) fn extend_lease(&mut self, now: Timestamp, lease: Lease) -> bool {
         if self.run_of(lease).is_none() {
             return false;

@@ -1,4 +1,4 @@
-//! Queues: their settings, and what concerns all of their jobs.
+//! Queues: their settings, and operations on all of their jobs.
 
 use crate::{
     core::{digest::group_digest, error::Result, job::cut_error, limits::BATCH_MAX, time::Timestamp},
@@ -43,7 +43,7 @@ impl Model {
             QueueOp::Open { group: Some(group) } => self.open_group(name, group),
             QueueOp::Purge(limit) => return Ok(self.purge(now, name, *limit)),
         }
-        // Limits of groups may be others.
+        // The limits of groups may have changed.
         self.thin_rings(now);
         Ok(QueueReply::Info(Box::new(self.info(now, name))))
     }

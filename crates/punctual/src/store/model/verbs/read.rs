@@ -85,7 +85,7 @@ impl Model {
             .values()
             .filter(|row| row.job.state == State::Waiting)
             .filter(|row| upcoming.queue.as_ref().is_none_or(|queue| *queue == row.job.queue))
-            // What is parked is due.
+            // A blocked job is due.
             .map(|row| if row.parked { now } else { row.job.run_at })
             .collect();
         run_at.sort_unstable();
@@ -103,8 +103,9 @@ impl Model {
         Ok(histogram)
     }
 
-    /// [`Store::audit`](crate::store::Store::audit): each job stands in one place here, and all else is found by looking,
-    /// so that nothing can be wrong.
+    /// [`Store::audit`](crate::store::Store::audit).
+    ///
+    /// Here each job is in one map, and everything else is computed, so nothing can be inconsistent.
     pub fn audit(&self, audit: &Audit) -> Audited {
         let from = <[u8; 8]>::try_from(audit.from.0.as_slice()).map_or(0, u64::from_le_bytes);
         let checked = (self.rows.len() as u64).saturating_sub(from).min(BATCH_MAX as u64);

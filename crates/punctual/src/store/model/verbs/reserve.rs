@@ -1,5 +1,7 @@
-//! Reserve: take back leases past their time, look at due jobs in order, sweep a little. The model never ends a reserve
-//! after some turns of groups, as a store may (S16); the histories ask for fewer jobs than that.
+//! Reserve: reclaims expired leases, checks due jobs in order, and sweeps a little.
+//!
+//! The model never ends a reserve after some services of groups, as a store can (S16). The test histories request
+//! fewer jobs than that.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,15 +20,15 @@ use crate::{
     },
 };
 
-/// What one reserve or take has found so far, and what it may still look at.
+/// What a reserve or take has found so far, and what it may still check.
 pub(crate) struct Found {
     pub(crate) wanted: usize,
     pub(crate) looked_at: usize,
     pub(crate) bytes: usize,
     pub(crate) jobs: Vec<Reserved>,
-    /// What a take acked.
+    /// The jobs that a take acked.
     pub(crate) done: Vec<JobRecord>,
-    /// The next job would bring the payloads over their bound, or is reserved alone.
+    /// Whether the next job would exceed the bound in bytes, or is reserved alone.
     pub(crate) is_over: bool,
 }
 
@@ -35,27 +37,27 @@ impl Found {
         Self { wanted, looked_at: 0, bytes: 0, jobs: Vec::new(), done: Vec::new(), is_over: false }
     }
 
-    /// How many jobs were reserved or taken.
+    /// Returns how many jobs were reserved or taken.
     fn count(&self) -> usize {
         self.jobs.len() + self.done.len()
     }
 
-    /// Whether nothing more may be looked at (S9, S13).
+    /// Returns whether nothing more may be checked (S9, S13).
     fn is_finished(&self) -> bool {
         self.is_over || self.count() == self.wanted || self.looked_at == self.wanted + CANDIDATES_EXTRA
     }
 }
 
-/// Who reserves, and from which jobs.
+/// The caller of a reserve or take, and which jobs it wants.
 pub(crate) struct Round<'a> {
     pub(crate) now: Timestamp,
-    /// Only jobs with `run_at` up to it.
+    /// Only jobs with `run_at` up to this time.
     pub(crate) due_by: Timestamp,
     pub(crate) worker: &'a str,
     pub(crate) lease: Option<Duration>,
     /// Whether a job is acked as it is reserved.
     pub(crate) takes: bool,
-    /// Whether a job on its last chance has company; if not, it comes alone (S9).
+    /// Whether a suspect has company; if not, it is reserved alone (S9).
     pub(crate) company: bool,
 }
 
@@ -97,7 +99,7 @@ impl Model {
         Ok(self.batch(now, &queues, found.jobs, taken_back))
     }
 
-    /// Takes back leases past their time, oldest first (S9), unless the clock has just jumped (S14).
+    /// Reclaims expired leases, oldest first (S9), unless the clock has just jumped (S14).
     pub(crate) fn take_back(&mut self, now: Timestamp, queues: &[&str]) -> Vec<TakenBack> {
         if self.no_take_back(now).is_some() {
             return Vec::new();
@@ -114,7 +116,7 @@ impl Model {
             .collect()
     }
 
-    /// Reserves up to `at_most` due jobs of one queue, in order, and answers how many there were.
+    /// Reserves up to `at_most` due jobs of one queue, in order; returns how many.
     pub(crate) fn reserve_from(
         &mut self,
         queue: &str,
@@ -160,7 +162,7 @@ impl Model {
             self.spend(queue, round.now);
             self.charge(queue, &class, round.now);
             if round.takes {
-                // It runs no longer than this step.
+                // It runs only within this step.
                 let ack = |run: &Run| settled(run, &Verdict::Ack, round.now);
                 found.done.push(self.leave_run(round.now, job.lease, ack));
             } else {
@@ -193,7 +195,7 @@ impl Model {
         self.reserved(Lease { job: id, fence }).expect("invariant: this lease was just given")
     }
 
-    /// The job of a lease, if the lease is current.
+    /// Returns the job of a lease, if the lease is current.
     fn reserved(&self, lease: Lease) -> Option<Reserved> {
         let row = self.run_of(lease)?;
         let until = row.job.running.as_ref()?.until;
@@ -211,7 +213,8 @@ impl Model {
         Batch { now, jobs, more: next_due == Some(Duration::ZERO), next_due, taken_back }
     }
 
-    /// How long until there may be work in these queues; zero: there is some, `None`: nothing waits or runs.
+    /// Returns how long until there may be work in these queues; zero if there is some, `None` if nothing waits or
+    /// runs.
     pub fn next_due(&self, now: Timestamp, queues: &[&str]) -> Option<Duration> {
         let run_at = queues.iter().filter(|queue| !self.is_paused(queue)).filter_map(|queue| {
             let rest = self.timeline(queue).filter(|job| job.group.is_none()).map(|job| job.run_at);
@@ -226,7 +229,7 @@ impl Model {
         run_at.chain(until).min().map(|at| at.since(now))
     }
 
-    /// All leases in these queues.
+    /// Returns all leases in these queues.
     fn leases(&self, queues: &[&str]) -> Vec<(Timestamp, Lease)> {
         let queues: BTreeSet<&str> = queues.iter().copied().collect();
         queues

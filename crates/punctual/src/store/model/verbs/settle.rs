@@ -1,4 +1,4 @@
-//! Settle: whatever names the current lease has its effect, anything else changes nothing (S8).
+//! Settle: ends a current lease. Any other lease changes nothing (S8).
 
 use crate::{
     core::{
@@ -54,7 +54,7 @@ impl Model {
         Ok((answers, reserved))
     }
 
-    /// Ends the run of a current lease; answers the job's record as of then, which may be gone already.
+    /// Ends the run of a current lease; returns the job's record as of then, which may already be removed.
     pub(crate) fn leave_run(
         &mut self,
         now: Timestamp,

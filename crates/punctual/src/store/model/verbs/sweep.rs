@@ -25,7 +25,7 @@ impl Model {
         Ok(swept)
     }
 
-    /// Sweeps these queues in turn, then store-wide.
+    /// Sweeps these queues in turn, then the whole store.
     pub(crate) fn sweep_queues(&mut self, now: Timestamp, queues: &[&str], limit: usize) -> Swept {
         let mut swept = Swept::default();
         let left = |swept: &Swept| limit - (swept.expired + swept.removed + swept.forgotten) as usize;
@@ -42,7 +42,7 @@ impl Model {
         swept
     }
 
-    /// Ends waiting jobs past their expiry.
+    /// Cancels waiting jobs past their expiry.
     fn expire(&mut self, now: Timestamp, queue: &str, limit: usize) -> u64 {
         let mut expired: Vec<(Timestamp, JobId)> = self
             .jobs(queue, State::Waiting)

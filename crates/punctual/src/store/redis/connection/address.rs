@@ -1,4 +1,4 @@
-//! Where the servers are and how they are to be used, as one URL says it. No secret of it is ever shown.
+//! The address of a store on Redis: its servers and options in one URL. Its secrets are never shown.
 
 use std::{fmt, path::PathBuf};
 
@@ -9,17 +9,17 @@ use crate::{
     store::redis::connection::{node::Node, tls::Files},
 };
 
-/// What each key begins with unless the address says otherwise.
+/// The prefix of all keys (default).
 const PREFIX: &str = "pq";
 const PREFIX_BYTES_MAX: usize = 64;
-/// More replicas than this wait for nobody.
+/// The most replicas to wait for.
 const REPLICAS_MAX: u8 = 32;
-/// More sentinels or seeds than this help nobody.
+/// The most sentinels or seeds.
 const NODES_MAX: usize = 32;
-/// Where sentinels listen.
+/// The default port of sentinels.
 const SENTINEL_PORT: u16 = 26_379;
 
-/// Servers, and what is particular about the store on them:
+/// The servers of a store and its options:
 ///
 /// ```text
 /// redis://[user[:password]@]host[:port][/db]                               [?durability=fast|full|replicated(n)&prefix=pq&eviction=allowed]
@@ -28,8 +28,9 @@ const SENTINEL_PORT: u16 = 26_379;
 /// redis+cluster://[user[:password]@]host[:port][,host…]                    [?…]
 /// ```
 ///
-/// User and password are for the servers that hold the data. With `rediss` for `redis`, all servers but one behind a socket
-/// are spoken to by TLS: then `ca=/path` names whom to trust, and `cert=/path&key=/path` who comes.
+/// User and password are for the servers with the data. With `rediss` in place of `redis`, all servers are spoken to
+/// over TLS, except one behind a socket. Then `ca=/path` names the trusted certificates, and `cert=/path&key=/path`
+/// the client certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     topology: Topology,
@@ -41,26 +42,26 @@ pub(crate) struct Address {
     tls: Option<Files>,
 }
 
-/// How the servers of a store stand together.
+/// The topology of a store's servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
-    /// There is one.
+    /// One server.
     Server(Node),
-    /// One of them at a time is the primary of a service, and sentinels know which.
+    /// One server at a time is the primary of a service, and sentinels know which.
     Sentinel { sentinels: Vec<Node>, service: String },
-    /// Each has a part of the keys; some of them are named.
+    /// Each server has a part of the keys. Some of the servers are named.
     Cluster { seeds: Vec<Node> },
 }
 
-/// The level of durability that an address asks for (S1).
+/// The durability that an address requests (S1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// The server's memory has it.
+    /// The write is in the server's memory.
     #[default]
     Fast,
-    /// The server's disk has it.
+    /// The write is on the server's disk.
     Full,
-    /// So many replicas have it, too.
+    /// This many replicas have the write, too.
     Replicated(u8),
 }
 
@@ -87,7 +88,7 @@ impl fmt::Display for Wanted {
     }
 }
 
-/// What the scheme of an address says.
+/// The scheme of an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scheme {
     Server,
@@ -97,7 +98,7 @@ enum Scheme {
 }
 
 impl Scheme {
-    /// The options that only addresses of this kind have.
+    /// Returns the options that only addresses of this kind have.
     const fn options(self) -> &'static [&'static str] {
         match self {
             Self::Server | Self::Cluster => &[],
@@ -115,10 +116,10 @@ impl Scheme {
 }
 
 impl Address {
-    /// Reads a URL. Errors name the part that can't be read and never the whole, which may hold a password.
+    /// Parses a URL. Errors name the part that is wrong, never the whole text, which can contain a password.
     ///
     /// # Errors
-    /// `Invalid` for whatever can't be read.
+    /// `Invalid` if it cannot be parsed.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let (scheme, rest) = text.split_once(':').ok_or_else(unreadable)?;
         let (scheme, mut tls) = match scheme {
@@ -212,7 +213,7 @@ impl Address {
         {
             url.set_port(Some(port)).map_err(|()| unreadable())?;
         }
-        // Its own words name a part and what is wrong with it, never the text.
+        // The error of the client names a part and what is wrong with it, never the text.
         let info = url.into_connection_info().map_err(|e| unreadable().with_source(e))?;
         if info.redis_settings().db() < 0 {
             return Err(unreadable());
@@ -237,64 +238,66 @@ impl Address {
         })
     }
 
-    /// With which files to speak TLS, if at all.
+    /// Returns the TLS files, if TLS is used.
     pub(crate) const fn tls(&self) -> Option<&Files> {
         self.tls.as_ref()
     }
 
-    /// Where the servers are.
+    /// Returns the topology of the servers.
     pub(crate) const fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// As whom to come to the servers that hold the data, and to which of their databases.
+    /// Returns the login for the servers with the data, and the database.
     pub(crate) const fn login(&self) -> &RedisConnectionInfo {
         &self.login
     }
 
-    /// As whom to come to sentinels.
+    /// Returns the login for sentinels.
     pub(crate) const fn sentinel_login(&self) -> &RedisConnectionInfo {
         &self.sentinel_login
     }
 
-    /// What `Ok` is to survive.
+    /// Returns the durability that is requested.
     pub(crate) const fn durability(&self) -> Wanted {
         self.durability
     }
 
-    /// Whether it may be a server that deletes jobs when its memory is full.
+    /// Returns whether a server is accepted that evicts jobs when its memory is full.
     pub(crate) const fn allows_eviction(&self) -> bool {
         self.allows_eviction
     }
 
-    /// What each key begins with.
+    /// Returns the prefix of all keys.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// A key of a shard. No prefix has braces, so that these keep all keys of a shard on one server of a cluster.
+    /// Returns a key of a shard. Prefixes have no braces, so the shard's number in braces keeps all its keys on one
+    /// server of a cluster.
     pub(crate) fn key(&self, shard: u16, name: &str) -> Vec<u8> {
         format!("{}:{{{shard}}}:{name}", self.prefix).into_bytes()
     }
 
-    /// Whether it leads to a cluster.
+    /// Returns whether it leads to a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.topology, Topology::Cluster { .. })
     }
 
-    /// A key that is never there, for scripts in a cluster to name. A server that hands keys over takes a script only as long
-    /// as all of its keys are there; one that removes the last member of its key would meet a refusal in its midst.
+    /// Returns a key that never exists, for scripts in a cluster to name. A server that migrates keys accepts a
+    /// script only while all of its keys are there. Without this key, a script that removes the last member of a key
+    /// could be refused half-way.
     pub(crate) fn absent_key(&self, shard: u16) -> Option<Vec<u8>> {
         self.is_cluster().then(|| self.key(shard, "absent"))
     }
 
-    /// Where a queue's bell is.
+    /// Returns the key of a queue's notifications.
     pub(crate) fn bell(&self, shard: u16, queue: &str) -> Vec<u8> {
         self.key(shard, &["w:", queue].concat())
     }
 }
 
-/// As `Store::url` shows it: without user and password, and without what goes without saying.
+/// Prints the address as `Store::url` shows it: without user, password and defaults.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let db = self.login.db();
@@ -336,7 +339,7 @@ fn list(nodes: &[Node]) -> String {
     nodes.iter().map(Node::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The address with the first of its hosts alone, and the other hosts: no URL has several.
+/// Splits off the hosts after the first one, because a URL has only one.
 fn split_hosts(rest: &str) -> Result<(String, Vec<String>)> {
     let rest = rest.strip_prefix("//").ok_or_else(unreadable)?;
     let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -351,7 +354,7 @@ fn split_hosts(rest: &str) -> Result<(String, Vec<String>)> {
     Ok((format!("redis://{user}{at}{first}{tail}"), others))
 }
 
-/// One of several hosts.
+/// Parses one of several hosts.
 fn node(host: &str, scheme: Scheme) -> Result<Node> {
     let mut url = redis::parse_redis_url(&format!("redis://{host}")).ok_or_else(unreadable)?;
     if url.port().is_none()
@@ -382,7 +385,7 @@ fn unreadable() -> Error {
     )
 }
 
-/// The name of a service, in the letters that sentinels take.
+/// Checks the name of a service: the characters that sentinels accept.
 fn check_service(text: &str) -> Result<String> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if !text.is_empty() && is_plain {
@@ -401,7 +404,7 @@ fn check_prefix(text: &str) -> Result<String> {
         .with_hint("write 1 to 64 ASCII letters, digits, and - _ . :"))
 }
 
-/// The beginning of what somebody wrote.
+/// Returns the beginning of the user's text.
 fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }

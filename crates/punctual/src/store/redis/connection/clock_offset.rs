@@ -1,4 +1,4 @@
-//! How far the server's clock is ahead of this machine's, as far as answers tell.
+//! How far the server's clock is ahead of this machine's, as learned from answers.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -9,18 +9,19 @@ use crate::core::time::Timestamp;
 pub(crate) struct Offset(AtomicI64);
 
 impl Offset {
-    /// Learns from an answer that tells the server's time: it was read between the question and the answer. What was known
-    /// stands as far as it agrees with that, so that an answer which took long, on its way or in a busy process, makes
-    /// nobody late.
+    /// Learns from an answer with the server's time, which was read between question and answer.
+    ///
+    /// The known offset is kept as far as it agrees with that. So an answer that took long, on its way or in a busy
+    /// process, makes no job late.
     pub(crate) fn learn(&self, asked: Timestamp, server: Timestamp, answered: Timestamp) {
         let ahead_of = |here: Timestamp| server.as_ms().cast_signed() - here.as_ms().cast_signed();
         let (least, most) = (ahead_of(answered), ahead_of(asked));
         let known = self.0.load(Ordering::Relaxed);
-        // Where the clock was set back meanwhile nothing is known but what it shows now.
+        // If the clock was set back meanwhile, only its current time is known.
         self.0.store(known.min(most).max(least), Ordering::Relaxed);
     }
 
-    /// The server's time when it is `here` on this machine.
+    /// Returns the server's time when this machine's clock shows `here`.
     pub(crate) fn apply(&self, here: Timestamp) -> Timestamp {
         Timestamp::saturating_from_ms(here.as_ms().saturating_add_signed(self.0.load(Ordering::Relaxed)))
     }
@@ -39,10 +40,10 @@ mod tests {
         let offset = Offset::default();
         offset.learn(at(1000), at(51_000), at(1002));
         assert_eq!(offset.apply(at(2000)), at(51_998));
-        // Read at once, and heard of 8 s later.
+        // Read at once, and received 8 s later.
         offset.learn(at(2000), at(52_000), at(10_000));
         assert_eq!(offset.apply(at(10_000)), at(59_998));
-        // A better one.
+        // A more accurate answer.
         offset.learn(at(11_000), at(61_000), at(11_000));
         assert_eq!(offset.apply(at(11_000)), at(61_000));
     }

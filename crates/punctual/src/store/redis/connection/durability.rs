@@ -1,8 +1,8 @@
-//! How a server confirms what `Ok` promises (S1): behind each promised write, in the same round trip, stands a command that
+//! How a server confirms the durability of an `Ok` (S1). After each promised write, in the same round trip, a command
 //! waits until all earlier writes of the connection are safe.
 //!
-//! `WAIT` and `WAITAOF` look at how far the server's log was when the connection sent its last command, be it a write or not:
-//! so a call that is repeated over a new connection, and finds its work done, is confirmed all the same.
+//! `WAIT` and `WAITAOF` use the position of the server's log when the connection sent its last command, which need
+//! not be a write. So a call that is repeated over a new connection and finds its work done is confirmed, too.
 
 use std::time::Duration;
 
@@ -13,34 +13,35 @@ use crate::store::redis::{
     scripts::script::Script,
 };
 
-/// How long replicas may take to have a write: they answer at once when they are asked.
+/// How long replicas can take to have a write. They reply at once when they are asked.
 const REPLICAS_MAX: Duration = Duration::from_secs(1);
-/// How long the server's disk may take. With `appendfsync everysec` it is a second, and another one behind a slow disk.
+/// How long the server's disk can take. With `appendfsync everysec` it takes a second, and one more if the disk is
+/// slow.
 const DISK_MAX: Duration = Duration::from_secs(3);
 
-/// What a connection does behind a promised write.
+/// The command that a connection sends after a promised write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Confirm {
-    /// Nothing: the answer itself is the promise.
+    /// None: the answer itself is the promise.
     Nothing,
-    /// Waits for so many replicas.
+    /// Waits for this many replicas.
     Replicas(u8),
     /// Waits for the server's disk.
     Disk,
 }
 
-/// Why a connection can't give what is wanted.
+/// Why a connection cannot provide the requested durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
-    /// The server neither syncs each write nor can say when it did.
+    /// The server neither syncs each write nor can report when it did.
     Disk,
-    /// So many replicas are there, and so many are wanted.
+    /// The number of replicas that exist, and the number requested.
     Replicas(usize, u8),
-    /// The server is a replica itself: another one has taken over, or will.
+    /// The server is itself a replica: another one has taken over, or will.
     Replica,
 }
 
-/// So many have the write, and so many are wanted.
+/// The number of copies that have the write, and the number requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unconfirmed {
     Replicas(i64, u8),
@@ -48,12 +49,12 @@ pub(crate) enum Unconfirmed {
 }
 
 impl Confirm {
-    /// Finds out how a server gives what is wanted.
+    /// Finds out how a server provides the requested durability.
     pub(crate) async fn agree(wanted: Wanted, connection: &Connection) -> RedisResult<Result<Self, Unfit>> {
         match wanted {
             Wanted::Fast => Ok(Ok(Self::Nothing)),
             Wanted::Replicated(n) => {
-                // For none: who must not ask hears of it here, and not behind a write.
+                // Waits for no replica: a user that may not call `WAIT` is refused here, and not after a write.
                 let answer = connection.send(&wait(0, REPLICAS_MAX)).await?;
                 if matches!(&answer, Value::ServerError(_)) && is_replica(connection).await? {
                     return Ok(Err(Unfit::Replica));
@@ -68,7 +69,7 @@ impl Confirm {
                 if syncs_each_write(&settings) {
                     return Ok(Ok(Self::Nothing));
                 }
-                // An older server does not know it, and one without a log refuses it.
+                // An older server does not know this command, and one without a log refuses it.
                 if let Value::Array(_) = connection.send(&wait_for_disk(Duration::from_millis(1))).await? {
                     return Ok(Ok(Self::Disk));
                 }
@@ -78,7 +79,7 @@ impl Confirm {
         }
     }
 
-    /// Whether so many replicas are there as it waits for.
+    /// Checks whether as many replicas exist as it waits for.
     pub(crate) async fn check_replicas(self, connection: &Connection) -> RedisResult<Result<(), Unfit>> {
         let Self::Replicas(wanted) = self else { return Ok(Ok(())) };
         let mut cmd = Cmd::new();
@@ -87,11 +88,11 @@ impl Confirm {
         Ok(if found < usize::from(wanted) { Err(Unfit::Replicas(found, wanted)) } else { Ok(()) })
     }
 
-    /// What to send behind a script.
+    /// Returns the command to send after a script.
     pub(crate) fn cmd(self, script: &Script) -> Option<Cmd> {
         match self {
             Self::Nothing => None,
-            // A replica that takes over and knows nothing of a lease would hand its job out again.
+            // Without this, a replica that takes over without knowing of a lease would hand out its job again.
             Self::Replicas(n) if hands_out(script.name()) => Some(wait(n, REPLICAS_MAX)),
             _ if !is_promised(script.name()) => None,
             Self::Replicas(n) => Some(wait(n, REPLICAS_MAX)),
@@ -99,32 +100,33 @@ impl Confirm {
         }
     }
 
-    /// Whether the answer to [`cmd`](Self::cmd) says that the writes before are safe.
+    /// Checks whether the answer to [`cmd`](Self::cmd) says that the earlier writes are safe.
     pub(crate) fn check(self, answer: &Value) -> Result<(), Unconfirmed> {
         match (self, answer) {
             (Self::Nothing, _) => Ok(()),
             (Self::Replicas(n), Value::Int(found)) if i64::from(n) <= *found => Ok(()),
             (Self::Replicas(n), Value::Int(found)) => Err(Unconfirmed::Replicas(*found, n)),
             (Self::Replicas(n), _) => Err(Unconfirmed::Replicas(0, n)),
-            // [how many local disks, how many of replicas]
+            // [local disks, replicas' disks]
             (Self::Disk, Value::Array(found)) if matches!(found[..], [Value::Int(1..), _]) => Ok(()),
             (Self::Disk, _) => Err(Unconfirmed::Disk),
         }
     }
 }
 
-/// The calls that give jobs away.
+/// Returns whether a script hands out jobs.
 fn hands_out(script: &str) -> bool {
     matches!(script, "reserve" | "take")
 }
 
-/// Whether the answer to a script is all that is left of what it took: then it reaches the caller, confirmed or not. Everything
-/// else can be asked for again.
+/// Returns whether the answer to a script is the only copy of what it took. Such an answer reaches the caller whether
+/// it is confirmed or not. All other calls can be repeated.
 pub(crate) fn gives_away(script: &Script) -> bool {
     script.name() == "take"
 }
 
-/// The calls whose `Ok` survives a crash. Reserves and extends need not: then a job runs again.
+/// Returns whether the `Ok` of a script survives a crash. That of a reserve or extend need not: the job then runs
+/// again.
 fn is_promised(script: &str) -> bool {
     matches!(script, "enqueue" | "settle" | "act" | "set" | "open" | "purge" | "layout" | "epoch")
 }
@@ -155,7 +157,7 @@ fn refusal(answer: Value) -> RedisResult<Value> {
     }
 }
 
-/// Reads the answer to `CONFIG GET append*`, names and values in turn.
+/// Reads the answer to `CONFIG GET append*`: names and values in turn.
 fn syncs_each_write(settings: &Value) -> bool {
     let Value::Array(settings) = settings else { return false };
     let is = |name: &[u8], value: &[u8]| {
@@ -167,7 +169,7 @@ fn syncs_each_write(settings: &Value) -> bool {
     is(b"appendonly", b"yes") && is(b"appendfsync", b"always")
 }
 
-/// Reads the answer to `ROLE` of a primary, `[master, offset, [replica…]]`, which tells of those that are up to date.
+/// Reads a primary's answer to `ROLE`: `[master, offset, [replica…]]`, with the replicas that are up to date.
 fn replicas(role: &Value) -> usize {
     match role {
         Value::Array(parts) => match parts.as_slice() {
@@ -200,7 +202,7 @@ mod tests {
         );
         assert!(Confirm::Nothing.cmd(&settle).is_none());
         assert!(Confirm::Replicas(1).cmd(&extend).is_none());
-        // Who takes over knows who has which job; after a power cut a job may run again.
+        // A replica that takes over must know the leases. After a power cut, a job may run again.
         assert!(Confirm::Replicas(1).cmd(&reserve).is_some() && Confirm::Disk.cmd(&reserve).is_none());
     }
 
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!(two.check(&read(":3\r\n")), Ok(()));
         assert_eq!(two.check(&read(":1\r\n")), Err(Unconfirmed::Replicas(1, 2)));
         assert_eq!(two.check(&read("-ERR no\r\n")), Err(Unconfirmed::Replicas(0, 2)));
-        // As documented for WAITAOF: the local disk, and how many replicas synced.
+        // As documented for WAITAOF: the local disk, and the number of replicas that synced.
         assert_eq!(Confirm::Disk.check(&read("*2\r\n:1\r\n:0\r\n")), Ok(()));
         assert_eq!(Confirm::Disk.check(&read("*2\r\n:0\r\n:2\r\n")), Err(Unconfirmed::Disk));
         assert_eq!(Confirm::Disk.check(&read("-ERR unknown command\r\n")), Err(Unconfirmed::Disk));

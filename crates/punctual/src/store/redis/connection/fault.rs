@@ -1,6 +1,6 @@
-//! The server's refusals, and what happens to connections, in the words of the contract.
+//! Maps refusals of the server and failures of connections to the errors of the contract.
 //!
-//! Refusals are told apart by their codes alone: the texts change between servers and versions.
+//! Refusals are distinguished only by their codes, because the texts differ between servers and versions.
 
 use redis::{RedisError, ServerError};
 
@@ -15,28 +15,28 @@ use crate::{
     },
 };
 
-/// The code of a script that the server does not know (any more).
+/// The code for a script that the server does not know, or not any more.
 pub(crate) const NOSCRIPT: &str = "NOSCRIPT";
-/// The code of a server that takes no writes, maybe since another one has taken over.
+/// The code of a server that accepts no writes, perhaps because another one has taken over.
 pub(crate) const READONLY: &str = "READONLY";
 
-/// The code of what the server does not let this user do.
+/// The code for a command that this user may not call.
 pub(crate) const NOPERM: &str = "NOPERM";
 
 /// The code of our scripts for a store in another format.
 const FORMAT: &str = "FORMAT";
 
-/// Nothing was sent: there was no way to the server a moment ago.
+/// Makes the error for a server that was unreachable a moment ago. Nothing was sent.
 pub(crate) fn away() -> Error {
     Error::new(ErrorKind::Unavailable, "could not connect to the server, and does not try again yet")
 }
 
-/// Whether a call failed since a server could not be reached, be it in its midst.
+/// Returns whether a call failed because a server could not be reached, even if that was half-way.
 pub(crate) fn is_away(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::UnknownOutcome)
 }
 
-/// No connection came about, so that nothing was sent.
+/// Makes the error for a failed connection. Nothing was sent.
 pub(crate) fn unreachable(cause: RedisError) -> Error {
     let message = "could not connect to the server";
     if let Some(error) = tls::fault(&cause) {
@@ -55,7 +55,7 @@ pub(crate) fn unreachable(cause: RedisError) -> Error {
                 )
                 .with_source(cause)
         }
-        // Also where the socket of the address is not there.
+        // Also if the socket of the address does not exist.
         _ if cause.is_connection_refusal() => unavailable(
             format!("{message}: nothing listens at its address"),
             "start the server, or correct the host, the port or the path of the socket in the address",
@@ -73,17 +73,17 @@ pub(crate) fn unreachable(cause: RedisError) -> Error {
     }
 }
 
-/// The answer was lost on the way.
+/// Makes the error for a lost answer.
 pub(crate) fn lost(operation: &str, cause: RedisError) -> Error {
     Error::new(ErrorKind::UnknownOutcome, format!("lost the answer to {operation}")).with_source(cause)
 }
 
-/// There was no answer in time.
+/// Makes the error for an answer that did not arrive in time.
 pub(crate) fn silent(operation: &str) -> Error {
     Error::new(ErrorKind::UnknownOutcome, format!("the server did not answer {operation} in time"))
 }
 
-/// The server is there, but can't give what the address wants.
+/// Makes the error for a server that cannot provide what the address requests.
 pub(crate) fn unfit(why: Unfit) -> Error {
     match why {
         Unfit::Disk => Error::new(
@@ -95,7 +95,7 @@ pub(crate) fn unfit(why: Unfit) -> Error {
             "the server is a replica".to_owned(),
             "servers may be changing places: wait; if it stays so, name the primary in the address",
         ),
-        // They may come back.
+        // Replicas may come back.
         Unfit::Replicas(found, wanted) => unavailable(
             format!(
                 "the server has {found} replicas, where durability=replicated({wanted}) asks for {wanted}"
@@ -105,7 +105,7 @@ pub(crate) fn unfit(why: Unfit) -> Error {
     }
 }
 
-/// A call was done, but is not as safe as its `Ok` would promise.
+/// Makes the error for a call that was done but is not as durable as promised.
 pub(crate) fn unconfirmed(operation: &str, why: Unconfirmed) -> Error {
     let (message, hint) = match why {
         Unconfirmed::Replicas(found, wanted) => (
@@ -120,7 +120,7 @@ pub(crate) fn unconfirmed(operation: &str, why: Unconfirmed) -> Error {
     Error::new(ErrorKind::UnknownOutcome, message).with_hint(hint)
 }
 
-/// What fails behind a part that was done: an error that says that nothing was done says too much.
+/// Adapts the error of a call that was partly done: it must not claim that nothing was changed.
 pub(crate) fn in_part(error: Error) -> Error {
     if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::StoreFull) {
         let text = format!("did it in part only: {error}");
@@ -130,7 +130,7 @@ pub(crate) fn in_part(error: Error) -> Error {
     }
 }
 
-/// Servers took over from each other, or from none, for as long as a call waits for that; it was not done.
+/// Makes the error for servers that took over from each other for as long as a call waits. It was not done.
 pub(crate) fn restless(operation: &str) -> Error {
     unavailable(
         format!("no server took {operation}"),
@@ -138,13 +138,13 @@ pub(crate) fn restless(operation: &str) -> Error {
     )
 }
 
-/// The server answered something that no server of Redis does.
+/// Makes the error for an answer that no Redis server gives.
 pub(crate) fn odd(operation: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("could not understand the answer to {operation}"))
         .with_hint("look what else stands between here and the server")
 }
 
-/// The server answered with a refusal.
+/// Makes the error for a refusal of the server.
 pub(crate) fn refused(operation: &str, refusal: &ServerError) -> Error {
     let code = refusal.code();
     let message = format!("the server refused {operation}: {code}");
@@ -168,11 +168,12 @@ pub(crate) fn refused(operation: &str, refusal: &ServerError) -> Error {
         _ => Error::new(ErrorKind::Corrupt, message)
             .with_hint("look into the server's log; an audit finds what does not fit together"),
     };
-    // The cause may quote what was stored, but names the script's line.
+    // The cause can quote stored values, but names the line of the script.
     error.with_source(RedisError::from(refusal.clone()))
 }
 
-/// The store is another version's; nothing was read of it, or changed. `found` is its format, 0 before there were numbers.
+/// Makes the error for a store of another version. Nothing was read or changed. `found` is its format, 0 before
+/// formats were numbered.
 pub(crate) fn other_format(found: &str) -> Error {
     let message = format!(
         "the store has format {found}, and this punctual knows format {OWN_FORMAT}; nothing was changed"
@@ -190,7 +191,8 @@ fn unavailable(message: String, hint: &str) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_hint(hint)
 }
 
-/// Not `Invalid`: no call is at fault, and repeating it does not help until somebody changed the server or the address.
+/// Not `Invalid`: the call is not at fault, and a repetition does not help until the server or the address is
+/// changed.
 fn not_allowed(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unsupported, message).with_hint(
         "look at the user and the password in the address, and at what the server allows that user",

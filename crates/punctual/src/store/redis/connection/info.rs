@@ -1,12 +1,13 @@
-//! What a server tells about itself (INFO), by name. Forks tell the same names, some of them more.
+//! The information that a server reports about itself (INFO), by name. Forks use the same names, and some of their
+//! own.
 
 use std::{collections::HashMap, fmt};
 
-/// The lines of INFO. Empty where the user may not ask.
+/// The lines of INFO. Empty if the user may not ask.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Info(HashMap<String, String>);
 
-/// Which program the server is, and which of its versions.
+/// The program and version of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     /// `Redis`, or the name of a fork.
@@ -14,7 +15,7 @@ pub(crate) struct Program {
     version: String,
 }
 
-/// Forks by the line that only they tell.
+/// Forks, by a line that only they report.
 const FORKS: [(&str, &str); 3] =
     [("valkey_version", "Valkey"), ("dragonfly_version", "Dragonfly"), ("mvcc_depth", "KeyDB")];
 
@@ -25,17 +26,17 @@ impl Info {
         Self(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect())
     }
 
-    /// Whether nothing was told.
+    /// Returns whether nothing was reported.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is told under a name.
+    /// Returns the value of a name.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// What is told as a number.
+    /// Returns the value of a name as a number.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.get(name)?.parse().ok()
     }
@@ -44,7 +45,7 @@ impl Info {
         self.get(name) == Some(value)
     }
 
-    /// Which Redis the server is compatible with: forks tell that, too.
+    /// Returns the Redis version with which the server is compatible. Forks report that, too.
     pub(crate) fn redis_version(&self) -> Option<(u32, u32)> {
         let mut numbers = self.get("redis_version")?.split('.').map(|n| n.parse().ok());
         Some((numbers.next()??, numbers.next()??))
@@ -54,24 +55,24 @@ impl Info {
         let fork = FORKS.into_iter().find_map(|(line, name)| Some((name, self.get(line)?)));
         let redis = self.get("redis_version").unwrap_or("of an unknown version");
         match fork {
-            // Tells no version of its own but Redis's.
+            // KeyDB reports only the version of Redis.
             Some(("KeyDB", _)) => Program { name: "KeyDB", version: redis.to_owned() },
             Some((name, version)) => Program { name, version: version.trim_start_matches("df-v").to_owned() },
             None => Program { name: "Redis", version: redis.to_owned() },
         }
     }
 
-    /// The policy by which the server deletes keys when its memory is full, if there is such a policy.
+    /// Returns the policy by which the server evicts keys when its memory is full, if it has one.
     pub(crate) fn eviction(&self) -> Option<&str> {
         self.get("maxmemory_policy").filter(|policy| *policy != "noeviction")
     }
 
-    /// Whether it is one of a cluster's.
+    /// Returns whether it is part of a cluster.
     pub(crate) fn is_of_a_cluster(&self) -> bool {
         self.is("cluster_enabled", "1") || self.is("redis_mode", "cluster")
     }
 
-    /// Whether it copies another server, which alone takes writes.
+    /// Returns whether it is a replica of another server, which alone accepts writes.
     pub(crate) fn is_replica(&self) -> bool {
         self.is("role", "slave") || self.is("role", "replica")
     }

@@ -1,8 +1,9 @@
-//! The thread that everything lives on which talks to a server.
+//! The thread on which all connections of a store live.
 //!
-//! A store's verbs are called from several runtimes, and some of these end long before the store does, as a worker's: a
-//! connection that one of them drives would end with it. So there is one thread per store, with a runtime of its own;
-//! whoever calls waits for its answer. Timers live here, too: a test may stand still the time of its own runtime.
+//! A store's verbs are called from several runtimes, and some of these end before the store does, for example a
+//! worker's. A connection that such a runtime drives would end with it. So each store has one thread with its own
+//! runtime, and callers wait for its answers. Timers run on it, too, because a test can stop the time of its own
+//! runtime.
 
 use std::{
     fmt,
@@ -15,10 +16,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::core::error::{Error, ErrorKind, Result};
 
-/// How long the end of a store waits for what is still to be said to its server.
+/// How long the end of a store waits for what must still be sent to its server.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
 
-/// A thread named `punctual-redis`; ends when it is dropped. No task that runs on it may hold it.
+/// A thread named `punctual-redis`. It ends when this is dropped. No task that runs on it may own it.
 pub(crate) struct Thread {
     runtime: Handle,
     tasks: TaskTracker,
@@ -30,7 +31,7 @@ impl Thread {
     /// Starts the thread.
     ///
     /// # Errors
-    /// `Unavailable` where the system has no more threads or files.
+    /// `Unavailable` if the system has no more threads or files.
     pub(crate) fn start() -> Result<Self> {
         let failed = |e| Error::new(ErrorKind::Unavailable, "could not start a thread").with_source(e);
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -40,7 +41,7 @@ impl Thread {
             runtime.block_on(async {
                 closed.cancelled().await;
                 left.close();
-                // Whatever takes longer is given up: nothing depends on it.
+                // What takes longer is dropped; nothing depends on it.
                 drop(tokio::time::timeout(CLOSE_MAX, left.wait()).await);
             });
         };
@@ -48,10 +49,10 @@ impl Thread {
         Ok(Self { runtime: handle, tasks, closing, join: Some(thread) })
     }
 
-    /// Runs a task on the thread and answers what it answers. Whoever drops the future leaves the task to itself.
+    /// Runs a task on the thread and returns its result. If the future is dropped, the task goes on.
     ///
     /// # Errors
-    /// `Closed` where it does not come to its end.
+    /// `Closed` if the task does not finish.
     pub(crate) async fn run<T, F>(&self, task: F) -> Result<T>
     where
         T: Send + 'static,
@@ -66,7 +67,7 @@ impl Thread {
         self.tasks.spawn_on(task, &self.runtime);
     }
 
-    /// Is cancelled as soon as the thread is to end.
+    /// Returns a token that is cancelled when the thread is about to end.
     pub(crate) fn closing(&self) -> CancellationToken {
         self.closing.child_token()
     }
@@ -76,7 +77,7 @@ impl Drop for Thread {
     fn drop(&mut self) {
         self.closing.cancel();
         if let Some(thread) = self.join.take() {
-            // Its panic was reported where it happened.
+            // A panic was already reported.
             drop(thread.join());
         }
     }

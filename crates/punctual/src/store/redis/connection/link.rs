@@ -1,5 +1,5 @@
-//! The connection that carries the verbs of one shard. It repairs itself, and follows the shard's keys from server to server;
-//! it never repeats what may have been done.
+//! The connection for the verbs of one shard. It reconnects, and follows the shard's keys from server to server. It
+//! never repeats a call that may have been done.
 //!
 //! ```text
 //! none ──(a call)──► connecting ──► open ──(broken, silent, or another server has the keys)──► none
@@ -41,18 +41,20 @@ use crate::{
     },
 };
 
-/// How long an answer may take before its connection is given up.
+/// How long an answer can take before its connection is dropped.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Between the first failure to connect and the next attempt, doubling with each.
+/// The first pause between attempts to connect. It doubles with each failure.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// What came, be it a refusal.
+/// An answer or a refusal.
 type Answer = Result<Value, Failure>;
 
-/// The way to one shard. A call costs two changes of thread, about 10 µs of the 45 µs that it takes over a Unix socket (an
-/// echoing script called 5,000 times one after another, Redis 7.0.15, two busy cores). Calls may be made from any runtime, and from several at a time; only of calls that wait for each
-/// other's answers the order is known.
+/// The connection to one shard.
+///
+/// A call costs two changes of thread: about 10 µs of the 45 µs that it takes over a Unix socket. (An echoing script,
+/// 5,000 sequential calls, Redis 7.0.15, two busy cores.) Calls can be made concurrently from any runtimes. Their
+/// order is defined only if one waits for the answer of the other.
 #[derive(Debug)]
 pub(crate) struct Link {
     thread: Arc<Thread>,
@@ -60,15 +62,15 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// A link that connects when it is first used. Links of several shards may share a thread.
+    /// Makes a link that connects when it is first used. Links of several shards can share a thread.
     ///
     /// # Errors
-    /// `Unsupported` for certificates that can't be used.
+    /// `Unsupported` for certificates that cannot be used.
     pub(crate) fn new(thread: &Arc<Thread>, address: &Address, shard: u16) -> Result<Self> {
         Self::with(thread, address, shard, ANSWER_MAX)
     }
 
-    /// The same beside another link, which looks whether the server may have the shard.
+    /// Makes a second link beside another one, which checks the server.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -95,19 +97,19 @@ impl Link {
         Ok(Self { thread: Arc::clone(thread), line: Arc::new(line) })
     }
 
-    /// Connects, and looks once whether the server may have the shard. Scripts do that, too, before they run.
+    /// Connects, and checks once whether the server can have the shard. Scripts do so, too, before they run.
     ///
     /// # Errors
-    /// `Unavailable` where there is no server; `Unsupported` where it lets nobody in, or can't keep a store's promises;
-    /// `Corrupt` where a key of ours is somebody else's.
+    /// `Unavailable` if there is no server. `Unsupported` if it refuses the login or cannot keep a store's promises.
+    /// `Corrupt` if a key of the store has foreign content.
     pub(crate) async fn enter(&self) -> Result<()> {
         self.on_thread(|line| async move { line.enter().await }).await?
     }
 
-    /// Runs a script; makes the server know it first where it does not.
+    /// Runs a script, and loads it first if the server does not know it.
     ///
     /// # Errors
-    /// As `fault` says. `UnknownOutcome` only where the script may have run.
+    /// As mapped in `fault`; `UnknownOutcome` only if the script may have run.
     pub(crate) async fn call(
         &self,
         script: &'static Script,
@@ -133,7 +135,7 @@ impl Link {
         self.on_thread(move |line| async move { line.command(&cmd).await }).await?
     }
 
-    /// Runs commands in one round trip, and answers each, be it by a refusal.
+    /// Runs commands in one round trip. Returns an answer or a refusal for each.
     ///
     /// # Errors
     /// As [`call`](Self::call).
@@ -143,8 +145,8 @@ impl Link {
         answers.map_err(|failure| failure.of("connect"))
     }
 
-    /// Whether there was no way to the server when it was last tried. A background task tries it again: the caller need not
-    /// wait.
+    /// Returns whether the server was unreachable at the last attempt. A background task tries again, so the caller
+    /// need not wait.
     pub(crate) fn is_away(&self) -> bool {
         let mut away = lock(&self.line.away);
         if away.is_none() && self.line.admitted.initialized() {
@@ -157,7 +159,7 @@ impl Link {
             self.thread.spawn(async move {
                 let is_there = line.enter().await.is_ok() && line.connection().await.is_ok();
                 let mut away = lock(&line.away);
-                // A server that is there and refused has no pause of its own yet.
+                // A server that was reached and refused has no pause of its own yet.
                 *away = if is_there {
                     None
                 } else {
@@ -168,7 +170,7 @@ impl Link {
         true
     }
 
-    /// Leaves its connection where `other` goes to another server than the one that it was followed to before.
+    /// Drops its connection if `other` now uses another server than the one followed before.
     pub(crate) async fn follow(&self, other: &Self) {
         let target = other.node();
         let has_moved = {
@@ -178,23 +180,24 @@ impl Link {
             has_moved
         };
         if has_moved {
-            // Whoever waits before the next attempt goes to the other server at once: leases may depend on it.
+            // A caller that waits for the next attempt uses the other server at once, because leases can depend on
+            // it.
             self.line.moved.notify_one();
             self.line.state.lock().await.open = None;
         }
     }
 
-    /// Which server it went to last.
+    /// Returns the server that it used last.
     pub(crate) fn node(&self) -> Option<Node> {
         self.line.target.borrow().clone()
     }
 
-    /// The thread that it lives on.
+    /// Returns its thread.
     pub(crate) const fn thread(&self) -> &Arc<Thread> {
         &self.thread
     }
 
-    /// What does the work, for tasks on the thread.
+    /// Returns the part that does the work, for tasks on the thread.
     pub(crate) const fn line(&self) -> &Arc<Line> {
         &self.line
     }
@@ -214,26 +217,26 @@ pub(crate) struct Line {
     route: Route,
     shard: u16,
     answer_max: Duration,
-    /// Set once the server was found fit to have the shard.
+    /// Set once the server passed the checks for the shard.
     admitted: OnceCell<()>,
     state: tokio::sync::Mutex<State>,
-    /// Attempts to connect that failed, ever.
+    /// The number of failed attempts to connect, in total.
     failed: AtomicU64,
-    /// The server that it led to last.
+    /// The server that was used last.
     target: watch::Sender<Option<Node>>,
-    /// After a connection that broke, or could not be made.
+    /// Set after a connection broke or could not be made.
     away: Mutex<Option<Away>>,
-    /// Where another link led to that this one follows.
+    /// The server of the other link that this one follows.
     followed: Mutex<Option<Node>>,
-    /// Rung when that one changed.
+    /// Notified when that server changed.
     moved: Notify,
 }
 
 #[derive(Debug)]
 struct Away {
-    /// Not before then the next attempt.
+    /// The time of the next attempt, at the earliest.
     until: Instant,
-    /// Whether somebody makes it for those who don't wait.
+    /// Whether a task makes the attempt for callers that do not wait.
     is_tried: bool,
 }
 
@@ -250,14 +253,14 @@ impl Away {
 #[derive(Debug, Default)]
 struct State {
     open: Option<Arc<Open>>,
-    /// To the server that may have the keys already which are on their way.
+    /// A connection to the server to which keys are being migrated.
     asked: Option<Arc<Open>>,
-    /// Attempts to connect that failed since the last success.
+    /// Failed attempts to connect since the last success.
     failures: u32,
     last: Option<Failure>,
 }
 
-/// A connection, and to whom.
+/// A connection and its server.
 #[derive(Debug)]
 struct Open {
     node: Node,
@@ -265,22 +268,22 @@ struct Open {
     confirm: Confirm,
 }
 
-/// Why there is no answer at all.
+/// Why there is no answer.
 #[derive(Clone, Debug)]
 enum Failure {
     /// Nothing was sent.
     Unreachable(RedisError),
-    /// Neither, since what is wanted is not to be had there.
+    /// Nothing was sent, because the server cannot provide what is requested.
     Unfit(Unfit),
     /// Something was sent.
     Broken(RedisError),
     Silent,
-    /// It was even done, but is not safe yet.
+    /// The call was done, but is not durable yet.
     Unconfirmed(Unconfirmed),
 }
 
 impl Failure {
-    /// The failure of what changes nothing.
+    /// Converts the failure of a call that changes nothing.
     fn before(self) -> Self {
         match self {
             Self::Broken(cause) => Self::Unreachable(cause),
@@ -300,19 +303,19 @@ impl Failure {
     }
 }
 
-/// What is sent for a command.
+/// A command and how to send it.
 struct Parcel<'a> {
     cmd: &'a Cmd,
     /// The script that it runs.
     script: Option<&'a Script>,
-    /// Whether the server has to be told the script first.
+    /// Whether the script must be loaded first.
     loads: bool,
-    /// Whether it goes to a server that may have the keys already which are on their way.
+    /// Whether it goes to the server to which keys are being migrated.
     asks: bool,
 }
 
 impl Parcel<'_> {
-    /// Answers what came, and what came to the command that confirms it.
+    /// Returns the answer, and the answer of the command that confirms it.
     async fn send(&self, open: &Open) -> redis::RedisResult<(Value, Option<Value>)> {
         let load = self.script.filter(|_| self.loads);
         let confirm = self.script.and_then(|script| open.confirm.cmd(script));
@@ -320,10 +323,10 @@ impl Parcel<'_> {
             return Ok((open.connection.send(self.cmd).await?, None));
         }
         let mut pipeline = Pipeline::with_capacity(4);
-        // A script that could not be loaded is still unknown, and says so.
+        // If the script could not be loaded, it stays unknown, and the call says so.
         load.map(|script| pipeline.add_command(script.load()));
         if self.asks {
-            // For the one command behind it.
+            // Applies only to the command after it.
             pipeline.cmd("ASKING");
         }
         let at = pipeline.len();
@@ -335,29 +338,29 @@ impl Parcel<'_> {
 }
 
 impl Line {
-    /// Whether other servers may take over from the one that has the keys.
+    /// Returns whether another server can take over from the one that has the keys.
     fn is_one_of_several(&self) -> bool {
         !matches!(self.address().topology(), Topology::Server(_))
     }
 
-    /// Where it leads.
+    /// Returns its address.
     pub(crate) const fn address(&self) -> &Address {
         self.route.address()
     }
 
-    /// How it finds its server.
+    /// Returns how it finds its server.
     pub(crate) const fn route(&self) -> &Route {
         &self.route
     }
 
-    /// Comes back when the calls go to another server than this one.
+    /// Returns when calls go to another server than this one.
     pub(crate) async fn moved_from(&self, node: &Node) {
         let mut target = self.target.subscribe();
         // The sender lives as long as the line.
         drop(target.wait_for(|target| target.as_ref().is_some_and(|target| target != node)).await);
     }
 
-    /// Connects, and looks once whether the server can keep a store's promises and whether the keys there are ours.
+    /// Connects, and checks once whether the server can keep a store's promises and whether the keys are ours.
     async fn enter(&self) -> Result<()> {
         let look = || async {
             self.check_replicas().await.map_err(|failure| failure.of("connect"))?;
@@ -369,13 +372,13 @@ impl Line {
         self.admitted.get_or_try_init(look).await.copied()
     }
 
-    /// Connects, and looks whether what `Ok` is to survive can be had there.
+    /// Connects, and checks whether the requested durability is available.
     async fn check_replicas(&self) -> Result<(), Failure> {
         let open = self.connection().await?;
         let checked = self.send(&open, open.confirm.check_replicas(&open.connection)).await;
         let checked = checked.map_err(Failure::before)?;
         if checked.is_err() && self.is_one_of_several() {
-            // They may follow another one by now, and this server may be one of them.
+            // The replicas may follow another server now, which may have replaced this one.
             self.leave(&open).await;
         }
         checked.map_err(Failure::Unfit)
@@ -387,8 +390,7 @@ impl Line {
         self.accept(&name(cmd), answer)
     }
 
-    /// Runs commands in one round trip, whose answers say nothing, and whose order does not matter; the first refusal is an
-    /// error.
+    /// Runs commands in one round trip whose answers and order do not matter. The first refusal is an error.
     pub(crate) async fn commands(&self, cmds: &[Cmd]) -> Result<()> {
         let answers = self.send_each(cmds).await.map_err(|failure| failure.of("a batch of commands"))?;
         for (cmd, answer) in cmds.iter().zip(answers) {
@@ -397,7 +399,7 @@ impl Line {
         Ok(())
     }
 
-    /// Sends commands in one round trip, and those again which have to go another way.
+    /// Sends commands in one round trip, and sends those again that were redirected.
     async fn send_each(&self, cmds: &[Cmd]) -> Result<Vec<Value>, Failure> {
         let mut pipeline = Pipeline::with_capacity(cmds.len());
         for cmd in cmds {
@@ -418,7 +420,7 @@ impl Line {
         self.accept(script.name(), answer)
     }
 
-    /// Sends a command to the server that has its keys, wherever that is by now; again only where nothing was done.
+    /// Sends a command to the server that has its keys now. Sends it again only if nothing was done.
     async fn deliver(&self, cmd: &Cmd, script: Option<&Script>) -> Answer {
         let mut parcel = Parcel { cmd, script, loads: false, asks: false };
         let (mut patience, mut asked) = (Patience::default(), None);
@@ -429,7 +431,7 @@ impl Line {
                 None => self.connection().await,
             };
             let open = match open {
-                // The one that was named is no primary any more, and says so itself.
+                // The named server is no primary any more, and says so.
                 Err(Failure::Unfit(Unfit::Replica)) if self.is_one_of_several() => {
                     let pause = patience.next().ok_or(Failure::Unfit(Unfit::Replica))?;
                     sleep(pause).await;
@@ -444,7 +446,7 @@ impl Line {
                 {
                     let confirmed = open.confirm.check(&confirmed);
                     if confirmed.is_err() && self.is_one_of_several() {
-                        // Its replicas may follow another one by now, which it has not heard of.
+                        // Its replicas may follow another server now, without it knowing.
                         self.leave(&open).await;
                     }
                     match confirmed {
@@ -460,7 +462,7 @@ impl Line {
                     }
                 }
                 if is_readonly(&answer) {
-                    // The server's name may lead to another one by now.
+                    // The server's name may resolve to another server now.
                     self.leave(&open).await;
                 }
                 return Ok(answer);
@@ -510,7 +512,7 @@ impl Line {
         Err(failure)
     }
 
-    /// Does not use a connection again; answers whether nobody else did that before.
+    /// Stops using a connection; returns whether this call was the first to do so.
     async fn leave(&self, left: &Arc<Open>) -> bool {
         let mut state = self.state.lock().await;
         let is_left = |open: &mut Arc<Open>| Arc::ptr_eq(open, left);
@@ -518,7 +520,7 @@ impl Line {
         open.is_some() || asked.is_some()
     }
 
-    /// Turns what came, or did not, into what a caller gets.
+    /// Converts the answer or failure into the caller's result.
     fn accept(&self, operation: &str, answer: Answer) -> Result<Value> {
         let answer = answer.map_err(|failure| failure.of(operation))?;
         let topology = self.address().topology();
@@ -531,8 +533,10 @@ impl Line {
         }
     }
 
-    /// The connection that there is, else a new one. Those who waited for one attempt share its failure, and after one there
-    /// is a pause, so that nobody hammers a server that is down.
+    /// Returns the current connection, or makes a new one.
+    ///
+    /// Callers that waited for one attempt share its failure. A pause follows, so that a server that is down is not
+    /// flooded.
     async fn connection(&self) -> Result<Arc<Open>, Failure> {
         let failed_before = self.failed.load(Ordering::Relaxed);
         let mut state = self.state.lock().await;
@@ -575,7 +579,7 @@ impl Line {
         self.agree(node, connection).await
     }
 
-    /// Agrees with a server on how it confirms writes: each may be set otherwise.
+    /// Finds out how a server confirms writes, because each can be configured differently.
     async fn agree(&self, node: Node, connection: Connection) -> Result<Open, Failure> {
         let agreed = timeout(self.answer_max, Confirm::agree(self.address().durability(), &connection)).await;
         let agreed = agreed.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
@@ -583,8 +587,8 @@ impl Line {
         Ok(Open { node, connection, confirm })
     }
 
-    /// A connection to a server that another one named for a single call. While keys are on their way all calls are sent there,
-    /// so it is kept.
+    /// Returns a connection to a server that another one named for a single call. It is kept, because during a
+    /// migration many calls go there.
     async fn connection_to(&self, node: Node) -> Result<Arc<Open>, Failure> {
         let mut state = self.state.lock().await;
         if let Some(open) = &state.asked
@@ -600,14 +604,14 @@ impl Line {
     }
 }
 
-/// How long to wait after so many failures in a row; not the same for all processes, which lost the server together. `random`
-/// is in `[0, 1)`.
+/// Returns the pause after this many failures in a row. It is random, because many processes lost the server
+/// together. `random` is in `[0, 1)`.
 pub(crate) fn pause(failures: u32, random: f64) -> Duration {
     let doubled = PAUSE_MIN * 2_u32.pow(failures.saturating_sub(1).min(10));
     doubled.min(PAUSE_MAX).mul_f64(0.75 + 0.5 * random)
 }
 
-/// A command's name, for messages.
+/// Returns a command's name, for messages.
 fn name(cmd: &Cmd) -> String {
     match cmd.args_iter().next() {
         Some(Arg::Simple(name)) => String::from_utf8_lossy(name).into_owned(),
@@ -698,7 +702,7 @@ mod tests {
         let server = Server::start(&["--requirepass", "right"]);
         for url in [server.url(), format!("{}&pass=wrong-secret", server.url())] {
             let outcome = match open_at(&url).await {
-                // Without a password it is let in, but may do nothing.
+                // Without a password the login succeeds, but commands are refused.
                 Ok(link) => link.command(cmd("PING")).await.map(drop),
                 Err(e) => Err(e),
             };
@@ -717,7 +721,7 @@ mod tests {
         link.call(&COUNT, &["n".into()], &[]).await.unwrap();
         server.kill();
         let error = link.call(&COUNT, &["n".into()], &[]).await.unwrap_err();
-        // Which of the two depends on who hears of the death first; from then on nothing is sent.
+        // It depends on which side notices the end first; from then on nothing is sent.
         assert!(error.is_repeatable(), "{error:?}");
         for _ in 0..3 {
             let error = link.call(&COUNT, &["n".into()], &[]).await.unwrap_err();
@@ -731,7 +735,7 @@ mod tests {
     async fn a_connection_that_breaks_under_a_call_leaves_its_outcome_open() {
         let mut server = Server::start(&[]);
         let link = open(&server).await;
-        // The one command that is done without an answer.
+        // The one command that succeeds without an answer.
         let error = link.command(cmd("SHUTDOWN NOSAVE")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnknownOutcome);
         server.restart();
@@ -749,7 +753,7 @@ mod tests {
         let error = link.call(&COUNT, &["n".into()], &[]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnknownOutcome);
         server.thaw();
-        // On the old connection the late answer would come first.
+        // On the old connection, the late answer would come first.
         let answer = link.call(&ECHO, &["k".into()], &["a".into()]).await.unwrap();
         assert_eq!(answer, Value::Array(vec![bytes(b"k"), bytes(b"a")]));
         let clients = link.command(cmd("CLIENT LIST TYPE normal")).await.unwrap();
@@ -757,7 +761,7 @@ mod tests {
         assert_eq!(String::from_utf8(clients).unwrap().lines().count(), 1);
     }
 
-    /// What fails late, over a connection that was left, says nothing of the one that there is.
+    /// A late failure of an old connection says nothing about the current one.
     #[tokio::test]
     async fn who_was_away_and_is_back_is_not_away() {
         let link = open(Server::shared()).await;

@@ -1,10 +1,10 @@
-//! Where one server listens.
+//! The address of one server.
 
 use std::{fmt, path::PathBuf};
 
 use redis::ConnectionAddr;
 
-/// A server's place: as an address names it, or another server.
+/// The address of a server, as given by the user or by another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     Tcp(String, u16),
@@ -12,7 +12,7 @@ pub(crate) enum Node {
 }
 
 impl Node {
-    /// `host:port`, where a host of IPv6 may or may not stand in brackets: servers write it without.
+    /// Parses `host:port`. An IPv6 host can be without brackets, as servers write it.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -20,7 +20,7 @@ impl Node {
         Some(Self::Tcp(host.to_owned(), port.parse().ok().filter(|port| *port != 0)?))
     }
 
-    /// The same host, another port.
+    /// Returns the same host with another port.
     pub(crate) fn beside(&self, port: u16) -> Self {
         match self {
             Self::Tcp(host, _) => Self::Tcp(host.clone(), port),

@@ -1,7 +1,7 @@
-//! What is refused when a store is opened, since its promises would be empty: a server that deletes jobs, one that is too old
-//! or one of several, and keys that are somebody else's. All of it in one round trip.
+//! Checks before a store is opened. Refused are: a server that evicts jobs, one that is too old, one that is part of
+//! an unnamed cluster, and keys with foreign content. All checks take one round trip.
 //!
-//! What the server does not let this user ask is not held against it; `doctor` says what could not be seen.
+//! What the server does not let this user ask is no reason to refuse. `doctor` reports what could not be checked.
 
 use redis::{Pipeline, Value};
 
@@ -17,19 +17,19 @@ use crate::{
     },
 };
 
-/// The oldest version that has all commands that the scripts use.
+/// The oldest version with all commands that the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
-/// Those of all keys that are sorted sets; the others are hashes.
+/// The keys that are sorted sets; the others are hashes.
 const SORTED: [&str; 12] = ["t", "o", "l", "e", "v", "k", "a", "n", "g", "h", "f", "lz"];
 
 fn keys() -> impl Iterator<Item = &'static str> {
     COMMON_KEYS.into_iter().chain(DOC_KEYS).chain(LOCK_KEYS)
 }
 
-/// Looks at the server and at the keys, and says what must not be.
+/// Evaluates the answers about the server and the keys.
 ///
 /// # Errors
-/// `Unsupported` for a server that can't keep the promises, `Corrupt` for a key of another type than ours.
+/// `Unsupported` for a server that cannot keep the promises, `Corrupt` for a key of the wrong type.
 pub(crate) fn check(address: &Address, shard: u16, answers: Vec<Value>) -> Result<()> {
     let seen = look(address, shard, answers)?;
     check_server(&seen.info, address)?;
@@ -40,15 +40,15 @@ pub(crate) fn check(address: &Address, shard: u16, answers: Vec<Value>) -> Resul
     }
 }
 
-/// What one look saw.
+/// The result of the check.
 pub(crate) struct Seen {
     pub(crate) info: Info,
     pub(crate) strangers: Vec<Stranger>,
-    /// Whether the types of the keys could be asked for.
+    /// Whether the types of the keys could be read.
     pub(crate) knows_types: bool,
 }
 
-/// A key under our name that is none of ours.
+/// A key with one of our names and foreign content.
 pub(crate) struct Stranger {
     key: String,
     is: String,
@@ -61,7 +61,7 @@ impl std::fmt::Display for Stranger {
     }
 }
 
-/// The commands of one look, for one round trip.
+/// Returns the commands of the check, for one round trip.
 pub(crate) fn questions(address: &Address, shard: u16) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(1 + keys().count());
     pipeline.cmd("INFO");
@@ -79,7 +79,7 @@ pub(crate) fn look(address: &Address, shard: u16, answers: Vec<Value>) -> Result
         seen.info = Info::parse(&text);
     }
     if is_strange_cluster(&seen.info, address) {
-        // It may have the keys, or tell where they are: either way it is refused.
+        // It may have the keys, or say where they are. Either way it is refused.
         return Ok(seen);
     }
     for (key, answer) in keys().zip(answers) {
@@ -101,7 +101,7 @@ pub(crate) fn look(address: &Address, shard: u16, answers: Vec<Value>) -> Result
     Ok(seen)
 }
 
-/// An answer, or nothing where this user may not ask.
+/// Returns an answer; `None` if this user may not ask.
 fn allowed(answer: Option<Value>) -> Result<Option<Value>> {
     match answer {
         Some(Value::ServerError(refusal)) if refusal.code() == NOPERM => Ok(None),
@@ -114,7 +114,7 @@ fn type_of(key: &str) -> &'static str {
     if SORTED.contains(&key) { "zset" } else { "hash" }
 }
 
-/// Whether it is one of several where the address names one that stands alone.
+/// Returns whether it is part of a cluster although the address names a single server.
 pub(crate) fn is_strange_cluster(info: &Info, address: &Address) -> bool {
     info.is_of_a_cluster() && !matches!(address.topology(), Topology::Cluster { .. })
 }

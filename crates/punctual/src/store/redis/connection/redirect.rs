@@ -1,7 +1,7 @@
-//! The answers that say "not here" or "not now": nothing was done, and the same call may be sent again.
+//! Answers that mean "not here" or "not now". Nothing was done, and the same call can be sent again.
 //!
-//! They are told apart by their codes. A server refuses so before it begins a command, and a script is refused as a whole;
-//! what a script meets in its midst comes with other codes.
+//! They are distinguished by their codes. A server refuses in this way before it starts a command, and a script is
+//! refused as a whole. What a script meets half-way has other codes.
 
 use std::time::Duration;
 
@@ -13,34 +13,34 @@ use crate::store::redis::connection::{
     node::Node,
 };
 
-/// How long one call may wait in all for servers that take over from each other.
+/// How long one call can wait in total for servers that take over from each other.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Before the second time that a call is sent again, doubling with each.
+/// The pause before a call is sent again for the second time. It doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// What to do before a call is sent again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Detour {
-    /// The server does not know the script: it is to be told.
+    /// Load the script: the server does not know it.
     Load,
-    /// Another server has the keys now, named as the one that answered knows it.
+    /// Use another server, which has the keys now. Named as the answering server knows it.
     Moved(String),
-    /// Another server may have the keys already, which are on their way; only this call goes there.
+    /// Use another server for this call only, because keys are being migrated to it.
     Ask(String),
-    /// The server takes no writes: another one has taken over, or will.
+    /// Find another server: this one accepts no writes, because another has taken over or will.
     Elsewhere,
-    /// It can't be answered at the moment.
+    /// Try later: the server cannot answer now.
     Later,
 }
 
 impl Detour {
-    /// What a server's answer asks for, if it asks for anything.
+    /// Returns what an answer requires, if anything.
     pub(crate) fn of(answer: &Value, topology: &Topology) -> Option<Self> {
         let Value::ServerError(refusal) = answer else { return None };
         match (refusal.code(), topology) {
             (NOSCRIPT, _) => Some(Self::Load),
-            // One server that takes no writes won't change by itself.
+            // A single server that accepts no writes will not change by itself.
             (_, Topology::Server(_)) => None,
             (READONLY, _) => Some(Self::Elsewhere),
             ("MOVED", Topology::Cluster { .. }) => place(refusal).map(Self::Moved),
@@ -51,14 +51,14 @@ impl Detour {
     }
 }
 
-/// The place in `MOVED 3999 127.0.0.1:6381`.
+/// Returns the server in `MOVED 3999 127.0.0.1:6381`.
 fn place(refusal: &ServerError) -> Option<String> {
     let (_, place) = refusal.details()?.split_once(' ')?;
     Some(place.to_owned())
 }
 
 impl Node {
-    /// The place that a server named; without a host it means its own, with another port.
+    /// Returns the server that another one named. Without a host, it is the same host with another port.
     pub(crate) fn named_by(&self, place: &str) -> Option<Self> {
         match place.strip_prefix(':') {
             Some(port) => port.parse().ok().map(|port| self.beside(port)),
@@ -75,7 +75,8 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// How long to wait before the call is sent again; nothing: long enough. The first time is at once.
+    /// Returns the pause before the call is sent again; `None` if it has waited long enough. The first repetition is
+    /// immediate.
     pub(crate) fn next(&mut self) -> Option<Duration> {
         self.sent_again += 1;
         if self.sent_again == 1 {

@@ -1,4 +1,4 @@
-//! To which server the calls of one shard go, and how that is found out: anew for each connection, since it changes when
+//! Finds the server for the calls of one shard. This is done again for each connection, because it changes when
 //! servers die and when keys move.
 
 mod cluster;
@@ -24,36 +24,36 @@ use crate::{
     },
 };
 
-/// How long a connection may take to come about, with all that is asked for it.
+/// How long making a connection can take, including all checks.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long one of several servers may take to say where to go, and that one to be there.
+/// How long one of several servers can take to name the right server, and how long that one can take to connect.
 const ASK_MAX: Duration = Duration::from_secs(1);
-/// More servers of a cluster than this are not remembered: a few of them know all others.
+/// The most servers of a cluster that are remembered. A few of them know all others.
 const KNOWN_MAX: usize = 16;
 
-/// The way to the server of one shard.
+/// The route to the server of one shard.
 #[derive(Debug)]
 pub(crate) struct Route {
     address: Address,
     tls: Option<Tls>,
     shard: u16,
-    /// The part of a cluster that the shard's keys are in.
+    /// The slot of the shard's keys in a cluster.
     slot: u16,
     known: Mutex<Known>,
 }
 
-/// What was learnt on the way. Nothing of it is trusted to be still so.
+/// What was learned so far. It may be out of date.
 #[derive(Debug, Default)]
 struct Known {
     /// The server that another one named.
     named: Option<Node>,
-    /// Whom to ask, the best first.
+    /// The servers to ask, the best first.
     guides: Vec<Node>,
 }
 
 impl Route {
     /// # Errors
-    /// `Unsupported` for certificates that can't be used.
+    /// `Unsupported` for certificates that cannot be used.
     pub(crate) fn new(address: &Address, shard: u16) -> Result<Self> {
         let guides = match address.topology() {
             Topology::Server(_) => Vec::new(),
@@ -66,17 +66,17 @@ impl Route {
         Ok(Self { address: address.clone(), tls, shard, slot: slot_of(shard), known })
     }
 
-    /// Where it begins.
+    /// Returns the address.
     pub(crate) const fn address(&self) -> &Address {
         &self.address
     }
 
-    /// A key of the shard.
+    /// Returns a key of the shard.
     pub(crate) fn key(&self, name: &str) -> Vec<u8> {
         self.address.key(self.shard, name)
     }
 
-    /// Where a queue's bell is.
+    /// Returns the key of a queue's notifications.
     pub(crate) fn bell(&self, queue: &str) -> Vec<u8> {
         self.address.bell(self.shard, queue)
     }
@@ -88,7 +88,7 @@ impl Route {
 
     /// Connects to the server that has the shard's keys, within [`CONNECT_MAX`].
     pub(crate) async fn connect(&self) -> RedisResult<(Node, Connection)> {
-        // Boxed: what TLS needs to begin with is large.
+        // Boxed, because the TLS setup is large.
         within(CONNECT_MAX, Box::pin(self.find())).await
     }
 
@@ -97,7 +97,7 @@ impl Route {
         within(CONNECT_MAX, Box::pin(self.open(node))).await
     }
 
-    /// Takes note of the server that another one named for all calls.
+    /// Remembers the server that another one named for all calls.
     pub(crate) fn learn(&self, node: Node) {
         self.known().named = Some(node);
     }
@@ -114,7 +114,7 @@ impl Route {
         if let Topology::Server(node) = self.address.topology() {
             return Ok((node.clone(), self.open(node).await?));
         }
-        // A server that has the keys no more says so to each call.
+        // A server that has lost the keys says so to each call.
         let named = self.known().named.take();
         if let Some(node) = named
             && let Ok(connection) = within(ASK_MAX, self.open(&node)).await
@@ -124,7 +124,7 @@ impl Route {
         self.ask_each().await
     }
 
-    /// Asks one after another, those that helped last first, until one of them leads to a server.
+    /// Asks servers in turn, the ones that helped last first, until one leads to the right server.
     async fn ask_each(&self) -> RedisResult<(Node, Connection)> {
         let guides = self.known().guides.clone();
         let (mut failure, mut dead) = (None::<RedisError>, Vec::new());
@@ -136,7 +136,7 @@ impl Route {
                     known.guides.insert(0, guide);
                     return Ok(found);
                 }
-                // That somebody is not there says less than what another one says.
+                // A server that is down says less than the answer of another one.
                 Err(e) if failure.is_none() || !e.is_io_error() => failure = Some(e),
                 Err(_) => {}
             }
@@ -156,7 +156,7 @@ async fn within<T>(at_most: Duration, work: impl Future<Output = RedisResult<T>>
     timeout(at_most, work).await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
 }
 
-/// An answer that leads nowhere.
+/// Makes the error for an answer that leads nowhere.
 fn odd(what: &'static str) -> RedisError {
     (redis::ErrorKind::UnexpectedReturnType, what).into()
 }

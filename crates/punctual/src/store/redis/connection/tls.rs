@@ -1,4 +1,5 @@
-//! Encrypted connections: whom to trust, and who is at fault when that fails. Certificates are always checked.
+//! Encrypted connections: trusted certificates, client certificates, and the cause of TLS failures. Certificates are
+//! always checked.
 
 use std::{
     error::Error as StdError,
@@ -22,19 +23,19 @@ use tokio_rustls::{
 
 use crate::core::error::{Error, ErrorKind, Result};
 
-/// How long a server may take to agree on keys. One that does not speak TLS may wait for the end of a line for ever.
+/// How long a handshake can take. A server without TLS may wait for the end of a line for ever.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 
 /// The files that an address names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// Whom to trust, instead of those whom the system trusts.
+    /// The trusted certificates, in place of those of the system.
     pub(crate) ca: Option<PathBuf>,
-    /// Who comes, and the key to that.
+    /// The client certificate and its key.
     pub(crate) own: Option<(PathBuf, PathBuf)>,
 }
 
-/// How to speak TLS.
+/// The TLS configuration.
 #[derive(Clone)]
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,
@@ -50,14 +51,14 @@ impl Tls {
     /// Reads the files.
     ///
     /// # Errors
-    /// `Unsupported` for files that can't be read or don't hold what they should.
+    /// `Unsupported` for files that cannot be read or have other contents.
     pub(crate) fn open(files: &Files) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         let trusted = match &files.ca {
             Some(path) => certificates(path)?,
             None => rustls_native_certs::load_native_certs().certs,
         };
-        // Of the system's some may be odd; of a file's one is enough.
+        // Some of the system's certificates may be unusual; of a file, one valid certificate is enough.
         roots.add_parsable_certificates(trusted);
         if roots.is_empty() {
             return Err(match &files.ca {
@@ -66,7 +67,7 @@ impl Tls {
                     .with_hint("name a file of those to trust: ca=/path/to/ca.pem"),
             });
         }
-        // The provider is named, so that what else is in the process does not matter.
+        // The provider is named, so that others in the process do not matter.
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("invariant: the provider has all that these versions need")
@@ -83,7 +84,8 @@ impl Tls {
         Ok(Self { config: Arc::new(config) })
     }
 
-    /// Agrees on keys with the server at `host`, whose certificate must say so. Fails with what [`fault`] understands.
+    /// Does the handshake with the server at `host`, whose certificate must name it. Fails with an error that
+    /// [`fault`] understands.
     pub(crate) async fn speak(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let plain = || io::Error::other(rustls::Error::General("the server did not take up TLS".into()));
         let name = ServerName::try_from(host.to_owned())
@@ -107,7 +109,7 @@ fn unusable(path: &Path, what: &str) -> Error {
         .with_hint("look at ca=…, cert=… and key=… in the address: each names a file of PEM text")
 }
 
-/// What TLS had to do with a failure to connect.
+/// Returns the TLS cause of a failure to connect, if there is one.
 pub(crate) fn fault(cause: &RedisError) -> Option<Error> {
     let cause = cause.source()?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
     let cause = cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<rustls::Error>()?;

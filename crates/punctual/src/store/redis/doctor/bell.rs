@@ -1,5 +1,5 @@
-//! Whether a ring from a script wakes who waits, and how fast: some servers and proxies don't do that, and workers would
-//! find due jobs late.
+//! Checks whether a notification from a script wakes a waiting process, and how fast. Some servers and proxies do not
+//! support this, and workers would find due jobs late.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -21,16 +21,16 @@ use crate::{
     },
 };
 
-/// From here on a ring is late.
+/// From here on a notification is late.
 const HEARD_MAX: Duration = Duration::from_millis(200);
-/// How long a ring is waited for.
+/// How long to wait for a notification.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long the listener's call has to reach the server before the bell is rung.
+/// How long the listener's call has to reach the server before the notification is sent.
 const SETTLE: Duration = Duration::from_millis(50);
 
 static PROBE: LazyLock<Script> = LazyLock::new(|| Script::new("probe", &[include_str!("../lua/probe.lua")]));
 
-/// Listens on a connection of its own while a script rings.
+/// Listens on a connection of its own while a script notifies.
 pub(super) async fn hear(shard: &Shard) -> Result<Check> {
     let bell = shard.key(&format!("probe:{:016x}", fastrand::u64(..)));
     let (line, (listening, is_listening)) = (Arc::clone(shard.link.line()), oneshot::channel());
@@ -39,12 +39,12 @@ pub(super) async fn hear(shard: &Shard) -> Result<Check> {
     let listener = async move {
         let (_, connection) = line.route().connect().await?;
         let _ = listening.send(());
-        // A server that holds the call for ever is given up a little later.
+        // A server that never ends the call is given up a little later.
         let heard = timeout(WAIT_MAX * 2, connection.send(&listen)).await;
         heard.ok().transpose().map(|answer| (answer, Instant::now()))
     };
     let ring = async {
-        // Fails where nobody listens, and the listener says why.
+        // Fails if the listener could not start, and the listener reports why.
         is_listening.await.ok()?;
         sleep(SETTLE).await;
         let begin = Instant::now();

@@ -1,4 +1,5 @@
-//! What the user of the store may do. It is tried on keys of our own: only an administrator could ask.
+//! Checks what the user of the store may do, by trying it on keys of our own. Only an administrator could ask the
+//! server.
 
 use redis::{Pipeline, Value};
 
@@ -11,12 +12,12 @@ use crate::{
     },
 };
 
-/// Commands that a store needs, in an order in which none waits and all of it is gone at the end; `H` stands for a hash and
-/// `Z` for a sorted set, `S` for a string.
+/// Commands that a store needs, ordered so that none waits and all test keys are gone at the end. `H` stands for a
+/// hash, `Z` for a sorted set, `S` for a string.
 const NEEDED: [&str; 32] = [
     "TIME",
     "HSET H f 1",
-    // The milliseconds that it stays where its removal is not allowed.
+    // How long it stays, in milliseconds, if its removal is not allowed.
     "PEXPIRE H 10000",
     "HGET H f",
     "HMGET H f",
@@ -36,7 +37,7 @@ const NEEDED: [&str; 32] = [
     "ZRANGEBYSCORE Z 0 0 LIMIT 0 1",
     "ZREVRANGEBYLEX Z + - LIMIT 0 1",
     "ZREMRANGEBYLEX Z (x (y",
-    // Pops what is there; waits for no time worth the name where ZADD was not allowed.
+    // Pops what is there. If ZADD was not allowed, it waits only for a moment.
     "BZPOPMIN Z 0.001",
     "ZREM Z m",
     "SET S abc PX 10000",
@@ -135,7 +136,7 @@ mod tests {
             NEEDED.map(answer)
         };
         assert_eq!(judge("ana", "pq", &answers(&[])).level, CheckLevel::Ok);
-        // A full server, or a replica, refuses for other reasons, of which others tell.
+        // A full server or a replica refuses for other reasons, which other checks report.
         assert_eq!(judge("ana", "pq", &NEEDED.map(|_| refusal("READONLY"))).level, CheckLevel::Ok);
         let check = judge("ana", "pq", &answers(&["ZADD", "BZPOPMIN"]));
         assert_eq!(check.text, "user ana may not: ZADD, BZPOPMIN");

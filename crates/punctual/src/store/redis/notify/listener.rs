@@ -1,10 +1,10 @@
-//! Listens to the bells of all queues that somebody here waits for, over a connection that does nothing else.
+//! Listens to the notification keys of all queues for which this process waits, over a connection of its own.
 //!
 //! ```text
-//! nobody waits ──► block on the bells ──(a ring, or the time is over)──► …
-//!                     │ other queues, or none: the listener rings a bell of its own, which it always hears,
-//!                     │ so that no ring can be popped for a call that is given up
-//!                     └─(broken, silent)──► doubt, pause, a new connection, doubt again
+//! no waits ──► blocked call for the keys ──(a notification, or the time is over)──► …
+//!                     │ other queues, or none: the listener notifies a key of its own, which it always hears,
+//!                     │ so that no notification can be popped for a call that is given up
+//!                     └─(broken, silent)──► doubt, pause, new connection, doubt again
 //! ```
 
 use std::{
@@ -32,27 +32,29 @@ use crate::{
     },
 };
 
-/// How much later than its time the server may end a block; it looks ten times a second.
+/// How much later than its timeout the server can end a blocked call; it checks ten times a second.
 const SLACK: Duration = Duration::from_secs(1);
-/// How long a block may last after the listener's own bell was rung.
+/// How long a blocked call can last after the listener's own key was notified.
 const WAKE_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) struct Listener {
     shared: Arc<Shared>,
     block: Duration,
     closing: CancellationToken,
-    /// The bell that only this listener hears.
+    /// The notification key of this listener alone.
     own_bell: Vec<u8>,
-    /// The bell that tells all who listen, one after another, of a change of the store; its score is the change's number.
+    /// The key that notifies all listeners, one after another, of a change of the store. Its score is the number of
+    /// the change.
     change_bell: Vec<u8>,
-    /// The last change that this listener told the next one of.
+    /// The last change of which this listener notified the next one.
     passed_on: u64,
     connection: Option<(Node, Connection)>,
-    /// Times in a row that listening failed.
+    /// How often listening failed in a row.
     failures: u32,
-    /// When a script last left rings to its caller, as the server said when this was asked last.
+    /// When a script last left notifications to its caller, as last read from the server.
     left: Value,
-    /// Blocks so far: each begins with another queue, since the server looks at the bells in the order they are named.
+    /// The number of blocked calls so far. Each starts with another queue, because the server checks keys in the
+    /// order in which they are named.
     turn: usize,
 }
 
@@ -74,7 +76,7 @@ impl Listener {
         }
     }
 
-    /// Listens until the doorbell closes.
+    /// Listens until the notifier is closed.
     pub(crate) async fn run(mut self) {
         while !self.closing.is_cancelled() {
             self.hand_back().await;
@@ -106,7 +108,7 @@ impl Listener {
         self.put_back(left).await;
     }
 
-    /// Comes back when other queues may be wanted, or a ring may have to go back.
+    /// Returns when other queues may be wanted, or a notification may have to be returned.
     async fn changed(&self) {
         let next = self.shared.hall().next_change();
         let grace = async {
@@ -121,7 +123,7 @@ impl Listener {
         }
     }
 
-    /// Hears one ring, or none for the time of a block, or is woken by other wishes.
+    /// Receives one notification, or none for the time of a blocked call, or is woken because the queues changed.
     async fn listen(&mut self, queues: BTreeSet<String>) -> Result<()> {
         let connection = self.connection.take().filter(|(_, connection)| connection.is_open());
         let (node, connection) = if let Some(connection) = connection {
@@ -129,7 +131,7 @@ impl Listener {
         } else {
             let connection = self.shared.line.route().connect().await.map_err(fault::unreachable)?;
             if 0 < self.failures {
-                // What rang meanwhile may have gone with the server's memory.
+                // Earlier notifications may have been lost with the server's memory.
                 self.shared.hall().doubt();
             }
             self.left = connection.1.send(&self.look()).await.map_err(|e| fault::lost("HGET", e))?;
@@ -143,7 +145,7 @@ impl Listener {
         let mut answers = answer?.into_iter();
         let (answer, left) = (answers.next().unwrap_or(Value::Nil), answers.next().unwrap_or(Value::Nil));
         if answer == Value::Nil && left != self.left && !matches!(left, Value::ServerError(_)) {
-            // Nobody rang for a minute, and somebody who should have may be dead.
+            // No notification for a minute: a process that should have sent one may be dead.
             self.left = left;
             self.shared.hall().doubt();
         }
@@ -152,7 +154,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Asks when a script last left rings to its caller.
+    /// Asks when a script last left notifications to its caller.
     fn look(&self) -> Cmd {
         let mut cmd = Cmd::new();
         cmd.arg("HGET").arg(self.shared.line.route().key(COMMON_KEYS[STATE])).arg("left");
@@ -169,7 +171,7 @@ impl Listener {
         cmd
     }
 
-    /// Waits for the answer to a block, and ends the block when other queues are wanted.
+    /// Waits for the end of a blocked call, and ends it when other queues are wanted.
     async fn answer(
         &self,
         node: &Node,
@@ -187,7 +189,7 @@ impl Listener {
                 biased;
                 answer = &mut answer => return answer.map_err(|e| fault::lost("BZPOPMIN", e)),
                 () = sleep_until(deadline) => return Err(fault::silent("BZPOPMIN")),
-                // Nobody rings here any more, and a server that was cut off would never say so.
+                // No notifications arrive from this server any more, and one that was cut off would never say so.
                 () = self.shared.line.moved_from(node) => return Err(fault::restless("BZPOPMIN")),
                 () = self.closing.cancelled(), if !is_woken => {}
                 () = self.changed() => {}
@@ -202,17 +204,17 @@ impl Listener {
         }
     }
 
-    /// Ends the block that is outstanding, or the next one if a ring has just ended it.
+    /// Ends the blocked call in progress, or the next one if a notification has just ended it.
     async fn wake(&self) -> Result<()> {
         let (mut ring, mut expire) = (Cmd::new(), Cmd::new());
         ring.arg("ZADD").arg(&self.own_bell).arg(0).arg("r");
-        // Nobody else would ever remove it.
+        // No other process would ever remove it.
         let ms = (2 * (self.block + SLACK)).as_millis() as u64;
         expire.arg("PEXPIRE").arg(&self.own_bell).arg(ms);
         self.shared.line.commands(&[ring, expire]).await
     }
 
-    /// Takes in what a block answered.
+    /// Handles the result of a blocked call.
     async fn take_in(&mut self, answer: Value, node: &Node) -> Result<()> {
         let line = &self.shared.line;
         if let Some(Detour::Moved(place)) = Detour::of(&answer, line.address().topology())
@@ -241,7 +243,7 @@ impl Listener {
         let queue = bell.strip_prefix(self.shared.line.route().bell("").as_slice());
         let queue = queue.and_then(|queue| String::from_utf8(queue.to_vec()).ok());
         let (Some(queue), Some(at)) = (queue, at) else { return Err(fault::odd("BZPOPMIN")) };
-        // What is below 0 or no number is due.
+        // A score below 0 or an invalid one is due.
         let at = Timestamp::saturating_from_ms(at as u64);
         let is_of = |kind: &Kind| ring.starts_with(kind.member().as_bytes());
         let kind = Kind::ALL.into_iter().find(is_of).unwrap_or(Kind::First);
@@ -254,7 +256,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Lets all waits look, and tells the next one who listens: each once of each change.
+    /// Makes all waits check, and notifies the next listener: once for each change.
     async fn pass_on(&mut self, change: u64) -> Result<()> {
         self.shared.hall().doubt();
         if change <= self.passed_on {
@@ -264,13 +266,13 @@ impl Listener {
         self.shared.line.commands(&[self.shared.announcement(change)]).await
     }
 
-    /// Gives other processes the rings that nobody here will answer.
+    /// Returns notifications that are not answered here to other processes.
     async fn hand_back(&self) {
         let unheard = self.shared.hall().unheard(SystemInstant::now());
         self.put_back(unheard).await;
     }
 
-    /// Each as what it was: a spare that came back as a first would have to be answered.
+    /// Each returns as what it was. A spare that returned as a first notification would need an answer.
     async fn put_back(&self, rings: Vec<Unheard>) {
         if rings.is_empty() || self.shared.is_foreign.load(Ordering::Relaxed) {
             return;

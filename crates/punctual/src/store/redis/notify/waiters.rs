@@ -1,4 +1,4 @@
-//! Who waits in this process, and the rings that nobody has answered yet. Only values: nothing here waits or reads a clock.
+//! The waits of this process, and the unanswered notifications. Values only: nothing here waits or reads a clock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,26 +11,27 @@ use tokio::sync::Notify;
 use super::SPARE;
 use crate::{core::time::Timestamp, store::is_of_queue};
 
-/// How long what rings for now is kept after the last wait for its queue has left: a worker that reserves comes back in no time,
-/// and should find what rang meanwhile. After that it is for other processes.
+/// How long a notification for now is kept after the last wait for its queue ended. A worker that reserves returns
+/// soon, and should find it. After that, it is returned for other processes.
 pub(crate) const GRACE: Duration = Duration::from_millis(5);
-/// How long a queue is still listened to after its last wait has left, and how long what rings for later is kept: a call may take
-/// longer than the grace.
+/// How long a queue is still listened to after its last wait ended, and how long notifications for later are kept. A
+/// call can take longer than the grace period.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
-/// Of more queues it is not remembered when somebody looked into them, or which time this process wakes for.
+/// The most queues for which the last check and this process's times are remembered.
 const ANSWERED_MAX: usize = 1_024;
-/// How long a process that seems to be the only one that waits does not look for another one.
+/// How long a process that seems to be the only waiting one does not look for another.
 const ALONE_FOR: Duration = Duration::from_secs(10);
-/// More times of a queue are not kept.
+/// The most times of a queue that are kept.
 const TIMES_MAX: usize = 16;
 
-/// Which times this process wakes for, of a queue, as a reserve reports them to the store.
+/// The times for which this process wakes, for a queue, as a reserve reports them to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// It goes by its own timer, whatever other processes do: it does not listen, or they may have been notified before it did.
+    /// It uses its own timer, whatever other processes do: it does not listen, or others may have been notified
+    /// before it did.
     OwnTimer,
-    /// These times; any other one it leaves to two other processes.
+    /// These times. It leaves any other time to two other processes.
     Times(Vec<Timestamp>),
 }
 
@@ -39,36 +40,37 @@ pub(crate) struct Hall {
     last_id: u64,
     waits: Vec<Wait>,
     rings: BTreeMap<String, Ring>,
-    /// Queues that nobody listens to any more, since when.
+    /// Queues whose last wait has ended, and when.
     left: BTreeMap<String, Instant>,
-    /// What the listener hears at the moment.
+    /// The queues that the listener hears at the moment.
     heard: BTreeSet<String>,
-    /// How often a ring may have been lost.
+    /// How often a notification may have been lost.
     doubts: u64,
-    /// When somebody here looked into a queue last, by the server's clock, and how many doubts there had been.
+    /// When this process last checked a queue, by the server's clock, and how many doubts there had been.
     answered: BTreeMap<String, (Timestamp, u64)>,
-    /// The times that this process wakes for without a ring: other processes have those.
+    /// The times for which this process wakes without a notification, because other processes have those.
     own_timers: BTreeMap<String, Timestamp>,
-    /// The times that ended waits and no look has answered yet: by the server's clock they may not have come.
+    /// The times that ended waits and are not yet answered by a check. By the server's clock they may not have come.
     taken: BTreeMap<String, Vec<Timestamp>>,
-    /// How many rings came here so far.
+    /// How many notifications were received so far.
     arrivals: u64,
-    /// The last second ring for a time that went back, since this process is the first; and until when no other one seems to wait.
+    /// The last spare for a time that was returned because this process is the first, and until when no other process
+    /// seems to wait.
     given_back: Option<(String, Timestamp)>,
     alone_until: Option<Instant>,
-    /// What the server's clock showed, and when.
+    /// The time of the server's clock, and when it was read.
     clock: Option<(Instant, Timestamp)>,
 }
 
-/// What had come to a hall when a reserve was sent: that much the reserve answers.
+/// What had been received when a reserve was sent, and is answered by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
-    /// How often a ring may have been lost by then.
+    /// How often a notification may have been lost by then.
     pub(crate) doubts: u64,
     arrivals: u64,
 }
 
-/// The rings of a queue that go back to the server.
+/// The notifications of a queue that are returned to the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unheard {
     pub(crate) queue: String,
@@ -78,23 +80,23 @@ pub(crate) struct Unheard {
     pub(crate) time_spares: BTreeSet<Timestamp>,
 }
 
-/// What a ring is; on the server, a member of the bell.
+/// The kind of a notification. On the server it is a member of the queue's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// There is work from then on. The earliest counts.
+    /// There is work from this time on. The earliest counts.
     First,
-    /// For another process, which looks after the one that heard the first. The earliest counts.
+    /// For another process, which checks after the one that received the first. The earliest counts.
     Spare,
-    /// The process that hears it wakes for the queue then. It is the time in the queue's row.
+    /// The receiving process wakes for the queue at this time. It is the time in the queue's row.
     Time,
-    /// For another process, which looks after that one.
+    /// For another process, which checks after that one.
     TimeSpare,
 }
 
 impl Kind {
     pub(crate) const ALL: [Self; 4] = [Self::First, Self::Spare, Self::Time, Self::TimeSpare];
 
-    /// A time that came back has a member of its own behind this, [`Unheard::member`].
+    /// Returns its member. A returned time has its own member with this prefix; see [`Unheard::member`].
     pub(crate) const fn member(self) -> &'static str {
         match self {
             Self::First => "r",
@@ -106,8 +108,8 @@ impl Kind {
 }
 
 impl Unheard {
-    /// What a ring is on the server. A time that comes back stands beside the one that a script may have left meanwhile: which of them
-    /// is in the queue's row is not known here.
+    /// Returns the member for a notification on the server. A returned time is kept beside one that a script may have
+    /// left meanwhile: it is not known here which of them is in the queue's row.
     pub(crate) fn member(kind: Kind, at: Timestamp) -> String {
         match kind {
             Kind::First | Kind::Spare => kind.member().to_owned(),
@@ -115,7 +117,7 @@ impl Unheard {
         }
     }
 
-    /// Each ring, and when it rings.
+    /// Returns each notification and its time.
     pub(crate) fn rings(&self) -> Vec<(Kind, Timestamp)> {
         let one = |kind, at: Option<Timestamp>| at.map(|at| (kind, at));
         let kept = one(Kind::First, self.first).into_iter().chain(one(Kind::Spare, self.spare));
@@ -129,21 +131,23 @@ struct Wait {
     id: u64,
     queues: Vec<String>,
     notify: Arc<Notify>,
-    /// As it was on entering.
+    /// The number of doubts on entering.
     doubts: u64,
 }
 
-/// The rings of a queue, at least one of them.
+/// The notifications of a queue, at least one.
 #[derive(Clone, Debug, Default)]
 struct Ring {
     first: Option<Timestamp>,
     spare: Option<Timestamp>,
-    /// The last one counts, but which one was the last is not known here for sure: rings also come back from other processes.
+    /// The last time counts, but the last one is not known for sure here, because times are also returned by other
+    /// processes.
     times: BTreeSet<Timestamp>,
     time_spares: BTreeSet<Timestamp>,
-    /// A time that this process wakes for, since a look here was the first to know of it: only its spare was on the server.
+    /// A time for which this process wakes because its call was the first to learn of it. Only its spare was on the
+    /// server.
     own: Option<Timestamp>,
-    /// When the last one came here, and as which; the same of `own`.
+    /// When the last one was received, and its kind; the same for `own`.
     since: Option<Instant>,
     arrival: u64,
     own_arrival: u64,
@@ -169,7 +173,7 @@ impl Ring {
         }
     }
 
-    /// Leaves out firsts and spares up to these times, and times up to `now`.
+    /// Removes firsts and spares up to these times, and times up to `now`.
     fn remove(&mut self, first: Option<Timestamp>, spare: Timestamp, now: Timestamp) {
         self.first = self.first.filter(|at| first.is_none_or(|over| over < *at));
         self.spare = self.spare.filter(|at| spare < *at);
@@ -178,12 +182,12 @@ impl Ring {
         self.time_spares.retain(|at| spare < *at);
     }
 
-    /// The times that this process wakes for, with the firsts.
+    /// Returns the times for which this process wakes, with the firsts.
     fn held(&self) -> impl Iterator<Item = Timestamp> {
         [self.first, self.own].into_iter().flatten().chain(self.times.iter().copied())
     }
 
-    /// As what it goes to the server.
+    /// Returns the form in which it goes back to the server.
     fn unheard(self, queue: String) -> Unheard {
         let Self { first, spare, mut times, time_spares, own, .. } = self;
         times.extend(own);
@@ -191,7 +195,7 @@ impl Ring {
     }
 }
 
-/// Of more times than there may be, the latest goes: whoever wakes for an earlier one learns of it.
+/// Adds a time. Beyond the bound the latest is dropped: a process that wakes for an earlier one learns of it.
 fn add_bounded(times: &mut BTreeSet<Timestamp>, at: Timestamp) {
     times.insert(at);
     if TIMES_MAX < times.len() {
@@ -199,7 +203,7 @@ fn add_bounded(times: &mut BTreeSet<Timestamp>, at: Timestamp) {
     }
 }
 
-/// What a wait is told on entering.
+/// What a wait learns on entering.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entered {
     pub(crate) id: u64,
@@ -210,12 +214,12 @@ pub(crate) struct Entered {
 /// What a wait finds.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// A ring, which is the wait's now.
+    /// A notification, which this wait takes.
     Due,
-    /// A ring that the first to look at that time will have.
+    /// A notification for the first wait that checks at that time.
     Later(Timestamp),
     Nothing,
-    /// A ring may have been lost since it entered.
+    /// A notification may have been lost since it entered.
     Doubt,
 }
 
@@ -231,7 +235,7 @@ impl Hall {
         Entered { id, is_news }
     }
 
-    /// Answers whether it was the last wait of one of its queues.
+    /// Returns whether it was the last wait for one of its queues.
     pub(crate) fn leave(&mut self, id: u64, now: Instant) -> bool {
         let Some(at) = self.waits.iter().position(|wait| wait.id == id) else { return false };
         let gone = self.waits.remove(at);
@@ -249,12 +253,12 @@ impl Hall {
         self.waits.iter().any(|wait| wait.queues.iter().any(|wanted| wanted == queue))
     }
 
-    /// What the server's clock shows.
+    /// Notes the time of the server's clock.
     pub(crate) const fn learn_clock(&mut self, here: Instant, now: Timestamp) {
         self.clock = Some((here, now));
     }
 
-    /// What there is for a wait, by the server's clock.
+    /// Returns what there is for a wait, by the server's clock.
     pub(crate) fn look(&mut self, id: u64, now: Timestamp) -> Look {
         let Some(wait) = self.waits.iter().find(|wait| wait.id == id) else { return Look::Doubt };
         if wait.doubts != self.doubts {
@@ -280,7 +284,7 @@ impl Hall {
         }
     }
 
-    /// Notes which times ended a wait, for the look that follows. Nobody looks into what is no queue.
+    /// Notes which times ended a wait, for the check that follows. Keys other than queues' are never checked.
     fn take(&mut self, queue: &str, now: Timestamp) {
         let held = self.rings.get(queue).into_iter().flat_map(Ring::held);
         let times: Vec<_> = held.filter(|at| Timestamp::default() < *at && *at <= now).collect();
@@ -292,8 +296,8 @@ impl Hall {
         }
     }
 
-    /// Whether a second ring for a time should go back to the server, since this process is the first: another one that waits hears of
-    /// it then. A ring that comes back shows that there is none.
+    /// Returns whether to return a spare for a time to the server because this process is the first. Another waiting
+    /// process then learns of it. If the spare comes back, there is none.
     pub(crate) fn gives_back(&mut self, queue: &str, spare: Timestamp, now: Instant) -> bool {
         let ring = self.rings.get(queue);
         let is_first = ring.is_some_and(|ring| ring.held().any(|at| at.after(SPARE) == spare));
@@ -309,7 +313,7 @@ impl Hall {
         true
     }
 
-    /// A queue without rings is not kept.
+    /// Forgets a queue without notifications.
     fn forget_nothing(&mut self, queue: &str) {
         if self.rings.get(queue).is_some_and(|ring| ring.all().next().is_none()) {
             self.rings.remove(queue);
@@ -322,7 +326,7 @@ impl Hall {
         }
     }
 
-    /// Takes a ring in. A spare for what somebody here has looked after since goes no further.
+    /// Receives a notification. A spare for what was checked here since is dropped.
     pub(crate) fn take_in(&mut self, queue: String, at: Timestamp, kind: Kind, now: Instant) {
         let is_spare = matches!(kind, Kind::Spare | Kind::TimeSpare);
         if is_spare && self.answered.get(&queue).is_some_and(|(answered, _)| at <= answered.after(SPARE)) {
@@ -335,7 +339,8 @@ impl Hall {
         (ring.since, ring.arrival) = (Some(now), self.arrivals);
     }
 
-    /// Somebody here has looked into these queues at `now`, and had heard so much before; `is_all`: nothing is left there for now.
+    /// Notes that this process checked these queues at `now`, by a call sent when `heard` had been received.
+    /// `is_all`: nothing is left there now.
     pub(crate) fn answered<'a>(
         &mut self,
         queues: impl Iterator<Item = &'a str>,
@@ -344,7 +349,8 @@ impl Hall {
         is_all: bool,
     ) {
         for queue in queues {
-            // A ring for a time was there before that time; one for now may have come after the look was sent.
+            // A notification for a time was there before that time. One for now may have come after the call was
+            // sent.
             let is_answered = self.rings.get(queue).is_some_and(|ring| {
                 ring.arrival <= before.arrivals || ring.first.is_some_and(|at| at != Timestamp::default())
             });
@@ -360,11 +366,12 @@ impl Hall {
         }
     }
 
-    /// Which times this process wakes for, of a queue.
+    /// Returns the times for which this process wakes, for a queue.
     pub(crate) fn hold(&self, queue: &str, now: Instant) -> Hold {
         let is_near = |since: &Instant| now < *since + LINGER;
         let listens = self.is_listened_to(queue) || self.left.get(queue).is_some_and(is_near);
-        // Whoever was notified before the first look here may be dead by now, and so may be what was lost with a connection.
+        // A process that was notified before the first check here may be dead, and so may notifications be that were
+        // lost with a connection.
         let has_looked = self.answered.get(queue).is_some_and(|(_, doubts)| *doubts == self.doubts);
         if !listens || !has_looked {
             return Hold::OwnTimer;
@@ -374,8 +381,8 @@ impl Hall {
         Hold::Times(times.chain(self.taken.get(queue).into_iter().flatten().copied()).collect())
     }
 
-    /// This process is to wake for a queue at this time, as the store answered a call with this hold, which was sent when so much
-    /// had been heard. Answers a ring that is for another process.
+    /// Notes that this process must wake for a queue at this time, by the answer to a call with this hold, sent when
+    /// `before` had been received. Also answers a notification for another process.
     #[must_use]
     pub(crate) fn wake_at(
         &mut self,
@@ -395,13 +402,13 @@ impl Hall {
         self.own_timers.remove(queue);
         self.arrivals += 1;
         let ring = self.rings.entry(queue.to_owned()).or_default();
-        // Of two calls whose answers came in another order than they were made, the earlier time counts.
+        // If two answers arrive in another order than their calls were made, the earlier time counts.
         let is_newer = before.arrivals < ring.own_arrival;
         ring.own = Some(ring.own.filter(|_| is_newer).map_or(at, |own| own.min(at)));
         ring.own_arrival = self.arrivals;
         ring.since = ring.since.or(Some(now));
         self.notify(queue);
-        // Its second ring may have come before the answer.
+        // Its spare may have come before the answer.
         let spare = at.after(SPARE);
         let has_both = self.rings.get(queue).is_some_and(|ring| ring.time_spares.contains(&spare));
         if !has_both || !self.gives_back(queue, spare, now) {
@@ -411,8 +418,8 @@ impl Hall {
         Some(Unheard { queue: queue.to_owned(), time_spares: BTreeSet::from([spare]), ..Unheard::default() })
     }
 
-    /// Others wake for what comes next in a queue, as the store answered a call that was sent when so much had been heard: what was
-    /// held here by then is theirs.
+    /// Notes that others wake for the next time of a queue, by the answer to a call sent when `before` had been
+    /// received. The times that were held here by then are theirs.
     pub(crate) fn leave_to_others(&mut self, queue: &str, before: Heard) {
         self.own_timers.remove(queue);
         let Some(ring) = self.rings.get_mut(queue) else { return };
@@ -425,7 +432,7 @@ impl Hall {
         self.forget_nothing(queue);
     }
 
-    /// The earliest time that this process wakes for by itself, of these queues.
+    /// Returns the earliest time for which this process wakes by itself, for these queues.
     pub(crate) fn held<'a>(&self, queues: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
         let held = |queue| {
             let times = self.rings.get(queue).into_iter().flat_map(Ring::held);
@@ -434,12 +441,12 @@ impl Hall {
         queues.filter_map(held).min()
     }
 
-    /// What has come here so far.
+    /// Returns what has been received so far.
     pub(crate) const fn heard(&self) -> Heard {
         Heard { doubts: self.doubts, arrivals: self.arrivals }
     }
 
-    /// A ring may have been lost: all waits come back.
+    /// Notes that a notification may have been lost: all waits return.
     pub(crate) fn doubt(&mut self) {
         self.doubts += 1;
         for wait in &self.waits {
@@ -452,12 +459,12 @@ impl Hall {
         self.heard = queues;
     }
 
-    /// The queues to listen to.
+    /// Returns the queues to listen to.
     pub(crate) fn waited_for(&self) -> BTreeSet<String> {
         self.waits.iter().flat_map(|wait| &wait.queues).cloned().collect()
     }
 
-    /// Whether listening to these queues is still right: to all that are waited for, and to none that was left for good.
+    /// Returns whether listening to these queues is still right: all with waits, and none whose wait ended for good.
     pub(crate) fn suits(&self, queues: &BTreeSet<String>, now: Instant) -> bool {
         let waited_for = self.waited_for();
         let was_left_just_now = |queue| self.left.get(queue).is_some_and(|since| now < *since + LINGER);
@@ -465,7 +472,8 @@ impl Hall {
         waited_for.is_subset(queues) && queues.iter().all(is_wanted)
     }
 
-    /// Takes out the rings that nobody here will answer, and forgets who was left for good.
+    /// Removes and returns the notifications that are not answered here, and forgets queues whose waits ended for
+    /// good.
     pub(crate) fn unheard(&mut self, now: Instant) -> Vec<Unheard> {
         let unheard = self.given_up().filter(|(_, end)| *end <= now);
         let unheard: Vec<String> = unheard.map(|(queue, _)| queue.to_owned()).collect();
@@ -478,19 +486,20 @@ impl Hall {
         unheard
     }
 
-    /// Takes out all rings.
+    /// Removes and returns all notifications.
     pub(crate) fn all(&mut self) -> Vec<Unheard> {
         let all = std::mem::take(&mut self.rings).into_iter();
         all.map(|(queue, ring)| ring.unheard(queue)).collect()
     }
 
-    /// When [`suits`](Self::suits) or [`unheard`](Self::unheard) will answer otherwise, if nobody comes or leaves.
+    /// Returns when the result of [`suits`](Self::suits) or [`unheard`](Self::unheard) will change if no wait starts
+    /// or ends.
     pub(crate) fn next_change(&self) -> Option<Instant> {
         let ends = self.given_up().map(|(_, end)| end);
         ends.chain(self.left.values().map(|since| *since + LINGER)).min()
     }
 
-    /// The queues with rings that nobody listens to, and until when these are kept.
+    /// Returns the queues with notifications but without a listener, and until when these are kept.
     fn given_up(&self) -> impl Iterator<Item = (&str, Instant)> {
         let unheard = self.rings.iter().filter(|(queue, _)| !self.is_listened_to(queue));
         unheard.filter_map(|(queue, ring)| {
@@ -633,7 +642,7 @@ mod tests {
         assert_eq!(hall.look(id, at(80)), Look::Later(at(90)));
         hall.leave_to_others("mail", hall.heard());
         assert_eq!(hall.look(id, at(80)), Look::Nothing);
-        // One that nobody here waits for any more is for other processes.
+        // A notification without a wait here is for other processes.
         let _ = hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
         hall.leave(id, start);
         let back =
@@ -648,14 +657,14 @@ mod tests {
         let spare = |ms| at(ms + SPARE.as_millis() as u64);
         let wake =
             |hall: &mut Hall, ms, now| hall.wake_at("mail", at(ms), &Hold::Times(vec![]), hall.heard(), now);
-        // The ring comes after the answer, or before it.
+        // The notification arrives after the answer, or before it.
         assert_eq!(wake(&mut hall, 100, start), None);
         assert!(!hall.gives_back("mail", spare(101), start), "that is another time's");
         assert!(hall.gives_back("mail", spare(100), start));
         hall.take_in("mail".into(), spare(200), Kind::TimeSpare, start);
         let back = wake(&mut hall, 200, start).expect("it goes back");
         assert_eq!((back.time_spares, back.times), (BTreeSet::from([spare(200)]), BTreeSet::new()));
-        // It comes back: nobody else is there, for now.
+        // It comes back: no other process waits now.
         assert!(!hall.gives_back("mail", spare(200), start));
         hall.take_in("mail".into(), spare(300), Kind::TimeSpare, start);
         assert_eq!(wake(&mut hall, 300, start), None);
@@ -714,7 +723,7 @@ mod tests {
         assert!(hall.unheard(left + GRACE / 2).is_empty());
         assert_eq!(hall.unheard(left + GRACE), unheard(Some(7), None));
         assert!(hall.unheard(left + GRACE).is_empty());
-        // One that comes too late for anybody goes back at once.
+        // One that comes too late for any wait is returned at once.
         hall.take_in("mail".into(), at(8), Kind::Spare, left + GRACE);
         assert_eq!(hall.unheard(left + GRACE), unheard(None, Some(8)));
         assert!(hall.unheard(left + LINGER).is_empty());

@@ -1,5 +1,5 @@
-//! Flat binary: what the scripts and their callers hand each other. Whole numbers are big-endian, as the scripts' members
-//! need them.
+//! Flat binary: the format between scripts and their callers. Whole numbers are big-endian, as the members of sorted
+//! sets need them.
 
 use crate::core::{
     error::{Error, ErrorKind, Result},
@@ -7,14 +7,14 @@ use crate::core::{
     time::Timestamp,
 };
 
-/// The first length of a chunk that takes four bytes more.
+/// The first length of a chunk that takes four more bytes.
 const LONG: u8 = 255;
 
 /// Appends to flat binary.
 pub(crate) trait Put {
-    /// The low `width` bytes of a number.
+    /// Appends the low `width` bytes of a number.
     fn number(&mut self, n: u64, width: usize);
-    /// A length, then so many bytes.
+    /// Appends a length and these bytes.
     fn chunk(&mut self, bytes: &[u8]);
 }
 

@@ -27,7 +27,7 @@ impl Reply {
         bytes(self.0.next().unwrap_or(Value::Nil))
     }
 
-    /// The same of what may not be there.
+    /// Reads the same, but allows that it is missing.
     pub(crate) fn bytes_or_none(&mut self) -> Result<Vec<u8>> {
         bytes_or_none(self.0.next().unwrap_or(Value::Nil))
     }
@@ -50,7 +50,7 @@ impl Reply {
     }
 }
 
-/// A single bulk string.
+/// Reads a single bulk string.
 pub(crate) fn bytes(value: Value) -> Result<Vec<u8>> {
     match value {
         Value::BulkString(bytes) => Ok(bytes),
@@ -58,12 +58,12 @@ pub(crate) fn bytes(value: Value) -> Result<Vec<u8>> {
     }
 }
 
-/// A single bulk string that may not be there: then it has no bytes.
+/// Reads a single bulk string; no bytes if it is missing.
 pub(crate) fn bytes_or_none(value: Value) -> Result<Vec<u8>> {
     if value == Value::Nil { Ok(Vec::new()) } else { bytes(value) }
 }
 
-/// A single whole number.
+/// Reads a single whole number.
 pub(crate) fn int(value: &Value) -> Result<i64> {
     match value {
         Value::Int(n) => Ok(*n),

@@ -1,8 +1,8 @@
-//! A script as the server knows it: by the hash of its text.
+//! A script, known to the server by the hash of its text.
 
 use redis::Cmd;
 
-/// A Lua script. Its hash is computed once, when it is made: keep one in a `LazyLock`.
+/// A Lua script. Its hash is computed when it is made, so keep it in a `LazyLock`.
 #[derive(Debug)]
 pub(crate) struct Script {
     name: &'static str,
@@ -11,14 +11,14 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Joins the parts of a script, each with a line break behind it: what several scripts share comes first.
+    /// Joins the parts of a script, each followed by a line break. Shared parts come first.
     pub(crate) fn new(name: &'static str, parts: &[&str]) -> Self {
         let text: String = parts.iter().flat_map(|part| [part, "\n"]).collect();
         let sha = redis::Script::new(&text).get_hash().to_owned();
         Self { name, text, sha }
     }
 
-    /// The verb's name, for messages.
+    /// Returns the name of the verb, for messages.
     pub(crate) const fn name(&self) -> &'static str {
         self.name
     }
@@ -28,7 +28,7 @@ impl Script {
         &self.text
     }
 
-    /// Runs the script, which the server must know.
+    /// Returns the command that runs the script, which the server must know.
     pub(crate) fn call(&self, keys: &[Vec<u8>], args: &[Vec<u8>]) -> Cmd {
         let bytes: usize = keys.iter().chain(args).map(Vec::len).sum();
         let mut cmd = Cmd::with_capacity(3 + keys.len() + args.len(), 16 + self.sha.len() + bytes);
@@ -36,7 +36,7 @@ impl Script {
         cmd
     }
 
-    /// Makes the server know the script. Not by EVAL: what came that way may be forgotten at any time since 7.4.
+    /// Returns the command that loads the script. Not EVAL: since 7.4, the server can forget its scripts at any time.
     pub(crate) fn load(&self) -> Cmd {
         let mut cmd = Cmd::new();
         cmd.arg("SCRIPT").arg("LOAD").arg(&self.text);

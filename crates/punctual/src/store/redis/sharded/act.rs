@@ -1,4 +1,4 @@
-//! `act`: each target in the shard that has it.
+//! `act`: acts on each target in the shard that has it.
 
 use super::{
     in_homes,
@@ -16,8 +16,8 @@ use crate::{
     },
 };
 
-/// Answers for jobs that may not wait again where they are: with the number of shards, or the way its queue is placed, the home
-/// of a key has changed, so that the job's own shard may not know who holds it, or whom it limits.
+/// Refuses to retry jobs whose key has another home now, by the number of shards or the placement of its queue. The
+/// job's own shard may then not know the holder of the key, or the jobs that it is limited with.
 async fn refuse_held(store: &RedisStore, targets: &[Target], acted: &mut [Acted]) -> Result<()> {
     for (target, acted) in targets.iter().zip(acted) {
         let Which::Id(id) = target.which else { continue };
@@ -26,7 +26,7 @@ async fn refuse_held(store: &RedisStore, targets: &[Target], acted: &mut [Acted]
             *acted = Acted::GateConflict(other);
             continue;
         }
-        // What is held until the start or for a while may be free for good: that its own shard knows.
+        // Only its own shard knows whether a key until start or a window is free for good.
         let is_until_done = job.unique.as_ref().is_some_and(|unique| unique.scope == Scope::UntilDone);
         let Some(key) = UniqueKey::of(&job).filter(|_| is_until_done) else { continue };
         if let Some(holder) = read::holder(store, &key).await?.filter(|holder| holder.id != id) {
@@ -36,7 +36,8 @@ async fn refuse_held(store: &RedisStore, targets: &[Target], acted: &mut [Acted]
     Ok(())
 }
 
-/// A job of the same group, else of the same concurrency key, that waits or runs in another shard: only one may have such (S15).
+/// Finds a job of the same group, or else of the same concurrency key, that waits or runs in another shard. Only one
+/// shard can have such jobs (S15).
 async fn live_elsewhere(store: &RedisStore, job: &JobRecord) -> Result<Option<JobId>> {
     let key = job.group.as_ref().or(job.concurrency.as_ref().map(|concurrency| &concurrency.key));
     let Some(key) = key else { return Ok(None) };

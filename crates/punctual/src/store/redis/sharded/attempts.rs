@@ -1,26 +1,27 @@
-//! How a call was cut into parts when it was made for the first time: its repetition must be cut the same way, since only
-//! then each shard knows its part again (S3).
+//! Remembers how a call was divided into parts when it was first made. A repetition must be divided in the same way,
+//! because only then does each shard recognise its part (S3).
 
 use std::{collections::HashMap, sync::Arc};
 
 use crate::store::{Call, Enqueued, redis::Live};
 
-/// More instances than this are not remembered. Of one that was forgotten a repetition is cut as if it were new: an enqueue the
-/// same way unless the layout has just changed; a reserve may begin with another shard, and what it got before is taken back.
+/// The most instances that are remembered. After that, a repetition is divided as if it were new. For an enqueue that
+/// is the same division unless the layout has just changed. A reserve can start with another shard, and its earlier
+/// jobs are reclaimed.
 const INSTANCES_MAX: usize = 1_024;
 
-/// What is remembered of the last call of each instance.
+/// The last call of each instance.
 #[derive(Debug)]
 pub(crate) struct Attempts<T>(HashMap<u64, (u64, T)>);
 
-/// What is known of an enqueue that was not answered in full, or may be repeated.
+/// What is known of an enqueue that was not fully answered, or can be repeated.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tried {
-    /// The layouts by which it was tried, one after another.
+    /// The layouts with which it was tried, in order.
     pub(crate) lives: Vec<Arc<Live>>,
-    /// Whether none of its jobs is refused any more: some may have been done.
+    /// Whether none of its jobs is refused any more, because some may have been stored.
     pub(crate) is_accepted: bool,
-    /// The answers so far, one for each job; none once all jobs are answered.
+    /// The answers so far, one for each job; empty once all jobs are answered.
     pub(crate) answers: Vec<Option<Enqueued>>,
 }
 
@@ -31,7 +32,7 @@ impl<T> Default for Attempts<T> {
 }
 
 impl<T> Attempts<T> {
-    /// What is remembered of a call; `new` for one that was not made before.
+    /// Returns what is remembered of a call; `new` makes it for a new call.
     pub(crate) fn of(&mut self, call: Call, new: impl FnOnce() -> T) -> &mut T {
         if INSTANCES_MAX <= self.0.len() && !self.0.contains_key(&call.instance) {
             self.0.clear();

@@ -1,10 +1,9 @@
-//! Copies of the layout and of the store's identity, one in each shard of a cluster, for programs that start while the server of shard 0
-//! is away.
+//! Copies of the layout and of the store's identity, one in each shard of a cluster. Programs use them if they start
+//! while the server of shard 0 is unavailable.
 //!
-//! A copy is left in a shard only when all shards know of its epoch, and only in one that is in no later epoch itself. So it is
-//! as safe to go by a copy as it is for a process that has not heard of a change yet: whatever it would put where a later
-//! layout does not look for it, the shard refuses. Of several copies that of the highest epoch is the latest, since each
-//! epoch has one layout.
+//! A copy is left in a shard only after all shards know of its epoch, and only in a shard that is in no later epoch.
+//! So using a copy is as safe as not having heard of a change yet: a shard refuses jobs that a later layout would not
+//! look for there. Of several copies, that of the highest epoch is the latest, because each epoch has one layout.
 
 use std::sync::Arc;
 
@@ -29,14 +28,15 @@ use crate::{
     },
 };
 
-/// How many shards a program asks at once that starts while shard 0 is away.
+/// How many shards a program asks at once if it starts while shard 0 is unavailable.
 const ASKED_MAX: u16 = 8;
 
-/// Leaves a copy of the layout in a shard that is not known to have it. One that can't be reached keeps the copy that it has.
+/// Leaves a copy of the layout in a shard that is not known to have it. A shard that cannot be reached keeps its old
+/// copy.
 pub(crate) async fn leave(live: &Live, shard: &Shard) {
     let Live { layout, .. } = live;
     let is_wanted = shard.number != 0 && shard.address.is_cluster();
-    // Shard 0 knows which store it is.
+    // Shard 0 has the identity.
     if !is_wanted || !layout.is_told || layout.epoch <= shard.copied() || is_away(&live.shards, 0) {
         return;
     }
@@ -53,11 +53,11 @@ pub(crate) async fn leave(live: &Live, shard: &Shard) {
     }
 }
 
-/// The shards by the latest copy in one of the first of them after shard 0, if one is found. All are asked at once: of servers that
-/// are away none is waited for after another.
+/// Returns the shards by the latest copy in one of the first shards after shard 0, if there is one. All are asked at
+/// once, so that waits for unavailable servers do not add up.
 ///
 /// # Errors
-/// Where a shard has another format.
+/// Any error of a shard with another format.
 pub(crate) async fn find(
     thread: &Arc<Thread>,
     address: &Address,
@@ -67,7 +67,7 @@ pub(crate) async fn find(
     let new = |n| Shard::new(thread, address, clock, n).map(Arc::new);
     let asked = (1..=ASKED_MAX).map(new).collect::<Result<Vec<_>>>()?;
     let copies = asked.iter().map(async |shard| {
-        // It refuses another format.
+        // The shard refuses another format.
         tell(shard, 0).await?;
         read_layout(shard).await
     });
@@ -93,7 +93,7 @@ pub(crate) async fn find(
     Ok(Some(Live { layout, shards }))
 }
 
-/// Which store it is, by the latest copy in one of the first of its shards after shard 0, if one is found.
+/// Returns the identity of the store, by the latest copy in one of the first shards after shard 0, if there is one.
 pub(crate) async fn identity(shards: &[Arc<Shard>]) -> Option<Identity> {
     let asked = shards.iter().filter(|shard| shard.number != 0).take(ASKED_MAX.into());
     let copies = asked.map(async |shard| {

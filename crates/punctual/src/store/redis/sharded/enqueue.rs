@@ -1,12 +1,13 @@
-//! `enqueue`: each job goes to its home. Where the number of shards was another one before, or its queue was placed in
-//! another way, it is first looked for in the homes that it had then.
+//! `enqueue`: each job goes to its home. If the number of shards or the placement of its queue was different before,
+//! the job is first looked for in its earlier homes.
 //!
-//! Only one shard at a time may have jobs of a group, or of a concurrency key, that wait or run: it alone knows how many of
-//! them may start (S15). So where an earlier home has some, the new one follows them, in a step that looks once more. A home
-//! without any gets none by this layout, and takes none by one before: whoever finds all of them so may go on to the new one.
+//! Only one shard at a time can have waiting or running jobs of a group or concurrency key. It alone knows how many
+//! of them can start (S15). So if an earlier home has some, the new job follows them, in a step that checks again. A
+//! home without any gets none by this layout, and accepts none by an earlier one. So a caller that finds all earlier
+//! homes empty can use the new one.
 //!
-//! A shard that is away costs only what must be there. A job whose id names it goes nowhere else, or who repeats an enqueue by its
-//! ids would have some jobs twice: new ids name shards that are there.
+//! An unavailable shard affects only jobs that must be in it. A job whose id names it can go nowhere else: a caller
+//! that repeats an enqueue with its ids would otherwise have some jobs twice. New ids name shards that are available.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -34,17 +35,17 @@ use crate::{
     },
 };
 
-/// Groups that one script files: each costs some commands, and other callers wait for the script.
+/// The most groups that one script files. Each costs some commands, and other callers wait for the script.
 const GROUPS_PER_SCRIPT_MAX: usize = 64;
 
 const _: () = assert!(BATCH_MAX / GROUPS_PER_SCRIPT_MAX < u8::MAX as usize);
 
-/// The round of the look where a job would go, after those where it may have been put before.
+/// The round of the check where a job would go, after those where it may have been put before.
 const LAST_LOOK: u8 = u8::MAX;
 
 const _: () = assert!(PLACES_MAX < LAST_LOOK as usize);
 
-/// How often the layout may change under one call.
+/// How often the layout can change during one call.
 const CHANGES_MAX: usize = 16;
 
 /// Enqueues all jobs, or fails.
@@ -57,14 +58,14 @@ pub(crate) async fn enqueue(store: &RedisStore, call: Call, jobs: &[NewJob]) -> 
     })
 }
 
-/// Enqueues the jobs whose shards can be reached; `None`, and why, for the others.
+/// Enqueues the jobs whose shards can be reached; `None` for the others, and why.
 pub(crate) async fn enqueue_each(
     store: &RedisStore,
     call: Call,
     jobs: &[NewJob],
 ) -> Result<(Vec<Option<Enqueued>>, Option<Error>)> {
     check_batch("jobs", jobs.len())?;
-    // A repetition is answered also where it could not be made for the first time.
+    // A repetition is answered even if it could not be made for the first time.
     let mut broken = check_jobs(jobs, PAYLOAD_BYTES_MAX).err();
     for _ in 0..CHANGES_MAX {
         let mut tried = store.tried_to_enqueue(call);
@@ -75,12 +76,12 @@ pub(crate) async fn enqueue_each(
             let made = calls.make(broken.is_some()).await;
             let away = calls.away.take();
             store.note_tried(call, &tried);
-            // An earlier try of this call may have done a part, too.
+            // An earlier try of this call may have stored a part, too.
             let has_part = tried.answers.iter().any(Option::is_some);
             if made.map_err(|error| if has_part { in_part(error) } else { error })? == Made::Refused {
                 return Err(broken.take().unwrap_or_else(enqueue::odd));
             }
-            // By a later layout it would be somebody else's: it must not be put there as long as it may be here.
+            // By a later layout it would belong to another shard. It must not be put there while it may be here.
             if away.is_some() {
                 return Ok((tried.answers, away));
             }
@@ -100,24 +101,24 @@ pub(crate) async fn enqueue_each(
 
 #[derive(PartialEq, Eq)]
 enum Made {
-    /// As far as it goes by this layout.
+    /// Done, as far as this layout goes.
     Done,
     /// It breaks a limit, and is no repetition.
     Refused,
 }
 
-/// What the shards answered, besides jobs.
+/// What the shards answered in addition to jobs.
 struct Parts {
     made: Made,
     /// Jobs that are not where they were looked for.
     absent: Vec<usize>,
-    /// Those of them whose group or concurrency key has others there.
+    /// Those of them whose group or concurrency key has other jobs there.
     lives: Vec<usize>,
-    /// Jobs of which a shard says nothing, since it knows of a later layout.
+    /// Jobs for which a shard has no answer, because it knows of a later layout.
     moved: Vec<usize>,
 }
 
-/// A call, by one layout.
+/// A call by one layout.
 struct Calls<'a> {
     store: &'a RedisStore,
     live: Arc<Live>,
@@ -151,12 +152,12 @@ impl Calls<'_> {
         let may_expire = !is_broken && todo.iter().any(|&i| self.jobs[i].expires_at.is_some());
         if may_expire && !self.tried.is_accepted && !self.is_judged_by_first(&todo, &places) {
             self.part(Kind::Check, todo.clone(), now).await?;
-            // A shard that can't say now whether it would refuse does not refuse later.
+            // A shard that cannot say now whether it would refuse does not refuse later.
             self.away = None;
             self.accept();
         }
         let mut moved = Vec::new();
-        // Where what limits a job is, if that is not where it would go.
+        // Where the jobs of a job's group or key are, if that is not where it would go.
         let mut followed: Vec<Option<Place>> = vec![None; self.jobs.len()];
         for round in 0.. {
             let (looked, rest): (Vec<_>, Vec<_>) = todo.into_iter().partition(|&i| round < places[i].0.len());
@@ -182,7 +183,7 @@ impl Calls<'_> {
         let (mut following, mut todo): (Vec<_>, Vec<_>) =
             todo.into_iter().partition(|&i| followed[i].is_some());
         if !following.is_empty() {
-            // One that is known where it would go, or whose unique key is, goes nowhere.
+            // A job that is known where it would go, or whose unique key is, goes nowhere else.
             let mut looked = self.part(Kind::Look(LAST_LOOK), following, now).await?;
             following = looked.absent;
             moved.append(&mut looked.moved);
@@ -191,19 +192,20 @@ impl Calls<'_> {
         let kind = if is_broken { Kind::Refuse } else { Kind::Insert };
         if !following.is_empty() {
             let mut put = self.part(Kind::Follow, following, target).await?;
-            // Those that they would have followed have ended meanwhile.
+            // The jobs that they would have followed have ended meanwhile.
             todo.append(&mut put.absent);
             todo.sort_unstable();
             moved.append(&mut put.moved);
         }
         let inserted = self.part(kind, todo, now).await?;
-        // This layout is over, but what was done by it before is not done again.
+        // This layout is outdated, but what was done by it is not done again.
         moved.sort_unstable();
         self.part(Kind::Refuse, moved, now).await?;
         Ok(inserted.made)
     }
 
-    /// Whether the script that is run first has all of these jobs. It alone refuses what has expired by then, or nothing.
+    /// Returns whether the first script has all of these jobs. Only that script refuses jobs that have expired by
+    /// then.
     fn is_judged_by_first(&self, jobs: &[usize], places: &[(Vec<Place>, Place)]) -> bool {
         let first = |i: usize| {
             let place = places[i].0.first().unwrap_or(&places[i].1);
@@ -212,7 +214,7 @@ impl Calls<'_> {
         jobs.windows(2).all(|pair| first(pair[0]) == first(pair[1]))
     }
 
-    /// Refuses none of its jobs from here on, nor from its repetitions: some may have been done.
+    /// From here on, refuses none of its jobs, nor those of repetitions, because some may have been stored.
     fn accept(&mut self) {
         if !self.tried.is_accepted {
             self.tried.is_accepted = true;
@@ -220,7 +222,7 @@ impl Calls<'_> {
         }
     }
 
-    /// Makes one call per shard, or a few, one after another: others have their turn in between.
+    /// Makes one call per shard, or a few in sequence, so that others can run in between.
     async fn part(&mut self, kind: Kind, jobs: Vec<usize>, place: impl Fn(usize) -> Place) -> Result<Parts> {
         let mut groups: BTreeMap<u16, ByScript> = BTreeMap::new();
         for i in jobs {
@@ -274,7 +276,7 @@ impl Calls<'_> {
                 }
                 Ok(Answer::Refused) => told.made = Made::Refused,
                 Ok(Answer::Moved) => told.moved.extend(group.into_iter().map(|(i, _)| i)),
-                // A store of one shard has no part that could go on.
+                // A store with one shard has no other part that could go on.
                 Err(error) if fault::is_away(&error) && 1 < self.live.shards.len() => {
                     if self.away.as_ref().is_none_or(|_| error.kind() == ErrorKind::UnknownOutcome) {
                         self.away = Some(error);
@@ -290,8 +292,8 @@ impl Calls<'_> {
         }
     }
 
-    /// The call as a shard is to know it again: what is cut by another layout is another call, and so is looking, which finds
-    /// what followed. Of one shard nothing is cut by a layout.
+    /// Returns the call as a shard will recognise it. A division by another layout is another call, and so is a
+    /// check, which finds jobs that were enqueued after. With one shard, the layout does not matter.
     fn call_as(&self, kind: Kind) -> Call {
         const EPOCH: u64 = 0x9e37_79b9_7f4a_7c15;
         const LOOK: u64 = 0x6c6f_6f6b;
@@ -302,7 +304,7 @@ impl Calls<'_> {
     }
 }
 
-/// With which of a shard's scripts each job goes: of its shard now, and of those where it may have been put before.
+/// The script of each job in each shard: the shard it goes to now, and those where it may have been put before.
 #[derive(Default)]
 struct Scripts {
     now: Cut,
@@ -310,17 +312,18 @@ struct Scripts {
 }
 
 impl Scripts {
-    /// The number of a job's script in a shard, and how many there are.
+    /// Returns the number of a job's script in a shard, and how many there are.
     fn of(&self, job: usize, home: u16) -> (u8, u8) {
         self.now.of(job, home).or_else(|| self.before.of(job, home)).unwrap_or((0, 1))
     }
 }
 
-/// The jobs that go to a shard, by the number of their script and of all of them.
+/// The jobs that go to a shard, by the number of their script and of all scripts.
 type ByScript = BTreeMap<(u8, u8), Vec<(usize, JobId)>>;
 
-/// Cuts a call into scripts of so many groups. By all of its jobs, whichever of them are left to make: a shard knows a script that is
-/// repeated by its number, and so must find the same jobs in it.
+/// Divides a call into scripts with a bounded number of groups. It always uses all jobs of the call, whichever of
+/// them are still to be stored: a shard recognises a repeated script by its number, so it must find the same jobs in
+/// it.
 #[derive(Default)]
 struct Cut {
     /// The last script of each shard.

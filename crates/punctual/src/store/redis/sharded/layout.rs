@@ -1,16 +1,18 @@
-//! Over how many shards a store is spread, and which shard a job lives in. Pure.
+//! The layout: how many shards a store has, and which shard a job is in. Pure.
 //!
-//! A made id names its shard, if there is one of that number: jobs never move. What is compared with each other (a unique
-//! key, an id that stands for an idempotency key) has one of 1,024 buckets, and a bucket one shard, its *home*, which follows
-//! from the number of shards. That number may change at any time, so that earlier numbers stay known: what was enqueued
-//! under them is looked for where it was put, before it is put anywhere else. A number is forgotten when it leads to nothing
-//! more: one above the number now when its further shards are empty, one below it, an *outgrown* one, by a search (`misplaced`).
+//! A made id names its shard, if a shard with this number exists: jobs never move. What is compared with each other
+//! (a unique key, an id that stands for an idempotency key) has one of 1,024 buckets. A bucket has one shard, its
+//! *home*, which depends on the number of shards. That number can change at any time, so earlier numbers are
+//! remembered: before a job is enqueued, it is looked for in its earlier homes. A number is forgotten when it leads
+//! to nothing more. A number above the current one is forgotten when its additional shards are empty. One below it,
+//! an *outgrown* one, is forgotten after a search (`misplaced`).
 //!
-//! A queue may be pinned to one shard: then its jobs are placed by its name instead of their own keys. What it was placed by
-//! before is looked at like an earlier number.
+//! A queue can be pinned to one shard. Its jobs are then placed by its name instead of their own keys. The earlier
+//! placement is checked like an earlier number.
 //!
-//! Each change has a number, the *epoch*. Every shard is told of it before anybody goes by the new layout, and takes jobs of
-//! no earlier one from then on: so whoever looks for a key at its old home knows that nobody puts it there any more.
+//! Each change has a number, the *epoch*. Every shard learns it before any process uses the new layout, and then
+//! accepts no jobs of an earlier one. So a process that looks for a key in its old home knows that the key is not put
+//! there any more.
 
 use crate::{
     core::{
@@ -27,39 +29,39 @@ use crate::{
     },
 };
 
-/// How far the clock of who makes an id may be from the store's before an id enqueued again under another number of shards
-/// is taken for a new one, in ms.
+/// How far the clock that made an id can be from the store's, in ms. An id that was made longer than this after a
+/// change is known to be new.
 const CLOCKS_APART_MS: u64 = 600_000;
-/// Earlier numbers of shards that are kept; a change that would need more is refused.
+/// The earlier numbers of shards that are kept. A change that would need more is refused.
 const EARLIER_MAX: usize = 16;
-/// Places where a job may have been put before: two for each number of shards.
+/// The places where a job may have been put before: two for each number of shards.
 pub(crate) const PLACES_MAX: usize = 2 * (EARLIER_MAX + 1);
 
-/// How a store is spread.
+/// The layout of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Changes so far.
     pub(crate) epoch: u32,
-    /// Shards that take jobs: 0 to this less 1.
+    /// The shards that accept jobs: 0 to this minus 1.
     pub(crate) shards: u16,
-    /// Other numbers that it had, the newest first, whose shards may hold jobs.
+    /// Earlier numbers whose shards may hold jobs, the newest first.
     pub(crate) earlier: Vec<u16>,
     /// Whether all shards know of it.
     pub(crate) is_told: bool,
-    /// When the number was decided, by the clock of shard 0.
+    /// When the number was set, by the clock of shard 0.
     pub(crate) since_ms: u64,
     pub(crate) pins: Pins,
 }
 
 impl Default for Layout {
-    /// Of a store that was never told otherwise.
+    /// Returns the layout of a store that was never changed.
     fn default() -> Self {
         Self { epoch: 0, shards: 1, earlier: Vec::new(), is_told: true, since_ms: 0, pins: Pins::default() }
     }
 }
 
 impl Layout {
-    /// As it stands in the store, without the pins.
+    /// Returns the stored form, without the pins.
     pub(crate) fn encode(&self) -> Vec<u8> {
         if *self == Self::default() {
             return Vec::new();
@@ -73,7 +75,7 @@ impl Layout {
         row
     }
 
-    /// Reads what [`encode`](Self::encode) wrote, and the pins; nothing, for a store that was never told otherwise.
+    /// Reads what [`encode`](Self::encode) wrote, and the pins. Both are empty for a store that was never changed.
     pub(crate) fn decode(row: &[u8], pins: &[u8]) -> Result<Self> {
         if row.is_empty() {
             return Ok(Self::default());
@@ -92,15 +94,15 @@ impl Layout {
         }
     }
 
-    /// Shards that may hold jobs: 0 to this less 1.
+    /// Returns the number of shards that may hold jobs: 0 to this minus 1.
     pub(crate) fn live(&self) -> u16 {
         self.earlier.iter().copied().fold(self.shards, u16::max)
     }
 
-    /// The same store spread over another number of shards, in an epoch after `seen`.
+    /// Returns the layout with another number of shards, in an epoch after `seen`.
     ///
     /// # Errors
-    /// `Invalid` for a number that no store can have, `Conflict` after too many changes.
+    /// `Invalid` for an impossible number; `Conflict` after too many changes.
     pub(crate) fn changed(&self, shards: u16, seen: u32, now: Timestamp) -> Result<Self> {
         if !(1..=SHARDS_MAX).contains(&shards) {
             return Err(Error::invalid(format!("a store has 1 to {SHARDS_MAX} shards, not {shards}")));
@@ -118,19 +120,19 @@ impl Layout {
         Ok(Self { epoch: self.epoch.max(seen) + 1, shards, earlier, is_told: false, since_ms, pins })
     }
 
-    /// The same store with a queue's jobs placed in another way, in an epoch after `seen`.
+    /// Returns the layout with another placement of a queue, in an epoch after `seen`.
     ///
     /// # Errors
-    /// `Conflict` where too many queues were pinned.
+    /// `Conflict` if too many queues were pinned.
     pub(crate) fn placing(&self, queue: &str, to: Placement, seen: u32, now: Timestamp) -> Result<Self> {
         let epoch = self.epoch.max(seen) + 1;
-        // Where there is one shard both ways lead to it: those who hear of it later do nothing wrong.
+        // With one shard, both placements lead to it, so processes that learn of it later do nothing wrong.
         let is_told = self.live() == 1;
         Ok(Self { epoch, is_told, pins: self.pins.with(queue, to, epoch, now)?, ..self.clone() })
     }
 
-    /// The same store, whose shards from `holding` on hold nothing, without the earlier numbers that only they remind of:
-    /// what such a number put in a shard that is left, the least number that is left puts there, too.
+    /// Returns the layout without earlier numbers that are needed only for the empty shards from `holding` on. What
+    /// such a number put into a remaining shard, the least remaining number puts there, too.
     pub(crate) fn without(&self, holding: u16, seen: u32) -> Self {
         let live =
             self.numbers().filter(|shards| holding.max(self.shards) <= *shards).min().unwrap_or(self.live());
@@ -138,29 +140,29 @@ impl Layout {
         Self { epoch: self.epoch.max(seen) + 1, earlier, is_told: false, ..self.clone() }
     }
 
-    /// The same layout without its outgrown numbers, those below the number now.
+    /// Returns the layout without outgrown numbers, which are below the current one.
     pub(crate) fn without_outgrown(&self) -> Self {
         let earlier = self.earlier.iter().copied().filter(|earlier| self.shards < *earlier).collect();
         Self { earlier, ..self.clone() }
     }
 
-    /// How many shards, from 0 on, may hold jobs that outgrown numbers put there.
+    /// Returns how many shards, from 0 on, may hold jobs that outgrown numbers put there.
     pub(crate) fn outgrown(&self) -> u16 {
         self.earlier.iter().copied().filter(|earlier| *earlier < self.shards).max().unwrap_or(0)
     }
 
-    /// Whether an enqueue of the same job looks in this shard for this id.
+    /// Returns whether an enqueue of the same job looks in this shard for this id.
     pub(crate) fn leads_to(&self, there: Place, queue: &str, placement_key: Option<&str>) -> bool {
         self.keys(queue, placement_key)
             .any(|key| self.numbers().any(|shards| place(shards, there.id, key) == there))
     }
 
-    /// Whether a key may have had another home than now.
+    /// Returns whether a key may have had another home.
     pub(crate) fn has_other_homes(&self) -> bool {
         !self.earlier.is_empty() || self.pins != Pins::default()
     }
 
-    /// How the jobs of a queue are placed.
+    /// Returns how the jobs of a queue are placed.
     pub(crate) fn placement(&self, queue: &str) -> Placement {
         match self.pins.of(queue) {
             Some(Pin { is_pinned: true, .. }) => Placement::Pinned,
@@ -168,12 +170,13 @@ impl Layout {
         }
     }
 
-    /// The shard of a pinned queue.
+    /// Returns the shard of a pinned queue.
     pub(crate) fn home_of_queue(&self, queue: &str) -> Option<u16> {
         (self.placement(queue) == Placement::Pinned).then(|| jump(bucket(queue), self.shards))
     }
 
-    /// What the jobs of a queue are placed by, now and then as they were before; `placement_key` as `JobId::derived` has it.
+    /// Returns the keys by which the jobs of a queue are placed now and were placed before. `placement_key` is that
+    /// of `JobId::derived`.
     fn keys<'a>(
         &self,
         queue: &'a str,
@@ -188,35 +191,36 @@ impl Layout {
         keys.into_iter().flatten()
     }
 
-    /// Where a job goes, and with which id.
+    /// Returns the shard and the id of a job.
     pub(crate) fn place(&self, id: JobId, queue: &str, placement_key: Option<&str>) -> Place {
         place(self.shards, id, self.keys(queue, placement_key).next().flatten())
     }
 
-    /// Where else the job may be, enqueued before, or what holds its key.
+    /// Returns the other places where the job may be, if it was enqueued before, or where the holder of its key may
+    /// be.
     pub(crate) fn earlier_places(&self, id: JobId, queue: &str, placement_key: Option<&str>) -> Vec<Place> {
         let now = self.place(id, queue, placement_key);
         let pin = self.pins.of(queue);
         let since_ms = pin.map_or(0, |pin| pin.since_ms).max(self.since_ms);
         let is_younger = id.made_ms().is_some_and(|made| since_ms + CLOCKS_APART_MS < made);
         if placement_key.is_none() && is_younger {
-            // Nobody had it while it was placed in another way.
+            // It did not exist while the placement was different.
             return Vec::new();
         }
         let places = self
             .keys(queue, placement_key)
             .flat_map(|key| self.numbers().map(move |shards| place(shards, id, key)));
-        // What takes its bits from another key has another id, be it in the same shard.
+        // A placement by another key gives another id, even in the same shard.
         let has_other_ids = id.is_derived() || pin.is_some();
         distinct(places.filter(|place| place.home != now.home || has_other_ids && place.id != now.id))
     }
 
-    /// Where the job of an id may be, the likeliest first.
+    /// Returns the shards where the job of an id may be, the likeliest first.
     pub(crate) fn homes_of(&self, id: JobId) -> Vec<u16> {
         distinct(self.numbers().map(|shards| home(shards, id)))
     }
 
-    /// Where the holder of a unique key may be, the likeliest first.
+    /// Returns the shards where the holder of a unique key may be, the likeliest first.
     pub(crate) fn homes_of_key(&self, queue: &str, placement_key: &str) -> Vec<u16> {
         let buckets = self.keys(queue, Some(placement_key)).flatten().map(bucket);
         distinct(buckets.flat_map(|bucket| self.numbers().map(move |shards| jump(bucket, shards))))
@@ -234,7 +238,7 @@ pub(crate) struct Place {
     pub(crate) id: JobId,
 }
 
-/// Places a job by a key, or by its id alone. With one shard all ids lead there as they are.
+/// Places a job by a key, or by its id alone. With one shard, all ids stay as they are.
 fn place(shards: u16, id: JobId, key: Option<&str>) -> Place {
     let Some(key) = key.filter(|_| 1 < shards) else { return Place { home: home(shards, id), id } };
     let bucket = bucket(key);
@@ -242,7 +246,7 @@ fn place(shards: u16, id: JobId, key: Option<&str>) -> Place {
     Place { home, id: id.with_shard(if id.is_derived() { bucket } else { home }) }
 }
 
-/// Where an id alone leads to: a made one to the shard that it names, if there is one of that number.
+/// Returns the shard to which an id alone leads: for a made one, the shard that it names, if that exists.
 fn home(shards: u16, id: JobId) -> u16 {
     if !id.is_derived() && id.shard() < shards { id.shard() } else { jump(id.shard(), shards) }
 }
@@ -257,8 +261,8 @@ fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     distinct
 }
 
-/// The shard of a bucket. When shards are added, a bucket stays or goes to a new one: "A Fast, Minimal Memory, Consistent
-/// Hash Algorithm", Lamping and Veach, 2014.
+/// Returns the shard of a bucket. When shards are added, a bucket stays or moves to a new one: "A Fast, Minimal
+/// Memory, Consistent Hash Algorithm", Lamping and Veach, 2014.
 fn jump(bucket: u16, shards: u16) -> u16 {
     let (mut key, mut at, mut next) = (u64::from(bucket), 0, 0);
     while next < u64::from(shards) {
@@ -307,7 +311,7 @@ mod tests {
         );
         assert_eq!(Layout::decode(&changed.encode(), &[]).unwrap(), changed);
         assert_eq!(Layout::decode(&Layout::default().encode(), &[]).unwrap(), Layout::default());
-        // Each number of shards, and one that is cut off.
+        // Each number of shards, and a truncated row.
         let row = changed.encode();
         let with = |at: usize, bytes: [u8; 2]| [&row[..at], &bytes, &row[at + 2..]].concat();
         let short = (1..row.len()).filter(|len| *len != 13 && *len != 15).map(|len| row[..len].to_vec());
@@ -353,7 +357,7 @@ mod tests {
         let fewer = layout.changed(3, 0, NOW).unwrap();
         let there = fewer.place(made(5), QUEUE, None);
         assert!(there.home < 3 && there.id == made(5));
-        // Enqueued before, it is where it was; one that was made long after the change was not.
+        // If it was enqueued before, it is where it was. One made long after the change was not.
         assert!(fewer.earlier_places(made(5), QUEUE, None).contains(&place(5, made(5))));
         assert_eq!(fewer.earlier_places(made_at(NOW.as_ms() + CLOCKS_APART_MS + 1, 5), QUEUE, None), []);
         assert_eq!(fewer.homes_of(made(5)), distinct([there.home, 5, 0]));
@@ -371,7 +375,7 @@ mod tests {
                 let Place { home, id } = layout.place(made(shard), QUEUE, Some(&format!("key {n}")));
                 assert_eq!(home, layout.homes_of_key(QUEUE, &format!("key {n}"))[0]);
                 assert_eq!(layout.homes_of(id)[0], home);
-                // Asked again with the id that was answered, it is the same.
+                // Enqueued again with the returned id, it is the same.
                 assert_eq!(layout.place(id, QUEUE, Some(&format!("key {n}"))), Place { home, id });
                 assert!(1 < shards || id == made(shard), "one shard leaves ids as they are");
             }
@@ -424,7 +428,7 @@ mod tests {
                     assert!(layout.leads_to(there, QUEUE, key));
                     let looked = without.earlier_places(id, QUEUE, key);
                     let is_found = there == without.place(id, QUEUE, key) || looked.contains(&there);
-                    // Whoever has the record sees what whoever enqueues it again would.
+                    // A reader of the record sees the same as a caller that enqueues it again.
                     assert_eq!(without.leads_to(there, QUEUE, key), is_found, "{id} {key:?} {there:?}");
                     if is_found { found += 1 } else { misplaced += 1 }
                 }
@@ -444,7 +448,7 @@ mod tests {
             assert_eq!(layout.place(placed, QUEUE, Some(&key)), Place { home, id: placed });
             let own = JobId::derived(QUEUE, Some(&key), "a");
             assert_eq!(layout.place(own, QUEUE, Some(&key)), Place { home, id: own });
-            // One shard had it with the id as it was, be it this one.
+            // One shard had it with its id unchanged, possibly this one.
             assert!(layout.earlier_places(id, QUEUE, Some(&key)).contains(&Place { home: 0, id }));
         }
     }
@@ -466,7 +470,7 @@ mod tests {
                 assert_eq!(pinned.place(there.id, QUEUE, key), there);
                 assert_eq!(again.place(id, QUEUE, key), spread);
                 assert_eq!(pinned.place(id, "other", key), spread);
-                // Each way is looked for in the other, also where both lead to one shard.
+                // Each placement is checked from the other, even if both lead to one shard.
                 let both = [pinned.earlier_places(id, QUEUE, key), again.earlier_places(id, QUEUE, key)];
                 assert_eq!(both[0].contains(&spread), spread != there, "{n}");
                 assert_eq!(both[1].contains(&there), spread != there, "{n}");
@@ -480,7 +484,7 @@ mod tests {
             assert_eq!((now[0], then[0]), (home, layout.homes_of_key(QUEUE, &key)[0]));
             assert!(now.contains(&then[0]) && then.contains(&home));
         }
-        // Nobody had one that was made long after the change.
+        // It did not exist if it was made long after the change.
         let late = made_at(NOW.as_ms() + CLOCKS_APART_MS + 1, 3);
         assert_eq!(pinned.earlier_places(late, QUEUE, None), []);
         let later = NOW.after(std::time::Duration::from_millis(2 * CLOCKS_APART_MS));

@@ -1,4 +1,4 @@
-//! What has to do with leases: `reserve`, `settle`, `extend`, `take`.
+//! Leases over all shards: `reserve`, `settle`, `extend`, `take`.
 
 use std::{
     collections::BTreeSet,
@@ -31,10 +31,10 @@ use crate::{
     },
 };
 
-/// When to look again for a shard that could not be reached.
+/// When to check again for a shard that could not be reached.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// How a reserve is tried: by which layout, and in which shard first.
+/// How a reserve is tried: with which layout, and which shard first.
 #[derive(Clone, Debug)]
 pub(crate) struct Try {
     pub(crate) live: Arc<Live>,
@@ -46,14 +46,14 @@ pub(crate) struct Try {
 /// The shards that a reserve has asked so far.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
-    /// Those are asked again by a repetition, whatever they are known to have.
+    /// A repetition asks these again, even if they are known to be empty.
     shards: BTreeSet<usize>,
-    /// The one that may have given jobs in an answer that was lost: a repetition begins there.
+    /// The shard that may have given jobs in a lost answer. A repetition starts there.
     pub(crate) last: Option<usize>,
 }
 
 impl Asked {
-    /// Noted before it is asked: its answer may reach nobody.
+    /// Noted before the shard is asked, because its answer may be lost.
     fn note(&mut self, shard: usize) {
         self.shards.insert(shard);
         self.last = Some(shard);
@@ -77,7 +77,7 @@ async fn ask(store: &RedisStore, attempt: &Try, at: usize, want: &Reserve) -> Re
     note(&shards[at], want, answer, before)
 }
 
-/// Takes note of what a shard answered to a reserve.
+/// Notes a shard's answer to a reserve.
 fn note(shard: &Shard, want: &Reserve, answer: Result<Looked>, before: Heard) -> Result<Batch> {
     let (looked, error) = match answer {
         Ok(looked) => (Some(looked), None),
@@ -87,7 +87,7 @@ fn note(shard: &Shard, want: &Reserve, answer: Result<Looked>, before: Heard) ->
     batch.ok_or_else(|| error.expect("invariant: there is an answer or an error"))
 }
 
-/// Makes a call: of several shards none waits for one that could not be reached a moment ago.
+/// Makes a call. With several shards, it does not wait for one that was unreachable a moment ago.
 async fn within_reach<T>(
     shards: &[Arc<Shard>],
     at: usize,
@@ -100,13 +100,14 @@ pub(crate) fn is_away(shards: &[Arc<Shard>], at: usize) -> bool {
     1 < shards.len() && shards.get(at).is_some_and(|shard| shard.is_away())
 }
 
-/// Asks one shard after another until one has something, which runs at once; then the others are asked by the next call. So
-/// what comes alone from a shard comes alone. One that can't be reached is passed over: the others' jobs must not wait for it. One
-/// that is known to have nothing is not asked, unless this call may have asked it already.
+/// Asks one shard after another until one has jobs, which start at once. The next call asks the others.
+///
+/// So a job that must be reserved alone is. A shard that cannot be reached is skipped, so that jobs of the others do
+/// not wait. A shard that is known to be empty is not asked, unless this call may have asked it before.
 async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<Batch>) -> Result<Batch> {
     let shards = &attempt.live.shards;
     let (mut first, mut all, mut has_more, mut away) = (Some(first), None::<Batch>, None, None);
-    // Of all at once: what is known is used by this reserve alone. `None`: the shard may have something.
+    // For all shards at once, because this reserve uses up what is known. `None`: the shard may have something.
     let quiet: Vec<_> = shards
         .iter()
         .enumerate()
@@ -165,7 +166,7 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
             away = error;
             all
         }
-        // Those that are there are known to have nothing.
+        // Those that are available are known to be empty.
         (None, error) if quiet.iter().any(Option::is_some) => {
             away = error;
             let now = shards[attempt.first].server_now();
@@ -182,7 +183,7 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
     Ok(all)
 }
 
-/// What two shards say that have no jobs to give.
+/// Merges the answers of two shards without jobs.
 fn merge(mut all: Batch, other: Batch) -> Batch {
     all.now = all.now.max(other.now);
     all.more |= other.more;
@@ -218,9 +219,9 @@ pub(crate) async fn settle(
         let call = |round, at, group: Vec<usize>| -> BoxFuture<'_, _> {
             Box::pin(async move {
                 let part: Vec<Settlement> = group.iter().map(|&i| batch[i].clone()).collect();
-                // The first shard to be asked for jobs is asked with what ended there.
+                // The first shard that is asked for jobs is asked together with the settlements for it.
                 let then = reserving.as_ref().filter(|(_, attempt)| round == 0 && attempt.first == at);
-                // One that is gone from the layout may still be repeated to.
+                // A repetition can name a shard that is not part of the layout any more.
                 let shard: Option<&Arc<_>> =
                     live.shards.get(at).or_else(|| reserving.as_ref()?.1.live.shards.get(at));
                 let Some(shard) = shard else { return Ok(vec![Settled::LeaseLost; part.len()]) };
@@ -236,7 +237,7 @@ pub(crate) async fn settle(
                         }
                         Ok(settled)
                     }
-                    // The others' jobs do not wait for it. What it may have given is asked for again.
+                    // Jobs of the others do not wait for it. Jobs that it may have given are requested again.
                     Err(error) if error.kind() == ErrorKind::UnknownOutcome => {
                         Ok(vec![Settled::Away { sent: true }; part.len()])
                     }
@@ -256,7 +257,7 @@ pub(crate) async fn settle(
     finish(store, settled, reserving, reserved).await
 }
 
-/// Settles in one shard, and takes note of what the reserve says that may follow.
+/// Settles in one shard, and notes the answer of the reserve that can follow.
 async fn settle_in(
     shard: &Shard,
     part: &[Settlement],
@@ -274,7 +275,7 @@ async fn settle_in(
     }
 }
 
-/// Asks the other shards, too, where a reserve follows.
+/// Asks the other shards, too, if a reserve follows.
 async fn finish(
     store: &RedisStore,
     settled: Vec<Settled>,
@@ -305,7 +306,7 @@ pub(crate) async fn extend(store: &RedisStore, beats: &[Heartbeat]) -> Result<Ve
         Box::pin(async move {
             let call = extend::extend(&live.shards[at], &part);
             match within_reach(&live.shards, at, call).await {
-                // What the others say is heard.
+                // The answers of the others are used.
                 Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::UnknownOutcome) => {
                     Ok(vec![LeaseStatus::Away; part.len()])
                 }
@@ -316,20 +317,20 @@ pub(crate) async fn extend(store: &RedisStore, beats: &[Heartbeat]) -> Result<Ve
     in_homes(&homes, None, LeaseStatus::Lost, call).await
 }
 
-/// Where the jobs of these ids may be, the likeliest shard of each first.
+/// Returns the shards where these jobs may be, the likeliest first for each.
 fn homes_of(live: &Live, jobs: impl Iterator<Item = JobId>) -> Vec<Vec<usize>> {
     let homes = |id| live.layout.homes_of(id).into_iter().map(usize::from).collect();
     jobs.map(homes).collect()
 }
 
-/// Takes from one shard after another, from those that can be reached, by a script or a few. What was taken is with the caller only:
-/// so an answer that is lost ends the call with what there is.
+/// Takes from one available shard after another, with one script or a few. Taken jobs exist only with the caller, so
+/// a lost answer ends the call with the jobs so far.
 pub(crate) async fn take(store: &RedisStore, take: &Take) -> Result<Vec<JobRecord>> {
     take.check()?;
     store.catch_up().await;
     let (live, first) = (store.live(), store.next_turn());
     let (mut jobs, mut away, mut has_answer) = (Vec::new(), None, false);
-    // Of a shard that has more: the bytes that came from it.
+    // For a shard that has more: the bytes that came from it.
     let (mut i, mut so_far) = (0, None::<u64>);
     while i < live.shards.len() {
         let at = (first + i) % live.shards.len();

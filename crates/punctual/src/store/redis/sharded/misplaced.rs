@@ -1,14 +1,15 @@
-//! The search for misplaced jobs: those that only an outgrown number of shards leads to, one below the number now. While there is
-//! one, or the shard remembers something of one, enqueues look under that number, too (S4, S15).
+//! The search for misplaced jobs: those to which only an outgrown number of shards leads, one below the current
+//! number. While there is one, or the shard remembers something of one, enqueues also check by that number (S4, S15).
 //!
-//! The search rides on sweeps, some records at a time. Its state is in each shard, and any process continues it. It never moves a job
-//! and never forgets a number: `reshard` does that, when the search is over in all shards.
+//! The search is part of sweeps, some records at a time. Its state is in each shard, and any process can continue it.
+//! It never moves a job and never forgets a number. `reshard` forgets the number when the search is complete in all
+//! shards.
 //!
 //! ```text
-//! records of a shard ──► no job is misplaced ──► what the shard remembered then is over and gone ──► over
+//! records of a shard ──► no job is misplaced ──► nothing that the shard remembered then is left ──► complete
 //!        ▲   │                       │ a job followed its group or key into the shard, or the epoch changed
 //!        │   ▼ one is misplaced      ▼
-//!   wait until it is gone        begin anew
+//!   wait until it is gone        start again
 //! ```
 
 use crate::{
@@ -24,9 +25,9 @@ use crate::{
     },
 };
 
-/// Records that one script reads, and a few more.
+/// About how many records one script reads.
 const RECORDS_MAX: u64 = 256;
-/// Scripts of one sweep that find something to do, in all shards together; the next sweep continues there.
+/// Scripts of one sweep that find something to do, in all shards together. The next sweep continues there.
 const SCRIPTS_MAX: usize = 16;
 
 /// Continues the search in each shard that may hold jobs that an outgrown number put there.
@@ -46,7 +47,7 @@ pub(crate) async fn search(live: &Live) -> Result<()> {
     Ok(())
 }
 
-/// Runs one script and judges the records that it read; `row` and `misplaced` are what the step before returned.
+/// Runs one script and checks the records that it read. `row` and `misplaced` are what the step before returned.
 async fn step(
     shard: &Shard,
     layout: &Layout,
@@ -67,7 +68,7 @@ async fn step(
     Ok((row, misplaced))
 }
 
-/// Whether the layout leads to the job of a record; `false` if the record can't be read.
+/// Returns whether the layout leads to the job of a record; `false` if the record cannot be read.
 fn is_placed(shard: &Shard, layout: &Layout, id: &[u8], within: &[u8]) -> bool {
     let id = id.try_into().ok().and_then(|id| JobId::from_bytes(id).ok());
     let (Some(id), Ok(Some((queue, key)))) = (id, codec::placed_by(within)) else { return false };

@@ -1,8 +1,9 @@
-//! Which queues are pinned to one shard, or were. Pure.
+//! The queues that are or were pinned to one shard. Pure.
 //!
-//! They belong to the layout, and change by the same write as its epoch, though they stand beside it: so whoever knows a
-//! layout knows by which key each queue is placed, and nobody looks at more than the layout's short row to see whether it
-//! is still in force. A queue that was pinned once is never forgotten, since its jobs may be where that put them.
+//! Pins are part of the layout and change in the same write as its epoch, although they are stored beside it. So a
+//! process with a layout knows by which key each queue is placed. To check whether a layout is current, it reads only
+//! the layout's short row. A queue that was once pinned is never forgotten, because its jobs may be where the pin put
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -17,25 +18,26 @@ use crate::{
     },
 };
 
-/// Queues that are pinned or were; a change that would need more is refused. All of them are read at each change.
+/// The most queues that are or were pinned. A change that would need more is refused. All of them are read at each
+/// change.
 const PINS_MAX: usize = 1_000;
 
-/// A queue that is pinned, or was.
+/// A queue that is or was pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pin {
     pub(crate) is_pinned: bool,
-    /// From which epoch on.
+    /// The epoch from which on it holds.
     pub(crate) epoch: u32,
-    /// When that was decided, by the clock of shard 0.
+    /// When it was set, by the clock of shard 0.
     pub(crate) since_ms: u64,
 }
 
-/// All of them, by name.
+/// All pins, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pins(BTreeMap<String, Pin>);
 
 impl Pins {
-    /// As they stand in the store.
+    /// Returns the stored form.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut rows = Vec::new();
         for (queue, pin) in &self.0 {
@@ -62,20 +64,20 @@ impl Pins {
         Ok(Self(pins))
     }
 
-    /// Nothing for a queue that was never pinned.
+    /// Returns the pin of a queue; `None` if it was never pinned.
     pub(crate) fn of(&self, queue: &str) -> Option<Pin> {
         self.0.get(queue).copied()
     }
 
-    /// The queue that an epoch began with placing in another way.
+    /// Returns the queue whose change of placement started an epoch.
     pub(crate) fn begun_by(&self, epoch: u32) -> Option<&str> {
         self.0.iter().find(|(_, pin)| pin.epoch == epoch).map(|(queue, _)| queue.as_str())
     }
 
-    /// The same with a queue placed in another way from an epoch on.
+    /// Returns the pins with another placement of a queue from an epoch on.
     ///
     /// # Errors
-    /// `Conflict` where too many were pinned.
+    /// `Conflict` if too many queues were pinned.
     pub(crate) fn with(&self, queue: &str, to: Placement, epoch: u32, now: Timestamp) -> Result<Self> {
         let mut pins = self.0.clone();
         let since_ms = now.as_ms();

@@ -1,6 +1,7 @@
-//! Queues: every shard has the settings of each, and does its share by them. They are decided in shard 0; who changes them
-//! tells the others before it is answered. Where a queue's jobs go is the layout's business, which the settings are a step
-//! ahead of: whoever finds them so changes the layout.
+//! Queues over all shards. Every shard has the settings of each queue, and its share of the limits. Settings are
+//! decided in shard 0; a caller that changes them copies them to the other shards before it gets its answer. The
+//! placement of a queue is part of the layout. The settings are one step ahead of it: a process that finds a
+//! difference changes the layout.
 
 use std::collections::BTreeSet;
 
@@ -24,9 +25,9 @@ use crate::{
     },
 };
 
-/// How often settings may change under one call.
+/// How often settings can change during one call.
 const TRIES_MAX: usize = 16;
-/// Of a queue that nobody has set: a shard has it once it has had a job of it.
+/// The version of a queue without settings. A shard has the queue once it has had a job of it.
 const DEFAULT_VERSION: u32 = 1;
 
 pub(crate) async fn queue(store: &RedisStore, name: &str, op: &QueueOp) -> Result<QueueReply> {
@@ -37,7 +38,7 @@ pub(crate) async fn queue(store: &RedisStore, name: &str, op: &QueueOp) -> Resul
     }
     let mut op = op;
     if let QueueOp::Open { group } = op {
-        // A queue lives in each shard, and a group in one of them: that is found by looking.
+        // A queue is in each shard, and a group in one of them, which is found by asking all.
         all(live.shards.iter().map(|shard| queue::open(shard, name, group.as_deref()))).await?;
         op = &QueueOp::Show;
     }
@@ -47,7 +48,7 @@ pub(crate) async fn queue(store: &RedisStore, name: &str, op: &QueueOp) -> Resul
         let is_whole = seen.iter().all(|other| other.version == decided);
         let seen = merge(seen);
         if DEFAULT_VERSION < seen.version && !is_whole {
-            // Whoever set it was cut short.
+            // The caller that set it was interrupted.
             let (layout, epoch) = (&live.layout, live.layout.epoch);
             let new = New { name, settings: &seen.settings, version: seen.version, layout, epoch };
             copy(&live, &new, 0).await?;
@@ -95,7 +96,8 @@ pub(crate) async fn queue(store: &RedisStore, name: &str, op: &QueueOp) -> Resul
             Set::Done => {
                 let is_copied = copy(&live, &new, 1).await?;
                 if is_copied {
-                    // What is left to do is what is done after one who was cut short; else to tell what follows from it.
+                    // What is left is to finish the change as after an interrupted caller, or to pass on its
+                    // consequences.
                     op = &QueueOp::Show;
                 }
                 if !(is_copied && is_placed) {
@@ -109,13 +111,14 @@ pub(crate) async fn queue(store: &RedisStore, name: &str, op: &QueueOp) -> Resul
     Err(Error::new(ErrorKind::Unavailable, format!("the settings of queue {name:?} change all the time")))
 }
 
-/// Tells the shards from `first` on what was decided in shard 0; `false` where there is a later layout.
+/// Copies to the shards from `first` on what was decided in shard 0; returns `false` if there is a later layout.
 async fn copy(live: &Live, new: &New<'_>, first: usize) -> Result<bool> {
     let told = all(live.shards.iter().skip(first).map(|shard| queue::set(shard, new, None))).await?;
     Ok(!told.iter().any(|set| matches!(set, Set::Moved)))
 }
 
-/// Tells the shards from `first` on of all queues, each its share by the layout, in calls of this epoch.
+/// Copies the settings of all queues to the shards from `first` on, with their shares by the layout, in calls of this
+/// epoch.
 pub(crate) async fn copy_all(live: &Live, first: usize, epoch: u32) -> Result<()> {
     let mut after = None;
     while let Some(names) = next_names(live, &mut after).await? {
@@ -126,7 +129,7 @@ pub(crate) async fn copy_all(live: &Live, first: usize, epoch: u32) -> Result<()
     Ok(())
 }
 
-/// The same, of one queue.
+/// Copies the settings of one queue.
 pub(crate) async fn copy_one(live: &Live, name: &str, first: usize, epoch: u32) -> Result<()> {
     let seen = merge(all(live.shards.iter().map(|shard| queue::see(shard, name))).await?);
     let new = New { name, settings: &seen.settings, version: seen.version, layout: &live.layout, epoch };
@@ -134,11 +137,11 @@ pub(crate) async fn copy_one(live: &Live, name: &str, first: usize, epoch: u32) 
     Ok(())
 }
 
-/// Refuses to spread a queue over more shards than it may hold jobs or bytes, run jobs, or start them in a period (S15); one that
-/// is pinned has them in one.
+/// Refuses to use more shards for a queue than its limits of jobs, bytes, running jobs or starts per period (S15). A
+/// pinned queue has them in one shard.
 ///
 /// # Errors
-/// `Conflict`.
+/// `Conflict` if there are more.
 pub(crate) fn check_caps(name: &str, settings: &QueueSettings, shards: u16) -> Result<()> {
     if settings.placement == Placement::Pinned {
         return Ok(());
@@ -162,17 +165,17 @@ pub(crate) fn check_caps(name: &str, settings: &QueueSettings, shards: u16) -> R
     Ok(())
 }
 
-/// A queue as all shards know it together; its settings are those that were decided last.
+/// Merges what all shards know of a queue. The settings are those that were decided last.
 fn merge(seen: Vec<Seen>) -> Seen {
     let merged = seen.into_iter().reduce(|sum, other| {
         let counts = read::sum(sum.counts, other.counts);
         let oldest_due = sum.oldest_due.into_iter().chain(other.oldest_due).min();
-        // Where one shard is open, the queue is; of one that is pinned the others have nothing.
+        // If one shard is open, the queue is. For a pinned queue, only its shard counts.
         let opens_at = match sum.settings.placement {
             Placement::Spread => sum.opens_at.and_then(|one| Some(one.min(other.opens_at?))),
             Placement::Pinned => sum.opens_at.max(other.opens_at),
         };
-        // The first one wins where both are as new: that is shard 0.
+        // If both are equally new, the first one wins, which is that of shard 0.
         let newer = if sum.version < other.version { other } else { sum };
         Seen { counts, oldest_due, opens_at, ..newer }
     });
@@ -187,7 +190,7 @@ fn info(name: &str, seen: Seen) -> Box<QueueInfo> {
 async fn purge(live: &Live, name: &str, limit: usize) -> Result<QueueReply> {
     let (mut purged, mut is_more, mut is_known) = (0, false, false);
     for shard in &live.shards {
-        // With nothing left to delete it still says whether there is more.
+        // With nothing left to delete, it still says whether there is more.
         let answer = queue::purge(shard, name, limit - purged as usize).await;
         if let Some((deleted, more)) =
             answer.map_err(|error| if purged == 0 { error } else { in_part(error) })?
@@ -203,7 +206,7 @@ pub(crate) async fn queues(store: &RedisStore, after: Option<&str>) -> Result<Ve
     names(&live, after).await
 }
 
-/// The names behind `after`, which is moved on; nothing when all have been told.
+/// Returns the names after `after`, and advances it; `None` after the last ones.
 pub(crate) async fn next_names(live: &Live, after: &mut Option<String>) -> Result<Option<Vec<String>>> {
     let names = names(live, after.as_deref()).await?;
     *after = names.last().cloned().or(after.take());

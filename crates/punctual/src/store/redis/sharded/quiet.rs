@@ -1,8 +1,9 @@
-//! What a process knows of queues that have nothing to give in a shard: it does not ask there again before something is due, or
-//! somebody rings.
+//! Remembers which queues had nothing to reserve in a shard. The process does not ask there again before something is
+//! due or a notification arrives.
 //!
-//! That holds for a caller that waits between its reserves, as workers do: a ring that nobody here has heard yet is on the server,
-//! where the next wait finds it. A caller that only reserves is answered by all shards each time.
+//! This holds for a caller that waits between its reserves, as workers do: a notification that was not received here
+//! is still on the server, and the next wait receives it. A caller that only reserves is answered by all shards each
+//! time.
 
 use std::{
     collections::HashMap,
@@ -15,18 +16,19 @@ use crate::{
     store::{Batch, Reserve},
 };
 
-/// More queues than this are not remembered.
+/// The most queues that are remembered.
 const QUEUES_MAX: usize = 1_024;
-/// How long nothing is taken for nothing: less than a worker's longest sleep, after which it looks by itself.
+/// How long an empty answer is trusted. It is less than a worker's longest sleep, after which the worker checks
+/// itself.
 const QUIET_MAX: Duration = Duration::from_mins(5);
-/// How much earlier than its time a job may be due by the server's clock, as far as that is known here.
+/// How much earlier than expected a job can be due by the server's clock, as far as that is known here.
 const EARLY: Duration = Duration::from_millis(5);
-/// A process that has not waited for so long, since it is busy, looks into one shard more with every other reserve.
+/// A busy process that has not waited for this long checks one more shard with every other reserve.
 const UNHEARD_MAX: Duration = Duration::from_secs(5);
-/// A wait that lasted this long has heard what rang before.
+/// A wait that lasted this long has received all earlier notifications.
 const WAIT_MIN: Duration = Duration::from_millis(5);
 
-/// The queues of one shard that had nothing to give when they were asked last.
+/// The queues of one shard that had nothing to reserve when they were last asked.
 #[derive(Debug, Default)]
 pub(crate) struct Quiet(Mutex<Inner>);
 
@@ -41,9 +43,9 @@ struct Empty {
     asked: Instant,
     /// When something will be due, at the earliest.
     until: Option<Timestamp>,
-    /// How often a ring may have been lost by then.
+    /// How often a notification may have been lost by then.
     doubts: u64,
-    /// Whether somebody has begun to wait since the last reserve.
+    /// Whether a wait has started since the last reserve.
     is_waited_for: bool,
 }
 
@@ -62,7 +64,7 @@ impl Quiet {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of the answer to a reserve, or of none. `doubts`: before it was sent.
+    /// Notes the answer to a reserve, or that there was none. `doubts`: their number before it was sent.
     pub(crate) fn learn(&self, want: &Reserve, batch: Option<&Batch>, doubts: u64) {
         let mut inner = self.inner();
         let nothing = batch.filter(|batch| 0 < want.n && batch.jobs.is_empty() && !batch.more);
@@ -83,7 +85,7 @@ impl Quiet {
         }
     }
 
-    /// Somebody rang for these queues, or may have.
+    /// Forgets these queues, because a notification arrived or may have been lost.
     pub(crate) fn forget(&self, queues: &[String]) {
         let mut inner = self.inner();
         for queue in queues {
@@ -91,13 +93,13 @@ impl Quiet {
         }
     }
 
-    /// A wait for rings of the shard begins: it is noted when it ends.
+    /// Notes that a wait for notifications of the shard starts. Its end is noted when the guard is dropped.
     pub(crate) fn wait<'a>(&'a self, queues: &'a [String]) -> Wait<'a> {
         self.inner().wait_for(queues);
         Wait { quiet: self, queues, begin: Instant::now() }
     }
 
-    /// A reserve was made: the next one asks, unless somebody waits before.
+    /// Notes that a reserve was made: the next one asks, unless a wait comes before.
     pub(crate) fn used(&self, want: &Reserve) {
         let mut inner = self.inner();
         for each in &want.wants {
@@ -107,9 +109,11 @@ impl Quiet {
         }
     }
 
-    /// How long a reserve would find nothing, by the server's time `now`: `None` where it may find something now, and
-    /// [`Duration::MAX`] where only a ring can change that. One that follows a settle is a worker's, which waits when it has a slot
-    /// free: until then it need not have waited lately.
+    /// Returns how long a reserve would find nothing, by the server's time `now`.
+    ///
+    /// `None` means that it may find something now, and [`Duration::MAX`] that only a notification can change that. A
+    /// reserve after a settle is a worker's, which waits when it has a free slot. Until then it need not have waited
+    /// recently.
     pub(crate) fn lasts(
         &self,
         want: &Reserve,
@@ -132,7 +136,7 @@ impl Quiet {
         Some(least)
     }
 
-    /// Whether nobody here has listened for a while.
+    /// Returns whether this process has not listened for a while.
     pub(crate) fn is_unheard(&self) -> bool {
         let inner = self.inner();
         let asked = inner.queues.values().map(|empty| empty.asked).max();
@@ -140,7 +144,7 @@ impl Quiet {
     }
 }
 
-/// A wait; dropped when it ends.
+/// A wait; its end is noted when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
     quiet: &'a Quiet,

@@ -1,4 +1,4 @@
-//! Reads: sums of what the shards have, and one shard behind another where jobs are listed.
+//! Reads over all shards: sums of what the shards have, and listings of one shard after another.
 
 use super::{all, lease::is_away, queue};
 use crate::{
@@ -16,14 +16,14 @@ use crate::{
     },
 };
 
-/// The time of shard 0, or of the first one that is there.
+/// Returns the time of shard 0, or of the first available shard.
 pub(crate) async fn now(store: &RedisStore) -> Result<Timestamp> {
     let live = store.live();
     let ask = |shard| -> BoxFuture<'_, _> { Box::pin(async move { read::now(shard).await.map(Some) }) };
     first_there(&live, 0..live.shards.len(), ask).await?.ok_or_else(fault::away)
 }
 
-/// Asks one shard after another until one of them knows. What none of those knows that are there, one that is away may.
+/// Asks one shard after another until one has the answer. If no available shard has it, an unavailable one may.
 async fn first_there<'a, T>(
     live: &'a Live,
     shards: impl IntoIterator<Item = usize>,
@@ -58,7 +58,7 @@ pub(crate) fn homes_of_key(live: &Live, key: &UniqueKey) -> impl Iterator<Item =
     live.layout.homes_of_key(&key.queue, placement_key).into_iter().map(usize::from)
 }
 
-/// A cursor of all shards: which one, then its own.
+/// Splits a cursor over all shards into the shard and its own cursor.
 fn split_cursor(cursor: &ListCursor) -> Result<(u16, Option<ListCursor>)> {
     let (shard, own) = cursor.0.split_once('.').ok_or_else(ListCursor::unreadable)?;
     let shard = shard.parse().ok().filter(|shard| *shard < SHARDS_MAX).ok_or_else(ListCursor::unreadable)?;
@@ -77,7 +77,7 @@ pub(crate) async fn list(store: &RedisStore, list: &List) -> Result<Page> {
         let left = list.limit - all_of_it.jobs.len();
         let cursor = |own: &str| Some(ListCursor(format!("{at}.{own}")));
         let bytes: u64 = all_of_it.jobs.iter().map(JobRecord::kept_bytes).sum();
-        // Whoever has looked at much without finding it looks on in the next call.
+        // A call that has read much without a match continues in the next one.
         if left == 0 || (all_of_it.jobs.len() as u64) < all_of_it.searched || LIST_BYTES_MAX <= bytes {
             all_of_it.next = cursor("");
             break;
@@ -97,7 +97,7 @@ pub(crate) async fn list(store: &RedisStore, list: &List) -> Result<Page> {
     Ok(all_of_it)
 }
 
-/// Counts what is there, and says how many shards are not.
+/// Counts the jobs of available shards, and the shards that are unavailable.
 pub(crate) async fn count(store: &RedisStore, queue: Option<&str>) -> Result<Counts> {
     let live = store.current().await?;
     let counts = live.shards.iter().enumerate().map(async |(at, shard)| {

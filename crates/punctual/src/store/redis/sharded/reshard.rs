@@ -1,17 +1,17 @@
-//! Changing the number of shards of a store that is in use.
+//! Changes the number of shards of a store in use.
 //!
-//! One write decides it: the layout in shard 0, replaced where it is still the one that was seen. Then each shard is told the
-//! new epoch, and takes no jobs of the one before; its callers hear of it by their next answer. Jobs stay where they are,
-//! and a shard that takes no more is asked for jobs until it holds nothing.
+//! One write decides it: the layout in shard 0 is replaced if it is still the one that was read. Then each shard
+//! learns the new epoch, and accepts no jobs of the one before. Its callers learn of it with their next answer. Jobs
+//! stay where they are. A shard that accepts no more jobs is asked for jobs until it is empty.
 //!
 //! ```text
-//! settings to the new shards ──► layout in shard 0 ──► epoch in every shard ──► settings, each shard its share ──► bell
-//!                                       │                                                                           │
-//!           who opens the store or hears of the epoch goes on from here       idle workers hear it, all of them at shard 0,
-//!           (`adopt`), until the layout says that all shards know of it       and each tells the next one
+//! settings to the new shards ──► layout in shard 0 ──► epoch in every shard ──► settings: shares ──► notification
+//!                                       │                                                                 │
+//!           any process that opens the store or learns           idle workers receive it, all of them at shard 0,
+//!           of the epoch continues from here (`adopt`)           and each notifies the next one
 //! ```
 //!
-//! A queue that is pinned, or spread again, is a change of the layout with the same number of shards.
+//! Pinning a queue, or ending that, is a change of the layout with the same number of shards.
 
 use std::{
     sync::Arc,
@@ -44,62 +44,63 @@ use crate::{
     },
 };
 
-/// How often somebody else may change the layout meanwhile.
+/// How often others can change the layout meanwhile.
 const TRIES_MAX: usize = 16;
 
-/// How long a change of the number of shards is gone on with while a server is away: others may take over by then.
+/// How long a change of the number of shards is continued while a server is unavailable, because others may take
+/// over.
 const RESHARD_MAX: Duration = Duration::from_secs(30);
-/// Before it is gone on with.
+/// The pause before it is continued.
 const RESHARD_PAUSE: Duration = Duration::from_millis(250);
 
-/// How a store is spread over its shards.
+/// The shards of a store.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Shards {
-    /// How many take jobs: 0 to this less 1.
+    /// The number of shards that accept jobs: 0 to this minus 1.
     pub count: u16,
-    /// All of them, and behind them those that take none any more but may hold some.
+    /// These shards, and after them those that accept no jobs any more but may hold some.
     pub shards: Vec<ShardInfo>,
 }
 
 /// One shard of a store.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ShardInfo {
-    /// Its number, which is in the ids of its jobs.
+    /// Its number, which is part of the ids of its jobs.
     pub number: u16,
-    /// Whether it takes jobs.
+    /// Whether it accepts jobs.
     #[serde(rename = "open")]
     pub is_open: bool,
-    /// Jobs in any state.
+    /// The number of its jobs in any state.
     pub jobs: u64,
-    /// Ids that are remembered, and unique keys that are held.
+    /// The number of remembered ids and held unique keys.
     pub kept: u64,
 }
 
-/// What a shard says of itself.
+/// What a shard reports about itself.
 pub(crate) struct Told {
-    /// The epoch that it was in before.
+    /// The epoch in which it was before.
     epoch: u32,
     jobs: u64,
     kept: u64,
-    /// Groups whose gate or place it knows.
+    /// The number of groups with stored state.
     groups: u64,
-    /// Whether the search for misplaced jobs is over in the epoch of the shard.
+    /// Whether the search for misplaced jobs is complete in the epoch of the shard.
     is_searched: bool,
 }
 
 impl Told {
-    /// Whether nothing is there that only an outgrown number leads to.
+    /// Returns whether it has nothing to which only an outgrown number leads.
     const fn is_settled(&self) -> bool {
         self.is_searched || self.jobs + self.kept + self.groups == 0
     }
 }
 
-/// Tells a shard the epoch; 0 tells it nothing.
+/// Reports the epoch to a shard; 0 reports nothing.
 pub(crate) async fn tell(shard: &Shard, epoch: u32) -> Result<Told> {
     tell_with(shard, epoch, Vec::new()).await
 }
 
-/// The same, with a copy of the layout of that epoch and of its pins, once all shards know of it.
+/// Reports the epoch with a copy of its layout and pins, once all shards know of it.
 pub(crate) async fn tell_with(shard: &Shard, epoch: u32, copy: Vec<Vec<u8>>) -> Result<Told> {
     let args = [vec![digits(epoch)], copy].concat();
     let mut reply = shard.ask(&SCRIPTS.epoch, &[], args).await?;
@@ -114,7 +115,7 @@ pub(crate) async fn tell_with(shard: &Shard, epoch: u32, copy: Vec<Vec<u8>>) -> 
     Ok(told)
 }
 
-/// The layout with its pins, as they stand in shard 0, or a copy in another one.
+/// Returns the layout with its pins, as stored in shard 0, or as copied to another shard.
 pub(crate) async fn read_layout(shard: &Shard) -> Result<Layout> {
     let mut cmd = redis::cmd("HMGET");
     cmd.arg(&shard.keys[STATE]).arg("layout").arg("pins");
@@ -124,20 +125,23 @@ pub(crate) async fn read_layout(shard: &Shard) -> Result<Layout> {
 }
 
 impl RedisStore {
-    /// How the store is spread over its shards; forgets those that take no jobs any more and hold nothing, and numbers of shards
-    /// that nothing is left of.
+    /// Returns the shards of the store.
+    ///
+    /// Also forgets shards that accept no jobs any more and are empty, and numbers of shards that are not needed any
+    /// more.
     ///
     /// # Errors
-    /// Where a shard can't be reached.
+    /// Any error of a shard that cannot be reached.
     pub async fn shards(&self) -> Result<Shards> {
         let live = self.refresh().await?;
         let told = sharded::all(live.shards.iter().map(|shard| tell(shard, 0))).await?;
         let seen = told.iter().map(|told| told.epoch).max().unwrap_or_default();
         let holding = told.iter().rposition(|told| 0 < told.jobs + told.kept).map_or(0, |last| last + 1);
         let mut without = live.layout.without(holding as u16, seen);
-        // A job goes where an outgrown number leads only beside others of its key: where none are, none come. A shard that does not
-        // know of the layout yet may still accept jobs by an earlier one. The answers are confirmed as writes are (`confirm`):
-        // a server that takes over knows of the end of a search, too, and of all that it rests on.
+        // A job follows an outgrown number only to other jobs of its key; if there are none, none are added. A shard
+        // that does not know of the layout yet can still accept jobs by an earlier one. The answers are confirmed as
+        // writes are (`durability`). So a server that takes over also knows that a search is complete, and everything
+        // on which that depends.
         let outgrown = usize::from(live.layout.outgrown());
         if told.iter().all(|told| told.epoch == live.layout.epoch)
             && told[..outgrown].iter().all(Told::is_settled)
@@ -155,21 +159,23 @@ impl RedisStore {
         Ok(Shards { count: live.layout.shards, shards: live.shards.iter().zip(told).map(info).collect() })
     }
 
-    /// Spreads the store over another number of shards, 1 to 1,024, while it is in use. Jobs stay where they are and keep
-    /// their ids; unique keys and idempotency keys keep their promise. Repeated after a failure it goes on where that one
-    /// stopped. Where a server is away, it goes on for 30 s: another one may take over.
+    /// Changes the number of shards of the store, 1 to 1,024, while it is in use.
     ///
-    /// Dropped before its end, it may have changed the layout already: any process that opens the store, or asks how it is
-    /// spread, finishes what is left.
+    /// Jobs stay where they are and keep their ids. Unique keys and idempotency keys keep their guarantees. Repeat
+    /// the call after a failure: it continues. If a server is unavailable, it continues for 30 s, because another one
+    /// may take over.
+    ///
+    /// If the future is dropped, the layout may have been changed already. Any process that opens the store or reads
+    /// its shards then finishes the change.
     ///
     /// # Errors
-    /// `Invalid` for a number that no store can have; `Conflict` where a queue's bounds are too few to be shared, or after
-    /// too many changes; else where a shard can't be reached.
+    /// `Invalid` for an impossible number. `Conflict` if a queue's limits are too low to be divided, or after too
+    /// many changes. Otherwise any error of a shard that cannot be reached.
     pub async fn reshard(&self, shards: u16) -> Result<Shards> {
         let begin = Instant::now();
         loop {
             match self.reshard_once(shards).await {
-                // Servers may be changing places. What was done in part is gone on with.
+                // Servers may be taking over from each other. A partly done change is continued.
                 Err(error) if error.is_repeatable() && begin.elapsed() < RESHARD_MAX => {
                     tracing::debug!(target: "punctual", error = &error as &dyn std::error::Error, "goes on with the change of shards");
                     tokio::time::sleep(RESHARD_PAUSE).await;
@@ -190,7 +196,7 @@ impl RedisStore {
             }
             let changed = live.layout.changed(shards, seen, read::now(&live.shards[0]).await?)?;
             self.check_queues(shards).await?;
-            // A queue that is paused must be so in the new shards from the first job on.
+            // A paused queue must be paused in the new shards before their first job.
             let wider = self.opened(&live, changed.clone()).await?;
             sharded::queue::copy_all(&wider, live.shards.len(), live.layout.epoch).await?;
             self.decide(&live, &changed).await?;
@@ -198,7 +204,7 @@ impl RedisStore {
         Err(Error::new(ErrorKind::Conflict, "somebody else changes the number of shards all the time"))
     }
 
-    /// Refuses a number of shards that is too large for the bounds of a queue.
+    /// Refuses a number of shards that is too large for the limits of a queue.
     async fn check_queues(&self, shards: u16) -> Result<()> {
         let (live, mut after) = (self.live(), None);
         while let Some(names) = sharded::queue::next_names(&live, &mut after).await? {
@@ -211,20 +217,19 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Places the jobs of a queue in another way from now on, if the layout still is the one of `live`; answers the one that
-    /// is in force.
+    /// Changes the placement of a queue, if the layout is still that of `live`; returns the one in force.
     pub(crate) async fn place_queue(&self, live: &Live, queue: &str, to: Placement) -> Result<Arc<Live>> {
         let told = sharded::all(live.shards.iter().map(|shard| tell(shard, 0))).await?;
         let seen = told.iter().map(|told| told.epoch).max().unwrap_or_default();
         if live.layout.epoch < seen {
-            // Also where shard 0 has lost a layout: to go on from an older one is the operator's to decide.
+            // Also if shard 0 has lost a layout: an operator decides whether to continue from an older one.
             return self.refresh().await;
         }
         let now = read::now(&live.shards[0]).await?;
         self.decide(live, &live.layout.placing(queue, to, seen, now)?).await
     }
 
-    /// Replaces the layout by `new` if it still is the one of `live`; answers the one that is in force.
+    /// Replaces the layout by `new` if it is still that of `live`; returns the one in force.
     async fn decide(&self, live: &Live, new: &Layout) -> Result<Arc<Live>> {
         let mut args = vec![live.layout.encode(), new.encode()];
         if new.pins != live.layout.pins {
@@ -235,8 +240,8 @@ impl RedisStore {
         self.refresh().await
     }
 
-    /// The shards of another layout, those that are new looked at. One that can't be reached is looked at later: the others
-    /// do not wait for it.
+    /// Returns the shards of another layout, after checking new ones. A shard that cannot be reached is checked
+    /// later, so that the others do not wait for it.
     async fn opened(&self, live: &Live, layout: Layout) -> Result<Live> {
         let new = live.shards.len() as u16..layout.live();
         let new: Result<Vec<Arc<Shard>>> =
@@ -255,15 +260,15 @@ impl RedisStore {
         Ok(Live { shards: shards.take(layout.live().into()).collect(), layout })
     }
 
-    /// Refuses a store in another format, before anything of it is read.
+    /// Refuses a store in another format before anything of it is read.
     ///
     /// # Errors
-    /// `Outdated` for a later one, `Unsupported` for one before.
+    /// `Outdated` for a later format, `Unsupported` for an earlier one.
     pub(crate) async fn check_format(&self) -> Result<()> {
         tell(&self.live().shards[0], 0).await.map(drop)
     }
 
-    /// Looks how the store is spread, and makes that known to all shards if it is news.
+    /// Reads the layout, and reports it to all shards if it is new.
     pub(crate) async fn refresh(&self) -> Result<Arc<Live>> {
         let live = self.live();
         let first = &live.shards[0];
@@ -282,7 +287,7 @@ impl RedisStore {
         Ok(self.live())
     }
 
-    /// Does what is left to do of a change, and goes by the new layout from now on.
+    /// Finishes a change, and uses the new layout from now on.
     async fn adopt(&self, live: &Live, layout: Layout) -> Result<()> {
         let mut live = self.opened(live, layout).await?;
         if !live.layout.is_told {
@@ -295,7 +300,7 @@ impl RedisStore {
             live.shards[0].bell.announce(epoch.into());
             let told = Layout { is_told: true, ..live.layout.clone() };
             let args = vec![live.layout.encode(), told.encode()];
-            // Somebody else may have been faster, or changed it again: then it is heard of.
+            // Another process may have been faster, or may have changed it again. It is then read.
             live.shards[0].call(&SCRIPTS.layout, &[], args).await?;
             live.layout = told;
             join_all(live.shards.iter().map(|shard| copies::leave(&live, shard))).await;
@@ -304,7 +309,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// The same for a call that may go by what is known here while shard 0, which has the layout, is away.
+    /// Refreshes the layout for a call that can use the known one if shard 0, which has the layout, is unavailable.
     pub(crate) async fn current(&self) -> Result<Arc<Live>> {
         let live = self.live();
         if sharded::lease::is_away(&live.shards, 0) {
@@ -316,13 +321,13 @@ impl RedisStore {
         }
     }
 
-    /// Whether a shard told of a later layout than this one.
+    /// Returns whether a shard reported a later layout than this one.
     pub(crate) fn is_behind(live: &Live) -> bool {
         live.shards.iter().any(|shard| live.layout.epoch < shard.epoch())
     }
 
-    /// Goes by the later layout that a shard told of, if one did: before jobs are taken, which must not wait for that, and
-    /// before a wait.
+    /// Uses the later layout that a shard reported, if one did. This happens before jobs are taken, which must not
+    /// wait for it, and before a wait.
     pub(crate) async fn catch_up(&self) {
         let live = self.live();
         if Self::is_behind(&live)
@@ -333,7 +338,7 @@ impl RedisStore {
         }
     }
 
-    /// The shards, by a layout that knows those which ids of jobs name.
+    /// Returns the shards by a layout that has all shards named in these ids.
     pub(crate) async fn live_for(&self, mut jobs: impl Iterator<Item = JobId>) -> Result<Arc<Live>> {
         let live = self.live();
         if jobs.any(|id| !id.is_derived() && live.layout.live() <= id.shard()) {

@@ -1,5 +1,5 @@
-//! One shard: a part of the jobs with all that belongs to them, under keys of one slot, hence on one server. Each verb is one
-//! script on it, or the same one until it has done all; what spans shards is in `spread`.
+//! One shard: a part of the jobs with all their state, under keys of one slot, and so on one server. Each verb is one
+//! script on it, or the same script until it is done. What concerns several shards is in `sharded`.
 
 use std::{
     sync::{
@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// A shard, and the way to it.
+/// A shard and its connections.
 #[derive(Debug)]
 pub(crate) struct Shard {
     /// Its number, from 0.
@@ -43,34 +43,35 @@ pub(crate) struct Shard {
     pub(crate) address: Address,
     pub(crate) clock: Clock,
     pub(crate) link: Link,
-    /// For heartbeats, which must not stand in line behind what waits for replicas or for a disk, where calls do.
+    /// For heartbeats, which must not wait after calls that wait for replicas or a disk.
     aside: Option<Link>,
     pub(crate) bell: Doorbell,
     known: Mutex<Known>,
     /// How far the server's clock is ahead of this machine's.
     offset: Offset,
-    /// The epoch that the shard was last seen in; see `layout`.
+    /// The epoch in which the shard was last seen; see `layout`.
     epoch: AtomicU32,
-    /// The epoch of the latest layout that it is known to have a copy of; see `copies`.
+    /// The epoch of the latest layout of which it is known to have a copy; see `copies`.
     copied: AtomicU32,
-    /// What it has nothing of.
+    /// The queues of which it has nothing.
     pub(crate) quiet: Quiet,
     /// The keys that every script names.
     pub(crate) keys: Vec<Vec<u8>>,
-    /// Where the next sweep goes on that could not look at all queues, and the next one that gives up what is kept.
+    /// Where the next sweep continues that could not check all queues, and the next one that gives up kept jobs.
     pub(crate) sweeps_from: [Mutex<Vec<u8>>; 2],
 }
 
-/// How long a process that leaves a time to others waits at least, after that time, before it looks by itself.
+/// How long a process that leaves a time to others waits after that time, at least, before it checks itself.
 const LEFT_MIN: Duration = Duration::from_secs(5);
-/// Up to so much longer, by the instance of its calls.
+/// Up to this much longer, by the instance of its calls.
 const LEFT_SPREAD_MS: u64 = 55_000;
 
 impl Shard {
-    /// A shard whose server is looked at when it is first used: one that is away must not keep a program from starting.
+    /// Makes a shard whose server is checked when it is first used, so that an unavailable one does not keep a
+    /// program from starting.
     ///
     /// # Errors
-    /// `Unsupported` for certificates that can't be used.
+    /// `Unsupported` for certificates that cannot be used.
     pub(crate) fn new(thread: &Arc<Thread>, address: &Address, clock: &Clock, number: u16) -> Result<Self> {
         let link = Link::new(thread, address, number)?;
         let aside = match address.durability() {
@@ -94,22 +95,22 @@ impl Shard {
         })
     }
 
-    /// Whether it could not be reached a moment ago.
+    /// Returns whether it was unreachable a moment ago.
     pub(crate) fn is_away(&self) -> bool {
         self.link.is_away()
     }
 
-    /// A key of the shard.
+    /// Returns a key of the shard.
     pub(crate) fn key(&self, name: &str) -> Vec<u8> {
         self.address.key(self.number, name)
     }
 
-    /// Where a queue's bell is.
+    /// Returns the key of a queue's notifications.
     pub(crate) fn bell_of(&self, queue: &str) -> Vec<u8> {
         self.address.bell(self.number, queue)
     }
 
-    /// The time to hand to a script: nothing, for the server's own.
+    /// Returns the time to pass to a script; empty for the server's own.
     fn now_arg(&self) -> Vec<u8> {
         match &self.clock {
             Clock::System => Vec::new(),
@@ -135,7 +136,7 @@ impl Shard {
         answer
     }
 
-    /// The same, of a script that answers an array.
+    /// Calls a script that returns an array.
     pub(crate) async fn ask(
         &self,
         script: &'static Script,
@@ -145,7 +146,7 @@ impl Shard {
         Reply::of(self.call(script, bells, args).await?)
     }
 
-    /// Calls a script of a tool, which names its own keys alone.
+    /// Calls a script of a tool, which names only its own keys.
     pub(crate) async fn call_tool(
         &self,
         script: &'static Script,
@@ -155,10 +156,10 @@ impl Shard {
         self.link.call(script, keys, &self.with_now(args)).await
     }
 
-    /// Calls a script without bells, beside calls that wait until they are confirmed.
+    /// Calls a script without notification keys, in parallel to calls that wait to be confirmed.
     pub(crate) async fn call_aside(&self, script: &'static Script, args: Vec<Vec<u8>>) -> Result<Value> {
         let Some(aside) = &self.aside else { return self.call(script, &[], args).await };
-        // A server that was left for another one must not go on to say that leases are held.
+        // A server that was replaced by another one must not continue to say that leases are held.
         aside.follow(&self.link).await;
         aside.call(script, &self.keys, &self.with_now(args)).await
     }
@@ -170,7 +171,7 @@ impl Shard {
         all
     }
 
-    /// Rings the bells that a script left to its caller: name and time of each.
+    /// Sends the notifications that a script left to its caller: name and time of each.
     pub(crate) fn ring(&self, rings: &[u8]) -> Result<()> {
         let (mut rings, mut named) = (Bytes(rings), Vec::new());
         while !rings.is_empty() {
@@ -180,7 +181,7 @@ impl Shard {
         Ok(())
     }
 
-    /// What the server's clock shows, as far as the last answer tells.
+    /// Returns the time of the server's clock, as far as known from the last answer.
     pub(crate) fn server_now(&self) -> Timestamp {
         let now = self.clock.now();
         match &self.clock {
@@ -196,29 +197,29 @@ impl Shard {
         }
     }
 
-    /// The epoch that it was last seen in.
+    /// Returns the epoch in which it was last seen.
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// The epoch of the latest layout that it is known to have a copy of.
+    /// Returns the epoch of the latest layout of which it is known to have a copy.
     pub(crate) fn copied(&self) -> u32 {
         self.copied.load(Ordering::Relaxed)
     }
 
-    /// It has a copy of this epoch's layout, or of a later one.
+    /// Notes that it has a copy of this epoch's layout, or of a later one.
     pub(crate) fn note_copied(&self, epoch: u32) {
         self.copied.fetch_max(epoch, Ordering::Relaxed);
     }
 
-    /// It was seen in this epoch.
+    /// Notes that it was seen in this epoch.
     pub(crate) fn learn_epoch(&self, epoch: u32) {
         self.epoch.fetch_max(epoch, Ordering::Relaxed);
     }
 
-    /// Comes back when there may be work in one of the queues, or after a while.
+    /// Returns when there may be work in one of the queues, or after a while.
     ///
-    /// It is noted at once that somebody waits, also where another shard's ring ends the wait before it begins here.
+    /// The wait is noted at once, even if a notification of another shard ends it before it starts here.
     pub(crate) fn wait<'a>(
         &'a self,
         queues: &'a [String],
@@ -235,13 +236,13 @@ impl Shard {
         }
     }
 
-    /// How long a reserve would find nothing, as far as is known; see [`Quiet::lasts`].
+    /// Returns how long a reserve would find nothing, as far as known; see [`Quiet::lasts`].
     pub(crate) fn quiet_for(&self, want: &Reserve, follows_a_settle: bool) -> Option<Duration> {
         self.quiet.lasts(want, self.server_now(), self.bell.heard().doubts, follows_a_settle)
     }
 
-    /// Takes note of the answer to a reserve, or of none; `before`: what the bell had heard when it was sent. Returns it as it is for
-    /// a caller that leaves some times to others.
+    /// Notes the answer to a reserve, or that there was none. `before`: what had been received when it was sent.
+    /// Returns the answer as it is for a caller that leaves some times to others.
     pub(crate) fn reserved(&self, want: &Reserve, looked: Option<Looked>, before: Heard) -> Option<Batch> {
         self.quiet.learn(want, looked.as_ref().map(|looked| &looked.batch), before.doubts);
         let Looked { mut batch, wakes } = looked?;
@@ -268,7 +269,8 @@ impl Shard {
         Some(batch)
     }
 
-    /// When a process is to look again that knows of something due in `next`, where it does not ask: then, if it holds a time.
+    /// Returns when a process must check again that knows of something due in `next` and does not ask: then, if it
+    /// holds a time.
     pub(crate) fn look_in(&self, want: &Reserve, next: Duration) -> Duration {
         let held = self.bell.held(want.wants.iter().map(|each| each.queue.as_str()));
         match held {
@@ -278,18 +280,19 @@ impl Shard {
         }
     }
 
-    /// What this process knows of the settings of its queues.
+    /// Returns what this process knows of the settings of its queues.
     pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How long the two that wake for a time have until another process looks by itself: they may both be dead. Not all others at once.
+/// Returns how long the two processes that wake for a time have until another one checks itself, because both may be
+/// dead. It varies, so that not all check at once.
 fn left_for(want: &Reserve) -> Duration {
     LEFT_MIN + Duration::from_millis(want.call.instance % LEFT_SPREAD_MS)
 }
 
-/// A number as scripts read it.
+/// Returns a number as scripts read it.
 pub(crate) fn digits(n: impl Into<u64>) -> Vec<u8> {
     n.into().to_string().into_bytes()
 }

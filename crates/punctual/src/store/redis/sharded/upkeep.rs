@@ -1,4 +1,4 @@
-//! `sweep` and `audit`: one shard behind another.
+//! `sweep` and `audit`: one shard after another.
 
 use super::lease::is_away;
 use crate::{
@@ -30,7 +30,8 @@ pub(crate) async fn sweep(store: &RedisStore, limit: usize) -> Result<Swept> {
             all_of_it.more = true;
             break;
         }
-        // One that was away when the layout changed, or that was told of it by an earlier version, has none yet.
+        // A shard has no copy yet if it was unavailable when the layout changed, or learned of the layout from an
+        // earlier version.
         copies::leave(&live, shard).await;
         let answer = shard.sweep(limit - done, false).await;
         let swept = answer.map_err(|error| if done == 0 { error } else { in_part(error) })?;
@@ -44,7 +45,7 @@ pub(crate) async fn sweep(store: &RedisStore, limit: usize) -> Result<Swept> {
     }
     if away == 0 && !live.layout.earlier.is_empty() {
         misplaced::search(&live).await?;
-        // A shard that takes no jobs any more may hold nothing by now, and an outgrown number may lead to nothing.
+        // A shard that accepts no jobs any more may be empty now, and an outgrown number may lead to nothing.
         store.shards().await?;
     }
     Ok(all_of_it)
@@ -62,7 +63,7 @@ pub(crate) async fn audit(store: &RedisStore, of: Audit) -> Result<Audited> {
     let mut strays: Vec<JobId> =
         ids.into_iter().filter(|id| !live.layout.homes_of(*id).contains(&at)).collect();
     if !strays.is_empty() {
-        // Jobs that came meanwhile may be where a layout leads that is in force by now.
+        // Jobs that arrived meanwhile may be where the layout that is now in force leads.
         let layout = &store.refresh().await?.layout;
         strays.retain(|id| at < layout.live() && !layout.homes_of(*id).contains(&at));
         audited.findings.extend(strays.into_iter().map(|id| astray(id, at, layout)));
@@ -76,8 +77,8 @@ pub(crate) async fn audit(store: &RedisStore, of: Audit) -> Result<Audited> {
     Ok(audited)
 }
 
-/// A job that nobody finds by its id. To move it would take a number of shards that the store has forgotten, which its people may
-/// remember: once set, it is looked under.
+/// Makes the finding for a job that its id does not lead to. To reach it, the store needs a number of shards that it
+/// has forgotten. An operator who remembers the number can set it again.
 fn astray(id: JobId, shard: u16, layout: &Layout) -> Finding {
     let now = layout.shards;
     let detail = format!(

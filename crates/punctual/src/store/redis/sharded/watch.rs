@@ -1,4 +1,4 @@
-//! Waiting for the end of a job: the shard that has it is told, so that whoever ends it rings.
+//! Waiting for the end of a job: the shard that has it is informed, so that the end is notified.
 
 use crate::{
     core::{error::Result, time::Timestamp},
@@ -8,7 +8,7 @@ use crate::{
     },
 };
 
-/// Whether one of the jobs whose ends these bells tell has ended, or is gone. Those that live are noted as watched.
+/// Returns whether one of the named jobs has ended or is gone. Marks the live ones as watched.
 pub(crate) async fn any_ended(store: &RedisStore, bells: &[String]) -> Result<bool> {
     for id in bells.iter().filter_map(|bell| end_of(bell)) {
         let live = store.current().await?;
@@ -31,7 +31,8 @@ pub(crate) async fn any_ended(store: &RedisStore, bells: &[String]) -> Result<bo
     Ok(false)
 }
 
-/// Which of these bells a shard may ring: that of an end only where the job may be. Never none in all of them.
+/// Returns which of these names a shard may notify: that of an end only if the job may be there. At least one shard
+/// has each name.
 pub(crate) fn bells_in(live: &Live, at: usize, bells: &[String]) -> Vec<String> {
     let may_ring = |bell: &&String| {
         end_of(bell).is_none_or(|id| live.layout.homes_of(id).into_iter().any(|home| usize::from(home) == at))
@@ -39,7 +40,8 @@ pub(crate) fn bells_in(live: &Live, at: usize, bells: &[String]) -> Vec<String> 
     bells.iter().filter(may_ring).cloned().collect()
 }
 
-/// An end is for all who wait for it, and a ring for one: who heard it rings for the next.
+/// An end concerns all callers that wait for it, and a notification reaches one. So the receiver notifies the next
+/// one.
 pub(crate) fn pass_on(shard: &Shard, bells: &[String]) {
     let ends = bells.iter().filter(|bell| end_of(bell).is_some());
     let rings: Vec<_> = ends.map(|bell| (bell.clone(), Timestamp::default())).collect();

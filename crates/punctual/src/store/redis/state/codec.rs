@@ -1,6 +1,6 @@
-//! A job as it is stored: the record that an enqueue writes once, the past that its runs leave behind, and the lease of the
-//! run that goes on. The layouts are told in `lua/late.lua`, which reads their heads; what is JSON in them only callers
-//! read.
+//! The stored form of a job: the record that an enqueue writes once, the history that its runs leave, and the lease
+//! of its current run. The scripts in `lua/` describe the layouts and read their heads. Only callers read the JSON in
+//! them.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// `run_at` is not `created_at`.
+/// The flag: `run_at` differs from `created_at`.
 const RUN_AT: u8 = 1;
 const EXPIRES: u8 = 2;
 const LEASE: u8 = 4;
@@ -36,14 +36,14 @@ const UNIQUE: u8 = 16;
 const CONCURRENCY: u8 = 32;
 const GROUP: u8 = 64;
 
-/// The codes of scopes; 0: until done.
+/// The codes of scopes; 0 means until done.
 pub(crate) const UNTIL_START: u8 = 1;
 pub(crate) const WINDOW: u8 = 2;
 
-/// The longest window that numbers of scripts can tell to the millisecond; longer than time.
+/// The longest window that scripts can represent to the millisecond. It is longer than all of time.
 const WINDOW_MAX_MS: u64 = 1 << 52;
 
-/// What is rarely chosen, of what a replacement changes.
+/// Rarely chosen options that a replacement changes.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Chosen {
@@ -57,7 +57,7 @@ struct Chosen {
     headers: BTreeMap<String, String>,
 }
 
-/// What a key is compared within, which no replacement changes.
+/// The scope of a job's keys, which no replacement changes.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Within {
@@ -69,14 +69,14 @@ struct Within {
     unique: Option<Unique>,
 }
 
-/// Appends JSON, where there is anything to tell.
+/// Appends JSON, or nothing if the value is the default.
 fn put_json<T: Default + PartialEq + Serialize>(out: &mut Vec<u8>, value: &T) {
     if *value != T::default() {
         serde_json::to_writer(out, value).expect("invariant: plain data, which JSON can hold");
     }
 }
 
-/// What JSON says, and whether that is all: a newer version may have said more.
+/// Parses JSON; also returns whether that is everything, because a newer version may have stored more.
 fn json<T: Default + for<'de> Deserialize<'de>>(bytes: Bytes<'_>) -> Result<(T, bool)> {
     if bytes.is_empty() {
         return Ok((T::default(), true));
@@ -87,7 +87,7 @@ fn json<T: Default + for<'de> Deserialize<'de>>(bytes: Bytes<'_>) -> Result<(T, 
         .map_err(|e| Error::new(ErrorKind::Corrupt, "read the options of a job").with_source(e))
 }
 
-/// What this version knows of an object that says more.
+/// Returns what this version knows of an object that contains more.
 fn known_of<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> serde_json::Result<T> {
     let mut fields: serde_json::Map<String, Value> = serde_json::from_slice(bytes)?;
     fields.retain(|name, value| {
@@ -96,18 +96,18 @@ fn known_of<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> serde_json::Result<T>
     T::deserialize(Value::Object(fields))
 }
 
-/// Sixteen bytes that stand for a unique key with all that it is compared within.
+/// Returns the digest of a unique key with its scope.
 pub(crate) fn digest_of(key: &UniqueKey) -> [u8; 16] {
     let UniqueKey { kind, queue, group, concurrency_key, key } = key;
     texts::digest(&[kind.as_deref(), Some(queue), group.as_deref(), concurrency_key.as_deref(), Some(key)])
 }
 
-/// Sixteen bytes that stand for a concurrency key with all that it is compared within.
+/// Returns the digest of a concurrency key with its scope.
 pub(crate) fn lock_digest(queue: &str, group: Option<&str>, key: &str) -> [u8; 16] {
     texts::digest(&[Some(queue), group, Some(key)])
 }
 
-/// The state of a code.
+/// Returns the state with this code.
 pub(crate) fn state(code: u8) -> Result<State> {
     Ok(match code {
         0 => State::Waiting,
@@ -119,7 +119,7 @@ pub(crate) fn state(code: u8) -> Result<State> {
     })
 }
 
-/// The code of a state.
+/// Returns the code of a state.
 pub(crate) const fn code(state: State) -> u8 {
     match state {
         State::Waiting => 0,
@@ -130,7 +130,7 @@ pub(crate) const fn code(state: State) -> u8 {
     }
 }
 
-/// A time as scripts resolve it: kind, then seven bytes.
+/// Appends a time that scripts resolve: its kind, then seven bytes.
 pub(crate) fn put_when(out: &mut Vec<u8>, when: When) {
     let (kind, ms) = match when {
         When::Now => (b'i', 0),
@@ -141,7 +141,8 @@ pub(crate) fn put_when(out: &mut Vec<u8>, when: When) {
     out.number(ms, 7);
 }
 
-/// The spec and the rest of a new job, as `lua/enqueue.lua` takes them; `of`: which of the call's queues.
+/// Returns the spec and the rest of a new job, as `lua/verbs/enqueue.lua` takes them. `of`: the index of its queue in the
+/// call.
 pub(crate) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>, Vec<u8>) {
     let own_lease = new.options.lease;
     let options = new.options.clone().or(defaults);
@@ -185,7 +186,7 @@ pub(crate) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>
         spec.number(0, 7);
     }
     spec.push(conflict);
-    // Versions begin with 1; one that no job ever reaches stands for those that don't fit.
+    // Versions start with 1. A version that no job ever reaches stands for those that do not fit.
     spec.number(
         version
             .map_or(0, |version| if version == 0 { u32::MAX.into() } else { version.min(u32::MAX.into()) }),
@@ -239,12 +240,12 @@ pub(crate) fn encode(new: &NewJob, of: usize, defaults: &JobOptions) -> (Vec<u8>
     (spec, rest)
 }
 
-/// The content type as it is stored: nothing for JSON.
+/// Returns the stored content type; empty for JSON.
 pub(crate) fn content_type(payload: &Payload) -> &[u8] {
     if payload.content_type == Payload::JSON { b"" } else { payload.content_type.as_bytes() }
 }
 
-/// The same, read.
+/// Returns the content type of a stored one.
 fn media_type(stored: String) -> Cow<'static, str> {
     if stored.is_empty() { Cow::Borrowed(Payload::JSON) } else { Cow::Owned(stored) }
 }
@@ -261,10 +262,10 @@ pub(crate) struct Run {
     pub(crate) worker: String,
 }
 
-/// The bytes that a worker's name takes in a run, at least.
+/// The least number of bytes that the name of a worker takes in a run.
 const WORKER_BYTES: usize = 64;
 
-/// A worker as it stands in a run.
+/// Returns the stored form of a worker's name.
 pub(crate) fn worker(name: &str) -> Vec<u8> {
     let mut out = vec![name.len() as u8];
     out.extend_from_slice(name.as_bytes());
@@ -290,7 +291,8 @@ impl Run {
     }
 }
 
-/// Reads what places a job: its queue and its placement key. `None` if a newer version says more than this one knows.
+/// Returns what places a job: its queue and its placement key. `None` if a newer version stored more than this one
+/// knows.
 pub(crate) fn placed_by(within: &[u8]) -> Result<Option<(String, Option<String>)>> {
     let mut within = Bytes(within).chunk()?;
     let queue = within.chunk()?.text()?;
@@ -299,13 +301,13 @@ pub(crate) fn placed_by(within: &[u8]) -> Result<Option<(String, Option<String>)
     Ok(knows_all.then(|| (queue, key.map(str::to_owned))))
 }
 
-/// The job of a record, its past and its run; both may be empty.
+/// Decodes the job of a record, its history and its run; both can be empty.
 pub(crate) fn decode(id: JobId, rec: &[u8], past: &[u8], run: &[u8]) -> Result<JobRecord> {
     let run = if run.is_empty() { None } else { Some(Run::decode(Bytes(run))?) };
     decode_with(id, rec, past, run).map(|(job, _)| job)
 }
 
-/// The same, of a run that is known; and whether this version knows all options of the job, so that it may run it.
+/// Decodes a job with a known run; also returns whether this version knows all its options and may run it.
 pub(crate) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) -> Result<(JobRecord, bool)> {
     let mut rec = Bytes(rec);
     let (flags, level) = (rec.byte()?, rec.byte()?);
@@ -367,16 +369,16 @@ fn priority(level: u8) -> Result<Priority> {
         .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("read {level} where a priority stands")))
 }
 
-/// What is left of a job whose record can't be read: its bytes, and what became of it.
+/// Makes a tombstone for a job whose record cannot be read: its bytes, and what became of it.
 pub(crate) fn husk(id: JobId, rec: &[u8], past: &[u8]) -> JobRecord {
     let mut job = JobRecord::blank(id);
     job.payload = Payload { bytes: rec.to_vec(), content_type: Cow::Borrowed("application/octet-stream") };
-    // As much of it as there is.
+    // As much of it as can be read.
     let _ = remember(&mut job, Bytes(past));
     job
 }
 
-/// What the past adds to a record.
+/// Adds the history to a record.
 fn remember(job: &mut JobRecord, mut past: Bytes<'_>) -> Result<()> {
     if past.is_empty() {
         return Ok(());
@@ -411,7 +413,7 @@ fn remember(job: &mut JobRecord, mut past: Bytes<'_>) -> Result<()> {
             let content_type = media_type(result.chunk()?.text()?);
             job.result = Some(Payload { bytes: result.0.to_vec(), content_type });
         }
-        // What can't be read of them is no reason not to run a job.
+        // Unreadable notes are no reason not to run a job.
         job.notes = json(past.chunk()?).map(|(notes, _)| notes).unwrap_or_default();
         past.chunk()?;
     }

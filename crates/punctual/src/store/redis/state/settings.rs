@@ -1,4 +1,4 @@
-//! The settings of a queue as they are stored: numbers that the scripts read, the name, and the same as JSON.
+//! The stored form of a queue's settings: numbers that scripts read, the name, and the settings as JSON.
 
 use std::collections::HashMap;
 
@@ -18,13 +18,13 @@ use crate::{
     },
 };
 
-/// The largest number that a script knows exactly.
+/// The largest number that a script represents exactly.
 const EXACT_MAX: u64 = (1 << 53) - 2;
 
-/// Stands for what nobody chose, which `lua/late.lua` knows.
+/// Stands for a value that was not chosen; the same as in the scripts.
 pub(crate) const OPEN: u64 = (1 << 53) - 1;
 
-/// What one of several shards gets of a queue's bounds (S15, S17).
+/// The share of one of several shards in a queue's limits (S15, S17).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     /// The shard.
@@ -35,13 +35,14 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Of what a queue has by a layout.
+    /// Returns the share by a layout.
     pub(crate) fn of(layout: &Layout, queue: &str, shard: u16) -> Self {
         Self { of: shard, shards: layout.shards, pinned_to: layout.home_of_queue(queue) }
     }
 
-    /// Of a bound that all shards hold together; one that takes no jobs any more has a share like the others. A pinned
-    /// queue's is whole in its shard, and in those that take only what follows the jobs of its key there.
+    /// Divides a limit that all shards have together. A shard that accepts no jobs any more has a share, too. For a
+    /// pinned queue, its shard has the whole limit, and so do shards that only accept jobs that follow others of
+    /// their key.
     fn of_cap(self, cap: u64) -> u64 {
         if self.pinned_to.is_some() {
             return cap;
@@ -50,26 +51,27 @@ impl Share {
         cap / shards + u64::from(u64::from(self.of) % shards < cap % shards)
     }
 
-    /// Of a limit of what runs or starts. A pinned queue's is whole wherever its jobs still are from before: what the others have
-    /// left is let go.
+    /// Divides a limit of running or starting jobs. For a pinned queue, every shard that still has earlier jobs has
+    /// the whole limit, so that these can run.
     fn of_limit(self, limit: u64) -> u64 {
         if self.pinned_to.is_some() { limit } else { self.of_cap(limit) }
     }
 
-    /// Of a bound of what is kept, which they may pass by less than one job each: who keeps some keeps some everywhere. A
-    /// pinned queue's is whole in its shard, and what the others have from before stays there until its time.
+    /// Divides a bound of retention, which all shards together can exceed by less than one job each. If a queue keeps
+    /// some jobs, each shard keeps some. For a pinned queue, its shard has the whole bound, and earlier jobs in
+    /// others stay until their time.
     fn of_kept(self, bound: u64) -> u64 {
         bound.div_ceil(self.kept_by())
     }
 
-    /// Among how many shards that is shared.
+    /// Returns among how many shards such a bound is divided.
     fn kept_by(self) -> u64 {
         if self.pinned_to == Some(self.of) { 1 } else { self.shards.into() }
     }
 }
 
-/// The settings of a queue, as `lua/base.lua` reads them: what a shard does by them is its share, what they are is whole. What
-/// equals a default is left open: readers use the default of their own version.
+/// Returns the settings of a queue in the form that `lua/base.lua` reads: the shard's share of the limits, and the
+/// whole settings. Values that equal a default are left open: each reader uses the default of its own version.
 pub(crate) fn encode(name: &str, settings: &QueueSettings, version: u32, share: Share) -> Vec<u8> {
     let mut row = Vec::with_capacity(512);
     let kept = [settings.done, settings.cancelled, settings.dead];
@@ -102,7 +104,7 @@ pub(crate) fn encode(name: &str, settings: &QueueSettings, version: u32, share: 
     let rate = settings.rate.unwrap_or(Rate { max: 0, period_ms: 0, burst: 0 });
     row.number(limit(rate.max), 4);
     row.number(rate.period_ms, 7);
-    // As each shard may let one start at once, together they may let as many as there are shards.
+    // Each shard can start at least one job at once, so together as many as there are shards.
     row.number(if rate.burst == 0 { 0 } else { limit(rate.burst).max(1) }, 4);
     row.extend_from_slice(&group_limits(settings.group));
     row.chunk(name.as_bytes());
@@ -110,7 +112,7 @@ pub(crate) fn encode(name: &str, settings: &QueueSettings, version: u32, share: 
     row
 }
 
-/// What a group may have, as `lua/late.lua` reads it: weight, how many may run (0: any number, else 1 more), rate.
+/// Returns the limits of a group in the form that the scripts read: weight, concurrency plus 1 (0: unlimited), rate.
 fn group_limits(limits: GroupLimits) -> Vec<u8> {
     let mut row = Vec::with_capacity(23);
     row.number(limits.weight().into(), 1);
@@ -122,13 +124,14 @@ fn group_limits(limits: GroupLimits) -> Vec<u8> {
     row
 }
 
-/// What single groups may have, as `lua/set.lua` takes it: what stands for each, and that.
+/// Returns the limits of single groups in the form that `lua/verbs/queue/set.lua` takes: the digest of each group, and its
+/// limits.
 pub(crate) fn encode_groups(settings: &QueueSettings) -> Vec<Vec<u8>> {
     let groups = settings.groups.keys();
     groups.flat_map(|name| [group_digest(name).to_vec(), group_limits(settings.of_group(name))]).collect()
 }
 
-/// The settings of a row, and their version.
+/// Returns the settings of a row, and their version.
 pub(crate) fn decode(row: &[u8]) -> Result<(u32, QueueSettings)> {
     let mut row = Bytes(row);
     row.byte()?;
@@ -140,7 +143,7 @@ pub(crate) fn decode(row: &[u8]) -> Result<(u32, QueueSettings)> {
     Ok((version, settings))
 }
 
-/// What this process knows of queues; the store tells where that is no longer so. Bounded: it is forgotten as a whole.
+/// What this process knows of queues. The store reports when that is outdated. Bounded: it is forgotten as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Known(HashMap<String, (u32, QueueSettings)>);
 

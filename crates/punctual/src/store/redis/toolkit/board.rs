@@ -1,4 +1,4 @@
-//! Leaderboards, a few keys for each, one for each bucket of a window.
+//! Leaderboards, with a few keys each, and one key for each bucket of a window.
 
 use redis::Value;
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Makes a step, and before it as many slices of what it needs as there are.
+/// Does a step, after as many slices of clean-up as needed.
 pub(crate) async fn board(shard: &Shard, op: &BoardOp) -> Result<BoardReply> {
     let (keys, args) = (keys(shard, op), args(op));
     loop {
@@ -45,17 +45,17 @@ pub(crate) async fn board(shard: &Shard, op: &BoardOp) -> Result<BoardReply> {
     }
 }
 
-/// A number with a sign.
+/// Reads a number with a sign.
 fn int(reply: &mut Reply) -> Result<i64> {
     let text = reply.bytes()?;
     let number = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| reply::unexpected(&Value::BulkString(text)))
 }
 
-/// The board; of one with a window its slots' numbers and slots, too.
+/// Returns the keys of a board; for a window also the key of its buckets' numbers and the keys of the buckets.
 fn keys(shard: &Shard, op: &BoardOp) -> Vec<Vec<u8>> {
     let Some(window) = op.window else { return vec![shard.key(&format!("board:{}", op.name))] };
-    // A name has no NUL, so that no two of them meet.
+    // Names have no NUL, so no two boards share a key.
     let letter = match window.bucket {
         Bucket::Minute => 'm',
         Bucket::Hour => 'h',

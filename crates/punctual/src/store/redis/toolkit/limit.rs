@@ -1,4 +1,4 @@
-//! Rate limiters, a key for each key.
+//! Rate limiters, with one Redis key for each of their keys.
 
 use crate::{
     core::{error::Result, rate::AHEAD_MAX_MS},
@@ -35,7 +35,7 @@ pub(crate) async fn limit(shard: &Shard, op: &LimitOp) -> Result<Allowance> {
             ],
         ),
     };
-    // A name has no NUL, so that no two of them meet.
+    // Names have no NUL, so no two limiters share a key.
     let key = shard.key(&format!("{kind}:{}\0{}", op.name, op.key));
     let wait = int(&shard.call_tool(script, &[key], args).await?)?;
     Ok(if wait == 0 { Allowance::Allowed } else { Allowance::until(wait.cast_unsigned(), 0) })

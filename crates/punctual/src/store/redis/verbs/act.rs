@@ -1,4 +1,4 @@
-//! `act`: what operators do to single jobs.
+//! `act`: operator's actions on single jobs.
 
 use crate::{
     core::{
@@ -30,7 +30,8 @@ pub(crate) fn check(targets: &[Target], action: &Action) -> Result<()> {
 
 pub(crate) async fn act(shard: &Shard, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
     let mut all = Vec::with_capacity(targets.len());
-    // Behind a mebibyte of records a script leaves the rest to another one: who was answered is not asked for again.
+    // After a mebibyte of records, a script leaves the rest to the next one. Targets with an answer are not sent
+    // again.
     while all.len() < targets.len() {
         let some = act_on_first(shard, &targets[all.len()..], action).await;
         all.extend(some.map_err(|error| if all.is_empty() { error } else { in_part(error) })?);
@@ -38,7 +39,8 @@ pub(crate) async fn act(shard: &Shard, targets: &[Target], action: &Action) -> R
     Ok(all)
 }
 
-/// A job of the same group, else of the same concurrency key, that waits or runs in a shard; nothing where the job itself is there.
+/// Finds a job of the same group, or else of the same concurrency key, that waits or runs in a shard; `None` if the
+/// job itself is there.
 pub(crate) async fn live(shard: &Shard, job: &JobRecord) -> Result<Option<JobId>> {
     let (group, key) = (job.group.as_deref(), job.concurrency.as_ref().map(|concurrency| &*concurrency.key));
     let key = key.map_or_else(Vec::new, |key| codec::lock_digest(&job.queue, group, key).to_vec());
@@ -48,7 +50,7 @@ pub(crate) async fn live(shard: &Shard, job: &JobRecord) -> Result<Option<JobId>
     if answer.is_empty() { Ok(None) } else { Bytes(&answer).id().map(Some) }
 }
 
-/// Answers for the first of them, one at least.
+/// Returns answers for the first of them, at least one.
 async fn act_on_first(shard: &Shard, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
     let (name, a, b) = arguments(action);
     let mut args = vec![name.as_bytes().to_vec(), a, b];
@@ -58,7 +60,7 @@ async fn act_on_first(shard: &Shard, targets: &[Target], action: &Action) -> Res
             Which::Key(key) => (Vec::new(), codec::digest_of(key).to_vec()),
         };
         let guard = guard.as_ref().map_or_else(Vec::new, |guard| {
-            // 0 for any, else 1 more; what is over the largest version that there is fits none.
+            // 0 for any version, else the version plus 1. A version above the largest one matches none.
             let version = guard
                 .version
                 .map_or(0, |version| u32::try_from(version.saturating_add(1)).unwrap_or(u32::MAX));
@@ -94,7 +96,7 @@ fn acted(answers: &mut Bytes<'_>) -> Result<Acted> {
     })
 }
 
-/// An action as `lua/act.lua` takes it.
+/// Returns an action in the form that `lua/verbs/act.lua` takes.
 fn arguments(action: &Action) -> (&'static str, Vec<u8>, Vec<u8>) {
     let one = |name, a| (name, a, Vec::new());
     match action {
@@ -104,7 +106,7 @@ fn arguments(action: &Action) -> (&'static str, Vec<u8>, Vec<u8>) {
         Action::Reschedule(When::At(t)) => one("at", digits(t.as_ms())),
         Action::Reschedule(When::In(d)) => one("in", digits(ceil_ms(*d))),
         Action::Reschedule(When::Now) | Action::RunNow => one("now", Vec::new()),
-        // Beyond all of time in either direction it is cut anyway.
+        // Beyond this, the time is cut in any case.
         Action::RescheduleBy(ms) => one("by", ms.clamp(&-(1 << 52), &(1 << 52)).to_string().into_bytes()),
         Action::Reprioritise(priority) => one("level", digits(*priority as u64)),
         Action::EditPayload(payload) => {

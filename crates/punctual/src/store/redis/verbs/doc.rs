@@ -1,4 +1,4 @@
-//! `doc`: documents, which live in shard 0.
+//! `doc`: documents, which are in shard 0.
 
 use redis::Value;
 
@@ -51,7 +51,7 @@ pub(crate) async fn doc(shard: &Shard, op: &DocOp) -> Result<DocReply> {
     }
 }
 
-/// A document, where the answer goes on behind its key.
+/// Reads a document whose key has been read.
 fn one(reply: &mut Reply) -> Result<Option<Doc>> {
     let key = reply.bytes()?;
     if reply.is_over() {
@@ -63,12 +63,12 @@ fn one(reply: &mut Reply) -> Result<Option<Doc>> {
     Ok(Some(Doc { key: Bytes(&key).text()?, version, value: row.0.to_vec() }))
 }
 
-/// The version that a document must have, as `lua/doc.lua` takes it.
+/// Returns the version that a document must have, in the form that `lua/verbs/doc.lua` takes.
 fn version(only: Only) -> Vec<u8> {
     match only {
         Only::Always => Vec::new(),
         Only::IfAbsent => digits(0_u64),
-        // No document has it; 0 stands for none there.
+        // No document has this version. In the script, 0 stands for no document.
         Only::IfVersion(0) => b"-1".to_vec(),
         Only::IfVersion(version) => digits(version),
     }

@@ -1,5 +1,5 @@
-//! `enqueue`: the options that a job leaves open are chosen here, from the settings of its queue as this process knows them;
-//! the script refuses to use settings that are not the queue's any more.
+//! `enqueue`: options that a job leaves open are chosen here, from the settings of its queue as this process knows
+//! them. The script refuses outdated settings.
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,42 +26,43 @@ use crate::{
     },
 };
 
-/// Where a state would stand, of a job whose record is gone.
+/// Stands in place of a state for a job whose record is gone.
 const GONE: u8 = u8::MAX;
-/// How often settings may change under one call.
+/// How often settings can change during one call.
 const STALE_MAX: usize = 16;
 
 /// The part of a call that goes to one shard.
 pub(crate) struct Part<'a> {
     pub(crate) call: Call,
-    /// The one that it is made by.
+    /// The layout of the call.
     pub(crate) layout: &'a Layout,
     pub(crate) kind: Kind,
-    /// Which of the shard's scripts of this call this is, and how many there are.
+    /// The number of this script among the shard's scripts of this call, and how many there are.
     pub(crate) script: (u8, u8),
-    /// Whether none of its jobs is refused any more: the call may be done in part.
+    /// Whether none of its jobs is refused any more, because the call may be partly done.
     pub(crate) is_accepted: bool,
-    /// The jobs, with the ids that they have in this shard.
+    /// The jobs, with their ids in this shard.
     pub(crate) jobs: Vec<(JobId, &'a NewJob)>,
 }
 
-/// What a call is to do with jobs that the shard does not know.
+/// What a call does with jobs that the shard does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Insert,
-    /// They may be elsewhere. Another round of looks into the same shard is about other jobs.
+    /// Nothing: they may be elsewhere. Another round of checks in the same shard is about other jobs.
     Look(u8),
-    /// Insert them, if jobs of the same group, else of the same concurrency key, wait or run here: one shard at a time has these (S15).
+    /// Inserts them, if jobs of the same group, or else of the same concurrency key, wait or run here. Only one shard
+    /// at a time has these (S15).
     Follow,
-    /// Nothing, but say whether it may be inserted.
+    /// Nothing, but reports whether they could be inserted.
     Check,
-    /// They break a limit: all there may be is the answer to a repetition.
+    /// Nothing: they break a limit. Only a repetition is answered.
     Refuse,
 }
 
-/// What a shard answers.
+/// The answer of a shard.
 pub(crate) enum Answer {
-    /// For each job.
+    /// An answer for each job.
     Jobs(Vec<Told>),
     /// It is no repetition.
     Refused,
@@ -69,15 +70,15 @@ pub(crate) enum Answer {
     Moved,
 }
 
-/// What a shard answers of a job.
+/// The answer of a shard for one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Is(Enqueued),
-    /// It is not here.
+    /// The job is not here.
     Absent,
-    /// Nor is it, but jobs of its group or concurrency key are.
+    /// The job is not here, but jobs of its group or concurrency key are.
     Lives,
-    /// There is a later layout, and it was not put here before.
+    /// There is a later layout, and the job was not put here before.
     Moved,
 }
 
@@ -87,7 +88,7 @@ pub(crate) async fn enqueue(shard: &Shard, part: &Part<'_>) -> Result<Answer> {
         let bells: Vec<_> = queues.iter().map(|queue| shard.bell_of(queue)).collect();
         let mut answer = shard.ask(&SCRIPTS.enqueue, &bells, args.clone()).await;
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::StoreFull) {
-            // A full store gives up kept jobs first (S17).
+            // A full store first gives up kept jobs (S17).
             let swept = shard.sweep(BATCH_MAX, true).await?;
             if 0 < swept.removed {
                 answer = shard.ask(&SCRIPTS.enqueue, &bells, args).await;
@@ -123,7 +124,7 @@ pub(crate) fn odd() -> Error {
     Error::new(ErrorKind::Corrupt, "the script enqueue answered what it never should")
 }
 
-/// The queues of a call, and the arguments of the script.
+/// Returns the queues of a call, and the arguments of the script.
 fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>) {
     let Part { call, kind, jobs, .. } = part;
     let mut queues: Vec<(&str, QueueSettings)> = Vec::new();
@@ -143,7 +144,7 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
                 let (version, settings) = known.of(&job.queue);
                 args.push(job.queue.clone().into_bytes());
                 args.push(digits(version));
-                // Of use only where there is no queue yet.
+                // Only needed if the queue does not exist yet.
                 args.push(if version == 0 {
                     let share = Share::of(part.layout, &job.queue, shard.number);
                     settings::encode(&job.queue, &settings, 1, share)
@@ -177,7 +178,7 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
     (queues.into_iter().map(|(name, _)| name).collect(), args)
 }
 
-/// What sets a script apart from the others of its call; nothing, where it is the only one.
+/// Returns what distinguishes a script from the others of its call; empty if it is the only one.
 fn which(part: &Part<'_>) -> Vec<u8> {
     let round = if let Kind::Look(round) = part.kind { round } else { 0 };
     let which = vec![part.script.0, part.script.1, part.is_accepted.into(), round];
@@ -204,7 +205,7 @@ fn read(answers: &[u8], part: &Part<'_>) -> Result<Vec<Told>> {
                     },
                     version: all.number(4)?,
                     cancel_requested: all.byte()? != 0,
-                    // Something else may have written over it.
+                    // Another program may have overwritten it.
                     kind: all.chunk()?.text().ok().filter(|kind| !kind.is_empty()),
                 }),
                 b'F' => Enqueued::Full,

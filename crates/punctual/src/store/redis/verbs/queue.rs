@@ -1,4 +1,4 @@
-//! Queues as one shard has them: their settings, which a script replaces only where nobody else did meanwhile.
+//! Queues as one shard has them. A script replaces their settings only if they did not change meanwhile.
 
 use std::collections::BTreeSet;
 
@@ -23,10 +23,10 @@ use crate::{
     },
 };
 
-/// A queue as it was seen.
+/// A queue as it was read.
 pub(crate) struct Seen {
     pub(crate) now: Timestamp,
-    /// 0: there is none.
+    /// The version; 0 if there is no such queue.
     pub(crate) version: u32,
     pub(crate) settings: QueueSettings,
     pub(crate) counts: Counts,
@@ -34,7 +34,7 @@ pub(crate) struct Seen {
     pub(crate) opens_at: Option<Timestamp>,
 }
 
-/// How the shard knows a queue.
+/// Returns how the shard knows a queue.
 pub(crate) async fn see(shard: &Shard, name: &str) -> Result<Seen> {
     let mut reply = shard.ask(&SCRIPTS.show, &[], vec![name.as_bytes().to_vec()]).await?;
     let now = reply.time()?;
@@ -59,27 +59,27 @@ pub(crate) async fn see(shard: &Shard, name: &str) -> Result<Seen> {
     Ok(Seen { now, version, settings, counts: read::counts(&mut reply)?, oldest_due, opens_at })
 }
 
-/// What was to be set.
+/// The result of a change of settings.
 pub(crate) enum Set {
-    /// The settings are others by now.
+    /// The settings have changed meanwhile.
     Others,
     Done,
     /// The shard knows of a later layout.
     Moved,
 }
 
-/// New settings, by one layout.
+/// New settings by one layout.
 pub(crate) struct New<'a> {
     pub(crate) name: &'a str,
     pub(crate) settings: &'a QueueSettings,
     pub(crate) version: u32,
-    /// Says which share each shard gets.
+    /// The layout that decides the share of each shard.
     pub(crate) layout: &'a Layout,
-    /// The call's; of new shards another one than the layout's.
+    /// The epoch of the call. For new shards it differs from the layout's.
     pub(crate) epoch: u32,
 }
 
-/// Sets a queue where its version still is `seen`; without one, where it has no later version.
+/// Sets a queue if its version is still `seen`; with `None`, if it has no later version.
 pub(crate) async fn set(shard: &Shard, new: &New<'_>, seen: Option<u32>) -> Result<Set> {
     let share = Share::of(new.layout, new.name, shard.number);
     let row = settings::encode(new.name, new.settings, new.version, share);
@@ -104,7 +104,7 @@ pub(crate) async fn set(shard: &Shard, new: &New<'_>, seen: Option<u32>) -> Resu
     }
 }
 
-/// Opens the gate of a queue or of one of its groups, where the shard knows it.
+/// Ends the pause of a queue or of one of its groups, if the shard has it.
 pub(crate) async fn open(shard: &Shard, name: &str, group: Option<&str>) -> Result<()> {
     let gid = group.map(|group| group_digest(group).to_vec()).unwrap_or_default();
     let args = vec![name.as_bytes().to_vec(), gid];
@@ -112,7 +112,8 @@ pub(crate) async fn open(shard: &Shard, name: &str, group: Option<&str>) -> Resu
     Ok(())
 }
 
-/// Deletes waiting jobs; answers how many, and whether there are more. Behind a mebibyte of them it is another script's turn.
+/// Deletes waiting jobs; returns how many, and whether there are more. After a mebibyte of them, another script
+/// continues.
 pub(crate) async fn purge(shard: &Shard, name: &str, limit: usize) -> Result<Option<(u64, bool)>> {
     let mut deleted = 0;
     loop {
@@ -131,10 +132,11 @@ pub(crate) async fn purge(shard: &Shard, name: &str, limit: usize) -> Result<Opt
     }
 }
 
-/// What begins the name of a queue that holds nothing; see `rest` in `lua/late.lua`. No name of a queue has such a byte.
+/// The prefix of the names of queues that hold nothing; see `lua/state/queues.lua`. No name of a queue contains this
+/// byte.
 const AT_REST: &str = "\0";
 
-/// Names behind `after`, of queues that hold something and of those that do not.
+/// Returns the names after `after`, of queues with contents and of those without.
 pub(crate) async fn queues(shard: &Shard, after: Option<&str>) -> Result<Vec<String>> {
     let mut found = BTreeSet::new();
     for (mark, end) in [("", "+"), (AT_REST, "(\x01")] {

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Most jobs of one slice of a listing.
+/// The most jobs of one slice of a listing.
 const SLICE_MAX: usize = 256;
 
 pub(crate) async fn now(shard: &Shard) -> Result<Timestamp> {
@@ -51,13 +51,14 @@ pub(crate) async fn get(
     Ok(Some(JobRecord { blocked: reply.number()? != 0, ..job }))
 }
 
-/// The places of jobs, in the order in which a listing goes through them.
+/// The places of jobs, in the order of a listing.
 const PLACES: [u8; 3] = *b"tle";
 
-/// Bytes of the longest member of a place: a parked job's queue, mark, key, level, time, id, past, limit and group.
+/// The bytes of the longest member of a place: a blocked job's queue, mark, key, level, time, id, past, limit and
+/// group.
 const MEMBER_MAX: usize = 3 + 1 + 16 + 1 + 6 + 16 + 1 + 4 + 16;
 
-/// Where a listing stands: in which place, and behind which of its members.
+/// The position of a listing: its place, and the member after which it continues.
 struct Stand {
     place: usize,
     after: Vec<u8>,
@@ -89,7 +90,7 @@ impl Stand {
         ListCursor(text)
     }
 
-    /// Goes on to the next place that may have what a filter wants; `false`: there is none.
+    /// Goes on to the next place that can have what a filter needs; returns `false` if there is none.
     fn next(&mut self, wants: impl Fn(u8) -> bool) -> bool {
         self.after.clear();
         loop {
@@ -114,13 +115,13 @@ pub(crate) async fn list(shard: &Shard, list: &List) -> Result<Page> {
             })
         })
     };
-    // More than one queue is looked for among all.
+    // More than one queue is searched among all.
     let queue = list.filter.queues().filter(|queues| queues.len() == 1).map(|mut queues| queues.remove(0));
     let queue = queue.unwrap_or_default().into_bytes();
     let mut stand = list.after.as_ref().map_or(Ok(Stand { place: 0, after: Vec::new() }), Stand::read)?;
     let is_empty = !wants(PLACES[stand.place]) && !stand.next(wants);
     let (mut page, mut bytes) = (Page::default(), 0);
-    // As many as may match; then more and more.
+    // First as many as can match, then more and more.
     let mut slice = list.limit;
     loop {
         slice = slice.min(SLICE_MAX);
@@ -146,7 +147,7 @@ pub(crate) async fn list(shard: &Shard, list: &List) -> Result<Page> {
             let (id, note) = (Bytes(&id).id()?, reply.number()?);
             page.searched += 1;
             bytes += (rec.len() + past.len()) as u64;
-            // An entry without a record leads nowhere.
+            // An entry without a record is skipped.
             if rec.is_empty() {
                 continue;
             }
@@ -162,14 +163,14 @@ pub(crate) async fn list(shard: &Shard, list: &List) -> Result<Page> {
     }
 }
 
-/// How many jobs there are.
+/// Returns the number of jobs.
 pub(crate) async fn total(shard: &Shard) -> Result<u64> {
     let mut cmd = redis::cmd("HLEN");
     cmd.arg(&shard.keys[RECORDS]);
     Ok(u64::try_from(reply::int(&shard.link.command(cmd).await?)?).unwrap_or_default())
 }
 
-/// Reads what `lua/counting.lua` answers.
+/// Reads the counters in the answer of a script.
 pub(crate) fn counts(reply: &mut Reply) -> Result<Counts> {
     Ok(Counts {
         waiting: reply.number()?,
@@ -184,7 +185,7 @@ pub(crate) fn counts(reply: &mut Reply) -> Result<Counts> {
     })
 }
 
-/// The counters of two parts of the store.
+/// Adds the counters of two parts of the store.
 pub(crate) fn sum(one: Counts, other: Counts) -> Counts {
     Counts {
         waiting: one.waiting + other.waiting,
@@ -212,7 +213,7 @@ pub(crate) async fn count(shard: &Shard, queue: Option<&str>) -> Result<Counts> 
     }
 }
 
-/// Adds the jobs of one queue, seen at the same instant as the others.
+/// Adds the jobs of one queue, read at the same instant as the others.
 pub(crate) async fn add_upcoming(
     shard: &Shard,
     upcoming: &Upcoming,
@@ -223,7 +224,7 @@ pub(crate) async fn add_upcoming(
     let args = [
         digits(histogram.now.as_ms()),
         queue.as_bytes().to_vec(),
-        // A wider bucket reaches past the end of time, too.
+        // A wider bucket also reaches beyond the last instant.
         digits(ceil_ms(upcoming.bucket).min(1 << 48)),
         digits(upcoming.buckets as u64),
     ];

@@ -1,4 +1,4 @@
-//! `reserve`.
+//! `reserve` in one shard.
 
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Looked {
     pub(crate) batch: Batch,
-    /// Of each queue that was asked for: which time this process woke for when it was asked, and the next one.
+    /// For each requested queue, the times for which this process woke when it asked, and the next one.
     pub(crate) wakes: Vec<(Hold, Wake)>,
 }
 
-/// When there may be work in a queue next, if ever, and whether this process is to wake then: otherwise two others do.
+/// When there may be work in a queue next, if ever, and whether this process must wake then. If not, two others do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wake {
     pub(crate) at: Option<Timestamp>,
@@ -43,25 +43,25 @@ pub(crate) async fn reserve(shard: &Shard, want: &Reserve) -> Result<Looked> {
     looked(shard, &clock, &holds, &mut reply).await
 }
 
-/// Which times this process wakes for, of the queues of a reserve.
+/// Returns the times for which this process wakes, for the queues of a reserve.
 pub(crate) fn holds(shard: &Shard, want: &Reserve) -> Vec<Hold> {
     want.wants.iter().map(|want| shard.bell.hold(&want.queue)).collect()
 }
 
-/// What scripts say of what is not to come, in ms; as in `lua/keys.lua`.
+/// What scripts return for "never", in ms; the same as in `lua/keys.lua`.
 pub(crate) const NEVER: u64 = 1 << 52;
-/// How much later two clocks may seem that are read in milliseconds.
+/// How much later two clocks can seem that are read in milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
 
 /// The time of an answer.
 pub(crate) struct Now {
     pub(crate) now: Timestamp,
-    /// What has passed since then, as far as is known: of that millisecond, and on the way.
+    /// What has passed since then, as far as known: of that millisecond, and on the way.
     passed: Duration,
 }
 
 impl Now {
-    /// `asked`: when the question was asked, by this machine's clock.
+    /// `asked`: when the question was sent, by this machine's clock.
     pub(crate) fn read(shard: &Shard, asked: Timestamp, reply: &mut Reply) -> Result<Self> {
         let (now, into) = (reply.time()?, Duration::from_micros(reply.number()?));
         shard.learn_epoch(reply.number()? as u32);
@@ -74,7 +74,7 @@ pub(crate) fn bells(shard: &Shard, want: &Reserve) -> Vec<Vec<u8>> {
     want.wants.iter().map(|want| shard.bell_of(&want.queue)).collect()
 }
 
-/// A reserve as `lua/reserving.lua` takes it.
+/// Returns a reserve in the form that `lua/verbs/reserve/reserving.lua` takes.
 pub(crate) fn arguments(want: &Reserve, holds: &[Hold]) -> Vec<Vec<u8>> {
     let mut args = vec![
         want.call.instance.to_be_bytes().to_vec(),
@@ -91,15 +91,15 @@ pub(crate) fn arguments(want: &Reserve, holds: &[Hold]) -> Vec<Vec<u8>> {
                 times.iter().flat_map(|at| at.as_ms().to_be_bytes()[1..].to_vec()).collect()
             }
         };
-        // A share above the limit of a call is that limit.
+        // A share above the limit of a call means that limit.
         let share = each.share.min(want.n) as u64;
         args.extend([each.queue.clone().into_bytes(), digits(share), digits(each.at_most as u64), hold]);
     }
     args
 }
 
-/// Reads what `lua/reserving.lua` answers. What can't be read nobody can run: it ends dead. A job with options that this version
-/// does not know waits for a worker of the version that wrote it.
+/// Reads the answer of `lua/verbs/reserve/reserving.lua`. A job that cannot be read becomes dead, because no worker can run it. A
+/// job with options that this version does not know waits for a worker of a newer version.
 pub(crate) async fn looked(shard: &Shard, clock: &Now, holds: &[Hold], reply: &mut Reply) -> Result<Looked> {
     let mut taken_back = Vec::new();
     let taken = reply.bytes()?;

@@ -1,4 +1,4 @@
-//! `settle`.
+//! `settle` in one shard.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Longer than time.
+/// Longer than all of time.
 const PAUSE_MAX_MS: u64 = 1 << 52;
 
 pub(crate) async fn settle(
@@ -41,22 +41,22 @@ pub(crate) async fn settle(
     Ok((settled, reserved))
 }
 
-/// Ends leases, as far as they are still held.
+/// Ends leases, if they are still held.
 pub(crate) async fn end(shard: &Shard, batch: &[Settlement]) -> Result<()> {
     ask(shard, &ends(batch), None).await.map(drop)
 }
 
-/// Ends leases of jobs that only a newer version may run: these wait for a while, and nothing is counted.
+/// Ends leases of jobs that only a newer version can run: these wait for a while, and nothing is counted.
 pub(crate) async fn hold(shard: &Shard, leases: &[Lease]) -> Result<()> {
     let held = |lease: &Lease| (lease.job, [&lease.fence.to_be_bytes()[..], b"h"].concat());
     let ends: Vec<End> = leases.iter().map(held).collect();
     ask(shard, &ends, None).await.map(drop)
 }
 
-/// The end of a lease as `lua/settle.lua` takes it.
+/// The end of a lease in the form that `lua/verbs/settle.lua` takes.
 type End = (JobId, Vec<u8>);
 
-/// Why a script ended a job; 0: by what the verdict says.
+/// Returns why a script ended a job; 0 means by what the verdict says.
 fn end_reason(code: u8) -> Result<Option<EndReason>> {
     Ok(Some(match code {
         0 => return Ok(None),
@@ -68,8 +68,8 @@ fn end_reason(code: u8) -> Result<Option<EndReason>> {
     }))
 }
 
-/// Asks for the ends of leases, and for a reserve after them. A script ends only so many that have much to do, so that other
-/// callers run in between; the last one reserves.
+/// Sends the ends of leases, and a reserve after them. A script does a bounded amount of work, so that other callers
+/// run in between; the last one reserves.
 async fn ask(
     shard: &Shard,
     ends: &[End],
@@ -105,7 +105,7 @@ async fn ask(
 }
 
 fn ends(batch: &[Settlement]) -> Vec<End> {
-    // Of a lease that is named twice the second is lost; no fence is 0.
+    // If a lease is named twice, the second is lost. No fence is 0.
     let mut named = HashSet::with_capacity(batch.len());
     let mut end = |settlement: &Settlement| {
         if named.insert(settlement.lease) { encode(settlement) } else { vec![0; 8] }

@@ -14,13 +14,13 @@ use crate::{
     },
 };
 
-/// Scripts of one sweep, each of up to 256 queues; the next sweep goes on there.
+/// Scripts of one sweep, each of up to 256 queues. The next sweep continues there.
 const SWEEP_SCRIPTS_MAX: usize = 16;
 /// The same before a full server refuses an enqueue, which waits for it.
 const GIVE_UP_SCRIPTS_MAX: usize = 4;
 
 impl Shard {
-    /// Sweeps, some queues per script; `ageless`: gives up done and cancelled jobs whatever their age.
+    /// Sweeps, some queues per script. `ageless`: also gives up done and cancelled jobs that are not old.
     pub(crate) async fn sweep(&self, limit: usize, ageless: bool) -> Result<Swept> {
         let most = if ageless { GIVE_UP_SCRIPTS_MAX } else { SWEEP_SCRIPTS_MAX };
         let stand = || self.sweeps_from[usize::from(ageless)].lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! `take`.
+//! `take` in one shard.
 
 use crate::{
     core::{error::Result, job::JobRecord, time::ceil_ms},
@@ -12,14 +12,14 @@ use crate::{
     },
 };
 
-/// Takes by one script; `so_far`: the bytes that the call has by others, if any. Answers whether groups have had as many turns as
-/// one script gives: there may be more.
+/// Takes with one script. `so_far`: the bytes that the call has from others, if any. Also returns whether groups had
+/// as many services as one script gives, so that there may be more.
 pub(crate) async fn take(shard: &Shard, take: &Take, so_far: Option<u64>) -> Result<(Vec<JobRecord>, bool)> {
     take.check()?;
     let args = vec![
         take.queue.clone().into_bytes(),
         digits(take.n as u64),
-        // Older than any time there is.
+        // Longer than all of time.
         digits(ceil_ms(take.older_than).min(1 << 52)),
         so_far.map_or_else(Vec::new, digits),
     ];

@@ -1,21 +1,21 @@
-//! The last part of an audit: counts what the kept counters stand for, and corrects those that are wrong, beside live
-//! traffic and without holding it up.
+//! The last part of an audit: recomputes the counters and corrects those that are wrong, without holding up other
+//! calls.
 //!
 //! ```text
 //! snapshot ── slices of ≤ 1,000 rows ──► counted, kept (both of that moment) ── kept += counted − kept ──► next queues
-//!     ▲                                                                               │ somebody mended something since
+//!     ▲                                                                               │ a repair was made since
 //!     └───────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Whoever moves a job changes the counters in the same transaction, so what a counter is wrong by stays the same whatever
-//! the others do. It is the difference between the counter and the rows of one moment, which all slices see in one snapshot
-//! of the file. The correction takes it off whatever the counter is by then: a short transaction over up to 1,000 queues,
-//! right however old the snapshot is. No lock is held while counting.
+//! A transaction that moves a job also changes the counters, so the error of a counter does not depend on other
+//! calls. The error is the difference between the counter and the rows at one moment. All slices see this moment in
+//! one snapshot of the file. The correction subtracts the error from the current counter. It is a short transaction
+//! over up to 1,000 queues, and correct however old the snapshot is. No lock is held while counting.
 //!
-//! Only repairs change by how much a counter is wrong: they mend entries and leave the counters to this part, and a
-//! correction that was made must not be made twice. So each raises a number, and a correction applies only if the number is
-//! still that of its snapshot; else the count begins anew, which ends, since there is only so much to mend. It begins anew
-//! as well where the snapshot is gone, or is that of another process.
+//! Only repairs change the error of a counter: they mend entries and leave the counters to this part. A correction
+//! must also not be made twice. So each repair and correction increments a number, and a correction applies only if
+//! the number is still that of its snapshot. Otherwise the count starts again. That ends, because there is only so
+//! much to repair. It also starts again if the snapshot is gone, or belongs to another process.
 
 use std::collections::HashMap;
 
@@ -45,14 +45,14 @@ use crate::{
 const REPAIRS: &str = named(FILE, "repairs");
 const RAISE_REPAIRS: &str = named(FILE, "raise_repairs");
 
-/// Where a count goes on: in which snapshot, behind how many slices.
+/// Where a count continues: in which snapshot, after how many slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::sqlite) struct At {
     pub(in crate::store::sqlite) snapshot: u64,
     pub(in crate::store::sqlite) step: u32,
 }
 
-/// What a pass goes through.
+/// The rows that a pass counts.
 #[derive(Clone, Copy)]
 enum Rows {
     Due,
@@ -63,11 +63,11 @@ enum Rows {
     Records,
     Past,
     Memory,
-    /// Last: by then all is counted.
+    /// The last pass: everything is counted by then.
     Queues,
 }
 
-/// All passes: rows, their list, and how many columns their key has.
+/// All passes: rows, their list, and the number of columns of their key.
 const PASSES: [(Rows, &str, usize); 9] = [
     (Rows::Due, named(FILE, "due"), 4),
     (Rows::Parked, named(FILE, "parked"), 5),
@@ -80,7 +80,7 @@ const PASSES: [(Rows, &str, usize); 9] = [
     (Rows::Queues, named(FILE, "queues"), 1),
 ];
 
-/// A count on its way, kept with its snapshot.
+/// A count in progress, kept with its snapshot.
 #[derive(Debug, Default)]
 pub(in crate::store::sqlite) struct Count {
     /// Slices so far.
@@ -89,18 +89,18 @@ pub(in crate::store::sqlite) struct Count {
     /// The key of the last row of this pass; empty at its beginning.
     behind: Vec<Value>,
     tallies: HashMap<i64, Tally>,
-    /// What the slice at hand found.
+    /// What the current slice found.
     wrong: Vec<Wrong>,
 }
 
-/// A queue that is not as it should be.
+/// A queue with wrong counters or settings.
 #[derive(Debug)]
 struct Wrong {
     qid: i64,
     name: String,
     kept: Tally,
     counted: Tally,
-    /// Its settings can't be read.
+    /// Whether its settings cannot be read.
     corrupt: bool,
 }
 
@@ -108,12 +108,12 @@ struct Wrong {
 struct Slice {
     checked: usize,
     wrong: Vec<Wrong>,
-    /// Slices so far; `None`: that was the last one.
+    /// Slices so far; `None` after the last one.
     step: Option<u32>,
     repairs: Option<Value>,
 }
 
-/// One slice; what it finds wrong is corrected if `repair` says so.
+/// Counts one slice; corrects what is wrong if `repair` is set.
 pub(super) async fn slice(store: &SqliteStore, at: Option<At>, repair: bool) -> Result<Audited> {
     let (snapshot, step) = (at.map(|at| at.snapshot), at.map_or(0, |at| at.step));
     let counting = store.snapshots.run(store, snapshot, move |tx, count| count.slice(tx, step));
@@ -135,7 +135,7 @@ pub(super) async fn slice(store: &SqliteStore, at: Option<At>, repair: bool) -> 
     Ok(if counts { audited } else { Audited { findings: Vec::new(), next: next(None), ..audited } })
 }
 
-/// Takes off the counters what they are wrong by, unless somebody mended something since they were compared.
+/// Subtracts the errors from the counters, unless a repair was made since they were compared.
 fn correct(tx: &mut Tx<'_>, repairs: Option<&Value>, wrong: &[Wrong]) -> Step<bool> {
     if number_of_repairs(tx)?.as_ref() != repairs {
         return Ok(false);
@@ -155,7 +155,7 @@ fn number_of_repairs(tx: &Tx<'_>) -> Step<Option<Value>> {
     Ok(tx.conn.prepare_cached(REPAIRS)?.query_row([], |row| row.get(0)).optional()?)
 }
 
-/// Tells counts on their way that what they found may be wrong by now.
+/// Invalidates counts in progress, because their findings may be wrong now.
 pub(super) fn raise_repairs(tx: &Tx<'_>) -> Step<()> {
     tx.conn.prepare_cached(RAISE_REPAIRS)?.execute([])?;
     Ok(())
@@ -178,8 +178,8 @@ impl Wrong {
 }
 
 impl Count {
-    /// Goes on behind `step` slices, by up to 1,000 rows. Begins anew where the count stands elsewhere: after a slice that
-    /// failed, or whose answer was lost.
+    /// Continues after `step` slices, by up to 1,000 rows. Starts again if the count is at another step, after a
+    /// slice that failed or whose answer was lost.
     fn slice(&mut self, tx: &mut Tx<'_>, step: u32) -> Step<Slice> {
         let mut count = std::mem::take(self);
         if count.step != step {
@@ -220,7 +220,8 @@ impl Count {
                 kept.bytes = kept.bytes.saturating_add(bytes);
                 tally.bytes = tally.bytes.saturating_sub(bytes);
             }),
-            // Of all jobs; those of the ended ones are taken off above, with their results, which come back with their pasts.
+            // Counts all jobs. Ended ones are subtracted above with their results, which are counted with the rows of
+            // `punctual_past`.
             Rows::Records => {
                 self.add(&row[1], |tally| tally.bytes = tally.bytes.saturating_add(integer(&row[2])));
             }
@@ -231,14 +232,14 @@ impl Count {
         Ok(())
     }
 
-    /// Counts a row, where it names a queue.
+    /// Counts a row, if it names a queue.
     fn add(&mut self, qid: &Value, add: impl FnOnce(&mut Tally)) {
         if let Value::Integer(qid) = qid {
             add(self.tallies.entry(*qid).or_default());
         }
     }
 
-    /// An ended job may have a result; only one that waits in a later attempt than the first is retrying.
+    /// An ended job can have a result. Only a waiting job that was tried before is retrying.
     fn past(&mut self, tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
         let [Value::Blob(id), attempt, result, ended_in] = row else { return Ok(()) };
         self.add(ended_in, |tally| tally.bytes = tally.bytes.saturating_add(integer(result)));
@@ -263,7 +264,7 @@ impl Count {
     }
 }
 
-/// Rubbish counts as nothing.
+/// Returns the integer, or 0 for an invalid value.
 fn integer(value: &Value) -> i64 {
     if let Value::Integer(n) = value { *n } else { 0 }
 }

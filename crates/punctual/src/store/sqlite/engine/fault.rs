@@ -1,4 +1,4 @@
-//! What goes wrong inside a transaction, and SQLite's errors in the words of the contract.
+//! Failures inside a transaction, and the mapping of SQLite's errors to those of the contract.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use crate::core::error::{Error, ErrorKind};
 /// Why an operation did not do its work.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// It was refused before its first write; what others did in the same transaction stands.
+    /// It was refused before its first write. Other operations of the same transaction stand.
     Refused(Error),
-    /// SQLite failed, maybe half-way: the transaction must be rolled back.
+    /// SQLite failed, possibly half-way: the transaction must be rolled back.
     Failed(rusqlite::Error),
 }
 
@@ -31,7 +31,7 @@ impl From<Error> for Stop {
 }
 
 impl Stop {
-    /// The error for the caller.
+    /// Converts it into the error for the caller.
     pub(crate) fn into_error(self, what: &str, path: &Path) -> Error {
         match self {
             Self::Refused(e) => e,
@@ -40,7 +40,7 @@ impl Stop {
     }
 }
 
-/// `could not <what> <path>`, with the kind, the hint and the cause that belong to SQLite's error.
+/// Makes the error `could not <what> <path>`, with the kind, hint and cause of SQLite's error.
 pub(crate) fn error(what: &str, path: &Path, e: rusqlite::Error) -> Error {
     let message = format!("could not {what} {}", path.display());
     let (kind, hint) = match e.sqlite_error_code() {
@@ -63,14 +63,14 @@ pub(crate) fn error(what: &str, path: &Path, e: rusqlite::Error) -> Error {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (ErrorKind::Unavailable, "another program holds the file locked; end its transaction")
         }
-        // Not SQLite's error, but a value that is not of its column's type.
+        // Not SQLite's error, but a value of another type than its column.
         None => (ErrorKind::Corrupt, "let `punctual audit --repair` mend what was damaged"),
         _ => (ErrorKind::Unavailable, "look at the cause; the call may be repeated"),
     };
     Error::new(kind, message).with_hint(hint).with_source(e)
 }
 
-/// Whether a failed commit may yet turn out to have happened: the frames may have reached the disk when the sync failed.
+/// Returns whether a failed commit may have happened: the frames may be on disk although the sync failed.
 pub(crate) fn leaves_outcome_unknown(e: &rusqlite::Error) -> bool {
     e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
 }

@@ -1,7 +1,7 @@
-//! The database file and how connections to it are set up.
+//! The database file, and the setup of connections to it.
 //!
-//! Never opens a descriptor of its own on the database, its -wal or its -shm: closing one would drop the locks that SQLite
-//! holds for the whole process. What processes agree on among themselves is a lock on a sidecar file (`lock`).
+//! It never opens a descriptor of its own on the database, its -wal or its -shm: closing one would drop the locks
+//! that SQLite holds for the whole process. Processes coordinate through a lock on a sidecar file (`file_lock`).
 
 use std::{
     ffi::OsString,
@@ -28,22 +28,22 @@ use crate::{
     },
 };
 
-/// The first SQLite without the WAL-reset bug, which could corrupt a file with two connections.
+/// The first SQLite without the WAL-reset bug, which can corrupt a file with two connections.
 const SQLITE_MIN: i32 = 3_051_003;
 
-/// How long to wait for a foreign program's lock; those of other punctual processes are met at the sidecar.
+/// How long to wait for the lock of a foreign program. Other punctual processes wait at the sidecar.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A database file, made and migrated.
+/// A database file that exists and is migrated.
 #[derive(Debug)]
 pub(crate) struct Database {
     /// Its real path.
     pub(crate) path: PathBuf,
     log: PathBuf,
-    /// What was at the path when it was opened.
+    /// The file that was at the path when it was opened.
     identity: Option<Identity>,
     cache_mib: u32,
-    /// None: it is only looked at.
+    /// `None` if it was opened read-only.
     pub(crate) lock: Option<Lock>,
 }
 
@@ -51,15 +51,15 @@ pub(crate) struct Database {
 type Identity = (u64, u64);
 
 impl Database {
-    /// Opens the file, making it where it is missing and that is wanted, brings its schema up to date, and gives the
-    /// connection that did it; none, and nothing of the kind, for those who only look.
+    /// Opens the file, creates it if requested, migrates it, and returns the connection that did so. In read-only
+    /// mode it does none of this and returns no connection.
     pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<(Self, Option<Connection>)> {
         let (durability, create) = (options.durability, options.create);
         check_version(rusqlite::version_number())?;
         if options.read_only {
             return Self::look(path, options).map(|database| (database, None));
         }
-        // Before the sidecar: nothing is left behind where no store is, and none can be.
+        // Before the sidecar, so that nothing is left behind where there is no store and none can be created.
         probe(path, create)?;
         let path = real_path(path)?;
         let lock = Lock::open(with_suffix(&path, "-lock"))?;
@@ -72,7 +72,7 @@ impl Database {
         };
         let conn = {
             let _guard = database.lock()?;
-            // Made under the lock, so that no other punctual has connections to it when this descriptor closes.
+            // Created under the lock, so that no other punctual has connections to it when this descriptor closes.
             if create {
                 make(&database.path)?;
             }
@@ -88,7 +88,7 @@ impl Database {
         Ok((database, Some(conn)))
     }
 
-    /// Opens the file for those who only look: nothing is made beside it but what SQLite needs.
+    /// Opens the file read-only: nothing is created beside it except what SQLite needs.
     fn look(path: &Path, options: &SqliteOptions) -> Result<Self> {
         probe(path, false)?;
         let path = real_path(path)?;
@@ -99,32 +99,32 @@ impl Database {
         Ok(database)
     }
 
-    /// The right to write, among punctual processes, until the guard is dropped.
+    /// Takes the right to write among punctual processes, until the guard is dropped.
     pub(crate) fn lock(&self) -> Result<Guard<'_>> {
         self.lock.as_ref().ok_or_else(|| self.only_looked_at())?.take()
     }
 
-    /// A connection that only reads.
+    /// Opens a connection that only reads.
     pub(crate) fn reader(&self) -> Result<Connection> {
         let conn = self.connect("open")?;
         conn.pragma_update(None, "query_only", true).map_err(|e| self.error("open", e))?;
         Ok(conn)
     }
 
-    /// Says that nothing is written.
+    /// Makes the error for a write to a read-only store.
     pub(crate) fn only_looked_at(&self) -> Error {
         let path = self.path.display();
         Error::new(ErrorKind::Unsupported, format!("{path} was opened to be looked at; nothing was written"))
             .with_hint("open it without mode=ro, as a user who may write the file and its folder")
     }
 
-    /// The size of the database and of its log, in bytes.
+    /// Returns the sizes of the database and its log, in bytes.
     pub(crate) fn sizes(&self) -> (u64, u64) {
         let size = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
         (size(&self.path), size(&self.log))
     }
 
-    /// Refuses to go on in a file that is not at its path any more: what is written there is found by nobody.
+    /// Refuses to use a file that is not at its path any more: its jobs would never be found.
     pub(crate) fn check_in_place(&self) -> Result<()> {
         if identity(&self.path) == self.identity {
             return Ok(());
@@ -139,7 +139,7 @@ impl Database {
         .with_hint("start this program again, or put the file back where it was"))
     }
 
-    /// When somebody wrote to the log last.
+    /// Returns when the log was last written.
     pub(crate) fn written(&self) -> Option<SystemTime> {
         fs::metadata(&self.log).and_then(|meta| meta.modified()).ok()
     }
@@ -158,7 +158,8 @@ impl Database {
         let set_up = || {
             conn.busy_timeout(BUSY_TIMEOUT)?;
             conn.set_prepared_statement_cache_capacity(256);
-            // Plans that don't depend on bound values; otherwise a range is planned anew at each use (measured: 60 % slower).
+            // Makes plans independent of bound values. Otherwise a range is planned anew at each use (measured: 60 %
+            // slower).
             conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
             conn.pragma_update(None, "cache_size", -1_024 * i64::from(self.cache_mib))
         };
@@ -185,7 +186,7 @@ impl Database {
             .with_hint("put the file on a local disk; network file systems can't share one"));
         }
         set_synchronous(conn, durability).map_err(failed)?;
-        // Checkpoints are the writer's own business, when it has answered.
+        // The writer does checkpoints after it has answered.
         conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(failed)?;
         conn.pragma_update(None, "journal_size_limit", WAL_KEPT_BYTES).map_err(failed)
     }
@@ -194,16 +195,16 @@ impl Database {
 /// A file up to this size is checked within seconds.
 pub(crate) const CHECKED_BYTES_MAX: u64 = 256 << 20;
 
-/// What the log is cut back to when it starts anew.
+/// The size to which the log is cut when it restarts.
 pub(crate) const WAL_KEPT_BYTES: i64 = 64 << 20;
 
-/// FULL syncs the log at each commit, NORMAL at checkpoints only.
+/// FULL syncs the log at each commit, NORMAL only at checkpoints.
 pub(crate) fn set_synchronous(conn: &Connection, durability: Durability) -> rusqlite::Result<()> {
     let level = if durability == Durability::Full { "FULL" } else { "NORMAL" };
     conn.pragma_update(None, "synchronous", level)
 }
 
-/// Refuses an SQLite that may corrupt the file.
+/// Refuses an SQLite version that can corrupt the file.
 fn check_version(found: i32) -> Result<()> {
     if SQLITE_MIN <= found {
         return Ok(());
@@ -220,7 +221,7 @@ fn check_version(found: i32) -> Result<()> {
     .with_hint("let cargo choose rusqlite 0.39 or later, with its bundled SQLite"))
 }
 
-/// Options for files that nobody else may read: jobs may hold secrets.
+/// Returns options for files that only this user can read, because jobs can hold secrets.
 pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
@@ -229,7 +230,7 @@ pub(crate) fn private() -> OpenOptions {
     options
 }
 
-/// The mode of what lies beside a database of this mode: whoever may write the one may use the other, and nobody else.
+/// Returns the mode of files beside a database: exactly the users that can write the database can use them.
 #[cfg(unix)]
 pub(crate) const fn mode_as(database: u32, is_folder: bool) -> u32 {
     let (mut mode, all) = (0, if is_folder { 7 } else { 6 });
@@ -243,8 +244,8 @@ pub(crate) const fn mode_as(database: u32, is_folder: bool) -> u32 {
     mode
 }
 
-/// Gives a file or folder beside the database to those who may write the database, as SQLite does with its own. What can't be
-/// given away (only root may) stays as it is: those who can't use it go without.
+/// Gives a file or folder to the users that can write the database, as SQLite does with its own files. Only root can
+/// change an owner; otherwise it stays, and users that cannot use the file do without it.
 #[cfg(unix)]
 pub(crate) fn share_as(database: &Path, path: &Path) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
@@ -253,7 +254,7 @@ pub(crate) fn share_as(database: &Path, path: &Path) -> io::Result<()> {
     let is_link =
         (open.dev(), open.ino()) != (named.dev(), named.ino()) || (open.is_file() && open.nlink() != 1);
     if is_link {
-        // Otherwise root could be made to give away a file that lies elsewhere.
+        // Otherwise root could be made to give away a file elsewhere.
         return Err(io::Error::other(format!("{} is a link", path.display())));
     }
     let (uid, gid) = (wanted.uid(), wanted.gid());
@@ -278,7 +279,7 @@ fn identity(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Elsewhere an open file can't be removed.
+/// On other systems an open file cannot be removed.
 #[cfg(not(unix))]
 const fn identity(_path: &Path) -> Option<Identity> {
     None
@@ -293,7 +294,8 @@ fn make(path: &Path) -> Result<()> {
     }
 }
 
-/// Looks at what is there already: nothing is fine where a store may be made, and so is a database of somebody else's.
+/// Checks an existing file. A missing file is fine if a store can be created, and so is another application's
+/// database.
 fn probe(path: &Path, create: bool) -> Result<()> {
     let none = |what| {
         Error::new(ErrorKind::Unavailable, format!("there is no store {what} {}", path.display()))
@@ -302,7 +304,7 @@ fn probe(path: &Path, create: bool) -> Result<()> {
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && create => return Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(none("at").with_source(e)),
-        // Whatever else is wrong is told by whoever opens it.
+        // Other problems are reported when the file is opened.
         _ => {}
     }
     let failed = |e| fault::error("open", path, e);
@@ -312,7 +314,8 @@ fn probe(path: &Path, create: bool) -> Result<()> {
     if is_store || create { Ok(()) } else { Err(none("in")) }
 }
 
-/// SQLite reads a write-ahead log through an index beside the file, which a user that may write nothing there can't make.
+/// Makes the error for a log that cannot be read: its index beside the file is missing, and this user cannot create
+/// it.
 fn without_log(path: &Path, e: rusqlite::Error) -> Error {
     use rusqlite::ErrorCode::{CannotOpen, ReadOnly};
     let is_missing = matches!(e.sqlite_error_code(), Some(CannotOpen | ReadOnly));
@@ -325,7 +328,7 @@ fn without_log(path: &Path, e: rusqlite::Error) -> Error {
     error
 }
 
-/// The path without symbolic links, so that all processes mean the same sidecar.
+/// Returns the path without symbolic links, so that all processes use the same sidecar.
 fn real_path(path: &Path) -> Result<PathBuf> {
     if let Ok(real) = path.canonicalize() {
         return Ok(real);

@@ -1,15 +1,16 @@
-//! The right to write, among the punctual processes of a file: a lock on a sidecar, `<database>-lock`. It is fair and waits
-//! without sleeping, which SQLite's own busy handler is and does not.
+//! The right to write among the punctual processes of a file: a lock on a sidecar, `<database>-lock`. It is fair and
+//! waits without polling. SQLite's own busy handler is not fair and polls.
 //!
-//! A free lock costs one call in the caller's thread. Nothing can wait for a held one for a limited time, and a process that
-//! was stopped holds it for as long as it stays so: a thread queues up in the caller's place, and may be left there. (Two
-//! callers that hold it for 50 µs, over and over: 87 µs per turn, 82 where each queues up itself; 2 virtual CPUs.)
+//! A free lock costs one system call in the caller's thread. The system cannot wait for a held lock with a timeout,
+//! and a process that was stopped holds it as long as it is stopped. So a thread waits in the caller's place, and can
+//! be left behind. (Two callers that hold it for 50 µs in turn: 87 µs per acquisition, or 82 µs if each waits itself;
+//! 2 virtual CPUs.)
 //!
 //! ```text
-//! nobody ──► wanted ──got──► handed over
-//!              │  ▲
-//!      too late▼  │wanted again
-//!           given up ──got──► let go at once
+//! idle ──► wanted ──got──► handed over
+//!            │  ▲
+//!    too late▼  │wanted again
+//!         given up ──got──► released at once
 //! ```
 
 use std::{
@@ -26,7 +27,7 @@ use crate::{
     store::sqlite::engine::file::{BUSY_TIMEOUT, cannot, private},
 };
 
-/// How long to wait for the other processes: as long as for a foreign program.
+/// How long to wait for other processes: as long as for a foreign program.
 const LOCK_TIMEOUT: Duration = BUSY_TIMEOUT;
 
 /// The lock of a database.
@@ -38,24 +39,24 @@ pub(crate) struct Lock {
     timeout: Duration,
 }
 
-/// A place in the queue for a lock that is held.
+/// A place in the queue for a held lock.
 #[derive(Debug)]
 struct Queue {
-    /// Opened apart: a lock belongs to what was opened, and the caller may get it first.
+    /// Opened separately: a lock belongs to the open file, and the caller may get it first.
     file: File,
     stand: Mutex<Stand>,
     moved: Condvar,
 }
 
-/// Who stands there.
+/// The state of the place.
 #[derive(Debug)]
 enum Stand {
     Nobody,
-    /// A thread, and somebody waits for it.
+    /// A thread waits, and a caller waits for it.
     Wanted,
-    /// A thread that nobody waits for.
+    /// A thread waits, and no caller waits for it.
     GivenUp,
-    /// The lock is there for who waits, or can't be had.
+    /// The lock was acquired for the caller, or failed.
     Over(io::Result<()>),
 }
 
@@ -64,7 +65,7 @@ pub(crate) struct Guard<'a>(&'a File);
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        // It fails for no reason that a retry could mend; closing the file at the latest gives the lock back.
+        // A failure here cannot be repaired by a retry. Closing the file releases the lock at the latest.
         let _ = self.0.unlock();
     }
 }
@@ -77,7 +78,7 @@ impl Lock {
         Ok(Self { path, file, queue, timeout: LOCK_TIMEOUT })
     }
 
-    /// Takes it, waiting for other processes; it is free again when the guard is dropped.
+    /// Acquires the lock, waiting for other processes. It is released when the guard is dropped.
     pub(crate) fn take(&self) -> Result<Guard<'_>> {
         match self.file.try_lock() {
             Ok(()) => Ok(Guard(&self.file)),
@@ -131,7 +132,7 @@ impl Queue {
         self.stand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread's side.
+    /// The thread that waits in the queue.
     fn stand_in(&self) {
         let got = self.file.lock();
         let mut stand = self.stand();
@@ -153,7 +154,7 @@ mod tests {
 
     struct Rig {
         lock: Lock,
-        /// Of another process, as it were.
+        /// Stands for another process.
         other: File,
         _folder: tempfile::TempDir,
     }
@@ -166,7 +167,7 @@ mod tests {
             Self { lock, other: File::open(path).unwrap(), _folder: folder }
         }
 
-        /// Waits until this is so.
+        /// Waits until the condition holds.
         fn wait(&self, is_so: impl Fn(&Stand) -> bool) {
             let begin = Instant::now();
             while !is_so(&self.lock.queue.stand()) {
@@ -197,7 +198,7 @@ mod tests {
             let refused = rig.lock.take().err().unwrap();
             assert_eq!((refused.kind(), refused.hint().is_some()), (ErrorKind::Unavailable, true));
             assert!(refused.to_string().ends_with("another process held it for 5ms; nothing was written"));
-            // One thread stands there, however often somebody came.
+            // Only one thread waits, however often callers arrived.
             assert_eq!(Arc::strong_count(&rig.lock.queue), 2);
         }
         rig.other.unlock().unwrap();

@@ -1,5 +1,5 @@
-//! The one reader of this process: a thread with a connection that only reads, so that a long list never holds up a write.
-//! Each read sees one state of the file, and everything that was answered before it was asked for.
+//! The one reader of this process: a thread with a read-only connection, so that a long list never holds up a write.
+//! Each read sees one state of the file, with everything that was answered before the read was requested.
 
 use std::sync::{
     Arc,
@@ -22,12 +22,12 @@ use crate::{
     },
 };
 
-/// Reads that may wait for the thread; the next caller waits for room.
+/// Reads that can wait for the thread; further callers wait for room.
 const QUEUE_MAX: usize = 256;
 
 type Work = Box<dyn FnOnce(&Connection) + Send>;
 
-/// The handle of the reader thread.
+/// A handle to the reader thread.
 #[derive(Debug)]
 pub(crate) struct Reader {
     queue: Option<mpsc::Sender<Work>>,
@@ -50,7 +50,7 @@ impl Reader {
         Ok(Self { queue: Some(queue), thread, database, clock, operations })
     }
 
-    /// Reads one state of the file. The time is read together with it.
+    /// Reads one state of the file, together with the time.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Tx<'_>) -> Step<T> + Send + 'static,
@@ -63,13 +63,13 @@ impl Reader {
         .await
     }
 
-    /// A number that changes whenever somebody commits to the file.
+    /// Returns a number that changes with each commit to the file.
     pub(crate) async fn data_version(&self) -> Result<i64> {
         self.run(|conn| Ok(conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?))
             .await
     }
 
-    /// Runs something on the reader's connection.
+    /// Runs a function on the reader's connection.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Step<T> + Send + 'static,
@@ -77,7 +77,7 @@ impl Reader {
         self.operations.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         let work: Work = Box::new(move |conn| {
-            // Nobody listens where the caller gave up waiting.
+            // The caller may have given up waiting.
             let _ = reply.send(work(conn));
         });
         let closed = || Error::new(ErrorKind::Closed, "the store was closed");

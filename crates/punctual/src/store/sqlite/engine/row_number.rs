@@ -1,9 +1,9 @@
-//! Where a record lies: the row number that follows from an id.
+//! The row number of a record, computed from its id.
 //!
-//! Half of what an index on the id would cost is saved by not having one: a record is put at the slot of its id, or, where
-//! another id has that slot, into the next free one behind it. How far behind is the most it ever was is kept as the store's
-//! `reach`, so that an id is found between its slot and `reach` behind it: nearly always in one step. Since the slots of
-//! made ids rise with their time, records lie in the order of their making, and a batch touches few pages.
+//! This saves half the cost of an index on the id. A record is stored at the slot of its id or, if that is taken, in
+//! the next free slot after it. The greatest such distance is kept as the store's `reach`, so an id is found between
+//! its slot and `reach` after it, nearly always in one step. The slots of made ids rise with their time. So records
+//! are stored in the order in which they were made, and a batch touches few pages.
 //!
 //! ```text
 //! made      0 │ 42 ms │ 12 counter │ 9 random      (until the year 2109)
@@ -19,25 +19,25 @@ use crate::{
 
 const SLOTS: &str = named(include_str!("../sql/codec.sql"), "slots");
 
-/// Bits behind the milliseconds of a made id.
+/// Bits after the milliseconds of a made id.
 const MADE_MS_SHIFT: u32 = 21;
-/// Bits behind the milliseconds, or what is hash in their place, of other ids.
+/// Bits after the milliseconds of other ids, or after the hash in their place.
 const OTHER_MS_SHIFT: u32 = 14;
-/// Where the slots of other ids begin.
+/// The first slot of other ids.
 pub(crate) const OTHERS: i64 = 1 << 62;
 
-/// The 48 bits that an id begins with: milliseconds, or hash.
+/// Returns the first 48 bits of an id: milliseconds, or hash.
 pub(crate) fn ms_of(id: JobId) -> u64 {
     let b = id.as_bytes();
     u64::from_be_bytes([0, 0, b[0], b[1], b[2], b[3], b[4], b[5]])
 }
 
-/// The slot of an id.
+/// Returns the slot of an id.
 pub(crate) fn slot(id: JobId) -> i64 {
     let b = id.as_bytes();
     let ms = ms_of(id);
     let counter = u64::from(u16::from_be_bytes([b[6] & 0x0f, b[7]]));
-    // Behind the shard, which is the same for all ids of one store.
+    // After the shard, which is the same for all ids of one store.
     let random = u64::from(u16::from_be_bytes([b[9] << 4 | b[10] >> 4, b[10] << 4]));
     let slot = if is_made(id) {
         ms << MADE_MS_SHIFT | counter << 9 | random >> 7
@@ -47,7 +47,7 @@ pub(crate) fn slot(id: JobId) -> i64 {
     slot.cast_signed()
 }
 
-/// The highest slot that an id of these milliseconds can have by itself, among made or other ids.
+/// Returns the highest slot of an id with these milliseconds, among made or other ids.
 pub(crate) fn last_slot(made: bool, ms: u64) -> i64 {
     match (made, ms >> 42) {
         (true, 0) => ((ms + 1) << MADE_MS_SHIFT).cast_signed() - 1,
@@ -56,7 +56,7 @@ pub(crate) fn last_slot(made: bool, ms: u64) -> i64 {
     }
 }
 
-/// The milliseconds, or what is hash in their place, of whatever has this slot by itself.
+/// Returns the milliseconds of the ids with this slot, or the hash in their place.
 pub(crate) const fn ms_at(slot: i64) -> u64 {
     if slot < OTHERS {
         (slot >> MADE_MS_SHIFT).cast_unsigned()
@@ -69,23 +69,23 @@ fn is_made(id: JobId) -> bool {
     !id.is_derived() && ms_of(id) >> 42 == 0
 }
 
-/// Where a new record goes.
+/// Where to store a new record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The id has a record.
+    /// The id already has a record.
     Known,
-    /// It has none; this slot is free.
+    /// The id has none; this slot is free.
     Free(i64),
 }
 
 impl Tx<'_> {
-    /// The slots between which an id lies, if it is there.
+    /// Returns the range of slots in which an id can be.
     pub(crate) fn slots(&mut self, id: JobId) -> Step<(i64, i64)> {
         let first = slot(id);
         Ok((first, first.saturating_add(self.reach()?)))
     }
 
-    /// Looks for an id, and for the slot where its record would go.
+    /// Looks for an id, and for the slot of its new record.
     pub(crate) fn find_slot(&mut self, id: JobId) -> Step<Found> {
         let (first, last) = self.slots(id)?;
         let mut stmt = self.conn.prepare_cached(SLOTS)?;
@@ -100,7 +100,7 @@ impl Tx<'_> {
             }
         }
         if last < free {
-            // All slots within reach are taken: the reach grows.
+            // All slots within reach are taken, so the reach grows.
             while stmt.exists(params![free, free])? {
                 free += 1;
             }

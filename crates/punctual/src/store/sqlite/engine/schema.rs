@@ -1,4 +1,4 @@
-//! The tables, made and kept up to date by migrations that are only ever appended.
+//! The tables: migrations that are only ever appended.
 
 use std::{cmp::Ordering, path::Path};
 
@@ -35,7 +35,7 @@ const VERSION: &str = named(FILE, "version");
 const IDENTITY: &str = named(FILE, "identity");
 const PUT_IDENTITY: &str = named(FILE, "put_identity");
 
-/// Each brings a file from the version of its place in the list to the next one.
+/// Each entry migrates a file from the version of its position to the next one.
 const MIGRATIONS: &[&str] = &[
     include_str!("../sql/0001_init.sql"),
     include_str!("../sql/0002_doc.sql"),
@@ -45,10 +45,10 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../sql/0006_result.sql"),
 ];
 
-/// The version from which on jobs with a group wait by themselves.
+/// The version from which on jobs with a group wait in their own table.
 const GROUPS: i64 = 5;
 
-/// Brings the file to this version's schema; a newer one is refused, because this version would break its promises.
+/// Migrates the file to this version's schema. Refuses a newer one, because this version would break its guarantees.
 pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
     let failed = |e| fault::error("prepare the tables in", path, e);
     let newest = int(MIGRATIONS.len());
@@ -56,7 +56,7 @@ pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
         return Ok(());
     }
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    // Looked up again under the lock: another process may have been faster.
+    // Read again under the lock: another process may have migrated it.
     let found = version(&tx).map_err(failed)?;
     let todo = usize::try_from(found).ok().and_then(|done| MIGRATIONS.get(done..));
     let Some(todo) = todo else {
@@ -73,8 +73,8 @@ pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
     tx.commit().map_err(failed)
 }
 
-/// Gives the store an identity, unless it has one. On a full disk it gets none: it is given when somebody asks for it, or opens
-/// the file again.
+/// Gives the store an identity, unless it has one. On a full disk it gets none. It then gets one when it is
+/// requested, or at the next opening.
 pub(crate) fn identify(conn: &Connection, path: &Path) -> Result<()> {
     match make_identity(conn).map_err(|e| fault::error("give an identity to", path, e)) {
         Err(e) if e.kind() == ErrorKind::StoreFull => Ok(()),
@@ -82,25 +82,24 @@ pub(crate) fn identify(conn: &Connection, path: &Path) -> Result<()> {
     }
 }
 
-/// The store's identity, made where there is none.
+/// Returns the store's identity, and makes it if there is none.
 pub(crate) fn make_identity(conn: &Connection) -> rusqlite::Result<Identity> {
     if let Some(identity) = identity(conn)? {
         return Ok(identity);
     }
     let number = fastrand::u64(..);
     conn.execute(PUT_IDENTITY, [number.cast_signed()])?;
-    // Another process may have been faster.
+    // Another process may have made it.
     Ok(identity(conn)?.unwrap_or(Identity::of(number)))
 }
 
-/// Which store it is.
+/// Returns the identity of the store.
 pub(crate) fn identity(conn: &Connection) -> rusqlite::Result<Option<Identity>> {
     let number: Option<i64> = conn.prepare_cached(IDENTITY)?.query_row([], |row| row.get(0)).optional()?;
     Ok(number.map(|number| Identity::of(number.cast_unsigned())))
 }
 
-/// Refuses a transaction on a file whose schema is not this version's any more: another process has upgraded it since it was
-/// opened.
+/// Refuses a transaction on a file with another schema version: another process has migrated it since it was opened.
 pub(crate) fn check(conn: &Connection) -> Step<()> {
     let found: Option<i64> = conn.prepare_cached(VERSION)?.query_row([], |row| row.get(0)).optional()?;
     let found = found.unwrap_or_default();
@@ -116,7 +115,7 @@ pub(crate) fn check(conn: &Connection) -> Step<()> {
     }
 }
 
-/// Refuses a file of another version's schema, for those who may not bring it up to date.
+/// Refuses a file with another schema version, in read-only mode.
 pub(crate) fn check_as_it_is(conn: &Connection, path: &Path) -> Result<()> {
     let (found, path) = (version(conn).map_err(|e| fault::error("open", path, e))?, path.display());
     match found.cmp(&int(MIGRATIONS.len())) {
@@ -139,7 +138,7 @@ fn outdated(path: &str, found: i64) -> Error {
     .with_hint("a newer punctual upgraded the file: start that version instead of this one")
 }
 
-/// Puts jobs with a group where they stand since version 5: those that wait to their group, those that run among its runs.
+/// Moves jobs with a group to their tables since version 5: waiting ones to their group, running ones to its runs.
 fn move_groups(conn: &Connection) -> rusqlite::Result<()> {
     let mut leave_due = conn.prepare(LEAVE_DUE)?;
     let mut put_grouped = conn.prepare(PUT_GROUPED)?;
@@ -154,7 +153,7 @@ fn move_groups(conn: &Connection) -> rusqlite::Result<()> {
         let Some(name) = opts.and_then(|opts| opts.group) else { continue };
         let gid = group_digest(&name);
         let [id, q, pri, run_at]: [Value; 4] = [job.get(0)?, job.get(1)?, job.get(2)?, job.get(3)?];
-        // Rubbish that stands nowhere moves nowhere.
+        // An invalid row has no entry to move.
         if 0 < leave_due.execute(params![q, pri, run_at, id])? {
             put_grouped.execute(params![q, gid, pri, run_at, id])?;
             file_group.execute(params![q, gid, name, run_at])?;
@@ -167,7 +166,7 @@ fn move_groups(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute_batch(NOTE_GROUPS)
 }
 
-/// The version of the file's schema; 0 before the first migration.
+/// Returns the version of the file's schema; 0 before the first migration.
 pub(crate) fn version(conn: &Connection) -> rusqlite::Result<i64> {
     let made = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'punctual_meta'";
     if conn.query_row(made, [], |_| Ok(())).optional()?.is_none() {

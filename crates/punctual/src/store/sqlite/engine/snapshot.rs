@@ -1,7 +1,7 @@
-//! States of the file that stay as they are while others write on, for a count that takes several calls.
+//! Snapshots of the file that stay unchanged while others write, for a count that takes several calls.
 //!
-//! Each is a read transaction on a connection and a thread of its own. Writers don't notice it, but the log can't start anew
-//! while it lasts: so there are few at once, and one that nobody has used for a while ends by itself.
+//! Each is a read transaction with its own connection and thread. It does not disturb writers, but the log cannot
+//! restart while it lasts. So there are few at once, and an unused one ends by itself.
 
 use std::{
     sync::{
@@ -25,9 +25,9 @@ use crate::{
     },
 };
 
-/// After so long without a call a snapshot ends.
+/// How long a snapshot can be unused before it ends.
 const UNUSED_MAX: Duration = Duration::from_secs(10);
-/// Snapshots of one store at once.
+/// The most snapshots of one store at once.
 const SNAPSHOTS_MAX: usize = 4;
 
 type Work = Box<dyn FnOnce(&Connection, &mut Count) + Send>;
@@ -39,10 +39,10 @@ pub(crate) struct Snapshots {
     unused_max: Duration,
 }
 
-/// One of them, with its thread.
+/// A snapshot and its thread.
 #[derive(Debug)]
 struct Snapshot {
-    /// Random, so that no other process means another one by it.
+    /// A random number, so that no other process uses the same for another snapshot.
     number: u64,
     queue: Option<Sender<Work>>,
     thread: Option<JoinHandle<()>>,
@@ -55,7 +55,7 @@ impl Default for Snapshots {
 }
 
 impl Snapshots {
-    /// Runs `work` in the snapshot of this number, in a new one where there is no such, and answers which it was.
+    /// Runs `work` in the snapshot with this number, or in a new one if it does not exist; returns its number.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         store: &SqliteStore,
@@ -67,7 +67,7 @@ impl Snapshots {
             let (reply, answer) = oneshot::channel();
             let (clock, work) = (store.options.clock.clone(), work.clone());
             let work: Work = Box::new(move |conn, count| {
-                // Nobody listens where the caller gave up waiting.
+                // The caller may have given up waiting.
                 let _ = reply.send(Tx::begin(conn, &clock).and_then(|mut tx| work(&mut tx, count)));
             });
             let at = self.send(store, number, work)?;
@@ -80,7 +80,7 @@ impl Snapshots {
         }
     }
 
-    /// Ends a snapshot that is needed no longer.
+    /// Ends a snapshot that is not needed any more.
     pub(crate) fn end(&self, number: u64) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).retain(|snapshot| snapshot.number != number);
     }
@@ -107,7 +107,7 @@ impl Snapshots {
                 ));
             }
         };
-        // If its thread has just ended, the work is dropped, which the caller notices.
+        // If its thread has just ended, the work is dropped, and the caller notices.
         let _ = open[at].queue.as_ref().map(|queue| queue.send(work));
         Ok(open[at].number)
     }
@@ -130,7 +130,7 @@ impl Snapshot {
     }
 }
 
-/// The thread's side. The transaction ends with its connection.
+/// Runs on the snapshot's thread. The transaction ends with its connection.
 fn serve(conn: &Connection, calls: &Receiver<Work>, unused_max: Duration) {
     let mut count = Count::default();
     loop {
@@ -161,7 +161,7 @@ mod tests {
         let mut store = SqliteStore::open(folder.path().join("jobs.db"), SqliteOptions::default()).unwrap();
         store.snapshots.unused_max = Duration::from_millis(1);
         let (first, ()) = store.snapshots.run(&store, None, |_, _| Ok(())).await.unwrap();
-        // Nobody tells it to end.
+        // Nothing asks it to end.
         let thread = store.snapshots.open.lock().unwrap()[0].thread.take().unwrap();
         thread.join().unwrap();
         let (second, ()) = store.snapshots.run(&store, Some(first), |_, _| Ok(())).await.unwrap();

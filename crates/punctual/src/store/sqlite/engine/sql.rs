@@ -1,6 +1,6 @@
-//! Finds a statement in its `.sql` file at compile time: a name that is not there does not build.
+//! Finds a statement in its `.sql` file at compile time. A name that does not exist fails the build.
 
-/// The statement behind the line `-- name: <name>` of `file`, up to the first semicolon at the end of a line.
+/// Returns the statement after the line `-- name: <name>` of `file`, up to the first semicolon at the end of a line.
 pub(crate) const fn named(file: &'static str, name: &str) -> &'static str {
     let (text, name) = (file.as_bytes(), name.as_bytes());
     let mut at = 0;
@@ -17,7 +17,7 @@ pub(crate) const fn named(file: &'static str, name: &str) -> &'static str {
     panic!("the file has no statement of this name");
 }
 
-/// The byte behind `-- name: <name>\n`, where that line starts at `at`.
+/// Returns the position after `-- name: <name>\n`, if that line starts at `at`.
 const fn after_name(text: &[u8], at: usize, name: &[u8]) -> Option<usize> {
     const MARK: &[u8] = b"-- name: ";
     let end = at + MARK.len() + name.len();

@@ -1,4 +1,4 @@
-//! A thread of a store: it ends by itself when its queue is closed, and whoever closes it waits for that only so long.
+//! A thread of a store. It ends when its queue is closed; closing waits for that for a limited time.
 
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -8,22 +8,22 @@ use std::{
 
 use crate::core::error::{Error, ErrorKind, Result};
 
-/// How long dropping the last handle of a store waits for what is on its way. A thread that is held up longer, by another process
-/// that holds the lock or by a disk, ends in the background.
+/// How long dropping the last handle of a store waits for calls in progress. A thread that is held up longer, by a
+/// lock of another process or by a disk, ends in the background.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
-/// The handle of such a thread.
+/// A handle to such a thread.
 #[derive(Debug)]
 pub(crate) struct Thread {
     handle: Option<JoinHandle<()>>,
     ended: Arc<Ended>,
 }
 
-/// Whether it has ended.
+/// Whether the thread has ended.
 #[derive(Debug, Default)]
 struct Ended(Mutex<bool>, Condvar);
 
-/// Says so, also where the thread panics.
+/// Notes the end, also after a panic.
 struct Ends(Arc<Ended>);
 
 impl Drop for Ends {
@@ -47,7 +47,7 @@ impl Thread {
         Ok(Self { handle: Some(handle), ended })
     }
 
-    /// Waits for its end; its queue must be closed.
+    /// Waits for the end of the thread. Its queue must be closed.
     pub(crate) fn end(&mut self) {
         let Ended(ended, changed) = &*self.ended;
         let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! One transaction as the verbs see it: a connection, the time, and what is read once and written once: the store's
-//! row, the queues that were touched, and whom to ring after the commit.
+//! One transaction for the verbs: a connection, the time, and the state that is read once and written once. That is
+//! the store's row, the queues that were used, and the notifications to send after the commit.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -38,53 +38,53 @@ const PUT_SETTINGS: &str = named(FILE, "put_settings");
 const CALL: &str = named(FILE, "call");
 const PUT_CALL: &str = named(FILE, "put_call");
 
-/// A silence longer than the default lease and its heartbeat is a jump of the clock (S14), or had nobody alive in it.
+/// Silence longer than the default lease and its heartbeat is a jump of the clock (S14), or no process was alive.
 const JUMP_MS: i64 = (LEASE_DEFAULT.as_millis() + HEARTBEAT_DEFAULT.as_millis()) as i64;
 
-/// Milliseconds as SQLite keeps them.
+/// Returns an instant in milliseconds, as SQLite stores it.
 pub(crate) const fn ms(t: Timestamp) -> i64 {
     t.as_ms().cast_signed()
 }
 
-/// A number of rows or bytes as SQLite takes it.
+/// Returns a number of rows or bytes as SQLite takes it.
 pub(crate) const fn int(n: usize) -> i64 {
     n.cast_signed() as i64
 }
 
-/// An unsigned number as one that SQLite orders in the same way.
+/// Converts an unsigned number so that SQLite sorts it in the same order.
 const fn ordered(n: u64) -> i64 {
     (n ^ (1 << 63)).cast_signed()
 }
 
-/// The instant of stored milliseconds; rubbish is brought into range.
+/// Returns the instant of stored milliseconds. Invalid values are brought into range.
 pub(crate) fn instant(ms: i64) -> Timestamp {
     Timestamp::saturating_from_ms(ms.max(0).cast_unsigned())
 }
 
-/// Jobs, and the bytes of their payloads and results.
+/// A number of jobs, and the bytes of their payloads and results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) jobs: i64,
     pub(crate) bytes: i64,
 }
 
-/// The kept counters of a queue.
+/// The stored counters of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) waiting: i64,
     pub(crate) retrying: i64,
     pub(crate) running: i64,
-    /// Payload bytes of waiting and running jobs.
+    /// The payload bytes of waiting and running jobs.
     pub(crate) bytes: i64,
     pub(crate) done: Kept,
     pub(crate) dead: Kept,
     pub(crate) cancelled: Kept,
-    /// Ids whose record is gone.
+    /// The remembered ids without a record.
     pub(crate) remembered: i64,
 }
 
 impl Tally {
-    /// The counter of an ended state.
+    /// Returns the counter of an ended state.
     pub(crate) fn kept(&mut self, state: State) -> &mut Kept {
         match state {
             State::Done => &mut self.done,
@@ -93,7 +93,7 @@ impl Tally {
         }
     }
 
-    /// Moves all numbers by what those of `to` are away from those of `from`.
+    /// Adds the differences between `to` and `from` to all counters.
     pub(crate) fn shift(&mut self, mut from: Self, mut to: Self) {
         for ((n, from), to) in self.numbers().into_iter().zip(from.numbers()).zip(to.numbers()) {
             *n = n.saturating_add(to.saturating_sub(*from));
@@ -118,7 +118,7 @@ impl Tally {
         ]
     }
 
-    /// As people see them; `due` is counted elsewhere.
+    /// Returns the counters for callers; `due` is counted elsewhere.
     pub(crate) fn counts(&self) -> Counts {
         let shown = |n: i64| n.max(0).cast_unsigned();
         Counts {
@@ -134,7 +134,7 @@ impl Tally {
         }
     }
 
-    /// Reads the eleven columns from `waiting` on; rubbish reads as a number that an audit will find wrong.
+    /// Reads the eleven columns from `waiting` on. An invalid value reads as a number that an audit will find wrong.
     fn read(row: &Row<'_>, from: usize) -> Self {
         let mut c = Columns::new(row);
         let mut kept = |at: usize| Kept { jobs: c.count(at), bytes: c.count(at + 1) };
@@ -152,13 +152,13 @@ impl Tally {
     }
 }
 
-/// A queue as a transaction holds it.
+/// A queue in a transaction.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) qid: i64,
     pub(crate) name: String,
     pub(crate) settings: QueueSettings,
-    /// The settings' text is not ours: the queue is paused and keeps everything, until they are set again.
+    /// Whether the settings cannot be read. The queue is then paused and keeps everything until they are set again.
     pub(crate) corrupt: bool,
     pub(crate) tally: Tally,
     stored: Tally,
@@ -188,7 +188,7 @@ impl Queue {
         })
     }
 
-    /// How ended jobs of this state are kept.
+    /// Returns the retention of ended jobs of this state.
     pub(crate) const fn keep(&self, state: State) -> &Keep {
         match state {
             State::Done => &self.settings.done,
@@ -198,8 +198,8 @@ impl Queue {
     }
 }
 
-/// What applies where settings can't be read: a newer version may have written them, and nothing that the defaults would allow
-/// may have been wanted.
+/// Returns the settings in force if the stored ones cannot be read: a newer version may have written them, so nothing
+/// is allowed that they might forbid.
 pub(crate) fn unreadable() -> QueueSettings {
     let pause = Pause {
         since_ms: 0,
@@ -212,11 +212,11 @@ pub(crate) fn unreadable() -> QueueSettings {
     QueueSettings { paused: Some(pause), done: all, dead: all, cancelled: all, ..QueueSettings::default() }
 }
 
-/// A queue of this transaction.
+/// The index of a queue in this transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Q(usize);
 
-/// The store's row of state.
+/// The store's state row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StoreRow {
     fence: i64,
@@ -227,7 +227,8 @@ struct StoreRow {
 }
 
 impl StoreRow {
-    /// Reads the columns of `state`. Rubbish reads as what a new store has: the clock's floor keeps fences rising.
+    /// Reads the columns of `state`. Invalid values read as those of a new store: the clock still keeps fences
+    /// rising.
     fn read(row: &Row<'_>) -> Self {
         let mut c = Columns::new(row);
         Self {
@@ -240,7 +241,7 @@ impl StoreRow {
     }
 }
 
-/// Which numbered verb a call belongs to.
+/// The numbered verb of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Numbered {
     Enqueue = 0,
@@ -253,7 +254,7 @@ pub(crate) type Rings = Vec<(String, Timestamp)>;
 /// One transaction.
 pub(crate) struct Tx<'c> {
     pub(crate) conn: &'c Connection,
-    /// Read once, for all of the transaction (S14).
+    /// The time, read once for the whole transaction (S14).
     pub(crate) now: Timestamp,
     /// How much of that millisecond had passed.
     pub(crate) into_ms: Duration,
@@ -261,23 +262,23 @@ pub(crate) struct Tx<'c> {
     by_name: HashMap<String, Q>,
     store: Option<(StoreRow, StoreRow)>,
     rings: BTreeMap<usize, Timestamp>,
-    /// Concurrency keys with an event since turns were handed over last, an entry for each event (S15).
+    /// Concurrency keys with events since blocked jobs were last re-checked, one entry per event (S15).
     touched: Vec<(Q, Key)>,
-    /// Groups with an event since then, with their names where they are known (S16).
+    /// Groups with an event since then, with their names if known (S16).
     touched_groups: HashMap<(Q, Key), Option<String>>,
-    /// Whether turns were handed over.
+    /// Whether blocked jobs were re-checked.
     handed_over: bool,
-    /// How many jobs of a key or group run, of those that were counted.
+    /// How many jobs of a key or group run, for those that were counted.
     pub(crate) running: HashMap<(i64, Key), i64>,
-    /// Other bells to ring after the commit: those of locks.
+    /// Other notifications to send after the commit: those of locks.
     bells: BTreeSet<String>,
 }
 
 impl<'c> Tx<'c> {
-    /// The transaction that has just begun on a connection, or is about to begin with its first statement.
+    /// Makes the transaction that has just begun on a connection, or that begins with its first statement.
     ///
     /// # Errors
-    /// `Outdated` where the file has a newer schema by now: then not one of its rows may be interpreted.
+    /// `Outdated` if the file now has a newer schema: none of its rows may be interpreted.
     pub(crate) fn begin(conn: &'c Connection, clock: &Clock) -> Step<Self> {
         schema::check(conn)?;
         let (now, into_ms) = clock.read();
@@ -297,12 +298,12 @@ impl<'c> Tx<'c> {
         })
     }
 
-    /// Now, as stored.
+    /// Returns the current time as it is stored.
     pub(crate) const fn now_ms(&self) -> i64 {
         ms(self.now)
     }
 
-    /// Writes what was gathered. Nothing may be done with the transaction afterwards but to commit it and to ring.
+    /// Writes what was gathered. Afterwards only the commit and the notifications may follow.
     pub(crate) fn finish(mut self) -> Step<Rings> {
         if self.handed_over && self.store()?.grouped != 0 {
             self.forget_gates()?;
@@ -350,7 +351,7 @@ impl<'c> Tx<'c> {
 
     // ── queues ──
 
-    /// The queue of this name, if there is one.
+    /// Returns the queue of this name, if it exists.
     pub(crate) fn queue(&mut self, name: &str) -> Step<Option<Q>> {
         if let Some(q) = self.by_name.get(name) {
             return Ok(Some(*q));
@@ -359,7 +360,7 @@ impl<'c> Tx<'c> {
         Ok(read.map(|queue| self.hold(queue)))
     }
 
-    /// The queue of this name, made if it is new.
+    /// Returns the queue of this name, and creates it if it is new.
     pub(crate) fn queue_or_new(&mut self, name: &str) -> Step<Q> {
         if let Some(q) = self.queue(name)? {
             return Ok(q);
@@ -369,7 +370,7 @@ impl<'c> Tx<'c> {
         Ok(self.hold(queue))
     }
 
-    /// The queue of this number; `None` where a row names one that is not there.
+    /// Returns the queue with this number; `None` if a row names one that does not exist.
     pub(crate) fn queue_by_qid(&mut self, qid: i64) -> Step<Option<Q>> {
         if let Some(at) = self.queues.iter().position(|queue| queue.qid == qid) {
             return Ok(Some(Q(at)));
@@ -378,7 +379,7 @@ impl<'c> Tx<'c> {
         Ok(read.map(|queue| self.hold(queue)))
     }
 
-    /// The name of the queue of this number.
+    /// Returns the name of the queue with this number.
     pub(crate) fn name_of(&mut self, qid: i64) -> Step<String> {
         Ok(self.queue_by_qid(qid)?.map_or_else(String::new, |q| self.at(q).name.clone()))
     }
@@ -415,12 +416,12 @@ impl<'c> Tx<'c> {
         Ok(())
     }
 
-    /// After the commit, whoever waits for this queue learns that there may be work at `at`.
+    /// After the commit, notifies callers that wait for this queue that there may be work at `at`.
     pub(crate) fn ring(&mut self, q: Q, at: Timestamp) {
         self.rings.entry(q.0).and_modify(|t| *t = at.min(*t)).or_insert(at);
     }
 
-    /// Notes an event of a concurrency key; `hand_over` must follow.
+    /// Notes an event of a concurrency key. `hand_over` must follow.
     pub(crate) fn touch(&mut self, q: Q, key: Key) {
         self.touched.push((q, key));
     }
@@ -429,7 +430,7 @@ impl<'c> Tx<'c> {
         std::mem::take(&mut self.touched)
     }
 
-    /// Notes an event of a group; `hand_over` must follow.
+    /// Notes an event of a group. `hand_over` must follow.
     pub(crate) fn touch_group(&mut self, q: Q, gid: Key, name: Option<&str>) {
         let known = self.touched_groups.entry((q, gid)).or_default();
         if known.is_none() {
@@ -441,12 +442,12 @@ impl<'c> Tx<'c> {
         std::mem::take(&mut self.touched_groups)
     }
 
-    /// Turns were handed over: what says nothing any more may be forgotten.
+    /// Notes that blocked jobs were re-checked, so that obsolete state can be forgotten.
     pub(crate) const fn note_hand_over(&mut self) {
         self.handed_over = true;
     }
 
-    /// After the commit, whoever waits under this name, which is no queue's, looks again.
+    /// After the commit, notifies callers that wait under this name, which is no queue's.
     pub(crate) fn ring_bell(&mut self, bell: String) {
         self.bells.insert(bell);
     }
@@ -461,8 +462,8 @@ impl<'c> Tx<'c> {
         Ok(&mut self.store.as_mut().expect("invariant: it was just read").0)
     }
 
-    /// The next fence. At least the time in microseconds, so that fences don't go back even when a power cut took the last
-    /// reservations (S1, S10). Those of one call follow each other without a gap.
+    /// Returns the next fence. It is at least the time in microseconds, so fences never go back, not even if a power
+    /// cut lost the last reservations (S1, S10). The fences of one call are consecutive.
     pub(crate) fn next_fence(&mut self) -> Step<i64> {
         let floor = self.now_ms().saturating_mul(1_000);
         let store = self.store()?;
@@ -470,16 +471,16 @@ impl<'c> Tx<'c> {
         Ok(store.fence)
     }
 
-    /// Notes that a reserve, take, extend or settle happened now, after looking for a jump of the clock: nothing is taken
-    /// back for a heartbeat then, so that the holders can extend their leases first (S14).
+    /// Notes that a reserve, take, extend or settle happened now, after a check for a jump of the clock. After a jump
+    /// nothing is reclaimed for one heartbeat, so that holders can extend their leases first (S14).
     pub(crate) fn touch_clock(&mut self) -> Step<()> {
         let (conn, now, grace) = (self.conn, self.now_ms(), ms(self.now.after(HEARTBEAT_DEFAULT)));
         let store = self.store()?;
         if grace < store.grace {
-            // It lies further ahead than it can: the clock went back since.
+            // It is further ahead than possible: the clock went back since.
             store.grace = 0;
         }
-        // A jump has one pause: after a call in it, a silence is no second jump.
+        // A jump has one pause: after a call during the pause, silence is no second jump.
         let had_its_pause = store.seen < store.grace;
         if store.seen + JUMP_MS < now && !had_its_pause && conn.prepare_cached(ANY_LEASE)?.exists([])? {
             store.grace = grace;
@@ -488,15 +489,15 @@ impl<'c> Tx<'c> {
         Ok(())
     }
 
-    /// Notes that nobody may be heard from now on. Whoever comes next finds a pause, however short or long it was: nothing is
-    /// taken back for a heartbeat then (S14).
+    /// Starts a pause for an expected silence. However long it was, the next call finds a pause: nothing is reclaimed
+    /// for one heartbeat (S14).
     pub(crate) fn begin_pause(&mut self) -> Step<()> {
         let store = self.store()?;
         (store.seen, store.grace) = (0, 0);
         Ok(())
     }
 
-    /// Until when nothing is taken back, if that is so now. What lies further ahead than it can was left behind by a clock
+    /// Returns until when nothing is reclaimed, if so now. A time further ahead than possible was left by a clock
     /// that went back, and is void.
     pub(crate) fn grace(&mut self) -> Step<Option<Timestamp>> {
         let (now, longest) = (self.now, self.now.after(HEARTBEAT_DEFAULT));
@@ -504,17 +505,17 @@ impl<'c> Tx<'c> {
         Ok((now < grace && grace <= longest).then_some(grace))
     }
 
-    /// The time of the last reserve, take, extend or settle.
+    /// Returns the time of the last reserve, take, extend or settle.
     pub(crate) fn seen(&mut self) -> Step<Timestamp> {
         Ok(instant(self.store()?.seen))
     }
 
-    /// The last fence, at least the time in microseconds at which it was made.
+    /// Returns the last fence: at least the time in microseconds at which it was made.
     pub(crate) fn last_fence(&mut self) -> Step<u64> {
         Ok(self.store()?.fence.max(0).cast_unsigned())
     }
 
-    /// How far behind its slot a record may lie.
+    /// Returns how far after its slot a record can be.
     pub(crate) fn reach(&mut self) -> Step<i64> {
         Ok(self.store()?.reach)
     }
@@ -532,7 +533,7 @@ impl<'c> Tx<'c> {
 
     // ── last calls ──
 
-    /// The number and the kept answer of the instance's last call of a verb.
+    /// Returns the number and the stored answer of the instance's last call of a verb.
     pub(crate) fn last_call(&self, call: Call, verb: Numbered) -> Step<Option<(u64, Vec<u8>)>> {
         let read = self
             .conn
@@ -547,7 +548,7 @@ impl<'c> Tx<'c> {
         Ok(read)
     }
 
-    /// Keeps the answer of the instance's last call of a verb.
+    /// Stores the answer of the instance's last call of a verb.
     pub(crate) fn put_call(&self, call: Call, verb: Numbered, answer: &[u8]) -> Step<()> {
         let (instance, number) = (ordered(call.instance), call.number.cast_signed());
         let answer = (!answer.is_empty()).then_some(answer);

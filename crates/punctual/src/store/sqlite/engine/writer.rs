@@ -1,12 +1,13 @@
-//! The one writer of this process: a thread that drains a queue of operations into transactions.
+//! The one writer of this process: a thread that runs queued operations in transactions.
 //!
 //! ```text
-//!  verbs ──► bounded queue ──► group ──► sidecar lock, BEGIN IMMEDIATE ──► each operation ──► COMMIT ──► rings, answers
+//!  verbs ──► bounded queue ──► group ──► sidecar lock, BEGIN IMMEDIATE ──► each operation ──► COMMIT ──► notify, answer
 //! ```
 //!
-//! Group commit comes by itself: while one commit syncs, the next operations queue up; nothing ever waits for company.
-//! Operations decide before they write, so that a refusal leaves nothing behind. If SQLite itself fails, the whole group is
-//! rolled back and each operation runs again in a transaction of its own: one bad one costs nobody else.
+//! Group commit happens by itself: while one commit syncs, the next operations queue up. No operation waits to fill a
+//! group. Operations decide before they write, so a refusal leaves nothing behind. If SQLite fails, the whole group
+//! is rolled back. Each operation then runs again in a transaction of its own, so one failure does not affect the
+//! others.
 
 use std::{
     sync::{
@@ -39,32 +40,32 @@ use crate::{
     },
 };
 
-/// Operations of one transaction.
+/// The most operations of one transaction.
 const GROUP_MAX: usize = 512;
-/// Operations that may wait for the writer; the next caller waits for room.
+/// Operations that can wait for the writer; further callers wait for room.
 const QUEUE_MAX: usize = 1_024;
-/// Pages of the log from which on it is copied into the database, after answering: about 16 MiB.
+/// The pages of the log from which on it is copied into the database, after answering: about 16 MiB.
 const CHECKPOINT_PAGES: i64 = 4_096;
-/// Pages of the log from which on readers are waited for, so that the log can start anew: about 64 MiB.
+/// The pages of the log from which on to wait for readers, so that the log can restart: about 64 MiB.
 const RESTART_PAGES: i64 = 16_384;
-/// How long these readers are waited for.
+/// How long to wait for these readers.
 const RESTART_WAIT: Duration = Duration::from_millis(100);
 
-/// What an operation needs.
+/// The cost of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) items: usize,
     pub(crate) bytes: usize,
-    /// Whether its answer promises anything beyond a power cut. A reserve or extend that is lost only makes a job run again.
+    /// Whether its answer must survive a power cut. A lost reserve or extend only makes a job run again.
     pub(crate) synced: bool,
 }
 
-/// An operation on its way.
+/// An operation in progress.
 trait Op: Send {
     fn cost(&self) -> Cost;
-    /// Runs inside a transaction; may be run again after a rollback.
+    /// Runs inside a transaction. Can run again after a rollback.
     fn run(&mut self, tx: &mut Tx<'_>) -> std::result::Result<(), rusqlite::Error>;
-    /// Answers, with what the last run said, or with what kept it from being committed.
+    /// Returns the result of the last run, or why it was not committed.
     fn answer(self: Box<Self>, committed: Result<()>);
 }
 
@@ -95,12 +96,12 @@ impl<T: Send, F: FnMut(&mut Tx<'_>) -> Step<T> + Send> Op for Call<T, F> {
     fn answer(self: Box<Self>, committed: Result<()>) {
         let Self { said, reply, .. } = *self;
         let said = committed.and_then(|()| said.expect("invariant: what was committed has run"));
-        // Nobody listens where the caller gave up waiting; the effect stands either way.
+        // The caller may have given up waiting. The effect stands.
         let _ = reply.send(said);
     }
 }
 
-/// The handle of the writer thread.
+/// A handle to the writer thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     queue: Option<mpsc::Sender<BoxOp>>,
@@ -124,7 +125,7 @@ impl Writer {
         Ok(Self { queue: Some(queue), thread })
     }
 
-    /// Runs `work` in a transaction and answers after its commit.
+    /// Runs `work` in a transaction, and returns its result after the commit.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         cost: Cost,
@@ -139,7 +140,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Operations that were handed over still happen.
+    /// Operations that are queued still run.
     fn drop(&mut self) {
         self.queue = None;
         self.thread.end();
@@ -150,7 +151,7 @@ fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the store was closed")
 }
 
-/// The thread's side.
+/// The state of the writer thread.
 struct Work {
     conn: Connection,
     database: Arc<Database>,
@@ -158,9 +159,9 @@ struct Work {
     clock: Clock,
     bell: Arc<Doorbell>,
     operations: Arc<AtomicU64>,
-    /// Whether commits are synced just now.
+    /// Whether commits are synced at the moment.
     synced: bool,
-    /// Pages of the log at which it is copied next.
+    /// The pages of the log at which it is copied next.
     checkpoint_at: i64,
 }
 
@@ -177,7 +178,7 @@ impl Work {
         }
     }
 
-    /// Runs a group in one transaction, or each of it in one of its own if that fails.
+    /// Runs a group in one transaction; if that fails, each operation in its own.
     fn commit(&mut self, mut group: Vec<BoxOp>) {
         match self.transaction(&mut group) {
             Ok(()) => group.into_iter().for_each(|op| op.answer(Ok(()))),
@@ -186,7 +187,7 @@ impl Work {
                     self.commit(vec![op]);
                 }
             }
-            // Nothing of it was begun, and each alone would wait as long again.
+            // None of it was started, and each alone would wait as long again.
             Err(Undone::NotBegun(error) | Undone::Failed(error)) => {
                 let mut group = group.into_iter();
                 let first = group.next();
@@ -242,7 +243,7 @@ impl Work {
         Ok(rings)
     }
 
-    /// Copies the log into the database when it has grown; callers have their answers by now.
+    /// Copies the log into the database when it has grown. Callers already have their answers.
     fn checkpoint(&mut self) -> rusqlite::Result<()> {
         let pages: i64 =
             self.conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?.query_row([], |row| row.get(1))?;
@@ -258,7 +259,7 @@ impl Work {
             self.conn.busy_timeout(BUSY_TIMEOUT)?;
             done?
         };
-        // A reader that holds an old snapshot stops it: then again after as much again.
+        // A reader of an old snapshot stopped it; try again after as many pages.
         self.checkpoint_at = if done { CHECKPOINT_PAGES } else { pages + CHECKPOINT_PAGES };
         Ok(())
     }
@@ -266,13 +267,13 @@ impl Work {
 
 /// Why a group was not committed.
 enum Undone {
-    /// The right to write was not to be had: none of it has run.
+    /// The lock was not acquired: no operation ran.
     NotBegun(Error),
     /// It was rolled back, or its commit failed.
     Failed(Error),
 }
 
-/// The error for another one whom it befell; the cause stays with the first.
+/// Copies the error for another operation. The cause stays with the first.
 fn same(error: &Error) -> Error {
     let same = Error::new(error.kind(), error.to_string());
     match error.hint() {
@@ -281,7 +282,7 @@ fn same(error: &Error) -> Error {
     }
 }
 
-/// As many operations as one transaction takes; the one that did not fit comes first next time.
+/// Gathers as many operations as one transaction takes. The first that does not fit starts the next one.
 fn gather(first: BoxOp, waiting: &mut mpsc::Receiver<BoxOp>) -> (Vec<BoxOp>, Option<BoxOp>) {
     let Cost { mut items, mut bytes, .. } = first.cost();
     let mut group = vec![first];
@@ -306,7 +307,7 @@ mod tests {
     use super::*;
     use crate::store::sqlite::SqliteOptions;
 
-    /// S13: a stopped process that holds the lock stalls nobody for ever.
+    /// S13: a stopped process that holds the lock does not stall others for ever.
     #[tokio::test]
     async fn a_lock_that_another_process_keeps_is_told_to_all_and_nothing_is_written() {
         let folder = tempfile::tempdir().unwrap();
@@ -329,10 +330,10 @@ mod tests {
             let error = refused.unwrap_err();
             assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::Unavailable, true), "{error}");
         }
-        // However they were grouped, nobody waited twice.
+        // However they were grouped, no operation waited twice.
         assert!(operations.load(Ordering::Relaxed) <= 3);
         other.unlock().unwrap();
-        // The first queue of the file: none was made before.
+        // The first queue of the file: none was created before.
         assert_eq!(make("d").await.unwrap(), 1);
     }
 }

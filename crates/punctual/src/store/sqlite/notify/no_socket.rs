@@ -1,11 +1,11 @@
-//! Where there are no Unix sockets, waiters of other processes are not told: they look themselves every 20 ms.
+//! For systems without Unix sockets: waiters of other processes get no notifications, and check every 20 ms.
 
 use std::{path::Path, sync::Arc};
 
 use super::{Doorbell, Ring};
 use crate::core::time::Timestamp;
 
-/// No way to other processes.
+/// Stands in for the sockets.
 #[derive(Debug)]
 pub(crate) struct Street;
 

@@ -1,12 +1,13 @@
-//! The way to waiters of other processes: a folder beside the database, `<database>-bell`, with a datagram socket per process
-//! and, while somebody waits, a sign per waiter. The sign is an empty file whose name says who, until when, and for which queues.
+//! The way to waiters of other processes: a folder beside the database, `<database>-bell`. It has a datagram socket
+//! per process and, while callers wait, a sign per waiter. The sign is an empty file whose name says which waiter,
+//! until when, and for which queues.
 //!
-//! The folder lies beside the database because that is the one place that all processes of a file share, whatever their users,
-//! mount namespaces and environments are. Whoever may write the database may enter it, and nobody else.
+//! The folder is beside the database because all processes of a file share that place, whatever their users, mount
+//! namespaces and environments. Exactly the users that can write the database can use the folder.
 //!
-//! A process that rings takes a fitting sign down first: that is atomic, so each sign is answered once. A socket that refuses was
-//! left by a killed process, and is removed by the sender that meets it. The listening thread looks once a second whether
-//! its own socket is still there, and makes it and the folder anew where somebody removed them.
+//! A process that notifies first removes a fitting sign. That is atomic, so each sign is answered once. A socket that
+//! refuses connections was left by a killed process, and the sender removes it. The listening thread checks once a
+//! second whether its own socket still exists. If not, it creates the socket and the folder again.
 
 use std::{
     collections::HashSet,
@@ -34,42 +35,42 @@ use crate::{
     store::sqlite::engine::file::{mode_as, share_as, with_suffix},
 };
 
-/// Longest path of a socket that every system takes, in bytes.
+/// The longest path of a socket that every system accepts, in bytes.
 const SOCKET_PATH_MAX: usize = 100;
 /// A message: hops, waiter, queue, time.
 const MESSAGE_BYTES: usize = 25;
-/// Instead of a message: the process's own bell goes away.
+/// Sent in place of a message when the process's own notifier is dropped.
 const QUIT: &[u8] = b"quit";
-/// Asks the process that gets it for an answer; both are followed by the token of their sender.
+/// Asks the receiving process for an answer. Ping and answer are followed by the token of their sender.
 const PING: &[u8] = b"ping";
 const PONG: &[u8] = b"pong";
-/// How often the listening thread looks whether others can still find its socket.
+/// How often the listening thread checks whether others can find its socket.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// How long `doctor` waits for the other processes' answers.
+/// How long `doctor` waits for the answers of other processes.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// How many waiters wake by themselves for one time: one, and a spare.
 const MINDED_BY: usize = 2;
-/// How often a folder that others remove at that moment is made again before giving up.
+/// How often the folder is created again if others remove it at that moment.
 const OPEN_TRIES: u32 = 8;
 
-/// The meeting place of one database.
+/// The sockets and signs of one database.
 #[derive(Debug)]
 pub(crate) struct Street {
     database: PathBuf,
     folder: PathBuf,
-    /// This process's name on the street; random, so that a name is never used again.
+    /// The random name of this process's socket. It is never used again.
     token: String,
-    /// Listens since the first wait.
+    /// Whether it has started to listen, at the first wait.
     started: Once,
-    /// Whether this process can be told just now.
+    /// Whether this process can be notified now.
     open: AtomicBool,
-    /// Why not.
+    /// Why not, if so.
     trouble: Mutex<String>,
-    /// Who answered the last test.
+    /// The processes that answered the last test.
     answers: (Mutex<HashSet<String>>, Condvar),
 }
 
-/// The socket that this process listens on.
+/// The socket on which this process listens.
 struct Socket {
     socket: UnixDatagram,
     inode: u64,
@@ -88,12 +89,12 @@ impl Street {
         }
     }
 
-    /// Whether this process can be told.
+    /// Returns whether this process can be notified.
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Begins to listen, at the first wait.
+    /// Starts to listen, at the first wait.
     pub(crate) fn listen(&self, bell: &Arc<Doorbell>) {
         self.started.call_once(|| {
             let socket = self.open();
@@ -107,7 +108,7 @@ impl Street {
         });
     }
 
-    /// Opens the way to this process, and says so where that changes something.
+    /// Opens the socket of this process, and logs it if that changes something.
     fn open(&self) -> Option<Socket> {
         match self.bind() {
             Ok(socket) => {
@@ -122,7 +123,7 @@ impl Street {
         }
     }
 
-    /// Other processes can't ring here any more; logged when it begins, not each time that it still is so.
+    /// Notes that other processes cannot notify this one. Logs only the beginning.
     fn shut(&self, e: &io::Error) {
         self.open.store(false, Ordering::Relaxed);
         let said = e.to_string();
@@ -141,14 +142,14 @@ impl Street {
             match DirBuilder::new().mode(0o700).create(&self.folder) {
                 Ok(()) => share_as(&self.database, &self.folder)?,
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                    // Its owner follows a change of the database's mode; nobody else can.
+                    // Only its owner can follow a change of the database's mode.
                     let _ = share_as(&self.database, &self.folder);
                     check_place(&self.database, &self.folder)?;
                 }
                 Err(e) => return Err(e),
             }
             match self.way(&self.token).and_then(|way| UnixDatagram::bind(way.path)) {
-                // The last one to leave removed the folder just now.
+                // The last process to leave has just removed the folder.
                 Err(e) if e.kind() == io::ErrorKind::NotFound && tries < OPEN_TRIES => {}
                 bound => break bound?,
             }
@@ -161,7 +162,7 @@ impl Street {
         Ok(Socket { socket, inode })
     }
 
-    /// A path to a name in the folder that is short enough for the address of a socket.
+    /// Returns a path to a name in the folder that is short enough for a socket's address.
     fn way(&self, name: &str) -> io::Result<Way> {
         let path = self.folder.join(name);
         if path.as_os_str().len() <= SOCKET_PATH_MAX {
@@ -172,7 +173,7 @@ impl Street {
         Ok(Way { path, _folder: Some(folder) })
     }
 
-    /// Whether other processes still find this socket, and none else under its name.
+    /// Returns whether other processes still find this socket, and no other, under its name.
     fn is_there(&self, socket: &Socket) -> bool {
         fs::symlink_metadata(self.folder.join(&self.token)).is_ok_and(|meta| meta.ino() == socket.inode)
     }
@@ -181,7 +182,7 @@ impl Street {
 
     pub(crate) fn show(&self, id: u64, armed: Timestamp, queues: &[u64]) {
         if let Some(sign) = self.sign(id, armed, queues) {
-            // Without a sign the waiter is not found by others, and its slices find the work.
+            // Without a sign other processes do not find the waiter. Its regular checks then find the work.
             let _ = File::create(sign);
         }
     }
@@ -198,8 +199,9 @@ impl Street {
         self.is_open().then(|| self.folder.join(name))
     }
 
-    /// Whether two waiters of living processes that want all of these queues wake by themselves until then. Of those of other
-    /// processes; or of those whose names come before that of waiter `own`, which keeps two where many look at once.
+    /// Returns whether two waiters of living processes that want all of these queues wake by themselves until then.
+    /// With `own`, counts those whose names come before that of waiter `own`, which leaves two if many check at once.
+    /// Otherwise counts those of other processes.
     pub(crate) fn others_mind(&self, own: Option<u64>, queues: &[u64], at: Timestamp) -> bool {
         let mut left = MINDED_BY;
         for sign in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
@@ -223,16 +225,16 @@ impl Street {
         false
     }
 
-    /// Whether somebody listens under a name.
+    /// Returns whether a process listens under a name.
     fn lives(&self, token: &str) -> bool {
         self.way(token).and_then(|way| UnixDatagram::unbound()?.connect(way.path)).is_ok()
     }
 
-    // ── rings ──
+    // ── notifications ──
 
-    /// Rings one waiter of another process.
+    /// Notifies one waiter of another process.
     pub(crate) fn ring(&self, ring: Ring) {
-        // Without the folder nobody listens.
+        // Without the folder, no process listens.
         for sign in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let name = sign.file_name();
             let Some(other) = name.to_str().and_then(Sign::read) else { continue };
@@ -256,7 +258,7 @@ impl Street {
             Ok(_) => true,
             Err(e) => {
                 if e.kind() == io::ErrorKind::ConnectionRefused {
-                    // Left by a process that was killed.
+                    // Left by a killed process.
                     let _ = fs::remove_file(self.folder.join(token));
                 }
                 false
@@ -266,8 +268,8 @@ impl Street {
 
     // ── tests ──
 
-    /// Sends a message to each process that listens, this one included, and counts the others: those that listen, and those
-    /// that answered.
+    /// Sends a message to each process that listens, including this one; returns how many others listen, and how many
+    /// answered.
     pub(crate) fn test(&self) -> Result<(usize, usize), String> {
         if !self.is_open() {
             return Err(self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone());
@@ -289,7 +291,7 @@ impl Street {
         Ok((others().count(), others().filter(|token| answers.contains(*token)).count()))
     }
 
-    /// Answers a test, or takes the answer to one.
+    /// Answers a test, or receives the answer to one.
     fn tested(&self, message: &[u8]) -> bool {
         let Some((what, token)) = message.split_at_checked(PING.len()) else { return false };
         let Ok(token) = std::str::from_utf8(token) else { return false };
@@ -306,7 +308,7 @@ impl Street {
     }
 }
 
-/// A path, and what has to stay open as long as it is used.
+/// A path, and what must stay open while it is used.
 struct Way {
     path: PathBuf,
     _folder: Option<File>,
@@ -317,13 +319,13 @@ impl Drop for Street {
         if self.is_open() {
             self.send(&self.token, QUIT);
             let _ = fs::remove_file(self.folder.join(&self.token));
-            // Goes only when it is empty.
+            // Removed only if it is empty.
             let _ = fs::remove_dir(&self.folder);
         }
     }
 }
 
-/// The listening thread: hands each message to the bell until that is gone, and keeps the way to it open.
+/// Runs on the listening thread: passes each message on, and keeps the socket open, until the notifier is dropped.
 fn answer(mut socket: Option<Socket>, bell: &Weak<Doorbell>) {
     let mut buffer = [0; MESSAGE_BYTES + 1];
     loop {
@@ -343,7 +345,7 @@ fn answer(mut socket: Option<Socket>, bell: &Weak<Doorbell>) {
                     bell.rung_from_outside(id, ring);
                 }
             }
-            // While messages come, others find it.
+            // While messages arrive, others find the socket.
             Err(e) if matches!(e.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => {
                 keep_open(&bell, &mut socket);
             }
@@ -356,7 +358,7 @@ fn answer(mut socket: Option<Socket>, bell: &Weak<Doorbell>) {
     }
 }
 
-/// Makes anew what was removed of the way to this process.
+/// Creates the socket and folder again if they were removed.
 fn keep_open(bell: &Doorbell, socket: &mut Option<Socket>) {
     let street = &bell.street;
     if !socket.as_ref().is_some_and(|socket| street.is_there(socket)) {
@@ -370,12 +372,12 @@ fn keep_open(bell: &Doorbell, socket: &mut Option<Socket>) {
     bell.show_all();
 }
 
-/// Lets those who may write the database write to a socket in the folder.
+/// Lets the users that can write the database write to a socket in the folder.
 fn share_socket(database: &Path, path: &Path) -> io::Result<()> {
     let (wanted, found) = (fs::metadata(database)?, fs::symlink_metadata(path)?);
     let (uid, gid) = (Some(wanted.uid()), Some(wanted.gid()));
     if (uid, gid) != (Some(found.uid()), Some(found.gid())) {
-        // Only root may give it to another user; those of the group of the database may give it to that group.
+        // Only root can change the owner. Another user can give the file to a group that it belongs to.
         let _ = lchown(path, uid, gid).or_else(|_| lchown(path, None, gid));
     }
     if wanted.mode() & 0o022 != 0 {
@@ -384,7 +386,7 @@ fn share_socket(database: &Path, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what killed processes left behind: their sockets, and the signs of those that have none.
+/// Removes what killed processes left: their sockets, and signs without a socket.
 fn remove_dead(folder: &Path) {
     let entries = || fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries() {
@@ -421,7 +423,7 @@ fn read_message(bytes: &[u8]) -> Option<(u64, Ring)> {
     Some((number(0)?, ring))
 }
 
-/// What the name of a sign says.
+/// The contents of a sign's name.
 #[derive(Debug, PartialEq, Eq)]
 struct Sign<'a> {
     token: &'a str,
@@ -445,12 +447,13 @@ impl<'a> Sign<'a> {
     }
 }
 
-/// Three digits of a queue's hash, so that 64 queues fit into a file name; who is meant in vain passes the ring on.
+/// Returns three digits of a queue's hash, so that 64 queues fit into a file name. A waiter that was notified by
+/// mistake passes the notification on.
 fn short(queue: u64) -> String {
     format!("{:03x}", queue & 0xfff)
 }
 
-/// Refuses a folder that somebody could have put there who may not write the database.
+/// Refuses a folder that could have been created by a user that cannot write the database.
 fn check_place(database: &Path, folder: &Path) -> io::Result<()> {
     let (own, place) = (fs::metadata(database)?, fs::symlink_metadata(folder)?);
     let allowed = mode_as(own.mode(), true);

@@ -1,14 +1,15 @@
 //! `wait`: sleeps until there may be work, without polling.
 //!
 //! ```text
-//! enter the doorbell ─► look what is due next ─► sleep: until that time, until rung, until the end of a slice
-//!                               ▲                                                          │ somebody committed
+//! enter the waiters ─► read what is due next ─► sleep: until that time, a notification, or the end of a slice
+//!                               ▲                                                          │ the file was written
 //!                               └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A ring is never trusted to come. After each slice the time of the last write to the log is compared, which is one call of the
-//! system and no statement; only where somebody wrote is the file looked at. A job that was found so, and that nobody rang for,
-//! was written by a stranger: a program that can't ring here. While there are strangers slices are short.
+//! A notification can be lost. So after each slice, the wait compares the time of the last write to the log. That is
+//! one system call and no statement. Only if the log was written is the file read. A job that was found this way,
+//! without a notification, was written by a stranger: a program that cannot notify here. While there are strangers,
+//! slices are short.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -33,20 +34,20 @@ use crate::{
     },
 };
 
-/// So late at most are a job whose ring was lost, a lease that nobody was told of, and a step of the clock.
+/// The greatest delay after a lost notification, after a lease without a notification, and after a step of the clock.
 const SLICE: Duration = Duration::from_secs(1);
-/// Then somebody should look for upkeep, too.
+/// The longest wait, after which the caller should also look for upkeep.
 const WAIT_MAX: Duration = Duration::from_mins(1);
-/// Where other processes can't ring.
+/// The slice if other processes cannot notify.
 const SLICE_WITHOUT_BELL: Duration = Duration::from_millis(20);
-/// A job that has been due for so long while somebody waited for it was written by a stranger: whoever is rung is faster.
+/// A job that has been due for this long during a wait was written by a stranger: a notified waiter is faster.
 const UNHEARD: Duration = Duration::from_millis(100);
-/// How long those that wake for a time have until the others look, too.
+/// How long the waiters that wake for a time have until the others check, too.
 const UNTAKEN: Duration = Duration::from_millis(500);
 /// How long strangers are expected after one was met.
 const STRANGERS_FOR: Duration = Duration::from_mins(10);
 
-/// Whether others write to the file that don't ring here; shared by all waits of a store.
+/// Whether other programs write to the file without notifications. Shared by all waits of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Strangers(Mutex<Option<Instant>>);
 
@@ -68,13 +69,13 @@ impl Strangers {
     }
 }
 
-/// A state of the file that a wait has looked at.
+/// A state of the file that a wait has read.
 struct Seen {
-    /// When the log was written to last, read before the version.
+    /// When the log was last written, read before the version.
     written: Option<SystemTime>,
     version: i64,
-    /// Whether the version was compared once more since. Until then a write in the same tick of the file system's clock
-    /// would be missed.
+    /// Whether the version was compared once more since. Before that, a write in the same tick of the file system's
+    /// clock would be missed.
     is_settled: bool,
 }
 
@@ -82,11 +83,11 @@ struct Seen {
 enum Woke {
     /// There may be work.
     Work,
-    /// Look again: the clock was turned.
+    /// Check again: the clock was set.
     Turned,
-    /// Look again: somebody wrote.
+    /// Check again: the file was written.
     Written,
-    /// Look again: what was left to others may still be there.
+    /// Check again: what was left to others may still be there.
     Untaken,
 }
 
@@ -103,7 +104,7 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
     };
     let mut was_written = false;
     loop {
-        // Marked as seen before the look, so that a turn behind it is not missed.
+        // Marked as seen before the check, so that no later change of the clock is missed.
         if let Some(turns) = &mut turns {
             turns.mark_unchanged();
         }
@@ -127,7 +128,7 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
         let woke = sleep(store, &waiting, &mut turns, seen, next, end).await?;
         was_written = matches!(woke, Woke::Written);
         if matches!(woke, Woke::Work) {
-            // An end is for all who wait for it: a wait that does not answer its ring passes it on.
+            // An end concerns all callers that wait for it, so a wait that does not return it passes it on.
             let names = queues.to_vec();
             let is_for_all = queues.iter().any(|bell| end_of(bell).is_some())
                 && store.reader.read(move |tx| look_for_ends(tx, &names)).await?.0;
@@ -139,8 +140,8 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
     }
 }
 
-/// Whether one of the jobs whose ends these bells tell has ended, or is gone. Those that live are noted as watched, so that
-/// whoever ends them rings.
+/// Returns whether one of the named jobs has ended or is gone. Marks the live ones as watched, so that their ends are
+/// notified.
 async fn any_ended(store: &SqliteStore, bells: &[String]) -> Result<bool> {
     if !bells.iter().any(|bell| end_of(bell).is_some()) {
         return Ok(false);
@@ -153,7 +154,7 @@ async fn any_ended(store: &SqliteStore, bells: &[String]) -> Result<bool> {
     Ok(has_ended)
 }
 
-/// Whether one of these jobs has ended, or is gone; and those that live and are not noted as watched.
+/// Returns whether one of these jobs has ended or is gone, and the live ones that are not marked as watched.
 fn look_for_ends(tx: &mut Tx<'_>, bells: &[String]) -> Step<(bool, Vec<JobId>)> {
     let (mut any_ended, mut unwatched) = (false, Vec::new());
     for id in bells.iter().filter_map(|bell| end_of(bell)) {
@@ -185,7 +186,7 @@ fn watch(tx: &mut Tx<'_>, id: JobId) -> Step<bool> {
     Ok(false)
 }
 
-/// Sleeps until something is due at `next`, until `end`, until rung about something earlier, or until others committed.
+/// Sleeps until `next`, until `end`, until a notification of something earlier, or until others committed.
 async fn sleep(
     store: &SqliteStore,
     waiting: &Waiting,
@@ -199,7 +200,7 @@ async fn sleep(
     if next.is_some_and(|next| next <= clock.now()) {
         return Ok(Woke::Work);
     }
-    // One of the processes that wait, and a spare, wake for a time; the others look whether it was taken.
+    // One of the waiting processes, and a spare, wake for a time. The others check later whether it was taken.
     let mut untaken = next.filter(|next| waiting.is_left_to_others(*next)).map(|next| next.after(UNTAKEN));
     let own = next.filter(|_| untaken.is_none()).unwrap_or(Timestamp::MAX);
     let mut armed = waiting.arm(own.min(until_end(clock.now())));
@@ -224,7 +225,7 @@ async fn sleep(
         }
         let is_heard = store.bell.reaches_others() && !store.strangers.are_about();
         let slice = if is_heard { SLICE } else { SLICE_WITHOUT_BELL };
-        // A clock that is turned by hand does not move by itself.
+        // A clock that a test sets does not move by itself.
         let due = if matches!(clock, Clock::System) { armed.since(now).min(again) } else { Duration::MAX };
         let pause = slice.min(due).min(left);
         tokio::select! {
@@ -237,7 +238,7 @@ async fn sleep(
     }
 }
 
-/// Whether somebody committed since then.
+/// Returns whether the file was written since then.
 async fn was_written_since(store: &SqliteStore, seen: &mut Seen) -> Result<bool> {
     store.database.check_in_place()?;
     let written = store.database.written();
@@ -248,10 +249,10 @@ async fn was_written_since(store: &SqliteStore, seen: &mut Seen) -> Result<bool>
     Ok(store.reader.data_version().await? != seen.version)
 }
 
-/// Comes back when a clock for tests is turned; never for the system's.
+/// Returns when a test sets its clock; never for the system's clock.
 async fn turned(turns: &mut Option<watch::Receiver<Timestamp>>) {
     match turns {
-        // The clock that it comes from lives as long as the store.
+        // The clock lives as long as the store.
         Some(turns) => drop(turns.changed().await),
         None => std::future::pending().await,
     }
@@ -262,8 +263,9 @@ mod tests {
     use super::*;
     use crate::store::{clock::ManualClock, sqlite::SqliteOptions};
 
-    /// A step of the system's clock notifies nobody. A job that is due by the new time is no earlier than what the wait is armed for,
-    /// so nobody notifies the wait of it, either: it has to see by itself that the time it sleeps for is over.
+    /// A step of the system's clock sends no notification. A job that is due by the new time is no earlier than the
+    /// time for which the wait is armed. So there is no notification for it, either. The wait must notice by itself
+    /// that its time is over.
     #[tokio::test(start_paused = true)]
     async fn a_step_of_the_clock_ends_a_sleep_within_a_slice() {
         let folder = tempfile::tempdir().unwrap();
@@ -280,7 +282,7 @@ mod tests {
                 tokio::time::sleep(SLICE / 2).await;
                 clock.advance(Duration::from_hours(1));
             };
-            // Without the turns of the clock, as with the system's.
+            // Without notifications of the clock, as with the system's.
             let mut turns = None;
             let slept = sleep(&store, &waiting, &mut turns, seen, next, end);
             let (woke, ()) = tokio::join!(slept, step);

@@ -1,7 +1,7 @@
--- Tools: what applications need beside jobs. What came to its end a day ago is removed by the way, found by an index.
+-- Tools: rate limiters, locks and leaderboards. Rows that expired a day ago are removed on the way, through an index.
 
--- Rate limiters. kind: 0 a log, with the instants of the calls that count in six bytes each, oldest first; 1 a rate, with the
--- part of a millisecond of its arrival, whose milliseconds `ends` are. ends: when the row counts no more.
+-- Rate limiters. kind: 0 a log, with the instants of the calls that count, six bytes each, oldest first; 1 a rate,
+-- with the parts of its arrival, whose milliseconds are `ends`. ends: when the row expires.
 CREATE TABLE punctual_limit (
     lid INTEGER PRIMARY KEY,
     kind INTEGER NOT NULL,
@@ -13,7 +13,7 @@ CREATE TABLE punctual_limit (
 );
 CREATE INDEX punctual_limit_ends ON punctual_limit (ends);
 
--- Locks. Whoever is in here past `until` holds nothing any more. Fences come from the store's row of state, as those of jobs.
+-- Locks. After `until` the lock is free. Fences come from the store's state row, as those of jobs.
 CREATE TABLE punctual_lock (
     name TEXT PRIMARY KEY,
     owner BLOB NOT NULL,
@@ -22,8 +22,8 @@ CREATE TABLE punctual_lock (
 ) WITHOUT ROWID;
 CREATE INDEX punctual_lock_until ON punctual_lock (until, name);
 
--- Leaderboards. bucket: 0 none, else the ms of one; newest: the bucket that was added to last; size: members; ends: when all
--- buckets are past.
+-- Leaderboards. bucket: 0 none, else its length in ms; newest: the bucket that was added to last; size: members;
+-- ends: when all buckets are obsolete.
 CREATE TABLE punctual_board (
     bid INTEGER PRIMARY KEY,
     name TEXT NOT NULL,
@@ -36,7 +36,8 @@ CREATE TABLE punctual_board (
 );
 CREATE INDEX punctual_board_ends ON punctual_board (ends) WHERE ends IS NOT NULL;
 
--- Members by name, and by rank. low: the score, negated, so that ranks are the order of an index; of a window the sum of its parts.
+-- Members by name, and by rank. low: the score, negated, so that ranks are the order of an index. In a window, it is
+-- the sum of the member's parts.
 CREATE TABLE punctual_score (
     bid INTEGER NOT NULL,
     member TEXT NOT NULL,
@@ -45,7 +46,7 @@ CREATE TABLE punctual_score (
 ) WITHOUT ROWID;
 CREATE INDEX punctual_score_rank ON punctual_score (bid, low, member);
 
--- Of a board with a window: what was added in a bucket.
+-- For a board with a window: what was added in each bucket.
 CREATE TABLE punctual_part (
     bid INTEGER NOT NULL,
     bucket INTEGER NOT NULL,

@@ -1,9 +1,9 @@
--- What runs tell of themselves, and what they give.
+-- Notes and results of runs.
 
--- JSON of how far they are and of their last lines.
+-- JSON of the progress and the last log lines.
 ALTER TABLE punctual_past ADD COLUMN notes TEXT;
--- Of a done job; `result_type` is its media type, NULL for JSON.
+-- The result of a done job. `result_type` is its media type, NULL for JSON.
 ALTER TABLE punctual_past ADD COLUMN result BLOB;
 ALTER TABLE punctual_past ADD COLUMN result_type TEXT;
--- 1 while somebody waits for the end.
+-- 1 while a caller waits for the end.
 ALTER TABLE punctual_past ADD COLUMN watched INTEGER;

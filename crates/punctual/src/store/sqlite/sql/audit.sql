@@ -1,6 +1,7 @@
--- audit, opposite the docs of `Store::audit`: records by slot, then entries of no record, then counters.
--- A list gives the columns of its key first, which are also what it goes on behind. Rules: S2, S13.
--- Cost: a slice looks at up to 1,000 rows, in the order of a primary key, and at the records of those that need it.
+-- Audit; see `Store::audit`: records by slot, then entries without a record, then counters.
+-- Tables: all. A list returns the columns of its key first; the next slice continues after them.
+-- Rules: S2, S13.
+-- Cost: a slice reads up to 1,000 rows in the order of a primary key, and the records that it needs.
 
 -- name: records
 SELECT slot, id FROM punctual_job WHERE slot >= ?1 ORDER BY slot LIMIT ?2;
@@ -89,7 +90,7 @@ SELECT q, id FROM punctual_memory WHERE (q, id) > (?1, ?2) ORDER BY q, id LIMIT 
 SELECT qid FROM punctual_queue WHERE qid > ?1 ORDER BY qid LIMIT ?2;
 
 -- name: repairs
--- How often something was mended; absent: never.
+-- How often a repair was made; no row if never.
 SELECT v FROM punctual_meta WHERE k = 'repairs';
 
 -- name: raise_repairs

@@ -1,5 +1,6 @@
--- Leaderboards, opposite store/model/tool/board.rs. Tables: punctual_board, punctual_score, punctual_part. Cost: seeks, a few for each
--- bucket; a rank counts the entries of an index above it.
+-- Leaderboards; see the model's toolkit/board.rs.
+-- Tables: punctual_board, punctual_score, punctual_part.
+-- Cost: a few seeks per bucket; a rank counts the index entries above it.
 
 -- name: board
 SELECT bid, newest, size FROM punctual_board WHERE name = ?1 AND bucket = ?2 AND buckets = ?3;
@@ -60,7 +61,7 @@ SELECT bid FROM punctual_board WHERE ends <= ?1 LIMIT 1;
 SELECT size FROM punctual_board WHERE bid = ?1;
 
 -- name: forget_scores
--- Of a board without parts: there are none, unless the file was damaged.
+-- For a board without parts. There are none, unless the file was damaged.
 DELETE FROM punctual_score WHERE bid = ?1;
 
 -- name: forget_board

@@ -1,6 +1,9 @@
--- Records: what was asked for (punctual_job) and what earlier runs left behind (punctual_past).
--- Inputs: the slots where an id can be (slot.rs) and the id, or one slot. Outputs: the columns that `Job::read` names.
--- Cost: two seeks; a payload is read, never rewritten where only run_at changes (its width stays, so SQLite overwrites in place).
+-- Records of jobs.
+-- Tables: punctual_job (the record), punctual_past (the history of runs).
+-- Inputs: the slots where an id can be (row_number.rs) and the id, or one slot.
+-- Outputs: the columns that `Job::read` names.
+-- Cost: two seeks. A payload is read, but not rewritten if only run_at changes: its width stays, so SQLite overwrites
+-- in place.
 
 -- name: by_id
 SELECT j.slot, j.id, j.q, j.kind, j.pri, j.run_at, j.created_at, j.version, j.expires_at, j.opts, j.payload,

@@ -1,11 +1,13 @@
--- Concurrency keys (S15): running jobs by their key (punctual_keyed), and jobs that wait for their turn (punctual_parked).
--- Inputs: queue, digest of the key; a group is such a key, too. Cost: seeks; counting reads as many index entries as run.
+-- Concurrency keys (S15).
+-- Tables: punctual_keyed (running jobs by key), punctual_parked (blocked jobs).
+-- Inputs: queue, digest of the key. A group is such a key, too.
+-- Cost: seeks; a count reads as many index entries as jobs run.
 
 -- name: running
 SELECT count(*) FROM punctual_keyed WHERE q = ?1 AND key = ?2;
 
 -- name: keys_of
--- Of a job without a record, which says no key: looks at all that run in the queue.
+-- For a job without a record, whose key is unknown: reads all running jobs of the queue.
 SELECT key FROM punctual_keyed WHERE q = ?1 AND id = ?2;
 
 -- name: run
@@ -27,7 +29,7 @@ DELETE FROM punctual_parked WHERE q = ?1 AND key = ?2 AND pri = ?3 AND run_at = 
 SELECT key, pri, run_at, id, most, gid FROM punctual_parked WHERE q = ?1 AND key = ?2 ORDER BY pri, run_at, id LIMIT 1;
 
 -- name: first_lifo
--- The last one of the first priority. Ordered by all three at once every row of the key would be sorted.
+-- The last job of the first priority. Ordering by all three columns at once would sort every row of the key.
 SELECT key, pri, run_at, id, most, gid FROM punctual_parked WHERE q = ?1 AND key = ?2
     AND pri = (SELECT pri FROM punctual_parked WHERE q = ?1 AND key = ?2 ORDER BY pri LIMIT 1)
 ORDER BY run_at DESC, id DESC LIMIT 1;
@@ -36,5 +38,5 @@ ORDER BY run_at DESC, id DESC LIMIT 1;
 SELECT count(*) FROM (SELECT 1 FROM punctual_parked WHERE q = ?1 LIMIT ?2);
 
 -- name: parked
--- Of a queue, key by key.
+-- The blocked jobs of a queue, key by key.
 SELECT key, pri, run_at, id, most, gid FROM punctual_parked WHERE q = ?1 ORDER BY key, pri, run_at, id LIMIT ?2;

@@ -1,5 +1,7 @@
--- Documents, opposite the docs of `Store::doc`. Tables: punctual_doc, punctual_docs. Rules: S2, S3, S13. Cost: seeks; a list
--- reads up to 1,000 rows and 1 MiB behind each other.
+-- Documents; see `Store::doc`.
+-- Tables: punctual_doc, punctual_docs.
+-- Rules: S2, S3, S13.
+-- Cost: seeks; a list reads up to 1,000 consecutive rows and 1 MiB.
 
 -- name: get
 SELECT version, value FROM punctual_doc WHERE key = ?1;

@@ -1,5 +1,7 @@
--- Groups (S15, S16), opposite store/model/fair.rs: their jobs (punctual_grouped), and where they are filed (punctual_group).
--- Inputs: queue, digest of the group's name. Cost: seeks; nothing looks at a group that can't start anything.
+-- Groups (S15, S16); see the model's state/groups.rs.
+-- Tables: punctual_grouped (their waiting jobs), punctual_group (where they are filed).
+-- Inputs: queue, digest of the group's name.
+-- Cost: seeks. A group that cannot start anything is never read.
 
 -- name: put
 INSERT INTO punctual_grouped (q, gid, pri, run_at, id) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING;
@@ -11,7 +13,7 @@ DELETE FROM punctual_grouped WHERE q = ?1 AND gid = ?2 AND pri = ?3 AND run_at =
 SELECT 1 FROM punctual_grouped WHERE q = ?1 AND gid = ?2 AND pri = ?3 AND run_at = ?4 AND id = ?5;
 
 -- name: first_run_at
--- Of each priority: the least of them is when the group's first job is due.
+-- For each priority. The least is when the group's first job is due.
 SELECT (SELECT run_at FROM punctual_grouped WHERE q = ?1 AND gid = ?2 AND pri = 0 ORDER BY run_at LIMIT 1),
     (SELECT run_at FROM punctual_grouped WHERE q = ?1 AND gid = ?2 AND pri = 1 ORDER BY run_at LIMIT 1),
     (SELECT run_at FROM punctual_grouped WHERE q = ?1 AND gid = ?2 AND pri = 2 ORDER BY run_at LIMIT 1);
@@ -36,14 +38,14 @@ SELECT (run_at - ?2) / ?4, count(*) FROM (
 ) GROUP BY 1;
 
 -- name: grouped
--- Of a queue, group by group.
+-- The jobs of a queue, group by group.
 SELECT gid, pri, run_at, id FROM punctual_grouped WHERE q = ?1 ORDER BY gid, pri, run_at, id LIMIT ?2;
 
 -- name: group
 SELECT gid, name, place, at, closed, arrival, part FROM punctual_group WHERE q = ?1 AND gid = ?2;
 
 -- name: groups
--- Those of a place, least `at` first.
+-- The groups of a place, least `at` first.
 SELECT gid, name, place, at, closed, arrival, part FROM punctual_group
 WHERE q = ?1 AND place = ?2 AND at <= ?3 ORDER BY at, gid LIMIT ?4;
 
@@ -58,7 +60,7 @@ ON CONFLICT (q, gid) DO UPDATE SET name = ?3, place = ?4, at = ?5, closed = ?6, 
 DELETE FROM punctual_group WHERE q = ?1 AND gid = ?2;
 
 -- name: forget_idle
--- Of all queues: gates that say nothing any more.
+-- For all queues: groups without jobs whose state is obsolete.
 DELETE FROM punctual_group WHERE (q, gid) IN (
     SELECT q, gid FROM punctual_group WHERE place = 3 AND at < ?1 ORDER BY at LIMIT ?2
 );

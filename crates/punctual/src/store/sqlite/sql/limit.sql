@@ -1,5 +1,6 @@
--- Rate limiters, opposite store/model/tool/limit.rs. Table: punctual_limit. Cost: seeks; a log is written anew with each call that
--- counts, up to 60 KB of it.
+-- Rate limiters; see the model's toolkit/limit.rs.
+-- Table: punctual_limit.
+-- Cost: seeks; a log is rewritten with each call that counts, up to 60 KB.
 
 -- name: get
 SELECT lid, ends, kept FROM punctual_limit WHERE kind = ?1 AND name = ?2 AND key = ?3;

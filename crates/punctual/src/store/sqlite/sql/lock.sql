@@ -1,4 +1,6 @@
--- Locks, opposite store/model/tool/lock.rs. Table: punctual_lock. Cost: seeks; a list reads up to 1,000 rows behind each other.
+-- Locks; see the model's toolkit/lock.rs.
+-- Table: punctual_lock.
+-- Cost: seeks; a list reads up to 1,000 consecutive rows.
 
 -- name: get
 SELECT owner, fence, until FROM punctual_lock WHERE name = ?1;

@@ -1,8 +1,10 @@
--- Where a job stands: exactly one of punctual_due (waiting), punctual_lease (running), punctual_ended (done, dead, cancelled).
--- Rules: S2, S7, S17. Cost: one seek per statement and b-tree.
+-- The place of a job: exactly one of three tables.
+-- Tables: punctual_due (waiting), punctual_lease (running), punctual_ended (done, dead, cancelled).
+-- Rules: S2, S7, S17.
+-- Cost: one seek per statement and b-tree.
 --
--- An insert that meets a row means that the file was damaged and a job is in two places: it must not fail, or the job would
--- block its queue for ever; `audit` counts anew.
+-- An insert that meets an existing row shows that the file was damaged and a job is in two places. It must not fail,
+-- or the job would block its queue for ever. `audit` recomputes the counters.
 
 -- name: is_due
 SELECT 1 FROM punctual_due WHERE q = ?1 AND pri = ?2 AND run_at = ?3 AND id = ?4;

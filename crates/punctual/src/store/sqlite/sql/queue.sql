@@ -1,5 +1,6 @@
--- One queue, opposite the docs of `Store::queue`; counters and settings are those of tx.sql, the timeline's rows those of
--- reserve.sql. Cost: seeks; counting what is due reads up to 100,000 index entries.
+-- Queues; see `Store::queue`. Counters and settings are in tx.sql, the rows of the timeline in reserve.sql.
+-- Tables: punctual_due, punctual_queue.
+-- Cost: seeks; counting due jobs reads up to 100,000 index entries.
 
 -- name: count_due
 SELECT count(*) FROM (SELECT 1 FROM punctual_due WHERE q = ?1 AND pri = ?2 AND run_at <= ?3 LIMIT ?4);

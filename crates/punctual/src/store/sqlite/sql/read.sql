@@ -1,5 +1,6 @@
--- Reads: get, holder, list, count, upcoming, opposite the docs of `Store`. Cost: what they return, and what they say they
--- looked at; `list` reads ids from the place that the filter leaves, or from the records.
+-- Reads: get, holder, list, count, upcoming; see `Store`.
+-- Cost: the rows that they return or search. `list` reads ids from the tables that the filter leaves, or from the
+-- records.
 
 -- name: total
 SELECT CAST(total(waiting) + total(running) + total(done) + total(dead) + total(cancelled) AS INTEGER) FROM punctual_queue;

@@ -1,5 +1,8 @@
--- reserve (and take), opposite the docs of `Store::reserve`: leases past their time, due jobs in order, what comes next.
--- Inputs: queue, priority, now. Rules: S5, S6, S9. Cost: index ranges of exactly the rows used.
+-- Reserve and take; see `Store::reserve`: expired leases, due jobs in order, what is next.
+-- Tables: punctual_lease, punctual_due.
+-- Inputs: queue, priority, now.
+-- Rules: S5, S6, S9.
+-- Cost: index ranges of exactly the rows used.
 
 -- name: past_their_time
 SELECT until, id FROM punctual_lease WHERE q = ?1 AND until <= ?2 ORDER BY until, id LIMIT ?3;
@@ -12,11 +15,11 @@ SELECT run_at, id FROM punctual_due WHERE q = ?1 AND pri = ?2 AND run_at <= ?3
 ORDER BY run_at DESC, id DESC LIMIT ?4;
 
 -- name: leave_fifo
--- The rows that `due_fifo` gave, up to the last one used.
+-- The rows that `due_fifo` returned, up to the last one used.
 DELETE FROM punctual_due WHERE q = ?1 AND pri = ?2 AND (run_at, id) <= (?3, ?4);
 
 -- name: leave_lifo
--- The rows that `due_lifo` gave, up to the last one used.
+-- The rows that `due_lifo` returned, up to the last one used.
 DELETE FROM punctual_due WHERE q = ?1 AND pri = ?2 AND (run_at, id) >= (?3, ?4) AND run_at <= ?5;
 
 -- name: first_due

@@ -1,11 +1,13 @@
--- Jobs with a group of files from before version 5, whose groups are found in the JSON of their options. Cost: reads all records once.
+-- The schema version, the store's identity, and the migration of jobs with a group from before version 5, whose
+-- groups are in the JSON of their options.
+-- Cost: the migration reads all records once.
 
 -- name: version
--- Of each transaction, too: another process may have upgraded the file.
+-- Checked by each transaction, because another process can upgrade the file.
 SELECT v FROM punctual_meta WHERE k = 'schema';
 
 -- name: identity
--- Which store it is. Additive: versions that know nothing of it leave it as it is.
+-- The store's identity. Versions that do not know it leave it as it is.
 SELECT v FROM punctual_meta WHERE k = 'identity';
 
 -- name: put_identity
@@ -28,11 +30,11 @@ UPDATE punctual_lease SET flags = flags | ?2 WHERE id = ?1;
 INSERT INTO punctual_keyed (q, key, id) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING;
 
 -- name: file_group
--- Coming: nothing limited groups before.
+-- Filed as coming, because groups had no limits before.
 INSERT INTO punctual_group (q, gid, name, place, at, closed, arrival, part) VALUES (?1, ?2, ?3, 1, ?4, 0, 0, 0)
 ON CONFLICT (q, gid) DO UPDATE SET at = min(at, ?4);
 
 -- name: note_groups
--- A queue where groups only run learns of them as the first one waits.
+-- A queue whose jobs with a group are all running learns of groups when the first one waits.
 UPDATE punctual_queue SET version = 1 WHERE qid IN (SELECT q FROM punctual_group);
 UPDATE punctual_state SET grouped = EXISTS (SELECT 1 FROM punctual_group);

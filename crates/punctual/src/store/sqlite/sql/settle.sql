@@ -1,5 +1,8 @@
--- settle, extend and the request to cancel a running job, opposite the docs of `Store::settle`. The other statements are those of place.sql.
--- Rules: S8, S10. Cost of an ack: one seek for the lease; two b-tree deletes for it; two deletes (nothing kept) or inserts.
+-- Settle, extend, and the cancel of a running job; see `Store::settle`. The other statements are in places.sql.
+-- Tables: punctual_lease, punctual_past.
+-- Rules: S8, S10.
+-- Cost of an ack: one seek for the lease and two b-tree deletes for it; then two deletes (if nothing is kept) or
+-- inserts.
 
 -- name: extend
 UPDATE punctual_lease SET until = ?2, flags = ?3 WHERE id = ?1;

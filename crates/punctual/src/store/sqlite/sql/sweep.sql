@@ -1,5 +1,6 @@
--- Bounded upkeep (S17), opposite the docs of `Store::sweep`.
--- Inputs: queue, state, now, how many. Cost with nothing to do: one seek per statement; else the rows removed.
+-- Bounded upkeep (S17); see `Store::sweep`.
+-- Inputs: queue, state, now, number of rows.
+-- Cost: one seek per statement if there is nothing to do; otherwise the rows removed.
 
 -- name: expired
 SELECT expires_at, id FROM punctual_expiry WHERE q = ?1 AND expires_at <= ?2 ORDER BY expires_at, id LIMIT ?3;

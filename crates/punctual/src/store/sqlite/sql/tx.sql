@@ -1,5 +1,7 @@
--- What every transaction may read once and write once: the store's row of state, queues with their counters, last calls.
--- Tables: punctual_state, punctual_queue, punctual_call, punctual_lease. Rules: S3, S10, S14. Cost: one seek each.
+-- State that a transaction reads once and writes once: the store's state row, queues with their counters, last calls.
+-- Tables: punctual_state, punctual_queue, punctual_call, punctual_lease.
+-- Rules: S3, S10, S14.
+-- Cost: one seek each.
 
 -- name: state
 SELECT fence, seen, grace, reach, grouped FROM punctual_state WHERE one = 1;

@@ -1,4 +1,7 @@
--- Unique keys (S4): who holds one. Cost: one seek each.
+-- Unique keys (S4): the holder of each.
+-- Table: punctual_unique.
+-- Inputs: queue, encoded key.
+-- Cost: one seek each.
 
 -- name: holder
 SELECT id, until FROM punctual_unique WHERE q = ?1 AND key = ?2;

@@ -1,5 +1,5 @@
-//! A job's record: its columns read and written. A column that holds rubbish never stops a read: the field gets its
-//! default and the job is flagged `corrupt`, so that whoever wanted to run it quarantines it instead.
+//! Reads and writes the columns of a job's record. An invalid column never stops a read: the field gets its default
+//! and the job is flagged `corrupt`, so that it is quarantined instead of run.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
@@ -41,10 +41,10 @@ const DELETE: &str = named(FILE, "delete");
 const PUT_PAST: &str = named(FILE, "put_past");
 const DELETE_PAST: &str = named(FILE, "delete_past");
 
-/// More runs than any limit allows; what is read is cut to it.
+/// More runs than any limit allows. Values that are read are cut to it.
 const RUNS_MAX: u32 = 1 << 24;
 
-/// What is rarely chosen; stored as JSON, or not at all.
+/// Options that are rarely chosen; stored as JSON, or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Opts {
@@ -71,7 +71,7 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    /// What `new` chose, and the queue's defaults where it is silent; all but the lease, which each reservation chooses.
+    /// Takes the options of `new`, else the queue's defaults, except the lease, which each reservation chooses.
     pub(crate) fn of(new: &NewJob, defaults: &JobOptions) -> Self {
         let asked = &new.options;
         let json = new.payload.content_type == Payload::JSON;
@@ -89,7 +89,7 @@ impl Opts {
         }
     }
 
-    /// What this version knows of a newer one's options.
+    /// Returns the part of a newer version's options that this version knows.
     fn known_of(mut all: serde_json::Map<String, serde_json::Value>) -> Self {
         fn field<T: for<'de> Deserialize<'de>>(value: Option<serde_json::Value>) -> Option<T> {
             value.and_then(|value| serde_json::from_value(value).ok())
@@ -103,14 +103,14 @@ impl Opts {
         }
     }
 
-    /// The stored text; `None` where nothing was chosen.
+    /// Returns the stored text; `None` if nothing was chosen.
     pub(crate) fn text(&self) -> Option<String> {
         (*self != Self::default()).then(|| {
             serde_json::to_string(self).expect("invariant: options are plain data, which JSON can hold")
         })
     }
 
-    /// These options, with what `other` is compared by: group, concurrency key, unique key.
+    /// Returns these options with the group, concurrency key and unique key of `other`.
     pub(crate) fn with_scope_of(self, other: Self) -> Self {
         Self { group: other.group, concurrency: other.concurrency, unique: other.unique, ..self }
     }
@@ -128,20 +128,20 @@ impl Opts {
     }
 }
 
-/// What earlier runs left behind.
+/// The history of a job's earlier runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Past {
     pub(crate) attempt: u32,
     pub(crate) crashes: u32,
     pub(crate) snoozes: u32,
-    /// Was reserved once; kept only for jobs whose unique key asks for it.
+    /// Whether it was ever reserved. Kept only for jobs whose unique key needs it.
     pub(crate) started: bool,
     pub(crate) reason: Option<String>,
     pub(crate) failures: Vec<Failure>,
     pub(crate) notes: Notes,
-    /// Of a done job.
+    /// The result of a done job.
     pub(crate) result: Option<Payload>,
-    /// Somebody waits for the end.
+    /// Whether a caller waits for the end.
     pub(crate) watched: bool,
 }
 
@@ -178,19 +178,19 @@ pub(crate) struct Job {
     pub(crate) past: Past,
     /// Whether it has a row in `punctual_past`.
     pub(crate) has_past: bool,
-    /// Some column holds rubbish.
+    /// Whether some column is invalid.
     pub(crate) corrupt: bool,
-    /// Its options say something that this version doesn't know: a newer one may run it.
+    /// Whether its options are of a newer version, which may run it.
     pub(crate) held: bool,
 }
 
-/// A number of things, brought into a range where sums of a few don't overflow.
+/// Brings a number into a range in which sums of a few do not overflow.
 pub(crate) fn countable(n: i64) -> i64 {
     const FAR: i64 = 1 << 48;
     n.clamp(-FAR, FAR)
 }
 
-/// Reads columns and notes whether one of them held rubbish.
+/// Reads columns, and notes whether one of them was invalid.
 pub(crate) struct Columns<'a, 'r> {
     row: &'a Row<'r>,
     pub(crate) corrupt: bool,
@@ -215,12 +215,12 @@ impl<'a, 'r> Columns<'a, 'r> {
         self.noted(read).unwrap_or_default()
     }
 
-    /// A number of things.
+    /// Reads a number of things.
     pub(crate) fn count(&mut self, at: usize) -> i64 {
         countable(self.int(at))
     }
 
-    /// An integer that is not negative.
+    /// Reads an integer that is not negative.
     pub(crate) fn number<T: TryFrom<i64> + Default>(&mut self, at: usize) -> T {
         let n = T::try_from(self.int(at)).ok();
         self.noted(n).unwrap_or_default()
@@ -245,7 +245,7 @@ impl<'a, 'r> Columns<'a, 'r> {
         self.noted(read).unwrap_or_default()
     }
 
-    /// The id, where it is one.
+    /// Reads the id, if it is valid.
     pub(crate) fn id(&self, at: usize) -> Option<JobId> {
         match self.value(at) {
             ValueRef::Blob(bytes) => JobId::from_bytes(bytes.try_into().ok()?).ok(),
@@ -261,12 +261,12 @@ impl<'a, 'r> Columns<'a, 'r> {
         (!self.is_null(at)).then(|| read(self, at))
     }
 
-    /// What runs told, or nothing: it is no reason not to run a job.
+    /// Reads the notes of runs, or none if they are invalid. That is no reason not to run a job.
     fn words(&self, at: usize) -> Notes {
         self.value(at).as_str().ok().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    /// Options; `held` where they are well-formed, and more than this version knows.
+    /// Reads options. Sets `held` if they are well-formed but contain more than this version knows.
     fn opts(&mut self, at: usize, held: &mut bool) -> Opts {
         if self.is_null(at) {
             return Opts::default();
@@ -290,7 +290,7 @@ impl<'a, 'r> Columns<'a, 'r> {
 }
 
 impl Job {
-    /// Reads the columns of `by_id`; `None` where not even the id can be read.
+    /// Reads the columns of `by_id`; `None` if even the id cannot be read.
     pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<Option<Self>> {
         let mut c = Columns::new(row);
         let Some(id) = c.id(1) else { return Ok(None) };
@@ -335,22 +335,22 @@ impl Job {
         }))
     }
 
-    /// Payload bytes, as counted.
+    /// Returns the payload bytes as they are counted.
     pub(crate) fn bytes(&self) -> i64 {
         int(self.payload.len())
     }
 
-    /// What it counts against its queue's retention.
+    /// Returns the bytes that count for the queue's retention.
     pub(crate) fn kept_bytes(&self) -> i64 {
         self.bytes() + self.past.result.as_ref().map_or(0, |result| int(result.bytes.len()))
     }
 
-    /// Whether its unique key, if it has one, is held until the job ends.
+    /// Returns whether its unique key, if any, is held until the job ends.
     pub(crate) fn holds_until_done(&self) -> bool {
         self.opts.unique.as_ref().is_some_and(|unique| unique.scope == Scope::UntilDone)
     }
 
-    /// Stores another `run_at`.
+    /// Stores a new `run_at`.
     pub(crate) fn put_run_at(&mut self, conn: &Connection, run_at: Timestamp) -> rusqlite::Result<()> {
         self.run_at = run_at;
         conn.prepare_cached(SET_RUN_AT)?.execute(params![self.slot, ms(run_at)])?;
@@ -372,7 +372,7 @@ impl Job {
         Ok(())
     }
 
-    /// Stores what its runs left behind, where there is something to tell.
+    /// Stores the history of its runs, if there is any.
     pub(crate) fn put_past(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         if self.past == Past::default() {
             if self.has_past {
@@ -403,7 +403,7 @@ impl Job {
         Ok(())
     }
 
-    /// The record as callers see it.
+    /// Returns the record for callers.
     pub(crate) fn into_record(self, queue: &str, place: &Place) -> JobRecord {
         let Opts { content_type, max_attempts, backoff, timeout_ms, lease_ms, .. } = self.opts;
         let Past { attempt, crashes, snoozes, reason, failures, notes, result, .. } = self.past;
@@ -462,14 +462,14 @@ impl Job {
 }
 
 impl Tx<'_> {
-    /// The record of this id.
+    /// Returns the record with this id.
     pub(crate) fn job(&mut self, id: JobId) -> Step<Option<Job>> {
         let (first, last) = self.slots(id)?;
         let mut stmt = self.conn.prepare_cached(BY_ID)?;
         Ok(stmt.query_row(params![first, last, id.as_bytes()], Job::read).optional()?.flatten())
     }
 
-    /// The size of a payload, whatever else can be read of its record; `None`: there is no record.
+    /// Returns the size of a payload even if its record is damaged; `None` if there is no record.
     pub(crate) fn payload_bytes(&mut self, id: JobId) -> Step<Option<i64>> {
         let (first, last) = self.slots(id)?;
         let mut stmt = self.conn.prepare_cached(PAYLOAD_BYTES)?;
@@ -478,7 +478,7 @@ impl Tx<'_> {
         Ok(read.map(Option::unwrap_or_default))
     }
 
-    /// Deletes a record, and its past if it may have one.
+    /// Deletes a record, and its history if it may have one.
     pub(crate) fn delete_job(&mut self, id: JobId, has_past: bool) -> Step<()> {
         let (first, last) = self.slots(id)?;
         self.conn.prepare_cached(DELETE)?.execute(params![first, last, id.as_bytes()])?;

@@ -1,17 +1,18 @@
-//! Groups (S15, S16): where their waiting jobs stand, whose turn it is, and what holds each of them back. The rules are told in the
-//! model's `fair.rs`.
+//! Groups (S15, S16): where their waiting jobs are, which group is served next, and what holds each of them back. The
+//! rules are stated in the model's `groups.rs`.
 //!
-//! A group is *filed* where an index finds it when something of it may start:
+//! A group is *filed* where an index finds it once it can start a job:
 //!
 //! ```text
-//! its first job is due and may start ──► coming ── let_in ──► in the ring ── no job that is due and may start ──┐
-//!                                          ▲  ▲                                                                 │
-//!    a run ends, or limits change ── blocked  └───────────────────────────── coming, blocked, idle ◄────────────┘
+//! its first job is due and can start ──► coming ── let_in ──► active ── no job that is due and can start ──┐
+//!                                          ▲  ▲                                                            │
+//!    a run ends, or limits change ── blocked  └──────────────────────── coming, blocked, idle ◄────────────┘
 //! ```
 //!
-//! Each event of a group (a job comes or goes, a run starts or ends, its gate closes) touches it, and it is filed anew as turns are
-//! handed over: so nothing ever looks at a group that can't start anything. What depends on the time alone is found by the time that
-//! it is filed under. What is filed is never trusted: whoever serves a group looks at its gate first.
+//! Each event of a group touches it: a job arrives or leaves, a run starts or ends, it is paused. When blocked jobs
+//! are re-checked, touched groups are filed again. So no call ever reads a group that cannot start anything. What
+//! depends only on time is found by the time under which the group is filed. The filing is never trusted: before a
+//! group is served, its limiter is checked.
 
 use rusqlite::{OptionalExtension, Row, params, types::Value};
 
@@ -58,23 +59,23 @@ const PUT: &str = named(FILE, "file");
 const FORGET: &str = named(FILE, "forget");
 const FORGET_IDLE: &str = named(FILE, "forget_idle");
 
-/// What stands for the group of a job, if it has one; among the keys of running jobs, too.
+/// Returns the digest of a job's group, if it has one. It is also used among the keys of running jobs.
 pub(crate) fn group_of(job: &Job) -> Option<Key> {
     job.opts.group.as_deref().map(group_digest)
 }
 
 // ── what is stored ──
 
-/// What a queue remembers for its groups, as it is stored.
+/// The state that a queue keeps for its groups, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
-    /// The tag of whom it served last.
+    /// The tag of the group that was served last.
     time: i64,
-    /// The tag of the jobs without a group; 0: none was due.
+    /// The tag of the ungrouped jobs; 0 if none was due.
     own: i64,
-    /// When groups were let in last, or one was closed by its gate.
+    /// When groups were last activated, or one was found held back.
     seen: i64,
-    /// How often the limits of its groups changed; 0: it never had any.
+    /// How often the limits of its groups changed; 0 if it never had groups.
     version: i64,
 }
 
@@ -90,7 +91,7 @@ impl Ring {
         }
     }
 
-    /// The values of its columns.
+    /// Returns the values of its columns.
     pub(crate) const fn columns(self) -> [i64; 4] {
         [self.time, self.own, self.seen, self.version]
     }
@@ -99,50 +100,50 @@ impl Ring {
         0 < self.version
     }
 
-    /// The tag of a group that comes.
+    /// Returns the tag of a group that is activated.
     const fn come(self, weight: u32) -> i64 {
         come(self.time.cast_unsigned(), weight).cast_signed()
     }
 
-    /// The tag by which the jobs without a group come next, if some were due.
+    /// Returns the tag of the ungrouped jobs, if some were due.
     pub(crate) fn own(self) -> Option<i64> {
         (0 < self.own).then_some(self.own)
     }
 }
 
-/// Tags stay far below what a number holds; rubbish is brought into range.
+/// Brings an invalid tag into range. Valid tags stay far below the largest number.
 fn tag(n: i64) -> i64 {
     n.clamp(0, 1 << 62)
 }
 
-/// Where a group is filed; its numbers are those of `punctual_group`.
+/// Where a group is filed. The numbers are those in `punctual_group`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the ring, by its tag.
+    /// Active, by its tag.
     Ring = 0,
-    /// By when its first job is due and may start.
+    /// By when its first job is due and can start.
     Coming = 1,
-    /// As many of its jobs run as may; by the number of its limits.
+    /// Its running jobs have reached its limit; by the number of its limits.
     Blocked = 2,
-    /// It has no jobs, but its gate says something; by when that may be forgotten.
+    /// It has no jobs, but its limiter has state; by when that can be forgotten.
     Idle = 3,
 }
 
 impl Place {
     const ALL: [Self; 4] = [Self::Ring, Self::Coming, Self::Blocked, Self::Idle];
 
-    /// Rubbish is where the first look finds out.
+    /// An invalid number is read as a place that the next check corrects.
     fn read(n: i64) -> Self {
         usize::try_from(n).ok().and_then(|n| Self::ALL.get(n)).copied().unwrap_or(Self::Ring)
     }
 
-    /// Whether groups with waiting jobs are here.
+    /// Returns whether groups with waiting jobs are in this place.
     pub(crate) const fn has_jobs(self) -> bool {
         matches!(self, Self::Ring | Self::Coming | Self::Blocked)
     }
 }
 
-/// A group that something is remembered of, and where it is filed.
+/// A group with stored state, and where it is filed.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) gid: Key,
@@ -166,7 +167,7 @@ impl Group {
         Self { gid, name: name.to_owned(), now, stored: None }
     }
 
-    /// Reads the columns of `group`; where the key is none, that.
+    /// Reads the columns of `group`; returns the key itself if it is invalid.
     fn read(row: &Row<'_>) -> rusqlite::Result<Result<Self, Value>> {
         let mut c = Columns::new(row);
         let gid: Value = row.get(0)?;
@@ -179,13 +180,13 @@ impl Group {
         self.now.place
     }
 
-    /// In the ring: by which it comes next.
+    /// Returns its tag, if it is active.
     pub(crate) fn tag(&self) -> i64 {
         tag(self.now.at)
     }
 }
 
-/// The digest that a value is.
+/// Returns the digest in a value, if it is one.
 pub(crate) fn as_key(value: &Value) -> Option<Key> {
     if let Value::Blob(blob) = value { Key::try_from(blob.as_slice()).ok() } else { None }
 }
@@ -199,7 +200,7 @@ pub(crate) struct GroupedRow {
 }
 
 impl GroupedRow {
-    /// The job that it names, where it has a record.
+    /// Returns the job that it names, if that has a record.
     pub(crate) fn job(&self, tx: &mut Tx<'_>) -> Step<Option<Job>> {
         match &self.id {
             Value::Blob(id) => job_id(id).map_or(Ok(None), |id| tx.job(id)),
@@ -215,7 +216,7 @@ impl Tx<'_> {
         self.at(q).settings.of_group(group)
     }
 
-    /// When the next job of a group may start, as far as its own limits go; `None`: when one of those that run has ended.
+    /// Returns when the next job of a group can start by its own limits; `None` if a running job must end first.
     fn group_opens(&mut self, q: Q, name: &str, gid: &Key, gate: Gate) -> Step<Option<Timestamp>> {
         let limits = self.limits(q, name);
         if let Some(most) = limits.concurrency
@@ -226,14 +227,14 @@ impl Tx<'_> {
         Ok(Some(gate.opens_in_time(limits.rate, self.now)))
     }
 
-    /// Whether a job's group lets none of its jobs start now.
+    /// Returns whether a job's group holds its jobs back now.
     pub(crate) fn is_group_closed(&mut self, q: Q, job: &Job) -> Step<bool> {
         let Some(name) = &job.opts.group else { return Ok(false) };
         let Some(group) = self.group(q, group_digest(name), Some(name))? else { return Ok(false) };
         Ok(self.group_opens(q, name, &group.gid, group.now.gate)? != Some(self.now))
     }
 
-    /// A run closes the gate of its group.
+    /// Pauses a group at the request of a run.
     pub(crate) fn close_group(&mut self, q: Q, name: &str, until: Timestamp) -> Step<()> {
         let gid = group_digest(name);
         if let Some(mut group) = self.group(q, gid, Some(name))? {
@@ -244,7 +245,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// An operator opens the gate of a group.
+    /// Ends the pause of a group at the request of an operator.
     pub(crate) fn open_group(&mut self, q: Q, name: &str) -> Step<()> {
         let gid = group_digest(name);
         if let Some(mut group) = self.group(q, gid, None)? {
@@ -257,28 +258,28 @@ impl Tx<'_> {
 
     // ── filing ──
 
-    /// What is remembered of a group; nothing at all, where no name says who it is.
+    /// Returns the state of a group; none if no name says which group it is.
     pub(crate) fn group(&self, q: Q, gid: Key, name: Option<&str>) -> Step<Option<Group>> {
         let mut stmt = self.conn.prepare_cached(GROUP)?;
         let read = stmt.query_row(params![self.at(q).qid, gid], Group::read).optional()?;
         Ok(read.and_then(Result::ok).or_else(|| name.map(|name| Group::new(gid, name))))
     }
 
-    /// The groups of a place up to `at`, least first; of a row whose key is none, that.
+    /// Returns the groups of a place up to `at`, least first; for a row with an invalid key, that key.
     fn rows_of(&self, q: Q, place: Place, at: i64, n: usize) -> Step<Vec<Result<Group, Value>>> {
         let mut stmt = self.conn.prepare_cached(GROUPS)?;
         let rows = stmt.query_map(params![self.at(q).qid, place as i64, at, int(n)], Group::read)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// The groups of a place up to `at`, least first, for whoever files them anew.
+    /// Returns the groups of a place up to `at`, least first, to be filed again.
     fn groups(&self, q: Q, place: Place, at: i64, n: usize) -> Step<Vec<Group>> {
         let rows = self.rows_of(q, place, at, n)?;
         let mut groups = Vec::with_capacity(rows.len());
         for row in rows {
             match row {
                 Ok(group) => groups.push(group),
-                // It would be met for ever.
+                // Removed, because it would be met for ever.
                 Err(gid) => {
                     self.conn.prepare_cached(FORGET)?.execute(params![self.at(q).qid, gid])?;
                 }
@@ -287,7 +288,7 @@ impl Tx<'_> {
         Ok(groups)
     }
 
-    /// When the first waiting job of a group is due.
+    /// Returns when the first waiting job of a group is due.
     fn first_of(&self, q: Q, gid: &Key) -> Step<Option<i64>> {
         let mut stmt = self.conn.prepare_cached(FIRST_RUN_AT)?;
         let first: [Option<i64>; 3] =
@@ -308,7 +309,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Files a group where it belongs; `is_in`: it stays in the ring if it can. Answers when its first job is due.
+    /// Files a group where it belongs; returns when its first job is due. `is_in`: it stays active if it can.
     pub(crate) fn file(&mut self, q: Q, group: &mut Group, is_in: bool) -> Step<Option<i64>> {
         let first = self.first_of(q, &group.gid)?;
         let (tag, gate) = (group.tag(), group.now.gate);
@@ -317,10 +318,11 @@ impl Tx<'_> {
             Some(first) => Some(match self.group_opens(q, &group.name, &group.gid, gate)? {
                 None => (Place::Blocked, self.at(q).ring.version),
                 Some(opens) => {
-                    // What was due when groups were let in last is so until they are again, should the clock go back.
+                    // A job that was due at the last activation counts as due until the next one, even if the clock
+                    // goes back.
                     let seen = self.now_ms().max(self.at(q).ring.seen);
                     if self.now < opens {
-                        // By the clock: should it go back, it is looked at again.
+                        // This depends on the clock: if it goes back, the group is checked again.
                         self.ring_mut(q).seen = seen;
                     }
                     let at = if opens <= self.now { first } else { first.max(ms(opens)) };
@@ -342,7 +344,7 @@ impl Tx<'_> {
         Ok(first)
     }
 
-    /// Files the groups anew that had an event.
+    /// Files the groups again that had an event.
     pub(crate) fn file_touched(&mut self) -> Step<()> {
         for ((q, gid), name) in self.take_touched_groups() {
             let Some(mut group) = self.group(q, gid, name.as_deref())? else { continue };
@@ -357,7 +359,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Files the first groups of a place anew.
+    /// Files the first groups of a place again.
     fn file_all(&mut self, q: Q, place: Place) -> Step<()> {
         for mut group in self.groups(q, place, i64::MAX, REGROUP_MAX)? {
             self.file(q, &mut group, place == Place::Ring)?;
@@ -365,7 +367,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Behind a step of the clock to the past, jobs may not be due any more, and gates may be open that were closed.
+    /// Handles a clock that went back: jobs may not be due any more, and groups may be held back again.
     fn mind_the_clock(&mut self, q: Q) -> Step<()> {
         let now = self.now_ms();
         if std::mem::replace(&mut self.ring_mut(q).seen, now) <= now {
@@ -375,7 +377,7 @@ impl Tx<'_> {
         self.file_all(q, Place::Coming)
     }
 
-    /// The limits of a queue's groups have changed. Groups beyond the first are filed anew as reserves come by.
+    /// Notes that the limits of a queue's groups changed. Later reserves file the groups beyond the first ones.
     pub(crate) fn limits_changed(&mut self, q: Q) -> Step<()> {
         if !self.at(q).ring.has_groups() {
             return Ok(());
@@ -394,13 +396,13 @@ impl Tx<'_> {
         self.set_grouped()
     }
 
-    /// Whether a group is filed as one that has jobs.
+    /// Returns whether a group is filed as one with jobs.
     pub(crate) fn is_filed(&self, q: Q, gid: Key) -> Step<bool> {
         let group = self.group(q, gid, None)?;
         Ok(self.at(q).ring.has_groups() && group.is_some_and(|group| group.place().has_jobs()))
     }
 
-    /// Whether a group that something is remembered of is filed where its jobs say.
+    /// Returns whether a group with stored state is filed where its jobs require.
     pub(crate) fn is_filed_right(&mut self, q: Q, gid: Key) -> Step<bool> {
         let Some(group) = self.group(q, gid, None)? else { return Ok(false) };
         let Filed { place, at, gate } = group.now;
@@ -415,9 +417,9 @@ impl Tx<'_> {
         })
     }
 
-    // ── the ring ──
+    // ── active groups ──
 
-    /// Lets groups into the ring whose first job is due and may start, those first that have been so for longest.
+    /// Activates groups whose first job is due and can start, the longest-waiting first.
     pub(crate) fn let_in(&mut self, q: Q, n: usize) -> Step<()> {
         self.mind_the_clock(q)?;
         let older = self.at(q).ring.version - 1;
@@ -426,7 +428,7 @@ impl Tx<'_> {
         }
         for mut group in self.groups(q, Place::Coming, self.now_ms(), n)? {
             if self.group_opens(q, &group.name, &group.gid, group.now.gate)? == Some(self.now) {
-                // Its first job is due, or it would not be filed so: there is no need to look.
+                // The filing says that its first job is due, so no check is needed.
                 let weight = self.limits(q, &group.name).weight();
                 let tag = self.at(q).ring.come(weight);
                 (group.now.place, group.now.at) = (Place::Ring, tag);
@@ -438,7 +440,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// The group in the ring whose turn it is; at most so many are met that may not start anything, which leave it.
+    /// Returns the active group that is served next. Deactivates those that cannot start anything, at most `stale` of
+    /// them.
     pub(crate) fn first_in_ring(&mut self, q: Q, stale: &mut usize) -> Step<Option<Group>> {
         while *stale < CANDIDATES_EXTRA {
             let Some(mut group) = self.groups(q, Place::Ring, i64::MAX, 1)?.pop() else { return Ok(None) };
@@ -451,7 +454,7 @@ impl Tx<'_> {
         Ok(None)
     }
 
-    /// The first job of a group that is due by an instant (S6), and its priority.
+    /// Returns the first job of a group that is due by an instant (S6), and its priority.
     pub(crate) fn head(&self, q: Q, group: &Group, due_by: Timestamp) -> Step<Option<(Priority, DueRow)>> {
         let queue = self.at(q);
         let mut head = self.conn.prepare_cached(match queue.settings.order {
@@ -467,7 +470,7 @@ impl Tx<'_> {
         Ok(None)
     }
 
-    /// Deletes the row of a group's job alone.
+    /// Deletes only the row of a group's job.
     pub(crate) fn drop_head(&self, q: Q, group: &Group, priority: Priority, row: &DueRow) -> Step<()> {
         let (run_at, id) = row.key();
         let row = params![self.at(q).qid, group.gid, priority as i64, run_at, id];
@@ -475,7 +478,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Counts a job that starts against its group.
+    /// Charges the start of a job to its group.
     pub(crate) fn charge(&mut self, q: Q, group: &mut Group) {
         let limits = self.limits(q, &group.name);
         let tag = group.tag();
@@ -484,14 +487,14 @@ impl Tx<'_> {
         group.now.gate.spend(limits.rate, self.now);
     }
 
-    /// Counts a job that starts against those without a group.
+    /// Charges the start of a job to the ungrouped jobs.
     pub(crate) fn charge_rest(&mut self, q: Q) {
         let ring = self.ring_mut(q);
         ring.time = ring.own;
         ring.own = ring.time + step(1).cast_signed();
     }
 
-    /// Jobs without a group come as one, or anew when there are some again.
+    /// Activates the ungrouped jobs if some are due again, and deactivates them otherwise.
     pub(crate) fn mind_rest(&mut self, q: Q, is_due: bool) {
         let ring = self.at(q).ring;
         let own = if is_due { ring.own().unwrap_or(ring.come(1)) } else { 0 };
@@ -500,7 +503,7 @@ impl Tx<'_> {
 
     // ── what is forgotten ──
 
-    /// Forgets gates of groups without jobs that say nothing any more, in all queues.
+    /// Forgets the state of groups without jobs if it is obsolete, in all queues.
     pub(crate) fn forget_gates(&self) -> Step<()> {
         self.conn.prepare_cached(FORGET_IDLE)?.execute(params![self.now_ms(), int(BATCH_MAX)])?;
         Ok(())
@@ -508,7 +511,7 @@ impl Tx<'_> {
 
     // ── what comes next, and how much ──
 
-    /// When the first job of any group is due and may start, as far as groups go.
+    /// Returns when the first job of any group is due and can start, as far as groups are concerned.
     pub(crate) fn first_coming(&mut self, q: Q) -> Step<Option<Timestamp>> {
         let Ring { seen, version, .. } = self.at(q).ring;
         if !self.at(q).ring.has_groups() {
@@ -524,7 +527,7 @@ impl Tx<'_> {
         Ok(self.first_at(q, Place::Coming)?.map(instant))
     }
 
-    /// The same, where what is filed may not hold: behind a step of the clock to the past.
+    /// Returns the same by reading the jobs, because the filing may be wrong after the clock went back.
     fn first_coming_by_looking(&mut self, q: Q) -> Step<Option<Timestamp>> {
         let mut groups = self.rows_of(q, Place::Ring, i64::MAX, REGROUP_MAX)?;
         groups.extend(self.rows_of(q, Place::Coming, i64::MAX, REGROUP_MAX)?);
@@ -545,7 +548,7 @@ impl Tx<'_> {
         Ok(read.optional()?)
     }
 
-    /// When the first waiting job with a group is due, whatever holds it back.
+    /// Returns when the first waiting job with a group is due, whatever holds it back.
     pub(crate) fn first_grouped(&self, q: Q) -> Step<Option<Timestamp>> {
         if !self.at(q).ring.has_groups() {
             return Ok(None);
@@ -555,7 +558,7 @@ impl Tx<'_> {
         Ok(first.map(instant))
     }
 
-    /// Waiting jobs with a group that are due, counted up to `limit`.
+    /// Counts due jobs with a group, up to `limit`.
     pub(crate) fn count_due_grouped(&self, q: Q, limit: u64) -> Step<u64> {
         if !self.at(q).ring.has_groups() {
             return Ok(0);
@@ -565,7 +568,7 @@ impl Tx<'_> {
         Ok(stmt.query_row(range, |row| row.get::<_, i64>(0))?.cast_unsigned())
     }
 
-    /// The first `n` waiting jobs with a group, group by group.
+    /// Returns the first `n` waiting jobs with a group, group by group.
     pub(crate) fn grouped_rows(&self, q: Q, n: usize) -> Step<Vec<GroupedRow>> {
         let mut stmt = self.conn.prepare_cached(GROUPED)?;
         let rows = stmt.query_map(params![self.at(q).qid, int(n)], |row| {
@@ -574,7 +577,7 @@ impl Tx<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Deletes a row of a job with a group alone.
+    /// Deletes only a row of a job with a group.
     pub(crate) fn drop_grouped(&self, q: Q, row: &GroupedRow) -> Step<()> {
         let key = params![self.at(q).qid, row.gid, row.pri, row.run_at, row.id];
         self.conn.prepare_cached(DELETE_GROUPED)?.execute(key)?;

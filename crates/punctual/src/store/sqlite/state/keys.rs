@@ -1,5 +1,5 @@
-//! Unique keys (S4): which job holds one. And concurrency keys (S15): which jobs run, which are parked, and which one of these is next.
-//! The rules are stated in the model's `keys.rs`.
+//! Unique keys (S4): which job holds one. Concurrency keys (S15): which jobs run, which are blocked, and which of
+//! these is next. The rules are stated in the model's `keys.rs`.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -48,12 +48,12 @@ const COUNT: &str = named(CONCURRENCY, "count");
 const PARKED: &str = named(CONCURRENCY, "parked");
 const PUT_DUE: &str = named(include_str!("../sql/places.sql"), "put_due");
 
-/// What stands for a concurrency key with all that it is compared within.
+/// The digest of a concurrency key with its scope.
 pub(crate) type Key = [u8; 16];
 
 // ── unique keys ──
 
-/// Kind, group, concurrency key and key as one; lengths first, so that no two lists share an encoding.
+/// Encodes kind, group, concurrency key and key. Lengths come first, so that no two lists have the same encoding.
 pub(crate) fn encode(
     kind: Option<&str>,
     group: Option<&str>,
@@ -63,7 +63,7 @@ pub(crate) fn encode(
     let mut bytes = Vec::with_capacity(kind.unwrap_or_default().len() + key.len() + 16);
     for part in [kind, group, concurrency_key, Some(key)] {
         bytes.push(u8::from(part.is_some()));
-        // A name is at most 255 bytes; a longer one can't be stored, and can't be found either.
+        // A name has at most 255 bytes; a longer one can be neither stored nor found.
         bytes.extend_from_slice(&(part.unwrap_or_default().len() as u16).to_be_bytes());
         bytes.extend_from_slice(part.unwrap_or_default().as_bytes());
     }
@@ -75,16 +75,16 @@ fn encoded(kind: &str, opts: &Opts, unique: &Unique) -> Vec<u8> {
     encode(unique.kind_of(kind), opts.group.as_deref(), concurrency_key, &unique.key)
 }
 
-/// Whoever holds a key.
+/// The holder of a key.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) id: JobId,
-    /// The job's record; a window survives it.
+    /// The job's record; a window can outlive it.
     pub(crate) job: Option<Job>,
 }
 
 impl Tx<'_> {
-    /// The holder of a key, if it is held now.
+    /// Returns the holder of a key, if it is held now.
     pub(crate) fn holder(&mut self, qid: i64, key: &[u8]) -> Step<Option<Holder>> {
         let read = self
             .conn
@@ -100,7 +100,7 @@ impl Tx<'_> {
         Ok(held.then_some(Holder { id, job }))
     }
 
-    /// The holder of the key that these options of a job of this kind ask for.
+    /// Returns the holder of the key that a job of this kind with these options needs.
     pub(crate) fn holder_of(&mut self, qid: i64, kind: &str, opts: &Opts) -> Step<Option<Holder>> {
         match &opts.unique {
             Some(unique) => self.holder(qid, &encoded(kind, opts, unique)),
@@ -108,7 +108,7 @@ impl Tx<'_> {
         }
     }
 
-    /// Takes the key that these options of a job ask for; it must be free or void.
+    /// Takes the key that these options of a job need. It must be free or void.
     pub(crate) fn hold_key(
         &self,
         qid: i64,
@@ -127,8 +127,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// A job starts: a key until start is free from now on, and that it started is kept where an operator's retry or a
-    /// cancel will ask for it.
+    /// Handles the start of a job: frees a key until start, and stores the start if a retry or cancel will need to
+    /// know.
     pub(crate) fn free_key_at_start(&self, job: &mut Job) -> Step<()> {
         let Some(unique) = &job.opts.unique else { return Ok(()) };
         if unique.scope == Scope::UntilStart {
@@ -141,7 +141,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// A job ends: its key is free unless a window holds it, and that only an end before the start breaks.
+    /// Handles the end of a job: frees its key. A window is freed only by an end before the start.
     pub(crate) fn free_key_at_end(&self, job: &Job, how: End) -> Step<()> {
         match &job.opts.unique {
             Some(Unique { scope: Scope::Window { .. }, .. }) if how == End::Other || job.past.started => {
@@ -162,7 +162,7 @@ impl Tx<'_> {
     }
 }
 
-/// When a window ends; `None` for other scopes.
+/// Returns when a window ends; `None` for other scopes.
 pub(crate) fn window_end(unique: &Unique, created_at: Timestamp) -> Option<Timestamp> {
     match unique.scope {
         Scope::Window { window_ms } => {
@@ -180,7 +180,7 @@ pub(crate) struct ParkedRow {
     pri: i64,
     run_at: i64,
     id: Value,
-    /// How many of the key may run as it starts, itself included.
+    /// How many jobs of the key can run when it starts, including itself.
     most: i64,
     gid: Option<Key>,
 }
@@ -198,7 +198,7 @@ impl ParkedRow {
         })
     }
 
-    /// The job that it names, where it has a record.
+    /// Returns the job that it names, if that has a record.
     pub(crate) fn job(&self, tx: &mut Tx<'_>) -> Step<Option<Job>> {
         match &self.id {
             Value::Blob(id) => job_id(id).map_or(Ok(None), |id| tx.job(id)),
@@ -208,7 +208,7 @@ impl ParkedRow {
 }
 
 impl Tx<'_> {
-    /// The concurrency key of a job, and how many of it may run.
+    /// Returns the concurrency key of a job and its limit.
     pub(crate) fn key_of(&mut self, job: &Job) -> Step<Option<(Key, u32)>> {
         let Some(concurrency) = &job.opts.concurrency else { return Ok(None) };
         let queue = self.name_of(job.qid)?;
@@ -216,7 +216,7 @@ impl Tx<'_> {
         Ok(Some((key, concurrency.limit)))
     }
 
-    /// Whether so many jobs of a key run, or more. They are counted once in a transaction.
+    /// Returns whether `most` jobs of a key run, or more. They are counted once per transaction.
     pub(crate) fn run_already(&mut self, qid: i64, key: &Key, most: i64) -> Step<bool> {
         let running = match self.running.get(&(qid, *key)) {
             Some(running) => *running,
@@ -226,7 +226,7 @@ impl Tx<'_> {
         Ok(most <= running)
     }
 
-    /// Whether as many jobs of a job's key run as may beside it.
+    /// Returns whether the concurrency key of a job is full.
     pub(crate) fn is_blocked(&mut self, job: &Job) -> Step<bool> {
         match self.key_of(job)? {
             Some((key, most)) => self.run_already(job.qid, &key, most.into()),
@@ -234,21 +234,21 @@ impl Tx<'_> {
         }
     }
 
-    /// A job with a key starts.
+    /// Counts the start of a job with a key.
     pub(crate) fn take_turn(&mut self, q: Q, job: &Job, key: Key) -> Step<()> {
         self.run(job, &key)?;
         self.touch(q, key);
         Ok(())
     }
 
-    /// A job starts, and runs as one of a key or a group.
+    /// Counts the start of a job for a key or a group.
     pub(crate) fn run(&mut self, job: &Job, key: &Key) -> Step<()> {
         let added = self.conn.prepare_cached(RUN)?.execute(params![job.qid, key, job.id.as_bytes()])?;
         self.count_running(job.qid, key, int(added));
         Ok(())
     }
 
-    /// The run of a job ends.
+    /// Handles the end of a job's run.
     pub(crate) fn end_turn(&mut self, q: Q, job: &Job) -> Step<()> {
         if let Some((key, _)) = self.key_of(job)? {
             self.leave_turn(q, key, job.id.as_bytes())?;
@@ -261,7 +261,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// The same, of a job whose record can't be read.
+    /// Handles the end of a run whose record cannot be read.
     pub(crate) fn end_turn_of_unknown(&mut self, q: Q, id: &[u8]) -> Step<()> {
         let keys: Vec<Vec<u8>> = {
             let mut keys = self.conn.prepare_cached(KEYS_OF)?;
@@ -277,7 +277,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Notes an event of a concurrency key, or of a group, whichever it is.
+    /// Notes an event of a digest, which is that of a concurrency key or a group.
     pub(crate) fn touch_event(&mut self, q: Q, key: Key) {
         self.touch(q, key);
         self.touch_group(q, key, None);
@@ -296,14 +296,14 @@ impl Tx<'_> {
         }
     }
 
-    /// Whether a waiting job is parked.
+    /// Returns whether a waiting job is blocked by its concurrency key.
     pub(crate) fn is_parked(&mut self, job: &Job) -> Step<bool> {
         let Some((key, _)) = self.key_of(job)? else { return Ok(false) };
         let row = params![job.qid, key, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
         Ok(self.conn.prepare_cached(IS_PARKED)?.exists(row)?)
     }
 
-    /// Whether a job of this key is parked that comes before this one.
+    /// Returns whether a blocked job of this key comes before this one.
     fn is_behind(&self, q: Q, job: &Job, key: &Key) -> Step<bool> {
         let Some(ParkedRow { pri, run_at, id, .. }) = self.first_parked(q, key)? else { return Ok(false) };
         let (own, id) = (job.id.as_bytes(), if let Value::Blob(id) = &id { id.as_slice() } else { &[] });
@@ -315,8 +315,8 @@ impl Tx<'_> {
         Ok(pri < job.priority as i64 || pri == job.priority as i64 && is_ahead)
     }
 
-    /// Parks a due job if it waits for its turn: as many of its key run as may beside it, or one that comes first is parked.
-    /// Its row in the timeline is the caller's.
+    /// Blocks a due job if its key is full, or if a blocked job of its key comes first. The caller handles its row in
+    /// the timeline.
     pub(crate) fn park_if_blocked(&mut self, q: Q, job: &Job) -> Step<bool> {
         let Some((key, most)) = self.key_of(job)? else { return Ok(false) };
         if !self.run_already(job.qid, &key, most.into())? && !self.is_behind(q, job, &key)? {
@@ -329,7 +329,7 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// Takes a waiting job out of where it may be parked.
+    /// Removes a waiting job from the blocked ones, if it is there.
     pub(crate) fn unpark(&mut self, q: Q, job: &Job) -> Step<()> {
         if let Some((key, _)) = self.key_of(job)? {
             let row = params![job.qid, key, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
@@ -339,8 +339,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// For each event of a key, the first of its parked jobs returns to the timeline if it may run; then groups with an event are
-    /// filed anew.
+    /// Re-checks the first blocked job of the key for each event, and returns it to the timeline if it can run. Then
+    /// files groups with an event again.
     pub(crate) fn hand_over(&mut self) -> Step<()> {
         for (q, key) in self.take_touched() {
             if let Some(first) = self.first_parked(q, &key)?
@@ -354,7 +354,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// A parked job returns to the timeline.
+    /// Returns a blocked job to the timeline.
     fn return_parked(&mut self, q: Q, first: &ParkedRow) -> Step<()> {
         let (qid, ParkedRow { pri, run_at, id, .. }) = (self.at(q).qid, first);
         self.drop_parked(q, first)?;
@@ -369,7 +369,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// The first of the parked jobs of a key.
+    /// Returns the first blocked job of a key.
     fn first_parked(&self, q: Q, key: &Key) -> Step<Option<ParkedRow>> {
         let queue = self.at(q);
         let mut first = self.conn.prepare_cached(match queue.settings.order {
@@ -379,20 +379,20 @@ impl Tx<'_> {
         Ok(first.query_row(params![queue.qid, key], ParkedRow::read).optional()?)
     }
 
-    /// Parked jobs of a queue, counted up to `limit`.
+    /// Counts the blocked jobs of a queue, up to `limit`.
     pub(crate) fn count_parked(&self, qid: i64, limit: u64) -> Step<u64> {
         let mut count = self.conn.prepare_cached(COUNT)?;
         Ok(count.query_row(params![qid, limit.cast_signed()], |row| row.get::<_, i64>(0))?.cast_unsigned())
     }
 
-    /// The first `n` parked jobs of a queue, key by key.
+    /// Returns the first `n` blocked jobs of a queue, key by key.
     pub(crate) fn parked_rows(&self, q: Q, n: usize) -> Step<Vec<ParkedRow>> {
         let mut parked = self.conn.prepare_cached(PARKED)?;
         let rows = parked.query_map(params![self.at(q).qid, int(n)], ParkedRow::read)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Deletes a row of a parked job alone.
+    /// Deletes only a row of a blocked job.
     pub(crate) fn drop_parked(&self, q: Q, row: &ParkedRow) -> Step<()> {
         let key = params![self.at(q).qid, row.key, row.pri, row.run_at, row.id];
         self.conn.prepare_cached(UNPARK)?.execute(key)?;

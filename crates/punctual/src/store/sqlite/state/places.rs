@@ -1,15 +1,15 @@
-//! The places where a job can stand, and the moves between them. A job is in exactly one:
+//! The places of a job, and the moves between them. A job is in exactly one:
 //!
 //! ```text
 //! punctual_due (waiting) ── reserve ──► punctual_lease (running) ── settle ──► punctual_ended (done, dead, cancelled)
 //!    │   ▲ ▲                                   │                                     │
-//!    ▼   │ └──── retry, snooze, release, taken back              operator's retry ───┘
-//! punctual_parked (waiting for its turn: gate.rs)
+//!    ▼   │ └──── retry, snooze, release, reclaimed               operator's retry ───┘
+//! punctual_parked (blocked by its key: keys.rs)
 //! ```
 //!
-//! A job with a group waits in `punctual_grouped` in place of `punctual_due` (fair.rs).
+//! A job with a group waits in `punctual_grouped` in place of `punctual_due` (groups.rs).
 //!
-//! Each move keeps the queue's counters, its keys and its expiry with it; nothing else may touch these tables.
+//! Each move also updates the queue's counters, the job's keys and its expiry. No other code may write these tables.
 
 use rusqlite::{OptionalExtension, Row, params};
 
@@ -69,18 +69,19 @@ pub(crate) struct LeaseRow {
 }
 
 impl LeaseRow {
-    /// A cancel was asked for.
+    /// The flag: a cancel was requested.
     pub(crate) const CANCEL: i64 = 1;
-    /// The job has a unique key that its end frees.
+    /// The flag: the job has a unique key that its end frees.
     pub(crate) const KEY: i64 = 2;
-    /// The job has a row in `punctual_past`.
+    /// The flag: the job has a row in `punctual_past`.
     pub(crate) const PAST: i64 = 4;
-    /// The job has a concurrency key or a group, and a row in `punctual_keyed` for each.
+    /// The flag: the job has a concurrency key or a group, with a row in `punctual_keyed` for each.
     pub(crate) const KEYED: i64 = 8;
-    /// A crash may be the fault of others (S9).
+    /// The flag: an expired lease may be the fault of another suspect (S9).
     pub(crate) const COMPANY: i64 = 16;
 
-    /// Reads the columns of `lease`. Rubbish reads as zero: no caller holds fence 0, so such a lease is taken back.
+    /// Reads the columns of `lease`. Invalid values read as zero: no caller holds fence 0, so such a lease is
+    /// reclaimed.
     pub(crate) fn read(row: &Row<'_>) -> Self {
         let mut c = Columns::new(row);
         Self {
@@ -99,7 +100,7 @@ impl LeaseRow {
         self.flags & Self::CANCEL != 0
     }
 
-    /// Whether this is what `lease` stands for (S8).
+    /// Returns whether this row is that of `lease` (S8).
     pub(crate) const fn is(&self, lease: &Lease) -> bool {
         self.fence == lease.fence.cast_signed()
     }
@@ -127,24 +128,25 @@ impl EndedRow {
     }
 }
 
-/// The stored number of an ended state is that of [`State::ALL`]; rubbish is dead, where people look.
+/// Returns the ended state with this number, an index into [`State::ALL`]. An invalid one is read as dead, for people
+/// to look at.
 pub(crate) fn ended_state(n: i64) -> State {
     let state = usize::try_from(n).ok().and_then(|n| State::ALL.get(n)).copied();
     state.filter(|state| state.is_ended()).unwrap_or(State::Dead)
 }
 
-/// Where a job stands.
+/// The place of a job.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     Waiting,
     Running(LeaseRow),
     Ended(EndedRow),
-    /// In no place: for `audit` to mend.
+    /// In no place; `audit` repairs it.
     Nowhere,
 }
 
 impl Place {
-    /// The state that others see.
+    /// Returns the state that callers see.
     pub(crate) const fn state(&self) -> State {
         match self {
             Self::Waiting => State::Waiting,
@@ -154,7 +156,7 @@ impl Place {
         }
     }
 
-    /// Looks where a job stands; in two places running wins, then waiting.
+    /// Returns the place of a job. If it is in two, running wins, then waiting.
     pub(crate) fn of(tx: &mut Tx<'_>, job: &Job) -> Step<Self> {
         if let Some(lease) = tx.lease(job.id)? {
             return Ok(Self::Running(lease));
@@ -175,16 +177,16 @@ impl Place {
     }
 }
 
-/// How a job comes to its end, as far as its unique key cares (S4).
+/// How a job ends, as far as its unique key is concerned (S4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// A cancel, delete or purge of a waiting job.
     CalledOff,
-    /// Anything else.
+    /// Any other end.
     Other,
 }
 
-/// What the timeline needs to know of a job.
+/// What the timeline needs of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due<'a> {
     pub(crate) group: Option<&'a str>,
@@ -211,7 +213,7 @@ impl Tx<'_> {
         if let Some(group) = due.group {
             let gid = group_digest(group);
             self.conn.prepare_cached(PUT_GROUPED)?.execute(params![qid, gid, pri, run_at, id])?;
-            // It rings when the group is filed, for when it may start.
+            // The notification is sent when the group is filed, for the time at which it can start.
             self.touch_group(q, gid, due.group);
         } else {
             self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
@@ -226,14 +228,14 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Takes a waiting job out of its place.
+    /// Removes a waiting job from its place.
     pub(crate) fn stop_waiting(&mut self, q: Q, job: &Job) -> Step<()> {
         self.drop_due(q, job)?;
         self.unpark(q, job)?;
         self.left_due(q, Due::from(job))
     }
 
-    /// Whether a job stands in the timeline.
+    /// Returns whether a job is in the timeline.
     pub(crate) fn is_due(&self, job: &Job) -> Step<bool> {
         let (pri, run_at, id) = (job.priority as i64, ms(job.run_at), job.id.as_bytes());
         Ok(match group_of(job) {
@@ -244,7 +246,7 @@ impl Tx<'_> {
         })
     }
 
-    /// Takes a job out of the timeline alone.
+    /// Removes a job only from the timeline.
     pub(crate) fn drop_due(&mut self, q: Q, job: &Job) -> Step<()> {
         let (pri, run_at, id) = (job.priority as i64, ms(job.run_at), job.id.as_bytes());
         if let Some(gid) = group_of(job) {
@@ -256,7 +258,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// The rest of what belongs to leaving the timeline, for whoever deletes its rows in one go.
+    /// Does the rest of leaving the timeline, for callers that delete many rows in one statement.
     pub(crate) fn left_due(&mut self, q: Q, due: Due<'_>) -> Step<()> {
         if let Some(t) = due.expires_at {
             let row = params![self.at(q).qid, ms(t), due.id.as_bytes()];
@@ -268,7 +270,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Ends a job that is in no place any more; it is removed at once if its queue keeps none of this state (S17).
+    /// Ends a job that is in no place. It is removed at once if its queue keeps no jobs of this state (S17).
     pub(crate) fn end(
         &mut self,
         q: Q,
@@ -288,14 +290,14 @@ impl Tx<'_> {
         self.put_ended(q, job.id, state, job.kept_bytes(), reason)
     }
 
-    /// Tells who waits for the end of a job, if somebody does.
+    /// Notifies callers that wait for the end of a job, if there are any.
     pub(crate) fn tell_end(&mut self, job: &mut Job) {
         if std::mem::take(&mut job.past.watched) {
             self.ring_bell(end_bell(job.id));
         }
     }
 
-    /// Removes a job that was waiting until now; it counts as ended now.
+    /// Removes a job that was waiting until now. It counts as ended now.
     pub(crate) fn delete_waiting(&mut self, q: Q, job: &mut Job) -> Step<()> {
         self.free_key_at_end(job, End::CalledOff)?;
         self.tell_end(job);
@@ -320,7 +322,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Takes an ended job out of its place.
+    /// Removes an ended job from its place.
     pub(crate) fn leave_ended(&mut self, q: Q, id: &[u8], ended: &EndedRow) -> Step<()> {
         self.conn.prepare_cached(DELETE_ENDED)?.execute([id])?;
         let kept = self.tally(q).kept(ended.state);
@@ -329,7 +331,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Removes the record of a job that is in no place any more; a derived id is remembered (S17).
+    /// Removes the record of a job that is in no place. A derived id is remembered (S17).
     pub(crate) fn remove(&mut self, q: Q, id: JobId, has_past: bool, ended_at: Timestamp) -> Step<()> {
         self.delete_job(id, has_past)?;
         if id.is_derived() && self.now < ended_at.after(ID_MEMORY) {
@@ -342,7 +344,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Whether an id without a record is remembered in this queue.
+    /// Returns whether an id without a record is remembered in this queue.
     pub(crate) fn remembers(&self, q: Q, id: JobId) -> Step<bool> {
         if !id.is_derived() {
             return Ok(false);
@@ -353,7 +355,7 @@ impl Tx<'_> {
         Ok(at.is_some_and(|at| self.now < instant(at).after(ID_MEMORY)))
     }
 
-    /// The lease of a running job.
+    /// Returns the lease of a running job.
     pub(crate) fn lease(&self, id: JobId) -> Step<Option<LeaseRow>> {
         Ok(self
             .conn
@@ -375,7 +377,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Ends a run: the job goes where `then` says. Settling and taking back share this, so that neither forgets anything.
+    /// Ends a run, and moves the job as `then` says. Used for settling and reclaiming, so that both do the same.
     pub(crate) fn end_run(
         &mut self,
         q: Q,

@@ -1,7 +1,7 @@
-//! Leaderboards: members in the order of an index, and what a window is the sum of.
+//! Leaderboards: members in the order of an index, and the buckets that a window adds up.
 //!
-//! Before a board with a window is read or changed its cold buckets are taken off, in slices: so what is read is exact, and no
-//! step is long.
+//! Before a board with a window is read or changed, its old buckets are subtracted in slices. So reads are exact, and
+//! no step is long.
 
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
@@ -38,23 +38,23 @@ const SIZE: &str = named(FILE, "size");
 const FORGET_SCORES: &str = named(FILE, "forget_scores");
 const FORGET_BOARD: &str = named(FILE, "forget_board");
 
-/// Entries that one step takes off a board.
+/// Entries that one step subtracts from a board.
 const SLICE: i64 = 1_000;
-/// Entries of a board that is past that a step on another one removes by the way.
+/// Entries of an obsolete board that a step on another board removes.
 const FORGET_MAX: i64 = 100;
 
 /// A board as a step finds it.
 struct Board {
-    /// None: nobody was ever added.
+    /// `None` if no member was ever added.
     bid: Option<i64>,
     newest: i64,
     size: i64,
-    /// The buckets that it merges, the last of which is added to.
+    /// The buckets of the window; the last one is added to.
     first: i64,
     current: i64,
 }
 
-/// Makes a step; `None`: something had to be taken off first, so make it again.
+/// Does a step; returns `None` if a slice was subtracted first and the step must be repeated.
 pub(crate) fn change(tx: &Tx<'_>, op: &BoardOp) -> Step<Option<BoardReply>> {
     let mut board = find(tx, op)?;
     if take_off(tx, op, &mut board)? {
@@ -95,7 +95,7 @@ pub(crate) fn change(tx: &Tx<'_>, op: &BoardOp) -> Step<Option<BoardReply>> {
     Ok(Some(BoardReply::Score(board.low(tx, member)?.map(|low| -low))))
 }
 
-/// Reads a board; `None`: something must be taken off first, by [`change`].
+/// Reads a board; returns `None` if something must be subtracted first, by [`change`].
 pub(crate) fn read(tx: &Tx<'_>, op: &BoardOp) -> Step<Option<BoardReply>> {
     let board = find(tx, op)?;
     if !cold(tx, op, &board, 1)?.is_empty() {
@@ -135,7 +135,7 @@ fn ranked(members: Vec<(String, i64)>, from: u64) -> BoardReply {
     BoardReply::Standings(ranks.map(|((member, score), rank)| Standing { rank, member, score }).collect())
 }
 
-/// The length of a bucket, and how many: how a board is found besides by its name.
+/// Returns the length and number of buckets, which identify a board together with its name.
 fn shape(op: &BoardOp) -> (i64, i64) {
     op.window.map_or((0, 0), |window| (window.bucket.length().as_millis() as i64, window.buckets.into()))
 }
@@ -156,7 +156,7 @@ fn find(tx: &Tx<'_>, op: &BoardOp) -> Step<Board> {
     Ok(Board { bid, newest, size, first, current })
 }
 
-/// Parts of buckets that are merged no more.
+/// Returns the entries of buckets that have left the window.
 fn cold(tx: &Tx<'_>, op: &BoardOp, board: &Board, at_most: i64) -> Step<Vec<(i64, String, i64)>> {
     let (Some(bid), true) = (board.bid, op.window.is_some()) else { return Ok(vec![]) };
     let mut found = Vec::new();
@@ -170,7 +170,7 @@ fn cold(tx: &Tx<'_>, op: &BoardOp, board: &Board, at_most: i64) -> Step<Vec<(i64
     Ok(found)
 }
 
-/// Takes cold parts off; answers whether there were any.
+/// Subtracts old entries; returns whether there were any.
 fn take_off(tx: &Tx<'_>, op: &BoardOp, board: &mut Board) -> Step<bool> {
     let cold = cold(tx, op, board, SLICE)?;
     if cold.is_empty() {
@@ -181,7 +181,7 @@ fn take_off(tx: &Tx<'_>, op: &BoardOp, board: &mut Board) -> Step<bool> {
     Ok(true)
 }
 
-/// What was added to a member in the current bucket.
+/// Returns what was added to a member in the current bucket.
 fn part(tx: &Tx<'_>, board: &Board, member: &str) -> Step<i64> {
     let mut stmt = tx.conn.prepare_cached(PART)?;
     let score = stmt.query_row(params![board.bid, board.current, member], |row| row.get(0)).optional()?;
@@ -189,13 +189,13 @@ fn part(tx: &Tx<'_>, board: &Board, member: &str) -> Step<i64> {
 }
 
 impl Board {
-    /// A member's score, negated, if it is on the board.
+    /// Returns a member's score, negated, if it is listed.
     fn low(&self, tx: &Tx<'_>, member: &str) -> Step<Option<i64>> {
         let mut stmt = tx.conn.prepare_cached(LOW)?;
         Ok(stmt.query_row(params![self.bid, member], |row| row.get(0)).optional()?)
     }
 
-    /// A member's score in the current bucket when this is added to it, and the sum of all buckets then.
+    /// Returns a member's new score in the current bucket and its new sum, after an add.
     fn sums(&self, tx: &Tx<'_>, op: &BoardOp, member: &str, by: i64) -> Step<(i64, i64)> {
         let sum = self.low(tx, member)?.map_or(0, |low| -low);
         let had = if op.window.is_some() { part(tx, self, member)? } else { sum };
@@ -203,7 +203,7 @@ impl Board {
         Ok((score, sum + score - had))
     }
 
-    /// Takes parts off the sums: bucket, member, score.
+    /// Subtracts entries from the sums: bucket, member, score.
     fn subtract(&mut self, tx: &Tx<'_>, parts: &[(i64, String, i64)]) -> Step<()> {
         for (bucket, member, score) in parts {
             let sum = self.low(tx, member)?.map_or(0, |low| -low) - *score;
@@ -213,7 +213,7 @@ impl Board {
         Ok(())
     }
 
-    /// Puts a member on the board with this sum, or takes it off where it has none.
+    /// Lists a member with this sum, or removes it from the list if the sum is 0.
     fn put_low(&mut self, tx: &Tx<'_>, op: &BoardOp, member: &str, sum: i64) -> Step<()> {
         self.put_sum(tx, op.window.is_some(), member, sum)
     }
@@ -230,7 +230,7 @@ impl Board {
         Ok(())
     }
 
-    /// Gives a member this score in the current bucket, and this sum.
+    /// Sets a member's score in the current bucket, and its sum.
     fn put(&mut self, tx: &Tx<'_>, op: &BoardOp, member: &str, score: i64, sum: i64) -> Step<()> {
         let (bucket, buckets) = shape(op);
         if self.bid.is_none() {
@@ -254,7 +254,7 @@ impl Board {
         Ok(())
     }
 
-    /// Takes a member off the board, with all that it had.
+    /// Removes a member with all its entries.
     fn remove(&mut self, tx: &Tx<'_>, op: &BoardOp, member: &str) -> Step<()> {
         if op.window.is_some() {
             for bucket in self.first..=self.current {
@@ -268,7 +268,7 @@ impl Board {
         Ok(())
     }
 
-    /// Lets the lowest leave a board that has too many, as many as one step does where so many were changed.
+    /// Removes the lowest members of a board that has too many, as many as one step removes.
     fn cut(&mut self, tx: &Tx<'_>, op: &BoardOp, members_max: u32, changed: usize) -> Step<()> {
         let too_many = self.size - i64::from(members_max);
         if too_many <= 0 {
@@ -287,7 +287,8 @@ impl Board {
     }
 }
 
-/// Takes a part off a board that was past a day ago: whoever comes back to it finds sums of what is left.
+/// Removes a part of a board that was obsolete a day ago. If the board is used again, its sums are those of what is
+/// left.
 fn forget(tx: &Tx<'_>) -> Step<()> {
     let past = tx.conn.prepare_cached(PAST)?.query_row([forgotten_at(tx)], |row| row.get(0)).optional()?;
     let Some(bid): Option<i64> = past else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Rate limiters, a row for each key.
+//! Rate limiters, with one row per key.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -86,7 +86,7 @@ fn get(tx: &Tx<'_>, kind: i64, op: &LimitOp) -> Step<Option<Row>> {
     Ok(row.optional()?)
 }
 
-/// Keeps a row, and forgets some that are long past.
+/// Stores a row, and removes some that expired long ago.
 fn put(tx: &Tx<'_>, kind: i64, op: &LimitOp, row: Option<&Row>, ends: u64, kept: &[u8]) -> Step<()> {
     let ends = ends.cast_signed();
     match row {

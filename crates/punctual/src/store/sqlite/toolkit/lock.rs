@@ -1,4 +1,4 @@
-//! Locks, a row for each.
+//! Locks, with one row each.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -22,7 +22,7 @@ const REMOVE: &str = named(FILE, "remove");
 const LIST: &str = named(FILE, "list");
 const FORGET: &str = named(FILE, "forget");
 
-/// Who holds a lock.
+/// The holding of a lock.
 struct Holding {
     owner: [u8; 16],
     fence: i64,
@@ -95,7 +95,7 @@ fn list(tx: &Tx<'_>, limit: usize) -> Step<LockReply> {
     Ok(LockReply::Listed { locks, more })
 }
 
-/// When the lock is free that this bell is of, if it is one's: now, or at the end of its lease.
+/// Returns when the named lock is free: now, or at the end of its lease. `None` if the name is no lock's.
 pub(crate) fn free_at(tx: &Tx<'_>, bell: &str) -> Step<Option<Timestamp>> {
     let Some(name) = bell.strip_prefix(LOCK_BELL) else { return Ok(None) };
     Ok(Some(holding(tx, name)?.map_or(tx.now, |is| is.until)))

@@ -1,4 +1,4 @@
-//! `act`: what operators do to single jobs.
+//! `act`: operator's actions on single jobs.
 
 use crate::{
     core::{
@@ -29,7 +29,7 @@ pub(crate) fn act(tx: &mut Tx<'_>, targets: &[Target], action: &Action) -> Step<
     answers
 }
 
-/// The job that holds a key, if it has a record.
+/// Returns the job that holds a key, if it has a record.
 pub(crate) fn by_key(tx: &mut Tx<'_>, key: &UniqueKey) -> Step<Option<Job>> {
     let UniqueKey { kind, queue, group, concurrency_key, key } = key;
     let Some(q) = tx.queue(queue)? else { return Ok(None) };
@@ -77,7 +77,7 @@ fn act_one(tx: &mut Tx<'_>, target: &Target, action: &Action) -> Step<Acted> {
             tx.remove(q, id, job.has_past, ended.at)?;
             Ok(Acted::Done(id, state))
         }
-        // What can't be read can't be changed either: writing it back would lose its bytes.
+        // A record that cannot be read is not changed: writing it back would lose its bytes.
         _ if job.corrupt || job.held => Ok(Acted::WrongState(id, state)),
         (Action::Retry, Place::Ended(ended)) => retry(tx, q, job, &ended),
         (Action::Cancel { .. } | Action::Delete | Action::Retry, _) => Ok(Acted::WrongState(id, state)),

@@ -1,4 +1,4 @@
-//! `doc`: documents, a row each.
+//! `doc`: documents, with one row each.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -20,7 +20,7 @@ const REMOVE: &str = named(FILE, "remove");
 const DOCS: &str = named(FILE, "docs");
 const PUT_DOCS: &str = named(FILE, "put_docs");
 
-/// Makes one step.
+/// Does one step.
 pub(crate) fn doc(tx: &Tx<'_>, op: &DocOp) -> Step<DocReply> {
     match op {
         DocOp::Get { key } => Ok(DocReply::Is(get(tx, key)?)),
@@ -68,7 +68,7 @@ fn change(tx: &Tx<'_>, key: &str, only: Only, value: Option<&Vec<u8>>) -> Step<D
 }
 
 fn list(tx: &Tx<'_>, prefix: &str, after: Option<&str>, limit: usize) -> Step<DocReply> {
-    // Whoever goes on behind a key that is before all of these begins at the first of them.
+    // A key before the prefix starts at the first document.
     let (sql, from) = match after.filter(|after| prefix <= *after) {
         Some(after) => (BEHIND, after),
         None => (FROM, prefix),

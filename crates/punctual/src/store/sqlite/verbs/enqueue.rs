@@ -1,4 +1,4 @@
-//! `enqueue`: checks, decides per job, inserts. The hot path is a look for the id and three b-tree inserts.
+//! `enqueue`: checks, decides for each job, inserts. The hot path is one search for the id and three b-tree inserts.
 
 use rusqlite::params;
 
@@ -47,7 +47,7 @@ pub(crate) fn enqueue(
     Ok(answers)
 }
 
-/// Answers a repeated call without writing; `full` are the places it answered `Full`, two bytes each.
+/// Answers a repeated call without writing. `full` has the positions that were answered `Full`, two bytes each.
 fn replay(tx: &mut Tx<'_>, jobs: &[NewJob], full: &[u8]) -> Step<Vec<Enqueued>> {
     let full: Vec<usize> =
         full.chunks_exact(2).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]]))).collect();
@@ -74,7 +74,7 @@ fn replay(tx: &mut Tx<'_>, jobs: &[NewJob], full: &[u8]) -> Step<Vec<Enqueued>> 
     Ok(answers)
 }
 
-/// Inserts jobs in order, each seeing what the earlier ones did.
+/// Inserts jobs in order. Each sees the effects of the earlier ones.
 pub(crate) fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], payload_bytes_max: usize) -> Step<Vec<Enqueued>> {
     check_enqueue(jobs, tx.now, payload_bytes_max)?;
     let answers = jobs.iter().map(|new| insert_one(tx, new)).collect();
@@ -131,12 +131,12 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewJob) -> Step<Enqueued> {
     Ok(Enqueued::Inserted { id: new.id, run_at })
 }
 
-/// Due when, and never after what.
+/// Returns the due time and the expiry.
 fn times(new: &NewJob, now: Timestamp) -> (Timestamp, Option<Timestamp>) {
     (new.run_at.resolve(now), new.expires_at.map(|t| resolve_expiry(t, now)))
 }
 
-/// Whether the queue's caps leave no room for one more job of so many bytes.
+/// Returns whether the queue has no room for one more job of this size.
 fn is_full(tx: &Tx<'_>, q: Q, bytes: usize) -> bool {
     let queue = tx.at(q);
     let counts = queue.tally.counts();
@@ -144,7 +144,7 @@ fn is_full(tx: &Tx<'_>, q: Q, bytes: usize) -> bool {
     jobs_full || queue.settings.max_bytes.is_some_and(|max| max < counts.bytes + bytes as u64)
 }
 
-/// A job whose unique key is held, by its own conflict rule (S4).
+/// Applies the conflict rule to a job whose unique key is held (S4).
 fn meet(tx: &mut Tx<'_>, q: Q, holder: &Holder, new: &NewJob, unique: &Unique, opts: Opts) -> Step<Enqueued> {
     let may_change = match (&holder.job, unique.on_conflict) {
         (None, _) | (_, OnConflict::Keep) => false,
@@ -188,7 +188,7 @@ fn existing_holder(tx: &mut Tx<'_>, holder: &Holder) -> Step<Existing> {
     holder.job.as_ref().map_or(Ok(gone(holder.id)), |job| existing(tx, job))
 }
 
-/// A job whose record is gone.
+/// Returns the answer for a job whose record is gone.
 const fn gone(id: crate::core::id::JobId) -> Existing {
     Existing { id, kind: None, state: None::<State>, version: 0, cancel_requested: false }
 }

@@ -23,7 +23,7 @@ const FILE: &str = include_str!("../sql/settle.sql");
 const EXTEND: &str = named(FILE, "extend");
 const PUT_NOTES: &str = named(FILE, "put_notes");
 
-/// Extends the leases that are current, past their time or not (S8, S9), and keeps what their runs tell.
+/// Extends the leases that are current, expired or not (S8, S9), and stores the notes of their runs.
 pub(crate) fn extend(tx: &mut Tx<'_>, beats: &[Heartbeat]) -> Step<Vec<LeaseStatus>> {
     tx.touch_clock()?;
     let mut answers = Vec::with_capacity(beats.len());

@@ -1,4 +1,4 @@
-//! `queue` and `queues`: settings, and what concerns all jobs of one queue.
+//! `queue` and `queues`: settings, and operations on all jobs of one queue.
 
 use rusqlite::params;
 
@@ -31,7 +31,7 @@ const NAMES: &str = named(FILE, "names");
 const QUEUES: &str = named(FILE, "queues");
 const EVERY_QUEUE: &str = named(FILE, "every_queue");
 
-/// Tells about a queue.
+/// Returns the settings and counts of a queue.
 pub(crate) fn show(tx: &mut Tx<'_>, name: &str) -> Step<QueueReply> {
     match tx.queue(name)? {
         Some(q) => info(tx, q),
@@ -50,7 +50,7 @@ fn info(tx: &Tx<'_>, q: Q) -> Step<QueueReply> {
     Ok(QueueReply::Info(Box::new(QueueInfo { name, settings, counts, oldest_due, opens_at })))
 }
 
-/// Waiting jobs of a queue that are due, parked or not, counted up to `limit`.
+/// Counts the due jobs of a queue, blocked or not, up to `limit`.
 pub(crate) fn count_due(tx: &Tx<'_>, q: Q, limit: u64) -> Step<u64> {
     let qid = tx.at(q).qid;
     let mut stmt = tx.conn.prepare_cached(COUNT_DUE)?;
@@ -63,14 +63,14 @@ pub(crate) fn count_due(tx: &Tx<'_>, q: Q, limit: u64) -> Step<u64> {
     Ok(due)
 }
 
-/// Names behind `after`, in order of bytes.
+/// Returns the names after `after`, sorted by bytes.
 pub(crate) fn names(tx: &Tx<'_>, after: Option<&str>) -> Step<Vec<String>> {
     let mut stmt = tx.conn.prepare_cached(NAMES)?;
     let names = stmt.query_map(params![after, int(BATCH_MAX)], |row| row.get(0))?;
     Ok(names.collect::<Result<_, _>>()?)
 }
 
-/// All queues, by name.
+/// Returns all queues, by name.
 pub(crate) fn every_queue(tx: &mut Tx<'_>) -> Step<Vec<Q>> {
     let qids: Vec<i64> =
         tx.conn.prepare_cached(EVERY_QUEUE)?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
@@ -81,7 +81,7 @@ pub(crate) fn every_queue(tx: &mut Tx<'_>) -> Step<Vec<Q>> {
     Ok(queues)
 }
 
-/// The first `n` queues behind a name.
+/// Returns the first `n` queues after a name.
 pub(crate) fn queues_behind(tx: &mut Tx<'_>, after: Option<&str>, n: usize) -> Step<Vec<Q>> {
     let qids: Vec<i64> = {
         let mut stmt = tx.conn.prepare_cached(QUEUES)?;
@@ -120,7 +120,7 @@ pub(crate) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
     let settings = tx.at(q).settings.clone();
     match op {
         QueueOp::Show => {}
-        // Written back, they would lose what a newer version said.
+        // Writing unreadable settings back would lose those of a newer version.
         QueueOp::Pause { .. } | QueueOp::Resume if tx.at(q).corrupt => return Err(unreadable(name).into()),
         QueueOp::Pause { by, reason } => {
             let (by, reason) = (cut_error(by).to_owned(), cut_error(reason).to_owned());
@@ -163,15 +163,15 @@ fn replace(tx: &mut Tx<'_>, q: Q, settings: QueueSettings, new: &QueueSettings) 
     if (settings.group, &settings.groups) != (new.group, &new.groups) {
         tx.limits_changed(q)?;
     }
-    // More may run by these.
+    // The new settings may allow more jobs to run.
     if let Some(t) = first_due(tx, q)? {
         tx.ring(q, t);
     }
     Ok(())
 }
 
-/// Deletes waiting jobs, first those without a group, in the order in which they would run; behind them parked ones, key by key, and
-/// those with a group, group by group.
+/// Deletes waiting jobs. First ungrouped ones, in the order in which they would run; then blocked ones, key by key;
+/// then those with a group, group by group.
 fn purge(tx: &mut Tx<'_>, q: Q, limit: usize) -> Step<QueueReply> {
     let mut deleted = 0;
     for priority in Priority::ALL {
@@ -204,7 +204,7 @@ fn purge(tx: &mut Tx<'_>, q: Q, limit: usize) -> Step<QueueReply> {
         } else {
             tx.tally(q).waiting -= 1;
         }
-        // Of a record that says no group, too.
+        // Also for a record without a readable group.
         tx.drop_grouped(q, &row)?;
     }
     tx.hand_over()?;

@@ -1,4 +1,4 @@
-//! Reads: they change nothing, and hide ended jobs past the age they are kept for.
+//! Reads: they change nothing, and hide ended jobs past the age of their retention.
 
 use rusqlite::{params, params_from_iter};
 
@@ -37,19 +37,19 @@ const SLOTS_DOWN: &str = named(FILE, "slots_down");
 const HISTOGRAM: &str = named(FILE, "histogram");
 const HISTOGRAM_GROUPED: &str = named(include_str!("../sql/groups.sql"), "histogram");
 
-/// One job.
+/// Returns one job.
 pub(crate) fn get(tx: &mut Tx<'_>, id: JobId) -> Step<Option<JobRecord>> {
     let job = tx.job(id)?;
     job.map_or(Ok(None), |job| record(tx, job))
 }
 
-/// The job that holds a key.
+/// Returns the job that holds a key.
 pub(crate) fn holder(tx: &mut Tx<'_>, key: &UniqueKey) -> Step<Option<JobRecord>> {
     let job = by_key(tx, key)?;
     job.map_or(Ok(None), |job| record(tx, job))
 }
 
-/// The record of a job, unless its age hides it.
+/// Returns the record of a job, unless its age hides it.
 fn record(tx: &mut Tx<'_>, job: Job) -> Step<Option<JobRecord>> {
     let place = Place::of(tx, &job)?;
     let Some(q) = tx.queue_by_qid(job.qid)? else { return Ok(Some(job.into_record("", &place))) };
@@ -63,7 +63,7 @@ fn record(tx: &mut Tx<'_>, job: Job) -> Step<Option<JobRecord>> {
 
 // ── list ──
 
-/// A page of jobs, newest id first.
+/// Returns a page of jobs, newest id first.
 pub(crate) fn list(tx: &mut Tx<'_>, list: &List) -> Step<Page> {
     let total: i64 = tx.conn.prepare_cached(TOTAL)?.query_row([], |row| row.get(0))?;
     let mut page = Page { now: tx.now, total: total.max(0).cast_unsigned(), ..Page::default() };
@@ -85,8 +85,8 @@ pub(crate) fn list(tx: &mut Tx<'_>, list: &List) -> Step<Page> {
     Ok(page)
 }
 
-/// Ids that may be in the page, newest first, with one more than it can look at: those of the places that the filter
-/// leaves, or of all records.
+/// Returns ids for the page, newest first, and one more than it can check: from the states that the filter leaves, or
+/// from all records.
 fn candidates(tx: &mut Tx<'_>, list: &List) -> Step<Vec<JobId>> {
     let n = list.limit + BATCH_MAX + 1;
     let after = list.after.as_ref().map(ListCursor::id).transpose()?;
@@ -108,7 +108,7 @@ fn candidates(tx: &mut Tx<'_>, list: &List) -> Step<Vec<JobId>> {
     Ok(ids)
 }
 
-/// The highest `n` ids of a place below `after`.
+/// Returns the highest `n` ids of a table below `after`.
 fn below(tx: &Tx<'_>, sql: &str, after: Option<JobId>, n: usize) -> Step<Vec<JobId>> {
     let mut stmt = tx.conn.prepare_cached(sql)?;
     let after = after.map_or([u8::MAX; 16], |id| *id.as_bytes());
@@ -117,8 +117,8 @@ fn below(tx: &Tx<'_>, sql: &str, after: Option<JobId>, n: usize) -> Step<Vec<Job
     Ok(rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-/// The highest `n` ids below `after`, of all records. Slots follow the ids' milliseconds only, and apart for made and other
-/// ids: so both parts are walked down to the end of a millisecond behind the `n`th, and sorted.
+/// Returns the highest `n` ids of all records below `after`. Slots follow only the milliseconds of ids, and made and
+/// other ids have separate ranges. So both ranges are read to the end of the millisecond of the `n`th id, and sorted.
 fn newest(tx: &mut Tx<'_>, after: Option<JobId>, n: usize) -> Step<Vec<JobId>> {
     let reach = tx.reach()?;
     let mut ids = Vec::new();
@@ -131,7 +131,7 @@ fn newest(tx: &mut Tx<'_>, after: Option<JobId>, n: usize) -> Step<Vec<JobId>> {
         let mut rows = stmt.query(params![lowest, start])?;
         let (mut found, mut oldest) = (0, u64::MAX);
         while let Some(row) = rows.next()? {
-            // What lies further down is of this millisecond at the latest.
+            // Lower slots are of this millisecond or earlier.
             if n <= found && ms_at(row.get(0)?) < oldest {
                 break;
             }
@@ -150,7 +150,7 @@ fn newest(tx: &mut Tx<'_>, after: Option<JobId>, n: usize) -> Step<Vec<JobId>> {
 
 // ── counts ──
 
-/// Kept counters of one queue or of all.
+/// Returns the stored counters of one queue or of all.
 pub(crate) fn count(tx: &mut Tx<'_>, queue: Option<&str>) -> Step<Counts> {
     let queues = queues(tx, queue)?;
     let mut all = Counts::default();
@@ -168,7 +168,7 @@ pub(crate) fn count(tx: &mut Tx<'_>, queue: Option<&str>) -> Step<Counts> {
     Ok(all)
 }
 
-/// One queue, if it is there, or all.
+/// Returns one queue, if it exists, or all.
 fn queues(tx: &mut Tx<'_>, name: Option<&str>) -> Step<Vec<Q>> {
     match name {
         Some(name) => Ok(tx.queue(name)?.into_iter().collect()),
@@ -176,7 +176,7 @@ fn queues(tx: &mut Tx<'_>, name: Option<&str>) -> Step<Vec<Q>> {
     }
 }
 
-/// A histogram of due times.
+/// Returns a histogram of due times.
 pub(crate) fn upcoming(tx: &mut Tx<'_>, upcoming: &Upcoming) -> Step<Histogram> {
     let queues = queues(tx, upcoming.queue.as_deref())?;
     let width = ceil_ms(upcoming.bucket);

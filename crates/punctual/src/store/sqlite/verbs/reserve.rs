@@ -1,4 +1,4 @@
-//! `reserve`: takes back, picks due jobs in order (pick.rs), leases them.
+//! `reserve`: reclaims expired leases, picks due jobs in order (pick.rs), leases them.
 
 pub(crate) mod pick;
 
@@ -62,7 +62,7 @@ pub(crate) fn reserve(tx: &mut Tx<'_>, want: &Reserve) -> Step<Batch> {
     tx.hand_over()?;
     let batch = batch(tx, &named, jobs, taken_back)?;
     if !batch.jobs.is_empty() {
-        // Whoever got jobs may be busy from now on: somebody else must wake for what is left.
+        // A caller that got jobs may be busy now, so another one must wake for what is left.
         for q in named {
             if let Some(t) = first_due(tx, q)? {
                 tx.ring(q, t);
@@ -72,14 +72,14 @@ pub(crate) fn reserve(tx: &mut Tx<'_>, want: &Reserve) -> Step<Batch> {
     Ok(batch)
 }
 
-/// What a repetition needs: the first fence, the others follow it, and the ids.
+/// Returns what a repetition needs: the first fence (the others follow it) and the ids.
 fn answer(jobs: &[Reserved]) -> Vec<u8> {
     let Some(first) = jobs.first() else { return Vec::new() };
     let ids = jobs.iter().flat_map(|job| job.lease.job.as_bytes());
     first.lease.fence.to_le_bytes().iter().chain(ids).copied().collect()
 }
 
-/// The jobs of a kept answer whose leases are current, which are extended.
+/// Extends and returns the jobs of a stored answer whose leases are current.
 fn replay(tx: &mut Tx<'_>, answer: &[u8]) -> Step<Vec<Reserved>> {
     let Some((first, ids)) = answer.split_first_chunk() else { return Ok(Vec::new()) };
     let first = u64::from_le_bytes(*first);
@@ -103,7 +103,7 @@ fn reserved(tx: &mut Tx<'_>, lease: Lease, row: LeaseRow, job: Job) -> Step<Rese
     Ok(Reserved { lease, until, lasts, job: job.into_record(&name, &Place::Running(row)) })
 }
 
-/// Takes back up to 32 leases past their time, oldest first (S9), unless the clock has just jumped (S14).
+/// Reclaims up to 32 expired leases, oldest first (S9), unless the clock has just jumped (S14).
 pub(crate) fn take_back(tx: &mut Tx<'_>, queues: &[Q]) -> Step<Vec<TakenBack>> {
     if tx.grace()?.is_some() {
         return Ok(Vec::new());
@@ -137,7 +137,7 @@ fn take_back_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<TakenBack>> {
     let Some(q) = tx.queue_by_qid(row.qid)? else { return Ok(None) };
     let job = job_id(id).map_or(Ok(None), |id| tx.job(id))?;
     let Some(mut job) = job else {
-        // A lease without a record leads nowhere: it is dropped, as `audit` would.
+        // A lease without a record is dropped, as `audit` does.
         tx.drop_lease(q, id)?;
         tx.end_turn_of_unknown(q, id)?;
         return Ok(None);
@@ -147,7 +147,7 @@ fn take_back_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<TakenBack>> {
     Ok(Some(TakenBack { lease, queue: tx.at(q).name.clone(), state }))
 }
 
-/// Leases due jobs: each queue in turn its share, then each in turn what is left, up to its bound.
+/// Leases due jobs: first each queue in turn its share, then each in turn what is left, up to its bound.
 fn lease_due(tx: &mut Tx<'_>, queues: &[(Q, &Want)], want: &Reserve) -> Step<Vec<Reserved>> {
     let mut pick = Pick::new(tx.now, want.n).by_lease(want.company);
     let mut jobs: Vec<Reserved> = Vec::new();
@@ -216,7 +216,7 @@ fn lease_one(
         row.worker,
     ])?;
     if inserted == 0 {
-        // In two places: running wins, and its entry in the timeline goes with the others.
+        // It is in two places: running wins, and its timeline entry is removed with the others.
         return Ok(None);
     }
     if let Some((key, _)) = key {
@@ -232,12 +232,12 @@ fn lease_one(
     Ok(Some(Reserved { lease, until, lasts, job: record }))
 }
 
-/// The id that these bytes are, if they are one.
+/// Returns the id in these bytes, if it is valid.
 pub(crate) fn job_id(bytes: &[u8]) -> Option<JobId> {
     JobId::from_bytes(bytes.try_into().ok()?).ok()
 }
 
-/// When the first waiting job of a queue is due and may start; never, where the queue is paused or full.
+/// Returns when the first waiting job of a queue is due and can start; `None` if the queue is paused or full.
 pub(crate) fn first_due(tx: &mut Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
     let queue = tx.at(q);
     if queue.settings.paused.is_some() {
@@ -250,7 +250,7 @@ pub(crate) fn first_due(tx: &mut Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
     Ok(first.map(|first| first.max(opens)))
 }
 
-/// When the first waiting job of a queue that has no group is due.
+/// Returns when the first ungrouped waiting job of a queue is due.
 pub(crate) fn first_due_of(conn: &Connection, qid: i64) -> rusqlite::Result<Option<Timestamp>> {
     let mut stmt = conn.prepare_cached(FIRST_DUE)?;
     let mut first: Option<i64> = None;
@@ -262,7 +262,7 @@ pub(crate) fn first_due_of(conn: &Connection, qid: i64) -> rusqlite::Result<Opti
     Ok(first.map(instant))
 }
 
-/// When the first lease of a queue is past its time; those that are already count at the end of the grace, if there is one.
+/// Returns when the first lease of a queue expires. Expired ones count at the end of the pause, if there is one.
 fn first_lease(tx: &mut Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
     let grace = tx.grace()?;
     let qid = tx.at(q).qid;
@@ -279,13 +279,13 @@ fn first_lease(tx: &mut Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
     }
 }
 
-/// The answer, with what comes next in these queues.
+/// Makes the answer, with what is next in these queues.
 fn batch(tx: &mut Tx<'_>, queues: &[Q], jobs: Vec<Reserved>, taken_back: Vec<TakenBack>) -> Step<Batch> {
     let next_due = next(tx, queues)?.map(|t| t.since(tx.now).saturating_sub(tx.into_ms));
     Ok(Batch { now: tx.now, jobs, more: next_due.is_some_and(|d| d.is_zero()), next_due, taken_back })
 }
 
-/// When a waiting job is due or a lease past its time in these queues; both may lie behind.
+/// Returns when a waiting job is due or a lease expires in these queues; the time can be in the past.
 pub(crate) fn next(tx: &mut Tx<'_>, queues: &[Q]) -> Step<Option<Timestamp>> {
     let mut next: Option<Timestamp> = None;
     for &q in queues {

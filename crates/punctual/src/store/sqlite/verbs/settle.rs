@@ -1,4 +1,4 @@
-//! `settle`: ends leases by their holders' verdicts, sweeps, and may reserve in the same step.
+//! `settle`: ends leases by their verdicts, sweeps, and can reserve in the same step.
 
 use rusqlite::{CachedStatement, OptionalExtension};
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// A settle, and the reserve behind it.
+/// Settles, then reserves.
 pub(crate) fn settle(
     tx: &mut Tx<'_>,
     batch: &[Settlement],
@@ -33,7 +33,7 @@ pub(crate) fn settle(
     tx.hand_over()?;
     let then = then.map(|want| reserve(tx, want)).transpose()?;
     for q in queues {
-        // What its end let start, and was not just reserved.
+        // Notifies of jobs that these ends let start and that were not just reserved.
         let is_limited = tx.at(q).settings.concurrency.is_some() || tx.now < tx.opens_in_time(q);
         if is_limited && let Some(at) = first_due(tx, q)? {
             tx.ring(q, at);
@@ -42,7 +42,7 @@ pub(crate) fn settle(
     Ok((answers, then))
 }
 
-/// Ends leases in order; `queues` gathers the queues of those that were current, in the order of their first appearance.
+/// Ends leases in order. `queues` collects the queues of the current ones, in the order of their first appearance.
 fn end_all(tx: &mut Tx<'_>, batch: &[Settlement], queues: &mut Vec<Q>) -> Step<Vec<Settled>> {
     let mut hot =
         Hot { lease: tx.conn.prepare_cached(LEASE)?, delete_lease: tx.conn.prepare_cached(DELETE_LEASE)? };
@@ -61,16 +61,16 @@ fn end_all(tx: &mut Tx<'_>, batch: &[Settlement], queues: &mut Vec<Q>) -> Step<V
     Ok(answers)
 }
 
-/// The statements of an ack, looked up once per batch.
+/// The statements of an ack, prepared once per batch.
 struct Hot<'c> {
     lease: CachedStatement<'c>,
     delete_lease: CachedStatement<'c>,
 }
 
-/// Where a settlement led.
+/// The result of a settlement.
 type End = (Q, State, Option<EndReason>);
 
-/// Ends one lease; `None`: it is not current (S8).
+/// Ends one lease; returns `None` if it is not current (S8).
 fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<Option<End>> {
     let Settlement { lease, verdict } = settlement;
     let id = lease.job.as_bytes();
@@ -78,7 +78,7 @@ fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<
     let Some(row) = row.filter(|row| row.is(lease)) else { return Ok(None) };
     let Some(q) = tx.queue_by_qid(row.qid)? else { return Ok(None) };
 
-    // The hot path: done, and nothing else hangs on the job.
+    // The hot path: a done job without keys or history.
     if *verdict == Verdict::Ack && row.flags & (LeaseRow::KEY | LeaseRow::PAST | LeaseRow::KEYED) == 0 {
         hot.delete_lease.execute([id])?;
         let tally = tx.tally(q);
@@ -93,7 +93,7 @@ fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<
     }
 
     let Some(mut job) = tx.job(lease.job)? else {
-        // A lease without a record leads nowhere: it is dropped, as `audit` would.
+        // A lease without a record is dropped, as `audit` does.
         tx.drop_lease(q, id)?;
         tx.end_turn_of_unknown(q, id)?;
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Bounded upkeep: expiry, retention, and what is remembered for a time (S17). Rides on reserve, settle and take; with
-//! nothing to do it costs a few index seeks.
+//! Bounded upkeep: expiry, retention, and forgetting (S17). It is part of reserve, settle and take. If there is
+//! nothing to do, it costs a few index seeks.
 
 use rusqlite::{params, types::Value};
 
@@ -37,22 +37,23 @@ const FORGET_CALL: &str = named(FILE, "forget_call");
 /// The order in which ended jobs are swept.
 const ENDED: [State; 3] = [State::Done, State::Cancelled, State::Dead];
 
-/// Queues of one sweep; the next one goes on behind them.
+/// The queues of one sweep; the next one continues after them.
 const QUEUES_MAX: usize = 500;
 
-/// Sweeps queues by name, behind `after`, then store-wide. Answers also behind which queue the next sweep goes on, if there are more.
+/// Sweeps queues after `after` by name, then the whole store. Also returns the queue after which the next sweep
+/// continues, if there are more.
 pub(crate) fn sweep(tx: &mut Tx<'_>, limit: usize, after: Option<&str>) -> Step<(Swept, Option<String>)> {
     let queues = queues_behind(tx, after, QUEUES_MAX)?;
     let mut swept = ride(tx, &queues, limit)?;
     tx.hand_over()?;
     let last = queues.last().filter(|_| queues.len() == QUEUES_MAX).map(|q| tx.at(*q).name.clone());
-    // What is left of these comes first.
+    // What is left of these queues comes first.
     let next = if swept.more { after.map(str::to_owned) } else { last };
     swept.more |= next.is_some();
     Ok((swept, next))
 }
 
-/// Sweeps these queues in turn, then store-wide, up to `limit` items in all.
+/// Sweeps these queues in turn, then the whole store, up to `limit` items in all.
 pub(crate) fn ride(tx: &mut Tx<'_>, queues: &[Q], limit: usize) -> Step<Swept> {
     let mut sweep = Sweep { left: limit, done: Swept::default() };
     for &q in queues {
@@ -67,14 +68,14 @@ pub(crate) fn ride(tx: &mut Tx<'_>, queues: &[Q], limit: usize) -> Step<Swept> {
     Ok(Swept { more: sweep.left == 0, ..sweep.done })
 }
 
-/// A sweep on its way.
+/// A sweep in progress.
 struct Sweep {
     left: usize,
     done: Swept,
 }
 
 impl Sweep {
-    /// Ends waiting jobs past their `expires_at`, oldest first.
+    /// Cancels waiting jobs past their `expires_at`, oldest first.
     fn expire(&mut self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
         let qid = tx.at(q).qid;
         let rows: Vec<(i64, Value)> = {
@@ -92,7 +93,7 @@ impl Sweep {
                     tx.end(q, &mut job, State::Cancelled, Some("expired"), End::Other)?;
                     self.done.expired += 1;
                 }
-                // An entry that belongs to no waiting job would be met for ever.
+                // An entry without a waiting job would be met for ever.
                 _ => {
                     tx.conn.prepare_cached(DROP_EXPIRY)?.execute(params![qid, expires_at, id])?;
                 }
@@ -113,7 +114,7 @@ impl Sweep {
         {
             let mut stmt = tx.conn.prepare_cached(OLDEST_ENDED)?;
             let mut read = stmt.query(params![tx.at(q).qid, state as i64, int(self.left)])?;
-            // Stops at the first row within all bounds: with nothing to do, one is read.
+            // Stops at the first row within all bounds: if there is nothing to do, one row is read.
             while let Some(row) = read.next()? {
                 let ended = EndedRow::read(row, 1);
                 let over =
@@ -170,7 +171,7 @@ impl Sweep {
     }
 
     fn forget_calls(&mut self, tx: &Tx<'_>) -> Step<()> {
-        // At the end of time everything is old: no instant lies behind it.
+        // At the last instant everything is old: no later instant exists.
         let old_at = if tx.now == Timestamp::MAX {
             Some(tx.now.as_ms())
         } else {
@@ -182,7 +183,7 @@ impl Sweep {
         }
     }
 
-    /// Deletes rows that are old at `limit`, by their two columns.
+    /// Deletes rows that are old at `old_at`, by their two columns.
     fn forget(&mut self, tx: &Tx<'_>, find: &str, old_at: Timestamp, delete: &str) -> Step<()> {
         if self.left == 0 {
             return Ok(());
@@ -206,7 +207,7 @@ impl Sweep {
     }
 }
 
-/// Whether an ended job is past the age it is kept for.
+/// Returns whether an ended job is past the age of its retention.
 pub(crate) fn is_past(keep: &Keep, ended_at: Timestamp, now: Timestamp) -> bool {
     ended_at.as_ms().saturating_add(keep.age_ms) <= now.as_ms()
 }

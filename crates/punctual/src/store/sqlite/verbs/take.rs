@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// An at-most-once pop.
+/// Takes jobs, at most once.
 pub(crate) fn take(tx: &mut Tx<'_>, take: &Take) -> Step<Vec<JobRecord>> {
     tx.touch_clock()?;
     let queue = tx.queue(&take.queue)?;
@@ -34,7 +34,7 @@ pub(crate) fn take(tx: &mut Tx<'_>, take: &Take) -> Step<Vec<JobRecord>> {
         let until = instant(due_by.cast_signed());
         Pick::new(until, take.n).run(tx, q, take.n, |tx, q, mut job| {
             tx.free_key_at_start(&mut job)?;
-            // It runs no longer than this step.
+            // It runs only within this step.
             if let Some((key, _)) = tx.key_of(&job)? {
                 tx.touch(q, key);
             }

@@ -1,4 +1,4 @@
-//! In a cluster each key is in one of 16,384 slots, by a hash of what stands in its braces, and each slot with one primary.
+//! Clusters: each key is in one of 16,384 slots, by a hash of the text in its braces, and each slot has one primary.
 
 use redis::{Cmd, RedisError, RedisResult, Value};
 
@@ -7,12 +7,12 @@ use crate::store::redis::connection::{Connection, node::Node};
 
 const SLOTS: u16 = 16_384;
 
-/// The slot of a shard's keys, whose braces hold its number.
+/// Returns the slot of a shard's keys, whose braces contain its number.
 pub(crate) fn slot_of(shard: u16) -> u16 {
     crc16(shard.to_string().as_bytes()) % SLOTS
 }
 
-/// CRC-16/XMODEM, as clusters hash.
+/// Computes CRC-16/XMODEM, the hash of clusters.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| crc << 1 ^ if crc >> 15 == 1 { 0x1021 } else { 0 })
@@ -20,7 +20,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 }
 
 impl Route {
-    /// Asks a server of a cluster. Who was found `dead` is not tried again.
+    /// Asks a server of a cluster. The server `dead` is not tried again.
     pub(crate) async fn ask_member(
         &self,
         guide: &Node,
@@ -43,7 +43,7 @@ impl Route {
         Ok((node, connection))
     }
 
-    /// Keeps more servers to ask than the address names: those may go while the cluster stays.
+    /// Remembers more servers than the address names, because those can leave while the cluster stays.
     fn remember(&self, nodes: Vec<Node>) {
         let mut known = self.known();
         for node in nodes {
@@ -54,7 +54,7 @@ impl Route {
     }
 }
 
-/// What `CLUSTER SLOTS` tells.
+/// The answer to `CLUSTER SLOTS`.
 #[derive(Debug, PartialEq, Eq)]
 struct Map {
     primary: Option<Node>,
@@ -90,7 +90,7 @@ impl Map {
     }
 }
 
-/// One server of a range; without a host it is on that of the server that tells of it.
+/// Parses a server of a range. Without a host, it is on the host of `guide`.
 fn place(node: &Value, guide: &Node) -> Option<Node> {
     let Value::Array(parts) = node else { return None };
     let [host, Value::Int(port), ..] = parts.as_slice() else { return None };
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_computed_as_servers_do() {
-        // The value that the specification of clusters gives.
+        // The value in the specification of clusters.
         assert_eq!(crc16(b"123456789"), 0x31c3);
         // redis-cli CLUSTER KEYSLOT 'pq:{0}:j'
         assert_eq!(slot_of(0), 13_907);

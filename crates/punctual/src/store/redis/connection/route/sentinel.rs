@@ -1,4 +1,4 @@
-//! Sentinels watch a primary and its replicas, make another one the primary when it dies, and tell who asks.
+//! Sentinels watch a primary and its replicas, promote another one when it dies, and name it on request.
 
 use redis::{Cmd, RedisError, RedisResult, Value};
 
@@ -6,8 +6,8 @@ use super::{Route, odd};
 use crate::store::redis::connection::{Connection, node::Node};
 
 impl Route {
-    /// Asks a sentinel, and the server that it names whether it is a primary indeed: sentinels learn of changes one after
-    /// another.
+    /// Asks a sentinel, then asks the named server whether it is a primary, because sentinels learn of changes one
+    /// after another.
     pub(crate) async fn ask_sentinel(
         &self,
         sentinel: &Node,

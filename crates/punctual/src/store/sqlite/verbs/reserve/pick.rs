@@ -1,4 +1,5 @@
-//! The walk over due jobs that reserve and take share: whose turn it is, and which of their jobs comes first (S6, S16).
+//! The walk over due jobs that reserve and take share: which group is served next, and which job comes first (S6,
+//! S16).
 
 use rusqlite::{Row, params, types::Value};
 
@@ -34,17 +35,17 @@ const DUE_LIFO: &str = named(FILE, "due_lifo");
 const LEAVE_FIFO: &str = named(FILE, "leave_fifo");
 const LEAVE_LIFO: &str = named(FILE, "leave_lifo");
 
-/// The walk over due jobs that reserve and take share: in order, at most n jobs, n + 256 candidates and 1 MiB.
+/// A walk over due jobs in order: at most n jobs, n + 256 candidates and 1 MiB.
 pub(crate) struct Pick {
-    /// Only jobs with `run_at` up to here.
+    /// Only jobs with `run_at` up to this time.
     until: Timestamp,
     n: usize,
     candidates: usize,
     bytes: usize,
-    /// Whether the next job would have been too large, or is reserved alone.
+    /// Whether the next job is too large, or is reserved alone.
     stopped: bool,
     any: bool,
-    /// Whether a job on its last chance comes alone.
+    /// Whether a suspect is reserved alone.
     parts: bool,
 }
 
@@ -54,7 +55,7 @@ pub(crate) struct DueRow {
     id: Value,
 }
 
-/// The first `n` waiting jobs of one level with `run_at` up to `until`, in the queue's order (S6).
+/// Returns the first `n` waiting jobs of one level with `run_at` up to `until`, in the queue's order (S6).
 pub(crate) fn due_rows(
     tx: &Tx<'_>,
     q: Q,
@@ -78,12 +79,12 @@ impl DueRow {
         Ok(Self { run_at: row.get(0)?, id: row.get(1)? })
     }
 
-    /// What it is found by, behind its priority.
+    /// Returns the rest of its key, after the priority.
     pub(crate) const fn key(&self) -> (i64, &Value) {
         (self.run_at, &self.id)
     }
 
-    /// The job that it names, where it has a record.
+    /// Returns the job that it names, if that has a record.
     pub(crate) fn job(&self, tx: &mut Tx<'_>) -> Step<Option<Job>> {
         self.job_id().map_or(Ok(None), |id| tx.job(id))
     }
@@ -95,7 +96,7 @@ impl DueRow {
         }
     }
 
-    /// Deletes it alone.
+    /// Deletes only this row.
     pub(crate) fn drop(&self, tx: &Tx<'_>, q: Q, priority: Priority) -> Step<()> {
         let row = params![tx.at(q).qid, priority as i64, self.run_at, self.id];
         tx.conn.prepare_cached(DELETE_DUE)?.execute(row)?;
@@ -116,12 +117,12 @@ impl Pick {
         }
     }
 
-    /// A job is leased: without company one on its last chance comes alone (S9).
+    /// Sets that jobs are leased: without company, a suspect is reserved alone (S9).
     pub(crate) fn by_lease(self, company: bool) -> Self {
         Self { parts: !company, ..self }
     }
 
-    /// Walks one queue and gives up to `up_to` jobs to `each`, which puts them into their next place.
+    /// Walks one queue and passes up to `up_to` jobs to `each`, which puts them into their next place.
     pub(crate) fn run(
         &mut self,
         tx: &mut Tx<'_>,
@@ -168,12 +169,12 @@ impl Pick {
         Ok(())
     }
 
-    /// Whether more may be looked at.
+    /// Returns whether more jobs may be checked.
     fn goes_on(&self, tx: &Tx<'_>, q: Q, wanted: usize) -> bool {
         0 < wanted && 0 < self.candidates && !self.stopped && tx.is_open(q)
     }
 
-    /// Serves one job at a time, by tags, while groups are in the ring.
+    /// Serves one job at a time, by tags, while groups are active.
     fn share(
         &mut self,
         tx: &mut Tx<'_>,
@@ -198,7 +199,7 @@ impl Pick {
                 continue;
             }
             let Some((priority, row)) = tx.head(q, &group, self.until)? else {
-                // It counts if only this take leaves its jobs out.
+                // It counts as a candidate only if its first job is due and is just not old enough for this take.
                 let first = tx.file(q, &mut group, false)?;
                 if group.place() == Place::Coming && first.is_some_and(|at| at <= tx.now_ms()) {
                     self.looked(false, wanted);
@@ -218,7 +219,7 @@ impl Pick {
         Ok(())
     }
 
-    /// Looks whether jobs without a group are due.
+    /// Checks whether ungrouped jobs are due.
     fn mind_rest(&self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
         let now = Self { until: tx.now, ..*self };
         let is_due = now.first_of_rest(tx, q)?.is_some();
@@ -231,7 +232,7 @@ impl Pick {
         *wanted -= given as usize;
     }
 
-    /// The first due job without a group, and its priority.
+    /// Returns the first due ungrouped job, and its priority.
     fn first_of_rest(&self, tx: &Tx<'_>, q: Q) -> Step<Option<(Priority, DueRow)>> {
         for priority in Priority::ALL {
             if let Some(row) = due_rows(tx, q, priority, self.until, 1)?.pop() {
@@ -241,7 +242,7 @@ impl Pick {
         Ok(None)
     }
 
-    /// Takes the rows up to `last` out of the timeline, in one go.
+    /// Removes the rows up to `last` from the timeline in one statement.
     fn leave(&self, tx: &Tx<'_>, q: Q, priority: Priority, last: &DueRow) -> Step<()> {
         let queue = tx.at(q);
         let (qid, priority) = (queue.qid, priority as i64);
@@ -258,7 +259,7 @@ impl Pick {
         Ok(())
     }
 
-    /// Decides about one due job: `None`: it stays, and the walk ends; else whether it was given to `each`.
+    /// Decides on one due job. `None`: it stays and the walk ends; otherwise whether it was passed to `each`.
     fn candidate(
         &mut self,
         tx: &mut Tx<'_>,
@@ -305,8 +306,8 @@ impl Pick {
     }
 }
 
-/// Puts a job that a newer version wrote off for a minute: it is not this one's to run, and in its way it must not stand. The
-/// entry in the timeline is the caller's.
+/// Holds a job of a newer version for a minute: this version cannot run it, and it must not block others. The caller
+/// handles its row in the timeline.
 fn hold(tx: &mut Tx<'_>, q: Q, job: &mut Job) -> Step<()> {
     tracing::warn!(target: "punctual", id = %job.id, kind = job.kind,
         "a newer version wrote this job: it waits for a worker of that version");
@@ -315,8 +316,8 @@ fn hold(tx: &mut Tx<'_>, q: Q, job: &mut Job) -> Step<()> {
     tx.start_waiting(q, Due::from(&*job))
 }
 
-/// Ends a waiting job that can't be understood as dead, reason `corrupt`, with its bytes; an entry of no record is
-/// dropped. The entry in the timeline is the caller's.
+/// Makes a waiting job that cannot be read dead, reason `corrupt`, and keeps its bytes. Drops an entry without a
+/// record. The caller handles its row in the timeline.
 pub(crate) fn quarantine(tx: &mut Tx<'_>, q: Q, row: &DueRow) -> Step<()> {
     tx.tally(q).waiting -= 1;
     let Some(id) = row.job_id() else { return Ok(()) };
@@ -328,7 +329,7 @@ pub(crate) fn quarantine(tx: &mut Tx<'_>, q: Q, row: &DueRow) -> Step<()> {
         }
     }
     tx.tally(q).bytes -= bytes;
-    // Whether somebody waits for it may not be readable.
+    // The flag that a caller waits for it may be unreadable.
     tx.ring_bell(end_bell(id));
     tx.put_ended(q, id, State::Dead, bytes, Some("corrupt"))
 }
