@@ -9,6 +9,8 @@ mod topic;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::net::UnixStream,
     time::Duration,
 };
 
@@ -468,6 +470,36 @@ async fn who_sleeps_hears_of_new_shards() {
         got.insert(tokio::time::timeout(LONG, sleeper).await.expect("nobody rang").unwrap());
     }
     assert_eq!(got, ids);
+}
+
+/// Each process that hears of a change passes it on, once: so all hear of it, however many sleep.
+#[tokio::test]
+async fn each_process_passes_a_change_on() {
+    const SLEEPERS: usize = 3;
+    let server = Server::start(&[]);
+    let url = server.url();
+    let mut sleepers = tokio::task::JoinSet::new();
+    for _ in 0..SLEEPERS {
+        let store = open(&url).await;
+        sleepers.spawn(async move {
+            loop {
+                store.wait(&[QUEUE.to_owned()], LONG * 10).await.unwrap();
+            }
+        });
+    }
+    super::until_blocked(&server, SLEEPERS).await;
+    let mut monitor = UnixStream::connect(server.socket()).unwrap();
+    monitor.set_read_timeout(Some(LONG)).unwrap();
+    monitor.write_all(b"MONITOR\r\n").unwrap();
+    let mut lines = BufReader::new(monitor).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "+OK");
+    // The number of a change that is above all before; the layout stays as it is, so nobody else has a reason to announce one.
+    server.say(&["ZADD", &key(&url, "changed"), "1000000", "r"]);
+    let announced = tokio::task::spawn_blocking(move || {
+        let is_announcement = |line: &String| line.contains("\"ZADD\"") && line.contains(":changed\"");
+        lines.map_while(Result::ok).filter(is_announcement).take(1 + SLEEPERS).count()
+    });
+    assert_eq!(announced.await.unwrap(), 1 + SLEEPERS);
 }
 
 #[tokio::test]
