@@ -1,11 +1,11 @@
-//! `punctual demo`: 2,000 jobs over ten seconds, two worker processes, one killed half-way, and a ledger at the end.
+//! `punctual demo`: runs 2,000 jobs over ten seconds with two worker processes, kills one, and prints a ledger.
 //!
-//! The parent enqueues, watches and judges; each worker is this program again (`demo-worker`), and writes a line for
-//! every start and end to a history of its own, before it does anything else. The ledger is drawn from these histories
-//! and from the store, never from what a worker remembers.
+//! The parent enqueues, watches and counts. Each worker is this program again (`demo-worker`). It writes a line to a history of its
+//! own for each start and end, before it does anything else. The ledger is made from these histories and the store, never from the
+//! memory of a worker.
 //!
-//! It leaves nothing behind: whatever asks the parent to end, the jobs are removed; the workers end with it, however that is,
-//! since it holds the other end of their stdin.
+//! The demo leaves nothing behind. When the parent is asked to end, the jobs are removed. The workers end with the parent in every
+//! case, since it holds the other end of their stdin.
 
 mod absence;
 mod ledger;
@@ -137,7 +137,7 @@ async fn play(store: Option<&str>, json: bool, mut requests: Requests) -> Result
     let outcome = tokio::select! {
         outcome = demo.run(json, &mut workers) => outcome.map(|ledger| Played::Ledger(Box::new(ledger))),
         request = requests.next() => {
-            talk("the demo ends early, and removes its jobs");
+            talk("the demo was stopped, and removes its jobs");
             Ok(Played::Interrupted(exit_code(request)))
         }
     };
@@ -227,7 +227,7 @@ impl Demo {
             let left = self.left().await?;
             if live || (!json && at.as_millis() % 1_000 < TICK.as_millis()) {
                 let line = format!(
-                    "{:>5.1} s  {} of {JOBS} started · {left} to go · {}",
+                    "{:>5.1} s  {} of {JOBS} started · {left} left · {}",
                     at.as_secs_f64(),
                     starts.jobs(),
                     starts.lateness()
@@ -253,7 +253,7 @@ impl Demo {
         for span in starts.away.drain(..) {
             self.absences.add(span);
         }
-        let killed = killed.context("the demo ended before its kill")?;
+        let killed = killed.context("the demo ended before a worker was killed")?;
         let states =
             self.absences.outlast(async || ledger::states(&self.client, &self.queues()).await).await?;
         let excuses = Excuses { killed, absences: &self.absences };

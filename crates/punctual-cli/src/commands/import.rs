@@ -1,13 +1,13 @@
-//! `punctual import`: takes over what waits in a queue on Redis that was made by hand.
+//! `punctual import`: imports the jobs of a hand-written queue on Redis.
 //!
 //! ```text
 //! sorted set:  look ──► jobs, ids from (run, round, member, score) ──► enqueue, durable ──► remove what is unchanged, next round
 //! list:        move aside in one step ──► peek ──► jobs, ids from (run, place) ──► enqueue, durable ──► trim, count what is gone
 //! ```
 //!
-//! What was not answered for by the store is never taken off, and what is found again after a kill has the ids that it had, so that
-//! the store answers `Duplicate`. A token in the state of each source makes the last who came its only importer. The scripts are
-//! in `lua/`; nothing here runs a job, and a store's own keys are never looked at.
+//! An entry is removed only after the store accepted its job. After a kill, an entry that is found again gets the same id, and the
+//! store answers `Duplicate`. A token in the state of each source makes the newest import its only importer. The scripts are in
+//! `lua/`. Nothing here runs a job, and keys of a punctual store are never read.
 
 mod batch;
 mod consumers;
@@ -77,8 +77,8 @@ pub(super) async fn run(session: &mut Session, args: &Import) -> Result {
     let store = session.client.store();
     if store.durability() == Durability::Fast {
         session.say(&format!(
-            "warning: {} is fast: a power cut there may take the last jobs, which are removed at --from by then \
-             (durability=full in --store, or see that --from is backed up)",
+            "warning: the durability of {} is fast: a power cut can lose the last jobs, which are already removed at --from \
+             (set durability=full in --store, or make sure that --from is backed up)",
             clean(store.url())
         ));
     }
@@ -134,7 +134,7 @@ impl Importer<'_> {
     async fn round(&mut self, layout: &Layout, is_first: bool) -> Result {
         let sources = keys::find(self.server, layout).await?;
         if sources.is_empty() && self.tally.is_empty() {
-            self.session.say("there is nothing to take over: none of these keys exists");
+            self.session.say("nothing to import: none of these keys exists");
         }
         // Before the first is begun, so that nothing was taken over where one is refused; later, what is left may look as it does.
         if let Some(sorted) = layout.sorted.as_ref().filter(|_| is_first) {

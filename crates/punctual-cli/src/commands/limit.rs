@@ -10,7 +10,7 @@ use crate::{
     times::span,
 };
 
-/// The time that a command may take; none if nobody limits it.
+/// The time limit of a command, if there is one.
 pub(crate) struct Limit {
     begin: Instant,
     at_most: Option<Duration>,
@@ -27,7 +27,7 @@ impl Limit {
             Command::Work(_) | Command::Forward(_) | Command::Bench(_) | Command::Demo
                 if globals.timeout.is_some() =>
             {
-                return Err(Failure::invalid("--timeout is not for work, forward, bench and demo")
+                return Err(Failure::invalid("--timeout does not work with work, forward, bench and demo")
                     .hint("punctual push --timeout    limits each run of a job"));
             }
             _ => globals.timeout,
@@ -45,14 +45,14 @@ impl Limit {
 
     /// It took too long, and changed nothing.
     pub(super) fn passed(&self) -> Failure {
-        Failure::new("timed_out", format!("not done after {}", self.text()))
+        Failure::new("timed_out", format!("not finished after {}", self.text()))
     }
 
     /// It took too long, and nobody knows how far it came.
     pub(super) fn passed_within_a_change(&self) -> Failure {
         Failure::new("unknown_outcome", format!("no answer after {}", self.text()))
-            .why("what was asked for may have been done, or a part of it, or nothing")
-            .hint("look with ls or show before it is repeated")
+            .why("the change may have been made completely, partly or not at all")
+            .hint("check with punctual ls or punctual show before you repeat the command")
     }
 
     fn text(&self) -> String {

@@ -1,6 +1,7 @@
-//! `punctual take`: an at-most-once pop. From the answer on the jobs exist with whoever reads our output.
+//! `punctual take`: takes due jobs, at most once. After the store's answer, only the reader of the output has the jobs.
 //!
-//! So they are taken in slices, each printed before the next is taken, and what could not be printed is named on stderr.
+//! Therefore jobs are taken in slices. Each slice is printed before the next is taken. Jobs that could not be printed are named on
+//! stderr.
 
 use std::{
     io::Write as _,
@@ -23,15 +24,21 @@ use crate::{
 const SLICE: usize = 64;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A job that is taken is done: it does not run again if its reader fails. A worker (punctual work) runs jobs at least once.
+
+Examples:
+  punctual take -q mail -n 10 -o ndjson
+  punctual take --older-than 1h")]
 pub(crate) struct Take {
-    /// From where.
-    #[arg(short, long, default_value = "default")]
+    /// Queue to take from (default: default).
+    #[arg(short, long, default_value = "default", hide_default_value = true)]
     queue: String,
-    /// At most this many.
-    #[arg(short, default_value_t = 1)]
+    /// Number of jobs at most (default: 1).
+    #[arg(short, default_value_t = 1, hide_default_value = true)]
     n: usize,
-    /// Only jobs that have been due for this long.
-    #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
+    /// Time for which a job must have been due (default: 0 s).
+    #[arg(long, default_value = "0s", hide_default_value = true, value_parser = parse_duration, value_name = "DURATION")]
     older_than: Duration,
 }
 
@@ -62,7 +69,7 @@ pub(crate) async fn run(session: &mut Session, args: &Take) -> Result {
     let (mut left, mut list) = (args.n, ls::Printer::new(session)?);
     while 0 < left {
         if let Some(request) = locked(&slice).request {
-            session.say(&format!("ended early: {} taken", counted((args.n - left) as u64, "job")));
+            session.say(&format!("stopped early: {} taken", counted((args.n - left) as u64, "job")));
             return Err(Failure::Silent(exit_code(request)));
         }
         if nobody_reads() {
@@ -95,12 +102,12 @@ async fn end(mut requests: Requests, slice: Shared) {
     let second = requests.next().await;
     let slice = locked(&slice);
     let failure = if slice.is_asked_for {
-        Failure::new("unknown_outcome", "ended while jobs were taken")
-            .why(format!("the store did not answer yet: up to {SLICE} jobs may be taken and not printed"))
+        Failure::new("unknown_outcome", "stopped while jobs were taken")
+            .why(format!("the store has not answered yet: up to {SLICE} jobs may be taken and not printed"))
     } else if slice.ids.is_empty() {
         Failure::Silent(exit_code(second))
     } else {
-        unprinted(&slice.ids, Failure::new("failed", "ended while jobs were printed"))
+        unprinted(&slice.ids, Failure::new("failed", "stopped while jobs were printed"))
     };
     failure.exits(exit_code(second)).tell(Format::Human, Paint::default());
     std::process::exit(exit_code(second).into());
@@ -111,7 +118,7 @@ fn locked(slice: &Shared) -> MutexGuard<'_, Slice> {
 }
 
 fn unread() -> Failure {
-    Failure::new("failed", "nobody reads the jobs").why("the reader of stdout went away")
+    Failure::new("failed", "the jobs could not be printed").why("the reader of stdout went away")
 }
 
 /// The jobs of a slice are done, and whoever should have read them did not, or not all of them.
@@ -119,8 +126,8 @@ fn unprinted(ids: &[JobId], failure: Failure) -> Failure {
     let ids: Vec<String> = ids.iter().map(JobId::to_string).collect();
     failure
         .if_unread(unread)
-        .why(format!("taken, and perhaps not printed: {}", ids.join(" ")))
-        .hint("punctual retry ID    runs one again, if its queue keeps done jobs")
+        .why(format!("taken, but maybe not printed: {}", ids.join(" ")))
+        .hint("punctual retry ID    runs a job again, if its queue keeps done jobs")
 }
 
 /// Whether stdout is a pipe, socket or terminal that the other side has closed.

@@ -252,7 +252,7 @@ fn large_payloads_go_in_batches_and_too_large_ones_are_refused() {
     let said = t.import(ZSET);
     assert_eq!(said.code, Some(1), "{said:#?}");
     assert!(said.err.contains("payload of 1048577 bytes is over the limit of 1048576"), "{}", said.err);
-    assert!(said.out.starts_with("4 taken · 0 already here · 0 left · 1 refused · "), "{}", said.out);
+    assert!(said.out.starts_with("4 imported · 0 imported before · 0 left · 1 refused · "), "{}", said.out);
     assert_eq!(t.say::<u32>("ZCARD due"), 1);
 }
 
@@ -286,7 +286,7 @@ fn an_entry_without_its_payload_stays_and_is_told() {
     assert_eq!(said.code, Some(1), "{said:#?}");
     assert!(
         said.err.contains(
-            "due: 2 entries that became no jobs stay where they are\n  gone-1: its payload is not there"
+            "due: 2 entries that could not be imported stay where they are\n  gone-1: the payload is missing"
         ),
         "{}",
         said.err
@@ -309,15 +309,15 @@ fn malformed_entries_stay_or_stand_aside_and_the_others_come_over() {
     t.say::<()>("RPUSH queue:mail [\"k\",1] nonsense [\"k\",2] [3,4] [\"k\",3]");
     let said = t.import("lists");
     assert_eq!(said.code, Some(1), "{said:#?}");
-    assert!(said.err.contains("nonsense: it is no JSON list"), "{}", said.err);
+    assert!(said.err.contains("nonsense: the entry is not a JSON list"), "{}", said.err);
     assert!(
         said.err.contains(
-            "queue:mail: 2 entries that became no jobs stand in punctual:import:refused:queue:mail now"
+            "queue:mail: 2 entries that could not be imported are now in punctual:import:refused:queue:mail"
         ),
         "{}",
         said.err
     );
-    assert!(said.out.starts_with("4 taken · 0 already here · 0 left · 5 refused · "), "{}", said.out);
+    assert!(said.out.starts_with("4 imported · 0 imported before · 0 left · 5 refused · "), "{}", said.out);
     assert_eq!(t.say::<Vec<String>>("LRANGE punctual:import:refused:queue:mail 0 -1"), ["nonsense", "[3,4]"]);
     assert_eq!(t.say::<u32>("ZCARD delayed:"), 3);
     assert_eq!(t.keys(), ["delayed:", "punctual:import:refused:queue:mail"]);
@@ -340,7 +340,7 @@ impl Old {
     fn stop_before_removal(&mut self, line: &str) {
         let url = lame(self);
         let said = self.cli.run(&format!("import {line} --from {url}"));
-        said.fails(2, "unsupported", "the server of --from does not let us");
+        said.fails(2, "unsupported", "the server of --from denied access");
     }
 }
 
@@ -406,7 +406,7 @@ fn a_refusal_by_the_server_of_any_command_loses_nothing() {
             let url = format!("{}&user=lame&pass=secret", t.server.root_url());
             for _ in 0..2 {
                 let said = t.cli.run(&format!("import {line} --from {url}"));
-                said.fails(2, "unsupported", "the server of --from does not let us");
+                said.fails(2, "unsupported", "the server of --from denied access");
             }
             t.import(line);
             let what = format!("{line} without {right}: {:?}", t.payloads());
@@ -528,7 +528,7 @@ fn an_import_that_was_stopped_goes_on_only_as_it_began() {
     t.stop_before_removal(ZSET);
     let other = "zset --key due --queue other --kind reminder";
     let said = t.import(other);
-    said.fails(4, "conflict", "an import of \"due\" was stopped half-way, and made something else of it");
+    said.fails(4, "conflict", "an earlier import of \"due\" was stopped, and had other options");
     assert!(said.err.contains("\"punctual:import:state:due\""), "{}", said.err);
     assert_eq!(t.counts(ZSET, 0), counts(0, 1, 0, 0));
 }
@@ -541,7 +541,7 @@ fn one_that_was_stopped_knows_its_layout_its_store_and_where_payloads_are() {
     t.stop_before_removal(ZSET_KEYS);
     for other in [ZSET, &ZSET_KEYS.replace("job:", "work:"), &format!("{ZSET_KEYS} --store sqlite:other.db")]
     {
-        t.import(other).fails(4, "conflict", "an import of \"due\" was stopped half-way");
+        t.import(other).fails(4, "conflict", "an earlier import of \"due\" was stopped");
     }
     let same = format!("{ZSET_KEYS} --store sqlite:{}", t.cli.path("punctual.db").display());
     assert_eq!(t.counts(&same, 0), counts(0, 1, 0, 0));
@@ -653,10 +653,10 @@ fn keys_of_another_type_are_refused_before_anything_is_taken() {
     t.say::<()>("HSET queue:stats a 1");
     t.say::<()>("ZADD jobs 1 a");
     for (line, message) in [
-        (ZSET, "key \"due\" is a list, where a sorted set is meant (WRONGTYPE)"),
-        (ZSET_KEYS, "key \"due\" is a list, where a sorted set is meant (WRONGTYPE)"),
-        ("lists", "key \"queue:stats\" is a hash, where a list is meant (WRONGTYPE)"),
-        (BACKUP, "key \"jobs\" is a sorted set, where a list is meant (WRONGTYPE)"),
+        (ZSET, "key \"due\" is a list, not a sorted set (WRONGTYPE)"),
+        (ZSET_KEYS, "key \"due\" is a list, not a sorted set (WRONGTYPE)"),
+        ("lists", "key \"queue:stats\" is a hash, not a list (WRONGTYPE)"),
+        (BACKUP, "key \"jobs\" is a sorted set, not a list (WRONGTYPE)"),
     ] {
         t.import(line).fails(2, "invalid", message);
         t.import(&format!("{line} --dry-run")).fails(2, "invalid", message);
@@ -710,7 +710,7 @@ fn options_that_make_no_sense_are_refused() {
     t.say::<()>(&format!("ZADD due {FAR}000 a"));
     let said = t.import(ZSET);
     assert_eq!(said.code, Some(1), "{said:#?}");
-    assert!(said.err.contains("in seconds, is past the year 9999"), "{}", said.err);
+    assert!(said.err.contains("in seconds, is after the year 9999"), "{}", said.err);
     t.say::<()>("DEL due");
     t.say::<()>(&format!("ZADD due {FAR} a"));
     t.import(&format!("{ZSET} --unit ms")).fails(

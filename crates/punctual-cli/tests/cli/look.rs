@@ -158,13 +158,13 @@ fn show_tells_everything() {
 fn why_names_what_holds_a_job_back() {
     let t = three();
     let text = masked(&t.ok(&format!("why {A}")));
-    assert_eq!(text, format!("scheduled: it is due TIME (in 2h)\n  try    punctual run-now {A}\n"));
+    assert_eq!(text, format!("scheduled: the job is due TIME (in 2h)\n  try    punctual run-now {A}\n"));
     t.args(&["queue", "pause", "mail", "--reason", "smtp migration"]).ok();
     let paused = masked(&t.ok("why 5c1e9f0a"));
     assert!(paused.starts_with("scheduled: queue mail is paused (by ana, TIME ("), "{paused}");
     assert!(
         paused.contains(
-            "\"smtp migration\")\n  also  it is due TIME (in 2h)\n  try    punctual queue resume mail\n"
+            "\"smtp migration\")\n  also  the job is due TIME (in 2h)\n  try    punctual queue resume mail\n"
         ),
         "{paused}"
     );
@@ -177,14 +177,15 @@ fn why_names_what_holds_a_job_back() {
     assert!(
         ready.ends_with(
             "; queue default has 1 due and 0 running jobs\n  \
-             also  no worker has reserved it yet: no worker serves queue default, or all slots of those that do are busy\n  \
-             also  no job of any queue is running; no run ended in the last hour; idle workers can't be seen\n  \
+             also  no worker has reserved the job yet: no worker serves queue default, or all slots of its workers are busy\n  \
+             also  no job of any queue is running; no run ended in the last hour; idle workers are not visible\n  \
              try    punctual work --exec … -q default    serves the queue; a worker logs its queues when it starts (work -v)\n"
         ),
         "{ready}"
     );
     assert!(
-        masked(&t.ok(&format!("why {C}"))).starts_with("cancelled: it was called off: not needed, TIME (")
+        masked(&t.ok(&format!("why {C}")))
+            .starts_with("cancelled: the job was cancelled: not needed, TIME (")
     );
 }
 
@@ -198,10 +199,7 @@ fn why_says_what_is_known_of_workers_that_serve_other_queues() {
     t.wait_for(A, "running");
     let text = t.ok(&format!("why {B}"));
     assert!(!text.contains("is there a worker?"), "{text}");
-    assert!(
-        text.contains("no worker serves queue default, or all slots of those that do are busy"),
-        "{text}"
-    );
+    assert!(text.contains("no worker serves queue default, or all slots of its workers are busy"), "{text}");
     assert!(text.contains("jobs are running in queue mail, on worker mailer"), "{text}");
     let json = t.json(&format!("why {B}"));
     let codes: Vec<_> = json["reasons"].as_array().unwrap().iter().map(|reason| &reason["code"]).collect();
@@ -289,7 +287,7 @@ fn a_field_that_is_none_is_told_before_anything_is_done() {
     t.run("take --fields nonsense").fails(2, "invalid", "unknown field `nonsense`");
     assert_eq!(t.json(&format!("show {B}"))["state"], "waiting", "nothing was taken");
     for line in ["stats --fields id", "ls -o ids --fields id", "push k --fields id"] {
-        t.run(line).fails(2, "invalid", "--fields has nothing to choose from here");
+        t.run(line).fails(2, "invalid", "--fields does not work with this command or format");
     }
 }
 

@@ -248,7 +248,7 @@ fn an_audit_says_what_it_mended_and_what_it_left() {
     let () = redis::cmd("HSET").arg(&key).arg(b"of nobody, alone").arg("x").query(&mut raw).unwrap();
     let left = t.run(&format!("audit --repair {store}"));
     assert_eq!(left.code, Some(1), "{left:#?}");
-    assert!(left.out.ends_with("       what is left no repair mends: it takes people\n"), "{left:#?}");
+    assert!(left.out.ends_with("       what is left cannot be repaired automatically\n"), "{left:#?}");
     assert_eq!(t.run(&format!("audit --json --repair {store}")).code, Some(1));
 }
 
@@ -315,7 +315,7 @@ fn shards_are_shown_and_changed() {
     );
     t.ok(&format!("queue set mail max_jobs=2 placement=pinned {store}"));
     (0..2).for_each(|_| drop(t.ok(&format!("push k -q mail {store}"))));
-    t.run(&format!("push k -q mail {store}")).fails(5, "store_full", "queue \"mail\" is at its cap");
+    t.run(&format!("push k -q mail {store}")).fails(5, "store_full", "queue \"mail\" is full");
     assert_eq!(t.json(&format!("queue show mail {store}"))["settings"]["placement"], "pinned");
     t.run(&format!("shards 0 {store}")).fails(2, "invalid", "a store has 1 to 1024 shards, not 0");
     t.run("shards").fails(2, "unsupported", "only a store on Redis has shards");

@@ -47,7 +47,7 @@ fn a_command_runs_under_a_lock() {
     let under = format!("{} && {}; {}", script(&show), script(&taken), script(&release));
     let said = t.args(&["lock", "run", "nightly", "--", "sh", "-c", &under]);
     assert!(said.out.contains("released nightly"), "{said:?}");
-    assert!(said.err.contains("somebody else holds lock \"nightly\", for "), "{said:?}");
+    assert!(said.err.contains("lock \"nightly\" is held by another process, for "), "{said:?}");
     assert!(said.err.contains("lost lock \"nightly\" while the command ran"), "{said:?}");
     assert_eq!(said.code, Some(124));
     let held: serde_json::Value = serde_json::from_str(said.out.lines().next().unwrap()).unwrap();

@@ -165,7 +165,7 @@ fn a_cancel_ends_the_command_unless_it_finished_the_work() {
     t.wait_for(A, "cancelled");
     t.wait_for(B, "done");
     let why = t.ok(&format!("why {A}"));
-    assert!(why.starts_with("cancelled: it was called off"), "{why}");
+    assert!(why.starts_with("cancelled: the job was cancelled"), "{why}");
     worker.stop().ok();
 }
 
@@ -382,7 +382,7 @@ fn what_ran_in_the_last_hour_is_told_by_stats() {
     let text = t.ok("stats");
     assert!(
         text.ends_with(&format!(
-            "\nlast hour  a worker that crashes may take its last second with it\n\
+            "\nlast hour  a worker that crashes may lose its last second\n\
              RUNS/1H  KIND\n      1  email.send\n      1  report.build\n\
              RUNS/1H  GROUP  QUEUE\n      1  acme   mail\n\
              RUNS/1H  ERROR\n      1  {error}\n"

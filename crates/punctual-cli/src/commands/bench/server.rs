@@ -129,7 +129,7 @@ impl Server {
             }
             tokio::time::sleep(LOOK).await;
         }
-        bail!("somebody still writes keys that begin with {prefix}: remove them by hand")
+        bail!("another process still writes keys that begin with {prefix}: remove them by hand")
     }
 
     async fn remove_once(&self, prefix: &str) -> Result<usize> {

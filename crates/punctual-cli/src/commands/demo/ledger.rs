@@ -229,23 +229,23 @@ impl fmt::Display for Ledger {
         writeln!(f, "early       {:>6}", self.early)?;
         writeln!(
             f,
-            "duplicates  {:>6}   unexplained, and {} explained by the kill",
+            "duplicates  {:>6}   unexplained, {} explained by the kill",
             self.duplicates_unexplained, self.duplicates_explained
         )?;
         if 0 < self.away_ms {
             let (away, again) = (self.away_ms as f64 / 1_000.0, self.duplicates_of_absence);
-            writeln!(f, "store away  {away:>6.1} s, which explains {again} more")?;
+            writeln!(f, "store away  {away:>6.1} s, which explains {again} more duplicates")?;
         }
-        writeln!(f, "retries     {:>6}   of jobs that failed", self.retries)?;
-        writeln!(f, "enqueued twice {:>3}   answered duplicate", self.duplicate_enqueues)?;
-        writeln!(f, "{}; {} starts after the kill apart", self.lateness_ms, self.after_kill)?;
+        writeln!(f, "retries     {:>6}   after failed attempts", self.retries)?;
+        writeln!(f, "enqueued twice {:>3}   answered as duplicates", self.duplicate_enqueues)?;
+        writeln!(f, "{}; without {} starts after the kill", self.lateness_ms, self.after_kill)?;
         writeln!(
             f,
             "{}",
             if self.is_clean() {
-                "kept: nothing lost, nothing early, nothing twice without a reason"
+                "ok: no job lost, early, or run twice without a reason"
             } else {
-                "BROKEN"
+                "FAILED: a job was lost, early, or run twice without a reason"
             }
         )
     }

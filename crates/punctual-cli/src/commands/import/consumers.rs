@@ -61,7 +61,7 @@ fn suspects(list: &str, own: u64) -> Vec<String> {
     let text = |((waits, command), n): (&(bool, &str), &u32)| {
         let who = if *n == 1 { "1 other connection".to_owned() } else { format!("{n} other connections") };
         if *waits {
-            format!("{who} in {command}: old consumers must be stopped, or entries may run twice")
+            format!("{who} in {command}: stop the old consumers, or entries may run twice")
         } else {
             format!(
                 "{who} called {command} last: if these are old consumers, stop them, or entries may run twice"

@@ -146,7 +146,7 @@ impl Element {
         match (self.wrong.as_str(), &layout.context) {
             ("", Some(_)) => maker.queued(place, &self.payload, Some(&self.text)),
             ("", None) => maker.queued(place, &self.text, None),
-            ("missing", _) => Err("its message is not there".into()),
+            ("missing", _) => Err("the message is missing".into()),
             (size, _) => Err(too_large(size)),
         }
     }

@@ -107,7 +107,7 @@ pub(super) async fn run(globals: &Globals, server: &Server, layout: &Layout) -> 
                     writeln!(out, "  {}  queue {}  {due}  {}", clean(kind), clean(queue), clean(sample))?;
                 }
                 Shown::Refused { entry, refused } => {
-                    writeln!(out, "  no job: {}: {}", clean(entry), clean(refused))?;
+                    writeln!(out, "  refused: {}: {}", clean(entry), clean(refused))?;
                 }
             }
         }

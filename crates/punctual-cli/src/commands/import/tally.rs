@@ -103,26 +103,26 @@ impl Tally {
         let mut lines = Vec::new();
         for (key, over) in &self.over {
             let place = match &over.moved_to {
-                Some(list) => format!("stand in {list} now"),
+                Some(list) => format!("are now in {list}"),
                 None => "stay where they are".to_owned(),
             };
-            lines.push(format!("{key}: {} that became no jobs {place}", entries(over.sum())));
+            lines.push(format!("{key}: {} that could not be imported {place}", entries(over.sum())));
             lines.extend(over.examples.iter().map(|example| format!("  {example}")));
         }
         if 0 < self.remembered {
             lines.push(format!(
-                "warning: the jobs of {} ended or were deleted within the last day: these were only removed there",
+                "warning: the jobs of {} ended or were deleted within the last day; these entries were only removed",
                 entries(self.remembered)
             ));
         }
         for (list, hash) in &self.kept {
             lines.push(format!(
-                "{list}: messages of what came over stay in {hash} while producers write; run it once more when they are switched"
+                "{list}: messages of imported entries stay in {hash} while producers write; run the command again after they are switched"
             ));
         }
         if 0 < self.vanished {
             lines.push(format!(
-                "warning: {} were taken off by somebody else while they were taken over, and run twice: stop the old consumers",
+                "warning: {} entries were popped by another process during the import, and run twice: stop the old consumers",
                 grouped(self.vanished)
             ));
         }
@@ -174,6 +174,6 @@ impl fmt::Display for Summary {
         let [taken, here, left, refused] =
             [self.taken, self.already_here, self.left, self.refused].map(grouped);
         let took = span(Duration::from_secs_f64(self.seconds));
-        write!(f, "{taken} taken · {here} already here · {left} left · {refused} refused · {took}")
+        write!(f, "{taken} imported · {here} imported before · {left} left · {refused} refused · {took}")
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     times::span,
 };
 
-/// Somebody else holds the lock: a temporary failure, by sysexits.h.
+/// Another process holds the lock: a temporary failure, by sysexits.h.
 const EXIT_HELD: u8 = 75;
 /// The lock was lost and the command killed, as `timeout` kills.
 const EXIT_LOST: u8 = 124;
@@ -57,8 +57,8 @@ pub(super) async fn hold(session: &mut Session, args: &Run) -> Result {
     };
     let Some(guard) = acquired else {
         let left = lock.holder().await?.map_or(Duration::ZERO, |held| held.left);
-        let text = format!("somebody else holds lock {:?}, for {} at least", args.name, span(left));
-        return Err(Failure::new("conflict", text).hint("wait for it: --wait 10m").exits(EXIT_HELD));
+        let text = format!("lock {:?} is held by another process, for at least {}", args.name, span(left));
+        return Err(Failure::new("conflict", text).hint("wait for the lock: --wait 10m").exits(EXIT_HELD));
     };
     let ended = under(&guard, args, requests).await;
     if let Err(Ended::Lost(late)) = &ended {
@@ -72,11 +72,13 @@ pub(super) async fn hold(session: &mut Session, args: &Run) -> Result {
     };
     match released {
         Ok(true) => {}
-        Ok(false) => return Err(lost(&args.name, "an operator released it, or its lease ended")),
+        Ok(false) => {
+            return Err(lost(&args.name, "the lock was released by an operator, or its lease ended"));
+        }
         Err(error) => {
             let left = span(args.lease);
             session.say(&format!(
-                "could not release lock {:?}: it is free in {left} at the latest ({error})",
+                "could not release lock {:?}: {error}. It is free after {left} at the latest",
                 args.name
             ));
         }
@@ -154,8 +156,8 @@ async fn under(guard: &LockGuard, args: &Run, requests: Requests) -> std::result
         Loss::Late => family.end(Members::All, args.lease / RESERVE / 2).await,
     }
     Err(Ended::Lost(match lost {
-        Loss::Refused => "its lease ended before it was extended, or an operator released it",
-        Loss::Late => "the store did not extend its lease in time",
+        Loss::Refused => "the lease ended before it was extended, or an operator released the lock",
+        Loss::Late => "the store did not extend the lease in time",
     }))
 }
 
@@ -239,6 +241,6 @@ fn not_started(args: &Run, error: &io::Error) -> Failure {
 fn lost(name: &str, why: &str) -> Failure {
     Failure::new("conflict", format!("lost lock {name:?} while the command ran"))
         .why(why)
-        .hint("a longer --lease outlasts longer pauses")
+        .hint("choose a longer --lease, which outlasts longer pauses")
         .exits(EXIT_LOST)
 }

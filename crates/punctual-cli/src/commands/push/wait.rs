@@ -1,4 +1,4 @@
-//! `push --wait`: stays until the job has ended, and tells how.
+//! `push --wait`: waits until the job has ended, and reports how.
 
 use std::{io::Write as _, time::Duration};
 
@@ -45,7 +45,7 @@ pub(super) async fn wait(session: &mut Session, id: JobId, at_most: Duration) ->
             "timed_out",
             format!("job {} has not ended after {}", id.short(), span(at_most)),
         )
-        .why("it goes on; only the wait for it is over")
+        .why("the job goes on; only the wait has ended")
         .hint(format!("punctual why {id}")));
     };
     let (job, now) = ended?;
@@ -69,7 +69,7 @@ async fn ended(session: &Session, id: JobId) -> Result<(JobRecord, Timestamp)> {
     let (mut at_most, mut told) = (Duration::ZERO, None);
     loop {
         let Some(job) = session.client.finished(id, at_most).await? else {
-            return Err(not_found(id).hint("a queue that keeps no ended jobs can't tell how they ended"));
+            return Err(not_found(id).hint("let the queue keep ended jobs: punctual queue set QUEUE retention.done.age=1h retention.done.count=100"));
         };
         let now = session.now().await?;
         if job.state.is_ended() {

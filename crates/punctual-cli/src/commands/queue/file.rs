@@ -1,7 +1,7 @@
-//! `queue set --from FILE`: settings of queues, as `queue show --json` and `queue ls --json` print them.
+//! `queue set --from FILE`: reads the settings of queues, as `queue show --json` and `queue ls --json` print them.
 //!
-//! All of a file is read and checked before any queue is set. What is not a setting there (counts, the pause) is known and
-//! left alone; settings that are left out become their defaults, as in a new queue.
+//! The whole file is read and checked before the first queue is set. Other known fields (counts, the pause) are ignored. Settings
+//! that are left out get their defaults, as in a new queue.
 
 use std::collections::BTreeSet;
 
