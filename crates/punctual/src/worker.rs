@@ -664,7 +664,7 @@ fn work(
                 () = sweeping => Ok(()),
                 () = shutdown.out_of_time(setup.grace) => {
                     Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
-                        .with_hint("their leases lapse, and the jobs run again"))
+                        .with_hint("their leases expire, and the jobs run again"))
                 }
             };
             // What still runs has no heartbeat any more.

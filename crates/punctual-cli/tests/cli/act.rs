@@ -58,7 +58,7 @@ fn a_unique_key_that_went_to_another_job_stops_a_retry() {
     push(&t, A, "--unique u");
     t.ok(&format!("cancel {A}"));
     push(&t, B, "--unique u");
-    t.run(&format!("retry {A}")).fails(4, "unique_conflict", "job 5c1e9f0a can't be retried");
+    t.run(&format!("retry {A}")).fails(4, "unique_conflict", "job 5c1e9f0a cannot be retried");
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn the_doctor_says_when_a_compaction_would_give_much_back() {
     assert!(!t.ok("doctor").contains("punctual compact"));
     t.ok("queue purge gone -y");
     let said = t.ok("doctor");
-    assert!(said.contains("run `punctual compact` to give them back"), "{said}");
+    assert!(said.contains("run `punctual compact` to return them"), "{said}");
 }
 
 #[test]

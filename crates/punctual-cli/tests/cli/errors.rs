@@ -36,7 +36,7 @@ fn numbers_and_times_that_make_no_sense_are_refused() {
         ("work --exec true -q mail=3", "-q mail=3 has a weight"),
         (
             "work --exec true --queue-slots mail=3",
-            "slots for queue \"mail\", which this worker doesn't serve",
+            "slots for queue \"mail\", which this worker does not serve",
         ),
         ("upcoming --for 0s", "--for must be at least 1 ms"),
     ] {

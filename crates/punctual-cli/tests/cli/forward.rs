@@ -82,7 +82,7 @@ fn one_process_runs_all_that_the_file_has() {
         wait(|| (length() == "1").then_some(()), || format!("{name}: {}", length()));
     }
     let said = forwarder.stop();
-    assert!(said.err.contains("one goes to redis+unix://"), "{said:#?}");
+    assert!(said.err.contains("forwarding queue one to redis+unix://"), "{said:#?}");
     assert!(said.err.contains("(4 at once)") && said.err.contains(": 1 forwarded"), "{said:#?}");
     said.ok();
 }

@@ -116,7 +116,7 @@ fn ls_stops_at_its_limit_and_says_how_to_go_on() {
     let t = three();
     let said = t.run("ls -n 1 -o ids");
     assert_eq!(said.out, format!("{C}\n"));
-    assert!(said.err.contains(&format!("go on with --after {C}, or --all")), "{}", said.err);
+    assert!(said.err.contains(&format!("continue with --after {C}, or --all")), "{}", said.err);
     assert_eq!(t.ok(&format!("ls -n 1 -o ids --after {C}")), format!("{B}\n"));
     assert_eq!(t.ok("ls --all -o ids"), format!("{C}\n{B}\n{A}\n"));
     assert_eq!(t.run("ls --quiet").err, "");
@@ -352,7 +352,7 @@ fn a_file_that_is_opened_to_be_looked_at_is_left_as_it_is() {
     for line in ["push k", "cancel --where kind:k -y", "take", "queue pause mail"] {
         let said = t.run(&format!("{line} --store sqlite:apart/jobs.db?mode=ro"));
         said.fails(2, "unsupported", "");
-        assert!(said.err.contains("was opened to be looked at; nothing was written"), "{said:#?}");
+        assert!(said.err.contains("was opened for reading only; nothing was written"), "{said:#?}");
     }
     let left: Vec<_> = std::fs::read_dir(t.path("apart")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name == "jobs.db-lock"), "{left:?}");
@@ -394,5 +394,5 @@ fn whoever_only_looks_need_not_be_able_to_write_the_file() {
     assert_eq!(refused.code, Some(5), "{refused:#?}");
     // At rest there is no -shm, and this user can't make one.
     alone.fails(5, "store_unavailable", "could not open");
-    assert!(alone.err.contains("start a worker, or look at a copy"), "{alone:#?}");
+    assert!(alone.err.contains("start a worker, or read a copy"), "{alone:#?}");
 }

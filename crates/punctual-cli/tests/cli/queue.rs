@@ -72,7 +72,7 @@ fn groups_have_limits() {
     for (line, why) in [
         ("queue limit mail --group a --weight 0", "group \"a\": weight 0 is not within 1 to 100"),
         ("queue limit mail --groups --weight 101", "weight 101 is not within 1 to 100"),
-        ("queue limit mail --groups --rate 5", "\"5\" is no value of group.rate"),
+        ("queue limit mail --groups --rate 5", "\"5\" is not a value of group.rate"),
         ("queue set mail groups.a.wait=1", "unknown setting `groups.a.wait`"),
     ] {
         t.run(line).fails(2, "invalid", why);

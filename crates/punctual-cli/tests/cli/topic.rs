@@ -79,7 +79,7 @@ fn mistakes_are_told() {
         (&["topic", "subscribe", "", "q"], 2, "topic is empty"),
         (&["topic", "publish", "orders", "k", "{"], 2, "JSON"),
         (&["topic", "publish", "orders", "k", "--header", "topic=x"], 2, "no header topic of its own"),
-        (&["topic", "publish", "orders", "k", "-q", "mail"], 2, "no queue of its own"),
+        (&["topic", "publish", "orders", "k", "-q", "mail"], 2, "topic publish does not take --queue"),
         (&["push", "k", "-q", "$topics"], 2, "publish to a topic instead"),
         (&["work", "-q", "$topics", "--exec", "true"], 2, "reserved"),
         (&["queue", "pause", "$other", "--reason", "x"], 2, "reserved"),

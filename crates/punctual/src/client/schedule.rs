@@ -242,7 +242,7 @@ impl ScheduleHandle {
     fn known<'a>(&self, schedule: Option<&'a Schedule>) -> Result<&'a Schedule> {
         schedule.ok_or_else(|| {
             Error::invalid(format!("there is no schedule {:?}", self.name))
-                .with_hint("punctual cron ls    shows all")
+                .with_hint("punctual cron ls    lists all schedules")
         })
     }
 

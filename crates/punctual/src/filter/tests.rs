@@ -159,15 +159,15 @@ fn mistakes_are_named_with_what_to_write() {
     for (text, message, hint) in [
         ("kimd:x", "unknown field `kimd` in filter", "did you mean `kind`?"),
         ("state:retryin", "\"retryin\" is not a state", "did you mean `retrying`?"),
-        ("mail", "\"mail\" is no term of a filter", "write field:value, as in queue:mail state:dead"),
-        ("due:10m", "due:10m is no comparison with a time", "write due:<10m"),
+        ("mail", "\"mail\" is not a term of a filter", "write field:value, as in queue:mail state:dead"),
+        ("due:10m", "due:10m is not a comparison with a time", "write due:<10m"),
         ("failed:<-1h", "failed:<-1h is no comparison", "write failed:>2h"),
-        ("attempt:x", "\"x\" is not a number of an attempt", "write attempt:3"),
-        ("queue:>a", "queue knows no > and <", "put the value in quotes"),
-        ("queue: mail", "a value is missing behind queue:", "write field:value without a space"),
-        ("queue:a,", "a value is missing behind queue:", "write field:value"),
-        ("id:12345", "\"12345\" is not a job id, nor six digits of one", "write the id"),
-        ("payload.:x", "\"payload.\" is no path into a payload", "write payload.user.id:42"),
+        ("attempt:x", "\"x\" is not the number of an attempt", "write attempt:3"),
+        ("queue:>a", "queue does not take > or <", "put the value in quotes"),
+        ("queue: mail", "a value is missing after queue:", "write field:value without a space"),
+        ("queue:a,", "a value is missing after queue:", "write field:value"),
+        ("id:12345", "\"12345\" is not a job id or a part of one", "write the id"),
+        ("payload.:x", "\"payload.\" is not a path into a payload", "write payload.user.id:42"),
         ("priority:5", "\"5\" is not a priority", "write high"),
     ] {
         let wrong = Filter::parse(text).unwrap_err();

@@ -127,5 +127,5 @@ impl DocOp {
 /// The error for one document more than a store has room for.
 pub(crate) fn too_many() -> Error {
     Error::new(ErrorKind::StoreFull, format!("the store has {DOCS_MAX} documents, which is the limit"))
-        .with_hint("remove schedules or topics that nobody needs")
+        .with_hint("remove schedules or topics that are not needed")
 }

@@ -25,7 +25,7 @@ async fn the_doctor_tells_how_it_stands_with_the_server() {
         ("keys", "none"),
         ("rights", "user default may do all"),
         ("clock", "differ by "),
-        ("bell", "was heard after "),
+        ("bell", "arrived after "),
     ] {
         let check = checks.iter().find(|check| check.name == name).expect(name);
         assert!(check.text.contains(words), "{check:?}");

@@ -24,8 +24,8 @@ The command ends when all entries are imported. Run it once more after the last 
 docs/moving/ has a page for each layout.
 
 Examples:
-  punctual import zset --from redis://localhost --key delay --kind email.send --dry-run
-  punctual import lists --from redis://localhost --follow")]
+  punctual import zset --from redis://old --key delay --kind email.send --dry-run
+  punctual import lists --from redis://old --follow")]
 pub(crate) enum Import {
     /// Import a sorted set of ids by time, with a string key for each payload.
     ZsetKeys(ZsetKeys),
@@ -121,8 +121,8 @@ pub(crate) struct SortedArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  punctual import zset-keys --from redis://localhost --key delay --payload-key 'job:{member}' --kind email.send
-  punctual import zset-keys --from-file old.url --key delay --payload-key 'job:{member}' --kind-field type --dry-run")]
+  punctual import zset-keys --from redis://old --key delay --payload-key 'job:{member}' --kind email.send
+  punctual import zset-keys --from-file url --key delay --payload-key 'job:{member}' --kind k --dry-run")]
 pub(crate) struct ZsetKeys {
     #[command(flatten)]
     from: From,
@@ -138,8 +138,8 @@ pub(crate) struct ZsetKeys {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  punctual import zset-hash --from redis://localhost --key delay --hash jobs --kind email.send
-  punctual import zset-hash --from redis://localhost --key delay --hash jobs --kind-field type --dry-run")]
+  punctual import zset-hash --from redis://old --key delay --hash jobs --kind email.send
+  punctual import zset-hash --from redis://old --key delay --hash jobs --kind-field type --dry-run")]
 pub(crate) struct ZsetHash {
     #[command(flatten)]
     from: From,
@@ -155,8 +155,8 @@ pub(crate) struct ZsetHash {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  punctual import zset --from redis://localhost --key delay --kind email.send --dry-run
-  punctual import zset --from redis://localhost --key delay --shards 16 --unit ms --kind email.send -q mail")]
+  punctual import zset --from redis://old --key delay --kind email.send --dry-run
+  punctual import zset --from redis://old --key delay --shards 16 --unit ms --kind email.send -q mail")]
 pub(crate) struct Zset {
     #[command(flatten)]
     from: From,
@@ -169,8 +169,8 @@ pub(crate) struct Zset {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  punctual import lists --from redis://localhost --dry-run
-  punctual import lists --from redis://localhost --lists 'queue:*' --next right --follow")]
+  punctual import lists --from redis://old --dry-run
+  punctual import lists --from redis://old --lists 'queue:*' --next right --follow")]
 pub(crate) struct Lists {
     #[command(flatten)]
     from: From,
@@ -198,8 +198,8 @@ pub(crate) struct Lists {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  punctual import backup --from redis://localhost --list jobs --kind email.send
-  punctual import backup --from redis://localhost --list jobs --backup jobs:running --context jobs:messages --kind-field type")]
+  punctual import backup --from redis://old --list jobs --kind email.send
+  punctual import backup --from redis://old --list jobs --backup running --context messages --kind-field type")]
 pub(crate) struct Backup {
     #[command(flatten)]
     from: From,

@@ -136,7 +136,7 @@ impl ScheduleHandle {
         let Some(other) = Tick::of(&job).filter(|other| other.name == self.name) else {
             let text = format!("job {} holds the unique key of schedule {:?}", job.id, self.name);
             return Err(Error::new(ErrorKind::Conflict, text)
-                .with_hint("such keys are for schedules; give the job another one"));
+                .with_hint("such keys are reserved for schedules; use another key"));
         };
         let reason = if other.generation < named.generation {
             CHANGED

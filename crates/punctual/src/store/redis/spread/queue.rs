@@ -106,7 +106,7 @@ pub(in crate::store::redis) async fn queue(
             Set::Moved => live = store.refresh().await?,
         }
     }
-    Err(Error::new(ErrorKind::Unavailable, format!("the settings of queue {name:?} change all the time")))
+    Err(Error::new(ErrorKind::Unavailable, format!("the settings of queue {name:?} keep changing")))
 }
 
 /// Tells the shards from `first` on what was decided in shard 0; `false` where there is a later layout.
@@ -161,7 +161,9 @@ pub(in crate::store::redis) fn check_caps(name: &str, settings: &QueueSettings, 
                 ErrorKind::Conflict,
                 format!("queue {name:?} has {what} {cap}, too few to be shared by {shards} shards"),
             )
-            .with_hint(format!("give it {shards} or more, or none, or pin it, or the store fewer shards")));
+            .with_hint(format!(
+                "set the cap to {shards} or more or to none, pin the queue, or use fewer shards"
+            )));
         }
     }
     Ok(())
