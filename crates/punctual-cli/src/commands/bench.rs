@@ -142,7 +142,7 @@ async fn measure(place: &Place, sizes: &Bench) -> Result<Figures> {
 }
 
 fn step(what: &str) {
-    // Nobody is left to talk to when stderr is gone.
+    // A closed stderr is not an error.
     let _ = writeln!(io::stderr(), "measuring {what} …");
 }
 
@@ -195,7 +195,7 @@ async fn enqueues(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result
     place.forget("enqueue").await
 }
 
-/// Whole lives: enqueue in bulk, then drain by a worker; the figure is jobs over the sum of both times.
+/// Enqueues in bulk, then drains by a worker. The figure is the number of jobs divided by the sum of both times.
 async fn lives(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()> {
     step("enqueue and run, in order");
     let client = place.fresh("in-order", Keep::NOTHING).await?;
@@ -452,7 +452,7 @@ async fn idle(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()>
     place.forget("idle").await
 }
 
-/// Processor time of this process so far; 0 where the system doesn't tell.
+/// Processor time of this process so far; 0 if the system does not report it.
 fn cpu_seconds() -> f64 {
     // Fields 14 and 15 of proc(5) stat, in hundredths of a second; the name before them may hold spaces.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();

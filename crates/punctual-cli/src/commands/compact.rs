@@ -38,7 +38,7 @@ struct Answer {
     took_ms: u64,
 }
 
-/// Refuses a store that is no file.
+/// Refuses a store that is not a file.
 pub(super) fn check(url: &str) -> Result {
     if url.starts_with("sqlite:") {
         return Ok(());
@@ -99,7 +99,7 @@ mod room {
     }
 
     impl Room {
-        /// `None`: nobody can say, so that SQLite itself finds out.
+        /// Returns `None` if the free space is unknown; then SQLite finds out.
         fn of(folder: PathBuf) -> Option<Self> {
             let (about, disk) = (folder.metadata().ok()?, statvfs(&folder).ok()?);
             Some(Self {
@@ -110,7 +110,7 @@ mod room {
         }
     }
 
-    /// Refuses what has no room: failing half-way would fill the disk first.
+    /// Checks that there is enough space. Otherwise the command would fill the disk before it fails.
     pub(super) fn check(url: &str, space: Space) -> Result {
         let path = url.strip_prefix("sqlite:").unwrap_or(url);
         let path = Path::new(path).canonicalize().unwrap_or_else(|_| path.into());

@@ -25,11 +25,11 @@ use crate::{
     requests::Requests,
 };
 
-/// Jobs on their way at once, if not said otherwise.
+/// Jobs that are sent at once, by default.
 const SLOTS: usize = 256;
-/// Time between two looks at what forwarders did.
+/// Time between two updates of the progress.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Time between two looks at another side that does not take us.
+/// Time between two checks of a receiver that does not accept this client.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// How much of what went wrong is shown while it runs.
 const TROUBLE_CHARS: usize = 60;
@@ -211,7 +211,7 @@ impl Route {
         format!("queue {}", self.from)
     }
 
-    /// Looks whether the other side knows us. That it is away now stops nobody: jobs wait.
+    /// Checks that the receiver accepts this client. If it cannot be reached now, that is no error: jobs wait.
     async fn check(&self, session: &Session) -> Result {
         let Err(error) = self.forwarder.check().await else { return Ok(()) };
         let to = self.forwarder.shown();
@@ -223,8 +223,8 @@ impl Route {
         Err(Failure::from(error).why(format!("forwarding from queue {} to {to}", self.from)))
     }
 
-    /// Forwards, as soon as the other side takes us. Until then this route waits, and the others go on; only where none of them can
-    /// begin the first look ends them all.
+    /// Forwards as soon as the receiver accepts this client. Until then this route waits, and the others go on. If no route can start,
+    /// the first check ends them all.
     async fn run(
         &self,
         session: &Session,
@@ -298,7 +298,7 @@ impl Start {
     }
 }
 
-/// Turns signals into shutdown: with the first, jobs on their way may arrive within the grace; the second means now.
+/// Turns signals into a shutdown. After the first, jobs on their way may arrive within the grace period; the second ends at once.
 async fn end(mut requests: Requests, shutdown: &Shutdown) -> Infallible {
     requests.next().await;
     shutdown.graceful.cancel();
@@ -350,7 +350,7 @@ pub(super) async fn run(globals: Globals, command: &Command, args: &Forward) -> 
     Ok(session.out.flush()?)
 }
 
-/// Shows what they do, as long as somebody looks.
+/// Shows the progress of the routes.
 async fn watch(session: &Session, routes: &[Route], health: &Health) -> Infallible {
     let mut progress = session.progress();
     let mut before: Vec<u64> = routes.iter().map(|route| route.forwarder.counts().forwarded).collect();
@@ -359,7 +359,7 @@ async fn watch(session: &Session, routes: &[Route], health: &Health) -> Infallib
         tokio::time::sleep(LOOK_EVERY).await;
         let counts: Vec<Counts> = routes.iter().map(|route| route.forwarder.counts()).collect();
         for (route, counts) in routes.iter().zip(&counts).filter(|(route, _)| route.begun.load(Relaxed)) {
-            // What was refused once holds up nobody; what is tried again in place does.
+            // A job that is sent again holds up its queue; a refused job does not.
             let trouble = counts.trouble.as_deref().filter(|_| 0 < counts.in_flight);
             health.note(&route.about(), trouble.map(clean).as_deref());
         }
@@ -386,7 +386,7 @@ async fn watch(session: &Session, routes: &[Route], health: &Health) -> Infallib
     }
 }
 
-/// Hands one job over to each.
+/// Sends one test job to each receiver.
 async fn test(out: &mut Out, format: Format, routes: &[Route]) -> Result {
     let mut failed = 0;
     for route in routes {
@@ -408,7 +408,7 @@ async fn test(out: &mut Out, format: Format, routes: &[Route]) -> Result {
     Err(Failure::new("failed", format!("{} did not accept the test job", counted(failed, "receiver"))))
 }
 
-/// A job as it would be handed over; no store keeps it.
+/// Makes a test job, which is in no store.
 async fn test_job(queue: &str) -> Result<(Client, JobRecord)> {
     let client = Client::connect("memory:").await?;
     let id = client.make_id();
@@ -417,7 +417,7 @@ async fn test_job(queue: &str) -> Result<(Client, JobRecord)> {
     Ok((client, job))
 }
 
-/// What became of a test job.
+/// The result of a test job.
 #[derive(Serialize)]
 struct Tested<'a> {
     from: &'a str,

@@ -54,20 +54,20 @@ const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 struct Importer<'a> {
     session: &'a Session,
     server: &'a Server,
-    /// Who is told apart from other importers of the same source.
+    /// Identifies this importer among others of the same source.
     owner: String,
     progress: Progress,
     tally: Tally,
 }
 
-/// Says what would be taken over; writes nothing anywhere, and needs no store.
+/// Prints what would be imported. Writes nothing, and needs no store.
 pub(super) async fn dry_run(globals: &Globals, args: &Import) -> Result {
     let layout = args.layout()?;
     let server = Server::connect(&args.from().url()?).await?;
     preview::run(globals, &server, &layout).await
 }
 
-/// Takes everything over.
+/// Imports everything.
 pub(super) async fn run(session: &mut Session, args: &Import) -> Result {
     let layout = args.layout()?;
     let server = Server::connect(&args.from().url()?).await?;
@@ -130,13 +130,13 @@ fn tell(session: &mut Session, summary: &Summary) -> Result {
 }
 
 impl Importer<'_> {
-    /// Once through all sources, each until nothing is left there of what there was.
+    /// Imports each source once, until the entries that it had are gone.
     async fn round(&mut self, layout: &Layout, is_first: bool) -> Result {
         let sources = keys::find(self.server, layout).await?;
         if sources.is_empty() && self.tally.is_empty() {
             self.session.say("nothing to import: none of these keys exists");
         }
-        // Before the first is begun, so that nothing was taken over where one is refused; later, what is left may look as it does.
+        // All sources are checked before the first import, so that a refusal leaves everything as it was.
         if let Some(sorted) = layout.sorted.as_ref().filter(|_| is_first) {
             for source in sources.iter().filter(|source| !source.is_list) {
                 sorted::check_unit(self.server, source, sorted.unit).await?;

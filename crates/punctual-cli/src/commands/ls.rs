@@ -187,7 +187,7 @@ impl Printer {
 }
 
 fn narrow(jobs: &[JobRecord], now: Timestamp, paint: Paint) -> Table {
-    // Few jobs tell how far they are.
+    // The column is left out if no job reports progress.
     let tells = jobs.iter().any(|job| job.notes.progress.is_some());
     let progress = tells.then_some("PROGRESS");
     let heads = ["ID", "KIND", "QUEUE", "STATE", "DUE", "ATTEMPT"].into_iter().chain(progress);
@@ -245,7 +245,7 @@ fn wide(jobs: &[JobRecord], now: Timestamp, paint: Paint) -> Table {
     table
 }
 
-/// How far its runs are, as far as they tell.
+/// The progress that the job's run reported.
 pub(super) fn how_far(job: &JobRecord) -> String {
     job.notes.progress.as_ref().map(told).unwrap_or_default()
 }

@@ -25,7 +25,7 @@ use crate::{
     wire,
 };
 
-/// What is read of a file before its size is called absurd: well above any payload limit, well below the memory.
+/// The largest file that is read: far above any payload limit, far below the memory.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, clap::Args)]
@@ -146,12 +146,12 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
     let answers = session.client.push(vec![job]).await?;
     let answer = answers.first().ok_or_else(|| Failure::new("corrupt", "the store gave no answer"))?;
     let Some(id) = answer.id() else { return Err(full(&queue)) };
-    // Of a duplicate the store tells the state only; one that has gone by now is like one that is remembered.
+    // For a duplicate, the job is read to print its state. It may be gone, when only its id is remembered.
     let known = match answer {
         Enqueued::Duplicate(_) => session.client.get(id).await?,
         _ => None,
     };
-    // Of a key across kinds the job that holds it may be of another one.
+    // With a key across kinds, the job that holds it may be of another kind.
     let kind = &known.as_ref().map_or_else(|| kind.to_owned(), |job| job.kind.clone());
     let now = session.now().await?;
     let due = match *answer {
@@ -249,7 +249,7 @@ fn told(
     text
 }
 
-/// Nothing was written: the queue has a cap.
+/// Makes the error of a full queue; nothing was written.
 fn full(queue: &str) -> Failure {
     Failure::new("store_full", format!("queue {queue:?} is full"))
         .why("max_jobs or max_bytes of the queue limits its waiting and running jobs")

@@ -62,7 +62,7 @@ async fn show(session: &mut Session, job: &JobRecord) -> Result {
     Ok(())
 }
 
-/// A job by its id or by a part of one that only it has, among 100,000 jobs.
+/// Finds a job by its id, or by a part of an id that only one of 100,000 jobs has.
 pub(super) async fn find(session: &Session, text: &str) -> Result<JobRecord> {
     if let Ok(id) = text.parse() {
         return session.client.get(id).await?.ok_or_else(|| not_found(id));

@@ -36,7 +36,7 @@ struct Answer<'a> {
     queue: Option<&'a str>,
     #[serde(flatten)]
     counts: Counts,
-    /// None: a queue was asked for, or the store doesn't tell.
+    /// `None` if a queue was requested, or the store did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_hour: Option<LastHour>,
 }

@@ -20,7 +20,7 @@ use crate::{
     requests::{Requests, exit_code},
 };
 
-/// The most jobs that are taken before they are printed, and that a reader which goes away can cost.
+/// The most jobs that are taken before they are printed, and that can be lost when the reader goes away.
 const SLICE: usize = 64;
 
 #[derive(Debug, clap::Args)]
@@ -42,11 +42,11 @@ pub(crate) struct Take {
     older_than: Duration,
 }
 
-/// Jobs that are taken and not printed yet, and whether somebody asked for the end.
+/// Jobs that are taken and not printed yet, and the signal that asked for the end.
 #[derive(Debug, Default)]
 struct Slice {
     ids: Vec<JobId>,
-    /// Whether a call is on its way whose jobs nobody knows yet.
+    /// Whether a call is on its way whose jobs are not known yet.
     is_asked_for: bool,
     /// The signal.
     request: Option<i32>,
@@ -59,7 +59,7 @@ impl Slice {
     }
 }
 
-/// Shared with the task that listens to signals: while stdout takes nothing, this one hears of none.
+/// Shared with the task that waits for signals. A task that is blocked on stdout cannot wait for them.
 type Shared = Arc<Mutex<Slice>>;
 
 pub(crate) async fn run(session: &mut Session, args: &Take) -> Result {
@@ -83,7 +83,7 @@ pub(crate) async fn run(session: &mut Session, args: &Take) -> Result {
         }
         locked(&slice).answered(jobs.iter().map(|job| job.id));
         left -= jobs.len();
-        // These are nowhere else any more: out with them before the next ones are taken.
+        // Only this process has these jobs: they are printed before the next ones are taken.
         let printed = list.page(session, &jobs, now).and_then(|()| Ok(session.out.flush()?));
         printed.map_err(|failure| unprinted(&locked(&slice).ids, failure))?;
         locked(&slice).ids.clear();
@@ -94,8 +94,8 @@ pub(crate) async fn run(session: &mut Session, args: &Take) -> Result {
     Ok(())
 }
 
-/// With the first signal the slice that was asked for is printed, and no other one is taken. The second ends the program; what
-/// was taken by then is named.
+/// After the first signal, the requested slice is printed, and no other is taken. The second signal ends the program, which names the
+/// jobs that were taken.
 async fn end(mut requests: Requests, slice: Shared) {
     let first = requests.next().await;
     locked(&slice).request = Some(first);
@@ -121,7 +121,7 @@ fn unread() -> Failure {
     Failure::new("failed", "the jobs could not be printed").why("the reader of stdout went away")
 }
 
-/// The jobs of a slice are done, and whoever should have read them did not, or not all of them.
+/// Makes the error of a slice whose jobs are done but could not all be printed.
 fn unprinted(ids: &[JobId], failure: Failure) -> Failure {
     let ids: Vec<String> = ids.iter().map(JobId::to_string).collect();
     failure

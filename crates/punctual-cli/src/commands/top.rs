@@ -89,14 +89,14 @@ struct Look {
     queues_total: usize,
     /// Those that have run longest, of up to 200 that were read.
     runs: Vec<RunLine>,
-    /// None: the store doesn't tell.
+    /// `None` if the store did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_hour: Option<LastHour>,
     #[serde(skip)]
     now: Timestamp,
     #[serde(skip)]
     runs_read: usize,
-    /// Why the last hour is not told.
+    /// Why the last hour could not be read.
     #[serde(skip)]
     untold: Option<String>,
 }
@@ -315,7 +315,7 @@ fn shown<'a>(names: &'a [String], hour: &'a [Ran]) -> Vec<&'a str> {
     shown
 }
 
-/// With a digit behind the point where that tells something.
+/// Prints a rate, with one decimal if it is small.
 fn rate(per_s: f64) -> String {
     if 10.0 <= per_s || per_s == 0.0 { grouped(per_s.round() as u64) } else { format!("{per_s:.1}") }
 }

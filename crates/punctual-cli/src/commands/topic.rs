@@ -319,7 +319,7 @@ struct Published<'a> {
     /// `None` of a duplicate.
     #[serde(skip_serializing_if = "Option::is_none")]
     run_at_ms: Option<u64>,
-    /// As it is now; who is subscribed when it is due counts.
+    /// The number of subscribed queues now. What counts is the number when the publication is due.
     subscribed: usize,
 }
 

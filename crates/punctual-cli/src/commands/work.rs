@@ -28,8 +28,8 @@ use crate::{
     times::span,
 };
 
-/// How long the end of a command is waited for, its lease being extended: longer than any disk is away for which the kernel makes
-/// processes wait that it can't end.
+/// The time to wait for a command to end while its lease is extended: longer than the kernel keeps an unkillable process waiting for
+/// a disk.
 const GONE_MAX: Duration = Duration::from_hours(24);
 /// How long a worker that ends waits for commands after SIGKILL.
 const KILLED_MAX: Duration = Duration::from_secs(10);
@@ -161,8 +161,8 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
     Ok(())
 }
 
-/// Turns signals into shutdown: with the first the commands may finish within the grace; then, or with the second, they are ended,
-/// and their jobs given back when nothing is left of them.
+/// Turns signals into a shutdown. After the first, commands may finish within the grace period. After that, or at the second signal,
+/// they are ended, and their jobs are released when all of their processes are gone.
 #[cfg(unix)]
 async fn end(mut requests: Requests, shutdown: &Shutdown, runner: &Runner, args: &Work) -> Infallible {
     requests.next().await;
@@ -205,7 +205,7 @@ impl Work {
     }
 }
 
-/// A name and its weight: a `=` with a number behind it. A name may have one of its own before that.
+/// Splits a name and its weight: the number after the last `=`. A name can contain `=`, too.
 fn split<N: FromStr>(queue: &str) -> (&str, Option<N>) {
     match queue.rsplit_once('=').map(|(name, number)| (name, number.parse())) {
         Some((name, Ok(number))) => (name, Some(number)),

@@ -723,7 +723,11 @@ fn options_that_make_no_sense_are_refused() {
         "invalid",
         "--payload-key \"job\" must contain {member} once",
     );
-    t.import("zset --key d:* --shards 4 --kind k").fails(2, "invalid", "--shards does not work with a pattern in --key");
+    t.import("zset --key d:* --shards 4 --kind k").fails(
+        2,
+        "invalid",
+        "--shards does not work with a pattern in --key",
+    );
     // Without a kind nothing becomes a job: nothing is touched, and the dry run says so.
     for dry in ["", " --dry-run"] {
         t.say::<()>("RPUSH mails a b");

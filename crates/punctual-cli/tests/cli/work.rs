@@ -465,7 +465,10 @@ fn what_a_command_prints_is_its_result_and_what_it_complains_of_its_log() {
         (&"twelve rows".into(), &"text/plain".into())
     );
     let dead = t.wait_for(C, "dead");
-    assert!(dead["reason"].as_str().unwrap().contains("printed more than 65536 bytes as its result"), "{dead}");
+    assert!(
+        dead["reason"].as_str().unwrap().contains("printed more than 65536 bytes as its result"),
+        "{dead}"
+    );
     let shown = t.ok(&format!("show {B}"));
     assert!(shown.contains("twelve rows    11 bytes text/plain") && shown.contains("step one"), "{shown}");
     // Listings tell neither, but what is asked for.

@@ -1,4 +1,4 @@
-//! Every figure of one run, as one JSON object or as a table.
+//! All figures of one run, as one JSON object or as a table.
 
 use std::fmt;
 

@@ -60,7 +60,7 @@ fn fresh_name() -> String {
     format!("tools-{:08x}", fastrand::u32(..))
 }
 
-/// Makes so many calls by so many callers, each one after the other. A call is told its number.
+/// Makes `calls` calls by several callers, each one after the other. A call gets its number.
 async fn call<F, T>(callers: usize, calls: usize, call: F) -> Result<()>
 where
     F: Fn(usize) -> T + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! The end of the demo: what was handed over, and what became of it.
+//! The ledger of the demo: the jobs that were enqueued, and how they ended.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -159,7 +159,7 @@ impl Ledger {
         }
         let mut late = Vec::new();
         for events in runs.values_mut() {
-            // The fence orders the runs of a job, whoever wrote them down; a run's start comes before its end.
+            // The fence orders the runs of a job; the start of a run comes before its end.
             events.sort_by_key(|e| (e.fence, e.what != What::Start));
             ledger.count(events, excuses, &mut late);
         }
@@ -201,7 +201,7 @@ impl Ledger {
     }
 }
 
-/// Where every job of these queues stands.
+/// Returns the state of each job of these queues.
 pub(super) async fn states(client: &Client, queues: &[String]) -> punctual::Result<HashMap<JobId, State>> {
     let mut states = HashMap::new();
     for queue in queues {
@@ -255,7 +255,7 @@ impl fmt::Display for Ledger {
 mod tests {
     use super::{super::absence::Absences, *};
 
-    /// A line of a history: worker, run, whom the run before was taken from, what; the clock goes on by itself.
+    /// Lines of a history: worker, fence, the worker that lost the run before, and the event. The clock advances by itself.
     fn ledger(lines: &[(&str, u64, Option<&str>, What)]) -> Ledger {
         let id = JobId::derived("mail", None, "one");
         let event =

@@ -1,4 +1,4 @@
-//! Hands a batch of jobs to the store, and says of each whether it is durable.
+//! Enqueues a batch of jobs, and reports for each whether it is durable.
 
 use punctual::{
     Client, Error, ErrorKind, NewJob,
@@ -25,7 +25,7 @@ pub(super) async fn push(client: &Client, jobs: Vec<NewJob>) -> Result<Vec<Answe
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    // A refused call wrote nothing and doesn't say which job was meant: then each is told for itself.
+    // A refused call wrote nothing, and does not name the job at fault: so each job is pushed by itself.
     match client.push(jobs.clone()).await {
         Ok(answers) => answers.iter().map(read).collect(),
         Err(e) if is_about_a_job(&e) => {

@@ -1,4 +1,4 @@
-//! Names of keys: where an import keeps its own state, and the sources that a layout means.
+//! Names of keys: those of an import's own state, and the sources of a layout.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::errors::{Failure, Result};
 
-/// What all keys of an import begin with; no pattern of sources takes them for one.
+/// The prefix of an import's own keys. No pattern of sources matches them.
 const OWN: &str = "punctual:import:";
 /// Of them those that say where an import is. What a key is stands before the name of its source, which may end in anything.
 const STATE: &str = "punctual:import:state:";
@@ -24,7 +24,7 @@ const SHARING_MAX: usize = 1_024;
 pub(super) struct Source {
     pub(super) key: String,
     pub(super) is_list: bool,
-    /// What tells it apart from its like: the queue of a list.
+    /// What distinguishes the source: the queue of a list.
     pub(super) name: String,
 }
 

@@ -11,7 +11,7 @@ use crate::{
 
 /// Most shards of a sorted set.
 const SHARDS_MAX: u16 = 1_024;
-/// What stands for the member in `--payload-key`.
+/// The placeholder of the member in `--payload-key`.
 const MEMBER: &str = "{member}";
 
 /// Import the jobs of a hand-written queue on Redis.
@@ -298,7 +298,7 @@ pub(super) enum Keys {
     One(String),
     /// All that match.
     Pattern(String),
-    /// With the numbers up to here behind a colon.
+    /// With the numbers up to here after a colon.
     Numbered(String, u16),
 }
 
@@ -388,7 +388,7 @@ impl Keys {
         if is_pattern(text) { Self::Pattern(text.to_owned()) } else { Self::One(text.to_owned()) }
     }
 
-    /// What stands in keys before and behind what tells them apart.
+    /// Returns the common prefix and suffix of the keys.
     pub(super) fn around(&self) -> (&str, &str) {
         match self {
             Self::One(key) => (key.rfind(':').map_or("", |colon| &key[..=colon]), ""),
@@ -405,7 +405,7 @@ fn is_pattern(key: &str) -> bool {
     key.contains(['*', '?', '['])
 }
 
-/// What stands before and behind the member.
+/// Splits a template at the member.
 fn template(text: &str) -> Result<(String, String)> {
     match text.split_once(MEMBER) {
         Some((before, behind)) if !behind.contains(MEMBER) => Ok((before.to_owned(), behind.to_owned())),

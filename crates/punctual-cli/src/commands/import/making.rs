@@ -1,4 +1,4 @@
-//! What an entry becomes: its job, or why it can't be one. Pure.
+//! Makes the job of an entry, or says why it cannot be a job. Pure.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use punctual::{JobId, NewJob, Payload, Timestamp, When, limits::INSTANT_MAX_MS};
@@ -13,7 +13,7 @@ use crate::errors::{Failure, Result};
 
 /// The header of a job with the id that its payload was found by.
 const IMPORTED_ID: &str = "imported_id";
-/// Bits of an id that the places of a list's elements take, below those that tell runs apart.
+/// Bits of an id for the position of an element in a list. The bits above identify the run.
 const PLACE_BITS: u32 = 36;
 /// All bits of an id that give it an order.
 const ORDER_BITS: u32 = 60;

@@ -1,4 +1,4 @@
-//! The server that an import takes from: scripts in one round trip, and its refusals in our words.
+//! The server of the old queue: runs scripts in one round trip, and translates its errors.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Of an import by `owner`, whom every script is told with the state.
+    /// Makes a call of the import `owner`; each script gets the owner and the state.
     fn of(script: &'a Script, source: &Source, owner: &str) -> Self {
         Self { script, keys: vec![source.state()], args: vec![owner.as_bytes().to_vec()] }
     }
@@ -101,7 +101,7 @@ impl Server {
             }
             pipe.load_script(call.script).ignore().invoke_script(&invocation);
         }
-        // A refusal comes as the answer of its call, so that it is told in its own words.
+        // A refusal is the answer of its own call, so that its message is kept.
         let answers: Vec<Value> =
             pipe.ignore_errors().query_async(&mut self.connection.clone()).await.map_err(|e| told(&e))?;
         answers
@@ -115,7 +115,7 @@ impl Server {
 
     // ── the scripts ──
 
-    /// Makes `owner` the importer of a source; answers the run, by which entries are told apart from those of other imports.
+    /// Makes `owner` the importer of a source. Returns the run, which identifies entries of this import.
     pub(super) async fn begin(&self, source: &Source, owner: &str, how: &str) -> Result<String> {
         let run = format!("{:016x}", fastrand::u64(..));
         let on_its_way = if source.is_list { source.aside() } else { source.open() };

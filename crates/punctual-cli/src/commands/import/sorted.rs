@@ -1,4 +1,4 @@
-//! Takes a sorted set over: look, enqueue, remove what is unchanged, batch by batch from the lowest score on.
+//! Imports a sorted set: reads, enqueues and removes unchanged entries in batches, from the lowest score on.
 
 use redis::Value;
 
@@ -16,7 +16,7 @@ use crate::{
     output::clean,
 };
 
-/// How often a set is gone through once more, for what was changed or stood behind what is left.
+/// How often a set is read once more, for entries that were changed or come after entries that stay.
 const PASSES_MAX: u32 = 10;
 /// Most looks into other sources that a removal takes.
 const LOOKS_MAX: usize = 16_000;
@@ -35,7 +35,7 @@ pub(super) struct SortedImport<'i, 'a> {
 /// What a look found.
 pub(super) struct Found {
     pub(super) round: u64,
-    /// Whether there may be more behind it.
+    /// Whether there may be more after it.
     is_cut: bool,
     pub(super) entries: Vec<Entry>,
 }

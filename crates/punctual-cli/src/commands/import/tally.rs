@@ -1,4 +1,4 @@
-//! What became of all entries.
+//! Counts what became of the entries.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     times::span,
 };
 
-/// Entries that are told one by one, of each source.
+/// The number of entries of each source that are printed one by one.
 const EXAMPLES_MAX: usize = 3;
 
 /// So far.
@@ -22,7 +22,7 @@ pub(super) struct Tally {
     pub(super) remembered: u64,
     /// By the lists whose payloads could not go yet, the hash of these.
     pub(super) kept: BTreeMap<String, String>,
-    /// Taken off by somebody else between our look and our removal.
+    /// Popped by another process between the read and the removal.
     pub(super) vanished: u64,
     /// By the keys of their sources.
     over: BTreeMap<String, Over>,
@@ -84,7 +84,7 @@ impl Tally {
         self.here() == 0 && self.over.is_empty()
     }
 
-    /// What is over at a source now; what was told of it before is void.
+    /// Sets what is left at a source, in place of what was set before.
     pub(super) fn put(&mut self, key: &str, over: Over) {
         if over.sum() == 0 {
             self.over.remove(key);

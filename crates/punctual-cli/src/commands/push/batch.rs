@@ -112,7 +112,7 @@ async fn push(client: Client, jobs: Vec<NewJob>) -> Answers {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    // A refused call wrote nothing and doesn't say which job was meant: then each is told for itself.
+    // A refused call wrote nothing, and does not name the job at fault: so each job is pushed by itself.
     match client.push(jobs.clone()).await {
         Ok(answers) => Ok(answers.into_iter().map(Ok).collect()),
         Err(e) if is_about_a_job(&e) => {

@@ -21,7 +21,7 @@ use crate::{
     wire::JobView,
 };
 
-/// Between two looks at how far the job is; of its end it is heard at once.
+/// Time between two reads of the job's progress. Its end is noticed at once.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Waits for the end of a job: exit 0 for done, 1 for dead or cancelled, 7 if that takes longer than `at_most`. The job
@@ -64,7 +64,7 @@ pub(super) async fn wait(session: &mut Session, id: JobId, at_most: Duration) ->
     if status == Status::Done { Ok(()) } else { Err(Failure::Silent(1)) }
 }
 
-/// The job when it has ended. What becomes of it until then is told as it is seen.
+/// Returns the job after it has ended. Until then, each change is printed.
 async fn ended(session: &Session, id: JobId) -> Result<(JobRecord, Timestamp)> {
     let (mut at_most, mut told) = (Duration::ZERO, None);
     loop {
