@@ -104,9 +104,15 @@ fn is_negated_term(word: &str) -> bool {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Globals {
-    /// Address of the store: sqlite:PATH[?durability=full|fast&mode=ro|rw|rwc] or redis://HOST (default: that of the
-    /// configuration file, else sqlite:punctual.db).
-    #[arg(long, global = true, env = "PUNCTUAL_STORE", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        env = "PUNCTUAL_STORE",
+        hide_env_values = true,
+        value_name = "URL",
+        help = "Address of the store: sqlite:PATH[?durability=full|fast&mode=ro|rw|rwc] or redis://HOST (default: that of \
+                the configuration file, else sqlite:punctual.db)"
+    )]
     pub(crate) store: Option<String>,
     /// Whether the store is named by the command line, not by the environment.
     #[arg(skip)]
@@ -309,7 +315,7 @@ Examples:
     Bench(Bench),
     /// Run 2,000 jobs with two workers, kill one, and print a ledger.
     #[command(after_help = "\
-The demo takes about 15 s. It uses a temporary SQLite file, or the store that --store names. The ledger counts each job \
+The demo takes about 15 s. It uses a temporary SQLite file, or the store in --store. The ledger counts each job \
 once, as done, cancelled, dead or lost. The exit code is 1 if a job is lost, starts early or runs twice without a reason.
 
 Examples:

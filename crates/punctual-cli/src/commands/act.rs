@@ -101,7 +101,7 @@ pub(crate) struct RunNow {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A retried job is due now, and all of its attempts are available again.
+A retried job is due now, and begins again with attempt 1.
 
 Examples:
   punctual retry --where 'state:dead kind:email.send failed:>2h'

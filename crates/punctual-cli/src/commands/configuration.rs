@@ -16,7 +16,7 @@ Examples:
   punctual config show
   punctual config show --config /etc/punctual/punctual.toml")]
 pub(crate) enum Configuration {
-    /// Show the store, the time zone and the forwarded queues, and whether the store is set by an option, variable or file.
+    /// Show the store, the time zone and the forwarded queues, and where the store is set.
     #[command(after_help = "\
 Passwords are not printed.
 

@@ -325,7 +325,7 @@ async fn ls(session: &mut Session) -> Result {
                     match next {
                         Some(at) => relative(*at, now),
                         None if paused.is_some() => String::new(),
-                        None => "none waits".to_owned(),
+                        None => "no tick waiting".to_owned(),
                     },
                     job.kind.clone(),
                     job.queue.clone(),
@@ -389,7 +389,7 @@ async fn told(session: &mut Session, named: &NamedSchedule, word: &str) -> Resul
     let next = match next {
         Some(at) => format!("  next {} ({})", moment(at, &named.schedule.cron, &zone), relative(at, now)),
         None if named.schedule.paused.is_some() => "  paused".to_owned(),
-        None => "  no tick waits".to_owned(),
+        None => "  no tick waiting".to_owned(),
     };
     let next = if word == "paused" { String::new() } else { next };
     Ok(writeln!(session.out, "{word} {}{next}", clean(&named.name))?)

@@ -67,7 +67,7 @@ Examples:
     },
     /// Limit how many jobs of a queue or group run at once, and how often jobs start.
     #[command(after_help = "\
-Without a limit, the command prints the limits of the queue. A group is a part of a queue, usually the jobs of one tenant. \
+Without options, the command prints the limits of the queue. A group is a part of a queue, usually the jobs of one tenant. \
 A group's own limit overrides the limit for all groups.
 
 Examples:
@@ -149,7 +149,7 @@ Examples:
 /// The reason and the author of a pause.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PauseNote {
-    /// Reason of the pause, shown by `ls`, `show` and `why` (default: none).
+    /// Reason of the pause, for people (default: none).
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(super) reason: String,
     /// Name of the person that pauses (default: somebody).

@@ -55,7 +55,7 @@ pub(crate) async fn run(globals: &Globals, args: &Shards, limit: &Limit) -> Resu
         json(&mut out, &shards)?;
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(["SHARD", "TAKES JOBS", "JOBS", "IDS AND KEYS KEPT"]);
+    let mut table = Table::new(["SHARD", "ACCEPTS JOBS", "JOBS", "IDS AND KEYS KEPT"]);
     for shard in &shards.shards {
         let takes = if shard.is_open { "yes" } else { "no, until it is empty" };
         table.row([shard.number.to_string(), takes.to_owned(), grouped(shard.jobs), grouped(shard.kept)]);
@@ -64,7 +64,7 @@ pub(crate) async fn run(globals: &Globals, args: &Shards, limit: &Limit) -> Resu
     out.flush()?;
     if !globals.quiet {
         // Nobody is left to talk to when stderr is gone.
-        let _ = writeln!(std::io::stderr(), "{} take jobs", counted(shards.count.into(), "shard"));
+        let _ = writeln!(std::io::stderr(), "{} accept jobs", counted(shards.count.into(), "shard"));
     }
     Ok(())
 }

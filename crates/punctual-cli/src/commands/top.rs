@@ -182,7 +182,7 @@ impl Look {
 
     fn write(&self, session: &Session, is_endless: bool, out: &mut Vec<u8>) -> io::Result<()> {
         let Counts { waiting, retrying, running, done, dead, cancelled, .. } = self.counts;
-        let end = if is_endless { "  (Ctrl-C ends it)" } else { "" };
+        let end = if is_endless { "  (Ctrl-C to quit)" } else { "" };
         let at = wall(self.now, self.now, &session.zone);
         writeln!(out, "{}  durability {}  {at}{end}", clean(&self.store), self.durability)?;
         writeln!(

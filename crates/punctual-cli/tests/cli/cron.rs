@@ -57,7 +57,7 @@ fn a_schedule_is_listed_with_the_tick_that_waits() {
     assert!(t.ok("cron ls").contains("  in 2d"), "{}", t.ok("cron ls"));
     t.ok(&format!("cancel {tick}"));
     assert_eq!(t.json("cron ls")[0].get("next_at_ms"), None);
-    assert!(t.ok("cron ls").contains("  none waits  "), "{}", t.ok("cron ls"));
+    assert!(t.ok("cron ls").contains("  no tick waiting  "), "{}", t.ok("cron ls"));
 }
 
 #[test]

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long the server may take for one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Commands that nobody calls from within a script. The server counts the time of what a script calls twice, as the script's
+/// Commands that are not called from within a script. The server counts the time of what a script calls twice, as the script's
 /// and as the command's, so that a sum over all commands would not be the time that passed.
 const OUTERMOST: [&str; 4] = ["cmdstat_evalsha", "cmdstat_eval", "cmdstat_bzpopmin", "cmdstat_script|load"];
 

@@ -176,7 +176,7 @@ impl Summary {
             };
             match answer {
                 Ok(Enqueued::Full) => {
-                    self.refuse(out, line, "store_full", "the queue is full (max_jobs or max_bytes)")?
+                    self.refuse(out, line, "store_full", "the queue is full (max_jobs or max_bytes)")?;
                 }
                 Ok(answer) => {
                     *match answer {

@@ -42,14 +42,14 @@ const WEIGHT: &str = "a number from 1 to 100, or none";
 /// The list of keys below the options of `queue set --help`.
 pub(super) const HELP: &str = "\
 Keys:
-  order=fifo|lifo                        order of jobs with the same priority and due time (default: fifo)
+  order=fifo|lifo                        earlier or later due jobs first, within a priority (default: fifo)
   placement=spread|pinned                all shards of a store on Redis, or one of them (default: spread)
   max_jobs=N, max_bytes=64MiB            cap of waiting and running jobs and their payloads (default: none)
   concurrency=N                          jobs that may run at once (default: none)
   rate=100/1m, rate=\"100/1m burst 10\"    starts per period, evenly or with a burst (default: none)
   group.{weight,concurrency,rate}        limits of each group; a weight is its share, 1 to 100 (default: 1)
   groups.NAME.{weight,concurrency,rate}  limits of the group NAME, which override those of all groups
-  retention.STATE.age=24h                time for which ended jobs are kept, 0s keeps none (default: 24 h, dead 90 d)
+  retention.STATE.age=24h                how long ended jobs are kept, 0s: not at all (default: 24 h, dead 90 d)
   retention.STATE.count=N                number of ended jobs that are kept (default: 10,000, dead 100,000)
   retention.STATE.bytes=64MiB            size of their payloads (default: 64 MiB, dead 256 MiB)
   defaults.KEY=VALUE                     value for jobs that have none of their own (default: none)

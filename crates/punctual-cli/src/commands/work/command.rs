@@ -64,7 +64,7 @@ impl Running {
         self.supervisor.stderr.take()
     }
 
-    /// Waits until the command has ended; once it was told to [end](Self::end), until nothing is left of it. May be dropped and
+    /// Waits until the command has ended. After [`end`](Self::end), waits until all of its processes are gone. May be dropped and
     /// called again.
     pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
         loop {
