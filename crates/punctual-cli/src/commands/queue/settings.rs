@@ -49,12 +49,12 @@ Keys:
   rate=100/1m, rate=\"100/1m burst 10\"    starts per period, evenly or with a burst (default: none)
   group.{weight,concurrency,rate}        limits of each group; a weight is its share, 1 to 100 (default: 1)
   groups.NAME.{weight,concurrency,rate}  limits of the group NAME, which override those of all groups
-  retention.STATE.age=24h                how long ended jobs are kept, 0s: not at all (default: 24 h, dead 90 d)
+  retention.STATE.age=24h                how long ended jobs are kept (default: 24 h, dead 90 d)
   retention.STATE.count=N                number of ended jobs that are kept (default: 10,000, dead 100,000)
   retention.STATE.bytes=64MiB            size of their payloads (default: 64 MiB, dead 256 MiB)
   defaults.KEY=VALUE                     value for jobs that have none of their own (default: none)
 
-STATE is done, dead or cancelled. KEY is priority, max_attempts, backoff, timeout or lease.
+STATE is done, dead or cancelled; an age of 0s keeps no jobs. KEY is priority, max_attempts, backoff, timeout or lease.
 
 Examples:
   punctual queue set mail order=lifo defaults.max_attempts=5
