@@ -80,7 +80,7 @@ pub(crate) struct Work {
     /// Delay of a job after exit code 75 (default: 30 s).
     #[arg(long, value_parser = parse_duration, default_value = "30s", hide_default_value = true, value_name = "DURATION")]
     snooze: Duration,
-    /// Keep what the command prints to stdout as the result of the job, at most 64 KiB.
+    /// Keep what the command prints to stdout as the result of the job: JSON or text, at most 64 KiB.
     #[arg(long)]
     result: bool,
     /// Keep the last lines that the command prints to stderr in the log of the job.
