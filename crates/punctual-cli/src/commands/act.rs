@@ -316,8 +316,7 @@ async fn confirm(session: &Session, text: Option<&str>, filter: &Filter, action:
     let matched = count(filter).await?;
     drop(progress);
     let of = text.map_or_else(|| " of the store".to_owned(), |text| format!(" that match {text:?}"));
-    let again =
-        if done == 0 { String::new() } else { format!(" ({} of them are already done)", grouped(done)) };
+    let again = if done == 0 { String::new() } else { format!(" ({} already done)", grouped(done)) };
     session.confirm(&format!("{} {}{of}{again}", action.name(), counted(matched, "job")))
 }
 

@@ -160,7 +160,7 @@ fn jobs_that_are_done_run_again_only_if_that_is_meant() {
     t.args(&["retry", "--where", "kind:k"]).fails(
         2,
         "invalid",
-        "will not retry 2 jobs that match \"kind:k\" (1 of them are already done) without confirmation",
+        "will not retry 2 jobs that match \"kind:k\" (1 already done) without confirmation",
     );
     assert_eq!(show(&t, A)["state"], "done");
     t.args(&["retry", "--where", "kind:k -state:done"]).ok();

@@ -275,7 +275,7 @@ impl ScheduleHandle {
     }
 
     fn changed_too_often(&self) -> Error {
-        let text = format!("schedule {:?} was changed by others at the same time", self.name);
+        let text = format!("schedule {:?} was changed by another process at the same time", self.name);
         Error::new(ErrorKind::Conflict, text).with_hint("try again")
     }
 }

@@ -109,7 +109,7 @@ impl ScheduleHandle {
                 Next::Stop => return Ok(false),
             };
         }
-        let text = format!("could not plant a tick of {:?}: others are in its way", self.name);
+        let text = format!("could not enqueue a tick of {:?}: other jobs hold its unique key", self.name);
         Err(Error::new(ErrorKind::Conflict, text))
     }
 
