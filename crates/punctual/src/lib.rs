@@ -1,75 +1,56 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// ── pure: no async, no I/O, no clock ──
-mod backoff;
-#[cfg(feature = "cron")]
-mod cron;
-mod digest;
-mod duration;
-mod error;
-mod fair;
-mod filter;
-mod id;
-mod job;
-mod lifecycle;
-pub mod limits;
-mod notes;
-mod outcome;
-mod rate;
-#[cfg(feature = "cron")]
-mod schedule;
-mod suggest;
-mod time;
-mod topic;
+// ── core: no async, no I/O, no clock ──
+mod core;
 // ── store: I/O, knows nothing of handlers ──
 pub mod store;
 // ── runtime: tokio, knows stores only as `dyn Store` ──
-mod client;
-mod handler;
-mod middleware;
-mod repeat;
-#[cfg(feature = "testing")]
-pub mod testing;
-mod tool;
-mod worker;
+mod runtime;
 
-pub use backoff::{BACKOFF_MAX_MS, Backoff, Growth};
-pub use client::{
+pub use self::core::backoff::{BACKOFF_MAX_MS, Backoff, Growth};
+#[cfg(feature = "cron")]
+pub use self::core::cron::{Cron, Misfire, TickNote};
+pub use self::core::duration::parse_duration;
+pub use self::core::error::{Error, ErrorKind, Result};
+pub use self::core::filter::Filter;
+pub use self::core::id::{IdMaker, JobId, SHARDS_MAX};
+pub use self::core::job::{
+    Concurrency, Failure, Job, JobOptions, JobRecord, NewJob, OnConflict, Payload, Priority, Running, Scope,
+    State, Status, Unique,
+};
+#[doc(inline)]
+pub use self::core::limits;
+pub use self::core::notes::{LogLine, Notes, Progress};
+pub use self::core::outcome::{IntoOutcome, Outcome};
+#[cfg(feature = "cron")]
+pub use self::core::schedule::{Schedule, ScheduledJob};
+#[doc(hidden)]
+pub use self::core::suggest::did_you_mean;
+pub use self::core::time::{Timestamp, When};
+pub use self::core::topic::TOPICS_QUEUE;
+pub use self::runtime::client::{
     ActProgress, AuditReport, Cancelled, Client, Enqueue, EnqueueMany, Merge, Publish, QueueHandle, Spec,
     Topic, TopicHandle, TopicPage,
 };
 #[cfg(feature = "cron")]
-pub use client::{NamedSchedule, ScheduleHandle, SchedulePage};
-#[cfg(feature = "cron")]
-pub use cron::{Cron, Misfire, TickNote};
-pub use duration::parse_duration;
-pub use error::{Error, ErrorKind, Result};
-pub use filter::Filter;
-pub use handler::{Call, Ctx, Handler, Stop};
-pub use id::{IdMaker, JobId, SHARDS_MAX};
-pub use job::{
-    Concurrency, Failure, Job, JobOptions, JobRecord, NewJob, OnConflict, Payload, Priority, Running, Scope,
-    State, Status, Unique,
+pub use self::runtime::client::{NamedSchedule, ScheduleHandle, SchedulePage};
+pub use self::runtime::handler::{Call, Ctx, Handler, Stop};
+pub use self::runtime::middleware::{Middleware, Next};
+#[cfg(feature = "testing")]
+#[doc(inline)]
+pub use self::runtime::testing;
+pub use self::runtime::worker::{
+    Health, Lateness, LiveReport, Reporting, Shutdown, UnknownKinds, WorkReport, Worker,
 };
-pub use middleware::{Middleware, Next};
-pub use notes::{LogLine, Notes, Progress};
-pub use outcome::{IntoOutcome, Outcome};
+pub use crate::runtime::toolkit::{LastHour, Leaderboard, Lock, LockGuard, Ran, RateLimiter};
 /// `#[derive(Job)]`: makes a type a job.
 #[cfg(feature = "derive")]
 pub use punctual_macros::Job;
-#[cfg(feature = "cron")]
-pub use schedule::{Schedule, ScheduledJob};
 pub use store::{Allowance, Bucket, Standing};
-#[doc(hidden)]
-pub use suggest::did_you_mean;
-pub use time::{Timestamp, When};
 /// Ends workers, and asks runs to stop. tokio-util's own, since a wrapper of it would know nothing of child tokens, drop guards and
 /// tokens that a program has already.
 pub use tokio_util::sync::CancellationToken;
-pub use tool::{LastHour, Leaderboard, Lock, LockGuard, Ran, RateLimiter};
-pub use topic::TOPICS_QUEUE;
-pub use worker::{Health, Lateness, LiveReport, Reporting, Shutdown, UnknownKinds, WorkReport, Worker};
 
 /// The guide's code runs with the tests.
 #[cfg(all(doctest, feature = "sqlite", feature = "testing"))]

@@ -24,7 +24,7 @@ pub(crate) mod scratch;
 mod settings;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-mod tool;
+mod toolkit;
 mod transaction;
 pub mod url;
 
@@ -46,7 +46,6 @@ pub(crate) use self::{
     bell::{LOCK_BELL, WORKER_BELL, end_bell, end_of},
     doc::too_many,
     lease::{check_extend, check_result, check_settle},
-    tool::Arithmetic,
 };
 pub use self::{
     doc::{Doc, DocOp, DocReply, Only},
@@ -56,15 +55,16 @@ pub use self::{
         TakenBack, Verdict, Want,
     },
     settings::{GroupLimits, Keep, Order, Pause, Placement, QueueSettings},
-    tool::{
-        Allowance, BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Held, LimitOp, LimitRule, LockOp,
-        LockReply, Standing, ToolOp, ToolReply,
-    },
     transaction::Transaction,
 };
+pub(crate) use crate::store::toolkit::Arithmetic;
+pub use crate::store::toolkit::{
+    Allowance, BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Held, LimitOp, LimitRule, LockOp,
+    LockReply, Standing, ToolOp, ToolReply,
+};
 
-pub use crate::rate::Rate;
-use crate::{
+pub use crate::core::rate::Rate;
+use crate::core::{
     error::{Error, ErrorKind, Result},
     filter::Filter,
     id::JobId,
@@ -754,7 +754,7 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// 3. Looks at up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
     ///    says, while it has fewer than n. Groups of a queue take turns (S16): first up to n + 32 that have become due and may
     ///    start something join those that do; then each job is the first of the group whose turn it is. A store may end the call
-    ///    after 64 turns of groups ([`GROUP_TURNS_MAX`](crate::limits::GROUP_TURNS_MAX)): it is as if no more jobs had been
+    ///    after 64 turns of groups ([`GROUP_TURNS_MAX`](crate::core::limits::GROUP_TURNS_MAX)): it is as if no more jobs had been
     ///    asked for, of any queue, and `more` says whether some are left. A job past its
     ///    `expires_at` (`expires_at ≤ now`) ends cancelled, reason `expired`; one with as many jobs of its concurrency key
     ///    running as may (its own limit; within its queue and group) is parked: it waits out of the timeline; any other is

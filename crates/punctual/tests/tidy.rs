@@ -15,13 +15,19 @@ const AMBIENT_TIME: [(&str, &str); 10] = [
     ("store/memory.rs", "a wait lasts in real time; what is due it asks the clock"),
     ("store/redis/doctor.rs", "it tells how fast the server answers"),
     ("store/redis/doctor/bell.rs", "and how fast a ring is heard"),
-    ("store/redis/doorbell.rs", "a wait lasts in real time; what is due it asks a clock"),
-    ("store/redis/doorbell/listener.rs", "so does a block, and what follows it"),
-    ("store/redis/link.rs", "attempts to connect keep a distance in real time"),
-    ("store/redis/quiet.rs", "what is known of a shard grows old in real time; what is due it asks a clock"),
-    ("store/redis/reshard.rs", "a change of shards is gone on with for so long in real time"),
-    ("store/sqlite/wait.rs", "a wait lasts in real time; what is due it asks the clock"),
+    ("store/redis/notify.rs", "a wait lasts in real time; what is due it asks a clock"),
+    ("store/redis/notify/listener.rs", "so does a block, and what follows it"),
+    ("store/redis/connection/link.rs", "attempts to connect keep a distance in real time"),
+    (
+        "store/redis/sharded/quiet.rs",
+        "what is known of a shard grows old in real time; what is due it asks a clock",
+    ),
+    ("store/redis/sharded/reshard.rs", "a change of shards is gone on with for so long in real time"),
+    ("store/sqlite/notify/wait.rs", "a wait lasts in real time; what is due it asks the clock"),
 ];
+
+/// From the bottom up. A layer knows those before it.
+const LAYERS: [&str; 3] = ["core", "store", "runtime"];
 
 const LINES_MAX: usize = 1_000;
 
@@ -43,6 +49,13 @@ impl Source {
 
 /// All Rust files in a folder.
 fn sources(folder: &Path) -> Vec<Source> {
+    let found = files(folder, &["rs"]);
+    assert!(!found.is_empty(), "{} has no source", folder.display());
+    found
+}
+
+/// All files in a folder that have one of these extensions.
+fn files(folder: &Path, extensions: &[&str]) -> Vec<Source> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
@@ -50,13 +63,12 @@ fn sources(folder: &Path) -> Vec<Source> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|own| extensions.iter().any(|wanted| own == *wanted)) {
                 let name = path.strip_prefix(folder).unwrap().to_str().unwrap().replace('\\', "/");
                 found.push(Source { path: name, text: fs::read_to_string(&path).unwrap() });
             }
         }
     }
-    assert!(!found.is_empty(), "{} has no source", folder.display());
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found
 }
@@ -126,31 +138,16 @@ fn each_rule_has_a_case() {
 
 // ── layers ──
 
-/// The layer of each module of the library, in the words of `lib.rs`: `pure`, `store` or `runtime`.
-fn layers() -> BTreeMap<String, String> {
-    let mut layers = BTreeMap::new();
-    let mut layer = String::new();
-    for line in fs::read_to_string(library().join("src/lib.rs")).unwrap().lines() {
-        if let Some((name, _)) = line.strip_prefix("// ── ").and_then(|heading| heading.split_once(':')) {
-            name.clone_into(&mut layer);
-        } else if let Some(module) = line.trim_start_matches("pub ").strip_prefix("mod ") {
-            layers.insert(module.trim_end_matches(';').to_owned(), layer.clone());
-        }
-    }
-    layers
-}
-
-/// The library's files but `lib.rs`, with their layers.
+/// The library's files but `lib.rs`, with their layers: the first folder of a path, or the file beside it.
 fn layered() -> Vec<(String, Source)> {
-    let layers = layers();
     let files = sources(&library().join("src")).into_iter().filter(|source| source.path != "lib.rs");
-    // A file of tests stands below the layers.
+    // Unit tests in a file of their own belong to no layer.
     let files = files.filter(|source| !source.path.ends_with("/tests.rs"));
     files
         .map(|source| {
-            let module = source.path.split(['/', '.']).next().unwrap_or_default();
-            let layer = layers.get(module).unwrap_or_else(|| panic!("{}: in no layer", source.path));
-            (layer.clone(), source)
+            let layer = source.path.split(['/', '.']).next().unwrap_or_default().to_owned();
+            assert!(LAYERS.contains(&layer.as_str()), "{} is in none of {LAYERS:?}", source.path);
+            (layer, source)
         })
         .collect()
 }
@@ -195,58 +192,142 @@ fn paths_in_braces_are_written_out() {
     assert_eq!(paths(code), BTreeSet::from(expected));
 }
 
+/// Core knows values: no runtime, and of stores only the types of what goes in and out.
 #[test]
-fn lib_names_three_layers() {
-    let names: BTreeSet<String> = layers().into_values().collect();
-    assert_eq!(names, BTreeSet::from(["pure", "runtime", "store"].map(str::to_owned)));
-}
-
-/// Pure files know values: no runtime, and of stores only what goes in and out.
-#[test]
-fn pure_files_know_no_store_and_no_runtime() {
-    let layers = layers();
-    for (_, source) in layered().iter().filter(|(layer, _)| layer == "pure") {
+fn core_files_know_no_store_and_no_runtime() {
+    for (_, source) in layered().iter().filter(|(layer, _)| layer == "core") {
         let code = source.code();
         assert!(!code.contains("tokio"), "{} uses tokio", source.path);
-        assert!(!code.contains("async "), "{} waits for something", source.path);
+        assert!(!code.contains("async "), "{} is asynchronous", source.path);
         for path in paths(&code) {
-            let (module, item) = path.split_once("::").unwrap_or((&path, ""));
-            let is_type_of_store = module == "store" && item.starts_with(char::is_uppercase);
-            let is_pure = layers.get(module).is_some_and(|layer| layer == "pure");
-            assert!(is_pure || is_type_of_store, "{} uses {path}", source.path);
+            let is_type_of_store =
+                path.strip_prefix("store::").is_some_and(|item| item.starts_with(char::is_uppercase));
+            assert!(path.starts_with("core::") || is_type_of_store, "{} uses {path}", source.path);
         }
     }
 }
 
-/// Stores know nothing of handlers: whoever runs jobs is above them.
+/// Stores know nothing of handlers and workers.
 #[test]
 fn store_files_know_no_runtime() {
-    let layers = layers();
     for (_, source) in layered().iter().filter(|(layer, _)| layer == "store") {
         for path in paths(&source.code()) {
-            let module = path.split("::").next().unwrap_or_default();
-            let layer = layers.get(module).map(String::as_str);
-            assert!(matches!(layer, Some("pure" | "store")), "{} uses {path}", source.path);
+            let layer = path.split("::").next().unwrap_or_default();
+            assert!(matches!(layer, "core" | "store"), "{} uses {path}", source.path);
         }
     }
 }
 
-/// The runtime knows stores as `dyn Store`: `store/url.rs` opens them, and `testing.rs` makes one in memory.
+/// The runtime knows stores as `dyn Store`: `store/url.rs` opens them, and `runtime/testing.rs` makes one in memory.
 #[test]
 fn runtime_files_name_no_concrete_store() {
     for (_, source) in layered().iter().filter(|(layer, _)| layer == "runtime") {
-        if source.path == "testing.rs" {
+        if source.path == "runtime/testing.rs" {
             continue;
         }
-        let code = source.code();
-        for store in ["MemoryStore", "SqliteStore", "rusqlite"] {
-            assert!(!code.contains(store), "{} names {store}", source.path);
+        assert_eq!(concrete_stores(&source.code()), BTreeSet::new(), "{}", source.path);
+    }
+}
+
+/// What code names of a concrete store: its type, its driver, its module.
+fn concrete_stores(code: &str) -> BTreeSet<String> {
+    let words = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let mut found: BTreeSet<String> = words
+        .filter(|word| ["MemoryStore", "SqliteStore", "RedisStore", "rusqlite", "redis"].contains(word))
+        .map(str::to_owned)
+        .collect();
+    found.extend(paths(code).into_iter().filter(|path| {
+        let mut steps = path.split("::");
+        steps.next() == Some("store") && matches!(steps.next(), Some("memory" | "model" | "redis" | "sqlite"))
+    }));
+    found
+}
+
+#[test]
+fn a_concrete_store_is_recognised_by_its_type_its_driver_and_its_module() {
+    assert_eq!(concrete_stores("use crate::store::{Store, lease::Lease};"), BTreeSet::new());
+    for code in ["let a: RedisStore;", "redis::cmd(\"PING\")", "use crate::{store::sqlite::X};"] {
+        assert_ne!(concrete_stores(code), BTreeSet::new(), "{code}");
+    }
+}
+
+// ── rooms ──
+
+/// The verbs of a store: each store has a file or a folder of this name for each, and nothing else, in `verbs/`.
+const VERBS: [&str; 10] =
+    ["act", "doc", "enqueue", "extend", "queue", "read", "reserve", "settle", "sweep", "take"];
+
+/// What each store keeps besides its jobs, in `state/`.
+const STATE: [&str; 4] = ["groups", "keys", "limits", "places"];
+
+/// What stands in a folder: the names of its files and folders, without extensions.
+fn names_in(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn each_store_has_a_file_for_each_verb() {
+    for store in ["model", "sqlite", "redis", "redis/lua"] {
+        let folder = library().join("src/store").join(store).join("verbs");
+        assert_eq!(names_in(&folder), BTreeSet::from(VERBS.map(str::to_owned)), "{}", folder.display());
+    }
+}
+
+/// On Redis, only scripts know what a job's state counts against.
+#[test]
+fn each_store_has_a_file_for_each_part_of_the_state() {
+    for store in ["model", "sqlite", "redis/lua"] {
+        let folder = library().join("src/store").join(store).join("state");
+        let names = names_in(&folder);
+        for part in STATE {
+            assert!(names.contains(part), "{} has no {part}", folder.display());
         }
-        for path in paths(&code) {
-            let mut steps = path.split("::");
-            let is_concrete =
-                steps.next() == Some("store") && matches!(steps.next(), Some("memory" | "model" | "sqlite"));
-            assert!(!is_concrete, "{} uses {path}", source.path);
+    }
+}
+
+/// The numbers that a Lua source defines: `local NAME, OTHER = 1, 2`.
+fn numbers_in(lua: &str) -> Vec<String> {
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+    };
+    let mut found = Vec::new();
+    for line in lua.lines() {
+        let Some((names, values)) =
+            line.trim_start().strip_prefix("local ").and_then(|it| it.split_once(" = "))
+        else {
+            continue;
+        };
+        let values = values.split("--").next().unwrap_or_default();
+        for (name, value) in names.split(", ").zip(values.split(", ")) {
+            if is_name(name) && value.trim().starts_with(|c: char| c.is_ascii_digit()) {
+                found.push(name.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// A number that scripts share is defined once; one that Rust knows comes from Rust, as `$NAME` (`constants()` in `scripts.rs`).
+#[test]
+fn no_constant_of_a_script_is_typed_twice() {
+    assert_eq!(numbers_in("local A, B = 1, $B -- 2\n    local C = 2 ^ 52"), ["A", "C"]);
+    let redis = library().join("src/store/redis");
+    let generated: BTreeSet<String> = fs::read_to_string(redis.join("scripts.rs"))
+        .unwrap()
+        .split("(\"")
+        .filter_map(|rest| rest.split_once("\", "))
+        .map(|(name, _)| name.to_owned())
+        .filter(|name| name.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+        .collect();
+    assert!(generated.contains("SPARE"), "{generated:?}");
+    let mut typed = BTreeMap::new();
+    for Source { path, text } in files(&redis.join("lua"), &["lua"]) {
+        for name in numbers_in(&text) {
+            assert!(!generated.contains(&name), "{path} types {name}, which scripts.rs generates");
+            let before = typed.insert(name.clone(), path.clone());
+            assert_eq!(before, None, "{path} types {name}, as another script does");
         }
     }
 }
@@ -281,7 +362,7 @@ fn answers_of_a_store_that_may_grow_are_non_exhaustive() {
 
 #[test]
 fn no_file_is_longer_than_a_thousand_lines() {
-    for Source { path, text } in sources(&workspace().join("crates")) {
+    for Source { path, text } in files(&workspace().join("crates"), &["rs", "lua", "sql"]) {
         let lines = text.lines().count();
         assert!(lines <= LINES_MAX, "{path} has {lines} lines");
     }

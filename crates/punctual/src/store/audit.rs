@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::id::JobId;
+use crate::core::id::JobId;
 
 /// A slice of a consistency check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

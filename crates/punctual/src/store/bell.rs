@@ -1,8 +1,8 @@
 //! What [`Store::wait`](super::Store::wait) waits for beside work, by names that no queue may have.
 
-use crate::id::JobId;
+use crate::core::id::JobId;
 #[cfg(feature = "redis")]
-use crate::topic::TOPICS_QUEUE;
+use crate::core::topic::TOPICS_QUEUE;
 
 /// Before the name of a lock: it may be free.
 pub(crate) const LOCK_BELL: &str = "$lock/";
@@ -31,7 +31,7 @@ pub(crate) fn is_of_queue(bell: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::IdMaker;
+    use crate::core::id::IdMaker;
 
     #[test]
     fn a_bell_names_its_job() {

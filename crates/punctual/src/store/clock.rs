@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::time::Timestamp;
+use crate::core::time::Timestamp;
 
 /// The system's clock, or one that a test sets.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! What applies to jobs and queues where nobody chose. No store keeps it: each reader uses the defaults of its own version.
 
 use super::Keep;
-use crate::limits::MAX_ATTEMPTS_DEFAULT;
+use crate::core::limits::MAX_ATTEMPTS_DEFAULT;
 
 /// The defaults of a version of punctual, as far as stores reckon with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

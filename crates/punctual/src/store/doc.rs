@@ -1,9 +1,11 @@
 //! Documents: small values with versions, which whoever changes them reads first. Schedules and topics are kept so.
 
 use crate::{
-    error::{Error, ErrorKind, Result},
-    job::check_name,
-    limits::{DOC_BYTES_MAX, DOCS_MAX, NAME_BYTES_MAX},
+    core::{
+        error::{Error, ErrorKind, Result},
+        job::check_name,
+        limits::{DOC_BYTES_MAX, DOCS_MAX, NAME_BYTES_MAX},
+    },
     store::check_limit,
 };
 

@@ -11,7 +11,7 @@ use super::{
     Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
     Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, WORKER_BELL,
 };
-use crate::{
+use crate::core::{
     error::{Error, ErrorKind, Result},
     id::JobId,
     job::{JobRecord, NewJob},

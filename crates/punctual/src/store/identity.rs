@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::id::JobId;
+use crate::core::id::JobId;
 
 /// The identity of a store; 16 hexadecimal digits as text.
 ///

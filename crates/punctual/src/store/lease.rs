@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Call, check_batch, check_batch_bytes};
-use crate::{
+use crate::core::{
     error::{Error, ErrorKind, Result},
     id::JobId,
     job::{JobRecord, Payload, State, check_lease, check_name, check_queue},

@@ -13,9 +13,12 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    error::Result,
-    id::JobId,
-    job::{JobRecord, NewJob},
+    core::{
+        error::Result,
+        id::JobId,
+        job::{JobRecord, NewJob},
+        time::Timestamp,
+    },
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, CheckLevel, Counts, DocOp, DocReply,
         Durability, Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply,
@@ -23,7 +26,6 @@ use crate::{
         clock::{Clock, ManualClock},
         model::Model,
     },
-    time::Timestamp,
 };
 
 /// A store in memory; clones share it.

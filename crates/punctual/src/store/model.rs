@@ -18,29 +18,28 @@
 //! Beside the rows it knows who holds which unique key, the last call of each instance, the last fence, when it was last
 //! called, documents, and what tools keep.
 
-mod act;
-mod doc;
-mod enqueue;
-mod fair;
-mod gate;
-mod queue;
-mod read;
-mod reserve;
-mod settle;
-mod sweep;
-mod tool;
+mod state;
+mod toolkit;
+mod verbs;
 
 use std::collections::BTreeMap;
 
+use self::state::{
+    groups,
+    keys::{self, Held},
+    limits,
+};
 use crate::{
-    id::JobId,
-    job::{JobRecord, Scope, State},
-    limits::{HEARTBEAT_DEFAULT, ID_MEMORY, LEASE_DEFAULT},
+    core::{
+        id::JobId,
+        job::{JobRecord, State},
+        limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
+        time::Timestamp,
+    },
     store::{
-        Doc, Keep, Lease, Order, QueueSettings, UniqueKey,
+        Doc, Keep, Lease, QueueSettings, UniqueKey,
         defaults::{Defaults, defaults},
     },
-    time::Timestamp,
 };
 
 /// The contract as a program; a method per verb of [`Store`](crate::store::Store).
@@ -57,15 +56,15 @@ pub struct Model {
     reserves: BTreeMap<u64, LastReserve>,
     fence: u64,
     /// Concurrency keys with an event since turns were handed over last, an entry for each event (S15).
-    touched: Vec<gate::Key>,
+    touched: Vec<keys::Key>,
     /// Of each queue whose gate was ever closed.
-    gates: BTreeMap<String, gate::Gate>,
+    gates: BTreeMap<String, limits::Gate>,
     /// Of each queue that ever had groups (S16).
-    rings: BTreeMap<String, fair::Ring>,
+    rings: BTreeMap<String, groups::Ring>,
     docs: BTreeMap<String, Doc>,
     /// The version that a document was given last.
     doc_version: u64,
-    tools: tool::Tools,
+    tools: toolkit::Tools,
     /// The time of the last reserve, take, extend or settle (S14).
     last_turn: Option<Timestamp>,
     /// Nothing is taken back before it (S14).
@@ -82,7 +81,7 @@ struct Set {
 /// A job, and what its record does not show.
 #[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 #[derive(Clone, Debug)]
-struct Row {
+pub(crate) struct Row {
     job: JobRecord,
     /// Nobody chose how often it is tried: the default applies when it is read.
     is_open: bool,
@@ -107,14 +106,6 @@ impl Row {
     fn max_attempts(&self) -> u32 {
         if self.is_open { defaults().max_attempts } else { self.job.max_attempts }
     }
-}
-
-/// A unique key that is taken.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    by: JobId,
-    /// Of a window: void from then on.
-    until: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug)]
@@ -167,33 +158,6 @@ impl Model {
         self.rows.get_mut(&id).expect("invariant: the caller found this row")
     }
 
-    /// Jobs of a queue in one state, in the order of their ids.
-    fn jobs<'a>(&'a self, queue: &'a str, state: State) -> impl Iterator<Item = &'a JobRecord> {
-        self.rows.values().map(|row| &row.job).filter(move |job| job.queue == queue && job.state == state)
-    }
-
-    /// The timeline: waiting jobs that are not parked.
-    fn timeline<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = &'a JobRecord> {
-        self.jobs(queue, State::Waiting).filter(|job| !self.rows[&job.id].parked)
-    }
-
-    /// Waiting jobs of a queue in the order in which they run (S6).
-    fn in_order(&self, queue: &str, mut jobs: Vec<&JobRecord>) -> Vec<JobId> {
-        match self.settings(queue).order {
-            Order::Fifo => jobs.sort_by_key(|job| (job.priority, job.run_at, job.id)),
-            Order::Lifo => {
-                jobs.sort_by_key(|job| (job.priority, std::cmp::Reverse((job.run_at, job.id))));
-            }
-        }
-        jobs.into_iter().map(|job| job.id).collect()
-    }
-
-    /// The running job of a lease, if the lease is current (S8).
-    fn run_of(&self, lease: Lease) -> Option<&Row> {
-        let row = self.rows.get(&lease.job)?;
-        (row.job.running.as_ref()?.fence == lease.fence).then_some(row)
-    }
-
     // ── time ──
 
     /// Looks for a jump of the clock, then leaves the time of this call (S14).
@@ -221,76 +185,6 @@ impl Model {
     fn next_fence(&mut self, now: Timestamp) -> u64 {
         self.fence = self.fence.max(now.as_ms() * 1_000) + 1;
         self.fence
-    }
-
-    // ── unique keys ──
-
-    /// Who holds a key (S4).
-    fn held(&self, key: &UniqueKey, now: Timestamp) -> Option<Held> {
-        let held = *self.keys.get(key)?;
-        let holds = match held.until {
-            Some(until) => now < until,
-            None => self.rows.contains_key(&held.by),
-        };
-        holds.then_some(held)
-    }
-
-    /// Frees the key of a job, if the job has it.
-    fn free_key(&mut self, id: JobId) {
-        if let Some(key) = UniqueKey::of(&self.row_mut(id).job)
-            && self.keys.get(&key).is_some_and(|held| held.by == id)
-        {
-            self.keys.remove(&key);
-        }
-    }
-
-    // ── ends ──
-
-    /// Ends a job; answers its record as of the end, which may be gone already.
-    fn end(&mut self, id: JobId, state: State, reason: Option<String>, now: Timestamp) -> JobRecord {
-        self.leave_waiting(id);
-        let row = self.row_mut(id);
-        (row.job.state, row.job.reason, row.job.finished_at) = (state, reason, Some(now));
-        let ended = row.record();
-        if !is_window(&ended) {
-            self.free_key(id);
-        }
-        if keep(&self.settings(&ended.queue), state).keeps_nothing() {
-            self.remove(id, now);
-        }
-        ended
-    }
-
-    /// Removes a record; a derived id outlives it (S17).
-    fn remove(&mut self, id: JobId, now: Timestamp) {
-        let row = self.rows.remove(&id).expect("invariant: the caller found this row");
-        let ended_at = row.job.finished_at.unwrap_or(now);
-        if id.is_derived() && now < ended_at.after(ID_MEMORY) {
-            self.remembered.insert((row.job.queue, id), ended_at);
-        }
-    }
-
-    /// Removes a job that somebody deletes or purges; unlike age, that frees a window whose job never started.
-    fn delete(&mut self, id: JobId, now: Timestamp) {
-        self.leave_waiting(id);
-        if !(is_window(&self.row_mut(id).job) && self.row_mut(id).started) {
-            self.free_key(id);
-        }
-        self.remove(id, now);
-    }
-}
-
-fn is_window(job: &JobRecord) -> bool {
-    job.unique.as_ref().is_some_and(|unique| matches!(unique.scope, Scope::Window { .. }))
-}
-
-/// Until when a job holds its key, if that is settled by its enqueue.
-fn window_end(job: &JobRecord) -> Option<Timestamp> {
-    match job.unique.as_ref()?.scope {
-        Scope::Window { window_ms } => {
-            Some(Timestamp::saturating_from_ms(job.created_at.as_ms().saturating_add(window_ms)))
-        }
-        Scope::UntilDone | Scope::UntilStart => None,
     }
 }
 

@@ -11,47 +11,18 @@
 //! What talks to the servers lives on one thread per store: a connection per shard that carries the verbs (`link`) and one
 //! that waits for work (`doorbell`). Both find their way by the shard's `route`.
 
-mod act;
-mod address;
 mod audit;
-mod bytes;
-mod check;
-mod confirm;
 mod connection;
-mod copies;
-mod detour;
-mod doc;
 mod doctor;
-mod doorbell;
-mod enqueue;
-mod fault;
 mod identity;
-mod info;
-mod layout;
-mod link;
-mod misplaced;
-mod node;
-mod offset;
-mod pins;
-mod queue;
-mod quiet;
-mod read;
-mod record;
-mod reply;
-mod reserve;
-mod reshard;
-mod route;
+mod notify;
 #[cfg(feature = "testing")]
 mod scratch;
-mod script;
 mod scripts;
-mod settings;
-mod settle;
-mod shard;
-mod spread;
-mod thread;
-mod tls;
-mod tool;
+mod sharded;
+mod state;
+mod toolkit;
+mod verbs;
 
 #[cfg(test)]
 #[path = "../../tests/support/redis.rs"]
@@ -70,17 +41,22 @@ use std::{
 use futures_util::future::select_all;
 use tokio::sync::watch;
 
-pub use self::reshard::{ShardInfo, Shards};
+pub use self::sharded::reshard::{ShardInfo, Shards};
 use self::{
-    address::{Address, Wanted},
-    doorbell::Rung,
-    layout::Layout,
-    shard::Shard,
-    spread::{
-        attempts::{Attempts, Tried},
-        lease::Try,
+    connection::{
+        address::{Address, Wanted},
+        fault,
+        io_thread::Thread,
     },
-    thread::Thread,
+    notify::Rung,
+    sharded::{
+        attempts::{Attempts, Tried},
+        copies,
+        layout::Layout,
+        lease::Try,
+        shard::Shard,
+    },
+    verbs::doc,
 };
 use super::{
     Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
@@ -88,7 +64,7 @@ use super::{
     Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, clock::Clock,
     is_of_queue,
 };
-use crate::{
+use crate::core::{
     error::Result,
     id::JobId,
     job::{JobRecord, NewJob},
@@ -121,7 +97,7 @@ pub struct RedisStore {
 
 /// The shards that may hold jobs, by a layout.
 #[derive(Debug)]
-struct Live {
+pub(crate) struct Live {
     layout: Layout,
     shards: Vec<Arc<Shard>>,
 }
@@ -289,7 +265,7 @@ impl Store for RedisStore {
         let (live, turn) = (self.live(), self.job_turn.fetch_add(1, Ordering::Relaxed));
         let shards = usize::from(live.layout.shards);
         let mut in_turn = (0..shards).map(|i| (turn.wrapping_add(i)) % shards);
-        in_turn.find(|at| !spread::lease::is_away(&live.shards, *at)).unwrap_or(turn % shards) as u16
+        in_turn.find(|at| !sharded::lease::is_away(&live.shards, *at)).unwrap_or(turn % shards) as u16
     }
 
     fn as_any(&self) -> Option<&dyn std::any::Any> {
@@ -302,7 +278,7 @@ impl Store for RedisStore {
                 return Ok(*identity);
             }
             let shards = &self.live().shards;
-            let asked = if spread::lease::is_away(shards, 0) {
+            let asked = if sharded::lease::is_away(shards, 0) {
                 Err(fault::away())
             } else {
                 identity::identity(&shards[0]).await
@@ -319,11 +295,11 @@ impl Store for RedisStore {
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
-        Box::pin(spread::read::now(self))
+        Box::pin(sharded::read::now(self))
     }
 
     fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
-        Box::pin(spread::enqueue::enqueue(self, call, jobs))
+        Box::pin(sharded::enqueue::enqueue(self, call, jobs))
     }
 
     fn enqueue_each<'a>(
@@ -332,10 +308,10 @@ impl Store for RedisStore {
         jobs: &'a [NewJob],
     ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
         Box::pin(async move {
-            let (answers, away) = spread::enqueue::enqueue_each(self, call, jobs).await?;
+            let (answers, away) = sharded::enqueue::enqueue_each(self, call, jobs).await?;
             // Where no part is there, the store is away.
             let live = self.live();
-            let is_away = (0..live.shards.len()).all(|at| spread::lease::is_away(&live.shards, at));
+            let is_away = (0..live.shards.len()).all(|at| sharded::lease::is_away(&live.shards, at));
             match away.filter(|_| is_away && answers.iter().all(Option::is_none)) {
                 Some(error) => Err(error),
                 None => Ok(answers),
@@ -344,11 +320,11 @@ impl Store for RedisStore {
     }
 
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        Box::pin(spread::lease::reserve(self, want))
+        Box::pin(sharded::lease::reserve(self, want))
     }
 
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        Box::pin(spread::lease::extend(self, beats))
+        Box::pin(sharded::lease::extend(self, beats))
     }
 
     fn settle<'a>(
@@ -356,23 +332,23 @@ impl Store for RedisStore {
         batch: &'a [Settlement],
         then: Option<&'a Reserve>,
     ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
-        Box::pin(spread::lease::settle(self, batch, then))
+        Box::pin(sharded::lease::settle(self, batch, then))
     }
 
     fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
-        Box::pin(spread::lease::take(self, take))
+        Box::pin(sharded::lease::take(self, take))
     }
 
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.catch_up().await;
-            if spread::watch::any_ended(self, queues).await? {
+            if sharded::watch::any_ended(self, queues).await? {
                 return Ok(());
             }
             let mut changes = self.live.subscribe();
             let live = Arc::clone(&changes.borrow_and_update());
             let bells: Vec<Vec<String>> =
-                (0..live.shards.len()).map(|at| spread::watch::bells_in(&live, at, queues)).collect();
+                (0..live.shards.len()).map(|at| sharded::watch::bells_in(&live, at, queues)).collect();
             let listening = live
                 .shards
                 .iter()
@@ -393,8 +369,8 @@ impl Store for RedisStore {
                         lock(&self.rung).insert(at);
                     }
                     // One that was left from an earlier end goes no further.
-                    if spread::watch::any_ended(self, queues).await? {
-                        spread::watch::pass_on(&live.shards[at], queues);
+                    if sharded::watch::any_ended(self, queues).await? {
+                        sharded::watch::pass_on(&live.shards[at], queues);
                     }
                 },
                 _ = changes.changed() => {}
@@ -405,35 +381,35 @@ impl Store for RedisStore {
     }
 
     fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
-        Box::pin(spread::read::get(self, id))
+        Box::pin(sharded::read::get(self, id))
     }
 
     fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
-        Box::pin(spread::read::holder(self, key))
+        Box::pin(sharded::read::holder(self, key))
     }
 
     fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(spread::read::list(self, list))
+        Box::pin(sharded::read::list(self, list))
     }
 
     fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
-        Box::pin(spread::read::count(self, queue))
+        Box::pin(sharded::read::count(self, queue))
     }
 
     fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
-        Box::pin(spread::read::upcoming(self, upcoming))
+        Box::pin(sharded::read::upcoming(self, upcoming))
     }
 
     fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
-        Box::pin(spread::act::act(self, targets, action))
+        Box::pin(sharded::act::act(self, targets, action))
     }
 
     fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
-        Box::pin(spread::queue::queue(self, name, op))
+        Box::pin(sharded::queue::queue(self, name, op))
     }
 
     fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
-        Box::pin(spread::queue::queues(self, after))
+        Box::pin(sharded::queue::queues(self, after))
     }
 
     fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
@@ -443,15 +419,15 @@ impl Store for RedisStore {
 
     fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
         // As with documents: whatever the layout, shard 0 has the tools.
-        Box::pin(async move { tool::tool(&self.live().shards[0], op).await })
+        Box::pin(async move { toolkit::tool(&self.live().shards[0], op).await })
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
-        Box::pin(spread::upkeep::sweep(self, limit))
+        Box::pin(sharded::upkeep::sweep(self, limit))
     }
 
     fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
-        Box::pin(spread::upkeep::audit(self, audit))
+        Box::pin(sharded::upkeep::audit(self, audit))
     }
 
     fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {

@@ -13,7 +13,7 @@ use super::redis::RedisStore;
 #[cfg(feature = "sqlite")]
 use super::sqlite::SqliteStore;
 use super::{Doc, DocOp, DocReply, Only, Store, clock::Clock, url};
-use crate::error::{Error, ErrorKind, Result};
+use crate::core::error::{Error, ErrorKind, Result};
 
 /// The document that makes a store a test's.
 const MARK: &str = "$test";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use crate::core::{
     error::{Error, Result},
     job::JobOptions,
     limits::{CONCURRENCY_MAX, GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX},

@@ -4,40 +4,15 @@
 //! Each verb is a function over a transaction (`tx`) in a file of its own, its SQL in `sql/`. The tables, and why they are
 //! narrow, are explained in `sql/0001_init.sql`; how a record is found by its id in `slot`.
 
-mod act;
-mod actor;
 mod audit;
 mod compact;
-mod doc;
 mod doctor;
-mod doorbell;
-mod enqueue;
-mod extend;
-mod fair;
-mod fault;
-mod file;
-mod gate;
-mod job;
-mod lock;
-mod pick;
-mod place;
-mod queue;
-mod read;
-mod reader;
-mod reserve;
-mod schema;
-mod settle;
-mod slot;
-mod snapshot;
-mod sql;
-mod sweep;
-mod take;
-mod thread;
-mod tool;
-mod tx;
-mod unique;
-mod wait;
-mod within;
+mod engine;
+mod in_tx;
+mod notify;
+mod state;
+mod toolkit;
+mod verbs;
 
 use std::{
     path::Path,
@@ -48,12 +23,28 @@ use std::{
     time::Duration,
 };
 
+use self::{
+    engine::{
+        fault::Step,
+        file::Database,
+        reader::Reader,
+        schema,
+        snapshot::Snapshots,
+        tx::{Rings, Tx},
+        writer::{Cost, Writer},
+    },
+    notify::{Doorbell, wait},
+    verbs::{act, doc, enqueue, extend, queue, read, reserve, settle, sweep, take},
+};
 use crate::{
-    error::{Error, ErrorKind, Result},
-    id::JobId,
-    job::{JobRecord, NewJob},
-    limits::PAYLOAD_BYTES_MAX,
-    notes::Notes,
+    core::{
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::{JobRecord, NewJob},
+        limits::PAYLOAD_BYTES_MAX,
+        notes::Notes,
+        time::Timestamp,
+    },
     store::{
         Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
         Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
@@ -61,24 +52,16 @@ use crate::{
         check_act, check_batch, check_extend, check_limit, check_queue_op, check_settle, check_upcoming,
         clock::Clock,
     },
-    time::Timestamp,
 };
-use actor::{Cost, Writer};
-use doorbell::Doorbell;
-use fault::Step;
-use file::Database;
-use reader::Reader;
-use snapshot::Snapshots;
-use tx::{Rings, Tx};
 
 /// The version of `rusqlite` that this build uses. A transaction shared with punctual must be one of this version: cargo
 /// allows only one version in a build, since each links SQLite itself.
 pub use rusqlite;
 
 #[cfg(feature = "testing")]
-pub(crate) use self::file::with_suffix as beside;
+pub(crate) use self::engine::file::with_suffix as beside;
+pub use self::in_tx::Bell;
 pub use compact::{Compacted, Space};
-pub use within::Bell;
 
 /// How a [`SqliteStore`] is opened.
 #[derive(Clone, Debug)]
@@ -421,7 +404,7 @@ impl Store for SqliteStore {
     }
 
     fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
-        Box::pin(tool::tool(self, op))
+        Box::pin(toolkit::tool(self, op))
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {

@@ -2,7 +2,7 @@
 //! no client: both know this trait.
 
 use super::{Acted, Action, Enqueued, Lease, Settled, Store, Target, Verdict};
-use crate::{error::Result, job::NewJob};
+use crate::core::{error::Result, job::NewJob};
 
 pub(crate) mod sealed {
     /// Implemented by the transactions that a store of this library can join.

@@ -12,7 +12,7 @@ use super::{
     sqlite::{SqliteOptions, SqliteStore},
 };
 use super::{Store, clock::Clock, memory::MemoryStore};
-use crate::error::{Error, ErrorKind, Result};
+use crate::core::error::{Error, ErrorKind, Result};
 
 /// Opens the store at `url`: `sqlite:PATH`, a file, or `memory:`, which ends with its last handle.
 ///

@@ -42,14 +42,14 @@ const SOURCES: [(&str, &str, &str); 14] = [
     ("Verdict", "pub enum Verdict", include_str!("../../src/store/lease.rs")),
     ("DocOp", "pub enum DocOp", include_str!("../../src/store/doc.rs")),
     ("Only", "pub enum Only", include_str!("../../src/store/doc.rs")),
-    ("LimitRule", "pub enum LimitRule", include_str!("../../src/store/tool/limit.rs")),
-    ("LockOp", "pub enum LockOp", include_str!("../../src/store/tool/lock.rs")),
-    ("BoardAct", "pub enum BoardAct", include_str!("../../src/store/tool/board.rs")),
+    ("LimitRule", "pub enum LimitRule", include_str!("../../src/store/toolkit/limit.rs")),
+    ("LockOp", "pub enum LockOp", include_str!("../../src/store/toolkit/lock.rs")),
+    ("BoardAct", "pub enum BoardAct", include_str!("../../src/store/toolkit/board.rs")),
     ("QueueSettings", "pub struct QueueSettings", include_str!("../../src/store/settings.rs")),
-    ("NewJob", "pub struct NewJob", include_str!("../../src/job.rs")),
-    ("JobOptions", "pub struct JobOptions", include_str!("../../src/job.rs")),
-    ("Unique", "pub struct Unique", include_str!("../../src/job.rs")),
-    ("filter", "fn test(", include_str!("../../src/filter/parse.rs")),
+    ("NewJob", "pub struct NewJob", include_str!("../../src/core/job.rs")),
+    ("JobOptions", "pub struct JobOptions", include_str!("../../src/core/job.rs")),
+    ("Unique", "pub struct Unique", include_str!("../../src/core/job.rs")),
+    ("filter", "fn test(", include_str!("../../src/core/filter/parse.rs")),
 ];
 
 /// The names of an item of a source: what its lines begin with.

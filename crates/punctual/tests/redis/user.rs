@@ -20,8 +20,13 @@ fn the_user_of_the_guide_is_minimal() {
     let lua = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/redis/lua");
     let mut needed =
         BTreeSet::from(["bzpopmin", "evalsha", "info", "pexpire", "script|load", "type"].map(str::to_owned));
-    for entry in std::fs::read_dir(lua).unwrap() {
-        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+    let mut paths = vec![lua];
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = std::fs::read_to_string(path).unwrap();
         let calls = text.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
         needed.extend(calls.map(str::to_lowercase));
     }

@@ -20,12 +20,12 @@ const FILES: &[(&str, &str)] = &[
     ("audit", include_str!("../../src/store/sqlite/sql/audit.sql")),
     ("board", include_str!("../../src/store/sqlite/sql/board.sql")),
     ("doc", include_str!("../../src/store/sqlite/sql/doc.sql")),
-    ("fair", include_str!("../../src/store/sqlite/sql/fair.sql")),
-    ("gate", include_str!("../../src/store/sqlite/sql/gate.sql")),
-    ("job", include_str!("../../src/store/sqlite/sql/job.sql")),
+    ("fair", include_str!("../../src/store/sqlite/sql/groups.sql")),
+    ("gate", include_str!("../../src/store/sqlite/sql/concurrency_keys.sql")),
+    ("job", include_str!("../../src/store/sqlite/sql/codec.sql")),
     ("limit", include_str!("../../src/store/sqlite/sql/limit.sql")),
     ("lock", include_str!("../../src/store/sqlite/sql/lock.sql")),
-    ("place", include_str!("../../src/store/sqlite/sql/place.sql")),
+    ("place", include_str!("../../src/store/sqlite/sql/places.sql")),
     ("queue", include_str!("../../src/store/sqlite/sql/queue.sql")),
     ("read", include_str!("../../src/store/sqlite/sql/read.sql")),
     ("reserve", include_str!("../../src/store/sqlite/sql/reserve.sql")),
@@ -33,7 +33,7 @@ const FILES: &[(&str, &str)] = &[
     ("settle", include_str!("../../src/store/sqlite/sql/settle.sql")),
     ("sweep", include_str!("../../src/store/sqlite/sql/sweep.sql")),
     ("tx", include_str!("../../src/store/sqlite/sql/tx.sql")),
-    ("unique", include_str!("../../src/store/sqlite/sql/unique.sql")),
+    ("unique", include_str!("../../src/store/sqlite/sql/unique_keys.sql")),
 ];
 
 #[test]

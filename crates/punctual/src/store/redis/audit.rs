@@ -1,16 +1,15 @@
 //! `audit`: all places by their records, all records by their places, then what is kept beside them, in slices.
 
+use super::scripts::{DOC_KEYS, SCRIPTS};
 use crate::{
-    error::Result,
-    id::JobId,
-    limits::BATCH_MAX,
-    store::{Audit, AuditCursor, Audited, Finding},
-};
-
-use super::{
-    bytes::Bytes,
-    scripts::{DOC_KEYS, SCRIPTS},
-    shard::{Shard, digits},
+    core::{error::Result, id::JobId, limits::BATCH_MAX},
+    store::{
+        Audit, AuditCursor, Audited, Finding,
+        redis::{
+            scripts::bytes::Bytes,
+            sharded::shard::{Shard, digits},
+        },
+    },
 };
 
 /// The keys that are walked, in order. Places come before records, since of which queue a torn record is may be known from its

@@ -1,5 +1,18 @@
 //! One connection to a server, from its opening to its end: it never repairs itself.
 
+pub(crate) mod address;
+pub(crate) mod clock_offset;
+pub(crate) mod durability;
+pub(crate) mod fault;
+pub(crate) mod info;
+pub(crate) mod io_thread;
+pub(crate) mod link;
+pub(crate) mod node;
+pub(crate) mod preflight;
+pub(crate) mod redirect;
+pub(crate) mod route;
+pub(crate) mod tls;
+
 use redis::{
     AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisResult, Value, aio::MultiplexedConnection,
 };
@@ -9,7 +22,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{node::Node, tls::Tls};
+use self::{node::Node, tls::Tls};
 
 /// A connection that many may use at a time; closed when it is dropped with its last user.
 #[derive(Debug)]

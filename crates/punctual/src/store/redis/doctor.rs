@@ -9,21 +9,25 @@ use futures_util::future::join_all;
 use redis::{Pipeline, Value};
 use tokio::time::{Instant, timeout};
 
-use super::{
-    address::Address,
-    check::{self, Seen},
-    identity,
-    info::Info,
-    reply::Reply,
-    shard::Shard,
-};
+use super::identity;
 use crate::{
-    error::{Error, ErrorKind, Result},
+    core::{
+        error::{Error, ErrorKind, Result},
+        time::Timestamp,
+    },
     store::{
         Check, CheckLevel, Durability, IDENTITY_NONE,
         clock::{Clock, told_ahead, was_ahead},
+        redis::{
+            connection::{
+                address::Address,
+                info::Info,
+                preflight::{self, Seen},
+            },
+            scripts::reply::Reply,
+            sharded::shard::Shard,
+        },
     },
-    time::Timestamp,
 };
 
 /// From this share of its memory on, in percent, a server is nearly full.
@@ -114,8 +118,8 @@ fn together(wrong: Vec<(u16, Check)>) -> Vec<Check> {
 }
 
 async fn look(shard: &Shard) -> Result<Seen> {
-    let answers = shard.link.ask_all(check::questions(&shard.address, shard.number)).await?;
-    check::look(&shard.address, shard.number, answers)
+    let answers = shard.link.ask_all(preflight::questions(&shard.address, shard.number)).await?;
+    preflight::look(&shard.address, shard.number, answers)
 }
 
 /// All that there is to tell of a shard and its server.
@@ -235,7 +239,7 @@ fn role(info: &Info, address: &Address) -> Check {
         let text = format!("a replica of {host}, which accepts no jobs");
         return fail("role", text, "name the primary in the address");
     }
-    if check::is_strange_cluster(info, address) {
+    if preflight::is_strange_cluster(info, address) {
         return fail("role", "part of a cluster", "write redis+cluster:// instead of redis://");
     }
     match info.number("connected_slaves") {

@@ -1,13 +1,12 @@
 //! Which store it is: a field of the state of shard 0, which every layout has. The other shards have a copy (`copies`).
 
-use super::{
-    reply::Reply,
-    scripts::{SCRIPTS, STATE},
-    shard::Shard,
-};
+use super::scripts::{SCRIPTS, STATE};
 use crate::{
-    error::{Error, ErrorKind, Result},
-    store::Identity,
+    core::error::{Error, ErrorKind, Result},
+    store::{
+        Identity,
+        redis::{scripts::reply::Reply, sharded::shard::Shard},
+    },
 };
 
 /// Its identity, made if there is none; two that ask at the same time get the same one.

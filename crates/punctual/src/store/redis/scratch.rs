@@ -3,7 +3,7 @@
 use redis::{Value, cmd};
 
 use super::RedisStore;
-use crate::error::{Error, ErrorKind, Result};
+use crate::core::error::{Error, ErrorKind, Result};
 
 /// Keys that a server looks at in one step.
 const KEYS_PER_SCAN: usize = 1_000;

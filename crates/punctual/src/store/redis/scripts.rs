@@ -1,13 +1,32 @@
 //! The scripts, put together from their parts.
 
+pub(crate) mod bytes;
+pub(crate) mod reply;
+pub(crate) mod script;
+
 use std::sync::LazyLock;
 
-use super::script::Script;
+use self::script::Script;
 use crate::{
-    fair::STRIDE,
-    limits,
-    store::defaults::{Defaults, defaults},
-    time::ceil_ms,
+    core::{
+        fair::STRIDE,
+        id::DERIVED_VERSION,
+        job::{Priority, State},
+        limits,
+        time::ceil_ms,
+    },
+    store::{
+        defaults::{Defaults, defaults},
+        redis::{
+            notify::SPARE,
+            state::{
+                codec::{UNTIL_START, WINDOW, code},
+                settings::OPEN,
+            },
+            verbs::reserve::NEVER,
+        },
+        toolkit::{TOOL_FORGET_MAX, TOOL_MEMORY},
+    },
 };
 
 /// The keys that every script names, in the order in which `lua/keys.lua` takes them.
@@ -24,6 +43,9 @@ pub(super) const LOCK_KEYS: [&str; 2] = ["lk", "lz"];
 /// raise it with whatever an older process would read or write wrongly.
 pub(super) const FORMAT: u16 = 3;
 
+/// Rows that a script reads at once before their size is known; each may have a mebibyte.
+const READ_AT_ONCE: u64 = 16;
+
 /// Which of the common keys has the records.
 pub(super) const RECORDS: usize = 0;
 /// Which of them has what the shard goes by.
@@ -32,18 +54,45 @@ pub(super) const STATE: usize = 13;
 pub(super) const NAMES: usize = 16;
 
 const KEYS: &str = include_str!("lua/keys.lua");
-const WALK: &str = include_str!("lua/walk.lua");
-const PICK: &str = concat!(include_str!("lua/pick.lua"), include_str!("lua/serve.lua"));
-const RIDE: &str = include_str!("lua/ride.lua");
-const RESERVING: &str = include_str!("lua/reserving.lua");
-const ANNOUNCE: &str = include_str!("lua/announce.lua");
-const COUNTING: &str = include_str!("lua/counting.lua");
+const TIMELINE: &str = include_str!("lua/timeline.lua");
 const QUEUES: &str = include_str!("lua/queues.lua");
+const PICK: &str =
+    concat!(include_str!("lua/verbs/reserve/pick.lua"), include_str!("lua/verbs/reserve/serve.lua"));
+const RESERVING: &str = include_str!("lua/verbs/reserve/reserving.lua");
 
-/// Limits that scripts name, as `$NAME`.
+/// The parts of `rules()`, in this order: each uses what those before it define.
+const RULES: [&str; 9] = [
+    include_str!("lua/state/codec.lua"),
+    include_str!("lua/state/queues.lua"),
+    include_str!("lua/state/limits.lua"),
+    include_str!("lua/state/keys.lua"),
+    include_str!("lua/state/groups.lua"),
+    include_str!("lua/state/places.lua"),
+    include_str!("lua/state/runs.lua"),
+    include_str!("lua/state/upkeep.lua"),
+    include_str!("lua/rules.lua"),
+];
+
+/// The constants that scripts name, as `$NAME`: no script repeats a number that Rust code knows.
 fn constants() -> Vec<(&'static str, u64)> {
     let Defaults { short, long, max_attempts } = defaults();
     let mut all = vec![
+        ("WAITING", code(State::Waiting).into()),
+        ("RUNNING", code(State::Running).into()),
+        ("DONE", code(State::Done).into()),
+        ("CANCELLED", code(State::Cancelled).into()),
+        ("DEAD", code(State::Dead).into()),
+        ("UNTIL_START", UNTIL_START.into()),
+        ("WINDOW", WINDOW.into()),
+        ("BELLS", COMMON_KEYS.len() as u64 + 1),
+        ("DERIVED", DERIVED_VERSION as u64),
+        ("LEVELS", Priority::ALL.len() as u64),
+        ("NEVER", NEVER),
+        ("OPEN", OPEN),
+        ("READ_AT_ONCE", READ_AT_ONCE),
+        ("SPARE", ceil_ms(SPARE)),
+        ("TOOL_FORGET_MAX", TOOL_FORGET_MAX as u64),
+        ("TOOL_MEMORY", ceil_ms(TOOL_MEMORY)),
         ("BATCH_BYTES_MAX", limits::BATCH_BYTES_MAX as u64),
         ("CALL_MEMORY", ceil_ms(limits::CALL_MEMORY)),
         ("CANDIDATES_EXTRA", limits::CANDIDATES_EXTRA as u64),
@@ -80,15 +129,15 @@ fn constants() -> Vec<(&'static str, u64)> {
     all
 }
 
-/// A part with the limits that it names.
-fn with_limits(part: &str) -> String {
+/// A part with the constants that it names.
+fn with_constants(part: &str) -> String {
     constants()
         .into_iter()
         .fold(part.to_owned(), |text, (name, value)| text.replace(&format!("${name}"), &value.to_string()))
 }
 
 fn made(name: &'static str, parts: &[&str]) -> Script {
-    let parts: Vec<String> = parts.iter().map(|part| with_limits(part)).collect();
+    let parts: Vec<String> = parts.iter().map(|part| with_constants(part)).collect();
     Script::new(name, &parts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
@@ -96,24 +145,20 @@ fn made(name: &'static str, parts: &[&str]) -> Script {
 /// needed. The larger one has the common words anew and captures nothing of the script but its arguments; its body is a
 /// function in that one, since what is captured through two functions costs a copy, and through one a search.
 fn script(name: &'static str, parts: &[&str]) -> Script {
-    let common = [
-        KEYS,
-        "local function make_late(shard, queue, pending)",
-        KEYS,
-        "return (function()",
-        include_str!("lua/late.lua"),
+    let before = [KEYS, "local function make_rules(shard, queue, pending)", KEYS, "return (function()"];
+    let after = [
         "end)() end",
-        "local function make_pending(shard, queue, late, now)",
-        include_str!("lua/pending.lua"),
+        "local function make_pending(shard, queue, rules, now)",
+        include_str!("lua/notifications.lua"),
         "end",
         include_str!("lua/base.lua"),
     ];
-    made(name, &[&common, parts].concat())
+    made(name, &[&before[..], &RULES, &after, parts].concat())
 }
 
 /// A script of a tool, which shares nothing with those of jobs.
 fn tool(name: &'static str, text: &str) -> Script {
-    made(name, &[include_str!("lua/tool.lua"), text])
+    made(name, &[include_str!("lua/toolkit/tool.lua"), text])
 }
 
 /// All of them, their names computed once.
@@ -153,33 +198,33 @@ pub(super) struct Scripts {
 impl Default for Scripts {
     fn default() -> Self {
         Self {
-            enqueue: script("enqueue", &[WALK, include_str!("lua/enqueue.lua")]),
-            reserve: script("reserve", &[WALK, PICK, RIDE, RESERVING, include_str!("lua/reserve.lua")]),
-            settle: script("settle", &[WALK, PICK, RIDE, RESERVING, include_str!("lua/settle.lua")]),
-            extend: script("extend", &[include_str!("lua/extend.lua")]),
-            take: script("take", &[WALK, PICK, RIDE, include_str!("lua/take.lua")]),
-            act: script("act", &[include_str!("lua/act.lua")]),
+            enqueue: script("enqueue", &[TIMELINE, include_str!("lua/verbs/enqueue.lua")]),
+            reserve: script("reserve", &[TIMELINE, PICK, RESERVING, include_str!("lua/verbs/reserve.lua")]),
+            settle: script("settle", &[TIMELINE, PICK, RESERVING, include_str!("lua/verbs/settle.lua")]),
+            extend: script("extend", &[include_str!("lua/verbs/extend.lua")]),
+            take: script("take", &[TIMELINE, PICK, include_str!("lua/verbs/take.lua")]),
+            act: script("act", &[include_str!("lua/verbs/act.lua")]),
             watch: script("watch", &[include_str!("lua/watch.lua")]),
-            live: script("live", &[include_str!("lua/live.lua")]),
-            get: script("get", &[include_str!("lua/get.lua")]),
-            list: script("list", &[include_str!("lua/list.lua")]),
-            count: script("count", &[COUNTING, QUEUES, include_str!("lua/count.lua")]),
-            upcoming: script("upcoming", &[include_str!("lua/upcoming.lua")]),
-            show: script("show", &[WALK, COUNTING, include_str!("lua/show.lua")]),
-            set: script("set", &[WALK, ANNOUNCE, include_str!("lua/set.lua")]),
-            open: script("open", &[WALK, ANNOUNCE, include_str!("lua/open.lua")]),
-            purge: script("purge", &[include_str!("lua/purge.lua")]),
-            doc: script("doc", &[include_str!("lua/doc.lua")]),
-            sweep: script("sweep", &[QUEUES, include_str!("lua/sweep.lua")]),
+            live: script("live", &[include_str!("lua/sharded/live.lua")]),
+            get: script("get", &[include_str!("lua/verbs/read/get.lua")]),
+            list: script("list", &[include_str!("lua/verbs/read/list.lua")]),
+            count: script("count", &[QUEUES, include_str!("lua/verbs/read/count.lua")]),
+            upcoming: script("upcoming", &[include_str!("lua/verbs/read/upcoming.lua")]),
+            show: script("show", &[TIMELINE, QUEUES, include_str!("lua/verbs/queue/show.lua")]),
+            set: script("set", &[TIMELINE, include_str!("lua/verbs/queue/set.lua")]),
+            open: script("open", &[TIMELINE, include_str!("lua/verbs/queue/open.lua")]),
+            purge: script("purge", &[include_str!("lua/verbs/queue/purge.lua")]),
+            doc: script("doc", &[include_str!("lua/verbs/doc.lua")]),
+            sweep: script("sweep", &[QUEUES, include_str!("lua/verbs/sweep.lua")]),
             audit: script("audit", &[include_str!("lua/audit.lua")]),
-            epoch: script("epoch", &[include_str!("lua/epoch.lua")]),
-            layout: script("layout", &[include_str!("lua/layout.lua")]),
-            misplaced: script("misplaced", &[QUEUES, include_str!("lua/misplaced.lua")]),
+            epoch: script("epoch", &[include_str!("lua/sharded/epoch.lua")]),
+            layout: script("layout", &[include_str!("lua/sharded/layout.lua")]),
+            misplaced: script("misplaced", &[QUEUES, include_str!("lua/sharded/misplaced.lua")]),
             identity: script("identity", &[include_str!("lua/identity.lua")]),
-            log: tool("log", include_str!("lua/log.lua")),
-            gcra: tool("gcra", include_str!("lua/gcra.lua")),
-            lock: tool("lock", include_str!("lua/lock.lua")),
-            board: tool("board", include_str!("lua/board.lua")),
+            log: tool("log", include_str!("lua/toolkit/log.lua")),
+            gcra: tool("gcra", include_str!("lua/toolkit/gcra.lua")),
+            lock: tool("lock", include_str!("lua/toolkit/lock.lua")),
+            board: tool("board", include_str!("lua/toolkit/board.lua")),
         }
     }
 }
@@ -189,10 +234,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_name_limits_that_there_are() {
-        assert_eq!(with_limits("local a, b = $ID_MEMORY, $ID_MEMORY_MAX"), "local a, b = 86400000, 1000000");
+    fn scripts_name_constants_that_there_are() {
+        assert_eq!(
+            with_constants("local a, b = $ID_MEMORY, $ID_MEMORY_MAX"),
+            "local a, b = 86400000, 1000000"
+        );
         let all = Scripts::default();
-        for script in [&all.enqueue, &all.reserve, &all.settle, &all.sweep, &all.doc, &all.lock, &all.board] {
+        for script in [
+            &all.enqueue,
+            &all.reserve,
+            &all.settle,
+            &all.sweep,
+            &all.doc,
+            &all.lock,
+            &all.board,
+            &all.audit,
+            &all.list,
+            &all.misplaced,
+        ] {
             let text = script.text();
             let unknown = text.match_indices('$').map(|(at, _)| &text[at + 1..]);
             let unknown: Vec<_> =

@@ -8,25 +8,33 @@ mod count;
 
 use rusqlite::{params, params_from_iter, types::Value};
 
-use super::{
-    SqliteStore,
-    fair::{as_key, group_of},
-    fault::Step,
-    gate::Key,
-    job::Job,
-    place::{EndedRow, Place},
-    reserve::job_id,
-    slot::Found,
-    sql::named,
-    tx::{Q, Tx, int, ms},
-};
+use super::SqliteStore;
 use crate::{
-    digest::group_digest,
-    error::{Error, Result},
-    id::JobId,
-    job::State,
-    limits::BATCH_MAX,
-    store::{Audit, AuditCursor, Audited, Finding},
+    core::{
+        digest::group_digest,
+        error::{Error, Result},
+        id::JobId,
+        job::State,
+        limits::BATCH_MAX,
+    },
+    store::{
+        Audit, AuditCursor, Audited, Finding,
+        sqlite::{
+            engine::{
+                fault::Step,
+                row_number::Found,
+                sql::named,
+                tx::{Q, Tx, int, ms},
+            },
+            state::{
+                codec::Job,
+                groups::{as_key, group_of},
+                keys::Key,
+                places::{EndedRow, Place},
+            },
+            verbs::reserve::job_id,
+        },
+    },
 };
 use count::At;
 

@@ -8,10 +8,13 @@ use std::{sync::Arc, time::Duration};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde::Serialize;
 
-use super::{SqliteOptions, SqliteStore, fault::Stop, file::Database, tx::Tx};
+use super::{SqliteOptions, SqliteStore};
 use crate::{
-    error::{Error, ErrorKind, Result},
-    store::clock::Clock,
+    core::error::{Error, ErrorKind, Result},
+    store::{
+        clock::Clock,
+        sqlite::engine::{fault::Stop, file::Database, tx::Tx},
+    },
 };
 
 /// How long readers of an old state are waited for before the log is cut. Writers wait as long.

@@ -1,15 +1,15 @@
 //! `doctor`: the store looks at itself.
 
-use super::{
-    Space, SqliteStore,
-    fault::Step,
-    file::{CHECKED_BYTES_MAX, WAL_KEPT_BYTES},
-};
+use super::{Space, SqliteStore};
 use crate::{
-    error::Result,
+    core::error::Result,
     store::{
         Check, CheckLevel, Durability, IDENTITY_NONE,
         clock::{told_ahead, was_ahead},
+        sqlite::engine::{
+            fault::Step,
+            file::{CHECKED_BYTES_MAX, WAL_KEPT_BYTES},
+        },
     },
 };
 

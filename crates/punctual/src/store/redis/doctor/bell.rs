@@ -14,10 +14,10 @@ use tokio::{
 
 use super::{fail, ok, warn};
 use crate::{
-    error::Result,
+    core::error::Result,
     store::{
         Check,
-        redis::{script::Script, shard::Shard},
+        redis::{scripts::script::Script, sharded::shard::Shard},
     },
 };
 

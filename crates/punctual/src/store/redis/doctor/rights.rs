@@ -4,10 +4,10 @@ use redis::{Pipeline, Value};
 
 use super::{fail, ok};
 use crate::{
-    error::Result,
+    core::error::Result,
     store::{
         Check,
-        redis::{fault::NOPERM, shard::Shard},
+        redis::{connection::fault::NOPERM, sharded::shard::Shard},
     },
 };
 
@@ -112,9 +112,13 @@ mod tests {
     #[test]
     fn all_that_scripts_call_is_tried() {
         let tried: BTreeSet<&str> = NEEDED.into_iter().map(name).collect();
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/redis/lua");
-        for file in fs::read_dir(folder).unwrap() {
-            let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        let mut paths = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/redis/lua")];
+        while let Some(path) = paths.pop() {
+            if path.is_dir() {
+                paths.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let text = fs::read_to_string(path).unwrap();
             for call in text.split("call('").skip(1) {
                 let command = call.split('\'').next().unwrap();
                 assert!(tried.contains(command), "{command} is not tried");

@@ -1,9 +1,9 @@
 -- What every script does first: it asks what time it is.
 --
--- What a hot path does not need is made when it is needed, by late() and pending(): to set up all closures cost each call more
+-- What a hot path does not need is made when it is needed, by rules() and pending(): to set up all closures cost each call more
 -- than all its commands, most of it for the locals that they capture. So few are made here, and what they share is one table.
 
--- The shard as this call sees it. queues: q → settings; bytes: of the records that load() in late.lua read.
+-- The shard as this call sees it. queues: q → settings; bytes: of the records that load() in rules.lua read.
 local shard = {queues = {}, bells = {}, into = 0, bytes = 0}
 local now = tonumber(ARGV[1])
 if not now then
@@ -23,7 +23,7 @@ shard.now = now
 local function queue(q)
     local row = shard.queues[q]
     if row then return row end
-    local rows = call('HMGET', I, q, q .. 'w')
+    local rows = call('HMGET', SETTINGS, q, q .. 'w')
     local stored = rows[1]
     -- What can't be read is paused and gives up nothing, instead of going by defaults: its version is nobody's.
     if not stored or #stored < 133 then
@@ -55,18 +55,18 @@ end
 -- epoch that the shard was told of last; and which format its keys and rows have.
 -- `pause`: until when nothing is taken back now, or false.
 local function read_turn()
-    local row = call('HGET', S, 'turn')
+    local row = call('HGET', STATE, 'turn')
     if row and 34 <= #row then
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.format = unp('>I7I7I7I7I4I2', row)
     else
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.is_new = 0, 0, 0, 0, 0, true
         -- Before there was a number, none was left; whatever first writes into a new shard leaves it.
-        shard.format = (row or 0 < call('HLEN', Q)) and 0 or FORMAT
+        shard.format = (row or 0 < call('HLEN', QUEUES)) and 0 or FORMAT
     end
     shard.pause = now < shard.grace and shard.grace <= now + HEARTBEAT and shard.grace
 end
 local function put_turn()
-    call('HSET', S, 'turn', pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, FORMAT))
+    call('HSET', STATE, 'turn', pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, FORMAT))
 end
 shard.put_turn = put_turn
 read_turn()
@@ -77,7 +77,7 @@ local function turn()
     if now + HEARTBEAT < shard.grace then shard.grace = 0 end
     -- A jump has one pause: after a call in it, a silence is no second jump.
     local had_its_pause = shard.seen - 1 < shard.grace
-    if 0 < shard.seen and shard.seen - 1 + JUMP < now and not had_its_pause and 0 < call('HLEN', R) then
+    if 0 < shard.seen and shard.seen - 1 + JUMP < now and not had_its_pause and 0 < call('HLEN', RUNS) then
         shard.grace = now + HEARTBEAT
     end
     shard.seen = now + 1
@@ -86,28 +86,28 @@ end
 
 -- What is needed less often, and what is left to be written: made when something is.
 local made, left, pending
-local function late()
-    made = made or make_late(shard, queue, pending())
+local function rules()
+    made = made or make_rules(shard, queue, pending())
     return made
 end
 function pending()
-    left = left or make_pending(shard, queue, late, now)
+    left = left or make_pending(shard, queue, rules, now)
     return left
 end
 local function put() return left and left.put() or '' end
 
 -- A server that is full lets a script go on whose first write frees, be it nothing: what drains must drain (S17).
-local function drains() call('ZREM', L, '') end
+local function drains() call('ZREM', LEASES, '') end
 
 -- Leaves the last call of an instance; `last`: the one before. Its place in time follows when it is looked at, or when the
 -- clock went back: so it is never behind that of the call.
 local function put_call(key, last, number, answer)
-    call('HSET', P, key, pack('>I8I6', number, now) .. answer)
+    call('HSET', CALLS, key, pack('>I8I6', number, now) .. answer)
     if not last or now < unp('>I6', last, 9) then
-        call('ZADD', A, now, key)
+        call('ZADD', CALLS_BY_TIME, now, key)
         -- The one member that is too long for a short sorted set, which would be searched from end to end each time.
-        call('ZADD', T, '0', LAST)
-        call('ZADD', L, '0', LAST)
-        late().hint_wide(now + CALL_MEMORY)
+        call('ZADD', TIMELINE, '0', LAST)
+        call('ZADD', LEASES, '0', LAST)
+        rules().hint_wide(now + CALL_MEMORY)
     end
 end

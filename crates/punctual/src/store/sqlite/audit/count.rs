@@ -23,18 +23,21 @@ use rusqlite::{OptionalExtension, types::Value};
 
 use super::{FILE, From, lowest, page};
 use crate::{
-    error::Result,
-    limits::BATCH_MAX,
+    core::{error::Result, limits::BATCH_MAX},
     store::{
         Audited, Finding,
         sqlite::{
             SqliteStore,
-            fault::Step,
-            job::countable,
-            place::{Place, ended_state},
-            reserve::job_id,
-            sql::named,
-            tx::{Tally, Tx, unreadable},
+            engine::{
+                fault::Step,
+                sql::named,
+                tx::{Tally, Tx, unreadable},
+            },
+            state::{
+                codec::countable,
+                places::{Place, ended_state},
+            },
+            verbs::reserve::job_id,
         },
     },
 };

@@ -1,0 +1,310 @@
+//! Which jobs: the terms of a filter, and whether a job matches them.
+//!
+//! ```text
+//! state:dead,retrying queue:mail kind:email.* tag:vip attempt:>3 due:<10m failed:>2h error:"421" payload.user.id:42
+//! ```
+//!
+//! Terms are joined by AND, the values of one term by OR; `-` in front of a term negates it. [`Filter::parse`] reads the
+//! text; what a term means is said at its `Test`.
+
+mod parse;
+mod pattern;
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde_json::value::RawValue;
+
+use self::pattern::Pattern;
+use crate::core::{
+    error::Result,
+    id::JobId,
+    job::{JobRecord, Priority, State, Status},
+    time::Timestamp,
+};
+
+/// A conjunction of terms; the empty filter matches every job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filter {
+    terms: Vec<Term>,
+}
+
+/// A test, or its opposite.
+#[derive(Clone, Debug, PartialEq)]
+struct Term {
+    negated: bool,
+    test: Test,
+}
+
+/// What is asked of a job: any of the values.
+#[derive(Clone, Debug, PartialEq)]
+enum Test {
+    /// `state:dead,retrying`: a stored state, or one that people see.
+    State(Vec<StateWord>),
+    /// `kind:email.*`: one of the job's names.
+    Name(Name, Vec<Pattern>),
+    /// `id:5c1e9f04`: an id, or how one begins or ends.
+    Id(Vec<IdPart>),
+    /// `priority:high`.
+    Priority(Vec<Priority>),
+    /// `attempt:>3`.
+    Attempt(Vec<(Compare, i64)>),
+    /// `failed:>2h`: an instant against now, in milliseconds.
+    Time(Instant, Vec<(Compare, i64)>),
+    /// `error:"421"`: part of the last error.
+    Error(Vec<String>),
+    /// `payload.user.id:42`: a text, number, `true`, `false` or `null` inside a JSON payload.
+    Payload(Vec<String>, Vec<Pattern>),
+}
+
+/// What may stand behind `state:`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StateWord {
+    Stored(State),
+    /// One of the three that waiting is told apart into.
+    Shown(Status),
+}
+
+/// A name that a job carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    Kind,
+    Queue,
+    /// Any of its tags.
+    Tag,
+    Group,
+    Concurrency,
+    /// Its unique key.
+    Unique,
+    /// The worker that runs it, or that ran one of its kept failed attempts.
+    Worker,
+}
+
+/// An instant in a job's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Instant {
+    /// Of a waiting job: how far ahead it is due; behind, if negative.
+    Due,
+    /// How long ago it was enqueued.
+    Created,
+    /// How long ago its last kept failure was.
+    Failed,
+    /// How long ago it ended.
+    Finished,
+}
+
+/// An id, or at least six digits of its beginning or end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum IdPart {
+    Whole(JobId),
+    /// Lower-case hexadecimal digits without hyphens.
+    Part(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compare {
+    Less,
+    AtMost,
+    Equal,
+    AtLeast,
+    More,
+}
+
+impl Compare {
+    fn holds(self, left: i64, right: i64) -> bool {
+        match self {
+            Self::Less => left < right,
+            Self::AtMost => left <= right,
+            Self::Equal => left == right,
+            Self::AtLeast => right <= left,
+            Self::More => right < left,
+        }
+    }
+}
+
+impl Filter {
+    /// Matches every job.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Reads the text form; an empty text matches every job.
+    ///
+    /// `field:value` terms. Fields: `state`, `queue`, `kind`, `tag`, `group`, `unique`, `worker`, `id`, `priority`,
+    /// `attempt`, `due`, `created`, `failed`, `finished`, `error`, `payload.PATH`. `*` stands for anything in names and
+    /// payload values, except in quotes; quotes also keep spaces, commas and `>` `<` together (`\"` and `\\` inside
+    /// them). `due:<10m` is due within ten minutes, `failed:>2h` failed longer than two hours ago.
+    ///
+    /// ```
+    /// let filter = punctual::Filter::parse(r#"state:dead kind:email.* -tag:vip error:"try later""#)?;
+    /// let wrong = punctual::Filter::parse("kimd:email.send").unwrap_err();
+    /// assert_eq!(wrong.hint(), Some("did you mean `kind`?"));
+    /// # Ok::<(), punctual::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown field or value, over 4 KiB of text, and over 64 terms.
+    pub fn parse(text: &str) -> Result<Self> {
+        Ok(Self { terms: parse::terms(text)? })
+    }
+
+    /// Adds: in this queue.
+    #[must_use]
+    pub fn queue(self, queue: impl Into<String>) -> Self {
+        self.and(Test::Name(Name::Queue, vec![Pattern::literal(queue)]))
+    }
+
+    /// Adds: in one of these states.
+    #[must_use]
+    pub fn state(self, states: impl Into<Vec<State>>) -> Self {
+        self.and(Test::State(states.into().into_iter().map(StateWord::Stored).collect()))
+    }
+
+    fn and(mut self, test: Test) -> Self {
+        self.terms.push(Term { negated: false, test });
+        self
+    }
+
+    /// Whether `job` matches, when the store's clock shows `now`.
+    pub fn matches(&self, job: &JobRecord, now: Timestamp) -> bool {
+        self.terms.iter().all(|term| term.test.holds(job, now) != term.negated)
+    }
+
+    /// States outside of which nothing can match; `None`: any. Stores narrow their search by it.
+    pub fn states(&self) -> Option<Vec<State>> {
+        self.narrowed(Test::states)
+    }
+
+    /// Queues outside of which nothing can match; `None`: any. Stores narrow their search by it.
+    pub fn queues(&self) -> Option<Vec<String>> {
+        self.narrowed(Test::queues)
+    }
+
+    /// What all terms that name a finite set agree on. Negated ones name none.
+    fn narrowed<T: PartialEq>(&self, set: impl Fn(&Test) -> Option<Vec<T>>) -> Option<Vec<T>> {
+        let sets = self.terms.iter().filter(|term| !term.negated).filter_map(|term| set(&term.test));
+        sets.reduce(|mut all, next| {
+            all.retain(|item| next.contains(item));
+            all
+        })
+    }
+}
+
+impl Test {
+    fn holds(&self, job: &JobRecord, now: Timestamp) -> bool {
+        match self {
+            Self::State(words) => words.iter().any(|word| match *word {
+                StateWord::Stored(state) => job.state == state,
+                StateWord::Shown(status) => job.status(now) == status,
+            }),
+            Self::Name(name, patterns) => patterns.iter().any(|pattern| name.holds(job, pattern)),
+            Self::Id(parts) => parts.iter().any(|part| part.holds(job.id)),
+            Self::Priority(levels) => levels.contains(&job.priority),
+            Self::Attempt(ranges) => {
+                ranges.iter().any(|(compare, n)| compare.holds(i64::from(job.attempt), *n))
+            }
+            Self::Time(instant, ranges) => instant
+                .distance_ms(job, now)
+                .is_some_and(|ms| ranges.iter().any(|(compare, to)| compare.holds(ms, *to))),
+            Self::Error(texts) => {
+                let error = job.failures.last().map(|failure| failure.error.as_str());
+                error.is_some_and(|error| texts.iter().any(|text| error.contains(text)))
+            }
+            Self::Payload(path, patterns) => leaf(&job.payload.bytes, path)
+                .is_some_and(|text| patterns.iter().any(|pattern| pattern.matches(&text))),
+        }
+    }
+
+    /// The stored states that it can hold in; `None`: any.
+    fn states(&self) -> Option<Vec<State>> {
+        match self {
+            Self::State(words) => {
+                let mut states = Vec::with_capacity(words.len());
+                for word in words {
+                    let state = match *word {
+                        StateWord::Stored(state) => state,
+                        StateWord::Shown(_) => State::Waiting,
+                    };
+                    if !states.contains(&state) {
+                        states.push(state);
+                    }
+                }
+                Some(states)
+            }
+            Self::Time(Instant::Due, _) => Some(vec![State::Waiting]),
+            _ => None,
+        }
+    }
+
+    /// The queues that it can hold in; `None`: any.
+    fn queues(&self) -> Option<Vec<String>> {
+        match self {
+            Self::Name(Name::Queue, patterns) => {
+                patterns.iter().map(|pattern| pattern.as_literal().map(str::to_owned)).collect()
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Name {
+    fn holds(self, job: &JobRecord, pattern: &Pattern) -> bool {
+        match self {
+            Self::Kind => pattern.matches(&job.kind),
+            Self::Queue => pattern.matches(&job.queue),
+            Self::Tag => job.tags.iter().any(|tag| pattern.matches(tag)),
+            Self::Group => job.group.as_deref().is_some_and(|group| pattern.matches(group)),
+            Self::Concurrency => job.concurrency.as_ref().is_some_and(|of| pattern.matches(&of.key)),
+            Self::Unique => job.unique.as_ref().is_some_and(|unique| pattern.matches(&unique.key)),
+            Self::Worker => {
+                job.running.as_ref().is_some_and(|running| pattern.matches(&running.worker))
+                    || job.failures.iter().any(|failure| pattern.matches(&failure.worker))
+            }
+        }
+    }
+}
+
+impl Instant {
+    /// Milliseconds ahead of now for what is to come, behind it for what was; `None`: this job has no such instant.
+    fn distance_ms(self, job: &JobRecord, now: Timestamp) -> Option<i64> {
+        let ahead = |ms: u64| ms.cast_signed() - now.as_ms().cast_signed();
+        match self {
+            Self::Due => (job.state == State::Waiting).then(|| ahead(job.run_at.as_ms())),
+            Self::Created => Some(-ahead(job.created_at.as_ms())),
+            Self::Failed => job.failures.last().map(|failure| -ahead(failure.ended_ms)),
+            Self::Finished => job.finished_at.map(|at| -ahead(at.as_ms())),
+        }
+    }
+}
+
+impl IdPart {
+    fn holds(&self, id: JobId) -> bool {
+        match self {
+            Self::Whole(whole) => *whole == id,
+            Self::Part(digits) => {
+                let all = format!("{:032x}", u128::from_be_bytes(*id.as_bytes()));
+                all.starts_with(digits) || all.ends_with(digits)
+            }
+        }
+    }
+}
+
+/// The value at the end of `path` in a JSON text: a string without its quotes, anything else as it is written, so that no
+/// digit of a large number is lost. Steps into an array are places, from 0.
+fn leaf<'a>(json: &'a [u8], path: &[String]) -> Option<Cow<'a, str>> {
+    let mut at: &RawValue = serde_json::from_slice(json).ok()?;
+    for step in path {
+        at = if at.get().starts_with('[') {
+            *serde_json::from_str::<Vec<&RawValue>>(at.get()).ok()?.get(step.parse::<usize>().ok()?)?
+        } else {
+            *serde_json::from_str::<BTreeMap<String, &RawValue>>(at.get()).ok()?.get(step)?
+        };
+    }
+    match at.get().as_bytes().first()? {
+        b'"' => serde_json::from_str::<String>(at.get()).ok().map(Cow::Owned),
+        b'{' | b'[' => None,
+        _ => Some(Cow::Borrowed(at.get())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! Schedules as documents: when they tick, the job of each tick, and what a tick's job tells of its schedule. The steps on
+//! stores are the client's (`client/schedule.rs`), and those of a run the worker's (`worker/tick.rs`).
+//!
+//! ```text
+//! set ──► document "schedule/NAME", whose version is the generation
+//!           │ plant                                        reserve           ┌─ plants the next tick ─► run
+//!           └──────► waiting: the next tick, an ordinary job ──────► tick ───┤
+//!                    id from (name, generation, tick)                        └─ another generation, or missed: cancelled
+//!                    unique key of the schedule, until its start: one waits
+//! ```
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    core::{
+        cron::Cron,
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::{Concurrency, JobOptions, JobRecord, NewJob, Payload, Scope, Unique, check_name},
+        limits::{DOC_BYTES_MAX, SCHEDULE_NAME_BYTES_MAX},
+        time::{Timestamp, When},
+    },
+    store::{Pause, UniqueKey},
+};
+
+/// How the keys of their documents begin, and the unique keys of their ticks.
+pub(crate) const PREFIX: &str = "schedule/";
+/// The header that names the schedule of a job.
+pub(crate) const SCHEDULE: &str = "schedule";
+/// The header with the version of the document that a tick was planted by.
+pub(crate) const GENERATION: &str = "schedule_generation";
+/// The header with the time of a tick, in Unix milliseconds.
+pub(crate) const SCHEDULED_FOR: &str = "scheduled_for";
+
+/// A schedule as it stands in the store: when it ticks, and the job that each tick enqueues.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schedule {
+    /// When it ticks.
+    #[serde(rename = "ticks")]
+    pub cron: Cron,
+    /// What it enqueues.
+    pub job: ScheduledJob,
+    /// Nothing is enqueued while it is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
+}
+
+/// The job of a schedule: the same for each tick.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduledJob {
+    /// Selects the handler.
+    pub kind: String,
+    /// Where ticks wait.
+    pub queue: String,
+    /// The payload; of a schedule it is text.
+    pub payload: String,
+    /// What it is.
+    pub content_type: String,
+    /// What was chosen for it.
+    #[serde(default)]
+    pub options: JobOptions,
+    /// Its group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Its concurrency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<Concurrency>,
+    /// For people and filters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Its headers, besides those that tell of the tick.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+}
+
+impl Schedule {
+    /// Ticks by `cron`, each time with a job like this one.
+    ///
+    /// # Errors
+    /// `Invalid` for a job that breaks a limit, whose payload is no text, or that has a time, an expiry or a unique key of its
+    /// own: the schedule gives it its time, says what becomes of missed ticks, and lets one of them wait.
+    pub fn new(cron: Cron, job: NewJob) -> Result<Self> {
+        job.check()?;
+        let not = |what: &str, instead: &str| {
+            Err(Error::invalid(format!("the job of a schedule has no {what} of its own")).with_hint(instead))
+        };
+        if job.run_at != When::Now {
+            return not("time", "the schedule says when it is due");
+        }
+        if job.expires_at.is_some() {
+            return not("expiry", "say by the rule for missed ticks what becomes of late ones");
+        }
+        if job.unique.is_some() {
+            return not(
+                "unique key",
+                "one tick waits at most; a concurrency key keeps runs from overlapping",
+            );
+        }
+        for header in [SCHEDULE, GENERATION, SCHEDULED_FOR] {
+            if job.headers.contains_key(header) {
+                return not(&format!("header {header}"), "its ticks have it");
+            }
+        }
+        let payload = String::from_utf8(job.payload.bytes)
+            .map_err(|e| Error::invalid("the payload of a schedule is not UTF-8").with_source(e))?;
+        let job = ScheduledJob {
+            kind: job.kind,
+            queue: job.queue,
+            payload,
+            content_type: job.payload.content_type.into_owned(),
+            options: job.options,
+            group: job.group,
+            concurrency: job.concurrency,
+            tags: job.tags,
+            headers: job.headers,
+        };
+        Ok(Self { cron, job, paused: None })
+    }
+
+    /// Checks that its ticks break no limit, and that it fits into a document.
+    pub(crate) fn check(&self, name: &str) -> Result<()> {
+        check_schedule(name)?;
+        self.tick(name, u64::MAX, Timestamp::MAX, u32::MAX).check()?;
+        let bytes = self.write()?.len();
+        if bytes <= DOC_BYTES_MAX {
+            return Ok(());
+        }
+        let text = format!("schedule of {bytes} bytes is over the limit of {DOC_BYTES_MAX}");
+        Err(Error::new(ErrorKind::TooLarge, text)
+            .with_hint("store large data elsewhere and schedule its address"))
+    }
+
+    /// Reads a document.
+    pub(crate) fn read(name: &str, value: &[u8]) -> Result<Self> {
+        serde_json::from_slice(value).map_err(|e| {
+            Error::new(ErrorKind::Corrupt, format!("could not read the schedule {name:?}"))
+                .with_source(e)
+                .with_hint("set the schedule again, or use the newer punctual that set it")
+        })
+    }
+
+    /// As a document.
+    pub(crate) fn write(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|e| Error::invalid("could not write the schedule").with_source(e))
+    }
+
+    /// The job of a tick, by the document of this version; `turn` is above 0 where the one before made room for earlier ticks.
+    pub(crate) fn tick(&self, name: &str, generation: u64, at: Timestamp, turn: u32) -> NewJob {
+        let mut job = self.job(name);
+        job.run_at = When::At(at);
+        job.unique = Some(Unique::key(key(name)).until_start().across_kinds());
+        job.headers.insert(GENERATION.to_owned(), generation.to_string());
+        job.headers.insert(SCHEDULED_FOR.to_owned(), at.as_ms().to_string());
+        let turn = if 0 < turn { format!("/{turn}") } else { String::new() };
+        let key = format!("{}/{generation}/{}{turn}", key(name), at.as_ms());
+        job.id = JobId::derived(&job.queue, job.placement_key(), &key);
+        job
+    }
+
+    /// The job of no tick, for now; its id is to be made.
+    pub(crate) fn job(&self, name: &str) -> NewJob {
+        let of = self.job.clone();
+        let payload = Payload { bytes: of.payload.into_bytes(), content_type: of.content_type.into() };
+        // A placeholder, which both callers replace.
+        let id = JobId::derived(&of.queue, None, name);
+        let mut job = NewJob::new(id, of.kind, of.queue, payload);
+        (job.options, job.group, job.concurrency) = (of.options, of.group, of.concurrency);
+        (job.tags, job.headers) = (of.tags, of.headers);
+        job.headers.insert(SCHEDULE.to_owned(), name.to_owned());
+        job
+    }
+
+    /// The unique key that its waiting tick holds.
+    pub(crate) fn unique_key(&self, name: &str) -> UniqueKey {
+        UniqueKey {
+            kind: None,
+            queue: self.job.queue.clone(),
+            group: self.job.group.clone(),
+            concurrency_key: self.job.concurrency.as_ref().map(|concurrency| concurrency.key.clone()),
+            key: key(name),
+        }
+    }
+}
+
+/// The key of a schedule's document.
+pub(crate) fn key(name: &str) -> String {
+    format!("{PREFIX}{name}")
+}
+
+/// Refuses what is no name of a schedule: 1 to 200 bytes without control characters.
+pub(crate) fn check_schedule(name: &str) -> Result<()> {
+    check_name("schedule", name)?;
+    if SCHEDULE_NAME_BYTES_MAX < name.len() {
+        let n = name.len();
+        return Err(Error::invalid(format!(
+            "schedule of {n} bytes is over the limit of {SCHEDULE_NAME_BYTES_MAX}"
+        )));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(Error::invalid("schedule contains a control character"));
+    }
+    Ok(())
+}
+
+/// Which tick of which schedule a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tick<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) generation: u64,
+    pub(crate) at: Timestamp,
+}
+
+impl<'a> Tick<'a> {
+    /// Which tick a job is; `None`: it is none. Any job may have such headers, copied from one that has: a tick also has a derived
+    /// id and the key of its schedule.
+    pub(crate) fn of(job: &'a JobRecord) -> Option<Self> {
+        let name = job.headers.get(SCHEDULE)?;
+        let generation = job.headers.get(GENERATION)?.parse().ok()?;
+        let has_key = |unique: &Unique| unique.scope == Scope::UntilStart && unique.key == key(name);
+        let is_tick = job.id.is_derived() && job.unique.as_ref().is_some_and(has_key);
+        Some(Self { name, generation, at: scheduled_for(&job.headers)? }).filter(|_| is_tick)
+    }
+}
+
+/// The time of the tick that a job stands for.
+pub(crate) fn scheduled_for(headers: &BTreeMap<String, String>) -> Option<Timestamp> {
+    Timestamp::from_ms(headers.get(SCHEDULED_FOR)?.parse().ok()?).ok()
+}

@@ -1,0 +1,465 @@
+//! The worker: reserves jobs, runs their handlers, and settles them.
+//!
+//! A builder collects what is wanted; [`Worker::run`] starts the loop (`turn.rs`) and the heartbeat on a thread with
+//! a runtime of their own, while handlers run on the caller's runtime: a handler that blocks its thread, leaks or panics
+//! can stop neither. Both are supervised: a panic in them is logged and they go on. Beside them a second loop with its
+//! heartbeat hands out publications (`publication.rs`), and what ran is added to the views of the last hour (`views.rs`). A worker knows its store as `dyn Store` only.
+
+pub(crate) mod config;
+pub(crate) mod dead_hook;
+mod handlers;
+mod health;
+mod leases;
+pub(crate) mod precise_timer;
+mod publication;
+pub(crate) mod queues;
+pub(crate) mod report;
+pub(crate) mod run;
+mod run_loop;
+mod shutdown;
+mod signals;
+mod stats;
+mod supervisor;
+mod suspects;
+#[cfg(feature = "cron")]
+pub(crate) mod tick;
+mod upkeep;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    future::Future,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, sync::oneshot};
+use tokio_util::task::TaskTracker;
+
+pub use crate::runtime::worker::handlers::UnknownKinds;
+pub use health::{Health, Reporting};
+pub use report::{Lateness, LiveReport, WorkReport};
+pub use shutdown::Shutdown;
+
+use self::{
+    config::{Config, GRACE_MAX, Setup},
+    dead_hook::{DeadHook, on_dead},
+    queues::{Queues, check_slots},
+    supervisor::work,
+};
+#[cfg(feature = "cron")]
+use crate::core::{
+    cron::Cron,
+    schedule::{Schedule, check_schedule},
+};
+use crate::{
+    core::{
+        error::{Error, ErrorKind, Result},
+        job::{Job, JobRecord, check_lease, check_name},
+        outcome::IntoOutcome,
+    },
+    runtime::{
+        client::Client,
+        handler::{Ctx, Handler, erase, erase_raw},
+        middleware::{Layer, Middleware, layer},
+    },
+};
+
+/// A worker in the making. Give it its state first, then handlers, then [`run`](Worker::run) it.
+#[must_use = "a worker does nothing until `run` or `run_until` is awaited"]
+pub struct Worker<S = ()> {
+    client: Client,
+    state: Arc<S>,
+    queues: Vec<(String, Option<u32>)>,
+    /// The kinds and queues of the types that it handles.
+    of_types: Vec<(&'static str, &'static str)>,
+    queue_slots: BTreeMap<String, usize>,
+    layers: Vec<Layer>,
+    config: Config,
+    /// The first error of the builder, reported when the worker is started.
+    problem: Option<Error>,
+}
+
+impl Worker {
+    /// A worker on the store of `client`.
+    pub fn new(client: &Client) -> Self {
+        Self {
+            client: client.clone(),
+            state: Arc::new(()),
+            queues: Vec::new(),
+            of_types: Vec::new(),
+            queue_slots: BTreeMap::new(),
+            layers: Vec::new(),
+            config: Config::new(default_name()),
+            problem: None,
+        }
+    }
+}
+
+impl<S: Send + Sync + 'static> Worker<S> {
+    /// Gives the handlers registered from here on a state, as [`Ctx::state`].
+    pub fn state<T: Send + Sync + 'static>(self, state: T) -> Worker<T> {
+        Worker {
+            client: self.client,
+            state: Arc::new(state),
+            queues: self.queues,
+            of_types: self.of_types,
+            queue_slots: self.queue_slots,
+            layers: self.layers,
+            config: self.config,
+            problem: self.problem,
+        }
+    }
+
+    /// Names the worker, for people; `host/pid` unless said otherwise, and `host/pid/2` for the second worker of a process. A cancel
+    /// rings for the name: of two workers with the same one, the other may hear of it with its next heartbeat only.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.config.name = name.into();
+        self
+    }
+
+    /// Reserves from this queue, after those named before: strictly, a later queue gets what the earlier ones left.
+    /// Without any queue named: from those that the types of its [`handle`](Worker::handle) name, all alike; and from `default`
+    /// with [`handle_raw`](Worker::handle_raw).
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queues.push((queue.into(), None));
+        self
+    }
+
+    /// Reserves from these queues by their weights: a queue that always has a due job gets at least its weight of any
+    /// Σweights reservations in a row.
+    pub fn weighted<Q: Into<String>>(mut self, queues: impl IntoIterator<Item = (Q, u32)>) -> Self {
+        self.queues.extend(queues.into_iter().map(|(queue, weight)| (queue.into(), Some(weight))));
+        self
+    }
+
+    /// How many jobs run at once; 50 unless said otherwise, at most 10,000.
+    #[doc(alias = "concurrency")]
+    #[doc(alias = "threads")]
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.config.slots = slots;
+        self
+    }
+
+    /// How many jobs of one queue run at once in this worker, whatever slots are free; as many as it has
+    /// [`slots`](Worker::slots) unless said otherwise. Other workers count for themselves.
+    pub fn queue_slots(mut self, queue: impl Into<String>, slots: usize) -> Self {
+        self.queue_slots.insert(queue.into(), slots);
+        self
+    }
+
+    /// The lease of jobs that have none of their own, 1 s to 24 h; the queue's, else 15 s, unless said otherwise. It is
+    /// extended every third of it for as long as the handler runs.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.config.lease = Some(lease);
+        self
+    }
+
+    /// How long a run may go on behind the cancel of its job, or the loss of its lease, before it is dropped where it awaits;
+    /// 30 s unless said otherwise. Its token fires at once; this is for handlers that don't listen.
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.config.cancel_grace = grace;
+        self
+    }
+
+    /// How long a run may go on after its timeout before it is dropped where it awaits; none unless said otherwise. With a grace
+    /// the timeout fires the run's token with [`Stop::TimedOut`](crate::Stop::TimedOut), the lease is extended until the run ends,
+    /// and what the run returns is its outcome. This is for handlers that must end something elsewhere before the next attempt
+    /// begins.
+    pub fn timeout_grace(mut self, grace: Duration) -> Self {
+        self.config.timeout_grace = grace;
+        self
+    }
+
+    /// The longest pause that [`Outcome::RetryAfter`](crate::Outcome::RetryAfter) gets; a longer one is cut to it (default: none; the
+    /// store keeps a queue or group closed for 24 h at most). For handlers that pass on what somebody else asks for.
+    pub fn retry_after_max(mut self, pause: Duration) -> Self {
+        self.config.retry_after_max = pause;
+        self
+    }
+
+    /// What becomes of jobs without a handler.
+    #[doc(alias = "unhandled")]
+    pub fn unknown_kinds(mut self, unknown: UnknownKinds) -> Self {
+        self.config.handlers.set_unknown(unknown);
+        self
+    }
+
+    /// Runs `middleware` around every handler; the first one named is the outermost.
+    #[doc(alias = "middleware")]
+    #[doc(alias = "layer")]
+    pub fn with(mut self, middleware: impl Middleware) -> Self {
+        self.layers.push(layer(middleware));
+        self
+    }
+
+    /// Calls `tell` with every job that ends dead under this worker, and the reason. Best effort: a worker that is killed
+    /// tells nobody; whoever must not miss one lists dead jobs.
+    #[doc(alias = "dead_letter")]
+    pub fn on_dead<F, Fut>(mut self, tell: F) -> Self
+    where
+        F: Fn(JobRecord, String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.config.on_dead = Some(on_dead(tell));
+        self
+    }
+
+    /// Handles the jobs of one type. A second handler of the same kind is refused when the worker starts.
+    pub fn handle<J: Job, H: Handler<J, S>>(mut self, handler: H) -> Self {
+        self.of_types.push((J::KIND, J::QUEUE));
+        let added = self.config.handlers.add(J::KIND, erase(handler, Arc::clone(&self.state)));
+        self.problem = self.problem.or(added.err());
+        self
+    }
+
+    /// Handles the jobs of every kind that has no handler of its own, as their records.
+    pub fn handle_raw<F, Fut>(mut self, handle: F) -> Self
+    where
+        F: Fn(JobRecord, Ctx<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        let added = self.config.handlers.add_raw(erase_raw(handle, Arc::clone(&self.state)));
+        self.problem = self.problem.or(added.err());
+        self
+    }
+
+    /// Whether it also hands out what is published to [topics](crate::TopicHandle); it does unless said otherwise, whatever
+    /// queues it serves, beside its jobs and their slots. One worker of a store that does is enough.
+    pub fn serve_topics(mut self, serve: bool) -> Self {
+        self.config.serves_topics = serve;
+        self
+    }
+
+    /// Sets a schedule when the worker starts, as [`ScheduleHandle::set`](crate::ScheduleHandle::set) does: it is kept in the
+    /// store, and goes on after this worker, which may be one of many that set it. The worker sets its schedules beside its first
+    /// jobs: await [`LiveReport::started`] before another task reads or fires one.
+    #[doc(alias = "periodic")]
+    #[doc(alias = "recurring")]
+    #[cfg(feature = "cron")]
+    #[expect(clippy::needless_pass_by_value, reason = "a job is handed over; calls read better without `&`")]
+    pub fn cron<J: Job>(mut self, name: impl Into<String>, cron: Cron, job: J) -> Self {
+        let name = name.into();
+        let schedule = check_schedule(&name).and_then(|()| Schedule::of(&self.client, cron, &job));
+        match schedule {
+            Ok(schedule) => self.config.schedules.push((name, schedule)),
+            Err(error) => self.problem = self.problem.or(Some(error)),
+        }
+        self
+    }
+
+    /// What it does, to be read while it runs: take it before the worker is started.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use punctual::{Client, Worker, store::{clock::Clock, memory::MemoryStore}};
+    /// let client = Client::new(Arc::new(MemoryStore::new(Clock::System)));
+    /// let worker = Worker::new(&client);
+    /// let live = worker.live();
+    /// // … run the worker elsewhere …
+    /// assert_eq!(live.now().done, 0);
+    /// ```
+    pub fn live(&self) -> LiveReport {
+        self.config.live.clone()
+    }
+
+    /// How long handlers may take to end once shutdown began; 30 s unless said otherwise. What has not ended by then is
+    /// stopped and released, which counts no attempt.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.config.grace = grace;
+        self
+    }
+
+    /// Rewrites this file every few seconds for as long as the loop is alive.
+    pub fn health_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.config.health = self.own_health().file(file);
+        self.config.shares_health = false;
+        self
+    }
+
+    /// Answers HTTP requests on this address: 200 for as long as the loop is alive, else 503.
+    pub fn health_addr(mut self, addr: SocketAddr) -> Self {
+        self.config.health = self.own_health().addr(addr);
+        self.config.shares_health = false;
+        self
+    }
+
+    /// Lets a [`Health`] that several workers share, and that somebody started, report this worker, too; instead of a file or a port
+    /// of its own.
+    pub fn health(mut self, shared: &Health) -> Self {
+        self.config.health = shared.clone();
+        self.config.shares_health = true;
+        self
+    }
+
+    /// What it reports by itself.
+    fn own_health(&mut self) -> Health {
+        let health = std::mem::take(&mut self.config.health);
+        if self.config.shares_health { Health::default() } else { health }
+    }
+
+    /// Works until SIGINT or SIGTERM (elsewhere Ctrl-C), then lets handlers end within the grace; a second signal ends
+    /// them now.
+    ///
+    /// The second signal aborts the handlers that still run and gives their jobs back, which counts no attempt. A handler that blocks
+    /// its thread can't be aborted; its job is given back after 1 s. If the store can't be reached, the worker ends after 6 s, and
+    /// the jobs run again when their leases end.
+    ///
+    /// When no worker runs so any more, these signals end the process again, with exit code 130 or 143, unless it caught or ignored
+    /// them before the first worker ran. (On Linux; other systems don't show whether it did, and the signals do nothing there.) A
+    /// program that handles signals itself calls [`Worker::run_until`], which installs nothing.
+    ///
+    /// When this future is dropped, the worker ends as if told "now".
+    ///
+    /// # Errors
+    /// A worker that can't be (two handlers for one kind, a wrong queue name); a store that is closed, or that can't be
+    /// reached in the end. A store that is out of reach for a while is waited for.
+    #[doc(alias = "start")]
+    #[doc(alias = "serve")]
+    pub async fn run(self) -> Result<WorkReport> {
+        let shutdown = Shutdown::default();
+        let _listening = signals::listen(&shutdown).await?;
+        self.run_until(shutdown).await
+    }
+
+    /// Works until told to shut down: by a [`CancellationToken`](crate::CancellationToken), or by a [`Shutdown`] that can also say "now".
+    ///
+    /// When this future is dropped, the worker ends as if told "now", in the background.
+    ///
+    /// # Errors
+    /// As [`Worker::run`].
+    pub async fn run_until(self, shutdown: impl Into<Shutdown>) -> Result<WorkReport> {
+        // Whoever waits for its start does not wait for one that has ended.
+        let _ended = self.config.live.start().clone().drop_guard();
+        let mut setup = self.build()?;
+        let Shutdown { graceful, now } = shutdown.into();
+        let shutdown = Shutdown { graceful, now: now.child_token() };
+        // Dropped with this future, and after the loop's end: either way health and loop must not outlive it.
+        let ends = shutdown.now.clone().drop_guard();
+        let health = std::mem::take(&mut setup.config.health);
+        let member = health.join(shutdown.graceful.clone());
+        let liveness = Arc::clone(member.liveness());
+        if !setup.config.shares_health {
+            health.report_until(shutdown.now.clone()).await?;
+        }
+
+        let (queues, kinds) = (setup.queues.names().join(", "), setup.config.handlers.kinds());
+        tracing::info!(target: "punctual", worker = setup.config.name, queues, kinds, slots = setup.config.slots,
+            store = %setup.client.store().url(), "started");
+
+        let dead_hook = DeadHook {
+            on_dead: setup.config.on_dead.clone(),
+            client: setup.client.clone(),
+            runtime: Handle::current(),
+            tracker: TaskTracker::new(),
+        };
+        let (tracker, grace) = (dead_hook.tracker.clone(), setup.config.grace);
+        let (answer, answered) = oneshot::channel();
+        let spawned = thread::Builder::new().name("punctual-worker".to_owned()).spawn({
+            let runtime = Handle::current();
+            let shutdown = shutdown.clone();
+            move || {
+                // Whoever waited may be gone.
+                let _ = answer.send(work(&setup, &liveness, runtime, dead_hook, &shutdown));
+            }
+        });
+        spawned.map_err(|e| {
+            Error::new(ErrorKind::Unavailable, "could not start the worker's thread").with_source(e)
+        })?;
+        let report = answered.await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Closed, "the worker's thread ended without a report"))
+        });
+        tracker.close();
+        tokio::select! {
+            () = tracker.wait() => {}
+            () = shutdown.now.cancelled() => {}
+            () = tokio::time::sleep(grace) => {}
+        }
+        drop(ends);
+        report
+    }
+
+    /// The queues of its handlers' types, with equal shares.
+    fn queues_of_types(&self) -> Vec<(String, Option<u32>)> {
+        let mut names: Vec<&str> = Vec::new();
+        let raw = self.config.handlers.handles_all().then_some("default");
+        for name in self.of_types.iter().map(|(_, queue)| *queue).chain(raw) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let weight = (1 < names.len()).then_some(1);
+        names.into_iter().map(|name| (name.to_owned(), weight)).collect()
+    }
+
+    /// Checks what was put together.
+    pub(crate) fn build(mut self) -> Result<Setup> {
+        if let Some(problem) = self.problem.take() {
+            return Err(problem);
+        }
+        check_name("worker name", &self.config.name)?;
+        check_slots("slots", self.config.slots)?;
+        self.config.lease.map_or(Ok(()), check_lease)?;
+        if self.config.handlers.is_empty() {
+            return Err(Error::invalid("a worker needs a handler").with_hint("add `.handle(…)`"));
+        }
+        self.config.handlers.wrap(&self.layers, self.config.timeout_grace.min(GRACE_MAX));
+        let queues = if self.queues.is_empty() { self.queues_of_types() } else { self.queues };
+        for (kind, queue) in self.of_types {
+            if !queues.iter().any(|(name, _)| name == queue) {
+                tracing::warn!(target: "punctual", worker = self.config.name, kind, queue,
+                    "this worker handles a kind, and does not serve the queue that its type names");
+            }
+        }
+        self.config.cut_graces();
+        let queues = queues_of(queues)?.with_slots(&self.queue_slots)?;
+        Ok(Setup { client: self.client, queues, config: self.config })
+    }
+}
+
+impl<S> fmt::Debug for Worker<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("name", &self.config.name)
+            .field("queues", &self.queues)
+            .field("slots", &self.config.slots)
+            .field("crew", &self.config.handlers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// All strict, or all weighted.
+fn queues_of(queues: Vec<(String, Option<u32>)>) -> Result<Queues> {
+    let weighted: Vec<(String, u32)> =
+        queues.iter().filter_map(|(queue, weight)| Some((queue.clone(), (*weight)?))).collect();
+    match weighted.len() {
+        0 => Queues::strict(queues.into_iter().map(|(queue, _)| queue).collect()),
+        n if n == queues.len() => Queues::weighted(weighted),
+        _ => Err(Error::new(ErrorKind::Conflict, "a worker's queues are either strict or weighted")
+            .with_hint("name all of them by `.queue(…)`, or all by `.weighted([…])`")),
+    }
+}
+
+/// `host/pid`, with a number from the second worker of the process on.
+fn default_name() -> String {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .or_else(|_| std::env::var("HOSTNAME"))
+        .or_else(|_| std::env::var("COMPUTERNAME"))
+        .unwrap_or_default();
+    let host = match host.trim() {
+        "" => "worker",
+        host => host,
+    };
+    let name = format!("{}/{}", host.chars().take(64).collect::<String>(), std::process::id());
+    match MADE.fetch_add(1, Ordering::Relaxed) {
+        0 => name,
+        before => format!("{name}/{}", before + 1),
+    }
+}

@@ -1,0 +1,375 @@
+//! The runs of a worker, from their reservation until the store took their settlement; shared by the loop, which starts
+//! and settles them, and the heartbeat, which keeps their leases. Both live on one thread.
+//!
+//! ```text
+//! executing ──ended──► unsettled ──answered──► forgotten
+//! ```
+//!
+//! The heartbeat goes on beside the loop, so a slow settle or reserve costs no lease. It reports what runs note, hears of cancels and of
+//! lost leases, and never settles anything.
+//!
+//! Leases of unsettled runs are extended too: a store that is out of reach for a while must not cost finished work.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    convert::Infallible,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{MutexGuard, Notify},
+    task::AbortHandle,
+    time::{Instant, sleep, timeout},
+};
+
+use super::suspects::Suspects;
+use crate::{
+    core::{
+        error::Result,
+        lifecycle::is_last_chance,
+        limits::{BATCH_BYTES_MAX, BATCH_MAX, NOTES_BYTES_MAX},
+    },
+    runtime::{
+        handler::{Call, Stop},
+        repeat::Pauses,
+    },
+    store::{Heartbeat, Lease, LeaseStatus, Store},
+};
+
+/// Between two times that the store is told what runs tell, if no heartbeat comes before.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How long a run that ended waits until the store has heard its last words.
+const LAST_WORDS_MAX: Duration = Duration::from_millis(300);
+/// Longest wait for a cancel: none is trusted.
+const CANCEL_WAIT_MAX: Duration = Duration::from_mins(10);
+/// Between two looks for cancels, so that a bell that rings for ever costs little; and where the store can't be waited for.
+const CANCEL_PAUSE: Duration = Duration::from_millis(100);
+const CANCEL_PAUSE_AFTER_ERROR: Duration = Duration::from_secs(1);
+/// Behind its timeout a run that goes on counts as one that blocks its thread.
+const HUNG_AFTER: Duration = Duration::from_secs(2);
+
+/// One run.
+pub(crate) struct Active {
+    pub(crate) call: Call,
+    /// How long one extension lasts.
+    pub(crate) lasts: Duration,
+    /// Its timeout, and the grace for it. A run that still executes then blocks its thread, and its lease is left to lapse.
+    pub(crate) deadline: Instant,
+    /// Stops its task; `None`: it never had one, or has ended.
+    pub(crate) task: Option<AbortHandle>,
+}
+
+impl Active {
+    /// Whether its lease is kept: one of a run that should have ended and can't be stopped is left to lapse.
+    fn is_held(&self, now: Instant) -> bool {
+        self.task.is_none() || now < self.deadline
+    }
+
+    fn is_last_chance(&self) -> bool {
+        is_last_chance(self.call.record().crashes)
+    }
+}
+
+/// All runs of a loop.
+#[derive(Default)]
+pub(crate) struct Runs {
+    active: RefCell<HashMap<Lease, Active>>,
+    executing: Cell<usize>,
+    /// How many of these are of the queues that have slots of their own.
+    executing_in: RefCell<HashMap<String, usize>>,
+    /// Those that are dead if they crash once more, here or in a loop beside.
+    pub(crate) suspects: Rc<Suspects>,
+    /// When leases are extended next; `None`: there are none.
+    beat_at: Cell<Option<Instant>>,
+    /// Rung when the next beat moves forward.
+    moved: Notify,
+    /// Rung by runs that have something to tell.
+    pub(crate) news: Arc<Notify>,
+    /// Held while the store is told, so that nothing overtakes what is newer.
+    telling: tokio::sync::Mutex<()>,
+    /// How long a run may go on whose cancel was asked for.
+    cancel_grace: Duration,
+}
+
+impl Runs {
+    /// No runs yet; those of these queues will be counted apart.
+    pub(crate) fn counting<'a>(queues: impl Iterator<Item = &'a str>, cancel_grace: Duration) -> Self {
+        Self {
+            cancel_grace,
+            executing_in: RefCell::new(queues.map(|queue| (queue.to_owned(), 0)).collect()),
+            ..Self::default()
+        }
+    }
+
+    /// Those of a second loop on the same thread, beside these.
+    pub(crate) fn beside(&self) -> Self {
+        let suspects = Rc::clone(&self.suspects);
+        Self { suspects, cancel_grace: self.cancel_grace, ..Self::default() }
+    }
+
+    /// Adds a run.
+    pub(crate) fn add(&self, lease: Lease, run: Active, now: Instant) {
+        let beat = now + run.lasts / 3;
+        if self.beat_at.get().is_none_or(|at| beat < at) {
+            self.beat_at.set(Some(beat));
+            self.moved.notify_one();
+        }
+        if run.task.is_some() {
+            self.count(&run, |n| n + 1);
+            if run.is_last_chance() {
+                self.suspects.begin(lease, run.call.record().crashes);
+            }
+        }
+        self.active.borrow_mut().insert(lease, run);
+    }
+
+    /// Whether this run was added and not settled yet.
+    pub(crate) fn knows(&self, lease: Lease) -> bool {
+        self.active.borrow().contains_key(&lease)
+    }
+
+    /// Takes note that a run ended; `false`: it is not known any more.
+    pub(crate) fn ended(&self, lease: Lease) -> bool {
+        let mut active = self.active.borrow_mut();
+        let Some(run) = active.get_mut(&lease) else { return false };
+        let executed = run.task.take().is_some();
+        if executed {
+            self.count(run, |n| n - 1);
+            self.suspects.end(lease);
+        }
+        executed
+    }
+
+    /// Counts a run that begins or ends to execute.
+    fn count(&self, run: &Active, change: impl Fn(usize) -> usize) {
+        self.executing.update(&change);
+        if let Some(n) = self.executing_in.borrow_mut().get_mut(run.call.queue()) {
+            *n = change(*n);
+        }
+    }
+
+    /// Forgets a run that was settled.
+    pub(crate) fn remove(&self, lease: Lease) -> Option<Active> {
+        self.active.borrow_mut().remove(&lease)
+    }
+
+    /// How many take a slot.
+    pub(crate) fn executing(&self) -> usize {
+        self.executing.get()
+    }
+
+    /// How many of a queue with slots of its own take one.
+    pub(crate) fn executing_in(&self, queue: &str) -> usize {
+        self.executing_in.borrow().get(queue).copied().unwrap_or(0)
+    }
+
+    /// What holds up others, in words for people: a run that goes on behind its timeout.
+    pub(crate) fn held_up(&self, now: Instant) -> Option<String> {
+        let active = self.active.borrow();
+        let late = active.iter().filter(|(_, run)| run.task.is_some() && run.deadline + HUNG_AFTER < now);
+        let (lease, run) = late.min_by_key(|(_, run)| run.deadline)?;
+        let (kind, for_s) = (run.call.kind(), now.duration_since(run.deadline).as_secs());
+        Some(format!(
+            "kind {kind}: job {} runs {for_s} s past its timeout, its handler blocks a thread",
+            lease.job
+        ))
+    }
+
+    /// Which take a slot.
+    pub(crate) fn leases_executing(&self) -> Vec<Lease> {
+        let active = self.active.borrow();
+        active.iter().filter(|(_, run)| run.task.is_some()).map(|(lease, _)| *lease).collect()
+    }
+
+    /// Asks all to stop.
+    pub(crate) fn stop_all(&self, why: Stop) {
+        self.active.borrow().values().for_each(|run| run.call.stop(why));
+    }
+
+    /// Stops all tasks where they await.
+    pub(crate) fn abort_all(&self) {
+        self.active.borrow().values().filter_map(|run| run.task.as_ref()).for_each(AbortHandle::abort);
+    }
+
+    /// Waits for the time of the next heartbeat.
+    pub(crate) async fn beat(&self) {
+        loop {
+            match self.beat_at.get() {
+                None => self.moved.notified().await,
+                Some(at) => tokio::select! {
+                    () = tokio::time::sleep_until(at) => return,
+                    () = self.moved.notified() => {}
+                },
+            }
+        }
+    }
+
+    /// Sets the next heartbeat a third of the shortest lease ahead, and tells which leases to extend in this one: all but
+    /// those of runs that should have ended and can't be stopped.
+    pub(crate) fn to_extend(&self, now: Instant) -> Vec<Heartbeat> {
+        let active = self.active.borrow();
+        self.beat_at.set(active.values().map(|run| run.lasts).min().map(|shortest| now + shortest / 3));
+        let held = active.iter().filter(|(_, run)| run.is_held(now));
+        held.map(|(lease, run)| Heartbeat { notes: run.call.take_news(), ..(*lease).into() }).collect()
+    }
+
+    /// Whether a run has something to tell.
+    pub(crate) fn has_news(&self, lease: Lease) -> bool {
+        self.active.borrow().get(&lease).is_some_and(|run| run.call.has_news())
+    }
+
+    /// The leases of runs that have something to tell; of these, where some are named.
+    pub(crate) fn to_tell(&self, of: Option<&[Lease]>, now: Instant) -> Vec<Heartbeat> {
+        let active = self.active.borrow();
+        let beat = |(lease, run): (&Lease, &Active)| {
+            run.call.take_news().map(|notes| Heartbeat { notes: Some(notes), ..(*lease).into() })
+        };
+        match of {
+            None => active.iter().filter(|(_, run)| run.is_held(now)).filter_map(beat).collect(),
+            Some(of) => of.iter().filter_map(|lease| active.get_key_value(lease)).filter_map(beat).collect(),
+        }
+    }
+
+    /// Waits until nobody else tells the store of what runs told; what was taken to be told is told before it is dropped.
+    pub(crate) async fn telling(&self) -> MutexGuard<'_, ()> {
+        self.telling.lock().await
+    }
+
+    /// The store may not have heard of it.
+    pub(crate) fn keep_news<'a>(&self, of: impl Iterator<Item = &'a Lease>) {
+        let active = self.active.borrow();
+        of.filter_map(|lease| active.get(lease)).for_each(|run| run.call.keep_news());
+    }
+
+    /// Brings the next heartbeat forward.
+    pub(crate) fn beat_again_at(&self, at: Instant) {
+        if self.beat_at.get().is_some_and(|beat| at < beat) {
+            self.beat_at.set(Some(at));
+            self.moved.notify_one();
+        }
+    }
+
+    /// Tells a run what the store said about its lease.
+    pub(crate) fn heard(&self, lease: Lease, status: LeaseStatus) {
+        let stop = match status {
+            LeaseStatus::Held | LeaseStatus::Away => return,
+            LeaseStatus::Lost => Stop::LeaseLost,
+            LeaseStatus::CancelRequested => Stop::Cancelled,
+        };
+        if let Some(run) = self.active.borrow_mut().get_mut(&lease)
+            && run.call.stop_reason().is_none()
+            // It ended its lease itself.
+            && !(stop == Stop::LeaseLost && run.call.settled().is_some())
+        {
+            // One that blocks its thread can't be stopped any sooner than its lease ends.
+            run.deadline = run.deadline.min(Instant::now() + self.cancel_grace);
+            if run.task.is_some() {
+                tracing::info!(target: "punctual", id = %lease.job, fence = lease.fence, ?stop, "run asked to stop");
+            }
+            run.call.stop(stop);
+        }
+        if stop == Stop::LeaseLost {
+            self.suspects.end(lease);
+        }
+    }
+}
+
+// ── heartbeat ──
+
+/// Extends all leases every third of the shortest one, for ever; and meanwhile those of runs that have something to tell.
+pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
+    let (mut pauses, mut told) = (Pauses::default(), None::<Instant>);
+    loop {
+        let news = async {
+            runs.news.notified().await;
+            if let Some(last) = told {
+                tokio::time::sleep_until(last + TELL_EVERY).await;
+            }
+        };
+        let is_beat = tokio::select! {
+            biased;
+            () = runs.beat() => true,
+            () = news => false,
+        };
+        let _order = runs.telling().await;
+        let beats = if is_beat { runs.to_extend(Instant::now()) } else { runs.to_tell(None, Instant::now()) };
+        if beats.iter().any(|beat| beat.notes.is_some()) {
+            told = Some(Instant::now());
+        }
+        for beats in slices(&beats) {
+            let (missed, error) = match extend(store, runs, beats).await {
+                Ok(missed) => (missed, "a part of the store cannot be reached".to_owned()),
+                Err(error) => (beats.len(), error.to_string()),
+            };
+            if missed == 0 {
+                pauses.reset();
+            } else {
+                let pause = pauses.next();
+                tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
+                runs.beat_again_at(Instant::now() + pause);
+            }
+        }
+    }
+}
+
+/// One call's worth each.
+fn slices(beats: &[Heartbeat]) -> impl Iterator<Item = &[Heartbeat]> {
+    let has_notes = beats.iter().any(|beat| beat.notes.is_some());
+    beats.chunks(if has_notes { BATCH_BYTES_MAX / NOTES_BYTES_MAX } else { BATCH_MAX })
+}
+
+/// The leases that something is told of.
+fn told(beats: &[Heartbeat]) -> impl Iterator<Item = &Lease> {
+    beats.iter().filter(|beat| beat.notes.is_some()).map(|beat| &beat.lease)
+}
+
+/// One call; answers how many leases it could not be asked for.
+async fn extend(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> Result<usize> {
+    let statuses = store.extend(beats).await.inspect_err(|_| runs.keep_news(told(beats)))?;
+    let mut missed = 0;
+    for (beat, status) in beats.iter().zip(statuses) {
+        if status == LeaseStatus::Away {
+            missed += 1;
+            runs.keep_news(told(std::slice::from_ref(beat)));
+        }
+        runs.heard(beat.lease, status);
+    }
+    Ok(missed)
+}
+
+/// Tells the store what runs told before they ended, for as long as that may take: nothing but words depends on it.
+pub(super) async fn flush_notes(store: &dyn Store, runs: &Runs, of: &[Lease]) {
+    let telling = async {
+        let _order = runs.telling().await;
+        for beats in slices(&runs.to_tell(Some(of), Instant::now())) {
+            if let Err(error) = extend(store, runs, beats).await {
+                tracing::debug!(target: "punctual", %error, "could not write the last notes of runs");
+                return;
+            }
+        }
+    };
+    if timeout(LAST_WORDS_MAX, telling).await.is_err() {
+        // Should the settle be repeated, they are, too.
+        runs.keep_news(of.iter());
+        tracing::debug!(target: "punctual", "could not write the last notes of runs in time");
+    }
+}
+
+/// Brings the heartbeat of these runs forward whenever somebody asks to cancel a job that this worker runs; for ever.
+pub(super) async fn cancels(store: &dyn Store, bell: String, runs: &[&Runs]) -> Infallible {
+    let bell = [bell];
+    loop {
+        // The pause is over by the time that a ring comes, as a rule: who rings again finds somebody.
+        let (rung, ()) = tokio::join!(store.wait(&bell, CANCEL_WAIT_MAX), sleep(CANCEL_PAUSE));
+        match rung {
+            Ok(()) => runs.iter().for_each(|runs| runs.beat_again_at(Instant::now())),
+            Err(error) => {
+                tracing::debug!(target: "punctual", %error, "could not wait for cancels: heartbeats hear of them");
+                sleep(CANCEL_PAUSE_AFTER_ERROR).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What a worker did, counted.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    core::{
+        job::{JobRecord, State},
+        time::Timestamp,
+    },
+    store::Verdict,
+};
+
+/// What a worker did until it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkReport {
+    /// Runs that ended with their job done.
+    pub done: u64,
+    /// Runs that failed, and whose job waits for another attempt.
+    pub retried: u64,
+    /// Runs that were put off.
+    pub snoozed: u64,
+    /// Runs given back uncounted, at shutdown.
+    pub released: u64,
+    /// Runs that ended with their job dead.
+    pub dead: u64,
+    /// Runs that ended with their job cancelled.
+    pub cancelled: u64,
+    /// Runs whose lease was lost before they were settled: whatever they said changed nothing.
+    pub lost: u64,
+    /// Leases of workers not heard of, taken back by this one's reserves.
+    pub taken_back: u64,
+    /// Publications handed out to all subscriptions of their topics. They count nowhere else.
+    pub publications: u64,
+    /// How late jobs started.
+    pub lateness: Lateness,
+}
+
+impl WorkReport {
+    /// Runs that ended, however they did.
+    pub const fn runs(&self) -> u64 {
+        self.done + self.retried + self.snoozed + self.released + self.dead + self.cancelled + self.lost
+    }
+
+    /// Counts a run whose settlement was answered.
+    pub(crate) fn settled(&mut self, verdict: &Verdict, state: State) {
+        let count = match (state, verdict) {
+            (State::Done, _) => &mut self.done,
+            (State::Dead, _) => &mut self.dead,
+            (State::Cancelled, _) => &mut self.cancelled,
+            (_, Verdict::Retry { .. } | Verdict::RetryAfter { .. }) => &mut self.retried,
+            (_, Verdict::Snooze { .. }) => &mut self.snoozed,
+            _ => &mut self.released,
+        };
+        *count += 1;
+    }
+}
+
+/// What a worker did so far, to be read while it runs. Cheap to clone; clones read the same.
+#[derive(Clone, Debug, Default)]
+pub struct LiveReport {
+    report: Arc<Mutex<WorkReport>>,
+    /// Fires when the worker has set its schedules, or has ended.
+    started: CancellationToken,
+}
+
+impl LiveReport {
+    /// What it did until now. Publications are counted at its end only.
+    pub fn now(&self) -> WorkReport {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until the worker works and has set its [schedules](crate::Worker::cron), or has ended. A store that is out of reach is
+    /// waited for.
+    ///
+    /// Dropped, it has changed nothing.
+    pub async fn started(&self) {
+        self.started.cancelled().await;
+    }
+
+    pub(crate) fn put(&self, report: &WorkReport) {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone_from(report);
+    }
+
+    /// Lets those go on who wait for the start.
+    pub(crate) const fn start(&self) -> &CancellationToken {
+        &self.started
+    }
+}
+
+/// Upper bounds of the buckets of [`Lateness`], in milliseconds; the last bucket has none.
+const BOUNDS_MS: [u64; 16] =
+    [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 600_000, 3_600_000];
+
+/// A histogram of lateness: `started_at − run_at` by the store's clock. For a job that was due before it was enqueued,
+/// lateness counts from the enqueue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    buckets: [u64; BOUNDS_MS.len() + 1],
+    max_ms: u64,
+}
+
+impl Lateness {
+    /// Counts a job that started at `now`.
+    pub(crate) fn started(&mut self, job: &JobRecord, now: Timestamp) {
+        self.add(job.started_at.unwrap_or(now).since(job.run_at.max(job.created_at)));
+    }
+
+    fn add(&mut self, late: Duration) {
+        let ms = u64::try_from(late.as_millis()).unwrap_or(u64::MAX);
+        self.buckets[BOUNDS_MS.partition_point(|bound| *bound < ms)] += 1;
+        self.max_ms = self.max_ms.max(ms);
+    }
+
+    /// Adds what another worker counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (sum, more) in self.buckets.iter_mut().zip(other.buckets) {
+            *sum += more;
+        }
+        self.max_ms = self.max_ms.max(other.max_ms);
+    }
+
+    /// Jobs counted.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The latest start, exact to the millisecond.
+    pub const fn max(&self) -> Duration {
+        Duration::from_millis(self.max_ms)
+    }
+
+    /// At least the fraction `q` of all jobs was no later than this; an upper bound of the bucket, or the exact maximum
+    /// where that is less. Zero when nothing was counted.
+    pub fn quantile(&self, q: f64) -> Duration {
+        let rank = ((self.count() as f64 * q.clamp(0.0, 1.0)).ceil() as u64).max(1);
+        let mut seen = 0;
+        for (bound, n) in BOUNDS_MS.iter().zip(self.buckets) {
+            seen += n;
+            if rank <= seen {
+                return Duration::from_millis(*bound).min(self.max());
+            }
+        }
+        self.max()
+    }
+
+    /// The buckets in rising order: upper bound, included (`None`: no bound), and jobs.
+    pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
+        let bounds = BOUNDS_MS.iter().map(|ms| Some(Duration::from_millis(*ms))).chain([None]);
+        bounds.zip(self.buckets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn late(ms: &[u64]) -> Lateness {
+        let mut lateness = Lateness::default();
+        for ms in ms {
+            lateness.add(Duration::from_millis(*ms));
+        }
+        lateness
+    }
+
+    #[test]
+    fn a_bound_belongs_to_its_bucket() {
+        let counted: Vec<u64> = late(&[0, 1, 2, 3, 5, 6]).buckets().map(|(_, n)| n).collect();
+        assert_eq!(counted[..4], [2, 1, 2, 1]);
+    }
+
+    #[test]
+    fn quantiles_are_bounds_and_never_above_the_maximum() {
+        let lateness = late(&[1, 1, 1, 1, 1, 1, 1, 1, 1, 37]);
+        assert_eq!(lateness.quantile(0.5), Duration::from_millis(1));
+        assert_eq!(lateness.quantile(0.9), Duration::from_millis(1));
+        assert_eq!(lateness.quantile(0.99), Duration::from_millis(37));
+        assert_eq!(late(&[u64::MAX]).quantile(1.0), Duration::from_millis(u64::MAX));
+        assert_eq!(late(&[]).quantile(0.5), Duration::ZERO);
+    }
+}

@@ -1,0 +1,163 @@
+//! The signals of the process, for workers that end by them.
+//!
+//! One thread listens for the whole process, from the first such worker on. While such workers run, the first signal lets them drain,
+//! and the second one means "now". When none of them runs any more, a signal ends the process again, as it would have without them:
+//! what tokio installs for a signal can't be taken down, so this thread does what the system does by default. A signal that the process
+//! caught or ignored before is left to whoever did so. Only Linux shows whether it did; elsewhere signals are left alone.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use tokio::sync::{OnceCell, oneshot};
+
+use super::Shutdown;
+use crate::core::error::{Error, ErrorKind, Result};
+
+/// The workers that end by signals.
+static WORKERS: Mutex<BTreeMap<u64, Shutdown>> = Mutex::new(BTreeMap::new());
+
+fn workers() -> MutexGuard<'static, BTreeMap<u64, Shutdown>> {
+    WORKERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A worker ends by signals for as long as this is kept.
+pub(super) struct Listening(u64);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        workers().remove(&self.0);
+    }
+}
+
+/// Lets signals end a worker: the first one gracefully, the second one now.
+pub(super) async fn listen(shutdown: &Shutdown) -> Result<Listening> {
+    static STARTED: OnceCell<()> = OnceCell::const_new();
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    STARTED.get_or_try_init(start).await?;
+    let listening = Listening(LAST.fetch_add(1, Ordering::Relaxed));
+    workers().insert(listening.0, shutdown.clone());
+    Ok(listening)
+}
+
+/// Starts the thread, and waits until it listens.
+async fn start() -> Result<()> {
+    let could_not = |e| Error::new(ErrorKind::Unavailable, "could not listen for signals").with_source(e);
+    let (begun, begins) = oneshot::channel();
+    let spawned = thread::Builder::new().name("punctual-signals".to_owned()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(follow(begun)),
+            // Whoever waited may be gone.
+            Err(e) => drop(begun.send(Err(e))),
+        }
+    });
+    spawned.map_err(could_not)?;
+    let begun = begins.await.unwrap_or_else(|_| Err(std::io::Error::other("its thread ended")));
+    begun.map_err(could_not)
+}
+
+/// Passes signals on, and does what the system would do where there is nobody to pass them on to.
+async fn follow(begun: oneshot::Sender<std::io::Result<()>>) {
+    let mut signals = match os::Signals::new() {
+        Ok(signals) => signals,
+        Err(e) => return drop(begun.send(Err(e))),
+    };
+    if begun.send(Ok(())).is_err() {
+        // Another worker starts another thread.
+        return;
+    }
+    loop {
+        let signal = signals.next().await;
+        let workers = workers();
+        for shutdown in workers.values() {
+            if shutdown.graceful.is_cancelled() { shutdown.now.cancel() } else { shutdown.graceful.cancel() }
+        }
+        if workers.is_empty() && signal.ends_the_process {
+            std::process::exit(128 + signal.number);
+        }
+    }
+}
+
+/// A signal that came.
+struct Signal {
+    number: i32,
+    /// What the system would have done before the first worker listened.
+    ends_the_process: bool,
+}
+
+#[cfg(unix)]
+mod os {
+    use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+    use super::Signal;
+
+    pub(super) struct Signals {
+        interrupt: (Stream, bool),
+        terminate: (Stream, bool),
+    }
+
+    impl Signals {
+        pub(super) fn new() -> std::io::Result<Self> {
+            let was = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+            let of = |kind: SignalKind| Ok::<_, std::io::Error>((signal(kind)?, is_default(&was, kind)));
+            Ok(Self { interrupt: of(SignalKind::interrupt())?, terminate: of(SignalKind::terminate())? })
+        }
+
+        pub(super) async fn next(&mut self) -> Signal {
+            let (kind, ends_the_process) = tokio::select! {
+                _ = self.interrupt.0.recv() => (SignalKind::interrupt(), self.interrupt.1),
+                _ = self.terminate.0.recv() => (SignalKind::terminate(), self.terminate.1),
+            };
+            Signal { number: kind.as_raw_value(), ends_the_process }
+        }
+    }
+
+    /// Whether a process with this status neither catches nor ignores a signal.
+    fn is_default(status: &str, kind: SignalKind) -> bool {
+        let set = |name: &str| {
+            let mask = status.lines().find_map(|line| line.strip_prefix(name))?;
+            let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+            Some(mask >> (kind.as_raw_value() - 1) & 1 == 1)
+        };
+        set("SigCgt:") == Some(false) && set("SigIgn:") == Some(false)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_signal_that_is_caught_or_ignored_is_somebody_elses() {
+            let status = "Name:\tx\nSigIgn:\t0000000000000002\nSigCgt:\t0000000000004000\n";
+            let of = |kind| is_default(status, kind);
+            assert!(of(SignalKind::hangup()) && !of(SignalKind::interrupt()) && !of(SignalKind::terminate()));
+            assert!(!is_default("", SignalKind::hangup()), "nobody knows");
+        }
+    }
+}
+
+#[cfg(windows)]
+mod os {
+    use tokio::signal::windows::{CtrlC, ctrl_c};
+
+    use super::Signal;
+
+    pub(super) struct Signals(CtrlC);
+
+    impl Signals {
+        pub(super) fn new() -> std::io::Result<Self> {
+            ctrl_c().map(Self)
+        }
+
+        pub(super) async fn next(&mut self) -> Signal {
+            self.0.recv().await;
+            Signal { number: 2, ends_the_process: false }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The thread of a worker: its loops, their heartbeats and what goes on beside them, each begun again after a panic.
+
+use std::{convert::Infallible, time::Duration};
+
+use tokio::runtime::Handle;
+
+#[cfg(feature = "cron")]
+use super::tick;
+use super::{
+    config::Setup,
+    dead_hook::DeadHook,
+    health::Liveness,
+    leases::{Runs, cancels, heartbeat},
+    precise_timer::PreciseTimer,
+    report::WorkReport,
+    run::catch_panic,
+    run_loop::RunLoop,
+    shutdown::Shutdown,
+    stats::Stats,
+    upkeep,
+};
+use crate::{
+    core::error::{Error, ErrorKind, Result},
+    store::{Store, WORKER_BELL},
+};
+
+/// How long the supervisor waits before it goes on after a panic.
+const AFTER_PANIC: Duration = Duration::from_millis(100);
+
+/// Runs a worker until its shutdown: the loop of its jobs, the loop of publications if there is one, and what goes on beside them.
+pub(crate) fn work(
+    setup: &Setup,
+    liveness: &Liveness,
+    runtime: Handle,
+    dead_hook: DeadHook,
+    shutdown: &Shutdown,
+) -> Result<WorkReport> {
+    let own = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
+        Error::new(ErrorKind::Unavailable, "could not start the worker's runtime").with_source(e)
+    })?;
+    let runs = Runs::counting(setup.queues.counted(), setup.config.cancel_grace);
+    // The health of the second loop is not reported: people ask whether jobs run.
+    let publications =
+        setup.of_publications().map(|setup| (setup, runs.beside(), Liveness::new(shutdown.graceful.clone())));
+    let mut publishing = match &publications {
+        None => None,
+        Some((setup, runs, liveness)) => {
+            let (runtime, dead_hook, shutdown) = (runtime.clone(), dead_hook.clone(), shutdown.clone());
+            Some(RunLoop::new(setup, runs, liveness, precise_timer()?, runtime, dead_hook, shutdown))
+        }
+    };
+    // Jobs made by publications are counted where they run.
+    let stats = Stats::default();
+    let mut jobs =
+        RunLoop::new(setup, &runs, liveness, precise_timer()?, runtime, dead_hook, shutdown.clone())
+            .counted_in(&stats);
+    let beside = publications.as_ref().map(|(_, runs, _)| runs);
+    let all_runs: Vec<&Runs> = [Some(&runs), beside].into_iter().flatten().collect();
+    let store = &**setup.client.store();
+    let ended = own.block_on(async {
+        let working = async {
+            let ended = tokio::select! {
+                ended = both_loops(&mut jobs, publishing.as_mut()) => ended,
+                never = beat(store, &runs) => match never {},
+                never = beat_beside(store, beside) => match never {},
+                never = hear_cancels(store, &setup.config.name, &all_runs) => match never {},
+                never = keep_schedules(setup) => match never {},
+                never = restarted("upkeep", || upkeep::keep_swept(store)) => match never {},
+                () = shutdown.out_of_time(setup.config.grace) => {
+                    Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
+                        .with_hint("their leases expire, and the jobs run again"))
+                }
+            };
+            // Runs that are left have no heartbeat any more.
+            for runs in &all_runs {
+                runs.abort_all();
+            }
+            stats.end();
+            ended
+        };
+        tokio::join!(working, flush_stats(store, &stats)).0
+    });
+    ended.map(|()| {
+        let mut report = jobs.into_report();
+        report.publications = publishing.map_or(0, |publishing| publishing.into_report().done);
+        report
+    })
+}
+
+fn precise_timer() -> Result<PreciseTimer> {
+    PreciseTimer::new()
+        .map_err(|e| Error::new(ErrorKind::Unavailable, "could not start the worker's timer").with_source(e))
+}
+
+/// Both loops, until both have ended or one has failed.
+async fn both_loops(jobs: &mut RunLoop<'_>, publishing: Option<&mut RunLoop<'_>>) -> Result<()> {
+    match publishing {
+        None => run_loop(jobs, "loop").await,
+        Some(publishing) => {
+            tokio::try_join!(run_loop(jobs, "loop"), run_loop(publishing, "loop of publications")).map(drop)
+        }
+    }
+}
+
+/// One loop until its end. After a panic it continues.
+async fn run_loop(runs: &mut RunLoop<'_>, what: &str) -> Result<()> {
+    loop {
+        match catch_panic(runs.iteration()).await {
+            Ok(ended) => return ended,
+            Err(panic) => after_panic(what, &panic).await,
+        }
+    }
+}
+
+/// The heartbeat of a loop's runs.
+async fn beat(store: &dyn Store, runs: &Runs) -> Infallible {
+    restarted("heartbeat", || heartbeat(store, runs)).await
+}
+
+/// The heartbeat of the second loop's runs, if there is one.
+async fn beat_beside(store: &dyn Store, runs: Option<&Runs>) -> Infallible {
+    match runs {
+        Some(runs) => beat(store, runs).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Cancels of runs of this worker, which its bell announces.
+async fn hear_cancels(store: &dyn Store, name: &str, runs: &[&Runs]) -> Infallible {
+    restarted("cancels", || cancels(store, [WORKER_BELL, name].concat(), runs)).await
+}
+
+/// The schedules that the worker keeps.
+#[cfg(feature = "cron")]
+async fn keep_schedules(Setup { client, config, .. }: &Setup) -> Infallible {
+    restarted("schedules", || tick::keep_planted(client, &config.schedules, config.live.start())).await
+}
+
+#[cfg(not(feature = "cron"))]
+async fn keep_schedules(setup: &Setup) -> Infallible {
+    setup.config.live.start().cancel();
+    std::future::pending().await
+}
+
+/// The statistics of recent activity, until the worker says that it ends.
+async fn flush_stats(store: &dyn Store, stats: &Stats) {
+    let flushing = async {
+        while let Err(panic) = catch_panic(stats.keep_flushed(store)).await {
+            after_panic("stats", &panic).await;
+        }
+    };
+    tokio::select! {
+        () = flushing => {}
+        () = stats.out_of_time() => {}
+    }
+}
+
+/// Does this for ever: begins it again after a panic.
+async fn restarted<F: Future<Output = Infallible>>(what: &str, begin: impl Fn() -> F) -> Infallible {
+    loop {
+        let Err(panic) = catch_panic(begin()).await;
+        after_panic(what, &panic).await;
+    }
+}
+
+async fn after_panic(what: &str, panic: &str) {
+    tracing::error!(target: "punctual", what, panic, "panic in the worker, it goes on");
+    tokio::time::sleep(AFTER_PANIC).await;
+}

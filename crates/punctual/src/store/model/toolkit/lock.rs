@@ -1,0 +1,88 @@
+//! Locks.
+
+use std::time::Duration;
+
+use crate::{
+    core::time::Timestamp,
+    store::{Held, LOCK_BELL, LockOp, LockReply},
+};
+
+use super::Model;
+
+/// Who holds a lock. Past `until` nobody does, and it stays in case that the clock goes back.
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
+    owner: u128,
+    fence: u64,
+    until: Timestamp,
+}
+
+impl Model {
+    pub(crate) fn lock(&mut self, now: Timestamp, op: &LockOp) -> LockReply {
+        match op {
+            LockOp::Acquire { name, owner, lease } => {
+                let fence = match self.holding(name, now) {
+                    Some(is) if is.owner != *owner => return LockReply::Taken(is.tell(name, now)),
+                    Some(is) => is.fence,
+                    None => {
+                        self.fence += 1;
+                        self.fence
+                    }
+                };
+                self.hold(name, now, Holding { owner: *owner, fence, until: now.after(*lease) })
+            }
+            LockOp::Extend { name, owner, lease } => match self.holding(name, now) {
+                None => LockReply::Free,
+                Some(is) if is.owner != *owner => LockReply::Taken(is.tell(name, now)),
+                Some(is) => {
+                    let until = now.after(*lease);
+                    self.hold(name, now, Holding { until, ..is })
+                }
+            },
+            LockOp::Release { name, owner } => match self.holding(name, now) {
+                None => LockReply::Free,
+                Some(is) if owner.is_some_and(|owner| is.owner != owner) => {
+                    LockReply::Taken(is.tell(name, now))
+                }
+                Some(_) => {
+                    self.tools.locks.remove(name);
+                    LockReply::Released
+                }
+            },
+            LockOp::Show { name } => match self.holding(name, now) {
+                None => LockReply::Free,
+                Some(is) => LockReply::Taken(is.tell(name, now)),
+            },
+            LockOp::List { limit } => {
+                let held = self.tools.locks.iter().filter(|(_, is)| now < is.until);
+                let mut locks: Vec<Held> = held.map(|(name, is)| is.tell(name, now)).collect();
+                locks.sort_by(|a, b| (a.until, &a.name).cmp(&(b.until, &b.name)));
+                let more = *limit < locks.len();
+                locks.truncate(*limit);
+                LockReply::Listed { locks, more }
+            }
+        }
+    }
+
+    fn holding(&self, name: &str, now: Timestamp) -> Option<Holding> {
+        self.tools.locks.get(name).filter(|is| now < is.until).cloned()
+    }
+
+    fn hold(&mut self, name: &str, now: Timestamp, is: Holding) -> LockReply {
+        let held = is.tell(name, now);
+        self.tools.locks.insert(name.to_owned(), is);
+        LockReply::Yours(held)
+    }
+
+    /// How long until a lock is free, if `queue` is the bell of one.
+    pub(crate) fn lock_free_in(&self, now: Timestamp, queue: &str) -> Option<Duration> {
+        let name = queue.strip_prefix(LOCK_BELL)?;
+        Some(self.holding(name, now).map_or(Duration::ZERO, |is| is.until.since(now)))
+    }
+}
+
+impl Holding {
+    fn tell(&self, name: &str, now: Timestamp) -> Held {
+        Held { name: name.to_owned(), fence: self.fence, until: self.until, left: self.until.since(now) }
+    }
+}

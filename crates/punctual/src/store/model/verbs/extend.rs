@@ -1,0 +1,45 @@
+//! Extend: whatever names the current lease moves its end, anything else changes nothing (S8).
+
+use std::time::Duration;
+
+use crate::{
+    core::{error::Result, time::Timestamp},
+    store::{
+        Heartbeat, Lease, LeaseStatus, check_extend,
+        model::{Model, Row},
+    },
+};
+
+impl Model {
+    /// [`Store::extend`](crate::store::Store::extend).
+    pub fn extend(&mut self, now: Timestamp, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
+        check_extend(beats)?;
+        self.turn(now);
+        Ok(beats.iter().map(|beat| self.extend_one(now, beat)).collect())
+    }
+
+    fn extend_one(&mut self, now: Timestamp, beat: &Heartbeat) -> LeaseStatus {
+        let Heartbeat { lease, notes, company } = beat;
+        if !self.extend_lease(now, *lease) {
+            return LeaseStatus::Lost;
+        }
+        let Row { job, told, company: has_company, .. } = self.row_mut(lease.job);
+        *told = job.cancel_requested;
+        *has_company |= company;
+        if let Some(notes) = notes {
+            job.notes.clone_from(notes);
+        }
+        if job.cancel_requested { LeaseStatus::CancelRequested } else { LeaseStatus::Held }
+    }
+
+    /// Moves the end of a lease to now plus its length; `false`: it is not current.
+    pub(crate) fn extend_lease(&mut self, now: Timestamp, lease: Lease) -> bool {
+        if self.run_of(lease).is_none() {
+            return false;
+        }
+        let Row { job, lasts_ms, .. } = self.row_mut(lease.job);
+        let running = job.running.as_mut().expect("invariant: a current lease belongs to a running job");
+        running.until = now.after(Duration::from_millis(*lasts_ms));
+        true
+    }
+}

@@ -1,0 +1,241 @@
+//! Reserve: take back leases past their time, look at due jobs in order, sweep a little. The model never ends a reserve
+//! after some turns of groups, as a store may (S16); the histories ask for fewer jobs than that.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use crate::{
+    core::{
+        error::Result,
+        id::JobId,
+        job::{JobRecord, Running, Scope, State},
+        lifecycle::{Run, is_last_chance, lease_ms, settled, taken_back},
+        limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, SWEEP_RIDE_MAX, TAKE_BACK_MAX},
+        time::Timestamp,
+    },
+    store::{
+        Batch, Lease, Reserve, Reserved, TakenBack, Verdict,
+        model::{LastReserve, Model, state::groups::Class},
+    },
+};
+
+/// What one reserve or take has found so far, and what it may still look at.
+pub(crate) struct Found {
+    pub(crate) wanted: usize,
+    pub(crate) looked_at: usize,
+    pub(crate) bytes: usize,
+    pub(crate) jobs: Vec<Reserved>,
+    /// What a take acked.
+    pub(crate) done: Vec<JobRecord>,
+    /// The next job would bring the payloads over their bound, or is reserved alone.
+    pub(crate) is_over: bool,
+}
+
+impl Found {
+    pub(crate) fn at_most(wanted: usize) -> Self {
+        Self { wanted, looked_at: 0, bytes: 0, jobs: Vec::new(), done: Vec::new(), is_over: false }
+    }
+
+    /// How many jobs were reserved or taken.
+    fn count(&self) -> usize {
+        self.jobs.len() + self.done.len()
+    }
+
+    /// Whether nothing more may be looked at (S9, S13).
+    fn is_finished(&self) -> bool {
+        self.is_over || self.count() == self.wanted || self.looked_at == self.wanted + CANDIDATES_EXTRA
+    }
+}
+
+/// Who reserves, and from which jobs.
+pub(crate) struct Round<'a> {
+    pub(crate) now: Timestamp,
+    /// Only jobs with `run_at` up to it.
+    pub(crate) due_by: Timestamp,
+    pub(crate) worker: &'a str,
+    pub(crate) lease: Option<Duration>,
+    /// Whether a job is acked as it is reserved.
+    pub(crate) takes: bool,
+    /// Whether a job on its last chance has company; if not, it comes alone (S9).
+    pub(crate) company: bool,
+}
+
+impl Model {
+    /// [`Store::reserve`](crate::store::Store::reserve).
+    pub fn reserve(&mut self, now: Timestamp, want: &Reserve) -> Result<Batch> {
+        want.check()?;
+        let queues: Vec<&str> = want.wants.iter().map(|want| want.queue.as_str()).collect();
+        let last = self.reserves.get(&want.call.instance).filter(|last| want.call.number <= last.number);
+        if let Some(LastReserve { number, leases, .. }) = last {
+            let mut leases = if want.call.number == *number { leases.clone() } else { Vec::new() };
+            leases.retain(|&lease| self.extend_lease(now, lease));
+            let jobs = leases.into_iter().filter_map(|lease| self.reserved(lease)).collect();
+            return Ok(self.batch(now, &queues, jobs, Vec::new()));
+        }
+        self.turn(now);
+        let taken_back = self.take_back(now, &queues);
+        self.hand_over(now);
+        let mut found = Found::at_most(want.n);
+        let round = Round {
+            now,
+            due_by: now,
+            worker: &want.worker,
+            lease: want.lease,
+            takes: false,
+            company: want.company,
+        };
+        let mut shared = Vec::new();
+        for want in &want.wants {
+            shared.push(self.reserve_from(&want.queue, want.share.min(want.at_most), &round, &mut found));
+        }
+        for (want, had) in want.wants.iter().zip(shared) {
+            self.reserve_from(&want.queue, want.at_most - had, &round, &mut found);
+        }
+        let leases = found.jobs.iter().map(|job| job.lease).collect();
+        self.reserves.insert(want.call.instance, LastReserve { number: want.call.number, at: now, leases });
+        self.sweep_queues(now, &queues, SWEEP_RIDE_MAX);
+        self.hand_over(now);
+        Ok(self.batch(now, &queues, found.jobs, taken_back))
+    }
+
+    /// Takes back leases past their time, oldest first (S9), unless the clock has just jumped (S14).
+    pub(crate) fn take_back(&mut self, now: Timestamp, queues: &[&str]) -> Vec<TakenBack> {
+        if self.no_take_back(now).is_some() {
+            return Vec::new();
+        }
+        let mut past: Vec<(Timestamp, Lease)> =
+            self.leases(queues).into_iter().filter(|&(until, _)| until <= now).collect();
+        past.sort_by_key(|&(until, lease)| (until, lease.job));
+        past.truncate(TAKE_BACK_MAX);
+        past.into_iter()
+            .map(|(_, lease)| {
+                let job = self.leave_run(now, lease, |run| taken_back(run, now));
+                TakenBack { lease, queue: job.queue, state: job.state }
+            })
+            .collect()
+    }
+
+    /// Reserves up to `at_most` due jobs of one queue, in order, and answers how many there were.
+    pub(crate) fn reserve_from(
+        &mut self,
+        queue: &str,
+        at_most: usize,
+        round: &Round<'_>,
+        found: &mut Found,
+    ) -> usize {
+        if self.is_paused(queue) {
+            return 0;
+        }
+        let is_open = |model: &Self| model.opens(queue, round.now) == Some(round.now);
+        let is_shared = !found.is_finished() && 0 < at_most && is_open(self);
+        if is_shared {
+            self.let_in(queue, round.now, at_most.min(found.wanted - found.count()) + GROUPS_EXTRA);
+        }
+        let mut reserved = 0;
+        while !found.is_finished() && reserved < at_most && is_open(self) {
+            let Some(class) = self.next_class(queue, round.now, round.due_by) else { break };
+            found.looked_at += 1;
+            let Some(job) = self.first_of(queue, &class, round.due_by) else {
+                if let Class::Group(group) = &class {
+                    self.leave_ring(queue, group);
+                }
+                continue;
+            };
+            let id = job.id;
+            if job.expires_at.is_some_and(|expiry| expiry <= round.now) {
+                self.end(id, State::Cancelled, Some("expired".to_owned()), round.now);
+                continue;
+            }
+            if self.waits_for_turn(job) {
+                self.park(id);
+                continue;
+            }
+            let bytes = found.bytes + job.payload.bytes.len();
+            let alone = !round.company && is_last_chance(job.crashes);
+            if (alone || BATCH_BYTES_MAX < bytes) && 0 < found.count() {
+                found.is_over = true;
+                break;
+            }
+            (found.bytes, found.is_over) = (bytes, alone);
+            let job = self.start(id, round);
+            self.spend(queue, round.now);
+            self.charge(queue, &class, round.now);
+            if round.takes {
+                // It runs no longer than this step.
+                let ack = |run: &Run| settled(run, &Verdict::Ack, round.now);
+                found.done.push(self.leave_run(round.now, job.lease, ack));
+            } else {
+                self.touch(id);
+                found.jobs.push(job);
+            }
+            reserved += 1;
+        }
+        if is_shared {
+            self.mind_rest(queue, round.now);
+        }
+        reserved
+    }
+
+    /// Puts a waiting job under a lease.
+    fn start(&mut self, id: JobId, round: &Round<'_>) -> Reserved {
+        let fence = self.next_fence(round.now);
+        let job = &self.rows[&id].job;
+        let lasts_ms = lease_ms(job.lease, round.lease, self.settings(&job.queue).defaults.lease);
+        if job.unique.as_ref().is_some_and(|unique| unique.scope == Scope::UntilStart) {
+            self.free_key(id);
+        }
+        let row = self.row_mut(id);
+        (row.lasts_ms, row.started) = (lasts_ms, true);
+        row.company = round.company && is_last_chance(row.job.crashes);
+        row.job.state = State::Running;
+        row.job.started_at = Some(round.now);
+        let until = round.now.after(Duration::from_millis(lasts_ms));
+        row.job.running = Some(Running { fence, worker: round.worker.to_owned(), until });
+        self.reserved(Lease { job: id, fence }).expect("invariant: this lease was just given")
+    }
+
+    /// The job of a lease, if the lease is current.
+    fn reserved(&self, lease: Lease) -> Option<Reserved> {
+        let row = self.run_of(lease)?;
+        let until = row.job.running.as_ref()?.until;
+        Some(Reserved { lease, until, lasts: Duration::from_millis(row.lasts_ms), job: row.record() })
+    }
+
+    fn batch(
+        &self,
+        now: Timestamp,
+        queues: &[&str],
+        jobs: Vec<Reserved>,
+        taken_back: Vec<TakenBack>,
+    ) -> Batch {
+        let next_due = self.next_due(now, queues);
+        Batch { now, jobs, more: next_due == Some(Duration::ZERO), next_due, taken_back }
+    }
+
+    /// How long until there may be work in these queues; zero: there is some, `None`: nothing waits or runs.
+    pub fn next_due(&self, now: Timestamp, queues: &[&str]) -> Option<Duration> {
+        let run_at = queues.iter().filter(|queue| !self.is_paused(queue)).filter_map(|queue| {
+            let rest = self.timeline(queue).filter(|job| job.group.is_none()).map(|job| job.run_at);
+            let groups = self.coming_groups(queue, now).into_iter().map(|(at, _)| at);
+            Some(rest.chain(groups).min()?.max(self.opens(queue, now)?))
+        });
+        let no_take_back = self.no_take_back(now);
+        let until = self.leases(queues).into_iter().map(|(until, _)| match no_take_back {
+            Some(end) if until <= now => end,
+            _ => until,
+        });
+        run_at.chain(until).min().map(|at| at.since(now))
+    }
+
+    /// All leases in these queues.
+    fn leases(&self, queues: &[&str]) -> Vec<(Timestamp, Lease)> {
+        let queues: BTreeSet<&str> = queues.iter().copied().collect();
+        queues
+            .iter()
+            .flat_map(|queue| self.jobs(queue, State::Running))
+            .filter_map(|job| {
+                let Running { fence, until, .. } = *job.running.as_ref()?;
+                Some((until, Lease { job: job.id, fence }))
+            })
+            .collect()
+    }
+}

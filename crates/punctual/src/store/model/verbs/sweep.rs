@@ -1,0 +1,135 @@
+//! Sweep: bounded, idempotent upkeep (S17).
+
+use crate::{
+    core::{
+        error::Result,
+        id::JobId,
+        job::{JobRecord, State},
+        limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
+        time::Timestamp,
+    },
+    store::{
+        Swept, check_limit,
+        model::{Model, is_past_age, keep},
+    },
+};
+
+impl Model {
+    /// [`Store::sweep`](crate::store::Store::sweep).
+    pub fn sweep(&mut self, now: Timestamp, limit: usize) -> Result<Swept> {
+        check_limit("sweep", limit)?;
+        let queues: Vec<String> = self.queues.keys().cloned().collect();
+        let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
+        let swept = self.sweep_queues(now, &queues, limit);
+        self.hand_over(now);
+        Ok(swept)
+    }
+
+    /// Sweeps these queues in turn, then store-wide.
+    pub(crate) fn sweep_queues(&mut self, now: Timestamp, queues: &[&str], limit: usize) -> Swept {
+        let mut swept = Swept::default();
+        let left = |swept: &Swept| limit - (swept.expired + swept.removed + swept.forgotten) as usize;
+        for queue in queues {
+            swept.expired += self.expire(now, queue, left(&swept));
+            for state in [State::Done, State::Cancelled, State::Dead] {
+                swept.removed += self.retire(now, queue, state, left(&swept));
+            }
+            swept.forgotten += self.forget_ids(now, queue, left(&swept));
+        }
+        swept.forgotten += self.forget_windows(now, left(&swept));
+        swept.forgotten += self.forget_calls(now, left(&swept));
+        swept.more = left(&swept) == 0;
+        swept
+    }
+
+    /// Ends waiting jobs past their expiry.
+    fn expire(&mut self, now: Timestamp, queue: &str, limit: usize) -> u64 {
+        let mut expired: Vec<(Timestamp, JobId)> = self
+            .jobs(queue, State::Waiting)
+            .filter_map(|job| Some((job.expires_at?, job.id)))
+            .filter(|&(expiry, _)| expiry <= now)
+            .collect();
+        expired.sort_unstable();
+        expired.truncate(limit);
+        for &(_, id) in &expired {
+            self.end(id, State::Cancelled, Some("expired".to_owned()), now);
+        }
+        expired.len() as u64
+    }
+
+    /// Removes ended jobs past a bound, oldest end first.
+    fn retire(&mut self, now: Timestamp, queue: &str, state: State, limit: usize) -> u64 {
+        let settings = self.settings(queue);
+        let keep = keep(&settings, state);
+        let mut kept: Vec<(Option<Timestamp>, JobId)> =
+            self.jobs(queue, state).map(|job| (job.finished_at, job.id)).collect();
+        kept.sort_unstable();
+        let mut count = kept.len() as u64;
+        let mut bytes: u64 = self.jobs(queue, state).map(JobRecord::kept_bytes).sum();
+        let mut removed = 0;
+        for (_, id) in kept.into_iter().take(limit) {
+            let job = &self.rows[&id].job;
+            let is_past_bound = keep.keeps_nothing()
+                || is_past_age(&settings, job, now)
+                || keep.count < count
+                || keep.bytes < bytes;
+            if !is_past_bound {
+                break;
+            }
+            count -= 1;
+            bytes -= job.kept_bytes();
+            self.remove(id, now);
+            removed += 1;
+        }
+        removed
+    }
+
+    /// Forgets ids past their time or number, oldest end first.
+    fn forget_ids(&mut self, now: Timestamp, queue: &str, limit: usize) -> u64 {
+        let mut ids: Vec<(Timestamp, JobId)> = self
+            .remembered
+            .iter()
+            .filter(|((q, _), _)| q == queue)
+            .map(|((_, id), end)| (*end, *id))
+            .collect();
+        ids.sort_unstable();
+        let over = (ids.len() as u64).saturating_sub(ID_MEMORY_MAX) as usize;
+        let past = ids.iter().filter(|(end, _)| end.after(ID_MEMORY) <= now).count();
+        ids.truncate(over.max(past).min(limit));
+        for &(_, id) in &ids {
+            self.remembered.remove(&(queue.to_owned(), id));
+        }
+        ids.len() as u64
+    }
+
+    /// Forgets unique windows past their time.
+    fn forget_windows(&mut self, now: Timestamp, limit: usize) -> u64 {
+        let mut windows: Vec<_> =
+            self.keys.iter().filter_map(|(key, held)| Some((held.until?, key.clone()))).collect();
+        windows.retain(|(until, _)| *until <= now);
+        windows.sort_unstable();
+        windows.truncate(limit);
+        for (_, key) in &windows {
+            self.keys.remove(key);
+        }
+        windows.len() as u64
+    }
+
+    /// Forgets the calls of idle instances.
+    fn forget_calls(&mut self, now: Timestamp, limit: usize) -> u64 {
+        let enqueues = self.enqueues.iter().map(|(&instance, last)| (last.at, instance, false));
+        let reserves = self.reserves.iter().map(|(&instance, last)| (last.at, instance, true));
+        let mut idle: Vec<(Timestamp, u64, bool)> =
+            enqueues.chain(reserves).filter(|(at, ..)| at.after(CALL_MEMORY) <= now).collect();
+        idle.sort_unstable();
+        idle.truncate(limit);
+        for &(_, instance, is_reserve) in &idle {
+            if is_reserve {
+                self.reserves.remove(&instance);
+            } else {
+                self.enqueues.remove(&instance);
+            }
+        }
+        idle.len() as u64
+    }
+}

@@ -1,0 +1,129 @@
+//! The thread that everything lives on which talks to a server.
+//!
+//! A store's verbs are called from several runtimes, and some of these end long before the store does, as a worker's: a
+//! connection that one of them drives would end with it. So there is one thread per store, with a runtime of its own;
+//! whoever calls waits for its answer. Timers live here, too: a test may stand still the time of its own runtime.
+
+use std::{
+    fmt,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tokio::runtime::{Builder, Handle};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::core::error::{Error, ErrorKind, Result};
+
+/// How long the end of a store waits for what is still to be said to its server.
+const CLOSE_MAX: Duration = Duration::from_millis(500);
+
+/// A thread named `punctual-redis`; ends when it is dropped. No task that runs on it may hold it.
+pub(crate) struct Thread {
+    runtime: Handle,
+    tasks: TaskTracker,
+    closing: CancellationToken,
+    join: Option<JoinHandle<()>>,
+}
+
+impl Thread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// `Unavailable` where the system has no more threads or files.
+    pub(crate) fn start() -> Result<Self> {
+        let failed = |e| Error::new(ErrorKind::Unavailable, "could not start a thread").with_source(e);
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
+        let (handle, left, closed) = (runtime.handle().clone(), tasks.clone(), closing.clone());
+        let body = move || {
+            runtime.block_on(async {
+                closed.cancelled().await;
+                left.close();
+                // Whatever takes longer is given up: nothing depends on it.
+                drop(tokio::time::timeout(CLOSE_MAX, left.wait()).await);
+            });
+        };
+        let thread = thread::Builder::new().name("punctual-redis".into()).spawn(body).map_err(failed)?;
+        Ok(Self { runtime: handle, tasks, closing, join: Some(thread) })
+    }
+
+    /// Runs a task on the thread and answers what it answers. Whoever drops the future leaves the task to itself.
+    ///
+    /// # Errors
+    /// `Closed` where it does not come to its end.
+    pub(crate) async fn run<T, F>(&self, task: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let answer = self.tasks.spawn_on(task, &self.runtime).await;
+        answer.map_err(|e| Error::new(ErrorKind::Closed, "the store's thread has ended").with_source(e))
+    }
+
+    /// Runs a task on the thread.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_on(task, &self.runtime);
+    }
+
+    /// Is cancelled as soon as the thread is to end.
+    pub(crate) fn closing(&self) -> CancellationToken {
+        self.closing.child_token()
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.closing.cancel();
+        if let Some(thread) = self.join.take() {
+            // Its panic was reported where it happened.
+            drop(thread.join());
+        }
+    }
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").field("tasks", &self.tasks.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{sync::oneshot, task::yield_now};
+
+    use super::*;
+
+    #[test]
+    fn it_outlives_the_runtimes_that_call_it() {
+        let thread = Thread::start().unwrap();
+        for n in 0..3 {
+            let runtime = Builder::new_current_thread().build().unwrap();
+            let name = async move { (n, thread::current().name().map(str::to_owned)) };
+            let answer = runtime.block_on(thread.run(name)).unwrap();
+            assert_eq!(answer, (n, Some("punctual-redis".to_owned())));
+        }
+    }
+
+    #[tokio::test]
+    async fn its_end_waits_for_what_is_still_to_be_done() {
+        let thread = Thread::start().unwrap();
+        let (said, heard) = oneshot::channel();
+        let closing = thread.closing();
+        thread.spawn(async move {
+            closing.cancelled().await;
+            yield_now().await;
+            said.send("bye").unwrap();
+        });
+        drop(thread);
+        assert_eq!(heard.await, Ok("bye"));
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_of_that_call_alone() {
+        let thread = Thread::start().unwrap();
+        let error = thread.run::<(), _>(async { panic!("planted") }).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed);
+        assert_eq!(thread.run(async { 7 }).await.unwrap(), 7);
+    }
+}

@@ -1,0 +1,162 @@
+//! To which server the calls of one shard go, and how that is found out: anew for each connection, since it changes when
+//! servers die and when keys move.
+
+mod cluster;
+mod sentinel;
+
+use std::{
+    io,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use redis::{RedisError, RedisResult};
+use tokio::time::timeout;
+
+use self::cluster::slot_of;
+use crate::{
+    core::error::Result,
+    store::redis::connection::{
+        Connection,
+        address::{Address, Topology},
+        node::Node,
+        tls::Tls,
+    },
+};
+
+/// How long a connection may take to come about, with all that is asked for it.
+pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long one of several servers may take to say where to go, and that one to be there.
+const ASK_MAX: Duration = Duration::from_secs(1);
+/// More servers of a cluster than this are not remembered: a few of them know all others.
+const KNOWN_MAX: usize = 16;
+
+/// The way to the server of one shard.
+#[derive(Debug)]
+pub(crate) struct Route {
+    address: Address,
+    tls: Option<Tls>,
+    shard: u16,
+    /// The part of a cluster that the shard's keys are in.
+    slot: u16,
+    known: Mutex<Known>,
+}
+
+/// What was learnt on the way. Nothing of it is trusted to be still so.
+#[derive(Debug, Default)]
+struct Known {
+    /// The server that another one named.
+    named: Option<Node>,
+    /// Whom to ask, the best first.
+    guides: Vec<Node>,
+}
+
+impl Route {
+    /// # Errors
+    /// `Unsupported` for certificates that can't be used.
+    pub(crate) fn new(address: &Address, shard: u16) -> Result<Self> {
+        let guides = match address.topology() {
+            Topology::Server(_) => Vec::new(),
+            Topology::Sentinel { sentinels: guides, .. } | Topology::Cluster { seeds: guides } => {
+                guides.clone()
+            }
+        };
+        let known = Mutex::new(Known { named: None, guides });
+        let tls = address.tls().map(Tls::open).transpose()?;
+        Ok(Self { address: address.clone(), tls, shard, slot: slot_of(shard), known })
+    }
+
+    /// Where it begins.
+    pub(crate) const fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// A key of the shard.
+    pub(crate) fn key(&self, name: &str) -> Vec<u8> {
+        self.address.key(self.shard, name)
+    }
+
+    /// Where a queue's bell is.
+    pub(crate) fn bell(&self, queue: &str) -> Vec<u8> {
+        self.address.bell(self.shard, queue)
+    }
+
+    /// See [`Address::absent_key`].
+    pub(crate) fn absent_key(&self) -> Option<Vec<u8>> {
+        self.address.absent_key(self.shard)
+    }
+
+    /// Connects to the server that has the shard's keys, within [`CONNECT_MAX`].
+    pub(crate) async fn connect(&self) -> RedisResult<(Node, Connection)> {
+        // Boxed: what TLS needs to begin with is large.
+        within(CONNECT_MAX, Box::pin(self.find())).await
+    }
+
+    /// Connects to a server that another one named for a single call.
+    pub(crate) async fn connect_to(&self, node: &Node) -> RedisResult<Connection> {
+        within(CONNECT_MAX, Box::pin(self.open(node))).await
+    }
+
+    /// Takes note of the server that another one named for all calls.
+    pub(crate) fn learn(&self, node: Node) {
+        self.known().named = Some(node);
+    }
+
+    async fn open(&self, node: &Node) -> RedisResult<Connection> {
+        Connection::open(node, self.address.login(), self.tls.as_ref()).await
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn find(&self) -> RedisResult<(Node, Connection)> {
+        if let Topology::Server(node) = self.address.topology() {
+            return Ok((node.clone(), self.open(node).await?));
+        }
+        // A server that has the keys no more says so to each call.
+        let named = self.known().named.take();
+        if let Some(node) = named
+            && let Ok(connection) = within(ASK_MAX, self.open(&node)).await
+        {
+            return Ok((node, connection));
+        }
+        self.ask_each().await
+    }
+
+    /// Asks one after another, those that helped last first, until one of them leads to a server.
+    async fn ask_each(&self) -> RedisResult<(Node, Connection)> {
+        let guides = self.known().guides.clone();
+        let (mut failure, mut dead) = (None::<RedisError>, Vec::new());
+        for guide in guides {
+            match within(ASK_MAX, self.ask(&guide, &mut dead)).await {
+                Ok(found) => {
+                    let mut known = self.known();
+                    known.guides.retain(|other| *other != guide);
+                    known.guides.insert(0, guide);
+                    return Ok(found);
+                }
+                // That somebody is not there says less than what another one says.
+                Err(e) if failure.is_none() || !e.is_io_error() => failure = Some(e),
+                Err(_) => {}
+            }
+        }
+        Err(failure.unwrap_or_else(|| odd("no server is known")))
+    }
+
+    async fn ask(&self, guide: &Node, dead: &mut Vec<Node>) -> RedisResult<(Node, Connection)> {
+        match self.address.topology() {
+            Topology::Sentinel { service, .. } => self.ask_sentinel(guide, service).await,
+            Topology::Server(_) | Topology::Cluster { .. } => self.ask_member(guide, dead).await,
+        }
+    }
+}
+
+async fn within<T>(at_most: Duration, work: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    timeout(at_most, work).await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+}
+
+/// An answer that leads nowhere.
+fn odd(what: &'static str) -> RedisError {
+    (redis::ErrorKind::UnexpectedReturnType, what).into()
+}

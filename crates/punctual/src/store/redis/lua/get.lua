@@ -1,7 +1,0 @@
--- get, holder: one job. KEYS: common. ARGV: now, id or '', digest. Answers: nothing, or id; record; past; run; 1 if it is
--- due and held back. A job past the
--- age that its queue keeps it for is hidden. Cost: O(1).
-local id = ARGV[2] ~= '' and ARGV[2] or late().holder(ARGV[3])
-local job = id and late().load(id)
-if not job or late().is_hidden(job) then return {} end
-return {id, job.rec, job.x, job.row or '', late().is_blocked(job) and 1 or 0}

@@ -1,0 +1,22 @@
+-- What scripts need less often: the parts in state/, made by rules(). They are the body of a function within one that begins with another
+-- copy of keys.lua. So they capture nothing of the script but `shard`, `queue` and `pending`, and what they define takes the keys
+-- along without looking for them among all that is captured.
+return {
+    hint_wide = hint_wide, within = within, behind_chunk = behind_chunk, as_chunk = as_chunk, kept_bytes = kept_bytes, note = note,
+    wake = wake, limits_of = limits_of, counter = counter, name_of = name_of, new_queue = new_queue,
+    ID_MEMORY = ID_MEMORY, UNTIL_START = UNTIL_START, WINDOW = WINDOW,
+    head = head, kind_of = kind_of, past = past, past_of = past_of, put_past = put_past, run_of = run_of, put_run = put_run, set_past = set_past,
+    of = of, load = load, bury = bury, is_hidden = is_hidden,
+    holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
+    waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,
+    is_newer = is_newer, hold = hold,
+    room_of = room_of, spend = spend, parked_member = parked_member, id_in = id_in, touch = touch, is_full = is_full,
+    live_member = live_member, put_live = put_live, end_live = end_live, first_live = first_live,
+    end_keyed = end_keyed, end_lost = end_lost, is_behind = is_behind, is_blocked = is_blocked, hand_over = hand_over,
+    timed = timed, touch_group = touch_group, is_open = is_open, regroup = regroup, let_in = let_in,
+    first_in_ring = first_in_ring, leave_ring = leave_ring, mind_rest = mind_rest, charge = charge, charge_rest = charge_rest,
+    first_group = first_group, group_of = group_of, look_at_groups = look_at_groups,
+    lease_member = lease_member, extend_lease = extend_lease, set_company = set_company,
+    ended_member = ended_member, leave_ended = leave_ended, remember = remember,
+    finish = finish, delete = delete, verdict = verdict, OVERRULED = OVERRULED, done_past = done_past, take_back = take_back, sweep = sweep,
+}

@@ -1,0 +1,162 @@
+-- Records, histories and runs as they are stored, and their parts.
+
+local now = shard.now
+local tally, ring, tell, hint = pending.tally, pending.ring, pending.tell, pending.hint
+local UNTIL_START, WINDOW = $UNTIL_START, $WINDOW
+local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = $FAILURES_MAX, $ID_MEMORY, $ID_MEMORY_MAX
+local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX = $SNOOZES_MAX, $SNOOZE_MIN, $TAKE_BACK_MAX
+local FORGET_ROUNDS_MAX, FORGET_LOOK = 4, 100
+local GATE_MAX, HELD_FOR = $GATE_MAX, $HELD_FOR
+local STRIDE, REGROUP_MAX = $STRIDE, $REGROUP_MAX
+local NONE = pack('>I6', 0)
+
+local function text(n) return string.format('%.0f', n) end
+local function has(flags, bit) return bit <= flags % (2 * bit) end
+local function at6(ms) return pack('>I6', ms) end
+-- Bounds of the members of a sorted set that start with `prefix`, as ZRANGEBYLEX takes them.
+local function within(prefix) return '[' .. prefix, '(' .. prefix .. BEHIND end
+
+-- Bytes as a chunk.
+local function as_chunk(bytes)
+    return (#bytes < 255 and char(#bytes) or '\255' .. pack('>I4', #bytes)) .. bytes
+end
+
+shard.swept = {expired = 0, removed = 0, forgotten = 0}
+
+-- The first byte behind a chunk: its length, in one byte or in 255 and four, then its bytes.
+local function behind_chunk(rec, at)
+    local length = byte(rec, at)
+    if length < 255 then return at + 1 + length end
+    return at + 5 + unp('>I4', rec, at + 1)
+end
+-- What a chunk holds, nil where that is nothing, and the first byte behind it.
+local function chunk(rec, at)
+    local behind = behind_chunk(rec, at)
+    local from = at + (byte(rec, at) < 255 and 1 or 5)
+    return from < behind and sub(rec, from, behind - 1) or nil, behind
+end
+
+-- The head of a record: flags (1 run_at is not created_at, 2 expires, 4 a lease of its own, 8 max_attempts was chosen,
+-- 16 a unique key, 32 a concurrency key and how many of it may run, 64 a group), level + 16 × scope, q, bytes before the
+-- payload, created_at, then what the flags say, then two chunks that are the client's own (what a replacement changes, and
+-- what stays) and the payload.
+local function head(job, rec)
+    local flags, level, q, skip, created, at = unp('>BBc3I3I6', rec)
+    job.q, job.level, job.scope, job.created = q, level % 16, math.floor(level / 16), created
+    if has(flags, 1) then job.run_at, at = unp('>I6', rec, at) else job.run_at = created end
+    if has(flags, 2) then job.expires, at = unp('>I6', rec, at) end
+    if has(flags, 4) then job.lease, at = unp('>I4', rec, at) end
+    if has(flags, 8) then job.max_attempts, at = unp('>I2', rec, at) else job.max_attempts = $MAX_ATTEMPTS_DEFAULT end
+    if has(flags, 16) then job.digest, job.window, at = unp('>c16I7', rec, at) end
+    if has(flags, 32) then job.key, job.most, at = unp('>c16I4', rec, at) end
+    if has(flags, 64) then job.gid, at = unp('>c16', rec, at) end
+    job.asked_at, job.payload_at, job.bytes = at, skip + 1, #rec - skip
+    if job.bytes < 0 then error('a record ends before its payload') end
+end
+
+-- The kind of a record's job, which the first of the client's chunks has after the content type; '' where that can't be read.
+local function kind_of(rec)
+    local is_sound, kind = pcall(function()
+        local job = {}
+        head(job, rec)
+        local asked = chunk(rec, job.asked_at)
+        return chunk(asked, behind_chunk(asked, 1))
+    end)
+    return is_sound and kind and #kind < 255 and kind or ''
+end
+
+-- A past: flags, then what they say: 1 started once, 2 run_at and level are these, 4 expires no more, 8 counts,
+-- 16 version, 32 ended: state and when, 64 reason, 128 chunks: result (its content type as a chunk, then its bytes; '' without
+-- one), notes, which are the client's own, and a byte while somebody waits for the end; then failures.
+local function past(job, x)
+    job.attempt, job.crashes, job.snoozes, job.version, job.failures = 1, 0, 0, 1, {}
+    job.past, job.x = x and '\1' or '\0', x or ''
+    if not x then return end
+    local flags, at, length = byte(x, 1), 2, nil
+    job.started = has(flags, 1)
+    if has(flags, 2) then
+        job.moved = true
+        job.run_at, job.level, at = unp('>I6B', x, at)
+    end
+    if has(flags, 4) then job.unexpiring, job.expires = true, nil end
+    if has(flags, 8) then job.attempt, job.crashes, job.snoozes, at = unp('>I4BI2', x, at) end
+    if has(flags, 16) then job.version, at = unp('>I4', x, at) end
+    if has(flags, 32) then job.state, job.ended, at = unp('>BI6', x, at) end
+    if has(flags, 64) then
+        length, at = unp('>I2', x, at)
+        job.reason = sub(x, at, at + length - 1)
+        at = at + length
+    end
+    if has(flags, 128) then
+        job.result, at = chunk(x, at)
+        job.notes, at = chunk(x, at)
+        job.watched, at = chunk(x, at)
+    end
+    while at <= #x do
+        length, at = unp('>I2', x, at)
+        job.failures[#job.failures + 1] = sub(x, at, at + length - 1)
+        at = at + length
+    end
+end
+local function past_of(job)
+    local flags, out = 0, {''}
+    local function put(bit, bytes)
+        flags = flags + bit
+        out[#out + 1] = bytes
+    end
+    if job.started then put(1, '') end
+    if job.moved then put(2, pack('>I6B', job.run_at, job.level)) end
+    if job.unexpiring then put(4, '') end
+    if 1 < job.attempt or 0 < job.crashes or 0 < job.snoozes then
+        put(8, pack('>I4BI2', job.attempt, job.crashes, job.snoozes))
+    end
+    if 1 < job.version then put(16, pack('>I4', job.version)) end
+    if job.ended then put(32, pack('>BI6', job.state, job.ended)) end
+    if job.reason then put(64, pack('>I2', #job.reason) .. job.reason) end
+    if 0 < #job.failures or job.result or job.notes or job.watched then
+        put(128, as_chunk(job.result or '') .. as_chunk(job.notes or '') .. as_chunk(job.watched or ''))
+        for _, failure in ipairs(job.failures) do out[#out + 1] = pack('>I2', #failure) .. failure end
+    end
+    out[1] = char(flags)
+    return 0 < flags and concat(out) or ''
+end
+local function put_past(job)
+    local x = past_of(job)
+    if x ~= '' then
+        call('HSET', HISTORIES, job.id, x)
+        job.past = '\1'
+    elseif job.past == '\1' then
+        call('HDEL', HISTORIES, job.id)
+        job.past = '\0'
+    end
+end
+
+-- A run: fence, q, until, flags (1 a cancel was asked for, 2 the job has a past, 4 its end frees a key, 8 it has a concurrency
+-- key, 16 a group), bytes of the payload, started, how long an extension lasts, the digests of these, the worker: its length
+-- in a byte, its name, zeros up to 64 bytes. (So no hash of runs is a short one, which would be searched from end to end each
+-- time.)
+local function run_of(row)
+    local run, at = {}, nil
+    run.fence, run.q, run.till, run.flags, run.bytes, run.started, run.lasts, at = unp('>I8c3I6BI4I6I4', row)
+    run.past = has(run.flags, 2) and '\1' or '\0'
+    if has(run.flags, 4) then run.digest, at = unp('>c16', row, at) end
+    if has(run.flags, 8) then run.key, at = unp('>c16', row, at) end
+    if has(run.flags, 16) then run.gid, at = unp('>c16', row, at) end
+    run.tail = sub(row, at)
+    run.worker = sub(run.tail, 2, 1 + byte(run.tail))
+    return run
+end
+-- A run's crash may be the fault of others from now on (S9).
+local function set_company(run)
+    if not has(run.flags, 32) then run.flags = run.flags + 32 end
+end
+-- A run's job has a past from now on.
+local function set_past(run)
+    if not has(run.flags, 2) then run.flags = run.flags + 2 end
+end
+local function put_run(id, run)
+    local row = pack('>I8', run.fence) .. run.q .. pack('>I6BI4I6I4', run.till, run.flags, run.bytes, run.started,
+        run.lasts) .. (run.digest or '') .. (run.key or '') .. (run.gid or '') .. run.tail
+    call('HSET', RUNS, id, row)
+    return row
+end

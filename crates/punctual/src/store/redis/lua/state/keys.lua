@@ -1,0 +1,130 @@
+-- Concurrency keys (S15) and unique keys (S4).
+--
+-- A due job that is looked at while its concurrency key is full is parked. Each event of the key gives the first of its parked jobs a
+-- look. If that job may run, it is back in the timeline.
+
+-- Notes an event: a run that starts or ends, a waiting job that leaves or is parked. hand_over() must follow.
+local function touch(q, key)
+    local touched = shard.touched or {}
+    touched[#touched + 1], shard.touched = q .. key, touched
+end
+-- How many jobs of a key or a group run.
+local function run_of_key(of) return call('ZLEXCOUNT', RUNNING_KEYS, within(of)) end
+-- Whether as many jobs of a job's key run as may beside it.
+local function is_full(job) return job.key and job.most <= run_of_key(job.q .. job.key) end
+-- Notes an event of a group: a job of it comes, leaves or moves while it waits, or ends its run. hand_over() must follow.
+local function touch_group(q, gid)
+    local changed = shard.changed or {}
+    changed[q .. gid], shard.changed = true, changed
+end
+-- Jobs of a concurrency key without a group, as long as they wait or run.
+local function live_member(q, key, id) return q .. 'k' .. key .. id end
+local function put_live(job)
+    if job.key and not job.gid then call('ZADD', GROUPS_BY_PLACE, '0', live_member(job.q, job.key, job.id)) end
+end
+local function end_live(q, of, id)
+    if of.key and not of.gid then call('ZREM', GROUPS_BY_PLACE, live_member(q, of.key, id)) end
+end
+-- A job that waits or runs here of a group, or else of a concurrency key; '' where only the group's rate or closed gate is left;
+-- nil where nothing is. While one shard has something of it, no other one may start its jobs (S15).
+local function first_live(q, key, gid)
+    local function first(set, prefix)
+        local from, to = within(prefix)
+        return call('ZRANGEBYLEX', set, from, to, 'LIMIT', 0, 1)[1]
+    end
+    if not gid then
+        local member = first(GROUPS_BY_PLACE, q .. 'k' .. key)
+        return member and sub(member, 21)
+    end
+    -- A job that is parked has another one of its key beside it, which is not.
+    local waiting, running = first(TIMELINE, q .. char(GROUPED) .. gid), first(RUNNING_KEYS, q .. gid)
+    if waiting or running then return waiting and sub(waiting, 28, 43) or sub(running, 20) end
+    local row = call('HGET', GROUPS, q .. gid)
+    if row and #row == 26 then
+        local closed, arrival = unp('>I7I7', row, 9)
+        if now <= max(closed, arrival) then return '' end
+    end
+end
+-- The run of a job with a key or a group ends; `of`: these.
+local function end_keyed(q, of, id)
+    if of.key then
+        call('ZREM', RUNNING_KEYS, q .. of.key .. id)
+        touch(q, of.key)
+    end
+    if of.gid then
+        call('ZREM', RUNNING_KEYS, q .. of.gid .. id)
+        touch_group(q, of.gid)
+    end
+end
+-- The same, of a run without a job, as far as its row can be read.
+local function end_lost(q, id)
+    local row = call('HGET', RUNS, id)
+    local is_sound, run = pcall(run_of, row or '')
+    if is_sound then
+        end_keyed(q, run, id)
+        end_live(q, run, id)
+    end
+end
+-- The place in time of a waiting job of a group.
+local function timed(q, run_at, id) return q .. 'd' .. pack('>I7', run_at) .. id end
+local function first_parked(prefix, lifo)
+    if not lifo then
+        local from, to = within(prefix)
+        return call('ZRANGEBYLEX', TIMELINE, from, to, 'LIMIT', 0, 1)[1]
+    end
+    for level = 0, LEVELS - 1 do
+        local from, to = within(prefix .. char(level))
+        local first = call('ZREVRANGEBYLEX', TIMELINE, to, from, 'LIMIT', 0, 1)[1]
+        if first then return first end
+    end
+end
+-- Whether a job of the same key is parked that comes before the one of this member of the timeline.
+local function is_behind(job, member)
+    local lifo = queue(job.q).lifo
+    local first = first_parked(job.q .. char(PARKED) .. job.key, lifo)
+    if not first then return false end
+    -- Level, run_at, id: byte by byte, since < goes by the server's locale.
+    for i = 0, 22 do
+        local ahead, own = byte(first, 21 + i), byte(member, #member - 23 + i)
+        if ahead ~= own then return (ahead < own) == (i == 0 or not lifo) end
+    end
+    return false
+end
+
+-- ── unique keys ──
+
+-- Who holds a key (S4).
+local function holder(digest)
+    local row = call('HGET', UNIQUE_KEYS, digest)
+    if not row then return nil end
+    local id, till = unp('>c16I6', row)
+    if 0 < till then
+        if now < till then return id end
+    elseif call('HEXISTS', RECORDS, id) == 1 then
+        return id
+    end
+    return nil
+end
+local function put_key(digest, id, till)
+    local row = call('HGET', UNIQUE_KEYS, digest)
+    if row and sub(row, 17) ~= NONE then call('ZREM', WINDOWS, sub(row, 17) .. digest) end
+    call('HSET', UNIQUE_KEYS, digest, id .. at6(till))
+    if 0 < till then
+        call('ZADD', WINDOWS, 0, at6(till) .. digest)
+        hint_wide(till)
+    end
+end
+-- Until when a job holds its key, if that is settled by its enqueue; else 0.
+local function window_end(job)
+    return job.scope == WINDOW and min(job.created + job.window, END) or 0
+end
+local function free(digest, id)
+    local row = call('HGET', UNIQUE_KEYS, digest)
+    if row and sub(row, 1, 16) == id then
+        call('HDEL', UNIQUE_KEYS, digest)
+        if sub(row, 17) ~= NONE then call('ZREM', WINDOWS, sub(row, 17) .. digest) end
+    end
+end
+local function free_key(job)
+    if job.digest then free(job.digest, job.id) end
+end

@@ -1,0 +1,158 @@
+-- Where a job stands: among those that wait, under a lease, or ended; and the moves between these places.
+
+-- Tells who waits for the end of a job, if somebody does.
+local function tell_end(job)
+    if not job.watched then return end
+    job.watched = nil
+    tell('$end/' .. string.gsub(job.id, '.', function(c) return string.format('%02x', byte(c)) end))
+end
+-- Ends a job that can't be read and has left its place: nobody can run it, and people may want to see it. `had_ended`: its bytes
+-- are not among those of live jobs; `live`: how many of them are, where its run says so.
+local function bury(q, id, had_ended, live)
+    -- How large it is its head may still say.
+    local job, rec = {}, call('HGET', RECORDS, id)
+    local bytes = rec and pcall(head, job, rec) and job.bytes or 0
+    if job.key and not job.gid then call('ZREM', GROUPS_BY_PLACE, q .. 'k' .. job.key .. id) end
+    -- Whether somebody waits for it nobody can tell.
+    tell_end({id = id, watched = true})
+    call('HSET', HISTORIES, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
+    call('ZADD', ENDED_JOBS, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', bytes))
+    if not had_ended then tally(q, 'b', -(live or bytes)) end
+    tally(q, char(DEAD), bytes)
+    hint(q, 0)
+end
+
+local function waiting_member(job)
+    local prefix = job.gid and job.q .. char(GROUPED) .. job.gid or job.q
+    return prefix .. pack('>BI6', job.level, job.run_at) .. job.id .. job.past
+end
+local function put_waiting(job)
+    call('ZADD', TIMELINE, '0', waiting_member(job))
+    if job.gid then
+        call('ZADD', GROUPS_BY_PLACE, '0', timed(job.q, job.run_at, job.id))
+        touch_group(job.q, job.gid)
+    end
+    if job.expires then
+        call('ZADD', EXPIRIES, '0', job.q .. at6(job.expires) .. job.id)
+        hint(job.q, job.expires)
+    end
+    if 1 < job.attempt then tally(job.q, 'r', 1) end
+end
+-- What a waiting job leaves besides its member.
+local function unwait(job)
+    if job.expires then call('ZREM', EXPIRIES, job.q .. at6(job.expires) .. job.id) end
+    if 1 < job.attempt then tally(job.q, 'r', -1) end
+end
+-- The member of t of a job that waits for its turn.
+local function parked_member(job)
+    return job.q .. char(PARKED) .. job.key .. sub(waiting_member(job), -24) .. pack('>I4', job.most) .. (job.gid or '')
+end
+local function leave_waiting(job)
+    call('ZREM', TIMELINE, waiting_member(job))
+    if job.key then
+        call('ZREM', TIMELINE, parked_member(job))
+        touch(job.q, job.key)
+    end
+    if job.gid then
+        call('ZREM', GROUPS_BY_PLACE, timed(job.q, job.run_at, job.id))
+        touch_group(job.q, job.gid)
+    end
+    unwait(job)
+end
+-- Whether a newer version gave a job options that this one does not know. Who reserves one is told by its caller, which reads all of
+-- them; a take has no time for that.
+local ASKED = {backoff = true, timeout_ms = true, tags = true, headers = true}
+local WITHIN = {group = true, concurrency = true, unique = true}
+local function is_newer(job)
+    local asked, at = chunk(job.rec, job.asked_at)
+    local within_it = chunk(job.rec, at)
+    local function has_others(options, known)
+        if options == '' then return false end
+        local is_sound, fields = pcall(cjson.decode, options)
+        for name in pairs(is_sound and type(fields) == 'table' and fields or {}) do
+            if not known[name] then return true end
+        end
+        return false
+    end
+    -- Behind a content type and a kind, and behind the name of the queue.
+    return asked and has_others(sub(asked, behind_chunk(asked, behind_chunk(asked, 1))), ASKED)
+        or within_it and has_others(sub(within_it, behind_chunk(within_it, 1)), WITHIN)
+end
+-- Puts off a waiting job that only a newer version may run, and that has left the timeline; nothing is counted.
+local function hold(job)
+    unwait(job)
+    job.run_at, job.moved = min(now + HELD_FOR, END), true
+    put_past(job)
+    put_waiting(job)
+    if job.key then touch(job.q, job.key) end
+    ring(job.q, job.run_at)
+end
+-- The id in a member of t or e.
+local function id_in(member)
+    local at = byte(member, 4) < PARKED and 11 or 28
+    return sub(member, at, at + 15)
+end
+local function lease_member(job) return job.q .. at6(job.run.till) .. job.id end
+-- Moves the end of a lease to now plus its length; answers the run as it stands then.
+local function extend_lease(id, run)
+    call('ZREM', LEASES, run.q .. at6(run.till) .. id)
+    run.till = min(now + run.lasts, END)
+    call('ZADD', LEASES, '0', run.q .. at6(run.till) .. id)
+    return put_run(id, run)
+end
+-- What a job counts against its queue's retention: the bytes of payload and result.
+local function kept_bytes(job)
+    return job.bytes + (job.result and #job.result - behind_chunk(job.result, 1) + 1 or 0)
+end
+local function ended_member(job)
+    return job.q .. pack('>BI6', job.state, job.ended) .. job.id .. pack('>I4', kept_bytes(job))
+end
+local function leave_ended(job)
+    call('ZREM', ENDED_JOBS, ended_member(job))
+    tally(job.q, char(job.state), -kept_bytes(job))
+end
+-- A derived id outlives its record (S17).
+local function remember(q, id, ended)
+    if math.floor(byte(id, 7) / 16) ~= DERIVED or ended + ID_MEMORY <= now then return end
+    local old = call('HGET', REMEMBERED, q .. id)
+    if old then call('ZREM', REMEMBERED_BY_END, q .. old .. id) end
+    call('HSET', REMEMBERED, q .. id, at6(ended))
+    call('ZADD', REMEMBERED_BY_END, 0, q .. at6(ended) .. id)
+    hint(q, 0)
+end
+-- Removes the record of a job that has left its place.
+local function remove(job)
+    call('HDEL', RECORDS, job.id)
+    if job.past == '\1' then call('HDEL', HISTORIES, job.id) end
+    remember(job.q, job.id, job.ended or now)
+end
+-- Ends a job that has left its place.
+local function finish(job, state, reason)
+    job.state, job.ended, job.reason = state, now, reason
+    if state ~= DONE then job.result = nil end
+    tell_end(job)
+    if job.scope ~= WINDOW then free_key(job) end
+    end_live(job.q, job, job.id)
+    tally(job.q, 'b', -job.bytes)
+    if keeps_nothing(job.q, state) then
+        remove(job)
+    else
+        put_past(job)
+        call('ZADD', ENDED_JOBS, '0', ended_member(job))
+        tally(job.q, char(state), kept_bytes(job))
+        hint(job.q, 0)
+    end
+end
+-- Removes a job that somebody deletes or purges; unlike age, that frees a window whose job never started.
+local function delete(job)
+    if job.state == WAITING then
+        leave_waiting(job)
+        end_live(job.q, job, job.id)
+        tally(job.q, 'b', -job.bytes)
+    else
+        leave_ended(job)
+    end
+    if not (job.scope == WINDOW and job.started) then free_key(job) end
+    tell_end(job)
+    remove(job)
+end

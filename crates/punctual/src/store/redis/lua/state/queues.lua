@@ -1,0 +1,97 @@
+-- Queues: their limits and names as they are stored, and which of them hold nothing.
+
+-- How long jobs of one state are kept; `is_dead`: by which default, where nobody chose.
+local function kept(age, count, bytes, is_dead)
+    if age ~= OPEN then return {age, count, bytes} end
+    local shards = count
+    if is_dead then return {$KEEP_LONG_AGE, math.ceil($KEEP_LONG_COUNT / shards), math.ceil($KEEP_LONG_BYTES / shards)} end
+    return {$KEEP_SHORT_AGE, math.ceil($KEEP_SHORT_COUNT / shards), math.ceil($KEEP_SHORT_BYTES / shards)}
+end
+-- Behind flags, version and lease: caps (0: none, else 1 more), bounds of what is kept of each state (age in ms, jobs, bytes; or
+-- OPEN, and among how many shards the default is shared),
+-- how many may run (0: any number, else 1 more), a rate (0: none): starts in a period, period in ms, starts at once; and the
+-- same of each group, behind its weight.
+local function limits_of(q)
+    local row = queue(q)
+    if not row.keep then
+        local jobs, bytes, n1, n2, n3, c1, c2, c3, d1, d2, d3, at = unp('>I7I7I7I7I7I7I7I7I7I7I7', row.stored, 10)
+        row.max_jobs, row.max_bytes = 0 < jobs and jobs - 1, 0 < bytes and bytes - 1
+        row.keep = {kept(n1, n2, n3, false), kept(c1, c2, c3, false), kept(d1, d2, d3, true)}
+        row.concurrency, row.rate, row.period, row.burst, row.group, row.named_at = unp('>I7I4I7I4c23', row.stored, at)
+    end
+    return row
+end
+
+local function keeps_nothing(q, state) return has(queue(q).flags, KEEPS_NO_DONE * 2 ^ (state - DONE)) end
+-- A counter of a queue. A server that lost half a transaction may have one below nothing, until an audit counts anew.
+local function counter(key) return max(tonumber(call('HGET', COUNTERS, key) or 0) or 0, 0) end
+-- The name of a queue, as a chunk.
+local function name_of(q)
+    local row = limits_of(q)
+    return sub(row.stored, row.named_at, behind_chunk(row.stored, row.named_at) - 1)
+end
+-- Makes a queue with these settings.
+local function new_queue(name, row)
+    if shard.is_new then shard.put_turn() end
+    local q = pack('>I3', call('HLEN', QUEUES) + 1)
+    call('HSET', QUEUES, name, q)
+    call('ZADD', NAMES, 0, name)
+    call('HSET', SETTINGS, q, row)
+    return q
+end
+
+-- Names of queues stay for ever, and what is set of them. One that holds nothing is at rest: whoever goes through all queues to count
+-- or to sweep passes it over, until it gets a job, or other settings.
+local function holds_something(q)
+    local from, to = within(q)
+    for _, key in ipairs({TIMELINE, LEASES, ENDED_JOBS, REMEMBERED_BY_END, GROUPS_BY_PLACE}) do
+        if call('ZRANGEBYLEX', key, from, to, 'LIMIT', 0, 1)[1] then return true end
+    end
+    return false
+end
+local function rest(q, name)
+    local row = queue(q)
+    call('ZADD', NAMES, 0, '\0' .. name)
+    call('ZREM', NAMES, name)
+    row.due, row.hinted = AT_REST, true
+end
+local function wake(q, name)
+    local row = queue(q)
+    if row.due ~= AT_REST then return end
+    call('ZADD', NAMES, 0, name)
+    call('ZREM', NAMES, '\0' .. name)
+    row.due, row.hinted = 0, true
+end
+
+-- Notes that upkeep which is no queue's will be due at `ms`, if not before.
+local function hint_wide(ms)
+    if ms < shard.wide then
+        shard.wide = ms
+        shard.put_turn()
+    end
+end
+
+-- A job of a record and a past.
+local function of(id, rec, x)
+    local job = {id = id, rec = rec, state = WAITING}
+    head(job, rec)
+    past(job, x)
+    return job
+end
+-- A job with its place, or nil; also for one that can't be read, which only an audit and pick() look at any closer.
+local function load(id)
+    local rec = call('HGET', RECORDS, id)
+    if not rec then return nil end
+    local x, row = call('HGET', HISTORIES, id), call('HGET', RUNS, id)
+    shard.bytes = shard.bytes + #rec + (x and #x or 0)
+    local is_sound, job = pcall(function()
+        local job = of(id, rec, x)
+        if row then job.state, job.row, job.run = RUNNING, row, run_of(row) end
+        return job
+    end)
+    return is_sound and job or nil
+end
+-- Whether reads hide a job: it ended, and is past the age that its queue keeps it for (S17).
+local function is_hidden(job)
+    return job.ended and job.ended + limits_of(job.q).keep[job.state][1] <= now
+end

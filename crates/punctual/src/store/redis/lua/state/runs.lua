@@ -1,0 +1,136 @@
+-- Runs that end: by a verdict, or since their lease expired. The arithmetic is that of core/lifecycle.rs.
+
+-- The end of a run. `next`: state, attempt, crashes, snoozes, run_at or nil, reason, failed (words or nil).
+local function leave_run(job, next)
+    local run = job.run
+    call('HDEL', RUNS, job.id)
+    call('ZREM', LEASES, lease_member(job))
+    end_keyed(job.q, run, job.id)
+    if next.failed then
+        local failures = job.failures
+        failures[#failures + 1] =
+            pack('>I4I6I6I2', job.attempt, run.started, now, #run.worker) .. run.worker .. next.failed
+        if FAILURES_MAX < #failures then table.remove(failures, 1) end
+    end
+    job.attempt, job.crashes, job.snoozes = next.attempt, next.crashes or 0, next.snoozes or 0
+    job.started, job.run = true, nil
+    if next.state ~= WAITING then return finish(job, next.state, next.reason) end
+    job.state, job.reason = WAITING, next.reason
+    if next.run_at and next.run_at ~= job.run_at then job.run_at, job.moved = next.run_at, true end
+    put_past(job)
+    put_waiting(job)
+    ring(job.q, job.run_at)
+end
+-- The end of a run whose lease is past its time (S9).
+local function taken_back(job)
+    local crashes = min(job.crashes + 1, CRASHES_MAX)
+    local next = {attempt = job.attempt, crashes = crashes, snoozes = job.snoozes, failed = 'lease taken back'}
+    if has(job.run.flags, 1) then
+        next.state, next.reason = CANCELLED, 'cancelled'
+    elseif POISON_LIMIT <= next.crashes and not has(job.run.flags, 32) then
+        next.state, next.reason = DEAD, 'crashes'
+    elseif job.max_attempts <= job.attempt then
+        next.state, next.reason = DEAD, 'attempts'
+    else
+        next.state, next.attempt = WAITING, job.attempt + 1
+        if 3 <= next.crashes or next.crashes == 2 and job.max_attempts <= next.attempt then
+            local step, low16 = (next.crashes - 1) * job.run.lasts, byte(job.id, 15) * 256 + byte(job.id, 16)
+            next.run_at = min(now + step + math.floor(step * low16 / 65536), END)
+        end
+    end
+    leave_run(job, next)
+    return next.state
+end
+
+-- Why a job ends at the end of its run, where that is not what the verdict says; as settle.rs reads it.
+local OVERRULED = {attempts = 16, snoozes = 32, cancelled = 48, corrupt = 64}
+-- The end of a run by a verdict that is no bare ack: a ack with a result, r retry, g retry and close the gate of the group, else
+-- of the queue, s snooze, l release, h held, c cancel, d dead, with its rest. Answers the state, with what OVERRULED says.
+local function verdict(job, what, rest)
+    local next, overruled = {attempt = job.attempt, state = WAITING}, nil
+    local function overrule(state, reason)
+        next.state, next.reason, overruled = state, reason, OVERRULED[reason]
+    end
+    if what == 'g' then
+        local kind, ms = unp('>c1I7', rest)
+        local of = job.gid and group_of(job.q, job.gid) or queue(job.q)
+        close(of, kind == 'a' and max(ms, now) or min(now + ms, END))
+        of.hinted = true
+        what = 'r'
+    end
+    if what == 'a' then
+        next.state, job.result = DONE, rest
+    elseif has(job.run.flags, 1) then
+        -- S12: the end of the run decides, and anything but an ack obeys the request.
+        overrule(CANCELLED, 'cancelled')
+    elseif what == 'r' then
+        local kind, ms = unp('>c1I7', rest)
+        next.failed = sub(rest, 9)
+        if job.max_attempts <= job.attempt then
+            overrule(DEAD, 'attempts')
+        else
+            next.attempt = job.attempt + 1
+            next.run_at = kind == 'a' and max(ms, now) or min(now + ms, END)
+        end
+    elseif what == 's' then
+        next.snoozes = job.snoozes + 1
+        if SNOOZES_MAX <= next.snoozes then
+            overrule(DEAD, 'snoozes')
+        else
+            next.run_at = min(now + max(unp('>I7', rest), SNOOZE_MIN), END)
+            if sub(rest, 8, 8) == '1' then next.reason = sub(rest, 9) end
+        end
+    elseif what == 'h' then
+        -- Only a newer version may run it.
+        next.crashes, next.snoozes, next.run_at = job.crashes, job.snoozes, min(now + HELD_FOR, END)
+    elseif what == 'c' then
+        next.state, next.reason = CANCELLED, rest
+    elseif what == 'd' then
+        next.state, next.reason, next.failed = DEAD, rest, rest
+    end
+    leave_run(job, next)
+    return next.state + (overruled or 0)
+end
+-- The past of a job that is done, from the one it had; nil where that can't be read.
+local function done_past(id, x)
+    local job = {id = id}
+    if not pcall(past, job, x) then return nil end
+    tell_end(job)
+    job.started, job.state, job.ended, job.reason, job.crashes, job.snoozes = true, DONE, now, nil, 0, 0
+    return past_of(job)
+end
+-- Keeps what a run tells, if its past can be read; `notes` is all that was told.
+local function note(id, run, notes)
+    local job = {id = id}
+    if not pcall(past, job, call('HGET', HISTORIES, id)) then return end
+    job.notes = notes
+    put_past(job)
+    set_past(run)
+end
+-- Takes back leases of these queues that are past their time, oldest first (S9). Answers them: fence8 id state1 name as a
+-- chunk.
+local function take_back(named)
+    local expired, met = {}, {}
+    for _, q in ipairs(named) do
+        if not met[q] then
+            met[q] = true
+            local some = call('ZRANGEBYLEX', LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, TAKE_BACK_MAX)
+            for _, member in ipairs(some) do expired[#expired + 1] = sub(member, 4) .. q end
+        end
+    end
+    table.sort(expired)
+    local answer = {}
+    for i = 1, min(#expired, TAKE_BACK_MAX) do
+        local id, q = sub(expired[i], 7, 22), sub(expired[i], 23)
+        local job = load(id)
+        if job and job.run then
+            answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(taken_back(job)) .. name_of(q)
+        else
+            -- A lease without a job leads nowhere: it is dropped, as an audit would.
+            end_lost(q, id)
+            call('ZREM', LEASES, q .. sub(expired[i], 1, 6) .. id)
+            call('HDEL', RUNS, id)
+        end
+    end
+    return concat(answer)
+end

@@ -1,0 +1,156 @@
+-- Upkeep (S17): what a sweep removes.
+
+-- Each part answers how much it did, and when there will be more to do.
+-- Stops behind so many bytes of records.
+local function expire(q, bytes_max, limit)
+    local due = call('ZRANGEBYLEX', EXPIRIES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, limit)
+    for i, member in ipairs(due) do
+        local job = load(sub(member, 10))
+        if job and job.state == WAITING then
+            leave_waiting(job)
+            finish(job, CANCELLED, 'expired')
+        else
+            call('ZREM', EXPIRIES, member)
+        end
+        if bytes_max <= shard.bytes then return i, now end
+    end
+    if #due == limit then return #due, now end
+    local from, to = within(q)
+    local first = call('ZRANGEBYLEX', EXPIRIES, from, to, 'LIMIT', 0, 1)[1]
+    return #due, first and unp('>I6', first, 4) or NEVER
+end
+-- Removes ended jobs past a bound, oldest end first. `ageless`: done and cancelled ones whatever their age.
+local function retire(q, state, ageless, limit)
+    local from, to = within(q .. char(state))
+    local first = call('ZRANGEBYLEX', ENDED_JOBS, from, to, 'LIMIT', 0, 1)[1]
+    if not first then return 0, NEVER end
+    local keep = limits_of(q).keep[state]
+    local count = call('ZLEXCOUNT', ENDED_JOBS, from, to)
+    local bytes = counter(q .. char(state)) + (shard.tallies[q .. char(state)] or 0)
+    local function is_past(member)
+        return keeps_nothing(q, state) or unp('>I6', member, 5) + keep[1] <= now or keep[2] < count or keep[3] < bytes
+            or ageless and state ~= DEAD
+    end
+    if not is_past(first) then return 0, unp('>I6', first, 5) + keep[1] end
+    local members, ids, next = {}, {}, NEVER
+    for i, member in ipairs(call('ZRANGEBYLEX', ENDED_JOBS, from, to, 'LIMIT', 0, limit + 1)) do
+        if limit < i or not is_past(member) then
+            next = limit < i and now or unp('>I6', member, 5) + keep[1]
+            break
+        end
+        local ended, id, size = unp('>I6c16I4', member, 5)
+        count, bytes = count - 1, bytes - size
+        members[#members + 1], ids[#ids + 1] = member, id
+        tally(q, char(state), -size)
+        remember(q, id, ended)
+    end
+    call('ZREM', ENDED_JOBS, unpack(members))
+    call('HDEL', RECORDS, unpack(ids))
+    call('HDEL', HISTORIES, unpack(ids))
+    return #ids, next
+end
+local function forget_ids(q, limit)
+    local from, to = within(q)
+    local old = call('ZRANGEBYLEX', REMEMBERED_BY_END, from, to, 'LIMIT', 0, limit)
+    if #old == 0 then return 0, NEVER end
+    local over = call('ZLEXCOUNT', REMEMBERED_BY_END, from, to) - ID_MEMORY_MAX
+    for i, member in ipairs(old) do
+        local ended, id = unp('>I6c16', member, 4)
+        if over < i and now < ended + ID_MEMORY then return i - 1, ended + ID_MEMORY end
+        call('ZREM', REMEMBERED_BY_END, member)
+        call('HDEL', REMEMBERED, q .. id)
+    end
+    return #old, now
+end
+local function forget_windows(limit)
+    local past_end = call('ZRANGEBYLEX', WINDOWS, '-', '(' .. at6(now + 1), 'LIMIT', 0, limit)
+    for _, member in ipairs(past_end) do
+        call('ZREM', WINDOWS, member)
+        call('HDEL', UNIQUE_KEYS, sub(member, 7))
+    end
+    local first = call('ZRANGEBYLEX', WINDOWS, '-', '+', 'LIMIT', 0, 1)[1]
+    return #past_end, first and unp('>I6', first) or NEVER
+end
+-- They go in the order of their last calls: so whoever called again gets its place in time first. More of them than some rounds
+-- meet wait.
+local function forget_calls(limit)
+    local forgotten = 0
+    for _ = 1, FORGET_ROUNDS_MAX do
+        local idle = call('ZRANGEBYSCORE', CALLS_BY_TIME, '-inf', text(now - CALL_MEMORY), 'WITHSCORES', 'LIMIT', 0, max(limit, FORGET_LOOK))
+        local is_in_order = true
+        for i = 1, #idle, 2 do
+            local last = call('HGET', CALLS, idle[i])
+            local at = last and unp('>I6', last, 9)
+            if at and tonumber(idle[i + 1]) < at then
+                call('ZADD', CALLS_BY_TIME, text(at), idle[i])
+                is_in_order = false
+            end
+        end
+        if is_in_order then
+            forgotten = min(limit, #idle / 2)
+            for i = 1, 2 * forgotten, 2 do
+                call('ZREM', CALLS_BY_TIME, idle[i])
+                call('HDEL', CALLS, idle[i])
+            end
+            break
+        end
+    end
+    local first = call('ZRANGE', CALLS_BY_TIME, 0, 0, 'WITHSCORES')[2]
+    return forgotten, first and tonumber(first) + CALL_MEMORY or NEVER
+end
+
+-- Sweeps these queues in turn, then store-wide, at most `limit` items. `slice`: of a sweep that does not ride, which looks
+-- also where nothing is said to be due: the names of the queues, whether it is the last one, and `ageless`. Such a one is bounded in bytes, too: it
+-- answers in which of the queues the next one goes on, if it stopped at that.
+local function sweep(named, limit, slice)
+    local bytes_max, idle = slice and BYTES_MAX or NEVER, REGROUP_MAX
+    local function some(what, n)
+        shard.swept[what], limit = shard.swept[what] + n, limit - n
+    end
+    for i, q in ipairs(named) do
+        if limit == 0 then break end
+        if slice or queue(q).due <= now then
+            local next = NEVER
+            local function part(what, work, ...)
+                if limit == 0 then
+                    next = 0
+                    return
+                end
+                local args = {...}
+                args[#args + 1] = limit
+                local n, due = work(unpack(args))
+                some(what, n)
+                next = min(next, due)
+            end
+            part('expired', expire, q, bytes_max)
+            -- What it says to be due is left as it is.
+            if bytes_max <= shard.bytes then return i end
+            for state = DONE, DEAD do part('removed', retire, q, state, slice and slice.ageless or false) end
+            part('forgotten', forget_ids, q)
+            local row = queue(q)
+            row.due, row.hinted = next, true
+            if slice and 0 < row.let then
+                -- What is remembered of groups for a time that is over goes by and by, also where nobody reserves.
+                for _, member in ipairs(groups_in(q, 'g', now, idle)) do
+                    regroup(group_in(q, member))
+                    idle = idle - 1
+                end
+            end
+            if slice and next == NEVER and not holds_something(q) then rest(q, slice.names[i]) end
+        end
+    end
+    local is_wide = shard.wide <= now
+    if slice then is_wide = slice.is_last end
+    if is_wide and 0 < limit then
+        local n, due = forget_windows(limit)
+        some('forgotten', n)
+        shard.wide = due
+        if 0 < limit then
+            n, due = forget_calls(limit)
+            some('forgotten', n)
+            shard.wide = min(shard.wide, due)
+        else
+            shard.wide = 0
+        end
+    end
+end

@@ -1,0 +1,66 @@
+-- lock: one step on a lock, opposite store/model/tool/lock.rs. KEYS: lk, lz, the bell of the lock.
+--   1 lk  HASH  name → owner16 fence8 until6; NUL, which no name is → fence8, the last of all locks
+--   2 lz  ZSET  name @ until
+--   3 w:$lock/name  ZSET  'r' @ ms, 's' @ ms: its bell, as those of queues; see put() in pending.lua
+-- ARGV: now, then 'acquire' name owner lease | 'extend' name owner lease | 'release' name owner, '' for whoever holds it |
+-- 'show' name | 'list' limit.
+-- Answers: 'yours' or 'taken', then now, fence8 and until6; 'released'; 'free'; 'listed' or 'more', now, then name, fence8 and until6
+-- of each. A fence is above all before, and at least the time in microseconds, so that none comes back with a server that lost
+-- the last ones (S1). Those long past their end go by the way, some at a time. Cost: O(log N), per lock of a list.
+local LK, LZ, BELL = KEYS[1], KEYS[2], KEYS[3]
+local FORGET_MAX, FORGET_AFTER, END, FLOOR_MAX, SPARE, BELL_MS = $TOOL_FORGET_MAX, $TOOL_MEMORY, $INSTANT_MAX_MS, $NEVER, $SPARE, 60000
+local what, name, owner, lease = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+if what == 'list' then
+    local limit = tonumber(name)
+    local names = call('ZRANGEBYSCORE', LZ, '(' .. text(now), '+inf', 'LIMIT', 0, limit + 1)
+    local answer = {'listed', text(now)}
+    for i, held in ipairs(names) do
+        if limit < i then
+            answer[1] = 'more'
+            break
+        end
+        local row = call('HGET', LK, held)
+        if row then
+            local n = #answer
+            answer[n + 1], answer[n + 2], answer[n + 3] = held, sub(row, 17, 24), sub(row, 25)
+        end
+    end
+    return answer
+end
+local row = call('HGET', LK, name)
+if row and unp('>I6', row, 25) <= now then row = false end
+local function taken() return {'taken', text(now), sub(row, 17, 24), sub(row, 25)} end
+local is_owner = row and sub(row, 1, 16) == owner
+if what == 'show' or what == 'release' and row and owner ~= '' and not is_owner then
+    return row and taken() or {'free'}
+end
+if what == 'release' then
+    if not row then return {'free'} end
+    call('HDEL', LK, name)
+    call('ZREM', LZ, name)
+    -- Who waits looks by itself at the end of the lease: a ring that nobody heard may go.
+    call('ZADD', BELL, 'LT', 0, 'r', text(now + SPARE), 's')
+    call('PEXPIRE', BELL, BELL_MS)
+    return {'released'}
+end
+if row and not is_owner then return taken() end
+if what == 'extend' and not row then return {'free'} end
+local fence = row and sub(row, 17, 24)
+local next_fence
+if not fence then
+    local last = call('HGET', LK, '\0')
+    next_fence = pack('>I8', max(last and unp('>I8', last) or 0, math.min(now * 1000, FLOOR_MAX)) + 1)
+end
+local old = call('ZRANGEBYSCORE', LZ, '-inf', text(now - FORGET_AFTER), 'LIMIT', 0, FORGET_MAX)
+
+-- First what frees: a full server takes no more behind it, but this.
+for _, past in ipairs(old) do
+    call('ZREM', LZ, past)
+    call('HDEL', LK, past)
+end
+local till = math.min(now + lease, END)
+if next_fence then call('HSET', LK, '\0', next_fence) end
+fence = fence or next_fence
+call('HSET', LK, name, owner .. fence .. pack('>I6', till))
+call('ZADD', LZ, text(till), name)
+return {'yours', text(now), fence, pack('>I6', till)}

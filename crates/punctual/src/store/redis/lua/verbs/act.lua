@@ -1,0 +1,117 @@
+-- act: what operators do to single jobs (S11, S12).
+-- KEYS: common. ARGV: now, action, its arguments a and b, then per target: id or '', digest or '', guard: '' or state1
+-- version4 (0: any, else 1 more) name.
+-- Actions: cancel (a: reason), at (a: ms), in (a: ms), by (a: ms), now, level (a), edit (a: content type as a chunk, b:
+-- payload), retry, delete. Answers per target: tag1 id state1: D done, R requested, N not found, W wrong state,
+-- U unique conflict with id; first the rings left to the caller. Stops behind a mebibyte of records: the targets that have
+-- no answer are left to another call. Cost: O(n log N).
+drains()
+local action, a, b = ARGV[2], ARGV[3], ARGV[4]
+local answers = {}
+local load, holder, put_key, window_end = rules().load, rules().holder, rules().put_key, rules().window_end
+local put_past, put_waiting, leave_waiting = rules().put_past, rules().put_waiting, rules().leave_waiting
+local UNTIL_START, WINDOW = rules().UNTIL_START, rules().WINDOW
+local ENDED = {[DONE] = true, [CANCELLED] = true, [DEAD] = true}
+
+local function answer(tag, job) answers[#answers + 1] = tag .. job.id .. char(job.state) end
+
+local function cancel(job)
+    if job.state == RUNNING then
+        if job.run.flags % 2 == 0 then job.run.flags = job.run.flags + 1 end
+        rules().put_run(job.id, job.run)
+        pending().tell('$worker/' .. job.run.worker)
+        return answer('R', job)
+    end
+    leave_waiting(job)
+    -- Also a window: this is a cancel before the start (S4).
+    if not job.started then rules().free_key(job) end
+    rules().finish(job, CANCELLED, a)
+    answer('D', job)
+end
+
+local function takes_key_again(job)
+    if not job.digest then return false end
+    if job.scope == UNTIL_START then return not job.started end
+    if job.scope == WINDOW then return not job.started and now < window_end(job) end
+    return true
+end
+
+local function retry(job)
+    if takes_key_again(job) then
+        local other = holder(job.digest)
+        if other and other ~= job.id then
+            answers[#answers + 1] = 'U' .. other .. char(job.state)
+            return
+        end
+        put_key(job.digest, job.id, window_end(job))
+    end
+    rules().leave_ended(job)
+    job.state, job.ended, job.reason, job.notes, job.result = WAITING, nil, nil, nil, nil
+    job.attempt, job.crashes, job.snoozes = 1, 0, 0
+    job.run_at, job.moved, job.version = now, true, job.version + 1
+    if job.expires then job.expires, job.unexpiring = nil, true end
+    put_past(job)
+    put_waiting(job)
+    rules().put_live(job)
+    pending().tally(job.q, 'b', job.bytes)
+    pending().ring(job.q, now)
+    answer('D', job)
+end
+
+local function change(job)
+    leave_waiting(job)
+    if action == 'level' then
+        job.level, job.moved = tonumber(a), true
+    elseif action == 'edit' then
+        -- The content type begins the first chunk, which holds what is asked for.
+        local old = rules().behind_chunk(job.rec, job.asked_at)
+        local asked = sub(job.rec, job.asked_at, old - 1)
+        asked = byte(asked) < 255 and sub(asked, 2) or sub(asked, 6)
+        asked = a .. sub(asked, rules().behind_chunk(asked, 1))
+        asked = rules().as_chunk(asked)
+        local skip = job.payload_at - 1 + #asked - (old - job.asked_at)
+        local rec = sub(job.rec, 1, 5) .. pack('>I3', skip) .. sub(job.rec, 9, job.asked_at - 1) .. asked
+            .. sub(job.rec, old, job.payload_at - 1) .. b
+        call('HSET', RECORDS, job.id, rec)
+        pending().tally(job.q, 'b', #b - job.bytes)
+    else
+        local ms = tonumber(a)
+        if action == 'in' then ms = min(now + ms, END) end
+        if action == 'by' then ms = max(0, min(job.run_at + ms, END)) end
+        if action == 'now' then ms = now end
+        job.run_at, job.moved = max(ms, now), true
+        pending().ring(job.q, job.run_at)
+    end
+    job.version = job.version + 1
+    put_past(job)
+    put_waiting(job)
+    answer('D', job)
+end
+
+for i = 5, #ARGV, 3 do
+    local id, digest, guard = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    if id == '' then id = holder(digest) end
+    local job = id and load(id)
+    if not job then
+        answers[#answers + 1] = 'N' .. string.rep('\0', 17)
+    elseif guard ~= '' and call('HGET', QUEUES, sub(guard, 6)) ~= job.q then
+        answers[#answers + 1] = 'N' .. string.rep('\0', 17)
+    elseif guard ~= '' and byte(guard) ~= job.state then
+        answer('W', job)
+    elseif guard ~= '' and sub(guard, 2, 5) ~= '\0\0\0\0' and unp('>I4', guard, 2) ~= job.version + 1 then
+        answer('W', job)
+    elseif action == 'cancel' and (job.state == WAITING or job.state == RUNNING) then
+        cancel(job)
+    elseif action == 'retry' and ENDED[job.state] then
+        retry(job)
+    elseif action == 'delete' and job.state ~= RUNNING then
+        rules().delete(job)
+        answer('D', job)
+    elseif action == 'cancel' or action == 'retry' or action == 'delete' or job.state ~= WAITING then
+        answer('W', job)
+    else
+        change(job)
+    end
+    if BYTES_MAX <= shard.bytes then break end
+end
+return {put(), concat(answers)}

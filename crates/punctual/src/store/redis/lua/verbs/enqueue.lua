@@ -1,0 +1,344 @@
+-- enqueue: hands jobs over, in order, each seeing what the earlier ones did (S2, S3, S4).
+-- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, kind of call (o ordinary, t two of its ids are
+-- the same, b its jobs break a limit, h only what is here already, f only where jobs of the same concurrency key or group are,
+-- c only a look whether it would be refused), epoch, number of queues, '' or a byte each: which of a call's scripts this is (the
+-- first is 0), how many there are, whether the call was accepted (1: nothing is refused), which round of looks this is; per queue:
+-- name, version of the settings that the caller knows (0: none), settings of a new queue; then the jobs' ids, their specs, their
+-- rests. A spec, which jobs often share: queue2 flags1 level1 kind of time (a at, i in) ms7 kind of expiry (a, i, or n for none)
+-- ms7 conflict (k keep, p replace, s reschedule) version4 (0: any) skip3. The rest is what follows the times in a record, with the
+-- payload behind `skip` bytes.
+-- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 and its kind as a chunk | F | of
+-- kinds h and f: A: it is not here, L: nor is it, but jobs of its key or group are, M: there is a later epoch. Before any write:
+-- {'stale', number of a queue, its settings or ''} where the caller knows others, {'refused'} for a call that breaks a limit and is no
+-- repetition, {'ok'} for one that is looked at only, {'moved', epoch} where jobs of a later epoch may be elsewhere, {'expired', number of a
+-- job, expires_at, run_at} for a job that expires before it is due: by the time of the call's first script, since nothing is refused
+-- of a call that is done in part, here or elsewhere.
+-- Cost: O(n log N).
+local instance, number, epoch, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local is_look, follows = ARGV[4] == 'h', ARGV[4] == 'f'
+local SEVERAL, ONE_OF = 32768, 16384 -- above all places in a call
+local part, parts, accepted, round = 0, 1, 0, 0
+if ARGV[7] ~= '' then part, parts, accepted, round = byte(ARGV[7], 1, 4) end
+local this_part = char(part) .. string.rep('\0', 15) -- stands where an id does
+local key = instance .. (follows and 'f' or 'e') .. (0 < round and char(round) or '')
+local ids_at = 8 + 3 * nq
+local n = (#ARGV - ids_at + 1) / 3
+local specs_at, rests_at = ids_at + n, ids_at + 2 * n
+local CHUNK = 64 -- records read at once, where there are any: each may have a mebibyte
+
+-- What is told of a job that was met. Its record, which may be large, is not read for it where its kind is known.
+local function existing(id, kind)
+    local rec = not kind and call('HGET', RECORDS, id)
+    if not kind and not rec then return 'D' .. id .. pack('>BI4BB', 255, 0, 0, 0) end
+    kind = kind or rules().kind_of(rec)
+    local job, row = {state = WAITING}, call('HGET', RUNS, id)
+    -- As much of it as can be read: what something else wrote over must not stop a call behind its first write.
+    pcall(rules().past, job, call('HGET', HISTORIES, id))
+    local is_asked = row and byte(row, 18) or 0
+    return 'D' .. id .. pack('>BI4BB', row and RUNNING or job.state, job.version, is_asked % 2, #kind) .. kind
+end
+-- Where the unique key stands in a rest; false where there is none.
+local function key_at(flags)
+    return flags % 32 >= 16 and 1 + (flags % 8 >= 4 and 4 or 0) + (flags % 16 >= 8 and 2 or 0)
+end
+-- Where the concurrency key would.
+local function lock_at(flags)
+    return 1 + (flags % 8 >= 4 and 4 or 0) + (flags % 16 >= 8 and 2 or 0) + (flags % 32 >= 16 and 23 or 0)
+end
+-- Where what stands for the group would.
+local function gid_at(flags) return lock_at(flags) + (flags % 64 >= 32 and 20 or 0) end
+
+local last = call('HGET', CALLS, key)
+local is_over = last and number <= unp('>I8', last)
+-- Of the last call, if it is this one: its scripts so far, and the jobs of this one that there was no room for. Of one script that
+-- is the places of these; of several, their number comes first, and that of each one before its places.
+local so_far, full = '', {}
+if is_over and not follows and number == unp('>I8', last) then
+    so_far = sub(last, 15)
+    local of, had, was_run = 0, 1, part == 0
+    for at = 1, #so_far, 2 do
+        local place = unp('>I2', so_far, at)
+        if SEVERAL <= place then
+            had, was_run = place - SEVERAL, false
+        elseif ONE_OF <= place then
+            of = place - ONE_OF
+            was_run = was_run or of == part
+        elseif of == part then
+            full[place] = true
+        end
+    end
+    -- A script is left to be run of a call that had so many.
+    is_over = was_run or had <= part
+end
+if is_over and ARGV[4] == 'c' then return {'ok'} end
+-- What the same call put here by kind f (I), changed (C), or had no room for (F), and which of its scripts did (P). Not all of a
+-- repetition need be of that kind again.
+local trail, followed = '', {}
+if is_look or follows then
+    local put = call('HGET', CALLS, instance .. 'f')
+    if put and number == unp('>I8', put) then trail = sub(put, 15) end
+    for at = 1, #trail, 17 do followed[sub(trail, at + 1, at + 16)] = sub(trail, at, at) end
+    if follows and 1 < parts and trail ~= '' then is_over = followed[this_part] ~= nil end
+end
+if is_over and not is_look and trail == '' then
+    -- A repetition (S3): writes nothing.
+    local answers = {}
+    for i = 1, n do
+        local id, flags = ARGV[ids_at + i - 1], byte(ARGV[specs_at + i - 1], 3)
+        if full[i] then
+            answers[i] = 'F'
+        else
+            local at = key_at(flags)
+            local digest = at and unp('>c16', ARGV[rests_at + i - 1], at)
+            local by = digest and call('HEXISTS', RECORDS, id) == 0 and rules().holder(digest)
+            answers[i] = existing(by or id)
+        end
+    end
+    return {concat(answers)}
+end
+
+if ARGV[4] == 'b' then return {'refused'} end
+if epoch < shard.epoch then
+    if trail == '' then return {'moved', shard.epoch} end
+    local answers = {}
+    for i = 1, n do
+        local id = ARGV[ids_at + i - 1]
+        local was = followed[id]
+        answers[i] = was == 'F' and was or was == 'I' and existing(id) or 'M'
+    end
+    return {concat(answers)}
+end
+local named = {}
+for i = 1, nq do
+    local at = 5 + 3 * i
+    local name, version = ARGV[at], tonumber(ARGV[at + 1])
+    local q = call('HGET', QUEUES, name)
+    named[i] = {name = name, row = ARGV[at + 2], q = q, added = 0}
+    if q then
+        if queue(q).version ~= version then return {'stale', i, queue(q).stored} end
+    elseif version ~= 0 then
+        return {'stale', i, ''}
+    end
+end
+
+-- What follows from each spec.
+local plans = {}
+for i = 1, n do
+    local spec = ARGV[specs_at + i - 1]
+    if not plans[spec] then
+        local of, flags, level, kind, ms, expiry, expires, conflict, wanted, skip = unp('>I2BBc1I7c1I7c1I4I3', spec)
+        local run_at = max(kind == 'a' and ms or min(now + ms, END), now)
+        expires = expiry ~= 'n' and (expiry == 'a' and expires or min(now + expires, END))
+        if expires and expires <= run_at and accepted == 0 and so_far == '' and not is_over then
+            return {'expired', i, string.format('%.0f', expires), string.format('%.0f', run_at)}
+        end
+        plans[spec] = {
+            of = named[of], flags = flags, level = level, run_at = run_at, expires = expires, wanted = wanted, skip = skip,
+            conflict = is_over and 'k' or conflict, -- what a look changed, its repetition does not
+            key_at = key_at(flags), gid_at = 64 <= flags and gid_at(flags), inserted = 'I' .. pack('>I6', run_at),
+            lock_at = 32 <= flags and flags < 64 and lock_at(flags),
+        }
+    end
+end
+if ARGV[4] == 'c' then return {'ok'} end
+-- The front of a record, up to the rest.
+local function front(plan, q, created)
+    local flags, times = plan.flags, pack('>I6', created)
+    if plan.run_at ~= created then flags, times = flags + 1, times .. pack('>I6', plan.run_at) end
+    if plan.expires then flags, times = flags + 2, times .. pack('>I6', plan.expires) end
+    return pack('>BB', flags, plan.level) .. q .. pack('>I3', 8 + #times + plan.skip) .. times
+end
+
+-- The kinds of the jobs whose ids are known here, by these.
+local known = {}
+for at = ids_at, specs_at - 1, CHUNK do
+    for i, rec in ipairs(call('HMGET', RECORDS, unpack(ARGV, at, min(at + CHUNK, specs_at) - 1))) do
+        if rec then known[ARGV[at + i - 1]] = rules().kind_of(rec) end
+    end
+end
+
+-- Nothing is refused from here on. What is new is written in one command per place, at the end or before a job that has to
+-- see it.
+local records, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
+local function flush()
+    if 0 < fresh then
+        call('HSET', RECORDS, unpack(records))
+        call('ZADD', TIMELINE, unpack(members))
+        if 0 < #beside then call('ZADD', GROUPS_BY_PLACE, unpack(beside)) end
+        if 0 < #expiries then call('ZADD', EXPIRIES, unpack(expiries)) end
+    end
+    records, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
+end
+-- Whether jobs of the same group, else of the same concurrency key, are here.
+local lives = {}
+local function lives_here(plan, q, rest)
+    local at = plan.gid_at or plan.lock_at
+    if not q or not at then return false end
+    local of = q .. sub(rest, at, at + 15)
+    if lives[of] == nil then lives[of] = rules().first_live(q, sub(of, 4), plan.gid_at and sub(of, 4)) ~= nil end
+    return lives[of]
+end
+
+-- Meets the job that holds the key of a new one.
+local function meet(id, new, rest)
+    flush()
+    local job = rules().load(id)
+    if not job or job.state ~= WAITING or new.conflict == 'k' or new.conflict == 'p' and new.wanted ~= 0
+        and new.wanted ~= job.version then
+        return existing(id, job and rules().kind_of(job.rec))
+    end
+    rules().leave_waiting(job)
+    job.version = job.version + 1
+    local tag = 'S'
+    if new.conflict == 's' then
+        job.moved, job.run_at = true, new.run_at
+    else
+        -- What was asked for and the payload are new; the key with its window, and what it is compared within, stay.
+        tag = 'R'
+        local key_from = new.key_at
+        local asked_at = gid_at(new.flags) + (new.gid_at and 16 or 0)
+        local within_at = rules().behind_chunk(rest, asked_at)
+        local kept_at = rules().behind_chunk(job.rec, job.asked_at)
+        local before = sub(rest, 1, key_from - 1) .. job.digest .. pack('>I7', job.window)
+            .. (job.key and job.key .. pack('>I4', job.most) or '') .. (job.gid or '') .. sub(rest, asked_at, within_at - 1)
+            .. sub(job.rec, kept_at, job.payload_at - 1)
+        local changed = {
+            flags = new.flags % 32 + (job.key and 32 or 0) + (job.gid and 64 or 0),
+            level = new.level % 16 + 16 * job.scope, run_at = new.run_at, expires = new.expires,
+            skip = #before,
+        }
+        local rec = front(changed, job.q, job.created) .. before .. sub(rest, new.skip + 1)
+        call('HSET', RECORDS, id, rec)
+        if known[id] then known[id] = rules().kind_of(rec) end
+        pending().tally(job.q, 'b', #rest - new.skip - job.bytes)
+        job.moved, job.unexpiring, job.expires = nil, nil, nil
+        rules().head(job, rec)
+    end
+    rules().put_past(job)
+    rules().put_waiting(job)
+    pending().ring(job.q, job.run_at)
+    return tag .. id .. pack('>I6', job.run_at)
+end
+
+-- Whether a capped queue has room for a job (S17): what lives there is counted once, then as it changes.
+local function has_room(of, q, bytes)
+    local limits = rules().limits_of(q)
+    if not of.live then
+        local from, to = '[' .. q, '(' .. q .. '\255'
+        of.live = limits.max_jobs and call('ZLEXCOUNT', TIMELINE, from, to) + call('ZLEXCOUNT', LEASES, from, to) or 0
+        of.bytes = rules().counter(q .. 'b')
+    end
+    local changed = shard.tallies[q .. 'b'] or 0
+    return not (limits.max_jobs and limits.max_jobs <= of.live)
+        and not (limits.max_bytes and limits.max_bytes < of.bytes + of.added + changed + bytes)
+end
+
+local answers, put_here, has_changed = {}, {}, false
+full = {}
+local has_twins = ARGV[4] == 't' or follows
+for i = 1, n do
+    local id, spec, rest = ARGV[ids_at + i - 1], ARGV[specs_at + i - 1], ARGV[rests_at + i - 1]
+    local plan = plans[spec]
+    local of, bytes, answer, digest = plan.of, #rest - plan.skip, nil, nil
+    local q = of.q
+    if followed[id] == 'F' then
+        answer = 'F'
+    elseif known[id] or followed[id] == 'I' then
+        flush()
+        answer = existing(id, known[id])
+    else
+        if q and math.floor(byte(id, 7) / 16) == DERIVED then
+            local ended = call('HGET', REMEMBERED, q .. id)
+            if ended and now < unp('>I6', ended) + rules().ID_MEMORY then answer = existing(id) end
+        end
+        if not answer and plan.key_at then
+            digest = unp('>c16', rest, plan.key_at)
+            if fresh_keys[digest] then flush() end
+            local by = rules().holder(digest)
+            if by then
+                answer = meet(by, plan, rest)
+                local is_change = sub(answer, 1, 1) ~= 'D'
+                has_changed = has_changed or is_change
+                if follows and is_change then put_here[#put_here + 1] = 'C' .. id end
+            end
+        end
+        if not answer and (is_look or follows) then
+            local is_here = lives_here(plan, q, rest)
+            if is_look or not is_here then answer = is_here and 'L' or 'A' end
+        end
+        if not answer and q and queue(q).flags % (2 * CAPPED) >= CAPPED and not has_room(of, q, bytes) then
+            answer = 'F'
+            full[#full + 1] = follows and 'F' .. id or pack('>I2', i)
+        end
+    end
+    if not answer then
+        if not q then
+            q = rules().new_queue(of.name, of.row)
+            of.q = q
+        elseif queue(q).due == AT_REST then
+            rules().wake(q, of.name)
+        end
+        if not plan.front then
+            plan.front, plan.member = front(plan, q, now), q .. pack('>BI6', plan.level % 16, plan.run_at)
+        end
+        local rec = plan.front .. rest
+        records[fresh + 1], records[fresh + 2] = id, rec
+        local member = plan.member
+        if plan.gid_at then
+            local gid = sub(rest, plan.gid_at, plan.gid_at + 15)
+            member = q .. char(GROUPED) .. gid .. sub(member, 4)
+            beside[#beside + 1], beside[#beside + 2] = '0', rules().timed(q, plan.run_at, id)
+            rules().touch_group(q, gid)
+        elseif plan.lock_at then
+            beside[#beside + 1], beside[#beside + 2] = '0', q .. 'k' .. sub(rest, plan.lock_at, plan.lock_at + 15) .. id
+        end
+        members[fresh + 1], members[fresh + 2] = '0', member .. id .. '\0'
+        fresh = fresh + 2
+        if plan.expires then
+            expiries[#expiries + 1], expiries[#expiries + 2] = '0', q .. pack('>I6', plan.expires) .. id
+            pending().hint(q, plan.expires)
+        end
+        if has_twins then known[id] = rules().kind_of(rec) end
+        if digest then
+            local _, window = unp('>c16I7', rest, plan.key_at)
+            rules().put_key(digest, id, rules().window_end({scope = math.floor(plan.level / 16), created = now, window = window}))
+            fresh_keys[digest] = true
+        end
+        if follows then put_here[#put_here + 1] = 'I' .. id end
+        of.added, of.live = of.added + bytes, of.live and of.live + 1
+        if not of.earliest or plan.run_at < of.earliest then of.earliest = plan.run_at end
+        answer = plan.inserted
+    end
+    answers[i] = answer
+end
+flush()
+if follows then
+    if 0 < #put_here then
+        -- The search in misplaced.lua may have passed its place: it begins anew.
+        call('HDEL', STATE, 'search')
+        local mark = 1 < parts and 'P' .. this_part or ''
+        put_call(key, last, number, trail .. mark .. concat(put_here) .. concat(full))
+    end
+elseif is_look and has_changed or not is_look and #full < n then
+    if 1 < parts then
+        if so_far == '' then so_far = pack('>I2', SEVERAL + parts) end
+        so_far = so_far .. pack('>I2', ONE_OF + part)
+    end
+    put_call(key, last, number, so_far .. concat(full))
+end
+for i = 1, nq do
+    local of = named[i]
+    local q, due = of.q, of.earliest
+    if q then
+        shard.bells[q] = KEYS[BELLS + i - 1]
+        if 0 < of.added then call('HINCRBY', COUNTERS, q .. 'b', of.added) end
+        -- Who waits knows of the first due job: only an earlier one is news.
+        if due and due <= now and now < queue(q).spare then
+            call('ZADD', shard.bells[q], 'LT', 0, 'r')
+        elseif due and (due <= now or due <= first_due(walk_of(q))) then
+            pending().ring(q, due)
+        end
+    end
+end
+put()
+return {concat(answers)}

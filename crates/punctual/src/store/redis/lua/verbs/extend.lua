@@ -1,0 +1,21 @@
+-- extend: moves the end of leases to now plus their length (S8, S12), and keeps what their runs tell.
+-- KEYS: common. ARGV: now, per lease: fence8 id, 1 if it has company from now on, else 0, and its notes where they are new. Answers a byte per lease:
+-- h held, l lost, c cancel requested. Cost: O(n log N).
+drains()
+turn()
+put_turn()
+local answers = {}
+for i = 2, #ARGV do
+    local id = sub(ARGV[i], 9, 24)
+    local row = call('HGET', RUNS, id)
+    if not row or sub(row, 1, 8) ~= sub(ARGV[i], 1, 8) then
+        answers[#answers + 1] = 'l'
+    else
+        local run = rules().run_of(row)
+        if sub(ARGV[i], 25, 25) == '1' then rules().set_company(run) end
+        if 25 < #ARGV[i] then rules().note(id, run, sub(ARGV[i], 26)) end
+        rules().extend_lease(id, run)
+        answers[#answers + 1] = run.flags % 2 == 1 and 'c' or 'h'
+    end
+end
+return concat(answers)

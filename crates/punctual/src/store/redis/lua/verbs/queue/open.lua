@@ -1,0 +1,16 @@
+-- open: opens the gate of a queue, or of one of its groups, that a run closed. KEYS: common, its bell. ARGV: now, name, gid16 or ''.
+-- Answers: 1, or 0 where there is no such queue. Cost: O(log N).
+local q, gid = call('HGET', QUEUES, ARGV[2]), ARGV[3]
+if not q then return 0 end
+-- A full server, too, must let a queue go on.
+drains()
+if gid == '' then
+    local row = queue(q)
+    row.closed, row.hinted = 0, true
+else
+    rules().group_of(q, gid).closed = 0
+    rules().touch_group(q, gid)
+    rules().hand_over()
+end
+announce(q)
+return 1

@@ -1,0 +1,41 @@
+-- list: a slice of the jobs of one place, at most as many as asked for and about a mebibyte. Waiting jobs come as they will
+-- run, running ones by the end of their leases, ended ones from the last to the first. KEYS: common. ARGV: now, place (t, l or
+-- e), member to go on behind or '', name of a queue or '', most jobs. Answers: now, total, 1 if there is more, then per job:
+-- member; id; record or ''; past; run; 1 if it is past its age, 2 if it is due and held back. Cost: O(n log N).
+local CHUNK = $READ_AT_ONCE
+local place, after, name, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local answer, bytes = {string.format('%.0f', now), call('HLEN', RECORDS), 0}, 0
+local from, to = '-', '(\255'
+if name ~= '' then
+    local q = call('HGET', QUEUES, name)
+    if not q then return answer end
+    from, to = '[' .. q, '(' .. q .. '\255'
+end
+local members
+if place == 'e' then
+    members = call('ZREVRANGEBYLEX', ENDED_JOBS, after == '' and to or '(' .. after, from, 'LIMIT', 0, most + 1)
+else
+    members = call('ZRANGEBYLEX', place == 't' and TIMELINE or LEASES, after == '' and from or '(' .. after, to, 'LIMIT', 0, most + 1)
+end
+local at = 1
+local function id_in(member) return place == 'l' and sub(member, 10, 25) or rules().id_in(member) end
+while at <= min(#members, most) and bytes < BYTES_MAX do
+    local ids = {}
+    for i = at, min(at + CHUNK - 1, #members, most) do ids[#ids + 1] = id_in(members[i]) end
+    local records, pasts, runs = call('HMGET', RECORDS, unpack(ids)), call('HMGET', HISTORIES, unpack(ids)), call('HMGET', RUNS, unpack(ids))
+    for i, id in ipairs(ids) do
+        local rec, n = records[i] or '', #answer
+        local job = {id = id, q = sub(members[at], 1, 3)}
+        pcall(rules().past, job, pasts[i]) -- what can't be read is told all the same
+        local is_blocked = false
+        if place == 't' and rec ~= '' then
+            job.state = WAITING
+            is_blocked = pcall(rules().head, job, rec) and pcall(rules().past, job, pasts[i]) and rules().is_blocked(job)
+        end
+        answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = members[at], id, rec, pasts[i] or ''
+        answer[n + 5], answer[n + 6] = runs[i] or '', is_blocked and 2 or rules().is_hidden(job) and 1 or 0
+        bytes, at = bytes + #rec + (pasts[i] and #pasts[i] or 0), at + 1
+    end
+end
+if at <= #members then answer[3] = 1 end
+return answer

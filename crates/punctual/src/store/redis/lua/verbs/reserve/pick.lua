@@ -1,0 +1,91 @@
+-- Picking due jobs, for reserve, take, and the reserve behind a settle.
+
+-- Picks due jobs (run_at ≤ `till`) of one walk in order, and gives up to `most` to `each`; answers how many. `state`: what
+-- one call has left: n, candidates, turns, bytes, any, stopped, whether a job on its last chance comes alone (parts), and whether what is
+-- picked runs no longer than this step (takes).
+local function pick(walk, most, till, state, each)
+    -- Records read at once: each may have a mebibyte, and how large they are is known only then.
+    local READ_MAX = 64
+    local q, prefix, lifo = walk.q, walk.prefix, queue(walk.q).lifo
+    local level_at = #prefix + 1 -- in a member: level1 run_at6 id past1
+    local id_at, past_at = level_at + 7, level_at + 23
+    local before, wanted = state.n, min(most, state.n, (room_of(q, state.takes)))
+    while 0 < wanted and 0 < state.candidates and not state.stopped and is_due(walk, till) do
+        local asked = min(wanted, state.candidates, READ_MAX)
+        local from, to = '[' .. prefix .. char(walk.level), '(' .. prefix .. pack('>BI6', walk.level, till + 1)
+        local members
+        -- One more tells whether there are more.
+        if lifo then
+            members = call('ZREVRANGEBYLEX', TIMELINE, to, from, 'LIMIT', 0, asked + 1)
+        else
+            members = call('ZRANGEBYLEX', TIMELINE, from, to, 'LIMIT', 0, asked + 1)
+        end
+        local ids = {}
+        for i = 1, min(#members, asked) do ids[i] = sub(members[i], id_at, past_at - 1) end
+        local records = call('HMGET', RECORDS, unpack(ids))
+        local looked = 0
+        for i, id in ipairs(ids) do
+            local rec = records[i]
+            if rec then
+                local flags, _, _, _, _, s1, s2, s3 = byte(rec, 1, 8)
+                local bytes, job = s3 and #rec - s1 * 65536 - s2 * 256 - s3 or -1, nil
+                local has_past, is_sound = byte(members[i], past_at) == 1, 0 <= bytes
+                if is_sound and (1 < flags or has_past or state.takes) then
+                    is_sound, job = pcall(rules().of, id, rec, has_past and call('HGET', HISTORIES, id))
+                end
+                local is_newer = false
+                if is_sound and state.takes then is_sound, is_newer = pcall(rules().is_newer, job) end
+                if not is_sound then
+                    rules().bury(q, id)
+                    -- Others may wait for its turn.
+                    local husk = {}
+                    pcall(rules().head, husk, rec)
+                    if husk.key then rules().touch(q, husk.key) end
+                elseif job and job.expires and job.expires <= now then
+                    rules().unwait(job)
+                    if job.key then rules().touch(q, job.key) end
+                    rules().finish(job, CANCELLED, 'expired')
+                elseif is_newer then
+                    rules().hold(job)
+                elseif job and job.key and (rules().is_full(job) or rules().is_behind(job, members[i])) then
+                    call('ZADD', TIMELINE, '0', rules().parked_member(job))
+                    rules().touch(q, job.key)
+                else
+                    local alone = state.parts and job and POISON_LIMIT <= job.crashes + 1
+                    if state.any and (alone or BYTES_MAX < state.bytes + bytes) then
+                        state.stopped = true
+                        break
+                    end
+                    if job then rules().unwait(job) end
+                    state.bytes, state.any, state.stopped = state.bytes + bytes, true, alone
+                    state.n, wanted = state.n - 1, wanted - 1
+                    each(id, rec, bytes, job)
+                end
+            end
+            looked, state.candidates = i, state.candidates - 1
+            if state.stopped then break end
+        end
+        -- They leave the timeline in one go: what was looked at is always its first part.
+        if 0 < looked then
+            local first, last = members[1], members[looked]
+            if lifo then first, last = last, first end
+            call('ZREMRANGEBYLEX', TIMELINE, '[' .. first, '[' .. last)
+            if walk.gid then
+                local timed = {}
+                for i = 1, looked do timed[i] = rules().timed(q, unp('>I6', members[i], level_at + 1), ids[i]) end
+                call('ZREM', GROUPS_BY_PLACE, unpack(timed))
+            end
+        end
+        if looked == #members then walk.due = nil end
+    end
+    local given = before - state.n
+    if 0 < given and LIMITED <= queue(q).flags then rules().spend(q, given, state.takes) end
+    return given
+end
+-- Upkeep that rides on reserve, take and settle, where some is due (S17): some items, and `more` for what was settled.
+local function sweep_ride(named, more)
+    local SWEEP_RIDE_MAX = $SWEEP_RIDE_MAX
+    local is_due = shard.wide <= now
+    for _, q in ipairs(named) do is_due = is_due or queue(q).due <= now end
+    if is_due then rules().sweep(named, SWEEP_RIDE_MAX + more) end
+end

@@ -1,0 +1,55 @@
+-- Serving the groups of a queue in turn, for reserve, take, and the reserve behind a settle (S16).
+
+-- As pick(), from all groups of a walk's queue, and from the jobs without one, which are a group of weight 1: the walk is theirs.
+-- A turn costs about 16 commands, and other callers wait for the script: `state.turns` is how many it has left.
+local function serve(walk, most, till, state, each)
+    local q, row = walk.q, queue(walk.q)
+    if row.let == 0 or row.paused then return pick(walk, most, till, state, each) end
+    local before, stale, has_entered = state.n, 0, false
+    local function mind_rest() rules().mind_rest(q, is_due(till < now and walk_of(q) or walk, now)) end
+    while 0 < state.candidates and not state.stopped and stale < CANDIDATES_EXTRA do
+        local wanted = min(most - (before - state.n), state.n)
+        if min(wanted, (room_of(q, state.takes))) <= 0 then break end
+        if state.turns == 0 then
+            state.stopped = true
+            break
+        end
+        if not has_entered then
+            rules().let_in(q, min(wanted, state.turns) + GROUPS_EXTRA)
+            mind_rest()
+            has_entered = true
+        end
+        local group = rules().first_in_ring(q)
+        if not group then
+            pick(walk, wanted, till, state, each)
+            break
+        end
+        if 0 < row.own and row.own <= group.at and is_due(walk, till) then
+            if pick(walk, 1, till, state, each) == 1 then
+                rules().charge_rest(q)
+                state.turns = state.turns - 1
+            end
+            mind_rest()
+        else
+            local of = walk_of(q, group.gid)
+            if not rules().is_open(group) or not is_due(of, now) then
+                -- The clock went back, or limits changed.
+                rules().regroup(group)
+                stale = stale + 1
+            elseif not is_due(of, till) then
+                rules().leave_ring(group)
+                state.candidates = state.candidates - 1
+            else
+                local given = pick(of, 1, till, state, each)
+                if given == 1 then
+                    rules().charge(group)
+                    state.turns = state.turns - 1
+                end
+                if till < now then of = walk_of(q, group.gid) end
+                if not rules().is_open(group) or not is_due(of, now) then rules().regroup(group) end
+            end
+        end
+    end
+    if has_entered then mind_rest() end
+    return before - state.n
+end

@@ -1,0 +1,118 @@
+-- settle: ends leases (S8), each named once, sweeps, and may reserve behind it. Other callers wait for the script: it stops at
+-- WORK_MAX, and does not reserve then.
+-- KEYS: common, then the bells of the queues of the reserve. ARGV: now, n, n ids, n settlements: fence8, and for any verdict
+-- but a bare ack: verdict1 rest; then, if one follows, the reserve. The rest of a verdict: ack: a result, its content type as a
+-- chunk, then its bytes; retry, or retry and close the gate: kind1 ms7 error; snooze: ms7 flag1 reason; cancel: reason; dead: error.
+-- One that is no caller's: h, the job waits for a newer version, and nothing is counted.
+-- Answers: now, microseconds into it, epoch, rings left to the caller, a byte each for n leases, or for fewer if it stopped: '-' for
+-- a lost one, else its job's state and 16 times the reason, if that is not the verdict's (OVERRULED in rules.lua); then as
+-- reserving() says. Cost: O(n log N).
+local WORK_MAX = 512 -- of what is done besides bare acks, in commands as they are reckoned here
+local KEYED, WHOLE = 4, 8 -- an ack that frees a key or a group's place, and any other verdict
+local TURN = 16 -- a turn of a group
+drains()
+local n = tonumber(ARGV[2])
+turn()
+local rows = 0 < n and call('HMGET', RUNS, unpack(ARGV, 3, n + 2)) or {}
+local answers, named, met, places = {}, {}, {}, {}
+-- Acks, in one command per place.
+local runs, leases, records, pasts, kept, ended = {}, {}, {}, {}, {}, {}
+local acked, work, is_cut = 0, 0, false
+local PLAIN_PAST = pack('>BBI6', 1 + 32, DONE, now) -- of a job done in its first attempt
+for i = 1, n do
+    if WORK_MAX <= work then
+        is_cut = true
+        break
+    end
+    local id, arg, run = ARGV[i + 2], ARGV[i + n + 2], rows[i]
+    if not run or sub(run, 1, 8) ~= (#arg == 8 and arg or sub(arg, 1, 8)) then
+        answers[i] = '-'
+    else
+        local place = sub(run, 9, 17)
+        local of = places[place] -- what the acks of a queue have in common
+        if not of then
+            local q = sub(place, 1, 3)
+            of = met[q]
+            if not of then
+                of = {q = q, bytes = 0, keeps = queue(q).flags % (2 * KEEPS_NO_DONE) < KEEPS_NO_DONE}
+                met[q], named[#named + 1] = of, q
+            end
+            places[place] = of
+        end
+        if #arg == 8 then
+            local flags, b1, b2, b3, b4 = byte(run, 18, 22)
+            local has_past = flags % 4 >= 2
+            acked = acked + 1
+            runs[acked], leases[acked] = id, place .. id
+            of.any, of.bytes = true, of.bytes + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
+            if 4 <= flags then
+                work = work + KEYED
+                local keys = rules().run_of(run)
+                if keys.digest then rules().free(keys.digest, id) end
+                rules().end_keyed(of.q, keys, id)
+                rules().end_live(of.q, keys, id)
+            end
+            local past = has_past and rules().done_past(id, call('HGET', HISTORIES, id)) or PLAIN_PAST
+            if of.keeps then
+                local at = #kept
+                kept[at + 1], kept[at + 2] = id, past
+                ended[at + 1], ended[at + 2] = '0', of.q .. pack('>BI6', DONE, now) .. id .. sub(run, 19, 22)
+            else
+                records[#records + 1] = id
+                if has_past then pasts[#pasts + 1] = id end
+                if math.floor(byte(id, 7) / 16) == DERIVED then rules().remember(of.q, id, now) end
+            end
+            answers[i] = '\1'
+        else
+            work = work + WHOLE
+            local job = rules().load(id)
+            if job then
+                answers[i] = char(rules().verdict(job, sub(arg, 9, 9), sub(arg, 10)))
+            else
+                rules().end_lost(of.q, id)
+                call('HDEL', RUNS, id)
+                call('ZREM', LEASES, place .. id)
+                answers[i] = '-'
+                if call('HEXISTS', RECORDS, id) == 1 then
+                    -- It can't be read.
+                    rules().bury(of.q, id, false, 22 <= #run and unp('>I4', run, 19) or nil)
+                    answers[i] = char(DEAD + rules().OVERRULED.corrupt)
+                end
+            end
+        end
+    end
+end
+if 0 < acked then
+    call('HDEL', RUNS, unpack(runs))
+    call('ZREM', LEASES, unpack(leases))
+    if 0 < #records then call('HDEL', RECORDS, unpack(records)) end
+    if 0 < #pasts then call('HDEL', HISTORIES, unpack(pasts)) end
+    if 0 < #kept then
+        call('HSET', HISTORIES, unpack(kept))
+        call('ZADD', ENDED_JOBS, unpack(ended))
+    end
+end
+for q, of in pairs(met) do
+    if of.any then
+        if of.bytes ~= 0 then call('HINCRBY', COUNTERS, q .. 'b', -of.bytes) end
+        if of.keeps then
+            pending().tally(q, char(DONE), of.bytes)
+            pending().hint(q, 0)
+        end
+    end
+end
+sweep_ride(named, #answers)
+if made then rules().hand_over() end
+local answer = {}
+if 2 * n + 2 < #ARGV and not is_cut then
+    answer = reserving(2 * n + 3, BELLS, GROUP_TURNS_MAX - math.floor(work / TURN))
+end
+-- What an end let start, and was not just reserved.
+for q in pairs(met) do
+    if LIMITED <= queue(q).flags or now < queue(q).closed or 0 < queue(q).let then
+        local due = first_due(walk_of(q))
+        if due < NEVER then pending().ring(q, due) end
+    end
+end
+put_turn()
+return {string.format('%.0f', now), shard.into, shard.epoch, put(), concat(answers), unpack(answer)}

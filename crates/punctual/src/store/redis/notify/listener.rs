@@ -1,0 +1,291 @@
+//! Listens to the bells of all queues that somebody here waits for, over a connection that does nothing else.
+//!
+//! ```text
+//! nobody waits ──► block on the bells ──(a ring, or the time is over)──► …
+//!                     │ other queues, or none: the listener rings a bell of its own, which it always hears,
+//!                     │ so that no ring can be popped for a call that is given up
+//!                     └─(broken, silent)──► doubt, pause, a new connection, doubt again
+//! ```
+
+use std::{
+    collections::BTreeSet,
+    future::pending,
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant as SystemInstant},
+};
+
+use redis::{Cmd, Pipeline, Value};
+use tokio::{
+    select,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::Shared;
+use crate::{
+    core::{error::Result, time::Timestamp},
+    store::redis::{
+        connection::{Connection, fault, link::pause, node::Node, redirect::Detour},
+        notify::waiters::{Kind, Unheard},
+        scripts::{COMMON_KEYS, STATE},
+    },
+};
+
+/// How much later than its time the server may end a block; it looks ten times a second.
+const SLACK: Duration = Duration::from_secs(1);
+/// How long a block may last after the listener's own bell was rung.
+const WAKE_MAX: Duration = Duration::from_secs(1);
+
+pub(crate) struct Listener {
+    shared: Arc<Shared>,
+    block: Duration,
+    closing: CancellationToken,
+    /// The bell that only this listener hears.
+    own_bell: Vec<u8>,
+    /// The bell that tells all who listen, one after another, of a change of the store; its score is the change's number.
+    change_bell: Vec<u8>,
+    /// The last change that this listener told the next one of.
+    passed_on: u64,
+    connection: Option<(Node, Connection)>,
+    /// Times in a row that listening failed.
+    failures: u32,
+    /// When a script last left rings to its caller, as the server said when this was asked last.
+    left: Value,
+    /// Blocks so far: each begins with another queue, since the server looks at the bells in the order they are named.
+    turn: usize,
+}
+
+impl Listener {
+    pub(crate) fn new(shared: Arc<Shared>, block: Duration, closing: CancellationToken) -> Self {
+        let own_bell = shared.line.route().key(&format!("wake:{:016x}", fastrand::u64(..)));
+        let change_bell = shared.change_bell();
+        Self {
+            shared,
+            block,
+            closing,
+            own_bell,
+            change_bell,
+            passed_on: 0,
+            connection: None,
+            failures: 0,
+            left: Value::Nil,
+            turn: 0,
+        }
+    }
+
+    /// Listens until the doorbell closes.
+    pub(crate) async fn run(mut self) {
+        while !self.closing.is_cancelled() {
+            self.hand_back().await;
+            let queues = self.shared.hall().waited_for();
+            if queues.is_empty() {
+                select! {
+                    () = self.closing.cancelled() => {}
+                    () = self.changed() => {}
+                }
+                continue;
+            }
+            if let Err(e) = self.listen(queues).await {
+                self.connection = None;
+                self.failures += 1;
+                if self.failures == 1 {
+                    tracing::warn!(
+                        error = &e as &dyn std::error::Error,
+                        "notifications stopped; trying again"
+                    );
+                }
+                self.shared.hall().doubt();
+                select! {
+                    () = self.closing.cancelled() => {}
+                    () = sleep(pause(self.failures, fastrand::f64())) => {}
+                }
+            }
+        }
+        let left = self.shared.hall().all();
+        self.put_back(left).await;
+    }
+
+    /// Comes back when other queues may be wanted, or a ring may have to go back.
+    async fn changed(&self) {
+        let next = self.shared.hall().next_change();
+        let grace = async {
+            match next {
+                Some(at) => sleep_until(at.into()).await,
+                None => pending().await,
+            }
+        };
+        select! {
+            () = self.shared.changed.notified() => {}
+            () = grace => {}
+        }
+    }
+
+    /// Hears one ring, or none for the time of a block, or is woken by other wishes.
+    async fn listen(&mut self, queues: BTreeSet<String>) -> Result<()> {
+        let connection = self.connection.take().filter(|(_, connection)| connection.is_open());
+        let (node, connection) = if let Some(connection) = connection {
+            connection
+        } else {
+            let connection = self.shared.line.route().connect().await.map_err(fault::unreachable)?;
+            if 0 < self.failures {
+                // What rang meanwhile may have gone with the server's memory.
+                self.shared.hall().doubt();
+            }
+            self.left = connection.1.send(&self.look()).await.map_err(|e| fault::lost("HGET", e))?;
+            connection
+        };
+        self.turn = self.turn.wrapping_add(1);
+        let cmd = self.block_on(&queues);
+        self.shared.hall().hear(queues.clone());
+        let answer = self.answer(&node, &connection, &cmd, &queues).await;
+        self.shared.hall().hear(BTreeSet::new());
+        let mut answers = answer?.into_iter();
+        let (answer, left) = (answers.next().unwrap_or(Value::Nil), answers.next().unwrap_or(Value::Nil));
+        if answer == Value::Nil && left != self.left && !matches!(left, Value::ServerError(_)) {
+            // Nobody rang for a minute, and somebody who should have may be dead.
+            self.left = left;
+            self.shared.hall().doubt();
+        }
+        self.take_in(answer, &node).await?;
+        (self.connection, self.failures) = (Some((node, connection)), 0);
+        Ok(())
+    }
+
+    /// Asks when a script last left rings to its caller.
+    fn look(&self) -> Cmd {
+        let mut cmd = Cmd::new();
+        cmd.arg("HGET").arg(self.shared.line.route().key(COMMON_KEYS[STATE])).arg("left");
+        cmd
+    }
+
+    fn block_on(&self, queues: &BTreeSet<String>) -> Cmd {
+        let mut cmd = Cmd::new();
+        cmd.arg("BZPOPMIN").arg(&self.own_bell).arg(&self.change_bell);
+        for queue in queues.iter().cycle().skip(self.turn % queues.len()).take(queues.len()) {
+            cmd.arg(self.shared.line.route().bell(queue));
+        }
+        cmd.arg(self.block.as_secs_f64());
+        cmd
+    }
+
+    /// Waits for the answer to a block, and ends the block when other queues are wanted.
+    async fn answer(
+        &self,
+        node: &Node,
+        connection: &Connection,
+        cmd: &Cmd,
+        queues: &BTreeSet<String>,
+    ) -> Result<Vec<Value>> {
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(cmd.clone()).add_command(self.look());
+        let mut answer = pin!(connection.send_all(&pipeline));
+        let mut deadline = Instant::now() + self.block + SLACK;
+        let mut is_woken = false;
+        loop {
+            select! {
+                biased;
+                answer = &mut answer => return answer.map_err(|e| fault::lost("BZPOPMIN", e)),
+                () = sleep_until(deadline) => return Err(fault::silent("BZPOPMIN")),
+                // Nobody rings here any more, and a server that was cut off would never say so.
+                () = self.shared.line.moved_from(node) => return Err(fault::restless("BZPOPMIN")),
+                () = self.closing.cancelled(), if !is_woken => {}
+                () = self.changed() => {}
+            }
+            self.hand_back().await;
+            let suits = self.shared.hall().suits(queues, SystemInstant::now());
+            if !is_woken && (self.closing.is_cancelled() || !suits) {
+                self.wake().await?;
+                is_woken = true;
+                deadline = deadline.min(Instant::now() + WAKE_MAX);
+            }
+        }
+    }
+
+    /// Ends the block that is outstanding, or the next one if a ring has just ended it.
+    async fn wake(&self) -> Result<()> {
+        let (mut ring, mut expire) = (Cmd::new(), Cmd::new());
+        ring.arg("ZADD").arg(&self.own_bell).arg(0).arg("r");
+        // Nobody else would ever remove it.
+        let ms = (2 * (self.block + SLACK)).as_millis() as u64;
+        expire.arg("PEXPIRE").arg(&self.own_bell).arg(ms);
+        self.shared.line.commands(&[ring, expire]).await
+    }
+
+    /// Takes in what a block answered.
+    async fn take_in(&mut self, answer: Value, node: &Node) -> Result<()> {
+        let line = &self.shared.line;
+        if let Some(Detour::Moved(place)) = Detour::of(&answer, line.address().topology())
+            && let Some(node) = node.named_by(&place)
+        {
+            line.route().learn(node);
+        }
+        let (bell, ring, score) = match answer {
+            Value::Nil => return Ok(()),
+            Value::ServerError(refusal) => return Err(fault::refused("BZPOPMIN", &refusal)),
+            Value::Array(parts) => match <[Value; 3]>::try_from(parts) {
+                Ok([Value::BulkString(bell), Value::BulkString(ring), Value::BulkString(score)]) => {
+                    (bell, ring, score)
+                }
+                _ => return Err(fault::odd("BZPOPMIN")),
+            },
+            _ => return Err(fault::odd("BZPOPMIN")),
+        };
+        if bell == self.own_bell {
+            return Ok(());
+        }
+        let at = str::from_utf8(&score).ok().and_then(|score| score.parse::<f64>().ok());
+        if bell == self.change_bell {
+            return self.pass_on(at.unwrap_or_default() as u64).await;
+        }
+        let queue = bell.strip_prefix(self.shared.line.route().bell("").as_slice());
+        let queue = queue.and_then(|queue| String::from_utf8(queue.to_vec()).ok());
+        let (Some(queue), Some(at)) = (queue, at) else { return Err(fault::odd("BZPOPMIN")) };
+        // What is below 0 or no number is due.
+        let at = Timestamp::saturating_from_ms(at as u64);
+        let is_of = |kind: &Kind| ring.starts_with(kind.member().as_bytes());
+        let kind = Kind::ALL.into_iter().find(is_of).unwrap_or(Kind::First);
+        let now = SystemInstant::now();
+        if kind == Kind::TimeSpare && self.shared.hall().gives_back(&queue, at, now) {
+            let ring = Unheard { queue, time_spares: [at].into(), ..Unheard::default() };
+            return self.shared.line.commands(&[self.shared.ring(&ring)]).await;
+        }
+        self.shared.hall().take_in(queue, at, kind, now);
+        Ok(())
+    }
+
+    /// Lets all waits look, and tells the next one who listens: each once of each change.
+    async fn pass_on(&mut self, change: u64) -> Result<()> {
+        self.shared.hall().doubt();
+        if change <= self.passed_on {
+            return Ok(());
+        }
+        self.passed_on = change;
+        self.shared.line.commands(&[self.shared.announcement(change)]).await
+    }
+
+    /// Gives other processes the rings that nobody here will answer.
+    async fn hand_back(&self) {
+        let unheard = self.shared.hall().unheard(SystemInstant::now());
+        self.put_back(unheard).await;
+    }
+
+    /// Each as what it was: a spare that came back as a first would have to be answered.
+    async fn put_back(&self, rings: Vec<Unheard>) {
+        if rings.is_empty() || self.shared.is_foreign.load(Ordering::Relaxed) {
+            return;
+        }
+        let names = rings.iter().map(|ring| ring.queue.as_str());
+        let cmds: Vec<Cmd> =
+            rings.iter().map(|ring| self.shared.ring(ring)).chain(self.shared.passing(names)).collect();
+        if let Err(e) = self.shared.line.commands(&cmds).await {
+            tracing::debug!(error = &e as &dyn std::error::Error, "could not put rings back; trying again");
+            let (mut hall, now) = (self.shared.hall(), SystemInstant::now());
+            for ring in rings {
+                for (kind, at) in ring.rings() {
+                    hall.take_in(ring.queue.clone(), at, kind, now);
+                }
+            }
+        }
+    }
+}

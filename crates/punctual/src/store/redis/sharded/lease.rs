@@ -1,0 +1,366 @@
+//! What has to do with leases: `reserve`, `settle`, `extend`, `take`.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use super::{in_homes, in_part};
+use crate::{
+    core::{
+        error::{ErrorKind, Result},
+        id::JobId,
+        job::JobRecord,
+    },
+    store::{
+        Batch, BoxFuture, Heartbeat, LeaseStatus, Reserve, Settled, Settlement, Take, check_extend,
+        check_settle,
+        redis::{
+            Live, RedisStore,
+            connection::fault,
+            lock,
+            notify::Heard,
+            sharded::shard::Shard,
+            verbs::{
+                extend,
+                reserve::{self, Looked},
+                settle, take,
+            },
+        },
+    },
+};
+
+/// When to look again for a shard that could not be reached.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How a reserve is tried: by which layout, and in which shard first.
+#[derive(Clone, Debug)]
+pub(crate) struct Try {
+    pub(crate) live: Arc<Live>,
+    pub(crate) first: usize,
+    pub(crate) asked: Arc<Mutex<Asked>>,
+    pub(crate) follows_a_settle: bool,
+}
+
+/// The shards that a reserve has asked so far.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// Those are asked again by a repetition, whatever they are known to have.
+    shards: BTreeSet<usize>,
+    /// The one that may have given jobs in an answer that was lost: a repetition begins there.
+    pub(crate) last: Option<usize>,
+}
+
+impl Asked {
+    /// Noted before it is asked: its answer may reach nobody.
+    fn note(&mut self, shard: usize) {
+        self.shards.insert(shard);
+        self.last = Some(shard);
+    }
+}
+
+pub(crate) async fn reserve(store: &RedisStore, want: &Reserve) -> Result<Batch> {
+    want.check()?;
+    store.catch_up().await;
+    let attempt = store.attempt_to_reserve(want, None);
+    let first = ask(store, &attempt, attempt.first, want).await;
+    rest(store, &attempt, want, first).await
+}
+
+async fn ask(store: &RedisStore, attempt: &Try, at: usize, want: &Reserve) -> Result<Batch> {
+    let shards = &attempt.live.shards;
+    lock(&attempt.asked).note(at);
+    lock(&store.rung).remove(&at);
+    let before = shards[at].bell.heard();
+    let answer = within_reach(shards, at, reserve::reserve(&shards[at], want)).await;
+    note(&shards[at], want, answer, before)
+}
+
+/// Takes note of what a shard answered to a reserve.
+fn note(shard: &Shard, want: &Reserve, answer: Result<Looked>, before: Heard) -> Result<Batch> {
+    let (looked, error) = match answer {
+        Ok(looked) => (Some(looked), None),
+        Err(error) => (None, Some(error)),
+    };
+    let batch = shard.reserved(want, looked, before);
+    batch.ok_or_else(|| error.expect("invariant: there is an answer or an error"))
+}
+
+/// Makes a call: of several shards none waits for one that could not be reached a moment ago.
+async fn within_reach<T>(
+    shards: &[Arc<Shard>],
+    at: usize,
+    call: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    if is_away(shards, at) { Err(fault::away()) } else { call.await }
+}
+
+pub(crate) fn is_away(shards: &[Arc<Shard>], at: usize) -> bool {
+    1 < shards.len() && shards.get(at).is_some_and(|shard| shard.is_away())
+}
+
+/// Asks one shard after another until one has something, which runs at once; then the others are asked by the next call. So
+/// what comes alone from a shard comes alone. One that can't be reached is passed over: the others' jobs must not wait for it. One
+/// that is known to have nothing is not asked, unless this call may have asked it already.
+async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<Batch>) -> Result<Batch> {
+    let shards = &attempt.live.shards;
+    let (mut first, mut all, mut has_more, mut away) = (Some(first), None::<Batch>, None, None);
+    // Of all at once: what is known is used by this reserve alone. `None`: the shard may have something.
+    let quiet: Vec<_> = shards
+        .iter()
+        .enumerate()
+        .map(|(at, shard)| {
+            let is_open = store.has_rung(at) || lock(&attempt.asked).shards.contains(&at);
+            let lasts = shard.quiet_for(want, attempt.follows_a_settle).filter(|_| !is_open);
+            shard.quiet.used(want);
+            lasts.map(|lasts| shard.look_in(want, lasts))
+        })
+        .collect();
+    let mut until = None::<Duration>;
+    for i in 0..shards.len() {
+        let at = (attempt.first + i) % shards.len();
+        let answer = match first.take() {
+            Some(first) => first,
+            None => match quiet[at] {
+                Some(lasts) => {
+                    until = until.into_iter().chain([lasts]).min();
+                    continue;
+                }
+                None => ask(store, attempt, at, want).await,
+            },
+        };
+        match answer {
+            Ok(batch) if !batch.jobs.is_empty() => {
+                store.expect_work(batch.more.then_some(at));
+                let others: Vec<_> =
+                    (i + 1..shards.len()).map(|i| quiet[(attempt.first + i) % shards.len()]).collect();
+                let more =
+                    batch.more || others.iter().any(Option::is_none) || RedisStore::is_behind(&attempt.live);
+                let (taken_back, before) =
+                    all.map_or_else(Default::default, |all| (all.taken_back, all.next_due));
+                let dues = others.into_iter().flatten().chain(before).chain(until);
+                let next_due = dues.chain(batch.next_due).min().filter(|next| *next < Duration::MAX);
+                return Ok(Batch {
+                    more,
+                    next_due,
+                    taken_back: [taken_back, batch.taken_back].concat(),
+                    ..batch
+                });
+            }
+            Ok(batch) => {
+                has_more = has_more.or(batch.more.then_some(at));
+                all = Some(match all {
+                    Some(all) => merge(all, batch),
+                    None => batch,
+                });
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable && 1 < shards.len() => away = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    store.expect_work(has_more);
+    let mut all = match (all, away.take()) {
+        (Some(all), error) => {
+            away = error;
+            all
+        }
+        // Those that are there are known to have nothing.
+        (None, error) if quiet.iter().any(Option::is_some) => {
+            away = error;
+            let now = shards[attempt.first].server_now();
+            Batch { now, jobs: Vec::new(), more: false, next_due: None, taken_back: Vec::new() }
+        }
+        (None, error) => return Err(error.expect("invariant: each shard has answered something")),
+    };
+    all.next_due = all.next_due.into_iter().chain(until).min().filter(|next| *next < Duration::MAX);
+    if away.is_some() {
+        all.next_due = Some(all.next_due.map_or(LOOK_AGAIN, |next| next.min(LOOK_AGAIN)));
+    }
+    // Shard 0 has the layout.
+    all.more |= RedisStore::is_behind(&attempt.live) && !is_away(shards, 0);
+    Ok(all)
+}
+
+/// What two shards say that have no jobs to give.
+fn merge(mut all: Batch, other: Batch) -> Batch {
+    all.now = all.now.max(other.now);
+    all.more |= other.more;
+    all.next_due = all.next_due.into_iter().chain(other.next_due).min();
+    all.taken_back.extend(other.taken_back);
+    all
+}
+
+pub(crate) async fn settle(
+    store: &RedisStore,
+    batch: &[Settlement],
+    then: Option<&Reserve>,
+) -> Result<(Vec<Settled>, Option<Batch>)> {
+    check_settle(batch)?;
+    then.map_or(Ok(()), Reserve::check)?;
+    if then.is_some() {
+        store.catch_up().await;
+    }
+    let live = store.live_for(batch.iter().map(|settlement| settlement.lease.job)).await?;
+    let home = batch.first().map(|settlement| usize::from(live.layout.homes_of(settlement.lease.job)[0]));
+    let reserving = then.map(|want| (want, store.attempt_to_reserve(want, home)));
+    if let [shard] = &live.shards[..]
+        && reserving.as_ref().is_none_or(|(_, attempt)| attempt.live.shards.len() == 1)
+    {
+        let (settled, reserved) = settle_in(shard, batch, then).await?;
+        return finish(store, settled, reserving, reserved.map(Ok)).await;
+    }
+    let homes = homes_of(&live, batch.iter().map(|settlement| settlement.lease.job));
+    let first = reserving.as_ref().map(|(_, attempt)| attempt.first);
+    let reserved = Mutex::new(None);
+    let settled = {
+        let (live, reserving, reserved) = (&live, &reserving, &reserved);
+        let call = |round, at, group: Vec<usize>| -> BoxFuture<'_, _> {
+            Box::pin(async move {
+                let part: Vec<Settlement> = group.iter().map(|&i| batch[i].clone()).collect();
+                // The first shard to be asked for jobs is asked with what ended there.
+                let then = reserving.as_ref().filter(|(_, attempt)| round == 0 && attempt.first == at);
+                // One that is gone from the layout may still be repeated to.
+                let shard: Option<&Arc<_>> =
+                    live.shards.get(at).or_else(|| reserving.as_ref()?.1.live.shards.get(at));
+                let Some(shard) = shard else { return Ok(vec![Settled::LeaseLost; part.len()]) };
+                if let Some((_, attempt)) = then {
+                    lock(&attempt.asked).note(at);
+                    lock(&store.rung).remove(&at);
+                }
+                let call = settle_in(shard, &part, then.map(|(want, _)| *want));
+                match within_reach(&live.shards, at, call).await {
+                    Ok((settled, batch)) => {
+                        if let Some(batch) = batch {
+                            *lock(reserved) = Some(Ok(batch));
+                        }
+                        Ok(settled)
+                    }
+                    // The others' jobs do not wait for it. What it may have given is asked for again.
+                    Err(error) if error.kind() == ErrorKind::UnknownOutcome => {
+                        Ok(vec![Settled::Away { sent: true }; part.len()])
+                    }
+                    Err(error) if error.kind() == ErrorKind::Unavailable => {
+                        if then.is_some() {
+                            *lock(reserved) = Some(Err(error));
+                        }
+                        Ok(vec![Settled::Away { sent: false }; part.len()])
+                    }
+                    Err(error) => Err(error),
+                }
+            })
+        };
+        in_homes(&homes, first, Settled::LeaseLost, call).await?
+    };
+    let reserved = reserved.into_inner().unwrap_or_else(PoisonError::into_inner);
+    finish(store, settled, reserving, reserved).await
+}
+
+/// Settles in one shard, and takes note of what the reserve says that may follow.
+async fn settle_in(
+    shard: &Shard,
+    part: &[Settlement],
+    then: Option<&Reserve>,
+) -> Result<(Vec<Settled>, Option<Batch>)> {
+    let before = shard.bell.heard();
+    let answer = settle::settle(shard, part, then).await;
+    let Some(want) = then else { return answer.map(|(settled, _)| (settled, None)) };
+    match answer {
+        Ok((settled, looked)) => Ok((settled, shard.reserved(want, looked, before))),
+        Err(error) => {
+            shard.reserved(want, None, before);
+            Err(error)
+        }
+    }
+}
+
+/// Asks the other shards, too, where a reserve follows.
+async fn finish(
+    store: &RedisStore,
+    settled: Vec<Settled>,
+    reserving: Option<(&Reserve, Try)>,
+    first: Option<Result<Batch>>,
+) -> Result<(Vec<Settled>, Option<Batch>)> {
+    let reserved = match (reserving, first) {
+        (Some((want, attempt)), Some(first)) => {
+            let reserved = rest(store, &attempt, want, first).await;
+            let is_untouched = settled.iter().all(|answer| *answer == Settled::Away { sent: false });
+            Some(reserved.map_err(|error| if is_untouched { error } else { in_part(error) })?)
+        }
+        _ => None,
+    };
+    Ok((settled, reserved))
+}
+
+pub(crate) async fn extend(store: &RedisStore, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
+    check_extend(beats)?;
+    let live = store.live_for(beats.iter().map(|beat| beat.lease.job)).await?;
+    if let [shard] = &live.shards[..] {
+        return extend::extend(shard, beats).await;
+    }
+    let homes = homes_of(&live, beats.iter().map(|beat| beat.lease.job));
+    let live = &live;
+    let call = |_, at: usize, group: Vec<usize>| -> BoxFuture<'_, _> {
+        let part: Vec<Heartbeat> = group.into_iter().map(|i| beats[i].clone()).collect();
+        Box::pin(async move {
+            let call = extend::extend(&live.shards[at], &part);
+            match within_reach(&live.shards, at, call).await {
+                // What the others say is heard.
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::UnknownOutcome) => {
+                    Ok(vec![LeaseStatus::Away; part.len()])
+                }
+                answer => answer,
+            }
+        })
+    };
+    in_homes(&homes, None, LeaseStatus::Lost, call).await
+}
+
+/// Where the jobs of these ids may be, the likeliest shard of each first.
+fn homes_of(live: &Live, jobs: impl Iterator<Item = JobId>) -> Vec<Vec<usize>> {
+    let homes = |id| live.layout.homes_of(id).into_iter().map(usize::from).collect();
+    jobs.map(homes).collect()
+}
+
+/// Takes from one shard after another, from those that can be reached, by a script or a few. What was taken is with the caller only:
+/// so an answer that is lost ends the call with what there is.
+pub(crate) async fn take(store: &RedisStore, take: &Take) -> Result<Vec<JobRecord>> {
+    take.check()?;
+    store.catch_up().await;
+    let (live, first) = (store.live(), store.next_turn());
+    let (mut jobs, mut away, mut has_answer) = (Vec::new(), None, false);
+    // Of a shard that has more: the bytes that came from it.
+    let (mut i, mut so_far) = (0, None::<u64>);
+    while i < live.shards.len() {
+        let at = (first + i) % live.shards.len();
+        let part = Take { n: take.n - jobs.len(), ..take.clone() };
+        match within_reach(&live.shards, at, take::take(&live.shards[at], &part, so_far)).await {
+            Ok((taken, has_more)) => {
+                has_answer = true;
+                let bytes: usize = taken.iter().map(|job| job.payload.bytes.len()).sum();
+                so_far = has_more.then(|| so_far.unwrap_or(0) + bytes as u64);
+                jobs.extend(taken);
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable => (away, so_far) = (Some(error), None),
+            Err(error) if jobs.is_empty() => return Err(error),
+            Err(error) => {
+                away = Some(error);
+                break;
+            }
+        }
+        if jobs.len() == take.n {
+            return Ok(jobs);
+        }
+        if so_far.is_none() {
+            i += 1;
+        }
+    }
+    match away {
+        Some(error) if !has_answer => Err(error),
+        Some(error) => {
+            tracing::warn!(target: "punctual", error = &error as &dyn std::error::Error, "took from some shards only");
+            Ok(jobs)
+        }
+        None => Ok(jobs),
+    }
+}

@@ -1,0 +1,88 @@
+//! `sweep` and `audit`: one shard behind another.
+
+use super::lease::is_away;
+use crate::{
+    core::{error::Result, id::JobId},
+    store::{
+        Audit, AuditCursor, Audited, Finding, Swept, check_limit,
+        redis::{
+            RedisStore, audit,
+            connection::fault::{self, in_part},
+            sharded::{copies, layout::Layout, misplaced},
+        },
+    },
+};
+
+pub(crate) async fn sweep(store: &RedisStore, limit: usize) -> Result<Swept> {
+    check_limit("sweep", limit)?;
+    let (live, first) = (store.current().await?, store.next_turn());
+    let (mut all_of_it, mut away) = (Swept::default(), 0);
+    for i in 0..live.shards.len() {
+        let at = (first + i) % live.shards.len();
+        let shard = &live.shards[at];
+        if is_away(&live.shards, at) {
+            // Its upkeep is done when it is back.
+            away += 1;
+            continue;
+        }
+        let done = (all_of_it.expired + all_of_it.removed + all_of_it.forgotten) as usize;
+        if limit <= done {
+            all_of_it.more = true;
+            break;
+        }
+        // One that was away when the layout changed, or that was told of it by an earlier version, has none yet.
+        copies::leave(&live, shard).await;
+        let answer = shard.sweep(limit - done, false).await;
+        let swept = answer.map_err(|error| if done == 0 { error } else { in_part(error) })?;
+        all_of_it.expired += swept.expired;
+        all_of_it.removed += swept.removed;
+        all_of_it.forgotten += swept.forgotten;
+        all_of_it.more |= swept.more;
+    }
+    if away == live.shards.len() {
+        return Err(fault::away());
+    }
+    if away == 0 && !live.layout.earlier.is_empty() {
+        misplaced::search(&live).await?;
+        // A shard that takes no jobs any more may hold nothing by now, and an outgrown number may lead to nothing.
+        store.shards().await?;
+    }
+    Ok(all_of_it)
+}
+
+pub(crate) async fn audit(store: &RedisStore, of: Audit) -> Result<Audited> {
+    let live = store.refresh().await?;
+    let (at, own) = of
+        .from
+        .0
+        .split_at_checked(2)
+        .map_or((0, Vec::new()), |(at, own)| (u16::from_be_bytes([at[0], at[1]]), own.to_vec()));
+    let Some(shard) = live.shards.get(usize::from(at)) else { return Ok(Audited::default()) };
+    let (mut audited, ids) = audit::audit(shard, Audit { from: AuditCursor(own), ..of }).await?;
+    let mut strays: Vec<JobId> =
+        ids.into_iter().filter(|id| !live.layout.homes_of(*id).contains(&at)).collect();
+    if !strays.is_empty() {
+        // Jobs that came meanwhile may be where a layout leads that is in force by now.
+        let layout = &store.refresh().await?.layout;
+        strays.retain(|id| at < layout.live() && !layout.homes_of(*id).contains(&at));
+        audited.findings.extend(strays.into_iter().map(|id| astray(id, at, layout)));
+    }
+    let cursor = |at: u16, own: Vec<u8>| AuditCursor([at.to_be_bytes().to_vec(), own].concat());
+    audited.next = match audited.next {
+        Some(next) => Some(cursor(at, next.0)),
+        None if usize::from(at) + 1 < live.shards.len() => Some(cursor(at + 1, Vec::new())),
+        None => None,
+    };
+    Ok(audited)
+}
+
+/// A job that nobody finds by its id. To move it would take a number of shards that the store has forgotten, which its people may
+/// remember: once set, it is looked under.
+fn astray(id: JobId, shard: u16, layout: &Layout) -> Finding {
+    let now = layout.shards;
+    let detail = format!(
+        "is in shard {shard}, where its id does not lead: the store has forgotten a number of shards that it had; `punctual shards` \
+         with that number, then `punctual shards {now}`, has it found again"
+    );
+    Finding { id: Some(id), queue: None, what: "astray", detail, repaired: false }
+}

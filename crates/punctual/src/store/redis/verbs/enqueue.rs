@@ -1,0 +1,215 @@
+//! `enqueue`: the options that a job leaves open are chosen here, from the settings of its queue as this process knows them;
+//! the script refuses to use settings that are not the queue's any more.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::{
+    core::{
+        error::{Error, ErrorKind, Result},
+        id::JobId,
+        job::NewJob,
+        limits::BATCH_MAX,
+    },
+    store::{
+        Call, Enqueued, Existing, QueueSettings,
+        redis::{
+            scripts::{SCRIPTS, bytes::Bytes},
+            sharded::{
+                layout::Layout,
+                shard::{Shard, digits},
+            },
+            state::{
+                codec,
+                settings::{self, Share},
+            },
+        },
+    },
+};
+
+/// Where a state would stand, of a job whose record is gone.
+const GONE: u8 = u8::MAX;
+/// How often settings may change under one call.
+const STALE_MAX: usize = 16;
+
+/// The part of a call that goes to one shard.
+pub(crate) struct Part<'a> {
+    pub(crate) call: Call,
+    /// The one that it is made by.
+    pub(crate) layout: &'a Layout,
+    pub(crate) kind: Kind,
+    /// Which of the shard's scripts of this call this is, and how many there are.
+    pub(crate) script: (u8, u8),
+    /// Whether none of its jobs is refused any more: the call may be done in part.
+    pub(crate) is_accepted: bool,
+    /// The jobs, with the ids that they have in this shard.
+    pub(crate) jobs: Vec<(JobId, &'a NewJob)>,
+}
+
+/// What a call is to do with jobs that the shard does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Insert,
+    /// They may be elsewhere. Another round of looks into the same shard is about other jobs.
+    Look(u8),
+    /// Insert them, if jobs of the same group, else of the same concurrency key, wait or run here: one shard at a time has these (S15).
+    Follow,
+    /// Nothing, but say whether it may be inserted.
+    Check,
+    /// They break a limit: all there may be is the answer to a repetition.
+    Refuse,
+}
+
+/// What a shard answers.
+pub(crate) enum Answer {
+    /// For each job.
+    Jobs(Vec<Told>),
+    /// It is no repetition.
+    Refused,
+    /// The shard knows of a later layout; nothing was done.
+    Moved,
+}
+
+/// What a shard answers of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Is(Enqueued),
+    /// It is not here.
+    Absent,
+    /// Nor is it, but jobs of its group or concurrency key are.
+    Lives,
+    /// There is a later layout, and it was not put here before.
+    Moved,
+}
+
+pub(crate) async fn enqueue(shard: &Shard, part: &Part<'_>) -> Result<Answer> {
+    for _ in 0..STALE_MAX {
+        let (queues, args) = arguments(shard, part);
+        let bells: Vec<_> = queues.iter().map(|queue| shard.bell_of(queue)).collect();
+        let mut answer = shard.ask(&SCRIPTS.enqueue, &bells, args.clone()).await;
+        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::StoreFull) {
+            // A full store gives up kept jobs first (S17).
+            let swept = shard.sweep(BATCH_MAX, true).await?;
+            if 0 < swept.removed {
+                answer = shard.ask(&SCRIPTS.enqueue, &bells, args).await;
+            }
+        }
+        let mut reply = answer?;
+        let first = reply.bytes()?;
+        match first.as_slice() {
+            b"refused" if reply.is_over() => return Ok(Answer::Refused),
+            b"stale" if !reply.is_over() => {
+                let of = reply.number()? as usize;
+                let queue = queues.get(of.wrapping_sub(1)).ok_or_else(odd)?;
+                shard.known().learn(queue, &reply.bytes()?)?;
+            }
+            b"moved" if !reply.is_over() => {
+                shard.learn_epoch(reply.number()? as u32);
+                return Ok(Answer::Moved);
+            }
+            b"expired" if !reply.is_over() => {
+                reply.number()?;
+                let (expires_at, run_at) = (reply.time()?, reply.time()?);
+                return Err(Error::invalid(format!("expires_at {expires_at} is not after run_at {run_at}")));
+            }
+            b"ok" if reply.is_over() => return Ok(Answer::Jobs(Vec::new())),
+            answers if reply.is_over() => return read(answers, part).map(Answer::Jobs),
+            _ => return Err(odd()),
+        }
+    }
+    Err(Error::new(ErrorKind::Unavailable, "the settings of the queue keep changing"))
+}
+
+pub(crate) fn odd() -> Error {
+    Error::new(ErrorKind::Corrupt, "the script enqueue answered what it never should")
+}
+
+/// The queues of a call, and the arguments of the script.
+fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>) {
+    let Part { call, kind, jobs, .. } = part;
+    let mut queues: Vec<(&str, QueueSettings)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut args = vec![
+        call.instance.to_be_bytes().to_vec(),
+        digits(call.number),
+        Vec::new(),
+        digits(part.layout.epoch),
+        Vec::new(),
+        which(part),
+    ];
+    {
+        let known = shard.known();
+        for (_, job) in jobs {
+            places.entry(&job.queue).or_insert_with(|| {
+                let (version, settings) = known.of(&job.queue);
+                args.push(job.queue.clone().into_bytes());
+                args.push(digits(version));
+                // Of use only where there is no queue yet.
+                args.push(if version == 0 {
+                    let share = Share::of(part.layout, &job.queue, shard.number);
+                    settings::encode(&job.queue, &settings, 1, share)
+                } else {
+                    Vec::new()
+                });
+                queues.push((&job.queue, settings));
+                queues.len()
+            });
+        }
+    }
+    args[4] = digits(queues.len() as u64);
+    args.extend(jobs.iter().map(|(id, _)| id.as_bytes().to_vec()));
+    let mut ids = HashSet::with_capacity(jobs.len());
+    args[2] = vec![match kind {
+        Kind::Refuse => b'b',
+        Kind::Look(_) => b'h',
+        Kind::Follow => b'f',
+        Kind::Check => b'c',
+        Kind::Insert if jobs.iter().all(|(id, _)| ids.insert(*id)) => b'o',
+        Kind::Insert => b't',
+    }];
+    let mut rests = Vec::with_capacity(jobs.len());
+    for (_, job) in jobs {
+        let of = places[job.queue.as_str()];
+        let (spec, rest) = codec::encode(job, of, &queues[of - 1].1.defaults);
+        args.push(spec);
+        rests.push(rest);
+    }
+    args.append(&mut rests);
+    (queues.into_iter().map(|(name, _)| name).collect(), args)
+}
+
+/// What sets a script apart from the others of its call; nothing, where it is the only one.
+fn which(part: &Part<'_>) -> Vec<u8> {
+    let round = if let Kind::Look(round) = part.kind { round } else { 0 };
+    let which = vec![part.script.0, part.script.1, part.is_accepted.into(), round];
+    if which == [0, 1, 0, 0] { Vec::new() } else { which }
+}
+
+fn read(answers: &[u8], part: &Part<'_>) -> Result<Vec<Told>> {
+    let mut all = Bytes(answers);
+    part.jobs
+        .iter()
+        .map(|(id, _)| {
+            Ok(Told::Is(match all.byte()? {
+                b'A' => return Ok(Told::Absent),
+                b'L' => return Ok(Told::Lives),
+                b'M' => return Ok(Told::Moved),
+                b'I' => Enqueued::Inserted { id: *id, run_at: all.time()? },
+                b'R' => Enqueued::Replaced { id: all.id()?, run_at: all.time()? },
+                b'S' => Enqueued::Rescheduled { id: all.id()?, run_at: all.time()? },
+                b'D' => Enqueued::Duplicate(Existing {
+                    id: all.id()?,
+                    state: match all.byte()? {
+                        GONE => None,
+                        code => Some(codec::state(code)?),
+                    },
+                    version: all.number(4)?,
+                    cancel_requested: all.byte()? != 0,
+                    // Something else may have written over it.
+                    kind: all.chunk()?.text().ok().filter(|kind| !kind.is_empty()),
+                }),
+                b'F' => Enqueued::Full,
+                _ => return Err(odd()),
+            }))
+        })
+        .collect()
+}

@@ -1,0 +1,240 @@
+//! Reads: they change nothing, and hide ended jobs past their age.
+
+use crate::{
+    core::{
+        error::Result,
+        id::JobId,
+        job::{JobRecord, State},
+        limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX},
+        time::{Timestamp, ceil_ms},
+    },
+    store::{
+        Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming,
+        clock::Clock,
+        redis::{
+            scripts::{
+                RECORDS, SCRIPTS,
+                bytes::Bytes,
+                reply::{self, Reply},
+            },
+            sharded::shard::{Shard, digits},
+            state::codec,
+        },
+    },
+};
+
+/// Most jobs of one slice of a listing.
+const SLICE_MAX: usize = 256;
+
+pub(crate) async fn now(shard: &Shard) -> Result<Timestamp> {
+    if let Clock::Manual(clock) = &shard.clock {
+        return Ok(clock.now());
+    }
+    let mut reply = Reply::of(shard.link.command(redis::cmd("TIME")).await?)?;
+    let (seconds, micros) = (reply.number()?, reply.number()?);
+    Ok(Timestamp::saturating_from_ms(seconds * 1_000 + micros / 1_000))
+}
+
+pub(crate) async fn get(
+    shard: &Shard,
+    id: Option<JobId>,
+    key: Option<&UniqueKey>,
+) -> Result<Option<JobRecord>> {
+    let id = id.map_or_else(Vec::new, |id| id.as_bytes().to_vec());
+    let digest = key.map_or_else(Vec::new, |key| codec::digest_of(key).to_vec());
+    let mut reply = shard.ask(&SCRIPTS.get, &[], vec![id, digest]).await?;
+    if reply.is_over() {
+        return Ok(None);
+    }
+    let (id, rec, past, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+    let job = codec::decode(Bytes(&id).id()?, &rec, &past, &run)?;
+    Ok(Some(JobRecord { blocked: reply.number()? != 0, ..job }))
+}
+
+/// The places of jobs, in the order in which a listing goes through them.
+const PLACES: [u8; 3] = *b"tle";
+
+/// Bytes of the longest member of a place: a parked job's queue, mark, key, level, time, id, past, limit and group.
+const MEMBER_MAX: usize = 3 + 1 + 16 + 1 + 6 + 16 + 1 + 4 + 16;
+
+/// Where a listing stands: in which place, and behind which of its members.
+struct Stand {
+    place: usize,
+    after: Vec<u8>,
+}
+
+impl Stand {
+    fn read(cursor: &ListCursor) -> Result<Self> {
+        let text = cursor.0.as_bytes();
+        let place = text.first().and_then(|first| PLACES.iter().position(|place| place == first));
+        let after: Option<Vec<u8>> = text
+            .get(1..)
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .filter(|hex| hex.len() % 2 == 0 && hex.len() <= 2 * MEMBER_MAX)
+            .and_then(|hex| {
+                (0..hex.len())
+                    .step_by(2)
+                    .map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok())
+                    .collect()
+            });
+        match (place, after) {
+            (Some(place), Some(after)) => Ok(Self { place, after }),
+            _ => Err(ListCursor::unreadable()),
+        }
+    }
+
+    fn cursor(&self) -> ListCursor {
+        let mut text = char::from(PLACES[self.place]).to_string();
+        text.extend(self.after.iter().map(|byte| format!("{byte:02x}")));
+        ListCursor(text)
+    }
+
+    /// Goes on to the next place that may have what a filter wants; `false`: there is none.
+    fn next(&mut self, wants: impl Fn(u8) -> bool) -> bool {
+        self.after.clear();
+        loop {
+            self.place += 1;
+            match PLACES.get(self.place) {
+                Some(place) if wants(*place) => return true,
+                Some(_) => {}
+                None => return false,
+            }
+        }
+    }
+}
+
+pub(crate) async fn list(shard: &Shard, list: &List) -> Result<Page> {
+    let states = list.filter.states();
+    let wants = |place: u8| {
+        states.as_ref().is_none_or(|states| {
+            states.iter().any(|state| match state {
+                State::Waiting => place == b't',
+                State::Running => place == b'l',
+                State::Done | State::Dead | State::Cancelled => place == b'e',
+            })
+        })
+    };
+    // More than one queue is looked for among all.
+    let queue = list.filter.queues().filter(|queues| queues.len() == 1).map(|mut queues| queues.remove(0));
+    let queue = queue.unwrap_or_default().into_bytes();
+    let mut stand = list.after.as_ref().map_or(Ok(Stand { place: 0, after: Vec::new() }), Stand::read)?;
+    let is_empty = !wants(PLACES[stand.place]) && !stand.next(wants);
+    let (mut page, mut bytes) = (Page::default(), 0);
+    // As many as may match; then more and more.
+    let mut slice = list.limit;
+    loop {
+        slice = slice.min(SLICE_MAX);
+        let place = PLACES.get(stand.place).copied().unwrap_or(PLACES[0]);
+        let args = vec![vec![place], stand.after.clone(), queue.clone(), digits(slice as u64)];
+        slice *= 4;
+        let mut reply = shard.ask(&SCRIPTS.list, &[], args).await?;
+        (page.now, page.total) = (reply.time()?, reply.number()?);
+        if is_empty {
+            return Ok(page);
+        }
+        let is_more = reply.number()? != 0;
+        while !reply.is_over() {
+            if page.jobs.len() == list.limit
+                || page.searched == (page.jobs.len() + BATCH_MAX) as u64
+                || LIST_BYTES_MAX <= bytes
+            {
+                page.next = Some(stand.cursor());
+                return Ok(page);
+            }
+            stand.after = reply.bytes()?;
+            let (id, rec, past, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+            let (id, note) = (Bytes(&id).id()?, reply.number()?);
+            page.searched += 1;
+            bytes += (rec.len() + past.len()) as u64;
+            // An entry without a record leads nowhere.
+            if rec.is_empty() {
+                continue;
+            }
+            let job = codec::decode(id, &rec, &past, &run).unwrap_or_else(|_| codec::husk(id, &rec, &past));
+            let job = JobRecord { blocked: note == 2, ..job };
+            if note != 1 && list.filter.matches(&job, page.now) {
+                page.jobs.push(job);
+            }
+        }
+        if !is_more && !stand.next(wants) {
+            return Ok(page);
+        }
+    }
+}
+
+/// How many jobs there are.
+pub(crate) async fn total(shard: &Shard) -> Result<u64> {
+    let mut cmd = redis::cmd("HLEN");
+    cmd.arg(&shard.keys[RECORDS]);
+    Ok(u64::try_from(reply::int(&shard.link.command(cmd).await?)?).unwrap_or_default())
+}
+
+/// Reads what `lua/counting.lua` answers.
+pub(crate) fn counts(reply: &mut Reply) -> Result<Counts> {
+    Ok(Counts {
+        waiting: reply.number()?,
+        retrying: reply.number()?,
+        due: reply.number()?.min(DUE_COUNT_MAX),
+        running: reply.number()?,
+        done: reply.number()?,
+        dead: reply.number()?,
+        cancelled: reply.number()?,
+        bytes: reply.number()?,
+        parts_away: 0,
+    })
+}
+
+/// The counters of two parts of the store.
+pub(crate) fn sum(one: Counts, other: Counts) -> Counts {
+    Counts {
+        waiting: one.waiting + other.waiting,
+        retrying: one.retrying + other.retrying,
+        due: (one.due + other.due).min(DUE_COUNT_MAX),
+        running: one.running + other.running,
+        done: one.done + other.done,
+        dead: one.dead + other.dead,
+        cancelled: one.cancelled + other.cancelled,
+        bytes: one.bytes + other.bytes,
+        parts_away: one.parts_away + other.parts_away,
+    }
+}
+
+pub(crate) async fn count(shard: &Shard, queue: Option<&str>) -> Result<Counts> {
+    let name = queue.unwrap_or_default().as_bytes();
+    let (mut counted, mut from) = (Counts::default(), Vec::new());
+    loop {
+        let mut reply = shard.ask(&SCRIPTS.count, &[], vec![name.to_vec(), from]).await?;
+        from = reply.bytes()?;
+        counted = sum(counted, counts(&mut reply)?);
+        if from.is_empty() {
+            return Ok(counted);
+        }
+    }
+}
+
+/// Adds the jobs of one queue, seen at the same instant as the others.
+pub(crate) async fn add_upcoming(
+    shard: &Shard,
+    upcoming: &Upcoming,
+    queue: &str,
+    histogram: &mut Histogram,
+) -> Result<()> {
+    let script = &SCRIPTS.upcoming;
+    let args = [
+        digits(histogram.now.as_ms()),
+        queue.as_bytes().to_vec(),
+        // A wider bucket reaches past the end of time, too.
+        digits(ceil_ms(upcoming.bucket).min(1 << 48)),
+        digits(upcoming.buckets as u64),
+    ];
+    let mut reply = Reply::of(shard.link.call(script, &shard.keys, &args).await?)?;
+    reply.time()?;
+    histogram.overdue += reply.number()?;
+    while !reply.is_over() {
+        let (bucket, jobs) = (reply.number()?, reply.number()?);
+        if let Some(sum) = histogram.buckets.get_mut(bucket as usize) {
+            *sum += jobs;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! `reserve`.
+
+use std::time::Duration;
+
+use crate::{
+    core::{
+        error::Result,
+        time::{Timestamp, ceil_ms},
+    },
+    store::{
+        Batch, Lease, Reserve, Reserved, Settlement, TakenBack, Verdict,
+        redis::{
+            notify::Hold,
+            scripts::{SCRIPTS, bytes::Bytes, reply::Reply},
+            sharded::shard::{Shard, digits},
+            state::codec::{self, Run},
+            verbs::settle,
+        },
+    },
+};
+
+/// The answer to a reserve in one shard.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    pub(crate) batch: Batch,
+    /// Of each queue that was asked for: which time this process woke for when it was asked, and the next one.
+    pub(crate) wakes: Vec<(Hold, Wake)>,
+}
+
+/// When there may be work in a queue next, if ever, and whether this process is to wake then: otherwise two others do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wake {
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) is_ours: bool,
+}
+
+pub(crate) async fn reserve(shard: &Shard, want: &Reserve) -> Result<Looked> {
+    want.check()?;
+    let (asked, holds) = (shard.clock.now(), holds(shard, want));
+    let mut reply = shard.ask(&SCRIPTS.reserve, &bells(shard, want), arguments(want, &holds)).await?;
+    let clock = Now::read(shard, asked, &mut reply)?;
+    shard.ring(&reply.bytes()?)?;
+    looked(shard, &clock, &holds, &mut reply).await
+}
+
+/// Which times this process wakes for, of the queues of a reserve.
+pub(crate) fn holds(shard: &Shard, want: &Reserve) -> Vec<Hold> {
+    want.wants.iter().map(|want| shard.bell.hold(&want.queue)).collect()
+}
+
+/// What scripts say of what is not to come, in ms; as in `lua/keys.lua`.
+pub(crate) const NEVER: u64 = 1 << 52;
+/// How much later two clocks may seem that are read in milliseconds.
+const ROUNDING: Duration = Duration::from_millis(1);
+
+/// The time of an answer.
+pub(crate) struct Now {
+    pub(crate) now: Timestamp,
+    /// What has passed since then, as far as is known: of that millisecond, and on the way.
+    passed: Duration,
+}
+
+impl Now {
+    /// `asked`: when the question was asked, by this machine's clock.
+    pub(crate) fn read(shard: &Shard, asked: Timestamp, reply: &mut Reply) -> Result<Self> {
+        let (now, into) = (reply.time()?, Duration::from_micros(reply.number()?));
+        shard.learn_epoch(reply.number()? as u32);
+        shard.learn_clock(asked, now);
+        Ok(Self { now, passed: shard.server_now().since(now).saturating_sub(ROUNDING).max(into) })
+    }
+}
+
+pub(crate) fn bells(shard: &Shard, want: &Reserve) -> Vec<Vec<u8>> {
+    want.wants.iter().map(|want| shard.bell_of(&want.queue)).collect()
+}
+
+/// A reserve as `lua/reserving.lua` takes it.
+pub(crate) fn arguments(want: &Reserve, holds: &[Hold]) -> Vec<Vec<u8>> {
+    let mut args = vec![
+        want.call.instance.to_be_bytes().to_vec(),
+        digits(want.call.number),
+        digits(want.n as u64),
+        digits(want.lease.map_or(0, ceil_ms)),
+        codec::worker(&want.worker),
+        digits(want.company),
+    ];
+    for (each, hold) in want.wants.iter().zip(holds) {
+        let hold = match hold {
+            Hold::OwnTimer => b"-".to_vec(),
+            Hold::Times(times) => {
+                times.iter().flat_map(|at| at.as_ms().to_be_bytes()[1..].to_vec()).collect()
+            }
+        };
+        // A share above the limit of a call is that limit.
+        let share = each.share.min(want.n) as u64;
+        args.extend([each.queue.clone().into_bytes(), digits(share), digits(each.at_most as u64), hold]);
+    }
+    args
+}
+
+/// Reads what `lua/reserving.lua` answers. What can't be read nobody can run: it ends dead. A job with options that this version
+/// does not know waits for a worker of the version that wrote it.
+pub(crate) async fn looked(shard: &Shard, clock: &Now, holds: &[Hold], reply: &mut Reply) -> Result<Looked> {
+    let mut taken_back = Vec::new();
+    let taken = reply.bytes()?;
+    let mut taken = Bytes(&taken);
+    while !taken.is_empty() {
+        let fence = taken.number(8)?;
+        let lease = Lease { job: taken.id()?, fence };
+        let state = codec::state(taken.byte()?)?;
+        taken_back.push(TakenBack { lease, queue: taken.chunk()?.text()?, state });
+    }
+    let next = reply.bytes()?;
+    let next_due = if next.is_empty() {
+        None
+    } else {
+        let next: u64 = String::from_utf8_lossy(&next).parse().unwrap_or_default();
+        Some(Timestamp::saturating_from_ms(next).since(clock.now).saturating_sub(clock.passed))
+    };
+    let wakes = reply.bytes()?;
+    let (mut times, mut wakes) = (Bytes(&wakes), Vec::with_capacity(holds.len()));
+    for hold in holds {
+        let (at, is_ours) = (times.number(7)?, times.byte()? != 0);
+        let at = (at < NEVER).then(|| Timestamp::saturating_from_ms(at));
+        wakes.push((hold.clone(), Wake { at, is_ours }));
+    }
+    let (mut jobs, mut corrupt, mut newer) = (Vec::new(), Vec::new(), Vec::new());
+    while !reply.is_over() {
+        let (id, run, rec) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let (id, run) = (Bytes(&id).id()?, Run::decode(Bytes(&run))?);
+        let past = if run.has_past { reply.bytes()? } else { Vec::new() };
+        let Run { fence, until, lasts, .. } = run;
+        let lease = Lease { job: id, fence };
+        match codec::decode_with(id, &rec, &past, Some(run)) {
+            Ok((job, true)) => jobs.push(Reserved { lease, until, lasts, job }),
+            Ok((job, false)) => {
+                tracing::warn!(target: "punctual", %id, kind = job.kind,
+                    "a newer version wrote this job: it waits for a worker of that version");
+                newer.push(lease);
+            }
+            Err(_) => corrupt.push(Settlement { lease, verdict: Verdict::Dead { error: "corrupt".into() } }),
+        }
+    }
+    if !corrupt.is_empty() {
+        settle::end(shard, &corrupt).await?;
+    }
+    if !newer.is_empty() {
+        settle::hold(shard, &newer).await?;
+    }
+    let more = next_due.is_some_and(|next| next.is_zero());
+    let batch = Batch { now: clock.now, jobs, more, next_due, taken_back };
+    Ok(Looked { batch, wakes })
+}

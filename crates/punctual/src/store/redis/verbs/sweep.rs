@@ -1,0 +1,49 @@
+//! `sweep`: upkeep of one shard.
+
+use std::sync::PoisonError;
+
+use crate::{
+    core::error::Result,
+    store::{
+        Swept,
+        redis::{
+            connection::fault::in_part,
+            scripts::SCRIPTS,
+            sharded::shard::{Shard, digits},
+        },
+    },
+};
+
+/// Scripts of one sweep, each of up to 256 queues; the next sweep goes on there.
+const SWEEP_SCRIPTS_MAX: usize = 16;
+/// The same before a full server refuses an enqueue, which waits for it.
+const GIVE_UP_SCRIPTS_MAX: usize = 4;
+
+impl Shard {
+    /// Sweeps, some queues per script; `ageless`: gives up done and cancelled jobs whatever their age.
+    pub(crate) async fn sweep(&self, limit: usize, ageless: bool) -> Result<Swept> {
+        let most = if ageless { GIVE_UP_SCRIPTS_MAX } else { SWEEP_SCRIPTS_MAX };
+        let stand = || self.sweeps_from[usize::from(ageless)].lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut swept, mut left, mut from) = (Swept::default(), limit as u64, std::mem::take(&mut *stand()));
+        for _ in 0..most {
+            let args = vec![digits(left), digits(u64::from(ageless)), from];
+            let answer = self.ask(&SCRIPTS.sweep, &[], args).await;
+            let mut reply =
+                answer.map_err(|error| if left == limit as u64 { error } else { in_part(error) })?;
+            from = reply.bytes()?;
+            let (expired, removed, forgotten) = (reply.number()?, reply.number()?, reply.number()?);
+            self.ring(&reply.bytes()?)?;
+            swept.expired += expired;
+            swept.removed += removed;
+            swept.forgotten += forgotten;
+            left = left.saturating_sub(expired + removed + forgotten);
+            swept.more = left == 0;
+            if swept.more || from.is_empty() {
+                return Ok(swept);
+            }
+        }
+        swept.more = true;
+        *stand() = from;
+        Ok(swept)
+    }
+}

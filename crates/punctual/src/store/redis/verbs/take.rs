@@ -1,0 +1,37 @@
+//! `take`.
+
+use crate::{
+    core::{error::Result, job::JobRecord, time::ceil_ms},
+    store::{
+        Take,
+        redis::{
+            scripts::{SCRIPTS, bytes::Bytes},
+            sharded::shard::{Shard, digits},
+            state::codec,
+        },
+    },
+};
+
+/// Takes by one script; `so_far`: the bytes that the call has by others, if any. Answers whether groups have had as many turns as
+/// one script gives: there may be more.
+pub(crate) async fn take(shard: &Shard, take: &Take, so_far: Option<u64>) -> Result<(Vec<JobRecord>, bool)> {
+    take.check()?;
+    let args = vec![
+        take.queue.clone().into_bytes(),
+        digits(take.n as u64),
+        // Older than any time there is.
+        digits(ceil_ms(take.older_than).min(1 << 52)),
+        so_far.map_or_else(Vec::new, digits),
+    ];
+    let mut reply = shard.ask(&SCRIPTS.take, &[shard.bell_of(&take.queue)], args).await?;
+    shard.learn_epoch(reply.number()? as u32);
+    shard.ring(&reply.bytes()?)?;
+    let has_more = !reply.bytes()?.is_empty();
+    let mut jobs = Vec::new();
+    while !reply.is_over() {
+        let (id, rec, past) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let id = Bytes(&id).id()?;
+        jobs.push(codec::decode(id, &rec, &past, &[]).unwrap_or_else(|_| codec::husk(id, &rec, &past)));
+    }
+    Ok((jobs, has_more))
+}

@@ -1,0 +1,76 @@
+//! What goes wrong inside a transaction, and SQLite's errors in the words of the contract.
+
+use std::path::Path;
+
+use rusqlite::ErrorCode;
+
+use crate::core::error::{Error, ErrorKind};
+
+/// Why an operation did not do its work.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// It was refused before its first write; what others did in the same transaction stands.
+    Refused(Error),
+    /// SQLite failed, maybe half-way: the transaction must be rolled back.
+    Failed(rusqlite::Error),
+}
+
+/// The result of one step inside a transaction.
+pub(crate) type Step<T> = Result<T, Stop>;
+
+impl From<rusqlite::Error> for Stop {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Failed(e)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(e: Error) -> Self {
+        Self::Refused(e)
+    }
+}
+
+impl Stop {
+    /// The error for the caller.
+    pub(crate) fn into_error(self, what: &str, path: &Path) -> Error {
+        match self {
+            Self::Refused(e) => e,
+            Self::Failed(e) => error(what, path, e),
+        }
+    }
+}
+
+/// `could not <what> <path>`, with the kind, the hint and the cause that belong to SQLite's error.
+pub(crate) fn error(what: &str, path: &Path, e: rusqlite::Error) -> Error {
+    let message = format!("could not {what} {}", path.display());
+    let (kind, hint) = match e.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => {
+            (ErrorKind::StoreFull, "free some space on its disk; nothing was written")
+        }
+        Some(ErrorCode::NotADatabase) => {
+            (ErrorKind::Corrupt, "the file is no SQLite database; give another path, or move the file away")
+        }
+        Some(ErrorCode::DatabaseCorrupt) => (
+            ErrorKind::Corrupt,
+            "copy the file and its -wal away, then restore a backup or try `sqlite3 .recover`",
+        ),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            (ErrorKind::Unavailable, "make the file and its folder writable for this user")
+        }
+        Some(ErrorCode::CannotOpen) => {
+            (ErrorKind::Unavailable, "check that the folder exists and that this user may write there")
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            (ErrorKind::Unavailable, "another program holds the file locked; end its transaction")
+        }
+        // Not SQLite's error, but a value that is not of its column's type.
+        None => (ErrorKind::Corrupt, "let `punctual audit --repair` mend what was damaged"),
+        _ => (ErrorKind::Unavailable, "look at the cause; the call may be repeated"),
+    };
+    Error::new(kind, message).with_hint(hint).with_source(e)
+}
+
+/// Whether a failed commit may yet turn out to have happened: the frames may have reached the disk when the sync failed.
+pub(crate) fn leaves_outcome_unknown(e: &rusqlite::Error) -> bool {
+    e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
+}

@@ -1,0 +1,365 @@
+//! The database file and how connections to it are set up.
+//!
+//! Never opens a descriptor of its own on the database, its -wal or its -shm: closing one would drop the locks that SQLite
+//! holds for the whole process. What processes agree on among themselves is a lock on a sidecar file (`lock`).
+
+use std::{
+    ffi::OsString,
+    fs::{self, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
+
+use crate::{
+    core::error::{Error, ErrorKind, Result},
+    store::{
+        Durability,
+        sqlite::{
+            SqliteOptions,
+            engine::{
+                fault,
+                file_lock::{Guard, Lock},
+                schema,
+            },
+        },
+    },
+};
+
+/// The first SQLite without the WAL-reset bug, which could corrupt a file with two connections.
+const SQLITE_MIN: i32 = 3_051_003;
+
+/// How long to wait for a foreign program's lock; those of other punctual processes are met at the sidecar.
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A database file, made and migrated.
+#[derive(Debug)]
+pub(crate) struct Database {
+    /// Its real path.
+    pub(crate) path: PathBuf,
+    log: PathBuf,
+    /// What was at the path when it was opened.
+    identity: Option<Identity>,
+    cache_mib: u32,
+    /// None: it is only looked at.
+    pub(crate) lock: Option<Lock>,
+}
+
+/// The device and the number of a file.
+type Identity = (u64, u64);
+
+impl Database {
+    /// Opens the file, making it where it is missing and that is wanted, brings its schema up to date, and gives the
+    /// connection that did it; none, and nothing of the kind, for those who only look.
+    pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<(Self, Option<Connection>)> {
+        let (durability, create) = (options.durability, options.create);
+        check_version(rusqlite::version_number())?;
+        if options.read_only {
+            return Self::look(path, options).map(|database| (database, None));
+        }
+        // Before the sidecar: nothing is left behind where no store is, and none can be.
+        probe(path, create)?;
+        let path = real_path(path)?;
+        let lock = Lock::open(with_suffix(&path, "-lock"))?;
+        let mut database = Self {
+            log: with_suffix(&path, "-wal"),
+            path,
+            identity: None,
+            cache_mib: options.cache_mib,
+            lock: Some(lock),
+        };
+        let conn = {
+            let _guard = database.lock()?;
+            // Made under the lock, so that no other punctual has connections to it when this descriptor closes.
+            if create {
+                make(&database.path)?;
+            }
+            let lock = with_suffix(&database.path, "-lock");
+            share_as(&database.path, &lock).map_err(|e| cannot(&lock, e))?;
+            let mut conn = database.connect("open")?;
+            database.set_up_writer(&conn, durability)?;
+            schema::migrate(&mut conn, &database.path)?;
+            schema::identify(&conn, &database.path)?;
+            conn
+        };
+        database.identity = identity(&database.path);
+        Ok((database, Some(conn)))
+    }
+
+    /// Opens the file for those who only look: nothing is made beside it but what SQLite needs.
+    fn look(path: &Path, options: &SqliteOptions) -> Result<Self> {
+        probe(path, false)?;
+        let path = real_path(path)?;
+        let log = with_suffix(&path, "-wal");
+        let mut database = Self { log, path, identity: None, cache_mib: options.cache_mib, lock: None };
+        schema::check_as_it_is(&database.reader()?, &database.path)?;
+        database.identity = identity(&database.path);
+        Ok(database)
+    }
+
+    /// The right to write, among punctual processes, until the guard is dropped.
+    pub(crate) fn lock(&self) -> Result<Guard<'_>> {
+        self.lock.as_ref().ok_or_else(|| self.only_looked_at())?.take()
+    }
+
+    /// A connection that only reads.
+    pub(crate) fn reader(&self) -> Result<Connection> {
+        let conn = self.connect("open")?;
+        conn.pragma_update(None, "query_only", true).map_err(|e| self.error("open", e))?;
+        Ok(conn)
+    }
+
+    /// Says that nothing is written.
+    pub(crate) fn only_looked_at(&self) -> Error {
+        let path = self.path.display();
+        Error::new(ErrorKind::Unsupported, format!("{path} was opened for reading only; nothing was written"))
+            .with_hint("open it without mode=ro, as a user who may write the file and its folder")
+    }
+
+    /// The size of the database and of its log, in bytes.
+    pub(crate) fn sizes(&self) -> (u64, u64) {
+        let size = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
+        (size(&self.path), size(&self.log))
+    }
+
+    /// Refuses to go on in a file that is not at its path any more: what is written there is found by nobody.
+    pub(crate) fn check_in_place(&self) -> Result<()> {
+        if identity(&self.path) == self.identity {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Closed,
+            format!(
+                "{} was removed or replaced since it was opened; nothing was written",
+                self.path.display()
+            ),
+        )
+        .with_hint("start this program again, or put the file back where it was"))
+    }
+
+    /// When somebody wrote to the log last.
+    pub(crate) fn written(&self) -> Option<SystemTime> {
+        fs::metadata(&self.log).and_then(|meta| meta.modified()).ok()
+    }
+
+    pub(crate) fn error(&self, what: &str, e: rusqlite::Error) -> Error {
+        fault::error(what, &self.path, e)
+    }
+
+    fn connect(&self, what: &str) -> Result<Connection> {
+        let access = match self.lock {
+            Some(_) => OpenFlags::SQLITE_OPEN_READ_WRITE,
+            None => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        };
+        let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(&self.path, flags).map_err(|e| self.error(what, e))?;
+        let set_up = || {
+            conn.busy_timeout(BUSY_TIMEOUT)?;
+            conn.set_prepared_statement_cache_capacity(256);
+            // Plans that don't depend on bound values; otherwise a range is planned anew at each use (measured: 60 % slower).
+            conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+            conn.pragma_update(None, "cache_size", -1_024 * i64::from(self.cache_mib))
+        };
+        set_up().map_err(|e| self.error(what, e))?;
+        Ok(conn)
+    }
+
+    fn set_up_writer(&self, conn: &Connection, durability: Durability) -> Result<()> {
+        let failed = |e| self.error("open", e);
+        if conn.is_readonly("main").map_err(failed)? {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("could not open {} for writing", self.path.display()),
+            )
+            .with_hint("make the file and its folder writable for this user"));
+        }
+        let mode: String =
+            conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+        if mode != "wal" {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{} cannot use a write-ahead log (journal_mode is {mode})", self.path.display()),
+            )
+            .with_hint("put the file on a local disk; network file systems cannot share a log"));
+        }
+        set_synchronous(conn, durability).map_err(failed)?;
+        // Checkpoints are the writer's own business, when it has answered.
+        conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(failed)?;
+        conn.pragma_update(None, "journal_size_limit", WAL_KEPT_BYTES).map_err(failed)
+    }
+}
+
+/// A file up to this size is checked within seconds.
+pub(crate) const CHECKED_BYTES_MAX: u64 = 256 << 20;
+
+/// What the log is cut back to when it starts anew.
+pub(crate) const WAL_KEPT_BYTES: i64 = 64 << 20;
+
+/// FULL syncs the log at each commit, NORMAL at checkpoints only.
+pub(crate) fn set_synchronous(conn: &Connection, durability: Durability) -> rusqlite::Result<()> {
+    let level = if durability == Durability::Full { "FULL" } else { "NORMAL" };
+    conn.pragma_update(None, "synchronous", level)
+}
+
+/// Refuses an SQLite that may corrupt the file.
+fn check_version(found: i32) -> Result<()> {
+    if SQLITE_MIN <= found {
+        return Ok(());
+    }
+    let shown = |n: i32| format!("{}.{}.{}", n / 1_000_000, n / 1_000 % 1_000, n % 1_000);
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "SQLite {} can corrupt a write-ahead log that two connections use; {} is the first without that bug",
+            shown(found),
+            shown(SQLITE_MIN)
+        ),
+    )
+    .with_hint("let cargo choose rusqlite 0.39 or later, with its bundled SQLite"))
+}
+
+/// Options for files that nobody else may read: jobs may hold secrets.
+pub(crate) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// The mode of what lies beside a database of this mode: whoever may write the one may use the other, and nobody else.
+#[cfg(unix)]
+pub(crate) const fn mode_as(database: u32, is_folder: bool) -> u32 {
+    let (mut mode, all) = (0, if is_folder { 7 } else { 6 });
+    let mut shift = 0;
+    while shift <= 6 {
+        if shift == 6 || database & (2 << shift) != 0 {
+            mode |= all << shift;
+        }
+        shift += 3;
+    }
+    mode
+}
+
+/// Gives a file or folder beside the database to those who may write the database, as SQLite does with its own. What can't be
+/// given away (only root may) stays as it is: those who can't use it go without.
+#[cfg(unix)]
+pub(crate) fn share_as(database: &Path, path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+    let file = fs::File::open(path)?;
+    let (open, named, wanted) = (file.metadata()?, fs::symlink_metadata(path)?, fs::metadata(database)?);
+    let is_link =
+        (open.dev(), open.ino()) != (named.dev(), named.ino()) || (open.is_file() && open.nlink() != 1);
+    if is_link {
+        // Otherwise root could be made to give away a file that lies elsewhere.
+        return Err(io::Error::other(format!("{} is a link", path.display())));
+    }
+    let (uid, gid) = (wanted.uid(), wanted.gid());
+    if (uid, gid) != (open.uid(), open.gid()) {
+        let _ = fchown(&file, Some(uid), Some(gid)).or_else(|_| fchown(&file, None, Some(gid)));
+    }
+    let mode = mode_as(wanted.mode(), open.is_dir());
+    if open.mode() & 0o777 != mode {
+        let _ = file.set_permissions(fs::Permissions::from_mode(mode));
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+pub(crate) fn share_as(_database: &Path, _path: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(unix)]
+fn identity(path: &Path) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Elsewhere an open file can't be removed.
+#[cfg(not(unix))]
+const fn identity(_path: &Path) -> Option<Identity> {
+    None
+}
+
+/// Makes an empty file, unless there is one.
+fn make(path: &Path) -> Result<()> {
+    match private().create_new(true).open(path) {
+        Ok(_) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(cannot(path, e)),
+    }
+}
+
+/// Looks at what is there already: nothing is fine where a store may be made, and so is a database of somebody else's.
+fn probe(path: &Path, create: bool) -> Result<()> {
+    let none = |what| {
+        Error::new(ErrorKind::Unavailable, format!("there is no store {what} {}", path.display()))
+            .with_hint("check the path; without mode=rw, the store is created")
+    };
+    match fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound && create => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(none("at").with_source(e)),
+        // Whatever else is wrong is told by whoever opens it.
+        _ => {}
+    }
+    let failed = |e| fault::error("open", path, e);
+    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    conn.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
+    let is_store = schema::version(&conn).map_err(|e| without_log(path, e))? != 0;
+    if is_store || create { Ok(()) } else { Err(none("in")) }
+}
+
+/// SQLite reads a write-ahead log through an index beside the file, which a user that may write nothing there can't make.
+fn without_log(path: &Path, e: rusqlite::Error) -> Error {
+    use rusqlite::ErrorCode::{CannotOpen, ReadOnly};
+    let is_missing = matches!(e.sqlite_error_code(), Some(CannotOpen | ReadOnly));
+    let error = fault::error("open", path, e);
+    if is_missing && !with_suffix(path, "-shm").exists() {
+        return error.with_hint(
+            "no process has this store open, and this user cannot create its -shm file: start a worker, or read a copy of the file",
+        );
+    }
+    error
+}
+
+/// The path without symbolic links, so that all processes mean the same sidecar.
+fn real_path(path: &Path) -> Result<PathBuf> {
+    if let Ok(real) = path.canonicalize() {
+        return Ok(real);
+    }
+    let Some(name) = path.file_name() else {
+        return Err(Error::invalid(format!("{:?} names no file", path.display().to_string()))
+            .with_hint("write sqlite:jobs.db; for a store without a file, memory:"));
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(folder.canonicalize().map_err(|e| cannot(path, e))?.join(name))
+}
+
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+pub(crate) fn cannot(path: &Path, e: io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("could not open {}", path.display()))
+        .with_hint("check that the folder exists and that this user may write there")
+        .with_source(e)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_sqlite_with_the_wal_reset_bug_is_refused() {
+        let refused = check_version(3_050_004).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        assert!(refused.to_string().starts_with("SQLite 3.50.4 can corrupt"), "{refused}");
+        assert!(check_version(SQLITE_MIN).is_ok());
+        assert!(check_version(rusqlite::version_number()).is_ok());
+    }
+}

@@ -1,0 +1,563 @@
+//! One transaction as the verbs see it: a connection, the time, and what is read once and written once: the store's
+//! row, the queues that were touched, and whom to ring after the commit.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::{
+    core::{
+        job::State,
+        limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
+        time::Timestamp,
+    },
+    store::{
+        Call, Counts, Keep, Pause, QueueSettings,
+        clock::Clock,
+        sqlite::{
+            engine::{fault::Step, schema, sql::named},
+            state::{codec::Columns, groups::Ring, keys::Key, limits::Gate},
+        },
+    },
+};
+
+const FILE: &str = include_str!("../sql/tx.sql");
+const STATE: &str = named(FILE, "state");
+const PUT_STATE: &str = named(FILE, "put_state");
+const ANY_LEASE: &str = named(FILE, "any_lease");
+const QUEUE_BY_NAME: &str = named(FILE, "queue_by_name");
+const QUEUE_BY_QID: &str = named(FILE, "queue_by_qid");
+const NEW_QUEUE: &str = named(FILE, "new_queue");
+const PUT_COUNTERS: &str = named(FILE, "put_counters");
+const PUT_GATE: &str = named(FILE, "put_gate");
+const PUT_RING: &str = named(FILE, "put_ring");
+const PUT_SETTINGS: &str = named(FILE, "put_settings");
+const CALL: &str = named(FILE, "call");
+const PUT_CALL: &str = named(FILE, "put_call");
+
+/// A silence longer than the default lease and its heartbeat is a jump of the clock (S14), or had nobody alive in it.
+const JUMP_MS: i64 = (LEASE_DEFAULT.as_millis() + HEARTBEAT_DEFAULT.as_millis()) as i64;
+
+/// Milliseconds as SQLite keeps them.
+pub(crate) const fn ms(t: Timestamp) -> i64 {
+    t.as_ms().cast_signed()
+}
+
+/// A number of rows or bytes as SQLite takes it.
+pub(crate) const fn int(n: usize) -> i64 {
+    n.cast_signed() as i64
+}
+
+/// An unsigned number as one that SQLite orders in the same way.
+const fn ordered(n: u64) -> i64 {
+    (n ^ (1 << 63)).cast_signed()
+}
+
+/// The instant of stored milliseconds; rubbish is brought into range.
+pub(crate) fn instant(ms: i64) -> Timestamp {
+    Timestamp::saturating_from_ms(ms.max(0).cast_unsigned())
+}
+
+/// Jobs, and the bytes of their payloads and results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) jobs: i64,
+    pub(crate) bytes: i64,
+}
+
+/// The kept counters of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) waiting: i64,
+    pub(crate) retrying: i64,
+    pub(crate) running: i64,
+    /// Payload bytes of waiting and running jobs.
+    pub(crate) bytes: i64,
+    pub(crate) done: Kept,
+    pub(crate) dead: Kept,
+    pub(crate) cancelled: Kept,
+    /// Ids whose record is gone.
+    pub(crate) remembered: i64,
+}
+
+impl Tally {
+    /// The counter of an ended state.
+    pub(crate) fn kept(&mut self, state: State) -> &mut Kept {
+        match state {
+            State::Done => &mut self.done,
+            State::Cancelled => &mut self.cancelled,
+            State::Dead | State::Waiting | State::Running => &mut self.dead,
+        }
+    }
+
+    /// Moves all numbers by what those of `to` are away from those of `from`.
+    pub(crate) fn shift(&mut self, mut from: Self, mut to: Self) {
+        for ((n, from), to) in self.numbers().into_iter().zip(from.numbers()).zip(to.numbers()) {
+            *n = n.saturating_add(to.saturating_sub(*from));
+        }
+    }
+
+    fn numbers(&mut self) -> [&mut i64; 11] {
+        let Self { waiting, retrying, running, bytes, done, dead, cancelled, remembered } = self;
+        let [done, dead, cancelled] = [done, dead, cancelled].map(|kept| (&mut kept.jobs, &mut kept.bytes));
+        [
+            waiting,
+            retrying,
+            running,
+            bytes,
+            done.0,
+            done.1,
+            dead.0,
+            dead.1,
+            cancelled.0,
+            cancelled.1,
+            remembered,
+        ]
+    }
+
+    /// As people see them; `due` is counted elsewhere.
+    pub(crate) fn counts(&self) -> Counts {
+        let shown = |n: i64| n.max(0).cast_unsigned();
+        Counts {
+            waiting: shown(self.waiting),
+            retrying: shown(self.retrying),
+            due: 0,
+            running: shown(self.running),
+            done: shown(self.done.jobs),
+            dead: shown(self.dead.jobs),
+            cancelled: shown(self.cancelled.jobs),
+            bytes: shown(self.bytes),
+            parts_away: 0,
+        }
+    }
+
+    /// Reads the eleven columns from `waiting` on; rubbish reads as a number that an audit will find wrong.
+    fn read(row: &Row<'_>, from: usize) -> Self {
+        let mut c = Columns::new(row);
+        let mut kept = |at: usize| Kept { jobs: c.count(at), bytes: c.count(at + 1) };
+        let (done, dead, cancelled) = (kept(from + 4), kept(from + 6), kept(from + 8));
+        Self {
+            waiting: c.count(from),
+            retrying: c.count(from + 1),
+            running: c.count(from + 2),
+            bytes: c.count(from + 3),
+            done,
+            dead,
+            cancelled,
+            remembered: c.count(from + 10),
+        }
+    }
+}
+
+/// A queue as a transaction holds it.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) qid: i64,
+    pub(crate) name: String,
+    pub(crate) settings: QueueSettings,
+    /// The settings' text is not ours: the queue is paused and keeps everything, until they are set again.
+    pub(crate) corrupt: bool,
+    pub(crate) tally: Tally,
+    stored: Tally,
+    pub(crate) gate: Gate,
+    stored_gate: Gate,
+    pub(crate) ring: Ring,
+    stored_ring: Ring,
+}
+
+impl Queue {
+    /// Reads the columns of `queue_by_name`.
+    pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let text: Option<String> = row.get(2).unwrap_or_else(|_| Some(String::new()));
+        let parsed = text.as_deref().map(serde_json::from_str::<QueueSettings>).transpose();
+        let (tally, gate, ring) = (Tally::read(row, 3), Gate::read(row, 14), Ring::read(row, 17));
+        Ok(Self {
+            qid: row.get(0)?,
+            name: row.get(1)?,
+            corrupt: parsed.is_err(),
+            settings: parsed.map_or_else(|_| unreadable(), Option::unwrap_or_default),
+            tally,
+            stored: tally,
+            gate,
+            stored_gate: gate,
+            ring,
+            stored_ring: ring,
+        })
+    }
+
+    /// How ended jobs of this state are kept.
+    pub(crate) const fn keep(&self, state: State) -> &Keep {
+        match state {
+            State::Done => &self.settings.done,
+            State::Cancelled => &self.settings.cancelled,
+            State::Dead | State::Waiting | State::Running => &self.settings.dead,
+        }
+    }
+}
+
+/// What applies where settings can't be read: a newer version may have written them, and nothing that the defaults would allow
+/// may have been wanted.
+pub(crate) fn unreadable() -> QueueSettings {
+    let pause = Pause {
+        since_ms: 0,
+        by: "punctual".to_owned(),
+        reason:
+            "its settings can't be read by this version; set them anew, or start the version that wrote them"
+                .to_owned(),
+    };
+    let all = Keep { age_ms: u64::MAX, count: u64::MAX, bytes: u64::MAX };
+    QueueSettings { paused: Some(pause), done: all, dead: all, cancelled: all, ..QueueSettings::default() }
+}
+
+/// A queue of this transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Q(usize);
+
+/// The store's row of state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StoreRow {
+    fence: i64,
+    seen: i64,
+    grace: i64,
+    reach: i64,
+    grouped: i64,
+}
+
+impl StoreRow {
+    /// Reads the columns of `state`. Rubbish reads as what a new store has: the clock's floor keeps fences rising.
+    fn read(row: &Row<'_>) -> Self {
+        let mut c = Columns::new(row);
+        Self {
+            fence: c.int(0).clamp(0, 1 << 62),
+            seen: ms(c.time(1)),
+            grace: ms(c.time(2)),
+            reach: c.int(3).clamp(0, 1 << 24),
+            grouped: c.int(4),
+        }
+    }
+}
+
+/// Which numbered verb a call belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Numbered {
+    Enqueue = 0,
+    Reserve = 1,
+}
+
+/// Queues, and when there may be work in them.
+pub(crate) type Rings = Vec<(String, Timestamp)>;
+
+/// One transaction.
+pub(crate) struct Tx<'c> {
+    pub(crate) conn: &'c Connection,
+    /// Read once, for all of the transaction (S14).
+    pub(crate) now: Timestamp,
+    /// How much of that millisecond had passed.
+    pub(crate) into_ms: Duration,
+    queues: Vec<Queue>,
+    by_name: HashMap<String, Q>,
+    store: Option<(StoreRow, StoreRow)>,
+    rings: BTreeMap<usize, Timestamp>,
+    /// Concurrency keys with an event since turns were handed over last, an entry for each event (S15).
+    touched: Vec<(Q, Key)>,
+    /// Groups with an event since then, with their names where they are known (S16).
+    touched_groups: HashMap<(Q, Key), Option<String>>,
+    /// Whether turns were handed over.
+    handed_over: bool,
+    /// How many jobs of a key or group run, of those that were counted.
+    pub(crate) running: HashMap<(i64, Key), i64>,
+    /// Other bells to ring after the commit: those of locks.
+    bells: BTreeSet<String>,
+}
+
+impl<'c> Tx<'c> {
+    /// The transaction that has just begun on a connection, or is about to begin with its first statement.
+    ///
+    /// # Errors
+    /// `Outdated` where the file has a newer schema by now: then not one of its rows may be interpreted.
+    pub(crate) fn begin(conn: &'c Connection, clock: &Clock) -> Step<Self> {
+        schema::check(conn)?;
+        let (now, into_ms) = clock.read();
+        Ok(Self {
+            conn,
+            now,
+            into_ms,
+            queues: Vec::new(),
+            by_name: HashMap::new(),
+            store: None,
+            rings: BTreeMap::new(),
+            touched: Vec::new(),
+            touched_groups: HashMap::new(),
+            handed_over: false,
+            running: HashMap::new(),
+            bells: BTreeSet::new(),
+        })
+    }
+
+    /// Now, as stored.
+    pub(crate) const fn now_ms(&self) -> i64 {
+        ms(self.now)
+    }
+
+    /// Writes what was gathered. Nothing may be done with the transaction afterwards but to commit it and to ring.
+    pub(crate) fn finish(mut self) -> Step<Rings> {
+        if self.handed_over && self.store()?.grouped != 0 {
+            self.forget_gates()?;
+        }
+        if let Some((now, before)) = &self.store
+            && now != before
+        {
+            self.conn.prepare_cached(PUT_STATE)?.execute(params![
+                now.fence,
+                now.seen,
+                now.grace,
+                now.reach,
+                now.grouped
+            ])?;
+        }
+        for queue in self.queues.iter().filter(|queue| queue.tally != queue.stored) {
+            let t = &queue.tally;
+            self.conn.prepare_cached(PUT_COUNTERS)?.execute(params![
+                queue.qid,
+                t.waiting,
+                t.retrying,
+                t.running,
+                t.bytes,
+                t.done.jobs,
+                t.done.bytes,
+                t.dead.jobs,
+                t.dead.bytes,
+                t.cancelled.jobs,
+                t.cancelled.bytes,
+                t.remembered,
+            ])?;
+        }
+        for queue in self.queues.iter().filter(|queue| queue.gate != queue.stored_gate) {
+            let Gate { closed, arrival, part } = queue.gate;
+            self.conn.prepare_cached(PUT_GATE)?.execute(params![queue.qid, closed, arrival, part])?;
+        }
+        for queue in self.queues.iter().filter(|queue| queue.ring != queue.stored_ring) {
+            let [time, own, seen, version] = queue.ring.columns();
+            self.conn.prepare_cached(PUT_RING)?.execute(params![queue.qid, time, own, seen, version])?;
+        }
+        let mut queues = self.queues;
+        let rings = self.rings.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at));
+        Ok(rings.chain(self.bells.into_iter().map(|bell| (bell, self.now))).collect())
+    }
+
+    // ── queues ──
+
+    /// The queue of this name, if there is one.
+    pub(crate) fn queue(&mut self, name: &str) -> Step<Option<Q>> {
+        if let Some(q) = self.by_name.get(name) {
+            return Ok(Some(*q));
+        }
+        let read = self.conn.prepare_cached(QUEUE_BY_NAME)?.query_row([name], Queue::read).optional()?;
+        Ok(read.map(|queue| self.hold(queue)))
+    }
+
+    /// The queue of this name, made if it is new.
+    pub(crate) fn queue_or_new(&mut self, name: &str) -> Step<Q> {
+        if let Some(q) = self.queue(name)? {
+            return Ok(q);
+        }
+        self.conn.prepare_cached(NEW_QUEUE)?.execute([name])?;
+        let queue = self.conn.prepare_cached(QUEUE_BY_NAME)?.query_row([name], Queue::read)?;
+        Ok(self.hold(queue))
+    }
+
+    /// The queue of this number; `None` where a row names one that is not there.
+    pub(crate) fn queue_by_qid(&mut self, qid: i64) -> Step<Option<Q>> {
+        if let Some(at) = self.queues.iter().position(|queue| queue.qid == qid) {
+            return Ok(Some(Q(at)));
+        }
+        let read = self.conn.prepare_cached(QUEUE_BY_QID)?.query_row([qid], Queue::read).optional()?;
+        Ok(read.map(|queue| self.hold(queue)))
+    }
+
+    /// The name of the queue of this number.
+    pub(crate) fn name_of(&mut self, qid: i64) -> Step<String> {
+        Ok(self.queue_by_qid(qid)?.map_or_else(String::new, |q| self.at(q).name.clone()))
+    }
+
+    fn hold(&mut self, queue: Queue) -> Q {
+        let q = Q(self.queues.len());
+        self.by_name.insert(queue.name.clone(), q);
+        self.queues.push(queue);
+        q
+    }
+
+    pub(crate) fn at(&self, q: Q) -> &Queue {
+        &self.queues[q.0]
+    }
+
+    pub(crate) fn tally(&mut self, q: Q) -> &mut Tally {
+        &mut self.queues[q.0].tally
+    }
+
+    pub(crate) fn gate(&mut self, q: Q) -> &mut Gate {
+        &mut self.queues[q.0].gate
+    }
+
+    pub(crate) fn ring_mut(&mut self, q: Q) -> &mut Ring {
+        &mut self.queues[q.0].ring
+    }
+
+    /// Replaces a queue's settings.
+    pub(crate) fn put_settings(&mut self, q: Q, settings: QueueSettings) -> Step<()> {
+        let text = (settings != QueueSettings::default()).then(|| settings.stored());
+        self.conn.prepare_cached(PUT_SETTINGS)?.execute(params![self.at(q).qid, text])?;
+        let queue = &mut self.queues[q.0];
+        (queue.settings, queue.corrupt) = (settings, false);
+        Ok(())
+    }
+
+    /// After the commit, whoever waits for this queue learns that there may be work at `at`.
+    pub(crate) fn ring(&mut self, q: Q, at: Timestamp) {
+        self.rings.entry(q.0).and_modify(|t| *t = at.min(*t)).or_insert(at);
+    }
+
+    /// Notes an event of a concurrency key; `hand_over` must follow.
+    pub(crate) fn touch(&mut self, q: Q, key: Key) {
+        self.touched.push((q, key));
+    }
+
+    pub(crate) fn take_touched(&mut self) -> Vec<(Q, Key)> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Notes an event of a group; `hand_over` must follow.
+    pub(crate) fn touch_group(&mut self, q: Q, gid: Key, name: Option<&str>) {
+        let known = self.touched_groups.entry((q, gid)).or_default();
+        if known.is_none() {
+            *known = name.map(str::to_owned);
+        }
+    }
+
+    pub(crate) fn take_touched_groups(&mut self) -> HashMap<(Q, Key), Option<String>> {
+        std::mem::take(&mut self.touched_groups)
+    }
+
+    /// Turns were handed over: what says nothing any more may be forgotten.
+    pub(crate) const fn note_hand_over(&mut self) {
+        self.handed_over = true;
+    }
+
+    /// After the commit, whoever waits under this name, which is no queue's, looks again.
+    pub(crate) fn ring_bell(&mut self, bell: String) {
+        self.bells.insert(bell);
+    }
+
+    // ── the store's row ──
+
+    fn store(&mut self) -> Step<&mut StoreRow> {
+        if self.store.is_none() {
+            let read = self.conn.prepare_cached(STATE)?.query_row([], |row| Ok(StoreRow::read(row)))?;
+            self.store = Some((read, read));
+        }
+        Ok(&mut self.store.as_mut().expect("invariant: it was just read").0)
+    }
+
+    /// The next fence. At least the time in microseconds, so that fences don't go back even when a power cut took the last
+    /// reservations (S1, S10). Those of one call follow each other without a gap.
+    pub(crate) fn next_fence(&mut self) -> Step<i64> {
+        let floor = self.now_ms().saturating_mul(1_000);
+        let store = self.store()?;
+        store.fence = store.fence.max(floor) + 1;
+        Ok(store.fence)
+    }
+
+    /// Notes that a reserve, take, extend or settle happened now, after looking for a jump of the clock: nothing is taken
+    /// back for a heartbeat then, so that the holders can extend their leases first (S14).
+    pub(crate) fn touch_clock(&mut self) -> Step<()> {
+        let (conn, now, grace) = (self.conn, self.now_ms(), ms(self.now.after(HEARTBEAT_DEFAULT)));
+        let store = self.store()?;
+        if grace < store.grace {
+            // It lies further ahead than it can: the clock went back since.
+            store.grace = 0;
+        }
+        // A jump has one pause: after a call in it, a silence is no second jump.
+        let had_its_pause = store.seen < store.grace;
+        if store.seen + JUMP_MS < now && !had_its_pause && conn.prepare_cached(ANY_LEASE)?.exists([])? {
+            store.grace = grace;
+        }
+        store.seen = now;
+        Ok(())
+    }
+
+    /// Notes that nobody may be heard from now on. Whoever comes next finds a pause, however short or long it was: nothing is
+    /// taken back for a heartbeat then (S14).
+    pub(crate) fn begin_pause(&mut self) -> Step<()> {
+        let store = self.store()?;
+        (store.seen, store.grace) = (0, 0);
+        Ok(())
+    }
+
+    /// Until when nothing is taken back, if that is so now. What lies further ahead than it can was left behind by a clock
+    /// that went back, and is void.
+    pub(crate) fn grace(&mut self) -> Step<Option<Timestamp>> {
+        let (now, longest) = (self.now, self.now.after(HEARTBEAT_DEFAULT));
+        let grace = instant(self.store()?.grace);
+        Ok((now < grace && grace <= longest).then_some(grace))
+    }
+
+    /// The time of the last reserve, take, extend or settle.
+    pub(crate) fn seen(&mut self) -> Step<Timestamp> {
+        Ok(instant(self.store()?.seen))
+    }
+
+    /// The last fence, at least the time in microseconds at which it was made.
+    pub(crate) fn last_fence(&mut self) -> Step<u64> {
+        Ok(self.store()?.fence.max(0).cast_unsigned())
+    }
+
+    /// How far behind its slot a record may lie.
+    pub(crate) fn reach(&mut self) -> Step<i64> {
+        Ok(self.store()?.reach)
+    }
+
+    pub(crate) fn set_reach(&mut self, reach: i64) -> Step<()> {
+        self.store()?.reach = reach;
+        Ok(())
+    }
+
+    /// Notes that some queue has groups.
+    pub(crate) fn set_grouped(&mut self) -> Step<()> {
+        self.store()?.grouped = 1;
+        Ok(())
+    }
+
+    // ── last calls ──
+
+    /// The number and the kept answer of the instance's last call of a verb.
+    pub(crate) fn last_call(&self, call: Call, verb: Numbered) -> Step<Option<(u64, Vec<u8>)>> {
+        let read = self
+            .conn
+            .prepare_cached(CALL)?
+            .query_row(params![ordered(call.instance), verb as i64], |row| {
+                Ok((
+                    row.get::<_, i64>(0)?.cast_unsigned(),
+                    row.get::<_, Option<Vec<u8>>>(1)?.unwrap_or_default(),
+                ))
+            })
+            .optional()?;
+        Ok(read)
+    }
+
+    /// Keeps the answer of the instance's last call of a verb.
+    pub(crate) fn put_call(&self, call: Call, verb: Numbered, answer: &[u8]) -> Step<()> {
+        let (instance, number) = (ordered(call.instance), call.number.cast_signed());
+        let answer = (!answer.is_empty()).then_some(answer);
+        self.conn.prepare_cached(PUT_CALL)?.execute(params![
+            instance,
+            verb as i64,
+            number,
+            self.now_ms(),
+            answer
+        ])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,338 @@
+//! The one writer of this process: a thread that drains a queue of operations into transactions.
+//!
+//! ```text
+//!  verbs ──► bounded queue ──► group ──► sidecar lock, BEGIN IMMEDIATE ──► each operation ──► COMMIT ──► rings, answers
+//! ```
+//!
+//! Group commit comes by itself: while one commit syncs, the next operations queue up; nothing ever waits for company.
+//! Operations decide before they write, so that a refusal leaves nothing behind. If SQLite itself fails, the whole group is
+//! rolled back and each operation runs again in a transaction of its own: one bad one costs nobody else.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    core::{
+        error::{Error, ErrorKind, Result},
+        limits::{BATCH_BYTES_MAX, BATCH_MAX},
+    },
+    store::{
+        Durability,
+        clock::Clock,
+        sqlite::{
+            engine::{
+                fault::{Step, Stop, leaves_outcome_unknown},
+                file::{BUSY_TIMEOUT, Database, set_synchronous},
+                thread::Thread,
+                tx::{Rings, Tx},
+            },
+            notify::Doorbell,
+        },
+    },
+};
+
+/// Operations of one transaction.
+const GROUP_MAX: usize = 512;
+/// Operations that may wait for the writer; the next caller waits for room.
+const QUEUE_MAX: usize = 1_024;
+/// Pages of the log from which on it is copied into the database, after answering: about 16 MiB.
+const CHECKPOINT_PAGES: i64 = 4_096;
+/// Pages of the log from which on readers are waited for, so that the log can start anew: about 64 MiB.
+const RESTART_PAGES: i64 = 16_384;
+/// How long these readers are waited for.
+const RESTART_WAIT: Duration = Duration::from_millis(100);
+
+/// What an operation needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    pub(crate) items: usize,
+    pub(crate) bytes: usize,
+    /// Whether its answer promises anything beyond a power cut. A reserve or extend that is lost only makes a job run again.
+    pub(crate) synced: bool,
+}
+
+/// An operation on its way.
+trait Op: Send {
+    fn cost(&self) -> Cost;
+    /// Runs inside a transaction; may be run again after a rollback.
+    fn run(&mut self, tx: &mut Tx<'_>) -> std::result::Result<(), rusqlite::Error>;
+    /// Answers, with what the last run said, or with what kept it from being committed.
+    fn answer(self: Box<Self>, committed: Result<()>);
+}
+
+type BoxOp = Box<dyn Op>;
+
+/// An operation with its answer.
+struct Call<T, F> {
+    cost: Cost,
+    work: F,
+    said: Option<Result<T>>,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+impl<T: Send, F: FnMut(&mut Tx<'_>) -> Step<T> + Send> Op for Call<T, F> {
+    fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    fn run(&mut self, tx: &mut Tx<'_>) -> std::result::Result<(), rusqlite::Error> {
+        self.said = Some(match (self.work)(tx) {
+            Ok(said) => Ok(said),
+            Err(Stop::Refused(e)) => Err(e),
+            Err(Stop::Failed(e)) => return Err(e),
+        });
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, committed: Result<()>) {
+        let Self { said, reply, .. } = *self;
+        let said = committed.and_then(|()| said.expect("invariant: what was committed has run"));
+        // Nobody listens where the caller gave up waiting; the effect stands either way.
+        let _ = reply.send(said);
+    }
+}
+
+/// The handle of the writer thread.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    queue: Option<mpsc::Sender<BoxOp>>,
+    thread: Thread,
+}
+
+impl Writer {
+    pub(crate) fn start(
+        conn: Connection,
+        database: Arc<Database>,
+        durability: Durability,
+        clock: Clock,
+        bell: Arc<Doorbell>,
+        operations: Arc<AtomicU64>,
+    ) -> Result<Self> {
+        let (queue, waiting) = mpsc::channel(QUEUE_MAX);
+        let synced = durability == Durability::Full;
+        let checkpoint_at = CHECKPOINT_PAGES;
+        let mut work = Work { conn, database, durability, clock, bell, operations, synced, checkpoint_at };
+        let thread = Thread::start("punctual-sqlite-writer", move || work.run(waiting))?;
+        Ok(Self { queue: Some(queue), thread })
+    }
+
+    /// Runs `work` in a transaction and answers after its commit.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        cost: Cost,
+        work: impl FnMut(&mut Tx<'_>) -> Step<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let op = Box::new(Call { cost, work, said: None, reply });
+        let queue = self.queue.as_ref().expect("invariant: the queue lives as long as its handle");
+        queue.send(op).await.map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+}
+
+impl Drop for Writer {
+    /// Operations that were handed over still happen.
+    fn drop(&mut self) {
+        self.queue = None;
+        self.thread.end();
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the store was closed")
+}
+
+/// The thread's side.
+struct Work {
+    conn: Connection,
+    database: Arc<Database>,
+    durability: Durability,
+    clock: Clock,
+    bell: Arc<Doorbell>,
+    operations: Arc<AtomicU64>,
+    /// Whether commits are synced just now.
+    synced: bool,
+    /// Pages of the log at which it is copied next.
+    checkpoint_at: i64,
+}
+
+impl Work {
+    fn run(&mut self, mut waiting: mpsc::Receiver<BoxOp>) {
+        let mut next = None;
+        while let Some(first) = next.take().or_else(|| waiting.blocking_recv()) {
+            let (group, left) = gather(first, &mut waiting);
+            next = left;
+            self.commit(group);
+            if let Err(error) = self.checkpoint() {
+                tracing::warn!(%error, "could not checkpoint the write-ahead log; it grows until that works");
+            }
+        }
+    }
+
+    /// Runs a group in one transaction, or each of it in one of its own if that fails.
+    fn commit(&mut self, mut group: Vec<BoxOp>) {
+        match self.transaction(&mut group) {
+            Ok(()) => group.into_iter().for_each(|op| op.answer(Ok(()))),
+            Err(Undone::Failed(_)) if 1 < group.len() => {
+                for op in group {
+                    self.commit(vec![op]);
+                }
+            }
+            // Nothing of it was begun, and each alone would wait as long again.
+            Err(Undone::NotBegun(error) | Undone::Failed(error)) => {
+                let mut group = group.into_iter();
+                let first = group.next();
+                group.for_each(|op| op.answer(Err(same(&error))));
+                if let Some(first) = first {
+                    first.answer(Err(error));
+                }
+            }
+        }
+    }
+
+    fn transaction(&mut self, group: &mut [BoxOp]) -> std::result::Result<(), Undone> {
+        self.operations.fetch_add(1, Ordering::Relaxed);
+        let database = Arc::clone(&self.database);
+        let guard = database.lock().map_err(Undone::NotBegun)?;
+        database.check_in_place().map_err(Undone::NotBegun)?;
+        let synced = self.durability == Durability::Full && group.iter().any(|op| op.cost().synced);
+        let rings = self.attempt(group, synced);
+        drop(guard);
+        let rings = rings?;
+        self.bell.ring(&rings);
+        Ok(())
+    }
+
+    fn attempt(&mut self, group: &mut [BoxOp], synced: bool) -> std::result::Result<Rings, Undone> {
+        let database = &self.database;
+        let not_begun = |e| Undone::NotBegun(database.error("write to", e));
+        let failed = |e| Undone::Failed(database.error("write to", e));
+        if synced != self.synced {
+            let level = if synced { Durability::Full } else { Durability::Fast };
+            set_synchronous(&self.conn, level).map_err(not_begun)?;
+            self.synced = synced;
+        }
+        let inner =
+            rusqlite::Transaction::new_unchecked(&self.conn, rusqlite::TransactionBehavior::Immediate)
+                .map_err(not_begun)?;
+        let mut tx = Tx::begin(&self.conn, &self.clock)
+            .map_err(|stop| Undone::NotBegun(stop.into_error("write to", &database.path)))?;
+        for op in group {
+            op.run(&mut tx).map_err(failed)?;
+        }
+        let rings =
+            tx.finish().map_err(|stop| Undone::Failed(stop.into_error("write to", &database.path)))?;
+        inner.commit().map_err(|e| {
+            let unknown = leaves_outcome_unknown(&e);
+            let error = database.error("write to", e);
+            Undone::Failed(if unknown {
+                Error::new(ErrorKind::UnknownOutcome, error.to_string()).with_source(error)
+            } else {
+                error
+            })
+        })?;
+        Ok(rings)
+    }
+
+    /// Copies the log into the database when it has grown; callers have their answers by now.
+    fn checkpoint(&mut self) -> rusqlite::Result<()> {
+        let pages: i64 =
+            self.conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?.query_row([], |row| row.get(1))?;
+        if pages < self.checkpoint_at {
+            return Ok(());
+        }
+        let all_copied = |row: &rusqlite::Row<'_>| Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?);
+        let done = if pages < RESTART_PAGES {
+            self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], all_copied)?
+        } else {
+            self.conn.busy_timeout(RESTART_WAIT)?;
+            let done = self.conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], all_copied);
+            self.conn.busy_timeout(BUSY_TIMEOUT)?;
+            done?
+        };
+        // A reader that holds an old snapshot stops it: then again after as much again.
+        self.checkpoint_at = if done { CHECKPOINT_PAGES } else { pages + CHECKPOINT_PAGES };
+        Ok(())
+    }
+}
+
+/// Why a group was not committed.
+enum Undone {
+    /// The right to write was not to be had: none of it has run.
+    NotBegun(Error),
+    /// It was rolled back, or its commit failed.
+    Failed(Error),
+}
+
+/// The error for another one whom it befell; the cause stays with the first.
+fn same(error: &Error) -> Error {
+    let same = Error::new(error.kind(), error.to_string());
+    match error.hint() {
+        Some(hint) => same.with_hint(hint),
+        None => same,
+    }
+}
+
+/// As many operations as one transaction takes; the one that did not fit comes first next time.
+fn gather(first: BoxOp, waiting: &mut mpsc::Receiver<BoxOp>) -> (Vec<BoxOp>, Option<BoxOp>) {
+    let Cost { mut items, mut bytes, .. } = first.cost();
+    let mut group = vec![first];
+    while group.len() < GROUP_MAX
+        && let Ok(op) = waiting.try_recv()
+    {
+        let cost = op.cost();
+        items += cost.items;
+        bytes += cost.bytes;
+        if BATCH_MAX < items || BATCH_BYTES_MAX < bytes {
+            return (group, Some(op));
+        }
+        group.push(op);
+    }
+    (group, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::store::sqlite::SqliteOptions;
+
+    /// S13: a stopped process that holds the lock stalls nobody for ever.
+    #[tokio::test]
+    async fn a_lock_that_another_process_keeps_is_told_to_all_and_nothing_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.db");
+        let (mut database, conn) = Database::open(&path, &SqliteOptions::default()).unwrap();
+        database.lock.as_mut().unwrap().set_timeout(Duration::from_millis(5));
+        let (database, operations) = (Arc::new(database), Arc::new(AtomicU64::new(0)));
+        let bell = Doorbell::new(&database.path);
+        let (clock, counted) = (Clock::System, Arc::clone(&operations));
+        let writer = Writer::start(conn.unwrap(), database, Durability::Fast, clock, bell, counted).unwrap();
+        let make = |name: &'static str| {
+            let cost = Cost { items: 1, bytes: 0, synced: false };
+            writer.write(cost, move |tx| tx.queue_or_new(name).map(|q| tx.at(q).qid))
+        };
+
+        let other = File::open(folder.path().join("jobs.db-lock")).unwrap();
+        other.lock().unwrap();
+        let (a, b, c) = tokio::join!(make("a"), make("b"), make("c"));
+        for refused in [a, b, c] {
+            let error = refused.unwrap_err();
+            assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::Unavailable, true), "{error}");
+        }
+        // However they were grouped, nobody waited twice.
+        assert!(operations.load(Ordering::Relaxed) <= 3);
+        other.unlock().unwrap();
+        // The first queue of the file: none was made before.
+        assert_eq!(make("d").await.unwrap(), 1);
+    }
+}

@@ -1,0 +1,490 @@
+//! A job's record: its columns read and written. A column that holds rubbish never stops a read: the field gets its
+//! default and the job is flagged `corrupt`, so that whoever wanted to run it quarantines it instead.
+
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+
+use rusqlite::{Connection, OptionalExtension, Row, params, types::ValueRef};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    core::{
+        backoff::Backoff,
+        id::JobId,
+        job::{
+            Concurrency, Failure, JobOptions, JobRecord, NewJob, Payload, Priority, Running, Scope, State,
+            Unique,
+        },
+        limits::TIMEOUT_DEFAULT,
+        notes::Notes,
+        time::{Timestamp, ceil_ms},
+    },
+    store::{
+        defaults::defaults,
+        sqlite::{
+            engine::{
+                fault::Step,
+                sql::named,
+                tx::{Tx, instant, int, ms},
+            },
+            state::places::{LeaseRow, Place},
+        },
+    },
+};
+
+const FILE: &str = include_str!("../sql/codec.sql");
+const BY_ID: &str = named(FILE, "by_id");
+pub(crate) const INSERT: &str = named(FILE, "insert");
+const SET_RUN_AT: &str = named(FILE, "set_run_at");
+const PAYLOAD_BYTES: &str = named(FILE, "payload_bytes");
+const SET_ASKED: &str = named(FILE, "set_asked");
+const DELETE: &str = named(FILE, "delete");
+const PUT_PAST: &str = named(FILE, "put_past");
+const DELETE_PAST: &str = named(FILE, "delete_past");
+
+/// More runs than any limit allows; what is read is cut to it.
+const RUNS_MAX: u32 = 1 << 24;
+
+/// What is rarely chosen; stored as JSON, or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Opts {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backoff: Option<Backoff>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) group: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) concurrency: Option<Concurrency>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unique: Option<Unique>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers: BTreeMap<String, String>,
+}
+
+impl Opts {
+    /// What `new` chose, and the queue's defaults where it is silent; all but the lease, which each reservation chooses.
+    pub(crate) fn of(new: &NewJob, defaults: &JobOptions) -> Self {
+        let asked = &new.options;
+        let json = new.payload.content_type == Payload::JSON;
+        Self {
+            content_type: (!json).then(|| new.payload.content_type.to_string()),
+            max_attempts: asked.max_attempts.or(defaults.max_attempts),
+            backoff: asked.backoff.or(defaults.backoff),
+            timeout_ms: asked.timeout.or(defaults.timeout).map(ceil_ms),
+            lease_ms: asked.lease.map(ceil_ms),
+            group: new.group.clone(),
+            concurrency: new.concurrency.clone(),
+            unique: new.unique.clone(),
+            tags: new.tags.clone(),
+            headers: new.headers.clone(),
+        }
+    }
+
+    /// What this version knows of a newer one's options.
+    fn known_of(mut all: serde_json::Map<String, serde_json::Value>) -> Self {
+        fn field<T: for<'de> Deserialize<'de>>(value: Option<serde_json::Value>) -> Option<T> {
+            value.and_then(|value| serde_json::from_value(value).ok())
+        }
+        Self {
+            content_type: field(all.remove("content_type")),
+            group: field(all.remove("group")),
+            concurrency: field(all.remove("concurrency")),
+            unique: field(all.remove("unique")),
+            ..Self::default()
+        }
+    }
+
+    /// The stored text; `None` where nothing was chosen.
+    pub(crate) fn text(&self) -> Option<String> {
+        (*self != Self::default()).then(|| {
+            serde_json::to_string(self).expect("invariant: options are plain data, which JSON can hold")
+        })
+    }
+
+    /// These options, with what `other` is compared by: group, concurrency key, unique key.
+    pub(crate) fn with_scope_of(self, other: Self) -> Self {
+        Self { group: other.group, concurrency: other.concurrency, unique: other.unique, ..self }
+    }
+
+    pub(crate) fn set_content_type(&mut self, content_type: &str) {
+        self.content_type = (content_type != Payload::JSON).then(|| content_type.to_owned());
+    }
+
+    pub(crate) fn lease(&self) -> Option<Duration> {
+        self.lease_ms.map(Duration::from_millis)
+    }
+
+    pub(crate) fn max_attempts(&self) -> u32 {
+        self.max_attempts.unwrap_or_else(|| defaults().max_attempts)
+    }
+}
+
+/// What earlier runs left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Past {
+    pub(crate) attempt: u32,
+    pub(crate) crashes: u32,
+    pub(crate) snoozes: u32,
+    /// Was reserved once; kept only for jobs whose unique key asks for it.
+    pub(crate) started: bool,
+    pub(crate) reason: Option<String>,
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) notes: Notes,
+    /// Of a done job.
+    pub(crate) result: Option<Payload>,
+    /// Somebody waits for the end.
+    pub(crate) watched: bool,
+}
+
+impl Default for Past {
+    fn default() -> Self {
+        Self {
+            attempt: 1,
+            crashes: 0,
+            snoozes: 0,
+            started: false,
+            reason: None,
+            failures: Vec::new(),
+            notes: Notes::default(),
+            result: None,
+            watched: false,
+        }
+    }
+}
+
+/// A record.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    slot: i64,
+    pub(crate) id: JobId,
+    pub(crate) qid: i64,
+    pub(crate) kind: String,
+    pub(crate) priority: Priority,
+    pub(crate) run_at: Timestamp,
+    pub(crate) created_at: Timestamp,
+    pub(crate) version: u64,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) opts: Opts,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) past: Past,
+    /// Whether it has a row in `punctual_past`.
+    pub(crate) has_past: bool,
+    /// Some column holds rubbish.
+    pub(crate) corrupt: bool,
+    /// Its options say something that this version doesn't know: a newer one may run it.
+    pub(crate) held: bool,
+}
+
+/// A number of things, brought into a range where sums of a few don't overflow.
+pub(crate) fn countable(n: i64) -> i64 {
+    const FAR: i64 = 1 << 48;
+    n.clamp(-FAR, FAR)
+}
+
+/// Reads columns and notes whether one of them held rubbish.
+pub(crate) struct Columns<'a, 'r> {
+    row: &'a Row<'r>,
+    pub(crate) corrupt: bool,
+}
+
+impl<'a, 'r> Columns<'a, 'r> {
+    pub(crate) const fn new(row: &'a Row<'r>) -> Self {
+        Self { row, corrupt: false }
+    }
+
+    fn value(&self, at: usize) -> ValueRef<'a> {
+        self.row.get_ref(at).unwrap_or(ValueRef::Null)
+    }
+
+    fn noted<T>(&mut self, read: Option<T>) -> Option<T> {
+        self.corrupt |= read.is_none();
+        read
+    }
+
+    pub(crate) fn int(&mut self, at: usize) -> i64 {
+        let read = if let ValueRef::Integer(n) = self.value(at) { Some(n) } else { None };
+        self.noted(read).unwrap_or_default()
+    }
+
+    /// A number of things.
+    pub(crate) fn count(&mut self, at: usize) -> i64 {
+        countable(self.int(at))
+    }
+
+    /// An integer that is not negative.
+    pub(crate) fn number<T: TryFrom<i64> + Default>(&mut self, at: usize) -> T {
+        let n = T::try_from(self.int(at)).ok();
+        self.noted(n).unwrap_or_default()
+    }
+
+    pub(crate) fn time(&mut self, at: usize) -> Timestamp {
+        let n = self.int(at);
+        let read = u64::try_from(n).ok().and_then(|n| Timestamp::from_ms(n).ok());
+        self.noted(read).unwrap_or_else(|| instant(n))
+    }
+
+    pub(crate) fn text(&mut self, at: usize) -> String {
+        let read = self.value(at).as_str().ok().map(str::to_owned);
+        self.noted(read).unwrap_or_default()
+    }
+
+    pub(crate) fn bytes(&mut self, at: usize) -> Vec<u8> {
+        let read = match self.value(at) {
+            ValueRef::Blob(bytes) => Some(bytes.to_vec()),
+            _ => None,
+        };
+        self.noted(read).unwrap_or_default()
+    }
+
+    /// The id, where it is one.
+    pub(crate) fn id(&self, at: usize) -> Option<JobId> {
+        match self.value(at) {
+            ValueRef::Blob(bytes) => JobId::from_bytes(bytes.try_into().ok()?).ok(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_null(&self, at: usize) -> bool {
+        matches!(self.value(at), ValueRef::Null)
+    }
+
+    pub(crate) fn optional<T>(&mut self, at: usize, read: impl FnOnce(&mut Self, usize) -> T) -> Option<T> {
+        (!self.is_null(at)).then(|| read(self, at))
+    }
+
+    /// What runs told, or nothing: it is no reason not to run a job.
+    fn words(&self, at: usize) -> Notes {
+        self.value(at).as_str().ok().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+
+    /// Options; `held` where they are well-formed, and more than this version knows.
+    fn opts(&mut self, at: usize, held: &mut bool) -> Opts {
+        if self.is_null(at) {
+            return Opts::default();
+        }
+        let text = self.value(at).as_str().ok();
+        if let Some(opts) = text.and_then(|text| serde_json::from_str(text).ok()) {
+            return opts;
+        }
+        let known = text.and_then(|text| serde_json::from_str(text).ok()).map(Opts::known_of);
+        *held = known.is_some();
+        self.noted(known).unwrap_or_default()
+    }
+
+    pub(crate) fn json<T: for<'de> Deserialize<'de> + Default>(&mut self, at: usize) -> T {
+        if self.is_null(at) {
+            return T::default();
+        }
+        let read = self.value(at).as_str().ok().and_then(|text| serde_json::from_str(text).ok());
+        self.noted(read).unwrap_or_default()
+    }
+}
+
+impl Job {
+    /// Reads the columns of `by_id`; `None` where not even the id can be read.
+    pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<Option<Self>> {
+        let mut c = Columns::new(row);
+        let Some(id) = c.id(1) else { return Ok(None) };
+        let level: usize = c.number(4);
+        let priority = Priority::ALL.get(level).copied();
+        let has_past = !c.is_null(11);
+        let mut held = false;
+        let past = if has_past {
+            Past {
+                attempt: c.number::<u32>(12).clamp(1, RUNS_MAX),
+                crashes: c.number::<u32>(13).min(RUNS_MAX),
+                snoozes: c.number::<u32>(14).min(RUNS_MAX),
+                started: c.int(15) != 0,
+                reason: c.optional(16, Columns::text),
+                failures: c.json(17),
+                notes: c.words(18),
+                result: c.optional(19, Columns::bytes).map(|bytes| Payload {
+                    bytes,
+                    content_type: c.optional(20, Columns::text).map_or(Payload::JSON.into(), Cow::Owned),
+                }),
+                watched: c.optional(21, Columns::int).is_some(),
+            }
+        } else {
+            Past::default()
+        };
+        Ok(Some(Self {
+            slot: row.get(0)?,
+            id,
+            qid: c.int(2),
+            kind: c.text(3),
+            priority: priority.unwrap_or_default(),
+            run_at: c.time(5),
+            created_at: c.time(6),
+            version: c.number(7),
+            expires_at: c.optional(8, Columns::time),
+            opts: c.opts(9, &mut held),
+            payload: c.bytes(10),
+            past,
+            has_past,
+            held,
+            corrupt: c.corrupt || priority.is_none(),
+        }))
+    }
+
+    /// Payload bytes, as counted.
+    pub(crate) fn bytes(&self) -> i64 {
+        int(self.payload.len())
+    }
+
+    /// What it counts against its queue's retention.
+    pub(crate) fn kept_bytes(&self) -> i64 {
+        self.bytes() + self.past.result.as_ref().map_or(0, |result| int(result.bytes.len()))
+    }
+
+    /// Whether its unique key, if it has one, is held until the job ends.
+    pub(crate) fn holds_until_done(&self) -> bool {
+        self.opts.unique.as_ref().is_some_and(|unique| unique.scope == Scope::UntilDone)
+    }
+
+    /// Stores another `run_at`.
+    pub(crate) fn put_run_at(&mut self, conn: &Connection, run_at: Timestamp) -> rusqlite::Result<()> {
+        self.run_at = run_at;
+        conn.prepare_cached(SET_RUN_AT)?.execute(params![self.slot, ms(run_at)])?;
+        Ok(())
+    }
+
+    /// Stores what a caller changed.
+    pub(crate) fn put_asked(&self, conn: &Connection) -> rusqlite::Result<()> {
+        conn.prepare_cached(SET_ASKED)?.execute(params![
+            self.slot,
+            self.kind,
+            self.priority as i64,
+            ms(self.run_at),
+            self.version.cast_signed(),
+            self.expires_at.map(ms),
+            self.opts.text(),
+            self.payload,
+        ])?;
+        Ok(())
+    }
+
+    /// Stores what its runs left behind, where there is something to tell.
+    pub(crate) fn put_past(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        if self.past == Past::default() {
+            if self.has_past {
+                conn.prepare_cached(DELETE_PAST)?.execute([self.id.as_bytes()])?;
+            }
+            self.has_past = false;
+            return Ok(());
+        }
+        let past = &self.past;
+        let failures = (!past.failures.is_empty()).then(|| {
+            serde_json::to_string(&past.failures)
+                .expect("invariant: failures are plain data, which JSON can hold")
+        });
+        conn.prepare_cached(PUT_PAST)?.execute(params![
+            self.id.as_bytes(),
+            past.attempt,
+            past.crashes,
+            past.snoozes,
+            past.started,
+            past.reason,
+            failures,
+            (!past.notes.is_empty()).then(|| past.notes.text()),
+            past.result.as_ref().map(|result| &result.bytes),
+            past.result.as_ref().map(|it| &it.content_type).filter(|it| *it != Payload::JSON),
+            past.watched.then_some(1),
+        ])?;
+        self.has_past = true;
+        Ok(())
+    }
+
+    /// The record as callers see it.
+    pub(crate) fn into_record(self, queue: &str, place: &Place) -> JobRecord {
+        let Opts { content_type, max_attempts, backoff, timeout_ms, lease_ms, .. } = self.opts;
+        let Past { attempt, crashes, snoozes, reason, failures, notes, result, .. } = self.past;
+        let (state, finished_at, ended_for) = match place {
+            Place::Waiting => (State::Waiting, None, reason),
+            Place::Running(_) => (State::Running, None, reason),
+            Place::Ended(ended) => (ended.state, Some(ended.at), ended.reason.clone()),
+            // What `audit` would make of it.
+            Place::Nowhere => (State::Dead, None, Some("orphan".to_owned())),
+        };
+        let lease: Option<&LeaseRow> = match place {
+            Place::Running(lease) => Some(lease),
+            _ => None,
+        };
+        JobRecord {
+            id: self.id,
+            kind: self.kind,
+            queue: queue.to_owned(),
+            payload: Payload {
+                bytes: self.payload,
+                content_type: content_type.map_or(Cow::Borrowed(Payload::JSON), Cow::Owned),
+            },
+            priority: self.priority,
+            run_at: self.run_at,
+            created_at: self.created_at,
+            max_attempts: max_attempts.unwrap_or_else(|| defaults().max_attempts),
+            backoff: backoff.unwrap_or_default(),
+            timeout: timeout_ms.map_or(TIMEOUT_DEFAULT, Duration::from_millis),
+            lease: lease_ms.map(Duration::from_millis),
+            group: self.opts.group,
+            concurrency: self.opts.concurrency,
+            unique: self.opts.unique,
+            expires_at: self.expires_at,
+            tags: self.opts.tags,
+            headers: self.opts.headers,
+            state,
+            attempt,
+            crashes,
+            snoozes,
+            version: self.version,
+            cancel_requested: lease.is_some_and(LeaseRow::cancel_requested),
+            started_at: lease.map(|lease| lease.started_at),
+            finished_at,
+            reason: ended_for,
+            failures,
+            notes,
+            result: result.filter(|_| state == State::Done),
+            running: lease.map(|lease| Running {
+                fence: lease.fence.cast_unsigned(),
+                worker: lease.worker.clone(),
+                until: lease.until,
+            }),
+            blocked: false,
+        }
+    }
+}
+
+impl Tx<'_> {
+    /// The record of this id.
+    pub(crate) fn job(&mut self, id: JobId) -> Step<Option<Job>> {
+        let (first, last) = self.slots(id)?;
+        let mut stmt = self.conn.prepare_cached(BY_ID)?;
+        Ok(stmt.query_row(params![first, last, id.as_bytes()], Job::read).optional()?.flatten())
+    }
+
+    /// The size of a payload, whatever else can be read of its record; `None`: there is no record.
+    pub(crate) fn payload_bytes(&mut self, id: JobId) -> Step<Option<i64>> {
+        let (first, last) = self.slots(id)?;
+        let mut stmt = self.conn.prepare_cached(PAYLOAD_BYTES)?;
+        let read: Option<Option<i64>> =
+            stmt.query_row(params![first, last, id.as_bytes()], |row| row.get(0)).optional()?;
+        Ok(read.map(Option::unwrap_or_default))
+    }
+
+    /// Deletes a record, and its past if it may have one.
+    pub(crate) fn delete_job(&mut self, id: JobId, has_past: bool) -> Step<()> {
+        let (first, last) = self.slots(id)?;
+        self.conn.prepare_cached(DELETE)?.execute(params![first, last, id.as_bytes()])?;
+        if has_past {
+            self.conn.prepare_cached(DELETE_PAST)?.execute([id.as_bytes()])?;
+        }
+        Ok(())
+    }
+}

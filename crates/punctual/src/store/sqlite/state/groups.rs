@@ -1,0 +1,583 @@
+//! Groups (S15, S16): where their waiting jobs stand, whose turn it is, and what holds each of them back. The rules are told in the
+//! model's `fair.rs`.
+//!
+//! A group is *filed* where an index finds it when something of it may start:
+//!
+//! ```text
+//! its first job is due and may start ──► coming ── let_in ──► in the ring ── no job that is due and may start ──┐
+//!                                          ▲  ▲                                                                 │
+//!    a run ends, or limits change ── blocked  └───────────────────────────── coming, blocked, idle ◄────────────┘
+//! ```
+//!
+//! Each event of a group (a job comes or goes, a run starts or ends, its gate closes) touches it, and it is filed anew as turns are
+//! handed over: so nothing ever looks at a group that can't start anything. What depends on the time alone is found by the time that
+//! it is filed under. What is filed is never trusted: whoever serves a group looks at its gate first.
+
+use rusqlite::{OptionalExtension, Row, params, types::Value};
+
+use crate::{
+    core::{
+        digest::group_digest,
+        fair::{come, step},
+        job::Priority,
+        limits::{BATCH_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, REGROUP_MAX},
+        time::Timestamp,
+    },
+    store::{
+        GroupLimits, Order,
+        sqlite::{
+            engine::{
+                fault::Step,
+                sql::named,
+                tx::{Q, Tx, instant, int, ms},
+            },
+            state::{
+                codec::{Columns, Job},
+                keys::Key,
+                limits::Gate,
+            },
+            verbs::reserve::{job_id, pick::DueRow},
+        },
+    },
+};
+
+const FILE: &str = include_str!("../sql/groups.sql");
+pub(crate) const PUT_GROUPED: &str = named(FILE, "put");
+pub(crate) const DELETE_GROUPED: &str = named(FILE, "delete");
+pub(crate) const IS_GROUPED: &str = named(FILE, "is_waiting");
+const FIRST_RUN_AT: &str = named(FILE, "first_run_at");
+const HEAD_FIFO: &str = named(FILE, "head_fifo");
+const HEAD_LIFO: &str = named(FILE, "head_lifo");
+const FIRST_GROUPED: &str = named(FILE, "first_grouped");
+const COUNT_DUE: &str = named(FILE, "count_due");
+const GROUPED: &str = named(FILE, "grouped");
+const GROUP: &str = named(FILE, "group");
+const GROUPS: &str = named(FILE, "groups");
+const FIRST_AT: &str = named(FILE, "first_at");
+const PUT: &str = named(FILE, "file");
+const FORGET: &str = named(FILE, "forget");
+const FORGET_IDLE: &str = named(FILE, "forget_idle");
+
+/// What stands for the group of a job, if it has one; among the keys of running jobs, too.
+pub(crate) fn group_of(job: &Job) -> Option<Key> {
+    job.opts.group.as_deref().map(group_digest)
+}
+
+// ── what is stored ──
+
+/// What a queue remembers for its groups, as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ring {
+    /// The tag of whom it served last.
+    time: i64,
+    /// The tag of the jobs without a group; 0: none was due.
+    own: i64,
+    /// When groups were let in last, or one was closed by its gate.
+    seen: i64,
+    /// How often the limits of its groups changed; 0: it never had any.
+    version: i64,
+}
+
+impl Ring {
+    /// Reads the four columns from `from` on.
+    pub(crate) fn read(row: &Row<'_>, from: usize) -> Self {
+        let mut c = Columns::new(row);
+        Self {
+            time: tag(c.int(from)),
+            own: tag(c.int(from + 1)),
+            seen: c.int(from + 2),
+            version: c.int(from + 3).clamp(0, 1 << 62),
+        }
+    }
+
+    /// The values of its columns.
+    pub(crate) const fn columns(self) -> [i64; 4] {
+        [self.time, self.own, self.seen, self.version]
+    }
+
+    pub(crate) const fn has_groups(self) -> bool {
+        0 < self.version
+    }
+
+    /// The tag of a group that comes.
+    const fn come(self, weight: u32) -> i64 {
+        come(self.time.cast_unsigned(), weight).cast_signed()
+    }
+
+    /// The tag by which the jobs without a group come next, if some were due.
+    pub(crate) fn own(self) -> Option<i64> {
+        (0 < self.own).then_some(self.own)
+    }
+}
+
+/// Tags stay far below what a number holds; rubbish is brought into range.
+fn tag(n: i64) -> i64 {
+    n.clamp(0, 1 << 62)
+}
+
+/// Where a group is filed; its numbers are those of `punctual_group`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the ring, by its tag.
+    Ring = 0,
+    /// By when its first job is due and may start.
+    Coming = 1,
+    /// As many of its jobs run as may; by the number of its limits.
+    Blocked = 2,
+    /// It has no jobs, but its gate says something; by when that may be forgotten.
+    Idle = 3,
+}
+
+impl Place {
+    const ALL: [Self; 4] = [Self::Ring, Self::Coming, Self::Blocked, Self::Idle];
+
+    /// Rubbish is where the first look finds out.
+    fn read(n: i64) -> Self {
+        usize::try_from(n).ok().and_then(|n| Self::ALL.get(n)).copied().unwrap_or(Self::Ring)
+    }
+
+    /// Whether groups with waiting jobs are here.
+    pub(crate) const fn has_jobs(self) -> bool {
+        matches!(self, Self::Ring | Self::Coming | Self::Blocked)
+    }
+}
+
+/// A group that something is remembered of, and where it is filed.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) gid: Key,
+    pub(crate) name: String,
+    now: Filed,
+    stored: Option<Filed>,
+}
+
+/// The columns of `punctual_group` that change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Filed {
+    place: Place,
+    at: i64,
+    gate: Gate,
+}
+
+impl Group {
+    fn new(gid: Key, name: &str) -> Self {
+        let gate = Gate { closed: 0, arrival: 0, part: 0 };
+        let now = Filed { place: Place::Idle, at: 0, gate };
+        Self { gid, name: name.to_owned(), now, stored: None }
+    }
+
+    /// Reads the columns of `group`; where the key is none, that.
+    fn read(row: &Row<'_>) -> rusqlite::Result<Result<Self, Value>> {
+        let mut c = Columns::new(row);
+        let gid: Value = row.get(0)?;
+        let Some(key) = as_key(&gid) else { return Ok(Err(gid)) };
+        let now = Filed { place: Place::read(c.int(2)), at: c.int(3), gate: Gate::read(row, 4) };
+        Ok(Ok(Self { gid: key, name: c.text(1), now, stored: Some(now) }))
+    }
+
+    pub(crate) const fn place(&self) -> Place {
+        self.now.place
+    }
+
+    /// In the ring: by which it comes next.
+    pub(crate) fn tag(&self) -> i64 {
+        tag(self.now.at)
+    }
+}
+
+/// The digest that a value is.
+pub(crate) fn as_key(value: &Value) -> Option<Key> {
+    if let Value::Blob(blob) = value { Key::try_from(blob.as_slice()).ok() } else { None }
+}
+
+/// A row of `punctual_grouped`.
+pub(crate) struct GroupedRow {
+    gid: Value,
+    pri: i64,
+    run_at: i64,
+    id: Value,
+}
+
+impl GroupedRow {
+    /// The job that it names, where it has a record.
+    pub(crate) fn job(&self, tx: &mut Tx<'_>) -> Step<Option<Job>> {
+        match &self.id {
+            Value::Blob(id) => job_id(id).map_or(Ok(None), |id| tx.job(id)),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Tx<'_> {
+    // ── limits ──
+
+    fn limits(&self, q: Q, group: &str) -> GroupLimits {
+        self.at(q).settings.of_group(group)
+    }
+
+    /// When the next job of a group may start, as far as its own limits go; `None`: when one of those that run has ended.
+    fn group_opens(&mut self, q: Q, name: &str, gid: &Key, gate: Gate) -> Step<Option<Timestamp>> {
+        let limits = self.limits(q, name);
+        if let Some(most) = limits.concurrency
+            && self.run_already(self.at(q).qid, gid, most.into())?
+        {
+            return Ok(None);
+        }
+        Ok(Some(gate.opens_in_time(limits.rate, self.now)))
+    }
+
+    /// Whether a job's group lets none of its jobs start now.
+    pub(crate) fn is_group_closed(&mut self, q: Q, job: &Job) -> Step<bool> {
+        let Some(name) = &job.opts.group else { return Ok(false) };
+        let Some(group) = self.group(q, group_digest(name), Some(name))? else { return Ok(false) };
+        Ok(self.group_opens(q, name, &group.gid, group.now.gate)? != Some(self.now))
+    }
+
+    /// A run closes the gate of its group.
+    pub(crate) fn close_group(&mut self, q: Q, name: &str, until: Timestamp) -> Step<()> {
+        let gid = group_digest(name);
+        if let Some(mut group) = self.group(q, gid, Some(name))? {
+            group.now.gate.close(until, self.now);
+            self.write_group(q, &mut group)?;
+        }
+        self.touch_group(q, gid, Some(name));
+        Ok(())
+    }
+
+    /// An operator opens the gate of a group.
+    pub(crate) fn open_group(&mut self, q: Q, name: &str) -> Step<()> {
+        let gid = group_digest(name);
+        if let Some(mut group) = self.group(q, gid, None)? {
+            group.now.gate.open();
+            self.write_group(q, &mut group)?;
+            self.touch_group(q, gid, Some(name));
+        }
+        Ok(())
+    }
+
+    // ── filing ──
+
+    /// What is remembered of a group; nothing at all, where no name says who it is.
+    pub(crate) fn group(&self, q: Q, gid: Key, name: Option<&str>) -> Step<Option<Group>> {
+        let mut stmt = self.conn.prepare_cached(GROUP)?;
+        let read = stmt.query_row(params![self.at(q).qid, gid], Group::read).optional()?;
+        Ok(read.and_then(Result::ok).or_else(|| name.map(|name| Group::new(gid, name))))
+    }
+
+    /// The groups of a place up to `at`, least first; of a row whose key is none, that.
+    fn rows_of(&self, q: Q, place: Place, at: i64, n: usize) -> Step<Vec<Result<Group, Value>>> {
+        let mut stmt = self.conn.prepare_cached(GROUPS)?;
+        let rows = stmt.query_map(params![self.at(q).qid, place as i64, at, int(n)], Group::read)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// The groups of a place up to `at`, least first, for whoever files them anew.
+    fn groups(&self, q: Q, place: Place, at: i64, n: usize) -> Step<Vec<Group>> {
+        let rows = self.rows_of(q, place, at, n)?;
+        let mut groups = Vec::with_capacity(rows.len());
+        for row in rows {
+            match row {
+                Ok(group) => groups.push(group),
+                // It would be met for ever.
+                Err(gid) => {
+                    self.conn.prepare_cached(FORGET)?.execute(params![self.at(q).qid, gid])?;
+                }
+            }
+        }
+        Ok(groups)
+    }
+
+    /// When the first waiting job of a group is due.
+    fn first_of(&self, q: Q, gid: &Key) -> Step<Option<i64>> {
+        let mut stmt = self.conn.prepare_cached(FIRST_RUN_AT)?;
+        let first: [Option<i64>; 3] =
+            stmt.query_row(params![self.at(q).qid, gid], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?;
+        Ok(first.into_iter().flatten().min())
+    }
+
+    fn write_group(&mut self, q: Q, group: &mut Group) -> Step<()> {
+        self.note_groups(q)?;
+        if group.stored == Some(group.now) {
+            return Ok(());
+        }
+        let qid = self.at(q).qid;
+        let Filed { place, at, gate: Gate { closed, arrival, part } } = group.now;
+        let row = params![qid, group.gid, group.name, place as i64, at, closed, arrival, part];
+        self.conn.prepare_cached(PUT)?.execute(row)?;
+        group.stored = Some(group.now);
+        Ok(())
+    }
+
+    /// Files a group where it belongs; `is_in`: it stays in the ring if it can. Answers when its first job is due.
+    pub(crate) fn file(&mut self, q: Q, group: &mut Group, is_in: bool) -> Step<Option<i64>> {
+        let first = self.first_of(q, &group.gid)?;
+        let (tag, gate) = (group.tag(), group.now.gate);
+        let filed = match first {
+            None => gate.remembers(self.now).map(|until| (Place::Idle, until)),
+            Some(first) => Some(match self.group_opens(q, &group.name, &group.gid, gate)? {
+                None => (Place::Blocked, self.at(q).ring.version),
+                Some(opens) => {
+                    // What was due when groups were let in last is so until they are again, should the clock go back.
+                    let seen = self.now_ms().max(self.at(q).ring.seen);
+                    if self.now < opens {
+                        // By the clock: should it go back, it is looked at again.
+                        self.ring_mut(q).seen = seen;
+                    }
+                    let at = if opens <= self.now { first } else { first.max(ms(opens)) };
+                    if is_in && at <= seen { (Place::Ring, tag) } else { (Place::Coming, at) }
+                }
+            }),
+        };
+        match filed {
+            Some((place, at)) => {
+                (group.now.place, group.now.at) = (place, at);
+                self.write_group(q, group)?;
+            }
+            None if group.stored.is_some() => {
+                self.conn.prepare_cached(FORGET)?.execute(params![self.at(q).qid, group.gid])?;
+                group.stored = None;
+            }
+            None => {}
+        }
+        Ok(first)
+    }
+
+    /// Files the groups anew that had an event.
+    pub(crate) fn file_touched(&mut self) -> Step<()> {
+        for ((q, gid), name) in self.take_touched_groups() {
+            let Some(mut group) = self.group(q, gid, name.as_deref())? else { continue };
+            let was_in = group.stored.is_some() && group.place() == Place::Ring;
+            self.file(q, &mut group, was_in)?;
+            match group.place() {
+                Place::Ring => self.ring(q, self.now),
+                Place::Coming => self.ring(q, instant(group.now.at)),
+                Place::Blocked | Place::Idle => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Files the first groups of a place anew.
+    fn file_all(&mut self, q: Q, place: Place) -> Step<()> {
+        for mut group in self.groups(q, place, i64::MAX, REGROUP_MAX)? {
+            self.file(q, &mut group, place == Place::Ring)?;
+        }
+        Ok(())
+    }
+
+    /// Behind a step of the clock to the past, jobs may not be due any more, and gates may be open that were closed.
+    fn mind_the_clock(&mut self, q: Q) -> Step<()> {
+        let now = self.now_ms();
+        if std::mem::replace(&mut self.ring_mut(q).seen, now) <= now {
+            return Ok(());
+        }
+        self.file_all(q, Place::Ring)?;
+        self.file_all(q, Place::Coming)
+    }
+
+    /// The limits of a queue's groups have changed. Groups beyond the first are filed anew as reserves come by.
+    pub(crate) fn limits_changed(&mut self, q: Q) -> Step<()> {
+        if !self.at(q).ring.has_groups() {
+            return Ok(());
+        }
+        self.ring_mut(q).version += 1;
+        for place in [Place::Ring, Place::Coming, Place::Blocked] {
+            self.file_all(q, place)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that there are groups.
+    fn note_groups(&mut self, q: Q) -> Step<()> {
+        let ring = self.ring_mut(q);
+        ring.version = ring.version.max(1);
+        self.set_grouped()
+    }
+
+    /// Whether a group is filed as one that has jobs.
+    pub(crate) fn is_filed(&self, q: Q, gid: Key) -> Step<bool> {
+        let group = self.group(q, gid, None)?;
+        Ok(self.at(q).ring.has_groups() && group.is_some_and(|group| group.place().has_jobs()))
+    }
+
+    /// Whether a group that something is remembered of is filed where its jobs say.
+    pub(crate) fn is_filed_right(&mut self, q: Q, gid: Key) -> Step<bool> {
+        let Some(group) = self.group(q, gid, None)? else { return Ok(false) };
+        let Filed { place, at, gate } = group.now;
+        if place.has_jobs() != self.first_of(q, &gid)?.is_some() {
+            return Ok(false);
+        }
+        Ok(match place {
+            Place::Blocked => {
+                at < self.at(q).ring.version || self.group_opens(q, &group.name, &gid, gate)?.is_none()
+            }
+            Place::Ring | Place::Coming | Place::Idle => true,
+        })
+    }
+
+    // ── the ring ──
+
+    /// Lets groups into the ring whose first job is due and may start, those first that have been so for longest.
+    pub(crate) fn let_in(&mut self, q: Q, n: usize) -> Step<()> {
+        self.mind_the_clock(q)?;
+        let older = self.at(q).ring.version - 1;
+        for mut group in self.groups(q, Place::Blocked, older, GROUPS_EXTRA)? {
+            self.file(q, &mut group, false)?;
+        }
+        for mut group in self.groups(q, Place::Coming, self.now_ms(), n)? {
+            if self.group_opens(q, &group.name, &group.gid, group.now.gate)? == Some(self.now) {
+                // Its first job is due, or it would not be filed so: there is no need to look.
+                let weight = self.limits(q, &group.name).weight();
+                let tag = self.at(q).ring.come(weight);
+                (group.now.place, group.now.at) = (Place::Ring, tag);
+                self.write_group(q, &mut group)?;
+            } else {
+                self.file(q, &mut group, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The group in the ring whose turn it is; at most so many are met that may not start anything, which leave it.
+    pub(crate) fn first_in_ring(&mut self, q: Q, stale: &mut usize) -> Step<Option<Group>> {
+        while *stale < CANDIDATES_EXTRA {
+            let Some(mut group) = self.groups(q, Place::Ring, i64::MAX, 1)?.pop() else { return Ok(None) };
+            if self.group_opens(q, &group.name, &group.gid, group.now.gate)? == Some(self.now) {
+                return Ok(Some(group));
+            }
+            self.file(q, &mut group, true)?;
+            *stale += 1;
+        }
+        Ok(None)
+    }
+
+    /// The first job of a group that is due by an instant (S6), and its priority.
+    pub(crate) fn head(&self, q: Q, group: &Group, due_by: Timestamp) -> Step<Option<(Priority, DueRow)>> {
+        let queue = self.at(q);
+        let mut head = self.conn.prepare_cached(match queue.settings.order {
+            Order::Fifo => HEAD_FIFO,
+            Order::Lifo => HEAD_LIFO,
+        })?;
+        for priority in Priority::ALL {
+            let range = params![queue.qid, group.gid, priority as i64, ms(due_by)];
+            if let Some(row) = head.query_row(range, DueRow::read).optional()? {
+                return Ok(Some((priority, row)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Deletes the row of a group's job alone.
+    pub(crate) fn drop_head(&self, q: Q, group: &Group, priority: Priority, row: &DueRow) -> Step<()> {
+        let (run_at, id) = row.key();
+        let row = params![self.at(q).qid, group.gid, priority as i64, run_at, id];
+        self.conn.prepare_cached(DELETE_GROUPED)?.execute(row)?;
+        Ok(())
+    }
+
+    /// Counts a job that starts against its group.
+    pub(crate) fn charge(&mut self, q: Q, group: &mut Group) {
+        let limits = self.limits(q, &group.name);
+        let tag = group.tag();
+        self.ring_mut(q).time = tag;
+        group.now.at = tag + step(limits.weight()).cast_signed();
+        group.now.gate.spend(limits.rate, self.now);
+    }
+
+    /// Counts a job that starts against those without a group.
+    pub(crate) fn charge_rest(&mut self, q: Q) {
+        let ring = self.ring_mut(q);
+        ring.time = ring.own;
+        ring.own = ring.time + step(1).cast_signed();
+    }
+
+    /// Jobs without a group come as one, or anew when there are some again.
+    pub(crate) fn mind_rest(&mut self, q: Q, is_due: bool) {
+        let ring = self.at(q).ring;
+        let own = if is_due { ring.own().unwrap_or(ring.come(1)) } else { 0 };
+        self.ring_mut(q).own = own;
+    }
+
+    // ── what is forgotten ──
+
+    /// Forgets gates of groups without jobs that say nothing any more, in all queues.
+    pub(crate) fn forget_gates(&self) -> Step<()> {
+        self.conn.prepare_cached(FORGET_IDLE)?.execute(params![self.now_ms(), int(BATCH_MAX)])?;
+        Ok(())
+    }
+
+    // ── what comes next, and how much ──
+
+    /// When the first job of any group is due and may start, as far as groups go.
+    pub(crate) fn first_coming(&mut self, q: Q) -> Step<Option<Timestamp>> {
+        let Ring { seen, version, .. } = self.at(q).ring;
+        if !self.at(q).ring.has_groups() {
+            return Ok(None);
+        }
+        if self.now_ms() < seen {
+            return self.first_coming_by_looking(q);
+        }
+        let blocked = self.first_at(q, Place::Blocked)?;
+        if self.first_at(q, Place::Ring)?.is_some() || blocked.is_some_and(|at| at < version) {
+            return Ok(Some(self.now));
+        }
+        Ok(self.first_at(q, Place::Coming)?.map(instant))
+    }
+
+    /// The same, where what is filed may not hold: behind a step of the clock to the past.
+    fn first_coming_by_looking(&mut self, q: Q) -> Step<Option<Timestamp>> {
+        let mut groups = self.rows_of(q, Place::Ring, i64::MAX, REGROUP_MAX)?;
+        groups.extend(self.rows_of(q, Place::Coming, i64::MAX, REGROUP_MAX)?);
+        let mut first = None;
+        for group in groups.into_iter().flatten() {
+            let Some(due) = self.first_of(q, &group.gid)? else { continue };
+            if let Some(opens) = self.group_opens(q, &group.name, &group.gid, group.now.gate)? {
+                let at = if opens <= self.now { instant(due) } else { opens.max(instant(due)) };
+                first = first.into_iter().chain([at]).min();
+            }
+        }
+        Ok(first)
+    }
+
+    fn first_at(&self, q: Q, place: Place) -> Step<Option<i64>> {
+        let mut stmt = self.conn.prepare_cached(FIRST_AT)?;
+        let read = stmt.query_row(params![self.at(q).qid, place as i64], |row| Ok(Columns::new(row).int(0)));
+        Ok(read.optional()?)
+    }
+
+    /// When the first waiting job with a group is due, whatever holds it back.
+    pub(crate) fn first_grouped(&self, q: Q) -> Step<Option<Timestamp>> {
+        if !self.at(q).ring.has_groups() {
+            return Ok(None);
+        }
+        let mut stmt = self.conn.prepare_cached(FIRST_GROUPED)?;
+        let first: Option<i64> = stmt.query_row([self.at(q).qid], |row| row.get(0)).optional()?;
+        Ok(first.map(instant))
+    }
+
+    /// Waiting jobs with a group that are due, counted up to `limit`.
+    pub(crate) fn count_due_grouped(&self, q: Q, limit: u64) -> Step<u64> {
+        if !self.at(q).ring.has_groups() {
+            return Ok(0);
+        }
+        let mut stmt = self.conn.prepare_cached(COUNT_DUE)?;
+        let range = params![self.at(q).qid, self.now_ms(), limit.cast_signed()];
+        Ok(stmt.query_row(range, |row| row.get::<_, i64>(0))?.cast_unsigned())
+    }
+
+    /// The first `n` waiting jobs with a group, group by group.
+    pub(crate) fn grouped_rows(&self, q: Q, n: usize) -> Step<Vec<GroupedRow>> {
+        let mut stmt = self.conn.prepare_cached(GROUPED)?;
+        let rows = stmt.query_map(params![self.at(q).qid, int(n)], |row| {
+            Ok(GroupedRow { gid: row.get(0)?, pri: row.get(1)?, run_at: row.get(2)?, id: row.get(3)? })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Deletes a row of a job with a group alone.
+    pub(crate) fn drop_grouped(&self, q: Q, row: &GroupedRow) -> Step<()> {
+        let key = params![self.at(q).qid, row.gid, row.pri, row.run_at, row.id];
+        self.conn.prepare_cached(DELETE_GROUPED)?.execute(key)?;
+        Ok(())
+    }
+}

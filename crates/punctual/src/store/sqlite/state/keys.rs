@@ -1,0 +1,401 @@
+//! Unique keys (S4): which job holds one. And concurrency keys (S15): which jobs run, which are parked, and which one of these is next.
+//! The rules are stated in the model's `keys.rs`.
+
+use rusqlite::{OptionalExtension, params};
+
+use crate::{
+    core::{
+        digest::digest,
+        id::JobId,
+        job::{Scope, Unique},
+        time::Timestamp,
+    },
+    store::{
+        Order,
+        sqlite::{
+            engine::{
+                fault::Step,
+                sql::named,
+                tx::{Q, Tx, instant, int, ms},
+            },
+            state::{
+                codec::{Columns, Job, Opts},
+                groups::{PUT_GROUPED, as_key, group_of},
+                places::End,
+            },
+            verbs::reserve::job_id,
+        },
+    },
+};
+use rusqlite::{Row, types::Value};
+
+const UNIQUE: &str = include_str!("../sql/unique_keys.sql");
+const HOLDER: &str = named(UNIQUE, "holder");
+const HOLD: &str = named(UNIQUE, "hold");
+const FREE: &str = named(UNIQUE, "free");
+
+const CONCURRENCY: &str = include_str!("../sql/concurrency_keys.sql");
+const RUNNING: &str = named(CONCURRENCY, "running");
+const RUN: &str = named(CONCURRENCY, "run");
+const KEYS_OF: &str = named(CONCURRENCY, "keys_of");
+const RUN_NO_MORE: &str = named(CONCURRENCY, "run_no_more");
+const IS_PARKED: &str = named(CONCURRENCY, "is_parked");
+const PARK: &str = named(CONCURRENCY, "park");
+const UNPARK: &str = named(CONCURRENCY, "unpark");
+const FIRST_FIFO: &str = named(CONCURRENCY, "first_fifo");
+const FIRST_LIFO: &str = named(CONCURRENCY, "first_lifo");
+const COUNT: &str = named(CONCURRENCY, "count");
+const PARKED: &str = named(CONCURRENCY, "parked");
+const PUT_DUE: &str = named(include_str!("../sql/places.sql"), "put_due");
+
+/// What stands for a concurrency key with all that it is compared within.
+pub(crate) type Key = [u8; 16];
+
+// ── unique keys ──
+
+/// Kind, group, concurrency key and key as one; lengths first, so that no two lists share an encoding.
+pub(crate) fn encode(
+    kind: Option<&str>,
+    group: Option<&str>,
+    concurrency_key: Option<&str>,
+    key: &str,
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(kind.unwrap_or_default().len() + key.len() + 16);
+    for part in [kind, group, concurrency_key, Some(key)] {
+        bytes.push(u8::from(part.is_some()));
+        // A name is at most 255 bytes; a longer one can't be stored, and can't be found either.
+        bytes.extend_from_slice(&(part.unwrap_or_default().len() as u16).to_be_bytes());
+        bytes.extend_from_slice(part.unwrap_or_default().as_bytes());
+    }
+    bytes
+}
+
+fn encoded(kind: &str, opts: &Opts, unique: &Unique) -> Vec<u8> {
+    let concurrency_key = opts.concurrency.as_ref().map(|concurrency| concurrency.key.as_str());
+    encode(unique.kind_of(kind), opts.group.as_deref(), concurrency_key, &unique.key)
+}
+
+/// Whoever holds a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) id: JobId,
+    /// The job's record; a window survives it.
+    pub(crate) job: Option<Job>,
+}
+
+impl Tx<'_> {
+    /// The holder of a key, if it is held now.
+    pub(crate) fn holder(&mut self, qid: i64, key: &[u8]) -> Step<Option<Holder>> {
+        let read = self
+            .conn
+            .prepare_cached(HOLDER)?
+            .query_row(params![qid, key], |row| {
+                let mut c = Columns::new(row);
+                Ok((c.id(0), c.optional(1, Columns::time)))
+            })
+            .optional()?;
+        let Some((Some(id), until)) = read else { return Ok(None) };
+        let job = self.job(id)?;
+        let held = until.map_or(job.is_some(), |until| self.now < until);
+        Ok(held.then_some(Holder { id, job }))
+    }
+
+    /// The holder of the key that these options of a job of this kind ask for.
+    pub(crate) fn holder_of(&mut self, qid: i64, kind: &str, opts: &Opts) -> Step<Option<Holder>> {
+        match &opts.unique {
+            Some(unique) => self.holder(qid, &encoded(kind, opts, unique)),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes the key that these options of a job ask for; it must be free or void.
+    pub(crate) fn hold_key(
+        &self,
+        qid: i64,
+        (id, kind): (JobId, &str),
+        opts: &Opts,
+        created_at: Timestamp,
+    ) -> Step<()> {
+        let Some(unique) = &opts.unique else { return Ok(()) };
+        let (scope, until) = match unique.scope {
+            Scope::UntilDone => (0, None),
+            Scope::UntilStart => (1, None),
+            Scope::Window { .. } => (2, window_end(unique, created_at)),
+        };
+        let row = params![qid, encoded(kind, opts, unique), id.as_bytes(), scope, until.map(ms)];
+        self.conn.prepare_cached(HOLD)?.execute(row)?;
+        Ok(())
+    }
+
+    /// A job starts: a key until start is free from now on, and that it started is kept where an operator's retry or a
+    /// cancel will ask for it.
+    pub(crate) fn free_key_at_start(&self, job: &mut Job) -> Step<()> {
+        let Some(unique) = &job.opts.unique else { return Ok(()) };
+        if unique.scope == Scope::UntilStart {
+            self.free_key(job)?;
+        }
+        if !job.holds_until_done() && !job.past.started {
+            job.past.started = true;
+            job.put_past(self.conn)?;
+        }
+        Ok(())
+    }
+
+    /// A job ends: its key is free unless a window holds it, and that only an end before the start breaks.
+    pub(crate) fn free_key_at_end(&self, job: &Job, how: End) -> Step<()> {
+        match &job.opts.unique {
+            Some(Unique { scope: Scope::Window { .. }, .. }) if how == End::Other || job.past.started => {
+                Ok(())
+            }
+            Some(_) => self.free_key(job),
+            None => Ok(()),
+        }
+    }
+
+    /// Frees the key if this job holds it.
+    fn free_key(&self, job: &Job) -> Step<()> {
+        if let Some(unique) = &job.opts.unique {
+            let row = params![job.qid, encoded(&job.kind, &job.opts, unique), job.id.as_bytes()];
+            self.conn.prepare_cached(FREE)?.execute(row)?;
+        }
+        Ok(())
+    }
+}
+
+/// When a window ends; `None` for other scopes.
+pub(crate) fn window_end(unique: &Unique, created_at: Timestamp) -> Option<Timestamp> {
+    match unique.scope {
+        Scope::Window { window_ms } => {
+            Some(Timestamp::saturating_from_ms(created_at.as_ms().saturating_add(window_ms)))
+        }
+        Scope::UntilDone | Scope::UntilStart => None,
+    }
+}
+
+// ── concurrency keys ──
+
+/// A row of `punctual_parked`.
+pub(crate) struct ParkedRow {
+    key: Value,
+    pri: i64,
+    run_at: i64,
+    id: Value,
+    /// How many of the key may run as it starts, itself included.
+    most: i64,
+    gid: Option<Key>,
+}
+
+impl ParkedRow {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let gid: Value = row.get(5)?;
+        Ok(Self {
+            key: row.get(0)?,
+            pri: row.get(1)?,
+            run_at: row.get(2)?,
+            id: row.get(3)?,
+            most: row.get(4)?,
+            gid: as_key(&gid),
+        })
+    }
+
+    /// The job that it names, where it has a record.
+    pub(crate) fn job(&self, tx: &mut Tx<'_>) -> Step<Option<Job>> {
+        match &self.id {
+            Value::Blob(id) => job_id(id).map_or(Ok(None), |id| tx.job(id)),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Tx<'_> {
+    /// The concurrency key of a job, and how many of it may run.
+    pub(crate) fn key_of(&mut self, job: &Job) -> Step<Option<(Key, u32)>> {
+        let Some(concurrency) = &job.opts.concurrency else { return Ok(None) };
+        let queue = self.name_of(job.qid)?;
+        let key = digest(&[Some(&queue), job.opts.group.as_deref(), Some(&concurrency.key)]);
+        Ok(Some((key, concurrency.limit)))
+    }
+
+    /// Whether so many jobs of a key run, or more. They are counted once in a transaction.
+    pub(crate) fn run_already(&mut self, qid: i64, key: &Key, most: i64) -> Step<bool> {
+        let running = match self.running.get(&(qid, *key)) {
+            Some(running) => *running,
+            None => self.conn.prepare_cached(RUNNING)?.query_row(params![qid, key], |row| row.get(0))?,
+        };
+        self.running.insert((qid, *key), running);
+        Ok(most <= running)
+    }
+
+    /// Whether as many jobs of a job's key run as may beside it.
+    pub(crate) fn is_blocked(&mut self, job: &Job) -> Step<bool> {
+        match self.key_of(job)? {
+            Some((key, most)) => self.run_already(job.qid, &key, most.into()),
+            None => Ok(false),
+        }
+    }
+
+    /// A job with a key starts.
+    pub(crate) fn take_turn(&mut self, q: Q, job: &Job, key: Key) -> Step<()> {
+        self.run(job, &key)?;
+        self.touch(q, key);
+        Ok(())
+    }
+
+    /// A job starts, and runs as one of a key or a group.
+    pub(crate) fn run(&mut self, job: &Job, key: &Key) -> Step<()> {
+        let added = self.conn.prepare_cached(RUN)?.execute(params![job.qid, key, job.id.as_bytes()])?;
+        self.count_running(job.qid, key, int(added));
+        Ok(())
+    }
+
+    /// The run of a job ends.
+    pub(crate) fn end_turn(&mut self, q: Q, job: &Job) -> Step<()> {
+        if let Some((key, _)) = self.key_of(job)? {
+            self.leave_turn(q, key, job.id.as_bytes())?;
+            self.touch(q, key);
+        }
+        if let Some(gid) = group_of(job) {
+            self.leave_turn(q, gid, job.id.as_bytes())?;
+            self.touch_group(q, gid, job.opts.group.as_deref());
+        }
+        Ok(())
+    }
+
+    /// The same, of a job whose record can't be read.
+    pub(crate) fn end_turn_of_unknown(&mut self, q: Q, id: &[u8]) -> Step<()> {
+        let keys: Vec<Vec<u8>> = {
+            let mut keys = self.conn.prepare_cached(KEYS_OF)?;
+            let rows = keys.query_map(params![self.at(q).qid, id], |row| row.get(0))?;
+            rows.collect::<Result<_, _>>()?
+        };
+        for key in keys {
+            if let Ok(key) = Key::try_from(key) {
+                self.leave_turn(q, key, id)?;
+                self.touch_event(q, key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes an event of a concurrency key, or of a group, whichever it is.
+    pub(crate) fn touch_event(&mut self, q: Q, key: Key) {
+        self.touch(q, key);
+        self.touch_group(q, key, None);
+    }
+
+    fn leave_turn(&mut self, q: Q, key: Key, id: &[u8]) -> Step<()> {
+        let qid = self.at(q).qid;
+        let removed = self.conn.prepare_cached(RUN_NO_MORE)?.execute(params![qid, key, id])?;
+        self.count_running(qid, &key, -int(removed));
+        Ok(())
+    }
+
+    fn count_running(&mut self, qid: i64, key: &Key, by: i64) {
+        if let Some(running) = self.running.get_mut(&(qid, *key)) {
+            *running += by;
+        }
+    }
+
+    /// Whether a waiting job is parked.
+    pub(crate) fn is_parked(&mut self, job: &Job) -> Step<bool> {
+        let Some((key, _)) = self.key_of(job)? else { return Ok(false) };
+        let row = params![job.qid, key, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
+        Ok(self.conn.prepare_cached(IS_PARKED)?.exists(row)?)
+    }
+
+    /// Whether a job of this key is parked that comes before this one.
+    fn is_behind(&self, q: Q, job: &Job, key: &Key) -> Step<bool> {
+        let Some(ParkedRow { pri, run_at, id, .. }) = self.first_parked(q, key)? else { return Ok(false) };
+        let (own, id) = (job.id.as_bytes(), if let Value::Blob(id) = &id { id.as_slice() } else { &[] });
+        let (first, this) = ((run_at, id), (ms(job.run_at), own.as_slice()));
+        let is_ahead = match self.at(q).settings.order {
+            Order::Fifo => first < this,
+            Order::Lifo => this < first,
+        };
+        Ok(pri < job.priority as i64 || pri == job.priority as i64 && is_ahead)
+    }
+
+    /// Parks a due job if it waits for its turn: as many of its key run as may beside it, or one that comes first is parked.
+    /// Its row in the timeline is the caller's.
+    pub(crate) fn park_if_blocked(&mut self, q: Q, job: &Job) -> Step<bool> {
+        let Some((key, most)) = self.key_of(job)? else { return Ok(false) };
+        if !self.run_already(job.qid, &key, most.into())? && !self.is_behind(q, job, &key)? {
+            return Ok(false);
+        }
+        let (pri, gid) = (job.priority as i64, group_of(job));
+        let row = params![job.qid, key, pri, ms(job.run_at), job.id.as_bytes(), most, gid];
+        self.conn.prepare_cached(PARK)?.execute(row)?;
+        self.touch(q, key);
+        Ok(true)
+    }
+
+    /// Takes a waiting job out of where it may be parked.
+    pub(crate) fn unpark(&mut self, q: Q, job: &Job) -> Step<()> {
+        if let Some((key, _)) = self.key_of(job)? {
+            let row = params![job.qid, key, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
+            self.conn.prepare_cached(UNPARK)?.execute(row)?;
+            self.touch(q, key);
+        }
+        Ok(())
+    }
+
+    /// For each event of a key, the first of its parked jobs returns to the timeline if it may run; then groups with an event are
+    /// filed anew.
+    pub(crate) fn hand_over(&mut self) -> Step<()> {
+        for (q, key) in self.take_touched() {
+            if let Some(first) = self.first_parked(q, &key)?
+                && !self.run_already(self.at(q).qid, &key, first.most)?
+            {
+                self.return_parked(q, &first)?;
+            }
+        }
+        self.file_touched()?;
+        self.note_hand_over();
+        Ok(())
+    }
+
+    /// A parked job returns to the timeline.
+    fn return_parked(&mut self, q: Q, first: &ParkedRow) -> Step<()> {
+        let (qid, ParkedRow { pri, run_at, id, .. }) = (self.at(q).qid, first);
+        self.drop_parked(q, first)?;
+        let Some(gid) = first.gid else {
+            self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
+            self.ring(q, instant(*run_at));
+            return Ok(());
+        };
+        self.conn.prepare_cached(PUT_GROUPED)?.execute(params![qid, gid, pri, run_at, id])?;
+        let group = first.job(self)?.and_then(|job| job.opts.group);
+        self.touch_group(q, gid, group.as_deref());
+        Ok(())
+    }
+
+    /// The first of the parked jobs of a key.
+    fn first_parked(&self, q: Q, key: &Key) -> Step<Option<ParkedRow>> {
+        let queue = self.at(q);
+        let mut first = self.conn.prepare_cached(match queue.settings.order {
+            Order::Fifo => FIRST_FIFO,
+            Order::Lifo => FIRST_LIFO,
+        })?;
+        Ok(first.query_row(params![queue.qid, key], ParkedRow::read).optional()?)
+    }
+
+    /// Parked jobs of a queue, counted up to `limit`.
+    pub(crate) fn count_parked(&self, qid: i64, limit: u64) -> Step<u64> {
+        let mut count = self.conn.prepare_cached(COUNT)?;
+        Ok(count.query_row(params![qid, limit.cast_signed()], |row| row.get::<_, i64>(0))?.cast_unsigned())
+    }
+
+    /// The first `n` parked jobs of a queue, key by key.
+    pub(crate) fn parked_rows(&self, q: Q, n: usize) -> Step<Vec<ParkedRow>> {
+        let mut parked = self.conn.prepare_cached(PARKED)?;
+        let rows = parked.query_map(params![self.at(q).qid, int(n)], ParkedRow::read)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Deletes a row of a parked job alone.
+    pub(crate) fn drop_parked(&self, q: Q, row: &ParkedRow) -> Step<()> {
+        let key = params![self.at(q).qid, row.key, row.pri, row.run_at, row.id];
+        self.conn.prepare_cached(UNPARK)?.execute(key)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! Locks, a row for each.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::forget;
+use crate::{
+    core::time::Timestamp,
+    store::{
+        Held, LOCK_BELL, LockOp, LockReply,
+        sqlite::engine::{
+            fault::Step,
+            sql::named,
+            tx::{Tx, instant, int, ms},
+        },
+    },
+};
+
+const FILE: &str = include_str!("../sql/lock.sql");
+const GET: &str = named(FILE, "get");
+const PUT: &str = named(FILE, "put");
+const REMOVE: &str = named(FILE, "remove");
+const LIST: &str = named(FILE, "list");
+const FORGET: &str = named(FILE, "forget");
+
+/// Who holds a lock.
+struct Holding {
+    owner: [u8; 16],
+    fence: i64,
+    until: Timestamp,
+}
+
+pub(crate) fn lock(tx: &mut Tx<'_>, op: &LockOp) -> Step<LockReply> {
+    match op {
+        LockOp::Acquire { name, owner, lease } => {
+            let fence = match holding(tx, name)? {
+                Some(is) if is.owner != owner.to_be_bytes() => {
+                    return Ok(LockReply::Taken(is.tell(tx, name)));
+                }
+                Some(is) => is.fence,
+                None => tx.next_fence()?,
+            };
+            let until = tx.now.after(*lease);
+            hold(tx, name, &Holding { owner: owner.to_be_bytes(), fence, until })
+        }
+        LockOp::Extend { name, owner, lease } => match holding(tx, name)? {
+            None => Ok(LockReply::Free),
+            Some(is) if is.owner != owner.to_be_bytes() => Ok(LockReply::Taken(is.tell(tx, name))),
+            Some(is) => {
+                let until = tx.now.after(*lease);
+                hold(tx, name, &Holding { until, ..is })
+            }
+        },
+        LockOp::Release { name, owner } => match holding(tx, name)? {
+            None => Ok(LockReply::Free),
+            Some(is) if owner.is_some_and(|owner| is.owner != owner.to_be_bytes()) => {
+                Ok(LockReply::Taken(is.tell(tx, name)))
+            }
+            Some(_) => {
+                tx.conn.prepare_cached(REMOVE)?.execute([name])?;
+                tx.ring_bell([LOCK_BELL, name].concat());
+                Ok(LockReply::Released)
+            }
+        },
+        LockOp::Show { name } => Ok(match holding(tx, name)? {
+            None => LockReply::Free,
+            Some(is) => LockReply::Taken(is.tell(tx, name)),
+        }),
+        LockOp::List { limit } => list(tx, *limit),
+    }
+}
+
+fn holding(tx: &Tx<'_>, name: &str) -> Step<Option<Holding>> {
+    let mut stmt = tx.conn.prepare_cached(GET)?;
+    let read = stmt.query_row([name], |row| {
+        Ok(Holding { owner: row.get(0)?, fence: row.get(1)?, until: instant(row.get(2)?) })
+    });
+    Ok(read.optional()?.filter(|is| tx.now < is.until))
+}
+
+fn hold(tx: &Tx<'_>, name: &str, is: &Holding) -> Step<LockReply> {
+    tx.conn.prepare_cached(PUT)?.execute(params![name, is.owner, is.fence, ms(is.until)])?;
+    forget(tx, FORGET)?;
+    Ok(LockReply::Yours(is.tell(tx, name)))
+}
+
+fn list(tx: &Tx<'_>, limit: usize) -> Step<LockReply> {
+    let mut stmt = tx.conn.prepare_cached(LIST)?;
+    let rows = stmt.query_map(params![tx.now_ms(), int(limit + 1)], |row| {
+        let until = instant(row.get(2)?);
+        Ok(held(tx, row.get(0)?, row.get(1)?, until))
+    })?;
+    let mut locks = rows.collect::<Result<Vec<_>, _>>()?;
+    let more = limit < locks.len();
+    locks.truncate(limit);
+    Ok(LockReply::Listed { locks, more })
+}
+
+/// When the lock is free that this bell is of, if it is one's: now, or at the end of its lease.
+pub(crate) fn free_at(tx: &Tx<'_>, bell: &str) -> Step<Option<Timestamp>> {
+    let Some(name) = bell.strip_prefix(LOCK_BELL) else { return Ok(None) };
+    Ok(Some(holding(tx, name)?.map_or(tx.now, |is| is.until)))
+}
+
+impl Holding {
+    fn tell(&self, tx: &Tx<'_>, name: &str) -> Held {
+        held(tx, name.to_owned(), self.fence, self.until)
+    }
+}
+
+fn held(tx: &Tx<'_>, name: String, fence: i64, until: Timestamp) -> Held {
+    Held { name, fence: fence.cast_unsigned(), until, left: until.since(tx.now) }
+}

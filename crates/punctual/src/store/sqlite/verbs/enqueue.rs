@@ -1,0 +1,194 @@
+//! `enqueue`: checks, decides per job, inserts. The hot path is a look for the id and three b-tree inserts.
+
+use rusqlite::params;
+
+use crate::{
+    core::{
+        job::{JobOptions, NewJob, OnConflict, State, Unique},
+        time::Timestamp,
+    },
+    store::{
+        Call, Enqueued, Existing, check_enqueue, resolve_expiry,
+        sqlite::{
+            engine::{
+                fault::Step,
+                row_number::Found,
+                tx::{Numbered, Q, Tx, int, ms},
+            },
+            state::{
+                codec::{INSERT, Job, Opts},
+                keys::Holder,
+                places::{Due, Place},
+            },
+        },
+    },
+};
+
+/// A numbered enqueue (S3).
+pub(crate) fn enqueue(
+    tx: &mut Tx<'_>,
+    call: Call,
+    jobs: &[NewJob],
+    payload_bytes_max: usize,
+) -> Step<Vec<Enqueued>> {
+    if let Some((number, full)) = tx.last_call(call, Numbered::Enqueue)?
+        && call.number <= number
+    {
+        let full = if call.number == number { full } else { Vec::new() };
+        return replay(tx, jobs, &full);
+    }
+    let answers = insert(tx, jobs, payload_bytes_max)?;
+    let full = |answer: &Enqueued| matches!(answer, Enqueued::Full);
+    if !answers.iter().all(full) {
+        let places = answers.iter().zip(0_u16..).filter(|(answer, _)| full(answer));
+        let kept: Vec<u8> = places.flat_map(|(_, at)| at.to_le_bytes()).collect();
+        tx.put_call(call, Numbered::Enqueue, &kept)?;
+    }
+    Ok(answers)
+}
+
+/// Answers a repeated call without writing; `full` are the places it answered `Full`, two bytes each.
+fn replay(tx: &mut Tx<'_>, jobs: &[NewJob], full: &[u8]) -> Step<Vec<Enqueued>> {
+    let full: Vec<usize> =
+        full.chunks_exact(2).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]]))).collect();
+    let mut answers = Vec::with_capacity(jobs.len());
+    for (at, new) in jobs.iter().enumerate() {
+        if full.contains(&at) {
+            answers.push(Enqueued::Full);
+            continue;
+        }
+        let own = tx.job(new.id)?;
+        let holder = match (&own, tx.queue(&new.queue)?) {
+            (None, Some(q)) => {
+                tx.holder_of(tx.at(q).qid, &new.kind, &Opts::of(new, &JobOptions::default()))?
+            }
+            _ => None,
+        };
+        let existing = match (own, holder) {
+            (Some(job), _) => existing(tx, &job)?,
+            (None, Some(holder)) => existing_holder(tx, &holder)?,
+            (None, None) => gone(new.id),
+        };
+        answers.push(Enqueued::Duplicate(existing));
+    }
+    Ok(answers)
+}
+
+/// Inserts jobs in order, each seeing what the earlier ones did.
+pub(crate) fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], payload_bytes_max: usize) -> Step<Vec<Enqueued>> {
+    check_enqueue(jobs, tx.now, payload_bytes_max)?;
+    let answers = jobs.iter().map(|new| insert_one(tx, new)).collect();
+    tx.hand_over()?;
+    answers
+}
+
+fn insert_one(tx: &mut Tx<'_>, new: &NewJob) -> Step<Enqueued> {
+    let Found::Free(slot) = tx.find_slot(new.id)? else {
+        let found = tx.job(new.id)?;
+        let existing = found.map_or(Ok(gone(new.id)), |job| existing(tx, &job))?;
+        return Ok(Enqueued::Duplicate(existing));
+    };
+    let known_queue = tx.queue(&new.queue)?;
+    if let Some(q) = known_queue {
+        if tx.remembers(q, new.id)? {
+            return Ok(Enqueued::Duplicate(gone(new.id)));
+        }
+        if let Some(unique) = &new.unique {
+            let opts = Opts::of(new, &tx.at(q).settings.defaults);
+            if let Some(holder) = tx.holder_of(tx.at(q).qid, &new.kind, &opts)? {
+                return meet(tx, q, &holder, new, unique, opts);
+            }
+        }
+        if is_full(tx, q, new.payload.bytes.len()) {
+            return Ok(Enqueued::Full);
+        }
+    }
+    let q = known_queue.map_or_else(|| tx.queue_or_new(&new.queue), Ok)?;
+
+    let defaults = &tx.at(q).settings.defaults;
+    let opts = Opts::of(new, defaults);
+    let priority = new.options.priority.or(defaults.priority).unwrap_or_default();
+    let (qid, now) = (tx.at(q).qid, tx.now);
+    let (run_at, expires_at) = times(new, now);
+    let id = new.id.as_bytes();
+    let row = params![
+        slot,
+        id,
+        qid,
+        new.kind,
+        priority as i64,
+        ms(run_at),
+        ms(now),
+        expires_at.map(ms),
+        opts.text(),
+        new.payload.bytes,
+    ];
+    tx.conn.prepare_cached(INSERT)?.execute(row)?;
+    let group = new.group.as_deref();
+    tx.start_waiting(q, Due { group, id: new.id, priority, run_at, expires_at, attempt: 1 })?;
+    tx.tally(q).bytes += int(new.payload.bytes.len());
+    tx.hold_key(qid, (new.id, &new.kind), &opts, now)?;
+    Ok(Enqueued::Inserted { id: new.id, run_at })
+}
+
+/// Due when, and never after what.
+fn times(new: &NewJob, now: Timestamp) -> (Timestamp, Option<Timestamp>) {
+    (new.run_at.resolve(now), new.expires_at.map(|t| resolve_expiry(t, now)))
+}
+
+/// Whether the queue's caps leave no room for one more job of so many bytes.
+fn is_full(tx: &Tx<'_>, q: Q, bytes: usize) -> bool {
+    let queue = tx.at(q);
+    let counts = queue.tally.counts();
+    let jobs_full = queue.settings.max_jobs.is_some_and(|max| max <= counts.waiting + counts.running);
+    jobs_full || queue.settings.max_bytes.is_some_and(|max| max < counts.bytes + bytes as u64)
+}
+
+/// A job whose unique key is held, by its own conflict rule (S4).
+fn meet(tx: &mut Tx<'_>, q: Q, holder: &Holder, new: &NewJob, unique: &Unique, opts: Opts) -> Step<Enqueued> {
+    let may_change = match (&holder.job, unique.on_conflict) {
+        (None, _) | (_, OnConflict::Keep) => false,
+        (Some(job), _) => {
+            matches!(Place::of(tx, job)?, Place::Waiting)
+                && unique.version.is_none_or(|version| version == job.version)
+        }
+    };
+    let Some(mut job) = holder.job.clone().filter(|_| may_change) else {
+        return Ok(Enqueued::Duplicate(existing_holder(tx, holder)?));
+    };
+    tx.stop_waiting(q, &job)?;
+    let (run_at, expires_at) = times(new, tx.now);
+    (job.run_at, job.version) = (run_at, job.version + 1);
+    let id = job.id;
+    if unique.on_conflict == OnConflict::Reschedule {
+        job.put_asked(tx.conn)?;
+        tx.start_waiting(q, Due::from(&job))?;
+        return Ok(Enqueued::Rescheduled { id, run_at });
+    }
+    tx.tally(q).bytes += int(new.payload.bytes.len()) - job.bytes();
+    let defaults = &tx.at(q).settings.defaults;
+    job.priority = new.options.priority.or(defaults.priority).unwrap_or_default();
+    job.kind.clone_from(&new.kind);
+    job.payload.clone_from(&new.payload.bytes);
+    job.expires_at = expires_at;
+    job.opts = opts.with_scope_of(job.opts);
+    job.put_asked(tx.conn)?;
+    tx.start_waiting(q, Due::from(&job))?;
+    Ok(Enqueued::Replaced { id, run_at })
+}
+
+fn existing(tx: &mut Tx<'_>, job: &Job) -> Step<Existing> {
+    let place = Place::of(tx, job)?;
+    let cancel_requested = matches!(&place, Place::Running(lease) if lease.cancel_requested());
+    let kind = Some(job.kind.clone());
+    Ok(Existing { id: job.id, kind, state: Some(place.state()), version: job.version, cancel_requested })
+}
+
+fn existing_holder(tx: &mut Tx<'_>, holder: &Holder) -> Step<Existing> {
+    holder.job.as_ref().map_or(Ok(gone(holder.id)), |job| existing(tx, job))
+}
+
+/// A job whose record is gone.
+const fn gone(id: crate::core::id::JobId) -> Existing {
+    Existing { id, kind: None, state: None::<State>, version: 0, cancel_requested: false }
+}

@@ -1,0 +1,213 @@
+//! Reads: they change nothing, and hide ended jobs past the age they are kept for.
+
+use rusqlite::{params, params_from_iter};
+
+use crate::{
+    core::{
+        id::JobId,
+        job::{JobRecord, Priority, State},
+        limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX, UPCOMING_SEARCH_MAX},
+        time::ceil_ms,
+    },
+    store::{
+        Counts, Histogram, List, ListCursor, Page, UniqueKey, Upcoming,
+        sqlite::{
+            engine::{
+                fault::Step,
+                row_number::{OTHERS, last_slot, ms_at, ms_of},
+                sql::named,
+                tx::{Q, Tx, int},
+            },
+            state::{codec::Job, places::Place},
+            verbs::{
+                act::by_key,
+                queue::{count_due, every_queue},
+                reserve::job_id,
+                sweep::is_past,
+            },
+        },
+    },
+};
+
+const FILE: &str = include_str!("../sql/read.sql");
+const TOTAL: &str = named(FILE, "total");
+const RUNNING_IDS: &str = named(FILE, "running_ids");
+const ENDED_IDS: &str = named(FILE, "ended_ids");
+const SLOTS_DOWN: &str = named(FILE, "slots_down");
+const HISTOGRAM: &str = named(FILE, "histogram");
+const HISTOGRAM_GROUPED: &str = named(include_str!("../sql/groups.sql"), "histogram");
+
+/// One job.
+pub(crate) fn get(tx: &mut Tx<'_>, id: JobId) -> Step<Option<JobRecord>> {
+    let job = tx.job(id)?;
+    job.map_or(Ok(None), |job| record(tx, job))
+}
+
+/// The job that holds a key.
+pub(crate) fn holder(tx: &mut Tx<'_>, key: &UniqueKey) -> Step<Option<JobRecord>> {
+    let job = by_key(tx, key)?;
+    job.map_or(Ok(None), |job| record(tx, job))
+}
+
+/// The record of a job, unless its age hides it.
+fn record(tx: &mut Tx<'_>, job: Job) -> Step<Option<JobRecord>> {
+    let place = Place::of(tx, &job)?;
+    let Some(q) = tx.queue_by_qid(job.qid)? else { return Ok(Some(job.into_record("", &place))) };
+    let queue = tx.at(q);
+    let hidden = matches!(&place, Place::Ended(e) if is_past(queue.keep(e.state), e.at, tx.now));
+    let name = queue.name.clone();
+    let blocked = matches!(&place, Place::Waiting if job.run_at <= tx.now)
+        && (tx.is_blocked(&job)? || !tx.is_open(q) || tx.is_group_closed(q, &job)?);
+    Ok((!hidden).then(|| JobRecord { blocked, ..job.into_record(&name, &place) }))
+}
+
+// ── list ──
+
+/// A page of jobs, newest id first.
+pub(crate) fn list(tx: &mut Tx<'_>, list: &List) -> Step<Page> {
+    let total: i64 = tx.conn.prepare_cached(TOTAL)?.query_row([], |row| row.get(0))?;
+    let mut page = Page { now: tx.now, total: total.max(0).cast_unsigned(), ..Page::default() };
+    let (mut last, mut bytes) = (None, 0);
+    for id in candidates(tx, list)? {
+        if page.jobs.len() == list.limit
+            || page.searched == (page.jobs.len() + BATCH_MAX) as u64
+            || LIST_BYTES_MAX <= bytes
+        {
+            page.next = last.map(ListCursor::behind);
+            break;
+        }
+        page.searched += 1;
+        last = Some(id);
+        let Some(job) = tx.job(id)? else { continue };
+        bytes += job.kept_bytes().unsigned_abs();
+        page.jobs.extend(record(tx, job)?.filter(|record| list.filter.matches(record, tx.now)));
+    }
+    Ok(page)
+}
+
+/// Ids that may be in the page, newest first, with one more than it can look at: those of the places that the filter
+/// leaves, or of all records.
+fn candidates(tx: &mut Tx<'_>, list: &List) -> Step<Vec<JobId>> {
+    let n = list.limit + BATCH_MAX + 1;
+    let after = list.after.as_ref().map(ListCursor::id).transpose()?;
+    let states = list.filter.states();
+    let wants = |state: State| states.as_ref().is_none_or(|states| states.contains(&state));
+    if wants(State::Waiting) {
+        return newest(tx, after, n);
+    }
+    let mut ids = Vec::new();
+    if wants(State::Running) {
+        ids.extend(below(tx, RUNNING_IDS, after, n)?);
+    }
+    if State::ALL.into_iter().any(|state| state.is_ended() && wants(state)) {
+        ids.extend(below(tx, ENDED_IDS, after, n)?);
+    }
+    ids.sort_unstable_by(|a, b| b.cmp(a));
+    ids.dedup();
+    ids.truncate(n);
+    Ok(ids)
+}
+
+/// The highest `n` ids of a place below `after`.
+fn below(tx: &Tx<'_>, sql: &str, after: Option<JobId>, n: usize) -> Step<Vec<JobId>> {
+    let mut stmt = tx.conn.prepare_cached(sql)?;
+    let after = after.map_or([u8::MAX; 16], |id| *id.as_bytes());
+    let rows =
+        stmt.query_map(params![after, int(n)], |row| Ok(row.get_ref(0)?.as_blob().ok().and_then(job_id)))?;
+    Ok(rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+/// The highest `n` ids below `after`, of all records. Slots follow the ids' milliseconds only, and apart for made and other
+/// ids: so both parts are walked down to the end of a millisecond behind the `n`th, and sorted.
+fn newest(tx: &mut Tx<'_>, after: Option<JobId>, n: usize) -> Step<Vec<JobId>> {
+    let reach = tx.reach()?;
+    let mut ids = Vec::new();
+    for made in [true, false] {
+        let lowest = if made { 0 } else { OTHERS };
+        let highest = if made { OTHERS - 1 } else { i64::MAX };
+        let start =
+            after.map_or(highest, |after| last_slot(made, ms_of(after)).saturating_add(reach).min(highest));
+        let mut stmt = tx.conn.prepare_cached(SLOTS_DOWN)?;
+        let mut rows = stmt.query(params![lowest, start])?;
+        let (mut found, mut oldest) = (0, u64::MAX);
+        while let Some(row) = rows.next()? {
+            // What lies further down is of this millisecond at the latest.
+            if n <= found && ms_at(row.get(0)?) < oldest {
+                break;
+            }
+            let Some(id) = row.get_ref(1)?.as_blob().ok().and_then(job_id) else { continue };
+            if after.is_none_or(|after| id < after) {
+                ids.push(id);
+                found += 1;
+                oldest = oldest.min(ms_of(id));
+            }
+        }
+    }
+    ids.sort_unstable_by(|a, b| b.cmp(a));
+    ids.truncate(n);
+    Ok(ids)
+}
+
+// ── counts ──
+
+/// Kept counters of one queue or of all.
+pub(crate) fn count(tx: &mut Tx<'_>, queue: Option<&str>) -> Step<Counts> {
+    let queues = queues(tx, queue)?;
+    let mut all = Counts::default();
+    for q in queues {
+        let counts = tx.at(q).tally.counts();
+        all.waiting += counts.waiting;
+        all.retrying += counts.retrying;
+        all.running += counts.running;
+        all.done += counts.done;
+        all.dead += counts.dead;
+        all.cancelled += counts.cancelled;
+        all.bytes += counts.bytes;
+        all.due += count_due(tx, q, DUE_COUNT_MAX - all.due)?;
+    }
+    Ok(all)
+}
+
+/// One queue, if it is there, or all.
+fn queues(tx: &mut Tx<'_>, name: Option<&str>) -> Step<Vec<Q>> {
+    match name {
+        Some(name) => Ok(tx.queue(name)?.into_iter().collect()),
+        None => every_queue(tx),
+    }
+}
+
+/// A histogram of due times.
+pub(crate) fn upcoming(tx: &mut Tx<'_>, upcoming: &Upcoming) -> Step<Histogram> {
+    let queues = queues(tx, upcoming.queue.as_deref())?;
+    let width = ceil_ms(upcoming.bucket);
+    let end = tx.now_ms().saturating_add_unsigned(width.saturating_mul(upcoming.buckets as u64));
+    let mut histogram = Histogram { now: tx.now, buckets: vec![0; upcoming.buckets], ..Histogram::default() };
+    let mut left = UPCOMING_SEARCH_MAX;
+    for q in queues {
+        let overdue = count_due(tx, q, left)?;
+        histogram.overdue += overdue;
+        left -= overdue;
+        let (now, width, qid) = (tx.now_ms(), i64::try_from(width).unwrap_or(i64::MAX), tx.at(q).qid);
+        let mut fill = |stmt: &str, range: &[i64]| -> Step<()> {
+            let mut stmt = tx.conn.prepare_cached(stmt)?;
+            let range = params_from_iter(range.iter().copied().chain([left.cast_signed()]));
+            let mut rows = stmt.query(range)?;
+            while let Some(row) = rows.next()? {
+                let (bucket, n) = (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?.cast_unsigned());
+                if let Some(jobs) = usize::try_from(bucket).ok().and_then(|i| histogram.buckets.get_mut(i)) {
+                    *jobs += n;
+                }
+                left -= n;
+            }
+            Ok(())
+        };
+        for priority in Priority::ALL {
+            fill(HISTOGRAM, &[qid, priority as i64, now, end, width])?;
+        }
+        if tx.at(q).ring.has_groups() {
+            fill(HISTOGRAM_GROUPED, &[qid, now, end, width])?;
+        }
+    }
+    histogram.complete = 0 < left;
+    Ok(histogram)
+}

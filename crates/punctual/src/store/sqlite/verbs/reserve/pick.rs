@@ -1,0 +1,334 @@
+//! The walk over due jobs that reserve and take share: whose turn it is, and which of their jobs comes first (S6, S16).
+
+use rusqlite::{Row, params, types::Value};
+
+use crate::{
+    core::{
+        id::JobId,
+        job::{Priority, State},
+        lifecycle::is_last_chance,
+        limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, HELD_FOR},
+        time::Timestamp,
+    },
+    store::{
+        Order, end_bell,
+        sqlite::{
+            engine::{
+                fault::Step,
+                sql::named,
+                tx::{Q, Tx, int, ms},
+            },
+            state::{
+                codec::Job,
+                groups::Place,
+                places::{DELETE_DUE, Due, End},
+            },
+            verbs::reserve::job_id,
+        },
+    },
+};
+
+const FILE: &str = include_str!("../../sql/reserve.sql");
+const DUE_FIFO: &str = named(FILE, "due_fifo");
+const DUE_LIFO: &str = named(FILE, "due_lifo");
+const LEAVE_FIFO: &str = named(FILE, "leave_fifo");
+const LEAVE_LIFO: &str = named(FILE, "leave_lifo");
+
+/// The walk over due jobs that reserve and take share: in order, at most n jobs, n + 256 candidates and 1 MiB.
+pub(crate) struct Pick {
+    /// Only jobs with `run_at` up to here.
+    until: Timestamp,
+    n: usize,
+    candidates: usize,
+    bytes: usize,
+    /// Whether the next job would have been too large, or is reserved alone.
+    stopped: bool,
+    any: bool,
+    /// Whether a job on its last chance comes alone.
+    parts: bool,
+}
+
+/// A row of the timeline.
+pub(crate) struct DueRow {
+    run_at: i64,
+    id: Value,
+}
+
+/// The first `n` waiting jobs of one level with `run_at` up to `until`, in the queue's order (S6).
+pub(crate) fn due_rows(
+    tx: &Tx<'_>,
+    q: Q,
+    priority: Priority,
+    until: Timestamp,
+    n: usize,
+) -> Step<Vec<DueRow>> {
+    let queue = tx.at(q);
+    let mut stmt = tx.conn.prepare_cached(match queue.settings.order {
+        Order::Fifo => DUE_FIFO,
+        Order::Lifo => DUE_LIFO,
+    })?;
+    let range = params![queue.qid, priority as i64, ms(until), int(n)];
+    let rows = stmt.query_map(range, DueRow::read)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+impl DueRow {
+    /// Reads `run_at` and `id`.
+    pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self { run_at: row.get(0)?, id: row.get(1)? })
+    }
+
+    /// What it is found by, behind its priority.
+    pub(crate) const fn key(&self) -> (i64, &Value) {
+        (self.run_at, &self.id)
+    }
+
+    /// The job that it names, where it has a record.
+    pub(crate) fn job(&self, tx: &mut Tx<'_>) -> Step<Option<Job>> {
+        self.job_id().map_or(Ok(None), |id| tx.job(id))
+    }
+
+    fn job_id(&self) -> Option<JobId> {
+        match &self.id {
+            Value::Blob(id) => job_id(id),
+            _ => None,
+        }
+    }
+
+    /// Deletes it alone.
+    pub(crate) fn drop(&self, tx: &Tx<'_>, q: Q, priority: Priority) -> Step<()> {
+        let row = params![tx.at(q).qid, priority as i64, self.run_at, self.id];
+        tx.conn.prepare_cached(DELETE_DUE)?.execute(row)?;
+        Ok(())
+    }
+}
+
+impl Pick {
+    pub(crate) fn new(until: Timestamp, n: usize) -> Self {
+        Self {
+            until,
+            n,
+            candidates: n + CANDIDATES_EXTRA,
+            bytes: 0,
+            stopped: false,
+            any: false,
+            parts: false,
+        }
+    }
+
+    /// A job is leased: without company one on its last chance comes alone (S9).
+    pub(crate) fn by_lease(self, company: bool) -> Self {
+        Self { parts: !company, ..self }
+    }
+
+    /// Walks one queue and gives up to `up_to` jobs to `each`, which puts them into their next place.
+    pub(crate) fn run(
+        &mut self,
+        tx: &mut Tx<'_>,
+        q: Q,
+        up_to: usize,
+        mut each: impl FnMut(&mut Tx<'_>, Q, Job) -> Step<bool>,
+    ) -> Step<()> {
+        if tx.at(q).settings.paused.is_some() {
+            return Ok(());
+        }
+        let mut wanted = up_to.min(self.n);
+        let is_shared = tx.at(q).ring.has_groups() && self.goes_on(tx, q, wanted);
+        if is_shared {
+            tx.let_in(q, wanted + GROUPS_EXTRA)?;
+            self.mind_rest(tx, q)?;
+            self.share(tx, q, &mut wanted, &mut each)?;
+        }
+        for priority in Priority::ALL {
+            while self.goes_on(tx, q, wanted) {
+                let asked = wanted.min(self.candidates);
+                let rows = due_rows(tx, q, priority, self.until, asked)?;
+                let all = rows.len() < asked;
+                let mut last = None;
+                for row in rows {
+                    if !tx.is_open(q) {
+                        break;
+                    }
+                    let Some(given) = self.candidate(tx, q, &row, &mut each)? else { break };
+                    wanted -= usize::from(given);
+                    self.candidates -= 1;
+                    last = Some(row);
+                }
+                if let Some(last) = last {
+                    self.leave(tx, q, priority, &last)?;
+                }
+                if all {
+                    break;
+                }
+            }
+        }
+        if is_shared {
+            self.mind_rest(tx, q)?;
+        }
+        Ok(())
+    }
+
+    /// Whether more may be looked at.
+    fn goes_on(&self, tx: &Tx<'_>, q: Q, wanted: usize) -> bool {
+        0 < wanted && 0 < self.candidates && !self.stopped && tx.is_open(q)
+    }
+
+    /// Serves one job at a time, by tags, while groups are in the ring.
+    fn share(
+        &mut self,
+        tx: &mut Tx<'_>,
+        q: Q,
+        wanted: &mut usize,
+        each: &mut impl FnMut(&mut Tx<'_>, Q, Job) -> Step<bool>,
+    ) -> Step<()> {
+        let mut stale = 0;
+        while self.goes_on(tx, q, *wanted)
+            && let Some(mut group) = tx.first_in_ring(q, &mut stale)?
+        {
+            if tx.at(q).ring.own().is_some_and(|own| own <= group.tag())
+                && let Some((priority, row)) = self.first_of_rest(tx, q)?
+            {
+                let Some(given) = self.candidate(tx, q, &row, each)? else { break };
+                row.drop(tx, q, priority)?;
+                if given {
+                    tx.charge_rest(q);
+                }
+                self.mind_rest(tx, q)?;
+                self.looked(given, wanted);
+                continue;
+            }
+            let Some((priority, row)) = tx.head(q, &group, self.until)? else {
+                // It counts if only this take leaves its jobs out.
+                let first = tx.file(q, &mut group, false)?;
+                if group.place() == Place::Coming && first.is_some_and(|at| at <= tx.now_ms()) {
+                    self.looked(false, wanted);
+                } else {
+                    stale += 1;
+                }
+                continue;
+            };
+            let Some(given) = self.candidate(tx, q, &row, each)? else { break };
+            tx.drop_head(q, &group, priority, &row)?;
+            if given {
+                tx.charge(q, &mut group);
+            }
+            tx.file(q, &mut group, true)?;
+            self.looked(given, wanted);
+        }
+        Ok(())
+    }
+
+    /// Looks whether jobs without a group are due.
+    fn mind_rest(&self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
+        let now = Self { until: tx.now, ..*self };
+        let is_due = now.first_of_rest(tx, q)?.is_some();
+        tx.mind_rest(q, is_due);
+        Ok(())
+    }
+
+    const fn looked(&mut self, given: bool, wanted: &mut usize) {
+        self.candidates -= 1;
+        *wanted -= given as usize;
+    }
+
+    /// The first due job without a group, and its priority.
+    fn first_of_rest(&self, tx: &Tx<'_>, q: Q) -> Step<Option<(Priority, DueRow)>> {
+        for priority in Priority::ALL {
+            if let Some(row) = due_rows(tx, q, priority, self.until, 1)?.pop() {
+                return Ok(Some((priority, row)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes the rows up to `last` out of the timeline, in one go.
+    fn leave(&self, tx: &Tx<'_>, q: Q, priority: Priority, last: &DueRow) -> Step<()> {
+        let queue = tx.at(q);
+        let (qid, priority) = (queue.qid, priority as i64);
+        match queue.settings.order {
+            Order::Fifo => {
+                let range = params![qid, priority, last.run_at, last.id];
+                tx.conn.prepare_cached(LEAVE_FIFO)?.execute(range)?;
+            }
+            Order::Lifo => {
+                let range = params![qid, priority, last.run_at, last.id, ms(self.until)];
+                tx.conn.prepare_cached(LEAVE_LIFO)?.execute(range)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides about one due job: `None`: it stays, and the walk ends; else whether it was given to `each`.
+    fn candidate(
+        &mut self,
+        tx: &mut Tx<'_>,
+        q: Q,
+        row: &DueRow,
+        each: &mut impl FnMut(&mut Tx<'_>, Q, Job) -> Step<bool>,
+    ) -> Step<Option<bool>> {
+        if self.stopped {
+            return Ok(None);
+        }
+        let Some(mut job) = row.job(tx)?.filter(|job| !job.corrupt) else {
+            quarantine(tx, q, row)?;
+            return Ok(Some(false));
+        };
+        if job.expires_at.is_some_and(|t| t <= tx.now) {
+            tx.left_due(q, Due::from(&job))?;
+            if let Some((key, _)) = tx.key_of(&job)? {
+                tx.touch(q, key);
+            }
+            tx.end(q, &mut job, State::Cancelled, Some("expired"), End::Other)?;
+            return Ok(Some(false));
+        }
+        if job.held {
+            hold(tx, q, &mut job)?;
+            return Ok(Some(false));
+        }
+        if tx.park_if_blocked(q, &job)? {
+            return Ok(Some(false));
+        }
+        let bytes = self.bytes + job.payload.len();
+        let alone = self.parts && is_last_chance(job.past.crashes);
+        if self.any && (alone || BATCH_BYTES_MAX < bytes) {
+            self.stopped = true;
+            return Ok(None);
+        }
+        tx.left_due(q, Due::from(&job))?;
+        let given = each(tx, q, job)?;
+        if given {
+            (self.bytes, self.any, self.stopped) = (bytes, true, alone);
+            self.n -= 1;
+            tx.spend(q);
+        }
+        Ok(Some(given))
+    }
+}
+
+/// Puts a job that a newer version wrote off for a minute: it is not this one's to run, and in its way it must not stand. The
+/// entry in the timeline is the caller's.
+fn hold(tx: &mut Tx<'_>, q: Q, job: &mut Job) -> Step<()> {
+    tracing::warn!(target: "punctual", id = %job.id, kind = job.kind,
+        "a newer version wrote this job: it waits for a worker of that version");
+    tx.left_due(q, Due::from(&*job))?;
+    job.put_run_at(tx.conn, tx.now.after(HELD_FOR))?;
+    tx.start_waiting(q, Due::from(&*job))
+}
+
+/// Ends a waiting job that can't be understood as dead, reason `corrupt`, with its bytes; an entry of no record is
+/// dropped. The entry in the timeline is the caller's.
+pub(crate) fn quarantine(tx: &mut Tx<'_>, q: Q, row: &DueRow) -> Step<()> {
+    tx.tally(q).waiting -= 1;
+    let Some(id) = row.job_id() else { return Ok(()) };
+    let Some(bytes) = tx.payload_bytes(id)? else { return Ok(()) };
+    if let Some(job) = tx.job(id)? {
+        tx.free_key_at_end(&job, End::Other)?;
+        if let Some((key, _)) = tx.key_of(&job)? {
+            tx.touch(q, key);
+        }
+    }
+    tx.tally(q).bytes -= bytes;
+    // Whether somebody waits for it may not be readable.
+    tx.ring_bell(end_bell(id));
+    tx.put_ended(q, id, State::Dead, bytes, Some("corrupt"))
+}

@@ -1,0 +1,212 @@
+//! Bounded upkeep: expiry, retention, and what is remembered for a time (S17). Rides on reserve, settle and take; with
+//! nothing to do it costs a few index seeks.
+
+use rusqlite::{params, types::Value};
+
+use crate::{
+    core::{
+        job::State,
+        limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
+        time::Timestamp,
+    },
+    store::{
+        Keep, Swept,
+        sqlite::{
+            engine::{
+                fault::Step,
+                sql::named,
+                tx::{Q, Tx, instant, int, ms},
+            },
+            state::places::{End, EndedRow, Place},
+            verbs::{queue::queues_behind, reserve::job_id},
+        },
+    },
+};
+
+const FILE: &str = include_str!("../sql/sweep.sql");
+const EXPIRED: &str = named(FILE, "expired");
+const DROP_EXPIRY: &str = named(FILE, "drop_expiry");
+const OLDEST_ENDED: &str = named(FILE, "oldest_ended");
+const OLDEST_MEMORY: &str = named(FILE, "oldest_memory");
+const FORGET_ID: &str = named(FILE, "forget_id");
+const PAST_WINDOWS: &str = named(FILE, "past_windows");
+const FORGET_WINDOW: &str = named(FILE, "forget_window");
+const IDLE_CALLS: &str = named(FILE, "idle_calls");
+const FORGET_CALL: &str = named(FILE, "forget_call");
+
+/// The order in which ended jobs are swept.
+const ENDED: [State; 3] = [State::Done, State::Cancelled, State::Dead];
+
+/// Queues of one sweep; the next one goes on behind them.
+const QUEUES_MAX: usize = 500;
+
+/// Sweeps queues by name, behind `after`, then store-wide. Answers also behind which queue the next sweep goes on, if there are more.
+pub(crate) fn sweep(tx: &mut Tx<'_>, limit: usize, after: Option<&str>) -> Step<(Swept, Option<String>)> {
+    let queues = queues_behind(tx, after, QUEUES_MAX)?;
+    let mut swept = ride(tx, &queues, limit)?;
+    tx.hand_over()?;
+    let last = queues.last().filter(|_| queues.len() == QUEUES_MAX).map(|q| tx.at(*q).name.clone());
+    // What is left of these comes first.
+    let next = if swept.more { after.map(str::to_owned) } else { last };
+    swept.more |= next.is_some();
+    Ok((swept, next))
+}
+
+/// Sweeps these queues in turn, then store-wide, up to `limit` items in all.
+pub(crate) fn ride(tx: &mut Tx<'_>, queues: &[Q], limit: usize) -> Step<Swept> {
+    let mut sweep = Sweep { left: limit, done: Swept::default() };
+    for &q in queues {
+        sweep.expire(tx, q)?;
+        for state in ENDED {
+            sweep.remove(tx, q, state)?;
+        }
+        sweep.forget_ids(tx, q)?;
+    }
+    sweep.forget_windows(tx)?;
+    sweep.forget_calls(tx)?;
+    Ok(Swept { more: sweep.left == 0, ..sweep.done })
+}
+
+/// A sweep on its way.
+struct Sweep {
+    left: usize,
+    done: Swept,
+}
+
+impl Sweep {
+    /// Ends waiting jobs past their `expires_at`, oldest first.
+    fn expire(&mut self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
+        let qid = tx.at(q).qid;
+        let rows: Vec<(i64, Value)> = {
+            let mut stmt = tx.conn.prepare_cached(EXPIRED)?;
+            let read = stmt
+                .query_map(params![qid, tx.now_ms(), int(self.left)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            read.collect::<Result<_, _>>()?
+        };
+        for (expires_at, id) in rows {
+            let known = if let Value::Blob(id) = &id { job_id(id) } else { None };
+            let job = known.map_or(Ok(None), |id| tx.job(id))?;
+            match job.filter(|job| job.expires_at.map(ms) == Some(expires_at)) {
+                Some(mut job) if matches!(Place::of(tx, &job)?, Place::Waiting) => {
+                    tx.stop_waiting(q, &job)?;
+                    tx.end(q, &mut job, State::Cancelled, Some("expired"), End::Other)?;
+                    self.done.expired += 1;
+                }
+                // An entry that belongs to no waiting job would be met for ever.
+                _ => {
+                    tx.conn.prepare_cached(DROP_EXPIRY)?.execute(params![qid, expires_at, id])?;
+                }
+            }
+            self.left -= 1;
+        }
+        Ok(())
+    }
+
+    /// Removes ended jobs of one state past a bound, oldest end first.
+    fn remove(&mut self, tx: &mut Tx<'_>, q: Q, state: State) -> Step<()> {
+        let keep = *tx.at(q).keep(state);
+        let mut kept = *tx.tally(q).kept(state);
+        if kept.jobs <= 0 {
+            return Ok(());
+        }
+        let mut rows: Vec<(Vec<u8>, EndedRow)> = Vec::new();
+        {
+            let mut stmt = tx.conn.prepare_cached(OLDEST_ENDED)?;
+            let mut read = stmt.query(params![tx.at(q).qid, state as i64, int(self.left)])?;
+            // Stops at the first row within all bounds: with nothing to do, one is read.
+            while let Some(row) = read.next()? {
+                let ended = EndedRow::read(row, 1);
+                let over =
+                    kept.jobs.cast_unsigned() > keep.count || kept.bytes.max(0).cast_unsigned() > keep.bytes;
+                if !keep.keeps_nothing() && !over && !is_past(&keep, ended.at, tx.now) {
+                    break;
+                }
+                kept.jobs -= 1;
+                kept.bytes -= ended.bytes;
+                rows.push((row.get_ref(0)?.as_bytes().unwrap_or_default().to_vec(), ended));
+            }
+        }
+        for (id, ended) in rows {
+            tx.leave_ended(q, &id, &ended)?;
+            if let Some(id) = job_id(&id) {
+                tx.remove(q, id, true, ended.at)?;
+            }
+            self.done.removed += 1;
+            self.left -= 1;
+        }
+        Ok(())
+    }
+
+    /// Forgets ids past their time or number, oldest end first.
+    fn forget_ids(&mut self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
+        let mut remembered = tx.tally(q).remembered;
+        if remembered <= 0 {
+            return Ok(());
+        }
+        let qid = tx.at(q).qid;
+        let mut ids: Vec<Value> = Vec::new();
+        {
+            let mut stmt = tx.conn.prepare_cached(OLDEST_MEMORY)?;
+            let mut read = stmt.query(params![qid, int(self.left)])?;
+            while let Some(row) = read.next()? {
+                let ended_at = instant(row.get(1).unwrap_or_default());
+                if remembered.cast_unsigned() <= ID_MEMORY_MAX && tx.now < ended_at.after(ID_MEMORY) {
+                    break;
+                }
+                remembered -= 1;
+                ids.push(row.get(0)?);
+            }
+        }
+        for id in ids {
+            tx.conn.prepare_cached(FORGET_ID)?.execute(params![qid, id])?;
+            tx.tally(q).remembered -= 1;
+            self.forgot();
+        }
+        Ok(())
+    }
+
+    fn forget_windows(&mut self, tx: &Tx<'_>) -> Step<()> {
+        self.forget(tx, PAST_WINDOWS, tx.now, FORGET_WINDOW)
+    }
+
+    fn forget_calls(&mut self, tx: &Tx<'_>) -> Step<()> {
+        // At the end of time everything is old: no instant lies behind it.
+        let old_at = if tx.now == Timestamp::MAX {
+            Some(tx.now.as_ms())
+        } else {
+            tx.now.as_ms().checked_sub(CALL_MEMORY.as_millis() as u64)
+        };
+        match old_at {
+            Some(at) => self.forget(tx, IDLE_CALLS, Timestamp::saturating_from_ms(at), FORGET_CALL),
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes rows that are old at `limit`, by their two columns.
+    fn forget(&mut self, tx: &Tx<'_>, find: &str, old_at: Timestamp, delete: &str) -> Step<()> {
+        if self.left == 0 {
+            return Ok(());
+        }
+        let rows: Vec<(Value, Value)> = {
+            let mut stmt = tx.conn.prepare_cached(find)?;
+            let read =
+                stmt.query_map(params![ms(old_at), int(self.left)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            read.collect::<Result<_, _>>()?
+        };
+        for (a, b) in rows {
+            tx.conn.prepare_cached(delete)?.execute(params![a, b])?;
+            self.forgot();
+        }
+        Ok(())
+    }
+
+    fn forgot(&mut self) {
+        self.done.forgotten += 1;
+        self.left -= 1;
+    }
+}
+
+/// Whether an ended job is past the age it is kept for.
+pub(crate) fn is_past(keep: &Keep, ended_at: Timestamp, now: Timestamp) -> bool {
+    ended_at.as_ms().saturating_add(keep.age_ms) <= now.as_ms()
+}
