@@ -68,7 +68,7 @@ impl Handlers {
         match self.raw.replace(handler) {
             None => Ok(()),
             Some(_) => {
-                Err(Error::new(ErrorKind::Conflict, "there are there are two handlers for all other kinds"))
+                Err(Error::new(ErrorKind::Conflict, "there are two handlers for all other kinds"))
             }
         }
     }
