@@ -144,7 +144,7 @@ impl Store for RecordingStore {
                 }
                 // A call that a part of the store did not answer is repeated; then all of it is answered.
                 Ok(None) => {
-                    let away = Error::new(ErrorKind::UnknownOutcome, "a part of the store is away");
+                    let away = Error::new(ErrorKind::UnknownOutcome, "a part of the store cannot be reached");
                     self.recorder.answered(n, Err(&away));
                 }
                 Err(error) => self.recorder.answered(n, Err(error)),

@@ -1,4 +1,4 @@
-//! The command line, typed. What each command takes stands beside the command; here is what all share.
+//! The command line, typed: the global options and the list of commands. The options of a command are declared in its module.
 
 use std::{
     ffi::OsString,
@@ -43,18 +43,25 @@ use crate::{
     paint::Color,
 };
 
-/// Where the jobs live, unless somebody says it.
+/// The store that is used if no option, variable or configuration file names one.
 const STORE_DEFAULT: &str = "sqlite:punctual.db";
 
-/// A durable job queue: a job runs when it is due. Never early, never lost.
+/// A durable job queue: each job runs when it is due, and never before.
 ///
-/// Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict or wrong state,
-/// 5 store unreachable or full, 7 timed out, 8 outcome unknown (repeat with the same id or key), 130 interrupted.
+/// Results are printed to stdout, messages to stderr. Durations are written as 500ms, 90s, 15m, 1h30m or 2d.
 ///
-/// With -o json a command prints one value, and with -o ndjson a value a line; errors are then a line of JSON on stderr:
-/// {"error": {"code", "exit", "message", "why", "try"}}.
+/// Exit codes: 0 success; 1 failed; 2 wrong usage; 3 not found; 4 conflict or wrong state; 5 store unreachable or full;
+/// 7 timed out; 8 outcome unknown, repeat with the same id or key; 130 interrupted.
+///
+/// With -o json a command prints one JSON value, with -o ndjson one value per line. An error is then one line of JSON on
+/// stderr: {"error": {"code", "exit", "message", "why", "try"}}.
 #[derive(Debug, Parser)]
 #[command(name = "punctual", version, max_term_width = 110)]
+#[command(after_help = "\
+Examples:
+  punctual push email.send '{\"to\":\"ana@example.com\"}' -q mail --in 2h
+  punctual work --exec ./deliver -q mail
+  punctual ls state:dead")]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) globals: Globals,
@@ -63,7 +70,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Reads the command line; ends the program where it is none. `None`: it asks for help, which is printed.
+    /// Reads the command line, and ends the program if it is wrong. Returns `None` after printing help that was asked for.
     pub(crate) fn of(words: impl Iterator<Item = OsString>) -> io::Result<Option<Self>> {
         let mut lists = false;
         let words: Vec<OsString> = words.collect();
@@ -71,7 +78,7 @@ impl Args {
         let matches = command.try_get_matches_from(words.into_iter().map(|word| {
             let negates = lists && word.to_str().is_some_and(is_negated_term);
             lists |= word == "ls" || word == "list";
-            // A term of a filter doesn't mind a space; it keeps clap from taking `-state:done` for options.
+            // A space in front keeps clap from reading the term `-state:done` as options; the filter ignores it.
             if negates { OsString::from_iter([OsString::from(" "), word]) } else { word }
         }));
         let matches = match matches {
@@ -85,44 +92,68 @@ impl Args {
     }
 }
 
-/// Whether a word looks like `-state:done`: no option has a colon behind its letters.
+/// Whether a word looks like `-state:done`. No option has a colon after its letters.
 fn is_negated_term(word: &str) -> bool {
     word.strip_prefix('-')
         .and_then(|term| term.split_once(':'))
         .is_some_and(|(field, _)| field.len() > 1 && field.starts_with(|c: char| c.is_ascii_lowercase()))
 }
 
-/// Options of every command, in any position.
+/// Options of every command, in any position on the command line.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
-#[command(next_help_heading = "Everywhere")]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Globals {
-    /// Where the jobs live: sqlite:PATH[?durability=full|fast&mode=ro|rw|rwc] or redis:// and an address. Default: store of the
-    /// configuration file, else sqlite:punctual.db.
-    #[arg(long, global = true, env = "PUNCTUAL_STORE", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        env = "PUNCTUAL_STORE",
+        hide_env_values = true,
+        value_name = "URL",
+        help = "Address of the store: sqlite:PATH[?durability=full|fast&mode=ro|rw|rwc] or redis://HOST (default: that of \
+                the configuration file, else sqlite:punctual.db)"
+    )]
     pub(crate) store: Option<String>,
-    /// Whether the command line names the store, and not the environment.
+    /// Whether the store is named by the command line, not by the environment.
     #[arg(skip)]
     names_store: bool,
-    /// The configuration file. Default: punctual.toml here, else the user's, else the machine's.
+    /// Configuration file (default: ./punctual.toml, else ~/.config/punctual/config.toml, else
+    /// /etc/punctual/punctual.toml).
     #[arg(long, global = true, env = "PUNCTUAL_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// What that file says, once it is read.
+    /// The contents of that file, after it was read.
     #[arg(skip)]
     pub(crate) configured: Option<config::Found>,
-    /// What answers look like.
-    #[arg(short, long, global = true, value_enum, default_value = "human")]
+    /// Output format: human, wide (more columns), json (one value), ndjson (one value per line) or ids (default: human).
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_enum,
+        default_value = "human",
+        hide_default_value = true,
+        hide_possible_values = true,
+        value_name = "FORMAT"
+    )]
     pub(crate) output: Format,
-    /// The same as -o json.
+    /// Print JSON; the same as -o json.
     #[arg(long, global = true, conflicts_with = "output")]
     pub(crate) json: bool,
-    /// Of what ls, show, take, queue ls and queue show print only these fields, in this order.
+    /// Print only these fields, in this order (ls, show, take, queue ls, queue show).
     #[arg(long, global = true, value_delimiter = ',', value_name = "A,B,…")]
     pub(crate) fields: Option<Vec<String>>,
-    /// The zone of times without one, and of those shown: local, utc, or a name such as Europe/Berlin.
-    #[arg(long, global = true, env = "PUNCTUAL_TZ", default_value = "local", value_name = "ZONE")]
+    /// Time zone of times that are read or printed: local, utc or a name such as Europe/Berlin (default: local).
+    #[arg(
+        long,
+        global = true,
+        env = "PUNCTUAL_TZ",
+        hide_env_values = true,
+        default_value = "local",
+        hide_default_value = true,
+        value_name = "ZONE"
+    )]
     pub(crate) tz: String,
-    /// Whether states and errors have colours; auto: on terminals, unless `NO_COLOR` is set.
+    /// Colours of states and errors; auto: on a terminal, unless `NO_COLOR` is set (default: auto).
     #[arg(
         long,
         global = true,
@@ -130,23 +161,24 @@ pub(crate) struct Globals {
         env = "PUNCTUAL_COLOR",
         hide_env_values = true,
         default_value = "auto",
+        hide_default_value = true,
         hide_possible_values = true,
         value_name = "auto|always|never"
     )]
     pub(crate) color: Color,
-    /// Give up after this long (exit 7); exit 8 if a change may have been made. To push it is the limit of one run.
+    /// Time limit of the command: exit 7 when it passes, or 8 if a change may have been made (default: none).
     #[arg(long, global = true, value_parser = parse_duration, value_name = "DURATION")]
     pub(crate) timeout: Option<Duration>,
-    /// Don't ask before deleting, cancelling or editing many jobs.
+    /// Skip the question before many jobs are deleted, cancelled or edited.
     #[arg(short, long, global = true)]
     pub(crate) yes: bool,
-    /// Say nothing on stderr but errors.
+    /// Print only errors to stderr.
     #[arg(long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Say more on stderr: -v what becomes of each job, -vv everything. `RUST_LOG` chooses more finely.
+    /// Log more to stderr: -v each job, -vv everything. `RUST_LOG` selects in more detail.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// What lines of the log look like.
+    /// Format of log lines; json is one object per line (default: text).
     #[arg(
         long,
         global = true,
@@ -154,29 +186,30 @@ pub(crate) struct Globals {
         env = "PUNCTUAL_LOG_FORMAT",
         hide_env_values = true,
         default_value = "text",
+        hide_default_value = true,
         value_name = "text|json",
         hide_possible_values = true
     )]
     pub(crate) log_format: LogFormat,
 }
 
-/// What lines of the log look like.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
     /// For people.
     Text,
-    /// An object of JSON a line.
+    /// One JSON object per line.
     Json,
 }
 
 impl Globals {
-    /// Where the jobs live: by the command line, else the environment, else the configuration file.
+    /// Returns the address of the store: of the command line, else the environment, else the configuration file.
     pub(crate) fn store(&self) -> &str {
         let configured = self.configured.as_ref().and_then(|found| found.config.store.as_deref());
         self.store.as_deref().or(configured).unwrap_or(STORE_DEFAULT)
     }
 
-    /// What says where the jobs live.
+    /// Returns what names the store: an option, a variable, a file or the default.
     pub(crate) fn store_origin(&self) -> String {
         match (&self.store, &self.configured) {
             (Some(_), _) if self.explicit_store().is_some() => "--store".to_owned(),
@@ -186,7 +219,7 @@ impl Globals {
         }
     }
 
-    /// The store that the command line itself names: the demo must not run on whatever the environment points to.
+    /// Returns the store that the command line names. The demo must not run on a store that the environment names.
     pub(crate) fn explicit_store(&self) -> Option<&str> {
         self.store.as_deref().filter(|_| self.names_store)
     }
@@ -200,91 +233,105 @@ impl Globals {
     }
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Enqueue a job, or many.
+    /// Enqueue one job, or many from lines of JSON.
     #[command(visible_alias = "enqueue")]
     Push(Box<Push>),
     /// List jobs.
     #[command(visible_alias = "list")]
     Ls(Ls),
-    /// Everything about a job, with its last failed attempts.
+    /// Show one job and its failed attempts.
     Show(Show),
-    /// Why is it not running yet?
+    /// Explain why a job is not running, or how it ended.
     Why(Why),
-    /// Call jobs off; the worker of a running one is told.
+    /// Cancel jobs; a running job is asked to stop.
     Cancel(Cancel),
-    /// Give waiting jobs another time.
+    /// Change the due time of waiting jobs.
     Reschedule(Reschedule),
     /// Make waiting jobs due now.
     RunNow(RunNow),
-    /// Let dead, cancelled or done jobs wait again.
+    /// Run dead, cancelled or done jobs again.
     Retry(Retry),
-    /// Give waiting jobs another priority.
+    /// Change the priority of waiting jobs.
     #[command(alias = "reprioritize")]
     Reprioritise(Reprioritise),
-    /// Give waiting jobs another payload.
+    /// Replace the payload of waiting jobs.
     Edit(Edit),
-    /// Remove jobs that are not running.
+    /// Delete jobs that are not running.
     Delete(Delete),
-    /// Pop due jobs, at most once: what is printed is done.
+    /// Take due jobs: print them and mark them done, at most once.
     Take(Take),
-    /// Look at queues and set them.
+    /// List, configure, limit and pause queues.
     #[command(subcommand)]
     Queue(Queue),
-    /// Schedules: jobs that come again and again.
+    /// Manage schedules, which enqueue a job at each tick: a time of a cron expression or an interval.
     #[command(subcommand)]
     Cron(Cron),
-    /// Topics: what is published becomes a job in every subscribed queue.
+    /// Manage topics: a job that is published to a topic is enqueued in each subscribed queue.
     #[command(subcommand)]
     Topic(Topic),
-    /// Limit how often something is done.
+    /// Check rate limits, for scripts.
     #[command(subcommand)]
     Limit(Limiter),
-    /// Leaderboards.
+    /// Keep leaderboards: scores of members, and their ranks.
     #[command(subcommand)]
     Board(Board),
-    /// Let one at a time do something.
+    /// Run a command under a lock, so that only one runs at a time, and manage locks.
     #[command(subcommand)]
     Lock(Lock),
-    /// How many jobs there are, and what ran in the last hour.
+    /// Print the number of jobs in each state, and what ran in the last hour.
     Stats(Stats),
-    /// Queues, the runs that take longest and what ran in the last hour, live until Ctrl-C.
+    /// Watch queues, the longest runs and recent activity, until Ctrl-C.
     Top(Top),
-    /// When waiting jobs are due.
+    /// Print a histogram of the due times of waiting jobs.
     Upcoming(Upcoming),
-    /// Run a command for every job.
+    /// Run a command for each job.
     Work(Work),
-    /// Hand due jobs over to RabbitMQ, NATS, a Redis stream or a webhook.
+    /// Send due jobs to RabbitMQ, NATS, a Redis stream or a webhook.
     Forward(Forward),
-    /// Take over what waits in a queue on Redis that was made by hand.
+    /// Import the jobs of a hand-written queue on Redis.
     #[command(subcommand)]
     Import(Import),
-    /// Check that every job is in exactly one state.
+    /// Check that each job is in exactly one state.
     Audit(Audit),
-    /// Let the store look at itself.
+    /// Check the store's health and configuration.
+    #[command(after_help = "\
+Each line is ok, warn or fail, followed by what to change. The exit code is 1 if a check fails.
+
+Examples:
+  punctual doctor
+  punctual doctor --store redis://localhost -o json")]
     Doctor,
-    /// Give the space of removed jobs back to the disk.
+    /// Return the space of deleted jobs to the disk (SQLite only).
     Compact(Compact),
-    /// Look at what is configured, and where that is said.
+    /// Show the configuration, and where each value is set.
     #[command(subcommand)]
     Config(Configuration),
-    /// Over how many shards a store on Redis is spread; change it, live.
+    /// Show or change the number of shards, the parts of a store on Redis, while it is in use.
     Shards(Shards),
-    /// Measure this store on this machine, beside plain SQL.
+    /// Measure a store on this machine, next to plain SQL or scripts.
     Bench(Bench),
-    /// Watch 2,000 jobs run on time while a worker is killed; a ledger at the end.
+    /// Run 2,000 jobs with two workers, kill one, and print a ledger.
+    #[command(after_help = "\
+The demo takes about 15 s. It uses a temporary SQLite file, or the store in --store. The ledger counts each job \
+once, as done, cancelled, dead or lost. The exit code is 1 if a job is lost, starts early or runs twice without a reason.
+
+Examples:
+  punctual demo
+  punctual demo --store redis://localhost
+  punctual demo -o json")]
     Demo,
     /// A worker of the demo.
     #[command(hide = true)]
     DemoWorker(DemoWorker),
-    /// Print the completions of a shell.
+    /// Print the completion script of a shell.
     Completions(Completions),
 }
 
 impl Command {
-    /// Whether it leaves the store as it is.
+    /// Whether the command only reads.
     pub(crate) const fn only_looks(&self) -> bool {
         match self {
             Self::Ls(_)
@@ -315,7 +362,7 @@ impl Command {
         }
     }
 
-    /// Whether it prints things with fields to choose from.
+    /// Whether `--fields` applies to the command.
     pub(crate) const fn has_fields(&self) -> bool {
         matches!(
             self,
@@ -323,8 +370,8 @@ impl Command {
         )
     }
 
-    /// Whether it makes a store that is not there: it puts something in, or waits for others to. What only looks at jobs, or
-    /// changes those that are there, must not make an empty store of a slip in an address.
+    /// Whether the command creates a store that does not exist: it writes something new, or waits for jobs. Other commands must
+    /// not create an empty store because of a mistyped address.
     pub(crate) const fn makes_a_store(&self) -> bool {
         match self {
             Self::Push(_)

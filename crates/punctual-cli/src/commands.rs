@@ -1,4 +1,4 @@
-//! Every command, and what they share: an open store, an output, and the clock on the wall.
+//! The commands, and what they share: an open store, an output, and the wall clock.
 
 pub(crate) mod act;
 pub(crate) mod audit;
@@ -52,7 +52,7 @@ use crate::{
     times,
 };
 
-/// Runs a command to its end. Whoever asked a command to do something has to learn that nobody read the answer.
+/// Runs a command to its end. A command that changes something fails if its output could not be printed.
 pub(crate) fn run(args: Args) -> Result {
     let Args { globals, command } = args;
     listen(&globals);
@@ -72,9 +72,9 @@ fn carry_out(mut globals: Globals, command: &Command) -> Result {
         Command::Work(_) | Command::Forward(_) | Command::Bench(_) | Command::DemoWorker(_) => {
             tokio::runtime::Builder::new_multi_thread()
         }
-        // A signal is heard while stdout is full.
+        // Signals must be handled while stdout is full.
         Command::Take(_) => tokio::runtime::Builder::new_multi_thread(),
-        // Everything else waits for one store: batches in flight keep their order by being polled in order.
+        // All other commands wait for one store. Batches in flight keep their order because they are polled in order.
         _ => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = runtime.enable_all().build()?;
@@ -98,16 +98,16 @@ fn carry_out(mut globals: Globals, command: &Command) -> Result {
         let mut session = limit
             .within(Session::open(&globals, command))
             .await
-            .unwrap_or_else(|| Err(limit.passed().why("the store was not open by then")))?;
+            .unwrap_or_else(|| Err(limit.passed().why("the store could not be opened in that time")))?;
         let Some(done) = limit.within(dispatch(&mut session, command)).await else {
             session.out.flush()?;
-            // Closing the store would wait for what took too long.
+            // Closing the store would wait for the call that took too long.
             std::mem::forget(session);
             return Err(if command.only_looks() { limit.passed() } else { limit.passed_within_a_change() });
         };
         done.and_then(|()| Ok(session.out.flush()?))
     });
-    // A thread that still waits for a line of stdin must not hold the program back.
+    // A thread that still waits for a line of stdin must not keep the program alive.
     runtime.shutdown_background();
     answer
 }
@@ -156,9 +156,9 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
     }
 }
 
-/// Tells stderr what the library does: warnings, failed runs and dead jobs among them; with `-v` what becomes of each job, with
-/// `-vv` everything. `RUST_LOG` has the last word. Clients of brokers report each broken connection, and what is refused with its
-/// whole body: what matters of it is told in our own words.
+/// Logs what the library does to stderr: warnings, failed runs and dead jobs; with `-v` each job, with `-vv` everything. `RUST_LOG`
+/// overrides both. Logs of broker clients are off, since they print each broken connection and whole message bodies; `forward`
+/// reports what matters.
 fn listen(globals: &Globals) {
     let filter = match globals.verbose {
         0 => "warn,lapin=off,async_nats=off",
@@ -169,7 +169,7 @@ fn listen(globals: &Globals) {
     let filter =
         EnvFilter::try_new(named.as_deref().unwrap_or(filter)).unwrap_or_else(|_| EnvFilter::new(filter));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    // When nobody reads stderr any more, it would be told on stderr, in a way that panics.
+    // If stderr is closed, a report about that on stderr would panic.
     let log = log.log_internal_errors(false);
     match globals.log_format {
         LogFormat::Text => log.with_ansi(globals.color.on(&io::stderr()).is_on()).init(),
@@ -177,7 +177,7 @@ fn listen(globals: &Globals) {
     }
 }
 
-/// What a command works with.
+/// What most commands share.
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) out: Out,
@@ -195,20 +195,20 @@ pub(crate) struct Session {
 impl Session {
     async fn open(globals: &Globals, command: &Command) -> Result<Self> {
         let (url, zone) = (globals.store(), times::zone(&globals.tz)?);
-        // A server that is refused for what it does to jobs is whom the doctor has most to say about.
+        // The doctor must be able to open a server that other commands refuse.
         let lenient = matches!(command, Command::Doctor).then(|| lenient(url));
         let url = lenient.as_deref().unwrap_or(url);
         if url == "memory:" {
-            return Err(Failure::new(ErrorKind::Unsupported.code(), "memory: is for bench only")
-                .why("such a store ends with the command")
-                .hint("--store sqlite:punctual.db"));
+            return Err(Failure::new(ErrorKind::Unsupported.code(), "memory: works with bench only")
+                .why("a store in memory is lost when the command ends")
+                .hint("name a store: --store sqlite:punctual.db"));
         }
         if matches!(command, Command::Compact(_)) {
             compact::check(url)?;
         }
         if globals.fields.is_some() && (!command.has_fields() || globals.format() == Format::Ids) {
-            return Err(Failure::invalid("--fields has nothing to choose from here")
-                .hint("it is for ls, show, take, queue ls and queue show; -o ids prints nothing but ids"));
+            return Err(Failure::invalid("--fields does not work with this command or format")
+                .hint("use --fields with ls, show, take, queue ls or queue show, and not with -o ids"));
         }
         let client = if command.makes_a_store() {
             Client::connect(url).await?
@@ -228,48 +228,48 @@ impl Session {
         })
     }
 
-    /// The fields that were asked for, of those there are; `None`: all, or what suits the format.
+    /// Returns the requested fields, or `None` for the fields that the format prints by default.
     pub(crate) fn fields(&self, known: &[&str]) -> Result<Option<Fields>> {
         self.fields.as_ref().map(|names| Fields::of(names, known)).transpose()
     }
 
-    /// The store's clock.
+    /// Returns the time of the store's clock.
     pub(crate) async fn now(&self) -> Result<Timestamp> {
         Ok(self.client.store().now().await?)
     }
 
-    /// The wall's clock, for times that people write.
+    /// Returns the time of the wall clock, for times that people write.
     pub(crate) fn wall_clock(&self) -> Zoned {
         Zoned::now().with_time_zone(self.zone.clone())
     }
 
-    /// Talks to people.
+    /// Prints a message for people to stderr.
     pub(crate) fn say(&self, text: &str) {
         if !self.quiet {
-            // Nobody is left to talk to when stderr is gone.
+            // A closed stderr is not an error.
             let _ = writeln!(io::stderr(), "{text}");
         }
     }
 
-    /// Shows how far a long command has come.
+    /// Shows the progress of a long command.
     pub(crate) fn progress(&self) -> Progress {
         Progress::new(!self.quiet)
     }
 
-    /// Whether nobody is to be asked.
+    /// Whether `--yes` was given.
     pub(crate) const fn is_sure(&self) -> bool {
         self.yes
     }
 
-    /// Lets people think again; without a terminal there are no people, and `--yes` has to say it.
+    /// Asks for confirmation. Without a terminal, `--yes` is required instead.
     pub(crate) fn confirm(&self, what: &str) -> Result {
         if self.yes {
             return Ok(());
         }
         if !io::stdin().is_terminal() {
-            return Err(Failure::invalid(format!("refusing to {what} unasked"))
-                .why("stdin is no terminal, so nobody can be asked")
-                .hint("add --yes, or --dry-run to see what it would do"));
+            return Err(Failure::invalid(format!("will not {what} without confirmation"))
+                .why("stdin is not a terminal, so the command cannot ask")
+                .hint("add --yes to confirm, or --dry-run to see what the command would do"));
         }
         write!(io::stderr(), "{what}? [y/N] ")?;
         let mut answer = String::new();
@@ -278,7 +278,7 @@ impl Session {
     }
 }
 
-/// The address with which also a server is opened that deletes jobs when its memory is full.
+/// Returns an address that opens even a server that deletes jobs when its memory is full.
 fn lenient(url: &str) -> String {
     match url.split_once('?') {
         _ if !url.starts_with("redis") => url.to_owned(),
@@ -287,7 +287,7 @@ fn lenient(url: &str) -> String {
     }
 }
 
-/// A client of a store that is there already. A file that this user can't write is opened by those who only look, all the same.
+/// Opens a store that exists. A command that only reads also opens a file that this user cannot write.
 async fn existing(url: &str, command: &Command) -> Result<Client> {
     let (is_file, and) = (url.starts_with("sqlite:"), if url.contains('?') { '&' } else { '?' });
     let with = |mode: &str| if is_file { format!("{url}{and}mode={mode}") } else { url.to_owned() };
@@ -304,28 +304,30 @@ async fn existing(url: &str, command: &Command) -> Result<Client> {
         let is_missing = cause.is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound);
         let failure = Failure::from(error);
         if is_missing {
-            failure.hint("punctual push    makes one; or check --store and PUNCTUAL_STORE")
+            failure.hint("check --store and PUNCTUAL_STORE; punctual push creates a store")
         } else {
             failure
         }
     })
 }
 
-/// An id, whole: what changes a job must not guess which.
+/// Reads a whole id. A command that changes jobs must not guess which job is meant.
 pub(crate) fn whole_id(text: &str) -> Result<JobId> {
     text.parse().map_err(|e: punctual::Error| {
         let digits = text.chars().filter(|c| *c != '-').all(|c| c.is_ascii_hexdigit());
         if digits && (6..32).contains(&text.len()) {
-            Failure::invalid(format!("{text:?} is a part of a job id; this needs the whole of it"))
-                .hint(format!("punctual show {text}    prints it"))
+            Failure::invalid(format!(
+                "{text:?} is only a part of a job id, and this command needs the whole id"
+            ))
+            .hint(format!("punctual show {text}    prints the whole id"))
         } else {
             e.into()
         }
     })
 }
 
-/// There is no such job.
+/// Makes the error of a job that does not exist.
 pub(crate) fn not_found(id: impl std::fmt::Display) -> Failure {
     Failure::new("not_found", format!("there is no job {id}"))
-        .why("it never was in this store, or it ended and is past its retention")
+        .why("the job was never in this store, or it ended and its retention is over")
 }

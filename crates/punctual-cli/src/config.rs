@@ -1,4 +1,4 @@
-//! The configuration file: what a process that runs for long is told once, and not on every command line.
+//! The configuration file, for settings that are the same for each call.
 
 use std::{
     collections::BTreeMap,
@@ -65,11 +65,13 @@ pub(crate) struct Found {
     pub(crate) config: Config,
 }
 
-/// There is nothing to forward, and no file that could say so.
+/// Makes the error of `forward` without `--to` and without a configuration file.
 pub(crate) fn nowhere() -> Failure {
     Failure::invalid("there is no configuration file")
-        .why(format!("neither {HERE} here, nor one of the user's or the machine's"))
-        .hint("punctual forward -q QUEUE --to ADDRESS, or --config FILE")
+        .why(format!("there is no ./{HERE}, ~/.config/punctual/config.toml or /etc/punctual/punctual.toml"))
+        .hint(
+            "name a queue and an address (punctual forward -q QUEUE --to ADDRESS), or a file (--config FILE)",
+        )
 }
 
 impl Config {
@@ -94,12 +96,12 @@ impl Config {
 
     fn parse(file: &Path, text: &str) -> Result<Self> {
         let shown = file.display();
-        let wrong = |why: String| Failure::invalid(format!("{shown} is no configuration")).why(why);
+        let wrong = |why: String| Failure::invalid(format!("{shown} is not a valid configuration")).why(why);
         let reader = toml::Deserializer::parse(text).map_err(|error| wrong(error.to_string()))?;
         let config: Self = serde_path_to_error::deserialize(reader)
             .map_err(|error| wrong(format!("{}: {}", error.path(), error.inner().message())))?;
         if FORWARDS_MAX < config.forward.len() {
-            return Err(wrong(format!("it has more than {FORWARDS_MAX} tables [[forward]]")));
+            return Err(wrong(format!("the file has more than {FORWARDS_MAX} [[forward]] tables")));
         }
         Ok(config)
     }
@@ -114,7 +116,7 @@ fn text(file: &Path) -> Result<String> {
     let shown = file.display();
     let read = fs::metadata(file).and_then(|about| {
         if BYTES_MAX < about.len() {
-            return Err(io::Error::other(format!("it has more than {BYTES_MAX} bytes")));
+            return Err(io::Error::other(format!("the file has more than {BYTES_MAX} bytes")));
         }
         fs::read_to_string(file)
     });

@@ -1,4 +1,4 @@
-//! Errors as people read them (error, why, try, code), and the one place that knows exit codes.
+//! Prints errors for people (error, why, try, code), and maps codes to exit codes.
 
 use std::{
     error::Error as _,
@@ -14,18 +14,18 @@ use crate::{
     paint::Paint,
 };
 
-/// Why a command ends with anything but 0.
+/// Why a command ends with an exit code other than 0.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// To be told on stderr.
+    /// An error to print on stderr.
     Told(Box<Told>),
-    /// All was said already; what is left is the exit code.
+    /// Everything was printed already; only the exit code is left.
     Silent(u8),
-    /// Whoever read stdout went away. That is no failure of a command that only looks.
+    /// The reader of stdout went away. For a command that only reads, that is not a failure.
     Unread,
 }
 
-/// What is told.
+/// The parts of an error.
 #[derive(Debug)]
 pub(crate) struct Told {
     code: &'static str,
@@ -42,7 +42,7 @@ pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 /// The exit code of a command that Ctrl-C ended.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// The exit code of each code that people and programs see.
+/// Returns the exit code of an error code.
 pub(crate) fn exit_code(code: &str) -> u8 {
     match code {
         "invalid" | "unsupported" | "outdated" | "payload_too_large" => 2,
@@ -81,7 +81,7 @@ impl Failure {
         self
     }
 
-    /// Chooses another exit code than that of its kind.
+    /// Sets an exit code other than that of the error code.
     pub(crate) fn exits(mut self, exit: u8) -> Self {
         if let Self::Told(told) = &mut self {
             told.exit = Some(exit);
@@ -89,26 +89,26 @@ impl Failure {
         self
     }
 
-    /// Where the reader of stdout went away: another failure, that says what the command did all the same.
+    /// If the reader of stdout went away: returns another failure, which reports what the command did.
     pub(crate) fn if_unread(self, told: impl FnOnce() -> Self) -> Self {
         if matches!(self, Self::Unread) { told() } else { self }
     }
 
-    /// Of a command that needs what this system doesn't have.
+    /// Makes the failure of a command that this system does not support.
     #[cfg(not(unix))]
     pub(crate) fn no_process_groups(command: &str) -> Self {
-        Self::new("unsupported", format!("{command} is not for this system"))
-            .why("it has no process groups, so nobody could say when all of a command is gone")
-    }
-
-    /// Of a command that changes something: nobody reads what came of it.
-    pub(crate) fn unread() -> Self {
-        Self::new("failed", "nobody reads the answer").why(
-            "the reader of stdout went away before all was printed; what the command did until then stands",
+        Self::new("unsupported", format!("{command} does not run on this system")).why(
+            "the system has no process groups, so punctual cannot know when a command has ended completely",
         )
     }
 
-    /// Tells it on stderr: in words, or as a line of JSON where answers are JSON.
+    /// Makes the failure of a command that changed something, after the reader of its output went away.
+    pub(crate) fn unread() -> Self {
+        Self::new("failed", "the output could not be printed completely")
+            .why("the reader of stdout went away; what the command did until then remains done")
+    }
+
+    /// Prints the error on stderr: as text, or as one line of JSON if the output format is JSON.
     pub(crate) fn tell(&self, format: Format, paint: Paint) {
         if let Self::Told(told) = self {
             if format.is_json() {
@@ -116,7 +116,7 @@ impl Failure {
                 return;
             }
             let (style, text) = (paint.level(CheckLevel::Fail), told.text());
-            // Nobody is left to hear it when stderr is gone too.
+            // If stderr is closed, too, the error cannot be printed anywhere.
             let _ = write!(io::stderr(), "{style}error{style:#}: {text}");
         }
     }
@@ -146,17 +146,17 @@ impl From<Failure> for ExitCode {
 }
 
 impl Told {
-    /// The same for programs.
+    /// Returns the error as JSON.
     fn json(&self) -> serde_json::Value {
         let Self { code, message, why, hint, .. } = self;
         let exit = self.exit();
         serde_json::json!({ "error": { "code": code, "exit": exit, "message": message, "why": why, "try": hint } })
     }
 
-    /// What stands behind `error: `.
+    /// Returns the text after `error: `.
     fn text(&self) -> String {
         let mut text = clean(&self.message).into_owned();
-        // A suggestion belongs beside the mistake.
+        // A suggestion is printed next to the mistake.
         let (beside, below) = match self.hint.as_deref() {
             Some(hint) if hint.starts_with("did you mean") => (Some(hint), None),
             hint => (None, hint),
@@ -185,7 +185,7 @@ impl From<punctual::Error> for Failure {
         let (mut source, mut last) = (error.source(), String::new());
         while let Some(cause) = source {
             let why = cause.to_string();
-            // Some errors are but a wrapper of their cause, and say its words.
+            // Some errors only wrap their cause, and repeat its text.
             if why != last {
                 failure = failure.why(why.clone());
             }
@@ -208,7 +208,7 @@ impl From<anyhow::Error> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// Whoever reads our output may stop whenever it likes.
+    /// Maps a broken pipe to [`Failure::Unread`]: the reader of the output may stop at any time.
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Unread,
@@ -218,7 +218,7 @@ impl From<io::Error> for Failure {
 }
 
 impl From<serde_json::Error> for Failure {
-    /// Only writing JSON comes here, so it is the output that failed.
+    /// Only output is written as JSON, so the output failed.
     fn from(error: serde_json::Error) -> Self {
         io::Error::from(error).into()
     }

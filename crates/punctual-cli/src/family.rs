@@ -5,9 +5,9 @@
 //!    └──end: a signal, then SIGKILL after a while──────────► gone
 //! ```
 //!
-//! On Linux this process adopts what the command leaves behind (a subreaper): it waits for each, so that no zombie keeps the
-//! group alive, and finds those that left the group. Elsewhere a family is the process group. It never waits for a child that
-//! somebody else in this process started: one family per process, and no other children.
+//! On Linux this process adopts the processes that the command leaves (as a subreaper). It waits for each, so that no zombie keeps
+//! the group alive, and it finds those that left the group. On other systems a family is the process group. A process must have at
+//! most one family and no other children, because the family waits for all of them.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ use tokio::{
     time::timeout,
 };
 
-/// How often this process looks whether a group is gone: its end rings no bell.
+/// The interval at which this process checks whether a group has ended, since no signal reports that.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Which processes.
@@ -106,7 +106,7 @@ impl Family {
         self.is_gone = true;
     }
 
-    /// Leaves what the command left behind alone.
+    /// Leaves the remaining processes of the command running.
     pub(crate) fn let_go(mut self) {
         self.is_gone = true;
     }
@@ -134,7 +134,7 @@ impl Family {
     }
 
     /// Children of this process that no signal to the command's own group reaches. They are waited for by this process alone, so
-    /// that their numbers mean nobody else. What has a living parent of its own is found when that one is gone.
+    /// that their numbers cannot belong to other processes. A process with a living parent is found after that parent has ended.
     fn strays(&self, members: Members) -> impl Iterator<Item = Pid> + use<> {
         let (leader, group) = (self.leader, self.group);
         let is_one = move |child: &Pid| match (group, members) {

@@ -1,4 +1,4 @@
-//! `--fields a,b`: of what a listing prints only this, in this order.
+//! `--fields a,b`: prints only these fields, in this order.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ const CELL_CHARS: usize = 200;
 pub(crate) struct Fields(Vec<String>);
 
 impl Fields {
-    /// The fields that were asked for, all of which have to be among those there are.
+    /// Checks the requested fields against the known ones.
     pub(crate) fn of(names: &[String], known: &[&str]) -> Result<Self> {
         let mut fields: Vec<String> = Vec::new();
         for name in names {
@@ -59,7 +59,7 @@ impl Fields {
     }
 }
 
-/// The value behind a name, as it was written.
+/// Returns the value of a name, as it was written.
 fn find(value: &RawValue, name: &str) -> Box<RawValue> {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let fields: BTreeMap<String, &RawValue> = serde_json::from_str(value.get()).unwrap_or_default();

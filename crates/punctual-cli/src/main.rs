@@ -1,4 +1,4 @@
-//! The binary `punctual`: a durable job queue from the shell. It knows the library's public face only.
+//! The binary `punctual`: a durable job queue for the shell. It uses only the public API of the library.
 
 #![expect(clippy::format_push_string, reason = "texts for people are put together once per command")]
 
@@ -9,6 +9,8 @@ mod errors;
 #[cfg(unix)]
 mod family;
 mod fields;
+#[cfg(test)]
+mod help;
 mod output;
 mod paint;
 mod quantile;

@@ -1,4 +1,4 @@
-//! How answers are printed: data on stdout, talk on stderr. Whatever a job says is cleaned before a terminal sees it.
+//! Prints results to stdout and messages to stderr. Texts of jobs are cleaned before a terminal gets them.
 
 use std::{
     borrow::Cow,
@@ -8,12 +8,12 @@ use std::{
 use clap::builder::styling::Style;
 use serde::Serialize;
 
-/// What an answer looks like.
+/// The format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// For people.
     Human,
-    /// For people with room.
+    /// For people, with more columns.
     Wide,
     /// One JSON value.
     Json,
@@ -35,7 +35,7 @@ impl Format {
     }
 }
 
-/// Standard output, buffered; commands flush what must be seen.
+/// Standard output, buffered. Commands flush it.
 pub(crate) type Out = BufWriter<Stdout>;
 
 /// Prints one JSON value on a line of its own.
@@ -44,8 +44,7 @@ pub(crate) fn json(out: &mut impl Write, value: &impl Serialize) -> io::Result<(
     out.write_all(b"\n")
 }
 
-/// A text without anything that a terminal would obey: control characters, and those that reverse the direction of
-/// writing, are shown as escapes.
+/// Escapes characters that a terminal acts on: control characters, and those that reverse the direction of writing.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     let obeyed = |c: char| {
         c.is_control()
@@ -89,18 +88,18 @@ pub(crate) fn grouped(n: u64) -> String {
 /// `172 KiB`, `91 MiB`.
 pub(crate) fn size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB")];
-    // From ten of a unit on: fewer would hide what changed.
+    // A unit is used from ten of it on; fewer would hide changes.
     let unit = units.into_iter().find(|(shift, _)| 10 << shift <= bytes);
     let (shift, name) = unit.unwrap_or((10, "KiB"));
     format!("{} {name}", grouped(bytes >> shift))
 }
 
-/// `one job`, `2 jobs`.
+/// `1 job`, `2 jobs`.
 pub(crate) fn counted(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(n)) }
 }
 
-/// Columns without borders, so that other programs can split them.
+/// A table without borders, so that other programs can split its columns.
 #[derive(Debug)]
 pub(crate) struct Table {
     head: Vec<String>,
@@ -125,7 +124,7 @@ impl Table {
         self.styles.push((self.rows.len() - 1, column, style));
     }
 
-    /// Prints the head and the rows; columns of numbers are set to the right.
+    /// Prints the head and the rows. Columns of numbers are aligned right.
     pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let column = |i: usize| self.rows.iter().map(move |row| row[i].as_str());
         let shape: Vec<(usize, bool)> = (0..self.head.len())

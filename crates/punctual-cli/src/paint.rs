@@ -1,4 +1,4 @@
-//! Colour: a second way to see what a word says already, for terminals only unless it is asked for.
+//! Colours of states and errors. They repeat what the text says, and are used on terminals only unless requested.
 
 use std::{ffi::OsString, io::IsTerminal};
 

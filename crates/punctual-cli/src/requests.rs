@@ -1,4 +1,4 @@
-//! What asks this process to end: SIGTERM, SIGHUP and SIGINT; elsewhere Ctrl-C.
+//! Signals that ask this process to stop: SIGTERM, SIGHUP and SIGINT; on other systems Ctrl-C.
 
 use std::io;
 
@@ -18,7 +18,7 @@ pub(crate) struct Requests {
 
 #[cfg(unix)]
 impl Requests {
-    /// Takes them over from the system, which would end this process.
+    /// Starts to handle the signals, whose default action would end this process.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -44,7 +44,7 @@ pub(crate) struct Requests;
 
 #[cfg(not(unix))]
 impl Requests {
-    /// Nothing is to be taken over.
+    /// Does nothing on this system.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self)
     }
@@ -57,7 +57,7 @@ impl Requests {
     }
 }
 
-/// The exit code of a process that this signal ended.
+/// Returns the exit code of a process that this signal ended.
 pub(crate) fn exit_code(signal: i32) -> u8 {
     u8::try_from(EXIT_SIGNAL + signal).unwrap_or(u8::MAX)
 }

@@ -1,4 +1,4 @@
-//! Times as people write and read them. What leaves this file are [`When`]s and texts; the calendar stays in here.
+//! Reads and prints times for people. Other modules get [`When`]s and texts; the calendar is used only here.
 
 use std::{cmp::Ordering, time::Duration};
 
@@ -19,8 +19,8 @@ pub(crate) fn zone(name: &str) -> Result<TimeZone, Error> {
 }
 
 /// Reads a time: `now`, `+2h`, RFC 3339, `2026-12-24T18:00[Europe/Berlin]`, `2026-12-24 18:00`, `tomorrow 09:00`,
-/// `today 17:00`. What names no zone is meant in that of `now`. A bare number is refused: nobody can tell seconds from
-/// milliseconds by looking.
+/// `today 17:00`. A time without a zone is in the zone of `now`. A bare number is refused, since it may be seconds or
+/// milliseconds.
 pub(crate) fn when(text: &str, now: &Zoned) -> Result<When, Error> {
     let text = text.trim();
     if text == "now" {
@@ -39,7 +39,7 @@ pub(crate) fn when(text: &str, now: &Zoned) -> Result<When, Error> {
                 "write 2026-12-24T18:00:00Z, 2026-12-24T18:00[Europe/Berlin], tomorrow 09:00 or +2h",
             )
         })?;
-        // In a gap of the clock the time after it is meant, in a fold the first of both.
+        // In a gap of the clock, the time after the gap is used; in a fold, the first of the two.
         civil
             .to_zoned(now.time_zone().clone())
             .map_err(|e| {
@@ -52,10 +52,10 @@ pub(crate) fn when(text: &str, now: &Zoned) -> Result<When, Error> {
     Timestamp::from_ms(ms).map(When::At)
 }
 
-/// A date or time on the wall of wherever `now` is.
+/// Reads a date or time of the wall clock, in the zone of `now`.
 fn civil_time(text: &str, now: &Zoned) -> Option<civil::DateTime> {
     let day = |days: i64| now.date().checked_add(SignedDuration::from_hours(24 * days)).ok();
-    // The calendar's own reader overlooks a zone, and one that could be read was read before.
+    // The parser below ignores a zone, and a valid zone was parsed before.
     if text.contains('[') {
         return None;
     }
@@ -75,7 +75,7 @@ fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
-/// How long, in at most two units, rounded: `120ms`, `4.2s`, `1h 30m`, `3d 4h`.
+/// Prints a duration in at most two units, rounded: `120ms`, `4.2s`, `1h 30m`, `3d 4h`.
 pub(crate) fn span(length: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
     let ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
@@ -88,7 +88,7 @@ pub(crate) fn span(length: Duration) -> String {
     }
     let mut s = ms.saturating_add(500) / 1_000;
     let largest = |s: u64| UNITS.iter().position(|(unit, _)| *unit <= s).unwrap_or(UNITS.len() - 1);
-    // Rounded to the second unit that is shown, which may well lift the first one.
+    // Rounding to the second unit that is shown can raise the first one.
     if let Some((second, _)) = UNITS.get(largest(s) + 1) {
         s = (s.saturating_add(second / 2)) / second * second;
     }
@@ -102,7 +102,7 @@ pub(crate) fn span(length: Duration) -> String {
     }
 }
 
-/// `in 41s`, `3m 2s ago`, `now`.
+/// Prints a time relative to now: `in 41s`, `3m 2s ago`, `now`.
 pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
     match at.cmp(&now) {
         Ordering::Less => format!("{} ago", span(now.since(at))),
@@ -111,7 +111,7 @@ pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// The wall's time at `at`, without the date if it is that of `now`.
+/// Prints the wall-clock time of `at`, without the date if it is that of `now`.
 pub(crate) fn wall(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     let zoned = |t: Timestamp| {
         let ms = i64::try_from(t.as_ms()).ok()?;
@@ -120,7 +120,7 @@ pub(crate) fn wall(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     match (zoned(at), zoned(now)) {
         (Some(at), Some(now)) if at.date() == now.date() => at.strftime("%H:%M:%S").to_string(),
         (Some(at), _) => at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
-        // The calendar ends a day before the last instant does.
+        // The calendar ends one day before the last instant.
         (None, _) => "at the end of 9999".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! Jobs as JSON: the lines that `push --batch` reads and `ls -o ndjson` prints. What is printed can be read again.
+//! Jobs as JSON: the lines that `push --batch` reads and `ls -o ndjson` prints. Printed lines can be read again.
 
 mod line;
 mod view;

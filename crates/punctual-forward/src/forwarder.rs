@@ -171,7 +171,7 @@ impl Inner {
             let rest = match &refusal {
                 Refusal::Away(error) if overtaken < OVERTAKEN_MAX => {
                     if self.tally.again(error) {
-                        tracing::warn!(target: "punctual", to = self.shown, error, "jobs wait for the other side");
+                        tracing::warn!(target: "punctual", to = self.shown, error, "jobs wait for the receiver");
                     }
                     pause
                 }

@@ -390,8 +390,8 @@ impl ListCursor {
     }
 
     pub(crate) fn unreadable() -> Error {
-        Error::invalid("could not read where the listing goes on")
-            .with_hint("give the text that the page before this one ended with, of the same store")
+        Error::invalid("could not read the cursor of the listing")
+            .with_hint("use the cursor that the page before this one returned, with the same store")
     }
 }
 

@@ -546,7 +546,7 @@ async fn the_doctor_looks_at_every_server() {
     cluster.servers[1].kill();
     let told = complaints(&store).await;
     assert_eq!(told.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["server"], "{told:?}");
-    assert!(told[0].1.starts_with("shards 1, 2: can't be looked at: "), "{told:?}");
+    assert!(told[0].1.starts_with("shards 1, 2: cannot be checked: "), "{told:?}");
 }
 
 /// Who takes a server of a cluster for one that stands alone is told, and the other way round.

@@ -1,5 +1,5 @@
-//! What an operator does to jobs, by ids or by a filter: `cancel`, `reschedule`, `run-now`, `retry`, `reprioritise`, `edit`,
-//! `delete`. By filter it is previewed with `--dry-run`, and what can't be undone is asked about first.
+//! Commands that change jobs, selected by ids or by a filter: `cancel`, `reschedule`, `run-now`, `retry`, `reprioritise`, `edit`,
+//! `delete`. `--dry-run` previews them. Before a change that cannot be undone, a command asks for confirmation.
 
 use std::{io::Write as _, time::Instant};
 
@@ -16,13 +16,13 @@ use crate::{
     times::{self, span},
 };
 
-/// Which jobs.
+/// The jobs that a command changes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
-    /// Whole ids, as `ls -o ids` prints them.
+    /// Ids of jobs, in full, as `ls -o ids` prints them.
     #[arg(required_unless_present_any = ["filter", "all"])]
     ids: Vec<String>,
-    /// All that match, such as 'state:dead kind:email.send failed:>2h'.
+    /// Filter that selects jobs, such as 'state:dead kind:email.send' (see `punctual ls --help`).
     #[arg(
         long = "where",
         id = "filter",
@@ -31,10 +31,10 @@ pub(crate) struct Which {
         allow_hyphen_values = true
     )]
     filter: Option<String>,
-    /// All jobs of the store.
+    /// Select all jobs of the store.
     #[arg(long, conflicts_with_all = ["ids", "filter"])]
     all: bool,
-    /// Only tell what it would do.
+    /// Only print what the command would do.
     #[arg(long)]
     dry_run: bool,
 }
@@ -46,15 +46,27 @@ impl Which {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A waiting job is cancelled at once. The worker of a running job asks its handler to stop.
+
+Examples:
+  punctual cancel $(punctual ls queue:mail tag:campaign-7 -o ids) --reason 'wrong list'
+  punctual cancel --where 'kind:email.send due:>1d' --dry-run
+  punctual cancel --where 'group:acme state:waiting' --yes")]
 pub(crate) struct Cancel {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// Why; kept with the jobs.
+    /// Reason, kept with the jobs (default: none).
     #[arg(long)]
     reason: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual reschedule --where 'queue:mail state:scheduled' --by +1h
+  punctual reschedule $(punctual ls id:5c1e9f04 -o ids) --at 'tomorrow 09:00'
+  punctual reschedule --where 'state:retrying error:timeout' --in 30m --dry-run")]
 pub(crate) struct Reschedule {
     #[command(flatten)]
     pub(crate) which: Which,
@@ -62,55 +74,77 @@ pub(crate) struct Reschedule {
     to: To,
 }
 
-/// To when.
+/// The new due time.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct To {
-    /// This long from now.
+    /// Delay from now until the jobs are due, as 15m or 2h.
     #[arg(long = "in", id = "delay", value_parser = parse_duration, value_name = "DURATION")]
     delay: Option<std::time::Duration>,
-    /// At this time.
+    /// Time when the jobs are due: 2026-12-24T18:00:00Z, 2026-12-24T18:00[Europe/Berlin], 'tomorrow 09:00' or +2h.
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// Later by this (+1h), or earlier (-1h), than they were; never before now.
+    /// Shift of the due time: +1h is later, -1h is earlier, but never before now.
     #[arg(long, allow_hyphen_values = true, value_parser = shift, value_name = "±DURATION")]
     by: Option<i64>,
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual run-now $(punctual ls id:5c1e9f04 -o ids)
+  punctual run-now --where 'queue:mail state:retrying'")]
 pub(crate) struct RunNow {
     #[command(flatten)]
     pub(crate) which: Which,
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A retried job is due now, and begins again with attempt 1.
+
+Examples:
+  punctual retry --where 'state:dead kind:email.send failed:>2h'
+  punctual retry --where 'state:dead error:timeout' --dry-run")]
 pub(crate) struct Retry {
     #[command(flatten)]
     pub(crate) which: Which,
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual reprioritise --where 'kind:report.* state:waiting' -p low
+  punctual reprioritise $(punctual ls id:5c1e9f04 -o ids) -p high")]
 pub(crate) struct Reprioritise {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// high, normal or low; 0, 1 or 2.
+    /// New priority: high, normal or low, or 0, 1 or 2.
     #[arg(short, long, allow_hyphen_values = true)]
     priority: Priority,
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual edit $(punctual ls id:5c1e9f04 -o ids) --payload '{\"to\":\"bo@example.com\"}'
+  punctual edit --where 'kind:report.build state:waiting' --payload @report.json --dry-run")]
 pub(crate) struct Edit {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// JSON, @file, or - for stdin.
+    /// New payload: JSON, @FILE, or - for stdin.
     #[arg(long)]
     payload: String,
-    /// What the payload is, if it is not JSON.
+    /// Content type of the payload, if it is not JSON (default: application/json).
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual delete --where 'state:dead finished:>30d' --dry-run
+  punctual delete --where 'queue:old' --yes")]
 pub(crate) struct Delete {
     #[command(flatten)]
     pub(crate) which: Which,
@@ -165,10 +199,10 @@ async fn act(session: &mut Session, which: &Which, action: Action) -> Result {
         return by_filter(session, None, &action, which.dry_run).await;
     }
     if let Some(filter) = &which.filter {
-        // A variable that is not set, more often than not.
+        // Usually a shell variable that is not set.
         if filter.trim().is_empty() {
             return Err(Failure::invalid("the filter is empty, and would match every job")
-                .hint("write a filter such as state:dead, or --all if every job is meant"));
+                .hint("write a filter such as state:dead, or use --all to select every job"));
         }
         return by_filter(session, Some(filter), &action, which.dry_run).await;
     }
@@ -176,13 +210,13 @@ async fn act(session: &mut Session, which: &Which, action: Action) -> Result {
     if which.dry_run { preview(session, &ids, &action).await } else { by_ids(session, &ids, &action).await }
 }
 
-/// What became of one job, as JSON.
+/// The result for one job, as JSON.
 #[derive(Serialize)]
 struct Answer {
     id: JobId,
     /// `done`, `requested`, `not_found`, `wrong_state`, `unique_conflict`, `gate_conflict`; of a dry run: `would`.
     status: &'static str,
-    /// Where it stands now.
+    /// The state of the job now.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<State>,
 }
@@ -229,7 +263,7 @@ fn print(session: &mut Session, values: &[Answer]) -> Result {
     }
 }
 
-/// Tells which jobs are meant. Whether the action suits their state is decided in its own step, not before.
+/// Prints which jobs are selected. Whether the action is possible in their state is decided when it is done.
 async fn preview(session: &mut Session, ids: &[JobId], action: &Action) -> Result {
     let (now, mut values) = (session.now().await?, Vec::new());
     for &id in ids {
@@ -248,7 +282,7 @@ async fn preview(session: &mut Session, ids: &[JobId], action: &Action) -> Resul
     print(session, &values)
 }
 
-/// What became of all that matched, as JSON.
+/// The result for all jobs that matched, as JSON.
 #[derive(Serialize)]
 struct Sum {
     action: &'static str,
@@ -260,7 +294,7 @@ struct Sum {
     total: u64,
 }
 
-/// Asks before what can't be undone, before every job of the store is changed, and before jobs run again that are done.
+/// Asks for confirmation before a change that cannot be undone, a change of all jobs, or a retry of done jobs.
 async fn confirm(session: &Session, text: Option<&str>, filter: &Filter, action: &Action) -> Result {
     if session.is_sure() {
         return Ok(());
@@ -282,11 +316,11 @@ async fn confirm(session: &Session, text: Option<&str>, filter: &Filter, action:
     let matched = count(filter).await?;
     drop(progress);
     let of = text.map_or_else(|| " of the store".to_owned(), |text| format!(" that match {text:?}"));
-    let again = if done == 0 { String::new() } else { format!(" ({} of them done already)", grouped(done)) };
+    let again = if done == 0 { String::new() } else { format!(" ({} already done)", grouped(done)) };
     session.confirm(&format!("{} {}{of}{again}", action.name(), counted(matched, "job")))
 }
 
-/// How far it has come.
+/// The progress of an action.
 fn told(p: ActProgress) -> String {
     format!(
         "{} of {} · searched {} of {}",
@@ -341,7 +375,7 @@ async fn by_filter(session: &mut Session, text: Option<&str>, action: &Action, d
     Ok(())
 }
 
-/// Whether what was there before is gone.
+/// Whether the action cannot be undone.
 const fn cannot_be_undone(action: &Action) -> bool {
     matches!(action, Action::Cancel { .. } | Action::EditPayload(_) | Action::Delete)
 }
@@ -366,7 +400,7 @@ fn wrong_state(id: JobId, state: State, action: &Action) -> Failure {
         Action::Cancel { .. } => failure.why("only waiting and running jobs can be cancelled"),
         Action::Retry => failure.why("only dead, cancelled and done jobs can be retried"),
         Action::Delete => failure
-            .why("a running job can't be deleted")
+            .why("a running job cannot be deleted")
             .hint(format!("punctual cancel {id}    ask the worker to stop it first")),
         _ => {
             let failure = failure.why(match action {
@@ -379,22 +413,22 @@ fn wrong_state(id: JobId, state: State, action: &Action) -> Failure {
                 State::Running => {
                     failure.hint(format!("punctual cancel {id}    ask the worker to stop it first"))
                 }
-                _ => failure.hint(format!("punctual retry {id}    let it wait again first")),
+                _ => failure.hint(format!("punctual retry {id}    run the job again first")),
             }
         }
     }
 }
 
 fn taken(id: JobId) -> Failure {
-    Failure::new("unique_conflict", format!("job {} can't be retried", id.short()))
-        .why("another job holds its unique key by now")
+    Failure::new("unique_conflict", format!("job {} cannot be retried", id.short()))
+        .why("another job holds its unique key now")
 }
 
 fn elsewhere(id: JobId, other: JobId) -> Failure {
-    Failure::new("gate_conflict", format!("job {} can't be retried", id.short()))
+    Failure::new("gate_conflict", format!("job {} cannot be retried", id.short()))
         .why(format!(
-            "jobs of its concurrency key or group are in another shard by now, job {} among them",
+            "jobs of its concurrency key or group are now in another shard, for instance job {}",
             other.short()
         ))
-        .hint("retry it when these jobs have ended, or enqueue it anew")
+        .hint("retry the job after those jobs have ended, or enqueue a new job")
 }

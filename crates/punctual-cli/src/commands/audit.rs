@@ -1,4 +1,4 @@
-//! `punctual audit [--repair]`: every job in exactly one state, every index entry backed by a record.
+//! `punctual audit [--repair]`: checks that each job is in exactly one state, and each index entry has a record.
 
 use std::io::Write as _;
 
@@ -12,8 +12,15 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The store can be in use meanwhile. The exit code is 1 if something is wrong and was not repaired.
+
+Examples:
+  punctual audit
+  punctual audit --repair
+  punctual audit -o json")]
 pub(crate) struct Audit {
-    /// Mend what is found; no record is ever deleted.
+    /// Repair what is found; no record of a job is deleted.
     #[arg(long)]
     repair: bool,
 }
@@ -63,7 +70,7 @@ pub(crate) async fn run(session: &mut Session, args: &Audit) -> Result {
         } else if !ok && !args.repair {
             writeln!(session.out, "       fix  punctual audit --repair")?;
         } else if !ok {
-            writeln!(session.out, "       what is left no repair mends: it takes people")?;
+            writeln!(session.out, "       what is left cannot be repaired automatically")?;
         }
     }
     session.out.flush()?;

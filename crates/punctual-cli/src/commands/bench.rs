@@ -1,9 +1,7 @@
-//! `punctual bench`: what this store does on this machine, beside the bare statements or scripts of a queue on the same disk
-//! or server in the same run.
+//! `punctual bench`: measures a store on this machine, next to the bare statements or scripts of a queue on the same disk or server.
 //!
-//! Every figure is measured through the public API, on fresh stores: files in a folder beside the given one, or keys below
-//! the given prefix, which are removed afterwards, also after an error or a signal. Payloads have 200 bytes; handlers do
-//! nothing.
+//! Each figure is measured through the public API, on fresh stores: files in a folder next to the given one, or keys under the given
+//! prefix. They are removed afterwards, also after an error or a signal. Payloads have 200 bytes; handlers do nothing.
 
 mod figures;
 mod place;
@@ -60,28 +58,38 @@ const LATENESS_RATE: u64 = 200;
 
 /// Sizes of the measurements.
 #[derive(clap::Args, Clone, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+The command creates stores of its own next to --store, and removes them at the end. \"plain SQL\" and \"bare scripts\" are \
+the least that any queue on the same disk or server must do. Payloads have 200 bytes, and handlers do nothing.
+
+Examples:
+  punctual bench --jobs 10000 --waiting 100000 --seconds 3
+  punctual bench --store redis://localhost -o json
+  punctual bench tools --store redis://localhost"
+)]
 pub(crate) struct Bench {
     #[command(subcommand)]
     part: Option<Part>,
-    /// Jobs of each throughput figure.
-    #[arg(long, default_value_t = 100_000)]
+    /// Number of jobs of each throughput figure (default: 100,000).
+    #[arg(long, default_value_t = 100_000, hide_default_value = true, value_name = "N")]
     jobs: usize,
-    /// Slots of the worker that drains.
-    #[arg(long, default_value_t = 1_000)]
+    /// Number of slots of the worker that drains the queue (default: 1,000).
+    #[arg(long, default_value_t = 1_000, hide_default_value = true, value_name = "N")]
     slots: usize,
-    /// Jobs that wait, due in 30 days, while lateness and a drain are measured.
-    #[arg(long, default_value_t = 1_000_000)]
+    /// Number of jobs, due in 30 days, that wait while lateness and a drain are measured (default: 1,000,000).
+    #[arg(long, default_value_t = 1_000_000, hide_default_value = true, value_name = "N")]
     waiting: usize,
-    /// Seconds for each of random due times, lateness and idleness.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    /// Seconds for each of random due times, lateness and idleness, 1 to 3,600 (default: 10).
+    #[arg(long, default_value_t = 10, hide_default_value = true, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
 }
 
 /// What is measured instead of jobs.
 #[derive(clap::Subcommand, Clone, Debug)]
 enum Part {
-    /// Measure rate limiters and leaderboards, on Redis beside the scripts that are written at home.
+    /// Measure rate limiters and leaderboards, on Redis next to scripts that are written by hand.
     Tools(tools::Sizes),
 }
 
@@ -134,7 +142,7 @@ async fn measure(place: &Place, sizes: &Bench) -> Result<Figures> {
 }
 
 fn step(what: &str) {
-    // Nobody is left to talk to when stderr is gone.
+    // A closed stderr is not an error.
     let _ = writeln!(io::stderr(), "measuring {what} …");
 }
 
@@ -187,15 +195,15 @@ async fn enqueues(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result
     place.forget("enqueue").await
 }
 
-/// Whole lives: enqueue in bulk, then drain by a worker; the figure is jobs over the sum of both times.
+/// Enqueues in bulk, then drains by a worker. The figure is the number of jobs divided by the sum of both times.
 async fn lives(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()> {
-    step("lives, due in order");
+    step("enqueue and run, in order");
     let client = place.fresh("in-order", Keep::NOTHING).await?;
     let in_order = life(place, &client, sizes.jobs, sizes.slots, |_| When::Now).await?;
     (figures.lives_per_s, figures.drain_per_s) = (in_order.per_s(), in_order.drain_per_s());
     place.forget("in-order").await?;
 
-    step("lives, at random due times");
+    step("enqueue and run, random due times");
     let client = place.fresh("random", Keep::NOTHING).await?;
     // Due at random over seconds that begin once everything is enqueued, and drained when all of them are due.
     let ahead = Duration::from_secs((sizes.jobs / ENQUEUED_PER_S).max(1) as u64);
@@ -206,14 +214,14 @@ async fn lives(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()
     figures.lives_random_due_per_s = random.per_s();
     place.forget("random").await?;
 
-    step("lives, default retention");
+    step("enqueue and run, default retention");
     let client = place.fresh("kept", Keep::SHORT).await?;
     let kept = life(place, &client, sizes.jobs, sizes.slots, |_| When::Now).await?;
     figures.lives_default_retention_per_s = kept.per_s();
     place.forget("kept").await?;
 
     if place.server().is_some() {
-        step("lives, one by one");
+        step("enqueue and run, one by one");
         let client = place.fresh("single", Keep::NOTHING).await?;
         let single = single_lives(place, &client, (sizes.jobs / 50).max(1)).await?;
         place.forget("single").await?;
@@ -416,7 +424,7 @@ async fn lateness(client: &Client, seconds: u64) -> Result<Spread> {
 
 /// A worker with nothing to do.
 async fn idle(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()> {
-    step("idleness");
+    step("the idle worker");
     let (file, server) = (place.file("idle"), place.server());
     let (client, store) = match (file, server) {
         (None, None) => return Ok(()),
@@ -444,7 +452,7 @@ async fn idle(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()>
     place.forget("idle").await
 }
 
-/// Processor time of this process so far; 0 where the system doesn't tell.
+/// Processor time of this process so far; 0 if the system does not report it.
 fn cpu_seconds() -> f64 {
     // Fields 14 and 15 of proc(5) stat, in hundredths of a second; the name before them may hold spaces.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();

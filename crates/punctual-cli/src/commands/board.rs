@@ -1,4 +1,4 @@
-//! `punctual board …`: leaderboards.
+//! `punctual board …`: keeps leaderboards.
 
 use std::io::Write as _;
 
@@ -12,61 +12,94 @@ use crate::{
 };
 
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+A leaderboard keeps the scores of its members in order. With --minutes, --hours or --days it counts only what was added in \
+that time. Each such window is a board of its own, so that every command on it needs the same option.
+
+Examples:
+  punctual board add sales ana 250 --days 7
+  punctual board top sales --days 7
+  punctual board around sales ana --days 7")]
 pub(crate) enum Board {
-    /// Add to a member's score.
+    /// Add to the score of a member.
+    #[command(after_help = "\
+Examples:
+  punctual board add sales ana
+  punctual board add sales ana 250 --days 7
+  punctual board add sales bo -20")]
     Add {
         #[command(flatten)]
         which: Which,
-        /// Whose.
+        /// Name of the member.
         member: String,
-        /// So much.
-        #[arg(default_value = "1", allow_negative_numbers = true)]
+        /// Number to add; it can be negative (default: 1).
+        #[arg(default_value = "1", hide_default_value = true, allow_negative_numbers = true)]
         by: i64,
         #[command(flatten)]
         room: Room,
     },
-    /// Give a member a score, in place of all that it had.
+    /// Replace the score of a member.
+    #[command(after_help = "\
+Examples:
+  punctual board set sales ana 1000
+  punctual board set sales ana 0 --days 7")]
     Set {
         #[command(flatten)]
         which: Which,
-        /// Whose.
+        /// Name of the member.
         member: String,
-        /// This one.
+        /// New score; it can be negative.
         #[arg(allow_negative_numbers = true)]
         score: i64,
         #[command(flatten)]
         room: Room,
     },
-    /// Take a member off the board.
+    /// Remove a member from the board.
+    #[command(after_help = "\
+Examples:
+  punctual board rm sales ana
+  punctual board rm sales ana --days 7")]
     Rm {
         #[command(flatten)]
         which: Which,
-        /// Whom.
+        /// Name of the member.
         member: String,
     },
-    /// The highest.
+    /// Print the members with the highest scores.
+    #[command(after_help = "\
+Examples:
+  punctual board top sales
+  punctual board top sales -n 3 --hours 24 -o json")]
     Top {
         #[command(flatten)]
         which: Which,
-        /// How many.
-        #[arg(short, default_value = "10")]
+        /// Number of members (default: 10).
+        #[arg(short, default_value = "10", hide_default_value = true)]
         n: usize,
     },
-    /// A member's rank.
+    /// Print the rank and score of a member.
+    #[command(after_help = "\
+Examples:
+  punctual board rank sales ana
+  punctual board rank sales ana --days 7")]
     Rank {
         #[command(flatten)]
         which: Which,
-        /// Whose.
+        /// Name of the member.
         member: String,
     },
-    /// A member, and those right above and below it.
+    /// Print a member and its neighbours by rank.
+    #[command(after_help = "\
+Examples:
+  punctual board around sales ana
+  punctual board around sales ana -n 2 --days 7")]
     Around {
         #[command(flatten)]
         which: Which,
-        /// Whom.
+        /// Name of the member.
         member: String,
-        /// How many on each side.
-        #[arg(short, default_value = "5")]
+        /// Number of neighbours on each side (default: 5).
+        #[arg(short, default_value = "5", hide_default_value = true)]
         n: usize,
     },
 }
@@ -74,24 +107,24 @@ pub(crate) enum Board {
 /// A board. Another window is another board.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
-    /// The board.
+    /// Name of the board.
     #[arg(value_name = "BOARD")]
     name: String,
-    /// Of the last minutes, this one among them.
+    /// Window: the last N minutes, including the current one.
     #[arg(long, value_name = "N", conflicts_with_all = ["hours", "days"])]
     minutes: Option<u16>,
-    /// Of the last hours, this one among them, by UTC.
+    /// Window: the last N hours, including the current one.
     #[arg(long, value_name = "N", conflicts_with = "days")]
     hours: Option<u16>,
-    /// Of the last days, this one among them, by UTC.
+    /// Window: the last N days in UTC, including today.
     #[arg(long, value_name = "N")]
     days: Option<u16>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Room {
-    /// The most members it has; the lowest leave.
-    #[arg(long = "members", default_value_t = BOARD_MEMBERS_MAX, value_name = "N")]
+    /// Number of members that the board keeps; the lowest are removed (default: 1,000,000).
+    #[arg(long = "members", default_value_t = BOARD_MEMBERS_MAX, hide_default_value = true, value_name = "N")]
     members_max: u32,
 }
 
@@ -162,7 +195,8 @@ pub(crate) async fn run(session: &mut Session, command: &Board) -> Result {
 
 fn absent(which: &Which, member: &str) -> Failure {
     Failure::new("not_found", format!("{member:?} is not on board {:?}", which.name))
-        .why("it was never added there, or has left: the lowest do, and of --minutes, --hours and --days who has nothing in them")
+        .why("the member was never added, or was removed: a full board removes the lowest, and a window removes what is older")
+        .hint("check --minutes, --hours and --days: each window is a board of its own")
 }
 
 fn told(session: &mut Session, member: &str, score: Option<i64>) -> Result {

@@ -1,4 +1,4 @@
-//! `punctual completions SHELL`.
+//! `punctual completions SHELL`: prints the completion script of a shell.
 
 use std::io::{self, Write as _};
 
@@ -8,8 +8,13 @@ use clap_complete::Shell;
 use crate::{args::Args, errors::Result};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual completions bash > ~/.local/share/bash-completion/completions/punctual
+  punctual completions zsh > ~/.zfunc/_punctual
+  punctual completions fish > ~/.config/fish/completions/punctual.fish")]
 pub(crate) struct Completions {
-    /// Whose.
+    /// Name of the shell.
     shell: Shell,
 }
 

@@ -1,4 +1,4 @@
-//! `punctual config show`: what is configured, and where that is said. Nothing secret is printed.
+//! `punctual config show`: shows the configuration, and where each value is set. Secrets are not printed.
 
 use std::io::{self, Write as _};
 
@@ -11,8 +11,18 @@ use crate::{
 };
 
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+Examples:
+  punctual config show
+  punctual config show --config /etc/punctual/punctual.toml")]
 pub(crate) enum Configuration {
-    /// Where the jobs live and what is forwarded, and what says so: an option, a variable, a file or the default.
+    /// Show the store, the time zone and the forwarded queues, and where the store is set.
+    #[command(after_help = "\
+Passwords are not printed.
+
+Examples:
+  punctual config show
+  punctual config show -o json")]
     Show,
 }
 

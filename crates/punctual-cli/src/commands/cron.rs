@@ -1,4 +1,4 @@
-//! `punctual cron …`: schedules. They live in the store; workers keep them going.
+//! `punctual cron …`: manages schedules. They are kept in the store, and workers enqueue their ticks.
 
 use std::{io::Write as _, time::Duration};
 
@@ -14,66 +14,124 @@ use crate::{
     times::{self, relative},
 };
 
-/// Most ticks that `next` tells.
+/// The most ticks that `next` prints.
 const TICKS_MAX: u16 = 1_000;
 
-const HELP: &str = "EXPR has five fields (minute, hour, day of month, month, day of week), or six with seconds in front, or \
-is @daily and the like, or an interval as in \"@every 10m\". It is read by the clocks of --tz, which are this machine's unless said otherwise. Where these jump forward, a fixed \
-time that they leave out comes right behind the gap, and times of a wildcard, step, list or range are left out; where they go \
-back, a fixed time comes once, and the others come twice.";
+/// Explains an expression in `--help`.
+macro_rules! expr {
+    ($examples:literal) => {
+        concat!(
+            "\
+EXPR has five fields (minute, hour, day of month, month, day of week), or six with seconds first. It can also be @hourly, \
+@daily, @weekly, @monthly or @yearly, or an interval such as \"@every 10m\". Its times are read in the zone --tz.
+
+When the clock jumps forward, a fixed time that is left out ticks right after the gap. Times of a wildcard, step, list or \
+range are left out. When the clock goes back, a fixed time ticks once, and the others tick twice.
+
+Examples:
+",
+            $examples
+        )
+    };
+}
 
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+A schedule is a cron expression or an interval with a job. Each of its times is a tick, and enqueues the job. Schedules are \
+kept in the store, and any running worker enqueues their ticks.
+
+Examples:
+  punctual cron set nightly '0 3 * * *' report.build --tz Europe/Berlin
+  punctual cron set poll '@every 10m' feed.poll
+  punctual cron ls")]
 pub(crate) enum Cron {
-    /// All schedules.
+    /// List schedules and their next ticks.
+    #[command(after_help = "\
+Examples:
+  punctual cron ls
+  punctual cron ls -o json")]
     Ls,
-    /// One schedule.
+    /// Show one schedule and its waiting tick.
+    #[command(after_help = "\
+Examples:
+  punctual cron show nightly
+  punctual cron show nightly --tz utc")]
     Show {
-        /// Its name.
+        /// Name of the schedule.
         name: String,
     },
-    /// Make or change a schedule: every tick enqueues this job.
-    #[command(after_help = HELP)]
+    /// Create or change a schedule: each tick enqueues this job.
+    #[command(after_help = expr!("  \
+punctual cron set nightly '0 3 * * *' report.build '{\"full\":true}' --tz Europe/Berlin
+  punctual cron set poll '@every 10m' feed.poll --misfire skip
+  punctual cron set billing '0 9 1 * *' bill.send -q billing --max-attempts 5"))]
     Set(Box<Set>),
-    /// Remove a schedule; its waiting tick is cancelled.
+    /// Remove a schedule and cancel its waiting tick.
+    #[command(after_help = "\
+Examples:
+  punctual cron rm nightly
+  punctual cron rm nightly -o json")]
     Rm {
-        /// Its name.
+        /// Name of the schedule.
         name: String,
     },
-    /// Enqueue nothing until it is resumed.
+    /// Pause a schedule: it enqueues nothing until it is resumed.
+    #[command(after_help = "\
+Examples:
+  punctual cron pause nightly
+  punctual cron pause nightly --reason 'database is moved' --by ana")]
     Pause {
-        /// Its name.
+        /// Name of the schedule.
         name: String,
         #[command(flatten)]
         note: PauseNote,
     },
-    /// End a pause.
+    /// Resume a paused schedule.
+    #[command(after_help = "\
+Examples:
+  punctual cron resume nightly
+  punctual cron resume nightly -o json")]
     Resume {
-        /// Its name.
+        /// Name of the schedule.
         name: String,
     },
-    /// Enqueue its job now, once, beside its ticks.
+    /// Enqueue the job of a schedule now, once, in addition to its ticks.
+    #[command(after_help = "\
+Examples:
+  punctual cron fire nightly
+  punctual cron fire nightly -o ids")]
     Fire {
-        /// Its name.
+        /// Name of the schedule.
         name: String,
     },
-    /// The next ticks of a schedule, or of any expression.
-    #[command(after_help = HELP)]
+    /// Print the next ticks of a schedule, or of any expression.
+    #[command(after_help = expr!("  \
+punctual cron next nightly -n 10
+  punctual cron next --of '0 9 * * mon-fri' --explain
+  punctual cron next --of '30 2 * * *' --tz Europe/Berlin"))]
     Next(Next),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Set {
-    /// Its name.
+    /// Name of the schedule.
     name: String,
-    /// When it ticks.
+    /// Times of its ticks: a cron expression or an interval.
     #[arg(value_name = "EXPR")]
     expression: String,
-    /// What selects the handler.
+    /// Kind of the job: the name that selects its handler.
     kind: String,
-    /// JSON, @file, or - for stdin; null where it is left out.
+    /// Payload: JSON, @FILE, or - for stdin (default: null).
     payload: Option<String>,
-    /// What becomes of ticks that no worker was there for: skip, run-once (one for all of them), run-all:N (the last N).
-    #[arg(long, value_parser = misfire, default_value = "run-once", value_name = "skip|run-once|run-all:N")]
+    /// Action after a misfire, a tick that was missed because no worker ran: skip it, run once for all missed ticks, or
+    /// run the last N of them (default: run-once).
+    #[arg(
+        long,
+        value_parser = misfire,
+        default_value = "run-once",
+        hide_default_value = true,
+        value_name = "skip|run-once|run-all:N"
+    )]
     misfire: Misfire,
     #[command(flatten)]
     choices: Choices,
@@ -81,16 +139,16 @@ pub(crate) struct Set {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Next {
-    /// A schedule of the store.
+    /// Name of a schedule in the store.
     #[arg(required_unless_present = "expression")]
     name: Option<String>,
-    /// Any expression; no store is asked.
+    /// Any expression; the command does not open a store.
     #[arg(long = "of", value_name = "EXPR", conflicts_with = "name")]
     expression: Option<String>,
-    /// How many ticks.
-    #[arg(short, default_value = "5", value_parser = clap::value_parser!(u16).range(1..=i64::from(TICKS_MAX)))]
+    /// Number of ticks, 1 to 1,000 (default: 5).
+    #[arg(short, default_value = "5", hide_default_value = true, value_parser = clap::value_parser!(u16).range(1..=i64::from(TICKS_MAX)))]
     n: u16,
-    /// Say what the expression means, and mark ticks at which the clock jumps.
+    /// Describe the expression in words, and mark ticks at which the clock jumps.
     #[arg(long)]
     explain: bool,
 }
@@ -189,13 +247,14 @@ fn read(expression: &str, zone: &TimeZone) -> Result<punctual::Cron> {
     }
     let Some(name) = zone.iana_name() else {
         return Err(Failure::invalid("the time zone of this machine has no name")
-            .hint("name one: --tz Europe/Berlin"));
+            .hint("name a time zone: --tz Europe/Berlin"));
     };
     Ok(cron.in_tz(name)?)
 }
 
 fn unknown(name: &str) -> Failure {
-    Failure::new("not_found", format!("there is no schedule {name:?}")).hint("punctual cron ls    shows all")
+    Failure::new("not_found", format!("there is no schedule {name:?}"))
+        .hint("punctual cron ls    lists all schedules")
 }
 
 async fn known(session: &Session, name: &str) -> Result<NamedSchedule> {
@@ -237,7 +296,7 @@ async fn ls(session: &mut Session) -> Result {
     loop {
         let page = session.client.schedules(after.as_deref()).await?;
         for name in page.unreadable {
-            session.say(&format!("schedule {} can't be read: set it again, or remove it", clean(&name)));
+            session.say(&format!("schedule {} cannot be read: set it again, or remove it", clean(&name)));
         }
         for named in page.schedules {
             let next = next_of(session, &named).await?;
@@ -266,7 +325,7 @@ async fn ls(session: &mut Session) -> Result {
                     match next {
                         Some(at) => relative(*at, now),
                         None if paused.is_some() => String::new(),
-                        None => "none waits".to_owned(),
+                        None => "no tick waiting".to_owned(),
                     },
                     job.kind.clone(),
                     job.queue.clone(),
@@ -330,7 +389,7 @@ async fn told(session: &mut Session, named: &NamedSchedule, word: &str) -> Resul
     let next = match next {
         Some(at) => format!("  next {} ({})", moment(at, &named.schedule.cron, &zone), relative(at, now)),
         None if named.schedule.paused.is_some() => "  paused".to_owned(),
-        None => "  no tick waits".to_owned(),
+        None => "  no tick waiting".to_owned(),
     };
     let next = if word == "paused" { String::new() } else { next };
     Ok(writeln!(session.out, "{word} {}{next}", clean(&named.name))?)
@@ -397,10 +456,10 @@ fn tell_next(
 fn words(note: TickNote) -> &'static str {
     match note {
         TickNote::BehindGap => {
-            "the clock leaves out the time that was asked for; this is the first behind it"
+            "the clock leaves out the requested time; this is the first time after the gap"
         }
-        TickNote::FirstOfTwo => "the clock shows this time twice: the first",
-        TickNote::SecondOfTwo => "the clock shows this time twice: the second",
+        TickNote::FirstOfTwo => "the clock shows this time twice: this is the first",
+        TickNote::SecondOfTwo => "the clock shows this time twice: this is the second",
     }
 }
 

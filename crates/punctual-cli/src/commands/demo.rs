@@ -1,11 +1,11 @@
-//! `punctual demo`: 2,000 jobs over ten seconds, two worker processes, one killed half-way, and a ledger at the end.
+//! `punctual demo`: runs 2,000 jobs over ten seconds with two worker processes, kills one, and prints a ledger.
 //!
-//! The parent enqueues, watches and judges; each worker is this program again (`demo-worker`), and writes a line for
-//! every start and end to a history of its own, before it does anything else. The ledger is drawn from these histories
-//! and from the store, never from what a worker remembers.
+//! The parent enqueues, watches and counts. Each worker is this program again (`demo-worker`). It writes a line to a history of its
+//! own for each start and end, before it does anything else. The ledger is made from these histories and the store, never from the
+//! memory of a worker.
 //!
-//! It leaves nothing behind: whatever asks the parent to end, the jobs are removed; the workers end with it, however that is,
-//! since it holds the other end of their stdin.
+//! The demo leaves nothing behind. When the parent is asked to end, the jobs are removed. The workers end with the parent in every
+//! case, since it holds the other end of their stdin.
 
 mod absence;
 mod ledger;
@@ -43,7 +43,7 @@ const SPAN: Duration = Duration::from_secs(10);
 const HEAD_START: Duration = Duration::from_secs(2);
 /// One worker is killed at this point of the span.
 const KILL_AFTER: Duration = Duration::from_secs(5);
-/// The workers' lease: what the killed one held comes back after it.
+/// The workers' lease. Jobs of the killed worker run again after it.
 const LEASE: Duration = Duration::from_secs(2);
 /// The demo gives up when jobs are left this long after the span.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -114,7 +114,7 @@ pub(crate) async fn run(store: Option<&str>, json: bool) -> crate::errors::Resul
 /// How the demo ended.
 enum Played {
     Ledger(Box<Ledger>),
-    /// Somebody asked for its end: the exit code for that.
+    /// The demo was asked to stop; this is the exit code.
     Interrupted(u8),
 }
 
@@ -137,7 +137,7 @@ async fn play(store: Option<&str>, json: bool, mut requests: Requests) -> Result
     let outcome = tokio::select! {
         outcome = demo.run(json, &mut workers) => outcome.map(|ledger| Played::Ledger(Box::new(ledger))),
         request = requests.next() => {
-            talk("the demo ends early, and removes its jobs");
+            talk("the demo was stopped, and removes its jobs");
             Ok(Played::Interrupted(exit_code(request)))
         }
     };
@@ -153,7 +153,7 @@ async fn play(store: Option<&str>, json: bool, mut requests: Requests) -> Result
     outcome
 }
 
-/// Lets workers give back what they run, and ends those that don't.
+/// Lets the workers release their jobs, and kills workers that do not end.
 async fn end(mut workers: Vec<Worker>) {
     for worker in &mut workers {
         drop(worker.child.stdin.take());
@@ -162,13 +162,13 @@ async fn end(mut workers: Vec<Worker>) {
     while begin.elapsed() < WORKER_END_MAX && workers.iter_mut().any(Worker::is_there) {
         tokio::time::sleep(TICK).await;
     }
-    // Who has ended can't be killed.
+    // Killing a worker that has ended fails, which is fine.
     for worker in &mut workers {
         let _ = worker.kill();
     }
 }
 
-/// Says something to people, if they still listen.
+/// Prints a message to stderr; a closed stderr is not an error.
 fn talk(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -187,7 +187,7 @@ impl Demo {
         ["mail", "push", "reports"].map(|name| format!("{}-{name}", self.prefix))
     }
 
-    /// Runs it; its workers are in `workers` from their start, for whoever drops this to end them.
+    /// Runs the demo. Workers are in `workers` from their start, so that a caller that drops this future can end them.
     async fn run(&self, json: bool, workers: &mut Vec<Worker>) -> Result<Ledger> {
         for queue in self.queues() {
             let keep = Keep { age_ms: 3_600_000, count: 10_000, bytes: 64 << 20 };
@@ -227,7 +227,7 @@ impl Demo {
             let left = self.left().await?;
             if live || (!json && at.as_millis() % 1_000 < TICK.as_millis()) {
                 let line = format!(
-                    "{:>5.1} s  {} of {JOBS} started · {left} to go · {}",
+                    "{:>5.1} s  {} of {JOBS} started · {left} left · {}",
                     at.as_secs_f64(),
                     starts.jobs(),
                     starts.lateness()
@@ -253,7 +253,7 @@ impl Demo {
         for span in starts.away.drain(..) {
             self.absences.add(span);
         }
-        let killed = killed.context("the demo ended before its kill")?;
+        let killed = killed.context("the demo ended before a worker was killed")?;
         let states =
             self.absences.outlast(async || ledger::states(&self.client, &self.queues()).await).await?;
         let excuses = Excuses { killed, absences: &self.absences };
@@ -308,11 +308,11 @@ impl Demo {
         Ok(left)
     }
 
-    /// Leaves nothing behind in a store that is not the demo's own.
+    /// Removes everything that the demo made in the store.
     async fn remove_queues(&self) -> Result<()> {
         self.remove_jobs().await?;
         let begin = Instant::now();
-        // What a killed worker held comes back with its lease, and a take looks for it.
+        // Jobs of a killed worker wait for their leases to expire; `take` then reclaims them.
         while 0 < self.left().await? && begin.elapsed() < PATIENCE {
             tokio::time::sleep(TICK).await;
             for queue in self.queues() {

@@ -1,4 +1,4 @@
-//! `punctual doctor`: the store looks at itself.
+//! `punctual doctor`: checks the store's health and configuration.
 
 use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! `punctual forward`: hands due jobs over to other systems, and acks them once those confirmed.
+//! `punctual forward`: sends due jobs to other systems, and acks them after these confirmed.
 
 use std::{
     convert::Infallible,
@@ -25,11 +25,11 @@ use crate::{
     requests::Requests,
 };
 
-/// Jobs on their way at once, if not said otherwise.
+/// Jobs that are sent at once, by default.
 const SLOTS: usize = 256;
-/// Time between two looks at what forwarders did.
+/// Time between two updates of the progress.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Time between two looks at another side that does not take us.
+/// Time between two checks of a receiver that does not accept this client.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// How much of what went wrong is shown while it runs.
 const TROUBLE_CHARS: usize = 60;
@@ -42,46 +42,55 @@ Addresses: amqp://USER:PASSWORD@HOST/VHOST?exchange=E&routing_key=K   RabbitMQ (
            nats://HOST:4222?subject=S                                 a stream of NATS JetStream
            redis://HOST/0?stream=S&maxlen=N                           a Redis stream
            https://HOST/PATH, or webhook:{header.NAME}                a webhook
-Exchange, key, subject, stream and webhook may hold {kind} {queue} {id} {group} {priority} {attempt} {header.NAME}
-{tag.NAME}. Without --to, every [[forward]] of the configuration file is run: from, to or to_file, slots, secret_file,
-secret_env, headers, ca_file, cert_file, key_file, allow_private. A job is done when the other side confirmed it: at least once, under one id, of the store and the job.")]
+Exchange, key, subject, stream and webhook can contain {kind} {queue} {id} {group} {priority} {attempt} {header.NAME} and \
+{tag.NAME}, which are replaced by the fields of the job.
+
+Without --to, the command runs all [[forward]] tables of the configuration file. Their keys are from, to or to_file, slots, \
+secret_file, secret_env, headers, ca_file, cert_file, key_file and allow_private.
+
+A job is done when the receiver confirmed it. It is sent at least once, always with the same message id.
+
+Examples:
+  punctual forward -q orders --to 'amqp://app:secret@rabbit/%2f?exchange=orders&routing_key={kind}'
+  punctual forward -q hooks --to https://example.com/hook --secret-file hook.secret
+  punctual forward --config punctual.toml --test")]
 pub(crate) struct Forward {
-    /// The queue whose jobs are handed over. Default: default.
+    /// Queue whose jobs are sent (default: default).
     #[arg(short, long, value_name = "QUEUE", requires = "to")]
     queue: Option<String>,
-    /// Where to.
+    /// Address of the receiver (default: the configuration file's).
     #[arg(long, env = "PUNCTUAL_FORWARD_TO", hide_env_values = true, value_name = "ADDRESS")]
     to: Option<String>,
-    /// Jobs on their way at once. Default 256.
+    /// Number of jobs that are sent at once (default: 256).
     #[arg(long, value_name = "N", requires = "to")]
     slots: Option<usize>,
-    /// A file with the secret that a webhook is signed with: `whsec_…`, as Standard Webhooks have it; two while one is replaced.
-    /// Its name may hold fields, and has to where jobs bring their own addresses: /run/secrets/{header.endpoint}.
+    /// File with the secret that signs webhooks, `whsec_…` as in Standard Webhooks; two secrets while one is replaced. With
+    /// webhook:{header.NAME}, its name must contain a field: /run/secrets/{header.endpoint}.
     #[arg(long, value_name = "FILE", requires = "to")]
     secret_file: Option<String>,
-    /// The same, in a variable of the environment.
+    /// Environment variable with that secret.
     #[arg(long, value_name = "NAME", requires = "to", conflicts_with = "secret_file")]
     secret_env: Option<String>,
-    /// A header of each request to a webhook; several may be given.
+    /// Header of each request to a webhook; may be repeated.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header, requires = "to")]
     headers: Vec<(String, String)>,
-    /// A file with authorities (PEM) that are trusted beside those of the system; for NATS, instead of them.
+    /// File with certificate authorities (PEM) to trust in addition to the system's; for NATS, instead of them.
     #[arg(long, value_name = "FILE", requires = "to")]
     ca_file: Option<PathBuf>,
-    /// A file with the client certificate (PEM) that RabbitMQ, NATS or a webhook asks for, with the chain behind it.
+    /// File with the client certificate (PEM) for RabbitMQ, NATS or a webhook, followed by its chain.
     #[arg(long, value_name = "FILE", requires = "to", requires = "key_file")]
     cert_file: Option<PathBuf>,
-    /// A file with the key of that certificate (PEM, unencrypted).
+    /// File with the key of that certificate (PEM, unencrypted).
     #[arg(long, value_name = "FILE", requires = "to", requires = "cert_file")]
     key_file: Option<PathBuf>,
-    /// Let a webhook be in a private network, on this machine, or without TLS.
+    /// Allow webhooks in a private network, on this machine, or without TLS.
     #[arg(long, requires = "to")]
     allow_private: bool,
-    /// Hand over one test job to each, tell what they answer, and end.
+    /// Send one test job to each receiver, print the answers, and end.
     #[arg(long)]
     test: bool,
-    /// How long jobs on their way may take when the process is asked to end.
-    #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
+    /// Time for jobs on their way to finish after the process was asked to stop (default: 30 s).
+    #[arg(long, value_parser = parse_duration, default_value = "30s", hide_default_value = true, value_name = "DURATION")]
     grace: Duration,
     #[command(flatten)]
     health: HealthArgs,
@@ -135,15 +144,17 @@ impl Plan {
     fn of(globals: &Globals, args: &Forward) -> Result<Self> {
         let forward = args.forwards(globals)?;
         if forward.is_empty() {
-            return Err(Failure::invalid("the configuration forwards nothing")
+            return Err(Failure::invalid("the configuration file has no [[forward]] table")
                 .hint("add [[forward]] with from = \"QUEUE\" and to = \"amqp://…\""));
         }
         let routes = forward.into_iter().map(Route::of).collect::<Result<Vec<_>>>()?;
         for (at, route) in routes.iter().enumerate() {
             if routes[..at].iter().any(|other| other.from == route.from) {
                 return Err(Failure::invalid(format!("queue {} is forwarded twice", route.from))
-                    .why("each of its jobs goes to one of them only")
-                    .hint("publish to a topic, subscribe a queue for each, and forward those"));
+                    .why("each job of a queue is sent to one receiver only")
+                    .hint(
+                        "publish to a topic, subscribe one queue for each receiver, and forward these queues",
+                    ));
             }
         }
         Ok(Self { routes })
@@ -154,11 +165,13 @@ impl Route {
     fn of(forward: config::Forward) -> Result<Self> {
         let config::Forward { from, to, to_file, slots, secret_file, secret_env, headers, .. } = forward;
         let config::Forward { ca_file, cert_file, key_file, allow_private, .. } = forward;
-        let whose = |failure: Failure| failure.why(format!("of what is forwarded from queue {from}"));
+        let whose = |failure: Failure| failure.why(format!("in the [[forward]] table of queue {from}"));
         let to = match (to, to_file) {
             (Some(to), None) => to,
             (None, Some(file)) => config::secret(&file)?,
-            _ => return Err(whose(Failure::invalid("a [[forward]] has either to or to_file"))),
+            _ => {
+                return Err(whose(Failure::invalid("a [[forward]] table needs to or to_file, and not both")));
+            }
         };
         let mut target = Target::parse(&to).map_err(|error| whose(error.into()))?;
         match (secret_file, secret_env) {
@@ -166,7 +179,9 @@ impl Route {
             (Some(file), None) => target = target.signed_by_file(file),
             (None, Some(name)) => target = target.signed_by_env(name),
             (Some(_), Some(_)) => {
-                return Err(whose(Failure::invalid("a [[forward]] has either secret_file or secret_env")));
+                return Err(whose(Failure::invalid(
+                    "a [[forward]] table takes secret_file or secret_env, not both",
+                )));
             }
         }
         for (name, value) in headers {
@@ -178,7 +193,11 @@ impl Route {
         match (cert_file, key_file) {
             (None, None) => {}
             (Some(cert), Some(key)) => target = target.client_certificate(cert, key),
-            _ => return Err(whose(Failure::invalid("a [[forward]] has cert_file and key_file, or neither"))),
+            _ => {
+                return Err(whose(Failure::invalid(
+                    "a [[forward]] table needs both cert_file and key_file, or neither",
+                )));
+            }
         }
         if allow_private {
             target = target.allow_private();
@@ -192,20 +211,20 @@ impl Route {
         format!("queue {}", self.from)
     }
 
-    /// Looks whether the other side knows us. That it is away now stops nobody: jobs wait.
+    /// Checks that the receiver accepts this client. If it cannot be reached now, that is no error: jobs wait.
     async fn check(&self, session: &Session) -> Result {
         let Err(error) = self.forwarder.check().await else { return Ok(()) };
         let to = self.forwarder.shown();
         if error.kind() == ErrorKind::Unavailable {
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            session.say(&format!("{error}{cause}. Jobs for {to} wait until it is there"));
+            session.say(&format!("{error}{cause}. Jobs for {to} wait until it can be reached"));
             return Ok(());
         }
         Err(Failure::from(error).why(format!("forwarding from queue {} to {to}", self.from)))
     }
 
-    /// Forwards, as soon as the other side takes us. Until then this route waits, and the others go on; only where none of them can
-    /// begin the first look ends them all.
+    /// Forwards as soon as the receiver accepts this client. Until then this route waits, and the others go on. If no route can start,
+    /// the first check ends them all.
     async fn run(
         &self,
         session: &Session,
@@ -227,8 +246,7 @@ impl Route {
             let text = failure.to_string();
             health.note(&self.about(), Some(first_line(&text)));
             if said.as_ref() != Some(&text) {
-                session
-                    .say(&format!("{text}  queue {} waits; the next look is in {LOOK_AGAIN:?}", self.from));
+                session.say(&format!("{text}  queue {} waits; the next try is in {LOOK_AGAIN:?}", self.from));
                 said = Some(text);
             }
             tokio::select! {
@@ -239,7 +257,7 @@ impl Route {
         health.note(&self.about(), None);
         let Self { from, slots, forwarder, begun } = self;
         begun.store(true, Relaxed);
-        session.say(&format!("queue {from} goes to {} ({slots} at once)", forwarder.shown()));
+        session.say(&format!("forwarding queue {from} to {} ({slots} at once)", forwarder.shown()));
         // A slow one holds up its own queue only; publications to topics are handed out by one of them.
         let worker = Worker::new(&session.client)
             .queue(from)
@@ -280,7 +298,7 @@ impl Start {
     }
 }
 
-/// Turns signals into shutdown: with the first, jobs on their way may arrive within the grace; the second means now.
+/// Turns signals into a shutdown. After the first, jobs on their way may arrive within the grace period; the second ends at once.
 async fn end(mut requests: Requests, shutdown: &Shutdown) -> Infallible {
     requests.next().await;
     shutdown.graceful.cancel();
@@ -332,7 +350,7 @@ pub(super) async fn run(globals: Globals, command: &Command, args: &Forward) -> 
     Ok(session.out.flush()?)
 }
 
-/// Shows what they do, as long as somebody looks.
+/// Shows the progress of the routes.
 async fn watch(session: &Session, routes: &[Route], health: &Health) -> Infallible {
     let mut progress = session.progress();
     let mut before: Vec<u64> = routes.iter().map(|route| route.forwarder.counts().forwarded).collect();
@@ -341,7 +359,7 @@ async fn watch(session: &Session, routes: &[Route], health: &Health) -> Infallib
         tokio::time::sleep(LOOK_EVERY).await;
         let counts: Vec<Counts> = routes.iter().map(|route| route.forwarder.counts()).collect();
         for (route, counts) in routes.iter().zip(&counts).filter(|(route, _)| route.begun.load(Relaxed)) {
-            // What was refused once holds up nobody; what is tried again in place does.
+            // A job that is sent again holds up its queue; a refused job does not.
             let trouble = counts.trouble.as_deref().filter(|_| 0 < counts.in_flight);
             health.note(&route.about(), trouble.map(clean).as_deref());
         }
@@ -368,7 +386,7 @@ async fn watch(session: &Session, routes: &[Route], health: &Health) -> Infallib
     }
 }
 
-/// Hands one job over to each.
+/// Sends one test job to each receiver.
 async fn test(out: &mut Out, format: Format, routes: &[Route]) -> Result {
     let mut failed = 0;
     for route in routes {
@@ -387,10 +405,10 @@ async fn test(out: &mut Out, format: Format, routes: &[Route]) -> Result {
     if failed == 0 {
         return Ok(());
     }
-    Err(Failure::new("failed", format!("{} did not take the test job", counted(failed, "other side"))))
+    Err(Failure::new("failed", format!("{} did not accept the test job", counted(failed, "receiver"))))
 }
 
-/// A job as it would be handed over; no store keeps it.
+/// Makes a test job, which is in no store.
 async fn test_job(queue: &str) -> Result<(Client, JobRecord)> {
     let client = Client::connect("memory:").await?;
     let id = client.make_id();
@@ -399,7 +417,7 @@ async fn test_job(queue: &str) -> Result<(Client, JobRecord)> {
     Ok((client, job))
 }
 
-/// What became of a test job.
+/// The result of a test job.
 #[derive(Serialize)]
 struct Tested<'a> {
     from: &'a str,
@@ -452,7 +470,7 @@ impl<'a> Ended<'a> {
     }
 
     fn told(&self) -> String {
-        let counts = [(self.refused, "refused"), (self.again, "tried again"), (self.dead, "dead")];
+        let counts = [(self.refused, "refused"), (self.again, "sent again"), (self.dead, "dead")];
         let counts = counts.iter().filter(|(n, _)| 0 < *n);
         let mut text = format!("{} → {}: {} forwarded", self.from, self.to, grouped(self.forwarded));
         for (n, word) in counts {

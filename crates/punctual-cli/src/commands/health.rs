@@ -1,16 +1,17 @@
-//! What `work` and `forward` report of themselves to those who look after processes.
+//! Health reports of `work` and `forward`, for process supervisors.
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use punctual::Health;
 
-/// Where a process reports its health. It answers one line: ok, stopping, `held up: WHY` or stuck, and the age of its last turn.
+/// Where a process reports its health. The report is one line: ok, stopping, `held up: WHY` or stuck, and the age of its last
+/// iteration.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HealthArgs {
-    /// Rewrite this file every few seconds while the process is alive.
+    /// File that is rewritten every few seconds while the process is alive (default: none).
     #[arg(long, value_name = "FILE")]
     health_file: Option<PathBuf>,
-    /// Answer HTTP requests on this address, as 127.0.0.1:8080: 200 while the process is alive, else 503.
+    /// Address for HTTP health checks, such as 127.0.0.1:8080: 200 while the process is alive, else 503 (default: none).
     #[arg(long, value_name = "ADDRESS")]
     health_addr: Option<SocketAddr>,
 }

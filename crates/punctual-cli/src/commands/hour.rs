@@ -1,23 +1,26 @@
-//! What ran in the last hour, as `stats` and `top` tell it.
+//! What ran in the last hour, as `stats` and `top` print it.
 
 use punctual::{LastHour, Ran};
 
 use super::Session;
 use crate::output::{Table, clean, cut, grouped};
 
-/// Of each sort so many are told.
+/// The number of rows of each table.
 pub(super) const SHOWN: usize = 5;
-/// What people are told beside it.
-pub(super) const NOTE: &str = "a worker that crashes may take its last second with it";
+/// A note that is printed next to the tables.
+pub(super) const NOTE: &str = "a worker that crashes may lose its last second";
 /// Characters of a name.
 const NAME_CHARS: usize = 60;
 
-/// Reads it; `None`: the store doesn't tell, which is said, and is no reason to tell nothing at all.
+/// Reads what ran in the last hour. Returns `None` after a warning if the store does not answer; the command goes on.
 pub(super) async fn read(session: &Session) -> Option<LastHour> {
     match session.client.last_hour(SHOWN).await {
         Ok(hour) => Some(hour),
         Err(error) => {
-            session.say(&format!("what ran in the last hour is not told: {}", clean(&error.to_string())));
+            session.say(&format!(
+                "warning: could not read what ran in the last hour: {}",
+                clean(&error.to_string())
+            ));
             None
         }
     }

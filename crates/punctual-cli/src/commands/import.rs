@@ -1,13 +1,13 @@
-//! `punctual import`: takes over what waits in a queue on Redis that was made by hand.
+//! `punctual import`: imports the jobs of a hand-written queue on Redis.
 //!
 //! ```text
 //! sorted set:  look ──► jobs, ids from (run, round, member, score) ──► enqueue, durable ──► remove what is unchanged, next round
 //! list:        move aside in one step ──► peek ──► jobs, ids from (run, place) ──► enqueue, durable ──► trim, count what is gone
 //! ```
 //!
-//! What was not answered for by the store is never taken off, and what is found again after a kill has the ids that it had, so that
-//! the store answers `Duplicate`. A token in the state of each source makes the last who came its only importer. The scripts are
-//! in `lua/`; nothing here runs a job, and a store's own keys are never looked at.
+//! An entry is removed only after the store accepted its job. After a kill, an entry that is found again gets the same id, and the
+//! store answers `Duplicate`. A token in the state of each source makes the newest import its only importer. The scripts are in
+//! `lua/`. Nothing here runs a job, and keys of a punctual store are never read.
 
 mod batch;
 mod consumers;
@@ -54,20 +54,20 @@ const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 struct Importer<'a> {
     session: &'a Session,
     server: &'a Server,
-    /// Who is told apart from other importers of the same source.
+    /// Identifies this importer among others of the same source.
     owner: String,
     progress: Progress,
     tally: Tally,
 }
 
-/// Says what would be taken over; writes nothing anywhere, and needs no store.
+/// Prints what would be imported. Writes nothing, and needs no store.
 pub(super) async fn dry_run(globals: &Globals, args: &Import) -> Result {
     let layout = args.layout()?;
     let server = Server::connect(&args.from().url()?).await?;
     preview::run(globals, &server, &layout).await
 }
 
-/// Takes everything over.
+/// Imports everything.
 pub(super) async fn run(session: &mut Session, args: &Import) -> Result {
     let layout = args.layout()?;
     let server = Server::connect(&args.from().url()?).await?;
@@ -77,8 +77,8 @@ pub(super) async fn run(session: &mut Session, args: &Import) -> Result {
     let store = session.client.store();
     if store.durability() == Durability::Fast {
         session.say(&format!(
-            "warning: {} is fast: a power cut there may take the last jobs, which are removed at --from by then \
-             (durability=full in --store, or see that --from is backed up)",
+            "warning: the durability of {} is fast: a power cut can lose the last jobs, which are already removed at --from \
+             (set durability=full in --store, or make sure that --from is backed up)",
             clean(store.url())
         ));
     }
@@ -130,13 +130,13 @@ fn tell(session: &mut Session, summary: &Summary) -> Result {
 }
 
 impl Importer<'_> {
-    /// Once through all sources, each until nothing is left there of what there was.
+    /// Imports each source once, until the entries that it had are gone.
     async fn round(&mut self, layout: &Layout, is_first: bool) -> Result {
         let sources = keys::find(self.server, layout).await?;
         if sources.is_empty() && self.tally.is_empty() {
-            self.session.say("there is nothing to take over: none of these keys exists");
+            self.session.say("nothing to import: none of these keys exists");
         }
-        // Before the first is begun, so that nothing was taken over where one is refused; later, what is left may look as it does.
+        // All sources are checked before the first import, so that a refusal leaves everything as it was.
         if let Some(sorted) = layout.sorted.as_ref().filter(|_| is_first) {
             for source in sources.iter().filter(|source| !source.is_list) {
                 sorted::check_unit(self.server, source, sorted.unit).await?;

@@ -10,7 +10,7 @@ use crate::{
     times::span,
 };
 
-/// The time that a command may take; none if nobody limits it.
+/// The time limit of a command, if there is one.
 pub(crate) struct Limit {
     begin: Instant,
     at_most: Option<Duration>,
@@ -20,14 +20,14 @@ impl Limit {
     /// From now on.
     pub(super) fn of(globals: &Globals, command: &Command) -> Result<Self> {
         let at_most = match command {
-            // There it is an option of the job; the wait for its end has a limit of its own.
+            // With these commands, --timeout is an option of the job.
             Command::Push(_) => None,
             Command::Cron(cron) if cron.has_a_job() => None,
             Command::Topic(topic) if topic.has_a_job() => None,
             Command::Work(_) | Command::Forward(_) | Command::Bench(_) | Command::Demo
                 if globals.timeout.is_some() =>
             {
-                return Err(Failure::invalid("--timeout is not for work, forward, bench and demo")
+                return Err(Failure::invalid("--timeout does not work with work, forward, bench and demo")
                     .hint("punctual push --timeout    limits each run of a job"));
             }
             _ => globals.timeout,
@@ -35,7 +35,7 @@ impl Limit {
         Ok(Self { begin: Instant::now(), at_most })
     }
 
-    /// What becomes of it, or `None` if that takes too long.
+    /// Returns the result of `work`, or `None` if it takes too long.
     pub(super) async fn within<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         match self.at_most {
             None => Some(work.await),
@@ -43,16 +43,16 @@ impl Limit {
         }
     }
 
-    /// It took too long, and changed nothing.
+    /// Makes the error of a command that took too long and changed nothing.
     pub(super) fn passed(&self) -> Failure {
-        Failure::new("timed_out", format!("not done after {}", self.text()))
+        Failure::new("timed_out", format!("not finished after {}", self.text()))
     }
 
-    /// It took too long, and nobody knows how far it came.
+    /// Makes the error of a change that took too long and may have been made.
     pub(super) fn passed_within_a_change(&self) -> Failure {
         Failure::new("unknown_outcome", format!("no answer after {}", self.text()))
-            .why("what was asked for may have been done, or a part of it, or nothing")
-            .hint("look with ls or show before it is repeated")
+            .why("the change may have been made completely, partly or not at all")
+            .hint("check with punctual ls or punctual show before you repeat the command")
     }
 
     fn text(&self) -> String {

@@ -1,4 +1,4 @@
-//! `punctual limit …`: rate limiters, for scripts. Whether something may be done is the exit code, too.
+//! `punctual limit …`: checks rate limiters, for scripts. The exit code is the answer.
 
 use std::{io::Write as _, time::Duration};
 
@@ -12,38 +12,47 @@ use crate::{
     times::span,
 };
 
-/// The exit code of what is refused: of a conflict.
+/// The exit code of a refused call: that of a conflict.
 const REFUSED: u8 = 4;
 
-const HELP: &str = "Exits with 0 if it may be done, which was counted, and with 4 if it may not. A limiter is known by its name; \
-whoever asks says by which limit, and all should say the same.\n\n  punctual limit check login ana --max 5 --per 1m && try-to-log-in ana";
+const HELP: &str = "\
+The exit code is 0 if the call is allowed, and 4 if it is refused. A limiter is created by its first check. All callers of \
+one limiter should use the same --max and --per.
+
+Examples:
+  punctual limit check login ana --max 5 --per 1m && try-to-log-in ana
+  punctual limit check api 10.0.0.7 --max 100 --per 1s --gcra 10";
 
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+Examples:
+  punctual limit check login ana --max 5 --per 1m
+  punctual limit check api 10.0.0.7 --max 100 --per 1s --gcra 10")]
 pub(crate) enum Limiter {
-    /// Ask whether something may be done, and count it if it may.
+    /// Check whether a call is allowed, and count it if it is.
     #[command(after_help = HELP)]
     Check(Check),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Check {
-    /// The limiter.
+    /// Name of the limiter.
     name: String,
-    /// Whom or what it counts apart: a user, say.
+    /// Key that is counted separately, such as a user or an address.
     key: String,
-    /// So many may pass …
+    /// Number of calls that are allowed within --per.
     #[arg(long, value_name = "N")]
     max: u32,
-    /// … in this time.
+    /// Period of --max, as 1s or 1m.
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     per: Duration,
-    /// What it counts as.
-    #[arg(long, default_value = "1", value_name = "N")]
+    /// Number of calls that this one counts as (default: 1).
+    #[arg(long, default_value = "1", hide_default_value = true, value_name = "N")]
     cost: u32,
-    /// Count what is refused, too.
+    /// Count refused calls, too: a caller that keeps asking stays refused.
     #[arg(long, conflicts_with = "gcra")]
     count_refused: bool,
-    /// Let them pass evenly (GCRA), so many at once: --max of them unless said otherwise.
+    /// Spread allowed calls evenly (GCRA), with at most BURST at once (default: --max).
     #[arg(long, num_args = 0..=1, value_name = "BURST")]
     #[expect(clippy::option_option, reason = "the option, and its value")]
     gcra: Option<Option<u32>>,

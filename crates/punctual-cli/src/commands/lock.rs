@@ -1,4 +1,4 @@
-//! `punctual lock …`: locks, for scripts: one command at a time, on however many machines.
+//! `punctual lock …`: locks for scripts, so that one command runs at a time, on any number of machines.
 
 #[cfg(unix)]
 mod run;
@@ -19,52 +19,73 @@ use crate::{
 const LIST_MAX: usize = 1_000;
 
 const HELP: &str = "\
-The command has PUNCTUAL_LOCK and PUNCTUAL_FENCE in its environment. The fence is a number that rises with each holding:
-hand it to what the command writes to. While the command runs, its lease is extended.
+The command has PUNCTUAL_LOCK and PUNCTUAL_FENCE in its environment. The fence is a number that rises each time that the \
+lock is acquired. A system that the command writes to can refuse writes with an older fence.
 
-SIGTERM, SIGHUP and SIGINT are passed on to the command. The lock is given up when the command and its process group are
-gone: what is left gets SIGTERM, and SIGKILL after --kill-after. If the lock is lost, everything that the command started
-is killed.
+While the command runs, the lease of the lock is extended. SIGTERM, SIGHUP and SIGINT are passed on to the command. The \
+lock is released when the command and its process group have ended. Processes that are left get SIGTERM, then SIGKILL \
+after --kill-after. If the lock is lost, everything that the command started is killed.
 
-Exit codes: the command's own; 128+n if signal n ended it; 75 somebody else holds the lock; 124 the lock was lost while the
-command ran; 126 the command can't be started; 127 there is no such command. Other failures as everywhere (punctual --help);
-then the command did not run.
+Exit codes: that of the command; 128+n if signal n ended it; 75 the lock is held by another process; 124 the lock was lost \
+while the command ran; 126 the command cannot be started; 127 the command does not exist. After any other exit code of \
+punctual --help the command did not run.
 
-  punctual lock run nightly --wait 10m -- ./rebuild-index";
+Examples:
+  punctual lock run nightly -- ./rebuild-index
+  punctual lock run nightly --wait 10m --lease 1m -- ./rebuild-index --full";
 
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+Examples:
+  punctual lock run nightly --wait 10m -- ./rebuild-index
+  punctual lock ls
+  punctual lock release nightly")]
 pub(crate) enum Lock {
     /// Run a command while holding a lock.
     #[command(after_help = HELP)]
     Run(Run),
-    /// The locks that are held.
+    /// List the locks that are held.
+    #[command(after_help = "\
+Examples:
+  punctual lock ls
+  punctual lock ls -o json")]
     Ls,
-    /// Who holds a lock.
+    /// Show how long a lock is still held, and its fence.
+    #[command(after_help = "\
+Examples:
+  punctual lock show nightly
+  punctual lock show nightly -o json")]
     Show {
-        /// Its name.
+        /// Name of the lock.
         name: String,
     },
-    /// Free a lock, whoever holds it.
+    /// Release a lock, whichever process holds it.
+    #[command(after_help = "\
+The command that runs under the lock is killed when its process notices the loss, at its next extension.
+
+Examples:
+  punctual lock release nightly
+  punctual lock release nightly -o json")]
     Release {
-        /// Its name.
+        /// Name of the lock.
         name: String,
     },
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// The lock.
+    /// Name of the lock.
     name: String,
-    /// How long it is held after the last extension, should this process or this machine die.
-    #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
+    /// Lease: time after which the lock is free if this process or machine dies (default: 30 s).
+    #[arg(long, value_parser = parse_duration, default_value = "30s", hide_default_value = true, value_name = "DURATION")]
     lease: Duration,
-    /// How long to wait for it.
-    #[arg(long, value_parser = parse_duration, default_value = "0s", value_name = "DURATION")]
+    /// Time to wait for the lock (default: 0 s).
+    #[arg(long, value_parser = parse_duration, default_value = "0s", hide_default_value = true, value_name = "DURATION")]
     wait: Duration,
-    /// How long the command may go on after SIGTERM or SIGHUP before it is killed.
-    #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
+    /// Time between SIGTERM or SIGHUP and SIGKILL (default: 30 s).
+    #[arg(long, value_parser = parse_duration, default_value = "30s", hide_default_value = true, value_name = "DURATION")]
     kill_after: Duration,
-    /// What to run.
+    /// Command to run, with its arguments.
     #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -129,13 +150,14 @@ struct Released<'a> {
 }
 
 fn free(name: &str) -> Failure {
-    Failure::new("not_found", format!("nobody holds lock {name:?}")).hint("punctual lock ls    shows all")
+    Failure::new("not_found", format!("lock {name:?} is not held"))
+        .hint("punctual lock ls    lists the locks that are held")
 }
 
 async fn ls(session: &mut Session) -> Result {
     let (locks, more) = session.client.locks(LIST_MAX).await?;
     if more {
-        session.say(&format!("there are more: these {LIST_MAX} end first"));
+        session.say(&format!("more locks are held; these {LIST_MAX} end first"));
     }
     let out = &mut session.out;
     match session.format {

@@ -1,4 +1,4 @@
-//! `punctual ls [FILTER…]`: jobs, in the order of their store. Never searches silently: it says what it looked at.
+//! `punctual ls [FILTER…]`: lists jobs in the order of their store, and reports how many were searched.
 
 use std::{
     fmt,
@@ -22,7 +22,7 @@ use crate::{
     wire::JobView,
 };
 
-/// Jobs that are looked at before asking whether to go on.
+/// Jobs that are searched before the command stops and prints how to continue.
 pub(super) const SEARCH_MAX: u64 = 100_000;
 /// Characters of an error in a narrow table.
 const ERROR_CHARS: usize = 60;
@@ -30,20 +30,35 @@ const ERROR_CHARS: usize = 60;
 pub(super) const PROGRESS_CHARS: usize = 40;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A job is listed if it matches all terms of FILTER, such as state:dead queue:mail kind:email.* due:<10m failed:>2h \
+error:\"421\" payload.user.id:42 -tag:vip. A * stands for any text, and - before a term excludes what matches. \
+The fields are state, queue, kind, tag, group, concurrency, unique, worker, id, priority, attempt, due, created, failed, \
+finished, error and payload.PATH.
+
+States: scheduled (due later), ready (due), blocked (due, but held back by a limit), retrying (waits after a failure), \
+running, done, dead (given up) and cancelled. state:waiting stands for the first four.
+
+Without --all a search stops after 100,000 jobs and prints how to continue.
+
+Examples:
+  punctual ls
+  punctual ls state:dead kind:email.* 'failed:>2h'
+  punctual ls -q mail --all -o ids")]
 pub(crate) struct Ls {
-    /// Terms such as state:dead queue:mail kind:email.* due:<10m failed:>2h error:"421" payload.user.id:42 -tag:vip
+    /// Terms that a job must match, such as state:dead (see below).
     filter: Vec<String>,
-    /// In this queue.
+    /// Queue to list (default: all).
     #[arg(short, long)]
     queue: Option<String>,
-    /// At most this many.
-    #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Number of jobs at most (default: 50).
+    #[arg(short = 'n', long, default_value_t = 50, hide_default_value = true, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// Every match, however long it takes.
+    /// List every match, however long the search takes.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Go on from here, as a search that stopped suggests.
-    #[arg(long, value_name = "WHERE")]
+    /// Cursor at which to continue, as printed by a search that stopped.
+    #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
     #[command(flatten)]
     pub(super) watch: Watch,
@@ -76,7 +91,9 @@ pub(crate) async fn run(session: &mut Session, args: &Ls) -> Result {
     printer.end(session, Some(&looked))?;
     session.out.flush()?;
     session.say(&match &looked.next {
-        Some(next) => format!("{} · {looked} · go on with --after {next}, or --all", counted(found, "job")),
+        Some(next) => {
+            format!("{} · {looked} · continue with --after {next}, or --all", counted(found, "job"))
+        }
         None => format!("{} · {looked}", counted(found, "job")),
     });
     Ok(())
@@ -170,7 +187,7 @@ impl Printer {
 }
 
 fn narrow(jobs: &[JobRecord], now: Timestamp, paint: Paint) -> Table {
-    // Few jobs tell how far they are.
+    // The column is left out if no job reports progress.
     let tells = jobs.iter().any(|job| job.notes.progress.is_some());
     let progress = tells.then_some("PROGRESS");
     let heads = ["ID", "KIND", "QUEUE", "STATE", "DUE", "ATTEMPT"].into_iter().chain(progress);
@@ -228,7 +245,7 @@ fn wide(jobs: &[JobRecord], now: Timestamp, paint: Paint) -> Table {
     table
 }
 
-/// How far its runs are, as far as they tell.
+/// The progress that the job's run reported.
 pub(super) fn how_far(job: &JobRecord) -> String {
     job.notes.progress.as_ref().map(told).unwrap_or_default()
 }

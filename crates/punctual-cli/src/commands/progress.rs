@@ -1,4 +1,4 @@
-//! How far a long command has come: one line on stderr that is written over, for a person at a terminal only.
+//! The progress of a long command: one line on stderr that is overwritten, only on a terminal.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},

@@ -1,4 +1,4 @@
-//! `punctual push`: one job from the command line, or many from lines of JSON ([`batch`]).
+//! `punctual push`: enqueues one job from the command line, or many from lines of JSON ([`batch`]).
 
 mod batch;
 mod choices;
@@ -25,16 +25,20 @@ use crate::{
     wire,
 };
 
-/// What is read of a file before its size is called absurd: well above any payload limit, well below the memory.
+/// The largest file that is read: far above any payload limit, far below the memory.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Lines of --batch: {\"kind\":\"email.send\",\"payload\":{…},\"queue\":\"mail\",\"delay_ms\":3600000}. \
-    One line of answer per job, printed once that job is durable."
-)]
+#[command(after_help = "\
+A line of --batch is an object such as {\"kind\":\"email.send\",\"payload\":{…},\"delay_ms\":3600000}. \
+The command prints one line for each job, after that job is durable.
+
+Examples:
+  punctual push email.send '{\"to\":\"ana@example.com\"}' -q mail --in 2h
+  punctual push report.build --idempotency-key 2026-11 --wait 5m
+  punctual push --batch jobs.ndjson")]
 pub(crate) struct Push {
-    /// Jobs as lines of JSON, from a file, or - for stdin.
+    /// File with one job per line as JSON, or - for stdin.
     #[arg(long, value_name = "FILE|-", required_unless_present = "kind", conflicts_with_all = OF_ONE)]
     batch: Option<String>,
     #[command(flatten)]
@@ -63,42 +67,43 @@ const OF_ONE: [&str; 14] = [
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 struct One {
-    /// What selects the handler.
+    /// Kind of the job: the name that selects its handler.
     kind: Option<String>,
-    /// JSON, @file, or - for stdin; null where it is left out.
+    /// Payload: JSON, @FILE, or - for stdin (default: null).
     #[arg(value_name = "PAYLOAD")]
     payload: Option<String>,
-    /// Due after this long.
+    /// Delay until the job is due, as 90s, 15m or 1h30m (default: due now).
     #[arg(long = "in", value_name = "DURATION", conflicts_with = "at", value_parser = parse_duration)]
     delay: Option<Duration>,
-    /// Due at this time: RFC 3339, 2026-12-24T18:00[Europe/Berlin], tomorrow 09:00, +2h.
+    /// Time when the job is due: 2026-12-24T18:00:00Z, 2026-12-24T18:00[Europe/Berlin], 'tomorrow 09:00' or +2h.
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// At most one job of its kind, queue, group and concurrency key holds this key.
+    /// Unique key: at most one job of this kind, queue, group and concurrency key holds it (default: none).
     #[arg(long, value_name = "KEY")]
     unique: Option<String>,
-    /// How long the key is held: `until_done`, `until_start`, `window:1d`.
+    /// Time for which the job holds its unique key: `until_done`, `until_start` or `window:1d` (default: `until_done`).
     #[arg(long, requires = "unique", value_parser = scope)]
     scope: Option<Scope>,
-    /// What happens where another job holds the key.
+    /// Action if another job holds the unique key: keep it, replace it, or reschedule it (default: keep).
     #[arg(long, requires = "unique", value_parser = on_conflict, value_name = "keep|replace|reschedule")]
     on_conflict: Option<OnConflict>,
-    /// Compare the unique key or idempotency key with those of all kinds that are pushed so.
+    /// Compare the unique or idempotency key with jobs of all kinds that were pushed with this option.
     #[arg(long)]
     across_kinds: bool,
-    /// A duplicate is a failure (exit 4).
+    /// Fail with exit code 4 if the job is a duplicate.
     #[arg(long)]
     must_be_new: bool,
-    /// Stay until the job has ended, at most this long: exit 0 for done, 1 for dead or cancelled, 7 for not ended yet.
+    /// Time to wait for the end of the job: exit 0 if it is done, 1 if dead or cancelled, 7 if it has not ended (default: none).
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     wait: Option<Duration>,
-    /// An id that punctual made.
+    /// Id of the job, made by punctual (default: a new one).
     #[arg(long, conflicts_with = "idempotency_key")]
     id: Option<JobId>,
-    /// Any text: enqueued again with the same kind, queue and group (else concurrency key, else unique key), it is a duplicate.
+    /// Text that identifies the job: a second push with the same text, kind, queue and group (else concurrency key, else
+    /// unique key) is a duplicate.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Never start at or after this time.
+    /// Time to give up: a job that has not started by then is cancelled (default: none).
     #[arg(long, value_name = "TIME")]
     expires: Option<String>,
     #[command(flatten)]
@@ -141,12 +146,12 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
     let answers = session.client.push(vec![job]).await?;
     let answer = answers.first().ok_or_else(|| Failure::new("corrupt", "the store gave no answer"))?;
     let Some(id) = answer.id() else { return Err(full(&queue)) };
-    // Of a duplicate the store tells the state only; one that has gone by now is like one that is remembered.
+    // For a duplicate, the job is read to print its state. It may be gone, when only its id is remembered.
     let known = match answer {
         Enqueued::Duplicate(_) => session.client.get(id).await?,
         _ => None,
     };
-    // Of a key across kinds the job that holds it may be of another one.
+    // With a key across kinds, the job that holds it may be of another kind.
     let kind = &known.as_ref().map_or_else(|| kind.to_owned(), |job| job.kind.clone());
     let now = session.now().await?;
     let due = match *answer {
@@ -159,7 +164,7 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
         Enqueued::Full => None,
     };
     let unread = || {
-        Failure::new("failed", format!("nobody reads the receipt of job {id}"))
+        Failure::new("failed", format!("the receipt of job {id} could not be printed"))
             .why("the reader of stdout went away; the job is enqueued")
             .hint(format!("punctual show {id}"))
     };
@@ -244,10 +249,11 @@ fn told(
     text
 }
 
-/// Nothing was written: the queue has a cap.
+/// Makes the error of a full queue; nothing was written.
 fn full(queue: &str) -> Failure {
-    Failure::new("store_full", format!("queue {queue:?} is at its cap"))
-        .hint(format!("punctual queue show {queue}    shows it; push again when jobs have ended"))
+    Failure::new("store_full", format!("queue {queue:?} is full"))
+        .why("max_jobs or max_bytes of the queue limits its waiting and running jobs")
+        .hint(format!("punctual queue show {queue}    shows its caps; push again when jobs have ended"))
 }
 
 impl One {

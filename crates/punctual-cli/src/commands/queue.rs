@@ -1,4 +1,4 @@
-//! `punctual queue …`: look at queues, pause them, set them. Settings live in the store, live for every worker.
+//! `punctual queue …`: lists, configures and pauses queues. Settings are kept in the store and apply to every worker at once.
 
 mod file;
 mod settings;
@@ -24,92 +24,143 @@ use crate::{
     times::{relative, span},
 };
 
-/// Groups with limits of their own that `queue show` tells people of.
+/// Groups with limits of their own that `queue show` lists.
 const GROUPS_SHOWN: usize = 20;
 
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+A queue is the name under which jobs wait. Its settings are kept in the store and apply to all workers at once.
+
+Examples:
+  punctual queue ls
+  punctual queue limit mail --concurrency 10 --rate 100/1m
+  punctual queue pause mail --reason 'provider is down'")]
 pub(crate) enum Queue {
-    /// All queues.
+    /// List queues and their counts.
+    #[command(after_help = "\
+Examples:
+  punctual queue ls
+  punctual queue ls --watch
+  punctual queue ls -o ndjson --fields name,counts.due,oldest_due_ms")]
     Ls(Watch),
-    /// One queue: its settings and counts.
+    /// Show the settings and counts of one queue.
+    #[command(after_help = "\
+Examples:
+  punctual queue show mail
+  punctual queue show mail -o json > mail.json")]
     Show {
-        /// Its name.
+        /// Name of the queue.
         name: String,
     },
-    /// Change settings.
+    /// Change the settings of a queue.
     #[command(after_help = settings::HELP)]
     Set {
-        /// Its name; a new queue is made.
+        /// Name of the queue, which is created if it does not exist.
         #[arg(required_unless_present = "from")]
         name: Option<String>,
-        /// key=value; `none` takes a cap or a default away.
+        /// KEY=VALUE, with the keys below; `none` removes a limit or a default.
         #[arg(required_unless_present = "from")]
         settings: Vec<String>,
-        /// Replace all settings of the queues in this file, or - for stdin: JSON as queue show and queue ls print it.
+        /// File with all settings of queues as JSON, as queue show and queue ls print it, or - for stdin.
         #[arg(long, value_name = "FILE|-", conflicts_with_all = ["name", "settings"])]
         from: Option<String>,
     },
-    /// Limit how many jobs of a queue or of a group run at once, and how often one starts; without options, tell the limits.
+    /// Limit how many jobs of a queue or group run at once, and how often jobs start.
+    #[command(after_help = "\
+Without options, the command prints the limits of the queue. A group is a part of a queue, usually the jobs of one tenant. \
+A group's own limit overrides the limit for all groups.
+
+Examples:
+  punctual queue limit mail --concurrency 10 --rate 100/1m --burst 20
+  punctual queue limit mail --groups --concurrency 2
+  punctual queue limit mail --group acme --weight 5 --rate none")]
     Limit {
-        /// Its name; a new queue is made.
+        /// Name of the queue, which is created if it does not exist.
         name: String,
-        /// What this group of the queue may have, in place of what all groups may.
+        /// Group that is limited, instead of the whole queue.
         #[arg(long, value_name = "GROUP", group = "whose")]
         group: Option<String>,
-        /// What each group of the queue may have.
+        /// Limit each group of the queue, instead of the whole queue.
         #[arg(long, group = "whose")]
         groups: bool,
-        /// The share of a group beside others that have due jobs, 1 to 100; `none`: 1, or as all groups.
+        /// Share of a group next to other groups with due jobs, 1 to 100 (default: 1).
         #[arg(long, value_name = "N|none", requires = "whose")]
         weight: Option<String>,
-        /// So many run at once; `none`: any number.
+        /// Number of jobs that may run at once (default: none, no limit).
         #[arg(long, value_name = "N|none")]
         concurrency: Option<String>,
-        /// So many start in a period, evenly: 100/1m; `none`: as they come.
+        /// Number of starts in a period, spread evenly, as 100/1m (default: none, no limit).
         #[arg(long, value_name = "N/DURATION|none")]
         rate: Option<String>,
-        /// So many of these may start at once, 1 unless said otherwise.
+        /// Number of these starts that may happen at once (default: 1).
         #[arg(long, value_name = "N", requires = "rate")]
         burst: Option<u32>,
     },
-    /// Let nothing start in a queue.
+    /// Pause a queue: no job of it starts until it is resumed.
+    #[command(after_help = "\
+Jobs that are running go on. Jobs can be enqueued during a pause.
+
+Examples:
+  punctual queue pause mail
+  punctual queue pause mail --reason 'provider is down' --by ana")]
     Pause {
-        /// Its name.
+        /// Name of the queue.
         name: String,
         #[command(flatten)]
         note: PauseNote,
     },
-    /// End a pause.
+    /// Resume a paused queue.
+    #[command(after_help = "\
+Examples:
+  punctual queue resume mail
+  punctual queue resume mail -o json")]
     Resume {
-        /// Its name.
+        /// Name of the queue.
         name: String,
     },
-    /// Let jobs start again that wait because a run asked for a pause (`Retry-After`); its rate and other limits stay.
+    /// End the pause that a run asked for (`Retry-After`); rates and other limits stay.
+    #[command(after_help = "\
+A handler can ask that its queue or group starts nothing for some time, for instance after an HTTP answer 429.
+
+Examples:
+  punctual queue open mail
+  punctual queue open mail --group acme")]
     Open {
-        /// Its name.
+        /// Name of the queue.
         name: String,
-        /// This group alone.
+        /// Group whose pause is ended, instead of the queue's.
         #[arg(long, value_name = "GROUP")]
         group: Option<String>,
     },
     /// Delete all waiting jobs of a queue.
+    #[command(after_help = "\
+Examples:
+  punctual queue purge mail --dry-run
+  punctual queue purge mail --yes")]
     Purge {
-        /// Its name.
+        /// Name of the queue.
         name: String,
-        /// Only tell what it would do.
+        /// Only print how many jobs would be deleted.
         #[arg(long)]
         dry_run: bool,
     },
 }
 
-/// What people are told of a pause.
+/// The reason and the author of a pause.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PauseNote {
-    /// Why, for people.
-    #[arg(long, default_value = "")]
+    /// Reason of the pause, for people (default: none).
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub(super) reason: String,
-    /// Who, for people.
-    #[arg(long, env = "USER", default_value = "somebody", hide_env_values = true)]
+    /// Name of the person that pauses (default: somebody).
+    #[arg(
+        long,
+        env = "USER",
+        default_value = "somebody",
+        hide_default_value = true,
+        hide_env_values = true,
+        value_name = "NAME"
+    )]
     pub(super) by: String,
 }
 
@@ -177,12 +228,12 @@ async fn set(session: &mut Session, name: &str, changes: &[String]) -> Result {
         Ok(settings)
     };
     let queue = session.client.queue(name);
-    // What is no setting makes no queue.
+    // A wrong setting must not create the queue.
     changed(&queue.show().await?.map(|info| info.settings).unwrap_or_default())?;
     let mut wrong = None;
     let update = queue.update(|settings| match changed(settings) {
         Ok(new) => *settings = new,
-        // Others changed them so that this one fits no more: they stay as they are.
+        // A concurrent change made this one invalid: the settings stay as they are.
         Err(failure) => wrong = Some(failure),
     });
     let info = update.await?;
@@ -203,7 +254,7 @@ async fn set_from(session: &mut Session, path: &str) -> Result {
     })?;
     let queues = file::read(&text)?;
     for (name, _) in &queues {
-        // Whether the store takes the name is known before anything is set.
+        // All names are checked before the first queue is set.
         session.client.queue(name).show().await?;
     }
     for (name, settings) in queues {
@@ -215,7 +266,7 @@ async fn set_from(session: &mut Session, path: &str) -> Result {
 
 fn unknown(name: &str) -> Failure {
     Failure::new("queue_unknown", format!("there is no queue {name:?}"))
-        .hint("punctual queue ls    shows all")
+        .hint("punctual queue ls    lists all queues")
 }
 
 async fn known(session: &Session, name: &str) -> Result<QueueInfo> {

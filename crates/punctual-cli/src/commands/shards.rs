@@ -1,4 +1,4 @@
-//! `punctual shards [M]`: over how many shards a store on Redis is spread; changes it while the store is in use.
+//! `punctual shards [M]`: shows or changes the number of shards of a store on Redis, while it is in use.
 
 use std::io::Write as _;
 
@@ -15,8 +15,15 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A shard is a part of a store, with all of its keys on one server of a cluster. After a change, new jobs are spread over the \
+new number of shards. Jobs that exist stay in their shards until they end.
+
+Examples:
+  punctual shards --store redis://localhost
+  punctual shards 16 --store redis://localhost")]
 pub(crate) struct Shards {
-    /// Spread the store over so many, 1 to 1,024; none: only look. Jobs stay where they are.
+    /// New number of shards, 1 to 1,024 (default: only show the shards).
     #[arg(value_name = "M")]
     count: Option<u16>,
 }
@@ -31,7 +38,7 @@ pub(crate) async fn run(globals: &Globals, args: &Shards, limit: &Limit) -> Resu
     let url = globals.store();
     if !url.starts_with("redis") {
         return Err(Failure::new(ErrorKind::Unsupported.code(), "only a store on Redis has shards")
-            .why("one file is on one machine, with all of its jobs")
+            .why("a store in a file has all of its jobs on one machine")
             .hint("--store redis://host"));
     }
     let look = async {
@@ -48,7 +55,7 @@ pub(crate) async fn run(globals: &Globals, args: &Shards, limit: &Limit) -> Resu
         json(&mut out, &shards)?;
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(["SHARD", "TAKES JOBS", "JOBS", "IDS AND KEYS KEPT"]);
+    let mut table = Table::new(["SHARD", "ACCEPTS JOBS", "JOBS", "IDS AND KEYS KEPT"]);
     for shard in &shards.shards {
         let takes = if shard.is_open { "yes" } else { "no, until it is empty" };
         table.row([shard.number.to_string(), takes.to_owned(), grouped(shard.jobs), grouped(shard.kept)]);
@@ -57,7 +64,7 @@ pub(crate) async fn run(globals: &Globals, args: &Shards, limit: &Limit) -> Resu
     out.flush()?;
     if !globals.quiet {
         // Nobody is left to talk to when stderr is gone.
-        let _ = writeln!(std::io::stderr(), "{} take jobs", counted(shards.count.into(), "shard"));
+        let _ = writeln!(std::io::stderr(), "{} accept jobs", counted(shards.count.into(), "shard"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `punctual show ID`: everything about a job, with its last failed attempts.
+//! `punctual show ID`: shows one job and its failed attempts.
 
 use std::{io::Write as _, time::Duration};
 
@@ -21,8 +21,13 @@ use crate::{
 const PAYLOAD_CHARS: usize = 2_000;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual show 5c1e9f04
+  punctual show 5c1e9f04 --watch
+  punctual show 5c1e9f04 -o json --fields state,attempt,last_error")]
 pub(crate) struct Show {
-    /// The job's id, or at least six digits of its beginning or end.
+    /// Id of the job, or at least six digits of its beginning or end.
     id: String,
     #[command(flatten)]
     watch: Watch,
@@ -57,7 +62,7 @@ async fn show(session: &mut Session, job: &JobRecord) -> Result {
     Ok(())
 }
 
-/// A job by its id or by a part of one that only it has, among 100,000 jobs.
+/// Finds a job by its id, or by a part of an id that only one of 100,000 jobs has.
 pub(super) async fn find(session: &Session, text: &str) -> Result<JobRecord> {
     if let Ok(id) = text.parse() {
         return session.client.get(id).await?.ok_or_else(|| not_found(id));
@@ -77,11 +82,11 @@ pub(super) async fn find(session: &Session, text: &str) -> Result<JobRecord> {
     }
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(not_found(text).why(format!("searched {searched} jobs for a part of an id"))),
+        0 => Err(not_found(text).why(format!("{searched} jobs were searched for this part of an id"))),
         _ => {
             let ids: Vec<String> = found.iter().map(|job| job.id.to_string()).collect();
             Err(Failure::new("conflict", format!("more than one job has {text} in its id"))
-                .hint(format!("write more digits; there are {}", ids.join(" "))))
+                .hint(format!("write more digits; the jobs are {}", ids.join(" "))))
         }
     }
 }
@@ -136,7 +141,7 @@ fn lines(job: &JobRecord, now: Timestamp, session: &Session) -> Vec<String> {
     }
     line("policy", format!("timeout {}, backoff {}", span(job.timeout), job.backoff));
     if 0 < job.crashes + job.snoozes {
-        line("in a row", format!("{} crashes, {} snoozes", job.crashes, job.snoozes));
+        line("in a row", format!("{} expired leases, {} snoozes", job.crashes, job.snoozes));
     }
     for (i, failure) in job.failures.iter().enumerate() {
         let ran = Duration::from_millis(failure.ended_ms.saturating_sub(failure.started_ms));

@@ -1,5 +1,5 @@
-//! `punctual stats`: how many jobs there are, from counters the store keeps; and what ran in the last hour, from sums that workers
-//! add to it.
+//! `punctual stats`: prints the number of jobs in each state, from counters of the store, and what ran in the last hour, from sums
+//! that workers write.
 
 use std::io::Write as _;
 
@@ -13,8 +13,13 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual stats
+  punctual stats -q mail --watch
+  punctual stats -o json")]
 pub(crate) struct Stats {
-    /// One queue instead of all.
+    /// Queue to count (default: all).
     #[arg(short, long)]
     queue: Option<String>,
     #[command(flatten)]
@@ -31,7 +36,7 @@ struct Answer<'a> {
     queue: Option<&'a str>,
     #[serde(flatten)]
     counts: Counts,
-    /// None: a queue was asked for, or the store doesn't tell.
+    /// `None` if a queue was requested, or the store did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_hour: Option<LastHour>,
 }
@@ -51,7 +56,7 @@ pub(crate) async fn run(session: &mut Session, args: &Stats) -> Result {
         writeln!(session.out, "{:<10} {}", "queue", clean(queue))?;
     }
     if 0 < counts.parts_away {
-        let note = "shards can't be reached; their jobs are not counted";
+        let note = "shards cannot be reached; their jobs are not counted";
         writeln!(session.out, "{:<10} {} {note}", "away", counts.parts_away)?;
     }
     let waiting = format!("  (due {}, retrying {})", due(counts.due), grouped(counts.retrying));
@@ -64,7 +69,7 @@ pub(crate) async fn run(session: &mut Session, args: &Stats) -> Result {
     ] {
         writeln!(session.out, "{name:<10} {}{more}", grouped(n))?;
     }
-    writeln!(session.out, "{:<10} {} bytes of payload wait or run", "size", grouped(counts.bytes))?;
+    writeln!(session.out, "{:<10} {} bytes of payloads, waiting and running", "size", grouped(counts.bytes))?;
     let tables: Vec<_> = answer.last_hour.iter().flat_map(hour::tables).collect();
     if !tables.is_empty() {
         writeln!(session.out, "\n{:<10} {}", "last hour", hour::NOTE)?;

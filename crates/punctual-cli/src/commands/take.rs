@@ -1,6 +1,7 @@
-//! `punctual take`: an at-most-once pop. From the answer on the jobs exist with whoever reads our output.
+//! `punctual take`: takes due jobs, at most once. After the store's answer, only the reader of the output has the jobs.
 //!
-//! So they are taken in slices, each printed before the next is taken, and what could not be printed is named on stderr.
+//! Therefore jobs are taken in slices. Each slice is printed before the next is taken. Jobs that could not be printed are named on
+//! stderr.
 
 use std::{
     io::Write as _,
@@ -19,27 +20,33 @@ use crate::{
     requests::{Requests, exit_code},
 };
 
-/// The most jobs that are taken before they are printed, and that a reader which goes away can cost.
+/// The most jobs that are taken before they are printed, and that can be lost when the reader goes away.
 const SLICE: usize = 64;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A job that is taken is done: it does not run again if its reader fails. A worker (punctual work) runs jobs at least once.
+
+Examples:
+  punctual take -q mail -n 10 -o ndjson
+  punctual take --older-than 1h")]
 pub(crate) struct Take {
-    /// From where.
-    #[arg(short, long, default_value = "default")]
+    /// Queue to take from (default: default).
+    #[arg(short, long, default_value = "default", hide_default_value = true)]
     queue: String,
-    /// At most this many.
-    #[arg(short, default_value_t = 1)]
+    /// Number of jobs at most (default: 1).
+    #[arg(short, default_value_t = 1, hide_default_value = true)]
     n: usize,
-    /// Only jobs that have been due for this long.
-    #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
+    /// Time for which a job must have been due (default: 0 s).
+    #[arg(long, default_value = "0s", hide_default_value = true, value_parser = parse_duration, value_name = "DURATION")]
     older_than: Duration,
 }
 
-/// Jobs that are taken and not printed yet, and whether somebody asked for the end.
+/// Jobs that are taken and not printed yet, and the signal that asked for the end.
 #[derive(Debug, Default)]
 struct Slice {
     ids: Vec<JobId>,
-    /// Whether a call is on its way whose jobs nobody knows yet.
+    /// Whether a call is on its way whose jobs are not known yet.
     is_asked_for: bool,
     /// The signal.
     request: Option<i32>,
@@ -52,7 +59,7 @@ impl Slice {
     }
 }
 
-/// Shared with the task that listens to signals: while stdout takes nothing, this one hears of none.
+/// Shared with the task that waits for signals. A task that is blocked on stdout cannot wait for them.
 type Shared = Arc<Mutex<Slice>>;
 
 pub(crate) async fn run(session: &mut Session, args: &Take) -> Result {
@@ -62,7 +69,7 @@ pub(crate) async fn run(session: &mut Session, args: &Take) -> Result {
     let (mut left, mut list) = (args.n, ls::Printer::new(session)?);
     while 0 < left {
         if let Some(request) = locked(&slice).request {
-            session.say(&format!("ended early: {} taken", counted((args.n - left) as u64, "job")));
+            session.say(&format!("stopped early: {} taken", counted((args.n - left) as u64, "job")));
             return Err(Failure::Silent(exit_code(request)));
         }
         if nobody_reads() {
@@ -76,7 +83,7 @@ pub(crate) async fn run(session: &mut Session, args: &Take) -> Result {
         }
         locked(&slice).answered(jobs.iter().map(|job| job.id));
         left -= jobs.len();
-        // These are nowhere else any more: out with them before the next ones are taken.
+        // Only this process has these jobs: they are printed before the next ones are taken.
         let printed = list.page(session, &jobs, now).and_then(|()| Ok(session.out.flush()?));
         printed.map_err(|failure| unprinted(&locked(&slice).ids, failure))?;
         locked(&slice).ids.clear();
@@ -87,20 +94,20 @@ pub(crate) async fn run(session: &mut Session, args: &Take) -> Result {
     Ok(())
 }
 
-/// With the first signal the slice that was asked for is printed, and no other one is taken. The second ends the program; what
-/// was taken by then is named.
+/// After the first signal, the requested slice is printed, and no other is taken. The second signal ends the program, which names the
+/// jobs that were taken.
 async fn end(mut requests: Requests, slice: Shared) {
     let first = requests.next().await;
     locked(&slice).request = Some(first);
     let second = requests.next().await;
     let slice = locked(&slice);
     let failure = if slice.is_asked_for {
-        Failure::new("unknown_outcome", "ended while jobs were taken")
-            .why(format!("the store did not answer yet: up to {SLICE} jobs may be taken and not printed"))
+        Failure::new("unknown_outcome", "stopped while jobs were taken")
+            .why(format!("the store has not answered yet: up to {SLICE} jobs may be taken and not printed"))
     } else if slice.ids.is_empty() {
         Failure::Silent(exit_code(second))
     } else {
-        unprinted(&slice.ids, Failure::new("failed", "ended while jobs were printed"))
+        unprinted(&slice.ids, Failure::new("failed", "stopped while jobs were printed"))
     };
     failure.exits(exit_code(second)).tell(Format::Human, Paint::default());
     std::process::exit(exit_code(second).into());
@@ -111,16 +118,16 @@ fn locked(slice: &Shared) -> MutexGuard<'_, Slice> {
 }
 
 fn unread() -> Failure {
-    Failure::new("failed", "nobody reads the jobs").why("the reader of stdout went away")
+    Failure::new("failed", "the jobs could not be printed").why("the reader of stdout went away")
 }
 
-/// The jobs of a slice are done, and whoever should have read them did not, or not all of them.
+/// Makes the error of a slice whose jobs are done but could not all be printed.
 fn unprinted(ids: &[JobId], failure: Failure) -> Failure {
     let ids: Vec<String> = ids.iter().map(JobId::to_string).collect();
     failure
         .if_unread(unread)
-        .why(format!("taken, and perhaps not printed: {}", ids.join(" ")))
-        .hint("punctual retry ID    runs one again, if its queue keeps done jobs")
+        .why(format!("taken, but maybe not printed: {}", ids.join(" ")))
+        .hint("punctual retry ID    runs a job again, if its queue keeps done jobs")
 }
 
 /// Whether stdout is a pipe, socket or terminal that the other side has closed.

@@ -1,5 +1,5 @@
-//! `punctual top`: queues, the runs that take longest and what ran in the last hour, live. All of it is read by bounded reads: kept
-//! counters of up to 20 queues, one page of running jobs, and the boards that workers add to. Never scans.
+//! `punctual top`: shows queues, the longest runs and what ran in the last hour, live. All reads are bounded: counters of up to 20
+//! queues, one page of running jobs, and the boards that workers add to. The command never scans.
 
 mod rates;
 mod screen;
@@ -39,8 +39,15 @@ const RUNS_READ: usize = 200;
 const NAME_CHARS: usize = 32;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The screen is renewed every second. It shows up to 20 queues, and the ten longest of up to 200 running jobs.
+
+Examples:
+  punctual top
+  punctual top -n 3
+  punctual top -n 1 -o json")]
 pub(crate) struct Top {
-    /// Look so often and end; where stdout is no terminal, once unless said otherwise.
+    /// Number of rounds, one per second (default: until Ctrl-C on a terminal, else 1).
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
 }
@@ -82,14 +89,14 @@ struct Look {
     queues_total: usize,
     /// Those that have run longest, of up to 200 that were read.
     runs: Vec<RunLine>,
-    /// None: the store doesn't tell.
+    /// `None` if the store did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_hour: Option<LastHour>,
     #[serde(skip)]
     now: Timestamp,
     #[serde(skip)]
     runs_read: usize,
-    /// Why the last hour is not told.
+    /// Why the last hour could not be read.
     #[serde(skip)]
     untold: Option<String>,
 }
@@ -175,7 +182,7 @@ impl Look {
 
     fn write(&self, session: &Session, is_endless: bool, out: &mut Vec<u8>) -> io::Result<()> {
         let Counts { waiting, retrying, running, done, dead, cancelled, .. } = self.counts;
-        let end = if is_endless { "  (Ctrl-C ends it)" } else { "" };
+        let end = if is_endless { "  (Ctrl-C to quit)" } else { "" };
         let at = wall(self.now, self.now, &session.zone);
         writeln!(out, "{}  durability {}  {at}{end}", clean(&self.store), self.durability)?;
         writeln!(
@@ -201,7 +208,7 @@ impl Look {
             writeln!(out)?;
             self.run_table().print(out)?;
             if RUNS_READ <= self.runs_read {
-                writeln!(out, "the longest of {RUNS_READ} that were looked at")?;
+                writeln!(out, "the longest of {RUNS_READ} runs that were read")?;
             }
         }
         let tables: Vec<_> = self.last_hour.iter().flat_map(hour::tables).collect();
@@ -210,9 +217,9 @@ impl Look {
             table.print(out)?;
         }
         if let Some(why) = &self.untold {
-            writeln!(out, "\nwhat ran in the last hour is not told: {}", clean(why))?;
+            writeln!(out, "\ncould not read what ran in the last hour: {}", clean(why))?;
         } else if !tables.is_empty() {
-            writeln!(out, "\nRUNS are settled ones, added up once a second; {}", hour::NOTE)?;
+            writeln!(out, "\nRUNS counts settled runs, added once a second; {}", hour::NOTE)?;
         }
         Ok(())
     }
@@ -308,7 +315,7 @@ fn shown<'a>(names: &'a [String], hour: &'a [Ran]) -> Vec<&'a str> {
     shown
 }
 
-/// With a digit behind the point where that tells something.
+/// Prints a rate, with one decimal if it is small.
 fn rate(per_s: f64) -> String {
     if 10.0 <= per_s || per_s == 0.0 { grouped(per_s.round() as u64) } else { format!("{per_s:.1}") }
 }

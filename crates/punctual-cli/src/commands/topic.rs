@@ -1,4 +1,4 @@
-//! `punctual topic …`: what is published becomes a job in every subscribed queue. Workers hand it out.
+//! `punctual topic …`: manages topics. A published job is enqueued in each subscribed queue, by the workers.
 
 use std::{io::Write as _, time::Duration};
 
@@ -17,39 +17,66 @@ use crate::{
     times::{self, relative, wall},
 };
 
-/// Most publications that `show` tells.
+/// The most waiting publications that `show` lists.
 const WAITING_MAX: usize = 20;
 
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+A topic is a name that queues subscribe to. When a publication is due, it becomes one job in each subscribed queue.
+
+Examples:
+  punctual topic subscribe user.created mail crm
+  punctual topic publish user.created user.created '{\"id\":42}'
+  punctual topic ls")]
 pub(crate) enum Topic {
-    /// All topics.
+    /// List topics and their subscribed queues.
+    #[command(after_help = "\
+Examples:
+  punctual topic ls
+  punctual topic ls -o json")]
     Ls,
-    /// One topic: who is subscribed, and what is published and not handed out yet.
+    /// Show one topic: its subscribed queues and its waiting publications.
+    #[command(after_help = "\
+Examples:
+  punctual topic show user.created
+  punctual topic show user.created -o json")]
     Show {
-        /// Its name.
+        /// Name of the topic.
         topic: String,
     },
-    /// Subscribe queues: each gets a job of what comes due from now on.
+    /// Subscribe queues: each gets a job for every publication that is due from now on.
+    #[command(after_help = "\
+Examples:
+  punctual topic subscribe user.created mail
+  punctual topic subscribe user.created mail crm audit-log")]
     Subscribe {
-        /// The topic's name.
+        /// Name of the topic.
         topic: String,
         /// The queues.
         #[arg(required = true)]
         queues: Vec<String>,
     },
-    /// End subscriptions; the queues keep the jobs that they have.
+    /// Unsubscribe queues; the queues keep the jobs that they have.
+    #[command(after_help = "\
+Examples:
+  punctual topic unsubscribe user.created crm
+  punctual topic unsubscribe user.created crm audit-log")]
     Unsubscribe {
-        /// The topic's name.
+        /// Name of the topic.
         topic: String,
         /// The queues.
         #[arg(required = true)]
         queues: Vec<String>,
     },
-    /// Publish a job; cancel or reschedule its id until it is due.
+    /// Publish a job to a topic.
     Publish(Box<Publish>),
-    /// Remove a topic with all its subscriptions.
+    /// Remove a topic and all of its subscriptions.
+    #[command(after_help = "\
+Examples:
+  punctual topic rm user.created
+  punctual topic rm user.created -o json")]
     Rm {
-        /// Its name.
+        /// Name of the topic.
         topic: String,
     },
 }
@@ -58,29 +85,34 @@ pub(crate) enum Topic {
 #[command(
     // It has all choices of a job but this one.
     mut_arg("queue", |arg| arg.hide(true)),
-    after_help = "Every queue that is subscribed when the publication is due gets a job like this one. Until then it waits in \
-    the queue $topics, where ls, show, why, cancel, reschedule and the like find it by its id."
+    after_help = "\
+Each queue that is subscribed when the publication is due gets a job like this one. Until then the publication waits in \
+the queue $topics. The commands ls, show, why, cancel and reschedule find it there by its id.
+
+Examples:
+  punctual topic publish user.created user.created '{\"id\":42}'
+  punctual topic publish sale sale.open --at 'tomorrow 09:00' --idempotency-key sale-7"
 )]
 pub(crate) struct Publish {
-    /// The topic's name.
+    /// Name of the topic.
     topic: String,
-    /// What selects the handler.
+    /// Kind of the jobs: the name that selects their handler.
     kind: String,
-    /// JSON, @file, or - for stdin; null where it is left out.
+    /// Payload: JSON, @FILE, or - for stdin (default: null).
     payload: Option<String>,
-    /// Due after this long.
+    /// Delay until the publication is due, as 90s, 15m or 1h30m (default: due now).
     #[arg(long = "in", value_name = "DURATION", conflicts_with = "at", value_parser = parse_duration)]
     delay: Option<Duration>,
-    /// Due at this time: RFC 3339, 2026-12-24T18:00[Europe/Berlin], tomorrow 09:00, +2h.
+    /// Time when it is due: 2026-12-24T18:00:00Z, 2026-12-24T18:00[Europe/Berlin], 'tomorrow 09:00' or +2h.
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// No job starts at or after this time.
+    /// Time to give up: a job that has not started by then is cancelled (default: none).
     #[arg(long, value_name = "TIME")]
     expires: Option<String>,
-    /// An id that punctual made.
+    /// Id of the publication, made by punctual (default: a new one).
     #[arg(long, conflicts_with = "idempotency_key")]
     id: Option<JobId>,
-    /// Any text: the same one publishes to this topic once.
+    /// Text that identifies the publication: the same text is published to this topic once.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     #[command(flatten)]
@@ -122,7 +154,8 @@ pub(crate) async fn run(session: &mut Session, command: &Topic) -> Result {
 }
 
 fn unknown(topic: &str) -> Failure {
-    Failure::new("not_found", format!("there is no topic {topic:?}")).hint("punctual topic ls    shows all")
+    Failure::new("not_found", format!("there is no topic {topic:?}"))
+        .hint("punctual topic ls    lists all topics")
 }
 
 async fn known(session: &Session, topic: &str) -> Result<Known> {
@@ -153,7 +186,10 @@ async fn ls(session: &mut Session) -> Result {
     loop {
         let page = session.client.topics(after.as_deref()).await?;
         for topic in page.unreadable {
-            session.say(&format!("topic {} can't be read: remove it, and subscribe again", clean(&topic)));
+            session.say(&format!(
+                "topic {} cannot be read: remove it, and subscribe its queues again",
+                clean(&topic)
+            ));
         }
         all.extend(page.topics);
         after = page.next;
@@ -204,7 +240,7 @@ async fn show(session: &mut Session, name: &str) -> Result {
     let (zone, out) = (session.zone.clone(), &mut session.out);
     writeln!(out, "{}", clean(&topic.name))?;
     let mut line = |name: &str, text: &str| writeln!(out, "  {name:<10} {}", clean(text));
-    let queues = if topic.queues.is_empty() { "nobody".to_owned() } else { topic.queues.join("  ") };
+    let queues = if topic.queues.is_empty() { "no queue".to_owned() } else { topic.queues.join("  ") };
     line("subscribed", &queues)?;
     if waiting.is_empty() {
         line("waiting", "nothing")?;
@@ -215,7 +251,7 @@ async fn show(session: &mut Session, name: &str) -> Result {
         line("waiting", &text)?;
     }
     if !is_all {
-        line("", "and more: punctual ls 'queue:$topics' state:waiting    shows all")?;
+        line("", "and more: punctual ls 'queue:$topics' state:waiting    lists all")?;
     }
     Ok(())
 }
@@ -246,7 +282,7 @@ async fn subscribe(session: &mut Session, topic: &str, queues: &[String]) -> Res
     for queue in queues {
         let is_new = session.client.topic(topic).subscribe(queue).await?;
         let (status, words) =
-            if is_new { ("subscribed", "subscribed") } else { ("unchanged", "was subscribed already:") };
+            if is_new { ("subscribed", "subscribed") } else { ("unchanged", "already subscribed") };
         changed(session, &Changed { topic, queue, status }, words)?;
     }
     Ok(())
@@ -257,7 +293,7 @@ async fn unsubscribe(session: &mut Session, topic: &str, queues: &[String]) -> R
     for queue in queues {
         let was = session.client.topic(topic).unsubscribe(queue).await?;
         let (status, words) =
-            if was { ("unsubscribed", "unsubscribed") } else { ("unchanged", "was not subscribed:") };
+            if was { ("unsubscribed", "unsubscribed") } else { ("unchanged", "not subscribed") };
         changed(session, &Changed { topic, queue, status }, words)?;
     }
     Ok(())
@@ -283,15 +319,15 @@ struct Published<'a> {
     /// `None` of a duplicate.
     #[serde(skip_serializing_if = "Option::is_none")]
     run_at_ms: Option<u64>,
-    /// As it is now; who is subscribed when it is due counts.
+    /// The number of subscribed queues now. What counts is the number when the publication is due.
     subscribed: usize,
 }
 
 async fn publish(session: &mut Session, args: &Publish) -> Result {
     if args.choices.has_a_queue() {
-        return Err(Failure::invalid("a publication has no queue of its own")
-            .why("every queue that is subscribed to the topic gets a job")
-            .hint("punctual push -q QUEUE    is for one queue"));
+        return Err(Failure::invalid("topic publish does not take --queue")
+            .why("each queue that is subscribed to the topic gets a job")
+            .hint("punctual push -q QUEUE    enqueues a job in one queue"));
     }
     let topic = session.client.topic(&args.topic);
     let mut job = args.choices.job(session.client.make_id(), &args.kind, args.payload.as_deref())?;
@@ -310,8 +346,9 @@ async fn publish(session: &mut Session, args: &Publish) -> Result {
     let answers = topic.push(vec![job]).await?;
     let answer = answers.first().ok_or_else(|| Failure::new("corrupt", "the store gave no answer"))?;
     let Some(id) = answer.id() else {
-        return Err(Failure::new("store_full", format!("queue {TOPICS_QUEUE:?} is at its cap"))
-            .hint("punctual queue show '$topics'    shows it"));
+        return Err(Failure::new("store_full", format!("queue {TOPICS_QUEUE:?} is full"))
+            .why("max_jobs or max_bytes of this queue limits its waiting and running jobs")
+            .hint("punctual queue show '$topics'    shows its caps; publish again when jobs have ended"));
     };
     let run_at = match answer {
         Enqueued::Inserted { run_at, .. } => Some(*run_at),
@@ -342,7 +379,7 @@ async fn publish(session: &mut Session, args: &Publish) -> Result {
         }
     }
     if subscribed == 0 {
-        session.say(&format!("nobody is subscribed to {} so far", clean(&args.topic)));
+        session.say(&format!("warning: no queue is subscribed to {} yet", clean(&args.topic)));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `punctual upcoming`: a histogram of due times.
+//! `punctual upcoming`: prints a histogram of the due times of waiting jobs.
 
 use std::{io::Write as _, time::Duration};
 
@@ -16,12 +16,17 @@ use crate::{
 const BUCKETS: usize = 48;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual upcoming
+  punctual upcoming -q mail --for 7d
+  punctual upcoming -o json")]
 pub(crate) struct Upcoming {
-    /// One queue instead of all.
+    /// Queue to count (default: all).
     #[arg(short, long)]
     queue: Option<String>,
-    /// How far to look ahead.
-    #[arg(long = "for", default_value = "24h", value_parser = parse_duration, value_name = "DURATION")]
+    /// Period to look ahead (default: 24 h).
+    #[arg(long = "for", default_value = "24h", hide_default_value = true, value_parser = parse_duration, value_name = "DURATION")]
     span: Duration,
 }
 
@@ -39,7 +44,7 @@ pub(crate) async fn run(session: &mut Session, args: &Upcoming) -> Result {
     let ms = u64::try_from(args.span.as_millis()).unwrap_or(u64::MAX);
     let bucket_ms = ms.div_ceil(BUCKETS as u64);
     if bucket_ms == 0 {
-        return Err(Failure::invalid("--for must be at least 1ms"));
+        return Err(Failure::invalid("--for must be at least 1 ms"));
     }
     let request = punctual::store::Upcoming {
         queue: args.queue.clone(),

@@ -1,4 +1,4 @@
-//! `--watch`, and `top`: the same look again and again, until Ctrl-C.
+//! `--watch` and `top`: repeat a command until Ctrl-C.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Watch {
-    /// Show it again every second, until Ctrl-C.
+    /// Repeat the command every second, until Ctrl-C.
     #[arg(short, long)]
     watch: bool,
 }

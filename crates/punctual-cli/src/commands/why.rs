@@ -1,4 +1,4 @@
-//! `punctual why ID`: why is it not running yet?
+//! `punctual why ID`: explains why a job is not running, or how it ended.
 
 use std::{collections::BTreeSet, io::Write as _};
 
@@ -16,15 +16,21 @@ use crate::{
     times::{relative, wall},
 };
 
-/// Kept with a job that was put off because its worker has no handler for its kind.
+/// The reason of a job that was snoozed because its worker has no handler for its kind.
 const UNKNOWN_KIND: &str = "unknown_kind";
 
 /// Running jobs that are read to find workers.
 const RUNS_READ: usize = 200;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The first line is the main reason; lines with \"also\" are further reasons, and lines with \"try\" are commands that help.
+
+Examples:
+  punctual why 5c1e9f04
+  punctual why 5c1e9f04 -o json")]
 pub(crate) struct Why {
-    /// The job's id, or at least six digits of its beginning or end.
+    /// Id of the job, or at least six digits of its beginning or end.
     id: String,
 }
 
@@ -55,7 +61,7 @@ struct Beside {
     of_key: u32,
 }
 
-/// Looks at all jobs of a due job's queue that run, if its group or its key may hold it back.
+/// Counts the running jobs of a due job's group and concurrency key, if it has any.
 async fn beside(client: &Client, job: &JobRecord, now: Timestamp) -> Result<Beside> {
     let mut beside = Beside::default();
     let is_due = job.state == State::Waiting && job.run_at <= now;
@@ -109,7 +115,7 @@ pub(crate) async fn run(session: &mut Session, args: &Why) -> Result {
     Ok(())
 }
 
-/// All that keeps a job from running, or why it does not run any more.
+/// Returns what keeps a job from running, or how it ended.
 fn reasons(
     job: &JobRecord,
     queue: Option<&QueueInfo>,
@@ -129,12 +135,12 @@ fn reasons(
                 add("paused", text, Some(format!("punctual queue resume {}", job.queue)));
             }
             if job.expires_at.is_some_and(|expires_at| expires_at <= now) {
-                add("expired", "it expired before it started, and will end cancelled".into(), None);
+                add("expired", "the job expired before it started, and will be cancelled".into(), None);
             }
             if job.reason.as_deref() == Some(UNKNOWN_KIND) {
-                let text = format!("the worker that met it has no handler for kind {}", job.kind);
+                let text = format!("the worker that reserved the job has no handler for kind {}", job.kind);
                 let hint = format!(
-                    "start a worker for queue {} that handles it, then punctual run-now {id}",
+                    "start a worker with a handler for queue {}, then punctual run-now {id}",
                     job.queue
                 );
                 add(UNKNOWN_KIND, text, Some(hint));
@@ -143,7 +149,7 @@ fn reasons(
                 add(
                     "snoozed",
                     format!(
-                        "its handler put it off, {} in a row{why}",
+                        "its handler snoozed the job {} in a row{why}",
                         counted(u64::from(job.snoozes), "time")
                     ),
                     None,
@@ -154,15 +160,15 @@ fn reasons(
             }
             if let Some(of) = job.concurrency.as_ref().filter(|of| job.blocked && of.limit <= beside.of_key) {
                 let runs = if of.limit == 1 {
-                    "another job of it runs".to_owned()
+                    "another job with this key is running".to_owned()
                 } else {
-                    format!("{} of it run, its limit", counted(of.limit.into(), "job"))
+                    format!("{} with this key are running, its limit", counted(of.limit.into(), "job"))
                 };
                 add(
                     "concurrency_key",
-                    format!("it is due, but its concurrency key {:?} is taken: {runs}", of.key),
+                    format!("the job is due, but its concurrency key {:?} is in use: {runs}", of.key),
                     Some(format!(
-                        "punctual ls 'queue:{} state:running concurrency:\"{}\"'    shows who has it",
+                        "punctual ls 'queue:{} state:running concurrency:\"{}\"'    lists the running jobs",
                         job.queue, of.key
                     )),
                 );
@@ -177,8 +183,8 @@ fn reasons(
                 }
                 if let Some(opens_at) = queue.opens_at {
                     let why = match queue.settings.rate {
-                        Some(_) => "by its rate, or since a run asked for a pause",
-                        None => "since a run asked for a pause",
+                        Some(_) => "because of its rate, or because a run asked for a pause",
+                        None => "because a run asked for a pause",
                     };
                     let hint = format!("punctual queue open {}    ends such a pause", word(name));
                     let text = format!("queue {name} starts nothing until {}, {why}", at(opens_at));
@@ -191,26 +197,26 @@ fn reasons(
             if now < job.run_at {
                 add(
                     "not_due",
-                    format!("it is due {}", at(job.run_at)),
+                    format!("the job is due {}", at(job.run_at)),
                     Some(format!("punctual run-now {id}")),
                 );
             } else if let (true, Some(queue)) = (reasons.is_empty(), queue) {
                 let (due, running) = (queue.counts.due, queue.counts.running);
                 let text = format!(
-                    "it is due since {}; queue {} has {} due and {} running jobs",
+                    "the job has been due since {}; queue {} has {} due and {} running jobs",
                     at(job.run_at),
                     job.queue,
                     grouped(due),
                     grouped(running)
                 );
-                let hint = (0 < running).then(|| format!("more slots or workers for queue {}", job.queue));
+                let hint = (0 < running).then(|| format!("add slots or workers for queue {}", job.queue));
                 reasons.push(Reason { code: "ready", text, hint });
             }
         }
         State::Running => {
             if let Some(running) = &job.running {
                 let text = format!(
-                    "worker {} runs it, attempt {}/{}, lease until {}",
+                    "worker {} runs the job, attempt {}/{}, lease until {}",
                     running.worker,
                     job.attempt,
                     job.max_attempts,
@@ -218,27 +224,37 @@ fn reasons(
                 );
                 add("running", text, None);
                 if running.until <= now {
-                    add("lease_over", "its lease is over: the next reserve takes it back".into(), None);
+                    add(
+                        "lease_over",
+                        "its lease has expired; the next reserve reclaims the job".into(),
+                        None,
+                    );
                 }
             }
             if job.cancel_requested {
                 add(
                     "cancel_requested",
-                    "its cancel was asked for; its worker hears of it at the next heartbeat".into(),
+                    "a cancel was requested; the worker gets the request at its next heartbeat".into(),
                     None,
                 );
             }
         }
         State::Done => {
-            add("done", ended("it is done", job, &at), Some(format!("punctual retry {id}    runs it again")));
+            add(
+                "done",
+                ended("the job is done", job, &at),
+                Some(format!("punctual retry {id}    runs the job again")),
+            );
         }
         State::Dead => {
             let why = match job.reason.as_deref() {
                 Some("attempts") => format!("all {} attempts failed", job.max_attempts),
-                Some("crashes") => "its workers died with it, time after time".to_owned(),
-                Some("snoozes") => "it was put off too often".to_owned(),
+                Some("crashes") => {
+                    "its lease expired too often in a row, because its workers died".to_owned()
+                }
+                Some("snoozes") => "the job was snoozed too often".to_owned(),
                 Some(reason) => reason.to_owned(),
-                None => "it was given up on".to_owned(),
+                None => "the job was given up".to_owned(),
             };
             add("dead", ended(&why, job, &at), Some(format!("punctual retry {id}")));
             if let Some(failure) = job.failures.last() {
@@ -247,9 +263,9 @@ fn reasons(
         }
         State::Cancelled => {
             let why = match job.reason.as_deref() {
-                Some("expired") => "it expired before it started".to_owned(),
-                Some("cancelled") | None => "it was called off".to_owned(),
-                Some(reason) => format!("it was called off: {reason}"),
+                Some("expired") => "the job expired before it started".to_owned(),
+                Some("cancelled") | None => "the job was cancelled".to_owned(),
+                Some(reason) => format!("the job was cancelled: {reason}"),
             };
             add("cancelled", ended(&why, job, &at), Some(format!("punctual retry {id}")));
         }
@@ -257,7 +273,7 @@ fn reasons(
     reasons
 }
 
-/// What workers leave in a store. It has no list of them: one that runs nothing can't be seen.
+/// Traces of workers in a store. The store has no list of workers, so an idle one is not visible.
 #[derive(Default)]
 struct Traces {
     /// Queues of jobs that run now.
@@ -285,10 +301,10 @@ impl Traces {
         Ok(traces)
     }
 
-    /// Why nobody may have reserved a job that nothing holds back, in a queue where nothing runs.
+    /// Returns why no worker may have reserved a job that nothing holds back, in a queue where no job runs.
     fn unreserved(&self, queue: &str) -> [Reason; 2] {
         let served = format!(
-            "no worker has reserved it yet: no worker serves queue {queue}, or all slots of those that do are busy"
+            "no worker has reserved the job yet: no worker serves queue {queue}, or all slots of its workers are busy"
         );
         let serve = format!(
             "punctual work --exec … -q {}    serves the queue; a worker logs its queues when it starts (work -v)",
@@ -311,7 +327,11 @@ impl Traces {
         };
         [
             Reason { code: "unreserved", text: served, hint: Some(serve) },
-            Reason { code: "workers", text: format!("{now}{hour}; idle workers can't be seen"), hint: None },
+            Reason {
+                code: "workers",
+                text: format!("{now}{hour}; idle workers are not visible"),
+                hint: None,
+            },
         ]
     }
 }
@@ -327,7 +347,7 @@ fn named<'a>(noun: &str, names: impl IntoIterator<Item = &'a String>) -> String 
     format!("{noun}{s} {}{more}", names[..names.len().min(hour::SHOWN)].join(", "))
 }
 
-/// How the group of a due job holds it back.
+/// Returns how the group of a due job holds it back.
 fn group_holds(job: &JobRecord, queue: &QueueInfo, beside: Beside) -> Option<Reason> {
     let group = job.group.as_deref()?;
     let limits = queue.settings.of_group(group);
@@ -341,7 +361,7 @@ fn group_holds(job: &JobRecord, queue: &QueueInfo, beside: Beside) -> Option<Rea
             hint: Some(format!("{limit} --concurrency N|none")),
         });
     }
-    // It is held back, and by nothing else that is known: a gate in time is left.
+    // The job is blocked, and only a limit over time is left as the reason.
     let by_key = job.concurrency.as_ref().is_some_and(|of| of.limit <= beside.of_key);
     let most = queue.settings.concurrency.map(u64::from);
     let by_queue = queue.opens_at.is_some() || most.is_some_and(|most| most <= queue.counts.running);
@@ -349,11 +369,12 @@ fn group_holds(job: &JobRecord, queue: &QueueInfo, beside: Beside) -> Option<Rea
         return None;
     }
     let (why, hint) = match limits.rate {
-        Some(_) => {
-            ("by its rate, or since a run asked for a pause", format!("{limit} --rate N/DURATION|none"))
-        }
+        Some(_) => (
+            "because of its rate, or because a run asked for a pause",
+            format!("{limit} --rate N/DURATION|none"),
+        ),
         None => (
-            "since a run asked for a pause",
+            "because a run asked for a pause",
             format!("punctual queue open {} --group {}    ends the pause", word(&job.queue), word(group)),
         ),
     };
@@ -361,7 +382,7 @@ fn group_holds(job: &JobRecord, queue: &QueueInfo, beside: Beside) -> Option<Rea
     Some(Reason { code: "group_closed", text, hint: Some(hint) })
 }
 
-/// A word of a command that is to be tried, as a shell reads it.
+/// Quotes a word of a suggested command for the shell.
 fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_.:/@".contains(c);
     if !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain) {
@@ -464,7 +485,7 @@ mod tests {
         let id = push(&client, "acme", None).await;
         let batch = reserve(&client).await;
         let [(code, text, hint)] = &said(&client, id).await[..] else { panic!("one reason") };
-        let expected = "group \"acme\" of queue mail starts nothing for now, by its rate, or since a run asked for a pause";
+        let expected = "group \"acme\" of queue mail starts nothing for now, because of its rate, or because a run asked for a pause";
         assert_eq!((*code, text.as_str()), ("group_closed", expected));
         assert_eq!(hint.as_deref(), Some("punctual queue limit mail --group acme --rate N/DURATION|none"));
         client.queue("mail").set(QueueSettings::default()).await.unwrap();
@@ -473,7 +494,7 @@ mod tests {
         let verdict = Verdict::RetryAfter { at, error: "429".to_owned() };
         client.store().settle(&[Settlement { lease: batch.jobs[0].lease, verdict }], None).await.unwrap();
         let [(code, text, hint)] = &said(&client, id).await[..] else { panic!("one reason") };
-        let expected = "group \"acme\" of queue mail starts nothing for now, since a run asked for a pause";
+        let expected = "group \"acme\" of queue mail starts nothing for now, because a run asked for a pause";
         assert_eq!(
             (*code, text.as_str(), hint),
             (
@@ -489,10 +510,10 @@ mod tests {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let mut traces = Traces::default();
         let text = |traces: &Traces| traces.unreserved("mail")[1].text.clone();
-        assert_eq!(text(&traces), "no job of any queue is running; idle workers can't be seen");
+        assert_eq!(text(&traces), "no job of any queue is running; idle workers are not visible");
         traces.last_hour = Some(Vec::new());
         let nothing =
-            "no job of any queue is running; no run ended in the last hour; idle workers can't be seen";
+            "no job of any queue is running; no run ended in the last hour; idle workers are not visible";
         assert_eq!(text(&traces), nothing);
         traces.queues = names(&["a", "b", "c", "d", "e", "f", "g"]);
         traces.workers = names(&["w-1", "w-2"]);
@@ -500,7 +521,7 @@ mod tests {
         assert_eq!(
             text(&traces),
             "jobs are running in queues a, b, c, d, e and 2 more, maybe more, on workers w-1, w-2; \
-             runs ended in the last hour in queue mail; idle workers can't be seen"
+             runs ended in the last hour in queue mail; idle workers are not visible"
         );
     }
 

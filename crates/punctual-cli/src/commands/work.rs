@@ -1,7 +1,7 @@
-//! `punctual work --exec CMD`: a worker that runs a command per job.
+//! `punctual work --exec CMD`: a worker that runs a command for each job.
 //!
-//! The payload goes to the command's stdin and what else it may know into its environment; nothing of a job is ever part of
-//! the command line.
+//! The command reads the payload from stdin and the other fields of the job from its environment. Nothing of a job is ever part
+//! of the command line.
 
 #[cfg(unix)]
 mod capture;
@@ -28,72 +28,76 @@ use crate::{
     times::span,
 };
 
-/// How long the end of a command is waited for, its lease being extended: longer than any disk is away for which the kernel makes
-/// processes wait that it can't end.
+/// The time to wait for a command to end while its lease is extended: longer than the kernel keeps an unkillable process waiting for
+/// a disk.
 const GONE_MAX: Duration = Duration::from_hours(24);
 /// How long a worker that ends waits for commands after SIGKILL.
 const KILLED_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The command has the payload on stdin, which is a complete file. Its environment has PUNCTUAL_JOB_ID, PUNCTUAL_KIND,
-PUNCTUAL_QUEUE, PUNCTUAL_GROUP, PUNCTUAL_ATTEMPT, PUNCTUAL_MAX_ATTEMPTS, PUNCTUAL_FENCE, PUNCTUAL_RUN_AT_MS,
-PUNCTUAL_CONTENT_TYPE, and as JSON PUNCTUAL_TAGS and PUNCTUAL_HEADERS. PUNCTUAL_STORE is removed (--pass-store).
+The command reads the payload from stdin. Its environment has PUNCTUAL_JOB_ID, PUNCTUAL_KIND, PUNCTUAL_QUEUE, \
+PUNCTUAL_GROUP, PUNCTUAL_ATTEMPT, PUNCTUAL_MAX_ATTEMPTS, PUNCTUAL_FENCE, PUNCTUAL_RUN_AT_MS, PUNCTUAL_CONTENT_TYPE, and as \
+JSON PUNCTUAL_TAGS and PUNCTUAL_HEADERS. PUNCTUAL_STORE is removed (see --pass-store).
 
-Its exit code is the verdict: 0 done; 75 later (--snooze); 100 dead; any other: again by the job's backoff, with the last of
-stderr as the error. Timeout, cancel and a lost lease end everything that it started: SIGTERM, then SIGKILL. The verdict
-follows when all of it is gone. If the worker is killed, its commands are killed, too. What a command leaves running when
-it exits by itself is not touched.
+The exit code decides what happens to the job. 0: done. 75: run again after --snooze. 100: dead. Any other: retry after the \
+job's backoff; the end of stderr is kept as the error.
 
-SIGTERM, SIGHUP and SIGINT end the worker: it reserves nothing more, and running commands may finish within --grace. Then, or
-at a second signal, they are ended, and their jobs are given back without counting an attempt.
+A timeout, a cancel or a lost lease ends the command and everything that it started, with SIGTERM, then SIGKILL. The job is \
+settled after all of these processes are gone. If the worker is killed, its commands are killed, too. Processes that a \
+command leaves behind when it exits by itself are not touched.
 
-  punctual work --exec ./deliver -q mail --slots 8
-  punctual work --exec 'jq .to' --result --log")]
+SIGTERM, SIGHUP and SIGINT stop the worker. It starts no more jobs, and running commands may finish within --grace. After \
+that time, or at a second signal, they are ended. Their jobs are released, and no attempt is counted.
+
+Examples:
+  punctual work --exec ./deliver -q mail
+  punctual work --exec 'jq .to' --result --log
+  punctual work --exec ./run --weighted -q mail=3 -q bulk=1 --slots 32 --queue-slots bulk=4")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Work {
-    /// What sh -c runs for every job.
+    /// Command that `sh -c` runs for each job.
     #[arg(long, value_name = "CMD")]
     exec: String,
-    /// A queue to serve, strictly in the order given; with --weighted NAME=WEIGHT. Default: default.
+    /// Queue to serve, or NAME=WEIGHT with --weighted; may be repeated (default: default).
     #[arg(short, long = "queue", value_name = "QUEUE")]
     queues: Vec<String>,
-    /// Share the slots by weight.
+    /// Share the slots between the queues by their weights.
     #[arg(long)]
     weighted: bool,
-    /// A later queue gets what the earlier ones left (the default).
+    /// Serve a later queue only with slots that the earlier queues leave free (the default).
     #[arg(long, conflicts_with = "weighted")]
     strict: bool,
-    /// Jobs at once in this process.
-    #[arg(long, default_value_t = 8)]
+    /// Number of jobs that run at once in this process (default: 8).
+    #[arg(long, default_value_t = 8, hide_default_value = true, value_name = "N")]
     slots: usize,
-    /// Jobs of one queue at once in this process, as mail=5; may be given for several queues.
+    /// Number of jobs of one queue that run at once in this process, as mail=5; may be repeated (default: --slots).
     #[arg(long, value_name = "QUEUE=N", value_parser = queue_slots)]
     queue_slots: Vec<(String, usize)>,
-    /// The lease of jobs without one of their own; it is extended while the command runs.
+    /// Lease of jobs that have none of their own: if the worker dies, a job runs again after this time (default: 15 s).
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     lease: Option<Duration>,
-    /// How long exit code 75 puts a job off.
-    #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
+    /// Delay of a job after exit code 75 (default: 30 s).
+    #[arg(long, value_parser = parse_duration, default_value = "30s", hide_default_value = true, value_name = "DURATION")]
     snooze: Duration,
-    /// What a command prints is the result of its job, at most 64 KiB: as JSON if it is, else as text.
+    /// Keep what the command prints to stdout as the result of the job: JSON or text, at most 64 KiB.
     #[arg(long)]
     result: bool,
-    /// Keep the last lines that a command writes to stderr with its job.
+    /// Keep the last lines that the command prints to stderr in the log of the job.
     #[arg(long)]
     log: bool,
-    /// How long running commands may go on when the worker is asked to end.
-    #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
+    /// Time for running commands to finish after the worker was asked to stop (default: 30 s).
+    #[arg(long, value_parser = parse_duration, default_value = "30s", hide_default_value = true, value_name = "DURATION")]
     grace: Duration,
-    /// How long a command that has to end may go on after SIGTERM before it is killed.
-    #[arg(long, value_parser = parse_duration, default_value = "5s", value_name = "DURATION")]
+    /// Time between SIGTERM and SIGKILL for a command that is ended (default: 5 s).
+    #[arg(long, value_parser = parse_duration, default_value = "5s", hide_default_value = true, value_name = "DURATION")]
     kill_after: Duration,
-    /// Leave `PUNCTUAL_STORE`, and a password in it, in the environment of commands.
+    /// Pass `PUNCTUAL_STORE` to commands, including a password in it.
     #[arg(long)]
     pass_store: bool,
     #[command(flatten)]
     health: HealthArgs,
-    /// The worker's name, for people. Default: host and process id.
+    /// Name of the worker, shown by `ls` and `show` (default: host name and process id).
     #[arg(long)]
     name: Option<String>,
 }
@@ -157,8 +161,8 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
     Ok(())
 }
 
-/// Turns signals into shutdown: with the first the commands may finish within the grace; then, or with the second, they are ended,
-/// and their jobs given back when nothing is left of them.
+/// Turns signals into a shutdown. After the first, commands may finish within the grace period. After that, or at the second signal,
+/// they are ended, and their jobs are released when all of their processes are gone.
 #[cfg(unix)]
 async fn end(mut requests: Requests, shutdown: &Shutdown, runner: &Runner, args: &Work) -> Infallible {
     requests.next().await;
@@ -168,7 +172,7 @@ async fn end(mut requests: Requests, shutdown: &Shutdown, runner: &Runner, args:
         () = tokio::time::sleep(args.grace) => {}
     }
     if timeout(args.kill_after + KILLED_MAX, runner.give_back()).await.is_err() {
-        tracing::error!("a killed command is still there: its job is given back all the same");
+        tracing::error!("a killed command has not ended; its job is released anyway");
     }
     shutdown.now.cancel();
     std::future::pending().await
@@ -180,7 +184,7 @@ impl Work {
         let weighted = self.queues.iter().find(|queue| split::<u32>(queue).1.is_some());
         match weighted {
             Some(queue) => Err(Failure::invalid(format!("-q {queue} has a weight"))
-                .hint("add --weighted, or leave the weight out")),
+                .hint("add --weighted, or remove the weight")),
             None if self.queues.is_empty() => Ok(vec!["default".to_owned()]),
             None => Ok(self.queues.clone()),
         }
@@ -189,7 +193,8 @@ impl Work {
     /// Queues with their weights, 1 where none is given.
     fn weights(&self) -> Result<Vec<(String, u32)>> {
         if self.queues.is_empty() {
-            return Err(Failure::invalid("--weighted needs queues").hint("-q mail=3 -q bulk=1"));
+            return Err(Failure::invalid("--weighted needs queues")
+                .hint("name them with weights: -q mail=3 -q bulk=1"));
         }
         Ok(self
             .queues
@@ -200,7 +205,7 @@ impl Work {
     }
 }
 
-/// A name and its weight: a `=` with a number behind it. A name may have one of its own before that.
+/// Splits a name and its weight: the number after the last `=`. A name can contain `=`, too.
 fn split<N: FromStr>(queue: &str) -> (&str, Option<N>) {
     match queue.rsplit_once('=').map(|(name, number)| (name, number.parse())) {
         Some((name, Ok(number))) => (name, Some(number)),
@@ -212,7 +217,7 @@ fn split<N: FromStr>(queue: &str) -> (&str, Option<N>) {
 fn queue_slots(text: &str) -> std::result::Result<(String, usize), String> {
     match split(text) {
         (name, Some(slots)) => Ok((name.to_owned(), slots)),
-        (_, None) => Err("expected a queue and its slots, as mail=5".to_owned()),
+        (_, None) => Err("write a queue and its slots, such as mail=5".to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads a job from a line of JSON. Every refusal names the field; no value is ever repaired or reinterpreted.
+//! Reads a job from a line of JSON. Each error names the field; no value is repaired or reinterpreted.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 /// Longest line: a payload with every byte escaped, and room for the rest.
 pub(crate) const LINE_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX + 64 * 1024;
-/// Longest part of serde's words in an error: they may quote a whole value.
+/// Longest part of serde's message in an error, since it can quote a whole value.
 const WORDS_CHARS_MAX: usize = 160;
 
 /// Every field that a line may set.
@@ -42,8 +42,7 @@ const FIELDS: [&str; 22] = [
     "headers",
 ];
 
-/// A line, field by field, each still as its text: so that an error can name the field, and a payload stays as it was
-/// written.
+/// The fields of a line as raw text, so that an error can name the field, and a payload is kept as it was written.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Line<'a> {
@@ -70,7 +69,7 @@ struct Line<'a> {
     expires_at_ms: Option<&'a RawValue>,
     tags: Option<&'a RawValue>,
     headers: Option<&'a RawValue>,
-    // What else `ls` and `show` print: known here, and ignored.
+    // The other fields that `ls` and `show` print: known and ignored.
     #[serde(rename = "status")]
     _status: IgnoredAny,
     #[serde(rename = "state")]
@@ -115,16 +114,16 @@ struct Line<'a> {
     _result_content_type: IgnoredAny,
 }
 
-/// The job of a line; `make_id` gives it an id where the line names none. All limits that need no store are checked.
+/// Reads the job of a line; `make_id` makes its id if the line has none. All limits that need no store are checked.
 pub(crate) fn job(text: &str, make_id: impl FnOnce() -> JobId) -> Result<NewJob> {
-    // serde would take a list as well, and read it by place.
+    // serde would accept a list, too, and read it by position.
     if text.trim_start().starts_with('[') {
-        return Err(Error::invalid("a list is no job").with_hint(r#"write {"kind":"…"}"#));
+        return Err(Error::invalid("a list is not a job").with_hint(r#"write {"kind":"…"}"#));
     }
     let line: Line<'_> = serde_json::from_str(text).map_err(|e| not_a_job(&e))?;
     let kind: String = read("kind", line.kind)?.ok_or_else(|| Error::invalid("kind is missing"))?;
     let queue = read("queue", line.queue)?.unwrap_or_else(|| "default".to_owned());
-    // The id follows from the placement, so it is put in last.
+    // The id is derived from the placement key, so it is set last.
     let mut job = NewJob::new(make_id(), kind, queue, payload_of(&line)?);
     job.group = read("group", line.group)?;
     job.concurrency = concurrency_of(&line)?;
@@ -159,8 +158,7 @@ pub(crate) fn job(text: &str, make_id: impl FnOnce() -> JobId) -> Result<NewJob>
     Ok(job)
 }
 
-/// The payload that a caller hands over as bytes. JSON is checked, and kept as it was written; without a type, JSON is
-/// meant.
+/// Makes a payload of bytes. JSON, the default type, is checked and kept as it was written.
 pub(crate) fn payload(mut bytes: Vec<u8>, content_type: Option<String>) -> Result<Payload> {
     let content_type = content_type.unwrap_or_else(|| Payload::JSON.to_owned());
     if is_json(&content_type) {
@@ -226,7 +224,7 @@ fn id_of(line: &Line<'_>, job: &NewJob, across_kinds: bool) -> Result<Option<Job
     }
 }
 
-/// The id that an idempotency key stands for, within the kind of the job or across kinds.
+/// Returns the id that is derived from an idempotency key, within the kind of the job or across kinds.
 pub(crate) fn derived_id(job: &NewJob, key: &str, across_kinds: bool) -> Result<JobId> {
     if key.is_empty() {
         Err(Error::invalid("idempotency_key is empty"))
@@ -242,7 +240,7 @@ pub(crate) fn derived_id(job: &NewJob, key: &str, across_kinds: bool) -> Result<
     }
 }
 
-/// What serde says of one field.
+/// Reads one field, and names it in an error.
 fn read<'a, T: Deserialize<'a>>(field: &str, raw: Option<&'a RawValue>) -> Result<Option<T>> {
     let Some(raw) = raw else { return Ok(None) };
     serde_json::from_str(raw.get()).map(Some).map_err(|e| Error::invalid(format!("{field}: {}", words(&e))))
@@ -256,7 +254,7 @@ fn object<'a, T: Deserialize<'a>>(field: &str, raw: Option<&'a RawValue>) -> Res
     }
 }
 
-/// A whole number from `min` to `max`. Whole numbers only: 1e3 and 1.0 are no way to write an instant.
+/// Reads a whole number from `min` to `max`. 1e3 and 1.0 are refused.
 fn integer(field: &str, raw: &RawValue, min: u64, max: u64) -> Result<u64> {
     let n = raw.get().parse().ok().filter(|n| (min..=max).contains(n));
     n.ok_or_else(|| {
@@ -273,7 +271,7 @@ fn instant(field: &str, raw: &RawValue) -> Result<Timestamp> {
     integer(field, raw, 0, INSTANT_MAX_MS).and_then(Timestamp::from_ms)
 }
 
-/// A name, or a number.
+/// Reads a name or a number.
 fn priority(raw: &RawValue) -> Result<punctual::Priority> {
     let name = match raw.get().as_bytes().first() {
         Some(b'"') => read::<String>("priority", Some(raw))?.unwrap_or_default(),
@@ -302,7 +300,7 @@ fn not_a_job(error: &serde_json::Error) -> Error {
     Error::new(ErrorKind::Invalid, format!("{what}: {}", words(error)))
 }
 
-/// Serde's words without a place: within a field it would mislead.
+/// Returns serde's message without line and column, which would be wrong within a field.
 pub(crate) fn words(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.rfind(" at line ").map_or(text.as_str(), |at| &text[..at]);
@@ -415,7 +413,7 @@ mod tests {
             (r#"{"kind":"k","kind":"l"}"#, "duplicate field `kind`"),
             (r#"{"kind":"k""#, "the line ends within the JSON"),
             ("nonsense", "the line is not JSON"),
-            ("[]", "a list is no job"),
+            ("[]", "a list is not a job"),
             (r#"{"kind":"k","unique":["k"]}"#, "unique: not an object"),
             ("5", "invalid type"),
             (&format!(r#"{{"kind":"k","queue":"{long}"}}"#), "queue of 300 bytes is over the limit of 255"),

@@ -1,4 +1,4 @@
-//! A job as a line of JSON. Fields are only ever added; absent ones have nothing to say.
+//! A job as a line of JSON. Fields may be added, but not removed or renamed. A field without a value is left out.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -12,7 +12,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::line::is_json;
 
-/// What is printed of a job: first what `push` reads, then what it ignores.
+/// The fields of a job that are printed: first those that `push` reads, then those that it ignores.
 #[derive(Debug, Serialize)]
 pub(crate) struct JobView<'a> {
     id: JobId,
@@ -82,7 +82,7 @@ pub(crate) struct JobView<'a> {
 }
 
 impl<'a> JobView<'a> {
-    /// Every field, as it stands in the struct.
+    /// All fields, in the order of the struct.
     pub(crate) const FIELDS: [&'static str; 40] = [
         "id",
         "kind",
@@ -126,7 +126,7 @@ impl<'a> JobView<'a> {
         "result_content_type",
     ];
 
-    /// A job when the store's clock shows `now`; without its failed attempts but the last one's error, its log and its result.
+    /// Makes the view of a job at `now`, the store's time, with its last error but without attempts, log and result.
     pub(crate) fn new(job: &'a JobRecord, now: Timestamp) -> Self {
         let (payload, payload_base64) = payload(&job.payload);
         let is_plain_json = payload.is_some() && job.payload.content_type == Payload::JSON;
@@ -188,8 +188,8 @@ impl<'a> JobView<'a> {
     }
 }
 
-/// A payload as JSON where it can be, else as base64. JSON stays as it was written, but for line breaks between its
-/// values: a line has to stay one line, and a space says the same.
+/// A payload as JSON if possible, else as base64. JSON is kept as it was written, except that line breaks between values become
+/// spaces, so that it stays on one line.
 fn payload(payload: &Payload) -> (Option<Cow<'_, RawValue>>, Option<String>) {
     let json = std::str::from_utf8(&payload.bytes).ok().and_then(|text| {
         if !is_json(&payload.content_type) {

@@ -58,7 +58,7 @@ fn a_unique_key_that_went_to_another_job_stops_a_retry() {
     push(&t, A, "--unique u");
     t.ok(&format!("cancel {A}"));
     push(&t, B, "--unique u");
-    t.run(&format!("retry {A}")).fails(4, "unique_conflict", "job 5c1e9f0a can't be retried");
+    t.run(&format!("retry {A}")).fails(4, "unique_conflict", "job 5c1e9f0a cannot be retried");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_filter_acts_on_all_that_match_after_a_preview() {
     t.args(&["cancel", "--where", "kind:a"]).fails(
         2,
         "invalid",
-        "refusing to cancel 1 500 jobs that match \"kind:a\" unasked",
+        "will not cancel 1 500 jobs that match \"kind:a\" without confirmation",
     );
     let said = t.args(&["cancel", "--where", "kind:a", "-y"]).ok();
     assert!(said.starts_with("cancelled 1 500 of 1 500 jobs · 0 skipped ("), "{said}");
@@ -145,7 +145,7 @@ fn an_empty_filter_means_no_job() {
     }
     assert_eq!(show(&t, A)["priority"], "normal");
     t.ok("run-now --all --dry-run");
-    t.run("run-now --all").fails(2, "invalid", "refusing to run-now 1 job of the store unasked");
+    t.run("run-now --all").fails(2, "invalid", "will not run-now 1 job of the store without confirmation");
     t.ok("run-now --all -y");
     assert_eq!(show(&t, A)["status"], "ready");
 }
@@ -160,7 +160,7 @@ fn jobs_that_are_done_run_again_only_if_that_is_meant() {
     t.args(&["retry", "--where", "kind:k"]).fails(
         2,
         "invalid",
-        "refusing to retry 2 jobs that match \"kind:k\" (1 of them done already) unasked",
+        "will not retry 2 jobs that match \"kind:k\" (1 already done) without confirmation",
     );
     assert_eq!(show(&t, A)["state"], "done");
     t.args(&["retry", "--where", "kind:k -state:done"]).ok();

@@ -73,7 +73,7 @@ fn bad_lines_are_told_and_the_others_go_on() {
             "payload of 1048579 bytes is over the limit",
         ),
         ("nonsense".into(), "invalid", "the line is not JSON"),
-        (r#"["k"]"#.into(), "invalid", "a list is no job"),
+        (r#"["k"]"#.into(), "invalid", "a list is not a job"),
         ("{\"kind\":\"\u{fffd}".into(), "invalid", "the line ends within the JSON"),
     ] {
         text.extend([line.as_bytes(), b"\n{\"kind\":\"good\"}\n"].concat());

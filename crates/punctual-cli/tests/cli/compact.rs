@@ -40,14 +40,14 @@ fn the_doctor_says_when_a_compaction_would_give_much_back() {
     assert!(!t.ok("doctor").contains("punctual compact"));
     t.ok("queue purge gone -y");
     let said = t.ok("doctor");
-    assert!(said.contains("run `punctual compact` to give them back"), "{said}");
+    assert!(said.contains("run `punctual compact` to return them"), "{said}");
 }
 
 #[test]
 fn what_is_no_file_or_is_not_there_is_not_compacted() {
     let t = Cli::new();
     let refused = t.run("compact --store redis://localhost:1");
-    refused.fails(2, "unsupported", "only a store in a file can be compacted");
+    refused.fails(2, "unsupported", "only a store in an SQLite file can be compacted");
     t.run("compact").fails(5, "store_unavailable", "there is no store at punctual.db");
     assert!(!t.path("punctual.db").exists());
     t.ok("push k");

@@ -57,7 +57,7 @@ fn a_schedule_is_listed_with_the_tick_that_waits() {
     assert!(t.ok("cron ls").contains("  in 2d"), "{}", t.ok("cron ls"));
     t.ok(&format!("cancel {tick}"));
     assert_eq!(t.json("cron ls")[0].get("next_at_ms"), None);
-    assert!(t.ok("cron ls").contains("  none waits  "), "{}", t.ok("cron ls"));
+    assert!(t.ok("cron ls").contains("  no tick waiting  "), "{}", t.ok("cron ls"));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn mistakes_are_told() {
         (&["cron", "fire", "nope"], 3, "there is no schedule"),
         (&["cron", "next", "nope"], 3, "there is no schedule"),
         (&["cron", "set", "x", "* * 30 2 *", "k"], 2, "never ticks"),
-        (&["cron", "set", "x", "61 * * * *", "k"], 2, "is no cron expression"),
+        (&["cron", "set", "x", "61 * * * *", "k"], 2, "is not a cron expression"),
         (&["cron", "set", "x", "@every 1ms", "k"], 2, "every_ms 1 is not within 1000 to"),
         (&["cron", "set", "x", "* * * * *", "k", "--tz", "Mars/Base"], 2, "no time zone"),
         (&["cron", "set", "x", "* * * * *", "k", "--misfire", "run-all:0"], 2, "at_most 0"),

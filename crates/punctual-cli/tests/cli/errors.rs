@@ -26,19 +26,19 @@ fn numbers_and_times_that_make_no_sense_are_refused() {
         ("ls kimd:x", "unknown field `kimd` in filter        did you mean `kind`?"),
         ("ls state:deed", "\"deed\" is not a state        did you mean `dead`?"),
         ("cancel nonsense", "\"nonsense\" is not a job id"),
-        ("cancel 5c1e9f0a", "\"5c1e9f0a\" is a part of a job id"),
+        ("cancel 5c1e9f0a", "\"5c1e9f0a\" is only a part of a job id"),
         (
             "cancel 550e8400-e29b-41d4-a716-446655440000",
             "550e8400-e29b-41d4-a716-446655440000 is not a job id",
         ),
-        ("queue set q order=up", "\"up\" is no value of order"),
+        ("queue set q order=up", "\"up\" is not a value of order"),
         ("queue set q max_job=1", "unknown setting `max_job`        did you mean `max_jobs`?"),
         ("work --exec true -q mail=3", "-q mail=3 has a weight"),
         (
             "work --exec true --queue-slots mail=3",
-            "slots for queue \"mail\", which this worker doesn't serve",
+            "slots for queue \"mail\", which this worker does not serve",
         ),
-        ("upcoming --for 0s", "--for must be at least 1ms"),
+        ("upcoming --for 0s", "--for must be at least 1 ms"),
     ] {
         t.run(line).fails(2, "invalid", message);
     }
@@ -62,7 +62,7 @@ fn command_lines_that_make_no_sense_are_refused() {
         ("push k --scope until_done", "--unique"),
         ("push k --batch -", "cannot be used with"),
         ("push k --id 550e8400-e29b-41d4-a716-446655440000", "is not a job id"),
-        ("work --exec true --queue-slots mail", "expected a queue and its slots, as mail=5"),
+        ("work --exec true --queue-slots mail", "write a queue and its slots, such as mail=5"),
         ("reschedule x", "--in"),
         ("cancel", "required"),
         ("ls -o yaml", "yaml"),
@@ -117,7 +117,7 @@ fn what_is_not_there_is_not_found() {
 #[test]
 fn stores_that_are_none_are_refused() {
     let t = Cli::new();
-    t.run("ls --store memory:").fails(2, "unsupported", "memory: is for bench only");
+    t.run("ls --store memory:").fails(2, "unsupported", "memory: works with bench only");
     let unknown = t.run("ls --store postgres://localhost/jobs");
     assert_eq!(unknown.code, Some(2), "{unknown:#?}");
     fs::write(
@@ -154,7 +154,11 @@ fn a_store_that_is_not_there_is_made_only_by_those_who_put_something_in() {
         for store in ["sqlite:punctual.db", "sqlite:no/such/folder.db?durability=fast"] {
             let said = t.run(&format!("{line} --store {store}"));
             said.fails(5, "store_unavailable", "there is no store at ");
-            assert!(said.err.contains("\n  try   punctual push    makes one; or check --store"), "{said:#?}");
+            assert!(
+                said.err
+                    .contains("\n  try   check --store and PUNCTUAL_STORE; punctual push creates a store"),
+                "{said:#?}"
+            );
         }
     }
     assert_eq!(fs::read_dir(t.path("")).unwrap().count(), 0, "not even a sidecar is left behind");
@@ -213,10 +217,14 @@ fn a_command_gives_up_when_its_time_is_over() {
     held.lock().unwrap();
     for line in ["ls --timeout 50ms", "run-now --where kind:k --timeout 50ms"] {
         let said = t.run(line);
-        said.fails(7, "timed_out", "not done after 50ms\n  why   the store was not open by then\n");
+        said.fails(
+            7,
+            "timed_out",
+            "not finished after 50ms\n  why   the store could not be opened in that time\n",
+        );
     }
     held.unlock().unwrap();
-    t.run("stats --watch --timeout 50ms").fails(7, "timed_out", "not done after 50ms\n  code");
+    t.run("stats --watch --timeout 50ms").fails(7, "timed_out", "not finished after 50ms\n  code");
     // A program of others that holds the file: the store is open, and the change waits.
     let file = rusqlite::Connection::open(t.path("punctual.db")).unwrap();
     file.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -229,7 +237,7 @@ fn a_command_gives_up_when_its_time_is_over() {
         t.run(&format!("{line} --timeout 1s")).fails(
             2,
             "invalid",
-            "--timeout is not for work, forward, bench and demo",
+            "--timeout does not work with work, forward, bench and demo",
         );
     }
 }

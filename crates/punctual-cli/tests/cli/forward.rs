@@ -82,7 +82,7 @@ fn one_process_runs_all_that_the_file_has() {
         wait(|| (length() == "1").then_some(()), || format!("{name}: {}", length()));
     }
     let said = forwarder.stop();
-    assert!(said.err.contains("one goes to redis+unix://"), "{said:#?}");
+    assert!(said.err.contains("forwarding queue one to redis+unix://"), "{said:#?}");
     assert!(said.err.contains("(4 at once)") && said.err.contains(": 1 forwarded"), "{said:#?}");
     said.ok();
 }
@@ -95,7 +95,7 @@ fn a_test_job_tells_whether_it_would_work() {
     assert_eq!(server.say(&["XLEN", "out"]), "1");
     server.say(&["SET", "text", "1"]);
     let said = t.args(&["forward", "--test", "--json", "--to", &stream(&server, "stream=text")]);
-    assert!(said.err.contains(r#""message":"1 other side did not take the test job""#), "{said:#?}");
+    assert!(said.err.contains(r#""message":"1 receiver did not accept the test job""#), "{said:#?}");
     assert_eq!(said.code, Some(1), "{said:#?}");
     assert!(said.lines()[0]["error"].as_str().unwrap().contains("WRONGTYPE"), "{said:#?}");
     assert!(!t.path("punctual.db").exists(), "no store is needed");
@@ -112,7 +112,7 @@ fn what_is_away_is_waited_for_and_what_is_wrong_is_told() {
     t.ok(&format!("push k --id {A}"));
     t.wait_for(A, "running");
     let said = forwarder.stop();
-    assert!(said.err.contains("wait until it is there"), "{said:#?}");
+    assert!(said.err.contains("wait until it can be reached"), "{said:#?}");
     assert_eq!(t.json(&format!("show {A}"))["attempt"], 1, "no attempt is spent");
 }
 
@@ -150,8 +150,8 @@ fn what_is_no_configuration_is_refused() {
         ("[[forward]]\nto = \"redis://h?stream=s\"", "missing field `from`"),
         ("[[forward]]\nfrom = \"a\"\nfrm = \"b\"", "forward[0].frm: unknown field `frm`"),
         ("[[forwards]]\nfrom = \"a\"", "unknown field `forwards`"),
-        ("[[forward]]\nfrom = \"a\"", "a [[forward]] has either to or to_file"),
-        ("store = \"sqlite:x.db\"", "the configuration forwards nothing"),
+        ("[[forward]]\nfrom = \"a\"", "a [[forward]] table needs to or to_file, and not both"),
+        ("store = \"sqlite:x.db\"", "the configuration file has no [[forward]] table"),
         ("[[forward", "expected"),
     ] {
         fs::write(t.path("punctual.toml"), text).unwrap();

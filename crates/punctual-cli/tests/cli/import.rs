@@ -252,7 +252,7 @@ fn large_payloads_go_in_batches_and_too_large_ones_are_refused() {
     let said = t.import(ZSET);
     assert_eq!(said.code, Some(1), "{said:#?}");
     assert!(said.err.contains("payload of 1048577 bytes is over the limit of 1048576"), "{}", said.err);
-    assert!(said.out.starts_with("4 taken · 0 already here · 0 left · 1 refused · "), "{}", said.out);
+    assert!(said.out.starts_with("4 imported · 0 imported before · 0 left · 1 refused · "), "{}", said.out);
     assert_eq!(t.say::<u32>("ZCARD due"), 1);
 }
 
@@ -286,7 +286,7 @@ fn an_entry_without_its_payload_stays_and_is_told() {
     assert_eq!(said.code, Some(1), "{said:#?}");
     assert!(
         said.err.contains(
-            "due: 2 entries that became no jobs stay where they are\n  gone-1: its payload is not there"
+            "due: 2 entries that could not be imported stay where they are\n  gone-1: the payload is missing"
         ),
         "{}",
         said.err
@@ -309,15 +309,15 @@ fn malformed_entries_stay_or_stand_aside_and_the_others_come_over() {
     t.say::<()>("RPUSH queue:mail [\"k\",1] nonsense [\"k\",2] [3,4] [\"k\",3]");
     let said = t.import("lists");
     assert_eq!(said.code, Some(1), "{said:#?}");
-    assert!(said.err.contains("nonsense: it is no JSON list"), "{}", said.err);
+    assert!(said.err.contains("nonsense: the entry is not a JSON list"), "{}", said.err);
     assert!(
         said.err.contains(
-            "queue:mail: 2 entries that became no jobs stand in punctual:import:refused:queue:mail now"
+            "queue:mail: 2 entries that could not be imported are now in punctual:import:refused:queue:mail"
         ),
         "{}",
         said.err
     );
-    assert!(said.out.starts_with("4 taken · 0 already here · 0 left · 5 refused · "), "{}", said.out);
+    assert!(said.out.starts_with("4 imported · 0 imported before · 0 left · 5 refused · "), "{}", said.out);
     assert_eq!(t.say::<Vec<String>>("LRANGE punctual:import:refused:queue:mail 0 -1"), ["nonsense", "[3,4]"]);
     assert_eq!(t.say::<u32>("ZCARD delayed:"), 3);
     assert_eq!(t.keys(), ["delayed:", "punctual:import:refused:queue:mail"]);
@@ -340,7 +340,7 @@ impl Old {
     fn stop_before_removal(&mut self, line: &str) {
         let url = lame(self);
         let said = self.cli.run(&format!("import {line} --from {url}"));
-        said.fails(2, "unsupported", "the server of --from does not let us");
+        said.fails(2, "unsupported", "the server of --from denied access");
     }
 }
 
@@ -406,7 +406,7 @@ fn a_refusal_by_the_server_of_any_command_loses_nothing() {
             let url = format!("{}&user=lame&pass=secret", t.server.root_url());
             for _ in 0..2 {
                 let said = t.cli.run(&format!("import {line} --from {url}"));
-                said.fails(2, "unsupported", "the server of --from does not let us");
+                said.fails(2, "unsupported", "the server of --from denied access");
             }
             t.import(line);
             let what = format!("{line} without {right}: {:?}", t.payloads());
@@ -421,7 +421,7 @@ fn a_refusal_by_the_server_of_any_command_loses_nothing() {
     t.cli = Cli::new();
     t.say::<()>("SET punctual:import:refused:queue:mail other");
     t.say::<()>("RPUSH queue:mail [\"k\",1] broken");
-    t.import("lists").fails(2, "invalid", "a key of --from is of another type");
+    t.import("lists").fails(2, "invalid", "a key of --from does not have the type");
     assert_eq!(t.say::<u32>("LLEN punctual:import:aside:queue:mail"), 2);
     t.say::<()>("DEL punctual:import:refused:queue:mail");
     assert_eq!(t.counts("lists", 1), counts(0, 1, 0, 1));
@@ -528,7 +528,7 @@ fn an_import_that_was_stopped_goes_on_only_as_it_began() {
     t.stop_before_removal(ZSET);
     let other = "zset --key due --queue other --kind reminder";
     let said = t.import(other);
-    said.fails(4, "conflict", "an import of \"due\" was stopped half-way, and made something else of it");
+    said.fails(4, "conflict", "an earlier import of \"due\" was stopped, and had other options");
     assert!(said.err.contains("\"punctual:import:state:due\""), "{}", said.err);
     assert_eq!(t.counts(ZSET, 0), counts(0, 1, 0, 0));
 }
@@ -541,7 +541,7 @@ fn one_that_was_stopped_knows_its_layout_its_store_and_where_payloads_are() {
     t.stop_before_removal(ZSET_KEYS);
     for other in [ZSET, &ZSET_KEYS.replace("job:", "work:"), &format!("{ZSET_KEYS} --store sqlite:other.db")]
     {
-        t.import(other).fails(4, "conflict", "an import of \"due\" was stopped half-way");
+        t.import(other).fails(4, "conflict", "an earlier import of \"due\" was stopped");
     }
     let same = format!("{ZSET_KEYS} --store sqlite:{}", t.cli.path("punctual.db").display());
     assert_eq!(t.counts(&same, 0), counts(0, 1, 0, 0));
@@ -633,7 +633,7 @@ fn a_dry_run_shows_three_and_writes_nothing_anywhere() {
     assert_eq!(said.code, Some(0), "{said:#?}");
     assert!(said.out.contains("queue:mail  4 entries\n  k  queue mail  due at once  1\n"), "{}", said.out);
     assert!(said.out.contains("delayed:  2 entries\n  text  queue sms  due 2100-01-01"), "{}", said.out);
-    assert!(said.out.contains("  no job: broken: it is no JSON list"), "{}", said.out);
+    assert!(said.out.contains("  refused: broken: the entry is not a JSON list"), "{}", said.out);
     assert!(!said.out.contains("  k  queue mail  due at once  4"), "{}", said.out);
     let shown: Value = serde_json::from_str(&t.import("lists --dry-run --json").ok()).unwrap();
     assert_eq!((&shown["entries"], &shown["sources"][1]["first"][2]["payload"]), (&json!(6), &json!(3)));
@@ -653,10 +653,10 @@ fn keys_of_another_type_are_refused_before_anything_is_taken() {
     t.say::<()>("HSET queue:stats a 1");
     t.say::<()>("ZADD jobs 1 a");
     for (line, message) in [
-        (ZSET, "key \"due\" is a list, where a sorted set is meant (WRONGTYPE)"),
-        (ZSET_KEYS, "key \"due\" is a list, where a sorted set is meant (WRONGTYPE)"),
-        ("lists", "key \"queue:stats\" is a hash, where a list is meant (WRONGTYPE)"),
-        (BACKUP, "key \"jobs\" is a sorted set, where a list is meant (WRONGTYPE)"),
+        (ZSET, "key \"due\" is a list, not a sorted set (WRONGTYPE)"),
+        (ZSET_KEYS, "key \"due\" is a list, not a sorted set (WRONGTYPE)"),
+        ("lists", "key \"queue:stats\" is a hash, not a list (WRONGTYPE)"),
+        (BACKUP, "key \"jobs\" is a sorted set, not a list (WRONGTYPE)"),
     ] {
         t.import(line).fails(2, "invalid", message);
         t.import(&format!("{line} --dry-run")).fails(2, "invalid", message);
@@ -664,7 +664,7 @@ fn keys_of_another_type_are_refused_before_anything_is_taken() {
     t.say::<()>("DEL due jobs");
     t.say::<()>(&format!("ZADD due {FAR} a"));
     t.say::<()>("SET bodies x");
-    t.import(ZSET_HASH).fails(2, "invalid", "a key of --from is of another type");
+    t.import(ZSET_HASH).fails(2, "invalid", "a key of --from does not have the type");
     t.say::<()>("RPUSH job:a x");
     assert_eq!(t.counts(ZSET_KEYS, 1), counts(0, 0, 0, 1));
     assert_eq!(t.say::<u32>("LLEN queue:a") + t.say::<u32>("ZCARD due"), 2);
@@ -677,7 +677,7 @@ fn scores_of_the_other_unit_are_refused_before_anything_is_taken() {
     // One that is marked by its score hides nothing.
     t.say::<()>(&format!("ZADD due:2 {FAR} b {FAR} c {FAR}000 d"));
     let line = "zset --key due:* --unit ms --kind k --queue mail";
-    t.import(line).fails(2, "invalid", "the scores of \"due:2\" look like no milliseconds");
+    t.import(line).fails(2, "invalid", "the scores of \"due:2\" do not look like milliseconds");
     assert_eq!(t.keys(), ["due:1", "due:2"]);
     t.say::<()>(&format!("ZADD due:2 {FAR}001 b"));
     t.stop_before_removal(line);
@@ -696,7 +696,7 @@ fn a_store_that_may_forget_its_last_jobs_is_told() {
         let said = t.import(&format!("{ZSET} --store {}{more}", other.url()));
         assert_eq!(said.code, Some(0), "{said:#?}");
         assert_eq!(
-            said.err.contains(" is fast: a power cut there may take the last jobs"),
+            said.err.contains(" is fast: a power cut can lose the last jobs"),
             is_told,
             "{}",
             said.err
@@ -710,20 +710,24 @@ fn options_that_make_no_sense_are_refused() {
     t.say::<()>(&format!("ZADD due {FAR}000 a"));
     let said = t.import(ZSET);
     assert_eq!(said.code, Some(1), "{said:#?}");
-    assert!(said.err.contains("in seconds, is past the year 9999"), "{}", said.err);
+    assert!(said.err.contains("in seconds, is after the year 9999"), "{}", said.err);
     t.say::<()>("DEL due");
     t.say::<()>(&format!("ZADD due {FAR} a"));
     t.import(&format!("{ZSET} --unit ms")).fails(
         2,
         "invalid",
-        "the scores of \"due\" look like no milliseconds",
+        "the scores of \"due\" do not look like milliseconds",
     );
     t.import("zset-keys --key due --kind k --payload-key job").fails(
         2,
         "invalid",
-        "--payload-key \"job\" does not say",
+        "--payload-key \"job\" must contain {member} once",
     );
-    t.import("zset --key d:* --shards 4 --kind k").fails(2, "invalid", "--key is a pattern");
+    t.import("zset --key d:* --shards 4 --kind k").fails(
+        2,
+        "invalid",
+        "--shards does not work with a pattern in --key",
+    );
     // Without a kind nothing becomes a job: nothing is touched, and the dry run says so.
     for dry in ["", " --dry-run"] {
         t.say::<()>("RPUSH mails a b");
@@ -744,7 +748,7 @@ fn options_that_make_no_sense_are_refused() {
         t.import(line).is_usage(word);
     }
     let at = |url: &str| t.cli.run(&format!("import {ZSET} --from {url}"));
-    at("http://:secret@x").fails(2, "invalid", "--from is no address");
+    at("http://:secret@x").fails(2, "invalid", "import cannot use the address in --from");
     let said = at("redis://:secret@host:port");
     said.fails(2, "invalid", "could not read the address of --from");
     assert!(!said.err.contains("secret"), "{}", said.err);
@@ -763,11 +767,11 @@ fn consumers_that_still_wait_are_told() {
     let said = t.import(ZSET);
     assert_eq!(said.code, Some(0));
     assert!(
-        said.err.contains("warning: 1 other connection in blpop: old consumers must be stopped"),
+        said.err.contains("warning: 1 other connection in blpop: stop the old consumers"),
         "{}",
         said.err
     );
-    assert!(said.err.contains("there is nothing to take over"), "{}", said.err);
+    assert!(said.err.contains("nothing to import"), "{}", said.err);
     t.say::<()>("RPUSH nothing 1");
     assert!(consumer.join().unwrap().unwrap().is_some());
 }

@@ -285,8 +285,8 @@ impl Run<'_> {
                 find(code == Some(0), "the answer is lost, and it ends well".to_owned());
                 // Before its end a slow one has no answer to lose.
                 find(
-                    !row.is_slow && !err.contains("nobody reads"),
-                    "it does not say that nobody reads".to_owned(),
+                    !row.is_slow && !err.contains("the reader of stdout went away"),
+                    "it does not say that its reader went away".to_owned(),
                 );
             }
             (Leaves::Room, Rule::Looks | Rule::Does) => {

@@ -116,7 +116,7 @@ fn ls_stops_at_its_limit_and_says_how_to_go_on() {
     let t = three();
     let said = t.run("ls -n 1 -o ids");
     assert_eq!(said.out, format!("{C}\n"));
-    assert!(said.err.contains(&format!("go on with --after {C}, or --all")), "{}", said.err);
+    assert!(said.err.contains(&format!("continue with --after {C}, or --all")), "{}", said.err);
     assert_eq!(t.ok(&format!("ls -n 1 -o ids --after {C}")), format!("{B}\n"));
     assert_eq!(t.ok("ls --all -o ids"), format!("{C}\n{B}\n{A}\n"));
     assert_eq!(t.run("ls --quiet").err, "");
@@ -158,13 +158,13 @@ fn show_tells_everything() {
 fn why_names_what_holds_a_job_back() {
     let t = three();
     let text = masked(&t.ok(&format!("why {A}")));
-    assert_eq!(text, format!("scheduled: it is due TIME (in 2h)\n  try    punctual run-now {A}\n"));
+    assert_eq!(text, format!("scheduled: the job is due TIME (in 2h)\n  try    punctual run-now {A}\n"));
     t.args(&["queue", "pause", "mail", "--reason", "smtp migration"]).ok();
     let paused = masked(&t.ok("why 5c1e9f0a"));
     assert!(paused.starts_with("scheduled: queue mail is paused (by ana, TIME ("), "{paused}");
     assert!(
         paused.contains(
-            "\"smtp migration\")\n  also  it is due TIME (in 2h)\n  try    punctual queue resume mail\n"
+            "\"smtp migration\")\n  also  the job is due TIME (in 2h)\n  try    punctual queue resume mail\n"
         ),
         "{paused}"
     );
@@ -177,14 +177,15 @@ fn why_names_what_holds_a_job_back() {
     assert!(
         ready.ends_with(
             "; queue default has 1 due and 0 running jobs\n  \
-             also  no worker has reserved it yet: no worker serves queue default, or all slots of those that do are busy\n  \
-             also  no job of any queue is running; no run ended in the last hour; idle workers can't be seen\n  \
+             also  no worker has reserved the job yet: no worker serves queue default, or all slots of its workers are busy\n  \
+             also  no job of any queue is running; no run ended in the last hour; idle workers are not visible\n  \
              try    punctual work --exec … -q default    serves the queue; a worker logs its queues when it starts (work -v)\n"
         ),
         "{ready}"
     );
     assert!(
-        masked(&t.ok(&format!("why {C}"))).starts_with("cancelled: it was called off: not needed, TIME (")
+        masked(&t.ok(&format!("why {C}")))
+            .starts_with("cancelled: the job was cancelled: not needed, TIME (")
     );
 }
 
@@ -198,10 +199,7 @@ fn why_says_what_is_known_of_workers_that_serve_other_queues() {
     t.wait_for(A, "running");
     let text = t.ok(&format!("why {B}"));
     assert!(!text.contains("is there a worker?"), "{text}");
-    assert!(
-        text.contains("no worker serves queue default, or all slots of those that do are busy"),
-        "{text}"
-    );
+    assert!(text.contains("no worker serves queue default, or all slots of its workers are busy"), "{text}");
     assert!(text.contains("jobs are running in queue mail, on worker mailer"), "{text}");
     let json = t.json(&format!("why {B}"));
     let codes: Vec<_> = json["reasons"].as_array().unwrap().iter().map(|reason| &reason["code"]).collect();
@@ -289,7 +287,7 @@ fn a_field_that_is_none_is_told_before_anything_is_done() {
     t.run("take --fields nonsense").fails(2, "invalid", "unknown field `nonsense`");
     assert_eq!(t.json(&format!("show {B}"))["state"], "waiting", "nothing was taken");
     for line in ["stats --fields id", "ls -o ids --fields id", "push k --fields id"] {
-        t.run(line).fails(2, "invalid", "--fields has nothing to choose from here");
+        t.run(line).fails(2, "invalid", "--fields does not work with this command or format");
     }
 }
 
@@ -354,7 +352,7 @@ fn a_file_that_is_opened_to_be_looked_at_is_left_as_it_is() {
     for line in ["push k", "cancel --where kind:k -y", "take", "queue pause mail"] {
         let said = t.run(&format!("{line} --store sqlite:apart/jobs.db?mode=ro"));
         said.fails(2, "unsupported", "");
-        assert!(said.err.contains("was opened to be looked at; nothing was written"), "{said:#?}");
+        assert!(said.err.contains("was opened for reading only; nothing was written"), "{said:#?}");
     }
     let left: Vec<_> = std::fs::read_dir(t.path("apart")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name == "jobs.db-lock"), "{left:?}");
@@ -396,5 +394,5 @@ fn whoever_only_looks_need_not_be_able_to_write_the_file() {
     assert_eq!(refused.code, Some(5), "{refused:#?}");
     // At rest there is no -shm, and this user can't make one.
     alone.fails(5, "store_unavailable", "could not open");
-    assert!(alone.err.contains("start a worker, or look at a copy"), "{alone:#?}");
+    assert!(alone.err.contains("start a worker, or read a copy"), "{alone:#?}");
 }

@@ -39,7 +39,7 @@ fn a_limited_queue_starts_no_more_than_may() {
     let text = t.ok("queue limit mail --concurrency none --rate 600/1m --burst 3");
     assert!(text.contains("limits    concurrency none, rate 600/1m burst 3\n"), "{text}");
     assert_eq!(t.ok("take -q mail -n 9 -o ids").trim(), A);
-    t.run("queue limit mail --rate 5").fails(2, "invalid", "\"5\" is no value of rate");
+    t.run("queue limit mail --rate 5").fails(2, "invalid", "\"5\" is not a value of rate");
     t.run("queue limit mail --concurrency 0").fails(2, "invalid", "concurrency 0 is not within 1 to 1000000");
 }
 
@@ -72,7 +72,7 @@ fn groups_have_limits() {
     for (line, why) in [
         ("queue limit mail --group a --weight 0", "group \"a\": weight 0 is not within 1 to 100"),
         ("queue limit mail --groups --weight 101", "weight 101 is not within 1 to 100"),
-        ("queue limit mail --groups --rate 5", "\"5\" is no value of group.rate"),
+        ("queue limit mail --groups --rate 5", "\"5\" is not a value of group.rate"),
         ("queue set mail groups.a.wait=1", "unknown setting `groups.a.wait`"),
     ] {
         t.run(line).fails(2, "invalid", why);
@@ -130,7 +130,7 @@ fn settings_are_kept_and_applied() {
     let job = t.json(&format!("show {A}"));
     assert_eq!((&job["max_attempts"], &job["priority"]), (&3.into(), &"low".into()), "both settings hold");
     t.ok("push k -q mail --in 1h");
-    t.run("push k -q mail").fails(5, "store_full", "queue \"mail\" is at its cap");
+    t.run("push k -q mail").fails(5, "store_full", "queue \"mail\" is full");
     let settings = &t.json("queue show mail")["settings"];
     assert_eq!(
         (&settings["order"], &settings["placement"], &settings["done"]["age_ms"], &settings["dead"]["count"]),
@@ -203,7 +203,7 @@ fn a_purge_deletes_what_waits() {
     t.run("queue purge mail").fails(
         2,
         "invalid",
-        "refusing to delete 1 200 waiting jobs of queue mail unasked",
+        "will not delete 1 200 waiting jobs of queue mail without confirmation",
     );
     assert_eq!(t.ok("queue purge mail -y"), "deleted 1 200 waiting jobs of queue mail\n");
     assert_eq!(t.ok("ls -o ids"), format!("{A}\n"));

@@ -34,7 +34,7 @@ fn a_command_runs_under_a_lock() {
     assert_eq!(said.code, Some(7), "{said:?}");
     let fence: u64 = said.out.strip_prefix("nightly ").unwrap().trim().parse().unwrap();
     assert_eq!(t.ok("lock ls -o ids"), "");
-    t.run("lock show nightly").fails(3, "not_found", "nobody holds lock \"nightly\"");
+    t.run("lock show nightly").fails(3, "not_found", "lock \"nightly\" is not held");
     // While it is held, another one finds it taken; an operator may free it.
     let inner = "lock run nightly -- true";
     let show = t.command("lock show nightly --json".split(' '));
@@ -47,7 +47,7 @@ fn a_command_runs_under_a_lock() {
     let under = format!("{} && {}; {}", script(&show), script(&taken), script(&release));
     let said = t.args(&["lock", "run", "nightly", "--", "sh", "-c", &under]);
     assert!(said.out.contains("released nightly"), "{said:?}");
-    assert!(said.err.contains("somebody else holds lock \"nightly\", for "), "{said:?}");
+    assert!(said.err.contains("lock \"nightly\" is held by another process, for "), "{said:?}");
     assert!(said.err.contains("lost lock \"nightly\" while the command ran"), "{said:?}");
     assert_eq!(said.code, Some(124));
     let held: serde_json::Value = serde_json::from_str(said.out.lines().next().unwrap()).unwrap();
@@ -97,6 +97,6 @@ fn a_board_shows_who_stands_where() {
     t.run("board add $kinds mine --minutes 60").fails(
         2,
         "invalid",
-        "boards whose names begin with `$` are the workers'",
+        "board names that begin with `$` are reserved",
     );
 }

@@ -165,7 +165,7 @@ fn a_cancel_ends_the_command_unless_it_finished_the_work() {
     t.wait_for(A, "cancelled");
     t.wait_for(B, "done");
     let why = t.ok(&format!("why {A}"));
-    assert!(why.starts_with("cancelled: it was called off"), "{why}");
+    assert!(why.starts_with("cancelled: the job was cancelled"), "{why}");
     worker.stop().ok();
 }
 
@@ -179,7 +179,7 @@ fn a_command_whose_lease_was_lost_is_ended() {
     signal(worker, Signal::STOP);
     let other = Worker::start(&t, "exit 0", "--lease 1s");
     let job = t.wait_for(A, "done");
-    assert_eq!((&job["attempt"], last_error(&job)), (&2.into(), "lease taken back"));
+    assert_eq!((&job["attempt"], last_error(&job)), (&2.into(), "lease expired"));
     assert!(!is_over(process(&pid)), "nobody could tell it yet");
     signal(worker, Signal::CONT);
     wait(|| is_over(process(&pid)).then_some(()), || "the command lives on".into());
@@ -292,7 +292,7 @@ fn a_wait_ends_before_its_job_if_it_must() {
     let (child, talk) = waiting(&t, &format!("push k -q brief --in 1h --wait 1h --id {C}"));
     t.ok(&format!("cancel {C}"));
     assert_eq!(said(child).code, Some(3), "nobody knows how it ended");
-    assert!(talk.collect::<String>().contains("a queue that keeps no ended jobs"));
+    assert!(talk.collect::<String>().contains("let the queue keep ended jobs"));
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn what_ran_in_the_last_hour_is_told_by_stats() {
     let text = t.ok("stats");
     assert!(
         text.ends_with(&format!(
-            "\nlast hour  a worker that crashes may take its last second with it\n\
+            "\nlast hour  a worker that crashes may lose its last second\n\
              RUNS/1H  KIND\n      1  email.send\n      1  report.build\n\
              RUNS/1H  GROUP  QUEUE\n      1  acme   mail\n\
              RUNS/1H  ERROR\n      1  {error}\n"
@@ -465,7 +465,10 @@ fn what_a_command_prints_is_its_result_and_what_it_complains_of_its_log() {
         (&"twelve rows".into(), &"text/plain".into())
     );
     let dead = t.wait_for(C, "dead");
-    assert!(dead["reason"].as_str().unwrap().contains("more than a result of 65536 bytes"), "{dead}");
+    assert!(
+        dead["reason"].as_str().unwrap().contains("printed more than 65536 bytes as its result"),
+        "{dead}"
+    );
     let shown = t.ok(&format!("show {B}"));
     assert!(shown.contains("twelve rows    11 bytes text/plain") && shown.contains("step one"), "{shown}");
     // Listings tell neither, but what is asked for.

@@ -101,14 +101,14 @@ impl Cron {
         let hint = "write five fields as in \"30 2 * * MON-FRI\", or six with seconds in front";
         let parser = CronParser::builder().year(Year::Disallowed).build();
         let pattern = parser.parse(text).map_err(|e| {
-            Error::invalid(format!("{text:?} is no cron expression: {e}")).with_source(e).with_hint(hint)
+            Error::invalid(format!("{text:?} is not a cron expression: {e}")).with_source(e).with_hint(hint)
         })?;
         let rule =
             Rule::Expression { text: text.to_owned(), pattern: Box::new(pattern), zone: TimeZone::UTC };
         let cron = Self { rule, misfire: Misfire::default() };
         if cron.next(Timestamp::default()).is_none() {
             return Err(Error::invalid(format!("{text:?} never ticks"))
-                .with_hint("is there such a day in such a month?"));
+                .with_hint("check that the month has such a day"));
         }
         Ok(cron)
     }

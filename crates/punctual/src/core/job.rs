@@ -597,7 +597,7 @@ impl NewJob {
                 )));
             }
             if unique.version.is_some() && unique.on_conflict != OnConflict::Replace {
-                return Err(Error::invalid("a unique version goes with on_conflict replace only"));
+                return Err(Error::invalid("a unique version works only with on_conflict replace"));
             }
         }
         if TAGS_MAX < self.tags.len() {

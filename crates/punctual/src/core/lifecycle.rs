@@ -140,7 +140,7 @@ pub(crate) fn taken_back(run: &Run, now: Timestamp) -> Next {
         let run_at = is_parted.then(|| Timestamp::saturating_from_ms(now.as_ms().saturating_add(pause)));
         Next { attempt: run.attempt + 1, ..Next::waiting(run, run_at) }
     };
-    Next { crashes, snoozes: run.snoozes, failed: Some("lease taken back".to_owned()), ..next }
+    Next { crashes, snoozes: run.snoozes, failed: Some("lease expired".to_owned()), ..next }
 }
 
 /// Returns whether one more expired lease ends the job, unless the run had company (S9).
@@ -320,7 +320,7 @@ mod tests {
                 expected,
                 "{run:?}"
             );
-            assert_eq!((next.snoozes, next.failed.as_deref()), (7, Some("lease taken back")), "{run:?}");
+            assert_eq!((next.snoozes, next.failed.as_deref()), (7, Some("lease expired")), "{run:?}");
         }
     }
 

@@ -140,7 +140,7 @@ impl Schedule {
         serde_json::from_slice(value).map_err(|e| {
             Error::new(ErrorKind::Corrupt, format!("could not read the schedule {name:?}"))
                 .with_source(e)
-                .with_hint("set it again; or was it set by a newer punctual?")
+                .with_hint("set the schedule again, or use the newer punctual that set it")
         })
     }
 

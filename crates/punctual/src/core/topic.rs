@@ -54,9 +54,9 @@ impl Subscriptions {
         let Err(at) = self.place(queue) else { return Ok(false) };
         if SUBSCRIPTIONS_MAX <= self.queues.len() {
             return Err(Error::invalid(format!(
-                "the topic has {SUBSCRIPTIONS_MAX} subscriptions, which is the limit"
+                "the topic has {SUBSCRIPTIONS_MAX} subscriptions, which is its limit"
             ))
-            .with_hint("let a handler of one of them publish to a further topic"));
+            .with_hint("let a handler of one queue publish to another topic"));
         }
         self.queues.insert(at, queue.to_owned());
         Ok(true)
@@ -76,7 +76,7 @@ impl Subscriptions {
         serde_json::from_slice(value).map_err(|e| {
             Error::new(ErrorKind::Corrupt, format!("could not read the topic {name:?}"))
                 .with_source(e)
-                .with_hint("remove it and subscribe again; or was it changed by a newer punctual?")
+                .with_hint("remove the topic and subscribe again, or use the newer punctual that changed it")
         })
     }
 
@@ -116,7 +116,7 @@ pub(crate) fn check_topic(name: &str) -> Result<()> {
 pub(crate) fn check_publication(headers: &BTreeMap<String, String>) -> Result<()> {
     let Some(topic) = headers.get(TOPIC) else {
         return Err(Error::invalid(format!(
-            "queue {TOPICS_QUEUE:?} is reserved: publications wait there for their time"
+            "queue {TOPICS_QUEUE:?} is reserved: publications wait there until they are due"
         ))
         .with_hint("publish to a topic instead"));
     };
@@ -157,7 +157,7 @@ pub(crate) fn publication(topic: &str, mut job: NewJob) -> Result<NewJob> {
     for header in [TOPIC, PUBLICATION, EACH] {
         if job.headers.contains_key(header) {
             let text = format!("a job that is published has no header {header} of its own");
-            return Err(Error::invalid(text).with_hint("it says which publication it is, or came of"));
+            return Err(Error::invalid(text).with_hint("the header names the publication of a job"));
         }
     }
     let is_kept = job.unique.as_ref().is_none_or(|unique| unique.on_conflict == OnConflict::Keep);
@@ -180,7 +180,7 @@ pub(crate) fn publication(topic: &str, mut job: NewJob) -> Result<NewJob> {
     job.headers.remove(PUBLICATION);
     if each != Each::default() {
         let text = serde_json::to_string(&each)
-            .map_err(|e| Error::invalid("could not write what its jobs shall have").with_source(e))?;
+            .map_err(|e| Error::invalid("could not write the options of its jobs").with_source(e))?;
         job.headers.insert(EACH.to_owned(), text);
     }
     TOPICS_QUEUE.clone_into(&mut job.queue);

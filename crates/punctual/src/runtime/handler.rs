@@ -322,7 +322,7 @@ impl Call {
         if !matches!(settled, Settled::Settled(..)) {
             return Err(Error::new(
                 ErrorKind::Conflict,
-                "the run lost its lease: it can't settle its job any more",
+                "the run lost its lease, and can no longer settle its job",
             )
             .with_hint("roll the transaction back and return: another run has the job"));
         }

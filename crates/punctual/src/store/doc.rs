@@ -131,5 +131,5 @@ impl DocOp {
 /// Returns the error for a store that has no room for another document.
 pub(crate) fn too_many() -> Error {
     Error::new(ErrorKind::StoreFull, format!("the store has {DOCS_MAX} documents, which is the limit"))
-        .with_hint("remove schedules or topics that nobody needs")
+        .with_hint("remove schedules or topics that are not needed")
 }

@@ -143,7 +143,7 @@ impl QueueSettings {
             return Err(Error::invalid(format!(
                 "{n} groups have limits of their own; at most {GROUP_LIMITS_MAX} may"
             ))
-            .with_hint("give what most of them have to all groups"));
+            .with_hint("set the limits of most groups for all groups"));
         }
         for (name, limits) in &self.groups {
             if name.is_empty() || NAME_BYTES_MAX < name.len() {
@@ -185,7 +185,7 @@ fn check_concurrency(concurrency: Option<u32>, max: u32) -> Result<()> {
     match concurrency.filter(|n| !(1..=max).contains(n)) {
         None => Ok(()),
         Some(n) => Err(Error::invalid(format!("concurrency {n} is not within 1 to {max}"))
-            .with_hint("pause the queue if nothing shall run")),
+            .with_hint("pause the queue if no job should run")),
     }
 }
 

@@ -110,9 +110,10 @@ fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
             }
             _ => {
                 let shown: String = option.chars().take(64).collect();
-                return Err(Error::invalid(format!("{shown:?} is no option of a sqlite: store")).with_hint(
-                    "write durability=full, durability=fast, mode=ro, mode=rw, mode=rwc or cache_mib=64",
-                ));
+                return Err(Error::invalid(format!("{shown:?} is not an option of a sqlite: store"))
+                    .with_hint(
+                        "write durability=full, durability=fast, mode=ro, mode=rw, mode=rwc or cache_mib=64",
+                    ));
             }
         }
     }

@@ -32,7 +32,7 @@ pub(crate) async fn a_job_taken_back_keeps_its_time_and_counts_a_crash(t: Fixtur
         started_ms: START_MS,
         ended_ms: START_MS + 15_000,
         worker: WORKER.to_owned(),
-        error: "lease taken back".to_owned(),
+        error: "lease expired".to_owned(),
     };
     assert_eq!(job.failures, [failure]);
 }

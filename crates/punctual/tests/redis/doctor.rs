@@ -22,10 +22,10 @@ async fn the_doctor_tells_how_it_stands_with_the_server() {
         ("eviction", "noeviction"),
         ("memory", "MiB in use"),
         ("durability", "fast"),
-        ("keys", "none"),
+        ("keys", "no other program"),
         ("rights", "user default may do all"),
         ("clock", "differ by "),
-        ("bell", "was heard after "),
+        ("bell", "arrived after "),
     ] {
         let check = checks.iter().find(|check| check.name == name).expect(name);
         assert!(check.text.contains(words), "{check:?}");

@@ -1,4 +1,4 @@
-//! Every figure of one run, as one JSON object or as a table.
+//! All figures of one run, as one JSON object or as a table.
 
 use std::fmt;
 
@@ -125,11 +125,19 @@ impl fmt::Display for Figures {
         row("bulk enqueue, jobs/s", self.enqueue_bulk_per_s, plain.insert_per_s)?;
         row("single enqueue, 1 caller, jobs/s", self.enqueue_single_per_s, 0.0)?;
         row("single enqueue, 64 callers, jobs/s", self.enqueue_single64_per_s, 0.0)?;
-        row("lives due in order, jobs/s", self.lives_per_s, plain.lives_per_s)?;
-        row("lives at random due times, jobs/s", self.lives_random_due_per_s, plain.lives_random_due_per_s)?;
-        row("lives, default retention, jobs/s", self.lives_default_retention_per_s, 0.0)?;
+        row("enqueue and run, in order, jobs/s", self.lives_per_s, plain.lives_per_s)?;
+        row(
+            "enqueue and run, random due, jobs/s",
+            self.lives_random_due_per_s,
+            plain.lives_random_due_per_s,
+        )?;
+        row("enqueue and run, kept 24 h, jobs/s", self.lives_default_retention_per_s, 0.0)?;
         row("drain by one worker, jobs/s", self.drain_per_s, 0.0)?;
-        row(&format!("the same beside {} waiting", self.waiting_jobs), self.drain_beside_waiting_per_s, 0.0)?;
+        row(
+            &format!("drain with {} waiting, jobs/s", self.waiting_jobs),
+            self.drain_beside_waiting_per_s,
+            0.0,
+        )?;
         if let Some(bytes) = self.bytes_per_waiting_job {
             row("bytes per waiting job", bytes, 0.0)?;
         }
@@ -147,14 +155,14 @@ impl fmt::Display for Figures {
 
 impl ServerFigures {
     fn rows(&self, f: &mut fmt::Formatter<'_>, plain: &Reference) -> fmt::Result {
-        writeln!(f, "{:<38}{:>12}{:>14}", "server, µs per life: scripts / CPU", "", "")?;
+        writeln!(f, "{:<38}{:>12}{:>14}", "server, µs per job: scripts / CPU", "", "")?;
         let mut row = |what: &str, ours: (f64, f64), plain: Option<(f64, f64)>| {
             let pair = |(us, cpu_us): (f64, f64)| format!("{us:.1} / {cpu_us:.1}");
             let plain = plain.map(pair).unwrap_or_default();
             writeln!(f, "  {what:<36}{:>12}{plain:>14}", pair(ours))
         };
         row(
-            &format!("{:.3} calls a life, nothing kept", self.server_calls_per_life),
+            &format!("{:.3} calls per job, nothing kept", self.server_calls_per_life),
             (self.server_us_per_life, self.server_cpu_us_per_life),
             plain.server_us_per_life.zip(plain.server_cpu_us_per_life),
         )?;

@@ -1,4 +1,4 @@
-//! Where bench makes its fresh stores, and how nothing is left of them.
+//! Makes the fresh stores of bench, and removes them.
 
 use std::{
     fs,
@@ -81,7 +81,7 @@ impl Place {
         }
     }
 
-    /// The server behind the stores, with what all keys begin with, if there is one.
+    /// Returns the server of the stores and the prefix of all keys, if there is a server.
     pub(super) fn server(&self) -> Option<(&Server, &str)> {
         match self {
             Self::Redis { server, prefix, .. } => Some((server, prefix)),
@@ -154,7 +154,7 @@ impl Place {
     }
 }
 
-/// A prefix below the one that the address names, so that who may write only there may measure there.
+/// Makes a prefix below that of the address, so that a user that can write only there can measure there.
 fn prefix_beside(url: &str) -> String {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let named = query.split('&').rev().find_map(|option| option.strip_prefix("prefix="));

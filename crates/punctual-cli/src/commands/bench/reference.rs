@@ -1,4 +1,4 @@
-//! The yardstick on a disk: the same disk and the same engine, with nothing but the bare statements of a queue.
+//! The reference on a disk: the bare statements of a queue, on the same disk and engine.
 //!
 //! Narrow tables, full sync, 100 jobs a transaction: a payload table, a table of (due, id), and a table of leases. No ids
 //! that lead anywhere, no limits, no unique keys, no order but time, no fences, no counters, no wake-up.

@@ -1,4 +1,4 @@
-//! The yardstick on Redis: the same server, with nothing but the bare scripts of a queue.
+//! The reference on Redis: the bare scripts of a queue, on the same server.
 //!
 //! One hash of payloads, one sorted set of due times, one of leases; 100 jobs a call. No limits, no unique keys, no order
 //! but time, no fences, no counters, no repetition of a lost call, no wake-up.

@@ -1,6 +1,6 @@
-//! The server of a store on Redis, seen from beside the store: what it did, what that cost it, and how its memory grew.
+//! The server of a store on Redis, read over its own connection: what it did, what that cost, and how its memory grew.
 //!
-//! It looks and removes; it never writes.
+//! Only reads and removes keys; writes none.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 /// Keys that one step of a search looks at.
 const SEARCH_KEYS: usize = 1_000;
-/// How often keys are looked for that somebody wrote while others were removed.
+/// How often keys are searched again that were written while others were removed.
 const SEARCHES_MAX: usize = 20;
 /// Searches in a row that find nothing, until what was on its way to the server must have come.
 const SEARCHES_IN_VAIN: u32 = 3;
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long the server may take for one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Commands that nobody calls from within a script. The server counts the time of what a script calls twice, as the script's
+/// Commands that are not called from within a script. The server counts the time of what a script calls twice, as the script's
 /// and as the command's, so that a sum over all commands would not be the time that passed.
 const OUTERMOST: [&str; 4] = ["cmdstat_evalsha", "cmdstat_eval", "cmdstat_bzpopmin", "cmdstat_script|load"];
 
@@ -84,7 +84,7 @@ impl Server {
         self.connection.clone()
     }
 
-    /// Everything that INFO tells, by name.
+    /// All fields of INFO, by name.
     async fn info(&self) -> Result<HashMap<String, String>> {
         let mut connection = self.connection();
         let text: String = redis::cmd("INFO")
@@ -109,7 +109,7 @@ impl Server {
             let pending = info.get("lazyfree_pending_objects").is_some_and(|n| n != "0");
             if !pending {
                 let used = info.get("used_memory").and_then(|n| n.parse().ok());
-                return used.context("the server does not tell its memory");
+                return used.context("the server does not report its memory");
             }
             if FREE_MAX < begin.elapsed() {
                 bail!("the server still frees memory after {} s", FREE_MAX.as_secs());
@@ -119,7 +119,7 @@ impl Server {
     }
 
     /// Removes all keys that begin with `prefix`, which has none of a pattern's signs; also what is written meanwhile by
-    /// those who were stopped just now.
+    /// workers that were stopped just now.
     pub(super) async fn remove(&self, prefix: &str) -> Result<()> {
         let mut in_vain = 0;
         for _ in 0..SEARCHES_MAX {
@@ -129,7 +129,7 @@ impl Server {
             }
             tokio::time::sleep(LOOK).await;
         }
-        bail!("somebody still writes keys that begin with {prefix}: remove them by hand")
+        bail!("another process still writes keys that begin with {prefix}: remove them by hand")
     }
 
     async fn remove_once(&self, prefix: &str) -> Result<usize> {
@@ -158,7 +158,7 @@ impl Server {
 /// Reads the counters of INFO.
 fn usage(info: &HashMap<String, String>) -> Usage {
     let seconds = |name: &str| info.get(name).and_then(|n| n.parse::<f64>().ok());
-    // Servers before 6.2 tell the sum of all threads only.
+    // Servers before 6.2 report only the sum of all threads.
     let main = seconds("used_cpu_user_main_thread").zip(seconds("used_cpu_sys_main_thread"));
     let all = || seconds("used_cpu_user").zip(seconds("used_cpu_sys"));
     let (user, system) = main.or_else(all).unwrap_or_default();

@@ -1,7 +1,6 @@
-//! `punctual bench tools`: rate limiters and leaderboards, beside those that are written at home on the same server in the same
-//! run.
+//! `punctual bench tools`: measures rate limiters and leaderboards, next to hand-written ones on the same server.
 //!
-//! Each figure has a fresh store, or keys of its own; what was large is removed before the next one.
+//! Each figure has a fresh store, or keys of its own. Large keys are removed before the next figure.
 
 mod board;
 mod figures;
@@ -23,12 +22,16 @@ use super::{CALLERS, place::Place, server::Cost, step};
 
 /// How large the measurements are.
 #[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  punctual bench tools --calls 10000 --keys 100000
+  punctual bench tools --store redis://localhost -o json")]
 pub(crate) struct Sizes {
-    /// Calls of each figure of speed.
-    #[arg(long, default_value_t = 100_000)]
+    /// Number of calls of each speed figure (default: 100,000).
+    #[arg(long, default_value_t = 100_000, hide_default_value = true, value_name = "N")]
     calls: usize,
-    /// Keys, and members, of each figure of memory.
-    #[arg(long, default_value_t = 1_000_000)]
+    /// Number of keys, or members, of each memory figure (default: 1,000,000).
+    #[arg(long, default_value_t = 1_000_000, hide_default_value = true, value_name = "N")]
     keys: usize,
 }
 
@@ -57,7 +60,7 @@ fn fresh_name() -> String {
     format!("tools-{:08x}", fastrand::u32(..))
 }
 
-/// Makes so many calls by so many callers, each one after the other. A call is told its number.
+/// Makes `calls` calls by several callers, each one after the other. A call gets its number.
 async fn call<F, T>(callers: usize, calls: usize, call: F) -> Result<()>
 where
     F: Fn(usize) -> T + Clone + Send + 'static,

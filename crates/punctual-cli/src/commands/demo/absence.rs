@@ -1,5 +1,5 @@
-//! When the store could not be reached: its servers took over from each other, or were started again. Calls are repeated
-//! for a while, and it is written down, by the demo and by its workers, since workers lost their leases then.
+//! Times in which the store could not be reached, because of a failover or a restart. Calls are repeated for a while. The demo and its
+//! workers record these times, since workers can lose their leases then.
 
 use std::{
     cell::RefCell,
@@ -15,8 +15,7 @@ use super::LEASE;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Before a call is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Where servers take over from each other, a call that takes longer met an absence, too, and waited itself: half of a lease,
-/// which is renewed more often than that.
+/// With a failover, a call that takes longer than this counts as an absence, too: half of a lease, which is extended more often.
 const PROMPT: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 2);
 
 /// A stretch of the wall clock, in microseconds: from the beginning of a call that was not answered promptly to its answer.
@@ -40,12 +39,12 @@ impl Absences {
         Self { takes_over, ..Self::default() }
     }
 
-    /// Those that nobody was told of yet.
+    /// Returns the absences that were not returned before.
     pub(super) fn take(&self) -> Vec<Span> {
         self.spans.take()
     }
 
-    /// Adds one that somebody else met.
+    /// Adds an absence that another process noticed.
     pub(super) fn add(&self, span: Span) {
         self.spans.borrow_mut().push(span);
     }

@@ -1,4 +1,4 @@
-//! The end of the demo: what was handed over, and what became of it.
+//! The ledger of the demo: the jobs that were enqueued, and how they ended.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -159,7 +159,7 @@ impl Ledger {
         }
         let mut late = Vec::new();
         for events in runs.values_mut() {
-            // The fence orders the runs of a job, whoever wrote them down; a run's start comes before its end.
+            // The fence orders the runs of a job; the start of a run comes before its end.
             events.sort_by_key(|e| (e.fence, e.what != What::Start));
             ledger.count(events, excuses, &mut late);
         }
@@ -201,7 +201,7 @@ impl Ledger {
     }
 }
 
-/// Where every job of these queues stands.
+/// Returns the state of each job of these queues.
 pub(super) async fn states(client: &Client, queues: &[String]) -> punctual::Result<HashMap<JobId, State>> {
     let mut states = HashMap::new();
     for queue in queues {
@@ -229,23 +229,23 @@ impl fmt::Display for Ledger {
         writeln!(f, "early       {:>6}", self.early)?;
         writeln!(
             f,
-            "duplicates  {:>6}   unexplained, and {} explained by the kill",
+            "duplicates  {:>6}   unexplained, {} explained by the kill",
             self.duplicates_unexplained, self.duplicates_explained
         )?;
         if 0 < self.away_ms {
             let (away, again) = (self.away_ms as f64 / 1_000.0, self.duplicates_of_absence);
-            writeln!(f, "store away  {away:>6.1} s, which explains {again} more")?;
+            writeln!(f, "store away  {away:>6.1} s, which explains {again} more duplicates")?;
         }
-        writeln!(f, "retries     {:>6}   of jobs that failed", self.retries)?;
-        writeln!(f, "enqueued twice {:>3}   answered duplicate", self.duplicate_enqueues)?;
-        writeln!(f, "{}; {} starts after the kill apart", self.lateness_ms, self.after_kill)?;
+        writeln!(f, "retries     {:>6}   after failed attempts", self.retries)?;
+        writeln!(f, "enqueued twice {:>3}   answered as duplicates", self.duplicate_enqueues)?;
+        writeln!(f, "{}; without {} starts after the kill", self.lateness_ms, self.after_kill)?;
         writeln!(
             f,
             "{}",
             if self.is_clean() {
-                "kept: nothing lost, nothing early, nothing twice without a reason"
+                "ok: no job lost, early, or run twice without a reason"
             } else {
-                "BROKEN"
+                "FAILED: a job was lost, early, or run twice without a reason"
             }
         )
     }
@@ -255,7 +255,7 @@ impl fmt::Display for Ledger {
 mod tests {
     use super::{super::absence::Absences, *};
 
-    /// A line of a history: worker, run, whom the run before was taken from, what; the clock goes on by itself.
+    /// Lines of a history: worker, fence, the worker that lost the run before, and the event. The clock advances by itself.
     fn ledger(lines: &[(&str, u64, Option<&str>, What)]) -> Ledger {
         let id = JobId::derived("mail", None, "one");
         let event =

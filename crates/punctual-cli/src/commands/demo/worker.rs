@@ -1,4 +1,4 @@
-//! A worker of the demo: writes down every start and end before anything else happens.
+//! A worker of the demo: records each start and end before anything else happens.
 
 use std::{
     fs::{File, OpenOptions},

@@ -1,4 +1,4 @@
-//! Hands a batch of jobs to the store, and says of each whether it is durable.
+//! Enqueues a batch of jobs, and reports for each whether it is durable.
 
 use punctual::{
     Client, Error, ErrorKind, NewJob,
@@ -25,7 +25,7 @@ pub(super) async fn push(client: &Client, jobs: Vec<NewJob>) -> Result<Vec<Answe
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    // A refused call wrote nothing and doesn't say which job was meant: then each is told for itself.
+    // A refused call wrote nothing, and does not name the job at fault: so each job is pushed by itself.
     match client.push(jobs.clone()).await {
         Ok(answers) => answers.iter().map(read).collect(),
         Err(e) if is_about_a_job(&e) => {
@@ -50,9 +50,9 @@ fn is_about_a_job(error: &Error) -> bool {
 fn read(answer: &Enqueued) -> Result<Answer> {
     match answer {
         Enqueued::Inserted { .. } => Ok(Answer::Taken),
-        Enqueued::Full => Err(Failure::new("store_full", "a queue is at its cap")
-            .why("what has come over stays, and the rest stays where it is")
-            .hint("punctual queue ls    shows which; run the same command again when jobs have ended")),
+        Enqueued::Full => Err(Failure::new("store_full", "a queue is full")
+            .why("max_jobs or max_bytes of the queue is reached; imported jobs stay in the store, the rest stays at --from")
+            .hint("punctual queue ls    lists the queues; run the same command again when jobs have ended")),
         Enqueued::Duplicate(Existing { state: None, .. }) => Ok(Answer::Remembered),
         _ => Ok(Answer::Here),
     }

@@ -1,4 +1,4 @@
-//! Looks at the other connections of the server: whoever pops there while entries are taken over makes them run twice.
+//! Checks the other connections of the server. A consumer that pops entries during an import makes them run twice.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ const POPPING: [&str; 12] = [
 /// Who did nothing for longer is none.
 const IDLE_MAX_S: u64 = 60;
 
-/// What to say of others; nothing if nobody is seen.
+/// Returns a warning for each kind of other connection.
 pub(super) async fn warnings(server: &Server) -> Vec<String> {
     let look = async {
         let own: u64 = server.say(redis::cmd("CLIENT").arg("ID")).await?;
@@ -61,7 +61,7 @@ fn suspects(list: &str, own: u64) -> Vec<String> {
     let text = |((waits, command), n): (&(bool, &str), &u32)| {
         let who = if *n == 1 { "1 other connection".to_owned() } else { format!("{n} other connections") };
         if *waits {
-            format!("{who} in {command}: old consumers must be stopped, or entries may run twice")
+            format!("{who} in {command}: stop the old consumers, or entries may run twice")
         } else {
             format!(
                 "{who} called {command} last: if these are old consumers, stop them, or entries may run twice"

@@ -1,4 +1,4 @@
-//! Names of keys: where an import keeps its own state, and the sources that a layout means.
+//! Names of keys: those of an import's own state, and the sources of a layout.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::errors::{Failure, Result};
 
-/// What all keys of an import begin with; no pattern of sources takes them for one.
+/// The prefix of an import's own keys. No pattern of sources matches them.
 const OWN: &str = "punctual:import:";
 /// Of them those that say where an import is. What a key is stands before the name of its source, which may end in anything.
 const STATE: &str = "punctual:import:state:";
@@ -24,7 +24,7 @@ const SHARING_MAX: usize = 1_024;
 pub(super) struct Source {
     pub(super) key: String,
     pub(super) is_list: bool,
-    /// What tells it apart from its like: the queue of a list.
+    /// What distinguishes the source: the queue of a list.
     pub(super) name: String,
 }
 
@@ -90,8 +90,8 @@ pub(super) async fn find(server: &Server, layout: &Layout) -> Result<Vec<Source>
 }
 
 fn too_many(most: usize) -> Failure {
-    Failure::invalid(format!("the pattern means over {most} keys"))
-        .hint("narrow it, and import one part after the other")
+    Failure::invalid(format!("the pattern matches more than {most} keys"))
+        .hint("use a narrower pattern, and import one part after the other")
 }
 
 async fn find_of(server: &Server, keys: &Keys, is_list: bool) -> Result<Vec<Source>> {
@@ -136,8 +136,9 @@ async fn check_type(server: &Server, key: &str, wanted: &[&str], what: &str) -> 
         return Ok(found != "none");
     }
     let found = if found == "zset" { "sorted set".to_owned() } else { found };
-    Err(Failure::invalid(format!("key {key:?} is a {found}, where {what} is meant (WRONGTYPE)"))
-        .hint("name another key, or narrow the pattern; nothing was taken"))
+    Err(Failure::invalid(format!("key {key:?} is a {found}, not {what} (WRONGTYPE)"))
+        .why("nothing was imported")
+        .hint("name another key, or use a narrower pattern"))
 }
 
 /// All keys that match, by SCAN.
@@ -149,7 +150,7 @@ async fn search(server: &Server, pattern: &str) -> Result<BTreeSet<String>> {
         let (next, keys): (u64, Vec<Vec<u8>>) = server.say(&scan).await?;
         for key in keys {
             found.insert(String::from_utf8(key).map_err(|e| {
-                Failure::invalid("a key that matches the pattern is no text").why(e.to_string())
+                Failure::invalid("a key that matches the pattern is not UTF-8").why(e.to_string())
             })?);
         }
         if SOURCES_MAX < found.len() {

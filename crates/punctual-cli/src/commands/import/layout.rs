@@ -1,4 +1,4 @@
-//! The five layouts as they stand on the command line, and what all of them come to: sorted sets, lists, or both.
+//! The five layouts of the command line, and their common form: sorted sets, lists, or both.
 
 use std::{fmt::Write as _, path::PathBuf};
 
@@ -11,30 +11,35 @@ use crate::{
 
 /// Most shards of a sorted set.
 const SHARDS_MAX: u16 = 1_024;
-/// What stands for the member in `--payload-key`.
+/// The placeholder of the member in `--payload-key`.
 const MEMBER: &str = "{member}";
 
-const HELP: &str = "Old producers may go on; old consumers must be stopped first. A kill of this command at any point loses \
-nothing and doubles nothing: run it again, and it goes on where it stopped. It ends when all that stood there has come over; run \
-it once more when the last producer is switched, or let it go on with --follow. docs/moving/ has a page for each layout.";
-
-/// Take over what waits in a queue on Redis that was made by hand.
+/// Import the jobs of a hand-written queue on Redis.
 #[derive(Debug, clap::Subcommand)]
-#[command(after_help = HELP)]
+#[command(after_help = "\
+Stop the old consumers first. Old producers can keep running. If this command is killed, no job is lost or imported twice: \
+run it again, and it continues where it stopped.
+
+The command ends when all entries are imported. Run it once more after the last producer was switched, or use --follow. \
+docs/moving/ has a page for each layout.
+
+Examples:
+  punctual import zset --from redis://old --key delay --kind email.send --dry-run
+  punctual import lists --from redis://old --follow")]
 pub(crate) enum Import {
-    /// A sorted set of ids by time, and a string key for each payload.
+    /// Import a sorted set of ids by time, with a string key for each payload.
     ZsetKeys(ZsetKeys),
-    /// A sorted set of ids by time, and a hash of their payloads.
+    /// Import a sorted set of ids by time, with a hash of their payloads.
     ZsetHash(ZsetHash),
-    /// A sorted set of payloads by time, or several of them, told apart by a suffix.
+    /// Import one or more sorted sets of payloads by time.
     Zset(Zset),
-    /// `delayed:`, a sorted set of [id, queue, function, args], and lists `queue:NAME` of [function, args].
+    /// Import `delayed:`, a sorted set of [id, queue, function, args], and lists `queue:NAME` of [function, args].
     Lists(Lists),
-    /// A list, what its consumers have popped and not acknowledged, and a hash of messages.
+    /// Import a list, the entries that were popped and not acknowledged, and a hash of messages.
     Backup(Backup),
 }
 
-/// From where, and how.
+/// The old queue's server, and how it is read.
 #[derive(Debug, clap::Args)]
 pub(crate) struct From {
     #[arg(
@@ -43,16 +48,16 @@ pub(crate) struct From {
         hide_env_values = true,
         required_unless_present = "from_file",
         value_name = "URL",
-        help = "The server: redis://[USER:PASSWORD@]HOST[:6379][/DB], or redis+unix:///PATH of its socket"
+        help = "Address of the old queue's server: redis://[USER:PASSWORD@]HOST[:6379][/DB] or redis+unix:///PATH"
     )]
     url: Option<String>,
-    /// A file with that address: whoever can read the list of processes sees --from with its password.
+    /// File with that address. It hides a password, which other users can see in --from.
     #[arg(long = "from-file", id = "from_file", value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Say how many there are and show the first three as jobs; write nothing anywhere.
+    /// Print the number of entries and show the first three as jobs; write nothing.
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// Go on until Ctrl-C.
+    /// Import new entries every second, until Ctrl-C.
     #[arg(long, conflicts_with = "dry_run")]
     pub(super) follow: bool,
 }
@@ -72,10 +77,10 @@ impl From {
 pub(crate) struct Becomes {
     #[command(flatten)]
     pub(super) kinds: Kinds,
-    /// The queue of the jobs; with --queue-field of those that name none.
-    #[arg(short, long, default_value = "default")]
+    /// Queue of the jobs; with --queue-field, of jobs whose payload names none (default: default).
+    #[arg(short, long, default_value = "default", hide_default_value = true)]
     pub(super) queue: String,
-    /// The field of a JSON payload that names the queue.
+    /// Field of a JSON payload that names the queue (default: none).
     #[arg(long, value_name = "FIELD")]
     pub(super) queue_field: Option<String>,
 }
@@ -84,10 +89,10 @@ pub(crate) struct Becomes {
 #[derive(Clone, Debug, clap::Args)]
 #[group(multiple = true, required = true)]
 pub(crate) struct Kinds {
-    /// The kind of the jobs; with --kind-field of those that name none.
+    /// Kind of the jobs; with --kind-field, of jobs whose payload names none.
     #[arg(long, value_parser = NonEmpty::new())]
     pub(super) kind: Option<String>,
-    /// The field of a JSON payload that names the kind.
+    /// Field of a JSON payload that names the kind.
     #[arg(long, value_name = "FIELD")]
     pub(super) kind_field: Option<String>,
 }
@@ -95,24 +100,35 @@ pub(crate) struct Kinds {
 /// Sorted sets, and what their scores are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SortedArgs {
-    /// The sorted set; several with a pattern, as delay:*.
+    /// Key of the sorted set, or a pattern such as delay:*.
     #[arg(long, value_parser = NonEmpty::new())]
     key: String,
-    /// Several, with the numbers from 0 behind a colon: --key delay --shards 16 is delay:0 to delay:15.
+    /// Number of sorted sets with numbered keys, 1 to 1,024: --key delay --shards 16 reads delay:0 to delay:15 (default: none).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(SHARDS_MAX)))]
     shards: Option<u16>,
-    /// What scores are: seconds or milliseconds since 1970.
-    #[arg(long, value_enum, default_value = "s")]
+    /// Unit of the scores, a time since 1970: s for seconds, ms for milliseconds (default: s).
+    #[arg(
+        long,
+        value_enum,
+        default_value = "s",
+        hide_default_value = true,
+        hide_possible_values = true,
+        value_name = "s|ms"
+    )]
     unit: Unit,
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual import zset-keys --from redis://old --key delay --payload-key 'job:{member}' --kind email.send
+  punctual import zset-keys --from-file url --key delay --payload-key 'job:{member}' --kind k --dry-run")]
 pub(crate) struct ZsetKeys {
     #[command(flatten)]
     from: From,
     #[command(flatten)]
     sorted: SortedArgs,
-    /// The key of a payload, with {member} for the id: job:{member}. It goes with its entry.
+    /// Key of a payload, with {member} for the id, such as job:{member}. It is removed with its entry.
     #[arg(long, value_name = "TEMPLATE")]
     payload_key: String,
     #[command(flatten)]
@@ -120,12 +136,16 @@ pub(crate) struct ZsetKeys {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual import zset-hash --from redis://old --key delay --hash jobs --kind email.send
+  punctual import zset-hash --from redis://old --key delay --hash jobs --kind-field type --dry-run")]
 pub(crate) struct ZsetHash {
     #[command(flatten)]
     from: From,
     #[command(flatten)]
     sorted: SortedArgs,
-    /// The hash of payloads by id. Each goes with its entry.
+    /// Key of the hash of payloads by id. A payload is removed with its entry.
     #[arg(long, value_parser = NonEmpty::new())]
     hash: String,
     #[command(flatten)]
@@ -133,6 +153,10 @@ pub(crate) struct ZsetHash {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual import zset --from redis://old --key delay --kind email.send --dry-run
+  punctual import zset --from redis://old --key delay --shards 16 --unit ms --kind email.send -q mail")]
 pub(crate) struct Zset {
     #[command(flatten)]
     from: From,
@@ -143,38 +167,60 @@ pub(crate) struct Zset {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual import lists --from redis://old --dry-run
+  punctual import lists --from redis://old --lists 'queue:*' --next right --follow")]
 pub(crate) struct Lists {
     #[command(flatten)]
     from: From,
-    /// The sorted set of those that are due later, scored in seconds.
-    #[arg(long, default_value = "delayed:", value_name = "KEY")]
+    /// Key of the sorted set of jobs that are due later, with scores in seconds (default: delayed:).
+    #[arg(long, default_value = "delayed:", hide_default_value = true, value_name = "KEY")]
     delayed: String,
-    /// The lists; what * stands for is the queue.
-    #[arg(long = "lists", default_value = "queue:*", value_name = "PATTERN")]
+    /// Pattern of the lists; the text at * is the queue (default: queue:*).
+    #[arg(long = "lists", default_value = "queue:*", hide_default_value = true, value_name = "PATTERN")]
     pattern: String,
-    /// One queue for all of them, instead of their own.
+    /// Queue of all jobs (default: the queue of each entry).
     #[arg(short, long)]
     queue: Option<String>,
-    /// The end of a list that is popped from.
-    #[arg(long, value_enum, default_value = "left")]
+    /// End at which consumers pop: left as LPOP, or right as RPOP (default: left).
+    #[arg(
+        long,
+        value_enum,
+        default_value = "left",
+        hide_default_value = true,
+        hide_possible_values = true,
+        value_name = "left|right"
+    )]
     next: End,
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  punctual import backup --from redis://old --list jobs --kind email.send
+  punctual import backup --from redis://old --list jobs --backup running --context messages --kind-field type")]
 pub(crate) struct Backup {
     #[command(flatten)]
     from: From,
-    /// The list of what waits.
+    /// Key of the list of waiting entries.
     #[arg(long, value_parser = NonEmpty::new(), value_name = "KEY")]
     list: String,
-    /// What was popped and not acknowledged: a hash by it, a set, a sorted set or a list. It is due again at once.
+    /// Key of the entries that were popped and not acknowledged, a hash, set, sorted set or list; they are due at once.
     #[arg(long = "backup", value_parser = NonEmpty::new(), value_name = "KEY")]
     popped: Option<String>,
-    /// The hash of messages, where the list has their ids. Each goes once its id stands nowhere any more.
+    /// Key of the hash of messages, if the list has their ids. A message is removed after its last id.
     #[arg(long, value_parser = NonEmpty::new(), value_name = "KEY")]
     context: Option<String>,
-    /// The end of the list that is popped from.
-    #[arg(long, value_enum, default_value = "left")]
+    /// End at which consumers pop: left as LPOP, or right as RPOP (default: left).
+    #[arg(
+        long,
+        value_enum,
+        default_value = "left",
+        hide_default_value = true,
+        hide_possible_values = true,
+        value_name = "left|right"
+    )]
     next: End,
     #[command(flatten)]
     becomes: Becomes,
@@ -192,9 +238,9 @@ pub(super) enum Unit {
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum End {
-    /// As LPOP takes.
+    /// The end of LPOP.
     Left,
-    /// As RPOP takes.
+    /// The end of RPOP.
     Right,
 }
 
@@ -252,7 +298,7 @@ pub(super) enum Keys {
     One(String),
     /// All that match.
     Pattern(String),
-    /// With the numbers up to here behind a colon.
+    /// With the numbers up to here after a colon.
     Numbered(String, u16),
 }
 
@@ -326,8 +372,8 @@ impl SortedArgs {
     fn layout(&self, name: &'static str, body: Body, becomes: &Becomes) -> Result<Layout> {
         let keys = match self.shards {
             Some(_) if is_pattern(&self.key) => {
-                return Err(Failure::invalid("--key is a pattern, and --shards numbers keys")
-                    .hint("--key 'delay:*', or --key delay --shards 16"));
+                return Err(Failure::invalid("--shards does not work with a pattern in --key")
+                    .hint("write --key 'delay:*', or --key delay --shards 16"));
             }
             Some(shards) => Keys::Numbered(self.key.clone(), shards),
             None => Keys::of(&self.key),
@@ -342,7 +388,7 @@ impl Keys {
         if is_pattern(text) { Self::Pattern(text.to_owned()) } else { Self::One(text.to_owned()) }
     }
 
-    /// What stands in keys before and behind what tells them apart.
+    /// Returns the common prefix and suffix of the keys.
     pub(super) fn around(&self) -> (&str, &str) {
         match self {
             Self::One(key) => (key.rfind(':').map_or("", |colon| &key[..=colon]), ""),
@@ -359,12 +405,12 @@ fn is_pattern(key: &str) -> bool {
     key.contains(['*', '?', '['])
 }
 
-/// What stands before and behind the member.
+/// Splits a template at the member.
 fn template(text: &str) -> Result<(String, String)> {
     match text.split_once(MEMBER) {
         Some((before, behind)) if !behind.contains(MEMBER) => Ok((before.to_owned(), behind.to_owned())),
-        _ => Err(Failure::invalid(format!("--payload-key {text:?} does not say once where the id stands"))
-            .hint("--payload-key 'job:{member}'")),
+        _ => Err(Failure::invalid(format!("--payload-key {text:?} must contain {{member}} once"))
+            .hint("write the id as {member}: --payload-key 'job:{member}'")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Takes a list over: move it aside in one step, peek, enqueue, trim, batch by batch from the end that is popped from.
+//! Imports a list: moves it aside in one step, then reads, enqueues and trims it in batches, from the end that consumers pop.
 
 use redis::Value;
 
@@ -24,7 +24,7 @@ pub(super) struct ListImport<'i, 'a> {
 pub(super) struct Found {
     /// Taken off before: the place of the first element.
     taken: u64,
-    /// Whether there may be more behind it.
+    /// Whether there may be more after it.
     is_cut: bool,
     pub(super) elements: Vec<Element>,
 }
@@ -75,7 +75,7 @@ impl<'i, 'a> ListImport<'i, 'a> {
         }
     }
 
-    /// Ends the run; answers `false` where something stands aside that must be taken first.
+    /// Ends the run. Returns `false` if elements were moved aside that must be imported first.
     async fn finish(&mut self, trim: Option<Call<'_>>) -> Result<bool> {
         let (server, owner) = (self.importer.server, &self.importer.owner);
         let more = (self.layout.context.as_deref(), self.layout.backup.as_deref());
@@ -146,7 +146,7 @@ impl Element {
         match (self.wrong.as_str(), &layout.context) {
             ("", Some(_)) => maker.queued(place, &self.payload, Some(&self.text)),
             ("", None) => maker.queued(place, &self.text, None),
-            ("missing", _) => Err("its message is not there".into()),
+            ("missing", _) => Err("the message is missing".into()),
             (size, _) => Err(too_large(size)),
         }
     }

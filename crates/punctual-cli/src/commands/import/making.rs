@@ -1,4 +1,4 @@
-//! What an entry becomes: its job, or why it can't be one. Pure.
+//! Makes the job of an entry, or says why it cannot be a job. Pure.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use punctual::{JobId, NewJob, Payload, Timestamp, When, limits::INSTANT_MAX_MS};
@@ -13,7 +13,7 @@ use crate::errors::{Failure, Result};
 
 /// The header of a job with the id that its payload was found by.
 const IMPORTED_ID: &str = "imported_id";
-/// Bits of an id that the places of a list's elements take, below those that tell runs apart.
+/// Bits of an id for the position of an element in a list. The bits above identify the run.
 const PLACE_BITS: u32 = 36;
 /// All bits of an id that give it an order.
 const ORDER_BITS: u32 = 60;
@@ -41,8 +41,11 @@ pub(super) struct Maker<'a> {
 impl<'a> Maker<'a> {
     pub(super) fn new(shape: &'a Shape, source: &'a Source, run: &str) -> Result<Self> {
         let number = u64::from_str_radix(run, 16).map_err(|e| {
-            Failure::new("corrupt", format!("the key {:?} has a run that is none", source.state()))
-                .why(e.to_string())
+            Failure::new(
+                "corrupt",
+                format!("the key {:?} is damaged: its run is not a number", source.state()),
+            )
+            .why(e.to_string())
         })?;
         Ok(Self { shape, source, run: run.to_owned(), lead: number >> (64 - (ORDER_BITS - PLACE_BITS)) })
     }
@@ -88,9 +91,9 @@ impl<'a> Maker<'a> {
     /// `[id, queue, function, args]`, in a list `[function, args]`, too.
     fn call(&self, text: &[u8], queue: Option<&str>) -> Made {
         let parts: Vec<&RawValue> =
-            serde_json::from_slice(text).map_err(|e| format!("it is no JSON list: {e}"))?;
+            serde_json::from_slice(text).map_err(|e| format!("the entry is not a JSON list: {e}"))?;
         let string = |at: usize, what: &str| {
-            serde_json::from_str::<String>(parts[at].get()).map_err(|_| format!("its {what} is no string"))
+            serde_json::from_str::<String>(parts[at].get()).map_err(|_| format!("the {what} is not a string"))
         };
         let (id, own_queue, kind, args) = match (parts.len(), self.source.is_list) {
             (4, _) => (Some(string(0, "id")?), Some(string(1, "queue")?), string(2, "function")?, parts[3]),
@@ -122,7 +125,7 @@ impl Becomes {
             // Some JSON can't be read: what it names is not known, and so it must not go elsewhere.
             _ if is_json => Some(
                 serde_json::from_slice::<Value>(bytes)
-                    .map_err(|e| format!("the fields of its payload can't be read: {e}"))?,
+                    .map_err(|e| format!("the fields of the payload cannot be read: {e}"))?,
             ),
             _ => None,
         };
@@ -130,7 +133,7 @@ impl Becomes {
             let field = field.as_deref();
             let named = field.and_then(|field| fields.as_ref()?.get(field)?.as_str().map(str::to_owned));
             named.or_else(|| other.cloned()).ok_or_else(|| {
-                format!("its payload has no text in the field {:?}", field.unwrap_or_default())
+                format!("the payload has no text in the field {:?}", field.unwrap_or_default())
             })
         };
         let kind = named(&self.kinds.kind_field, self.kinds.kind.as_ref())?;
@@ -156,7 +159,10 @@ fn checked(job: NewJob) -> Made {
 /// A score as a server writes it.
 pub(super) fn number(score: &[u8]) -> std::result::Result<f64, String> {
     let text = String::from_utf8_lossy(score);
-    text.parse().ok().filter(|n: &f64| !n.is_nan()).ok_or_else(|| format!("its score {text:?} is no number"))
+    text.parse()
+        .ok()
+        .filter(|n: &f64| !n.is_nan())
+        .ok_or_else(|| format!("the score {text:?} is not a number"))
 }
 
 /// When an entry of this score is due: never early, and what lies before 1970 is due now.
@@ -169,7 +175,7 @@ pub(super) fn instant(score: f64, unit: Unit) -> std::result::Result<Timestamp, 
     if ms <= INSTANT_MAX_MS as f64 {
         Ok(Timestamp::saturating_from_ms(ms as u64))
     } else {
-        Err(format!("its score {score}, in {read_as}, is past the year 9999"))
+        Err(format!("the score {score}, in {read_as}, is after the year 9999"))
     }
 }
 
@@ -270,7 +276,7 @@ mod tests {
         let both = Becomes { kinds: Kinds { kind: Some("k".into()), ..becomes.kinds }, ..becomes };
         assert_eq!(both.job(b"\xff").unwrap().kind, "k");
         let unreadable = both.job(br#"{"type":"a","n":1e999}"#).unwrap_err();
-        assert!(unreadable.starts_with("the fields of its payload can't be read"), "{unreadable}");
+        assert!(unreadable.starts_with("the fields of the payload cannot be read"), "{unreadable}");
         let plain = super::tests::becomes().job(b"\xff\x00").unwrap();
         assert_eq!(plain.payload.content_type, "application/octet-stream");
     }

@@ -1,4 +1,4 @@
-//! `--dry-run`: how many there are, and the first three as jobs. Writes nothing anywhere.
+//! `--dry-run`: prints the number of entries, and the first three as jobs. Writes nothing.
 
 use std::{
     io::{self, Write as _},
@@ -27,7 +27,7 @@ use crate::{
 
 /// Entries that are shown of each source.
 const SHOWN: usize = 3;
-/// Who only looks imports nothing.
+/// The owner of a dry run, which imports nothing.
 const NOBODY: &str = "";
 
 /// All of it, as JSON.
@@ -107,7 +107,7 @@ pub(super) async fn run(globals: &Globals, server: &Server, layout: &Layout) -> 
                     writeln!(out, "  {}  queue {}  {due}  {}", clean(kind), clean(queue), clean(sample))?;
                 }
                 Shown::Refused { entry, refused } => {
-                    writeln!(out, "  no job: {}: {}", clean(entry), clean(refused))?;
+                    writeln!(out, "  refused: {}: {}", clean(entry), clean(refused))?;
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The server that an import takes from: scripts in one round trip, and its refusals in our words.
+//! The server of the old queue: runs scripts in one round trip, and translates its errors.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Of an import by `owner`, whom every script is told with the state.
+    /// Makes a call of the import `owner`; each script gets the owner and the state.
     fn of(script: &'a Script, source: &Source, owner: &str) -> Self {
         Self { script, keys: vec![source.state()], args: vec![owner.as_bytes().to_vec()] }
     }
@@ -66,9 +66,9 @@ impl<'a> Call<'a> {
 impl Server {
     pub(super) async fn connect(url: &str) -> Result<Self> {
         if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(Failure::invalid("--from is no address of a server of Redis that import can reach")
-                .why("it takes redis:// and redis+unix://, one server without TLS")
-                .hint("name the primary itself; where it wants TLS, a tunnel to it"));
+            return Err(Failure::invalid("import cannot use the address in --from")
+                .why("import reads from one Redis server without TLS, at redis:// or redis+unix://")
+                .hint("name the primary server; if it requires TLS, use a tunnel"));
         }
         let client = redis::Client::open(url).map_err(|e| {
             // The address may hold a password, so it is not shown.
@@ -101,7 +101,7 @@ impl Server {
             }
             pipe.load_script(call.script).ignore().invoke_script(&invocation);
         }
-        // A refusal comes as the answer of its call, so that it is told in its own words.
+        // A refusal is the answer of its own call, so that its message is kept.
         let answers: Vec<Value> =
             pipe.ignore_errors().query_async(&mut self.connection.clone()).await.map_err(|e| told(&e))?;
         answers
@@ -115,7 +115,7 @@ impl Server {
 
     // ── the scripts ──
 
-    /// Makes `owner` the importer of a source; answers the run, by which entries are told apart from those of other imports.
+    /// Makes `owner` the importer of a source. Returns the run, which identifies entries of this import.
     pub(super) async fn begin(&self, source: &Source, owner: &str, how: &str) -> Result<String> {
         let run = format!("{:016x}", fastrand::u64(..));
         let on_its_way = if source.is_list { source.aside() } else { source.open() };
@@ -124,16 +124,14 @@ impl Server {
         match answer {
             (word, run) if word == "begun" => Ok(run),
             (_, other) => {
-                let text = format!(
-                    "an import of {:?} was stopped half-way, and made something else of it",
-                    source.key
-                );
+                let text =
+                    format!("an earlier import of {:?} was stopped, and had other options", source.key);
                 Err(Failure::new("conflict", text)
-                    .why(format!("it was: {other}"))
-                    .why(format!("this one: {how}"))
+                    .why(format!("earlier import: {other}"))
+                    .why(format!("this import: {how}"))
                     .hint(format!(
-                        "finish it with its own options; or delete the key {:?}: up to {BATCH_ENTRIES_MAX} entries may then \
-                         become jobs twice",
+                        "finish the earlier import with its own options; or delete the key {:?}, after which up to \
+                         {BATCH_ENTRIES_MAX} entries may become jobs twice",
                         source.state()
                     )))
             }
@@ -264,44 +262,49 @@ pub(super) fn read<T: FromRedisValue>(value: Value) -> Result<T> {
 
 /// The server answered what no script of ours answers.
 pub(super) fn odd() -> Failure {
-    Failure::new("failed", "the server of --from gave an answer that makes no sense")
+    Failure::new("failed", "the server of --from returned an unexpected answer")
 }
 
 /// A refusal in our words.
 fn told(error: &RedisError) -> Failure {
-    let again = "run the same command again: it goes on where it stopped";
+    let again = "run the same command again; it continues where it stopped";
     // Servers before 7.2 have no code for what a script may not do.
     let is_forbidden = error.detail().is_some_and(|text| text.contains("can't run this command"));
     match (error.code(), error.kind()) {
         (Some("ERR"), _) if is_forbidden => forbidden(error),
-        (Some("TAKENOVER"), _) => {
-            Failure::new("conflict", "another import has taken over, or its state was deleted")
-                .why("of several imports of one key only the one that began last goes on")
-                .hint(again)
-        }
+        (Some("TAKENOVER"), _) => Failure::new(
+            "conflict",
+            "another import of this key was started, or the state of this import was deleted",
+        )
+        .why("only the import that was started last can continue")
+        .hint(again),
         (Some("WRONGTYPE"), _) => {
-            Failure::invalid("a key of --from is of another type than the layout has (WRONGTYPE)")
+            Failure::invalid("a key of --from does not have the type that the layout needs (WRONGTYPE)")
                 .why(error.to_string())
-                .hint("look with TYPE at the keys that the command names")
+                .hint("check the type of the named keys with the Redis command TYPE")
         }
         (Some("NOPERM" | "NOAUTH" | "WRONGPASS"), _) | (_, ErrorKind::AuthenticationFailed) => {
             forbidden(error)
         }
         (Some("READONLY"), _) => Failure::new("store_unavailable", "the server of --from is a replica")
-            .why("what is taken over is taken off there")
-            .hint("name the primary"),
-        (Some("MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN"), _) => {
-            Failure::new("unsupported", "the server of --from is one of a cluster's").why(error.to_string())
-        }
+            .why("import removes the entries that it imported, and a replica does not allow that")
+            .hint("name the primary server in --from"),
+        (Some("MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN"), _) => Failure::new(
+            "unsupported",
+            "the server of --from is part of a cluster, which import does not support",
+        )
+        .why(error.to_string()),
         (_, ErrorKind::Io) => Failure::new("store_unavailable", "could not reach the server of --from")
             .why(error.to_string())
             .hint(again),
-        _ => Failure::new("failed", "the server of --from refused").why(error.to_string()).hint(again),
+        _ => Failure::new("failed", "the server of --from refused a command")
+            .why(error.to_string())
+            .hint(again),
     }
 }
 
 fn forbidden(error: &RedisError) -> Failure {
-    Failure::new("unsupported", "the server of --from does not let us")
+    Failure::new("unsupported", "the server of --from denied access")
         .why(error.to_string())
-        .hint("look at the user, the password and the rights of the user")
+        .hint("check the user, the password and the permissions of the user")
 }

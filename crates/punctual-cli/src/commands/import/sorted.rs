@@ -1,4 +1,4 @@
-//! Takes a sorted set over: look, enqueue, remove what is unchanged, batch by batch from the lowest score on.
+//! Imports a sorted set: reads, enqueues and removes unchanged entries in batches, from the lowest score on.
 
 use redis::Value;
 
@@ -16,7 +16,7 @@ use crate::{
     output::clean,
 };
 
-/// How often a set is gone through once more, for what was changed or stood behind what is left.
+/// How often a set is read once more, for entries that were changed or come after entries that stay.
 const PASSES_MAX: u32 = 10;
 /// Most looks into other sources that a removal takes.
 const LOOKS_MAX: usize = 16_000;
@@ -35,7 +35,7 @@ pub(super) struct SortedImport<'i, 'a> {
 /// What a look found.
 pub(super) struct Found {
     pub(super) round: u64,
-    /// Whether there may be more behind it.
+    /// Whether there may be more after it.
     is_cut: bool,
     pub(super) entries: Vec<Entry>,
 }
@@ -171,8 +171,8 @@ impl Entry {
     pub(super) fn job(&self, maker: &Maker<'_>, layout: &Sorted, round: u64) -> Made {
         match self.wrong.as_str() {
             "" => {}
-            "missing" => return Err("its payload is not there".into()),
-            "type" => return Err("its payload is no string".into()),
+            "missing" => return Err("the payload is missing".into()),
+            "type" => return Err("the payload is not a string".into()),
             size => return Err(too_large(size)),
         }
         let (payload, id) = match layout.body {
@@ -205,8 +205,11 @@ pub(super) async fn check_unit(server: &Server, source: &Source, unit: Unit) -> 
     let found: Vec<Vec<u8>> = server.say(range).await?;
     match found.get(1).and_then(|score| number(score).ok()) {
         Some(score) if 0.0 < score && score < SECONDS_MAX => {
-            let text = format!("the scores of {:?} look like no milliseconds: {score}", clean(&source.key));
-            Err(Failure::invalid(text).why("nothing was taken over").hint("--unit s"))
+            let text =
+                format!("the scores of {:?} do not look like milliseconds: {score}", clean(&source.key));
+            Err(Failure::invalid(text)
+                .why("nothing was imported")
+                .hint("read the scores as seconds: --unit s"))
         }
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! What became of all entries.
+//! Counts what became of the entries.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     times::span,
 };
 
-/// Entries that are told one by one, of each source.
+/// The number of entries of each source that are printed one by one.
 const EXAMPLES_MAX: usize = 3;
 
 /// So far.
@@ -22,7 +22,7 @@ pub(super) struct Tally {
     pub(super) remembered: u64,
     /// By the lists whose payloads could not go yet, the hash of these.
     pub(super) kept: BTreeMap<String, String>,
-    /// Taken off by somebody else between our look and our removal.
+    /// Popped by another process between the read and the removal.
     pub(super) vanished: u64,
     /// By the keys of their sources.
     over: BTreeMap<String, Over>,
@@ -84,7 +84,7 @@ impl Tally {
         self.here() == 0 && self.over.is_empty()
     }
 
-    /// What is over at a source now; what was told of it before is void.
+    /// Sets what is left at a source, in place of what was set before.
     pub(super) fn put(&mut self, key: &str, over: Over) {
         if over.sum() == 0 {
             self.over.remove(key);
@@ -103,26 +103,26 @@ impl Tally {
         let mut lines = Vec::new();
         for (key, over) in &self.over {
             let place = match &over.moved_to {
-                Some(list) => format!("stand in {list} now"),
+                Some(list) => format!("are now in {list}"),
                 None => "stay where they are".to_owned(),
             };
-            lines.push(format!("{key}: {} that became no jobs {place}", entries(over.sum())));
+            lines.push(format!("{key}: {} that could not be imported {place}", entries(over.sum())));
             lines.extend(over.examples.iter().map(|example| format!("  {example}")));
         }
         if 0 < self.remembered {
             lines.push(format!(
-                "warning: the jobs of {} ended or were deleted within the last day: these were only removed there",
+                "warning: the jobs of {} ended or were deleted within the last day; these entries were only removed",
                 entries(self.remembered)
             ));
         }
         for (list, hash) in &self.kept {
             lines.push(format!(
-                "{list}: messages of what came over stay in {hash} while producers write; run it once more when they are switched"
+                "{list}: messages of imported entries stay in {hash} while producers write; run the command again after they are switched"
             ));
         }
         if 0 < self.vanished {
             lines.push(format!(
-                "warning: {} were taken off by somebody else while they were taken over, and run twice: stop the old consumers",
+                "warning: {} entries were popped by another process during the import, and run twice: stop the old consumers",
                 grouped(self.vanished)
             ));
         }
@@ -174,6 +174,6 @@ impl fmt::Display for Summary {
         let [taken, here, left, refused] =
             [self.taken, self.already_here, self.left, self.refused].map(grouped);
         let took = span(Duration::from_secs_f64(self.seconds));
-        write!(f, "{taken} taken · {here} already here · {left} left · {refused} refused · {took}")
+        write!(f, "{taken} imported · {here} imported before · {left} left · {refused} refused · {took}")
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     times::span,
 };
 
-/// Somebody else holds the lock: a temporary failure, by sysexits.h.
+/// Another process holds the lock: a temporary failure, by sysexits.h.
 const EXIT_HELD: u8 = 75;
 /// The lock was lost and the command killed, as `timeout` kills.
 const EXIT_LOST: u8 = 124;
@@ -43,8 +43,8 @@ const CALL_MAX: Duration = Duration::from_secs(1);
 const EXTENDS: u32 = 3;
 /// After a failure it is tried again after this part of it.
 const AGAIN: u32 = 12;
-/// So much before its end, as a part of it, the command is ended: it must be gone before somebody else has the lock. Half of it is
-/// for SIGTERM.
+/// The part of the lease that is left when the command is ended, so that it is gone before another process has the lock. Half of
+/// this time is for SIGTERM.
 const RESERVE: u32 = 6;
 
 pub(super) async fn hold(session: &mut Session, args: &Run) -> Result {
@@ -57,8 +57,8 @@ pub(super) async fn hold(session: &mut Session, args: &Run) -> Result {
     };
     let Some(guard) = acquired else {
         let left = lock.holder().await?.map_or(Duration::ZERO, |held| held.left);
-        let text = format!("somebody else holds lock {:?}, for {} at least", args.name, span(left));
-        return Err(Failure::new("conflict", text).hint("wait for it: --wait 10m").exits(EXIT_HELD));
+        let text = format!("lock {:?} is held by another process, for at least {}", args.name, span(left));
+        return Err(Failure::new("conflict", text).hint("wait for the lock: --wait 10m").exits(EXIT_HELD));
     };
     let ended = under(&guard, args, requests).await;
     if let Err(Ended::Lost(late)) = &ended {
@@ -72,11 +72,13 @@ pub(super) async fn hold(session: &mut Session, args: &Run) -> Result {
     };
     match released {
         Ok(true) => {}
-        Ok(false) => return Err(lost(&args.name, "an operator released it, or its lease ended")),
+        Ok(false) => {
+            return Err(lost(&args.name, "the lock was released by an operator, or its lease ended"));
+        }
         Err(error) => {
             let left = span(args.lease);
             session.say(&format!(
-                "could not release lock {:?}: it is free in {left} at the latest ({error})",
+                "could not release lock {:?}: {error}. It is free after {left} at the latest",
                 args.name
             ));
         }
@@ -91,14 +93,14 @@ pub(super) async fn hold(session: &mut Session, args: &Run) -> Result {
 /// How the wait for the lock ended.
 enum Acquired {
     Mine(LockGuard),
-    /// By somebody else, all the time.
+    /// Another process held the lock the whole time.
     Held,
-    /// By a signal.
+    /// A signal ended the wait.
     Asked(i32),
 }
 
-/// Waits for the lock. A call that is dropped can leave the lock held by nobody: so a signal waits for the answer of the call that
-/// is on its way, and gives back what it brings. A second signal does not wait.
+/// Waits for the lock. A dropped call could leave the lock held without a holder. So after a signal, this waits for the answer of the
+/// call on its way, and releases a lock that it got. A second signal does not wait.
 async fn acquire(lock: &Lock, wait: Duration, requests: &mut Requests) -> Result<Acquired> {
     let begin = Instant::now();
     loop {
@@ -137,7 +139,7 @@ async fn under(guard: &LockGuard, args: &Run, requests: Requests) -> std::result
     let mut words = args.command.iter();
     let mut command = Command::new(words.next().map_or(OsStr::new(""), OsString::as_os_str));
     command.args(words).env("PUNCTUAL_LOCK", &args.name).env("PUNCTUAL_FENCE", guard.fence().to_string());
-    // Who types into a terminal wants the command to hear it: only its foreground group does.
+    // Keys that are typed into a terminal reach only its foreground group.
     let has_terminal = tcgetpgrp(io::stdin()).is_ok_and(|foreground| foreground == getpgrp());
     let mut family = Family::start(&mut command, !has_terminal).map_err(Ended::NotStarted)?;
     let lost = tokio::select! {
@@ -149,13 +151,13 @@ async fn under(guard: &LockGuard, args: &Run, requests: Requests) -> std::result
         lost = keep(guard, args.lease) => lost,
     };
     match lost {
-        // Somebody else may have it by now.
+        // Another process may have the lock already.
         Loss::Refused => family.end(Members::All, Duration::ZERO).await,
         Loss::Late => family.end(Members::All, args.lease / RESERVE / 2).await,
     }
     Err(Ended::Lost(match lost {
-        Loss::Refused => "its lease ended before it was extended, or an operator released it",
-        Loss::Late => "the store did not extend its lease in time",
+        Loss::Refused => "the lease ended before it was extended, or an operator released the lock",
+        Loss::Late => "the store did not extend the lease in time",
     }))
 }
 
@@ -182,7 +184,7 @@ async fn tend(
                 if !(has_terminal && request == Signal::INT) {
                     family.signal(request);
                 }
-                // Whether Ctrl-C ends a program is its own affair.
+                // A program may handle Ctrl-C as it likes.
                 if request != Signal::INT {
                     kill_at = kill_at.or(Some(Instant::now() + kill_after));
                 }
@@ -239,6 +241,6 @@ fn not_started(args: &Run, error: &io::Error) -> Failure {
 fn lost(name: &str, why: &str) -> Failure {
     Failure::new("conflict", format!("lost lock {name:?} while the command ran"))
         .why(why)
-        .hint("a longer --lease outlasts longer pauses")
+        .hint("choose a longer --lease, which outlasts longer pauses")
         .exits(EXIT_LOST)
 }

@@ -6,8 +6,8 @@
 //! this task:      ≤ 4 batches with the store, answers in order ─► receipts, flushed ◄──────┘
 //! ```
 //!
-//! A receipt is printed only once its job is durable. A line that can't be a job becomes an error line in its place, and
-//! the others go on; a store that can't be reached ends it all, and what has no receipt may be fed again.
+//! A receipt is printed after its job is durable. A line that is not a valid job gets an error line instead, and the others go on.
+//! If the store cannot be reached, the command ends, and lines without a receipt can be pushed again.
 
 mod reader;
 
@@ -60,7 +60,7 @@ pub(super) async fn run(session: &mut Session, source: &str) -> Result {
         }
     }
     drop(progress);
-    reader.join().map_err(|_| Failure::new("failed", "the reader of the batch fell over"))??;
+    reader.join().map_err(|_| Failure::new("failed", "the thread that reads the batch panicked"))??;
     session.say(&sum.text(begin));
     if sum.failed == 0 { Ok(()) } else { Err(Failure::Silent(1)) }
 }
@@ -68,11 +68,9 @@ pub(super) async fn run(session: &mut Session, source: &str) -> Result {
 /// Elsewhere a reader that went away ends a command well; here jobs are left without their receipts.
 fn unread(failure: Failure) -> Failure {
     failure.if_unread(|| {
-        Failure::new("failed", "nobody reads the receipts")
-            .why(
-                "the reader of stdout went away; jobs without a printed receipt may be enqueued all the same",
-            )
-            .hint("feed their lines again: with an id or idempotency_key nothing is enqueued twice")
+        Failure::new("failed", "the receipts could not be printed")
+            .why("the reader of stdout went away; jobs without a printed receipt may be enqueued anyway")
+            .hint("push these lines again; a line with an id or idempotency_key is enqueued once")
     })
 }
 
@@ -114,7 +112,7 @@ async fn push(client: Client, jobs: Vec<NewJob>) -> Answers {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    // A refused call wrote nothing and doesn't say which job was meant: then each is told for itself.
+    // A refused call wrote nothing, and does not name the job at fault: so each job is pushed by itself.
     match client.push(jobs.clone()).await {
         Ok(answers) => Ok(answers.into_iter().map(Ok).collect()),
         Err(e) if is_about_a_job(&e) => {
@@ -165,19 +163,21 @@ impl Summary {
         let first = lines.first().map_or(0, |(line, _)| *line);
         let answers = answers.map_err(|e| {
             Failure::from(e)
-                .why(format!("no line from {first} on has a receipt"))
-                .hint("feed these lines again: with an id or idempotency_key nothing is enqueued twice")
+                .why(format!("lines from {first} on have no receipt"))
+                .hint("push these lines again; a line with an id or idempotency_key is enqueued once")
         })?;
         let mut answers = answers.into_iter();
         for (line, refused) in lines {
             let answer = match refused {
                 Some(e) => Err(e),
-                None => {
-                    answers.next().ok_or_else(|| Failure::new("corrupt", "the store gave too few answers"))?
-                }
+                None => answers
+                    .next()
+                    .ok_or_else(|| Failure::new("corrupt", "the store returned too few answers"))?,
             };
             match answer {
-                Ok(Enqueued::Full) => self.refuse(out, line, "store_full", "the queue is at its cap")?,
+                Ok(Enqueued::Full) => {
+                    self.refuse(out, line, "store_full", "the queue is full (max_jobs or max_bytes)")?;
+                }
                 Ok(answer) => {
                     *match answer {
                         Enqueued::Inserted { .. } => &mut self.inserted,

@@ -1,4 +1,4 @@
-//! What is chosen for a job on the command line: of one that is pushed, and of those of a schedule.
+//! Options of a job on the command line, shared by `push`, `cron set` and `topic publish`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,40 +10,40 @@ use crate::errors::Result;
 /// Options of a job.
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct Choices {
-    /// Where it waits; `default` unless said otherwise.
+    /// Queue of the job (default: default).
     #[arg(short, long)]
     queue: Option<String>,
-    /// high, normal or low; 0, 1 or 2.
+    /// Priority: high, normal or low, or 0, 1 or 2 (default: the queue's, else normal).
     #[arg(short, long, allow_hyphen_values = true)]
     priority: Option<Priority>,
-    /// Its group.
+    /// Group of the job, such as its tenant; the groups of a queue share it fairly (default: none).
     #[arg(long)]
     group: Option<String>,
-    /// The resource it locks.
+    /// Concurrency key: only --concurrency-limit jobs with the same key run at once (default: none).
     #[arg(long, value_name = "KEY")]
     concurrency_key: Option<String>,
-    /// How many may hold the resource at once.
+    /// Number of jobs with this key that may run at once (default: 1).
     #[arg(long, requires = "concurrency_key", value_name = "N")]
     concurrency_limit: Option<u32>,
-    /// How often it is tried.
+    /// Number of attempts, after which the job is dead (default: the queue's, else 20).
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// The pauses between attempts, as in `exp 5s..6h`, `linear 10s..1h`, `fixed 30s`.
+    /// Pause between attempts: 'exp 5s..6h', 'linear 10s..1h' or 'fixed 30s' (default: the queue's, else exp 5s..6h).
     #[arg(long)]
     backoff: Option<Backoff>,
-    /// Hard limit of one run.
+    /// Time limit of one run (default: the queue's, else 5 min).
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     timeout: Option<Duration>,
-    /// Its own lease.
+    /// Lease, 1 s to 24 h: if the worker dies, the job runs again after this time (default: the queue's, else the worker's).
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     lease: Option<Duration>,
-    /// For people and filters; may be repeated.
+    /// Tag, for filters; may be repeated, up to 16 times.
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// name=value; may be repeated.
+    /// Header of the job, for its handler; may be repeated.
     #[arg(long = "header", value_parser = header, value_name = "NAME=VALUE")]
     headers: Vec<(String, String)>,
-    /// What the payload is, if it is not JSON.
+    /// Content type of the payload, if it is not JSON (default: application/json).
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
 }
@@ -54,7 +54,7 @@ fn header(text: &str) -> std::result::Result<(String, String), String> {
 }
 
 impl Choices {
-    /// A job with what was chosen; due now.
+    /// Returns a job with these options, due now.
     pub(in crate::commands) fn job(&self, id: JobId, kind: &str, payload: Option<&str>) -> Result<NewJob> {
         let payload = read_payload(payload.unwrap_or("null"), self.content_type.clone())?;
         let mut job = NewJob::new(id, kind, self.queue.as_deref().unwrap_or("default"), payload);

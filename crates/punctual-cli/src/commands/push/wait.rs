@@ -1,4 +1,4 @@
-//! `push --wait`: stays until the job has ended, and tells how.
+//! `push --wait`: waits until the job has ended, and reports how.
 
 use std::{io::Write as _, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     wire::JobView,
 };
 
-/// Between two looks at how far the job is; of its end it is heard at once.
+/// Time between two reads of the job's progress. Its end is noticed at once.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Waits for the end of a job: exit 0 for done, 1 for dead or cancelled, 7 if that takes longer than `at_most`. The job
@@ -45,7 +45,7 @@ pub(super) async fn wait(session: &mut Session, id: JobId, at_most: Duration) ->
             "timed_out",
             format!("job {} has not ended after {}", id.short(), span(at_most)),
         )
-        .why("it goes on; only the wait for it is over")
+        .why("the job goes on; only the wait has ended")
         .hint(format!("punctual why {id}")));
     };
     let (job, now) = ended?;
@@ -64,12 +64,12 @@ pub(super) async fn wait(session: &mut Session, id: JobId, at_most: Duration) ->
     if status == Status::Done { Ok(()) } else { Err(Failure::Silent(1)) }
 }
 
-/// The job when it has ended. What becomes of it until then is told as it is seen.
+/// Returns the job after it has ended. Until then, each change is printed.
 async fn ended(session: &Session, id: JobId) -> Result<(JobRecord, Timestamp)> {
     let (mut at_most, mut told) = (Duration::ZERO, None);
     loop {
         let Some(job) = session.client.finished(id, at_most).await? else {
-            return Err(not_found(id).hint("a queue that keeps no ended jobs can't tell how they ended"));
+            return Err(not_found(id).hint("let the queue keep ended jobs: punctual queue set QUEUE retention.done.age=1h retention.done.count=100"));
         };
         let now = session.now().await?;
         if job.state.is_ended() {

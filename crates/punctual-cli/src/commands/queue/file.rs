@@ -1,7 +1,7 @@
-//! `queue set --from FILE`: settings of queues, as `queue show --json` and `queue ls --json` print them.
+//! `queue set --from FILE`: reads the settings of queues, as `queue show --json` and `queue ls --json` print them.
 //!
-//! All of a file is read and checked before any queue is set. What is not a setting there (counts, the pause) is known and
-//! left alone; settings that are left out become their defaults, as in a new queue.
+//! The whole file is read and checked before the first queue is set. Other known fields (counts, the pause) are ignored. Settings
+//! that are left out get their defaults, as in a new queue.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ pub(super) fn read(text: &str) -> Result<Vec<(String, QueueSettings)>> {
         .collect()
 }
 
-/// Something with names; serde would take a list as well, and read it by place.
+/// Reads an object; serde would accept a list, too, and read it by position.
 fn object<'a, T: Deserialize<'a>>(what: &str, raw: &'a RawValue) -> Result<T> {
     if raw.get().starts_with('{') {
         serde_json::from_str(raw.get()).map_err(|e| wrong(what, &e))
@@ -68,7 +68,7 @@ fn object<'a, T: Deserialize<'a>>(what: &str, raw: &'a RawValue) -> Result<T> {
     }
 }
 
-/// Names an unknown field together with those that are known, which serde lists behind it.
+/// Names an unknown field and suggests known ones, which serde lists after it.
 fn wrong(what: &str, error: &serde_json::Error) -> Error {
     let text = error.to_string();
     let mut names = text.split('`').skip(1).step_by(2);

@@ -1,4 +1,4 @@
-//! `key=value` for the settings of a queue.
+//! Reads `key=value` for the settings of a queue.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use punctual::{
     store::{GroupLimits, Order, Placement, QueueSettings, Rate},
 };
 
-/// Every key, with what it takes.
+/// Every key and the values that it takes.
 const KEYS: [(&str, &str); 26] = [
     ("order", "fifo or lifo"),
     ("placement", "spread or pinned"),
     ("max_jobs", "a number, or none"),
-    ("max_bytes", "bytes, as 64MiB, or none"),
+    ("max_bytes", "bytes such as 64MiB, or none"),
     ("concurrency", "a number, or none"),
-    ("rate", "starts per period, as 100/1m or 100/1m burst 10, or none"),
+    ("rate", "starts per period such as 100/1m or 100/1m burst 10, or none"),
     ("group.weight", WEIGHT),
     ("group.concurrency", "a number, or none"),
-    ("group.rate", "starts per period, as 100/1m or 100/1m burst 10, or none"),
+    ("group.rate", "starts per period such as 100/1m or 100/1m burst 10, or none"),
     ("groups.NAME.weight", WEIGHT),
     ("groups.NAME.concurrency", "a number, or none"),
-    ("groups.NAME.rate", "starts per period, as 100/1m or 100/1m burst 10, or none"),
+    ("groups.NAME.rate", "starts per period such as 100/1m or 100/1m burst 10, or none"),
     ("retention.done.age", "a duration"),
     ("retention.done.count", "a number"),
     ("retention.done.bytes", "bytes"),
@@ -39,26 +39,35 @@ const KEYS: [(&str, &str); 26] = [
 
 const WEIGHT: &str = "a number from 1 to 100, or none";
 
-/// What `--help` says below its own.
-pub(super) const HELP: &str = "Keys:
-  order                                    fifo or lifo
-  placement                                spread over all shards of a store on Redis, or pinned to one of them
-  max_jobs, max_bytes                      waiting and running jobs at most; none takes the cap away
-  concurrency                              jobs that may run at once; none takes the limit away
-  rate                                     how often jobs start: 100/1m, evenly, or 100/1m burst 10, so many at once; or none
-  group.{weight,concurrency,rate}          what each group may have; a weight is its share beside others, 1 to 100
-  groups.NAME.{weight,concurrency,rate}    what the group of this name may have instead; none: as all groups
-  retention.{done,dead,cancelled}.age      how long ended jobs are kept; 0s keeps nothing
-  retention.{done,dead,cancelled}.count    how many of them
-  retention.{done,dead,cancelled}.bytes    how much payload of them
-  defaults.{priority,max_attempts,backoff,timeout,lease}    for jobs that choose none; none takes it away";
+/// The list of keys below the options of `queue set --help`.
+pub(super) const HELP: &str = "\
+Keys:
+  order=fifo|lifo                        earlier or later due jobs first, within a priority (default: fifo)
+  placement=spread|pinned                all shards of a store on Redis, or one of them (default: spread)
+  max_jobs=N, max_bytes=64MiB            cap of waiting and running jobs and their payloads (default: none)
+  concurrency=N                          jobs that may run at once (default: none)
+  rate=100/1m, rate=\"100/1m burst 10\"    starts per period, evenly or with a burst (default: none)
+  group.{weight,concurrency,rate}        limits of each group; a weight is its share, 1 to 100 (default: 1)
+  groups.NAME.{weight,concurrency,rate}  limits of the group NAME, which override those of all groups
+  retention.STATE.age=24h                how long ended jobs are kept (default: 24 h, dead 90 d)
+  retention.STATE.count=N                number of ended jobs that are kept (default: 10,000, dead 100,000)
+  retention.STATE.bytes=64MiB            size of their payloads (default: 64 MiB, dead 256 MiB)
+  defaults.KEY=VALUE                     value for jobs that have none of their own (default: none)
 
-/// Changes one setting.
+STATE is done, dead or cancelled; an age of 0s keeps no jobs. KEY is priority, max_attempts, backoff, timeout or lease.
+
+Examples:
+  punctual queue set mail order=lifo defaults.max_attempts=5
+  punctual queue set mail retention.done.age=7d group.concurrency=2
+  punctual queue set --from queues.json";
+
+/// Applies one `key=value` to the settings.
 pub(super) fn apply(settings: &mut QueueSettings, change: &str) -> Result<()> {
     // The name of a group may hold anything, what a group may have holds no `=`.
     let parts = if change.starts_with("groups.") { change.rsplit_once('=') } else { change.split_once('=') };
     let (key, value) = parts.ok_or_else(|| {
-        Error::invalid(format!("{change:?} is no setting")).with_hint("write key=value, as order=lifo")
+        Error::invalid(format!("{change:?} is not a setting"))
+            .with_hint("write key=value, such as order=lifo")
     })?;
     if let Some(rest) = key.strip_prefix("retention.")
         && let Some((state, bound)) = rest.split_once('.')
@@ -182,11 +191,11 @@ fn milliseconds(key: &str, value: &str) -> Result<u64> {
 
 fn wrong(key: &str, value: &str) -> Error {
     let value: String = value.chars().take(64).collect();
-    let wrong = Error::invalid(format!("{value:?} is no value of {key}"));
+    let wrong = Error::invalid(format!("{value:?} is not a value of {key}"));
     let of_group = key.strip_prefix("groups.").and_then(|rest| rest.rsplit_once('.'));
     let known = of_group.map_or(key.to_owned(), |(_, limit)| format!("group.{limit}"));
     match KEYS.iter().find(|(name, _)| *name == known) {
-        Some((_, takes)) => wrong.with_hint(format!("it takes {takes}")),
+        Some((_, takes)) => wrong.with_hint(format!("write {takes}")),
         None => wrong,
     }
 }
@@ -195,7 +204,7 @@ fn unknown(key: &str) -> Error {
     let shown: String = key.chars().take(64).collect();
     if key.starts_with("groups.") || key.starts_with("group.") {
         return Error::invalid(format!("unknown setting `{shown}`"))
-            .with_hint("of a group are set: weight, concurrency, rate");
+            .with_hint("the settings of a group are weight, concurrency and rate");
     }
     let names = KEYS.map(|(name, _)| name);
     Error::invalid(format!("unknown setting `{shown}`")).with_hint(match did_you_mean(key, names) {
@@ -279,10 +288,10 @@ mod tests {
         let mut settings = QueueSettings::default();
         assert_eq!(apply(&mut settings, "max_job=1").unwrap_err().hint(), Some("did you mean `max_jobs`?"));
         let wrong = apply(&mut settings, "groups.acme.weight=heavy").unwrap_err();
-        assert_eq!(wrong.to_string(), "\"heavy\" is no value of groups.acme.weight");
-        assert_eq!(wrong.hint(), Some("it takes a number from 1 to 100, or none"));
+        assert_eq!(wrong.to_string(), "\"heavy\" is not a value of groups.acme.weight");
+        assert_eq!(wrong.hint(), Some("write a number from 1 to 100, or none"));
         let unknown = apply(&mut settings, "groups.acme.wait=3").unwrap_err();
-        assert_eq!(unknown.hint(), Some("of a group are set: weight, concurrency, rate"));
+        assert_eq!(unknown.hint(), Some("the settings of a group are weight, concurrency and rate"));
         for change in [
             "order",
             "order=up",

@@ -1,5 +1,5 @@
-//! How fast sums of the last hour rise. A minute that leaves the hour takes its runs along: so only looks of the same minute are
-//! compared, and until there are two of a new one the former rates stay.
+//! Rates at which the sums of the last hour rise. When a minute leaves the hour, its runs leave the sums. Therefore only reads of the
+//! same minute are compared, and the old rates stay until there are two reads of a new minute.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,7 @@ use super::QUEUES_MAX;
 
 /// Looks are compared over this long at most.
 const SPAN_MS: u64 = 10_000;
-/// Less than this tells nothing: workers add to their sums once a second.
+/// Shorter intervals are not compared, because workers add to the sums once a second.
 const SPAN_MIN_MS: u64 = 900;
 const MINUTE_MS: u64 = 60_000;
 
@@ -32,7 +32,7 @@ impl Rates {
             && SPAN_MIN_MS <= now_ms - at
         {
             let seconds = (now_ms - at) as f64 / 1_000.0;
-            // Of who is new among as many as are told nobody knows what it had before.
+            // If the list was full, the earlier sum of a queue that was not on it is unknown.
             let had = |name: &String| then.get(name).copied().or((then.len() < QUEUES_MAX).then_some(0));
             let rate = |(name, runs): (&String, &u64)| {
                 Some((name.clone(), runs.saturating_sub(had(name)?) as f64 / seconds))
@@ -42,7 +42,7 @@ impl Rates {
         self.looks.push_back((now_ms, sums));
     }
 
-    /// Runs a second; of who is not among them none.
+    /// Returns the runs per second of a queue, 0 if it is not in the list.
     pub(super) fn of(&self, name: &str) -> Option<f64> {
         self.last.as_ref().map(|last| last.get(name).copied().unwrap_or_default())
     }

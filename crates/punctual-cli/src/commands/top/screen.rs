@@ -1,15 +1,15 @@
-//! A terminal that shows one text after the other in the same place.
+//! A terminal screen on which each text replaces the one before.
 
 use std::io::{self, Write};
 
 use terminal_size::{Height, Width, terminal_size};
 
-/// Where a terminal doesn't tell: columns and rows.
+/// Columns and rows of a terminal that does not report its size.
 const SIZE_DEFAULT: (usize, usize) = (80, 24);
 
 #[derive(Debug, Default)]
 pub(super) struct Screen {
-    /// Whether what stood there before is gone.
+    /// Whether the screen was cleared.
     is_ours: bool,
 }
 
@@ -29,7 +29,7 @@ fn fit(text: &str, (columns, rows): (usize, usize)) -> String {
     let mut fitted = String::from("\x1b[H");
     for line in text.lines().take(rows.saturating_sub(1)) {
         fitted.extend(line.chars().take(columns));
-        // What stood behind it goes; of a full line nothing may go, and there the cursor still stands on its last character.
+        // Clears the rest of the line, except after a full line: there the cursor is still on its last character.
         fitted += if line.chars().nth(columns.saturating_sub(1)).is_none() { "\x1b[K\n" } else { "\n" };
     }
     fitted + "\x1b[J"

@@ -1,4 +1,4 @@
-//! What a command prints, read until it has ended and everything that it wrote was read.
+//! Reads what a command prints, until the command has ended and all of its output was read.
 
 use std::{
     os::fd::AsFd,
@@ -37,7 +37,7 @@ enum Stage {
     Running,
     /// It has ended; this many chunks are read without waiting.
     Draining(usize),
-    /// All that it wrote was read; what it left behind may write until then.
+    /// Reads all output of the command; processes that it left can write until then.
     Left(Instant),
     /// Nothing can come any more.
     Closed,

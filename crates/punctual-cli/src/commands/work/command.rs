@@ -1,4 +1,4 @@
-//! A command that runs under a [supervisor](super::supervisor), as the worker sees it.
+//! The worker's side of a command that runs under a [supervisor](super::supervisor).
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use super::supervisor::{END, ENDED, FAILED, NAME, STARTED};
 
 /// How often it is looked whether a group is gone whose supervisor was killed.
 const GONE_EVERY: Duration = Duration::from_millis(20);
-/// How long such a group is waited for after SIGKILL: its zombies may have nobody who waits for them.
+/// The time to wait for such a group after SIGKILL. Its zombies may have no parent that waits for them.
 const GONE_MAX: Duration = Duration::from_secs(10);
 
 /// A command that was started. Dropped, all that it started is killed by its supervisor.
@@ -64,7 +64,7 @@ impl Running {
         self.supervisor.stderr.take()
     }
 
-    /// Waits until the command has ended; once it was told to [end](Self::end), until nothing is left of it. May be dropped and
+    /// Waits until the command has ended. After [`end`](Self::end), waits until all of its processes are gone. May be dropped and
     /// called again.
     pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
         loop {
@@ -76,7 +76,7 @@ impl Running {
             }
             if self.socket.read_buf(&mut self.said).await.unwrap_or(0) == 0 {
                 self.end_group().await;
-                return Err(io::Error::other("the process that watches over it was killed"));
+                return Err(io::Error::other("the process that supervises the command was killed"));
             }
         }
     }

@@ -146,7 +146,7 @@ impl Runner {
             .stderr(Stdio::piped());
         match &job.group {
             Some(group) => command.env("PUNCTUAL_GROUP", group),
-            // Not that of whoever started the worker.
+            // Not the group in the worker's own environment.
             None => command.env_remove("PUNCTUAL_GROUP"),
         };
         // Its address may hold a password.
@@ -183,14 +183,14 @@ async fn given(stdout: Option<JoinHandle<(Vec<u8>, bool)>>, ctx: &Ctx<()>) -> Ou
     let Some(stdout) = stdout else { return Outcome::Done };
     let Ok((bytes, is_closed)) = stdout.await else { return Outcome::Done };
     if !is_closed {
-        ctx.log("the command left something behind that can still print; the result is what was printed until now");
+        ctx.log("a process of the command is still running and can print; the result is what was printed until now");
     }
     if bytes.is_empty() {
         return Outcome::Done;
     }
     if RESULT_BYTES_MAX < bytes.len() {
         return Outcome::Dead(format!(
-            "it went well, but printed more than a result of {RESULT_BYTES_MAX} bytes"
+            "the command succeeded, but printed more than {RESULT_BYTES_MAX} bytes as its result"
         ));
     }
     let is_json = serde_json::from_slice::<IgnoredAny>(&bytes).is_ok();

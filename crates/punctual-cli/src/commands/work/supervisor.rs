@@ -52,12 +52,12 @@ pub(crate) fn run_if_asked(mut words: impl Iterator<Item = OsString>) -> Option<
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(supervise(&command, kill_after))
     };
-    // Whoever could be told is the worker: without it nobody is left.
+    // Only the worker could read an error, and without it there is no reader.
     Some(if run().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn supervise(words: &[OsString], kill_after: Duration) -> io::Result<()> {
-    // Whoever signals all processes of a service means the worker, which decides what becomes of its commands.
+    // A signal to all processes of a service is for the worker, which decides about its commands.
     let _ignored = Requests::listen()?;
     let socket = std::os::unix::net::UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.set_nonblocking(true)?;
@@ -84,7 +84,7 @@ async fn supervise(words: &[OsString], kill_after: Duration) -> io::Result<()> {
     let status = tokio::select! {
         biased;
         status = family.exited() => {
-            // What a command leaves behind when it exits by itself is its own affair.
+            // Processes that a command leaves when it exits by itself are not touched.
             family.let_go();
             status
         }
@@ -110,7 +110,7 @@ async fn read_payload(worker: &mut UnixStream) -> io::Result<Vec<u8>> {
     Ok(payload)
 }
 
-/// A file without a name that is complete: it can end early for nobody.
+/// Makes an unnamed file with the whole payload, so that no reader gets only a part.
 fn file_of(payload: &[u8]) -> io::Result<File> {
     let mut file = unnamed()?;
     file.write_all(payload)?;

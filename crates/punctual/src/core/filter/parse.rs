@@ -69,7 +69,7 @@ fn term(text: &str) -> Result<(Term, &str)> {
     let end = text.find(|c: char| c == ':' || c == '"' || c.is_whitespace()).unwrap_or(text.len());
     let (field, rest) = text.split_at(end);
     let Some(mut rest) = rest.strip_prefix(':') else {
-        return Err(Error::invalid(format!("{:?} is no term of a filter", shown(field)))
+        return Err(Error::invalid(format!("{:?} is not a term of a filter", shown(field)))
             .with_hint("write field:value, as in queue:mail state:dead"));
     };
     let mut values = Vec::new();
@@ -89,7 +89,7 @@ fn test(field: &str, values: Vec<Value>) -> Result<Test> {
         let path: Vec<String> = path.split('.').map(str::to_owned).collect();
         // Each step reads the rest of the payload again.
         if path.iter().any(String::is_empty) || FILTER_STEPS_MAX < path.len() {
-            return Err(Error::invalid(format!("{:?} is no path into a payload", shown(field)))
+            return Err(Error::invalid(format!("{:?} is not a path into a payload", shown(field)))
                 .with_hint(format!("write payload.user.id:42, with {FILTER_STEPS_MAX} steps at most")));
         }
         return Ok(Test::Payload(path, patterns(field, values)?));
@@ -133,8 +133,10 @@ fn patterns(field: &str, values: Vec<Value>) -> Result<Vec<Pattern>> {
     let mut patterns = Vec::with_capacity(values.len());
     for value in values {
         if !value.quoted && value.parts[0].starts_with(['<', '>']) {
-            return Err(Error::invalid(format!("{} knows no > and <", shown(field)))
-                .with_hint(format!("put the value in quotes if it begins so: {}:\"…\"", shown(field))));
+            return Err(Error::invalid(format!("{} does not take > or <", shown(field))).with_hint(format!(
+                "if the value begins with > or <, put it in quotes: {}:\"…\"",
+                shown(field)
+            )));
         }
         patterns.push(Pattern::new(value.parts));
     }
@@ -163,7 +165,7 @@ fn id(value: &Value) -> Result<IdPart> {
     if (6..=32).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         Ok(IdPart::Part(digits))
     } else {
-        Err(Error::invalid(format!("{:?} is not a job id, nor six digits of one", shown(&text)))
+        Err(Error::invalid(format!("{:?} is not a job id or a part of one", shown(&text)))
             .with_hint("write the id, or at least six digits of its beginning or end"))
     }
 }
@@ -172,7 +174,7 @@ fn attempt(value: &Value) -> Result<(Compare, i64)> {
     let text = value.text();
     let (compare, number) = comparison(&text);
     let n: u32 = number.parse().map_err(|_| {
-        Error::invalid(format!("{:?} is not a number of an attempt", shown(&text)))
+        Error::invalid(format!("{:?} is not the number of an attempt", shown(&text)))
             .with_hint("write attempt:3, attempt:>3 or attempt:<3")
     })?;
     Ok((compare.unwrap_or(Compare::Equal), i64::from(n)))
@@ -181,7 +183,7 @@ fn attempt(value: &Value) -> Result<(Compare, i64)> {
 fn age(field: &str, instant: Instant, value: &Value) -> Result<(Compare, i64)> {
     let text = value.text();
     let wrong = || {
-        Error::invalid(format!("{field}:{} is no comparison with a time", shown(&text))).with_hint(
+        Error::invalid(format!("{field}:{} is not a comparison with a time", shown(&text))).with_hint(
             match instant {
                 Instant::Due => {
                     "write due:<10m (due within ten minutes), due:>2h or due:<-5m (overdue by five)".into()
@@ -238,7 +240,7 @@ impl Value {
                             Some((_, c)) => part.push(c),
                             None => {
                                 return Err(Error::invalid(format!(
-                                    "a quote behind {}: is not closed",
+                                    "a quote after {}: is not closed",
                                     shown(field)
                                 )));
                             }
@@ -249,7 +251,7 @@ impl Value {
             }
         };
         if end == 0 {
-            return Err(Error::invalid(format!("a value is missing behind {}:", shown(field)))
+            return Err(Error::invalid(format!("a value is missing after {}:", shown(field)))
                 .with_hint("write field:value without a space; \"\" is the empty text"));
         }
         parts.push(part);

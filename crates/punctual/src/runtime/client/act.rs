@@ -259,7 +259,7 @@ impl Pages {
         page.jobs.retain(|job| self.seen.insert(job.id));
         if SEEN_MAX < self.seen.len() {
             return Err(Error::invalid(format!("more than {SEEN_MAX} jobs match"))
-                .with_hint("write a narrower filter, by queue or tag; what was done so far stands"));
+                .with_hint("write a narrower filter, by queue or tag; jobs changed so far stay changed"));
         }
         sum.matched += page.jobs.len() as u64;
         sum.searched += page.searched;

@@ -371,8 +371,8 @@ impl Merged {
 
 /// Makes the error for jobs without an answer.
 fn stranded() -> Error {
-    Error::new(ErrorKind::UnknownOutcome, "a part of the store is away")
-        .with_hint("look whether all of the store's servers run; repeat it with the same id")
+    Error::new(ErrorKind::UnknownOutcome, "a part of the store cannot be reached")
+        .with_hint("check that all servers of the store run; repeat the call with the same id")
 }
 
 /// Copies an error for one more caller.

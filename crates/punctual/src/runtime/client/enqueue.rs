@@ -43,7 +43,7 @@ impl Spec {
     pub(super) fn finish(mut self) -> Result<NewJob> {
         match (&mut self.job.concurrency, self.concurrency_limit) {
             (Some(concurrency), Some(limit)) => concurrency.limit = limit,
-            (None, Some(_)) => return Err(Error::invalid("a concurrency limit goes with a concurrency key")),
+            (None, Some(_)) => return Err(Error::invalid("a concurrency limit needs a concurrency key")),
             (_, None) => {}
         }
         if let Some(unique) = self.job.unique.as_mut().filter(|_| self.across_kinds) {

@@ -78,13 +78,13 @@ impl Merge {
         let (client, mut job) = (self.enqueue.client, self.enqueue.spec?.finish()?);
         let Some(unique) = &mut job.unique else {
             return Err(
-                Error::invalid("a merge goes with a unique key").with_hint("add `.rerun(…)` or `.unique(…)`")
+                Error::invalid("a merge needs a unique key").with_hint("add `.rerun(…)` or `.unique(…)`")
             );
         };
         (unique.on_conflict, unique.version) = (OnConflict::Keep, None);
         if job.id.is_derived() {
             return Err(Error::invalid("a merge has no idempotency key")
-                .with_hint("an update that was merged leaves no id of its own behind"));
+                .with_hint("a merged update has no id of its own"));
         }
         for _ in 0..MERGES_MAX {
             let answers = client.push(vec![job.clone()]).await?;
@@ -99,7 +99,7 @@ impl Merge {
                     if info.is_some_and(|info| info.settings.done.keeps_nothing()) {
                         return Err(Error::new(
                             ErrorKind::UnknownOutcome,
-                            "an answer was lost, and the queue keeps no job that is done",
+                            "an answer was lost, and the queue keeps no done jobs",
                         ));
                     }
                     continue;
@@ -113,8 +113,11 @@ impl Merge {
                 return Ok(Enqueued::Replaced { id: met, run_at: waiting.run_at });
             }
         }
-        Err(Error::new(ErrorKind::Conflict, "the job that waits was changed by others at the same time")
-            .with_hint("try again"))
+        Err(Error::new(
+            ErrorKind::Conflict,
+            "the waiting job was changed by another process at the same time",
+        )
+        .with_hint("try again"))
     }
 }
 

@@ -260,7 +260,7 @@ impl ScheduleHandle {
     fn known<'a>(&self, schedule: Option<&'a Schedule>) -> Result<&'a Schedule> {
         schedule.ok_or_else(|| {
             Error::invalid(format!("there is no schedule {:?}", self.name))
-                .with_hint("punctual cron ls    shows all")
+                .with_hint("punctual cron ls    lists all schedules")
         })
     }
 
@@ -293,7 +293,7 @@ impl ScheduleHandle {
     }
 
     fn changed_too_often(&self) -> Error {
-        let text = format!("schedule {:?} was changed by others at the same time", self.name);
+        let text = format!("schedule {:?} was changed by another process at the same time", self.name);
         Error::new(ErrorKind::Conflict, text).with_hint("try again")
     }
 }

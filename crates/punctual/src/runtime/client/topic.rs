@@ -247,7 +247,7 @@ impl TopicHandle {
     }
 
     fn changed_too_often(&self) -> Error {
-        let text = format!("topic {:?} was changed by others at the same time", self.name);
+        let text = format!("topic {:?} was changed by another process at the same time", self.name);
         Error::new(ErrorKind::Conflict, text).with_hint("try again")
     }
 }

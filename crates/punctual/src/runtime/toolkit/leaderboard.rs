@@ -197,7 +197,7 @@ impl Leaderboard {
 
     async fn ask(&self, act: BoardAct) -> Result<BoardReply> {
         if self.name.starts_with('$') && is_change(&act) {
-            return Err(Error::invalid("boards whose names begin with `$` are the workers'"));
+            return Err(Error::invalid("board names that begin with `$` are reserved"));
         }
         let op = BoardOp { name: self.name.clone(), window: self.window, act };
         match self.client.store().tool(&ToolOp::Board(op)).await? {

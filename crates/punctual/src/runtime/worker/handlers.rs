@@ -70,7 +70,7 @@ impl Handlers {
     pub(crate) fn add_raw(&mut self, handler: Erased) -> Result<()> {
         match self.raw.replace(handler) {
             None => Ok(()),
-            Some(_) => Err(Error::new(ErrorKind::Conflict, "two handlers for all other kinds")),
+            Some(_) => Err(Error::new(ErrorKind::Conflict, "there are two handlers for all other kinds")),
         }
     }
 

@@ -244,7 +244,7 @@ impl Health {
                         () = end.cancelled() => {}
                     }
                 }),
-                Err(error) => tracing::error!(target: "punctual", %error, "health is not told"),
+                Err(error) => tracing::error!(target: "punctual", %error, "could not report health"),
             }
         });
         spawned.map_err(|e| {

@@ -307,7 +307,7 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
         }
         for beats in slices(&beats) {
             let (missed, error) = match extend(store, runs, beats).await {
-                Ok(missed) => (missed, "a part of the store is away".to_owned()),
+                Ok(missed) => (missed, "a part of the store cannot be reached".to_owned()),
                 Err(error) => (beats.len(), error.to_string()),
             };
             if missed == 0 {
@@ -352,7 +352,7 @@ pub(super) async fn flush_notes(store: &dyn Store, runs: &Runs, of: &[Lease]) {
         let _order = runs.telling().await;
         for beats in slices(&runs.to_tell(Some(of), Instant::now())) {
             if let Err(error) = extend(store, runs, beats).await {
-                tracing::debug!(target: "punctual", %error, "could not tell what runs told last");
+                tracing::debug!(target: "punctual", %error, "could not write the last notes of runs");
                 return;
             }
         }
@@ -360,7 +360,7 @@ pub(super) async fn flush_notes(store: &dyn Store, runs: &Runs, of: &[Lease]) {
     if timeout(LAST_WORDS_MAX, telling).await.is_err() {
         // If the settle is repeated, the notes are sent again, too.
         runs.keep_news(of.iter());
-        tracing::debug!(target: "punctual", "could not tell in time what runs told last");
+        tracing::debug!(target: "punctual", "could not write the last notes of runs in time");
     }
 }
 

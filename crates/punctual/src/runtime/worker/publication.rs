@@ -59,7 +59,7 @@ async fn try_to(call: &Call, publication: &Publication<'_>) -> Result<Outcome> {
     }
     let queues = client.topic(topic).subscriptions().await?;
     if queues.is_empty() {
-        tracing::info!(target: "punctual", id = %call.id(), topic, kind = call.kind(), "published to nobody");
+        tracing::info!(target: "punctual", id = %call.id(), topic, kind = call.kind(), "published, but no queue is subscribed");
     }
     let mut full = Vec::new();
     // Bounds the copies in memory to what fits into one call.
@@ -92,7 +92,7 @@ async fn enqueue<'a>(
 
 fn again(call: &Call, why: &str) -> Outcome {
     tracing::warn!(target: "punctual", id = %call.id(), kind = call.kind(), attempt = call.attempt(), why,
-        "could not hand a publication out to all, will try again");
+        "could not enqueue a publication in all queues, will try again");
     Outcome::Retry { after: Some(pause(call.attempt(), fastrand::f64())), error: why.to_owned() }
 }
 

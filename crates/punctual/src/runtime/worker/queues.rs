@@ -69,9 +69,9 @@ impl Queues {
             check_slots(&format!("slots of queue {queue:?}:"), slots)?;
             let Some(at) = self.names.iter().position(|name| name == queue) else {
                 return Err(Error::invalid(format!(
-                    "slots for queue {queue:?}, which this worker doesn't serve"
+                    "slots for queue {queue:?}, which this worker does not serve"
                 ))
-                .with_hint(format!("give them to one that it serves: {}", self.names.join(", "))));
+                .with_hint(format!("name a queue that it serves: {}", self.names.join(", "))));
             };
             self.slots[at] = Some(slots);
         }

@@ -395,7 +395,7 @@ impl<'a> RunLoop<'a> {
             }
         }
         if answered.len() < n {
-            tracing::warn!(target: "punctual", "a part of the store is away: its jobs will be settled again");
+            tracing::warn!(target: "punctual", "a part of the store cannot be reached: its jobs will be settled again");
             self.away.1 = Instant::now() + AWAY_PAUSE;
         }
         for (at, Settlement { lease, mut verdict }, answer) in answered {
@@ -450,7 +450,7 @@ impl<'a> RunLoop<'a> {
         for taken in &batch.taken_back {
             self.report.taken_back += 1;
             tracing::warn!(target: "punctual", id = %taken.lease.job, queue = taken.queue,
-                fence = taken.lease.fence, state = taken.state.name(), "lease taken back");
+                fence = taken.lease.fence, state = taken.state.name(), "lease expired");
             self.runs.heard(taken.lease, LeaseStatus::Lost);
             if taken.state == State::Dead {
                 self.dead_hook.write(taken.lease.job, None);
@@ -540,7 +540,7 @@ impl<'a> RunLoop<'a> {
                         self.runs.remove(lease);
                         self.report.lost += 1;
                         tracing::error!(target: "punctual", id = %lease.job, %error,
-                        "the store refused a verdict; the lease is left to lapse");
+                        "the store refused a verdict; the lease will expire");
                     }
                     _ => self.settle_max = 1,
                 }
@@ -591,7 +591,7 @@ impl<'a> RunLoop<'a> {
 async fn bell(store: &dyn Store, queues: &[String], precise_timer: &PreciseTimer, at_most: Duration) {
     let rung = async {
         if let Err(error) = store.wait(queues, at_most).await {
-            tracing::warn!(target: "punctual", %error, "could not wait for the store's bell");
+            tracing::warn!(target: "punctual", %error, "could not wait for notifications of the store");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };

@@ -68,7 +68,7 @@ pub(crate) fn work(
                 never = restarted("upkeep", || upkeep::keep_swept(store)) => match never {},
                 () = shutdown.out_of_time(setup.config.grace) => {
                     Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
-                        .with_hint("their leases lapse, and the jobs run again"))
+                        .with_hint("their leases expire, and the jobs run again"))
                 }
             };
             // Runs that are left have no heartbeat any more.

@@ -81,13 +81,13 @@ pub(crate) async fn keep_planted(
         let pause = match kept.await {
             Ok(planted) => {
                 if 0 < planted {
-                    tracing::info!(target: "punctual", planted, "ticks planted of schedules that had none waiting");
+                    tracing::info!(target: "punctual", planted, "enqueued the ticks of schedules that had none waiting");
                 }
                 pauses.reset();
                 LOOK_EVERY.mul_f64(1.0 + fastrand::f64() / 10.0)
             }
             Err(error) => {
-                tracing::warn!(target: "punctual", %error, "could not set or plant the schedules, will try again");
+                tracing::warn!(target: "punctual", %error, "could not set the schedules or enqueue their ticks, will try again");
                 pauses.next()
             }
         };
@@ -116,7 +116,7 @@ pub(crate) async fn admit(call: &Call) -> Result<(), Verdict> {
         Err(error) => {
             let pause = AGAIN_MIN.saturating_mul(1 << call.record().snoozes.min(16)).min(AGAIN_MAX);
             tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, %error, ?pause,
-                "could not plant the next tick, will try again");
+                "could not enqueue the next tick, will try again");
             let reason = Some(format!("{COULD_NOT}: {error}"));
             Err(Verdict::Snooze { after: pause, reason })
         }

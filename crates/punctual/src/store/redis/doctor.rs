@@ -76,15 +76,15 @@ pub(super) async fn examine(shards: &[Arc<Shard>], shown: &str, level: Durabilit
             }
             Err(e) => {
                 away += 1;
-                let fix = e.hint().unwrap_or("see that its server runs, and answers");
-                wrong.push((shard.number, fail("server", format!("can't be looked at: {e}"), fix)));
+                let fix = e.hint().unwrap_or("check that its server runs and answers");
+                wrong.push((shard.number, fail("server", format!("cannot be checked: {e}"), fix)));
             }
         }
     }
     checks.extend(together(wrong));
     let text = match away {
         0 => format!("{} may hold jobs, on {}", count(shards.len(), "shard"), count(servers.len(), "server")),
-        _ => format!("{} may hold jobs; {away} of them can't be looked at", count(shards.len(), "shard")),
+        _ => format!("{} may hold jobs; {away} of them cannot be checked", count(shards.len(), "shard")),
     };
     checks.push(ok("shards", text));
     Ok(checks)
@@ -129,7 +129,7 @@ async fn all(shard: &Shard, seen: Seen, shown: &str, level: Durability) -> Resul
     let settings = Settings::read(shard).await?;
     let mut checks = vec![server(shard, shown).await?];
     if info.is_empty() {
-        let text = "this user may not ask what the server is and does (INFO): version, role, memory, eviction and \
+        let text = "this user may not run INFO: version, role, memory, eviction and \
                     persistence are unknown";
         checks.push(warn("info", text, "allow the user to: redis-cli ACL SETUSER NAME +info"));
     } else {
@@ -151,7 +151,7 @@ async fn all(shard: &Shard, seen: Seen, shown: &str, level: Durability) -> Resul
 
 /// Reports a key of a shard with foreign content.
 fn stranger(seen: &Seen) -> Option<Check> {
-    let fix = "choose another prefix=… in the address: others write keys of the same name";
+    let fix = "choose another prefix=… in the address: another program writes keys of the same name";
     seen.strangers.first().map(|stranger| fail("keys", stranger.to_string(), fix))
 }
 
@@ -159,9 +159,9 @@ fn stranger(seen: &Seen) -> Option<Check> {
 fn keys(seen: &Seen) -> Check {
     stranger(seen).unwrap_or_else(|| {
         if seen.knows_types {
-            ok("keys", "none of ours is somebody else's")
+            ok("keys", "no other program uses a key of this store")
         } else {
-            warn("keys", "this user may not ask of what type a key is", "redis-cli ACL SETUSER NAME +type")
+            warn("keys", "this user may not run TYPE", "redis-cli ACL SETUSER NAME +type")
         }
     })
 }
@@ -229,18 +229,18 @@ fn version(info: &Info) -> Check {
     if MADE_FOR.contains(&program.name) {
         return ok("version", program.to_string());
     }
-    let text = format!("{program}: punctual is made for Redis and Valkey only");
-    warn("version", text, "use Redis or Valkey, or watch this one closely")
+    let text = format!("{program}: punctual supports only Redis and Valkey");
+    warn("version", text, "use Redis or Valkey")
 }
 
 fn role(info: &Info, address: &Address) -> Check {
     if info.is_replica() {
         let host = info.get("master_host").unwrap_or("another server");
-        let text = format!("a replica of {host}: it takes no jobs");
+        let text = format!("a replica of {host}, which accepts no jobs");
         return fail("role", text, "name the primary in the address");
     }
     if preflight::is_strange_cluster(info, address) {
-        return fail("role", "one of a cluster's", "write redis+cluster:// instead of redis://");
+        return fail("role", "part of a cluster", "write redis+cluster:// instead of redis://");
     }
     match info.number("connected_slaves") {
         None | Some(0) => ok("role", "primary, no replicas"),
@@ -270,9 +270,8 @@ fn memory(info: &Info) -> Check {
             if percent < NEARLY_FULL_PERCENT {
                 return ok("memory", text);
             }
-            let fix =
-                "give the server more (maxmemory), or keep fewer finished jobs: punctual queue set NAME …";
-            warn("memory", text + ": a full server takes no more jobs", fix)
+            let fix = "give the server more memory (maxmemory), or keep fewer ended jobs: punctual queue set NAME …";
+            warn("memory", text + ": a full server accepts no more jobs", fix)
         }
     }
 }
@@ -287,12 +286,12 @@ fn persistence(info: &Info, settings: &Settings) -> Check {
     };
     let failed = |name: &str| info.get(name).is_some_and(|status| status != "ok");
     if has_log && failed("aof_last_write_status") {
-        let text = "appendonly yes, and the last write of the log failed: nothing is taken until it succeeds";
-        return fail("persistence", text, "look at the server's disk, and into its log");
+        let text = "appendonly yes, and the last write of the log failed: the server accepts no jobs until it succeeds";
+        return fail("persistence", text, "check the server's disk and its log");
     }
     if failed("rdb_last_bgsave_status") {
         let text = "the last snapshot failed: the server may refuse all writes until one succeeds";
-        return fail("persistence", text, "look at the server's disk and memory, and into its log");
+        return fail("persistence", text, "check the server's disk, memory and log");
     }
     if has_log {
         let synced = settings.appendfsync.as_deref().unwrap_or("unknown");
@@ -303,7 +302,7 @@ fn persistence(info: &Info, settings: &Settings) -> Check {
                 "persistence",
                 text + ", aof-load-truncated yes: of a call that a crash cut off within the log, most servers do a part \
                         when they start for the second time",
-                "mend the log before each start: docs/guide/5-redis.md, Durability",
+                "repair the log before each start: docs/guide/5-redis.md, Durability",
             ),
             Some(_) => ok("persistence", text),
             None => ok("persistence", text + ", aof-load-truncated unknown"),
@@ -329,11 +328,11 @@ fn durability(level: Durability, info: &Info, settings: &Settings) -> Check {
         return fail("durability", text, "redis-cli CONFIG SET appendonly yes appendfsync always");
     }
     let worth = match (log, synced) {
-        (true, Some("always")) => "a crash of any process loses nothing; full may be asked for",
+        (true, Some("always")) => "a crash of any process loses nothing; durability=full is possible",
         (true, Some("everysec")) => {
             "a crash of the server may lose its last 2 s; full needs appendfsync always"
         }
-        _ => "a crash of any of our processes loses nothing; one of the server, what its disk lacks",
+        _ => "a crash of a client loses nothing; a crash of the server loses what is not on its disk",
     };
     ok("durability", format!("{name}: {worth}"))
 }
@@ -375,7 +374,7 @@ async fn clock(shard: &Shard) -> Result<Check> {
     }
     let text =
         format!("the server's is {} ms {which} this machine's; jobs run by the server's", apart.as_millis());
-    Ok(warn("clock", text, "let a time service keep the clocks of both machines"))
+    Ok(warn("clock", text, "synchronise the clocks of both machines (NTP)"))
 }
 
 #[cfg(test)]
@@ -452,8 +451,8 @@ mod tests {
         says(&durability(Durability::Full, &log, &settings("everysec", "")), Fail, "full is promised");
         says(&durability(Durability::Full, &none, &settings("always", "")), Fail, "full is promised");
         says(&durability(Durability::Fast, &log, &settings("everysec", "")), Ok, "its last 2 s");
-        says(&durability(Durability::Fast, &log, &settings("always", "")), Ok, "full may be asked for");
-        says(&durability(Durability::Fast, &none, &settings("everysec", "")), Ok, "what its disk lacks");
+        says(&durability(Durability::Fast, &log, &settings("always", "")), Ok, "durability=full is possible");
+        says(&durability(Durability::Fast, &none, &settings("everysec", "")), Ok, "what is not on its disk");
     }
 
     #[test]

@@ -39,8 +39,10 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
     checks.push(if wal_bytes <= 2 * WAL_KEPT_BYTES.cast_unsigned() {
         ok("log", format!("write-ahead log of {} KiB", wal_bytes / 1_024))
     } else {
-        let text =
-            format!("write-ahead log of {} MiB: some reader holds an old state of the file", wal_bytes >> 20);
+        let text = format!(
+            "write-ahead log of {} MiB: a reader still uses an old state of the file",
+            wal_bytes >> 20
+        );
         check(CheckLevel::Warn, "log", text, Some("end long read transactions of other programs on the file"))
     });
     Ok(checks)
@@ -53,8 +55,8 @@ async fn file(store: &SqliteStore) -> Result<Check> {
     if free_bytes < FREE_BYTES_MIN || free_bytes < file_bytes / 4 {
         return Ok(ok("file", text));
     }
-    let text = format!("{text}, of which {} KiB hold nothing; new jobs use them first", free_bytes / 1_024);
-    let fix = "run `punctual compact` to give them back to the disk";
+    let text = format!("{text}, of which {} KiB are free for new jobs", free_bytes / 1_024);
+    let fix = "run `punctual compact` to return them to the disk";
     Ok(check(CheckLevel::Ok, "file", text, Some(fix)))
 }
 
@@ -67,7 +69,7 @@ async fn identity(store: &SqliteStore) -> Result<Check> {
 /// Reports the durability in force, as the writer's connection reads it back.
 async fn durability(store: &SqliteStore) -> Result<Check> {
     if store.options.read_only {
-        return Ok(ok("durability", "of those who write; opened to be looked at".to_owned()));
+        return Ok(ok("durability", "not known: opened for reading only".to_owned()));
     }
     let synchronous: i64 = store
         .write(1, 0, true, |tx| Ok(tx.conn.query_row("PRAGMA synchronous", [], |row| row.get(0))?))
@@ -78,7 +80,7 @@ async fn durability(store: &SqliteStore) -> Result<Check> {
         ok("durability", format!("{name} (synchronous {synchronous})"))
     } else {
         let text = format!("{name} is promised, but synchronous is {synchronous}");
-        check(CheckLevel::Fail, "durability", text, Some("open the store anew"))
+        check(CheckLevel::Fail, "durability", text, Some("open the store again"))
     })
 }
 
@@ -92,7 +94,7 @@ async fn integrity(store: &SqliteStore, bytes: u64) -> Result<Check> {
     let said: String =
         store.reader.run(|conn| Ok(conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?)).await?;
     Ok(if said == "ok" {
-        ok("integrity", "quick_check is content".to_owned())
+        ok("integrity", "quick_check found nothing".to_owned())
     } else {
         let fix = "copy the file and its -wal away, then restore a backup or try `sqlite3 .recover`";
         check(CheckLevel::Fail, "integrity", said, Some(fix))
@@ -114,15 +116,15 @@ async fn clock(store: &SqliteStore) -> Result<Check> {
             "went back by {} s since the last reserve or settle; jobs are late by that",
             back.as_secs()
         );
-        check(CheckLevel::Warn, "clock", text, Some("let a time service keep the machine's clock"))
+        check(CheckLevel::Warn, "clock", text, Some("synchronise the clock of the machine (NTP)"))
     })
 }
 
 fn bell(store: &SqliteStore) -> Check {
     if store.options.read_only {
-        return ok("bell", "not tested: opened to be looked at".to_owned());
+        return ok("bell", "not tested: opened for reading only".to_owned());
     }
-    let fix = "give the folder to the users who may write the database, or remove it while nobody works";
+    let fix = "let all users that write the database write the folder, or remove it while no process uses it";
     match store.bell.test() {
         Ok((0, _)) => ok("bell", "a message to itself arrived; no other process listens".to_owned()),
         Ok((others, answered)) if others == answered => {
@@ -132,10 +134,10 @@ fn bell(store: &SqliteStore) -> Check {
             let text = format!(
                 "other processes that listen: {others}; {answered} of them answered, the rest may be stopped or hang"
             );
-            check(CheckLevel::Warn, "bell", text, Some("look for a process that was stopped or hangs"))
+            check(CheckLevel::Warn, "bell", text, Some("find a process that is stopped or hangs"))
         }
         Err(e) => {
-            let text = format!("{e}; this process looks for new jobs every 20 ms instead");
+            let text = format!("{e}; this process checks for new jobs every 20 ms instead");
             check(CheckLevel::Warn, "bell", text, Some(fix))
         }
     }

@@ -142,7 +142,7 @@ impl Within for Transaction<'_> {
 fn of(store: &dyn Store) -> Result<&SqliteStore> {
     store.as_any().and_then(|store| store.downcast_ref()).ok_or_else(|| {
         let store = store.url();
-        Error::new(ErrorKind::Unsupported, format!("a transaction of SQLite can't be shared with the store {store}"))
+        Error::new(ErrorKind::Unsupported, format!("an SQLite transaction cannot be used with the store {store}"))
             .with_hint("open the client on sqlite:FILE, where FILE is the application's database; elsewhere keep an outbox (docs/guide/4-transactions.md)")
     })
 }

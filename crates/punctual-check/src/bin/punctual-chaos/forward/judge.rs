@@ -111,7 +111,7 @@ fn problem(job: &JobRecord, words: Option<&str>, has_arrived: bool, kills: &[&Fa
 fn is_refused(last: &Failure, words: &str, kills: &[&Fault]) -> bool {
     let (started, ended) = (last.started_ms * 1_000, last.ended_ms * 1_000);
     let was_killed = || kills.iter().any(|kill| started <= kill.end && kill.begin <= ended);
-    last.error.starts_with(words) || last.error == "lease taken back" && was_killed()
+    last.error.starts_with(words) || last.error == "lease expired" && was_killed()
 }
 
 /// What arrived more than once.
@@ -247,7 +247,7 @@ mod tests {
             recovered: 3_804_000,
             twice_max: 256,
         };
-        let is_by = |run, kills: &[&Fault]| is_refused_by("lease taken back", run, kills);
+        let is_by = |run, kills: &[&Fault]| is_refused_by("lease expired", run, kills);
         assert!(is_by((796, 2_798), &[&kill]));
         assert!(is_by((804, 2_806), &[&kill]), "reserved while it was killed");
         assert!(!is_by((796, 2_798), &[]), "nobody was killed");

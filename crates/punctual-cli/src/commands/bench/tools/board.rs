@@ -1,4 +1,4 @@
-//! Leaderboards: how fast they are, whether their sums are right, and what a member takes.
+//! Measures leaderboards: speed, correctness of sums, and memory per member.
 
 use std::{
     sync::{

@@ -75,7 +75,7 @@ pub(super) struct BoardFigures {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct LargeFigures {
     pub(super) bytes_per_member: Option<f64>,
-    /// The same once somebody asked for the first ten.
+    /// The same after the first ten were requested.
     pub(super) bytes_per_member_listed: Option<f64>,
     /// The first ten.
     pub(super) top_ms: f64,

@@ -1,5 +1,5 @@
-//! The yardstick: a rate limiter and a leaderboard on Redis as write-ups have them. No names, no checks, no repetition; the limiter's
-//! time is the caller's, and nothing bounds the board.
+//! The reference: a rate limiter and a leaderboard on Redis as articles describe them. They have no names, checks or repeated calls.
+//! The limiter uses the caller's clock, and the board has no bound.
 
 use std::{
     sync::Arc,

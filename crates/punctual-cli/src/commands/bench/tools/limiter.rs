@@ -1,4 +1,4 @@
-//! Rate limiters: how fast they are, whether they let too many pass, and what a key takes.
+//! Measures rate limiters: speed, calls that pass although they should not, and memory per key.
 
 use std::{
     sync::{Arc, Mutex},

@@ -42,7 +42,7 @@ pub(super) fn spawn(source: &str, client: Client, send: mpsc::Sender<Batch>) -> 
         })?)
     };
     let read = move || {
-        // Without a receiver nobody wants the rest.
+        // Without a receiver, the rest is not needed.
         let deliver = |batch| send.blocking_send(batch).is_ok();
         Ok(gather(BufReader::with_capacity(READ_BYTES, input), || client.make_id(), deliver)?)
     };
@@ -91,7 +91,7 @@ fn gather<R: Read>(
 fn parse(line: &[u8], make_id: impl FnOnce() -> JobId) -> punctual::Result<NewJob> {
     let text = std::str::from_utf8(line).map_err(|e| {
         Error::invalid(format!("the line is not UTF-8 (byte {})", e.valid_up_to() + 1))
-            .with_hint("bytes that are no text go into payload_base64")
+            .with_hint("put bytes that are not text into payload_base64")
     })?;
     wire::job(text, make_id)
 }

@@ -113,7 +113,7 @@ impl ScheduleHandle {
                 Next::Stop => return Ok(false),
             };
         }
-        let text = format!("could not plant a tick of {:?}: others are in its way", self.name);
+        let text = format!("could not enqueue a tick of {:?}: other jobs hold its unique key", self.name);
         Err(Error::new(ErrorKind::Conflict, text))
     }
 
@@ -140,7 +140,7 @@ impl ScheduleHandle {
         let Some(other) = Tick::of(&job).filter(|other| other.name == self.name) else {
             let text = format!("job {} holds the unique key of schedule {:?}", job.id, self.name);
             return Err(Error::new(ErrorKind::Conflict, text)
-                .with_hint("such keys are for schedules; give the job another one"));
+                .with_hint("such keys are reserved for schedules; use another key"));
         };
         let reason = if other.generation < named.generation {
             CHANGED

@@ -139,7 +139,7 @@ impl Address {
         };
         let mut url = redis::parse_redis_url(&first).ok_or_else(unreadable)?;
         if url.fragment().is_some() {
-            return Err(Error::invalid("a redis: store knows nothing behind a #")
+            return Err(Error::invalid("the address of a redis: store cannot contain #")
                 .with_hint("write a # in a password as %23"));
         }
         let (mut durability, mut prefix, mut own) = (Wanted::default(), PREFIX.to_owned(), Vec::new());
@@ -149,7 +149,7 @@ impl Address {
             match &*key {
                 "durability" => {
                     durability = Wanted::parse(&value).ok_or_else(|| {
-                        Error::invalid(format!("{:?} is no durability of a redis: store", shown(&value)))
+                        Error::invalid(format!("{:?} is not a durability of a redis: store", shown(&value)))
                             .with_hint("write durability=fast, full, or replicated(n) with n from 1 to 32")
                     })?;
                 }
@@ -176,7 +176,7 @@ impl Address {
                 }
                 key if scheme.options().contains(&key) => own.push((key.to_owned(), value.into_owned())),
                 _ => {
-                    return Err(Error::invalid(format!("{:?} is no option of a redis: store", shown(&key)))
+                    return Err(Error::invalid(format!("{:?} is not an option of a redis: store", shown(&key)))
                         .with_hint(
                             "write durability=…, prefix=… or eviction=allowed; the database is the path: redis://host/0",
                         ));

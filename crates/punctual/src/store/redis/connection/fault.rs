@@ -28,7 +28,7 @@ const FORMAT: &str = "FORMAT";
 
 /// Makes the error for a server that was unreachable a moment ago. Nothing was sent.
 pub(crate) fn away() -> Error {
-    Error::new(ErrorKind::Unavailable, "could not connect to the server, and does not try again yet")
+    Error::new(ErrorKind::Unavailable, "could not connect to the server; the next try is later")
 }
 
 /// Returns whether a call failed because a server could not be reached, even if that was half-way.
@@ -47,14 +47,15 @@ pub(crate) fn unreachable(cause: RedisError) -> Error {
         _ if cause.kind() == redis::ErrorKind::AuthenticationFailed => {
             not_allowed(message).with_source(cause)
         }
-        _ if cause.kind() == redis::ErrorKind::InvalidClientConfig => {
-            Error::new(ErrorKind::Unsupported, message)
-                .with_hint(
-                    "look at the address: redis:// leads to one server, redis+sentinel:// to sentinels and the name of their \
-                     service, redis+cluster:// to a cluster",
-                )
-                .with_source(cause)
-        }
+        _ if cause.kind() == redis::ErrorKind::InvalidClientConfig => Error::new(
+            ErrorKind::Unsupported,
+            message,
+        )
+        .with_hint(
+            "check the address: redis:// names one server, redis+sentinel:// sentinels and the name of their \
+                     service, redis+cluster:// a cluster",
+        )
+        .with_source(cause),
         // Also if the socket of the address does not exist.
         _ if cause.is_connection_refusal() => unavailable(
             format!("{message}: nothing listens at its address"),
@@ -63,13 +64,11 @@ pub(crate) fn unreachable(cause: RedisError) -> Error {
         .with_source(cause),
         _ if cause.is_connection_dropped() || cause.kind() == redis::ErrorKind::Parse => unavailable(
             message.to_owned(),
-            "look into the server's log, and check the port; if the server accepts only TLS there, write rediss://",
+            "check the port and the server's log; if the port accepts only TLS, write rediss://",
         )
         .with_source(cause),
-        _ => {
-            unavailable(message.to_owned(), "look whether the server runs and whether its address is right")
-                .with_source(cause)
-        }
+        _ => unavailable(message.to_owned(), "check that the server runs and that the address is right")
+            .with_source(cause),
     }
 }
 
@@ -93,14 +92,14 @@ pub(crate) fn unfit(why: Unfit) -> Error {
         .with_hint("set appendonly yes and appendfsync always on the server, or use durability=fast"),
         Unfit::Replica => unavailable(
             "the server is a replica".to_owned(),
-            "servers may be changing places: wait; if it stays so, name the primary in the address",
+            "a failover may be going on: wait; if the error stays, name the primary in the address",
         ),
         // Replicas may come back.
         Unfit::Replicas(found, wanted) => unavailable(
             format!(
                 "the server has {found} replicas, where durability=replicated({wanted}) asks for {wanted}"
             ),
-            "start the replicas that are missing, or write a smaller number",
+            "start the missing replicas, or write a smaller number",
         ),
     }
 }
@@ -110,11 +109,11 @@ pub(crate) fn unconfirmed(operation: &str, why: Unconfirmed) -> Error {
     let (message, hint) = match why {
         Unconfirmed::Replicas(found, wanted) => (
             format!("{found} of {wanted} replicas have {operation}"),
-            "look whether the replicas run and keep up; the same call may be repeated",
+            "check that the replicas run and keep up; the call can be repeated",
         ),
         Unconfirmed::Disk => (
             format!("the server's disk does not have {operation} yet"),
-            "look whether the server's disk keeps up; the same call may be repeated",
+            "check that the server's disk keeps up; the call can be repeated",
         ),
     };
     Error::new(ErrorKind::UnknownOutcome, message).with_hint(hint)
@@ -123,7 +122,7 @@ pub(crate) fn unconfirmed(operation: &str, why: Unconfirmed) -> Error {
 /// Adapts the error of a call that was partly done: it must not claim that nothing was changed.
 pub(crate) fn in_part(error: Error) -> Error {
     if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::StoreFull) {
-        let text = format!("did it in part only: {error}");
+        let text = format!("done only in part: {error}");
         Error::new(ErrorKind::UnknownOutcome, text).with_source(error)
     } else {
         error
@@ -134,14 +133,14 @@ pub(crate) fn in_part(error: Error) -> Error {
 pub(crate) fn restless(operation: &str) -> Error {
     unavailable(
         format!("no server took {operation}"),
-        "the servers are changing places, or too few of them are there; their logs and CLUSTER INFO say more",
+        "a failover is going on, or too few servers run; check their logs and CLUSTER INFO",
     )
 }
 
 /// Makes the error for an answer that no Redis server gives.
 pub(crate) fn odd(operation: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("could not understand the answer to {operation}"))
-        .with_hint("look what else stands between here and the server")
+        .with_hint("check what is between this machine and the server, such as a proxy")
 }
 
 /// Makes the error for a refusal of the server.
@@ -150,23 +149,29 @@ pub(crate) fn refused(operation: &str, refusal: &ServerError) -> Error {
     let message = format!("the server refused {operation}: {code}");
     let error = match code {
         "OOM" => Error::new(ErrorKind::StoreFull, message)
-            .with_hint("give the server more memory (maxmemory), or keep fewer finished jobs"),
+            .with_hint("give the server more memory (maxmemory), or keep fewer ended jobs"),
         READONLY => unavailable(message, "the address leads to a replica: name the primary"),
-        "LOADING" => unavailable(message, "the server reads its files; wait until it has"),
-        "BUSY" => unavailable(message, "somebody's script holds the server up; SCRIPT KILL may end it"),
-        "MASTERDOWN" | "CLUSTERDOWN" | "NOREPLICAS" | "TRYAGAIN" | "UNBLOCKED" => {
-            unavailable(message, "wait until all of the server's parts are there again")
+        "LOADING" => unavailable(message, "the server is loading its data; wait until it has finished"),
+        "BUSY" => {
+            unavailable(message, "a script of another program blocks the server; SCRIPT KILL can end it")
         }
-        "MISCONF" => unavailable(message, "the server can't write its disk; its log says why"),
-        NOSCRIPT => unavailable(message, "somebody empties the server's scripts all the time; stop that"),
+        "MASTERDOWN" | "CLUSTERDOWN" | "NOREPLICAS" | "TRYAGAIN" | "UNBLOCKED" => {
+            unavailable(message, "wait until all parts of the cluster run again")
+        }
+        "MISCONF" => unavailable(message, "the server cannot write to its disk; check its log"),
+        NOSCRIPT => unavailable(
+            message,
+            "another program keeps removing the server's scripts (SCRIPT FLUSH); stop it",
+        ),
         "NOAUTH" | "WRONGPASS" | NOPERM => not_allowed(message),
         "MOVED" | "ASK" | "CROSSSLOT" => Error::new(ErrorKind::Unsupported, message)
             .with_hint("this server is part of a cluster: write redis+cluster://host:6379"),
         FORMAT => other_format(refusal.details().unwrap_or("0")),
-        "WRONGTYPE" => Error::new(ErrorKind::Corrupt, message)
-            .with_hint("others write keys of the same name: choose another prefix=… in the address"),
+        "WRONGTYPE" => Error::new(ErrorKind::Corrupt, message).with_hint(
+            "another program writes keys of the same name: choose another prefix=… in the address",
+        ),
         _ => Error::new(ErrorKind::Corrupt, message)
-            .with_hint("look into the server's log; an audit finds what does not fit together"),
+            .with_hint("check the server's log, and run punctual audit"),
     };
     // The cause can quote stored values, but names the line of the script.
     error.with_source(RedisError::from(refusal.clone()))
@@ -194,9 +199,8 @@ fn unavailable(message: String, hint: &str) -> Error {
 /// Not `Invalid`: the call is not at fault, and a repetition does not help until the server or the address is
 /// changed.
 fn not_allowed(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Unsupported, message).with_hint(
-        "look at the user and the password in the address, and at what the server allows that user",
-    )
+    Error::new(ErrorKind::Unsupported, message)
+        .with_hint("check the user and the password in the address, and the permissions of the user")
 }
 
 #[cfg(test)]

@@ -455,7 +455,7 @@ impl Line {
                             tracing::warn!(
                                 target: "punctual",
                                 error = &why as &dyn std::error::Error,
-                                "jobs were taken, but a server that takes over may hand them out again"
+                                "jobs were taken, but may be returned again after a failover"
                             );
                         }
                         confirmed => confirmed.map_err(Failure::Unconfirmed)?,

@@ -34,8 +34,9 @@ pub(crate) fn check(address: &Address, shard: u16, answers: Vec<Value>) -> Resul
     let seen = look(address, shard, answers)?;
     check_server(&seen.info, address)?;
     match seen.strangers.into_iter().next() {
-        Some(stranger) => Err(Error::new(ErrorKind::Corrupt, stranger.to_string())
-            .with_hint("others write keys of the same name: choose another prefix=… in the address")),
+        Some(stranger) => Err(Error::new(ErrorKind::Corrupt, stranger.to_string()).with_hint(
+            "another program writes keys of the same name: choose another prefix=… in the address",
+        )),
         None => Ok(()),
     }
 }
@@ -127,7 +128,7 @@ fn check_server(info: &Info, address: &Address) -> Result<()> {
             .with_hint(format!("use Redis {major}.{minor} or later, or Valkey")));
     }
     if is_strange_cluster(info, address) {
-        return Err(Error::new(ErrorKind::Unsupported, "the server is one of a cluster's")
+        return Err(Error::new(ErrorKind::Unsupported, "the server is part of a cluster")
             .with_hint("write redis+cluster:// instead of redis://"));
     }
     if let Some(policy) = info.eviction().filter(|_| !address.allows_eviction()) {

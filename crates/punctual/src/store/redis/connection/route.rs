@@ -141,7 +141,7 @@ impl Route {
                 Err(_) => {}
             }
         }
-        Err(failure.unwrap_or_else(|| odd("there is nobody to ask")))
+        Err(failure.unwrap_or_else(|| odd("no server is known")))
     }
 
     async fn ask(&self, guide: &Node, dead: &mut Vec<Node>) -> RedisResult<(Node, Connection)> {

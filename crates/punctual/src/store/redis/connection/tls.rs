@@ -63,8 +63,8 @@ impl Tls {
         if roots.is_empty() {
             return Err(match &files.ca {
                 Some(path) => unusable(path, "no certificate"),
-                None => Error::new(ErrorKind::Unsupported, "the system trusts no certificates")
-                    .with_hint("name a file of those to trust: ca=/path/to/ca.pem"),
+                None => Error::new(ErrorKind::Unsupported, "the system has no trusted certificates")
+                    .with_hint("name a file of trusted certificates: ca=/path/to/ca.pem"),
             });
         }
         // The provider is named, so that others in the process do not matter.
@@ -106,7 +106,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 
 fn unusable(path: &Path, what: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("found {what} in {}", path.display()))
-        .with_hint("look at ca=…, cert=… and key=… in the address: each names a file of PEM text")
+        .with_hint("check ca=…, cert=… and key=… in the address: each names a file in PEM format")
 }
 
 /// Returns the TLS cause of a failure to connect, if there is one.

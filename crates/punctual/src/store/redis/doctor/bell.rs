@@ -52,29 +52,34 @@ pub(super) async fn hear(shard: &Shard) -> Result<Check> {
         Some(shard.link.call(&PROBE, std::slice::from_ref(&bell), &args).await.map(|_| begin))
     };
     let (heard, rung) = tokio::join!(shard.link.thread().run(listener), ring);
-    let no_use = "let nothing between here and the server cut or hold connections that wait";
+    let no_use = "let no proxy between this machine and the server cut or delay waiting connections";
     let (answer, at) = match heard? {
         Ok(heard) => heard,
-        Err(cause) => return Ok(fail("bell", format!("could not listen to it: {cause}"), no_use)),
+        Err(cause) => {
+            return Ok(fail("bell", format!("could not listen for notifications: {cause}"), no_use));
+        }
     };
     let begin = match rung {
         Some(Ok(begin)) => begin,
-        Some(Err(e)) => return Ok(fail("bell", format!("could not ring it: {e}"), "see the other findings")),
-        None => return Ok(fail("bell", "could not listen to it", no_use)),
+        Some(Err(e)) => {
+            return Ok(fail("bell", format!("could not send a notification: {e}"), "see the other findings"));
+        }
+        None => return Ok(fail("bell", "could not listen for notifications", no_use)),
     };
     Ok(match answer {
         Some(redis::Value::Array(_)) => {
             let took = at.saturating_duration_since(begin);
-            let text = format!("a ring from a script was heard after {:.1} ms", took.as_secs_f64() * 1e3);
+            let text =
+                format!("a notification from a script arrived after {:.1} ms", took.as_secs_f64() * 1e3);
             if took <= HEARD_MAX { ok("bell", text) } else { warn("bell", text, no_use) }
         }
         Some(redis::Value::ServerError(refusal)) => {
-            let text = format!("the server lets nobody listen: {}", refusal.code());
+            let text = format!("this user may not listen for notifications: {}", refusal.code());
             fail("bell", text, "allow the user to: redis-cli ACL SETUSER NAME +bzpopmin")
         }
         _ => fail(
             "bell",
-            "a ring from a script was not heard: workers find new jobs up to a minute late",
+            "a notification from a script did not arrive: workers find new jobs up to a minute late",
             no_use,
         ),
     })

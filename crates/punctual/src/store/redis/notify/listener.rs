@@ -94,7 +94,7 @@ impl Listener {
                 if self.failures == 1 {
                     tracing::warn!(
                         error = &e as &dyn std::error::Error,
-                        "the doorbell fell silent; trying again"
+                        "notifications stopped; trying again"
                     );
                 }
                 self.shared.hall().doubt();

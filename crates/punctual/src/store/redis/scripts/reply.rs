@@ -80,5 +80,5 @@ pub(crate) fn unexpected(value: &Value) -> Error {
         _ => "something",
     };
     Error::new(ErrorKind::Corrupt, format!("a script answered {kind} where it should not"))
-        .with_hint("is this key prefix used by another program, or by another version of punctual?")
+        .with_hint("check that no other program or version of punctual uses this key prefix")
 }

@@ -84,7 +84,7 @@ pub(crate) async fn find(
     if layout.epoch == 0 {
         return Ok(None);
     }
-    tracing::warn!(target: "punctual", "shard 0 is away: goes by the layout that another shard knows");
+    tracing::warn!(target: "punctual", "shard 0 cannot be reached: using the layout of another shard");
     let mut shards: Vec<_> = [Arc::clone(first)].into_iter().chain(asked).collect();
     for n in shards.len() as u16..layout.live() {
         shards.push(new(n)?);

@@ -111,7 +111,7 @@ impl Layout {
         if EARLIER_MAX < earlier.len() {
             return Err(Error::new(
                 ErrorKind::Conflict,
-                format!("the store had {EARLIER_MAX} other numbers of shards, each still looked for"),
+                format!("the store had {EARLIER_MAX} other numbers of shards, which are still in use"),
             )
             .with_hint("choose one of them"));
         }

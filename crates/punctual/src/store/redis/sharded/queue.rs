@@ -108,7 +108,7 @@ pub(crate) async fn queue(store: &RedisStore, name: &str, op: &QueueOp) -> Resul
             Set::Moved => live = store.refresh().await?,
         }
     }
-    Err(Error::new(ErrorKind::Unavailable, format!("the settings of queue {name:?} change all the time")))
+    Err(Error::new(ErrorKind::Unavailable, format!("the settings of queue {name:?} keep changing")))
 }
 
 /// Copies to the shards from `first` on what was decided in shard 0; returns `false` if there is a later layout.
@@ -159,7 +159,9 @@ pub(crate) fn check_caps(name: &str, settings: &QueueSettings, shards: u16) -> R
                 ErrorKind::Conflict,
                 format!("queue {name:?} has {what} {cap}, too few to be shared by {shards} shards"),
             )
-            .with_hint(format!("give it {shards} or more, or none, or pin it, or the store fewer shards")));
+            .with_hint(format!(
+                "set the cap to {shards} or more or to none, pin the queue, or use fewer shards"
+            )));
         }
     }
     Ok(())

@@ -201,7 +201,7 @@ impl RedisStore {
             sharded::queue::copy_all(&wider, live.shards.len(), live.layout.epoch).await?;
             self.decide(&live, &changed).await?;
         }
-        Err(Error::new(ErrorKind::Conflict, "somebody else changes the number of shards all the time"))
+        Err(Error::new(ErrorKind::Conflict, "another process keeps changing the number of shards"))
     }
 
     /// Refuses a number of shards that is too large for the limits of a queue.
@@ -250,7 +250,7 @@ impl RedisStore {
         let entered = new.iter().map(async |shard| match shard.link.enter().await {
             Err(error) if error.kind() == ErrorKind::Unavailable => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(target: "punctual", shard = shard.number, error, "a part of the store is away");
+                tracing::warn!(target: "punctual", shard = shard.number, error, "a part of the store cannot be reached");
                 Ok(())
             }
             entered => entered,

@@ -117,7 +117,7 @@ pub(crate) async fn enqueue(shard: &Shard, part: &Part<'_>) -> Result<Answer> {
             _ => return Err(odd()),
         }
     }
-    Err(Error::new(ErrorKind::Unavailable, "the settings of a queue change faster than jobs can be enqueued"))
+    Err(Error::new(ErrorKind::Unavailable, "the settings of the queue keep changing"))
 }
 
 pub(crate) fn odd() -> Error {

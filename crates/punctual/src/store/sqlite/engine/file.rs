@@ -114,7 +114,7 @@ impl Database {
     /// Makes the error for a write to a read-only store.
     pub(crate) fn only_looked_at(&self) -> Error {
         let path = self.path.display();
-        Error::new(ErrorKind::Unsupported, format!("{path} was opened to be looked at; nothing was written"))
+        Error::new(ErrorKind::Unsupported, format!("{path} was opened for reading only; nothing was written"))
             .with_hint("open it without mode=ro, as a user who may write the file and its folder")
     }
 
@@ -181,9 +181,9 @@ impl Database {
         if mode != "wal" {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("{} can't use a write-ahead log (journal_mode is {mode})", self.path.display()),
+                format!("{} cannot use a write-ahead log (journal_mode is {mode})", self.path.display()),
             )
-            .with_hint("put the file on a local disk; network file systems can't share one"));
+            .with_hint("put the file on a local disk; network file systems cannot share a log"));
         }
         set_synchronous(conn, durability).map_err(failed)?;
         // The writer does checkpoints after it has answered.
@@ -299,7 +299,7 @@ fn make(path: &Path) -> Result<()> {
 fn probe(path: &Path, create: bool) -> Result<()> {
     let none = |what| {
         Error::new(ErrorKind::Unavailable, format!("there is no store {what} {}", path.display()))
-            .with_hint("check the path; opened without mode=rw it is made")
+            .with_hint("check the path; without mode=rw, the store is created")
     };
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && create => return Ok(()),
@@ -322,7 +322,7 @@ fn without_log(path: &Path, e: rusqlite::Error) -> Error {
     let error = fault::error("open", path, e);
     if is_missing && !with_suffix(path, "-shm").exists() {
         return error.with_hint(
-            "no process has this store open, and this user can't make its -shm there: start a worker, or look at a copy of the file",
+            "no process has this store open, and this user cannot create its -shm file: start a worker, or read a copy of the file",
         );
     }
     error

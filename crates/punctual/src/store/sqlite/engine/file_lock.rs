@@ -121,9 +121,7 @@ impl Lock {
             ErrorKind::Unavailable,
             format!("could not lock {path}: another process held it for {timeout:?}; nothing was written"),
         )
-        .with_hint(
-            "look for a process that was stopped or hangs, and continue or end it; then repeat the call",
-        )
+        .with_hint("find a process that is stopped or hangs, and continue or end it; then repeat the call")
     }
 }
 

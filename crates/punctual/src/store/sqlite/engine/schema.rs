@@ -123,9 +123,11 @@ pub(crate) fn check_as_it_is(conn: &Connection, path: &Path) -> Result<()> {
         Ordering::Greater => Err(outdated(&path.to_string(), found)),
         Ordering::Less => Err(Error::new(
             ErrorKind::Outdated,
-            format!("{path} has schema version {found}, and was opened to be looked at; nothing was changed"),
+            format!(
+                "{path} has schema version {found}, and was opened for reading only; nothing was changed"
+            ),
         )
-        .with_hint("let a user who may write it open it once: that brings it up to date")),
+        .with_hint("open the file once as a user who may write it: that upgrades it")),
     }
 }
 

@@ -130,7 +130,7 @@ impl Street {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         if *trouble != said {
             tracing::warn!(target: "punctual", folder = %self.folder.display(), error = %said,
-                "other processes can't notify this one of new jobs; it looks for them every 20 ms instead");
+                "other processes cannot notify this one of new jobs; it checks for them every 20 ms instead");
             *trouble = said;
         }
     }

@@ -59,7 +59,7 @@ impl Strangers {
     fn met(&self) {
         if !self.are_about() {
             tracing::info!(target: "punctual",
-                "a job was written by a program that does not notify this one; it looks for jobs every 20 ms for 10 minutes");
+                "a job was written by a program that does not notify this one; it checks for jobs every 20 ms for 10 minutes");
         }
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now().checked_add(STRANGERS_FOR);
     }

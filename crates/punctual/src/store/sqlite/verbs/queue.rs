@@ -98,9 +98,9 @@ pub(crate) fn queues_behind(tx: &mut Tx<'_>, after: Option<&str>, n: usize) -> S
 fn unreadable(name: &str) -> Error {
     Error::new(
         ErrorKind::Corrupt,
-        format!("the settings of queue {name:?} can't be read by this version; it is paused"),
+        format!("the settings of queue {name:?} cannot be read by this version; the queue is paused"),
     )
-    .with_hint("start the version that wrote them, or set all of them anew with `punctual queue set`")
+    .with_hint("start the version that wrote them, or set all of them again with `punctual queue set`")
 }
 
 /// Changes a queue.

@@ -73,7 +73,7 @@ impl Map {
                 )));
             }
             Value::ServerError(refusal) => return Err(refusal.into()),
-            _ => return Err(odd("the server told nothing of its cluster")),
+            _ => return Err(odd("the server did not return its cluster's layout")),
         };
         let mut map = Self { primary: None, nodes: Vec::new() };
         for range in ranges {
