@@ -804,7 +804,7 @@ pub struct Failure {
     pub ended_ms: u64,
     /// The name of the worker.
     pub worker: String,
-    /// The error of the handler, at most 1 KiB. For an expired lease: `lease taken back`.
+    /// The error of the handler, at most 1 KiB. For an expired lease: `lease expired`.
     pub error: String,
 }
 

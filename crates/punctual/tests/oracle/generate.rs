@@ -13,6 +13,7 @@ use fastrand::Rng;
 use punctual::{
     Backoff, Concurrency, IdMaker, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Scope, State,
     Timestamp, Unique, When,
+    limits::GROUP_TURNS_MAX,
     store::{
         Action, Call, Guard, Keep, Order, Placement, QueueOp, QueueSettings, Rate, Reserve, Take, Target,
         UniqueKey, Verdict, Want, Which,
@@ -219,7 +220,9 @@ impl Generator {
         let enqueue = self.next_enqueue((0..440).map(job).collect());
         self.coming.extend([Op::Queue("a".to_owned(), QueueOp::Resume), enqueue]);
         // Past the expiry of most: the first call looks at n + 256 of them and gives none.
-        for (n, ms) in [(3, 600), (100, 0), (100, 0), (1, 1_500), (1, 0), (1, 0)] {
+        // Never more than the turns that groups have in one call: there a store may stop earlier than the model (S16).
+        const MANY: usize = GROUP_TURNS_MAX;
+        for (n, ms) in [(3, 600), (MANY, 0), (MANY, 0), (1, 1_500), (1, 0), (1, 0)] {
             let clock = self.turn(ms);
             let want = Reserve {
                 wants: vec![Want { queue: "a".to_owned(), share: n, at_most: n }],

@@ -24,7 +24,7 @@ end
 -- The end of a run whose lease is past its time (S9).
 local function taken_back(job)
     local crashes = min(job.crashes + 1, CRASHES_MAX)
-    local next = {attempt = job.attempt, crashes = crashes, snoozes = job.snoozes, failed = 'lease taken back'}
+    local next = {attempt = job.attempt, crashes = crashes, snoozes = job.snoozes, failed = 'lease expired'}
     if has(job.run.flags, 1) then
         next.state, next.reason = CANCELLED, 'cancelled'
     elseif POISON_LIMIT <= next.crashes and not has(job.run.flags, 32) then
