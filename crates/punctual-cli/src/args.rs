@@ -265,14 +265,14 @@ pub(crate) enum Command {
     /// Hand due jobs over to RabbitMQ, NATS, a Redis stream or a webhook.
     #[cfg(feature = "forward")]
     Forward(Forward),
-    /// Hand due jobs over to RabbitMQ, NATS, a Redis stream or a webhook (not in this build).
+    /// Send due jobs to RabbitMQ, NATS, Redis or a webhook (not in this build).
     #[cfg(not(feature = "forward"))]
     Forward(Absent),
     /// Take over what waits in a queue on Redis that was made by hand.
     #[cfg(feature = "import")]
     #[command(subcommand)]
     Import(Import),
-    /// Take over what waits in a queue on Redis that was made by hand (not in this build).
+    /// Take over jobs from a queue built by hand on Redis (not in this build).
     #[cfg(not(feature = "import"))]
     Import(Absent),
     /// Check that every job is in exactly one state.
