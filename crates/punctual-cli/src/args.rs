@@ -10,6 +10,14 @@ use std::{
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, parser::ValueSource};
 use punctual::parse_duration;
 
+#[cfg(not(all(feature = "forward", feature = "import", feature = "man")))]
+use crate::absent::Absent;
+#[cfg(feature = "forward")]
+use crate::commands::forward::Forward;
+#[cfg(feature = "import")]
+use crate::commands::import::Import;
+#[cfg(feature = "man")]
+use crate::commands::man::Man;
 use crate::{
     commands::{
         act::{Cancel, Delete, Edit, Reprioritise, Reschedule, Retry, RunNow},
@@ -21,8 +29,6 @@ use crate::{
         configuration::Configuration,
         cron::Cron,
         demo::DemoWorker,
-        forward::Forward,
-        import::Import,
         limiter::Limiter,
         lock::Lock,
         ls::Ls,
@@ -290,10 +296,18 @@ pub(crate) enum Command {
     /// Run a command for each job.
     Work(Work),
     /// Send due jobs to RabbitMQ, NATS, a Redis stream or a webhook.
+    #[cfg(feature = "forward")]
     Forward(Forward),
+    /// Send due jobs to RabbitMQ, NATS, a Redis stream or a webhook (not in this build).
+    #[cfg(not(feature = "forward"))]
+    Forward(Absent),
     /// Import the jobs of a hand-written queue on Redis.
+    #[cfg(feature = "import")]
     #[command(subcommand)]
     Import(Import),
+    /// Import the jobs of a hand-written queue on Redis (not in this build).
+    #[cfg(not(feature = "import"))]
+    Import(Absent),
     /// Check that each job is in exactly one state.
     Audit(Audit),
     /// Check the store's health and configuration.
@@ -328,6 +342,14 @@ Examples:
     DemoWorker(DemoWorker),
     /// Print the completion script of a shell.
     Completions(Completions),
+    /// Write the man pages into a folder.
+    #[cfg(feature = "man")]
+    #[command(hide = true)]
+    Man(Man),
+    /// Write the man pages into a folder (not in this build).
+    #[cfg(not(feature = "man"))]
+    #[command(hide = true)]
+    Man(Absent),
 }
 
 impl Command {
@@ -351,6 +373,7 @@ impl Command {
             | Self::Edit(Edit { which, .. })
             | Self::Delete(Delete { which }) => which.only_looks(),
             Self::Audit(audit) => !audit.repairs(),
+            #[cfg(feature = "import")]
             Self::Import(import) => import.is_dry(),
             Self::Shards(shards) => shards.only_looks(),
             Self::Queue(queue) => queue.only_looks(),
@@ -379,6 +402,7 @@ impl Command {
             | Self::Forward(_)
             | Self::Limit(_)
             | Self::Queue(Queue::Set { .. } | Queue::Limit { .. } | Queue::Pause { .. }) => true,
+            #[cfg(feature = "import")]
             Self::Import(import) => !import.is_dry(),
             Self::Cron(cron) => cron.makes_a_store(),
             Self::Topic(topic) => topic.makes_a_store(),

@@ -10,14 +10,18 @@ pub(crate) mod configuration;
 pub(crate) mod cron;
 pub(crate) mod demo;
 mod doctor;
+#[cfg(feature = "forward")]
 pub(crate) mod forward;
 pub(crate) mod health;
 mod hour;
+#[cfg(feature = "import")]
 pub(crate) mod import;
 mod limit;
 pub(crate) mod limiter;
 pub(crate) mod lock;
 pub(crate) mod ls;
+#[cfg(feature = "man")]
+pub(crate) mod man;
 mod progress;
 pub(crate) mod push;
 pub(crate) mod queue;
@@ -39,10 +43,11 @@ use std::{
 
 use jiff::{Zoned, tz::TimeZone};
 use punctual::{Client, ErrorKind, JobId, Timestamp};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use self::{limit::Limit, progress::Progress};
 use crate::{
+    absent,
     args::{Args, Command, Globals, LogFormat},
     config::Config,
     errors::{Failure, Result},
@@ -61,8 +66,15 @@ pub(crate) fn run(args: Args) -> Result {
 }
 
 fn carry_out(mut globals: Globals, command: &Command) -> Result {
+    if let Some(feature) = absent::feature(command) {
+        return Err(absent::failure(feature));
+    }
     if let Command::Completions(completions) = command {
         return completions::run(completions);
+    }
+    #[cfg(feature = "man")]
+    if let Command::Man(man) = command {
+        return man::run(man);
     }
     globals.configured = Config::find(globals.config.as_deref())?;
     if let Command::Config(command) = command {
@@ -85,7 +97,9 @@ fn carry_out(mut globals: Globals, command: &Command) -> Result {
             Command::Demo => return demo::run(globals.explicit_store(), globals.json()).await,
             Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
             Command::Shards(args) => return shards::run(&globals, args, &limit).await,
+            #[cfg(feature = "forward")]
             Command::Forward(args) => return forward::run(globals, command, args).await,
+            #[cfg(feature = "import")]
             Command::Import(args) if args.is_dry() => {
                 let look = limit.within(import::dry_run(&globals, args)).await;
                 return look.unwrap_or_else(|| Err(limit.passed()));
@@ -140,7 +154,10 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Top(args) => top::run(session, args).await,
         Command::Upcoming(args) => upcoming::run(session, args).await,
         Command::Work(args) => work::run(session, args).await,
+        #[cfg(feature = "import")]
         Command::Import(args) => import::run(session, args).await,
+        #[cfg(not(feature = "import"))]
+        Command::Import(_) => unreachable!("invariant: a command that is not in this build was refused"),
         Command::Audit(args) => audit::run(session, args).await,
         Command::Doctor => doctor::run(session).await,
         Command::Compact(_) => compact::run(session).await,
@@ -150,7 +167,8 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         | Command::Forward(_)
         | Command::Shards(_)
         | Command::Config(_)
-        | Command::Completions(_) => {
+        | Command::Completions(_)
+        | Command::Man(_) => {
             unreachable!("invariant: these need no session and ran already")
         }
     }
@@ -165,15 +183,23 @@ fn listen(globals: &Globals) {
         1 => "warn,punctual=debug,punctual_cli=debug,punctual_forward=debug,lapin=off,async_nats=off",
         _ => "trace",
     };
-    let named = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.trim().is_empty());
-    let filter =
-        EnvFilter::try_new(named.as_deref().unwrap_or(filter)).unwrap_or_else(|_| EnvFilter::new(filter));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let named = std::env::var("RUST_LOG").ok().filter(|text| !text.trim().is_empty());
+    let chosen = named.as_deref().map(str::parse::<Targets>);
+    let refused = matches!(chosen, Some(Err(_)));
+    let filter = match chosen {
+        Some(Ok(targets)) => targets,
+        _ => filter.parse().expect("invariant: a filter of our own is well-formed"),
+    };
+    let log = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     // If stderr is closed, a report about that on stderr would panic.
     let log = log.log_internal_errors(false);
+    let registry = tracing_subscriber::registry().with(filter);
     match globals.log_format {
-        LogFormat::Text => log.with_ansi(globals.color.on(&io::stderr()).is_on()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => registry.with(log.with_ansi(globals.color.on(&io::stderr()).is_on())).init(),
+        LogFormat::Json => registry.with(log.json().flatten_event(true)).init(),
+    }
+    if refused {
+        tracing::warn!("RUST_LOG is ignored: write levels and modules, such as warn,punctual=debug");
     }
 }
 

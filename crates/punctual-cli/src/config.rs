@@ -31,6 +31,10 @@ pub(crate) struct Config {
 /// A queue whose jobs are handed over.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(
+    not(feature = "forward"),
+    expect(dead_code, reason = "a build without the command reads the file all the same")
+)]
 pub(crate) struct Forward {
     /// The queue.
     pub(crate) from: String,
@@ -66,6 +70,7 @@ pub(crate) struct Found {
 }
 
 /// Makes the error of `forward` without `--to` and without a configuration file.
+#[cfg(feature = "forward")]
 pub(crate) fn nowhere() -> Failure {
     Failure::invalid("there is no configuration file")
         .why(format!("there is no ./{HERE}, ~/.config/punctual/config.toml or /etc/punctual/punctual.toml"))
@@ -108,6 +113,7 @@ impl Config {
 }
 
 /// The whole of a file that holds an address or a secret, without the end of its line.
+#[cfg(any(feature = "forward", feature = "import"))]
 pub(crate) fn secret(file: &Path) -> Result<String> {
     Ok(text(file)?.trim_end_matches(['\r', '\n']).to_owned())
 }

@@ -12,7 +12,7 @@ pub(crate) struct HealthArgs {
     #[arg(long, value_name = "FILE")]
     health_file: Option<PathBuf>,
     /// Address for HTTP health checks, such as 127.0.0.1:8080: 200 while the process is alive, else 503 (default: none).
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, env = "PUNCTUAL_HEALTH_ADDR", hide_env_values = true, value_name = "ADDRESS")]
     health_addr: Option<SocketAddr>,
 }
 

@@ -120,7 +120,10 @@ fn an_address_that_is_taken_is_an_error() {
     let (t, taken) = (Cli::new(), TcpListener::bind("127.0.0.1:0").unwrap());
     let addr = taken.local_addr().unwrap();
     for line in ["work --exec true", "forward --to redis://localhost?stream=s"] {
-        let said = t.run(&format!("{line} --health-addr {addr}"));
-        said.fails(5, "store_unavailable", &format!("could not listen on {addr} for health"));
+        let refused = t.run(&format!("{line} --health-addr {addr}"));
+        refused.fails(5, "store_unavailable", &format!("could not listen on {addr} for health"));
     }
+    let mut command = t.command(["work", "--exec", "true"]);
+    let said = said(command.env("PUNCTUAL_HEALTH_ADDR", addr.to_string()).spawn().unwrap());
+    said.fails(5, "store_unavailable", &format!("could not listen on {addr} for health"));
 }

@@ -24,6 +24,7 @@ mod leave;
 #[cfg(unix)]
 mod lock;
 mod look;
+mod man;
 mod push;
 mod queue;
 #[cfg(unix)]

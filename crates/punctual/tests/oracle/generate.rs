@@ -221,8 +221,8 @@ impl Generator {
         self.coming.extend([Op::Queue("a".to_owned(), QueueOp::Resume), enqueue]);
         // Past the expiry of most: the first call looks at n + 256 of them and gives none.
         // Never more than the turns that groups have in one call: there a store may stop earlier than the model (S16).
-        const MANY: usize = GROUP_TURNS_MAX;
-        for (n, ms) in [(3, 600), (MANY, 0), (MANY, 0), (1, 1_500), (1, 0), (1, 0)] {
+        let many = GROUP_TURNS_MAX;
+        for (n, ms) in [(3, 600), (many, 0), (many, 0), (1, 1_500), (1, 0), (1, 0)] {
             let clock = self.turn(ms);
             let want = Reserve {
                 wants: vec![Want { queue: "a".to_owned(), share: n, at_most: n }],

@@ -151,6 +151,7 @@ pub(crate) static ROWS: &[Row] = &[
     looks("lock show", &["lock", "show", "held"]),
     looks("ls", &["ls", "-n", "200"]),
     looks("ls", &["ls", "-q", BULK, "--all", "-o", "ndjson"]),
+    silent("man", &["man", "pages{n}"]),
     does("push", &["push", "email.send", "{}", "--id", NEW]),
     does("push", &["push", "email.send", "{}", "--unique", "order", "--on-conflict", "replace", "-o", "json"]),
     does("push", &["push", "email.send", "--idempotency-key", "order", "-o", "ids"]),
