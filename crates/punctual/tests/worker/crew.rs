@@ -76,7 +76,7 @@ async fn what_cannot_be_is_refused_when_the_worker_starts() {
     );
     assert_eq!(
         refusal(able().queue("a").queue_slots("b", 1)).await.1,
-        "slots for queue \"b\", which this worker doesn't serve"
+        "slots for queue \"b\", which this worker does not serve"
     );
     assert_eq!(refusal(able().lease(Duration::from_millis(999))).await.0, ErrorKind::Invalid);
     assert_eq!(refusal(able().queue("$own")).await.0, ErrorKind::Invalid);
