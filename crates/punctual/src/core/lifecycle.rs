@@ -1,6 +1,7 @@
 //! What becomes of a run that ends: S9 (reclaiming), S10 (counting) and S12 (cancel) as arithmetic.
 //!
-//! All stores in this process share it. It reads no clock and touches no store.
+//! The model and SQLite call it. The scripts of Redis repeat it in `store/redis/lua/state/runs.lua`. It reads no clock and touches no
+//! store.
 
 use crate::{
     core::{

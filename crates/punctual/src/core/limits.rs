@@ -1,4 +1,4 @@
-//! Every limit and default, with its unit.
+//! The bounds of everything, with their units, and the defaults of jobs. Default retention is `Keep` in `store/settings.rs`.
 //!
 //! The limits of a job are checked once, on entry, by [`NewJob::check`](crate::NewJob::check). The error names the
 //! field, the limit and the value. Code after that check never sees an oversized value.
