@@ -1,10 +1,14 @@
--- audit: a slice of a consistency check: some `limit` entries of one key, or a mebibyte of what they hold. KEYS: common, d, f.
--- ARGV: now, which key, where to go on or '', limit, 1 to repair. Answers: where to go on or '', looked at, rings left to the
--- caller, the ids of the records looked at in a row, then per finding:
--- id or '', name of the queue as a chunk or '', what, detail, 1 if it was mended.
--- A record in no place becomes dead, reason `orphan`; in two places running wins over waiting, waiting over ended; an entry
--- without a record is dropped; what an entry needs beside it is put there. Records are never deleted. Counters are judged
--- only where all that they count is seen in one step: of a queue with at most `limit` jobs and a mebibyte of payloads.
+-- audit: one slice of a consistency check: some `limit` entries of one key, or a mebibyte of what they hold.
+-- KEYS: common, d, f.
+-- ARGV: now, which key, where to go on or '', limit, 1 to repair.
+-- Answers: where to go on or ''; how many entries were checked; notifications left to the caller; the ids of the
+--   checked records in a row; then per finding: id or '', name of the queue as a chunk or '', what, detail, 1 if it was
+--   repaired.
+-- Repairs: A record in no place becomes dead, reason `orphan`. In two places, running wins over waiting, and waiting
+--   over ended. An entry without a record is dropped. An entry that another one needs is added. Records are never
+--   deleted.
+-- Counters are checked only if all that they count is read in one step: for queues with at most `limit` jobs and a
+-- mebibyte of payloads.
 -- Cost: O(limit log N).
 drains()
 local DOCS, DOCS_BY_KEY = KEYS[22], KEYS[23]
@@ -24,7 +28,7 @@ local function found(id, q, kind, detail, is_left)
 end
 local function stands(key, member) return call('ZSCORE', key, member) end
 local function exists(id) return call('HEXISTS', RECORDS, id) == 1 end
--- How long the members and rows of a key are; what is longer or shorter is not ours.
+-- The lengths of the members and rows of a key. Entries of another length were not written by a script.
 local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25, g = 35, h = 27, y = 26}
 local function is_whole(it, drop, key, entry)
     local length, mark = LENGTHS[what], what == 't' and byte(it, 4)
@@ -35,8 +39,8 @@ local function is_whole(it, drop, key, entry)
     found('', nil, 'corrupt', 'an entry of another length')
     if repair then call(drop, key, entry) end
 end
--- Whether a job holds its unique key while it stands as it does. A window may be over though the clock says otherwise: it may
--- have gone back since.
+-- Returns whether a job holds its unique key in its present state. A window counts as over here: the clock may have
+-- gone back since it ended.
 local function holds_key(job)
     if not job.digest or job.scope == rules().WINDOW or job.ended and not job.run then return false end
     return job.scope ~= rules().UNTIL_START or job.state == WAITING and not job.started
@@ -44,27 +48,27 @@ end
 
 -- ── records ──
 
--- A job with its place, or nil; also for one of a queue that is not there.
+-- Returns a job with its place, or nil; also nil if its queue does not exist.
 local function load(id)
     local job = rules().load(id)
     return job and is_queue(job.q) and job or nil
 end
--- As what and when a torn record ended, as its past says: state1 ended6; or nil.
+-- Returns the state and time at which a partially written record ended, as its history says: state1 ended6; or nil.
 local function end_of(id)
     local job = {id = id}
     if pcall(rules().past, job, call('HGET', HISTORIES, id)) and job.ended then return pack('>BI6', job.state, job.ended) end
 end
--- Makes a torn record dead, which has left its place in a queue.
+-- Makes a partially written record dead. It has left its place in a queue.
 local function mend(id, q)
     local rec = call('HGET', RECORDS, id)
-    -- Its head may be whole but for its queue.
+    -- Its head may be valid except for its queue.
     if pcall(rules().head, {}, rec) and not is_queue(sub(rec, 3, 5)) then
         call('HSET', RECORDS, id, sub(rec, 1, 2) .. q .. sub(rec, 6))
     end
     rules().end_lost(q, id)
     call('HDEL', RUNS, id)
     local job = load(id)
-    -- Its own bytes may be sound, and only its queue or its run was not.
+    -- The record itself may be valid, and only its queue or its run was not.
     if job and job.q == q and not job.ended then
         if what == 't' then rules().unwait(job) end
         rules().finish(job, DEAD, 'corrupt')
@@ -76,19 +80,20 @@ local function unsound(id)
     if end_of(id) then return end
     local rec = call('HGET', RECORDS, id)
     local q = #rec >= 5 and sub(rec, 3, 5)
-    -- It stands nowhere, and of which queue it is it does not say: then it is left to people.
+    -- It is in no place, and it does not say which queue it is of. It is left to people.
     local is_left = not q or not is_queue(q)
     found(id, q, 'corrupt', 'can not be read', is_left)
     if repair and not is_left then mend(id, q) end
 end
 local function is_parked(job) return job.key and stands(TIMELINE, rules().parked_member(job)) end
--- Whether a waiting job of a group, which is not parked, stands among those of all groups by time, and its group somewhere.
+-- Returns whether its group knows a waiting job that is not blocked: the job is among the jobs of all groups by time,
+-- and its group is in some place.
 local function is_known_to_group(job)
     local row = call('HGET', GROUPS, job.q .. job.gid)
     local place = row and sub(row, 1, 1)
     return stands(GROUPS_BY_PLACE, rules().timed(job.q, job.run_at, job.id)) and (place == 'r' or place == 'w' or place == 'b')
 end
--- Whether a record stands somewhere, and what it needs beside it.
+-- Checks that a record is in some place, and has the entries that belong to it.
 local function record(id)
     if #id == 16 then ids[#ids + 1] = id end
     local job = load(id)
@@ -155,12 +160,12 @@ end
 
 -- ── places ──
 
--- Whether what stands somewhere belongs there.
+-- Checks that an entry of a place belongs there.
 local function place(key, member)
     local q, id = sub(member, 1, 3), what == 'l' and sub(member, 10) or what == 't' and rules().id_in(member) or sub(member, 11, 26)
     local job, belongs = load(id), nil
     local parked = what == 't' and byte(member, 4) == PARKED
-    -- Whose turn it is may follow from what is mended.
+    -- A repair may change which job of the key is next.
     if parked and repair and is_queue(q) then rules().touch(q, sub(member, 5, 20)) end
     if parked and job then
         belongs = job.state == WAITING and job.key and rules().parked_member(job) == member and not stands(TIMELINE, rules().waiting_member(job))
@@ -175,7 +180,7 @@ local function place(key, member)
     local is_torn = not job and exists(id)
     local ended = is_torn and end_of(id)
     if ended and what == 'e' and sub(member, 4, 10) == ended then return end
-    -- Its place says of which queue it is.
+    -- Its place says which queue it is of.
     local to_mend = is_torn and not ended and is_queue(q)
     if to_mend then
         found(id, q, 'corrupt', 'can not be read')
@@ -189,27 +194,27 @@ local function place(key, member)
     if what == 'e' then pending().tally(q, sub(member, 4, 4), -unp('>I4', member, 27)) end
     if to_mend then mend(id, q) end
 end
--- A place among the runs of a concurrency key or a group.
+-- Checks an entry among the runs of a concurrency key or a group.
 local function place_of(key, member)
     local q, of, id = sub(member, 1, 3), sub(member, 4, 19), sub(member, 20)
     local job = load(id)
     if job and job.run and job.q == q and (job.run.key == of or job.run.gid == of) then return end
     found(id, q, 'stale_key', 'a place among the runs of a concurrency key or a group whose job does not run')
     if repair and is_queue(q) then
-        -- Which of the two it is nobody says: what is not the one has no event to miss.
+        -- Nothing says which of the two it is. An event for the wrong one does no harm.
         rules().touch(q, of)
         if call('HEXISTS', GROUPS, q .. of) == 1 then rules().touch_group(q, of) end
     end
     if repair then call('ZREM', key, member) end
 end
--- Where a group stands, or a job of one by time; or a job of a concurrency key.
+-- Checks the place of a group, the time of a job of a group, or an entry of a job with a concurrency key.
 local function group_place(key, member)
     if sub(member, 4, 4) == 'k' then
         local q, id = sub(member, 1, 3), sub(member, 21)
         local job = load(id)
         if job and (job.run or not job.ended) and job.key and not job.gid
             and rules().live_member(job.q, job.key, id) == member then return end
-        -- Of one that can't be read nobody knows.
+        -- Nothing is known of a record that cannot be read.
         if not job and exists(id) then return end
         found(id, q, 'stale_key', 'a concurrency key knows of a job that does not wait or run')
         if repair then call('ZREM', key, member) end
@@ -232,7 +237,7 @@ local function group(field, row)
     if stands(GROUPS_BY_PLACE, q .. sub(row, 1, 8) .. sub(field, 4)) then return end
     found('', q, 'orphan', 'a group that stands nowhere')
     if not repair then return end
-    -- Its gate stays.
+    -- The state of its limiter stays.
     call('HSET', GROUPS, field, 'n' .. sub(row, 2))
     if is_queue(q) then rules().touch_group(q, sub(field, 4)) else call('HDEL', GROUPS, field) end
 end
@@ -298,7 +303,7 @@ end
 
 -- ── counters ──
 
--- Counts what a queue has; answers how many that are, or nil where that is too much for one step.
+-- Counts what a queue has. Returns how many entries that are, or nil if they are too many for one step.
 local function count(q, counts)
     local first, last = rules().within(q)
     local n, begin = 0, shard.bytes

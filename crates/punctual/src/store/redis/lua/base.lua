@@ -1,9 +1,10 @@
--- What every script does first: it asks what time it is.
+-- The beginning of every script: reads the time, and the state of the shard.
 --
--- What a hot path does not need is made when it is needed, by rules() and pending(): to set up all closures cost each call more
--- than all its commands, most of it for the locals that they capture. So few are made here, and what they share is one table.
+-- Code that a hot path does not need is made only when it is needed, by rules() and pending(). Making all closures in
+-- each call cost more than all its commands. The captured locals were most of that cost. So few closures are made here,
+-- and they share one table.
 
--- The shard as this call sees it. queues: q → settings; bytes: of the records that load() in rules.lua read.
+-- The shard as this call sees it. `queues`: q → settings; `bytes`: of the records that load() in state/queues.lua read.
 local shard = {queues = {}, bells = {}, into = 0, bytes = 0}
 local now = tonumber(ARGV[1])
 if not now then
@@ -12,20 +13,29 @@ if not now then
 end
 shard.now = now
 
--- The settings of a queue: flags (1 paused, 2 lifo, 4 capped, 8, 16, 32 keeps no done, cancelled, dead jobs, 64 limited in what
--- runs or starts, 128 groups are, or have weights), version, lease (0: the default), then what limits_of() reads, the name as a chunk, and the
--- same as JSON, which only callers read. `due`: when there will be upkeep for it, at the earliest; what is due is found by
--- looking, this only saves looking in vain. `watch`: the time at which two processes wake, for a job or a lease; `spare`: until then a
--- second one was told that there is work; `closed`: until when a run closed its gate; `arrival`, `part`: when all that started
--- would have, had it started evenly, in ms and parts of one, as many as its rate has starts in a period; `started`: what this
--- call reserved and has not written yet. Of a queue that ever had groups (S16): the tag of whom it served last (`time`), that
--- of the jobs without a group (`own`; 0: none was due), and when it let groups in last, one more than its ms (`let`).
+-- Returns the settings of a queue, read once per call:
+--   flags: 1 paused, 2 lifo, 4 capped; 8, 16, 32 keeps no done, cancelled, dead jobs; 64 has a concurrency limit or a
+--     rate; 128 its groups have limits or weights
+--   version; lease (0: the default); then the fields that limits_of() reads, the name as a chunk, and the settings as
+--     JSON, which only callers read
+-- and the state of the queue:
+--   due: when there is upkeep for it, at the earliest. Upkeep finds the due items by reading; this only avoids reading
+--     in vain.
+--   watch: the time at which two processes wake, for a job or a lease
+--   spare: until then, a second process is already notified of work
+--   closed: until when the queue is paused by a run
+--   arrival, part: the theoretical arrival time of all jobs that started, in ms and parts of one; a ms has as many
+--     parts as the rate has starts in a period
+--   started: how many jobs this call reserved and has not written yet
+--   time, own, let: only if the queue ever had groups (S16). time: the tag of the group that was served last. own: the
+--     tag of the ungrouped jobs (0: none was due). let: when groups were last activated, one more than its ms.
 local function queue(q)
     local row = shard.queues[q]
     if row then return row end
     local rows = call('HMGET', SETTINGS, q, q .. 'w')
     local stored = rows[1]
-    -- What can't be read is paused and gives up nothing, instead of going by defaults: its version is nobody's.
+    -- A queue with settings that cannot be read is paused and removes nothing; it does not use defaults. Its version is
+    -- that of no caller.
     if not stored or #stored < 133 then
         stored = pack('>BI4I4', 1, 2 ^ 32 - 1, JUMP - HEARTBEAT) .. string.rep('\0', 14) .. string.rep(pack('>I7', NEVER), 9)
             .. string.rep('\0', 22) .. '\1' .. string.rep('\0', 22) .. '\1?'
@@ -50,17 +60,21 @@ local function queue(q)
     return row
 end
 
--- The shard's turn: when a reserve, take, extend or settle was seen last (one more than its ms; 0: never); until when nothing
--- is taken back after a jump of the clock; the last fence; when upkeep that is no queue's will be due, at the earliest; the
--- epoch that the shard was told of last; and which format its keys and rows have.
--- `pause`: until when nothing is taken back now, or false.
+-- Reads the row of the shard:
+--   seen: when a reserve, take, extend or settle was last seen (one more than its ms; 0: never)
+--   grace: until when nothing is reclaimed after a jump of the clock
+--   fence: the last fence
+--   wide: when upkeep that belongs to no queue is due, at the earliest
+--   epoch: the last epoch that the shard was informed of
+--   format: the format of its keys and rows
+-- `pause` is derived: until when nothing is reclaimed now, or false.
 local function read_turn()
     local row = call('HGET', STATE, 'turn')
     if row and 34 <= #row then
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.format = unp('>I7I7I7I7I4I2', row)
     else
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.is_new = 0, 0, 0, 0, 0, true
-        -- Before there was a number, none was left; whatever first writes into a new shard leaves it.
+        -- Before there were format numbers, none was stored. The first write into a new shard stores the number.
         shard.format = (row or 0 < call('HLEN', QUEUES)) and 0 or FORMAT
     end
     shard.pause = now < shard.grace and shard.grace <= now + HEARTBEAT and shard.grace
@@ -70,12 +84,12 @@ local function put_turn()
 end
 shard.put_turn = put_turn
 read_turn()
--- What others made, in a later format or before there was a number, is theirs: nothing of it is read, or changed.
+-- A store with a later format, or from before there were format numbers, is neither read nor changed.
 if shard.format ~= FORMAT then return redis.error_reply('FORMAT ' .. shard.format) end
--- Looks for a jump of the clock; put_turn() leaves the time of this call (S14).
+-- Checks for a jump of the clock. put_turn() stores the time of this call (S14).
 local function turn()
     if now + HEARTBEAT < shard.grace then shard.grace = 0 end
-    -- A jump has one pause: after a call in it, a silence is no second jump.
+    -- A jump has one pause: silence after a call during the pause is not a second jump.
     local had_its_pause = shard.seen - 1 < shard.grace
     if 0 < shard.seen and shard.seen - 1 + JUMP < now and not had_its_pause and 0 < call('HLEN', RUNS) then
         shard.grace = now + HEARTBEAT
@@ -84,7 +98,7 @@ local function turn()
     shard.pause = now < shard.grace and shard.grace <= now + HEARTBEAT and shard.grace
 end
 
--- What is needed less often, and what is left to be written: made when something is.
+-- The rules and the pending writes; each is made at its first use.
 local made, left, pending
 local function rules()
     made = made or make_rules(shard, queue, pending())
@@ -96,16 +110,17 @@ function pending()
 end
 local function put() return left and left.put() or '' end
 
--- A server that is full lets a script go on whose first write frees, be it nothing: what drains must drain (S17).
+-- A full server lets a script go on if its first write is a command that frees memory, even if it frees nothing. Calls
+-- that remove jobs must work on a full server (S17).
 local function drains() call('ZREM', LEASES, '') end
 
--- Leaves the last call of an instance; `last`: the one before. Its place in time follows when it is looked at, or when the
--- clock went back: so it is never behind that of the call.
+-- Stores the last call of an instance; `last`: the one before. The entry by time is updated when upkeep looks at it, or
+-- here if the clock went back. So its time is never after that of the call.
 local function put_call(key, last, number, answer)
     call('HSET', CALLS, key, pack('>I8I6', number, now) .. answer)
     if not last or now < unp('>I6', last, 9) then
         call('ZADD', CALLS_BY_TIME, now, key)
-        -- The one member that is too long for a short sorted set, which would be searched from end to end each time.
+        -- This one member is too long for a short sorted set, which would be searched from end to end each time.
         call('ZADD', TIMELINE, '0', LAST)
         call('ZADD', LEASES, '0', LAST)
         rules().hint_wide(now + CALL_MEMORY)

@@ -1,8 +1,11 @@
--- identity: which store it is. The first one stays. KEYS: common, of shard 0. ARGV: now, one for a store that has none.
--- Answers: the identity. Cost: O(1).
+-- identity: returns which store it is. The first identity stays.
+-- KEYS: common, of shard 0.
+-- ARGV: now, an identity for a store that has none.
+-- Answers: the identity.
+-- Cost: O(1).
 local identity = call('HGET', STATE, 'identity')
 if not identity then
-    -- A full server, too, must let jobs leave.
+    -- Jobs must be able to leave a full server, too.
     drains()
     if shard.is_new then put_turn() end
     identity = ARGV[2]

@@ -1,41 +1,47 @@
--- What is left to be written at the end of a call: made by pending(), which this is the body of, only when something is; so
--- that a ring, which most calls leave, does not need rules(). It captures `shard`, `queue`, `rules` and what keys.lua says.
+-- The writes that remain at the end of a call. pending() makes them only if there are some, and this file is its body.
+-- So a notification, which most calls leave, does not need rules(). This code captures `shard`, `queue`, `rules` and
+-- the words of keys.lua.
 local tallies, rings, spares, told = {}, {}, {}, {}
 shard.tallies = tallies
 local function text(n) return string.format('%.0f', n) end
 local pending = {}
 
--- A counter of a queue changes.
+-- Adds to a counter of a queue.
 function pending.tally(q, what, by)
     local key = q .. what
     tallies[key] = (tallies[key] or 0) + by
 end
--- A queue has work at `ms`, if not before.
+-- Notes that a queue has work at `ms`, unless an earlier time is noted.
 function pending.ring(q, ms)
     if not rings[q] or ms < rings[q] then rings[q] = ms end
 end
--- The queue's row no longer says that two wake: they may not be able to.
+-- Removes from the queue's row that two processes wake, because they may not be able to.
 function pending.unwatch(q)
     local row = queue(q)
     row.watch, row.hinted = 0, true
 end
--- The caller of a reserve wakes for a queue at `ms`, and another process SPARE later: the caller may be dead by then.
+-- Notes that the caller of a reserve wakes for a queue at `ms`. Another process wakes SPARE later, because the caller
+-- may be dead by then.
 function pending.watch(q, ms)
     local row = queue(q)
     row.watch, row.hinted = ms, true
     spares[q] = ms + SPARE
 end
--- Tells what somebody may wait for beside work, by its bell.
+-- Notifies the processes that wait for something other than work, by its bell.
 function pending.tell(bell) told[bell] = true end
--- Upkeep of a queue will be due at `ms`, if not before; at 0 by any clock, which may go back.
+-- Notes that upkeep of a queue is due at `ms`, unless it is due earlier. 0 means due by any clock, because a clock can
+-- go back.
 function pending.hint(q, ms)
     local row = queue(q)
     if ms < row.due then row.due, row.hinted = ms, true end
 end
 
--- Writes all of it. A ring is for two: `r` for who is to come, and `s` for another, who looks after it SPARE later, since
--- whoever pops a ring may be dead before it answers it; of work there is at once, one such look does for all that comes in
--- that time. A time has two of its own, `t` and `u`, which stand for the row's `watch`. Answers the rings that the caller must ring, whose bells it did not name: name as a chunk, ms6.
+-- Writes all of it.
+-- A notification is for two processes: `r` wakes the first one, and `s` another one SPARE later. The process that pops
+-- a notification may die before it acts on it. For work that is due now, one such check covers all work that arrives in
+-- that time.
+-- A time has two notifications of its own, `t` and `u`. They are those of the row's `watch`.
+-- Returns the notifications that the caller must send, because it did not name their bells: name as a chunk, ms6.
 function pending.put()
     if shard.hand_over then
         shard.hand_over()
@@ -50,7 +56,7 @@ function pending.put()
         if not bell then
             left[#left + 1] = rules().name_of(q) .. pack('>I6', ms <= now and 0 or ms)
         elseif now < ms then
-            -- Later times are found by whoever wakes for this one.
+            -- The process that wakes for this time then finds later times.
             if row.watch <= now or ms < row.watch then
                 row.watch, row.hinted = ms, true
                 call('ZADD', bell, text(ms), 't', text(ms + SPARE), 'u')
@@ -74,7 +80,7 @@ function pending.put()
         end
     end
     for bell in pairs(told) do left[#left + 1] = rules().as_chunk(bell) .. pack('>I6', 0) end
-    -- The caller may die before it rings: whoever waits for a minute looks whether this has changed.
+    -- The caller may die before it sends them. A process that has waited for a minute checks whether this has changed.
     if 0 < #left then call('HSET', STATE, 'left', text(now)) end
     return concat(left)
 end

@@ -1,5 +1,6 @@
--- Rings a bell that only the caller listens to, for `doctor`: is a ring from a script heard?
+-- Notifies a key that only the caller listens to. `doctor` checks with it that a notification from a script arrives.
 --
--- KEYS[1]: the bell.  ARGV[1]: how long an unheard ring stays, in ms.
+-- KEYS[1]: the notification key.
+-- ARGV[1]: how long a notification that nobody received stays, in ms.
 redis.call('ZADD', KEYS[1], 0, 'r')
 redis.call('PEXPIRE', KEYS[1], ARGV[1])

@@ -1,15 +1,15 @@
--- Going through all queues by name that hold something, some in one script (S13).
+-- Iterates over the queues that hold something, by name, some in one script (S13).
 
--- The next queues: their names, and where to go on behind them, '' behind the last. `from`: the same of the script before,
--- '' for the first one.
+-- Returns the names of the next queues, and where to continue after them ('' after the last). `from`: the second value
+-- of the script before, '' for the first one.
 local function next_queues(from)
-    local QUEUES_MAX = 256 -- with nothing to do for it each costs some ten commands
+    local QUEUES_MAX = 256 -- a queue with nothing to do costs some ten commands
     local names = call('ZRANGEBYLEX', NAMES, from == '' and '(\1' or from, '+', 'LIMIT', 0, QUEUES_MAX + 1)
     local left = names[QUEUES_MAX + 1]
     names[QUEUES_MAX + 1] = nil
     return names, left and '[' .. left or ''
 end
--- The counters of one queue: waiting, retrying, due, running, done, dead, cancelled, bytes.
+-- Returns the counters of one queue: waiting, retrying, due, running, done, dead, cancelled, bytes.
 local function counted(q)
     local function count(key, prefix)
         return call('ZLEXCOUNT', key, '[' .. prefix, '(' .. prefix .. BEHIND)

@@ -1,11 +1,13 @@
--- The timeline of a queue, or of one of its groups, walked level by level. A walk: its queue, its group, what its members begin
--- with, the level where it stands, when the first job there is due (nil: not looked at), and when the first of the levels behind
--- it is (`past`).
+-- Walks the timeline of a queue, or of one of its groups, level by level.
+--
+-- A walk has: its queue (`q`); its group (`gid`); the prefix of its members; the level that it has reached; when the
+-- first job of that level is due (`due`; nil: not read yet); when the first job of the levels before it is due
+-- (`past`).
 local function walk_of(q, gid)
     local prefix = gid and q .. char(GROUPED) .. gid or q
     return {q = q, gid = gid, prefix = prefix, level = 0, past = NEVER, over = queue(q).paused}
 end
--- Walks to the first level in which a job is due at `till`, if there is one.
+-- Walks to the first level in which a job is due at `till`. Returns whether there is one.
 local function is_due(walk, till)
     while not walk.over do
         if not walk.due then
@@ -22,14 +24,14 @@ local function is_due(walk, till)
     end
     return false
 end
--- How many jobs of a queue may start now, by a take or not, and when the next one may at the earliest: NEVER where one of those
--- that run must end first (S15).
+-- Returns how many jobs of a queue can start now, and when the next one can at the earliest: NEVER if a running job
+-- must end first (S15). `takes`: the jobs are taken, not reserved.
 local function room_of(q, takes)
     local row = queue(q)
     if row.flags < LIMITED and row.closed <= now then return NEVER, now end
     return rules().room_of(q, takes)
 end
--- When the first job of a walk's queue is due and may start; of what may already only that there is some.
+-- Returns when the first job of a walk's queue is due and can start. If a job can start already, returns now.
 local function first_due(walk)
     local due = is_due(walk, now) and now or walk.past
     local _, opens = room_of(walk.q)
@@ -38,11 +40,12 @@ local function first_due(walk)
     if now < due and 0 < row.let and not row.paused then due = min(due, rules().first_group(walk.q)) end
     return due < NEVER and max(due, opens) or NEVER
 end
--- A queue whose bell is the one that was named may start jobs that it could not start before. Writes what is left.
+-- Notifies that a queue may start jobs which it could not start before. The queue's bell is the only one that the call
+-- names. Does the pending writes.
 local function announce(q)
     shard.bells[q] = KEYS[BELLS]
     local due = first_due(walk_of(q))
     if due < NEVER then pending().ring(q, due) end
-    -- Also where nothing is due.
+    -- Also if nothing is due.
     pending().put()
 end

@@ -1,11 +1,15 @@
--- watch: notes that somebody waits for the end of a job. Nothing takes that back: it costs one ring.
--- KEYS: common. ARGV: now, id. Answers: 'ended', 'gone' or 'lives', rings left to the caller. Cost: O(log N).
+-- watch: notes that a caller waits for the end of a job. The note is never removed; the cost of that is one
+-- notification.
+-- KEYS: common.
+-- ARGV: now, id.
+-- Answers: 'ended', 'gone' or 'lives'; notifications left to the caller.
+-- Cost: O(log N).
 drains()
 local job = rules().load(ARGV[2])
 if not job then return {'gone', ''} end
 if job.ended and not job.run then return {'ended', ''} end
 local stands = job.run or call('ZSCORE', TIMELINE, rules().waiting_member(job)) or job.key and call('ZSCORE', TIMELINE, rules().parked_member(job))
--- One that stands nowhere is for an audit to mend.
+-- A job that is in no place is for an audit to repair.
 if stands and not job.watched then
     if not job.run then rules().leave_waiting(job) end
     job.watched = '\1'
@@ -14,7 +18,7 @@ if stands and not job.watched then
         rules().set_past(job.run)
         rules().put_run(job.id, job.run)
     else
-        -- It may have stood elsewhere than in the timeline, and is looked at again.
+        -- The job may have been blocked, out of the timeline. It is checked again.
         rules().put_waiting(job)
         pending().ring(job.q, job.run_at)
     end

@@ -1,7 +1,10 @@
--- epoch: tells a shard of a change of the layout: from then on it takes no jobs of an earlier one, and callers hear of it.
--- KEYS: common. ARGV: now, epoch, or 0 to look only; and where all shards know of that epoch, the layout, its pins, and which store
--- it is, for programs that start while shard 0 is away. Answers: the epoch before, how many jobs it holds, and what else is
--- kept there: remembered ids and unique keys; how many groups it knows; 1 if the search of misplaced.lua is over in this epoch.
+-- epoch: informs a shard of a change of the layout. From then on it accepts no jobs of an earlier epoch, and callers
+-- get the new one.
+-- KEYS: common.
+-- ARGV: now; the epoch, or 0 only to read. If all shards know that epoch, also the layout, its pins, and which store it
+--   is. These are for programs that start while shard 0 is away.
+-- Answers: the epoch before; how many jobs the shard holds; how many remembered ids and unique keys it holds; how many
+--   groups it knows; 1 if the search of misplaced.lua is over in this epoch, else 0.
 -- Cost: O(1).
 local epoch = tonumber(ARGV[2])
 local before = shard.epoch
@@ -10,7 +13,7 @@ if before < epoch then
     shard.epoch = epoch
     put_turn()
 end
--- A copy is of the epoch that the shard is in: so the latest is the one of the highest epoch.
+-- A copy belongs to the epoch that the shard is in. So the latest copy is the one with the highest epoch.
 if ARGV[3] and epoch == shard.epoch then
     call('HSET', STATE, 'layout', ARGV[3], 'pins', ARGV[4], 'identity', ARGV[5])
 end

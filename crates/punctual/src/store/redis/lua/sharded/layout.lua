@@ -1,7 +1,10 @@
--- layout: replaces the layout of the store if it is still the one that the caller saw.
--- KEYS: common, of shard 0. ARGV: now, row seen or '', row, and pins if they change. Answers: 1 or 0. Cost: O(1).
+-- layout: replaces the layout of the store, if it is still the one that the caller read.
+-- KEYS: common, of shard 0.
+-- ARGV: now, the row as read or '', the new row, and the pins if they change.
+-- Answers: 1 or 0.
+-- Cost: O(1).
 if (call('HGET', STATE, 'layout') or '') ~= ARGV[2] then return 0 end
--- A full server, too, must let a change come to its end.
+-- A change must be able to finish on a full server, too.
 drains()
 if shard.is_new then put_turn() end
 call('HSET', STATE, 'layout', ARGV[3])

@@ -1,18 +1,22 @@
--- misplaced: one step of the search for misplaced jobs, those that only an outgrown number of shards leads to. When the search of an
--- epoch is over, the shard has none and gets none: by one layout a job is put where an outgrown number leads only beside others of its
--- group or concurrency key. That is kind f of enqueue.lua, which removes the search's row, so that the search begins anew.
--- KEYS: common. ARGV: now, epoch, 16 random bytes, how many records to read (0: only note what the caller found), then what the caller
--- found in the last step: its row, and the id of a misplaced job, or ''.
--- Answers: the search's row, '' if there is nothing more to do now; then per record its id, and what its unique key is compared within,
--- which says what places the job ('' if that can't be read).
--- The row: epoch4, phase1, then by phase
+-- misplaced: one step of the search for misplaced jobs: jobs that only an earlier number of shards leads to.
+-- When the search of an epoch is over, the shard has none and gets none. Under one layout, a job is put where an
+-- earlier number leads in only one case: beside others of its group or concurrency key. That is kind f of enqueue.lua.
+-- It removes the row of the search, so the search starts again.
+-- KEYS: common.
+-- ARGV: now, epoch, 16 random bytes, how many records to read (0: only note what the caller found), then what the
+--   caller found in the last step: the row of the search, and the id of a misplaced job or ''.
+-- Answers: the row of the search, '' if there is nothing more to do now; then per record its id, and the scope of its
+--   unique key, which says what places the job ('' if that cannot be read).
+-- The row: epoch4, phase1, then by phase:
 --   p  server from token16 next  a caller has the records from `from` to `next`, and judges them
---   h  server from id            this job is misplaced; the search waits at `from` until it is gone
---   m  bound7 most7 name         no job is misplaced. What the shard remembers is looked at, queue by queue: `most` is when the last
---                                of it is over, of what is over by `bound` (0: of all). This is repeated after `most` until nothing is left.
+--   h  server from id            this job is misplaced; the search waits at `from` until the job is gone
+--   m  bound7 most7 name         no job is misplaced; what the shard remembers is checked, queue by queue. `most` is when the
+--                                last of it is over, among what is over by `bound` (0: among all). This is repeated after
+--                                `most` until nothing is left.
 --   c                            the search is over
--- `server` is the server's run_id: records come in the order of a hash, and each process has its own. Queues come in the order of their
--- names; a queue that is missed held nothing at some time after the last record was read.
+-- `server` is the server's run_id. Records are read in the order of a hash, and each server process has its own order.
+-- Queues are read in the order of their names. A queue that is missed held nothing at some time after the last record
+-- was read.
 -- Cost: O(records), or O(queues log N).
 local epoch, token, limit, seen, misplaced = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local SCAN = $READ_AT_ONCE
@@ -40,7 +44,7 @@ local function within_of(rec)
     return is_sound and within or ''
 end
 local function records()
-    -- Without that right the search can't go on: the numbers stay.
+    -- Without the permission to run INFO, the search cannot go on. The shard numbers stay.
     local is_told, info = pcall(call, 'INFO', 'server')
     local server = is_told and string.match(info, 'run_id:(%x+)')
     if not server then return {''} end
@@ -73,7 +77,8 @@ local function records()
     return page
 end
 
--- When the last member of a prefix is over, of those that are over by `bound`; 0 without any. `lasts`: how long after its time that is.
+-- Returns when the last member of a prefix is over, among those that are over by `bound`; 0 if there is none. `lasts`:
+-- how long after its time a member is over.
 local function last(bound, key, prefix, width, lasts)
     local to = BEHIND
     if 0 < bound then to = pack('>I' .. width, max(min(bound, END) - lasts, 0) + 1) end

@@ -1,4 +1,4 @@
--- Records, histories and runs as they are stored, and their parts.
+-- Reads and writes records, histories and runs, and their parts.
 
 local now = shard.now
 local tally, ring, tell, hint = pending.tally, pending.ring, pending.tell, pending.hint
@@ -13,33 +13,36 @@ local NONE = pack('>I6', 0)
 local function text(n) return string.format('%.0f', n) end
 local function has(flags, bit) return bit <= flags % (2 * bit) end
 local function at6(ms) return pack('>I6', ms) end
--- Bounds of the members of a sorted set that start with `prefix`, as ZRANGEBYLEX takes them.
+-- Returns the bounds of the members of a sorted set that start with `prefix`, as ZRANGEBYLEX takes them.
 local function within(prefix) return '[' .. prefix, '(' .. prefix .. BEHIND end
 
--- Bytes as a chunk.
+-- Returns bytes as a chunk: the length, in one byte or in 255 and four, then the bytes.
 local function as_chunk(bytes)
     return (#bytes < 255 and char(#bytes) or '\255' .. pack('>I4', #bytes)) .. bytes
 end
 
 shard.swept = {expired = 0, removed = 0, forgotten = 0}
 
--- The first byte behind a chunk: its length, in one byte or in 255 and four, then its bytes.
+-- Returns the position after a chunk. A chunk has its length, in one byte or in 255 and four, then its bytes.
 local function behind_chunk(rec, at)
     local length = byte(rec, at)
     if length < 255 then return at + 1 + length end
     return at + 5 + unp('>I4', rec, at + 1)
 end
--- What a chunk holds, nil where that is nothing, and the first byte behind it.
+-- Returns the bytes of a chunk (nil if there are none), and the position after it.
 local function chunk(rec, at)
     local behind = behind_chunk(rec, at)
     local from = at + (byte(rec, at) < 255 and 1 or 5)
     return from < behind and sub(rec, from, behind - 1) or nil, behind
 end
 
--- The head of a record: flags (1 run_at is not created_at, 2 expires, 4 a lease of its own, 8 max_attempts was chosen,
--- 16 a unique key, 32 a concurrency key and how many of it may run, 64 a group), level + 16 × scope, q, bytes before the
--- payload, created_at, then what the flags say, then two chunks that are the client's own (what a replacement changes, and
--- what stays) and the payload.
+-- Reads the head of a record:
+--   flags: 1 run_at is not created_at, 2 it can expire, 4 a lease of its own, 8 max_attempts was chosen; 16 a unique
+--     key, 32 a concurrency key and how many of it can run, 64 a group
+--   level + 16 × scope, q, bytes before the payload, created_at
+--   the fields of the flags, in that order
+--   two chunks of the client: what a replacement changes, and what stays
+--   the payload
 local function head(job, rec)
     local flags, level, q, skip, created, at = unp('>BBc3I3I6', rec)
     job.q, job.level, job.scope, job.created = q, level % 16, math.floor(level / 16), created
@@ -54,7 +57,8 @@ local function head(job, rec)
     if job.bytes < 0 then error('a record ends before its payload') end
 end
 
--- The kind of a record's job, which the first of the client's chunks has after the content type; '' where that can't be read.
+-- Returns the kind of a record's job: the client's first chunk has it after the content type. Returns '' if it cannot
+-- be read.
 local function kind_of(rec)
     local is_sound, kind = pcall(function()
         local job = {}
@@ -65,9 +69,16 @@ local function kind_of(rec)
     return is_sound and kind and #kind < 255 and kind or ''
 end
 
--- A past: flags, then what they say: 1 started once, 2 run_at and level are these, 4 expires no more, 8 counts,
--- 16 version, 32 ended: state and when, 64 reason, 128 chunks: result (its content type as a chunk, then its bytes; '' without
--- one), notes, which are the client's own, and a byte while somebody waits for the end; then failures.
+-- Reads a history: flags, then their fields in this order:
+--   1 it was started once
+--   2 run_at and level are these
+--   4 it does not expire any more
+--   8 attempt, crashes and snoozes
+--   16 version
+--   32 it has ended: state and when
+--   64 reason
+--   128 three chunks, then the failures. The chunks: the result (its content type as a chunk, then its bytes; '' if
+--     there is none); notes, which are the client's own; a byte if a caller waits for the end.
 local function past(job, x)
     job.attempt, job.crashes, job.snoozes, job.version, job.failures = 1, 0, 0, 1, {}
     job.past, job.x = x and '\1' or '\0', x or ''
@@ -131,10 +142,13 @@ local function put_past(job)
     end
 end
 
--- A run: fence, q, until, flags (1 a cancel was asked for, 2 the job has a past, 4 its end frees a key, 8 it has a concurrency
--- key, 16 a group), bytes of the payload, started, how long an extension lasts, the digests of these, the worker: its length
--- in a byte, its name, zeros up to 64 bytes. (So no hash of runs is a short one, which would be searched from end to end each
--- time.)
+-- Reads a run:
+--   fence, q, until
+--   flags: 1 a cancel was requested, 2 the job has a history, 4 its end frees a key; 8 it has a concurrency key, 16 a
+--     group, 32 it has company (S9)
+--   bytes of the payload, when it started, how long an extension lasts, the digests of key, concurrency key and group
+--   the worker: its length in a byte, its name, zeros up to 64 bytes. So no hash of runs is short. A short hash would
+--     be searched from end to end each time.
 local function run_of(row)
     local run, at = {}, nil
     run.fence, run.q, run.till, run.flags, run.bytes, run.started, run.lasts, at = unp('>I8c3I6BI4I6I4', row)
@@ -146,11 +160,11 @@ local function run_of(row)
     run.worker = sub(run.tail, 2, 1 + byte(run.tail))
     return run
 end
--- A run's crash may be the fault of others from now on (S9).
+-- Notes that an expired lease of this run may be the fault of other jobs from now on (S9).
 local function set_company(run)
     if not has(run.flags, 32) then run.flags = run.flags + 32 end
 end
--- A run's job has a past from now on.
+-- Notes that the job of a run has a history from now on.
 local function set_past(run)
     if not has(run.flags, 2) then run.flags = run.flags + 2 end
 end

@@ -1,7 +1,7 @@
 -- Groups (S15, S16). The rules are stated in store/model/state/groups.rs.
 
--- What is remembered of a group: where it stands (place1 at7; '': nowhere), its gate as a queue has it; and what it may have.
--- Of each there is one table in a call, which put() writes.
+-- Returns the state of a group: its place (place1 at7; '': none), its limiter as that of a queue, and its limits. A
+-- call has one table for each group, which put() writes.
 local function group_of(q, gid)
     local groups = shard.groups or {}
     shard.groups = groups
@@ -10,7 +10,7 @@ local function group_of(q, gid)
     group = {q = q, gid = gid, place = '', at = 0, closed = 0, arrival = 0, part = 0}
     local row = call('HGET', GROUPS, q .. gid)
     group.is_known = row ~= false
-    -- What something else wrote over is as nothing: it must not stop a queue.
+    -- A row that something else overwrote counts as none: it must not stop a queue.
     if row and #row == 26 then
         group.place, group.at, group.closed, group.arrival, group.part = unp('>c1I7I7I7I4', row)
     end
@@ -20,7 +20,7 @@ local function group_of(q, gid)
     groups[q .. gid] = group
     return group
 end
--- Writes what changed of the groups.
+-- Writes the groups that changed.
 local function put_groups()
     for of, group in pairs(shard.groups or {}) do
         if group.place ~= '' then
@@ -32,14 +32,14 @@ local function put_groups()
     shard.groups = nil
 end
 shard.put_groups = put_groups
--- When a group may start a job: NEVER where one of those that run must end first.
+-- Returns when a group can start a job: NEVER if a running job must end first.
 local function group_opens(group)
     if 0 < group.concurrency and group.concurrency - 1 <= run_of_key(group.q .. group.gid) then return NEVER end
     local _, opens = room_in_time(group)
     return opens
 end
 local function is_open(group) return group_opens(group) <= now end
--- When the first waiting job of a group is due.
+-- Returns when the first waiting job of a group is due.
 local function first_of_group(group)
     local prefix, first, level = group.q .. char(GROUPED) .. group.gid, NEVER, 0
     while level < LEVELS do
@@ -51,22 +51,26 @@ local function first_of_group(group)
     end
     return first
 end
--- Puts a group somewhere else.
+-- Moves a group to another place.
 local function move(group, place, at)
     local function member() return group.q .. group.place .. pack('>I7', group.at) .. group.gid end
     if group.place ~= '' then call('ZREM', GROUPS_BY_PLACE, member()) end
     group.place, group.at = place, at
     if place ~= '' then call('ZADD', GROUPS_BY_PLACE, '0', member()) end
 end
--- Puts a group where it belongs: r in the ring, by its tag; w waiting for when it may start its first job; b blocked by as
--- many runs as may be, under the settings of that version; g without a job, remembered for its gate until then; or nowhere.
+-- Puts a group in the place where it belongs:
+--   r: active, by its tag
+--   w: waiting, by when its first job is due and can start
+--   b: blocked by its running jobs, by the version of the settings
+--   g: without jobs, by when its limiter can be forgotten
+--   none: without jobs or state
 local function regroup(group)
     local q = group.q
     local row = queue(q)
     if row.let == 0 then row.let, row.hinted = 1, true end
     local first, opens = first_of_group(group), group_opens(group)
     if first == NEVER then
-        -- Through its last millisecond, should the clock go back in it.
+        -- The state is kept through its last millisecond, in case the clock goes back in it.
         local last = max(group.closed, group.arrival)
         local is_kept = now <= last
         return move(group, is_kept and 'g' or '', is_kept and last + 1 or 0)
@@ -74,29 +78,29 @@ local function regroup(group)
     if opens == NEVER then return move(group, 'b', row.version) end
     local at = first
     if now < opens then
-        -- By the clock: should it go back, it is looked at again.
+        -- This follows from the clock. If the clock goes back, the group is checked again.
         at, row.let, row.hinted = max(first, opens), max(row.let, now + 1), true
     end
-    -- What was due when groups were let in last is so until they are again, should the clock go back.
+    -- A job that was due at the last activation counts as due until the next one, even if the clock goes back.
     if group.place == 'r' and at <= max(now, row.let - 1) or group.place == 'w' and group.at == at then return end
     move(group, 'w', at)
     ring(q, at)
 end
--- The tag of a group that comes.
+-- Returns the tag of a group that is activated.
 local function come(row, weight) return row.time + math.floor(STRIDE / weight) - 1 end
--- Members of h in one place of a queue, up to some `at`.
+-- Returns the members of GROUPS_BY_PLACE in one place of a queue, up to `till`, at most `limit`.
 local function groups_in(q, place, till, limit)
     return call('ZRANGEBYLEX', GROUPS_BY_PLACE, '[' .. q .. place, '(' .. q .. place .. pack('>I7', till + 1), 'LIMIT', 0, limit)
 end
 local function group_in(q, member) return group_of(q, sub(member, 12)) end
--- Lets groups into the ring whose first job is due and may start; looks again at some that are blocked since earlier settings,
--- and at some that need not be remembered any more.
+-- Activates groups whose first job is due and can start. Checks again some groups that are blocked under earlier
+-- settings, and some whose state can be forgotten.
 local function let_in(q, most)
     local row = queue(q)
     local before = row.let
     row.let, row.hinted = now + 1, true
     if now + 1 < before then
-        -- The clock went back: jobs of groups in the ring may not be due, and what closed others may be void.
+        -- The clock went back: jobs of active groups may not be due any more, and pauses may be void.
         for place in string.gmatch('rw', '.') do
             for _, member in ipairs(groups_in(q, place, NEVER, REGROUP_MAX)) do regroup(group_in(q, member)) end
         end
@@ -108,7 +112,7 @@ local function let_in(q, most)
         move(group, 'r', come(row, group.weight))
     end
 end
--- Jobs without a group come as one, or anew when there are some again.
+-- Activates the ungrouped jobs as one group if some are due again, and deactivates them otherwise.
 local function mind_rest(q, is_due)
     local row = queue(q)
     local own = is_due and (0 < row.own and row.own or come(row, 1)) or 0
@@ -118,9 +122,9 @@ local function first_in_ring(q)
     local member = groups_in(q, 'r', NEVER, 1)[1]
     return member and group_in(q, member)
 end
--- A group leaves the ring, though it has jobs that may start, until it is let in again.
+-- Deactivates a group that has jobs which can start, until it is activated again.
 local function leave_ring(group) move(group, 'w', first_of_group(group)) end
--- Counts a job that starts against its group, or against the jobs without one.
+-- Charges the start of a job to its group, or to the ungrouped jobs.
 local function charge(group)
     local row = queue(group.q)
     row.time, row.hinted = group.at, true
@@ -131,10 +135,10 @@ local function charge_rest(q)
     local row = queue(q)
     row.time, row.own, row.hinted = row.own, row.own + STRIDE, true
 end
--- When the first group of a queue may start a job.
+-- Returns when the first group of a queue can start a job.
 local function first_group(q)
     if now + 1 < queue(q).let then
-        -- The clock went back: where groups stand may not hold.
+        -- The clock went back: the places of groups may be wrong.
         local first = NEVER
         for place in string.gmatch('rw', '.') do
             for _, member in ipairs(groups_in(q, place, NEVER, REGROUP_MAX)) do
@@ -149,20 +153,20 @@ local function first_group(q)
     local is_ready = first and sub(first, 4, 4) == 'r' or groups_in(q, 'b', queue(q).version - 1, 1)[1]
     return is_ready and now or first and unp('>I7', first, 5) or NEVER
 end
--- The settings are others: what a group may have may be, too. More groups than these follow by and by.
+-- Handles new settings: the limits of groups may have changed. Groups beyond these follow later.
 local function look_at_groups(q)
     for place in string.gmatch('rwb', '.') do
         for _, member in ipairs(groups_in(q, place, NEVER, REGROUP_MAX)) do touch_group(q, sub(member, 12)) end
     end
 end
--- Whether a waiting job is due, and held back.
+-- Returns whether a waiting job is due, and held back.
 local function is_blocked(job)
     if job.state ~= WAITING or now < job.run_at or call('HEXISTS', SETTINGS, job.q) == 0 then return false end
     return is_full(job) or room_of(job.q) <= 0 or job.gid and not is_open(group_of(job.q, job.gid))
 end
 
--- Gives each event of a key its look, and puts groups with events where they belong. Answers whether some job is back in the
--- timeline.
+-- Re-checks the first blocked job of the key for each event, and puts groups with events where they belong. Returns
+-- whether some job is back in the timeline.
 local function hand_over()
     local touched, any = shard.touched or {}, false
     shard.touched = nil

@@ -1,23 +1,24 @@
 -- Concurrency keys (S15) and unique keys (S4).
 --
--- A due job that is looked at while its concurrency key is full is parked. Each event of the key gives the first of its parked jobs a
--- look. If that job may run, it is back in the timeline.
+-- A due job that is checked while its concurrency key is full is blocked (`parked` in the code). Each event of the key
+-- re-checks the first of its blocked jobs. If that job can run, it returns to the timeline.
 
--- Notes an event: a run that starts or ends, a waiting job that leaves or is parked. hand_over() must follow.
+-- Notes an event of a key: a run starts or ends, a waiting job leaves or is blocked. hand_over() must follow.
 local function touch(q, key)
     local touched = shard.touched or {}
     touched[#touched + 1], shard.touched = q .. key, touched
 end
--- How many jobs of a key or a group run.
+-- Returns how many jobs of a key or a group run.
 local function run_of_key(of) return call('ZLEXCOUNT', RUNNING_KEYS, within(of)) end
--- Whether as many jobs of a job's key run as may beside it.
+-- Returns whether the concurrency key of a job is full.
 local function is_full(job) return job.key and job.most <= run_of_key(job.q .. job.key) end
--- Notes an event of a group: a job of it comes, leaves or moves while it waits, or ends its run. hand_over() must follow.
+-- Notes an event of a group: a job of it arrives, leaves or moves while it waits, or ends its run. hand_over() must
+-- follow.
 local function touch_group(q, gid)
     local changed = shard.changed or {}
     changed[q .. gid], shard.changed = true, changed
 end
--- Jobs of a concurrency key without a group, as long as they wait or run.
+-- The entries of ungrouped jobs with a concurrency key, while they wait or run.
 local function live_member(q, key, id) return q .. 'k' .. key .. id end
 local function put_live(job)
     if job.key and not job.gid then call('ZADD', GROUPS_BY_PLACE, '0', live_member(job.q, job.key, job.id)) end
@@ -25,8 +26,9 @@ end
 local function end_live(q, of, id)
     if of.key and not of.gid then call('ZREM', GROUPS_BY_PLACE, live_member(q, of.key, id)) end
 end
--- A job that waits or runs here of a group, or else of a concurrency key; '' where only the group's rate or closed gate is left;
--- nil where nothing is. While one shard has something of it, no other one may start its jobs (S15).
+-- Returns a job that waits or runs here, of a group, or else of a concurrency key. Returns '' if only the rate or the
+-- pause of the group has state; nil if there is nothing. While one shard has something of it, no other shard can start
+-- its jobs (S15).
 local function first_live(q, key, gid)
     local function first(set, prefix)
         local from, to = within(prefix)
@@ -36,7 +38,7 @@ local function first_live(q, key, gid)
         local member = first(GROUPS_BY_PLACE, q .. 'k' .. key)
         return member and sub(member, 21)
     end
-    -- A job that is parked has another one of its key beside it, which is not.
+    -- Beside a blocked job there is another job of its key that is not blocked.
     local waiting, running = first(TIMELINE, q .. char(GROUPED) .. gid), first(RUNNING_KEYS, q .. gid)
     if waiting or running then return waiting and sub(waiting, 28, 43) or sub(running, 20) end
     local row = call('HGET', GROUPS, q .. gid)
@@ -45,7 +47,7 @@ local function first_live(q, key, gid)
         if now <= max(closed, arrival) then return '' end
     end
 end
--- The run of a job with a key or a group ends; `of`: these.
+-- Handles the end of the run of a job with a concurrency key or a group; `of` has these.
 local function end_keyed(q, of, id)
     if of.key then
         call('ZREM', RUNNING_KEYS, q .. of.key .. id)
@@ -56,7 +58,7 @@ local function end_keyed(q, of, id)
         touch_group(q, of.gid)
     end
 end
--- The same, of a run without a job, as far as its row can be read.
+-- Does the same for a run without a job, as far as its row can be read.
 local function end_lost(q, id)
     local row = call('HGET', RUNS, id)
     local is_sound, run = pcall(run_of, row or '')
@@ -65,7 +67,7 @@ local function end_lost(q, id)
         end_live(q, run, id)
     end
 end
--- The place in time of a waiting job of a group.
+-- Returns the entry by time of a waiting job of a group.
 local function timed(q, run_at, id) return q .. 'd' .. pack('>I7', run_at) .. id end
 local function first_parked(prefix, lifo)
     if not lifo then
@@ -78,12 +80,12 @@ local function first_parked(prefix, lifo)
         if first then return first end
     end
 end
--- Whether a job of the same key is parked that comes before the one of this member of the timeline.
+-- Returns whether a blocked job of the same key comes before the job of this member of the timeline.
 local function is_behind(job, member)
     local lifo = queue(job.q).lifo
     local first = first_parked(job.q .. char(PARKED) .. job.key, lifo)
     if not first then return false end
-    -- Level, run_at, id: byte by byte, since < goes by the server's locale.
+    -- Level, run_at and id are compared byte by byte, because < depends on the server's locale.
     for i = 0, 22 do
         local ahead, own = byte(first, 21 + i), byte(member, #member - 23 + i)
         if ahead ~= own then return (ahead < own) == (i == 0 or not lifo) end
@@ -93,7 +95,7 @@ end
 
 -- ── unique keys ──
 
--- Who holds a key (S4).
+-- Returns the holder of a key (S4).
 local function holder(digest)
     local row = call('HGET', UNIQUE_KEYS, digest)
     if not row then return nil end
@@ -114,7 +116,7 @@ local function put_key(digest, id, till)
         hint_wide(till)
     end
 end
--- Until when a job holds its key, if that is settled by its enqueue; else 0.
+-- Returns until when a job holds its key if its enqueue decided that, else 0.
 local function window_end(job)
     return job.scope == WINDOW and min(job.created + job.window, END) or 0
 end

@@ -1,13 +1,13 @@
--- Limits of queues (S15): how many may run or start, and closed gates. The arithmetic is that of core/rate.rs, in whole numbers
--- below 2^53.
+-- The limiters of queues (S15): how many jobs can run or start, and pauses. The arithmetic is that of core/rate.rs, in
+-- whole numbers below 2^53.
 
--- How far ahead of now the arrival of a queue or a group is, in parts. One further ahead than any that its rate leaves was
--- left by another rate, or by a clock that went back since: it is void.
+-- Returns how far the theoretical arrival time of a queue or a group is after now, in parts. A time further ahead than
+-- its rate can leave comes from another rate, or from a clock that went back since. It is void.
 local function ahead(row)
     local parts = (row.arrival - now) * row.rate + min(row.part, row.rate - 1)
     return 0 < parts and parts <= row.burst * row.period and parts or 0
 end
--- How many jobs a rate and a closed gate let start now, and when the next one may.
+-- Returns how many jobs a rate and a pause let start now, and when the next one can.
 local function room_in_time(of)
     local most, opens = NEVER, now
     if now < of.closed and of.closed <= now + GATE_MAX then most, opens = 0, of.closed end
@@ -20,7 +20,7 @@ local function room_in_time(of)
     end
     return most, opens
 end
--- As in timeline.lua; and until when the gate is closed by time alone.
+-- See timeline.lua. The third value is until when rate and pause allow no start.
 local function room_of(q, takes)
     local row = limits_of(q)
     local most, opens = room_in_time(row)
@@ -32,12 +32,12 @@ local function room_of(q, takes)
     end
     return most, opens, opens
 end
--- So many jobs start by a rate.
+-- Counts the start of `n` jobs against a rate.
 local function spend_rate(of, n)
     local parts = ahead(of) + n * of.period
     of.arrival, of.part = now + math.floor(parts / of.rate), parts % of.rate
 end
--- So many jobs of a queue start.
+-- Counts the start of `n` jobs of a queue.
 local function spend(q, n, takes)
     local row = limits_of(q)
     if not takes then row.started = row.started + n end
@@ -45,7 +45,7 @@ local function spend(q, n, takes)
     spend_rate(row, n)
     row.hinted = true
 end
--- A run closes a gate.
+-- Sets a pause at the request of a run.
 local function close(of, till)
     local last = now + GATE_MAX
     till = min(till, last)

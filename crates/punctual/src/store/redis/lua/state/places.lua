@@ -1,19 +1,19 @@
--- Where a job stands: among those that wait, under a lease, or ended; and the moves between these places.
+-- The places of a job: waiting, under a lease, or ended; and the moves between them.
 
--- Tells who waits for the end of a job, if somebody does.
+-- Notifies the callers that wait for the end of a job, if there are any.
 local function tell_end(job)
     if not job.watched then return end
     job.watched = nil
     tell('$end/' .. string.gsub(job.id, '.', function(c) return string.format('%02x', byte(c)) end))
 end
--- Ends a job that can't be read and has left its place: nobody can run it, and people may want to see it. `had_ended`: its bytes
--- are not among those of live jobs; `live`: how many of them are, where its run says so.
+-- Quarantines a job that cannot be read and has left its place: no worker can run it, and people may want to see it.
+-- `had_ended`: its bytes are not among those of live jobs. `live`: how many bytes it has there, if its run says so.
 local function bury(q, id, had_ended, live)
-    -- How large it is its head may still say.
+    -- The head of the record may still say how large the job is.
     local job, rec = {}, call('HGET', RECORDS, id)
     local bytes = rec and pcall(head, job, rec) and job.bytes or 0
     if job.key and not job.gid then call('ZREM', GROUPS_BY_PLACE, q .. 'k' .. job.key .. id) end
-    -- Whether somebody waits for it nobody can tell.
+    -- Whether a caller waits for it cannot be read, so it is notified in any case.
     tell_end({id = id, watched = true})
     call('HSET', HISTORIES, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
     call('ZADD', ENDED_JOBS, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', bytes))
@@ -38,12 +38,12 @@ local function put_waiting(job)
     end
     if 1 < job.attempt then tally(job.q, 'r', 1) end
 end
--- What a waiting job leaves besides its member.
+-- Removes the entries of a waiting job other than its member in the timeline.
 local function unwait(job)
     if job.expires then call('ZREM', EXPIRIES, job.q .. at6(job.expires) .. job.id) end
     if 1 < job.attempt then tally(job.q, 'r', -1) end
 end
--- The member of t of a job that waits for its turn.
+-- Returns the member of TIMELINE of a blocked job.
 local function parked_member(job)
     return job.q .. char(PARKED) .. job.key .. sub(waiting_member(job), -24) .. pack('>I4', job.most) .. (job.gid or '')
 end
@@ -59,8 +59,8 @@ local function leave_waiting(job)
     end
     unwait(job)
 end
--- Whether a newer version gave a job options that this one does not know. Who reserves one is told by its caller, which reads all of
--- them; a take has no time for that.
+-- Returns whether a newer version gave a job options that this one does not know. For a reserve, the caller finds that
+-- out, because it reads all options. A take has no time for that.
 local ASKED = {backoff = true, timeout_ms = true, tags = true, headers = true}
 local WITHIN = {group = true, concurrency = true, unique = true}
 local function is_newer(job)
@@ -74,11 +74,11 @@ local function is_newer(job)
         end
         return false
     end
-    -- Behind a content type and a kind, and behind the name of the queue.
+    -- The options come after a content type and a kind, or after the name of the queue.
     return asked and has_others(sub(asked, behind_chunk(asked, behind_chunk(asked, 1))), ASKED)
         or within_it and has_others(sub(within_it, behind_chunk(within_it, 1)), WITHIN)
 end
--- Puts off a waiting job that only a newer version may run, and that has left the timeline; nothing is counted.
+-- Delays a waiting job that only a newer version may run, and that has left the timeline. Nothing is counted.
 local function hold(job)
     unwait(job)
     job.run_at, job.moved = min(now + HELD_FOR, END), true
@@ -87,20 +87,20 @@ local function hold(job)
     if job.key then touch(job.q, job.key) end
     ring(job.q, job.run_at)
 end
--- The id in a member of t or e.
+-- Returns the id in a member of TIMELINE or ENDED_JOBS.
 local function id_in(member)
     local at = byte(member, 4) < PARKED and 11 or 28
     return sub(member, at, at + 15)
 end
 local function lease_member(job) return job.q .. at6(job.run.till) .. job.id end
--- Moves the end of a lease to now plus its length; answers the run as it stands then.
+-- Moves the end of a lease to now plus its length. Returns the new row of the run.
 local function extend_lease(id, run)
     call('ZREM', LEASES, run.q .. at6(run.till) .. id)
     run.till = min(now + run.lasts, END)
     call('ZADD', LEASES, '0', run.q .. at6(run.till) .. id)
     return put_run(id, run)
 end
--- What a job counts against its queue's retention: the bytes of payload and result.
+-- Returns the bytes that count for the queue's retention: those of payload and result.
 local function kept_bytes(job)
     return job.bytes + (job.result and #job.result - behind_chunk(job.result, 1) + 1 or 0)
 end
@@ -111,7 +111,7 @@ local function leave_ended(job)
     call('ZREM', ENDED_JOBS, ended_member(job))
     tally(job.q, char(job.state), -kept_bytes(job))
 end
--- A derived id outlives its record (S17).
+-- Remembers a derived id after its record is gone (S17).
 local function remember(q, id, ended)
     if math.floor(byte(id, 7) / 16) ~= DERIVED or ended + ID_MEMORY <= now then return end
     local old = call('HGET', REMEMBERED, q .. id)
@@ -143,7 +143,7 @@ local function finish(job, state, reason)
         hint(job.q, 0)
     end
 end
--- Removes a job that somebody deletes or purges; unlike age, that frees a window whose job never started.
+-- Removes a job that an operator deletes or purges. Unlike age, that frees the window of a job that never started.
 local function delete(job)
     if job.state == WAITING then
         leave_waiting(job)

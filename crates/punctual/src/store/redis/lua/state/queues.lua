@@ -1,16 +1,18 @@
 -- Queues: their limits and names as they are stored, and which of them hold nothing.
 
--- How long jobs of one state are kept; `is_dead`: by which default, where nobody chose.
+-- Returns how long jobs of one state are kept. `is_dead`: which default applies if nothing was chosen.
 local function kept(age, count, bytes, is_dead)
     if age ~= OPEN then return {age, count, bytes} end
     local shards = count
     if is_dead then return {$KEEP_LONG_AGE, math.ceil($KEEP_LONG_COUNT / shards), math.ceil($KEEP_LONG_BYTES / shards)} end
     return {$KEEP_SHORT_AGE, math.ceil($KEEP_SHORT_COUNT / shards), math.ceil($KEEP_SHORT_BYTES / shards)}
 end
--- Behind flags, version and lease: caps (0: none, else 1 more), bounds of what is kept of each state (age in ms, jobs, bytes; or
--- OPEN, and among how many shards the default is shared),
--- how many may run (0: any number, else 1 more), a rate (0: none): starts in a period, period in ms, starts at once; and the
--- same of each group, behind its weight.
+-- Reads the rest of a queue's settings. They come after flags, version and lease:
+--   caps (0: none, else 1 more)
+--   bounds of what is kept of each state: age in ms, jobs, bytes; or OPEN, and how many shards share the default
+--   how many jobs can run (0: any number, else 1 more)
+--   a rate (0: none): starts in a period, period in ms, starts at once
+--   the weight of each group, then its limits in the same form
 local function limits_of(q)
     local row = queue(q)
     if not row.keep then
@@ -23,9 +25,10 @@ local function limits_of(q)
 end
 
 local function keeps_nothing(q, state) return has(queue(q).flags, KEEPS_NO_DONE * 2 ^ (state - DONE)) end
--- A counter of a queue. A server that lost half a transaction may have one below nothing, until an audit counts anew.
+-- Returns a counter of a queue. A server that lost half a transaction may have a negative one, until an audit counts
+-- again.
 local function counter(key) return max(tonumber(call('HGET', COUNTERS, key) or 0) or 0, 0) end
--- The name of a queue, as a chunk.
+-- Returns the name of a queue, as a chunk.
 local function name_of(q)
     local row = limits_of(q)
     return sub(row.stored, row.named_at, behind_chunk(row.stored, row.named_at) - 1)
@@ -40,8 +43,8 @@ local function new_queue(name, row)
     return q
 end
 
--- Names of queues stay for ever, and what is set of them. One that holds nothing is at rest: whoever goes through all queues to count
--- or to sweep passes it over, until it gets a job, or other settings.
+-- The names and settings of queues stay for ever. A queue that holds nothing is at rest. Calls that go through all
+-- queues to count or to sweep skip it, until it gets a job or other settings.
 local function holds_something(q)
     local from, to = within(q)
     for _, key in ipairs({TIMELINE, LEASES, ENDED_JOBS, REMEMBERED_BY_END, GROUPS_BY_PLACE}) do
@@ -63,7 +66,7 @@ local function wake(q, name)
     row.due, row.hinted = 0, true
 end
 
--- Notes that upkeep which is no queue's will be due at `ms`, if not before.
+-- Notes that upkeep which belongs to no queue is due at `ms`, unless it is due earlier.
 local function hint_wide(ms)
     if ms < shard.wide then
         shard.wide = ms
@@ -71,14 +74,15 @@ local function hint_wide(ms)
     end
 end
 
--- A job of a record and a past.
+-- Returns the job of a record and a history.
 local function of(id, rec, x)
     local job = {id = id, rec = rec, state = WAITING}
     head(job, rec)
     past(job, x)
     return job
 end
--- A job with its place, or nil; also for one that can't be read, which only an audit and pick() look at any closer.
+-- Returns a job with its place, or nil. Also returns nil for one that cannot be read, which only an audit and pick()
+-- handle.
 local function load(id)
     local rec = call('HGET', RECORDS, id)
     if not rec then return nil end
@@ -91,7 +95,7 @@ local function load(id)
     end)
     return is_sound and job or nil
 end
--- Whether reads hide a job: it ended, and is past the age that its queue keeps it for (S17).
+-- Returns whether reads hide a job: it has ended, and is past the age that its queue keeps it for (S17).
 local function is_hidden(job)
     return job.ended and job.ended + limits_of(job.q).keep[job.state][1] <= now
 end

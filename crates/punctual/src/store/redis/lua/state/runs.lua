@@ -1,6 +1,6 @@
--- Runs that end: by a verdict, or since their lease expired. The arithmetic is that of core/lifecycle.rs.
+-- The ends of runs: by a verdict, or by an expired lease. The arithmetic is that of core/lifecycle.rs.
 
--- The end of a run. `next`: state, attempt, crashes, snoozes, run_at or nil, reason, failed (words or nil).
+-- Ends a run. `next`: state, attempt, crashes, snoozes, run_at or nil, reason, failed (words or nil).
 local function leave_run(job, next)
     local run = job.run
     call('HDEL', RUNS, job.id)
@@ -21,7 +21,7 @@ local function leave_run(job, next)
     put_waiting(job)
     ring(job.q, job.run_at)
 end
--- The end of a run whose lease is past its time (S9).
+-- Ends a run whose lease expired (S9). Returns the state of the job.
 local function taken_back(job)
     local crashes = min(job.crashes + 1, CRASHES_MAX)
     local next = {attempt = job.attempt, crashes = crashes, snoozes = job.snoozes, failed = 'lease expired'}
@@ -42,10 +42,12 @@ local function taken_back(job)
     return next.state
 end
 
--- Why a job ends at the end of its run, where that is not what the verdict says; as settle.rs reads it.
+-- Why a job ends with its run, if that is not what the verdict says. The numbers are those that settle.rs reads.
 local OVERRULED = {attempts = 16, snoozes = 32, cancelled = 48, corrupt = 64}
--- The end of a run by a verdict that is no bare ack: a ack with a result, r retry, g retry and close the gate of the group, else
--- of the queue, s snooze, l release, h held, c cancel, d dead, with its rest. Answers the state, with what OVERRULED says.
+-- Ends a run by a verdict that is not a bare ack; `rest` is the rest of the verdict:
+--   a ack with a result; r retry; g retry and pause the group, or else the queue; s snooze; l release; h held for a
+--     newer version; c cancel; d dead
+-- Returns the state, plus a number of OVERRULED.
 local function verdict(job, what, rest)
     local next, overruled = {attempt = job.attempt, state = WAITING}, nil
     local function overrule(state, reason)
@@ -61,7 +63,7 @@ local function verdict(job, what, rest)
     if what == 'a' then
         next.state, job.result = DONE, rest
     elseif has(job.run.flags, 1) then
-        -- S12: the end of the run decides, and anything but an ack obeys the request.
+        -- S12: the end of the run decides. Any verdict but an ack obeys the request.
         overrule(CANCELLED, 'cancelled')
     elseif what == 'r' then
         local kind, ms = unp('>c1I7', rest)
@@ -91,7 +93,7 @@ local function verdict(job, what, rest)
     leave_run(job, next)
     return next.state + (overruled or 0)
 end
--- The past of a job that is done, from the one it had; nil where that can't be read.
+-- Returns the history of a done job, made from the one it had; nil if that cannot be read.
 local function done_past(id, x)
     local job = {id = id}
     if not pcall(past, job, x) then return nil end
@@ -99,7 +101,7 @@ local function done_past(id, x)
     job.started, job.state, job.ended, job.reason, job.crashes, job.snoozes = true, DONE, now, nil, 0, 0
     return past_of(job)
 end
--- Keeps what a run tells, if its past can be read; `notes` is all that was told.
+-- Stores the notes of a run, if its history can be read; `notes` are all notes so far.
 local function note(id, run, notes)
     local job = {id = id}
     if not pcall(past, job, call('HGET', HISTORIES, id)) then return end
@@ -107,8 +109,7 @@ local function note(id, run, notes)
     put_past(job)
     set_past(run)
 end
--- Takes back leases of these queues that are past their time, oldest first (S9). Answers them: fence8 id state1 name as a
--- chunk.
+-- Reclaims expired leases of these queues, oldest first (S9). Returns them: fence8 id state1, name as a chunk.
 local function take_back(named)
     local expired, met = {}, {}
     for _, q in ipairs(named) do
@@ -126,7 +127,7 @@ local function take_back(named)
         if job and job.run then
             answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(taken_back(job)) .. name_of(q)
         else
-            -- A lease without a job leads nowhere: it is dropped, as an audit would.
+            -- A lease without a job is of no use: it is dropped, as an audit would do.
             end_lost(q, id)
             call('ZREM', LEASES, q .. sub(expired[i], 1, 6) .. id)
             call('HDEL', RUNS, id)

@@ -1,7 +1,7 @@
 -- Upkeep (S17): what a sweep removes.
 
--- Each part answers how much it did, and when there will be more to do.
--- Stops behind so many bytes of records.
+-- Each part returns how much it did, and when there will be more to do.
+-- This part stops once `bytes_max` bytes of records have been read.
 local function expire(q, bytes_max, limit)
     local due = call('ZRANGEBYLEX', EXPIRIES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, limit)
     for i, member in ipairs(due) do
@@ -19,7 +19,7 @@ local function expire(q, bytes_max, limit)
     local first = call('ZRANGEBYLEX', EXPIRIES, from, to, 'LIMIT', 0, 1)[1]
     return #due, first and unp('>I6', first, 4) or NEVER
 end
--- Removes ended jobs past a bound, oldest end first. `ageless`: done and cancelled ones whatever their age.
+-- Removes ended jobs past a bound, oldest end first. `ageless`: removes done and cancelled jobs whatever their age.
 local function retire(q, state, ageless, limit)
     local from, to = within(q .. char(state))
     local first = call('ZRANGEBYLEX', ENDED_JOBS, from, to, 'LIMIT', 0, 1)[1]
@@ -71,8 +71,8 @@ local function forget_windows(limit)
     local first = call('ZRANGEBYLEX', WINDOWS, '-', '+', 'LIMIT', 0, 1)[1]
     return #past_end, first and unp('>I6', first) or NEVER
 end
--- They go in the order of their last calls: so whoever called again gets its place in time first. More of them than some rounds
--- meet wait.
+-- Instances are checked in the order of their last calls. One that called again gets its new time first. Instances
+-- beyond a few rounds wait.
 local function forget_calls(limit)
     local forgotten = 0
     for _ = 1, FORGET_ROUNDS_MAX do
@@ -99,9 +99,10 @@ local function forget_calls(limit)
     return forgotten, first and tonumber(first) + CALL_MEMORY or NEVER
 end
 
--- Sweeps these queues in turn, then store-wide, at most `limit` items. `slice`: of a sweep that does not ride, which looks
--- also where nothing is said to be due: the names of the queues, whether it is the last one, and `ageless`. Such a one is bounded in bytes, too: it
--- answers in which of the queues the next one goes on, if it stopped at that.
+-- Sweeps these queues in turn, then what belongs to no queue, at most `limit` items.
+-- `slice` is set for a sweep that is not part of another call. Such a sweep also checks queues for which nothing is
+-- due: `names` of the queues, `is_last` slice or not, and `ageless`. It is bounded in bytes, too. If it stopped at that
+-- bound, it returns the position of the queue in which the next sweep goes on.
 local function sweep(named, limit, slice)
     local bytes_max, idle = slice and BYTES_MAX or NEVER, REGROUP_MAX
     local function some(what, n)
@@ -123,14 +124,14 @@ local function sweep(named, limit, slice)
                 next = min(next, due)
             end
             part('expired', expire, q, bytes_max)
-            -- What it says to be due is left as it is.
+            -- The due time in the queue's row is left as it is.
             if bytes_max <= shard.bytes then return i end
             for state = DONE, DEAD do part('removed', retire, q, state, slice and slice.ageless or false) end
             part('forgotten', forget_ids, q)
             local row = queue(q)
             row.due, row.hinted = next, true
             if slice and 0 < row.let then
-                -- What is remembered of groups for a time that is over goes by and by, also where nobody reserves.
+                -- Obsolete state of groups is removed step by step, also if no worker reserves.
                 for _, member in ipairs(groups_in(q, 'g', now, idle)) do
                     regroup(group_in(q, member))
                     idle = idle - 1

@@ -1,16 +1,21 @@
--- board: one step on a leaderboard, opposite store/model/tool/board.rs. KEYS: the board; of one with a window also its slots' numbers,
--- then its slots, as many as buckets: bucket b is in slot b mod buckets, from 0.
---   1 ZSET  member @ score, negated: so that those of equal scores stand in the order of their bytes. Of a window it is the sum of
---           its buckets, and who has none is not in it
+-- board: one step on a leaderboard; the same as store/model/toolkit/board.rs.
+-- KEYS: the board; for a board with a window also the numbers of its slots, then its slots, one per bucket. Bucket b is
+--   in slot b mod buckets, from 0.
+--   1 ZSET  member @ score, negated, so that members of equal scores are in the order of their bytes. With a window it is
+--           the sum of the member's buckets; a member whose sum is 0 is not in it
 --   2 HASH  slot → the bucket in it, 'newest' → the bucket that was added to last
 --   3 … ZSET  member @ what was added in the bucket
--- ARGV: now, 'add' member by | 'all' '' n | 'set' member score | 'remove' member '' | 'rank' member '' | 'top' '' n | 'around' member n |
--- 'size' '' '', then most members, how many may leave, buckets or 0, ms of a bucket, the most that a member has in one; behind it, of
--- 'all', n members, each with what is added to it.
--- Answers: 'again', where something had to be taken off first: a slice of a cold bucket; 'range' and the score that would be; 'score' and it, if the member is on the board; 'standings', the first rank, then members with scores;
--- 'size' and it, of 'all', too. All keys of a board go with its window, the slots later than what is summed up of them, or that would be wrong.
--- Cost: O(log N) for each bucket, and for each member told, added to or taken off, of which there are up to 1,000; and of a bucket
--- for each member that leaves: as many as are added to, and so many more as have 1,000 entries.
+-- ARGV: now; 'add' member by | 'all' '' n | 'set' member score | 'remove' member '' | 'rank' member '' | 'top' '' n |
+--   'around' member n | 'size' '' ''; then the most members, how many can be removed, buckets or 0, ms of a bucket, the
+--   most that a member has in one; for 'all' then n members, each with what is added to it.
+-- Answers: 'again', if something had to be subtracted first: a slice of a cold bucket; 'range' and the score that would
+--   result; 'score' and the score, if the member is on the board; 'standings', the first rank, then members with
+--   scores; 'size' and the number of members, also for 'all'.
+-- All keys of a board expire with its window. The slots expire later than their sum, because the sum would be wrong
+-- otherwise.
+-- Cost: O(log N) for each bucket, and for each member that is returned, added to or subtracted from, up to 1,000 of
+--   them. Also O(log N) per bucket for each member that is removed: as many members as are added to, and as many more
+--   as have 1,000 entries.
 local BOARD, META = KEYS[1], KEYS[2]
 local what, member, n, members_max, leave_max = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local buckets, length, bucket_max = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -18,7 +23,7 @@ local SLICE = 1000
 local has_window = 0 < buckets
 local newest, current, held = nil, 0, {}
 local function slot_of(bucket) return KEYS[3 + bucket % buckets] end
--- The sum of a member, or nil.
+-- Returns the score of a member, or nil.
 local function score_of(who)
     local low = call('ZSCORE', BOARD, who)
     return low and 0 - tonumber(low) or nil
@@ -30,12 +35,12 @@ local function put_sum(who, sum)
         call('ZADD', BOARD, text(0 - sum), who)
     end
 end
--- Takes members off, up to 1,100: one command for each bucket, however many they are.
+-- Removes members, up to 1,100: one command for each bucket, however many members there are.
 local function remove(them)
     call('ZREM', BOARD, unpack(them))
     for _, bucket in pairs(held) do call('ZREM', slot_of(bucket), unpack(them)) end
 end
--- Lets the lowest leave a board that has too many.
+-- Removes the lowest members of a board that has too many.
 local function cut()
     local too_many = call('ZCARD', BOARD) - members_max
     if 0 < too_many then remove(call('ZRANGE', BOARD, text(0 - math.min(too_many, leave_max)), -1)) end
@@ -55,7 +60,7 @@ if has_window then
         elseif bucket and 0 < left then
             local slot = KEYS[2 + i]
             local cold = call('ZRANGE', slot, 0, left - 1, 'WITHSCORES')
-            -- What frees comes first, so that a full server lets it go on.
+            -- The first write frees memory, so that a full server lets the script go on.
             call('ZREM', BOARD, '')
             for at = 1, #cold, 2 do put_sum(cold[at], (score_of(cold[at]) or 0) - tonumber(cold[at + 1])) end
             call('ZREMRANGEBYRANK', slot, 0, #cold / 2 - 1)
@@ -87,7 +92,7 @@ if what == 'remove' then
 end
 local slot = has_window and slot_of(current)
 local is_new = has_window and held[current % buckets + 1] == nil
--- Who gets which score in the bucket, and which sum.
+-- The members, their scores in the bucket, and their sums.
 local whom, scores, sums = {member}, {n}, {n}
 if what == 'set' then
     remove({member})
@@ -107,7 +112,7 @@ else
 end
 if has_window then
     if is_new then
-        -- What a window that is over left there.
+        -- Entries of a window that is over.
         call('UNLINK', slot)
         call('HSET', META, current % buckets, text(current))
         held[current % buckets + 1] = current

@@ -1,10 +1,13 @@
--- gcra: asks a rate limiter that keeps a rate, opposite src/rate.rs. KEYS: the key. ARGV: now, max, period, burst, cost, how far ahead
--- an arrival may be another rule's.
--- Value: ms7 part3, the arrival of all that passed: milliseconds, and parts of one, `max` of which make one.
--- Answers: 0 if it may be done, else in how many ms it may. Every number is whole and below 2^53. Cost: O(1).
+-- gcra: asks a rate limiter that keeps a rate; the same as core/rate.rs.
+-- KEYS: the key.
+-- ARGV: now, max, period, burst, cost, how far ahead of now the theoretical arrival time left by another rule can be.
+-- Value: ms7 part3, the theoretical arrival time of all calls that passed: milliseconds, and parts of one; a ms has
+--   `max` parts.
+-- Answers: 0 if the call passes, else in how many ms it can.
+-- Every number is whole and below 2^53. Cost: O(1).
 local key = KEYS[1]
 local per, period, burst, cost = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
--- How long n steps last. The quotient may be rounded up to a whole number, and a part be below 0 then.
+-- Returns how long n steps last. The quotient may be rounded up to a whole number, and then a part is below 0.
 local function steps(n)
     local parts = n * period
     local ms = floor(parts / per)
@@ -22,7 +25,7 @@ if row then
     if ahead < 0 or ahead == 0 and kept_part <= burst_part then
         if now <= kept_ms then ms, part = kept_ms, kept_part end
     elseif kept_ms <= now + tonumber(ARGV[6]) then
-        -- Another rule, or a clock that went back since, left it further ahead than this rule leaves any.
+        -- Another rule left it further ahead than this rule can, or the clock went back since.
         ms, part, is_changed = now + burst_ms, burst_part, true
     end
 end

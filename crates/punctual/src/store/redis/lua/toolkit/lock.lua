@@ -1,12 +1,15 @@
--- lock: one step on a lock, opposite store/model/tool/lock.rs. KEYS: lk, lz, the bell of the lock.
---   1 lk  HASH  name → owner16 fence8 until6; NUL, which no name is → fence8, the last of all locks
+-- lock: one step on a lock; the same as store/model/toolkit/lock.rs.
+-- KEYS: lk, lz, the notification key of the lock.
+--   1 lk  HASH  name → owner16 fence8 until6; NUL, which is no name → fence8, the last fence of all locks
 --   2 lz  ZSET  name @ until
---   3 w:$lock/name  ZSET  'r' @ ms, 's' @ ms: its bell, as those of queues; see put() in pending.lua
--- ARGV: now, then 'acquire' name owner lease | 'extend' name owner lease | 'release' name owner, '' for whoever holds it |
--- 'show' name | 'list' limit.
--- Answers: 'yours' or 'taken', then now, fence8 and until6; 'released'; 'free'; 'listed' or 'more', now, then name, fence8 and until6
--- of each. A fence is above all before, and at least the time in microseconds, so that none comes back with a server that lost
--- the last ones (S1). Those long past their end go by the way, some at a time. Cost: O(log N), per lock of a list.
+--   3 w:$lock/name  ZSET  'r' @ ms, 's' @ ms: its notifications, like those of queues; see put() in notifications.lua
+-- ARGV: now, then 'acquire' name owner lease | 'extend' name owner lease | 'release' name owner, or '' for any owner |
+--   'show' name | 'list' limit.
+-- Answers: 'yours' or 'taken', then now, fence8 and until6; 'released'; 'free'; 'listed' or 'more', now, then name,
+--   fence8 and until6 of each lock.
+-- A fence is above all earlier ones, and at least the time in microseconds. So no fence is used again after a server
+-- lost the last ones (S1).
+-- Locks long past their end are removed by each write, some at a time. Cost: O(log N), per lock of a list.
 local LK, LZ, BELL = KEYS[1], KEYS[2], KEYS[3]
 local FORGET_MAX, FORGET_AFTER, END, FLOOR_MAX, SPARE, BELL_MS = $TOOL_FORGET_MAX, $TOOL_MEMORY, $INSTANT_MAX_MS, $NEVER, $SPARE, 60000
 local what, name, owner, lease = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
@@ -38,7 +41,7 @@ if what == 'release' then
     if not row then return {'free'} end
     call('HDEL', LK, name)
     call('ZREM', LZ, name)
-    -- Who waits looks by itself at the end of the lease: a ring that nobody heard may go.
+    -- A waiting process checks by itself at the end of the lease. So a notification that nobody received can expire.
     call('ZADD', BELL, 'LT', 0, 'r', text(now + SPARE), 's')
     call('PEXPIRE', BELL, BELL_MS)
     return {'released'}
@@ -53,7 +56,7 @@ if not fence then
 end
 local old = call('ZRANGEBYSCORE', LZ, '-inf', text(now - FORGET_AFTER), 'LIMIT', 0, FORGET_MAX)
 
--- First what frees: a full server takes no more behind it, but this.
+-- First the writes that free memory: after them, a full server accepts the others, too.
 for _, past in ipairs(old) do
     call('ZREM', LZ, past)
     call('HDEL', LK, past)

@@ -1,8 +1,11 @@
--- log: asks a rate limiter that keeps a log, opposite src/rate.rs. KEYS: the key. ARGV: now, max, period, cost, 1 if refused calls
--- count.
--- Value: calls2 ends6, then instants of 6 bytes, oldest first, of which the last `calls` count; ends: when none does any more.
--- Answers: 0 if it may be done, else in how many ms it may.
--- A short log is read and written whole; of a long one, up to 120 KB, only what is looked at, and its end is appended to.
+-- log: asks a rate limiter that keeps a log; the same as core/rate.rs.
+-- KEYS: the key.
+-- ARGV: now, max, period, cost, 1 if refused calls count.
+-- Value: calls2 ends6, then instants of 6 bytes, oldest first; the last `calls` of them count. ends: when none of them
+--   counts any more.
+-- Answers: 0 if the call passes, else in how many ms it can.
+-- A short log is read and written whole. A long one can have 120 KB: only the instants that are needed are read, and
+-- new ones are appended.
 -- Cost: O(cost), and now and then O(max).
 local key = KEYS[1]
 local per, period, cost, counts_refused = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
@@ -12,7 +15,7 @@ local row = is_short and call('GET', key) or not is_short and call('GETRANGE', k
 local length = row and (is_short and #row or call('STRLEN', key)) or 0
 local calls, ends = 0, 0
 if HEAD <= length then calls, ends = unp('>I2I6', row) end
--- The instant of the call so many before the last, or nil.
+-- Returns the instant of the call that many before the last one, or nil.
 local function kept(back)
     if calls <= back then return nil end
     local at = length - INSTANT * (back + 1)

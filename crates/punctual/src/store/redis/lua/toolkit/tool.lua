@@ -1,7 +1,8 @@
--- What the scripts of tools do first: they ask what time it is. They share nothing with the scripts of jobs, so that they need not
--- set up what these need. All their keys are in shard 0.
--- ARGV[1]: now in Unix ms, or '' for the server's clock (S14). What came to its end goes by the server's clock, a millisecond later;
--- by a clock of the caller's, which may go back, a day later: so every value says itself when it ends.
+-- The beginning of the scripts of tools: reads the time. These scripts share nothing with those of jobs, so they do not
+-- make what those need. All their keys are in shard 0.
+-- ARGV[1]: now in Unix ms, or '' for the server's clock (S14).
+-- A value that is over expires a millisecond later by the server's clock. With a clock of the caller, which can go
+-- back, it expires a day later. So each value also says itself when it is over.
 local call, pack, unp = redis.call, struct.pack, struct.unpack
 local sub, floor, max = string.sub, math.floor, math.max
 local now, stays = tonumber(ARGV[1]), 86400000

@@ -1,10 +1,12 @@
--- act: what operators do to single jobs (S11, S12).
--- KEYS: common. ARGV: now, action, its arguments a and b, then per target: id or '', digest or '', guard: '' or state1
--- version4 (0: any, else 1 more) name.
+-- act: changes single jobs at the request of an operator (S11, S12).
+-- KEYS: common.
+-- ARGV: now, action, its arguments a and b; then per target: id or '', digest or '', precondition: '' or state1
+--   version4 (0: any, else 1 more) name.
 -- Actions: cancel (a: reason), at (a: ms), in (a: ms), by (a: ms), now, level (a), edit (a: content type as a chunk, b:
--- payload), retry, delete. Answers per target: tag1 id state1: D done, R requested, N not found, W wrong state,
--- U unique conflict with id; first the rings left to the caller. Stops behind a mebibyte of records: the targets that have
--- no answer are left to another call. Cost: O(n log N).
+--   payload), retry, delete.
+-- Answers: first the notifications left to the caller; then per target: tag1 id state1. Tags: D done, R requested, N
+--   not found, W wrong state, U unique conflict with id.
+-- It stops after a mebibyte of records. Targets without an answer are left to another call. Cost: O(n log N).
 drains()
 local action, a, b = ARGV[2], ARGV[3], ARGV[4]
 local answers = {}
@@ -23,7 +25,7 @@ local function cancel(job)
         return answer('R', job)
     end
     leave_waiting(job)
-    -- Also a window: this is a cancel before the start (S4).
+    -- Frees also a window: this is a cancel before the start (S4).
     if not job.started then rules().free_key(job) end
     rules().finish(job, CANCELLED, a)
     answer('D', job)
@@ -63,7 +65,7 @@ local function change(job)
     if action == 'level' then
         job.level, job.moved = tonumber(a), true
     elseif action == 'edit' then
-        -- The content type begins the first chunk, which holds what is asked for.
+        -- The content type is the beginning of the first chunk, which holds the options.
         local old = rules().behind_chunk(job.rec, job.asked_at)
         local asked = sub(job.rec, job.asked_at, old - 1)
         asked = byte(asked) < 255 and sub(asked, 2) or sub(asked, 6)

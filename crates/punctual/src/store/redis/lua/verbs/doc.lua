@@ -1,8 +1,10 @@
--- doc: one step on the documents of the store. KEYS: common, of shard 0, then d and f.
--- ARGV: now, then 'get' key | 'put' key only value | 'remove' key only | 'list' prefix from limit. only: the version that it must
--- have, 0 for none, '' for any; from: where to begin, as ZRANGEBYLEX takes it.
--- Answers: 'is' or 'conflict', with key and version7 value, if there is one; 'full'; 'page' or 'more' with any number of them.
--- A list ends behind a mebibyte of values, and tells one at least. Cost: O(log N), per document of a list.
+-- doc: one step on the documents of the store.
+-- KEYS: common, of shard 0, then d and f.
+-- ARGV: now, then 'get' key | 'put' key only value | 'remove' key only | 'list' prefix from limit. only: the version
+--   that the document must have, 0 for none, '' for any; from: where to begin, as ZRANGEBYLEX takes it.
+-- Answers: 'is' or 'conflict', with key and version7 value if there is one; 'full'; 'page' or 'more' with any number of
+--   them.
+-- A list ends after a mebibyte of values, and has one document at least. Cost: O(log N), per document of a list.
 local DOCS, DOCS_BY_KEY = KEYS[22], KEYS[23]
 local DOCS_MAX = $DOCS_MAX
 local what, key, only = ARGV[2], ARGV[3], ARGV[4]
@@ -17,7 +19,7 @@ if what == 'list' then
             answer[1] = 'more'
             break
         end
-        -- A name without a document is for the audit to mend.
+        -- A name without a document is for an audit to repair.
         if row then answer[n + 1], answer[n + 2] = name, row end
     end
     return answer

@@ -1,57 +1,71 @@
--- enqueue: hands jobs over, in order, each seeing what the earlier ones did (S2, S3, S4).
--- KEYS: common, then the bells of the queues. ARGV: now, instance8, number, kind of call (o ordinary, t two of its ids are
--- the same, b its jobs break a limit, h only what is here already, f only where jobs of the same concurrency key or group are,
--- c only a look whether it would be refused), epoch, number of queues, '' or a byte each: which of a call's scripts this is (the
--- first is 0), how many there are, whether the call was accepted (1: nothing is refused), which round of looks this is; per queue:
--- name, version of the settings that the caller knows (0: none), settings of a new queue; then the jobs' ids, their specs, their
--- rests. A spec, which jobs often share: queue2 flags1 level1 kind of time (a at, i in) ms7 kind of expiry (a, i, or n for none)
--- ms7 conflict (k keep, p replace, s reschedule) version4 (0: any) skip3. The rest is what follows the times in a record, with the
--- payload behind `skip` bytes.
--- Answers: per job a tag: I run_at6 | R id run_at6 | S id run_at6 | D id state1 version4 cancel1 and its kind as a chunk | F | of
--- kinds h and f: A: it is not here, L: nor is it, but jobs of its key or group are, M: there is a later epoch. Before any write:
--- {'stale', number of a queue, its settings or ''} where the caller knows others, {'refused'} for a call that breaks a limit and is no
--- repetition, {'ok'} for one that is looked at only, {'moved', epoch} where jobs of a later epoch may be elsewhere, {'expired', number of a
--- job, expires_at, run_at} for a job that expires before it is due: by the time of the call's first script, since nothing is refused
--- of a call that is done in part, here or elsewhere.
+-- enqueue: inserts jobs in order. Each job sees the effects of the ones before it (S2, S3, S4).
+-- KEYS: common, then the bells of the queues.
+-- ARGV: now, instance8, number, kind of call, epoch, number of queues, script; per queue: name, version of the settings
+--   that the caller knows (0: none), settings for a new queue; then the ids of the jobs, their specs, their rests.
+--   Kind of call: o ordinary; t two of its ids are the same; b its jobs break a limit; h only jobs that are here
+--     already; f only if jobs of the same concurrency key or group are here; c only check whether it would be refused.
+--   Script: '' or four bytes: the number of this script among those of the call (from 0), how many there are, whether
+--     the call was accepted (1: nothing is refused), the round of checks.
+--   Spec, which jobs often share: queue2 flags1 level1; kind of time (a at, i in) ms7; kind of expiry (a, i, or n for
+--     none) ms7; conflict (k keep, p replace, s reschedule) version4 (0: any) skip3.
+--   Rest: what follows the times in a record; the payload comes after `skip` bytes.
+-- Answers: per job a tag with its fields:
+--   I run_at6: inserted
+--   R id run_at6: the holder was replaced
+--   S id run_at6: the holder was rescheduled
+--   D id state1 version4 cancel1 and its kind as a chunk: a duplicate
+--   F: the queue is full
+--   kinds h and f only: A: it is not here; L: it is not here, but jobs of its key or group are; M: there is a later
+--     epoch
+-- Answers before any write:
+--   {'stale', number of a queue, its settings or ''} if the caller knows other settings
+--   {'refused'} for a call that breaks a limit and is no repetition
+--   {'ok'} for a call that is only checked
+--   {'moved', epoch} if jobs of a later epoch may be elsewhere
+--   {'expired', number of a job, expires_at, run_at} for a job that expires before it is due. This is decided by the
+--     time of the call's first script: nothing is refused of a call that is partly done, here or elsewhere.
 -- Cost: O(n log N).
 local instance, number, epoch, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local is_look, follows = ARGV[4] == 'h', ARGV[4] == 'f'
-local SEVERAL, ONE_OF = 32768, 16384 -- above all places in a call
+local SEVERAL, ONE_OF = 32768, 16384 -- above all positions in a call
 local part, parts, accepted, round = 0, 1, 0, 0
 if ARGV[7] ~= '' then part, parts, accepted, round = byte(ARGV[7], 1, 4) end
-local this_part = char(part) .. string.rep('\0', 15) -- stands where an id does
+local this_part = char(part) .. string.rep('\0', 15) -- in place of an id
 local key = instance .. (follows and 'f' or 'e') .. (0 < round and char(round) or '')
 local ids_at = 8 + 3 * nq
 local n = (#ARGV - ids_at + 1) / 3
 local specs_at, rests_at = ids_at + n, ids_at + 2 * n
-local CHUNK = 64 -- records read at once, where there are any: each may have a mebibyte
+-- How many records are read at once, if there are any. Each can have a mebibyte.
+local CHUNK = 64
 
--- What is told of a job that was met. Its record, which may be large, is not read for it where its kind is known.
+-- Returns the answer for a job that exists already. If its kind is known, its record is not read, because it may be
+-- large.
 local function existing(id, kind)
     local rec = not kind and call('HGET', RECORDS, id)
     if not kind and not rec then return 'D' .. id .. pack('>BI4BB', 255, 0, 0, 0) end
     kind = kind or rules().kind_of(rec)
     local job, row = {state = WAITING}, call('HGET', RUNS, id)
-    -- As much of it as can be read: what something else wrote over must not stop a call behind its first write.
+    -- Reads as much as can be read. A row that something else overwrote must not stop a call after its first write.
     pcall(rules().past, job, call('HGET', HISTORIES, id))
     local is_asked = row and byte(row, 18) or 0
     return 'D' .. id .. pack('>BI4BB', row and RUNNING or job.state, job.version, is_asked % 2, #kind) .. kind
 end
--- Where the unique key stands in a rest; false where there is none.
+-- Returns the position of the unique key in a rest; false if there is none.
 local function key_at(flags)
     return flags % 32 >= 16 and 1 + (flags % 8 >= 4 and 4 or 0) + (flags % 16 >= 8 and 2 or 0)
 end
--- Where the concurrency key would.
+-- Returns the position of a concurrency key in a rest.
 local function lock_at(flags)
     return 1 + (flags % 8 >= 4 and 4 or 0) + (flags % 16 >= 8 and 2 or 0) + (flags % 32 >= 16 and 23 or 0)
 end
--- Where what stands for the group would.
+-- Returns the position of a group's digest in a rest.
 local function gid_at(flags) return lock_at(flags) + (flags % 64 >= 32 and 20 or 0) end
 
 local last = call('HGET', CALLS, key)
 local is_over = last and number <= unp('>I8', last)
--- Of the last call, if it is this one: its scripts so far, and the jobs of this one that there was no room for. Of one script that
--- is the places of these; of several, their number comes first, and that of each one before its places.
+-- If the last call is this one, its row says which of its scripts ran. It also says for which jobs of this script there
+-- was no room. For a call of one script, the row is the list of their positions. For several, the number of scripts
+-- comes first, and the number of each script comes before its positions.
 local so_far, full = '', {}
 if is_over and not follows and number == unp('>I8', last) then
     so_far = sub(last, 15)
@@ -67,12 +81,12 @@ if is_over and not follows and number == unp('>I8', last) then
             full[place] = true
         end
     end
-    -- A script is left to be run of a call that had so many.
+    -- This script still has to run if it has not, and if the call had that many scripts.
     is_over = was_run or had <= part
 end
 if is_over and ARGV[4] == 'c' then return {'ok'} end
--- What the same call put here by kind f (I), changed (C), or had no room for (F), and which of its scripts did (P). Not all of a
--- repetition need be of that kind again.
+-- What the same call did here by kind f: inserted (I), changed (C), had no room for (F), and by which of its scripts
+-- (P). A repetition may use that kind for only some of the jobs.
 local trail, followed = '', {}
 if is_look or follows then
     local put = call('HGET', CALLS, instance .. 'f')
@@ -81,7 +95,7 @@ if is_look or follows then
     if follows and 1 < parts and trail ~= '' then is_over = followed[this_part] ~= nil end
 end
 if is_over and not is_look and trail == '' then
-    -- A repetition (S3): writes nothing.
+    -- A repetition (S3) writes nothing.
     local answers = {}
     for i = 1, n do
         local id, flags = ARGV[ids_at + i - 1], byte(ARGV[specs_at + i - 1], 3)
@@ -121,7 +135,7 @@ for i = 1, nq do
     end
 end
 
--- What follows from each spec.
+-- The plan of each spec.
 local plans = {}
 for i = 1, n do
     local spec = ARGV[specs_at + i - 1]
@@ -134,14 +148,15 @@ for i = 1, n do
         end
         plans[spec] = {
             of = named[of], flags = flags, level = level, run_at = run_at, expires = expires, wanted = wanted, skip = skip,
-            conflict = is_over and 'k' or conflict, -- what a look changed, its repetition does not
+            -- A repetition does not repeat a change that a check (kind h) made.
+            conflict = is_over and 'k' or conflict,
             key_at = key_at(flags), gid_at = 64 <= flags and gid_at(flags), inserted = 'I' .. pack('>I6', run_at),
             lock_at = 32 <= flags and flags < 64 and lock_at(flags),
         }
     end
 end
 if ARGV[4] == 'c' then return {'ok'} end
--- The front of a record, up to the rest.
+-- Returns the front of a record, up to the rest.
 local function front(plan, q, created)
     local flags, times = plan.flags, pack('>I6', created)
     if plan.run_at ~= created then flags, times = flags + 1, times .. pack('>I6', plan.run_at) end
@@ -149,7 +164,7 @@ local function front(plan, q, created)
     return pack('>BB', flags, plan.level) .. q .. pack('>I3', 8 + #times + plan.skip) .. times
 end
 
--- The kinds of the jobs whose ids are known here, by these.
+-- The kinds of the jobs that are here already, by id.
 local known = {}
 for at = ids_at, specs_at - 1, CHUNK do
     for i, rec in ipairs(call('HMGET', RECORDS, unpack(ARGV, at, min(at + CHUNK, specs_at) - 1))) do
@@ -157,8 +172,8 @@ for at = ids_at, specs_at - 1, CHUNK do
     end
 end
 
--- Nothing is refused from here on. What is new is written in one command per place, at the end or before a job that has to
--- see it.
+-- Nothing is refused from here on. New jobs are written in one command per place, at the end or before a job that has
+-- to see them.
 local records, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
 local function flush()
     if 0 < fresh then
@@ -169,7 +184,7 @@ local function flush()
     end
     records, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
 end
--- Whether jobs of the same group, else of the same concurrency key, are here.
+-- Returns whether jobs of the same group, or else of the same concurrency key, are here.
 local lives = {}
 local function lives_here(plan, q, rest)
     local at = plan.gid_at or plan.lock_at
@@ -179,7 +194,7 @@ local function lives_here(plan, q, rest)
     return lives[of]
 end
 
--- Meets the job that holds the key of a new one.
+-- Handles a new job whose key another job holds.
 local function meet(id, new, rest)
     flush()
     local job = rules().load(id)
@@ -193,7 +208,7 @@ local function meet(id, new, rest)
     if new.conflict == 's' then
         job.moved, job.run_at = true, new.run_at
     else
-        -- What was asked for and the payload are new; the key with its window, and what it is compared within, stay.
+        -- Options and payload are new. The key, its window, and the scope of the key stay.
         tag = 'R'
         local key_from = new.key_at
         local asked_at = gid_at(new.flags) + (new.gid_at and 16 or 0)
@@ -220,7 +235,7 @@ local function meet(id, new, rest)
     return tag .. id .. pack('>I6', job.run_at)
 end
 
--- Whether a capped queue has room for a job (S17): what lives there is counted once, then as it changes.
+-- Returns whether a capped queue has room for a job (S17). Its live jobs are counted once, then updated.
 local function has_room(of, q, bytes)
     local limits = rules().limits_of(q)
     if not of.live then
@@ -314,7 +329,7 @@ end
 flush()
 if follows then
     if 0 < #put_here then
-        -- The search in misplaced.lua may have passed its place: it begins anew.
+        -- The search in misplaced.lua may have passed this position, so it starts again.
         call('HDEL', STATE, 'search')
         local mark = 1 < parts and 'P' .. this_part or ''
         put_call(key, last, number, trail .. mark .. concat(put_here) .. concat(full))
@@ -332,7 +347,7 @@ for i = 1, nq do
     if q then
         shard.bells[q] = KEYS[BELLS + i - 1]
         if 0 < of.added then call('HINCRBY', COUNTERS, q .. 'b', of.added) end
-        -- Who waits knows of the first due job: only an earlier one is news.
+        -- Waiting processes know the first due job. Only an earlier one needs a notification.
         if due and due <= now and now < queue(q).spare then
             call('ZADD', shard.bells[q], 'LT', 0, 'r')
         elseif due and (due <= now or due <= first_due(walk_of(q))) then

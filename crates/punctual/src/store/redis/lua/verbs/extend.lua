@@ -1,6 +1,8 @@
--- extend: moves the end of leases to now plus their length (S8, S12), and keeps what their runs tell.
--- KEYS: common. ARGV: now, per lease: fence8 id, 1 if it has company from now on, else 0, and its notes where they are new. Answers a byte per lease:
--- h held, l lost, c cancel requested. Cost: O(n log N).
+-- extend: moves the end of leases to now plus their length (S8, S12), and stores the notes of their runs.
+-- KEYS: common.
+-- ARGV: now; per lease: fence8 id, 1 if it has company from now on, else 0, and its notes if they are new.
+-- Answers: a byte per lease: h held, l lost, c cancel requested.
+-- Cost: O(n log N).
 drains()
 turn()
 put_turn()

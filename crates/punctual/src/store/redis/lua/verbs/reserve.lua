@@ -1,6 +1,8 @@
--- reserve: takes back, then leases due jobs in order (S5, S6, S7, S9).
--- KEYS: common, then the bells of the queues. ARGV: now, then as reserving() says. Answers: now, microseconds into it,
--- epoch, rings left to the caller, then as reserving() says. Cost: O((n + 256) log N).
+-- reserve: reclaims expired leases, then leases due jobs in order (S5, S6, S7, S9).
+-- KEYS: common, then the bells of the queues.
+-- ARGV: now, then the arguments of reserving().
+-- Answers: now, microseconds into it, epoch, notifications left to the caller, then the answer of reserving().
+-- Cost: O((n + 256) log N).
 drains()
 local answer = reserving(2, BELLS, GROUP_TURNS_MAX)
 put_turn()

@@ -1,21 +1,26 @@
--- settle: ends leases (S8), each named once, sweeps, and may reserve behind it. Other callers wait for the script: it stops at
--- WORK_MAX, and does not reserve then.
--- KEYS: common, then the bells of the queues of the reserve. ARGV: now, n, n ids, n settlements: fence8, and for any verdict
--- but a bare ack: verdict1 rest; then, if one follows, the reserve. The rest of a verdict: ack: a result, its content type as a
--- chunk, then its bytes; retry, or retry and close the gate: kind1 ms7 error; snooze: ms7 flag1 reason; cancel: reason; dead: error.
--- One that is no caller's: h, the job waits for a newer version, and nothing is counted.
--- Answers: now, microseconds into it, epoch, rings left to the caller, a byte each for n leases, or for fewer if it stopped: '-' for
--- a lost one, else its job's state and 16 times the reason, if that is not the verdict's (OVERRULED in rules.lua); then as
--- reserving() says. Cost: O(n log N).
-local WORK_MAX = 512 -- of what is done besides bare acks, in commands as they are reckoned here
-local KEYED, WHOLE = 4, 8 -- an ack that frees a key or a group's place, and any other verdict
-local TURN = 16 -- a turn of a group
+-- settle: ends leases (S8), each named once; sweeps; and can reserve afterwards. Other callers wait for the script. So
+-- it stops at WORK_MAX, and does not reserve then.
+-- KEYS: common, then the bells of the queues of the reserve.
+-- ARGV: now, n, n ids, n settlements, then the arguments of the reserve, if there is one. A settlement: fence8, and for
+--   any verdict but a bare ack: verdict1 rest.
+--   The rest of a verdict: ack: a result: its content type as a chunk, then its bytes; retry, or retry and pause: kind1
+--     ms7 error; snooze: ms7 flag1 reason; cancel: reason; dead: error.
+--   One verdict is no caller's: h, the job waits for a newer version, and nothing is counted.
+-- Answers: now, microseconds into it, epoch, notifications left to the caller; a byte each for n leases, or for fewer
+--   if it stopped; then the answer of reserving(). The byte is '-' for a lost lease. Else it is the state of its job,
+--   plus 16 times the reason if that is not the verdict's (OVERRULED in state/runs.lua).
+-- Cost: O(n log N).
+-- The most work besides bare acks, in commands as they are estimated here.
+local WORK_MAX = 512
+-- An ack that frees a key or a place in a group, and any other verdict.
+local KEYED, WHOLE = 4, 8
+local TURN = 16 -- a service of a group
 drains()
 local n = tonumber(ARGV[2])
 turn()
 local rows = 0 < n and call('HMGET', RUNS, unpack(ARGV, 3, n + 2)) or {}
 local answers, named, met, places = {}, {}, {}, {}
--- Acks, in one command per place.
+-- Acks are written in one command per place.
 local runs, leases, records, pasts, kept, ended = {}, {}, {}, {}, {}, {}
 local acked, work, is_cut = 0, 0, false
 local PLAIN_PAST = pack('>BBI6', 1 + 32, DONE, now) -- of a job done in its first attempt
@@ -74,7 +79,7 @@ for i = 1, n do
                 call('ZREM', LEASES, place .. id)
                 answers[i] = '-'
                 if call('HEXISTS', RECORDS, id) == 1 then
-                    -- It can't be read.
+                    -- It cannot be read.
                     rules().bury(of.q, id, false, 22 <= #run and unp('>I4', run, 19) or nil)
                     answers[i] = char(DEAD + rules().OVERRULED.corrupt)
                 end
@@ -107,7 +112,7 @@ local answer = {}
 if 2 * n + 2 < #ARGV and not is_cut then
     answer = reserving(2 * n + 3, BELLS, GROUP_TURNS_MAX - math.floor(work / TURN))
 end
--- What an end let start, and was not just reserved.
+-- Work that these ends allow to start, and that was not just reserved.
 for q in pairs(met) do
     if LIMITED <= queue(q).flags or now < queue(q).closed or 0 < queue(q).let then
         local due = first_due(walk_of(q))

@@ -1,7 +1,9 @@
--- sweep: bounded upkeep (S17): of some queues at a time, behind the last of them store-wide. KEYS: common. ARGV: now, limit, 1
--- to give up done and cancelled jobs whatever their age, where to go on or ''. Answers: where to go on or '', expired, removed,
--- forgotten, rings left to the caller. Stops at the limit, and behind a mebibyte of records: then it goes on in the same
--- queue, since what comes next there goes by what ended. Cost: O(queues + limit log N).
+-- sweep: does bounded upkeep (S17) of some queues at a time, and after the last of them of the whole store.
+-- KEYS: common.
+-- ARGV: now, limit, 1 to remove done and cancelled jobs whatever their age, where to go on or ''.
+-- Answers: where to go on or '', expired, removed, forgotten, notifications left to the caller.
+-- It stops at the limit, and after a mebibyte of records. Then it goes on in the same queue, because the next parts
+-- there depend on what ended. Cost: O(queues + limit log N).
 drains()
 local names, from = next_queues(ARGV[4])
 local named = {}

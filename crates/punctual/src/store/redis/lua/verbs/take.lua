@@ -1,7 +1,9 @@
--- take: takes back, then acks due jobs in the same step: at most once.
--- KEYS: common, the queue's bell. ARGV: now, name, n, older_than in ms, bytes that the call has so far, or '' at its beginning.
--- Answers: epoch, rings left to the caller, '1' if groups have had as many turns as one script gives, then per job: id; record;
--- past. Cost: as reserve.
+-- take: reclaims expired leases, then acks due jobs in the same step: at most once.
+-- KEYS: common, the queue's bell.
+-- ARGV: now, name, n, older_than in ms, bytes that the call has so far, or '' at its beginning.
+-- Answers: epoch; notifications left to the caller; '1' if groups got as many services as one script gives; then per
+--   job: id; record; history.
+-- Cost: as reserve.
 drains()
 local q, n = call('HGET', QUEUES, ARGV[2]), tonumber(ARGV[3])
 turn()

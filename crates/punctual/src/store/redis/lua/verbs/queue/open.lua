@@ -1,8 +1,11 @@
--- open: opens the gate of a queue, or of one of its groups, that a run closed. KEYS: common, its bell. ARGV: now, name, gid16 or ''.
--- Answers: 1, or 0 where there is no such queue. Cost: O(log N).
+-- open: ends the pause of a queue, or of one of its groups, that a run requested.
+-- KEYS: common, the queue's bell.
+-- ARGV: now, name, gid16 or ''.
+-- Answers: 1, or 0 if there is no such queue.
+-- Cost: O(log N).
 local q, gid = call('HGET', QUEUES, ARGV[2]), ARGV[3]
 if not q then return 0 end
--- A full server, too, must let a queue go on.
+-- A queue must be able to go on when the server is full, too.
 drains()
 if gid == '' then
     local row = queue(q)

@@ -1,7 +1,9 @@
--- purge: deletes waiting jobs, first those without a group that would run first, behind them those that wait for their turn, then
--- group by group, until it has read a mebibyte of records.
--- KEYS: common. ARGV: now, name, limit. Answers: deleted, more (0 or 1), rings left to the caller; nothing
--- for an unknown queue. Cost: O(limit log N).
+-- purge: deletes waiting jobs until it has read a mebibyte of records. Ungrouped jobs come first, in the order in which
+-- they would run. Blocked jobs follow, then the jobs of groups, group by group.
+-- KEYS: common.
+-- ARGV: now, name, limit.
+-- Answers: deleted, more (0 or 1), notifications left to the caller; nothing for an unknown queue.
+-- Cost: O(limit log N).
 drains()
 local q, limit = call('HGET', QUEUES, ARGV[2]), tonumber(ARGV[3])
 if not q then return {} end
@@ -31,7 +33,7 @@ for _, level in ipairs({0, 1, 2, PARKED, GROUPED}) do
     end
 end
 local rings = put()
--- What is of no level is not ours to delete.
+-- Members of no level were not written by a script, and are not deleted.
 local left = call('ZLEXCOUNT', TIMELINE, '[' .. q, '(' .. q .. char(LEVELS))
     + call('ZLEXCOUNT', TIMELINE, '[' .. q .. char(PARKED), '(' .. q .. char(PARKED + 1))
     + call('ZLEXCOUNT', TIMELINE, '[' .. q .. char(GROUPED), '(' .. q .. char(GROUPED + 1))

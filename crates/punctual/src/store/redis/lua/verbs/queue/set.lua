@@ -1,13 +1,16 @@
--- set: replaces the settings of a queue, if they are still those that the caller saw, or, for a copy of those in shard 0, no
--- later ones; makes the queue if it is new.
--- KEYS: common, its bell. ARGV: now, name, version seen (0: none) or of a copy, epoch, 'c' for a copy, settings, then of each group
--- that has limits of its own: gid16, limits. Answers: 1, or 0, or the epoch if it is a later one, negative. Looks again at up to
--- 300 groups in each place: those that wait for a rate beyond that keep their time. Cost: O(groups log N).
+-- set: replaces the settings of a queue if they are still those that the caller read. A copy of the settings in shard 0
+-- replaces those that are no later than it. Makes the queue if it is new.
+-- KEYS: common, the queue's bell.
+-- ARGV: now, name, version as read (0: none) or version of a copy, epoch, 'c' for a copy, settings; then per group with
+--   limits of its own: gid16, limits.
+-- Answers: 1, or 0, or the negative epoch if that is a later one.
+-- It checks up to 300 groups in each place again. Groups beyond these that wait for a rate keep their time. Cost:
+-- O(groups log N).
 local q, version, is_copy = call('HGET', QUEUES, ARGV[2]), tonumber(ARGV[3]), ARGV[5] == 'c'
 if tonumber(ARGV[4]) < shard.epoch then return -shard.epoch end
 local stored = q and queue(q).version or 0
 if is_copy and version < stored or not is_copy and version ~= stored then return 0 end
--- What single groups may have.
+-- Stores the limits of single groups.
 local function set_groups()
     local before = call('HGET', SETTINGS, q .. 'G') or ''
     for at = 1, #before, 16 do call('HDEL', SETTINGS, q .. 'g' .. sub(before, at, at + 15)) end
@@ -22,10 +25,10 @@ if not q then
     q = rules().new_queue(ARGV[2], ARGV[6])
     set_groups()
 else
-    -- A full server, too, must let a queue go on, or keep less.
+    -- A queue must be able to go on, or to keep less, when the server is full, too.
     drains()
     rules().wake(q, ARGV[2])
-    -- What is kept may be less now: upkeep is due at once.
+    -- The new settings may keep less, so upkeep is due at once.
     local upkeep, before = call('HGET', SETTINGS, q .. 'w'), queue(q).flags
     call('HSET', SETTINGS, q, ARGV[6], q .. 'w', pack('>I7I7I7', 0, 0, 0) .. (upkeep and sub(upkeep, 22) or ''))
     set_groups()

@@ -1,7 +1,11 @@
--- list: a slice of the jobs of one place, at most as many as asked for and about a mebibyte. Waiting jobs come as they will
--- run, running ones by the end of their leases, ended ones from the last to the first. KEYS: common. ARGV: now, place (t, l or
--- e), member to go on behind or '', name of a queue or '', most jobs. Answers: now, total, 1 if there is more, then per job:
--- member; id; record or ''; past; run; 1 if it is past its age, 2 if it is due and held back. Cost: O(n log N).
+-- list: returns a slice of the jobs of one place, at most as many as requested and about a mebibyte. Waiting jobs are
+-- listed in the order in which they run, running ones by the end of their leases. Ended jobs are listed from the last
+-- to the first.
+-- KEYS: common.
+-- ARGV: now, place (t, l or e), the member to go on after or '', name of a queue or '', most jobs.
+-- Answers: now, total, 1 if there are more; then per job: member; id; record or ''; history; run; 1 if it is past its
+--   age, 2 if it is due and held back.
+-- Cost: O(n log N).
 local CHUNK = $READ_AT_ONCE
 local place, after, name, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local answer, bytes = {string.format('%.0f', now), call('HLEN', RECORDS), 0}, 0
@@ -26,7 +30,7 @@ while at <= min(#members, most) and bytes < BYTES_MAX do
     for i, id in ipairs(ids) do
         local rec, n = records[i] or '', #answer
         local job = {id = id, q = sub(members[at], 1, 3)}
-        pcall(rules().past, job, pasts[i]) -- what can't be read is told all the same
+        pcall(rules().past, job, pasts[i]) -- a job that cannot be read is returned all the same
         local is_blocked = false
         if place == 't' and rec ~= '' then
             job.state = WAITING

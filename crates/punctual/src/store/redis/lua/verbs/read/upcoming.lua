@@ -1,11 +1,14 @@
--- upcoming: a histogram of the due times of one queue. KEYS: common. ARGV: now, name, width in ms, buckets. Answers: now,
--- overdue, then number and jobs of each bucket that has any, in no order. Cost: O(levels × such buckets × log N).
+-- upcoming: returns a histogram of the due times of one queue.
+-- KEYS: common.
+-- ARGV: now, name, width in ms, buckets.
+-- Answers: now, overdue, then number and jobs of each bucket that has any, in no order.
+-- Cost: O(levels × such buckets × log N).
 local q, width, buckets = call('HGET', QUEUES, ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local answer = {string.format('%.0f', now), 0}
 if not q then return answer end
-answer[2] = call('ZLEXCOUNT', TIMELINE, '[' .. q .. char(PARKED), '(' .. q .. char(PARKED + 1)) -- what is parked is due
+answer[2] = call('ZLEXCOUNT', TIMELINE, '[' .. q .. char(PARKED), '(' .. q .. char(PARKED + 1)) -- blocked jobs are due
 local stop = min(now + width * buckets, END + 1)
--- Those without a group level by level, then those of all groups.
+-- Ungrouped jobs level by level, then the jobs of all groups.
 for level = 0, LEVELS do
     local key, prefix, time = TIMELINE, q .. char(level), '>I6'
     if level == LEVELS then key, prefix, time = GROUPS_BY_PLACE, q .. 'd', '>I7' end

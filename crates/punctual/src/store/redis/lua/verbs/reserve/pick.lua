@@ -1,10 +1,10 @@
--- Picking due jobs, for reserve, take, and the reserve behind a settle.
+-- Picks due jobs, for reserve, take, and the reserve after a settle.
 
--- Picks due jobs (run_at ≤ `till`) of one walk in order, and gives up to `most` to `each`; answers how many. `state`: what
--- one call has left: n, candidates, turns, bytes, any, stopped, whether a job on its last chance comes alone (parts), and whether what is
--- picked runs no longer than this step (takes).
+-- Picks due jobs (run_at ≤ `till`) of one walk in order, and passes up to `most` of them to `each`. Returns how many.
+-- `state` is what the call has left: n, candidates, turns, bytes, any, stopped. `state.parts`: a suspect is reserved
+-- alone. `state.takes`: the picked jobs run no longer than this step.
 local function pick(walk, most, till, state, each)
-    -- Records read at once: each may have a mebibyte, and how large they are is known only then.
+    -- Records read at once: each can have a mebibyte, and their sizes are not known before.
     local READ_MAX = 64
     local q, prefix, lifo = walk.q, walk.prefix, queue(walk.q).lifo
     local level_at = #prefix + 1 -- in a member: level1 run_at6 id past1
@@ -14,7 +14,7 @@ local function pick(walk, most, till, state, each)
         local asked = min(wanted, state.candidates, READ_MAX)
         local from, to = '[' .. prefix .. char(walk.level), '(' .. prefix .. pack('>BI6', walk.level, till + 1)
         local members
-        -- One more tells whether there are more.
+        -- One more shows whether there are more.
         if lifo then
             members = call('ZREVRANGEBYLEX', TIMELINE, to, from, 'LIMIT', 0, asked + 1)
         else
@@ -37,7 +37,7 @@ local function pick(walk, most, till, state, each)
                 if is_sound and state.takes then is_sound, is_newer = pcall(rules().is_newer, job) end
                 if not is_sound then
                     rules().bury(q, id)
-                    -- Others may wait for its turn.
+                    -- Blocked jobs of the key may be next after this one.
                     local husk = {}
                     pcall(rules().head, husk, rec)
                     if husk.key then rules().touch(q, husk.key) end
@@ -65,7 +65,7 @@ local function pick(walk, most, till, state, each)
             looked, state.candidates = i, state.candidates - 1
             if state.stopped then break end
         end
-        -- They leave the timeline in one go: what was looked at is always its first part.
+        -- Jobs leave the timeline in one command: those that were checked are always its first part.
         if 0 < looked then
             local first, last = members[1], members[looked]
             if lifo then first, last = last, first end
@@ -82,7 +82,8 @@ local function pick(walk, most, till, state, each)
     if 0 < given and LIMITED <= queue(q).flags then rules().spend(q, given, state.takes) end
     return given
 end
--- Upkeep that rides on reserve, take and settle, where some is due (S17): some items, and `more` for what was settled.
+-- Upkeep that is part of reserve, take and settle, if some is due (S17): some items, and `more` for the jobs that were
+-- settled.
 local function sweep_ride(named, more)
     local SWEEP_RIDE_MAX = $SWEEP_RIDE_MAX
     local is_due = shard.wide <= now

@@ -1,12 +1,15 @@
--- A numbered reserve, from ARGV[from] on: instance8, number, n, lease in ms or 0, worker as it stands in a run, whether a job on
--- its last chance has company (0 or 1), names … each with its share, the most jobs it may have, and the times at which the caller's
--- process wakes for it (at7 …, or '-': it goes by its own timer whatever others do). put_turn() must follow. A
--- repetition extends the leases of what it answers. `turns`: how many turns groups may have.
--- Answers: taken back, next (ms, '' never); per name when there may be work (at7, NEVER: nothing to come) and whether the caller's
--- process is to wake for it (1, or 0: two others do); then per job: id; run; record; its past, if the run says that it has one.
+-- A numbered reserve. A repetition extends the leases of the jobs that it returns. put_turn() must follow.
+-- ARGV, from ARGV[from] on: instance8; number; n; lease in ms or 0; the worker as it is stored in a run; 1 if a suspect
+--   has company, else 0; then per queue: its name, its share, the most jobs that it can have, and the times at which
+--   the caller's process wakes for it. The times are at7 …, or '-': the caller uses its own timer whatever others do.
+-- `turns`: how many services groups can get.
+-- Answers: reclaimed leases; next (ms, '' never); per name: when there may be work (at7, NEVER: nothing will come), and
+--   whether the caller's process must wake for it (1, or 0: two others do); then per job: id; run; record; its history,
+--   if the run says that it has one.
 --
--- A time wakes one idle process and, SPARE later, another one (`watch` in the queue's row). A caller that has slots left becomes the
--- first of them, and its spare is put on the bell. One whose slots are full, or that may not wait, leaves both to the bell.
+-- A time wakes one idle process and, SPARE later, another one (`watch` in the queue's row). A caller that has slots
+-- left becomes the first of them, and the spare notification goes to the bell. A caller whose slots are full, or that
+-- cannot wait, leaves both to the bell.
 local function reserving(from, first_bell, turns)
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
     local company = ARGV[from + 5] == '1'
@@ -26,7 +29,8 @@ local function reserving(from, first_bell, turns)
     local key, number = ARGV[from] .. 'r', tonumber(ARGV[from + 1])
     local last = call('HGET', CALLS, key)
     local is_repetition = last and number <= unp('>I8', last)
-    local ends, first, left_over = {}, nil, 0 -- q → when its first lease ends; the first fence; slots that got nothing
+    -- `ends`: q → when its first lease ends; `first`: the first fence; `left_over`: slots that got no job.
+    local ends, first, left_over = {}, nil, 0
     local function read_end(q, behind)
         local first = call('ZRANGEBYLEX', LEASES, '[' .. q .. behind, '(' .. q .. '\255', 'LIMIT', 0, 1)[1]
         return first and unp('>I6', first, 4) or NEVER
@@ -40,7 +44,7 @@ local function reserving(from, first_bell, turns)
                 local rec = run and call('HGET', RECORDS, id)
                 local is_sound, parts = pcall(rules().run_of, run or '')
                 if rec and is_sound and sub(run, 1, 8) == pack('>I8', given) then
-                    -- The answer may have been away for longer than the lease lasts.
+                    -- The answer may have been on the way for longer than the lease lasts.
                     run = rules().extend_lease(id, parts)
                     local to = #answer
                     answer[to + 1], answer[to + 2], answer[to + 3] = id, run, rec
@@ -54,7 +58,7 @@ local function reserving(from, first_bell, turns)
         turn()
         local is_past = false
         for i, q in ipairs(named) do
-            -- Whoever looks now sees what rang so far: what comes next has a spare of its own.
+            -- This caller sees all work notified so far. Work that comes next gets a spare notification of its own.
             local row = queue(q)
             if now < row.spare and 0 < n and 0 < room[i] then
                 pending()
@@ -76,7 +80,8 @@ local function reserving(from, first_bell, turns)
         local fence = max(shard.fence, now * 1000)
         for pass = 1, 2 do
             for i, q in ipairs(named) do
-                -- What runs of the usual length have in common: where their leases stand, and since when they last how long.
+                -- What runs of the usual length have in common: the place of their leases, their start and their
+                -- length.
                 local place, rest
                 local function start(id, rec, bytes, job)
                     local lasts = job and job.lease or 0 < lease and lease or queue(q).lease
@@ -134,7 +139,7 @@ local function reserving(from, first_bell, turns)
         end
         left_over = state.n
     end
-    -- When there may be work in these queues: a waiting job is due, or a lease past its time.
+    -- When there may be work in these queues: a waiting job is due, or a lease expires.
     local next = NEVER
     for i, q in ipairs(named) do
         local till, due, row, held = ends[q], first_due(walks[q]), queue(q), holds[i]
@@ -146,17 +151,17 @@ local function reserving(from, first_bell, turns)
         if now < at and now < row.watch then
             for j = 1, held and #held or 0, 7 do is_held = is_held or unp('>I7', held, j) == row.watch end
         end
-        -- Its own leases are for others to look after (S9).
+        -- The caller's own leases are watched by other processes (S9).
         local may_be_mine = due <= till or is_held and row.watch == at
         local is_mine = not held
         if at <= now then
-            -- Whoever got jobs may be busy from now on: somebody else must look for what is left.
+            -- A caller that got jobs may be busy from now on, so another process must look for the remaining work.
             if first and due <= now then pending().ring(q, due) end
         elseif held and 0 < left_over and 0 < room[i] and (is_held or is_news) and may_be_mine then
             is_mine = true
             if row.watch ~= at then pending().watch(q, at) end
         elseif is_news or is_held or is_repetition and at < NEVER or first and not held and due < NEVER then
-            -- What a caller was told that repeats its call is not known here.
+            -- If the caller repeats its call, the first answer is not known here.
             pending().unwatch(q)
             pending().ring(q, at)
         end

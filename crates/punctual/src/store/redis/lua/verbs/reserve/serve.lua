@@ -1,7 +1,8 @@
--- Serving the groups of a queue in turn, for reserve, take, and the reserve behind a settle (S16).
+-- Serves the groups of a queue in turn, for reserve, take, and the reserve after a settle (S16).
 
--- As pick(), from all groups of a walk's queue, and from the jobs without one, which are a group of weight 1: the walk is theirs.
--- A turn costs about 16 commands, and other callers wait for the script: `state.turns` is how many it has left.
+-- Does the same as pick(), for all groups of a walk's queue and for the ungrouped jobs, which are a group of weight 1.
+-- The walk is that of the ungrouped jobs. One service costs about 16 commands, and other callers wait for the script.
+-- `state.turns` is how many services are left.
 local function serve(walk, most, till, state, each)
     local q, row = walk.q, queue(walk.q)
     if row.let == 0 or row.paused then return pick(walk, most, till, state, each) end
