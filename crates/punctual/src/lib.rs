@@ -40,10 +40,10 @@ pub use self::runtime::middleware::{Middleware, Next};
 #[cfg(feature = "testing")]
 #[doc(inline)]
 pub use self::runtime::testing;
+pub use self::runtime::toolkit::{LastHour, Leaderboard, Lock, LockGuard, Ran, RateLimiter};
 pub use self::runtime::worker::{
     Health, Lateness, LiveReport, Reporting, Shutdown, UnknownKinds, WorkReport, Worker,
 };
-pub use crate::runtime::toolkit::{LastHour, Leaderboard, Lock, LockGuard, Ran, RateLimiter};
 /// Implements the trait `Job` for a type: `#[derive(Job)]`.
 #[cfg(feature = "derive")]
 pub use punctual_macros::Job;
