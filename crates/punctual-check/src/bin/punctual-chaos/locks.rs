@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     drill::{Outcome, Stage},
     place::Place,
-    process::Process,
+    process::{Process, victim},
     profile::Profile,
 };
 
@@ -50,8 +50,6 @@ const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK: Duration = Duration::from_millis(20);
 /// The time between two kills, in milliseconds. A few of these are shorter than a part of the drill on a fast machine.
 const BETWEEN_KILLS_MS: Range<u64> = 20..200;
-/// How many processes are looked at for one that is in the middle of an update, before another one is killed instead.
-const VICTIMS_MAX: u32 = 50;
 
 /// One of many that use one thing.
 #[derive(Job, Serialize, Deserialize)]
@@ -384,27 +382,12 @@ impl Drill<'_> {
 
     async fn kill_one(&mut self) -> Outcome<()> {
         tokio::time::sleep(Duration::from_millis(self.rng.u64(BETWEEN_KILLS_MS))).await;
-        let at = self.victim().await?;
+        let rng = self.rng.fork();
+        let at = victim(rng, &self.crew, async |process| self.is_at_work(&process.proc)).await?;
         let mut victim = self.crew.swap_remove(at);
         victim.kill()?;
         self.killed.insert(victim.proc.clone());
         self.fill_up()
-    }
-
-    /// The process to kill: if there is one, a process in the middle of an update. It is stopped before its log is read, so it is
-    /// still in the middle when the kill comes.
-    async fn victim(&mut self) -> Outcome<usize> {
-        for _ in 0..VICTIMS_MAX {
-            let at = self.rng.usize(..self.crew.len());
-            let process = &self.crew[at];
-            process.freeze()?;
-            if self.is_at_work(&process.proc)? {
-                return Ok(at);
-            }
-            process.thaw()?;
-            tokio::time::sleep(WORK).await;
-        }
-        Ok(self.rng.usize(..self.crew.len()))
     }
 
     /// Whether the process has started an update and not ended it.

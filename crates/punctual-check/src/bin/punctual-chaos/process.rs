@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fastrand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::drill::Outcome;
@@ -18,6 +19,29 @@ const BIRTH_MAX: Duration = Duration::from_secs(30);
 const END_MAX: Duration = Duration::from_mins(2);
 /// Between two looks whether it has.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// How many processes are looked at for one that is at work, before any other is killed instead.
+const VICTIMS_MAX: u32 = 64;
+
+/// Returns which process to kill: one that is at work, if there is one. It is stopped before the look, so it is still at work when the
+/// kill comes.
+pub(crate) async fn victim(
+    mut rng: Rng,
+    processes: &[Process],
+    is_at_work: impl AsyncFn(&Process) -> Outcome<bool>,
+) -> Outcome<usize> {
+    for _ in 0..VICTIMS_MAX {
+        let at = rng.usize(..processes.len());
+        let process = &processes[at];
+        process.freeze()?;
+        if is_at_work(process).await? {
+            return Ok(at);
+        }
+        process.thaw()?;
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(rng.usize(..processes.len()))
+}
 
 /// A child that has not been waited for.
 pub(crate) struct Process {

@@ -20,6 +20,7 @@ use crate::{
     drill::{Outcome, Stage},
     jobs::all,
     place::Place,
+    process::victim,
     profile::Profile,
 };
 
@@ -38,8 +39,6 @@ const AHEAD: Duration = Duration::from_secs(2);
 /// The longest that anything may take.
 const PATIENCE: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(20);
-/// How many workers are asked whether they hold a publication, before one is killed that doesn't.
-const VICTIMS_MAX: u32 = 64;
 
 // ── the child ──
 
@@ -109,21 +108,14 @@ impl Drill<'_> {
         self.judge(&published, &called_off).await
     }
 
-    /// Which is killed: one that holds a publication, if there is one at hand. Those that are asked stand still meanwhile, so that
-    /// what they hold they still hold when the kill comes.
+    /// Which worker to kill: one that holds a publication, if there is one.
     async fn victim(&mut self) -> Outcome<usize> {
-        let filter = format!("state:running queue:{TOPICS_QUEUE}");
-        for _ in 0..VICTIMS_MAX {
-            let at = self.rng.usize(..self.crew.members.len());
-            let worker = &self.crew.members[at];
-            worker.freeze()?;
+        let (rng, filter) = (self.rng.fork(), format!("state:running queue:{TOPICS_QUEUE}"));
+        victim(rng, &self.crew.members, async |worker| {
             let held = self.all(&filter).await?;
-            if held.iter().any(|job| job.running.as_ref().is_some_and(|it| it.worker == worker.proc)) {
-                return Ok(at);
-            }
-            worker.thaw()?;
-        }
-        Ok(self.rng.usize(..self.crew.members.len()))
+            Ok(held.iter().any(|job| job.running.as_ref().is_some_and(|it| it.worker == worker.proc)))
+        })
+        .await
     }
 
     /// Publishes all, and calls some off; answers which are to be handed out, and which not.
