@@ -6,7 +6,8 @@
 use std::fmt;
 
 use punctual::{
-    Concurrency, JobId, JobRecord, OnConflict, Scope, State, Unique, When,
+    JobId, JobRecord, OnConflict, State, Unique, When,
+    job::{Concurrency, Scope},
     store::{Call, UniqueKey},
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -13,7 +13,7 @@ use std::{
     path::PathBuf,
 };
 
-use punctual::{JobId, Scope, State};
+use punctual::{JobId, State, job::Scope};
 
 use crate::event::{CallId, Deed, Due, Dumped, Expect, Hex, Line, Reservation, Said};
 use reading::Reading;

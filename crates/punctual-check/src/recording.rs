@@ -47,7 +47,7 @@ impl RecordingStore {
     /// # Errors
     /// Those of the store.
     pub async fn dump(&self) -> Result<()> {
-        let mut list = List { filter: punctual::Filter::all(), after: None, limit: 1_000 };
+        let mut list = List { filter: punctual::job::Filter::all(), after: None, limit: 1_000 };
         loop {
             let page = self.inner.list(&list).await?;
             self.recorder.note(crate::event::What::Dump {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, parser::ValueSource};
-use punctual::parse_duration;
+use punctual::job::parse_duration;
 
 #[cfg(not(all(feature = "forward", feature = "import", feature = "man")))]
 use crate::absent::Absent;

@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_suggestion_stands_beside_the_mistake() {
-        let wrong = punctual::Filter::parse("kimd:x").unwrap_err();
+        let wrong = punctual::job::Filter::parse("kimd:x").unwrap_err();
         assert_eq!(
             text(&wrong.into()),
             "unknown field `kimd` in filter        did you mean `kind`?\n  code  invalid (exit 2)\n"

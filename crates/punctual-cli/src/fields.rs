@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::tz::TimeZone;
-use punctual::{Timestamp, did_you_mean};
+use punctual::{Timestamp, job::did_you_mean};
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::value::RawValue;
 

@@ -180,9 +180,9 @@ mod tests {
     fn a_colour_takes_no_room() {
         let mut table = Table::new(["STATE", "N"]);
         table.row(["dead".into(), "1".into()]);
-        table.paint(0, Color::Always.on(&io::stdout()).status(punctual::Status::Dead));
+        table.paint(0, Color::Always.on(&io::stdout()).status(punctual::job::Status::Dead));
         table.row(["done".into(), "22".into()]);
-        table.paint(0, Color::Never.on(&io::stdout()).status(punctual::Status::Done));
+        table.paint(0, Color::Never.on(&io::stdout()).status(punctual::job::Status::Done));
         let mut out = Vec::new();
         table.print(&mut out).unwrap();
         assert_eq!(

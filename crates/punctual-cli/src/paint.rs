@@ -3,7 +3,7 @@
 use std::{ffi::OsString, io::IsTerminal};
 
 use clap::builder::styling::{AnsiColor, Style};
-use punctual::{Status, store::CheckLevel};
+use punctual::{job::Status, store::CheckLevel};
 
 /// When to use colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, time::Duration};
 
 use jiff::{SignedDuration, Timestamp as Moment, Zoned, civil, tz::TimeZone};
-use punctual::{Error, Timestamp, When, parse_duration};
+use punctual::{Error, Timestamp, When, job::parse_duration};
 
 /// Reads `--tz`: `local`, `utc`, or a name such as `Europe/Berlin`.
 pub(crate) fn zone(name: &str) -> Result<TimeZone, Error> {

@@ -13,7 +13,8 @@ mod tests {
     use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
     use punctual::{
-        Backoff, Client, Concurrency, NewJob, OnConflict, Payload, Priority, Timestamp, Unique, When,
+        Backoff, Client, NewJob, OnConflict, Payload, Priority, Timestamp, Unique, When,
+        job::Concurrency,
         store::{
             clock::{Clock, ManualClock},
             memory::MemoryStore,

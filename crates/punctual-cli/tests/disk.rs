@@ -11,7 +11,8 @@ use std::{
 };
 
 use punctual::{
-    IdMaker, NewJob, Payload,
+    NewJob, Payload,
+    job::IdMaker,
     store::{
         Call, Reserve, Settled, Settlement, Store, Verdict, Want,
         clock::{Clock, ManualClock},

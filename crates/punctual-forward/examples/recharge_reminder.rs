@@ -23,8 +23,10 @@ use lapin::{
 };
 use place::argument;
 use punctual::{
-    Cancelled, Client, Job, OnConflict, Shutdown, Unique, Worker,
+    Client, Job, OnConflict, Unique, Worker,
+    client::Cancelled,
     store::{Enqueued, UniqueKey, clock::Clock, redis::RedisStore},
+    worker::Shutdown,
 };
 use punctual_forward::Forwarder;
 use serde::{Deserialize, Serialize};

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use punctual::{Client, Ctx, JobRecord, Outcome, Result, Stop, limits::SNOOZE_MIN};
+use punctual::{Client, Ctx, JobRecord, Outcome, Result, limits::SNOOZE_MIN, worker::Stop};
 use tokio::time::timeout;
 
 use crate::{

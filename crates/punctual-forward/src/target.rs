@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use punctual::{Error, ErrorKind, Result, did_you_mean, parse_duration};
+use punctual::{
+    Error, ErrorKind, Result,
+    job::{did_you_mean, parse_duration},
+};
 use url::Url;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Templates: texts with fields of a job.
 
-use punctual::{Error, JobRecord, Result, did_you_mean};
+use punctual::{Error, JobRecord, Result, job::did_you_mean};
 
 /// Fields without a name.
 const FIELDS: [&str; 6] = ["id", "kind", "queue", "group", "priority", "attempt"];

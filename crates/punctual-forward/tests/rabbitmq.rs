@@ -18,7 +18,8 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 use punctual::{
-    Backoff, Client, ErrorKind, JobId, JobOptions, JobRecord, NewJob, Payload, Shutdown, State, When, Worker,
+    Backoff, Client, ErrorKind, JobId, JobOptions, JobRecord, NewJob, Payload, State, When, Worker,
+    worker::Shutdown,
 };
 use punctual_forward::Forwarder;
 use tokio::{

@@ -1,4 +1,4 @@
-//! Parses durations in attributes, in the form of `punctual::parse_duration`.
+//! Parses durations in attributes, in the form of `punctual::job::parse_duration`.
 
 /// Units, longest first.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];

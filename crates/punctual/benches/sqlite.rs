@@ -11,7 +11,8 @@ use std::{
 };
 
 use punctual::{
-    IdMaker, JobId, NewJob, Payload, When,
+    JobId, NewJob, Payload, When,
+    job::IdMaker,
     store::{
         Call, Keep, QueueOp, QueueSettings, Reserve, Settled, Settlement, Store, Verdict, Want,
         sqlite::{SqliteOptions, SqliteStore},

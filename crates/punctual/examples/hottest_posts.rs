@@ -20,12 +20,13 @@ use std::{sync::Arc, time::Duration};
 #[cfg(feature = "redis")]
 use punctual::store::redis::RedisStore;
 use punctual::{
-    Bucket, Client, Leaderboard,
+    Client,
     store::{
         Store,
         clock::{Clock, ManualClock},
         sqlite::{SqliteOptions, SqliteStore},
     },
+    toolkit::{Bucket, Leaderboard},
 };
 use tokio::task::spawn_blocking;
 

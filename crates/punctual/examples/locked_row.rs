@@ -21,7 +21,8 @@ use std::{
 };
 
 use punctual::{
-    Client, Ctx, Filter, Job, State, Worker,
+    Client, Ctx, Job, State, Worker,
+    job::Filter,
     store::{Enqueued, List},
 };
 use serde::{Deserialize, Serialize};

@@ -24,7 +24,7 @@ use std::{
 
 use consumer::Consumer;
 use place::argument;
-use punctual::{Cancelled, Client, Ctx, Job, State, Worker};
+use punctual::{Client, Ctx, Job, State, Worker, client::Cancelled};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::mpsc, time::timeout};

@@ -23,7 +23,8 @@ use std::{
 
 use consumer::Consumer;
 use punctual::{
-    Client, Ctx, Job, Spec, Worker,
+    Client, Ctx, Job, Worker,
+    client::Spec,
     store::{Call, Reserve, Settled, Settlement, Verdict, Want},
 };
 use serde::{Deserialize, Serialize};

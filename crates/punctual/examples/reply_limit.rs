@@ -15,7 +15,10 @@ mod place;
 
 use std::time::{Duration, Instant};
 
-use punctual::{Allowance, Client, RateLimiter};
+use punctual::{
+    Client,
+    toolkit::{Allowance, RateLimiter},
+};
 use tokio::{task::JoinSet, time::sleep};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

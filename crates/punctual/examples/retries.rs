@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use punctual::{Client, Ctx, Filter, Job, Outcome, State, Worker, store::Action};
+use punctual::{Client, Ctx, Job, Outcome, State, Worker, job::Filter, store::Action};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

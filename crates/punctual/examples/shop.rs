@@ -14,7 +14,9 @@ use std::{
 };
 
 use punctual::{
-    CancellationToken, Client, Cron, Ctx, Enqueue, Job, Outcome, Worker,
+    CancellationToken, Client, Ctx, Job, Outcome, Worker,
+    client::Enqueue,
+    schedule::Cron,
     store::{
         UniqueKey,
         sqlite::{

@@ -23,7 +23,7 @@ pub(crate) mod scratch;
 mod settings;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-mod toolkit;
+pub(crate) mod toolkit;
 mod transaction;
 pub mod url;
 
@@ -57,9 +57,10 @@ pub use self::{
     transaction::Transaction,
 };
 pub(crate) use crate::store::toolkit::Arithmetic;
+pub(crate) use crate::store::toolkit::{Allowance, Bucket, Standing};
 pub use crate::store::toolkit::{
-    Allowance, BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, Held, LimitOp, LimitRule, LockOp,
-    LockReply, Standing, ToolOp, ToolReply,
+    BoardAct, BoardOp, BoardReply, BoardWindow, Held, LimitOp, LimitRule, LockOp, LockReply, ToolOp,
+    ToolReply,
 };
 
 pub use crate::core::rate::Rate;
@@ -218,7 +219,7 @@ impl UniqueKey {
     /// This is correct if the call leaves the queue, group and concurrency key as the type says.
     ///
     /// ```
-    /// # use punctual::{Cancelled, Client, Job, store::UniqueKey};
+    /// # use punctual::{Client, Job, client::Cancelled, store::UniqueKey};
     /// #[derive(Job, serde::Serialize, serde::Deserialize)]
     /// #[job(kind = "order.close", queue = "orders", unique = "key")]
     /// struct CloseUnpaid { order: u64 }

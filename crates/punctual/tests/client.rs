@@ -15,8 +15,10 @@ use std::{
 
 use futures_util::{FutureExt, future::join_all};
 use punctual::{
-    Backoff, Cancelled, Client, ErrorKind, Filter, Job, JobId, NewJob, OnConflict, Payload, Priority, Result,
-    State, Timestamp, Unique, When,
+    Backoff, Client, ErrorKind, Job, JobId, NewJob, OnConflict, Payload, Priority, Result, State, Timestamp,
+    Unique, When,
+    client::Cancelled,
+    job::Filter,
     store::{Acted, Action, Enqueued, QueueSettings, Target, UniqueKey, memory::MemoryStore},
     testing::{Clock, Fault, FaultyStore, ManualClock, TestQueue},
 };
@@ -175,7 +177,7 @@ async fn rerun_keeps_one_waiting() {
 #[tokio::test]
 async fn what_breaks_a_limit_is_an_error_that_names_it() {
     let t = TestQueue::new();
-    let refused = async |enqueue: punctual::Enqueue| {
+    let refused = async |enqueue: punctual::client::Enqueue| {
         let error = enqueue.await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge), "{error}");
         error.to_string()

@@ -15,7 +15,9 @@ use std::{
 };
 
 use punctual::{
-    Client, Cron, Filter, Job, JobId, NewJob, Payload, Priority,
+    Client, Job, JobId, NewJob, Payload, Priority,
+    job::Filter,
+    schedule::Cron,
     store::{
         Action, List, QueueSettings, Store, UniqueKey, Upcoming,
         clock::Clock,

@@ -16,7 +16,8 @@ use std::{
 };
 
 use punctual::{
-    Client, Ctx, ErrorKind, Job, Merge, Timestamp, Unique, Worker,
+    Client, Ctx, ErrorKind, Job, Timestamp, Unique, Worker,
+    client::Merge,
     store::{Enqueued, Store, memory::MemoryStore, url::connect},
     testing::{Clock, Fault, FaultyStore, ManualClock, TestQueue},
 };

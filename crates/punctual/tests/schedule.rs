@@ -13,13 +13,16 @@ use std::{
 };
 
 use punctual::{
-    Cancelled, Client, Cron, Ctx, ErrorKind, Filter, Job, JobRecord, Misfire, NewJob, Outcome, Payload,
-    Schedule, Timestamp, Unique, UnknownKinds, WorkReport, Worker,
+    Client, Ctx, ErrorKind, Job, JobRecord, NewJob, Outcome, Payload, Timestamp, Unique, Worker,
+    client::Cancelled,
+    job::Filter,
+    schedule::{Cron, Misfire, Schedule},
     store::{
         Call as StoreCall, DocOp, Enqueued, Lease, List, Only, QueueSettings, Reserve, Settlement, Verdict,
         Want, memory::MemoryStore,
     },
     testing::{Clock, Fault, FaultyStore, ManualClock, TestQueue},
+    worker::{UnknownKinds, WorkReport},
 };
 use serde::{Deserialize, Serialize};
 
@@ -345,7 +348,7 @@ async fn a_worker_sets_its_schedules() {
 #[tokio::test]
 async fn a_tick_has_what_its_schedule_chose() {
     let rig = Rig::new();
-    let choose = |job: &mut punctual::Spec| {
+    let choose = |job: &mut punctual::client::Spec| {
         job.group("acme").concurrency_key("printer").tag("vip").header("trace", "1").max_attempts(7);
     };
     rig.t.client.schedule("sales").set_with(every_minute(), &report(), choose).await.unwrap();

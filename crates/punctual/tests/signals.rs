@@ -5,7 +5,7 @@
 
 use std::{future::pending, process::Command, time::Duration};
 
-use punctual::{Client, Ctx, Job, State, Stop, Worker};
+use punctual::{Client, Ctx, Job, State, Worker, worker::Stop};
 use tokio::sync::mpsc::unbounded_channel;
 
 #[derive(Job, serde::Serialize, serde::Deserialize)]

@@ -29,6 +29,9 @@ const AMBIENT_TIME: [(&str, &str); 10] = [
 /// From the bottom up. A layer knows those before it.
 const LAYERS: [&str; 3] = ["core", "store", "runtime"];
 
+/// The most names at the root of the crate: what a first program needs, and the modules by task.
+const ROOT_NAMES_MAX: usize = 30;
+
 const LINES_MAX: usize = 1_000;
 
 /// A file of source text.
@@ -205,6 +208,30 @@ fn core_files_know_no_store_and_no_runtime() {
             assert!(path.starts_with("core::") || is_type_of_store, "{} uses {path}", source.path);
         }
     }
+}
+
+/// The names at the root of the crate: each name of a `pub use`, and each public module.
+fn root_names(lib: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    // What a module holds is indented.
+    for (begin, _) in lib.match_indices("\npub use ") {
+        let (used, _) = lib[begin + "\npub use ".len()..].split_once(';').expect("an item ends");
+        let mut paths = BTreeSet::new();
+        write_out("", used, &mut paths);
+        names.extend(paths.iter().filter_map(|path| path.rsplit("::").next()).map(str::to_owned));
+    }
+    let modules = lib.lines().filter_map(|line| line.strip_prefix("pub mod "));
+    names.extend(modules.map(|module| module.trim_end_matches([';', ' ', '{']).to_owned()));
+    names
+}
+
+/// A newcomer's first look: what a first program needs, and modules by task.
+#[test]
+fn the_root_of_the_crate_holds_thirty_names_at_most() {
+    let lib = fs::read_to_string(library().join("src/lib.rs")).unwrap();
+    let names = root_names(&lib);
+    assert!(names.contains("Client") && names.contains("store"), "{names:?}");
+    assert!(names.len() <= ROOT_NAMES_MAX, "{} names: {names:?}", names.len());
 }
 
 /// Stores know nothing of handlers and workers.

@@ -15,13 +15,17 @@ use std::{
 };
 
 use punctual::{
-    Backoff, Cancelled, Client, Ctx, ErrorKind, Filter, Job, JobId, JobRecord, NewJob, Outcome, Payload,
-    Priority, State, TOPICS_QUEUE, Timestamp, Unique, WorkReport, Worker,
+    Backoff, Client, Ctx, ErrorKind, Job, JobId, JobRecord, NewJob, Outcome, Payload, Priority, State,
+    Timestamp, Unique, Worker,
+    client::Cancelled,
+    job::Filter,
     store::{
         Acted, Call as StoreCall, DocOp, Enqueued, List, Only, Placement, QueueSettings, Reserve, Store,
         Want, memory::MemoryStore,
     },
     testing::{Clock, Fault, FaultyStore, ManualClock, TestQueue},
+    topic::TOPICS_QUEUE,
+    worker::WorkReport,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;

@@ -21,11 +21,13 @@ use std::{
 
 use proxy::{Proxy, Weather, Whom};
 use punctual::{
-    Bucket, Client, Error, ErrorKind, IdMaker, JobId, NewJob, Payload, State,
+    Client, Error, ErrorKind, JobId, NewJob, Payload, State,
+    job::IdMaker,
     store::{
         Call, CheckLevel, Durability, LeaseStatus, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
         clock::Clock, redis::RedisStore,
     },
+    toolkit::Bucket,
 };
 use server::{Cluster, Sentinels, Server};
 use tokio::time::{sleep, timeout};

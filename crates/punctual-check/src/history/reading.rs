@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use punctual::{Concurrency, JobId, State};
+use punctual::{JobId, State, job::Concurrency};
 
 use super::{
     Act, AtRest, Back, Change, End, Fate, History, Job, NEVER, Proc, Run, Span, Spans, Start, Sure, Told, Try,

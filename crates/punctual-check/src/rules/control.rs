@@ -1,6 +1,6 @@
 //! C1 to C3 and U1: an operator's word holds from its answer on, and a unique key has one holder.
 
-use punctual::Scope;
+use punctual::job::Scope;
 
 use super::link::acted;
 use crate::{

@@ -1,6 +1,6 @@
 //! L1: how many jobs of a concurrency key, or of a group, run at once.
 
-use punctual::{Concurrency, State};
+use punctual::{State, job::Concurrency};
 use punctual_check::{
     Kept, Moved, Verdict, Word,
     event::{CallId, Ended, Hex, Op, Said, Wanted, What},

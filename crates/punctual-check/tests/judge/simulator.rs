@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use punctual::{IdMaker, JobId, Scope, State};
+use punctual::{
+    JobId, State,
+    job::{IdMaker, Scope},
+};
 use punctual_check::event::{
     Accepted, Answer, CallId, Deed, Due, Dumped, Effect, Ended, Expect, Hex, Key, LeaseId, Line, Op,
     Reservation, Reservations, Said, Wanted, What,

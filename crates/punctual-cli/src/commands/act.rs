@@ -4,7 +4,9 @@
 use std::{io::Write as _, time::Instant};
 
 use punctual::{
-    ActProgress, Filter, JobId, Priority, State, When, parse_duration,
+    JobId, Priority, State, When,
+    client::ActProgress,
+    job::{Filter, parse_duration},
     store::{Acted, Action, Target},
 };
 use serde::Serialize;

@@ -326,7 +326,7 @@ struct Observer {
     seen: Arc<Mutex<Vec<f64>>>,
     /// Ends the worker, also when the measurement is given up.
     stop: DropGuard,
-    worker: AbortOnDropHandle<punctual::Result<punctual::WorkReport>>,
+    worker: AbortOnDropHandle<punctual::Result<punctual::worker::WorkReport>>,
 }
 
 impl Observer {

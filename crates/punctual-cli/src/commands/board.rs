@@ -2,7 +2,10 @@
 
 use std::io::Write as _;
 
-use punctual::{Bucket, Leaderboard, Standing, limits::BOARD_MEMBERS_MAX};
+use punctual::{
+    limits::BOARD_MEMBERS_MAX,
+    toolkit::{Bucket, Leaderboard, Standing},
+};
 use serde::Serialize;
 
 use super::Session;

@@ -3,7 +3,10 @@
 use std::{io::Write as _, time::Duration};
 
 use jiff::{Timestamp as Moment, tz::TimeZone};
-use punctual::{Misfire, NamedSchedule, Schedule, TickNote, Timestamp};
+use punctual::{
+    Timestamp,
+    schedule::{Misfire, NamedSchedule, Schedule, TickNote},
+};
 use serde::Serialize;
 
 use super::{Session, push::Choices, queue::PauseNote};
@@ -240,8 +243,8 @@ pub(crate) fn next_of_any(globals: &Globals, next: &Next) -> Result {
 }
 
 /// Reads an expression by the clocks of a zone.
-fn read(expression: &str, zone: &TimeZone) -> Result<punctual::Cron> {
-    let cron = punctual::Cron::new(expression)?;
+fn read(expression: &str, zone: &TimeZone) -> Result<punctual::schedule::Cron> {
+    let cron = punctual::schedule::Cron::new(expression)?;
     if cron.expression().is_none() {
         return Ok(cron);
     }
@@ -425,7 +428,7 @@ struct TickView {
 fn tell_next(
     out: &mut Out,
     format: Format,
-    cron: &punctual::Cron,
+    cron: &punctual::schedule::Cron,
     next: &Next,
     now: Timestamp,
     zone: &TimeZone,
@@ -464,7 +467,7 @@ fn words(note: TickNote) -> &'static str {
 }
 
 /// A tick on the wall: by the clocks of the schedule, or for an interval of `zone`.
-fn moment(at: Timestamp, cron: &punctual::Cron, zone: &TimeZone) -> String {
+fn moment(at: Timestamp, cron: &punctual::schedule::Cron, zone: &TimeZone) -> String {
     let zone = cron.tz().and_then(|name| TimeZone::get(name).ok()).unwrap_or_else(|| zone.clone());
     let whole = Duration::from_millis(at.as_ms());
     let moment = i64::try_from(whole.as_secs()).ok().and_then(|seconds| Moment::from_second(seconds).ok());

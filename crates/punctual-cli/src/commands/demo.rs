@@ -20,7 +20,8 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use punctual::{
-    Backoff, Client, Filter, JobId, NewJob, Payload, Priority, State, When,
+    Backoff, Client, JobId, NewJob, Payload, Priority, State, When,
+    job::Filter,
     limits::BATCH_MAX,
     store::{Action, Enqueued, Keep, QueueSettings, Target},
 };

@@ -11,7 +11,9 @@ use std::{
 
 use futures_util::future::try_join_all;
 use punctual::{
-    Client, ErrorKind, Health, JobRecord, NewJob, Payload, Shutdown, WorkReport, Worker, parse_duration,
+    Client, ErrorKind, JobRecord, NewJob, Payload, Worker,
+    job::parse_duration,
+    worker::{Health, Shutdown, WorkReport},
 };
 use punctual_forward::{Counts, Forwarder, Target};
 use serde::Serialize;

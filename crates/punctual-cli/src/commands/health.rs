@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use punctual::Health;
+use punctual::worker::Health;
 
 /// Where a process reports its health. The report is one line: ok, stopping, `held up: WHY` or stuck, and the age of its last
 /// iteration.

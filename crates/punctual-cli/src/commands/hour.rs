@@ -1,6 +1,6 @@
 //! What ran in the last hour, as `stats` and `top` print it.
 
-use punctual::{LastHour, Ran};
+use punctual::toolkit::{LastHour, Ran};
 
 use super::Session;
 use crate::output::{Table, clean, cut, grouped};

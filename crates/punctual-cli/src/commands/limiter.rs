@@ -2,7 +2,10 @@
 
 use std::{io::Write as _, time::Duration};
 
-use punctual::{Allowance, RateLimiter, parse_duration};
+use punctual::{
+    job::parse_duration,
+    toolkit::{Allowance, RateLimiter},
+};
 use serde::Serialize;
 
 use super::Session;

@@ -5,7 +5,7 @@ mod run;
 
 use std::{ffi::OsString, io::Write as _, time::Duration};
 
-use punctual::{parse_duration, store::Held};
+use punctual::{job::parse_duration, store::Held};
 use serde::Serialize;
 
 use super::Session;

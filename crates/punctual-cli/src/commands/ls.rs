@@ -6,7 +6,8 @@ use std::{
 };
 
 use punctual::{
-    Filter, JobRecord, Timestamp,
+    JobRecord, Timestamp,
+    job::Filter,
     limits::BATCH_MAX,
     store::{List, ListCursor},
 };

@@ -11,7 +11,8 @@ use std::{
 };
 
 use punctual::{
-    JobId, NewJob, OnConflict, Payload, Priority, Scope, Status, Timestamp, Unique, When, parse_duration,
+    JobId, NewJob, OnConflict, Payload, Priority, Timestamp, Unique, When,
+    job::{Scope, Status, parse_duration},
     store::Enqueued,
 };
 use serde::Serialize;

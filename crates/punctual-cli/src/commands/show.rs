@@ -2,7 +2,11 @@
 
 use std::{io::Write as _, time::Duration};
 
-use punctual::{Filter, JobRecord, LogLine, Payload, Progress, State, Timestamp, store::List};
+use punctual::{
+    JobRecord, Payload, State, Timestamp,
+    job::{Filter, LogLine, Progress},
+    store::List,
+};
 
 use super::{
     Session,

@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use punctual::{LastHour, limits::DUE_COUNT_MAX, store::Counts};
+use punctual::{limits::DUE_COUNT_MAX, store::Counts, toolkit::LastHour};
 use serde::Serialize;
 
 use super::{Session, hour, watch::Watch};

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use punctual::{JobId, parse_duration};
+use punctual::{JobId, job::parse_duration};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Session, ls};

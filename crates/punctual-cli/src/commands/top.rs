@@ -10,9 +10,11 @@ use std::{
 };
 
 use punctual::{
-    Filter, JobId, JobRecord, LastHour, Progress, Ran, State, Timestamp,
+    JobId, JobRecord, State, Timestamp,
+    job::{Filter, Progress},
     limits::BATCH_MAX,
     store::{Counts, List, QueueInfo},
+    toolkit::{LastHour, Ran},
 };
 use serde::Serialize;
 

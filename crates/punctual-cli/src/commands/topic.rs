@@ -3,10 +3,11 @@
 use std::{io::Write as _, time::Duration};
 
 use punctual::{
-    Filter, JobId, Status, TOPICS_QUEUE, Timestamp, Topic as Known, When,
+    JobId, Timestamp, When,
+    job::{Filter, Status, parse_duration},
     limits::BATCH_MAX,
-    parse_duration,
     store::{Enqueued, List},
+    topic::{TOPICS_QUEUE, Topic as Known},
 };
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, time::Duration};
 
-use punctual::{Timestamp, parse_duration};
+use punctual::{Timestamp, job::parse_duration};
 use serde::Serialize;
 
 use super::Session;

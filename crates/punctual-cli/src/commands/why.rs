@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, io::Write as _};
 
 use punctual::{
-    Client, Filter, JobId, JobRecord, State, Status, Timestamp,
+    Client, JobId, JobRecord, State, Timestamp,
+    job::{Filter, Status},
     limits::BATCH_MAX,
     store::{List, QueueInfo},
 };
@@ -404,7 +405,8 @@ mod tests {
     use std::sync::Arc;
 
     use punctual::{
-        Concurrency, NewJob, Payload, When,
+        NewJob, Payload, When,
+        job::Concurrency,
         store::{
             Batch, Call, GroupLimits, QueueSettings, Rate, Reserve, Settlement, Verdict, Want,
             clock::{Clock, ManualClock},

@@ -14,7 +14,11 @@ pub(crate) mod supervisor;
 
 use std::{convert::Infallible, io::Write as _, str::FromStr, time::Duration};
 
-use punctual::{Ctx, JobRecord, Shutdown, WorkReport, Worker, parse_duration};
+use punctual::{
+    Ctx, JobRecord, Worker,
+    job::parse_duration,
+    worker::{Shutdown, WorkReport},
+};
 use serde::Serialize;
 use tokio::time::timeout;
 

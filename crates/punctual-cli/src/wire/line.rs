@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use punctual::{
-    Backoff, Concurrency, Error, ErrorKind, JobId, JobOptions, NewJob, Payload, Result, Timestamp, Unique,
-    When, did_you_mean,
+    Backoff, Error, ErrorKind, JobId, JobOptions, NewJob, Payload, Result, Timestamp, Unique, When,
+    job::{Concurrency, did_you_mean},
     limits::{DELAY_MAX_MS, IDEMPOTENCY_KEY_BYTES_MAX, INSTANT_MAX_MS, PAYLOAD_BYTES_MAX},
 };
 use serde::{Deserialize, de::IgnoredAny};
@@ -309,7 +309,10 @@ pub(crate) fn words(error: &serde_json::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use punctual::{IdMaker, OnConflict, Priority, Scope};
+    use punctual::{
+        OnConflict, Priority,
+        job::{IdMaker, Scope},
+    };
 
     use super::*;
 

@@ -4,8 +4,8 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use punctual::{
-    Backoff, Failure, JobId, JobRecord, LogLine, Payload, Priority, Progress, State, Status, Timestamp,
-    Unique,
+    Backoff, JobId, JobRecord, Payload, Priority, State, Timestamp, Unique,
+    job::{Failure, LogLine, Progress, Status},
 };
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use punctual::{Backoff, Client, Enqueue, Job, JobId, JobRecord, Shutdown, Worker};
+use punctual::{Backoff, Client, Job, JobId, JobRecord, Worker, client::Enqueue, worker::Shutdown};
 use punctual_forward::Forwarder;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;

@@ -8,11 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::core::{
     duration::parse_duration,
     error::{Error, Result},
+    limits::BACKOFF_MAX_MS,
     time::ceil_ms,
 };
-
-/// The longest pause of a backoff, in milliseconds (30 days).
-pub const BACKOFF_MAX_MS: u64 = 30 * 24 * 3600 * 1000;
 
 /// A retry policy: how the pause grows, its upper bound, and jitter.
 ///

@@ -46,7 +46,7 @@ pub enum Misfire {
 /// come in both.
 ///
 /// ```
-/// use punctual::{Cron, Timestamp};
+/// use punctual::{Timestamp, schedule::Cron};
 ///
 /// let nightly = Cron::new("30 2 * * *")?.in_tz("America/New_York")?;
 /// // 2026-03-08T00:00 in New York, where the clock then jumps from 02:00 to 03:00.

@@ -14,8 +14,8 @@ const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_0
 /// ```
 /// use std::time::Duration;
 ///
-/// assert_eq!(punctual::parse_duration("1h30m")?, Duration::from_secs(5_400));
-/// assert!(punctual::parse_duration("90").is_err());
+/// assert_eq!(punctual::job::parse_duration("1h30m")?, Duration::from_secs(5_400));
+/// assert!(punctual::job::parse_duration("90").is_err());
 /// # Ok::<(), punctual::Error>(())
 /// ```
 ///

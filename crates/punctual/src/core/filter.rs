@@ -136,8 +136,8 @@ impl Filter {
     /// `failed:>2h` matches jobs that failed more than two hours ago.
     ///
     /// ```
-    /// let filter = punctual::Filter::parse(r#"state:dead kind:email.* -tag:vip error:"try later""#)?;
-    /// let wrong = punctual::Filter::parse("kimd:email.send").unwrap_err();
+    /// let filter = punctual::job::Filter::parse(r#"state:dead kind:email.* -tag:vip error:"try later""#)?;
+    /// let wrong = punctual::job::Filter::parse("kimd:email.send").unwrap_err();
     /// assert_eq!(wrong.hint(), Some("did you mean `kind`?"));
     /// # Ok::<(), punctual::Error>(())
     /// ```

@@ -17,13 +17,13 @@ use std::{fmt, str::FromStr};
 
 use uuid::{Builder, Uuid};
 
-use crate::core::error::{Error, Result};
+use crate::core::{
+    error::{Error, Result},
+    limits::SHARDS_MAX,
+};
 
 /// The UUID version of derived ids.
 pub(crate) const DERIVED_VERSION: usize = 8;
-
-/// The most shards of a store, and the number of buckets that derived ids name.
-pub const SHARDS_MAX: u16 = 1_024;
 
 /// The bits of hash before the variant of a derived id.
 const HASH_BITS: u32 = 60;

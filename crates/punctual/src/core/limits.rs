@@ -35,6 +35,8 @@ pub const FILTER_BYTES_MAX: usize = 4 * 1024;
 pub const FILTER_TERMS_MAX: usize = 64;
 /// The most steps of a filter into a payload.
 pub const FILTER_STEPS_MAX: usize = 16;
+/// The most shards of a store on Redis, and the number of buckets that derived ids name.
+pub const SHARDS_MAX: u16 = 1_024;
 /// The most queues in one reserve.
 pub const QUEUES_PER_RESERVE_MAX: usize = 64;
 
@@ -57,6 +59,8 @@ pub const HEARTBEAT_DEFAULT: Duration = Duration::from_secs(5);
 pub const TIMEOUT_MAX: Duration = Duration::from_hours(7 * 24);
 /// The timeout of a run (default).
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_mins(5);
+/// The longest pause of a backoff, in milliseconds (30 days).
+pub const BACKOFF_MAX_MS: u64 = 30 * 24 * 3600 * 1000;
 /// The number of attempts (default).
 pub const MAX_ATTEMPTS_DEFAULT: u32 = 20;
 /// How long a job is held that a newer version wrote with options that this one does not know.

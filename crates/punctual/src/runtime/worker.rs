@@ -185,7 +185,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Sets how long a run can go on after its timeout (default: 0 s).
     ///
-    /// With a grace period, the timeout fires the run's token with [`Stop::TimedOut`](crate::Stop::TimedOut), and the
+    /// With a grace period, the timeout fires the run's token with [`Stop::TimedOut`](crate::worker::Stop::TimedOut), and the
     /// lease is extended until the run ends. What the run returns is its outcome. After the grace period, the run is
     /// dropped at its next await. Use it for handlers that must end something elsewhere before the next attempt
     /// starts.
@@ -257,7 +257,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Sets whether the worker also distributes publications (default: yes).
     ///
-    /// See [topics](crate::TopicHandle).
+    /// See [topics](crate::topic::TopicHandle).
     /// It does so whatever queues it serves, in addition to its jobs and without using their slots. One such worker
     /// per store is enough.
     pub fn serve_topics(mut self, serve: bool) -> Self {
@@ -265,7 +265,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Sets a schedule when the worker starts, as [`ScheduleHandle::set`](crate::ScheduleHandle::set) does.
+    /// Sets a schedule when the worker starts, as [`ScheduleHandle::set`](crate::schedule::ScheduleHandle::set) does.
     ///
     /// The schedule is stored and outlives this worker. Any number of workers can set it. It is set while the first
     /// jobs already run: await [`LiveReport::started`] before another task reads or fires it.

@@ -250,7 +250,7 @@ mod tests {
     use std::{pin::pin, task::Poll};
 
     use super::*;
-    use crate::{IdMaker, Payload, When};
+    use crate::{Payload, When, job::IdMaker};
 
     const QUEUE: &str = "mail";
 

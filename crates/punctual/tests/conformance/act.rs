@@ -1,7 +1,8 @@
 //! What operators do to single jobs, by id or by key.
 
 use punctual::{
-    Client, Filter, Payload, Priority, State, Timestamp, Unique, When,
+    Client, Payload, Priority, State, Timestamp, Unique, When,
+    job::Filter,
     store::{Acted, Action, Guard, Keep, LeaseStatus, Settled, Target, Verdict, Which},
 };
 

@@ -3,7 +3,8 @@
 use futures_util::future::join_all;
 use punctual::{
     ErrorKind,
-    store::{BoardAct, BoardOp, BoardReply, BoardWindow, Bucket, ToolOp, ToolReply},
+    store::{BoardAct, BoardOp, BoardReply, BoardWindow, ToolOp, ToolReply},
+    toolkit::Bucket,
 };
 
 use crate::fixture::{Fixture, at, secs};

@@ -1,7 +1,8 @@
 //! Concurrency keys: who runs, who waits for its turn, and whose turn comes.
 
 use punctual::{
-    Concurrency, JobId, NewJob, OnConflict, Payload, Priority, State, Status, Unique, When,
+    JobId, NewJob, OnConflict, Payload, Priority, State, Unique, When,
+    job::{Concurrency, Status},
     store::{Acted, Action, Enqueued, Order, QueueOp, QueueReply, Settled, Settlement, Verdict},
 };
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use punctual::{
-    Backoff, Concurrency, JobId, OnConflict, Payload, Priority, State, Timestamp, Unique, When,
+    Backoff, JobId, OnConflict, Payload, Priority, State, Timestamp, Unique, When, job::Concurrency,
     store::Enqueued,
 };
 

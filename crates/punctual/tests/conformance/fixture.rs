@@ -9,7 +9,8 @@ use std::{
 };
 
 use punctual::{
-    ErrorKind, Filter, IdMaker, JobId, JobRecord, NewJob, Payload, State, Timestamp,
+    ErrorKind, JobId, JobRecord, NewJob, Payload, State, Timestamp,
+    job::{Filter, IdMaker},
     limits::BATCH_MAX,
     store::{
         Acted, Action, Audit, Batch, Call, Counts, Enqueued, Existing, Finding, Lease, LeaseStatus, List,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use punctual::{
-    Concurrency, ErrorKind, JobId, State, Status, When,
+    ErrorKind, JobId, State, When,
+    job::{Concurrency, Status},
     store::{QueueOp, QueueReply, QueueSettings, Rate, Settlement, Verdict},
 };
 

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
 use punctual::{
-    Concurrency, JobId, NewJob, OnConflict, Payload, Priority, State, Timestamp, Unique, When,
+    JobId, NewJob, OnConflict, Payload, Priority, State, Timestamp, Unique, When,
+    job::Concurrency,
     limits::{GROUP_TURNS_MAX, GROUPS_EXTRA},
     store::{
         Action, Audit, AuditCursor, Enqueued, GroupLimits, Keep, Order, QueueOp, QueueReply, Rate, Reserved,

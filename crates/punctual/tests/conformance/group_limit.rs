@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use punctual::{
-    ErrorKind, JobId, State, Status, When,
+    ErrorKind, JobId, State, When,
+    job::Status,
     limits::{GROUP_LIMITS_MAX, NAME_BYTES_MAX},
     store::{Action, GroupLimits, QueueOp, QueueSettings, Rate, Reserve, Settled, Settlement, Verdict},
 };

@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use punctual::{
     ErrorKind,
-    store::{Allowance, LimitOp, LimitRule, ToolOp, ToolReply},
+    store::{LimitOp, LimitRule, ToolOp, ToolReply},
+    toolkit::Allowance,
 };
 
 use crate::fixture::{Fixture, millis, secs};

@@ -1,7 +1,8 @@
 //! Reads: one job, lists, counters, what is due when, and what a store tells of itself.
 
 use punctual::{
-    ErrorKind, Filter, State, Timestamp, When,
+    ErrorKind, State, Timestamp, When,
+    job::Filter,
     store::{Counts, Durability, Histogram, List, ListCursor, Upcoming, Verdict},
 };
 

@@ -1,7 +1,8 @@
 //! Reserving: only what is due, each job to one worker, bounded, and what is told about the next one.
 
 use punctual::{
-    Concurrency, State, When,
+    State, When,
+    job::Concurrency,
     store::{Enqueued, Reserve, Reserved, Settled, Verdict},
 };
 

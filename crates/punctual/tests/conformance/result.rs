@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use punctual::{
-    Client, ErrorKind, JobId, JobRecord, LogLine, Notes, Payload, Progress, State, Unique,
+    Client, ErrorKind, JobId, JobRecord, Payload, State, Unique,
+    job::{LogLine, Notes, Progress},
     limits::{LOG_LINES_MAX, NOTES_BYTES_MAX, RESULT_BYTES_MAX},
     store::{Action, Heartbeat, Keep, LeaseStatus, QueueOp, Reserved, Settled, Settlement, Verdict},
 };
@@ -75,7 +76,7 @@ pub(crate) async fn a_result_wins_over_a_cancel(t: Fixture) {
 pub(crate) async fn a_result_frees_the_keys_of_its_job(t: Fixture) {
     let unique = |job: &mut punctual::NewJob| {
         job.unique = Some(Unique::key("k"));
-        job.concurrency = Some(punctual::Concurrency { key: "c".to_owned(), limit: 1 });
+        job.concurrency = Some(punctual::job::Concurrency { key: "c".to_owned(), limit: 1 });
         job.group = Some("g".to_owned());
     };
     let run = t.run_with(unique).await;

@@ -1,7 +1,8 @@
 //! The ends of a run, verdict by verdict.
 
 use punctual::{
-    Failure, State, Timestamp, When,
+    State, Timestamp, When,
+    job::Failure,
     store::{Action, EndReason, Lease, QueueOp, Reserve, Settled, Settlement, Verdict},
 };
 

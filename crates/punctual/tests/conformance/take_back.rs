@@ -1,7 +1,8 @@
 //! Leases past their time: when they are taken back, and what becomes of their jobs.
 
 use punctual::{
-    Failure, NewJob, Priority, State, When,
+    NewJob, Priority, State, When,
+    job::Failure,
     store::{Heartbeat, LeaseStatus, QueueOp, Reserve, Settled, TakenBack, Verdict},
 };
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use punctual::{
-    Backoff, Concurrency, JobId, NewJob, OnConflict, Payload, Priority, State, Unique, When,
+    Backoff, JobId, NewJob, OnConflict, Payload, Priority, State, Unique, When,
+    job::Concurrency,
     store::{Acted, Action, Call, Enqueued, Keep, QueueOp, Settled, UniqueKey, Verdict},
 };
 

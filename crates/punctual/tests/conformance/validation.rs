@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use punctual::{
-    Concurrency, ErrorKind, NewJob, OnConflict, Timestamp, Unique, When,
+    ErrorKind, NewJob, OnConflict, Timestamp, Unique, When,
+    job::Concurrency,
     store::{Action, Lease, Reserve, Settlement, Take, Target, Upcoming, Verdict},
 };
 

@@ -11,8 +11,8 @@ use std::{
 
 use fastrand::Rng;
 use punctual::{
-    Backoff, Concurrency, IdMaker, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Scope, State,
-    Timestamp, Unique, When,
+    Backoff, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, State, Timestamp, Unique, When,
+    job::{Concurrency, IdMaker, Scope},
     limits::GROUP_TURNS_MAX,
     store::{
         Action, Call, Guard, Keep, Order, Placement, QueueOp, QueueSettings, Rate, Reserve, Take, Target,

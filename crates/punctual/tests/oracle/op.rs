@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use punctual::{
-    JobId, NewJob, Notes,
+    JobId, NewJob,
+    job::Notes,
     store::{Action, Call, DocOp, QueueOp, Reserve, Take, Target, ToolOp, UniqueKey, Verdict},
 };
 

@@ -9,9 +9,10 @@ use std::{
 use punctual::{
     ErrorKind, JobId, State,
     store::{
-        Acted, Allowance, Batch, BoardAct, BoardReply, DocOp, DocReply, Enqueued, LeaseStatus, LimitRule,
-        LockReply, QueueOp, QueueReply, Settled, ToolOp, ToolReply,
+        Acted, Batch, BoardAct, BoardReply, DocOp, DocReply, Enqueued, LeaseStatus, LimitRule, LockReply,
+        QueueOp, QueueReply, Settled, ToolOp, ToolReply,
     },
+    toolkit::Allowance,
 };
 
 use crate::{

@@ -7,7 +7,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use punctual::{
-    ErrorKind, Filter, JobId, JobRecord, Notes, State, Timestamp,
+    ErrorKind, JobId, JobRecord, State, Timestamp,
+    job::{Filter, Notes},
     store::{
         Acted, Audit, Batch, Counts, DocReply, Enqueued, Finding, Heartbeat, Held, Histogram, Lease,
         LeaseStatus, List, LockReply, QueueOp, QueueReply, Settled, Settlement, Store, Swept, ToolReply,

@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use punctual::store::{BoardAct, BoardOp, BoardWindow, Bucket, LimitOp, LimitRule, LockOp, ToolOp};
+use punctual::{
+    store::{BoardAct, BoardOp, BoardWindow, LimitOp, LimitRule, LockOp, ToolOp},
+    toolkit::Bucket,
+};
 
 use crate::op::{Op, Step};
 

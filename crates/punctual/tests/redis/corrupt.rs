@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use punctual::{
-    Client, Concurrency, Filter, JobId, LogLine, NewJob, Notes, Payload, State, Timestamp, Unique, When,
+    Client, JobId, NewJob, Payload, State, Timestamp, Unique, When,
+    job::{Concurrency, Filter, LogLine, Notes},
     store::{
         DocOp, EndReason, Finding, Heartbeat, Keep, LeaseStatus, Only, QueueSettings, Settled, Settlement,
         Store, Take, Verdict,

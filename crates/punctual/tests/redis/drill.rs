@@ -12,8 +12,9 @@ use std::{
 };
 
 use punctual::{
-    Client, Ctx, JobId, JobRecord, NewJob, Payload, Result, WorkReport, Worker,
+    Client, Ctx, JobId, JobRecord, NewJob, Payload, Result, Worker,
     store::{Store, clock::Clock, redis::RedisStore},
+    worker::WorkReport,
 };
 use punctual_check::{
     History, Options, Recorder, RecordingStore, TAG_DONE_OR_CRASHES, Verdict, Word,

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use punctual::{Client, Ctx, JobRecord, Lateness, NewJob, Payload, When, Worker, store::Store};
+use punctual::{Client, Ctx, JobRecord, NewJob, Payload, When, Worker, store::Store, worker::Lateness};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -50,7 +50,7 @@ struct Fleet {
     client: Client,
     done: Arc<AtomicU64>,
     end: CancellationToken,
-    working: Vec<tokio::task::JoinHandle<punctual::Result<punctual::WorkReport>>>,
+    working: Vec<tokio::task::JoinHandle<punctual::Result<punctual::worker::WorkReport>>>,
 }
 
 impl Fleet {

@@ -51,7 +51,7 @@ async fn a_process_that_meets_another_format_changes_nothing() {
         let (id, take) = (run.lease.job, Take { queue: "mail".into(), n: 1, older_than: Duration::ZERO });
         let ack = Settlement { lease: run.lease, verdict: Verdict::Ack };
         let beat = punctual::store::Heartbeat::from(run.lease);
-        let list = List { filter: punctual::Filter::all(), after: None, limit: 10 };
+        let list = List { filter: punctual::job::Filter::all(), after: None, limit: 10 };
         let upcoming = Upcoming { queue: None, bucket: Duration::from_secs(1), buckets: 1 };
         let pause = QueueOp::Pause { by: "me".into(), reason: String::new() };
         let errors = [

@@ -248,7 +248,7 @@ async fn operators_act_on_many_jobs() {
     let still = Still::new().await;
     still.push(|_, _| ()).await;
     for action in [Action::RescheduleBy(60_000), Action::Cancel { reason: None }, Action::Retry] {
-        let progress = still.client.act_where(&punctual::Filter::all(), &action, |_| ()).await.unwrap();
+        let progress = still.client.act_where(&punctual::job::Filter::all(), &action, |_| ()).await.unwrap();
         assert_eq!(progress.done, MANY, "{action:?}");
     }
     assert_eq!(still.client.queue(QUEUE).purge(|_| ()).await.unwrap(), MANY);

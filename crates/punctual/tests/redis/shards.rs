@@ -15,7 +15,8 @@ use std::{
 };
 
 use punctual::{
-    Client, ErrorKind, Filter, IdMaker, JobId, NewJob, OnConflict, Payload, State, Timestamp, Unique, When,
+    Client, ErrorKind, JobId, NewJob, OnConflict, Payload, State, Timestamp, Unique, When,
+    job::{Filter, IdMaker},
     store::{
         Acted, Action, Audit, Batch, Call, Enqueued, Existing, Keep, List, QueueOp, QueueReply,
         QueueSettings, Reserve, Reserved, Settled, Settlement, Store, Take, Target, UniqueKey, Upcoming,

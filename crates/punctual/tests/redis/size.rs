@@ -6,7 +6,8 @@
 //! are one value. Settings are read as a whole, with the JSON that only callers need. No counter of the server shows either.
 
 use punctual::{
-    Client, Concurrency, Filter, JobId, NewJob, Payload, Unique,
+    Client, JobId, NewJob, Payload, Unique,
+    job::{Concurrency, Filter},
     store::{Action, Call, List, Reserve, Settlement, Store, Take, Verdict, Want},
 };
 

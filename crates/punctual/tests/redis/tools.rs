@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use punctual::{Bucket, Client};
+use punctual::{Client, toolkit::Bucket};
 
 use super::{console::Console, open, server::Server};
 

@@ -22,7 +22,8 @@ use std::{
 };
 
 use punctual::{
-    ErrorKind, IdMaker, JobId, NewJob, Payload, State, Timestamp, Unique, When,
+    ErrorKind, JobId, NewJob, Payload, State, Timestamp, Unique, When,
+    job::IdMaker,
     store::{
         Action, Audit, AuditCursor, Call, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
         QueueReply, QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take, Verdict, Want,

@@ -11,7 +11,10 @@ const TWO_BEATS: Duration = Duration::from_secs(1);
 
 /// Runs one job, whose handler writes a row and settles in the same transaction; answers the report, the job and whether the
 /// run was asked to stop.
-async fn run_in_a_transaction(commits: bool, outcome: Outcome) -> (punctual::WorkReport, JobRecord, bool) {
+async fn run_in_a_transaction(
+    commits: bool,
+    outcome: Outcome,
+) -> (punctual::worker::WorkReport, JobRecord, bool) {
     let folder = Folder::new();
     let client = Client::new(std::sync::Arc::new(folder.open()));
     let job = new_job(1);

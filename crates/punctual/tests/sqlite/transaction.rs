@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use punctual::{
-    Backoff, Cancelled, Client, ErrorKind, Job,
+    Backoff, Client, ErrorKind, Job,
+    client::Cancelled,
     store::{
         Enqueued, QueueSettings,
         memory::MemoryStore,

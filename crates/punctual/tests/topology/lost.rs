@@ -19,7 +19,7 @@ use super::{
 
 /// An id that leads to this shard, and nowhere else.
 fn in_shard(shard: u16) -> JobId {
-    punctual::IdMaker::default().make(Clock::System.now().as_ms(), shard, fastrand::u64(..))
+    punctual::job::IdMaker::default().make(Clock::System.now().as_ms(), shard, fastrand::u64(..))
 }
 
 /// A store of several shards whose ids of now are looked for in one place.

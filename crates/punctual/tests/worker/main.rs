@@ -29,10 +29,11 @@ use std::{
 };
 
 use punctual::{
-    Backoff, Call, Cancelled, Client, Ctx, ErrorKind, Job, JobId, JobRecord, Next, Outcome, Result, Shutdown,
-    State, Stop, Timestamp, UnknownKinds, WorkReport, Worker,
+    Backoff, Client, Ctx, ErrorKind, Job, JobId, JobRecord, Outcome, Result, State, Timestamp, Worker,
+    client::Cancelled,
     store::{Call as StoreCall, Enqueued, Reserve, Want, memory::MemoryStore},
     testing::{Clock, Fault, FaultyStore, ManualClock},
+    worker::{Call, Next, Shutdown, Stop, UnknownKinds, WorkReport},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{

@@ -2,7 +2,11 @@
 
 use std::sync::mpsc::TryRecvError;
 
-use punctual::{LogLine, Notes, Payload, Progress, limits::RESULT_BYTES_MAX};
+use punctual::{
+    Payload,
+    job::{LogLine, Notes, Progress},
+    limits::RESULT_BYTES_MAX,
+};
 use tokio::time::timeout;
 
 use super::*;

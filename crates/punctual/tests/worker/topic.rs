@@ -1,7 +1,7 @@
 //! Publications beside the jobs of a worker.
 
 use super::*;
-use punctual::TOPICS_QUEUE;
+use punctual::topic::TOPICS_QUEUE;
 
 impl Rig {
     /// A worker that hands out publications, as workers do.

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Each sort of a view as names and runs, by names.
-fn names(all: &[punctual::Ran]) -> Vec<(&str, u64)> {
+fn names(all: &[punctual::toolkit::Ran]) -> Vec<(&str, u64)> {
     let mut names: Vec<_> = all.iter().map(|ran| (&*ran.name, ran.runs)).collect();
     names.sort_unstable();
     names
@@ -44,7 +44,7 @@ async fn runs_are_counted_by_kind_queue_group_and_error() {
     assert!(hour.groups.iter().all(|group| group.queue.as_deref() == Some("default")));
     assert_eq!(names(&hour.errors), [("no such address", 1), ("panic: nine", 1), ("smtp 421", 2)]);
     rig.clock.advance(Duration::from_hours(1));
-    assert_eq!(rig.client.last_hour(10).await.unwrap(), punctual::LastHour::default());
+    assert_eq!(rig.client.last_hour(10).await.unwrap(), punctual::toolkit::LastHour::default());
     rig.client.leaderboard("$kinds").add("mine", 1).await.unwrap_err();
 }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use punctual::{Client, Filter, JobRecord, store::url::connect};
+use punctual::{Client, JobRecord, job::Filter, store::url::connect};
 
 use crate::{
     console::Console,

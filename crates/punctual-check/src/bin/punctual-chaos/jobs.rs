@@ -7,8 +7,10 @@ use std::{
 };
 
 use punctual::{
-    Backoff, Client, Concurrency, Ctx, Filter, JobId, JobOptions, JobRecord, NewJob, Outcome, Payload,
-    Unique, When, limits::BATCH_MAX, store::List,
+    Backoff, Client, Ctx, JobId, JobOptions, JobRecord, NewJob, Outcome, Payload, Unique, When,
+    job::{Concurrency, Filter},
+    limits::BATCH_MAX,
+    store::List,
 };
 use punctual_check::{TAG_CRASHES, TAG_DONE, TAG_DONE_OR_CRASHES};
 

@@ -14,7 +14,8 @@ use std::{
 
 use fastrand::Rng;
 use punctual::{
-    Client, Concurrency, Ctx, Filter, JobRecord, NewJob, Payload, State, Worker,
+    Client, Ctx, JobRecord, NewJob, Payload, State, Worker,
+    job::{Concurrency, Filter},
     store::{QueueOp, QueueSettings, Rate, url::connect},
 };
 

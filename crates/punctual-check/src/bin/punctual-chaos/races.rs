@@ -16,7 +16,8 @@ use std::{
 
 use fastrand::Rng;
 use punctual::{
-    Backoff, Client, Ctx, Filter, JobRecord, NewJob, Outcome as Ran, Timestamp, When,
+    Backoff, Client, Ctx, JobRecord, NewJob, Outcome as Ran, Timestamp, When,
+    job::Filter,
     limits::BATCH_MAX,
     store::{Acted, Action, List, Store as _, Target},
 };

@@ -15,7 +15,9 @@ use std::{
 
 use fastrand::Rng;
 use punctual::{
-    Client, Cron, Ctx, Filter, Job, JobRecord, Misfire, NewJob, Payload, Schedule, Timestamp, Worker,
+    Client, Ctx, Job, JobRecord, NewJob, Payload, Timestamp, Worker,
+    job::Filter,
+    schedule::{Cron, Misfire, Schedule},
     store::{
         List, Store,
         clock::{Clock, ManualClock},

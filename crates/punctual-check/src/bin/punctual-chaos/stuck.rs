@@ -8,7 +8,7 @@ use std::{
 };
 
 use punctual::{
-    Backoff, Client, Ctx, Filter, JobId, JobOptions, JobRecord, NewJob, Payload, State, When, Worker,
+    Backoff, Client, Ctx, JobId, JobOptions, JobRecord, NewJob, Payload, State, When, Worker, job::Filter,
     store::url::connect,
 };
 use tokio::task::JoinSet;

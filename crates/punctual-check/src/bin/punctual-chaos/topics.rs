@@ -11,8 +11,10 @@ use std::{
 
 use fastrand::Rng;
 use punctual::{
-    Client, Ctx, Filter, JobId, JobRecord, NewJob, Payload, TOPICS_QUEUE, When, Worker,
+    Client, Ctx, JobId, JobRecord, NewJob, Payload, When, Worker,
+    job::Filter,
     store::{Acted, Action, Target, url::connect},
+    topic::TOPICS_QUEUE,
 };
 
 use crate::{

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use punctual::{Client, Filter, JobId, State, store::List};
+use punctual::{Client, JobId, State, job::Filter, store::List};
 use serde::Serialize;
 
 use super::{

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use punctual::{Lock, LockGuard};
+use punctual::toolkit::{Lock, LockGuard};
 use rustix::{
     process::{Signal, getpgrp},
     termios::tcgetpgrp,

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use punctual::{Backoff, Concurrency, JobId, JobOptions, NewJob, Priority, parse_duration};
+use punctual::{
+    Backoff, JobId, JobOptions, NewJob, Priority,
+    job::{Concurrency, parse_duration},
+};
 
 use super::read_payload;
 use crate::errors::Result;

@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, time::Duration};
 
-use punctual::{JobId, JobRecord, Status, Timestamp};
+use punctual::{JobId, JobRecord, Timestamp, job::Status};
 use tokio::{
     signal,
     time::{Instant, timeout},

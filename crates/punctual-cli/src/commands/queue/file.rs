@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use punctual::{Error, Result, did_you_mean, store::QueueSettings};
+use punctual::{Error, Result, job::did_you_mean, store::QueueSettings};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use punctual::{
-    Error, Result, did_you_mean, parse_duration,
+    Error, Result,
+    job::{did_you_mean, parse_duration},
     store::{GroupLimits, Order, Placement, QueueSettings, Rate},
 };
 

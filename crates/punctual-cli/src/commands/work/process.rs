@@ -10,7 +10,7 @@
 
 use std::{process::ExitStatus, process::Stdio, sync::Arc, time::Duration};
 
-use punctual::{Ctx, JobRecord, Outcome, Payload, Stop, limits::RESULT_BYTES_MAX};
+use punctual::{Ctx, JobRecord, Outcome, Payload, limits::RESULT_BYTES_MAX, worker::Stop};
 use serde::de::IgnoredAny;
 use tokio::{process::Command, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};

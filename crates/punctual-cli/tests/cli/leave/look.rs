@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use punctual::{Client, Ctx, Filter, JobRecord, Outcome, State, Worker, limits::BATCH_MAX, store::List};
+use punctual::{Client, Ctx, JobRecord, Outcome, State, Worker, job::Filter, limits::BATCH_MAX, store::List};
 use tempfile::TempDir;
 
 use super::table::{BULK, DEAD, DUE, FAR_AT, ROWS};
@@ -39,7 +39,7 @@ impl Store {
         t.ok("topic subscribe news mail");
         runtime().block_on(async {
             let client = connect(&t).await;
-            let (stop, is_done) = (punctual::Shutdown::default(), AtomicBool::new(false));
+            let (stop, is_done) = (punctual::worker::Shutdown::default(), AtomicBool::new(false));
             let graceful = stop.graceful.clone();
             let worker = Worker::new(&client).queue("ended").slots(1).serve_topics(false);
             let run = move |_: JobRecord, _: Ctx<()>| {

@@ -86,11 +86,11 @@ impl Client {
 
     /// Cancels a job as part of a `rusqlite` transaction on the store's SQLite file.
     ///
-    /// The job is cancelled if and only if the transaction commits. See [`Enqueue::in_tx`](crate::Enqueue::in_tx).
+    /// The job is cancelled if and only if the transaction commits. See [`Enqueue::in_tx`](crate::client::Enqueue::in_tx).
     /// After the commit, notify the workers with the second value that is returned.
     ///
     /// # Errors
-    /// As [`Enqueue::in_tx`](crate::Enqueue::in_tx). After any error, roll the transaction back.
+    /// As [`Enqueue::in_tx`](crate::client::Enqueue::in_tx). After any error, roll the transaction back.
     pub fn cancel_in<T: Transaction>(
         &self,
         tx: &T,

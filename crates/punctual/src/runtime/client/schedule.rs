@@ -133,7 +133,7 @@ impl ScheduleHandle {
     /// As [`Schedule::new`]; `Conflict` if others kept changing it meanwhile.
     ///
     /// ```
-    /// # use punctual::{Client, Cron, Job, testing::TestQueue};
+    /// # use punctual::{Client, Job, schedule::Cron, testing::TestQueue};
     /// # #[derive(Job, serde::Serialize, serde::Deserialize)]
     /// # #[job(kind = "cleanup")]
     /// # struct Cleanup { keep_days: u32 }

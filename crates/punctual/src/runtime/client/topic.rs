@@ -183,7 +183,7 @@ impl TopicHandle {
     /// When the publication is due, each subscribed queue gets a job with the choices made here, except the queue.
     /// Each of these jobs is retried by itself.
     ///
-    /// The answer names the publication, a job of [`TOPICS_QUEUE`](crate::TOPICS_QUEUE). If you cancel it before it
+    /// The answer names the publication, a job of [`TOPICS_QUEUE`](crate::topic::TOPICS_QUEUE). If you cancel it before it
     /// is due, no queue gets a job. If you reschedule it, all queues get their jobs at the new time.
     #[expect(clippy::needless_pass_by_value, reason = "a job is handed over; calls read better without `&`")]
     pub fn publish<J: Job>(&self, job: J) -> Publish {
@@ -271,7 +271,7 @@ fn unexpected() -> Error {
 ///
 /// It is sent when it is awaited.
 ///
-/// It has the choices of an [`Enqueue`](crate::Enqueue), and they apply to the job of each subscription. A unique key
+/// It has the choices of an [`Enqueue`](crate::client::Enqueue), and they apply to the job of each subscription. A unique key
 /// is checked in each queue by itself. An idempotency key belongs to the topic and the kind: a second publication
 /// with it returns [`Enqueued::Duplicate`].
 #[must_use = "a job is published only once this is awaited: add `.await`"]

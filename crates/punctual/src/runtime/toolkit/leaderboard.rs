@@ -28,7 +28,7 @@ use crate::{
 ///
 /// ```
 /// use std::sync::Arc;
-/// use punctual::{Bucket, Client, store::{clock::Clock, memory::MemoryStore}};
+/// use punctual::{Client, store::{clock::Clock, memory::MemoryStore}, toolkit::Bucket};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// let client = Client::new(Arc::new(MemoryStore::new(Clock::System)));

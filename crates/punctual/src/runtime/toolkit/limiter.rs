@@ -25,7 +25,7 @@ use crate::{
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
-/// use punctual::{Allowance, Client, store::{clock::Clock, memory::MemoryStore}};
+/// use punctual::{Client, store::{clock::Clock, memory::MemoryStore}, toolkit::Allowance};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// let client = Client::new(Arc::new(MemoryStore::new(Clock::System)));

@@ -88,7 +88,7 @@ impl Liveness {
 ///
 /// ```no_run
 /// # async fn run(client: punctual::Client, mail: punctual::Worker, bulk: punctual::Worker) -> punctual::Result<()> {
-/// use punctual::Health;
+/// use punctual::worker::Health;
 ///
 /// let health = Health::default().addr("127.0.0.1:8080".parse().unwrap());
 /// let _reporting = health.start().await?;

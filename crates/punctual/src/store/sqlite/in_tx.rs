@@ -49,7 +49,7 @@ impl SqliteStore {
     /// The jobs exist once it commits, or not at all.
     ///
     /// ```
-    /// # use punctual::{IdMaker, NewJob, Payload, store::sqlite::{SqliteOptions, SqliteStore}};
+    /// # use punctual::{NewJob, Payload, job::IdMaker, store::sqlite::{SqliteOptions, SqliteStore}};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let folder = tempfile::tempdir()?;
     /// # let path = folder.path().join("app.db");

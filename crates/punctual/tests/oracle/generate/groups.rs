@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use punctual::{
-    Concurrency, JobId, NewJob, Payload, Priority, When,
+    JobId, NewJob, Payload, Priority, When,
+    job::Concurrency,
     store::{Action, GroupLimits, Keep, QueueOp, QueueSettings, Rate, Reserve, Take, Verdict, Want},
 };
 

@@ -1,7 +1,11 @@
 //! What runs tell and give, put into whatever settles and extends.
 
 use fastrand::Rng;
-use punctual::{LogLine, Notes, Payload, Progress, store::Verdict};
+use punctual::{
+    Payload,
+    job::{LogLine, Notes, Progress},
+    store::Verdict,
+};
 
 use crate::op::Op;
 

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use punctual::{
-    Concurrency,
+    job::Concurrency,
     store::{
         GroupLimits,
         Placement::{Pinned, Spread},

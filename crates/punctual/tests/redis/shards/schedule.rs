@@ -2,7 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use punctual::{Cancelled, Cron, Ctx, Misfire, Schedule, Worker, store::Placement, testing::TestQueue};
+use punctual::{
+    Ctx, Worker,
+    client::Cancelled,
+    schedule::{Cron, Misfire, Schedule},
+    store::Placement,
+    testing::TestQueue,
+};
 
 use super::*;
 

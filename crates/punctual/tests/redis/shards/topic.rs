@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use punctual::{
-    Ctx, JobRecord, TOPICS_QUEUE, Worker,
+    Ctx, JobRecord, Worker,
     store::Placement,
     testing::{Fault, FaultyStore, TestQueue},
+    topic::TOPICS_QUEUE,
 };
 
 use super::*;

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use punctual::{Failure, Filter, JobId, JobRecord, State, Timestamp};
+use punctual::{
+    JobId, JobRecord, State, Timestamp,
+    job::{Failure, Filter},
+};
 use serde_json::json;
 
 use super::{

@@ -9,7 +9,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use punctual::{Bucket, Leaderboard, store::Keep};
+use punctual::{
+    store::Keep,
+    toolkit::{Bucket, Leaderboard},
+};
 
 use super::{
     CALLERS, Place, Sizes, call,

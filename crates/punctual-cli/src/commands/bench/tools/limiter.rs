@@ -7,8 +7,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use punctual::{
-    RateLimiter,
     store::{BoxFuture, Keep},
+    toolkit::RateLimiter,
 };
 
 use super::{CALLERS, Place, Sizes, call, figures::LimiterFigures, fresh_name, handmade, speed};

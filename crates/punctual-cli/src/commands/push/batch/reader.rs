@@ -133,7 +133,7 @@ impl Batch {
 mod tests {
     use std::{cell::RefCell, collections::VecDeque};
 
-    use punctual::IdMaker;
+    use punctual::job::IdMaker;
 
     use super::*;
 

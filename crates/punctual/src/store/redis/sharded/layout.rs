@@ -17,7 +17,8 @@
 use crate::{
     core::{
         error::{Error, ErrorKind, Result},
-        id::{JobId, SHARDS_MAX, bucket},
+        id::{JobId, bucket},
+        limits::SHARDS_MAX,
         time::Timestamp,
     },
     store::{

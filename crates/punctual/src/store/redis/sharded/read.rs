@@ -4,9 +4,9 @@ use super::{all, lease::is_away, queue};
 use crate::{
     core::{
         error::{Error, Result},
-        id::{JobId, SHARDS_MAX},
+        id::JobId,
         job::JobRecord,
-        limits::{BATCH_MAX, LIST_BYTES_MAX},
+        limits::{BATCH_MAX, LIST_BYTES_MAX, SHARDS_MAX},
         time::Timestamp,
     },
     store::{
