@@ -127,7 +127,11 @@ pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
             let fails =
                 job.kind == "demo.always-fails" || (job.kind == "demo.fails-once" && job.attempt == 1);
             write(if fails { What::Failed } else { What::Done })?;
-            anyhow::Ok(if fails { Outcome::retry("the demo wants it so") } else { Outcome::Done })
+            anyhow::Ok(if fails {
+                Outcome::retry("the demo fails this run on purpose")
+            } else {
+                Outcome::Done
+            })
         }
     };
     // It may be started just when the store is away.
