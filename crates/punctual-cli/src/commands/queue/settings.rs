@@ -8,7 +8,7 @@ use punctual::{
 };
 
 /// Every key and the values that it takes.
-const KEYS: [(&str, &str); 26] = [
+pub(crate) const KEYS: [(&str, &str); 26] = [
     ("order", "fifo or lifo"),
     ("placement", "spread or pinned"),
     ("max_jobs", "a number, or none"),
