@@ -6,6 +6,7 @@
 
 mod errors;
 mod filters;
+mod settings;
 
 use std::{env, fs, path::PathBuf, time::Duration};
 

@@ -197,7 +197,7 @@ fn page() -> String {
         [EXIT_DEAD.to_string(), "The job is dead. It is not retried.".to_owned()],
         ["any other".to_owned(), "The attempt failed. The job is retried after its backoff.".to_owned()],
     ];
-    let example: Failure = punctual::Filter::parse("kimd:x").map(drop).unwrap_err().into();
+    let example: Failure = punctual::Filter::parse("kimd:x").expect_err("a typo").into();
     format!(
         "# Errors and exit codes
 

@@ -40,7 +40,7 @@ pub(crate) const KEYS: [(&str, &str); 26] = [
 const WEIGHT: &str = "a number from 1 to 100, or none";
 
 /// The list of keys below the options of `queue set --help`.
-pub(super) const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 Keys:
   order=fifo|lifo                        earlier or later due jobs first, within a priority (default: fifo)
   placement=spread|pinned                all shards of a store on Redis, or one of them (default: spread)
