@@ -52,19 +52,23 @@ pub(crate) enum Exit {
     TimedOut = 7,
     Unknown = 8,
     /// Of `lock run`: another process holds the lock; a temporary failure, by sysexits.h.
+    #[cfg(unix)]
     Held = 75,
     /// Of `lock run`: the lock was lost and the command killed, as `timeout` kills.
+    #[cfg(unix)]
     Lost = 124,
     /// Of `lock run`: the command can't be started, as shells say it.
+    #[cfg(unix)]
     NotStarted = 126,
     /// Of `lock run`: there is no such command, as shells say it.
+    #[cfg(unix)]
     NoCommand = 127,
     Interrupted = 130,
 }
 
 impl Exit {
     /// Those of all commands, as `punctual --help` lists them.
-    #[cfg(test)]
+    #[cfg(all(test, unix))]
     pub(crate) const ALL: [(Self, &'static str); 9] = [
         (Self::Success, "success"),
         (Self::Failed, "failed"),
@@ -78,7 +82,7 @@ impl Exit {
     ];
 
     /// The others of `lock run`.
-    #[cfg(test)]
+    #[cfg(all(test, unix))]
     pub(crate) const OF_LOCK_RUN: [(Self, &'static str); 4] = [
         (Self::Held, "Another process holds the lock."),
         (Self::Lost, "The lock was lost, and the command was killed."),
@@ -304,7 +308,7 @@ impl Failure {
     }
 
     /// Returns the error as JSON, if there is one to print.
-    #[cfg(test)]
+    #[cfg(all(test, unix))]
     pub(crate) fn json(&self) -> Option<String> {
         if let Self::Told(told) = self { Some(told.json().to_string()) } else { None }
     }
