@@ -35,7 +35,7 @@ pub(crate) const fn feature(command: &Command) -> Option<&'static str> {
 
 /// The error of a command whose feature is not in this build.
 pub(crate) fn failure(feature: &str) -> Failure {
-    Failure::new("unsupported", format!("this build of punctual does not have the command {feature}"))
+    Failure::unsupported(format!("this build of punctual does not have the command {feature}"))
         .why(format!("it was built without the cargo feature `{feature}`"))
         .hint(format!(
             "cargo install --locked punctual-cli --features {feature}    or --features full: every command"

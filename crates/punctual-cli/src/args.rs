@@ -50,7 +50,7 @@ use crate::{
 };
 
 /// The store that is used if no option, variable or configuration file names one.
-const STORE_DEFAULT: &str = "sqlite:punctual.db";
+pub(crate) const STORE_DEFAULT: &str = "sqlite:punctual.db";
 
 /// A durable job queue: each job runs when it is due, and never before.
 ///

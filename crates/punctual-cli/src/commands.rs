@@ -225,7 +225,7 @@ impl Session {
         let lenient = matches!(command, Command::Doctor).then(|| lenient(url));
         let url = lenient.as_deref().unwrap_or(url);
         if url == "memory:" {
-            return Err(Failure::new(ErrorKind::Unsupported.code(), "memory: works with bench only")
+            return Err(Failure::new(ErrorKind::Unsupported, "memory: works with bench only")
                 .why("a store in memory is lost when the command ends")
                 .hint("name a store: --store sqlite:punctual.db"));
         }
@@ -300,7 +300,7 @@ impl Session {
         write!(io::stderr(), "{what}? [y/N] ")?;
         let mut answer = String::new();
         io::stdin().read_line(&mut answer)?;
-        if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(Failure::Silent(1)) }
+        if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(Failure::FAILED) }
     }
 }
 
@@ -354,6 +354,6 @@ pub(crate) fn whole_id(text: &str) -> Result<JobId> {
 
 /// Makes the error of a job that does not exist.
 pub(crate) fn not_found(id: impl std::fmt::Display) -> Failure {
-    Failure::new("not_found", format!("there is no job {id}"))
+    Failure::not_found(format!("there is no job {id}"))
         .why("the job was never in this store, or it ended and its retention is over")
 }

@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use punctual::store::CheckLevel;
+use punctual::{ErrorKind, store::CheckLevel};
 
 use crate::{
     output::{Format, clean},
@@ -28,7 +28,7 @@ pub(crate) enum Failure {
 /// The parts of an error.
 #[derive(Debug)]
 pub(crate) struct Told {
-    code: &'static str,
+    code: Code,
     message: String,
     why: Vec<String>,
     hint: Option<String>,
@@ -39,30 +39,216 @@ pub(crate) struct Told {
 /// A `Result` of a command.
 pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
-/// The exit code of a command that Ctrl-C ended.
-pub(crate) const INTERRUPTED: u8 = 130;
+/// The exit codes of the program. `lock run` also has those of its command, and a signal n has 128 + n.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    Success = 0,
+    Failed = 1,
+    Invalid = 2,
+    NotFound = 3,
+    Conflict = 4,
+    Store = 5,
+    TimedOut = 7,
+    Unknown = 8,
+    /// Of `lock run`: another process holds the lock; a temporary failure, by sysexits.h.
+    #[cfg(unix)]
+    Held = 75,
+    /// Of `lock run`: the lock was lost and the command killed, as `timeout` kills.
+    #[cfg(unix)]
+    Lost = 124,
+    /// Of `lock run`: the command can't be started, as shells say it.
+    #[cfg(unix)]
+    NotStarted = 126,
+    /// Of `lock run`: there is no such command, as shells say it.
+    #[cfg(unix)]
+    NoCommand = 127,
+    Interrupted = 130,
+}
 
-/// Returns the exit code of an error code.
-pub(crate) fn exit_code(code: &str) -> u8 {
-    match code {
-        "invalid" | "unsupported" | "outdated" | "payload_too_large" => 2,
-        "not_found" | "queue_unknown" => 3,
-        "wrong_state" | "unique_conflict" | "gate_conflict" | "conflict" => 4,
-        "store_unavailable" | "store_full" => 5,
-        "timed_out" => 7,
-        "unknown_outcome" => 8,
-        // `corrupt`, `failed`.
-        _ => 1,
+impl Exit {
+    /// Those of all commands, as `punctual --help` lists them.
+    #[cfg(all(test, unix))]
+    pub(crate) const ALL: [(Self, &'static str); 9] = [
+        (Self::Success, "success"),
+        (Self::Failed, "failed"),
+        (Self::Invalid, "wrong usage"),
+        (Self::NotFound, "not found"),
+        (Self::Conflict, "conflict or wrong state"),
+        (Self::Store, "store unreachable or full"),
+        (Self::TimedOut, "timed out"),
+        (Self::Unknown, "outcome unknown, repeat with the same id or key"),
+        (Self::Interrupted, "interrupted"),
+    ];
+
+    /// The others of `lock run`.
+    #[cfg(all(test, unix))]
+    pub(crate) const OF_LOCK_RUN: [(Self, &'static str); 4] = [
+        (Self::Held, "Another process holds the lock."),
+        (Self::Lost, "The lock was lost, and the command was killed."),
+        (Self::NotStarted, "The command cannot be started."),
+        (Self::NoCommand, "The command does not exist."),
+    ];
+}
+
+impl From<Exit> for u8 {
+    fn from(exit: Exit) -> Self {
+        exit as Self
+    }
+}
+
+/// The exit code of a command that Ctrl-C ended.
+pub(crate) const INTERRUPTED: u8 = Exit::Interrupted as u8;
+
+/// The codes of errors, which programs read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    Invalid,
+    PayloadTooLarge,
+    Unsupported,
+    Outdated,
+    NotFound,
+    QueueUnknown,
+    Conflict,
+    WrongState,
+    UniqueConflict,
+    GateConflict,
+    StoreUnavailable,
+    StoreFull,
+    TimedOut,
+    UnknownOutcome,
+    Corrupt,
+    Failed,
+}
+
+impl Code {
+    /// All of them, by their exit codes.
+    pub(crate) const ALL: [Self; 16] = [
+        Self::Invalid,
+        Self::PayloadTooLarge,
+        Self::Unsupported,
+        Self::Outdated,
+        Self::NotFound,
+        Self::QueueUnknown,
+        Self::Conflict,
+        Self::WrongState,
+        Self::UniqueConflict,
+        Self::GateConflict,
+        Self::StoreUnavailable,
+        Self::StoreFull,
+        Self::TimedOut,
+        Self::UnknownOutcome,
+        Self::Corrupt,
+        Self::Failed,
+    ];
+
+    /// Returns the code as it is printed, and its exit code.
+    const fn row(self) -> (&'static str, Exit) {
+        match self {
+            Self::Invalid => ("invalid", Exit::Invalid),
+            Self::PayloadTooLarge => ("payload_too_large", Exit::Invalid),
+            Self::Unsupported => ("unsupported", Exit::Invalid),
+            Self::Outdated => ("outdated", Exit::Invalid),
+            Self::NotFound => ("not_found", Exit::NotFound),
+            Self::QueueUnknown => ("queue_unknown", Exit::NotFound),
+            Self::Conflict => ("conflict", Exit::Conflict),
+            Self::WrongState => ("wrong_state", Exit::Conflict),
+            Self::UniqueConflict => ("unique_conflict", Exit::Conflict),
+            Self::GateConflict => ("gate_conflict", Exit::Conflict),
+            Self::StoreUnavailable => ("store_unavailable", Exit::Store),
+            Self::StoreFull => ("store_full", Exit::Store),
+            Self::TimedOut => ("timed_out", Exit::TimedOut),
+            Self::UnknownOutcome => ("unknown_outcome", Exit::Unknown),
+            Self::Corrupt => ("corrupt", Exit::Failed),
+            Self::Failed => ("failed", Exit::Failed),
+        }
+    }
+
+    /// Returns the code as it is printed.
+    pub(crate) const fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// Returns the exit code of a command that fails with this code.
+    pub(crate) const fn exit(self) -> Exit {
+        self.row().1
+    }
+}
+
+impl From<ErrorKind> for Code {
+    fn from(kind: ErrorKind) -> Self {
+        let named = Self::ALL.into_iter().find(|code| code.name() == kind.code());
+        named.unwrap_or(Self::Failed)
     }
 }
 
 impl Failure {
-    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self::Told(Box::new(Told { code, message: message.into(), why: Vec::new(), hint: None, exit: None }))
+    /// Everything was printed already, and something failed.
+    pub(crate) const FAILED: Self = Self::Silent(Exit::Failed as u8);
+
+    pub(crate) fn new(code: impl Into<Code>, message: impl Into<String>) -> Self {
+        let (code, message) = (code.into(), message.into());
+        Self::Told(Box::new(Told { code, message, why: Vec::new(), hint: None, exit: None }))
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
-        Self::new("invalid", message)
+        Self::new(Code::Invalid, message)
+    }
+
+    pub(crate) fn payload_too_large(message: impl Into<String>) -> Self {
+        Self::new(Code::PayloadTooLarge, message)
+    }
+
+    pub(crate) fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(Code::Unsupported, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, message)
+    }
+
+    pub(crate) fn queue_unknown(message: impl Into<String>) -> Self {
+        Self::new(Code::QueueUnknown, message)
+    }
+
+    pub(crate) fn conflict(message: impl Into<String>) -> Self {
+        Self::new(Code::Conflict, message)
+    }
+
+    pub(crate) fn wrong_state(message: impl Into<String>) -> Self {
+        Self::new(Code::WrongState, message)
+    }
+
+    pub(crate) fn unique_conflict(message: impl Into<String>) -> Self {
+        Self::new(Code::UniqueConflict, message)
+    }
+
+    pub(crate) fn gate_conflict(message: impl Into<String>) -> Self {
+        Self::new(Code::GateConflict, message)
+    }
+
+    pub(crate) fn store_unavailable(message: impl Into<String>) -> Self {
+        Self::new(Code::StoreUnavailable, message)
+    }
+
+    pub(crate) fn store_full(message: impl Into<String>) -> Self {
+        Self::new(Code::StoreFull, message)
+    }
+
+    pub(crate) fn timed_out(message: impl Into<String>) -> Self {
+        Self::new(Code::TimedOut, message)
+    }
+
+    pub(crate) fn unknown_outcome(message: impl Into<String>) -> Self {
+        Self::new(Code::UnknownOutcome, message)
+    }
+
+    pub(crate) fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(Code::Corrupt, message)
+    }
+
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::new(Code::Failed, message)
     }
 
     /// Adds a reason.
@@ -82,9 +268,9 @@ impl Failure {
     }
 
     /// Sets an exit code other than that of the error code.
-    pub(crate) fn exits(mut self, exit: u8) -> Self {
+    pub(crate) fn exits(mut self, exit: impl Into<u8>) -> Self {
         if let Self::Told(told) = &mut self {
-            told.exit = Some(exit);
+            told.exit = Some(exit.into());
         }
         self
     }
@@ -97,14 +283,14 @@ impl Failure {
     /// Makes the failure of a command that this system does not support.
     #[cfg(not(unix))]
     pub(crate) fn no_process_groups(command: &str) -> Self {
-        Self::new("unsupported", format!("{command} does not run on this system")).why(
+        Self::unsupported(format!("{command} does not run on this system")).why(
             "the system has no process groups, so punctual cannot know when a command has ended completely",
         )
     }
 
     /// Makes the failure of a command that changed something, after the reader of its output went away.
     pub(crate) fn unread() -> Self {
-        Self::new("failed", "the output could not be printed completely")
+        Self::failed("the output could not be printed completely")
             .why("the reader of stdout went away; what the command did until then remains done")
     }
 
@@ -121,11 +307,17 @@ impl Failure {
         }
     }
 
+    /// Returns the error as JSON, if there is one to print.
+    #[cfg(all(test, unix))]
+    pub(crate) fn json(&self) -> Option<String> {
+        if let Self::Told(told) = self { Some(told.json().to_string()) } else { None }
+    }
+
     pub(crate) fn exit(&self) -> u8 {
         match self {
             Self::Told(told) => told.exit(),
             Self::Silent(code) => *code,
-            Self::Unread => 0,
+            Self::Unread => Exit::Success as u8,
         }
     }
 }
@@ -149,7 +341,7 @@ impl Told {
     /// Returns the error as JSON.
     fn json(&self) -> serde_json::Value {
         let Self { code, message, why, hint, .. } = self;
-        let exit = self.exit();
+        let (code, exit) = (code.name(), self.exit());
         serde_json::json!({ "error": { "code": code, "exit": exit, "message": message, "why": why, "try": hint } })
     }
 
@@ -170,18 +362,18 @@ impl Told {
         if let Some(hint) = below {
             let _ = write!(text, "\n  try   {}", clean(hint));
         }
-        let _ = writeln!(text, "\n  code  {} (exit {})", self.code, self.exit());
+        let _ = writeln!(text, "\n  code  {} (exit {})", self.code.name(), self.exit());
         text
     }
 
     fn exit(&self) -> u8 {
-        self.exit.unwrap_or_else(|| exit_code(self.code))
+        self.exit.unwrap_or(self.code.exit() as u8)
     }
 }
 
 impl From<punctual::Error> for Failure {
     fn from(error: punctual::Error) -> Self {
-        let mut failure = Self::new(error.kind().code(), error.to_string());
+        let mut failure = Self::new(error.kind(), error.to_string());
         let (mut source, mut last) = (error.source(), String::new());
         while let Some(cause) = source {
             let why = cause.to_string();
@@ -202,7 +394,7 @@ impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         match error.downcast::<punctual::Error>() {
             Ok(error) => error.into(),
-            Err(error) => Self::new("failed", format!("{error:#}")),
+            Err(error) => Self::failed(format!("{error:#}")),
         }
     }
 }
@@ -212,7 +404,7 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Unread,
-            _ => Self::new("failed", error.to_string()),
+            _ => Self::failed(error.to_string()),
         }
     }
 }

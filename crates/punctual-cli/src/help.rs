@@ -8,7 +8,7 @@ use crate::args::Args;
 const INDENTED_COLUMNS_MAX: usize = 110;
 
 /// All commands that people can see, with the words that lead to each.
-fn commands() -> Vec<(Vec<String>, Command)> {
+pub(crate) fn commands() -> Vec<(Vec<String>, Command)> {
     fn add(path: &[String], command: &Command, found: &mut Vec<(Vec<String>, Command)>) {
         found.push((path.to_vec(), command.clone()));
         let shown = |sub: &&Command| !sub.is_hide_set() && sub.get_name() != "help";

@@ -18,6 +18,8 @@ mod help;
 mod output;
 mod paint;
 mod quantile;
+#[cfg(all(test, unix))]
+mod reference;
 mod requests;
 mod times;
 mod wire;

@@ -174,6 +174,28 @@ pub mod toolkit {
     };
 }
 
+/// What the pages of docs/reference list. Not part of the interface.
+#[doc(hidden)]
+pub mod reference {
+    pub use crate::core::{
+        duration::UNITS,
+        filter::fields::{FIELDS, Field, Takes, signs, states},
+    };
+    pub use crate::runtime::worker::{
+        config::{Defaults, GRACE_MAX, defaults},
+        queues::{SLOTS_MAX, WEIGHT_MAX},
+    };
+    #[cfg(feature = "redis")]
+    pub use crate::store::redis::address::{
+        Having, NODES_MAX, OPTIONS, PREFIX_BYTES_MAX, REPLICAS_MAX, SENTINEL_PORT,
+    };
+    #[cfg(feature = "sqlite")]
+    pub use crate::store::{
+        sqlite::CACHE_MIB_MAX,
+        url::{SQLITE_OPTIONS, SqliteOption},
+    };
+}
+
 /// Runs the code of the guide with the tests.
 #[cfg(all(doctest, feature = "sqlite", feature = "testing"))]
 mod guide {

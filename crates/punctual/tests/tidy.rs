@@ -210,7 +210,7 @@ fn core_files_know_no_store_and_no_runtime() {
     }
 }
 
-/// The names at the root of the crate: each name of a `pub use`, and each public module.
+/// The names at the root of the crate: each name of a `pub use`, and each public module that the docs show.
 fn root_names(lib: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     // What a module holds is indented.
@@ -220,8 +220,12 @@ fn root_names(lib: &str) -> BTreeSet<String> {
         write_out("", used, &mut paths);
         names.extend(paths.iter().filter_map(|path| path.rsplit("::").next()).map(str::to_owned));
     }
-    let modules = lib.lines().filter_map(|line| line.strip_prefix("pub mod "));
-    names.extend(modules.map(|module| module.trim_end_matches([';', ' ', '{']).to_owned()));
+    for (begin, _) in lib.match_indices("\npub mod ") {
+        if !lib[..begin].ends_with("#[doc(hidden)]") {
+            let (module, _) = lib[begin + "\npub mod ".len()..].split_once(['{', ';']).expect("a module has a body");
+            names.insert(module.trim().to_owned());
+        }
+    }
     names
 }
 

@@ -396,8 +396,7 @@ const fn done(action: &Action) -> &'static str {
 
 fn wrong_state(id: JobId, state: State, action: &Action) -> Failure {
     let wanted = if matches!(action, Action::RunNow) { "made due now" } else { done(action) };
-    let failure =
-        Failure::new("wrong_state", format!("job {} is {state} and cannot be {wanted}", id.short()));
+    let failure = Failure::wrong_state(format!("job {} is {state} and cannot be {wanted}", id.short()));
     match action {
         Action::Cancel { .. } => failure.why("only waiting and running jobs can be cancelled"),
         Action::Retry => failure.why("only dead, cancelled and done jobs can be retried"),
@@ -422,12 +421,12 @@ fn wrong_state(id: JobId, state: State, action: &Action) -> Failure {
 }
 
 fn taken(id: JobId) -> Failure {
-    Failure::new("unique_conflict", format!("job {} cannot be retried", id.short()))
+    Failure::unique_conflict(format!("job {} cannot be retried", id.short()))
         .why("another job holds its unique key now")
 }
 
 fn elsewhere(id: JobId, other: JobId) -> Failure {
-    Failure::new("gate_conflict", format!("job {} cannot be retried", id.short()))
+    Failure::gate_conflict(format!("job {} cannot be retried", id.short()))
         .why(format!(
             "jobs of its concurrency key or group are now in another shard, for instance job {}",
             other.short()

@@ -74,5 +74,5 @@ pub(crate) async fn run(session: &mut Session, args: &Audit) -> Result {
         }
     }
     session.out.flush()?;
-    if ok { Ok(()) } else { Err(Failure::Silent(1)) }
+    if ok { Ok(()) } else { Err(Failure::FAILED) }
 }

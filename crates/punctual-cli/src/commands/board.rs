@@ -197,7 +197,7 @@ pub(crate) async fn run(session: &mut Session, command: &Board) -> Result {
 }
 
 fn absent(which: &Which, member: &str) -> Failure {
-    Failure::new("not_found", format!("{member:?} is not on board {:?}", which.name))
+    Failure::not_found(format!("{member:?} is not on board {:?}", which.name))
         .why("the member was never added, or was removed: a full board removes the lowest, and a window removes what is older")
         .hint("check --minutes, --hours and --days: each window is a board of its own")
 }

@@ -43,7 +43,7 @@ pub(super) fn check(url: &str) -> Result {
     if url.starts_with("sqlite:") {
         return Ok(());
     }
-    Err(Failure::new(ErrorKind::Unsupported.code(), "only a store in an SQLite file can be compacted")
+    Err(Failure::new(ErrorKind::Unsupported, "only a store in an SQLite file can be compacted")
         .why("a Redis server reuses the memory of deleted jobs by itself")
         .hint("--store sqlite:FILE"))
 }
@@ -136,10 +136,9 @@ mod room {
             let needed = bytes.saturating_mul(copies);
             if room.free_bytes < needed {
                 let (folder, free) = (room.folder.display(), size(room.free_bytes));
-                return Err(Failure::new(
-                    "store_full",
-                    format!("not enough space in {folder} to compact; nothing was changed"),
-                )
+                return Err(Failure::store_full(format!(
+                    "not enough space in {folder} to compact; nothing was changed"
+                ))
                 .why(format!("{} are needed, {free} are free", size(needed)))
                 .hint(
                     "free some space, or set SQLITE_TMPDIR to a folder on another disk, for the first copy",

@@ -256,7 +256,7 @@ fn read(expression: &str, zone: &TimeZone) -> Result<punctual::schedule::Cron> {
 }
 
 fn unknown(name: &str) -> Failure {
-    Failure::new("not_found", format!("there is no schedule {name:?}"))
+    Failure::not_found(format!("there is no schedule {name:?}"))
         .hint("punctual cron ls    lists all schedules")
 }
 
@@ -401,7 +401,7 @@ async fn told(session: &mut Session, named: &NamedSchedule, word: &str) -> Resul
 async fn fire(session: &mut Session, name: &str) -> Result {
     known(session, name).await?;
     let fired = session.client.schedule(name).fire().await?;
-    let id = fired.id().ok_or_else(|| Failure::new("corrupt", "the store gave no id"))?;
+    let id = fired.id().ok_or_else(|| Failure::corrupt("the store gave no id"))?;
     match session.format {
         Format::Json | Format::Ndjson => json(&mut session.out, &Fired { name, id: id.to_string() })?,
         Format::Ids => writeln!(session.out, "{id}")?,

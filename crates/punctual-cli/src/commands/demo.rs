@@ -109,7 +109,7 @@ pub(crate) async fn run(store: Option<&str>, json: bool) -> crate::errors::Resul
     let mut out = std::io::stdout();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     printed.map_err(|e| Failure::from(e).if_unread(Failure::unread))?;
-    if ledger.is_clean() { Ok(()) } else { Err(Failure::Silent(1)) }
+    if ledger.is_clean() { Ok(()) } else { Err(Failure::FAILED) }
 }
 
 /// How the demo ended.

@@ -25,5 +25,5 @@ pub(super) async fn run(session: &mut Session) -> Result {
         }
     }
     session.out.flush()?;
-    if checks.iter().any(|check| check.level == CheckLevel::Fail) { Err(Failure::Silent(1)) } else { Ok(()) }
+    if checks.iter().any(|check| check.level == CheckLevel::Fail) { Err(Failure::FAILED) } else { Ok(()) }
 }

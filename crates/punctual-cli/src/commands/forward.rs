@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Jobs that are sent at once, by default.
-const SLOTS: usize = 256;
+pub(crate) const SLOTS: usize = 256;
 /// Time between two updates of the progress.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time between two checks of a receiver that does not accept this client.
@@ -407,7 +407,7 @@ async fn test(out: &mut Out, format: Format, routes: &[Route]) -> Result {
     if failed == 0 {
         return Ok(());
     }
-    Err(Failure::new("failed", format!("{} did not accept the test job", counted(failed, "receiver"))))
+    Err(Failure::failed(format!("{} did not accept the test job", counted(failed, "receiver"))))
 }
 
 /// Makes a test job, which is in no store.

@@ -116,7 +116,7 @@ pub(super) async fn run(session: &mut Session, args: &Import) -> Result {
     match (request, summary.is_whole()) {
         (Some(request), _) => Err(Failure::Silent(exit_code(request))),
         (None, true) => Ok(()),
-        (None, false) => Err(Failure::Silent(1)),
+        (None, false) => Err(Failure::FAILED),
     }
 }
 

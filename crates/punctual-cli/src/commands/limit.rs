@@ -45,12 +45,12 @@ impl Limit {
 
     /// Makes the error of a command that took too long and changed nothing.
     pub(super) fn passed(&self) -> Failure {
-        Failure::new("timed_out", format!("not finished after {}", self.text()))
+        Failure::timed_out(format!("not finished after {}", self.text()))
     }
 
     /// Makes the error of a change that took too long and may have been made.
     pub(super) fn passed_within_a_change(&self) -> Failure {
-        Failure::new("unknown_outcome", format!("no answer after {}", self.text()))
+        Failure::unknown_outcome(format!("no answer after {}", self.text()))
             .why("the change may have been made completely, partly or not at all")
             .hint("check with punctual ls or punctual show before you repeat the command")
     }

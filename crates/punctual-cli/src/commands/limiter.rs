@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The exit code of a refused call: that of a conflict.
-const REFUSED: u8 = 4;
+const REFUSED: u8 = crate::errors::Exit::Conflict as u8;
 
 const HELP: &str = "\
 The exit code is 0 if the call is allowed, and 4 if it is refused. A limiter is created by its first check. All callers of \

@@ -150,7 +150,7 @@ struct Released<'a> {
 }
 
 fn free(name: &str) -> Failure {
-    Failure::new("not_found", format!("lock {name:?} is not held"))
+    Failure::not_found(format!("lock {name:?} is not held"))
         .hint("punctual lock ls    lists the locks that are held")
 }
 

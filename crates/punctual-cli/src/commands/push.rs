@@ -145,7 +145,7 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
     job.check()?;
     let (queue, key) = (job.queue.clone(), job.unique.as_ref().map(|unique| unique.key.clone()));
     let answers = session.client.push(vec![job]).await?;
-    let answer = answers.first().ok_or_else(|| Failure::new("corrupt", "the store gave no answer"))?;
+    let answer = answers.first().ok_or_else(|| Failure::corrupt("the store gave no answer"))?;
     let Some(id) = answer.id() else { return Err(full(&queue)) };
     // For a duplicate, the job is read to print its state. It may be gone, when only its id is remembered.
     let known = match answer {
@@ -165,14 +165,14 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
         Enqueued::Full => None,
     };
     let unread = || {
-        Failure::new("failed", format!("the receipt of job {id} could not be printed"))
+        Failure::failed(format!("the receipt of job {id} could not be printed"))
             .why("the reader of stdout went away; the job is enqueued")
             .hint(format!("punctual show {id}"))
     };
     let printed = receipt(session, args, kind, &queue, key.as_deref(), (answer, id, due, now));
     printed.map_err(|failure| failure.if_unread(unread))?;
     if args.must_be_new && !answer.is_new() {
-        return Err(Failure::new("conflict", format!("job {} is not new: {}", id.short(), answer.name())));
+        return Err(Failure::conflict(format!("job {} is not new: {}", id.short(), answer.name())));
     }
     match args.wait {
         Some(at_most) => {
@@ -252,7 +252,7 @@ fn told(
 
 /// Makes the error of a full queue; nothing was written.
 fn full(queue: &str) -> Failure {
-    Failure::new("store_full", format!("queue {queue:?} is full"))
+    Failure::store_full(format!("queue {queue:?} is full"))
         .why("max_jobs or max_bytes of the queue limits its waiting and running jobs")
         .hint(format!("punctual queue show {queue}    shows its caps; push again when jobs have ended"))
 }
@@ -302,7 +302,7 @@ pub(super) fn read_file(what: &str, path: &str) -> Result<Vec<u8>> {
         Failure::invalid(format!("could not read the {what} from {path:?}")).why(e.to_string())
     })?;
     if FILE_BYTES_MAX < bytes.len() as u64 {
-        return Err(Failure::new("payload_too_large", format!("the {what} is over {FILE_BYTES_MAX} bytes")));
+        return Err(Failure::payload_too_large(format!("the {what} is over {FILE_BYTES_MAX} bytes")));
     }
     Ok(bytes)
 }

@@ -1,7 +1,7 @@
 //! `punctual queue …`: lists, configures and pauses queues. Settings are kept in the store and apply to every worker at once.
 
 mod file;
-mod settings;
+pub(crate) mod settings;
 
 use std::{io::Write as _, time::Duration};
 
@@ -265,7 +265,7 @@ async fn set_from(session: &mut Session, path: &str) -> Result {
 }
 
 fn unknown(name: &str) -> Failure {
-    Failure::new("queue_unknown", format!("there is no queue {name:?}"))
+    Failure::queue_unknown(format!("there is no queue {name:?}"))
         .hint("punctual queue ls    lists all queues")
 }
 

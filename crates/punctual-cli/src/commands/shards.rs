@@ -37,7 +37,7 @@ impl Shards {
 pub(crate) async fn run(globals: &Globals, args: &Shards, limit: &Limit) -> Result {
     let url = globals.store();
     if !url.starts_with("redis") {
-        return Err(Failure::new(ErrorKind::Unsupported.code(), "only a store on Redis has shards")
+        return Err(Failure::new(ErrorKind::Unsupported, "only a store on Redis has shards")
             .why("a store in a file has all of its jobs on one machine")
             .hint("--store redis://host"));
     }

@@ -89,7 +89,7 @@ pub(super) async fn find(session: &Session, text: &str) -> Result<JobRecord> {
         0 => Err(not_found(text).why(format!("{searched} jobs were searched for this part of an id"))),
         _ => {
             let ids: Vec<String> = found.iter().map(|job| job.id.to_string()).collect();
-            Err(Failure::new("conflict", format!("more than one job has {text} in its id"))
+            Err(Failure::conflict(format!("more than one job has {text} in its id"))
                 .hint(format!("write more digits; the jobs are {}", ids.join(" "))))
         }
     }

@@ -102,12 +102,12 @@ async fn end(mut requests: Requests, slice: Shared) {
     let second = requests.next().await;
     let slice = locked(&slice);
     let failure = if slice.is_asked_for {
-        Failure::new("unknown_outcome", "stopped while jobs were taken")
+        Failure::unknown_outcome("stopped while jobs were taken")
             .why(format!("the store has not answered yet: up to {SLICE} jobs may be taken and not printed"))
     } else if slice.ids.is_empty() {
         Failure::Silent(exit_code(second))
     } else {
-        unprinted(&slice.ids, Failure::new("failed", "stopped while jobs were printed"))
+        unprinted(&slice.ids, Failure::failed("stopped while jobs were printed"))
     };
     failure.exits(exit_code(second)).tell(Format::Human, Paint::default());
     std::process::exit(exit_code(second).into());
@@ -118,7 +118,7 @@ fn locked(slice: &Shared) -> MutexGuard<'_, Slice> {
 }
 
 fn unread() -> Failure {
-    Failure::new("failed", "the jobs could not be printed").why("the reader of stdout went away")
+    Failure::failed("the jobs could not be printed").why("the reader of stdout went away")
 }
 
 /// Makes the error of a slice whose jobs are done but could not all be printed.

@@ -155,8 +155,7 @@ pub(crate) async fn run(session: &mut Session, command: &Topic) -> Result {
 }
 
 fn unknown(topic: &str) -> Failure {
-    Failure::new("not_found", format!("there is no topic {topic:?}"))
-        .hint("punctual topic ls    lists all topics")
+    Failure::not_found(format!("there is no topic {topic:?}")).hint("punctual topic ls    lists all topics")
 }
 
 async fn known(session: &Session, topic: &str) -> Result<Known> {
@@ -345,9 +344,9 @@ async fn publish(session: &mut Session, args: &Publish) -> Result {
         job.id = topic.derived_id(&job, key)?;
     }
     let answers = topic.push(vec![job]).await?;
-    let answer = answers.first().ok_or_else(|| Failure::new("corrupt", "the store gave no answer"))?;
+    let answer = answers.first().ok_or_else(|| Failure::corrupt("the store gave no answer"))?;
     let Some(id) = answer.id() else {
-        return Err(Failure::new("store_full", format!("queue {TOPICS_QUEUE:?} is full"))
+        return Err(Failure::store_full(format!("queue {TOPICS_QUEUE:?} is full"))
             .why("max_jobs or max_bytes of this queue limits its waiting and running jobs")
             .hint("punctual queue show '$topics'    shows its caps; publish again when jobs have ended"));
     };

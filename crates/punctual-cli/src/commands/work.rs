@@ -8,7 +8,7 @@ mod capture;
 #[cfg(unix)]
 mod command;
 #[cfg(unix)]
-mod process;
+pub(crate) mod process;
 #[cfg(unix)]
 pub(crate) mod supervisor;
 

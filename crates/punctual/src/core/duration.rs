@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::core::error::{Error, Result};
 
 /// Units, longest first.
-const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+pub const UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// Parses a duration: `500ms`, `90s`, `10m`, `1h30m`, `2d`.
 ///

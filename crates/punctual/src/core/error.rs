@@ -47,6 +47,22 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// All kinds.
+    #[doc(hidden)]
+    pub const ALL: [Self; 11] = [
+        Self::Unavailable,
+        Self::UnknownOutcome,
+        Self::StoreFull,
+        Self::Full,
+        Self::Closed,
+        Self::Invalid,
+        Self::TooLarge,
+        Self::Conflict,
+        Self::Corrupt,
+        Self::Unsupported,
+        Self::Outdated,
+    ];
+
     /// Returns the code of the kind. It is the same in every interface.
     pub const fn code(self) -> &'static str {
         match self {

@@ -7,6 +7,7 @@
 //! Terms are joined by AND, the values of one term by OR. `-` in front of a term negates it. [`Filter::parse`] reads
 //! the text; each `Test` documents the meaning of its term.
 
+pub(crate) mod fields;
 mod parse;
 mod pattern;
 
@@ -130,7 +131,7 @@ impl Filter {
     /// Parses a filter. An empty text matches every job.
     ///
     /// The text has terms of the form `field:value`. The fields are `state`, `queue`, `kind`, `tag`, `group`,
-    /// `unique`, `worker`, `id`, `priority`, `attempt`, `due`, `created`, `failed`, `finished`, `error` and
+    /// `concurrency`, `unique`, `worker`, `id`, `priority`, `attempt`, `due`, `created`, `failed`, `finished`, `error` and
     /// `payload.PATH`. In names and payload values, `*` stands for any text, except in quotes. Quotes also protect
     /// spaces, commas, `>` and `<` (write `\"` and `\\` inside them). `due:<10m` matches jobs due within ten minutes.
     /// `failed:>2h` matches jobs that failed more than two hours ago.

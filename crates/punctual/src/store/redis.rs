@@ -41,6 +41,7 @@ use std::{
 use futures_util::future::select_all;
 use tokio::sync::watch;
 
+pub(crate) use self::connection::address;
 pub use self::sharded::reshard::{ShardInfo, Shards};
 use self::{
     connection::{

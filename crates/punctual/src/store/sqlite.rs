@@ -90,7 +90,7 @@ pub struct SqliteOptions {
 /// Enough for the pages that batches of jobs with random due times use.
 const CACHE_MIB_DEFAULT: u32 = 64;
 /// The largest page cache.
-const CACHE_MIB_MAX: u32 = 4_096;
+pub const CACHE_MIB_MAX: u32 = 4_096;
 
 impl Default for SqliteOptions {
     fn default() -> Self {

@@ -75,6 +75,27 @@ pub(crate) fn is_there(url: &str) -> Result<bool> {
     }
 }
 
+/// A value of an option in the address of a file, and what it sets.
+#[cfg(feature = "sqlite")]
+pub struct SqliteOption {
+    /// The name.
+    pub name: &'static str,
+    /// The value.
+    pub value: &'static str,
+    /// Sets it.
+    pub set: fn(&mut SqliteOptions),
+}
+
+/// The options in the address of a file that take words. `cache_mib` takes a number.
+#[cfg(feature = "sqlite")]
+pub const SQLITE_OPTIONS: [SqliteOption; 5] = [
+    SqliteOption { name: "durability", value: "full", set: |o| o.durability = Durability::Full },
+    SqliteOption { name: "durability", value: "fast", set: |o| o.durability = Durability::Fast },
+    SqliteOption { name: "mode", value: "ro", set: |o| (o.create, o.read_only) = (false, true) },
+    SqliteOption { name: "mode", value: "rw", set: |o| (o.create, o.read_only) = (false, false) },
+    SqliteOption { name: "mode", value: "rwc", set: |o| (o.create, o.read_only) = (true, false) },
+];
+
 /// Parses `PATH[?durability=full|fast][&mode=ro|rw|rwc][&cache_mib=N]`.
 #[cfg(feature = "sqlite")]
 fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
@@ -95,25 +116,19 @@ fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
     }
     let mut options = SqliteOptions::default();
     for option in query.split('&').filter(|option| !option.is_empty()) {
-        if let Some(Ok(mib)) = option.strip_prefix("cache_mib=").map(str::parse) {
-            options.cache_mib = mib;
-            continue;
-        }
-        match option {
-            "durability=full" => options.durability = Durability::Full,
-            "durability=fast" => options.durability = Durability::Fast,
-            "mode=rwc" => (options.create, options.read_only) = (true, false),
-            "mode=rw" => (options.create, options.read_only) = (false, false),
-            "mode=ro" => (options.create, options.read_only) = (false, true),
-            _ if let Some(Ok(mib)) = option.strip_prefix("cache_mib=").map(str::parse) => {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        match SQLITE_OPTIONS.iter().find(|known| (known.name, known.value) == (name, value)) {
+            Some(known) => (known.set)(&mut options),
+            None if name == "cache_mib"
+                && let Ok(mib) = value.parse() =>
+            {
                 options.cache_mib = mib;
             }
-            _ => {
+            None => {
                 let shown: String = option.chars().take(64).collect();
+                let known = SQLITE_OPTIONS.map(|known| format!("{}={}", known.name, known.value)).join(", ");
                 return Err(Error::invalid(format!("{shown:?} is not an option of a sqlite: store"))
-                    .with_hint(
-                        "write durability=full, durability=fast, mode=ro, mode=rw, mode=rwc or cache_mib=64",
-                    ));
+                    .with_hint(format!("write {known} or cache_mib=64")));
             }
         }
     }

@@ -50,7 +50,7 @@ fn is_about_a_job(error: &Error) -> bool {
 fn read(answer: &Enqueued) -> Result<Answer> {
     match answer {
         Enqueued::Inserted { .. } => Ok(Answer::Taken),
-        Enqueued::Full => Err(Failure::new("store_full", "a queue is full")
+        Enqueued::Full => Err(Failure::store_full("a queue is full")
             .why("max_jobs or max_bytes of the queue is reached; imported jobs stay in the store, the rest stays at --from")
             .hint("punctual queue ls    lists the queues; run the same command again when jobs have ended")),
         Enqueued::Duplicate(Existing { state: None, .. }) => Ok(Answer::Remembered),

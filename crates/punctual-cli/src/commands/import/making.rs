@@ -41,11 +41,8 @@ pub(super) struct Maker<'a> {
 impl<'a> Maker<'a> {
     pub(super) fn new(shape: &'a Shape, source: &'a Source, run: &str) -> Result<Self> {
         let number = u64::from_str_radix(run, 16).map_err(|e| {
-            Failure::new(
-                "corrupt",
-                format!("the key {:?} is damaged: its run is not a number", source.state()),
-            )
-            .why(e.to_string())
+            Failure::corrupt(format!("the key {:?} is damaged: its run is not a number", source.state()))
+                .why(e.to_string())
         })?;
         Ok(Self { shape, source, run: run.to_owned(), lead: number >> (64 - (ORDER_BITS - PLACE_BITS)) })
     }

@@ -126,7 +126,7 @@ impl Server {
             (_, other) => {
                 let text =
                     format!("an earlier import of {:?} was stopped, and had other options", source.key);
-                Err(Failure::new("conflict", text)
+                Err(Failure::conflict(text)
                     .why(format!("earlier import: {other}"))
                     .why(format!("this import: {how}"))
                     .hint(format!(
@@ -262,7 +262,7 @@ pub(super) fn read<T: FromRedisValue>(value: Value) -> Result<T> {
 
 /// The server answered what no script of ours answers.
 pub(super) fn odd() -> Failure {
-    Failure::new("failed", "the server of --from returned an unexpected answer")
+    Failure::failed("the server of --from returned an unexpected answer")
 }
 
 /// A refusal in our words.
@@ -272,8 +272,7 @@ fn told(error: &RedisError) -> Failure {
     let is_forbidden = error.detail().is_some_and(|text| text.contains("can't run this command"));
     match (error.code(), error.kind()) {
         (Some("ERR"), _) if is_forbidden => forbidden(error),
-        (Some("TAKENOVER"), _) => Failure::new(
-            "conflict",
+        (Some("TAKENOVER"), _) => Failure::conflict(
             "another import of this key was started, or the state of this import was deleted",
         )
         .why("only the import that was started last can continue")
@@ -286,25 +285,22 @@ fn told(error: &RedisError) -> Failure {
         (Some("NOPERM" | "NOAUTH" | "WRONGPASS"), _) | (_, ErrorKind::AuthenticationFailed) => {
             forbidden(error)
         }
-        (Some("READONLY"), _) => Failure::new("store_unavailable", "the server of --from is a replica")
+        (Some("READONLY"), _) => Failure::store_unavailable("the server of --from is a replica")
             .why("import removes the entries that it imported, and a replica does not allow that")
             .hint("name the primary server in --from"),
-        (Some("MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN"), _) => Failure::new(
-            "unsupported",
-            "the server of --from is part of a cluster, which import does not support",
-        )
-        .why(error.to_string()),
-        (_, ErrorKind::Io) => Failure::new("store_unavailable", "could not reach the server of --from")
+        (Some("MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN"), _) => {
+            Failure::unsupported("the server of --from is part of a cluster, which import does not support")
+                .why(error.to_string())
+        }
+        (_, ErrorKind::Io) => Failure::store_unavailable("could not reach the server of --from")
             .why(error.to_string())
             .hint(again),
-        _ => Failure::new("failed", "the server of --from refused a command")
-            .why(error.to_string())
-            .hint(again),
+        _ => Failure::failed("the server of --from refused a command").why(error.to_string()).hint(again),
     }
 }
 
 fn forbidden(error: &RedisError) -> Failure {
-    Failure::new("unsupported", "the server of --from denied access")
+    Failure::unsupported("the server of --from denied access")
         .why(error.to_string())
         .hint("check the user, the password and the permissions of the user")
 }

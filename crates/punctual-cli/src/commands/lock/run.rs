@@ -23,20 +23,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Run, Session};
 use crate::{
-    errors::{Failure, Result},
+    errors::{Exit, Failure, Result},
     family::{Family, Members},
     requests::{Requests, exit_code},
     times::span,
 };
 
-/// Another process holds the lock: a temporary failure, by sysexits.h.
-const EXIT_HELD: u8 = 75;
-/// The lock was lost and the command killed, as `timeout` kills.
-const EXIT_LOST: u8 = 124;
-/// The command can't be started, as shells say it.
-const EXIT_NOT_STARTED: u8 = 126;
-/// There is no such command, as shells say it.
-const EXIT_NOT_FOUND: u8 = 127;
 /// The longest call that waits for the lock: a signal waits so long at most where the store answers.
 const CALL_MAX: Duration = Duration::from_secs(1);
 /// The lease is extended every so many-th part of it.
@@ -58,7 +50,7 @@ pub(super) async fn hold(session: &mut Session, args: &Run) -> Result {
     let Some(guard) = acquired else {
         let left = lock.holder().await?.map_or(Duration::ZERO, |held| held.left);
         let text = format!("lock {:?} is held by another process, for at least {}", args.name, span(left));
-        return Err(Failure::new("conflict", text).hint("wait for the lock: --wait 10m").exits(EXIT_HELD));
+        return Err(Failure::conflict(text).hint("wait for the lock: --wait 10m").exits(Exit::Held));
     };
     let ended = under(&guard, args, requests).await;
     if let Err(Ended::Lost(late)) = &ended {
@@ -234,13 +226,13 @@ async fn keep(guard: &LockGuard, lease: Duration) -> Loss {
 
 fn not_started(args: &Run, error: &io::Error) -> Failure {
     let program = args.command.first().map(|program| program.display().to_string()).unwrap_or_default();
-    let exit = if error.kind() == io::ErrorKind::NotFound { EXIT_NOT_FOUND } else { EXIT_NOT_STARTED };
-    Failure::new("failed", format!("could not start {program}")).why(error.to_string()).exits(exit)
+    let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NoCommand } else { Exit::NotStarted };
+    Failure::failed(format!("could not start {program}")).why(error.to_string()).exits(exit)
 }
 
 fn lost(name: &str, why: &str) -> Failure {
-    Failure::new("conflict", format!("lost lock {name:?} while the command ran"))
+    Failure::conflict(format!("lost lock {name:?} while the command ran"))
         .why(why)
         .hint("choose a longer --lease, which outlasts longer pauses")
-        .exits(EXIT_LOST)
+        .exits(Exit::Lost)
 }

@@ -60,15 +60,15 @@ pub(super) async fn run(session: &mut Session, source: &str) -> Result {
         }
     }
     drop(progress);
-    reader.join().map_err(|_| Failure::new("failed", "the thread that reads the batch panicked"))??;
+    reader.join().map_err(|_| Failure::failed("the thread that reads the batch panicked"))??;
     session.say(&sum.text(begin));
-    if sum.failed == 0 { Ok(()) } else { Err(Failure::Silent(1)) }
+    if sum.failed == 0 { Ok(()) } else { Err(Failure::FAILED) }
 }
 
 /// Elsewhere a reader that went away ends a command well; here jobs are left without their receipts.
 fn unread(failure: Failure) -> Failure {
     failure.if_unread(|| {
-        Failure::new("failed", "the receipts could not be printed")
+        Failure::failed("the receipts could not be printed")
             .why("the reader of stdout went away; jobs without a printed receipt may be enqueued anyway")
             .hint("push these lines again; a line with an id or idempotency_key is enqueued once")
     })
@@ -170,9 +170,9 @@ impl Summary {
         for (line, refused) in lines {
             let answer = match refused {
                 Some(e) => Err(e),
-                None => answers
-                    .next()
-                    .ok_or_else(|| Failure::new("corrupt", "the store returned too few answers"))?,
+                None => {
+                    answers.next().ok_or_else(|| Failure::corrupt("the store returned too few answers"))?
+                }
             };
             match answer {
                 Ok(Enqueued::Full) => {

@@ -41,12 +41,9 @@ pub(super) async fn wait(session: &mut Session, id: JobId, at_most: Duration) ->
         }
     };
     let Ok(ended) = seen else {
-        return Err(Failure::new(
-            "timed_out",
-            format!("job {} has not ended after {}", id.short(), span(at_most)),
-        )
-        .why("the job goes on; only the wait has ended")
-        .hint(format!("punctual why {id}")));
+        return Err(Failure::timed_out(format!("job {} has not ended after {}", id.short(), span(at_most)))
+            .why("the job goes on; only the wait has ended")
+            .hint(format!("punctual why {id}")));
     };
     let (job, now) = ended?;
     let status = job.status(now);
@@ -61,7 +58,7 @@ pub(super) async fn wait(session: &mut Session, id: JobId, at_most: Duration) ->
         }
     }
     session.out.flush()?;
-    if status == Status::Done { Ok(()) } else { Err(Failure::Silent(1)) }
+    if status == Status::Done { Ok(()) } else { Err(Failure::FAILED) }
 }
 
 /// Returns the job after it has ended. Until then, each change is printed.

@@ -9,7 +9,7 @@ use punctual::{
 };
 
 /// Every key and the values that it takes.
-const KEYS: [(&str, &str); 26] = [
+pub(crate) const KEYS: [(&str, &str); 26] = [
     ("order", "fifo or lifo"),
     ("placement", "spread or pinned"),
     ("max_jobs", "a number, or none"),
@@ -41,7 +41,7 @@ const KEYS: [(&str, &str); 26] = [
 const WEIGHT: &str = "a number from 1 to 100, or none";
 
 /// The list of keys below the options of `queue set --help`.
-pub(super) const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 Keys:
   order=fifo|lifo                        earlier or later due jobs first, within a priority (default: fifo)
   placement=spread|pinned                all shards of a store on Redis, or one of them (default: spread)

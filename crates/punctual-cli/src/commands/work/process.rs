@@ -21,9 +21,9 @@ use super::{
 };
 
 /// Put off, by sysexits.h: "temporary failure".
-const EXIT_SNOOZE: i32 = 75;
+pub(crate) const EXIT_SNOOZE: i32 = 75;
 /// Given up on.
-const EXIT_DEAD: i32 = 100;
+pub(crate) const EXIT_DEAD: i32 = 100;
 
 /// How commands are run.
 #[derive(Clone)]

@@ -15,7 +15,7 @@ const SLOTS_DEFAULT: usize = 50;
 /// How long handlers can take to end at shutdown (default).
 const GRACE_DEFAULT: Duration = Duration::from_secs(30);
 /// The longest grace period; longer ones are cut to it.
-pub(crate) const GRACE_MAX: Duration = Duration::from_hours(365 * 24);
+pub const GRACE_MAX: Duration = Duration::from_hours(365 * 24);
 
 /// The options of a worker. They start with their defaults.
 #[derive(Clone)]
@@ -69,6 +69,38 @@ impl Config {
         for grace in [&mut self.grace, &mut self.cancel_grace, &mut self.timeout_grace] {
             *grace = GRACE_MAX.min(*grace);
         }
+    }
+}
+
+/// The defaults of a worker's options, for the reference pages.
+pub struct Defaults {
+    /// Of `slots`.
+    pub slots: usize,
+    /// Of `lease`; `None` means the queue's.
+    pub lease: Option<Duration>,
+    /// Of `shutdown_grace`.
+    pub shutdown_grace: Duration,
+    /// Of `cancel_grace`.
+    pub cancel_grace: Duration,
+    /// Of `timeout_grace`.
+    pub timeout_grace: Duration,
+    /// Of `retry_after_max`; `None` means no bound.
+    pub retry_after_max: Option<Duration>,
+    /// Of `serve_topics`.
+    pub serve_topics: bool,
+}
+
+/// Returns the defaults of a worker's options.
+pub fn defaults() -> Defaults {
+    let config = Config::new(String::new());
+    Defaults {
+        slots: config.slots,
+        lease: config.lease,
+        shutdown_grace: config.grace,
+        cancel_grace: config.cancel_grace,
+        timeout_grace: config.timeout_grace,
+        retry_after_max: (config.retry_after_max != Duration::MAX).then_some(config.retry_after_max),
+        serve_topics: config.serves_topics,
     }
 }
 

@@ -24,9 +24,9 @@ use crate::{
 };
 
 /// The largest weight of a queue.
-const WEIGHT_MAX: u32 = 1_000;
+pub const WEIGHT_MAX: u32 = 1_000;
 /// Most slots of one worker.
-const SLOTS_MAX: usize = 10_000;
+pub const SLOTS_MAX: usize = 10_000;
 
 /// The queues of a worker.
 #[derive(Clone, Debug)]

@@ -11,13 +11,14 @@ use crate::{
 
 /// The prefix of all keys (default).
 const PREFIX: &str = "pq";
-const PREFIX_BYTES_MAX: usize = 64;
+/// The longest prefix, in bytes.
+pub const PREFIX_BYTES_MAX: usize = 64;
 /// The most replicas to wait for.
-const REPLICAS_MAX: u8 = 32;
+pub const REPLICAS_MAX: u8 = 32;
 /// The most sentinels or seeds.
-const NODES_MAX: usize = 32;
+pub const NODES_MAX: usize = 32;
 /// The default port of sentinels.
-const SENTINEL_PORT: u16 = 26_379;
+pub const SENTINEL_PORT: u16 = 26_379;
 
 /// The servers of a store and its options:
 ///
@@ -88,6 +89,34 @@ impl fmt::Display for Wanted {
     }
 }
 
+/// The addresses that have an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Having {
+    /// All.
+    Every,
+    /// Those with TLS.
+    Tls,
+    /// Those of a socket.
+    Socket,
+    /// Those of sentinels.
+    Sentinel,
+}
+
+/// Every option of an address, the addresses that have it, and its default.
+pub const OPTIONS: [(&str, Having, Option<&str>); 11] = [
+    ("durability", Having::Every, Some("fast")),
+    ("prefix", Having::Every, Some(PREFIX)),
+    ("eviction", Having::Every, None),
+    ("ca", Having::Tls, None),
+    ("cert", Having::Tls, None),
+    ("key", Having::Tls, None),
+    ("db", Having::Socket, Some("0")),
+    ("user", Having::Socket, None),
+    ("pass", Having::Socket, None),
+    ("sentinel_user", Having::Sentinel, None),
+    ("sentinel_pass", Having::Sentinel, None),
+];
+
 /// The scheme of an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scheme {
@@ -98,13 +127,16 @@ enum Scheme {
 }
 
 impl Scheme {
-    /// Returns the options that only addresses of this kind have.
-    const fn options(self) -> &'static [&'static str] {
-        match self {
-            Self::Server | Self::Cluster => &[],
-            Self::Socket => &["db", "user", "pass"],
-            Self::Sentinel => &["sentinel_user", "sentinel_pass"],
-        }
+    /// Returns whether addresses of this kind have an option. A certificate without TLS has an error of its own.
+    fn has(self, option: &str) -> bool {
+        OPTIONS.iter().any(|(name, having, _)| {
+            *name == option
+                && match having {
+                    Having::Every | Having::Tls => true,
+                    Having::Socket => self == Self::Socket,
+                    Having::Sentinel => self == Self::Sentinel,
+                }
+        })
     }
 
     const fn port(self) -> Option<u16> {
@@ -147,6 +179,12 @@ impl Address {
         let mut allows_eviction = false;
         for (key, value) in url.query_pairs() {
             match &*key {
+                key if !scheme.has(key) => {
+                    return Err(Error::invalid(format!("{:?} is not an option of a redis: store", shown(key)))
+                        .with_hint(
+                            "write durability=…, prefix=… or eviction=allowed; the database is the path: redis://host/0",
+                        ));
+                }
                 "durability" => {
                     durability = Wanted::parse(&value).ok_or_else(|| {
                         Error::invalid(format!("{:?} is not a durability of a redis: store", shown(&value)))
@@ -174,13 +212,7 @@ impl Address {
                     };
                     *file = Some(PathBuf::from(&*value));
                 }
-                key if scheme.options().contains(&key) => own.push((key.to_owned(), value.into_owned())),
-                _ => {
-                    return Err(Error::invalid(format!("{:?} is not an option of a redis: store", shown(&key)))
-                        .with_hint(
-                            "write durability=…, prefix=… or eviction=allowed; the database is the path: redis://host/0",
-                        ));
-                }
+                key => own.push((key.to_owned(), value.into_owned())),
             }
         }
         match (&mut tls, cert, key_file) {
@@ -437,6 +469,28 @@ mod tests {
             let address = Address::parse(text).unwrap();
             assert_eq!(address.to_string(), expected, "{text}");
             assert!(!format!("{address:?}").contains("secret"), "{address:?}");
+        }
+    }
+
+    #[test]
+    fn every_option_is_read_and_its_default_changes_nothing() {
+        for (name, having, default) in OPTIONS {
+            let base = match having {
+                Having::Every => "redis://cache",
+                Having::Tls => "rediss://cache",
+                Having::Socket => "redis+unix:///s",
+                Having::Sentinel => "redis+sentinel://a/main",
+            };
+            let value = match name {
+                "eviction" => "allowed",
+                "cert" => "/c&key=/k",
+                "key" => "/k&cert=/c",
+                _ => default.unwrap_or("x"),
+            };
+            let address = Address::parse(&format!("{base}?{name}={value}")).unwrap();
+            if default.is_some() {
+                assert_eq!(address.to_string(), Address::parse(base).unwrap().to_string(), "{name}");
+            }
         }
     }
 
