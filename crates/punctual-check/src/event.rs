@@ -5,10 +5,7 @@
 
 use std::fmt;
 
-use punctual::{
-    Concurrency, JobId, JobRecord, OnConflict, Scope, State, Unique, When,
-    store::{Call, UniqueKey},
-};
+use punctual::{Concurrency, JobId, JobRecord, OnConflict, Scope, State, Unique, When, store::UniqueKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// One line.
@@ -195,12 +192,12 @@ pub enum Answer {
     Purge,
 }
 
-/// (instance, number), as [`Call`].
+/// (instance, number), as [`punctual::store::CallId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallId(pub Hex, pub u64);
 
-impl From<Call> for CallId {
-    fn from(call: Call) -> Self {
+impl From<punctual::store::CallId> for CallId {
+    fn from(call: punctual::store::CallId) -> Self {
         Self(Hex(call.instance), call.number)
     }
 }
@@ -333,9 +330,9 @@ pub struct Reservations {
     pub now: u64,
     /// New leases, in order.
     pub jobs: Vec<Reservation>,
-    /// Leases taken back first, with the state that followed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub taken_back: Vec<(LeaseId, State)>,
+    /// Leases reclaimed first, with the state that followed.
+    #[serde(rename = "taken_back", default, skip_serializing_if = "Vec::is_empty")]
+    pub reclaimed: Vec<(LeaseId, State)>,
 }
 
 /// A job under a lease.
@@ -347,7 +344,7 @@ pub struct Reservation {
     pub fence: u64,
     /// The number of the run.
     pub attempt: u32,
-    /// Leases taken back in a row before it.
+    /// Leases reclaimed in a row before it.
     pub crashes: u32,
     /// Whether it was reserved with company (S9).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -358,7 +355,7 @@ pub struct Reservation {
     pub run_at: u64,
     /// When it was enqueued.
     pub created_at: u64,
-    /// Until when the lease may not be taken back.
+    /// Until when the lease may not be reclaimed.
     pub until: u64,
     /// How long the lease lasts, in milliseconds.
     pub lasts: u64,
@@ -441,7 +438,7 @@ pub struct Dumped {
     pub reason: Option<String>,
     /// Its last run.
     pub attempt: u32,
-    /// Leases taken back in a row.
+    /// Leases reclaimed in a row.
     pub crashes: u32,
 }
 

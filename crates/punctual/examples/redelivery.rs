@@ -24,7 +24,7 @@ use std::{
 use consumer::Consumer;
 use punctual::{
     Client, Ctx, Job, Spec, Worker,
-    store::{Call, Reserve, Settled, Settlement, Verdict, Want},
+    store::{CallId, QueueRequest, Reserve, Settled, Settlement, Verdict},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{sync::mpsc, time::timeout};
@@ -95,9 +95,9 @@ async fn main() -> Result<(), Failure> {
     println!("the consumer is killed");
 
     // Another one works with bare verbs and sends no heartbeat: it sleeps through its lease, with one parcel.
-    let call = Call { instance: fastrand::u64(..), number: 1 };
-    let wants = vec![Want { queue: "parcels".to_owned(), share: 1, at_most: 1 }];
-    let asleep = Reserve { call, worker: "asleep".to_owned(), wants, n: 1, lease: None, company: false };
+    let call = CallId { instance: fastrand::u64(..), number: 1 };
+    let queues = vec![QueueRequest { queue: "parcels".to_owned(), share: 1, at_most: 1 }];
+    let asleep = Reserve { call, worker: "asleep".to_owned(), queues, n: 1, lease: None, company: false };
     let asleep = client.store().reserve(&asleep).await?.jobs.pop().ok_or("no parcel is due")?;
     let slept = SendParcel::decode(&asleep.job.payload)?.parcel;
     held.insert(slept);

@@ -47,11 +47,11 @@ pub(crate) use self::{
     lease::{check_extend, check_result, check_settle},
 };
 pub use self::{
-    doc::{Doc, DocOp, DocReply, Only},
+    doc::{Doc, DocOp, DocReply, Precondition},
     identity::Identity,
     lease::{
-        Batch, EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled, Settlement, Take,
-        TakenBack, Verdict, Want,
+        Batch, EndReason, Heartbeat, Lease, LeaseStatus, QueueRequest, Reclaimed, Reserve, Reserved, Settled,
+        Settlement, Take, Verdict,
     },
     settings::{GroupLimits, Keep, Order, Pause, Placement, QueueSettings},
     transaction::Transaction,
@@ -86,7 +86,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A call repeated with the same pair has its effect once (S3). An instance is a random number per process start or per
 /// client, never a configured name. Its calls of one verb arrive in order, with rising numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Call {
+pub struct CallId {
     /// A random number. Enqueues and reserves of one instance are numbered separately.
     pub instance: u64,
     /// The number of the call, from 1.
@@ -168,7 +168,7 @@ impl Enqueued {
 
 /// A job, named by its id or by the unique key that it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum Selector {
     /// The job with this id.
     Id(JobId),
     /// The job that holds this unique key.
@@ -266,7 +266,7 @@ impl UniqueKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The job.
-    pub which: Which,
+    pub selector: Selector,
     /// Checked in the step of the action, so that a job that has moved on since it was read is left alone.
     pub guard: Option<Guard>,
 }
@@ -284,13 +284,13 @@ pub struct Guard {
 
 impl From<JobId> for Target {
     fn from(id: JobId) -> Self {
-        Self { which: Which::Id(id), guard: None }
+        Self { selector: Selector::Id(id), guard: None }
     }
 }
 
 impl From<UniqueKey> for Target {
     fn from(key: UniqueKey) -> Self {
-        Self { which: Which::Key(key), guard: None }
+        Self { selector: Selector::Key(key), guard: None }
     }
 }
 
@@ -736,7 +736,7 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// else `Duplicate` with the job's own record or the holder of its key; else `Duplicate` with the job's own id and state
     /// `None`. A call that is refused, or in which every job is `Full` (also an empty call), does not count as the instance's
     /// last one.
-    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>>;
+    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>>;
 
     /// Enqueues as [`enqueue`](Self::enqueue) does, but with `None` for jobs whose part of the store is unavailable.
     ///
@@ -747,7 +747,7 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// As [`enqueue`](Self::enqueue); `Unavailable` if no part is available.
     fn enqueue_each<'a>(
         &'a self,
-        call: Call,
+        call: CallId,
         jobs: &'a [NewJob],
     ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
         Box::pin(async move { Ok(self.enqueue(call, jobs).await?.into_iter().map(Some).collect()) })
@@ -765,7 +765,7 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     ///    empty one, first checks for a jump and then records its own time, also if the clock went back. A pause that would
     ///    end more than 5 s from now, after such a step back, is void. If the last of these calls came during a pause,
     ///    silence after it is no second jump.
-    /// 3. Checks up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
+    /// 3. Checks up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::queues`]
     ///    describes, until it has n. Groups of a queue are served fairly (S16): first, up to n + 32 groups that became
     ///    runnable are activated; then each job is the first of the group that is served next. A store can end the call after
     ///    64 services of groups ([`GROUP_TURNS_MAX`](crate::core::limits::GROUP_TURNS_MAX)), as if no more jobs had been

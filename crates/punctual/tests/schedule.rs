@@ -16,8 +16,8 @@ use punctual::{
     Cancelled, Client, Cron, Ctx, ErrorKind, Filter, Job, JobRecord, Misfire, NewJob, Outcome, Payload,
     Schedule, Timestamp, Unique, UnknownKinds, WorkReport, Worker,
     store::{
-        Call as StoreCall, DocOp, Enqueued, Lease, List, Only, QueueSettings, Reserve, Settlement, Verdict,
-        Want, memory::MemoryStore,
+        CallId, DocOp, Enqueued, Lease, List, Precondition, QueueRequest, QueueSettings, Reserve, Settlement,
+        Verdict, memory::MemoryStore,
     },
     testing::{Clock, Fault, FaultyStore, ManualClock, TestQueue},
 };
@@ -100,9 +100,9 @@ impl Rig {
     /// Another worker reserves the tick that is due, and holds it for a while.
     async fn reserve(&self) -> Lease {
         let reserve = Reserve {
-            call: StoreCall { instance: 1, number: 1 },
+            call: CallId { instance: 1, number: 1 },
             worker: "another".to_owned(),
-            wants: vec![Want { queue: "reports".to_owned(), share: 1, at_most: 1 }],
+            queues: vec![QueueRequest { queue: "reports".to_owned(), share: 1, at_most: 1 }],
             n: 1,
             lease: None,
             company: false,
@@ -492,7 +492,7 @@ async fn one_schedule_that_can_not_be_read_holds_up_no_other() {
     let rig = Rig::ticking(Misfire::RunOnce).await;
     let put = |value: &[u8]| DocOp::Put {
         key: "schedule/broken".to_owned(),
-        only: Only::Always,
+        precondition: Precondition::Always,
         value: value.to_vec(),
     };
     rig.t.client.store().doc(&put(b"{\"later\":1}")).await.unwrap();
@@ -653,7 +653,11 @@ async fn ten_thousand_schedules_are_looked_after_in_a_hundred_calls() {
     let schedule = Schedule::new(Cron::every(MINUTE * 60).unwrap(), job).unwrap();
     let value = serde_json::to_vec(&schedule).unwrap();
     for n in 0..SCHEDULES {
-        let put = DocOp::Put { key: format!("schedule/{n:05}"), only: Only::Always, value: value.clone() };
+        let put = DocOp::Put {
+            key: format!("schedule/{n:05}"),
+            precondition: Precondition::Always,
+            value: value.clone(),
+        };
         client.store().doc(&put).await.unwrap();
     }
     let plant = async || {

@@ -86,7 +86,7 @@ fn counted(story: &Story<'_>, link: &Link<'_>, verdict: &mut Verdict) {
     let (attempt, crashes) = match link.close {
         Close::Settled(Said::Retry(_), _) => (a.attempt + 1, 0),
         Close::Settled(..) => (a.attempt, 0),
-        Close::TakenBack(_) => (a.attempt + 1, a.crashes + 1),
+        Close::Reclaimed(_) => (a.attempt + 1, a.crashes + 1),
         Close::MaybeSettled(_) | Close::Hidden | Close::Unexplained => {
             if b.attempt < a.attempt {
                 verdict.broken("D7b", Some(story.id), || {
@@ -109,7 +109,7 @@ fn counted(story: &Story<'_>, link: &Link<'_>, verdict: &mut Verdict) {
         return;
     }
     let due = match link.close {
-        Close::TakenBack(back) => due_after_crash(story, link.a, back, crashes),
+        Close::Reclaimed(back) => due_after_crash(story, link.a, back, crashes),
         Close::Settled(Said::Release, _) => a.run_at,
         _ => return,
     };

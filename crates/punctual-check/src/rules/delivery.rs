@@ -164,7 +164,7 @@ fn ended_stays_ended(
     for link in links.iter().filter(|link| !link.retried && !link.undone) {
         let state = match link.close {
             Close::Settled(_, state) => state,
-            Close::TakenBack(back) => back.state,
+            Close::Reclaimed(back) => back.state,
             Close::MaybeSettled(_) | Close::Hidden | Close::Unexplained => continue,
         };
         if state.is_ended() {

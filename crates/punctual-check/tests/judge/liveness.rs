@@ -155,7 +155,7 @@ fn a_run_after_a_failure_is_as_little_late_as_a_first_one() {
 }
 
 #[test]
-fn a_lapsed_lease_is_taken_back_in_time() {
+fn a_lapsed_lease_is_reclaimed_in_time() {
     // It lapses 15 s after 2 s.
     for (back, late) in [(20.5, false), (21.5, true)] {
         let (mut driver, mut dead) = (File::new("driver", 0), File::new("dead", 1));

@@ -15,7 +15,7 @@ const EPOCH_MS: u64 = 1_795_000_000_000;
 const MS: u64 = 1_000_000;
 /// How long leases last, in milliseconds.
 const LASTS: u64 = 40;
-/// Of marked jobs: long enough never to be taken back three times.
+/// Of marked jobs: long enough never to be reclaimed three times.
 const LASTS_MARKED: u64 = 10_000;
 /// So many that stalls, which lose leases without a kill, pass no budget.
 const SLOTS: u64 = 1_000;
@@ -106,7 +106,7 @@ struct Job {
     should: Option<u64>,
     /// The fence under which a handler began last.
     started: u64,
-    /// That lease was taken back, so the next start is a duplicate.
+    /// That lease was reclaimed, so the next start is a duplicate.
     again: bool,
 }
 
@@ -359,7 +359,7 @@ impl Simulator {
         let now = self.now();
         match answer {
             Some(Answer::Reserve(mut batch)) => {
-                (batch.now, batch.taken_back) = (now, vec![]);
+                (batch.now, batch.reclaimed) = (now, vec![]);
                 batch.jobs.retain_mut(|row| {
                     let job = self.jobs.get_mut(&row.id).expect("the job is there");
                     let lease = job.lease.as_mut().filter(|lease| lease.fence == row.fence);
@@ -500,7 +500,7 @@ impl Simulator {
     fn reserved(&mut self, p: usize, op: Op, answer: Reservations) {
         let rows = answer.jobs.clone();
         let about: Vec<_> =
-            rows.iter().map(|row| row.id).chain(answer.taken_back.iter().map(|b| b.0.0)).collect();
+            rows.iter().map(|row| row.id).chain(answer.reclaimed.iter().map(|b| b.0.0)).collect();
         if !self.call(p, op, Some(Answer::Reserve(answer)), &about) {
             return;
         }
@@ -528,7 +528,7 @@ impl Simulator {
 
     fn reservations(&mut self, n: usize) -> Reservations {
         let now = self.now();
-        let taken_back = self.take_back();
+        let reclaimed = self.reclaim();
         let mut jobs = Vec::new();
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
             if jobs.len() < n && (self.is_due(id) || self.is_wrongly_due(id)) {
@@ -555,7 +555,7 @@ impl Simulator {
                 sum,
             });
         }
-        Reservations { now, jobs, taken_back }
+        Reservations { now, jobs, reclaimed }
     }
 
     fn is_due(&self, id: JobId) -> bool {
@@ -632,9 +632,9 @@ impl Simulator {
         }
     }
 
-    fn take_back(&mut self) -> Vec<(LeaseId, State)> {
+    fn reclaim(&mut self) -> Vec<(LeaseId, State)> {
         let now = self.now();
-        let mut taken_back = Vec::new();
+        let mut reclaimed = Vec::new();
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
             let Some(lease) = self.jobs[&id].lease else { continue };
             if lease.until <= now || now + 5 < lease.first_until && self.plants(Bug::TakenBackEarly, id) {
@@ -642,10 +642,10 @@ impl Simulator {
                 let job = self.job(id);
                 job.again = job.started == lease.fence && state == State::Waiting;
                 job.lease = None;
-                taken_back.push((LeaseId(id, lease.fence), state));
+                reclaimed.push((LeaseId(id, lease.fence), state));
             }
         }
-        taken_back
+        reclaimed
     }
 
     /// S9.
@@ -687,7 +687,7 @@ impl Simulator {
     }
 
     fn take(&mut self, p: usize) {
-        self.take_back();
+        self.reclaim();
         let due = self.jobs.keys().copied().find(|id| self.is_due(*id) && !self.jobs[id].marked);
         let taken = Vec::from_iter(due);
         for id in &taken {

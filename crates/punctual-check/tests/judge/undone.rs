@@ -76,7 +76,7 @@ impl File {
             lasts: 15_000,
             sum,
         };
-        let batch = Reservations { now: m / 1_000_000, jobs: vec![row], taken_back: vec![] };
+        let batch = Reservations { now: m / 1_000_000, jobs: vec![row], reclaimed: vec![] };
         self.call(m, Op::Reserve { call: CallId(Hex(8), fence) }, Answer::Reserve(batch));
         self.note(m + 2_000, What::Start { id: id(), fence, sum });
         let runs = vec![Ended { id: id(), fence, verdict: Said::Ack }];

@@ -123,7 +123,7 @@ pub(crate) fn settled(run: &Run, verdict: &Verdict, now: Timestamp) -> Next {
 }
 
 /// Returns what becomes of a run whose lease expired (S9). Snoozes in a row stay, because no verdict was given.
-pub(crate) fn taken_back(run: &Run, now: Timestamp) -> Next {
+pub(crate) fn reclaimed(run: &Run, now: Timestamp) -> Next {
     let crashes = (run.crashes + 1).min(CRASHES_MAX);
     let next = if run.cancel_requested {
         Next::ended(State::Cancelled, run, Some("cancelled"))
@@ -315,7 +315,7 @@ mod tests {
                 (State::Cancelled, 2, 3, None, Some("cancelled")),
             ),
         ] {
-            let next = taken_back(&run, now());
+            let next = reclaimed(&run, now());
             assert_eq!(
                 (next.state, next.attempt, next.crashes, next.run_at, next.reason.as_deref()),
                 expected,
@@ -329,7 +329,7 @@ mod tests {
     fn jobs_that_crashed_together_come_back_apart() {
         for (end, ms) in [("0000", 10_000), ("0001", 10_000), ("4000", 12_500), ("ffff", 19_999)] {
             let id = format!("00000000-0000-7000-8000-00000000{end}").parse().unwrap();
-            assert_eq!(taken_back(&Run { id, attempt: 4, ..run() }, now()).run_at, Some(at(ms)), "{end}");
+            assert_eq!(reclaimed(&Run { id, attempt: 4, ..run() }, now()).run_at, Some(at(ms)), "{end}");
         }
     }
 

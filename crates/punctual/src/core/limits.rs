@@ -90,7 +90,7 @@ pub const SNOOZES_MAX: u32 = 10_000;
 pub const SNOOZE_MIN: Duration = Duration::from_millis(100);
 
 /// The expired leases that one reserve or take reclaims (S9).
-pub const TAKE_BACK_MAX: usize = 32;
+pub const RECLAIM_MAX: usize = 32;
 /// The due candidates that one reserve or take checks beyond the number requested (S9).
 pub const CANDIDATES_EXTRA: usize = 256;
 /// The items of upkeep that a reserve does, and a settle in addition to its own batch (S17).

@@ -20,7 +20,7 @@ use crate::{
         time::Timestamp,
     },
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, CheckLevel, Counts, DocOp, DocReply,
+        Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, CheckLevel, Counts, DocOp, DocReply,
         Durability, Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply,
         Reserve, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
         clock::{Clock, ManualClock},
@@ -147,12 +147,12 @@ impl Store for MemoryStore {
         Box::pin(async { Ok(self.0.clock.now()) })
     }
 
-    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
         Box::pin(async move { self.change(|model, now| model.enqueue(now, call, jobs)) })
     }
 
-    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        Box::pin(async move { self.change(|model, now| model.reserve(now, want)) })
+    fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
+        Box::pin(async move { self.change(|model, now| model.reserve(now, request)) })
     }
 
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
@@ -257,7 +257,7 @@ mod tests {
     async fn enqueue(store: &MemoryStore, number: u64, run_at: When) {
         let id = IdMaker::default().make(1, 0, number);
         let job = NewJob { run_at, ..NewJob::new(id, "k", QUEUE, Payload::json("1")) };
-        store.enqueue(Call { instance: 1, number }, &[job]).await.unwrap();
+        store.enqueue(CallId { instance: 1, number }, &[job]).await.unwrap();
     }
 
     async fn has_ended<T>(wait: &mut std::pin::Pin<&mut BoxFuture<'_, T>>) -> bool {

@@ -68,7 +68,7 @@ pub struct Model {
     /// The time of the last reserve, take, extend or settle (S14).
     last_turn: Option<Timestamp>,
     /// The time before which nothing is reclaimed (S14).
-    no_take_back_until: Option<Timestamp>,
+    no_reclaim_until: Option<Timestamp>,
 }
 
 /// The settings of a queue, and the defaults at that time: what equals them was not chosen.
@@ -162,23 +162,23 @@ impl Model {
 
     /// Checks for a jump of the clock, then records the time of this call (S14).
     fn turn(&mut self, now: Timestamp) {
-        if self.no_take_back_until.is_some_and(|until| now.after(HEARTBEAT_DEFAULT) < until) {
-            self.no_take_back_until = None;
+        if self.no_reclaim_until.is_some_and(|until| now.after(HEARTBEAT_DEFAULT) < until) {
+            self.no_reclaim_until = None;
         }
         let leases_exist = self.rows.values().any(|row| row.job.state == State::Running);
         // A jump has one pause: after a call during the pause, silence is no second jump.
-        let had_its_pause = |last: Timestamp| self.no_take_back_until.is_some_and(|until| last < until);
+        let had_its_pause = |last: Timestamp| self.no_reclaim_until.is_some_and(|until| last < until);
         let jumped =
             |last: Timestamp| last.after(LEASE_DEFAULT + HEARTBEAT_DEFAULT) < now && !had_its_pause(last);
         if leases_exist && self.last_turn.is_some_and(jumped) {
-            self.no_take_back_until = Some(now.after(HEARTBEAT_DEFAULT));
+            self.no_reclaim_until = Some(now.after(HEARTBEAT_DEFAULT));
         }
         self.last_turn = Some(now);
     }
 
     /// Returns until when nothing is reclaimed, if so.
-    fn no_take_back(&self, now: Timestamp) -> Option<Timestamp> {
-        self.no_take_back_until.filter(|&until| now < until && until <= now.after(HEARTBEAT_DEFAULT))
+    fn no_reclaim(&self, now: Timestamp) -> Option<Timestamp> {
+        self.no_reclaim_until.filter(|&until| now < until && until <= now.after(HEARTBEAT_DEFAULT))
     }
 
     /// Returns the next fence: above every earlier one, and above the clock in case those are lost (S1).

@@ -59,7 +59,7 @@ use self::{
     verbs::doc,
 };
 use super::{
-    Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
+    Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
     Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
     Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, clock::Clock,
     is_of_queue,
@@ -177,7 +177,7 @@ impl RedisStore {
     }
 
     /// Returns what is known of an enqueue. A repetition is first tried as before.
-    fn tried_to_enqueue(&self, call: Call) -> Tried {
+    fn tried_to_enqueue(&self, call: CallId) -> Tried {
         let live = self.live();
         let mut enqueues = lock(&self.enqueues);
         let tried = enqueues.of(call, Tried::default);
@@ -188,7 +188,7 @@ impl RedisStore {
     }
 
     /// Remembers an enqueue for its repetition.
-    fn note_tried(&self, call: Call, tried: &Tried) {
+    fn note_tried(&self, call: CallId, tried: &Tried) {
         lock(&self.enqueues).of(call, Tried::default).clone_from(tried);
     }
 
@@ -196,7 +196,7 @@ impl RedisStore {
     ///
     /// First is a shard that notified; else each shard in turn that is not known to be empty, and in between the one
     /// with more work. If all are empty, it is the shard at `hint`, which the caller contacts anyway.
-    fn attempt_to_reserve(&self, want: &Reserve, hint: Option<usize>) -> Try {
+    fn attempt_to_reserve(&self, request: &Reserve, hint: Option<usize>) -> Try {
         let new = || {
             let (live, turn) = (self.live(), self.next_turn());
             let (shards, expected) = (live.shards.len(), self.expected.load(Ordering::Relaxed));
@@ -204,7 +204,7 @@ impl RedisStore {
             let in_turn = turn / 2 % shards;
             let is_worth_asking = |at: &usize| {
                 let shard = &live.shards[*at];
-                shard.quiet_for(want, hint.is_some()).is_none() || shard.quiet.is_unheard()
+                shard.quiet_for(request, hint.is_some()).is_none() || shard.quiet.is_unheard()
             };
             let first = match rung.filter(|rung| *rung < shards) {
                 Some(rung) => rung,
@@ -217,7 +217,7 @@ impl RedisStore {
             };
             Try { live, first, asked: Arc::default(), follows_a_settle: hint.is_some() }
         };
-        let mut attempt = lock(&self.reserves).of(want.call, new).clone();
+        let mut attempt = lock(&self.reserves).of(request.call, new).clone();
         if let Some(last) = lock(&attempt.asked).last {
             attempt.first = last;
         }
@@ -304,13 +304,13 @@ impl Store for RedisStore {
         Box::pin(sharded::read::now(self))
     }
 
-    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
         Box::pin(sharded::enqueue::enqueue(self, call, jobs))
     }
 
     fn enqueue_each<'a>(
         &'a self,
-        call: Call,
+        call: CallId,
         jobs: &'a [NewJob],
     ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
         Box::pin(async move {
@@ -325,8 +325,8 @@ impl Store for RedisStore {
         })
     }
 
-    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        Box::pin(sharded::lease::reserve(self, want))
+    fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
+        Box::pin(sharded::lease::reserve(self, request))
     }
 
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {

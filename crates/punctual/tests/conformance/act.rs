@@ -2,7 +2,7 @@
 
 use punctual::{
     Client, Filter, Payload, Priority, State, Timestamp, Unique, When,
-    store::{Acted, Action, Guard, Keep, LeaseStatus, Settled, Target, Verdict, Which},
+    store::{Acted, Action, Guard, Keep, LeaseStatus, Selector, Settled, Target, Verdict},
 };
 
 use crate::fixture::{
@@ -142,7 +142,7 @@ pub(crate) async fn a_job_that_moved_on_is_left_alone(t: Fixture) {
     let run = t.run().await;
     let target = |queue: &str, state| {
         let guard = Guard { queue: queue.to_owned(), state, version: None };
-        Target { which: Which::Id(run.job.id), guard: Some(guard) }
+        Target { selector: Selector::Id(run.job.id), guard: Some(guard) }
     };
     assert_eq!(t.act(target("bulk", State::Running), CANCEL).await, Acted::NotFound);
     let moved_on = Acted::WrongState(run.job.id, State::Running);
@@ -156,7 +156,7 @@ pub(crate) async fn a_job_is_changed_by_who_knows_its_version(t: Fixture) {
     let id = t.add().await;
     let edit = async |version| {
         let guard = Guard { queue: QUEUE.to_owned(), state: State::Waiting, version: Some(version) };
-        let target = Target { which: Which::Id(id), guard: Some(guard) };
+        let target = Target { selector: Selector::Id(id), guard: Some(guard) };
         t.act(target, Action::EditPayload(Payload::json(version.to_string()))).await
     };
     let (done, refused) = (Acted::Done(id, State::Waiting), Acted::WrongState(id, State::Waiting));

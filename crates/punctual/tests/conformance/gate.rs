@@ -29,7 +29,7 @@ pub(crate) async fn a_queue_runs_as_many_jobs_as_may(t: Fixture) {
     let ack = [Settlement { lease: batch.jobs[0].lease, verdict: Verdict::Ack }];
     let (_, next) = t.store.settle(&ack, Some(&t.want(9))).await.unwrap();
     assert_eq!(ids(&next.unwrap()), jobs[2..3]);
-    // A lease that is taken back makes room, too: the first of those that are due starts.
+    // A lease that is reclaimed makes room, too: the first of those that are due starts.
     t.pass(15);
     assert_eq!(t.reserve(9).await.jobs.len(), 2);
 }

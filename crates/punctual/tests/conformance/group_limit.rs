@@ -82,8 +82,8 @@ pub(crate) async fn every_end_of_a_run_gives_its_place_back(t: Fixture) {
     assert_eq!(t.reserve_one().await.job.id, run.job.id);
 }
 
-/// S9, S15: a lease that is taken back gives its place back in the same call.
-pub(crate) async fn a_lease_taken_back_gives_its_place_back(t: Fixture) {
+/// S9, S15: a lease that is reclaimed gives its place back in the same call.
+pub(crate) async fn a_lease_reclaimed_gives_its_place_back(t: Fixture) {
     t.set(|settings| settings.group = concurrency(1)).await;
     let run = t.run_with(|job| {
         put(job, "a");
@@ -94,7 +94,7 @@ pub(crate) async fn a_lease_taken_back_gives_its_place_back(t: Fixture) {
     assert_eq!(t.reserve(9).await.jobs, []);
     t.pass(15);
     let batch = t.reserve(9).await;
-    assert_eq!((batch.taken_back.len(), ids(&batch)), (1, vec![next]));
+    assert_eq!((batch.reclaimed.len(), ids(&batch)), (1, vec![next]));
     assert_eq!(t.state(run.job.id).await, State::Dead);
 }
 

@@ -28,13 +28,13 @@ mod lock;
 mod order;
 mod queue;
 mod read;
+mod reclaim;
 mod replay;
 mod reserve;
 mod result;
 mod retention;
 mod settle;
 mod take;
-mod take_back;
 mod time;
 mod unique;
 mod validation;
@@ -177,13 +177,13 @@ conformance!(
         a_bound_of_a_queue_leaves_the_rest_to_the_others,
         a_bound_of_a_queue_holds_for_its_share_and_the_rest_together,
         a_queue_named_twice_has_two_bounds,
-        a_bound_of_zero_takes_back_all_the_same,
+        a_bound_of_zero_reclaims_all_the_same,
         only_the_named_queues_give_jobs,
         a_released_job_returns_to_its_place_and_a_failed_one_goes_behind,
         reprioritise_moves_a_job_to_its_new_place;
     settle:
         an_ack_ends_the_job_done,
-        a_late_settle_counts_as_long_as_nothing_was_taken_back,
+        a_late_settle_counts_as_long_as_nothing_was_reclaimed,
         a_stale_lease_changes_nothing,
         only_the_very_lease_settles,
         a_repeated_settle_answers_lease_lost,
@@ -216,10 +216,10 @@ conformance!(
         each_lease_of_a_heartbeat_is_answered_in_its_place,
         a_heartbeat_hears_of_a_cancel_and_extends,
         a_heartbeat_changes_only_the_end_of_the_lease;
-    take_back:
-        a_lease_is_taken_back_at_its_time,
-        a_job_taken_back_keeps_its_time_and_counts_a_crash,
-        a_job_taken_back_may_start_again_in_the_same_call,
+    reclaim:
+        a_lease_is_reclaimed_at_its_time,
+        a_job_reclaimed_keeps_its_time_and_counts_a_crash,
+        a_job_reclaimed_may_start_again_in_the_same_call,
         the_second_crash_in_a_row_parts_jobs_with_one_attempt_left,
         the_third_crash_in_a_row_parts_a_job_from_its_bystanders,
         the_pause_after_a_crash_follows_the_lease_in_force,
@@ -229,21 +229,21 @@ conformance!(
         one_attempt_means_never_again_after_a_crash,
         any_settle_ends_a_row_of_crashes,
         a_row_of_snoozes_outlives_a_crash,
-        one_call_takes_back_32_leases,
+        one_call_reclaims_32_leases,
         leases_left_past_their_time_are_more,
-        leases_are_taken_back_oldest_first,
-        leases_are_taken_back_in_the_named_queues_only,
-        leases_of_a_paused_queue_are_taken_back,
+        leases_are_reclaimed_oldest_first,
+        leases_are_reclaimed_in_the_named_queues_only,
+        leases_of_a_paused_queue_are_reclaimed,
         a_job_on_its_last_chance_is_reserved_alone,
         a_job_on_its_last_chance_waits_behind_others,
         with_company_jobs_on_their_last_chance_come_like_others_and_no_crash_ends_them,
         a_run_that_is_told_to_have_company_is_not_ended_by_its_crash,
-        only_reserve_and_take_take_back,
-        a_job_taken_back_past_its_expiry_does_not_start_again,
-        a_job_to_be_cancelled_is_cancelled_when_taken_back;
+        only_reserve_and_take_reclaim,
+        a_job_reclaimed_past_its_expiry_does_not_start_again,
+        a_job_to_be_cancelled_is_cancelled_when_reclaimed;
     time:
         the_store_goes_by_its_own_clock,
-        nothing_is_taken_back_for_a_heartbeat_after_a_jump,
+        nothing_is_reclaimed_for_a_heartbeat_after_a_jump,
         twenty_seconds_are_no_jump,
         a_jump_makes_jobs_due_and_lets_holders_extend,
         leases_of_any_queue_make_a_jump,
@@ -251,7 +251,7 @@ conformance!(
         each_turn_of_a_worker_leaves_its_time,
         each_turn_of_a_worker_looks_for_a_jump,
         a_silence_after_a_pause_is_no_second_jump,
-        calls_that_come_in_pairs_take_back_too,
+        calls_that_come_in_pairs_reclaim_too,
         each_jump_has_its_pause,
         other_calls_leave_no_time,
         a_step_back_makes_jobs_late,
@@ -268,7 +268,7 @@ conformance!(
         only_jobs_that_are_old_enough_are_taken,
         jobs_are_taken_in_order,
         a_take_carries_up_to_a_mebibyte,
-        a_take_takes_back_first,
+        a_take_reclaims_first,
         an_expired_job_is_not_taken,
         a_taken_job_is_kept_as_done_jobs_are,
         a_taken_job_may_be_retried;
@@ -403,7 +403,7 @@ conformance!(
         turns_are_in_the_order_of_the_queue,
         turns_of_a_lifo_queue_begin_with_the_last,
         every_end_of_a_run_hands_its_turn_over,
-        a_lease_taken_back_hands_its_turn_over,
+        a_lease_reclaimed_hands_its_turn_over,
         a_turn_ends_once,
         a_turn_goes_on_in_the_step_that_ends_it,
         a_turn_that_is_not_taken_goes_to_the_next,
@@ -473,7 +473,7 @@ conformance!(
         a_group_runs_as_many_jobs_as_may,
         a_limit_is_that_of_the_group_else_of_all_groups,
         every_end_of_a_run_gives_its_place_back,
-        a_lease_taken_back_gives_its_place_back,
+        a_lease_reclaimed_gives_its_place_back,
         a_place_is_given_back_once,
         a_place_is_free_in_the_step_that_ends_a_run,
         only_runs_have_places,

@@ -264,7 +264,7 @@ pub(crate) async fn who_waits_is_told_of_any_end(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
     t.pass(15);
     let (dead, batch) = tokio::join!(t.finished(run.job.id), t.later(t.reserve(1)));
-    assert_eq!((dead.unwrap().state, batch.taken_back.len()), (State::Dead, 1));
+    assert_eq!((dead.unwrap().state, batch.reclaimed.len()), (State::Dead, 1));
 
     let id = t.add_with(|job| job.expires_at = Some(punctual::When::In(secs(1)))).await;
     t.pass(1);

@@ -48,8 +48,8 @@ pub(crate) async fn a_take_carries_up_to_a_mebibyte(t: Fixture) {
     assert_eq!(t.take(5).await.len(), 2);
 }
 
-/// S9: a take takes back leases past their time first, and may take their jobs.
-pub(crate) async fn a_take_takes_back_first(t: Fixture) {
+/// S9: a take reclaims leases past their time first, and may take their jobs.
+pub(crate) async fn a_take_reclaims_first(t: Fixture) {
     let run = t.run().await;
     t.pass(15);
     let taken = t.take(1).await;

@@ -7,8 +7,8 @@ use fastrand::Rng;
 use punctual::{
     JobId, JobOptions, Priority, When,
     store::{
-        Action, Call, GroupLimits, Keep, Order, Pause, QueueOp, QueueSettings, Rate, Replace, Reserve,
-        Target, Verdict, Want, Which,
+        Action, CallId, GroupLimits, Keep, Order, Pause, QueueOp, QueueRequest, QueueSettings, Rate, Replace,
+        Reserve, Selector, Target, Verdict,
     },
 };
 
@@ -89,9 +89,9 @@ impl Operators {
         for n in [8, 8, 8, 1, 0] {
             self.calls += 1;
             ops.push(Op::Reserve(Reserve {
-                call: Call { instance: 90, number: self.calls },
+                call: CallId { instance: 90, number: self.calls },
                 worker: "w90".to_owned(),
-                wants: vec![Want { queue: "a".to_owned(), share: n, at_most: n }],
+                queues: vec![QueueRequest { queue: "a".to_owned(), share: n, at_most: n }],
                 n,
                 lease: Some(Duration::from_secs(1)),
                 company: false,
@@ -103,7 +103,8 @@ impl Operators {
 
     /// Runs are asked to stop, and some end by another word.
     fn stop_runs(&mut self) -> Vec<Op> {
-        let targets = self.ids.iter().rev().map(|id| Target { which: Which::Id(*id), guard: None }).collect();
+        let targets =
+            self.ids.iter().rev().map(|id| Target { selector: Selector::Id(*id), guard: None }).collect();
         let error = || "no".to_owned();
         let ends = (0..self.rng.usize(1..4)).map(|n| {
             let verdict = match self.rng.u8(..5) {

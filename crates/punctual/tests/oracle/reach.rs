@@ -41,7 +41,7 @@ const SOURCES: [(&str, &str, &str); 14] = [
     ("Action", "pub enum Action", include_str!("../../src/store.rs")),
     ("Verdict", "pub enum Verdict", include_str!("../../src/store/lease.rs")),
     ("DocOp", "pub enum DocOp", include_str!("../../src/store/doc.rs")),
-    ("Only", "pub enum Only", include_str!("../../src/store/doc.rs")),
+    ("Precondition", "pub enum Precondition", include_str!("../../src/store/doc.rs")),
     ("LimitRule", "pub enum LimitRule", include_str!("../../src/store/toolkit/limit.rs")),
     ("LockOp", "pub enum LockOp", include_str!("../../src/store/toolkit/lock.rs")),
     ("BoardAct", "pub enum BoardAct", include_str!("../../src/store/toolkit/board.rs")),
@@ -133,8 +133,8 @@ pub(crate) fn asked(op: &Op, mut count: impl FnMut(String)) {
         }
         Op::Doc(op) => {
             count(variant("DocOp", op));
-            if let punctual::store::DocOp::Put { only, .. } = op {
-                count(variant("Only", only));
+            if let punctual::store::DocOp::Put { precondition, .. } = op {
+                count(variant("Precondition", precondition));
             }
         }
         Op::Tool(ToolOp::Limit(op)) => count(variant("LimitRule", &op.rule)),

@@ -30,8 +30,8 @@ pub(crate) const EVENTS: [(&str, u32); 57] = [
     ("full", 35),
     ("invalid", 80),
     ("too large", 6),
-    ("lease taken back", 200),
-    ("32 leases taken back", 8),
+    ("lease reclaimed", 200),
+    ("32 leases reclaimed", 8),
     ("two crashes in a row", 150),
     ("dead of crashes", 20),
     ("dead of attempts", 9),
@@ -89,7 +89,7 @@ const MEETING: [&str; 9] = [
     "a job behind its group",
     "a job behind its queue",
     "a unique key met its holder",
-    "lease taken back",
+    "lease reclaimed",
     "the clock went back",
     "settings replaced",
 ];
@@ -234,7 +234,7 @@ impl Tally {
             Reply::Reserve(Ok(batch)) => {
                 let Op::Reserve(want) = op else { return };
                 let looked = 0 < want.n && batch.jobs.is_empty();
-                self.add("more, and nothing found", looked && batch.more && batch.taken_back.is_empty());
+                self.add("more, and nothing found", looked && batch.more && batch.reclaimed.is_empty());
                 self.batch(batch);
             }
             Reply::Extend(Ok(answers)) => {
@@ -354,8 +354,8 @@ impl Tally {
     }
 
     fn batch(&mut self, batch: &Batch) {
-        self.add("lease taken back", !batch.taken_back.is_empty());
-        self.add("32 leases taken back", batch.taken_back.len() == 32);
+        self.add("lease reclaimed", !batch.reclaimed.is_empty());
+        self.add("32 leases reclaimed", batch.reclaimed.len() == 32);
         self.add("more", batch.more);
         let groups: HashSet<_> = batch.jobs.iter().filter_map(|job| job.job.group.as_ref()).collect();
         self.add("three groups in one batch", 3 <= groups.len());

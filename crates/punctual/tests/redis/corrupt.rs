@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use punctual::{
     Client, Concurrency, Filter, JobId, LogLine, NewJob, Notes, Payload, State, Timestamp, Unique, When,
     store::{
-        DocOp, EndReason, Finding, Heartbeat, Keep, LeaseStatus, Only, QueueSettings, Settled, Settlement,
-        Store, Take, Verdict,
+        DocOp, EndReason, Finding, Heartbeat, Keep, LeaseStatus, Precondition, QueueSettings, Settled,
+        Settlement, Store, Take, Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
@@ -315,7 +315,8 @@ async fn an_audit_mends_what_is_kept_beside_the_records() {
     ];
     store.settle(&settled, None).await.unwrap();
     client.push(vec![expiring, holding, windowed]).await.unwrap();
-    let put = DocOp::Put { key: "a document".to_owned(), only: Only::Always, value: b"1".to_vec() };
+    let put =
+        DocOp::Put { key: "a document".to_owned(), precondition: Precondition::Always, value: b"1".to_vec() };
     store.doc(&put).await.unwrap();
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
     let counts = client.count(None).await.unwrap();

@@ -24,8 +24,8 @@ use std::{
 use punctual::{
     ErrorKind, IdMaker, JobId, NewJob, Payload, State, Timestamp, Unique, When,
     store::{
-        Action, Audit, AuditCursor, Call, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
-        QueueReply, QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
+        Action, Audit, AuditCursor, CallId, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
+        QueueReply, QueueRequest, QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take, Verdict,
         clock::{Clock, ManualClock},
         sqlite::{SqliteOptions, SqliteStore},
     },
@@ -59,8 +59,8 @@ impl Folder {
     }
 }
 
-fn call(number: u64) -> Call {
-    Call { instance: fastrand::u64(..), number }
+fn call(number: u64) -> CallId {
+    CallId { instance: fastrand::u64(..), number }
 }
 
 fn new_job(n: u64) -> NewJob {
@@ -73,8 +73,8 @@ fn derived_job(key: &str) -> NewJob {
 }
 
 fn want(n: usize) -> Reserve {
-    let wants = vec![Want { queue: "mail".to_owned(), share: n, at_most: n }];
-    Reserve { call: call(1), worker: "w".to_owned(), wants, n, lease: None, company: false }
+    let queues = vec![QueueRequest { queue: "mail".to_owned(), share: n, at_most: n }];
+    Reserve { call: call(1), worker: "w".to_owned(), queues, n, lease: None, company: false }
 }
 
 async fn reserve_one(store: &SqliteStore) -> Lease {

@@ -218,15 +218,15 @@ async fn a_lost_lease_fires_the_token_and_the_run_changes_nothing() {
     told.recv().await.unwrap();
     rig.clock.advance(Duration::from_secs(2));
     let other = Reserve {
-        call: punctual::store::Call { instance: 7, number: 1 },
+        call: punctual::store::CallId { instance: 7, number: 1 },
         worker: "other".into(),
-        wants: vec![Want { queue: "default".into(), share: 1, at_most: 1 }],
+        queues: vec![QueueRequest { queue: "default".into(), share: 1, at_most: 1 }],
         n: 1,
         lease: None,
         company: false,
     };
     let batch = rig.client.store().reserve(&other).await.unwrap();
-    assert_eq!((batch.taken_back.len(), batch.jobs.len()), (1, 1));
+    assert_eq!((batch.reclaimed.len(), batch.jobs.len()), (1, 1));
     assert_eq!(told.recv().await.unwrap(), Some(Stop::LeaseLost));
     stop.cancel();
     let report = working.await.unwrap().unwrap();

@@ -31,7 +31,7 @@ use std::{
 use punctual::{
     Backoff, Call, Cancelled, Client, Ctx, ErrorKind, Job, JobId, JobRecord, Next, Outcome, Result, Shutdown,
     State, Stop, Timestamp, UnknownKinds, WorkReport, Worker,
-    store::{Call as StoreCall, Enqueued, Reserve, Want, memory::MemoryStore},
+    store::{CallId, Enqueued, QueueRequest, Reserve, memory::MemoryStore},
     testing::{Clock, Fault, FaultyStore, ManualClock},
 };
 use serde::{Deserialize, Serialize};

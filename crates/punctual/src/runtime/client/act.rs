@@ -12,7 +12,7 @@ use crate::{
         limits::{BATCH_BYTES_MAX, BATCH_MAX},
         time::When,
     },
-    store::{Acted, Action, Audit, AuditCursor, Finding, Guard, List, Target, Transaction, Which},
+    store::{Acted, Action, Audit, AuditCursor, Finding, Guard, List, Selector, Target, Transaction},
 };
 
 /// Jobs listed at once for an action by filter. Small, because the records are read with their payloads.
@@ -237,7 +237,7 @@ impl Client {
 /// Makes a target that requires the queue and state in which the job was listed.
 fn guarded(job: JobRecord) -> Target {
     let guard = Guard { queue: job.queue, state: job.state, version: None };
-    Target { which: Which::Id(job.id), guard: Some(guard) }
+    Target { selector: Selector::Id(job.id), guard: Some(guard) }
 }
 
 /// All pages of a filter, in order.

@@ -122,7 +122,7 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("SNOOZE_MIN", ceil_ms(limits::SNOOZE_MIN)),
         ("STRIDE", STRIDE),
         ("SWEEP_RIDE_MAX", limits::SWEEP_RIDE_MAX as u64),
-        ("TAKE_BACK_MAX", limits::TAKE_BACK_MAX as u64),
+        ("RECLAIM_MAX", limits::RECLAIM_MAX as u64),
     ];
     // Longer names first, in case one is the beginning of another.
     all.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use punctual::{
     Concurrency, JobId, NewJob, Payload, Priority, When,
-    store::{Action, GroupLimits, Keep, QueueOp, QueueSettings, Rate, Reserve, Take, Verdict, Want},
+    store::{Action, GroupLimits, Keep, QueueOp, QueueRequest, QueueSettings, Rate, Reserve, Take, Verdict},
 };
 
 use super::{GRID_MS, Generator};
@@ -191,7 +191,7 @@ impl Generator {
     fn want_of(&mut self, groups: &mut Groups) -> Reserve {
         let n = [1, 1, 2, 3, 8, 20][groups.rng.usize(..6)];
         let lease = Duration::from_secs(groups.rng.u64(1..9));
-        let wants = vec![Want { queue: "a".to_owned(), share: n, at_most: n }];
-        Reserve { wants, ..self.next_reserve(n, Some(lease)) }
+        let queues = vec![QueueRequest { queue: "a".to_owned(), share: n, at_most: n }];
+        Reserve { queues, ..self.next_reserve(n, Some(lease)) }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         time::Timestamp,
     },
     runtime::repeat::Tries,
-    store::{Acted, Action, Enqueued, Existing, Guard, Target, Which},
+    store::{Acted, Action, Enqueued, Existing, Guard, Selector, Target},
 };
 
 /// The reason of a tick that was cancelled in favour of an earlier one. It is enqueued again with another id.
@@ -184,7 +184,7 @@ impl ScheduleHandle {
     /// Cancels a waiting tick. A tick that started meanwhile notices this itself.
     pub(super) async fn cancel(&self, id: JobId, queue: &str, why: &str) -> Result<bool> {
         let guard = Guard { queue: queue.to_owned(), state: State::Waiting, version: None };
-        let target = Target { which: Which::Id(id), guard: Some(guard) };
+        let target = Target { selector: Selector::Id(id), guard: Some(guard) };
         let action = Action::Cancel { reason: Some(why.to_owned()) };
         let acted = self.client.store().act(&[target], &action).await?;
         Ok(matches!(acted.first(), Some(Acted::Done(..))))

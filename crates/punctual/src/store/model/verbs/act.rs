@@ -10,7 +10,7 @@ use crate::{
         time::{Timestamp, When},
     },
     store::{
-        Acted, Action, Target, UniqueKey, Which, check_act,
+        Acted, Action, Selector, Target, UniqueKey, check_act,
         model::{
             Model, Row,
             state::keys::{Held, window_end},
@@ -28,9 +28,9 @@ impl Model {
     }
 
     fn act_one(&mut self, now: Timestamp, target: &Target, action: &Action) -> Acted {
-        let id = match &target.which {
-            Which::Id(id) => Some(*id),
-            Which::Key(key) => self.held(key, now).map(|held| held.by),
+        let id = match &target.selector {
+            Selector::Id(id) => Some(*id),
+            Selector::Key(key) => self.held(key, now).map(|held| held.by),
         };
         let Some(job) = id.and_then(|id| self.rows.get(&id)).map(|row| &row.job) else {
             return Acted::NotFound;

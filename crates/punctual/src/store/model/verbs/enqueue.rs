@@ -10,7 +10,7 @@ use crate::{
         time::Timestamp,
     },
     store::{
-        Call, Enqueued, Existing, QueueSettings, UniqueKey, check_batch, check_enqueue,
+        CallId, Enqueued, Existing, QueueSettings, UniqueKey, check_batch, check_enqueue,
         defaults::defaults,
         model::{
             LastEnqueue, Model, Row,
@@ -22,7 +22,7 @@ use crate::{
 
 impl Model {
     /// [`Store::enqueue`](crate::store::Store::enqueue).
-    pub fn enqueue(&mut self, now: Timestamp, call: Call, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
+    pub fn enqueue(&mut self, now: Timestamp, call: CallId, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
         check_batch("jobs", jobs.len())?;
         if let Some(last) = self.enqueues.get(&call.instance).filter(|last| call.number <= last.number) {
             let full: &[usize] = if call.number == last.number { &last.full } else { &[] };

@@ -50,7 +50,7 @@ impl Model {
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
         self.sweep_queues(now, &queues, batch.len() + SWEEP_RIDE_MAX);
         self.hand_over(now);
-        let reserved = then.map(|want| self.reserve(now, want)).transpose()?;
+        let reserved = then.map(|request| self.reserve(now, request)).transpose()?;
         Ok((answers, reserved))
     }
 

@@ -21,7 +21,7 @@ impl Model {
     pub fn take(&mut self, now: Timestamp, take: &Take) -> Result<Vec<JobRecord>> {
         take.check()?;
         self.turn(now);
-        self.take_back(now, &[&take.queue]);
+        self.reclaim(now, &[&take.queue]);
         self.hand_over(now);
         let mut found = Found::at_most(take.n);
         if let Some(due_by) = now.as_ms().checked_sub(ceil_ms(take.older_than)) {

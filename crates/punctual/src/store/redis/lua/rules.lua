@@ -19,5 +19,5 @@ return {
     first_group = first_group, group_of = group_of, look_at_groups = look_at_groups,
     lease_member = lease_member, extend_lease = extend_lease, set_company = set_company,
     ended_member = ended_member, leave_ended = leave_ended, remember = remember,
-    finish = finish, delete = delete, verdict = verdict, OVERRULED = OVERRULED, done_past = done_past, take_back = take_back, sweep = sweep,
+    finish = finish, delete = delete, verdict = verdict, OVERRULED = OVERRULED, done_past = done_past, reclaim = reclaim, sweep = sweep,
 }

@@ -237,27 +237,28 @@ impl Shard {
     }
 
     /// Returns how long a reserve would find nothing, as far as known; see [`Quiet::lasts`].
-    pub(crate) fn quiet_for(&self, want: &Reserve, follows_a_settle: bool) -> Option<Duration> {
-        self.quiet.lasts(want, self.server_now(), self.bell.heard().doubts, follows_a_settle)
+    pub(crate) fn quiet_for(&self, request: &Reserve, follows_a_settle: bool) -> Option<Duration> {
+        self.quiet.lasts(request, self.server_now(), self.bell.heard().doubts, follows_a_settle)
     }
 
     /// Notes the answer to a reserve, or that there was none. `before`: what had been received when it was sent.
     /// Returns the answer as it is for a caller that leaves some times to others.
-    pub(crate) fn reserved(&self, want: &Reserve, looked: Option<Looked>, before: Heard) -> Option<Batch> {
-        self.quiet.learn(want, looked.as_ref().map(|looked| &looked.batch), before.doubts);
+    pub(crate) fn reserved(&self, request: &Reserve, looked: Option<Looked>, before: Heard) -> Option<Batch> {
+        self.quiet.learn(request, looked.as_ref().map(|looked| &looked.batch), before.doubts);
         let Looked { mut batch, wakes } = looked?;
-        let looked_at = want.wants.iter().filter(|each| 0 < want.n && 0 < each.share.min(each.at_most));
+        let looked_at =
+            request.queues.iter().filter(|each| 0 < request.n && 0 < each.share.min(each.at_most));
         let names = looked_at.map(|each| each.queue.as_str());
         self.bell.answered(names, batch.now, before, !batch.more);
         let (mut next, mut ours) = (None::<Timestamp>, None::<Timestamp>);
-        for (each, (hold, Wake { at, is_ours })) in want.wants.iter().zip(wakes) {
+        for (each, (hold, Wake { at, is_ours })) in request.queues.iter().zip(wakes) {
             let Some(at) = at.filter(|at| batch.now < *at) else { continue };
             if is_ours {
                 self.bell.wake_at(&each.queue, at, &hold, before);
             } else {
                 self.bell.leave_to_others(&each.queue, before);
             }
-            let looks_at = if is_ours { at } else { at.after(left_for(want)) };
+            let looks_at = if is_ours { at } else { at.after(left_for(request)) };
             next = next.into_iter().chain([at]).min();
             ours = ours.into_iter().chain([looks_at]).min();
         }
@@ -271,12 +272,12 @@ impl Shard {
 
     /// Returns when a process must check again that knows of something due in `next` and does not ask: then, if it
     /// holds a time.
-    pub(crate) fn look_in(&self, want: &Reserve, next: Duration) -> Duration {
-        let held = self.bell.held(want.wants.iter().map(|each| each.queue.as_str()));
+    pub(crate) fn look_in(&self, request: &Reserve, next: Duration) -> Duration {
+        let held = self.bell.held(request.queues.iter().map(|each| each.queue.as_str()));
         match held {
             _ if next == Duration::MAX => next,
-            Some(at) => at.since(self.server_now()).max(next).min(next + left_for(want)),
-            None => next + left_for(want),
+            Some(at) => at.since(self.server_now()).max(next).min(next + left_for(request)),
+            None => next + left_for(request),
         }
     }
 
@@ -288,8 +289,8 @@ impl Shard {
 
 /// Returns how long the two processes that wake for a time have until another one checks itself, because both may be
 /// dead. It varies, so that not all check at once.
-fn left_for(want: &Reserve) -> Duration {
-    LEFT_MIN + Duration::from_millis(want.call.instance % LEFT_SPREAD_MS)
+fn left_for(request: &Reserve) -> Duration {
+    LEFT_MIN + Duration::from_millis(request.call.instance % LEFT_SPREAD_MS)
 }
 
 /// Returns a number as scripts read it.

@@ -11,7 +11,7 @@ use crate::{
         limits::BATCH_MAX,
     },
     store::{
-        Call, Enqueued, Existing, QueueSettings,
+        CallId, Enqueued, Existing, QueueSettings,
         redis::{
             scripts::{SCRIPTS, bytes::Bytes},
             sharded::{
@@ -33,7 +33,7 @@ const STALE_MAX: usize = 16;
 
 /// The part of a call that goes to one shard.
 pub(crate) struct Part<'a> {
-    pub(crate) call: Call,
+    pub(crate) call: CallId,
     /// The layout of the call.
     pub(crate) layout: &'a Layout,
     pub(crate) kind: Kind,

@@ -15,7 +15,7 @@ use crate::{
         time::Timestamp,
     },
     store::{
-        Call, Counts, Keep, Pause, QueueSettings,
+        CallId, Counts, Keep, Pause, QueueSettings,
         clock::Clock,
         sqlite::{
             engine::{fault::Step, schema, sql::named},
@@ -534,7 +534,7 @@ impl<'c> Tx<'c> {
     // ── last calls ──
 
     /// Returns the number and the stored answer of the instance's last call of a verb.
-    pub(crate) fn last_call(&self, call: Call, verb: Numbered) -> Step<Option<(u64, Vec<u8>)>> {
+    pub(crate) fn last_call(&self, call: CallId, verb: Numbered) -> Step<Option<(u64, Vec<u8>)>> {
         let read = self
             .conn
             .prepare_cached(CALL)?
@@ -549,7 +549,7 @@ impl<'c> Tx<'c> {
     }
 
     /// Stores the answer of the instance's last call of a verb.
-    pub(crate) fn put_call(&self, call: Call, verb: Numbered, answer: &[u8]) -> Step<()> {
+    pub(crate) fn put_call(&self, call: CallId, verb: Numbered, answer: &[u8]) -> Step<()> {
         let (instance, number) = (ordered(call.instance), call.number.cast_signed());
         let answer = (!answer.is_empty()).then_some(answer);
         self.conn.prepare_cached(PUT_CALL)?.execute(params![

@@ -7,7 +7,7 @@ use crate::{
         time::{Timestamp, When},
     },
     store::{
-        Acted, Action, Target, UniqueKey, WORKER_BELL, Which,
+        Acted, Action, Selector, Target, UniqueKey, WORKER_BELL,
         sqlite::{
             engine::{
                 fault::Step,
@@ -38,9 +38,9 @@ pub(crate) fn by_key(tx: &mut Tx<'_>, key: &UniqueKey) -> Step<Option<Job>> {
 }
 
 fn act_one(tx: &mut Tx<'_>, target: &Target, action: &Action) -> Step<Acted> {
-    let found = match &target.which {
-        Which::Id(id) => tx.job(*id)?,
-        Which::Key(key) => by_key(tx, key)?,
+    let found = match &target.selector {
+        Selector::Id(id) => tx.job(*id)?,
+        Selector::Key(key) => by_key(tx, key)?,
     };
     let Some(mut job) = found else { return Ok(Acted::NotFound) };
     let Some(q) = tx.queue_by_qid(job.qid)? else { return Ok(Acted::NotFound) };

@@ -31,7 +31,7 @@ pub(crate) fn settle(
     let answers = end_all(tx, batch, &mut queues)?;
     sweep::ride(tx, &queues, batch.len() + SWEEP_RIDE_MAX)?;
     tx.hand_over()?;
-    let then = then.map(|want| reserve(tx, want)).transpose()?;
+    let then = then.map(|request| reserve(tx, request)).transpose()?;
     for q in queues {
         // Notifies of jobs that these ends let start and that were not just reserved.
         let is_limited = tx.at(q).settings.concurrency.is_some() || tx.now < tx.opens_in_time(q);

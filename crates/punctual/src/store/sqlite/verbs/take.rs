@@ -15,7 +15,7 @@ use crate::{
             },
             state::places::{End, EndedRow, Place},
             verbs::{
-                reserve::{pick::Pick, take_back},
+                reserve::{pick::Pick, reclaim},
                 sweep,
             },
         },
@@ -27,7 +27,7 @@ pub(crate) fn take(tx: &mut Tx<'_>, take: &Take) -> Step<Vec<JobRecord>> {
     tx.touch_clock()?;
     let queue = tx.queue(&take.queue)?;
     let queues = queue.as_slice();
-    take_back(tx, queues)?;
+    reclaim(tx, queues)?;
     tx.hand_over()?;
     let mut records = Vec::new();
     if let (Some(q), Some(due_by)) = (queue, tx.now.as_ms().checked_sub(ceil_ms(take.older_than))) {

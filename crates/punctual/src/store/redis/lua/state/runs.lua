@@ -22,7 +22,7 @@ local function leave_run(job, next)
     ring(job.q, job.run_at)
 end
 -- Ends a run whose lease expired (S9). Returns the state of the job.
-local function taken_back(job)
+local function reclaimed(job)
     local crashes = min(job.crashes + 1, CRASHES_MAX)
     local next = {attempt = job.attempt, crashes = crashes, snoozes = job.snoozes, failed = 'lease expired'}
     if has(job.run.flags, 1) then
@@ -110,22 +110,22 @@ local function note(id, run, notes)
     set_past(run)
 end
 -- Reclaims expired leases of these queues, oldest first (S9). Returns them: fence8 id state1, name as a chunk.
-local function take_back(named)
+local function reclaim(named)
     local expired, met = {}, {}
     for _, q in ipairs(named) do
         if not met[q] then
             met[q] = true
-            local some = call('ZRANGEBYLEX', LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, TAKE_BACK_MAX)
+            local some = call('ZRANGEBYLEX', LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, RECLAIM_MAX)
             for _, member in ipairs(some) do expired[#expired + 1] = sub(member, 4) .. q end
         end
     end
     table.sort(expired)
     local answer = {}
-    for i = 1, min(#expired, TAKE_BACK_MAX) do
+    for i = 1, min(#expired, RECLAIM_MAX) do
         local id, q = sub(expired[i], 7, 22), sub(expired[i], 23)
         local job = load(id)
         if job and job.run then
-            answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(taken_back(job)) .. name_of(q)
+            answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(reclaimed(job)) .. name_of(q)
         else
             -- A lease without a job is of no use: it is dropped, as an audit would do.
             end_lost(q, id)

@@ -13,7 +13,7 @@ if q then
     named[1] = q
     shard.bells[q] = KEYS[BELLS]
     if not shard.pause then
-        rules().take_back(named)
+        rules().reclaim(named)
         rules().hand_over()
     end
     local state = {

@@ -69,7 +69,7 @@ local function reserving(from, first_bell, turns)
         end
         -- Unless the clock has just jumped (S14).
         if is_past and not shard.pause then
-            answer[1] = rules().take_back(named)
+            answer[1] = rules().reclaim(named)
             rules().hand_over()
             for _, q in ipairs(named) do ends[q] = read_end(q, '') end
         end

@@ -2,24 +2,24 @@
 
 use punctual::{
     Failure, NewJob, Priority, State, When,
-    store::{Heartbeat, LeaseStatus, QueueOp, Reserve, Settled, TakenBack, Verdict},
+    store::{Heartbeat, LeaseStatus, QueueOp, Reclaimed, Reserve, Settled, Verdict},
 };
 
 use crate::fixture::{CANCEL, Fixture, QUEUE, START_MS, WORKER, at, ids, millis, retry, secs, snooze};
 
 /// S9: a lease ends when somebody takes it back, not by itself; the next reserve does, at its time and not before.
-pub(crate) async fn a_lease_is_taken_back_at_its_time(t: Fixture) {
+pub(crate) async fn a_lease_is_reclaimed_at_its_time(t: Fixture) {
     let run = t.run().await;
     t.clock.set(at(14_999));
-    assert_eq!(t.reserve(0).await.taken_back, []);
+    assert_eq!(t.reserve(0).await.reclaimed, []);
     t.clock.set(at(15_000));
     assert_eq!(t.state(run.job.id).await, State::Running);
-    let taken_back = TakenBack { lease: run.lease, queue: QUEUE.to_owned(), state: State::Waiting };
-    assert_eq!(t.reserve(0).await.taken_back, [taken_back]);
+    let reclaimed = Reclaimed { lease: run.lease, queue: QUEUE.to_owned(), state: State::Waiting };
+    assert_eq!(t.reserve(0).await.reclaimed, [reclaimed]);
 }
 
 /// S9: attempt and crashes grow by one, `run_at` stays, and the job may start again in the same call.
-pub(crate) async fn a_job_taken_back_keeps_its_time_and_counts_a_crash(t: Fixture) {
+pub(crate) async fn a_job_reclaimed_keeps_its_time_and_counts_a_crash(t: Fixture) {
     let run = t.run().await;
     t.pass(15);
     t.reserve(0).await;
@@ -37,12 +37,12 @@ pub(crate) async fn a_job_taken_back_keeps_its_time_and_counts_a_crash(t: Fixtur
     assert_eq!(job.failures, [failure]);
 }
 
-/// S7, S9: what is taken back is reserved in the same call, under a new lease.
-pub(crate) async fn a_job_taken_back_may_start_again_in_the_same_call(t: Fixture) {
+/// S7, S9: what is reclaimed is reserved in the same call, under a new lease.
+pub(crate) async fn a_job_reclaimed_may_start_again_in_the_same_call(t: Fixture) {
     let old = t.run().await;
     t.pass(15);
     let batch = t.reserve(1).await;
-    assert_eq!((ids(&batch), batch.taken_back.len()), (vec![old.job.id], 1));
+    assert_eq!((ids(&batch), batch.reclaimed.len()), (vec![old.job.id], 1));
     assert!(old.lease.fence < batch.jobs[0].lease.fence);
     assert_eq!((batch.jobs[0].job.attempt, batch.jobs[0].until), (2, at(30_000)));
 }
@@ -151,7 +151,7 @@ pub(crate) async fn with_company_jobs_on_their_last_chance_come_like_others_and_
     assert_eq!(ids(&batch), [jobs[0].id, jobs[1].id, fresh]);
     t.pass(15);
     let batch = t.reserve(0).await;
-    assert_eq!(batch.taken_back.iter().map(|taken| taken.state).collect::<Vec<_>>(), [State::Waiting; 3]);
+    assert_eq!(batch.reclaimed.iter().map(|taken| taken.state).collect::<Vec<_>>(), [State::Waiting; 3]);
     for (id, counted) in [(jobs[0].id, (3, 4)), (fresh, (1, 2))] {
         let job = t.get(id).await;
         assert_eq!((job.crashes, job.attempt), counted);
@@ -168,7 +168,7 @@ pub(crate) async fn a_run_that_is_told_to_have_company_is_not_ended_by_its_crash
         assert_eq!(t.store.extend(&[beat]).await.expect("it is held"), [LeaseStatus::Held]);
     }
     t.pass(15);
-    assert_eq!(t.reserve(0).await.taken_back[0].state, State::Waiting);
+    assert_eq!(t.reserve(0).await.reclaimed[0].state, State::Waiting);
     t.pass(60);
     assert_eq!(crash(&t).await, State::Dead);
     let job = t.get(id).await;
@@ -179,7 +179,7 @@ pub(crate) async fn a_run_that_is_told_to_have_company_is_not_ended_by_its_crash
 async fn crash(t: &Fixture) -> State {
     t.reserve_one().await;
     t.pass(15);
-    t.reserve(0).await.taken_back[0].state
+    t.reserve(0).await.reclaimed[0].state
 }
 
 /// S9: the third crash in a row is the last: dead, reason `crashes`.
@@ -202,7 +202,7 @@ pub(crate) async fn the_poison_limit_is_checked_before_the_attempts(t: Fixture) 
     assert_eq!(t.get(id).await.reason.as_deref(), Some("crashes"));
 }
 
-/// S9, S10: a lease taken back is an attempt: the last one ends dead, reason `attempts`.
+/// S9, S10: a lease reclaimed is an attempt: the last one ends dead, reason `attempts`.
 pub(crate) async fn a_crash_of_the_last_attempt_is_dead(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(2)).await;
     t.end(&run, retry(secs(0))).await;
@@ -250,15 +250,15 @@ pub(crate) async fn a_row_of_snoozes_outlives_a_crash(t: Fixture) {
 }
 
 /// S9, S13: one call takes back 32 leases, and says that more are left.
-pub(crate) async fn one_call_takes_back_32_leases(t: Fixture) {
+pub(crate) async fn one_call_reclaims_32_leases(t: Fixture) {
     t.add_many(40).await;
     assert_eq!(t.reserve(40).await.jobs.len(), 40);
     t.pass(15);
     let batch = t.reserve(0).await;
-    assert_eq!((batch.taken_back.len(), batch.more), (32, true));
+    assert_eq!((batch.reclaimed.len(), batch.more), (32, true));
     assert_eq!((t.counts().await.running, t.counts().await.waiting), (8, 32));
-    assert_eq!(t.reserve(0).await.taken_back.len(), 8);
-    assert_eq!(t.reserve(0).await.taken_back.len(), 0);
+    assert_eq!(t.reserve(0).await.reclaimed.len(), 8);
+    assert_eq!(t.reserve(0).await.reclaimed.len(), 0);
 }
 
 /// S9: leases past their time make `more`, also when no job is due.
@@ -275,42 +275,42 @@ pub(crate) async fn leases_left_past_their_time_are_more(t: Fixture) {
 }
 
 /// S9: the oldest end of a lease comes first, then the id.
-pub(crate) async fn leases_are_taken_back_oldest_first(t: Fixture) {
+pub(crate) async fn leases_are_reclaimed_oldest_first(t: Fixture) {
     let mut runs = Vec::new();
     for lease in [9, 3, 6, 3] {
         runs.push(t.run_with(|job| job.options.lease = Some(secs(lease))).await.lease);
     }
     t.pass(9);
-    let taken_back: Vec<_> = t.reserve(0).await.taken_back.iter().map(|back| back.lease).collect();
-    assert_eq!(taken_back, [runs[1], runs[3], runs[2], runs[0]]);
+    let reclaimed: Vec<_> = t.reserve(0).await.reclaimed.iter().map(|back| back.lease).collect();
+    assert_eq!(reclaimed, [runs[1], runs[3], runs[2], runs[0]]);
 }
 
 /// S9: only the queues that a call names lose leases, over all of them oldest first.
-pub(crate) async fn leases_are_taken_back_in_the_named_queues_only(t: Fixture) {
+pub(crate) async fn leases_are_reclaimed_in_the_named_queues_only(t: Fixture) {
     let mail = t.run_with(|job| job.options.lease = Some(secs(6))).await;
     let bulk = t.add_with(|job| (job.queue, job.options.lease) = ("bulk".to_owned(), Some(secs(3)))).await;
     t.reserve_by(&t.want_from(&[("bulk", 1)], 1)).await;
     t.pass(6);
-    assert_eq!(t.reserve_by(&t.want_from(&[("other", 1)], 1)).await.taken_back, []);
+    assert_eq!(t.reserve_by(&t.want_from(&[("other", 1)], 1)).await.reclaimed, []);
     let both = Reserve { n: 0, ..t.want_from(&[(QUEUE, 1), ("bulk", 1)], 1) };
-    let taken_back: Vec<_> = t.reserve_by(&both).await.taken_back.iter().map(|back| back.lease.job).collect();
-    assert_eq!(taken_back, [bulk, mail.job.id]);
+    let reclaimed: Vec<_> = t.reserve_by(&both).await.reclaimed.iter().map(|back| back.lease.job).collect();
+    assert_eq!(reclaimed, [bulk, mail.job.id]);
 }
 
 /// S9: a paused queue gives no jobs, but its leases are taken back.
-pub(crate) async fn leases_of_a_paused_queue_are_taken_back(t: Fixture) {
+pub(crate) async fn leases_of_a_paused_queue_are_reclaimed(t: Fixture) {
     let run = t.run().await;
     t.pause().await;
     assert_eq!(t.reserve(1).await.next_due, Some(secs(15)));
     t.pass(15);
     let batch = t.reserve(1).await;
-    assert_eq!((batch.jobs.len(), batch.taken_back.len()), (0, 1));
+    assert_eq!((batch.jobs.len(), batch.reclaimed.len()), (0, 1));
     assert_eq!((batch.more, batch.next_due), (false, None));
     assert_eq!(t.state(run.job.id).await, State::Waiting);
 }
 
 /// S9: reads, heartbeats of others, settles and sweeps take nothing back.
-pub(crate) async fn only_reserve_and_take_take_back(t: Fixture) {
+pub(crate) async fn only_reserve_and_take_reclaim(t: Fixture) {
     let (run, other) = (t.run().await, t.run().await);
     t.pass(16);
     t.extend(other.lease).await;
@@ -323,20 +323,20 @@ pub(crate) async fn only_reserve_and_take_take_back(t: Fixture) {
 }
 
 /// S9: taking back meets an expired job as any other; it is then ended instead of started.
-pub(crate) async fn a_job_taken_back_past_its_expiry_does_not_start_again(t: Fixture) {
+pub(crate) async fn a_job_reclaimed_past_its_expiry_does_not_start_again(t: Fixture) {
     let run = t.run_with(|job| job.expires_at = Some(When::In(secs(10)))).await;
     t.pass(15);
     let batch = t.reserve(1).await;
-    assert_eq!((batch.jobs.len(), batch.taken_back[0].state), (0, State::Waiting));
+    assert_eq!((batch.jobs.len(), batch.reclaimed[0].state), (0, State::Waiting));
     assert_eq!(t.get(run.job.id).await.reason.as_deref(), Some("expired"));
 }
 
-/// S9, S12: whose cancel was asked for is cancelled when its lease is taken back, even at the last attempt.
-pub(crate) async fn a_job_to_be_cancelled_is_cancelled_when_taken_back(t: Fixture) {
+/// S9, S12: whose cancel was asked for is cancelled when its lease is reclaimed, even at the last attempt.
+pub(crate) async fn a_job_to_be_cancelled_is_cancelled_when_reclaimed(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
     t.apply(run.job.id, CANCEL).await;
     t.pass(15);
-    assert_eq!(t.reserve(1).await.taken_back[0].state, State::Cancelled);
+    assert_eq!(t.reserve(1).await.reclaimed[0].state, State::Cancelled);
     let job = t.get(run.job.id).await;
     assert_eq!((job.state, job.reason.as_deref()), (State::Cancelled, Some("cancelled")));
     assert_eq!((job.cancel_requested, job.finished_at), (false, Some(at(15_000))));
