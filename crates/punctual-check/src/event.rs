@@ -345,7 +345,8 @@ pub struct Reservation {
     /// The number of the run.
     pub attempt: u32,
     /// Leases reclaimed in a row before it.
-    pub crashes: u32,
+    #[serde(rename = "crashes")]
+    pub expired_leases: u32,
     /// Whether it was reserved with company (S9).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub company: bool,
@@ -439,7 +440,8 @@ pub struct Dumped {
     /// Its last run.
     pub attempt: u32,
     /// Leases reclaimed in a row.
-    pub crashes: u32,
+    #[serde(rename = "crashes")]
+    pub expired_leases: u32,
 }
 
 impl From<&JobRecord> for Dumped {
@@ -449,7 +451,7 @@ impl From<&JobRecord> for Dumped {
             state: job.state,
             reason: job.reason.clone(),
             attempt: job.attempt,
-            crashes: job.crashes,
+            expired_leases: job.expired_leases,
         }
     }
 }

@@ -49,14 +49,14 @@ struct SendParcel {
 struct Delivery {
     parcel: u32,
     attempt: u32,
-    crashes: u32,
+    expired_leases: u32,
     fence: u64,
 }
 
 async fn send(job: SendParcel, ctx: Ctx<mpsc::UnboundedSender<Delivery>>) -> Result<(), Failure> {
-    let (attempt, crashes, fence) = (ctx.attempt(), ctx.record().crashes, ctx.fence());
-    println!("parcel {} sent: attempt {attempt}, crashes {crashes}", job.parcel);
-    Ok(ctx.state().send(Delivery { parcel: job.parcel, attempt, crashes, fence })?)
+    let (attempt, expired_leases, fence) = (ctx.attempt(), ctx.record().expired_leases, ctx.fence());
+    println!("parcel {} sent: attempt {attempt}, crashes {expired_leases}", job.parcel);
+    Ok(ctx.state().send(Delivery { parcel: job.parcel, attempt, expired_leases, fence })?)
 }
 
 /// The consumer that will crash: it never comes to an end with what it holds.
@@ -124,7 +124,7 @@ async fn main() -> Result<(), Failure> {
     let report = working.await??;
     let again: BTreeSet<u32> = sent.values().filter(|is| 1 < is.attempt).map(|is| is.parcel).collect();
     assert_eq!(again, held, "what those two held came again, and nothing else");
-    assert!(sent.values().all(|is| is.attempt == is.crashes + 1), "and each crash is counted");
+    assert!(sent.values().all(|is| is.attempt == is.expired_leases + 1), "and each crash is counted");
     assert!(asleep.lease.fence < sent[&slept].fence, "fences rise");
     let counts = client.count(Some("parcels")).await?;
     assert_eq!((counts.done, counts.waiting, counts.running, counts.dead), (u64::from(PARCELS), 0, 0, 0));

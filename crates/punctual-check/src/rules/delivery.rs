@@ -237,7 +237,9 @@ fn ends_as_expected(story: &Story<'_>, history: &History, verdict: &mut Verdict)
             .any(|end| end.said == Said::Ack && end.state.is_none_or(|state| state == State::Done)),
     };
     let crashed = rests.is_some_and(|job| {
-        job.state == State::Dead && job.reason.as_deref() == Some("crashes") && POISON_LIMIT <= job.crashes
+        job.state == State::Dead
+            && job.reason.as_deref() == Some("crashes")
+            && POISON_LIMIT <= job.expired_leases
     });
     let right = match expect {
         Expect::Done => done,

@@ -133,7 +133,7 @@ fn lost_leases(n: u64, begun: u64, slots: u64, harm: impl Fn(&mut File)) -> Verd
     harm(&mut file);
     for job in 1..=n {
         file.reclaim(19.0, job, 10 * job, State::Waiting);
-        let row = Reservation { attempt: 2, crashes: 1, ..File::row(19.1, job, 10 * job + 1) };
+        let row = Reservation { attempt: 2, expired_leases: 1, ..File::row(19.1, job, 10 * job + 1) };
         if job <= begun {
             file.begin_as(19.1, row, vec![]);
         } else {
@@ -221,7 +221,7 @@ fn unanswered_reserve(more: impl Fn(&mut File, CallId), second: f64) -> Verdict 
     file.begin(3.0, 1, 7);
     more(&mut other, call);
     file.note(3.5, What::Harmed { since: 3 * SECOND, times: 1 });
-    let row = Reservation { attempt: 2, crashes: 1, ..File::row(second, 1, 9) };
+    let row = Reservation { attempt: 2, expired_leases: 1, ..File::row(second, 1, 9) };
     file.begin_as(second, row, vec![]);
     file.end(second + 0.5, 1, 9);
     file.dump(60.0, &[(1, State::Done)]);

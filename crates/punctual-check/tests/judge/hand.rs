@@ -97,7 +97,7 @@ impl File {
             id: id(n),
             fence,
             attempt: 1,
-            crashes: 0,
+            expired_leases: 0,
             company: false,
             max_attempts: 20,
             run_at: 1_000,
@@ -158,7 +158,7 @@ impl File {
     }
 
     pub(crate) fn dump(&mut self, s: f64, jobs: &[(u64, State)]) {
-        let job = |&(n, state)| Dumped { id: id(n), state, reason: None, attempt: 1, crashes: 0 };
+        let job = |&(n, state)| Dumped { id: id(n), state, reason: None, attempt: 1, expired_leases: 0 };
         let jobs = jobs.iter().map(job).collect();
         self.note(s, What::Dump { now: m(s) / 1_000_000, jobs, last: true });
     }

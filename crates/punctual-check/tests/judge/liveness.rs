@@ -163,7 +163,7 @@ fn a_lapsed_lease_is_reclaimed_in_time() {
         driver.enqueue(1.0, 1);
         dead.begin(2.0, 1, 7);
         driver.kill(2.5, "dead");
-        let row = Reservation { attempt: 2, crashes: 1, ..File::row(back, 1, 9) };
+        let row = Reservation { attempt: 2, expired_leases: 1, ..File::row(back, 1, 9) };
         worker.begin_as(back, row, vec![(LeaseId(id(1), 7), State::Waiting)]);
         worker.end(back + 0.1, 1, 9);
         driver.dump(200.0, &[(1, State::Done)]);

@@ -87,7 +87,7 @@ struct Job {
     run_at: u64,
     created: u64,
     attempt: u32,
-    crashes: u32,
+    expired_leases: u32,
     max_attempts: u32,
     cancel: bool,
     lease: Option<Lease>,
@@ -410,7 +410,7 @@ impl Simulator {
             run_at,
             created: now,
             attempt: 1,
-            crashes: 0,
+            expired_leases: 0,
             max_attempts: if marked { 100 } else { self.rng.u32(2..6) },
             cancel: false,
             lease: None,
@@ -539,13 +539,13 @@ impl Simulator {
             let id = self.maker.make(now, 1, 7);
             self.fence += 2;
             let fence = self.fence;
-            let (attempt, crashes, max_attempts, until) = (1, 0, 3, now + LASTS);
+            let (attempt, expired_leases, max_attempts, until) = (1, 0, 3, now + LASTS);
             let (run_at, created_at, lasts, sum) = (now, now, LASTS, Hex(3));
             jobs.push(Reservation {
                 id,
                 fence,
                 attempt,
-                crashes,
+                expired_leases,
                 company: false,
                 max_attempts,
                 run_at,
@@ -621,7 +621,7 @@ impl Simulator {
             id,
             fence,
             attempt: job.attempt,
-            crashes: job.crashes,
+            expired_leases: job.expired_leases,
             company: false,
             max_attempts: job.max_attempts,
             run_at: job.run_at,
@@ -652,19 +652,20 @@ impl Simulator {
     fn crash(&mut self, id: JobId) -> State {
         let now = self.now();
         let job = self.job(id);
-        job.crashes += 1;
-        let crashes = job.crashes;
+        job.expired_leases += 1;
+        let expired_leases = job.expired_leases;
         if job.cancel {
             job.state = State::Cancelled;
-        } else if 3 <= crashes || job.max_attempts <= job.attempt {
-            (job.state, job.reason) = (State::Dead, Some(if 3 <= crashes { "crashes" } else { "attempts" }));
-            if 3 <= crashes && self.spoils(Bug::PoisonNeverDies, id) {
+        } else if 3 <= expired_leases || job.max_attempts <= job.attempt {
+            (job.state, job.reason) =
+                (State::Dead, Some(if 3 <= expired_leases { "crashes" } else { "attempts" }));
+            if 3 <= expired_leases && self.spoils(Bug::PoisonNeverDies, id) {
                 self.job(id).state = State::Waiting;
             }
         } else {
-            let step = u64::from(crashes - 1) * job.lasts;
+            let step = u64::from(expired_leases - 1) * job.lasts;
             (job.state, job.attempt) = (State::Waiting, job.attempt + 1);
-            let is_parted = crashes == 2 && job.max_attempts <= job.attempt;
+            let is_parted = expired_leases == 2 && job.max_attempts <= job.attempt;
             if is_parted {
                 job.run_at = now + step + step * u64::from(id.low16()) / 65_536;
             }
@@ -675,9 +676,9 @@ impl Simulator {
                 self.job(id).attempt -= 1;
             }
             if self.spoils(Bug::CrashesNotCounted, id) {
-                self.job(id).crashes -= 1;
+                self.job(id).expired_leases -= 1;
             }
-            if crashes == 1 && self.spoils(Bug::CrashMovesRunAt, id)
+            if expired_leases == 1 && self.spoils(Bug::CrashMovesRunAt, id)
                 || is_parted && self.spoils(Bug::PoisonNotParted, id)
             {
                 self.job(id).run_at = now;
@@ -695,7 +696,7 @@ impl Simulator {
             let fence = self.fence;
             let job = self.job(*id);
             job.fences.push(fence);
-            (job.state, job.crashes) = (State::Done, 0);
+            (job.state, job.expired_leases) = (State::Done, 0);
         }
         self.call(p, Op::Take, Some(Answer::Take(taken.clone())), &taken);
     }
@@ -785,12 +786,12 @@ impl Simulator {
             && self.settled_down(id)
             && self.plants(Bug::CancelRequestForgotten, id);
         let forgets_crashes = matches!(said, Said::Release | Said::Snooze(_))
-            && 0 < self.jobs[&id].crashes
+            && 0 < self.jobs[&id].expired_leases
             && self.spoils(Bug::CrashesSurviveSettle, id);
         let job = self.job(id);
         job.lease = None;
         if !forgets_crashes {
-            job.crashes = 0;
+            job.expired_leases = 0;
         }
         let waits = |run_at| (State::Waiting, run_at);
         let (state, run_at) = match said {
@@ -864,7 +865,7 @@ impl Simulator {
                 Effect::Done(id)
             }
             (Deed::Retry, state) if state.is_ended() && key_is_free => {
-                (job.state, job.run_at, job.attempt, job.crashes) = (State::Waiting, now, 1, 0);
+                (job.state, job.run_at, job.attempt, job.expired_leases) = (State::Waiting, now, 1, 0);
                 (job.cancel, job.again) = (false, false);
                 Effect::Done(id)
             }
@@ -907,7 +908,7 @@ impl Simulator {
                 state: job.state,
                 reason: job.reason.filter(|_| job.state == State::Dead).map(str::to_owned),
                 attempt: job.attempt,
-                crashes: job.crashes,
+                expired_leases: job.expired_leases,
             })
             .collect();
         let clean = |row: &Dumped| row.state == State::Done && self.jobs[&row.id].deeds.is_empty();

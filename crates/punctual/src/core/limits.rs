@@ -83,7 +83,7 @@ pub const GATE_MAX: Duration = Duration::from_hours(24);
 /// The expired leases in a row from which on a job is dead, reason `crashes` (S9).
 pub const POISON_LIMIT: u32 = 3;
 /// The highest count of expired leases in a row. Those that had company do not end the job.
-pub const CRASHES_MAX: u32 = 255;
+pub const EXPIRED_LEASES_MAX: u32 = 255;
 /// The snoozes in a row after which a job is dead, reason `snoozes` (S10).
 pub const SNOOZES_MAX: u32 = 10_000;
 /// The shortest snooze; shorter ones are lengthened to it (S10).

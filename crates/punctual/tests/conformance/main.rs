@@ -218,7 +218,7 @@ conformance!(
         a_heartbeat_changes_only_the_end_of_the_lease;
     reclaim:
         a_lease_is_reclaimed_at_its_time,
-        a_job_reclaimed_keeps_its_time_and_counts_a_crash,
+        a_job_reclaimed_keeps_its_time_and_counts_an_expired_lease,
         a_job_reclaimed_may_start_again_in_the_same_call,
         the_second_crash_in_a_row_parts_jobs_with_one_attempt_left,
         the_third_crash_in_a_row_parts_a_job_from_its_bystanders,
@@ -227,7 +227,7 @@ conformance!(
         the_poison_limit_is_checked_before_the_attempts,
         a_crash_of_the_last_attempt_is_dead,
         one_attempt_means_never_again_after_a_crash,
-        any_settle_ends_a_row_of_crashes,
+        any_settle_ends_a_row_of_expired_leases,
         a_row_of_snoozes_outlives_a_crash,
         one_call_reclaims_32_leases,
         leases_left_past_their_time_are_more,
@@ -299,7 +299,7 @@ conformance!(
         a_job_is_changed_by_who_knows_its_version,
         acts_reach_jobs_that_reads_hide,
         a_retry_starts_the_counting_anew,
-        a_retry_forgives_crashes_and_snoozes,
+        a_retry_forgives_expired_leases_and_snoozes,
         only_ended_jobs_are_retried,
         only_an_operator_changes_an_ended_job,
         what_is_not_kept_can_not_be_retried;

@@ -18,14 +18,14 @@ pub(crate) async fn a_lease_is_reclaimed_at_its_time(t: Fixture) {
     assert_eq!(t.reserve(0).await.reclaimed, [reclaimed]);
 }
 
-/// S9: attempt and crashes grow by one, `run_at` stays, and the job may start again in the same call.
-pub(crate) async fn a_job_reclaimed_keeps_its_time_and_counts_a_crash(t: Fixture) {
+/// S9: attempt and expired leases grow by one, `run_at` stays, and the job may start again in the same call.
+pub(crate) async fn a_job_reclaimed_keeps_its_time_and_counts_an_expired_lease(t: Fixture) {
     let run = t.run().await;
     t.pass(15);
     t.reserve(0).await;
     let job = t.get(run.job.id).await;
     assert_eq!((job.state, job.run_at), (State::Waiting, at(0)));
-    assert_eq!((job.attempt, job.crashes, job.snoozes), (2, 1, 0));
+    assert_eq!((job.attempt, job.expired_leases, job.snoozes), (2, 1, 0));
     assert_eq!((job.started_at, job.running, job.finished_at), (None, None, None));
     let failure = Failure {
         attempt: 1,
@@ -52,7 +52,7 @@ fn with_low16(t: &Fixture, low16: u16) -> NewJob {
     NewJob { id: t.id(low16), ..t.job() }
 }
 
-/// S9: after two crashes in a row a job whose next attempt is its last is due later, each one at its own instant.
+/// S9: after two expired leases in a row a job whose next attempt is its last is due later, each one at its own instant.
 pub(crate) async fn the_second_crash_in_a_row_parts_jobs_with_one_attempt_left(t: Fixture) {
     let jobs = [0x0000, 0x8000, 0x0001, 0xffff].map(|low16| {
         let mut job = with_low16(&t, low16);
@@ -68,24 +68,27 @@ pub(crate) async fn the_second_crash_in_a_row_parts_jobs_with_one_attempt_left(t
     // now + 15,000 ms × (1 + low 16 bits / 65,536), cut to whole milliseconds
     for (job, run_at) in jobs.iter().zip([45_000, 52_500, 45_000, 59_999]) {
         let job = t.get(job.id).await;
-        assert_eq!((job.crashes, job.attempt, job.run_at), (2, 3, at(run_at)));
+        assert_eq!((job.expired_leases, job.attempt, job.run_at), (2, 3, at(run_at)));
     }
 }
 
-/// S9: two crashes in a row leave a job due at once that has attempts to spare; the third parts it from its bystanders.
+/// S9: two expired leases in a row leave a job due at once that has attempts to spare; the third parts it from its bystanders.
 pub(crate) async fn the_third_crash_in_a_row_parts_a_job_from_its_bystanders(t: Fixture) {
     let jobs = [0x0000, 0x8000, 0x0001, 0xffff].map(|low16| with_low16(&t, low16));
     t.enqueue_all(&jobs).await;
-    for crashes in 0..3 {
+    for expired_leases in 0..3 {
         let batch = t.reserve_by(&Reserve { company: true, ..t.want(4) }).await;
-        assert_eq!(batch.jobs.iter().map(|reserved| reserved.job.crashes).collect::<Vec<_>>(), [crashes; 4]);
+        assert_eq!(
+            batch.jobs.iter().map(|reserved| reserved.job.expired_leases).collect::<Vec<_>>(),
+            [expired_leases; 4]
+        );
         t.pass(15);
     }
     assert_eq!(t.reserve(4).await.jobs, []);
     // now + 30,000 ms × (1 + low 16 bits / 65,536), cut to whole milliseconds
     for (job, run_at) in jobs.iter().zip([75_000, 90_000, 75_000, 104_999]) {
         let job = t.get(job.id).await;
-        assert_eq!((job.crashes, job.attempt, job.run_at), (3, 4, at(run_at)));
+        assert_eq!((job.expired_leases, job.attempt, job.run_at), (3, 4, at(run_at)));
     }
 }
 
@@ -154,7 +157,7 @@ pub(crate) async fn with_company_jobs_on_their_last_chance_come_like_others_and_
     assert_eq!(batch.reclaimed.iter().map(|taken| taken.state).collect::<Vec<_>>(), [State::Waiting; 3]);
     for (id, counted) in [(jobs[0].id, (3, 4)), (fresh, (1, 2))] {
         let job = t.get(id).await;
-        assert_eq!((job.crashes, job.attempt), counted);
+        assert_eq!((job.expired_leases, job.attempt), counted);
     }
 }
 
@@ -172,7 +175,7 @@ pub(crate) async fn a_run_that_is_told_to_have_company_is_not_ended_by_its_crash
     t.pass(60);
     assert_eq!(crash(&t).await, State::Dead);
     let job = t.get(id).await;
-    assert_eq!((job.crashes, job.attempt, job.reason.as_deref()), (4, 4, Some("crashes")));
+    assert_eq!((job.expired_leases, job.attempt, job.reason.as_deref()), (4, 4, Some("crashes")));
 }
 
 /// Reserves the one due job and lets its lease pass; answers where the job goes.
@@ -182,14 +185,14 @@ async fn crash(t: &Fixture) -> State {
     t.reserve(0).await.reclaimed[0].state
 }
 
-/// S9: the third crash in a row is the last: dead, reason `crashes`.
+/// S9: the third expired lease in a row is the last: dead, reason `crashes`.
 pub(crate) async fn the_third_crash_in_a_row_is_dead(t: Fixture) {
     let id = t.add().await;
     assert_eq!((crash(&t).await, crash(&t).await), (State::Waiting, State::Waiting));
     assert_eq!(crash(&t).await, State::Dead);
     let job = t.get(id).await;
     assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("crashes")));
-    assert_eq!((job.attempt, job.crashes, job.failures.len()), (3, 3, 3));
+    assert_eq!((job.attempt, job.expired_leases, job.failures.len()), (3, 3, 3));
     assert_eq!(job.finished_at, Some(at(45_000)));
 }
 
@@ -211,7 +214,7 @@ pub(crate) async fn a_crash_of_the_last_attempt_is_dead(t: Fixture) {
     t.reserve(0).await;
     let job = t.get(run.job.id).await;
     assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("attempts")));
-    assert_eq!((job.attempt, job.crashes, job.failures.len()), (2, 1, 2));
+    assert_eq!((job.attempt, job.expired_leases, job.failures.len()), (2, 1, 2));
 }
 
 /// S9: `max_attempts = 1` means: never again after a crash.
@@ -223,14 +226,14 @@ pub(crate) async fn one_attempt_means_never_again_after_a_crash(t: Fixture) {
     assert_eq!((job.state, job.reason.as_deref(), job.attempt), (State::Dead, Some("attempts"), 1));
 }
 
-/// S9, S10: any settle ends a row of crashes; the attempt goes on counting.
-pub(crate) async fn any_settle_ends_a_row_of_crashes(t: Fixture) {
+/// S9, S10: any settle ends a row of expired leases; the attempt goes on counting.
+pub(crate) async fn any_settle_ends_a_row_of_expired_leases(t: Fixture) {
     for verdict in [retry(secs(0)), snooze(millis(100)), Verdict::Release, Verdict::Ack] {
         let run = t.run().await;
         t.pass(15);
         let again = t.reserve_one().await;
-        assert_eq!((again.job.crashes, again.job.attempt), (1, 2));
-        assert_eq!(t.end(&again, verdict).await.crashes, 0);
+        assert_eq!((again.job.expired_leases, again.job.attempt), (1, 2));
+        assert_eq!(t.end(&again, verdict).await.expired_leases, 0);
         t.queue(QueueOp::Purge(1)).await;
         assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::LeaseLost);
     }
@@ -246,7 +249,7 @@ pub(crate) async fn a_row_of_snoozes_outlives_a_crash(t: Fixture) {
     t.pass(15);
     t.reserve(0).await;
     let job = t.get(run.job.id).await;
-    assert_eq!((job.snoozes, job.crashes, job.reason), (1, 1, None));
+    assert_eq!((job.snoozes, job.expired_leases, job.reason), (1, 1, None));
 }
 
 /// S9, S13: one call takes back 32 leases, and says that more are left.

@@ -54,7 +54,7 @@ pub(crate) async fn a_take_reclaims_first(t: Fixture) {
     t.pass(15);
     let taken = t.take(1).await;
     assert_eq!((taken[0].id, taken[0].attempt), (run.job.id, 2));
-    assert_eq!((taken[0].crashes, taken[0].failures.len()), (0, 1));
+    assert_eq!((taken[0].expired_leases, taken[0].failures.len()), (0, 1));
 }
 
 /// S9: an expired job is ended instead of taken.

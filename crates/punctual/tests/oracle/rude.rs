@@ -32,7 +32,7 @@ pub(crate) const EVENTS: [(&str, u32); 57] = [
     ("too large", 6),
     ("lease reclaimed", 200),
     ("32 leases reclaimed", 8),
-    ("two crashes in a row", 150),
+    ("two expired leases in a row", 150),
     ("dead of crashes", 20),
     ("dead of attempts", 9),
     ("expired", 3900),
@@ -292,7 +292,7 @@ impl Tally {
                             self.add_once("expired", id, reason == Some("expired"));
                             self.add_once("dead of crashes", id, reason == Some("crashes"));
                             self.add_once("dead of attempts", id, reason == Some("attempts"));
-                            self.add_once("two crashes in a row", id, 2 <= job.crashes);
+                            self.add_once("two expired leases in a row", id, 2 <= job.expired_leases);
                             let (group, key) = (job.group.is_some(), job.concurrency.is_some());
                             self.add_once("a job behind its group", id, group && !key && job.blocked);
                             self.add_once("a job behind its key", id, key && job.blocked);

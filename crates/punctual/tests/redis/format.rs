@@ -177,7 +177,10 @@ async fn a_take_holds_a_job_with_an_unknown_option() {
         let ids = |jobs: Vec<JobRecord>| jobs.iter().map(|job| job.id).collect::<Vec<_>>();
         assert_eq!(ids(store.take(&take).await.unwrap()), [good], "only what this version knows is taken");
         let kept = store.get(newer).await.unwrap().unwrap();
-        assert_eq!((kept.state, kept.reason, kept.attempt, kept.crashes), (State::Waiting, None, 1, 0));
+        assert_eq!(
+            (kept.state, kept.reason, kept.attempt, kept.expired_leases),
+            (State::Waiting, None, 1, 0)
+        );
         assert_eq!(store.audit(Audit::default()).await.unwrap().findings, []);
         edit_options(&server, &url, unknown, known);
         clock.advance(Duration::from_mins(1));
@@ -203,7 +206,10 @@ async fn a_job_with_an_unknown_option_is_held_and_blocks_nobody() {
         let ids = |jobs: Vec<Reserved>| jobs.iter().map(|job| job.job.id).collect::<Vec<_>>();
         assert_eq!(ids(store.reserve(&reserve(1, 10)).await.unwrap().jobs), [good]);
         let kept = store.get(newer).await.unwrap().unwrap();
-        assert_eq!((kept.state, kept.reason, kept.attempt, kept.crashes), (State::Waiting, None, 1, 0));
+        assert_eq!(
+            (kept.state, kept.reason, kept.attempt, kept.expired_leases),
+            (State::Waiting, None, 1, 0)
+        );
         assert_eq!(store.audit(Audit::default()).await.unwrap().findings, []);
         // What can read it runs it, a minute later at most.
         edit_options(&server, &url, UNKNOWN, KNOWN);

@@ -428,7 +428,7 @@ async fn a_job_on_its_last_chance_has_no_company_from_other_shards() {
         clock.advance(Duration::from_secs(1));
         let batch = reserve().await;
         if batch.jobs.iter().any(|reserved| reserved.job.id == poison[0].id) {
-            assert_eq!((batch.jobs.len(), batch.jobs[0].job.crashes), (1, 2));
+            assert_eq!((batch.jobs.len(), batch.jobs[0].job.expired_leases), (1, 2));
             return;
         }
         let release = |reserved: &Reserved| Settlement { lease: reserved.lease, verdict: Verdict::Release };

@@ -145,7 +145,7 @@ async fn a_handler_that_blocks_the_runtime_keeps_its_lease() {
         }
     });
     assert_eq!(worker.run_until(stop).await.unwrap().done, 1);
-    assert_eq!(rig.client.get(id).await.unwrap().unwrap().crashes, 0);
+    assert_eq!(rig.client.get(id).await.unwrap().unwrap().expired_leases, 0);
 }
 
 /// A receiver that blocks its thread, also within a runtime.

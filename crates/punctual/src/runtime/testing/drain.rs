@@ -94,7 +94,7 @@ impl<'a> Drain<'a> {
         }
         let given = batch.jobs.len();
         self.is_alone =
-            !reserve.company && batch.jobs.iter().any(|reserved| is_last_chance(reserved.job.crashes));
+            !reserve.company && batch.jobs.iter().any(|reserved| is_last_chance(reserved.job.expired_leases));
         for reserved in self.setup.queues.reserved(batch.jobs) {
             let handler = match self.setup.config.handlers.handler(&reserved.job.kind) {
                 None => Err(self.setup.config.handlers.unknown(&reserved.job)),

@@ -73,7 +73,7 @@ impl Active {
     }
 
     fn is_last_chance(&self) -> bool {
-        is_last_chance(self.call.record().crashes)
+        is_last_chance(self.call.record().expired_leases)
     }
 }
 
@@ -124,7 +124,7 @@ impl Runs {
         if run.task.is_some() {
             self.count(&run, |n| n + 1);
             if run.is_last_chance() {
-                self.suspects.begin(lease, run.call.record().crashes);
+                self.suspects.begin(lease, run.call.record().expired_leases);
             }
         }
         self.active.borrow_mut().insert(lease, run);

@@ -481,7 +481,7 @@ impl<'a> RunLoop<'a> {
     /// verdict.
     fn begin(&mut self, reserved: Reserved, handler: Result<Erased, Verdict>, is_alone: bool, now: Instant) {
         let Reserved { lease, lasts, job, .. } = reserved;
-        let is_last_chance = is_last_chance(job.crashes);
+        let is_last_chance = is_last_chance(job.expired_leases);
         let call = self.call_of(job, lease.fence);
         let held = Held { lease, lasts, call, handler };
         if is_last_chance && !is_alone {

@@ -136,10 +136,10 @@ async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>>
     let is_held = why == UNKNOWN_KIND || 0 < unhandled;
     let is_put_off = is_held || why.starts_with(COULD_NOT);
     let is_in_time = job.run_at <= tick.at.max(job.created_at);
-    let is_first_try =
-        job.attempt == job.crashes + 1 + unhandled as u32 && (2 <= job.crashes || is_put_off || is_in_time);
+    let is_first_try = job.attempt == job.expired_leases + 1 + unhandled as u32
+        && (2 <= job.expired_leases || is_put_off || is_in_time);
     // Whether neither its handler nor its successors have started.
-    let is_new = is_first_try && job.crashes == 0;
+    let is_new = is_first_try && job.expired_leases == 0;
     let plant = async |after| match schedule.plant(after).await {
         // This tick itself may take up the room. Its successor is enqueued by a later check.
         Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::StoreFull) => {

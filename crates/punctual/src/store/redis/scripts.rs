@@ -99,7 +99,7 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("DOCS_MAX", limits::DOCS_MAX),
         ("FAILURES_MAX", limits::FAILURES_MAX as u64),
         ("FORMAT", FORMAT.into()),
-        ("CRASHES_MAX", limits::CRASHES_MAX.into()),
+        ("EXPIRED_LEASES_MAX", limits::EXPIRED_LEASES_MAX.into()),
         ("GATE_MAX", ceil_ms(limits::GATE_MAX)),
         ("GROUPS_EXTRA", limits::GROUPS_EXTRA as u64),
         ("GROUP_TURNS_MAX", limits::GROUP_TURNS_MAX as u64),

@@ -497,7 +497,7 @@ impl Records {
     fn reserved(&mut self, span: Span, batch: &Reservations) {
         self.reserves.push((span, batch.now));
         for row in &batch.jobs {
-            let is_first = row.attempt == 1 && row.crashes == 0;
+            let is_first = row.attempt == 1 && row.expired_leases == 0;
             let given = Given { span, now: batch.now, run_at: row.run_at, is_first };
             self.lease(row.id, row.fence).given.get_or_insert(given);
         }

@@ -103,7 +103,7 @@ impl Model {
         }
         let job = &mut self.row_mut(id).job;
         job.state = State::Waiting;
-        (job.attempt, job.crashes, job.snoozes) = (1, 0, 0);
+        (job.attempt, job.expired_leases, job.snoozes) = (1, 0, 0);
         job.run_at = now;
         (job.expires_at, job.finished_at, job.reason) = (None, None, None);
         (job.notes, job.result) = (Notes::default(), None);

@@ -178,7 +178,7 @@ impl Model {
             headers: new.headers.clone(),
             state: State::Waiting,
             attempt: 1,
-            crashes: 0,
+            expired_leases: 0,
             snoozes: 0,
             version: 1,
             cancel_requested: false,

@@ -159,7 +159,7 @@ impl Model {
                 continue;
             }
             let bytes = found.bytes + job.payload.bytes.len();
-            let alone = !round.company && is_last_chance(job.crashes);
+            let alone = !round.company && is_last_chance(job.expired_leases);
             if (alone || BATCH_BYTES_MAX < bytes) && 0 < found.count() {
                 found.is_over = true;
                 break;
@@ -194,7 +194,7 @@ impl Model {
         }
         let row = self.row_mut(id);
         (row.lasts_ms, row.started) = (lasts_ms, true);
-        row.company = round.company && is_last_chance(row.job.crashes);
+        row.company = round.company && is_last_chance(row.job.expired_leases);
         row.job.state = State::Running;
         row.job.started_at = Some(round.now);
         let until = round.now.after(Duration::from_millis(lasts_ms));

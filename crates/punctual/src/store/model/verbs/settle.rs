@@ -70,7 +70,7 @@ impl Model {
         let next = decide(&Run {
             id: job.id,
             attempt: job.attempt,
-            crashes: job.crashes,
+            expired_leases: job.expired_leases,
             snoozes: job.snoozes,
             max_attempts,
             cancel_requested: job.cancel_requested,
@@ -87,7 +87,7 @@ impl Model {
             });
             job.failures.drain(..job.failures.len().saturating_sub(FAILURES_MAX));
         }
-        (job.attempt, job.crashes, job.snoozes) = (next.attempt, next.crashes, next.snoozes);
+        (job.attempt, job.expired_leases, job.snoozes) = (next.attempt, next.expired_leases, next.snoozes);
         job.cancel_requested = false;
         job.result = next.result;
         if next.state.is_ended() {

@@ -81,7 +81,7 @@ local AT_REST = 2 ^ 53 - 1 -- when upkeep is due for a queue that holds nothing
 -- Stands for a setting that nobody chose. Each reader uses the default of its own version.
 local OPEN = $OPEN
 -- A name after a $ is a constant of the Rust code; see constants() in scripts.rs. Times are in ms.
-local POISON_LIMIT, CRASHES_MAX = $POISON_LIMIT, $CRASHES_MAX
+local POISON_LIMIT, EXPIRED_LEASES_MAX = $POISON_LIMIT, $EXPIRED_LEASES_MAX
 local CANDIDATES_EXTRA, GROUPS_EXTRA, GROUP_TURNS_MAX = $CANDIDATES_EXTRA, $GROUPS_EXTRA, $GROUP_TURNS_MAX
 local HEARTBEAT, JUMP = $HEARTBEAT_DEFAULT, $LEASE_DEFAULT + $HEARTBEAT_DEFAULT
 local CALL_MEMORY, BYTES_MAX, SPARE = $CALL_MEMORY, $BATCH_BYTES_MAX, $SPARE

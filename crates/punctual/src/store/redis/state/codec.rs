@@ -393,7 +393,7 @@ fn remember(job: &mut JobRecord, mut past: Bytes<'_>) -> Result<()> {
     }
     if flags & 8 != 0 {
         job.attempt = past.number(4)? as u32;
-        job.crashes = past.byte()?.into();
+        job.expired_leases = past.byte()?.into();
         job.snoozes = past.number(2)? as u32;
     }
     if flags & 16 != 0 {

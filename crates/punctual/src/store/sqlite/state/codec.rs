@@ -132,7 +132,7 @@ impl Opts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Past {
     pub(crate) attempt: u32,
-    pub(crate) crashes: u32,
+    pub(crate) expired_leases: u32,
     pub(crate) snoozes: u32,
     /// Whether it was ever reserved. Kept only for jobs whose unique key needs it.
     pub(crate) started: bool,
@@ -149,7 +149,7 @@ impl Default for Past {
     fn default() -> Self {
         Self {
             attempt: 1,
-            crashes: 0,
+            expired_leases: 0,
             snoozes: 0,
             started: false,
             reason: None,
@@ -301,7 +301,7 @@ impl Job {
         let past = if has_past {
             Past {
                 attempt: c.number::<u32>(12).clamp(1, RUNS_MAX),
-                crashes: c.number::<u32>(13).min(RUNS_MAX),
+                expired_leases: c.number::<u32>(13).min(RUNS_MAX),
                 snoozes: c.number::<u32>(14).min(RUNS_MAX),
                 started: c.int(15) != 0,
                 reason: c.optional(16, Columns::text),
@@ -389,7 +389,7 @@ impl Job {
         conn.prepare_cached(PUT_PAST)?.execute(params![
             self.id.as_bytes(),
             past.attempt,
-            past.crashes,
+            past.expired_leases,
             past.snoozes,
             past.started,
             past.reason,
@@ -406,7 +406,7 @@ impl Job {
     /// Returns the record for callers.
     pub(crate) fn into_record(self, queue: &str, place: &Place) -> JobRecord {
         let Opts { content_type, max_attempts, backoff, timeout_ms, lease_ms, .. } = self.opts;
-        let Past { attempt, crashes, snoozes, reason, failures, notes, result, .. } = self.past;
+        let Past { attempt, expired_leases, snoozes, reason, failures, notes, result, .. } = self.past;
         let (state, finished_at, ended_for) = match place {
             Place::Waiting => (State::Waiting, None, reason),
             Place::Running(_) => (State::Running, None, reason),
@@ -441,7 +441,7 @@ impl Job {
             headers: self.opts.headers,
             state,
             attempt,
-            crashes,
+            expired_leases,
             snoozes,
             version: self.version,
             cancel_requested: lease.is_some_and(LeaseRow::cancel_requested),

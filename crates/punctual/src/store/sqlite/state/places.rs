@@ -388,7 +388,7 @@ impl Tx<'_> {
         let run = Run {
             id: job.id,
             attempt: job.past.attempt,
-            crashes: job.past.crashes,
+            expired_leases: job.past.expired_leases,
             snoozes: job.past.snoozes,
             max_attempts: job.opts.max_attempts(),
             cancel_requested: lease.cancel_requested(),
@@ -397,7 +397,7 @@ impl Tx<'_> {
         };
         let next = if job.corrupt {
             let next = Next::overruled(State::Dead, &run, EndReason::Corrupt);
-            Next { crashes: run.crashes, snoozes: run.snoozes, ..next }
+            Next { expired_leases: run.expired_leases, snoozes: run.snoozes, ..next }
         } else {
             then(&run, self.now)
         };
@@ -417,7 +417,8 @@ impl Tx<'_> {
             let surplus = job.past.failures.len().saturating_sub(FAILURES_MAX);
             job.past.failures.drain(..surplus);
         }
-        (job.past.attempt, job.past.crashes, job.past.snoozes) = (next.attempt, next.crashes, next.snoozes);
+        (job.past.attempt, job.past.expired_leases, job.past.snoozes) =
+            (next.attempt, next.expired_leases, next.snoozes);
         job.past.result = next.result;
         if next.state == State::Waiting {
             job.past.reason = next.reason;

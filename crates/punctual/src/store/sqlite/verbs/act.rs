@@ -123,7 +123,7 @@ fn retry(tx: &mut Tx<'_>, q: Q, mut job: Job, ended: &EndedRow) -> Step<Acted> {
     }
     tx.leave_ended(q, job.id.as_bytes(), ended)?;
     tx.tally(q).bytes += job.bytes();
-    (job.past.attempt, job.past.crashes, job.past.snoozes, job.past.reason) = (1, 0, 0, None);
+    (job.past.attempt, job.past.expired_leases, job.past.snoozes, job.past.reason) = (1, 0, 0, None);
     (job.past.notes, job.past.result) = (Notes::default(), None);
     (job.run_at, job.expires_at) = (tx.now, None);
     job.version += 1;

@@ -188,7 +188,7 @@ fn lease_one(
     if job.has_past {
         flags |= LeaseRow::PAST;
     }
-    if request.company && is_last_chance(job.past.crashes) {
+    if request.company && is_last_chance(job.past.expired_leases) {
         flags |= LeaseRow::COMPANY;
     }
     let gid = group_of(&job);

@@ -73,14 +73,14 @@ end
 --   1 it was started once
 --   2 run_at and level are these
 --   4 it does not expire any more
---   8 attempt, crashes and snoozes
+--   8 attempt, expired leases and snoozes in a row
 --   16 version
 --   32 it has ended: state and when
 --   64 reason
 --   128 three chunks, then the failures. The chunks: the result (its content type as a chunk, then its bytes; '' if
 --     there is none); notes, which are the client's own; a byte if a caller waits for the end.
 local function past(job, x)
-    job.attempt, job.crashes, job.snoozes, job.version, job.failures = 1, 0, 0, 1, {}
+    job.attempt, job.expired_leases, job.snoozes, job.version, job.failures = 1, 0, 0, 1, {}
     job.past, job.x = x and '\1' or '\0', x or ''
     if not x then return end
     local flags, at, length = byte(x, 1), 2, nil
@@ -90,7 +90,7 @@ local function past(job, x)
         job.run_at, job.level, at = unp('>I6B', x, at)
     end
     if has(flags, 4) then job.unexpiring, job.expires = true, nil end
-    if has(flags, 8) then job.attempt, job.crashes, job.snoozes, at = unp('>I4BI2', x, at) end
+    if has(flags, 8) then job.attempt, job.expired_leases, job.snoozes, at = unp('>I4BI2', x, at) end
     if has(flags, 16) then job.version, at = unp('>I4', x, at) end
     if has(flags, 32) then job.state, job.ended, at = unp('>BI6', x, at) end
     if has(flags, 64) then
@@ -118,8 +118,8 @@ local function past_of(job)
     if job.started then put(1, '') end
     if job.moved then put(2, pack('>I6B', job.run_at, job.level)) end
     if job.unexpiring then put(4, '') end
-    if 1 < job.attempt or 0 < job.crashes or 0 < job.snoozes then
-        put(8, pack('>I4BI2', job.attempt, job.crashes, job.snoozes))
+    if 1 < job.attempt or 0 < job.expired_leases or 0 < job.snoozes then
+        put(8, pack('>I4BI2', job.attempt, job.expired_leases, job.snoozes))
     end
     if 1 < job.version then put(16, pack('>I4', job.version)) end
     if job.ended then put(32, pack('>BI6', job.state, job.ended)) end

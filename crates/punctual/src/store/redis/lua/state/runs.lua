@@ -1,6 +1,6 @@
 -- The ends of runs: by a verdict, or by an expired lease. The arithmetic is that of core/lifecycle.rs.
 
--- Ends a run. `next`: state, attempt, crashes, snoozes, run_at or nil, reason, failed (words or nil).
+-- Ends a run. `next`: state, attempt, expired_leases, snoozes, run_at or nil, reason, failed (words or nil).
 local function leave_run(job, next)
     local run = job.run
     call('HDEL', RUNS, job.id)
@@ -12,7 +12,7 @@ local function leave_run(job, next)
             pack('>I4I6I6I2', job.attempt, run.started, now, #run.worker) .. run.worker .. next.failed
         if FAILURES_MAX < #failures then table.remove(failures, 1) end
     end
-    job.attempt, job.crashes, job.snoozes = next.attempt, next.crashes or 0, next.snoozes or 0
+    job.attempt, job.expired_leases, job.snoozes = next.attempt, next.expired_leases or 0, next.snoozes or 0
     job.started, job.run = true, nil
     if next.state ~= WAITING then return finish(job, next.state, next.reason) end
     job.state, job.reason = WAITING, next.reason
@@ -23,18 +23,18 @@ local function leave_run(job, next)
 end
 -- Ends a run whose lease expired (S9). Returns the state of the job.
 local function reclaimed(job)
-    local crashes = min(job.crashes + 1, CRASHES_MAX)
-    local next = {attempt = job.attempt, crashes = crashes, snoozes = job.snoozes, failed = 'lease expired'}
+    local expired_leases = min(job.expired_leases + 1, EXPIRED_LEASES_MAX)
+    local next = {attempt = job.attempt, expired_leases = expired_leases, snoozes = job.snoozes, failed = 'lease expired'}
     if has(job.run.flags, 1) then
         next.state, next.reason = CANCELLED, 'cancelled'
-    elseif POISON_LIMIT <= next.crashes and not has(job.run.flags, 32) then
+    elseif POISON_LIMIT <= next.expired_leases and not has(job.run.flags, 32) then
         next.state, next.reason = DEAD, 'crashes'
     elseif job.max_attempts <= job.attempt then
         next.state, next.reason = DEAD, 'attempts'
     else
         next.state, next.attempt = WAITING, job.attempt + 1
-        if 3 <= next.crashes or next.crashes == 2 and job.max_attempts <= next.attempt then
-            local step, low16 = (next.crashes - 1) * job.run.lasts, byte(job.id, 15) * 256 + byte(job.id, 16)
+        if 3 <= next.expired_leases or next.expired_leases == 2 and job.max_attempts <= next.attempt then
+            local step, low16 = (next.expired_leases - 1) * job.run.lasts, byte(job.id, 15) * 256 + byte(job.id, 16)
             next.run_at = min(now + step + math.floor(step * low16 / 65536), END)
         end
     end
@@ -84,7 +84,7 @@ local function verdict(job, what, rest)
         end
     elseif what == 'h' then
         -- Only a newer version may run it.
-        next.crashes, next.snoozes, next.run_at = job.crashes, job.snoozes, min(now + HELD_FOR, END)
+        next.expired_leases, next.snoozes, next.run_at = job.expired_leases, job.snoozes, min(now + HELD_FOR, END)
     elseif what == 'c' then
         next.state, next.reason = CANCELLED, rest
     elseif what == 'd' then
@@ -98,7 +98,7 @@ local function done_past(id, x)
     local job = {id = id}
     if not pcall(past, job, x) then return nil end
     tell_end(job)
-    job.started, job.state, job.ended, job.reason, job.crashes, job.snoozes = true, DONE, now, nil, 0, 0
+    job.started, job.state, job.ended, job.reason, job.expired_leases, job.snoozes = true, DONE, now, nil, 0, 0
     return past_of(job)
 end
 -- Stores the notes of a run, if its history can be read; `notes` are all notes so far.

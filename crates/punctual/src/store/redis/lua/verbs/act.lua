@@ -49,7 +49,7 @@ local function retry(job)
     end
     rules().leave_ended(job)
     job.state, job.ended, job.reason, job.notes, job.result = WAITING, nil, nil, nil, nil
-    job.attempt, job.crashes, job.snoozes = 1, 0, 0
+    job.attempt, job.expired_leases, job.snoozes = 1, 0, 0
     job.run_at, job.moved, job.version = now, true, job.version + 1
     if job.expires then job.expires, job.unexpiring = nil, true end
     put_past(job)

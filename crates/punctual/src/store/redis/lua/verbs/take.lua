@@ -24,7 +24,7 @@ if q then
     if 0 <= till then
         serve(walk_of(q), n, till, state, function(id, rec, _, job)
             shard.fence = max(shard.fence, now * 1000) + 1
-            job.crashes, job.snoozes, job.started = 0, 0, true
+            job.expired_leases, job.snoozes, job.started = 0, 0, true
             -- It runs no longer than this step.
             if job.key then rules().touch(job.q, job.key) end
             rules().finish(job, DONE, nil)

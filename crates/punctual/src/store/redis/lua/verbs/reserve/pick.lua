@@ -51,7 +51,7 @@ local function pick(walk, most, till, state, each)
                     call('ZADD', TIMELINE, '0', rules().parked_member(job))
                     rules().touch(q, job.key)
                 else
-                    local alone = state.parts and job and POISON_LIMIT <= job.crashes + 1
+                    local alone = state.parts and job and POISON_LIMIT <= job.expired_leases + 1
                     if state.any and (alone or BYTES_MAX < state.bytes + bytes) then
                         state.stopped = true
                         break

@@ -106,7 +106,7 @@ local function reserving(from, first_bell, turns)
                             flags, digest = flags + 16, digest .. job.gid
                             call('ZADD', RUNNING_KEYS, '0', q .. job.gid .. id)
                         end
-                        if company and POISON_LIMIT <= job.crashes + 1 then flags = flags + 32 end
+                        if company and POISON_LIMIT <= job.expired_leases + 1 then flags = flags + 32 end
                     end
                     local run = pack('>I8c9BI4', fence, place, flags, bytes) .. rest .. digest .. worker
                     runs[2 * given + 1], runs[2 * given + 2] = id, run
