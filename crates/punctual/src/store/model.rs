@@ -60,7 +60,7 @@ pub struct Model {
     /// The limiters of queues that were ever used.
     gates: BTreeMap<String, limits::Gate>,
     /// The active groups of queues that ever had groups (S16).
-    rings: BTreeMap<String, groups::Ring>,
+    active_groups: BTreeMap<String, groups::ActiveGroups>,
     docs: BTreeMap<String, Doc>,
     /// The last version given to a document.
     doc_version: u64,

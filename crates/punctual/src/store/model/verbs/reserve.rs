@@ -145,7 +145,7 @@ impl Model {
             found.looked_at += 1;
             let Some(job) = self.first_of(queue, &class, round.due_by) else {
                 if let Class::Group(group) = &class {
-                    self.leave_ring(queue, group);
+                    self.leave_active(queue, group);
                 }
                 continue;
             };
@@ -179,7 +179,7 @@ impl Model {
             reserved += 1;
         }
         if is_shared {
-            self.mind_rest(queue, round.now);
+            self.mind_ungrouped(queue, round.now);
         }
         reserved
     }

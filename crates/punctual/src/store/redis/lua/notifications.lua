@@ -75,7 +75,7 @@ function pending.put()
             if 0 < row.closed or 0 < row.arrival or 0 < row.let then
                 upkeep = upkeep .. pack('>I7I7I4', row.closed, row.arrival, row.part)
             end
-            if 0 < row.let then upkeep = upkeep .. pack('>I7I7I7', row.time, row.own, row.let) end
+            if 0 < row.let then upkeep = upkeep .. pack('>I7I7I7', row.time, row.ungrouped, row.let) end
             call('HSET', SETTINGS, q .. 'w', upkeep)
         end
     end

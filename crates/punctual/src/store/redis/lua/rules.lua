@@ -15,7 +15,7 @@ return {
     live_member = live_member, put_live = put_live, end_live = end_live, first_live = first_live,
     end_keyed = end_keyed, end_lost = end_lost, is_behind = is_behind, is_blocked = is_blocked, hand_over = hand_over,
     timed = timed, touch_group = touch_group, is_open = is_open, regroup = regroup, let_in = let_in,
-    first_in_ring = first_in_ring, leave_ring = leave_ring, mind_rest = mind_rest, charge = charge, charge_rest = charge_rest,
+    first_active = first_active, leave_active = leave_active, mind_ungrouped = mind_ungrouped, charge = charge, charge_ungrouped = charge_ungrouped,
     first_group = first_group, group_of = group_of, look_at_groups = look_at_groups,
     lease_member = lease_member, extend_lease = extend_lease, set_company = set_company,
     ended_member = ended_member, leave_ended = leave_ended, remember = remember,

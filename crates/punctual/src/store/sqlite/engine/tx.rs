@@ -19,7 +19,7 @@ use crate::{
         clock::Clock,
         sqlite::{
             engine::{fault::Step, schema, sql::named},
-            state::{codec::Columns, groups::Ring, keys::Key, limits::Gate},
+            state::{codec::Columns, groups::ActiveGroups, keys::Key, limits::Gate},
         },
     },
 };
@@ -33,7 +33,7 @@ const QUEUE_BY_QID: &str = named(FILE, "queue_by_qid");
 const NEW_QUEUE: &str = named(FILE, "new_queue");
 const PUT_COUNTERS: &str = named(FILE, "put_counters");
 const PUT_GATE: &str = named(FILE, "put_gate");
-const PUT_RING: &str = named(FILE, "put_ring");
+const PUT_ACTIVE_GROUPS: &str = named(FILE, "put_active_groups");
 const PUT_SETTINGS: &str = named(FILE, "put_settings");
 const CALL: &str = named(FILE, "call");
 const PUT_CALL: &str = named(FILE, "put_call");
@@ -164,8 +164,8 @@ pub(crate) struct Queue {
     stored: Tally,
     pub(crate) gate: Gate,
     stored_gate: Gate,
-    pub(crate) ring: Ring,
-    stored_ring: Ring,
+    pub(crate) active: ActiveGroups,
+    stored_active: ActiveGroups,
 }
 
 impl Queue {
@@ -173,7 +173,7 @@ impl Queue {
     pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let text: Option<String> = row.get(2).unwrap_or_else(|_| Some(String::new()));
         let parsed = text.as_deref().map(serde_json::from_str::<QueueSettings>).transpose();
-        let (tally, gate, ring) = (Tally::read(row, 3), Gate::read(row, 14), Ring::read(row, 17));
+        let (tally, gate, active) = (Tally::read(row, 3), Gate::read(row, 14), ActiveGroups::read(row, 17));
         Ok(Self {
             qid: row.get(0)?,
             name: row.get(1)?,
@@ -183,8 +183,8 @@ impl Queue {
             stored: tally,
             gate,
             stored_gate: gate,
-            ring,
-            stored_ring: ring,
+            active,
+            stored_active: active,
         })
     }
 
@@ -340,9 +340,11 @@ impl<'c> Tx<'c> {
             let Gate { closed, arrival, part } = queue.gate;
             self.conn.prepare_cached(PUT_GATE)?.execute(params![queue.qid, closed, arrival, part])?;
         }
-        for queue in self.queues.iter().filter(|queue| queue.ring != queue.stored_ring) {
-            let [time, own, seen, version] = queue.ring.columns();
-            self.conn.prepare_cached(PUT_RING)?.execute(params![queue.qid, time, own, seen, version])?;
+        for queue in self.queues.iter().filter(|queue| queue.active != queue.stored_active) {
+            let [time, ungrouped, seen, version] = queue.active.columns();
+            self.conn
+                .prepare_cached(PUT_ACTIVE_GROUPS)?
+                .execute(params![queue.qid, time, ungrouped, seen, version])?;
         }
         let mut queues = self.queues;
         let rings = self.rings.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at));
@@ -403,8 +405,8 @@ impl<'c> Tx<'c> {
         &mut self.queues[q.0].gate
     }
 
-    pub(crate) fn ring_mut(&mut self, q: Q) -> &mut Ring {
-        &mut self.queues[q.0].ring
+    pub(crate) fn active_mut(&mut self, q: Q) -> &mut ActiveGroups {
+        &mut self.queues[q.0].active
     }
 
     /// Replaces a queue's settings.

@@ -35,7 +35,7 @@ WHERE qid = ?1;
 -- name: put_gate
 UPDATE punctual_queue SET closed = ?2, arrival = ?3, part = ?4 WHERE qid = ?1;
 
--- name: put_ring
+-- name: put_active_groups
 UPDATE punctual_queue SET ring = ?2, own = ?3, seen = ?4, version = ?5 WHERE qid = ?1;
 
 -- name: put_settings

@@ -204,7 +204,7 @@ pub(crate) fn upcoming(tx: &mut Tx<'_>, upcoming: &Upcoming) -> Step<Histogram> 
         for priority in Priority::ALL {
             fill(HISTOGRAM, &[qid, priority as i64, now, end, width])?;
         }
-        if tx.at(q).ring.has_groups() {
+        if tx.at(q).active.has_groups() {
             fill(HISTOGRAM_GROUPED, &[qid, now, end, width])?;
         }
     }

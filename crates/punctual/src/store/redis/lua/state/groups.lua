@@ -113,17 +113,17 @@ local function let_in(q, most)
     end
 end
 -- Activates the ungrouped jobs as one group if some are due again, and deactivates them otherwise.
-local function mind_rest(q, is_due)
+local function mind_ungrouped(q, is_due)
     local row = queue(q)
-    local own = is_due and (0 < row.own and row.own or come(row, 1)) or 0
-    if own ~= row.own then row.own, row.hinted = own, true end
+    local ungrouped = is_due and (0 < row.ungrouped and row.ungrouped or come(row, 1)) or 0
+    if ungrouped ~= row.ungrouped then row.ungrouped, row.hinted = ungrouped, true end
 end
-local function first_in_ring(q)
+local function first_active(q)
     local member = groups_in(q, 'r', NEVER, 1)[1]
     return member and group_in(q, member)
 end
 -- Deactivates a group that has jobs which can start, until it is activated again.
-local function leave_ring(group) move(group, 'w', first_of_group(group)) end
+local function leave_active(group) move(group, 'w', first_of_group(group)) end
 -- Charges the start of a job to its group, or to the ungrouped jobs.
 local function charge(group)
     local row = queue(group.q)
@@ -131,9 +131,9 @@ local function charge(group)
     if 0 < group.rate then spend_rate(group, 1) end
     move(group, 'r', group.at + math.floor(STRIDE / group.weight))
 end
-local function charge_rest(q)
+local function charge_ungrouped(q)
     local row = queue(q)
-    row.time, row.own, row.hinted = row.own, row.own + STRIDE, true
+    row.time, row.ungrouped, row.hinted = row.ungrouped, row.ungrouped + STRIDE, true
 end
 -- Returns when the first group of a queue can start a job.
 local function first_group(q)

@@ -7,7 +7,7 @@ local function serve(walk, most, till, state, each)
     local q, row = walk.q, queue(walk.q)
     if row.let == 0 or row.paused then return pick(walk, most, till, state, each) end
     local before, stale, has_entered = state.n, 0, false
-    local function mind_rest() rules().mind_rest(q, is_due(till < now and walk_of(q) or walk, now)) end
+    local function mind_ungrouped() rules().mind_ungrouped(q, is_due(till < now and walk_of(q) or walk, now)) end
     while 0 < state.candidates and not state.stopped and stale < CANDIDATES_EXTRA do
         local wanted = min(most - (before - state.n), state.n)
         if min(wanted, (room_of(q, state.takes))) <= 0 then break end
@@ -17,20 +17,20 @@ local function serve(walk, most, till, state, each)
         end
         if not has_entered then
             rules().let_in(q, min(wanted, state.turns) + GROUPS_EXTRA)
-            mind_rest()
+            mind_ungrouped()
             has_entered = true
         end
-        local group = rules().first_in_ring(q)
+        local group = rules().first_active(q)
         if not group then
             pick(walk, wanted, till, state, each)
             break
         end
-        if 0 < row.own and row.own <= group.at and is_due(walk, till) then
+        if 0 < row.ungrouped and row.ungrouped <= group.at and is_due(walk, till) then
             if pick(walk, 1, till, state, each) == 1 then
-                rules().charge_rest(q)
+                rules().charge_ungrouped(q)
                 state.turns = state.turns - 1
             end
-            mind_rest()
+            mind_ungrouped()
         else
             local of = walk_of(q, group.gid)
             if not rules().is_open(group) or not is_due(of, now) then
@@ -38,7 +38,7 @@ local function serve(walk, most, till, state, each)
                 rules().regroup(group)
                 stale = stale + 1
             elseif not is_due(of, till) then
-                rules().leave_ring(group)
+                rules().leave_active(group)
                 state.candidates = state.candidates - 1
             else
                 local given = pick(of, 1, till, state, each)
@@ -51,6 +51,6 @@ local function serve(walk, most, till, state, each)
             end
         end
     end
-    if has_entered then mind_rest() end
+    if has_entered then mind_ungrouped() end
     return before - state.n
 end
