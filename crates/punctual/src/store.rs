@@ -6,7 +6,6 @@
 //! gives the same answers. The docs of the verbs below settle the details that the contract leaves open.
 
 mod audit;
-mod bell;
 pub mod clock;
 pub(crate) mod defaults;
 mod doc;
@@ -16,6 +15,7 @@ mod identity;
 mod lease;
 pub mod memory;
 pub mod model;
+mod notification;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "testing")]
@@ -37,14 +37,14 @@ use std::{
 
 use serde::Serialize;
 
-#[cfg(feature = "redis")]
-pub(crate) use self::bell::is_of_queue;
 #[cfg(any(feature = "sqlite", feature = "redis"))]
 pub(crate) use self::identity::IDENTITY_NONE;
+#[cfg(feature = "redis")]
+pub(crate) use self::notification::is_of_queue;
 pub(crate) use self::{
-    bell::{LOCK_BELL, WORKER_BELL, end_bell, end_of},
     doc::too_many,
     lease::{check_extend, check_result, check_settle},
+    notification::{LOCK_NOTIFICATION, WORKER_NOTIFICATION, end_notification, end_of},
 };
 pub use self::{
     doc::{Doc, DocOp, DocReply, Precondition},

@@ -9,7 +9,7 @@ use std::{
 use super::{
     Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
     Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
-    Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, WORKER_BELL,
+    Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, WORKER_NOTIFICATION,
 };
 use crate::core::{
     error::{Error, ErrorKind, Result},
@@ -205,7 +205,7 @@ impl Store for FaultyStore {
     }
 
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
-        let is_for_cancels = queues.iter().any(|bell| bell.starts_with(WORKER_BELL));
+        let is_for_cancels = queues.iter().any(|name| name.starts_with(WORKER_NOTIFICATION));
         let verb = if is_for_cancels { "listen" } else { "wait" };
         self.befall(verb, move || self.inner.wait(queues, at_most))
     }

@@ -49,7 +49,7 @@ struct Inner {
     model: Mutex<Model>,
     clock: Clock,
     /// Notified after every change.
-    bell: watch::Sender<()>,
+    notifier: watch::Sender<()>,
 }
 
 impl MemoryStore {
@@ -59,7 +59,7 @@ impl MemoryStore {
             identity: Identity::of(fastrand::u64(..)),
             model: Mutex::default(),
             clock,
-            bell: watch::Sender::new(()),
+            notifier: watch::Sender::new(()),
         }))
     }
 
@@ -77,21 +77,21 @@ impl MemoryStore {
             let mut model = self.model();
             change(&mut model, self.0.clock.now())
         };
-        self.0.bell.send_replace(());
+        self.0.notifier.send_replace(());
         changed
     }
 
     async fn wait_for_work(&self, queues: &[String], at_most: Duration) {
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
         let deadline = Instant::now().checked_add(at_most);
-        let mut bell = self.0.bell.subscribe();
+        let mut notifier = self.0.notifier.subscribe();
         let mut turns = match &self.0.clock {
             Clock::Manual(clock) => Some(ManualClock::turns(clock)),
             Clock::System => None,
         };
         loop {
             // Both are marked as seen before the check, so that no later change is missed.
-            bell.mark_unchanged();
+            notifier.mark_unchanged();
             if let Some(turns) = &mut turns {
                 turns.mark_unchanged();
             }
@@ -104,9 +104,9 @@ impl MemoryStore {
             let woken = async {
                 match &mut turns {
                     Some(turns) => {
-                        tokio::select! { _ = bell.changed() => (), _ = turns.changed() => () }
+                        tokio::select! { _ = notifier.changed() => (), _ = turns.changed() => () }
                     }
-                    None => drop(bell.changed().await),
+                    None => drop(notifier.changed().await),
                 }
             };
             let Some(until) = due.into_iter().chain(deadline).min() else {

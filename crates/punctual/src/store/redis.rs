@@ -48,7 +48,7 @@ use self::{
         fault,
         io_thread::Thread,
     },
-    notify::Rung,
+    notify::Woken,
     sharded::{
         attempts::{Attempts, Tried},
         copies,
@@ -92,7 +92,7 @@ pub struct RedisStore {
     /// The shard that has more work, as far as known.
     expected: AtomicUsize,
     /// Shards that notified and have not been asked first since.
-    rung: Mutex<BTreeSet<usize>>,
+    woken: Mutex<BTreeSet<usize>>,
 }
 
 /// The shards of a layout that can hold jobs.
@@ -157,7 +157,7 @@ impl RedisStore {
             turn: AtomicUsize::default(),
             job_turn: AtomicUsize::default(),
             expected: AtomicUsize::new(usize::MAX),
-            rung: Mutex::default(),
+            woken: Mutex::default(),
         };
         if !goes_by_a_copy {
             store.check_format().await?;
@@ -200,14 +200,14 @@ impl RedisStore {
         let new = || {
             let (live, turn) = (self.live(), self.next_turn());
             let (shards, expected) = (live.shards.len(), self.expected.load(Ordering::Relaxed));
-            let rung = lock(&self.rung).pop_first();
+            let woken = lock(&self.woken).pop_first();
             let in_turn = turn / 2 % shards;
             let is_worth_asking = |at: &usize| {
                 let shard = &live.shards[*at];
                 shard.quiet_for(request, hint.is_some()).is_none() || shard.quiet.is_unheard()
             };
-            let first = match rung.filter(|rung| *rung < shards) {
-                Some(rung) => rung,
+            let first = match woken.filter(|woken| *woken < shards) {
+                Some(woken) => woken,
                 None if turn % 2 == 0 && expected < shards => expected,
                 None => (in_turn..shards)
                     .chain(0..in_turn)
@@ -226,7 +226,7 @@ impl RedisStore {
 
     /// Returns whether a shard has notified and was not asked since.
     fn has_rung(&self, shard: usize) -> bool {
-        lock(&self.rung).contains(&shard)
+        lock(&self.woken).contains(&shard)
     }
 
     /// Notes the shard that has more work, or that none is known.
@@ -353,16 +353,17 @@ impl Store for RedisStore {
             }
             let mut changes = self.live.subscribe();
             let live = Arc::clone(&changes.borrow_and_update());
-            let bells: Vec<Vec<String>> =
-                (0..live.shards.len()).map(|at| sharded::watch::bells_in(&live, at, queues)).collect();
+            let names: Vec<Vec<String>> = (0..live.shards.len())
+                .map(|at| sharded::watch::notifications_in(&live, at, queues))
+                .collect();
             let listening = live
                 .shards
                 .iter()
-                .zip(&bells)
+                .zip(&names)
                 .enumerate()
-                .filter(|(_, (_, bells))| queues.is_empty() || !bells.is_empty());
-            let waits = listening.map(|(at, (shard, bells))| {
-                let wait = shard.wait(bells, at_most);
+                .filter(|(_, (_, names))| queues.is_empty() || !names.is_empty());
+            let waits = listening.map(|(at, (shard, names))| {
+                let wait = shard.wait(names, at_most);
                 Box::pin(async move { (at, wait.await) })
             });
             // The first notification ends the wait. The shards take turns to be first.
@@ -370,9 +371,9 @@ impl Store for RedisStore {
             let turn = fastrand::usize(..waits.len().max(1));
             waits.rotate_left(turn);
             tokio::select! {
-                ((at, rung), ..) = select_all(waits) => if rung == Rung::Work {
-                    if queues.iter().any(|bell| is_of_queue(bell)) {
-                        lock(&self.rung).insert(at);
+                ((at, woken), ..) = select_all(waits) => if woken == Woken::Work {
+                    if queues.iter().any(|name| is_of_queue(name)) {
+                        lock(&self.woken).insert(at);
                     }
                     // A notification that is left over from an earlier end is not passed on.
                     if sharded::watch::any_ended(self, queues).await? {

@@ -31,10 +31,10 @@ use self::{
         reader::Reader,
         schema,
         snapshot::Snapshots,
-        tx::{Rings, Tx},
+        tx::{Notifications, Tx},
         writer::{Cost, Writer},
     },
-    notify::{Doorbell, wait},
+    notify::{Notifier, wait},
     verbs::{act, doc, enqueue, extend, queue, read, reserve, settle, sweep, take},
 };
 use crate::{
@@ -63,7 +63,7 @@ pub use rusqlite;
 
 #[cfg(feature = "testing")]
 pub(crate) use self::engine::file::with_suffix as beside;
-pub use self::in_tx::Bell;
+pub use self::in_tx::Notification;
 pub use compact::{Compacted, Space};
 
 /// Options for opening a [`SqliteStore`].
@@ -128,7 +128,7 @@ pub struct SqliteStore {
     writer: Option<Writer>,
     reader: Reader,
     snapshots: Snapshots,
-    bell: Arc<Doorbell>,
+    notifier: Arc<Notifier>,
     strangers: wait::Strangers,
     database: Arc<Database>,
     operations: Arc<AtomicU64>,
@@ -157,7 +157,7 @@ impl SqliteStore {
         }
         let (database, conn) = Database::open(path, &options)?;
         let database = Arc::new(database);
-        let (bell, operations) = (Doorbell::new(&database.path), Arc::new(AtomicU64::new(0)));
+        let (notifier, operations) = (Notifier::new(&database.path), Arc::new(AtomicU64::new(0)));
         let reader = Reader::start(Arc::clone(&database), options.clock.clone(), Arc::clone(&operations))?;
         let writer = conn.map(|conn| {
             Writer::start(
@@ -165,7 +165,7 @@ impl SqliteStore {
                 Arc::clone(&database),
                 options.durability,
                 options.clock.clone(),
-                Arc::clone(&bell),
+                Arc::clone(&notifier),
                 Arc::clone(&operations),
             )
         });
@@ -178,7 +178,7 @@ impl SqliteStore {
             writer,
             reader,
             snapshots,
-            bell,
+            notifier,
             strangers,
             database,
             operations,
@@ -206,7 +206,9 @@ impl SqliteStore {
         if let Some(next_due) = batch.next_due
             && batch.jobs.is_empty()
             && !batch.more
-            && self.bell.others_mind(queues.iter().map(|request| &*request.queue), batch.now.after(next_due))
+            && self
+                .notifier
+                .others_mind(queues.iter().map(|request| &*request.queue), batch.now.after(next_due))
         {
             batch.next_due = None;
         }

@@ -30,7 +30,10 @@ const NOT_REACHED: [(&str, &str); 8] = [
         "Store::enqueue_each",
         "answers as enqueue does but where a shard is away: tests/redis/shards.rs, tests/topology",
     ),
-    ("Store::wait", "waits by the clock on the wall: conformance, tests/redis/bell.rs, tests/sqlite/wait.rs"),
+    (
+        "Store::wait",
+        "waits by the clock on the wall: conformance, tests/redis/notification.rs, tests/sqlite/wait.rs",
+    ),
     ("Store::doctor", "each store has its own checks: tests/redis/doctor.rs, tests/sqlite"),
 ];
 

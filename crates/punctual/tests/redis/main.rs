@@ -11,7 +11,6 @@ mod proxy;
 #[path = "../support/redis.rs"]
 mod server;
 
-mod bell;
 mod bounds;
 mod clock;
 mod corrupt;
@@ -27,6 +26,7 @@ mod idle;
 mod many;
 mod memory;
 mod network;
+mod notification;
 mod opening;
 mod refusal;
 mod scratch;

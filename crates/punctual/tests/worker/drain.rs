@@ -85,9 +85,9 @@ mod file {
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(cannot)?;
         tx.execute("CREATE TABLE IF NOT EXISTS rows (n INTEGER)", []).map_err(cannot)?;
         tx.execute("INSERT INTO rows VALUES (?1)", [work.n]).map_err(cannot)?;
-        let bell = ctx.settle_in(&tx, Outcome::Done)?;
+        let notification = ctx.settle_in(&tx, Outcome::Done)?;
         tx.commit().map_err(cannot)?;
-        bell.ring();
+        notification.send();
         Ok(())
     }
 

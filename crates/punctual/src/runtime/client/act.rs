@@ -95,10 +95,10 @@ impl Client {
         &self,
         tx: &T,
         target: impl Into<Target>,
-    ) -> Result<(Cancelled, T::Bell)> {
+    ) -> Result<(Cancelled, T::Notification)> {
         let cancel = Action::Cancel { reason: None };
-        let (acted, bell) = tx.act(&**self.store(), &[target.into()], &cancel)?;
-        Ok((acted.into_iter().next().unwrap_or(Acted::NotFound).into(), bell))
+        let (acted, notification) = tx.act(&**self.store(), &[target.into()], &cancel)?;
+        Ok((acted.into_iter().next().unwrap_or(Acted::NotFound).into(), notification))
     }
 
     /// Sets the due time of a waiting job.

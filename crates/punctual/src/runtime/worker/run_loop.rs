@@ -576,7 +576,7 @@ impl<'a> RunLoop<'a> {
             biased;
             _ = self.ended.1.recv_many(&mut self.collected, BATCH_MAX) => {}
             () = self.shutdown.stirred(self.phase), if !is_late => {}
-            () = bell(&*self.store, &names, &self.precise_timer, at_most), if has_free_slots => self.look = Look::Now,
+            () = notified(&*self.store, &names, &self.precise_timer, at_most), if has_free_slots => self.look = Look::Now,
             () = runs.suspects.ended(), if is_waiting => {}
             () = tokio::time::sleep_until(wake_at.unwrap_or(again)), if wake_at.is_some() => {}
             () = tokio::time::sleep_until(again), if has_away => {}
@@ -588,15 +588,15 @@ impl<'a> RunLoop<'a> {
 /// Waits until there may be work, at most until the next job is due.
 ///
 /// The timer is the worker's own. The store's wait only delivers notifications.
-async fn bell(store: &dyn Store, queues: &[String], precise_timer: &PreciseTimer, at_most: Duration) {
-    let rung = async {
+async fn notified(store: &dyn Store, queues: &[String], precise_timer: &PreciseTimer, at_most: Duration) {
+    let notify = async {
         if let Err(error) = store.wait(queues, at_most).await {
             tracing::warn!(target: "punctual", %error, "could not wait for notifications of the store");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
     tokio::select! {
-        () = rung => {}
+        () = notify => {}
         () = precise_timer.after(at_most) => {}
     }
 }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     core::error::{Error, ErrorKind, Result},
-    store::{Store, WORKER_BELL},
+    store::{Store, WORKER_NOTIFICATION},
 };
 
 /// How long the supervisor waits after a panic.
@@ -127,7 +127,7 @@ async fn beat_beside(store: &dyn Store, runs: Option<&Runs>) -> Infallible {
 
 /// Waits for cancels of runs of this worker, which are notified by its name. Never returns.
 async fn hear_cancels(store: &dyn Store, name: &str, runs: &[&Runs]) -> Infallible {
-    restarted("cancels", || cancels(store, [WORKER_BELL, name].concat(), runs)).await
+    restarted("cancels", || cancels(store, [WORKER_NOTIFICATION, name].concat(), runs)).await
 }
 
 /// Keeps the schedules of the worker. Never returns.

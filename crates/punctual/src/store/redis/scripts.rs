@@ -84,7 +84,7 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("DEAD", code(State::Dead).into()),
         ("UNTIL_START", UNTIL_START.into()),
         ("WINDOW", WINDOW.into()),
-        ("BELLS", COMMON_KEYS.len() as u64 + 1),
+        ("NOTIFICATIONS", COMMON_KEYS.len() as u64 + 1),
         ("DERIVED", DERIVED_VERSION as u64),
         ("LEVELS", Priority::ALL.len() as u64),
         ("NEVER", NEVER),

@@ -5,7 +5,7 @@
 -- and they share one table.
 
 -- The shard as this call sees it. `queues`: q → settings; `bytes`: of the records that load() in state/queues.lua read.
-local shard = {queues = {}, bells = {}, into = 0, bytes = 0}
+local shard = {queues = {}, notifications = {}, into = 0, bytes = 0}
 local now = tonumber(ARGV[1])
 if not now then
     local t = call('TIME')

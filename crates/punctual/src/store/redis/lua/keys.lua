@@ -45,7 +45,7 @@
 --               q 'd' run_at7 id     waiting jobs of all groups by time, without the blocked ones
 --               q 'k' key16 id       waiting and running ungrouped jobs of a concurrency key
 --  21 y  HASH  GROUPS             q gid16 → group: the state of a group; see group_of() in state/groups.lua
---  22 …  ZSET  BELLS              from this position on, the notification keys of the queues named in the call, in their order:
+--  22 …  ZSET  NOTIFICATIONS      from this position on, the notification keys of the queues named in the call, in their order:
 --               'r', 's', 't', 'u', each @ ms: see put() in notifications.lua; 't' ms, 'u' ms: those that came back
 -- doc.lua and audit.lua have these keys there instead, in shard 0 (other shards have none):
 --  22 d  HASH  DOCS               key → version7 value: documents
@@ -62,7 +62,7 @@
 local RECORDS, HISTORIES, TIMELINE, EXPIRIES, RUNS, LEASES, ENDED_JOBS, UNIQUE_KEYS, WINDOWS, REMEMBERED_BY_END,
     REMEMBERED, CALLS, CALLS_BY_TIME, STATE, QUEUES, SETTINGS, NAMES, COUNTERS, RUNNING_KEYS, GROUPS_BY_PLACE, GROUPS =
     unpack(KEYS, 1, 21)
-local BELLS = $BELLS -- the position of the first notification key
+local NOTIFICATIONS = $NOTIFICATIONS -- the position of the first notification key
 local call, pack, unp = redis.call, struct.pack, struct.unpack
 local sub, char, byte, concat, min, max = string.sub, string.char, string.byte, table.concat, math.min, math.max
 local WAITING, DONE, CANCELLED, DEAD, RUNNING = $WAITING, $DONE, $CANCELLED, $DEAD, $RUNNING

@@ -20,7 +20,7 @@ if stands and not job.watched then
     else
         -- The job may have been blocked, out of the timeline. It is checked again.
         rules().put_waiting(job)
-        pending().ring(job.q, job.run_at)
+        pending().notify(job.q, job.run_at)
     end
 end
 return {'lives', put()}

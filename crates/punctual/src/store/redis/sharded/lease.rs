@@ -71,8 +71,8 @@ pub(crate) async fn reserve(store: &RedisStore, request: &Reserve) -> Result<Bat
 async fn ask(store: &RedisStore, attempt: &Try, at: usize, request: &Reserve) -> Result<Batch> {
     let shards = &attempt.live.shards;
     lock(&attempt.asked).note(at);
-    lock(&store.rung).remove(&at);
-    let before = shards[at].bell.heard();
+    lock(&store.woken).remove(&at);
+    let before = shards[at].notifier.heard();
     let answer = within_reach(shards, at, reserve::reserve(&shards[at], request)).await;
     note(&shards[at], request, answer, before)
 }
@@ -227,7 +227,7 @@ pub(crate) async fn settle(
                 let Some(shard) = shard else { return Ok(vec![Settled::LeaseLost; part.len()]) };
                 if let Some((_, attempt)) = then {
                     lock(&attempt.asked).note(at);
-                    lock(&store.rung).remove(&at);
+                    lock(&store.woken).remove(&at);
                 }
                 let call = settle_in(shard, &part, then.map(|(request, _)| *request));
                 match within_reach(&live.shards, at, call).await {
@@ -263,7 +263,7 @@ async fn settle_in(
     part: &[Settlement],
     then: Option<&Reserve>,
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
-    let before = shard.bell.heard();
+    let before = shard.notifier.heard();
     let answer = settle::settle(shard, part, then).await;
     let Some(request) = then else { return answer.map(|(settled, _)| (settled, None)) };
     match answer {

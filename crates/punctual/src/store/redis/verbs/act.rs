@@ -69,7 +69,7 @@ async fn act_on_first(shard: &Shard, targets: &[Target], action: &Action) -> Res
         args.extend([id, digest, guard]);
     }
     let mut reply = shard.ask(&SCRIPTS.act, &[], args).await?;
-    shard.ring(&reply.bytes()?)?;
+    shard.notify(&reply.bytes()?)?;
     let answers = reply.bytes()?;
     let mut answers = Bytes(&answers);
     let mut all = vec![acted(&mut answers)?];

@@ -37,15 +37,16 @@ pub(crate) struct Wake {
 pub(crate) async fn reserve(shard: &Shard, request: &Reserve) -> Result<Looked> {
     request.check()?;
     let (asked, holds) = (shard.clock.now(), holds(shard, request));
-    let mut reply = shard.ask(&SCRIPTS.reserve, &bells(shard, request), arguments(request, &holds)).await?;
+    let mut reply =
+        shard.ask(&SCRIPTS.reserve, &notification_keys(shard, request), arguments(request, &holds)).await?;
     let clock = Now::read(shard, asked, &mut reply)?;
-    shard.ring(&reply.bytes()?)?;
+    shard.notify(&reply.bytes()?)?;
     looked(shard, &clock, &holds, &mut reply).await
 }
 
 /// Returns the times for which this process wakes, for the queues of a reserve.
 pub(crate) fn holds(shard: &Shard, request: &Reserve) -> Vec<Hold> {
-    request.queues.iter().map(|request| shard.bell.hold(&request.queue)).collect()
+    request.queues.iter().map(|request| shard.notifier.hold(&request.queue)).collect()
 }
 
 /// What scripts return for "never", in ms; the same as in `lua/keys.lua`.
@@ -70,8 +71,8 @@ impl Now {
     }
 }
 
-pub(crate) fn bells(shard: &Shard, request: &Reserve) -> Vec<Vec<u8>> {
-    request.queues.iter().map(|request| shard.bell_of(&request.queue)).collect()
+pub(crate) fn notification_keys(shard: &Shard, request: &Reserve) -> Vec<Vec<u8>> {
+    request.queues.iter().map(|request| shard.notification_key(&request.queue)).collect()
 }
 
 /// Returns a reserve in the form that `lua/verbs/reserve/reserving.lua` takes.

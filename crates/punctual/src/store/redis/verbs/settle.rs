@@ -76,7 +76,8 @@ async fn ask(
     ends: &[End],
     then: Option<(&Reserve, &[Hold])>,
 ) -> Result<(Vec<Settled>, Now, Reply)> {
-    let bells = then.map(|(request, _)| reserve::bells(shard, request)).unwrap_or_default();
+    let notifications =
+        then.map(|(request, _)| reserve::notification_keys(shard, request)).unwrap_or_default();
     let mut settled = Vec::with_capacity(ends.len());
     loop {
         let left = &ends[settled.len()..];
@@ -85,10 +86,10 @@ async fn ask(
         args.extend(left.iter().map(|(_, end)| end.clone()));
         args.extend(then.map(|(request, holds)| reserve::arguments(request, holds)).into_iter().flatten());
         let asked = shard.clock.now();
-        let answer = shard.ask(&SCRIPTS.settle, &bells, args).await;
+        let answer = shard.ask(&SCRIPTS.settle, &notifications, args).await;
         let mut reply = answer.map_err(|error| if settled.is_empty() { error } else { in_part(error) })?;
         let clock = Now::read(shard, asked, &mut reply)?;
-        shard.ring(&reply.bytes()?)?;
+        shard.notify(&reply.bytes()?)?;
         let codes = reply.bytes()?;
         for &code in &codes {
             settled.push(match code {

@@ -23,9 +23,9 @@ pub(crate) async fn take(shard: &Shard, take: &Take, so_far: Option<u64>) -> Res
         digits(ceil_ms(take.older_than).min(1 << 52)),
         so_far.map_or_else(Vec::new, digits),
     ];
-    let mut reply = shard.ask(&SCRIPTS.take, &[shard.bell_of(&take.queue)], args).await?;
+    let mut reply = shard.ask(&SCRIPTS.take, &[shard.notification_key(&take.queue)], args).await?;
     shard.learn_epoch(reply.number()? as u32);
-    shard.ring(&reply.bytes()?)?;
+    shard.notify(&reply.bytes()?)?;
     let has_more = !reply.bytes()?.is_empty();
     let mut jobs = Vec::new();
     while !reply.is_over() {

@@ -249,7 +249,7 @@ pub(crate) enum Numbered {
 }
 
 /// Queues, and when there may be work in them.
-pub(crate) type Rings = Vec<(String, Timestamp)>;
+pub(crate) type Notifications = Vec<(String, Timestamp)>;
 
 /// One transaction.
 pub(crate) struct Tx<'c> {
@@ -261,7 +261,7 @@ pub(crate) struct Tx<'c> {
     queues: Vec<Queue>,
     by_name: HashMap<String, Q>,
     store: Option<(StoreRow, StoreRow)>,
-    rings: BTreeMap<usize, Timestamp>,
+    notifications: BTreeMap<usize, Timestamp>,
     /// Concurrency keys with events since blocked jobs were last re-checked, one entry per event (S15).
     touched: Vec<(Q, Key)>,
     /// Groups with an event since then, with their names if known (S16).
@@ -271,7 +271,7 @@ pub(crate) struct Tx<'c> {
     /// How many jobs of a key or group run, for those that were counted.
     pub(crate) running: HashMap<(i64, Key), i64>,
     /// Other notifications to send after the commit: those of locks.
-    bells: BTreeSet<String>,
+    named: BTreeSet<String>,
 }
 
 impl<'c> Tx<'c> {
@@ -289,12 +289,12 @@ impl<'c> Tx<'c> {
             queues: Vec::new(),
             by_name: HashMap::new(),
             store: None,
-            rings: BTreeMap::new(),
+            notifications: BTreeMap::new(),
             touched: Vec::new(),
             touched_groups: HashMap::new(),
             handed_over: false,
             running: HashMap::new(),
-            bells: BTreeSet::new(),
+            named: BTreeSet::new(),
         })
     }
 
@@ -304,7 +304,7 @@ impl<'c> Tx<'c> {
     }
 
     /// Writes what was gathered. Afterwards only the commit and the notifications may follow.
-    pub(crate) fn finish(mut self) -> Step<Rings> {
+    pub(crate) fn finish(mut self) -> Step<Notifications> {
         if self.handed_over && self.store()?.grouped != 0 {
             self.forget_gates()?;
         }
@@ -347,8 +347,9 @@ impl<'c> Tx<'c> {
                 .execute(params![queue.qid, time, ungrouped, seen, version])?;
         }
         let mut queues = self.queues;
-        let rings = self.rings.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at));
-        Ok(rings.chain(self.bells.into_iter().map(|bell| (bell, self.now))).collect())
+        let notifications =
+            self.notifications.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at));
+        Ok(notifications.chain(self.named.into_iter().map(|name| (name, self.now))).collect())
     }
 
     // ── queues ──
@@ -419,8 +420,8 @@ impl<'c> Tx<'c> {
     }
 
     /// After the commit, notifies callers that wait for this queue that there may be work at `at`.
-    pub(crate) fn ring(&mut self, q: Q, at: Timestamp) {
-        self.rings.entry(q.0).and_modify(|t| *t = at.min(*t)).or_insert(at);
+    pub(crate) fn notify(&mut self, q: Q, at: Timestamp) {
+        self.notifications.entry(q.0).and_modify(|t| *t = at.min(*t)).or_insert(at);
     }
 
     /// Notes an event of a concurrency key. `hand_over` must follow.
@@ -450,8 +451,8 @@ impl<'c> Tx<'c> {
     }
 
     /// After the commit, notifies callers that wait under this name, which is no queue's.
-    pub(crate) fn ring_bell(&mut self, bell: String) {
-        self.bells.insert(bell);
+    pub(crate) fn notify_named(&mut self, name: String) {
+        self.named.insert(name);
     }
 
     // ── the store's row ──

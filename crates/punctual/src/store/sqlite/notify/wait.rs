@@ -39,7 +39,7 @@ const SLICE: Duration = Duration::from_secs(1);
 /// The longest wait, after which the caller should also look for upkeep.
 const WAIT_MAX: Duration = Duration::from_mins(1);
 /// The slice if other processes cannot notify.
-const SLICE_WITHOUT_BELL: Duration = Duration::from_millis(20);
+const SLICE_WITHOUT_NOTIFICATION: Duration = Duration::from_millis(20);
 /// A job that has been due for this long during a wait was written by a stranger: a notified waiter is faster.
 const UNHEARD: Duration = Duration::from_millis(100);
 /// How long the waiters that wake for a time have until the others check, too.
@@ -97,7 +97,7 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
     }
     let at_most = at_most.min(WAIT_MAX);
     let end = Instant::now().checked_add(at_most);
-    let waiting = store.bell.enter(queues, store.options.clock.now().after(at_most));
+    let waiting = store.notifier.enter(queues, store.options.clock.now().after(at_most));
     let mut turns = match &store.options.clock {
         Clock::Manual(clock) => Some(clock.turns()),
         Clock::System => None,
@@ -130,7 +130,7 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
         if matches!(woke, Woke::Work) {
             // An end concerns all callers that wait for it, so a wait that does not return it passes it on.
             let names = queues.to_vec();
-            let is_for_all = queues.iter().any(|bell| end_of(bell).is_some())
+            let is_for_all = queues.iter().any(|name| end_of(name).is_some())
                 && store.reader.read(move |tx| look_for_ends(tx, &names)).await?.0;
             if !is_for_all {
                 waiting.leave();
@@ -142,11 +142,11 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
 
 /// Returns whether one of the named jobs has ended or is gone. Marks the live ones as watched, so that their ends are
 /// notified.
-async fn any_ended(store: &SqliteStore, bells: &[String]) -> Result<bool> {
-    if !bells.iter().any(|bell| end_of(bell).is_some()) {
+async fn any_ended(store: &SqliteStore, names: &[String]) -> Result<bool> {
+    if !names.iter().any(|name| end_of(name).is_some()) {
         return Ok(false);
     }
-    let names = bells.to_vec();
+    let names = names.to_vec();
     let (mut has_ended, unwatched) = store.reader.read(move |tx| look_for_ends(tx, &names)).await?;
     for id in unwatched {
         has_ended |= store.write(1, 0, false, move |tx| watch(tx, id)).await?;
@@ -155,9 +155,9 @@ async fn any_ended(store: &SqliteStore, bells: &[String]) -> Result<bool> {
 }
 
 /// Returns whether one of these jobs has ended or is gone, and the live ones that are not marked as watched.
-fn look_for_ends(tx: &mut Tx<'_>, bells: &[String]) -> Step<(bool, Vec<JobId>)> {
+fn look_for_ends(tx: &mut Tx<'_>, names: &[String]) -> Step<(bool, Vec<JobId>)> {
     let (mut any_ended, mut unwatched) = (false, Vec::new());
-    for id in bells.iter().filter_map(|bell| end_of(bell)) {
+    for id in names.iter().filter_map(|name| end_of(name)) {
         let job = tx.job(id)?;
         let place = job.as_ref().map(|job| Place::of(tx, job)).transpose()?;
         match (job, place) {
@@ -204,7 +204,7 @@ async fn sleep(
     let mut untaken = next.filter(|next| waiting.is_left_to_others(*next)).map(|next| next.after(UNTAKEN));
     let own = next.filter(|_| untaken.is_none()).unwrap_or(Timestamp::MAX);
     let mut armed = waiting.arm(own.min(until_end(clock.now())));
-    let mut was_rung = false;
+    let mut was_woken = false;
     loop {
         let now = clock.now();
         let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
@@ -212,7 +212,7 @@ async fn sleep(
             return Ok(Woke::Work);
         }
         if armed <= now {
-            if was_rung || untaken.is_some() || !waiting.is_left_to_others(armed) {
+            if was_woken || untaken.is_some() || !waiting.is_left_to_others(armed) {
                 return Ok(Woke::Work);
             }
             untaken = Some(now.after(UNTAKEN));
@@ -223,13 +223,13 @@ async fn sleep(
         if again.is_zero() {
             return Ok(Woke::Untaken);
         }
-        let is_heard = store.bell.reaches_others() && !store.strangers.are_about();
-        let slice = if is_heard { SLICE } else { SLICE_WITHOUT_BELL };
+        let is_heard = store.notifier.reaches_others() && !store.strangers.are_about();
+        let slice = if is_heard { SLICE } else { SLICE_WITHOUT_NOTIFICATION };
         // A clock that a test sets does not move by itself.
         let due = if matches!(clock, Clock::System) { armed.since(now).min(again) } else { Duration::MAX };
         let pause = slice.min(due).min(left);
         tokio::select! {
-            at = waiting.rung() => (armed, was_rung) = (at.min(armed), true),
+            at = waiting.woken() => (armed, was_woken) = (at.min(armed), true),
             () = turned(turns) => return Ok(Woke::Turned),
             () = tokio::time::sleep(pause) => if pause == slice && was_written_since(store, &mut seen).await? {
                 return Ok(Woke::Written);
@@ -273,7 +273,7 @@ mod tests {
         let options = SqliteOptions { clock: Clock::Manual(clock.clone()), ..SqliteOptions::default() };
         let store = SqliteStore::open(folder.path().join("jobs.db"), options).unwrap();
         for next in [None, Some(clock.now().after(Duration::from_secs(30)))] {
-            let waiting = store.bell.enter(&["mail".to_owned()], clock.now().after(WAIT_MAX));
+            let waiting = store.notifier.enter(&["mail".to_owned()], clock.now().after(WAIT_MAX));
             let version = store.reader.data_version().await.unwrap();
             let seen = Seen { written: store.database.written(), version, is_settled: false };
             let start = Instant::now();

@@ -351,8 +351,8 @@ impl Tx<'_> {
             let was_in = group.stored.is_some() && group.place() == Place::Active;
             self.file(q, &mut group, was_in)?;
             match group.place() {
-                Place::Active => self.ring(q, self.now),
-                Place::Coming => self.ring(q, instant(group.now.at)),
+                Place::Active => self.notify(q, self.now),
+                Place::Coming => self.notify(q, instant(group.now.at)),
                 Place::Blocked | Place::Idle => {}
             }
         }

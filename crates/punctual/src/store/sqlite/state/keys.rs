@@ -360,7 +360,7 @@ impl Tx<'_> {
         self.drop_parked(q, first)?;
         let Some(gid) = first.gid else {
             self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
-            self.ring(q, instant(*run_at));
+            self.notify(q, instant(*run_at));
             return Ok(());
         };
         self.conn.prepare_cached(PUT_GROUPED)?.execute(params![qid, gid, pri, run_at, id])?;

@@ -23,7 +23,7 @@ use crate::{
         time::Timestamp,
     },
     store::{
-        EndReason, Lease, end_bell,
+        EndReason, Lease, end_notification,
         sqlite::{
             engine::{
                 fault::Step,
@@ -217,7 +217,7 @@ impl Tx<'_> {
             self.touch_group(q, gid, due.group);
         } else {
             self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
-            self.ring(q, due.run_at);
+            self.notify(q, due.run_at);
         }
         if let Some(t) = due.expires_at {
             self.conn.prepare_cached(PUT_EXPIRY)?.execute(params![qid, ms(t), id])?;
@@ -293,7 +293,7 @@ impl Tx<'_> {
     /// Notifies callers that wait for the end of a job, if there are any.
     pub(crate) fn tell_end(&mut self, job: &mut Job) {
         if std::mem::take(&mut job.past.watched) {
-            self.ring_bell(end_bell(job.id));
+            self.notify_named(end_notification(job.id));
         }
     }
 

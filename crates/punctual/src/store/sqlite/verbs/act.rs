@@ -7,7 +7,7 @@ use crate::{
         time::{Timestamp, When},
     },
     store::{
-        Acted, Action, Selector, Target, UniqueKey, WORKER_BELL,
+        Acted, Action, Selector, Target, UniqueKey, WORKER_NOTIFICATION,
         sqlite::{
             engine::{
                 fault::Step,
@@ -63,7 +63,7 @@ fn act_one(tx: &mut Tx<'_>, target: &Target, action: &Action) -> Step<Acted> {
         }
         (Action::Cancel { .. }, Place::Running(lease)) => {
             tx.put_lease_flags(id, lease.flags | LeaseRow::CANCEL)?;
-            tx.ring_bell([WORKER_BELL, &lease.worker].concat());
+            tx.notify_named([WORKER_NOTIFICATION, &lease.worker].concat());
             Ok(Acted::Requested(id))
         }
         (Action::Delete, Place::Waiting) => {

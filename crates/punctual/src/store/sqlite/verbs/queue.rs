@@ -130,7 +130,7 @@ pub(crate) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
         QueueOp::Resume => {
             tx.put_settings(q, QueueSettings { paused: None, ..settings })?;
             if let Some(t) = first_due(tx, q)? {
-                tx.ring(q, t);
+                tx.notify(q, t);
             }
         }
         QueueOp::Set(new) => replace(tx, q, settings, new)?,
@@ -150,7 +150,7 @@ pub(crate) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
             }
             tx.hand_over()?;
             if let Some(t) = first_due(tx, q)? {
-                tx.ring(q, t);
+                tx.notify(q, t);
             }
         }
         QueueOp::Purge(limit) => return purge(tx, q, *limit),
@@ -165,7 +165,7 @@ fn replace(tx: &mut Tx<'_>, q: Q, settings: QueueSettings, new: &QueueSettings) 
     }
     // The new settings may allow more jobs to run.
     if let Some(t) = first_due(tx, q)? {
-        tx.ring(q, t);
+        tx.notify(q, t);
     }
     Ok(())
 }

@@ -65,7 +65,7 @@ pub(crate) fn reserve(tx: &mut Tx<'_>, request: &Reserve) -> Step<Batch> {
         // A caller that got jobs may be busy now, so another one must wake for what is left.
         for q in named {
             if let Some(t) = first_due(tx, q)? {
-                tx.ring(q, t);
+                tx.notify(q, t);
             }
         }
     }

@@ -36,7 +36,7 @@ pub(crate) fn settle(
         // Notifies of jobs that these ends let start and that were not just reserved.
         let is_limited = tx.at(q).settings.concurrency.is_some() || tx.now < tx.opens_in_time(q);
         if is_limited && let Some(at) = first_due(tx, q)? {
-            tx.ring(q, at);
+            tx.notify(q, at);
         }
     }
     Ok((answers, then))

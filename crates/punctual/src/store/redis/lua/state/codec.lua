@@ -1,7 +1,7 @@
 -- Reads and writes records, histories and runs, and their parts.
 
 local now = shard.now
-local tally, ring, tell, hint = pending.tally, pending.ring, pending.tell, pending.hint
+local tally, notify, notify_named, hint = pending.tally, pending.notify, pending.notify_named, pending.hint
 local UNTIL_START, WINDOW = $UNTIL_START, $WINDOW
 local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = $FAILURES_MAX, $ID_MEMORY, $ID_MEMORY_MAX
 local SNOOZES_MAX, SNOOZE_MIN, RECLAIM_MAX = $SNOOZES_MAX, $SNOOZE_MIN, $RECLAIM_MAX

@@ -84,7 +84,7 @@ local function regroup(group)
     -- A job that was due at the last activation counts as due until the next one, even if the clock goes back.
     if group.place == 'r' and at <= max(now, row.let - 1) or group.place == 'w' and group.at == at then return end
     move(group, 'w', at)
-    ring(q, at)
+    notify(q, at)
 end
 -- Returns the tag of a group that is activated.
 local function come(row, weight) return row.time + math.floor(STRIDE / weight) - 1 end
@@ -181,7 +181,7 @@ local function hand_over()
                 call('ZADD', GROUPS_BY_PLACE, '0', timed(q, run_at, sub(first, 28, 43)))
                 touch_group(q, gid)
             end
-            ring(q, run_at)
+            notify(q, run_at)
             any = true
         end
     end

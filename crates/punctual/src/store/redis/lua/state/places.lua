@@ -1,10 +1,10 @@
 -- The places of a job: waiting, under a lease, or ended; and the moves between them.
 
 -- Notifies the callers that wait for the end of a job, if there are any.
-local function tell_end(job)
+local function notify_end(job)
     if not job.watched then return end
     job.watched = nil
-    tell('$end/' .. string.gsub(job.id, '.', function(c) return string.format('%02x', byte(c)) end))
+    notify_named('$end/' .. string.gsub(job.id, '.', function(c) return string.format('%02x', byte(c)) end))
 end
 -- Quarantines a job that cannot be read and has left its place: no worker can run it, and people may want to see it.
 -- `had_ended`: its bytes are not among those of live jobs. `live`: how many bytes it has there, if its run says so.
@@ -14,7 +14,7 @@ local function bury(q, id, had_ended, live)
     local bytes = rec and pcall(head, job, rec) and job.bytes or 0
     if job.key and not job.gid then call('ZREM', GROUPS_BY_PLACE, q .. 'k' .. job.key .. id) end
     -- Whether a caller waits for it cannot be read, so it is notified in any case.
-    tell_end({id = id, watched = true})
+    notify_end({id = id, watched = true})
     call('HSET', HISTORIES, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
     call('ZADD', ENDED_JOBS, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', bytes))
     if not had_ended then tally(q, 'b', -(live or bytes)) end
@@ -85,7 +85,7 @@ local function hold(job)
     put_past(job)
     put_waiting(job)
     if job.key then touch(job.q, job.key) end
-    ring(job.q, job.run_at)
+    notify(job.q, job.run_at)
 end
 -- Returns the id in a member of TIMELINE or ENDED_JOBS.
 local function id_in(member)
@@ -130,7 +130,7 @@ end
 local function finish(job, state, reason)
     job.state, job.ended, job.reason = state, now, reason
     if state ~= DONE then job.result = nil end
-    tell_end(job)
+    notify_end(job)
     if job.scope ~= WINDOW then free_key(job) end
     end_live(job.q, job, job.id)
     tally(job.q, 'b', -job.bytes)
@@ -153,6 +153,6 @@ local function delete(job)
         leave_ended(job)
     end
     if not (job.scope == WINDOW and job.started) then free_key(job) end
-    tell_end(job)
+    notify_end(job)
     remove(job)
 end

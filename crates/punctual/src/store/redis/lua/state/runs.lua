@@ -19,7 +19,7 @@ local function leave_run(job, next)
     if next.run_at and next.run_at ~= job.run_at then job.run_at, job.moved = next.run_at, true end
     put_past(job)
     put_waiting(job)
-    ring(job.q, job.run_at)
+    notify(job.q, job.run_at)
 end
 -- Ends a run whose lease expired (S9). Returns the state of the job.
 local function reclaimed(job)
@@ -97,7 +97,7 @@ end
 local function done_past(id, x)
     local job = {id = id}
     if not pcall(past, job, x) then return nil end
-    tell_end(job)
+    notify_end(job)
     job.started, job.state, job.ended, job.reason, job.expired_leases, job.snoozes = true, DONE, now, nil, 0, 0
     return past_of(job)
 end

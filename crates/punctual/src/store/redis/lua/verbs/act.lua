@@ -21,7 +21,7 @@ local function cancel(job)
     if job.state == RUNNING then
         if job.run.flags % 2 == 0 then job.run.flags = job.run.flags + 1 end
         rules().put_run(job.id, job.run)
-        pending().tell('$worker/' .. job.run.worker)
+        pending().notify_named('$worker/' .. job.run.worker)
         return answer('R', job)
     end
     leave_waiting(job)
@@ -56,7 +56,7 @@ local function retry(job)
     put_waiting(job)
     rules().put_live(job)
     pending().tally(job.q, 'b', job.bytes)
-    pending().ring(job.q, now)
+    pending().notify(job.q, now)
     answer('D', job)
 end
 
@@ -82,7 +82,7 @@ local function change(job)
         if action == 'by' then ms = max(0, min(job.run_at + ms, END)) end
         if action == 'now' then ms = now end
         job.run_at, job.moved = max(ms, now), true
-        pending().ring(job.q, job.run_at)
+        pending().notify(job.q, job.run_at)
     end
     job.version = job.version + 1
     put_past(job)

@@ -1,9 +1,9 @@
 -- reserve: reclaims expired leases, then leases due jobs in order (S5, S6, S7, S9).
--- KEYS: common, then the bells of the queues.
+-- KEYS: common, then the notification keys of the queues.
 -- ARGV: now, then the arguments of reserving().
 -- Answers: now, microseconds into it, epoch, notifications left to the caller, then the answer of reserving().
 -- Cost: O((n + 256) log N).
 drains()
-local answer = reserving(2, BELLS, GROUP_TURNS_MAX)
+local answer = reserving(2, NOTIFICATIONS, GROUP_TURNS_MAX)
 put_turn()
 return {string.format('%.0f', now), shard.into, shard.epoch, put(), unpack(answer)}

@@ -1,6 +1,6 @@
 -- settle: ends leases (S8), each named once; sweeps; and can reserve afterwards. Other callers wait for the script. So
 -- it stops at WORK_MAX, and does not reserve then.
--- KEYS: common, then the bells of the queues of the reserve.
+-- KEYS: common, then the notification keys of the queues of the reserve.
 -- ARGV: now, n, n ids, n settlements, then the arguments of the reserve, if there is one. A settlement: fence8, and for
 --   any verdict but a bare ack: verdict1 rest.
 --   The rest of a verdict: ack: a result: its content type as a chunk, then its bytes; retry, or retry and pause: kind1
@@ -110,13 +110,13 @@ sweep_ride(named, #answers)
 if made then rules().hand_over() end
 local answer = {}
 if 2 * n + 2 < #ARGV and not is_cut then
-    answer = reserving(2 * n + 3, BELLS, GROUP_TURNS_MAX - math.floor(work / TURN))
+    answer = reserving(2 * n + 3, NOTIFICATIONS, GROUP_TURNS_MAX - math.floor(work / TURN))
 end
 -- Work that these ends allow to start, and that was not just reserved.
 for q in pairs(met) do
     if LIMITED <= queue(q).flags or now < queue(q).closed or 0 < queue(q).let then
         local due = first_due(walk_of(q))
-        if due < NEVER then pending().ring(q, due) end
+        if due < NEVER then pending().notify(q, due) end
     end
 end
 put_turn()

@@ -1,5 +1,5 @@
 -- take: reclaims expired leases, then acks due jobs in the same step: at most once.
--- KEYS: common, the queue's bell.
+-- KEYS: common, the notification key of the queue.
 -- ARGV: now, name, n, older_than in ms, bytes that the call has so far, or '' at its beginning.
 -- Answers: epoch; notifications left to the caller; '1' if groups got as many services as one script gives; then per
 --   job: id; record; history.
@@ -11,7 +11,7 @@ local answer = {shard.epoch, '', ''}
 local named = {}
 if q then
     named[1] = q
-    shard.bells[q] = KEYS[BELLS]
+    shard.notifications[q] = KEYS[NOTIFICATIONS]
     if not shard.pause then
         rules().reclaim(named)
         rules().hand_over()

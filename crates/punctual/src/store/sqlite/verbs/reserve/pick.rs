@@ -12,7 +12,7 @@ use crate::{
         time::Timestamp,
     },
     store::{
-        Order, end_bell,
+        Order, end_notification,
         sqlite::{
             engine::{
                 fault::Step,
@@ -330,6 +330,6 @@ pub(crate) fn quarantine(tx: &mut Tx<'_>, q: Q, row: &DueRow) -> Step<()> {
     }
     tx.tally(q).bytes -= bytes;
     // The flag that a caller waits for it may be unreadable.
-    tx.ring_bell(end_bell(id));
+    tx.notify_named(end_notification(id));
     tx.put_ended(q, id, State::Dead, bytes, Some("corrupt"))
 }

@@ -32,9 +32,9 @@ for _, level in ipairs({0, 1, 2, PARKED, GROUPED}) do
         if BYTES_MAX <= shard.bytes then break end
     end
 end
-local rings = put()
+local notified = put()
 -- Members of no level were not written by a script, and are not deleted.
 local left = call('ZLEXCOUNT', TIMELINE, '[' .. q, '(' .. q .. char(LEVELS))
     + call('ZLEXCOUNT', TIMELINE, '[' .. q .. char(PARKED), '(' .. q .. char(PARKED + 1))
     + call('ZLEXCOUNT', TIMELINE, '[' .. q .. char(GROUPED), '(' .. q .. char(GROUPED + 1))
-return {deleted, left == 0 and 0 or 1, rings}
+return {deleted, left == 0 and 0 or 1, notified}
