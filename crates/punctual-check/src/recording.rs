@@ -397,6 +397,6 @@ fn effect(acted: &Acted) -> Effect {
         Acted::Done(id, _) => Effect::Done(*id),
         Acted::Requested(id) => Effect::Requested(*id),
         Acted::WrongState(id, state) => Effect::Refused(*id, *state),
-        Acted::NotFound | Acted::UniqueConflict(_) | Acted::GateConflict(_) => Effect::Missed,
+        Acted::NotFound | Acted::UniqueConflict(_) | Acted::LimiterConflict(_) => Effect::Missed,
     }
 }

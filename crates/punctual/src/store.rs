@@ -351,7 +351,7 @@ pub enum Acted {
     UniqueConflict(JobId),
     /// Retry: since the layout changed, jobs of its concurrency key or group are in another shard; this is one of them. Retry
     /// when they have ended.
-    GateConflict(JobId),
+    LimiterConflict(JobId),
 }
 
 /// A request for a page of jobs.

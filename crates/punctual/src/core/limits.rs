@@ -79,7 +79,7 @@ pub const GROUP_TURNS_MAX: usize = 64;
 /// The groups in each place that are checked again when settings change or the store's clock goes back.
 pub const REGROUP_MAX: usize = 300;
 /// The longest pause of a queue or group that one run can request.
-pub const GATE_MAX: Duration = Duration::from_hours(24);
+pub const PAUSE_MAX: Duration = Duration::from_hours(24);
 /// The expired leases in a row from which on a job is dead, reason `crashes` (S9).
 pub const POISON_LIMIT: u32 = 3;
 /// The highest count of expired leases in a row. Those that had company do not end the job.

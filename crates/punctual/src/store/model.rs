@@ -58,7 +58,7 @@ pub struct Model {
     /// Concurrency keys with events since blocked jobs were last re-checked, one entry per event (S15).
     touched: Vec<keys::Key>,
     /// The limiters of queues that were ever used.
-    gates: BTreeMap<String, limits::Gate>,
+    limiters: BTreeMap<String, limits::Limiter>,
     /// The active groups of queues that ever had groups (S16).
     active_groups: BTreeMap<String, groups::ActiveGroups>,
     docs: BTreeMap<String, Doc>,

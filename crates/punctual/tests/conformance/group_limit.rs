@@ -304,7 +304,7 @@ pub(crate) async fn an_operator_opens_a_group(t: Fixture) {
 
 /// S14, S15: what closed a group is remembered to its last millisecond, also while none of its jobs waits: a clock that goes back
 /// by one finds it closed.
-pub(crate) async fn a_gate_is_remembered_to_its_last_instant(t: Fixture) {
+pub(crate) async fn a_limiter_is_remembered_to_its_last_instant(t: Fixture) {
     let run = t.run_with(|job| put(job, "a")).await;
     t.clock.set(at(1_000));
     t.end(&run, retry_after(millis(0))).await;

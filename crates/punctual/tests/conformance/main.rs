@@ -19,11 +19,11 @@ mod doc;
 mod enqueue;
 mod extend;
 mod fixture;
-mod gate;
 mod group;
 mod group_limit;
 mod identity;
 mod limit;
+mod limiter;
 mod lock;
 mod order;
 mod queue;
@@ -417,7 +417,7 @@ conformance!(
         a_take_obeys_concurrency_keys,
         a_blocked_job_is_shown,
         an_audit_finds_nothing_wrong_with_turns;
-    gate:
+    limiter:
         a_queue_runs_as_many_jobs_as_may,
         a_limit_is_that_of_its_queue,
         a_rate_starts_jobs_evenly,
@@ -427,10 +427,10 @@ conformance!(
         a_rate_follows_the_clock,
         limits_are_live,
         a_take_obeys_limits,
-        a_run_closes_the_gate_of_its_queue,
-        a_gate_is_closed_for_a_day_at_most,
-        an_operator_opens_a_gate,
-        a_lost_lease_closes_no_gate,
+        a_run_closes_the_limiter_of_its_queue,
+        a_limiter_is_closed_for_a_day_at_most,
+        an_operator_opens_a_limiter,
+        a_lost_lease_closes_no_limiter,
         a_job_behind_a_limit_is_shown_as_blocked,
         limits_of_queues_are_checked;
     group:
@@ -486,7 +486,7 @@ conformance!(
         a_run_without_a_group_closes_its_queue,
         a_group_is_closed_for_a_day_at_most,
         an_operator_opens_a_group,
-        a_gate_is_remembered_to_its_last_instant,
+        a_limiter_is_remembered_to_its_last_instant,
         a_lost_lease_closes_no_group,
         limits_of_groups_are_live,
         a_group_that_a_setting_opens_is_due,

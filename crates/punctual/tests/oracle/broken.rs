@@ -50,7 +50,7 @@ pub(crate) enum Bug {
     DelayGrows,
     /// Settings take the place of whatever stands there.
     ReplaceSetsAnyway,
-    /// A gate stays closed.
+    /// A limiter stays closed.
     OpenIgnored,
     /// That of a group stays closed.
     OpenOfGroupIgnored,

@@ -154,7 +154,7 @@ impl Generator {
         }
     }
 
-    /// In histories with many concurrency keys queues have limits, too, and runs close their gates.
+    /// In histories with many concurrency keys queues have limits, too, and runs close their limiters.
     fn limit(&mut self, op: &mut Op) {
         let Some(rng) = &mut self.keyed else { return };
         match op {

@@ -1,5 +1,5 @@
 //! Steps of operators and of upkeep, put between the others of a history, and drawn apart from them: settings replaced by what
-//! they were, gates closed and opened by hand, runs asked to stop that end otherwise, sweeps right behind a move of the clock.
+//! they were, limiters closed and opened by hand, runs asked to stop that end otherwise, sweeps right behind a move of the clock.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -120,7 +120,7 @@ impl Operators {
         vec![Op::Act(targets, Action::Cancel { reason: None }), Op::Settle(ends, None)]
     }
 
-    /// A run closes its gate; somebody opens it, or another one.
+    /// A run closes its limiter; somebody opens it, or another one.
     fn close_and_open(&mut self) -> Vec<Op> {
         let later = When::In(Duration::from_secs(self.rng.u64(1..20)));
         let close = Verdict::RetryAfter { at: later, error: "429".to_owned() };

@@ -67,7 +67,7 @@ pub(crate) const EVENTS: [(&str, u32); 57] = [
     ("a score out of bounds", 15),
     ("three groups in one batch", 100),
     ("a job behind its group", 450),
-    ("a gate closed by a run", 100),
+    ("a limiter closed by a run", 100),
     ("more groups wait than one call lets in", 45),
     ("two handles", 50),
     ("workers apart from instances", 850),
@@ -77,8 +77,8 @@ pub(crate) const EVENTS: [(&str, u32); 57] = [
     ("the clock went back", 45),
     ("settings replaced", 150),
     ("settings of another version", 85),
-    ("a gate opened by hand", 10),
-    ("a gate of a group opened by hand", 150),
+    ("a limiter opened by hand", 10),
+    ("a limiter of a group opened by hand", 150),
 ];
 
 /// Of what rules meet in one history: each two of them must in so many of 300 histories at least.
@@ -113,7 +113,7 @@ pub(crate) struct Tally {
     inserted: HashSet<JobId>,
     leases: HashSet<(JobId, u64)>,
     once: HashSet<(&'static str, JobId)>,
-    /// Queues whose gates were seen closed.
+    /// Queues whose limiters were seen closed.
     closed: HashSet<String>,
     events: BTreeSet<&'static str>,
 }
@@ -207,8 +207,11 @@ impl Tally {
             Op::Queue(name, op @ (QueueOp::Show | QueueOp::Open { .. })) => {
                 let Reply::Queue(Ok(QueueReply::Info(info))) = reply else { return };
                 let was_closed = self.closed.remove(name) && matches!(op, QueueOp::Open { group: None });
-                self.add("a gate opened by hand", was_closed && info.opens_at.is_none());
-                self.add("a gate of a group opened by hand", matches!(op, QueueOp::Open { group: Some(_) }));
+                self.add("a limiter opened by hand", was_closed && info.opens_at.is_none());
+                self.add(
+                    "a limiter of a group opened by hand",
+                    matches!(op, QueueOp::Open { group: Some(_) }),
+                );
                 if info.opens_at.is_some() {
                     self.closed.insert(name.clone());
                 }
@@ -245,7 +248,7 @@ impl Tally {
                 let Op::Settle(runs, _) = op else { return };
                 for ((_, verdict), answer) in runs.iter().zip(answers) {
                     let closes = matches!(verdict, punctual::store::Verdict::RetryAfter { .. });
-                    self.add("a gate closed by a run", closes && matches!(answer, Settled::Settled(..)));
+                    self.add("a limiter closed by a run", closes && matches!(answer, Settled::Settled(..)));
                     let was_asked = !matches!(verdict, punctual::store::Verdict::Cancel { .. });
                     let cancelled = matches!(answer, Settled::Settled(State::Cancelled, _));
                     self.add("cancelled at the end of its run", was_asked && cancelled);

@@ -1,6 +1,6 @@
 //! A store of several shards, and a change of their number while it is in use.
 
-mod gates;
+mod limiters;
 mod numbers;
 mod pinned;
 mod schedule;

@@ -42,7 +42,7 @@ impl From<Acted> for Cancelled {
             Acted::Done(..) => Self::Done,
             Acted::Requested(_) => Self::Requested,
             Acted::WrongState(_, state) => Self::TooLate(state),
-            Acted::NotFound | Acted::UniqueConflict(_) | Acted::GateConflict(_) => Self::NotFound,
+            Acted::NotFound | Acted::UniqueConflict(_) | Acted::LimiterConflict(_) => Self::NotFound,
         }
     }
 }
@@ -191,7 +191,7 @@ impl Client {
                     Acted::NotFound
                     | Acted::WrongState(..)
                     | Acted::UniqueConflict(_)
-                    | Acted::GateConflict(_) => sum.skipped += 1,
+                    | Acted::LimiterConflict(_) => sum.skipped += 1,
                 }
             }
             progress(sum);

@@ -7,7 +7,7 @@ mod lock;
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    core::{error::Result, id::JobId, rate::Arrival, time::Timestamp},
+    core::{error::Result, id::JobId, rate::Tat, time::Timestamp},
     store::{BoardWindow, ToolOp, ToolReply, WORKER_NOTIFICATION, end_of},
 };
 
@@ -18,7 +18,7 @@ use super::{Model, Row};
 pub(crate) struct Tools {
     /// By limiter and key.
     logs: BTreeMap<(String, String), limit::Calls>,
-    arrivals: BTreeMap<(String, String), Arrival>,
+    tats: BTreeMap<(String, String), Tat>,
     locks: BTreeMap<String, lock::Holding>,
     /// By name and window.
     boards: BTreeMap<(String, Option<BoardWindow>), board::Board>,

@@ -100,7 +100,7 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("FAILURES_MAX", limits::FAILURES_MAX as u64),
         ("FORMAT", FORMAT.into()),
         ("EXPIRED_LEASES_MAX", limits::EXPIRED_LEASES_MAX.into()),
-        ("GATE_MAX", ceil_ms(limits::GATE_MAX)),
+        ("PAUSE_MAX", ceil_ms(limits::PAUSE_MAX)),
         ("GROUPS_EXTRA", limits::GROUPS_EXTRA as u64),
         ("GROUP_TURNS_MAX", limits::GROUP_TURNS_MAX as u64),
         ("HELD_FOR", ceil_ms(limits::HELD_FOR)),

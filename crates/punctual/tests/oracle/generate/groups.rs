@@ -55,7 +55,7 @@ impl Groups {
         }
     }
 
-    /// Gives settings limits of groups, and verdicts gates of groups to close.
+    /// Gives settings limits of groups, and verdicts limiters of groups to close.
     pub(super) fn limit(&mut self, op: &mut Op) {
         match op {
             Op::Queue(_, QueueOp::Set(settings)) => self.set(settings),

@@ -16,7 +16,7 @@ use crate::{
     },
     store::{
         Order,
-        model::{Model, state::limits::Gate},
+        model::{Model, state::limits::Limiter},
     },
 };
 
@@ -40,7 +40,7 @@ struct Group {
     name: String,
     /// Its tag, if it is active.
     tag: Option<u64>,
-    gate: Gate,
+    limiter: Limiter,
 }
 
 /// The group whose job is next.
@@ -72,8 +72,8 @@ impl Model {
         let running = self.jobs(queue, State::Running).filter(|job| job.group.as_deref() == Some(group));
         let is_full = limits.concurrency.is_some_and(|most| most as usize <= running.count());
         let known = self.active_groups.get(queue).and_then(|active| active.groups.get(&group_digest(group)));
-        let gate = known.map(|group| group.gate).unwrap_or_default();
-        (!is_full).then(|| gate.opens_in_time(limits.rate, now))
+        let limiter = known.map(|group| group.limiter).unwrap_or_default();
+        (!is_full).then(|| limiter.opens_in_time(limits.rate, now))
     }
 
     /// Returns whether a job's group holds its jobs back now.
@@ -83,14 +83,14 @@ impl Model {
 
     /// Pauses a group at the request of a run.
     pub(crate) fn close_group(&mut self, queue: &str, group: &str, until: Timestamp, now: Timestamp) {
-        self.group_mut(queue, group).gate.close(until, now);
+        self.group_mut(queue, group).limiter.close(until, now);
     }
 
     /// Ends the pause of a group at the request of an operator.
     pub(crate) fn open_group(&mut self, queue: &str, group: &str) {
         let active = self.active_groups.get_mut(queue);
         if let Some(group) = active.and_then(|active| active.groups.get_mut(&group_digest(group))) {
-            group.gate.open();
+            group.limiter.open();
         }
     }
 
@@ -174,7 +174,7 @@ impl Model {
             group.tag =
                 group.tag.filter(|_| coming.iter().any(|(at, name)| *at <= seen && *name == group.name));
         }
-        active.groups.retain(|_, group| waiting.contains(&group.name) || group.gate.remembers(now));
+        active.groups.retain(|_, group| waiting.contains(&group.name) || group.limiter.remembers(now));
     }
 
     /// Deactivates a group until it is activated again.
@@ -205,7 +205,7 @@ impl Model {
                 let group = self.group_mut(queue, name);
                 let tag = group.tag.expect("invariant: a group that is served is in the ring");
                 group.tag = Some(tag + step(limits.weight()));
-                group.gate.spend(limits.rate, now);
+                group.limiter.spend(limits.rate, now);
                 self.active_groups.entry(queue.to_owned()).or_default().time = tag;
             }
             Class::Ungrouped { is_counted: true } => {

@@ -24,7 +24,7 @@ shard.now = now
 --   watch: the time at which two processes wake, for a job or a lease
 --   spare: until then, a second process is already notified of work
 --   closed: until when the queue is paused by a run
---   arrival, part: the theoretical arrival time of all jobs that started, in ms and parts of one; a ms has as many
+--   tat, part: the theoretical arrival time of all jobs that started, in ms and parts of one; a ms has as many
 --     parts as the rate has starts in a period
 --   started: how many jobs this call reserved and has not written yet
 --   time, ungrouped, let: only if the queue ever had groups (S16). time: the tag of the group that was served last.
@@ -43,18 +43,18 @@ local function queue(q)
     end
     local flags, version, lease = unp('>BI4I4', stored)
     if lease == 0 then lease = JUMP - HEARTBEAT end
-    local due, watch, spare, closed, arrival, part, time, ungrouped, let = 0, 0, 0, 0, 0, 0, 0, 0, 0
+    local due, watch, spare, closed, tat, part, time, ungrouped, let = 0, 0, 0, 0, 0, 0, 0, 0, 0
     local length = rows[2] and #rows[2]
     if length == 21 then
         due, watch, spare = unp('>I7I7I7', rows[2])
     elseif length == 39 then
-        due, watch, spare, closed, arrival, part = unp('>I7I7I7I7I7I4', rows[2])
+        due, watch, spare, closed, tat, part = unp('>I7I7I7I7I7I4', rows[2])
     elseif length == 60 then
-        due, watch, spare, closed, arrival, part, time, ungrouped, let = unp('>I7I7I7I7I7I4I7I7I7', rows[2])
+        due, watch, spare, closed, tat, part, time, ungrouped, let = unp('>I7I7I7I7I7I4I7I7I7', rows[2])
     end
     row = {
         stored = stored, flags = flags, version = version, lease = lease, due = due, watch = watch, spare = spare,
-        closed = closed, arrival = arrival, part = part, time = time, ungrouped = ungrouped, let = let, started = 0,
+        closed = closed, tat = tat, part = part, time = time, ungrouped = ungrouped, let = let, started = 0,
         paused = flags % 2 == 1, lifo = flags % 4 >= 2,
     }
     shard.queues[q] = row

@@ -72,8 +72,8 @@ function pending.put()
     for q, row in pairs(shard.queues) do
         if row.hinted then
             local upkeep = pack('>I7I7I7', row.due, row.watch, row.spare)
-            if 0 < row.closed or 0 < row.arrival or 0 < row.let then
-                upkeep = upkeep .. pack('>I7I7I4', row.closed, row.arrival, row.part)
+            if 0 < row.closed or 0 < row.tat or 0 < row.let then
+                upkeep = upkeep .. pack('>I7I7I4', row.closed, row.tat, row.part)
             end
             if 0 < row.let then upkeep = upkeep .. pack('>I7I7I7', row.time, row.ungrouped, row.let) end
             call('HSET', SETTINGS, q .. 'w', upkeep)

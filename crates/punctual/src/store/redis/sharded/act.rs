@@ -23,7 +23,7 @@ async fn refuse_held(store: &RedisStore, targets: &[Target], acted: &mut [Acted]
         let Selector::Id(id) = target.selector else { continue };
         let Some(job) = read::get(store, id).await?.filter(|job| job.state.is_ended()) else { continue };
         if let Some(other) = live_elsewhere(store, &job).await? {
-            *acted = Acted::GateConflict(other);
+            *acted = Acted::LimiterConflict(other);
             continue;
         }
         // Only its own shard knows whether a key until start or a window is free for good.

@@ -19,7 +19,7 @@ use crate::{
         clock::Clock,
         sqlite::{
             engine::{fault::Step, schema, sql::named},
-            state::{codec::Columns, groups::ActiveGroups, keys::Key, limits::Gate},
+            state::{codec::Columns, groups::ActiveGroups, keys::Key, limits::Limiter},
         },
     },
 };
@@ -32,7 +32,7 @@ const QUEUE_BY_NAME: &str = named(FILE, "queue_by_name");
 const QUEUE_BY_QID: &str = named(FILE, "queue_by_qid");
 const NEW_QUEUE: &str = named(FILE, "new_queue");
 const PUT_COUNTERS: &str = named(FILE, "put_counters");
-const PUT_GATE: &str = named(FILE, "put_gate");
+const PUT_LIMITER: &str = named(FILE, "put_limiter");
 const PUT_ACTIVE_GROUPS: &str = named(FILE, "put_active_groups");
 const PUT_SETTINGS: &str = named(FILE, "put_settings");
 const CALL: &str = named(FILE, "call");
@@ -162,8 +162,8 @@ pub(crate) struct Queue {
     pub(crate) corrupt: bool,
     pub(crate) tally: Tally,
     stored: Tally,
-    pub(crate) gate: Gate,
-    stored_gate: Gate,
+    pub(crate) limiter: Limiter,
+    stored_limiter: Limiter,
     pub(crate) active: ActiveGroups,
     stored_active: ActiveGroups,
 }
@@ -173,7 +173,8 @@ impl Queue {
     pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let text: Option<String> = row.get(2).unwrap_or_else(|_| Some(String::new()));
         let parsed = text.as_deref().map(serde_json::from_str::<QueueSettings>).transpose();
-        let (tally, gate, active) = (Tally::read(row, 3), Gate::read(row, 14), ActiveGroups::read(row, 17));
+        let (tally, limiter, active) =
+            (Tally::read(row, 3), Limiter::read(row, 14), ActiveGroups::read(row, 17));
         Ok(Self {
             qid: row.get(0)?,
             name: row.get(1)?,
@@ -181,8 +182,8 @@ impl Queue {
             settings: parsed.map_or_else(|_| unreadable(), Option::unwrap_or_default),
             tally,
             stored: tally,
-            gate,
-            stored_gate: gate,
+            limiter,
+            stored_limiter: limiter,
             active,
             stored_active: active,
         })
@@ -306,7 +307,7 @@ impl<'c> Tx<'c> {
     /// Writes what was gathered. Afterwards only the commit and the notifications may follow.
     pub(crate) fn finish(mut self) -> Step<Notifications> {
         if self.handed_over && self.store()?.grouped != 0 {
-            self.forget_gates()?;
+            self.forget_limiters()?;
         }
         if let Some((now, before)) = &self.store
             && now != before
@@ -336,9 +337,9 @@ impl<'c> Tx<'c> {
                 t.remembered,
             ])?;
         }
-        for queue in self.queues.iter().filter(|queue| queue.gate != queue.stored_gate) {
-            let Gate { closed, arrival, part } = queue.gate;
-            self.conn.prepare_cached(PUT_GATE)?.execute(params![queue.qid, closed, arrival, part])?;
+        for queue in self.queues.iter().filter(|queue| queue.limiter != queue.stored_limiter) {
+            let Limiter { closed, tat, part } = queue.limiter;
+            self.conn.prepare_cached(PUT_LIMITER)?.execute(params![queue.qid, closed, tat, part])?;
         }
         for queue in self.queues.iter().filter(|queue| queue.active != queue.stored_active) {
             let [time, ungrouped, seen, version] = queue.active.columns();
@@ -402,8 +403,8 @@ impl<'c> Tx<'c> {
         &mut self.queues[q.0].tally
     }
 
-    pub(crate) fn gate(&mut self, q: Q) -> &mut Gate {
-        &mut self.queues[q.0].gate
+    pub(crate) fn limiter(&mut self, q: Q) -> &mut Limiter {
+        &mut self.queues[q.0].limiter
     }
 
     pub(crate) fn active_mut(&mut self, q: Q) -> &mut ActiveGroups {

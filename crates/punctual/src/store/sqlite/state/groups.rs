@@ -35,7 +35,7 @@ use crate::{
             state::{
                 codec::{Columns, Job},
                 keys::Key,
-                limits::Gate,
+                limits::Limiter,
             },
             verbs::reserve::{job_id, pick::DueRow},
         },
@@ -157,13 +157,13 @@ pub(crate) struct Group {
 struct Filed {
     place: Place,
     at: i64,
-    gate: Gate,
+    limiter: Limiter,
 }
 
 impl Group {
     fn new(gid: Key, name: &str) -> Self {
-        let gate = Gate { closed: 0, arrival: 0, part: 0 };
-        let now = Filed { place: Place::Idle, at: 0, gate };
+        let limiter = Limiter { closed: 0, tat: 0, part: 0 };
+        let now = Filed { place: Place::Idle, at: 0, limiter };
         Self { gid, name: name.to_owned(), now, stored: None }
     }
 
@@ -172,7 +172,7 @@ impl Group {
         let mut c = Columns::new(row);
         let gid: Value = row.get(0)?;
         let Some(key) = as_key(&gid) else { return Ok(Err(gid)) };
-        let now = Filed { place: Place::read(c.int(2)), at: c.int(3), gate: Gate::read(row, 4) };
+        let now = Filed { place: Place::read(c.int(2)), at: c.int(3), limiter: Limiter::read(row, 4) };
         Ok(Ok(Self { gid: key, name: c.text(1), now, stored: Some(now) }))
     }
 
@@ -217,28 +217,28 @@ impl Tx<'_> {
     }
 
     /// Returns when the next job of a group can start by its own limits; `None` if a running job must end first.
-    fn group_opens(&mut self, q: Q, name: &str, gid: &Key, gate: Gate) -> Step<Option<Timestamp>> {
+    fn group_opens(&mut self, q: Q, name: &str, gid: &Key, limiter: Limiter) -> Step<Option<Timestamp>> {
         let limits = self.limits(q, name);
         if let Some(most) = limits.concurrency
             && self.run_already(self.at(q).qid, gid, most.into())?
         {
             return Ok(None);
         }
-        Ok(Some(gate.opens_in_time(limits.rate, self.now)))
+        Ok(Some(limiter.opens_in_time(limits.rate, self.now)))
     }
 
     /// Returns whether a job's group holds its jobs back now.
     pub(crate) fn is_group_closed(&mut self, q: Q, job: &Job) -> Step<bool> {
         let Some(name) = &job.opts.group else { return Ok(false) };
         let Some(group) = self.group(q, group_digest(name), Some(name))? else { return Ok(false) };
-        Ok(self.group_opens(q, name, &group.gid, group.now.gate)? != Some(self.now))
+        Ok(self.group_opens(q, name, &group.gid, group.now.limiter)? != Some(self.now))
     }
 
     /// Pauses a group at the request of a run.
     pub(crate) fn close_group(&mut self, q: Q, name: &str, until: Timestamp) -> Step<()> {
         let gid = group_digest(name);
         if let Some(mut group) = self.group(q, gid, Some(name))? {
-            group.now.gate.close(until, self.now);
+            group.now.limiter.close(until, self.now);
             self.write_group(q, &mut group)?;
         }
         self.touch_group(q, gid, Some(name));
@@ -249,7 +249,7 @@ impl Tx<'_> {
     pub(crate) fn open_group(&mut self, q: Q, name: &str) -> Step<()> {
         let gid = group_digest(name);
         if let Some(mut group) = self.group(q, gid, None)? {
-            group.now.gate.open();
+            group.now.limiter.open();
             self.write_group(q, &mut group)?;
             self.touch_group(q, gid, Some(name));
         }
@@ -302,8 +302,8 @@ impl Tx<'_> {
             return Ok(());
         }
         let qid = self.at(q).qid;
-        let Filed { place, at, gate: Gate { closed, arrival, part } } = group.now;
-        let row = params![qid, group.gid, group.name, place as i64, at, closed, arrival, part];
+        let Filed { place, at, limiter: Limiter { closed, tat, part } } = group.now;
+        let row = params![qid, group.gid, group.name, place as i64, at, closed, tat, part];
         self.conn.prepare_cached(PUT)?.execute(row)?;
         group.stored = Some(group.now);
         Ok(())
@@ -312,10 +312,10 @@ impl Tx<'_> {
     /// Files a group where it belongs; returns when its first job is due. `is_in`: it stays active if it can.
     pub(crate) fn file(&mut self, q: Q, group: &mut Group, is_in: bool) -> Step<Option<i64>> {
         let first = self.first_of(q, &group.gid)?;
-        let (tag, gate) = (group.tag(), group.now.gate);
+        let (tag, limiter) = (group.tag(), group.now.limiter);
         let filed = match first {
-            None => gate.remembers(self.now).map(|until| (Place::Idle, until)),
-            Some(first) => Some(match self.group_opens(q, &group.name, &group.gid, gate)? {
+            None => limiter.remembers(self.now).map(|until| (Place::Idle, until)),
+            Some(first) => Some(match self.group_opens(q, &group.name, &group.gid, limiter)? {
                 None => (Place::Blocked, self.at(q).active.version),
                 Some(opens) => {
                     // A job that was due at the last activation counts as due until the next one, even if the clock
@@ -405,13 +405,13 @@ impl Tx<'_> {
     /// Returns whether a group with stored state is filed where its jobs require.
     pub(crate) fn is_filed_right(&mut self, q: Q, gid: Key) -> Step<bool> {
         let Some(group) = self.group(q, gid, None)? else { return Ok(false) };
-        let Filed { place, at, gate } = group.now;
+        let Filed { place, at, limiter } = group.now;
         if place.has_jobs() != self.first_of(q, &gid)?.is_some() {
             return Ok(false);
         }
         Ok(match place {
             Place::Blocked => {
-                at < self.at(q).active.version || self.group_opens(q, &group.name, &gid, gate)?.is_none()
+                at < self.at(q).active.version || self.group_opens(q, &group.name, &gid, limiter)?.is_none()
             }
             Place::Active | Place::Coming | Place::Idle => true,
         })
@@ -427,7 +427,7 @@ impl Tx<'_> {
             self.file(q, &mut group, false)?;
         }
         for mut group in self.groups(q, Place::Coming, self.now_ms(), n)? {
-            if self.group_opens(q, &group.name, &group.gid, group.now.gate)? == Some(self.now) {
+            if self.group_opens(q, &group.name, &group.gid, group.now.limiter)? == Some(self.now) {
                 // The filing says that its first job is due, so no check is needed.
                 let weight = self.limits(q, &group.name).weight();
                 let tag = self.at(q).active.come(weight);
@@ -445,7 +445,7 @@ impl Tx<'_> {
     pub(crate) fn first_active(&mut self, q: Q, stale: &mut usize) -> Step<Option<Group>> {
         while *stale < CANDIDATES_EXTRA {
             let Some(mut group) = self.groups(q, Place::Active, i64::MAX, 1)?.pop() else { return Ok(None) };
-            if self.group_opens(q, &group.name, &group.gid, group.now.gate)? == Some(self.now) {
+            if self.group_opens(q, &group.name, &group.gid, group.now.limiter)? == Some(self.now) {
                 return Ok(Some(group));
             }
             self.file(q, &mut group, true)?;
@@ -484,7 +484,7 @@ impl Tx<'_> {
         let tag = group.tag();
         self.active_mut(q).time = tag;
         group.now.at = tag + step(limits.weight()).cast_signed();
-        group.now.gate.spend(limits.rate, self.now);
+        group.now.limiter.spend(limits.rate, self.now);
     }
 
     /// Charges the start of a job to the ungrouped jobs.
@@ -504,7 +504,7 @@ impl Tx<'_> {
     // ── what is forgotten ──
 
     /// Forgets the state of groups without jobs if it is obsolete, in all queues.
-    pub(crate) fn forget_gates(&self) -> Step<()> {
+    pub(crate) fn forget_limiters(&self) -> Step<()> {
         self.conn.prepare_cached(FORGET_IDLE)?.execute(params![self.now_ms(), int(BATCH_MAX)])?;
         Ok(())
     }
@@ -534,7 +534,7 @@ impl Tx<'_> {
         let mut first = None;
         for group in groups.into_iter().flatten() {
             let Some(due) = self.first_of(q, &group.gid)? else { continue };
-            if let Some(opens) = self.group_opens(q, &group.name, &group.gid, group.now.gate)? {
+            if let Some(opens) = self.group_opens(q, &group.name, &group.gid, group.now.limiter)? {
                 let at = if opens <= self.now { instant(due) } else { opens.max(instant(due)) };
                 first = first.into_iter().chain([at]).min();
             }

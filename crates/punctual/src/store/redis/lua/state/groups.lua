@@ -7,12 +7,12 @@ local function group_of(q, gid)
     shard.groups = groups
     local group = groups[q .. gid]
     if group then return group end
-    group = {q = q, gid = gid, place = '', at = 0, closed = 0, arrival = 0, part = 0}
+    group = {q = q, gid = gid, place = '', at = 0, closed = 0, tat = 0, part = 0}
     local row = call('HGET', GROUPS, q .. gid)
     group.is_known = row ~= false
     -- A row that something else overwrote counts as none: it must not stop a queue.
     if row and #row == 26 then
-        group.place, group.at, group.closed, group.arrival, group.part = unp('>c1I7I7I7I4', row)
+        group.place, group.at, group.closed, group.tat, group.part = unp('>c1I7I7I7I4', row)
     end
     local limits = limits_of(q).group
     if has(queue(q).flags, GROUPS_LIMITED) then limits = call('HGET', SETTINGS, q .. 'g' .. gid) or limits end
@@ -24,7 +24,7 @@ end
 local function put_groups()
     for of, group in pairs(shard.groups or {}) do
         if group.place ~= '' then
-            call('HSET', GROUPS, of, pack('>c1I7I7I7I4', group.place, group.at, group.closed, group.arrival, group.part))
+            call('HSET', GROUPS, of, pack('>c1I7I7I7I4', group.place, group.at, group.closed, group.tat, group.part))
         elseif group.is_known then
             call('HDEL', GROUPS, of)
         end
@@ -71,7 +71,7 @@ local function regroup(group)
     local first, opens = first_of_group(group), group_opens(group)
     if first == NEVER then
         -- The state is kept through its last millisecond, in case the clock goes back in it.
-        local last = max(group.closed, group.arrival)
+        local last = max(group.closed, group.tat)
         local is_kept = now <= last
         return move(group, is_kept and 'g' or '', is_kept and last + 1 or 0)
     end

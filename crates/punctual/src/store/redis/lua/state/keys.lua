@@ -43,8 +43,8 @@ local function first_live(q, key, gid)
     if waiting or running then return waiting and sub(waiting, 28, 43) or sub(running, 20) end
     local row = call('HGET', GROUPS, q .. gid)
     if row and #row == 26 then
-        local closed, arrival = unp('>I7I7', row, 9)
-        if now <= max(closed, arrival) then return '' end
+        local closed, tat = unp('>I7I7', row, 9)
+        if now <= max(closed, tat) then return '' end
     end
 end
 -- Handles the end of the run of a job with a concurrency key or a group; `of` has these.
