@@ -187,7 +187,7 @@ impl TestQueue {
         #[cfg(feature = "cron")]
         {
             crate::runtime::worker::tick::set(&setup.client, &setup.config.schedules).await?;
-            setup.client.plant_schedules().await?;
+            setup.client.enqueue_ticks().await?;
         }
         let mut publications = setup.of_publications();
         let mut publications = publications.as_mut().map(Drain::new);

@@ -1,9 +1,9 @@
-//! Schedules through a client: their documents, and the one waiting tick of each (`plant`).
+//! Schedules through a client: their documents, and the one waiting tick of each (`enqueue_next`).
 
 mod look;
-mod plant;
+mod next_tick;
 
-pub(crate) use self::plant::is_passing;
+pub(crate) use self::next_tick::is_passing;
 
 use super::{Client, Spec, enqueue::only_answer};
 use crate::{
@@ -284,7 +284,7 @@ impl ScheduleHandle {
                         None => None,
                     };
                     // A tick that was already due stays due if the new schedule has it, too.
-                    self.plant(due.map(before)).await?;
+                    self.enqueue_next(due.map(before)).await?;
                     return Ok(is);
                 }
                 DocReply::Conflict(_) => {}

@@ -133,7 +133,7 @@ async fn hear_cancels(store: &dyn Store, name: &str, runs: &[&Runs]) -> Infallib
 /// Keeps the schedules of the worker. Never returns.
 #[cfg(feature = "cron")]
 async fn keep_schedules(Setup { client, config, .. }: &Setup) -> Infallible {
-    restarted("schedules", || tick::keep_planted(client, &config.schedules, config.live.start())).await
+    restarted("schedules", || tick::keep_enqueued(client, &config.schedules, config.live.start())).await
 }
 
 #[cfg(not(feature = "cron"))]
