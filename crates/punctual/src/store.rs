@@ -768,7 +768,7 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// 3. Checks up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::queues`]
     ///    describes, until it has n. Groups of a queue are served fairly (S16): first, up to n + 32 groups that became
     ///    runnable are activated; then each job is the first of the group that is served next. A store can end the call after
-    ///    64 services of groups ([`GROUP_TURNS_MAX`](crate::core::limits::GROUP_TURNS_MAX)), as if no more jobs had been
+    ///    64 services of groups ([`GROUP_SERVICES_MAX`](crate::core::limits::GROUP_SERVICES_MAX)), as if no more jobs had been
     ///    requested of any queue; `more` says whether some are left. A job past its `expires_at` (`expires_at ≤ now`) is
     ///    cancelled, reason `expired`. A job is blocked, and leaves the timeline, if as many jobs of its concurrency key run
     ///    in its queue and group as its own limit allows. Any other job is reserved. The call stops, in all queues, before a

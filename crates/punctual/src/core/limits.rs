@@ -75,7 +75,7 @@ pub const GROUP_LIMITS_MAX: usize = 1_000;
 pub const GROUPS_EXTRA: usize = 32;
 /// The services of groups after which a store can end a reserve with fewer jobs and `more`, because other callers
 /// wait (S16).
-pub const GROUP_TURNS_MAX: usize = 64;
+pub const GROUP_SERVICES_MAX: usize = 64;
 /// The groups in each place that are checked again when settings change or the store's clock goes back.
 pub const REGROUP_MAX: usize = 300;
 /// The longest pause of a queue or group that one run can request.

@@ -85,26 +85,26 @@ impl MemoryStore {
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
         let deadline = Instant::now().checked_add(at_most);
         let mut notifier = self.0.notifier.subscribe();
-        let mut turns = match &self.0.clock {
-            Clock::Manual(clock) => Some(ManualClock::turns(clock)),
+        let mut changes = match &self.0.clock {
+            Clock::Manual(clock) => Some(ManualClock::changes(clock)),
             Clock::System => None,
         };
         loop {
             // Both are marked as seen before the check, so that no later change is missed.
             notifier.mark_unchanged();
-            if let Some(turns) = &mut turns {
-                turns.mark_unchanged();
+            if let Some(changes) = &mut changes {
+                changes.mark_unchanged();
             }
             let next_due = self.read(|model, now| model.wakes_in(now, &queues));
             if next_due == Some(Duration::ZERO) {
                 return;
             }
             // A clock for tests reports each change itself, so no timer is needed.
-            let due = next_due.filter(|_| turns.is_none()).and_then(|due| Instant::now().checked_add(due));
+            let due = next_due.filter(|_| changes.is_none()).and_then(|due| Instant::now().checked_add(due));
             let woken = async {
-                match &mut turns {
-                    Some(turns) => {
-                        tokio::select! { _ = notifier.changed() => (), _ = turns.changed() => () }
+                match &mut changes {
+                    Some(changes) => {
+                        tokio::select! { _ = notifier.changed() => (), _ = changes.changed() => () }
                     }
                     None => drop(notifier.changed().await),
                 }

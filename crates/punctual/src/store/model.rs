@@ -66,7 +66,7 @@ pub struct Model {
     doc_version: u64,
     tools: toolkit::Tools,
     /// The time of the last reserve, take, extend or settle (S14).
-    last_turn: Option<Timestamp>,
+    last_checked: Option<Timestamp>,
     /// The time before which nothing is reclaimed (S14).
     no_reclaim_until: Option<Timestamp>,
 }
@@ -94,7 +94,7 @@ pub(crate) struct Row {
     /// While running: whether an expired lease may be the fault of another suspect (S9).
     company: bool,
     /// While waiting: whether it is blocked by its concurrency key, and out of the timeline (S15).
-    parked: bool,
+    blocked: bool,
 }
 
 impl Row {
@@ -161,7 +161,7 @@ impl Model {
     // ── time ──
 
     /// Checks for a jump of the clock, then records the time of this call (S14).
-    fn turn(&mut self, now: Timestamp) {
+    fn check_clock(&mut self, now: Timestamp) {
         if self.no_reclaim_until.is_some_and(|until| now.after(HEARTBEAT_DEFAULT) < until) {
             self.no_reclaim_until = None;
         }
@@ -170,10 +170,10 @@ impl Model {
         let had_its_pause = |last: Timestamp| self.no_reclaim_until.is_some_and(|until| last < until);
         let jumped =
             |last: Timestamp| last.after(LEASE_DEFAULT + HEARTBEAT_DEFAULT) < now && !had_its_pause(last);
-        if leases_exist && self.last_turn.is_some_and(jumped) {
+        if leases_exist && self.last_checked.is_some_and(jumped) {
             self.no_reclaim_until = Some(now.after(HEARTBEAT_DEFAULT));
         }
-        self.last_turn = Some(now);
+        self.last_checked = Some(now);
     }
 
     /// Returns until when nothing is reclaimed, if so.

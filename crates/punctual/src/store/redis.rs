@@ -240,10 +240,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns when a test sets its clock; never for the system's clock.
-async fn turned(clock: &Clock) {
+async fn clock_changed(clock: &Clock) {
     match clock {
         // The clock lives as long as the store.
-        Clock::Manual(clock) => drop(clock.turns().changed().await),
+        Clock::Manual(clock) => drop(clock.changes().changed().await),
         Clock::System => std::future::pending().await,
     }
 }
@@ -381,7 +381,7 @@ impl Store for RedisStore {
                     }
                 },
                 _ = changes.changed() => {}
-                () = turned(&self.clock) => {}
+                () = clock_changed(&self.clock) => {}
             }
             Ok(())
         })

@@ -233,8 +233,8 @@ pub(crate) async fn a_turn_of_a_job_that_expired_goes_to_the_next(t: Fixture) {
     assert_eq!(t.reserve_one().await.job.id, next);
 }
 
-/// S15: who is parked while others with a higher limit are leaves the turn to the first of these.
-pub(crate) async fn a_job_that_is_parked_looks_for_the_first(t: Fixture) {
+/// S15: who is blocked while others with a higher limit are leaves the turn to the first of these.
+pub(crate) async fn a_job_that_is_blocked_looks_for_the_first(t: Fixture) {
     let run = t.run_with(|job| keyed(job, "k", 2)).await;
     t.run_with(|job| keyed(job, "k", 2)).await;
     let wide = t.add_with(|job| keyed(job, "k", 2)).await;

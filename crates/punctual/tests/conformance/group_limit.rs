@@ -469,7 +469,7 @@ pub(crate) async fn a_turn_waits_for_a_place_of_its_group(t: Fixture) {
     let free = add(&t, "aa").await;
     let second = t.reserve_one().await;
     assert_eq!(second.job.id, free[0]);
-    // It has been parked; the third takes the place before it is free again.
+    // It has been blocked; the third takes the place before it is free again.
     t.end(&second, Verdict::Ack).await;
     let third = t.reserve_one().await;
     assert_eq!(third.job.id, free[1]);

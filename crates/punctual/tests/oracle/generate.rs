@@ -13,7 +13,7 @@ use fastrand::Rng;
 use punctual::{
     Backoff, Concurrency, IdMaker, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Scope, State,
     Timestamp, Unique, When,
-    limits::GROUP_TURNS_MAX,
+    limits::GROUP_SERVICES_MAX,
     store::{
         Action, CallId, Guard, Keep, Order, Placement, QueueOp, QueueRequest, QueueSettings, Rate, Reserve,
         Selector, Take, Target, UniqueKey, Verdict,
@@ -221,7 +221,7 @@ impl Generator {
         self.coming.extend([Op::Queue("a".to_owned(), QueueOp::Resume), enqueue]);
         // Past the expiry of most: the first call looks at n + 256 of them and gives none.
         // Never more than the turns that groups have in one call: there a store may stop earlier than the model (S16).
-        let many = GROUP_TURNS_MAX;
+        let many = GROUP_SERVICES_MAX;
         for (n, ms) in [(3, 600), (many, 0), (many, 0), (1, 1_500), (1, 0), (1, 0)] {
             let clock = self.turn(ms);
             let want = Reserve {

@@ -213,7 +213,7 @@ async fn an_audit_ends_what_does_not_say_its_queue() {
     let runs: Vec<_> = batch.jobs.iter().map(|run| run.job.id).collect();
     assert_eq!(runs, [ids[0], ids[5], ids[6]]);
     store.settle(&[Settlement { lease: batch.jobs[0].lease, verdict: Verdict::Ack }], None).await.unwrap();
-    // Now it is the turn of the second of the key, and two are parked behind it. Torn are this one, the group's only job, one that
+    // Now it is the turn of the second of the key, and two are blocked behind it. Torn are this one, the group's only job, one that
     // runs, and one that waits.
     let torn: Vec<_> = [1, 4, 5, 7].map(|n| ids[n]).to_vec();
     for id in &torn {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use punctual::{
     Client, Ctx, JobId, JobRecord, NewJob, Payload, Timestamp, When, Worker,
-    limits::GROUP_TURNS_MAX,
+    limits::GROUP_SERVICES_MAX,
     store::{CallId, Enqueued, Reserved, Settled, Settlement, Store, Take, Verdict, clock::ManualClock},
 };
 use tokio::sync::Barrier;
@@ -123,7 +123,7 @@ async fn many_groups_cost_scripts_that_are_short() {
 async fn a_reserve_that_stops_early_is_one_of_fewer_jobs() {
     let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000).unwrap());
     let mut all = Vec::new();
-    for n in [JOBS, GROUP_TURNS_MAX] {
+    for n in [JOBS, GROUP_SERVICES_MAX] {
         let store = RedisStore::open(&Server::shared().url(), Clock::Manual(clock.clone())).await.unwrap();
         for (round, size) in [(1, 300), (2, 150), (3, 500)] {
             let job = |n: usize| {
@@ -149,7 +149,7 @@ async fn a_reserve_that_stops_early_is_one_of_fewer_jobs() {
 /// A worker asks again at once: jobs that wait for each other all start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_fills_all_slots_though_a_reserve_gives_fewer() {
-    const SLOTS: usize = 3 * GROUP_TURNS_MAX;
+    const SLOTS: usize = 3 * GROUP_SERVICES_MAX;
     let store = open(&Server::shared().url()).await;
     let client = Client::new(store.clone());
     let mut jobs = grouped(&client);
@@ -328,5 +328,5 @@ async fn groups_that_are_followed_into_an_old_shard_take_short_scripts() {
         |line: &str| line.strip_prefix("... (")?.strip_suffix(" more arguments)")?.parse::<usize>().ok();
     let most = log.lines().filter_map(more).max().expect("there are scripts with many arguments");
     println!("the longest script had {most} more arguments");
-    assert!(most <= 3 * GROUP_TURNS_MAX + OTHERS, "a script had {most} more arguments");
+    assert!(most <= 3 * GROUP_SERVICES_MAX + OTHERS, "a script had {most} more arguments");
 }

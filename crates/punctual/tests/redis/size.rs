@@ -66,7 +66,7 @@ fn commands_max(verb: Verb, grows: Grows) -> u64 {
     let looks = match (verb, grows) {
         // A call lets in so many groups that became runnable, and files them.
         (Verb::Reserve | Verb::Take, Grows::Groups) => GROUPS_EXTRA + 1,
-        // It parks so many jobs of a key that is full, each once in its life.
+        // It blocks so many jobs of a key that is full, each once in its life.
         (Verb::Reserve | Verb::Take, Grows::JobsOfOneKey) => CANDIDATES_EXTRA + 1,
         _ => 0,
     };

@@ -102,7 +102,7 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("EXPIRED_LEASES_MAX", limits::EXPIRED_LEASES_MAX.into()),
         ("PAUSE_MAX", ceil_ms(limits::PAUSE_MAX)),
         ("GROUPS_EXTRA", limits::GROUPS_EXTRA as u64),
-        ("GROUP_TURNS_MAX", limits::GROUP_TURNS_MAX as u64),
+        ("GROUP_SERVICES_MAX", limits::GROUP_SERVICES_MAX as u64),
         ("HELD_FOR", ceil_ms(limits::HELD_FOR)),
         ("HEARTBEAT_DEFAULT", ceil_ms(limits::HEARTBEAT_DEFAULT)),
         ("ID_MEMORY", ceil_ms(limits::ID_MEMORY)),

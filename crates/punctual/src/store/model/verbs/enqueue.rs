@@ -79,7 +79,7 @@ impl Model {
         let is_open = self.is_open(new);
         self.rows.insert(
             job.id,
-            Row { job, is_open, lasts_ms: 0, started: false, told: false, company: false, parked: false },
+            Row { job, is_open, lasts_ms: 0, started: false, told: false, company: false, blocked: false },
         );
         answer
     }

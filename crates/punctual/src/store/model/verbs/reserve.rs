@@ -74,7 +74,7 @@ impl Model {
             let jobs = leases.into_iter().filter_map(|lease| self.reserved(lease)).collect();
             return Ok(self.batch(now, &queues, jobs, Vec::new()));
         }
-        self.turn(now);
+        self.check_clock(now);
         let reclaimed = self.reclaim(now, &queues);
         self.hand_over(now);
         let mut found = Found::at_most(request.n);
@@ -154,8 +154,8 @@ impl Model {
                 self.end(id, State::Cancelled, Some("expired".to_owned()), round.now);
                 continue;
             }
-            if self.waits_for_turn(job) {
-                self.park(id);
+            if self.waits_for_slot(job) {
+                self.block(id);
                 continue;
             }
             let bytes = found.bytes + job.payload.bytes.len();

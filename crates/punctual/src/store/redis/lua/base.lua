@@ -69,7 +69,7 @@ end
 --   epoch: the last epoch that the shard was informed of
 --   format: the format of its keys and rows
 -- `pause` is derived: until when nothing is reclaimed now, or false.
-local function read_turn()
+local function read_shard()
     local row = call('HGET', STATE, 'turn')
     if row and 34 <= #row then
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.format = unp('>I7I7I7I7I4I2', row)
@@ -80,15 +80,15 @@ local function read_turn()
     end
     shard.pause = now < shard.grace and shard.grace <= now + HEARTBEAT and shard.grace
 end
-local function put_turn()
+local function put_shard()
     call('HSET', STATE, 'turn', pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, FORMAT))
 end
-shard.put_turn = put_turn
-read_turn()
+shard.put_shard = put_shard
+read_shard()
 -- A store with a later format, or from before there were format numbers, is neither read nor changed.
 if shard.format ~= FORMAT then return redis.error_reply('FORMAT ' .. shard.format) end
--- Checks for a jump of the clock. put_turn() stores the time of this call (S14).
-local function turn()
+-- Checks for a jump of the clock. put_shard() stores the time of this call (S14).
+local function check_clock()
     if now + HEARTBEAT < shard.grace then shard.grace = 0 end
     -- A jump has one pause: silence after a call during the pause is not a second jump.
     local had_its_pause = shard.seen - 1 < shard.grace

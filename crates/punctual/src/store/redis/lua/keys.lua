@@ -21,7 +21,7 @@
 --  12 p  HASH  CALLS              instance8 verb1 → number8 ms6 answer: the last call of each instance (S3)
 --  13 a  ZSET  CALLS_BY_TIME      instance8 verb1 @ ms: the same, by a time that is not after the last call
 --  14 s  HASH  STATE              the state of the shard:
---               'turn' → seen7 grace7 fence7 wide7 epoch4 format2: see read_turn() in base.lua; the format is at this
+--               'turn' → seen7 grace7 fence7 wide7 epoch4 format2: see read_shard() in base.lua; the format is at this
 --                        position in every format
 --               'left' → when a script last left notifications to its caller, in ms
 --               'layout' → how many shards the store has; in shards other than 0 a copy, see copies.rs
@@ -69,7 +69,7 @@ local WAITING, DONE, CANCELLED, DEAD, RUNNING = $WAITING, $DONE, $CANCELLED, $DE
 local CAPPED, KEEPS_NO_DONE, LIMITED, GROUPS_LIMITED = 4, 8, 64, 128 -- flags of queues, see queue() in base.lua
 local LEVELS = $LEVELS
 -- These are where a level would be: the mark of blocked jobs, and that of jobs of a group.
-local PARKED, GROUPED = 16, 32
+local BLOCKED, GROUPED = 16, 32
 local DERIVED = $DERIVED -- the version of derived ids
 local FORMAT = $FORMAT -- see scripts.rs
 local END = $INSTANT_MAX_MS -- the last instant
@@ -82,6 +82,6 @@ local AT_REST = 2 ^ 53 - 1 -- when upkeep is due for a queue that holds nothing
 local OPEN = $OPEN
 -- A name after a $ is a constant of the Rust code; see constants() in scripts.rs. Times are in ms.
 local POISON_LIMIT, EXPIRED_LEASES_MAX = $POISON_LIMIT, $EXPIRED_LEASES_MAX
-local CANDIDATES_EXTRA, GROUPS_EXTRA, GROUP_TURNS_MAX = $CANDIDATES_EXTRA, $GROUPS_EXTRA, $GROUP_TURNS_MAX
+local CANDIDATES_EXTRA, GROUPS_EXTRA, GROUP_SERVICES_MAX = $CANDIDATES_EXTRA, $GROUPS_EXTRA, $GROUP_SERVICES_MAX
 local HEARTBEAT, JUMP = $HEARTBEAT_DEFAULT, $LEASE_DEFAULT + $HEARTBEAT_DEFAULT
 local CALL_MEMORY, BYTES_MAX, SPARE = $CALL_MEMORY, $BATCH_BYTES_MAX, $SPARE

@@ -11,7 +11,7 @@ return {
     holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
     waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,
     is_newer = is_newer, hold = hold,
-    room_of = room_of, spend = spend, parked_member = parked_member, id_in = id_in, touch = touch, is_full = is_full,
+    room_of = room_of, spend = spend, blocked_member = blocked_member, id_in = id_in, touch = touch, is_full = is_full,
     live_member = live_member, put_live = put_live, end_live = end_live, first_live = first_live,
     end_keyed = end_keyed, end_lost = end_lost, is_behind = is_behind, is_blocked = is_blocked, hand_over = hand_over,
     timed = timed, touch_group = touch_group, is_open = is_open, regroup = regroup, let_in = let_in,

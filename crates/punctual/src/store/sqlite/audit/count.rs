@@ -56,7 +56,7 @@ pub(in crate::store::sqlite) struct At {
 #[derive(Clone, Copy)]
 enum Rows {
     Due,
-    Parked,
+    Blocked,
     Grouped,
     Leases,
     Ended,
@@ -70,7 +70,7 @@ enum Rows {
 /// All passes: rows, their list, and the number of columns of their key.
 const PASSES: [(Rows, &str, usize); 9] = [
     (Rows::Due, named(FILE, "due"), 4),
-    (Rows::Parked, named(FILE, "parked"), 5),
+    (Rows::Blocked, named(FILE, "blocked"), 5),
     (Rows::Grouped, named(FILE, "grouped"), 5),
     (Rows::Leases, named(FILE, "lease"), 1),
     (Rows::Ended, named(FILE, "ended"), 1),
@@ -212,7 +212,7 @@ impl Count {
 
     fn row(&mut self, tx: &mut Tx<'_>, of: Rows, row: &[Value]) -> Step<()> {
         match of {
-            Rows::Due | Rows::Parked | Rows::Grouped => self.add(&row[0], |tally| tally.waiting += 1),
+            Rows::Due | Rows::Blocked | Rows::Grouped => self.add(&row[0], |tally| tally.waiting += 1),
             Rows::Leases => self.add(&row[1], |tally| tally.running += 1),
             Rows::Ended => self.add(&row[1], |tally| {
                 let (kept, bytes) = (tally.kept(ended_state(integer(&row[2]))), countable(integer(&row[3])));

@@ -98,15 +98,15 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
     let at_most = at_most.min(WAIT_MAX);
     let end = Instant::now().checked_add(at_most);
     let waiting = store.notifier.enter(queues, store.options.clock.now().after(at_most));
-    let mut turns = match &store.options.clock {
-        Clock::Manual(clock) => Some(clock.turns()),
+    let mut changes = match &store.options.clock {
+        Clock::Manual(clock) => Some(clock.changes()),
         Clock::System => None,
     };
     let mut was_written = false;
     loop {
         // Marked as seen before the check, so that no later change of the clock is missed.
-        if let Some(turns) = &mut turns {
-            turns.mark_unchanged();
+        if let Some(changes) = &mut changes {
+            changes.mark_unchanged();
         }
         store.database.check_in_place()?;
         let written = store.database.written();
@@ -125,7 +125,7 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
         if was_written && next.is_some_and(|next| next.after(UNHEARD) <= store.options.clock.now()) {
             store.strangers.met();
         }
-        let woke = sleep(store, &waiting, &mut turns, seen, next, end).await?;
+        let woke = sleep(store, &waiting, &mut changes, seen, next, end).await?;
         was_written = matches!(woke, Woke::Written);
         if matches!(woke, Woke::Work) {
             // An end concerns all callers that wait for it, so a wait that does not return it passes it on.
@@ -190,7 +190,7 @@ fn watch(tx: &mut Tx<'_>, id: JobId) -> Step<bool> {
 async fn sleep(
     store: &SqliteStore,
     waiting: &Waiting,
-    turns: &mut Option<watch::Receiver<Timestamp>>,
+    changes: &mut Option<watch::Receiver<Timestamp>>,
     mut seen: Seen,
     next: Option<Timestamp>,
     end: Option<Instant>,
@@ -230,7 +230,7 @@ async fn sleep(
         let pause = slice.min(due).min(left);
         tokio::select! {
             at = waiting.woken() => (armed, was_woken) = (at.min(armed), true),
-            () = turned(turns) => return Ok(Woke::Turned),
+            () = clock_changed(changes) => return Ok(Woke::Turned),
             () = tokio::time::sleep(pause) => if pause == slice && was_written_since(store, &mut seen).await? {
                 return Ok(Woke::Written);
             }
@@ -250,10 +250,10 @@ async fn was_written_since(store: &SqliteStore, seen: &mut Seen) -> Result<bool>
 }
 
 /// Returns when a test sets its clock; never for the system's clock.
-async fn turned(turns: &mut Option<watch::Receiver<Timestamp>>) {
-    match turns {
+async fn clock_changed(changes: &mut Option<watch::Receiver<Timestamp>>) {
+    match changes {
         // The clock lives as long as the store.
-        Some(turns) => drop(turns.changed().await),
+        Some(changes) => drop(changes.changed().await),
         None => std::future::pending().await,
     }
 }
@@ -283,8 +283,8 @@ mod tests {
                 clock.advance(Duration::from_hours(1));
             };
             // Without notifications of the clock, as with the system's.
-            let mut turns = None;
-            let slept = sleep(&store, &waiting, &mut turns, seen, next, end);
+            let mut changes = None;
+            let slept = sleep(&store, &waiting, &mut changes, seen, next, end);
             let (woke, ()) = tokio::join!(slept, step);
             assert!(matches!(woke, Ok(Woke::Work)));
             let took = start.elapsed();

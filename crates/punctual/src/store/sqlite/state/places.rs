@@ -173,7 +173,7 @@ impl Place {
     }
 
     fn waits(tx: &mut Tx<'_>, job: &Job) -> Step<bool> {
-        Ok(tx.is_due(job)? || tx.is_parked(job)?)
+        Ok(tx.is_due(job)? || tx.is_blocked(job)?)
     }
 }
 
@@ -231,7 +231,7 @@ impl Tx<'_> {
     /// Removes a waiting job from its place.
     pub(crate) fn stop_waiting(&mut self, q: Q, job: &Job) -> Step<()> {
         self.drop_due(q, job)?;
-        self.unpark(q, job)?;
+        self.unblock(q, job)?;
         self.left_due(q, Due::from(job))
     }
 
@@ -405,7 +405,7 @@ impl Tx<'_> {
         if job.corrupt {
             self.end_turn_of_unknown(q, job.id.as_bytes())?;
         }
-        self.end_turn(q, job)?;
+        self.end_slot(q, job)?;
         if let Some(error) = next.failed {
             job.past.failures.push(Failure {
                 attempt: run.attempt,

@@ -57,7 +57,7 @@ fn record(tx: &mut Tx<'_>, job: Job) -> Step<Option<JobRecord>> {
     let hidden = matches!(&place, Place::Ended(e) if is_past(queue.keep(e.state), e.at, tx.now));
     let name = queue.name.clone();
     let blocked = matches!(&place, Place::Waiting if job.run_at <= tx.now)
-        && (tx.is_blocked(&job)? || !tx.is_open(q) || tx.is_group_closed(q, &job)?);
+        && (tx.is_key_full(&job)? || !tx.is_open(q) || tx.is_group_closed(q, &job)?);
     Ok((!hidden).then(|| JobRecord { blocked, ..job.into_record(&name, &place) }))
 }
 

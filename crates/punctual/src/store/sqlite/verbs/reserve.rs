@@ -221,7 +221,7 @@ fn lease_one(
         return Ok(None);
     }
     if let Some((key, _)) = key {
-        tx.take_turn(q, &job, key)?;
+        tx.take_slot(q, &job, key)?;
     }
     if let Some(gid) = gid {
         tx.run(&job, &gid)?;

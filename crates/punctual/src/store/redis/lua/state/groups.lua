@@ -172,7 +172,7 @@ local function hand_over()
     shard.touched = nil
     for _, of in ipairs(touched) do
         local q = sub(of, 1, 3)
-        local first = first_parked(q .. char(PARKED) .. sub(of, 4), queue(q).lifo)
+        local first = first_blocked(q .. char(BLOCKED) .. sub(of, 4), queue(q).lifo)
         if first and (#first == 48 or #first == 64) and run_of_key(of) < unp('>I4', first, 45) then
             local run_at, gid = unp('>I6', first, 22), sub(first, 49)
             call('ZREM', TIMELINE, first)

@@ -44,13 +44,13 @@ local function unwait(job)
     if 1 < job.attempt then tally(job.q, 'r', -1) end
 end
 -- Returns the member of TIMELINE of a blocked job.
-local function parked_member(job)
-    return job.q .. char(PARKED) .. job.key .. sub(waiting_member(job), -24) .. pack('>I4', job.most) .. (job.gid or '')
+local function blocked_member(job)
+    return job.q .. char(BLOCKED) .. job.key .. sub(waiting_member(job), -24) .. pack('>I4', job.most) .. (job.gid or '')
 end
 local function leave_waiting(job)
     call('ZREM', TIMELINE, waiting_member(job))
     if job.key then
-        call('ZREM', TIMELINE, parked_member(job))
+        call('ZREM', TIMELINE, blocked_member(job))
         touch(job.q, job.key)
     end
     if job.gid then
@@ -89,7 +89,7 @@ local function hold(job)
 end
 -- Returns the id in a member of TIMELINE or ENDED_JOBS.
 local function id_in(member)
-    local at = byte(member, 4) < PARKED and 11 or 28
+    local at = byte(member, 4) < BLOCKED and 11 or 28
     return sub(member, at, at + 15)
 end
 local function lease_member(job) return job.q .. at6(job.run.till) .. job.id end

@@ -35,7 +35,7 @@ local function name_of(q)
 end
 -- Makes a queue with these settings.
 local function new_queue(name, row)
-    if shard.is_new then shard.put_turn() end
+    if shard.is_new then shard.put_shard() end
     local q = pack('>I3', call('HLEN', QUEUES) + 1)
     call('HSET', QUEUES, name, q)
     call('ZADD', NAMES, 0, name)
@@ -70,7 +70,7 @@ end
 local function hint_wide(ms)
     if ms < shard.wide then
         shard.wide = ms
-        shard.put_turn()
+        shard.put_shard()
     end
 end
 

@@ -4,6 +4,6 @@
 -- Answers: now, microseconds into it, epoch, notifications left to the caller, then the answer of reserving().
 -- Cost: O((n + 256) log N).
 drains()
-local answer = reserving(2, NOTIFICATIONS, GROUP_TURNS_MAX)
-put_turn()
+local answer = reserving(2, NOTIFICATIONS, GROUP_SERVICES_MAX)
+put_shard()
 return {string.format('%.0f', now), shard.into, shard.epoch, put(), unpack(answer)}

@@ -14,10 +14,10 @@
 local WORK_MAX = 512
 -- An ack that frees a key or a place in a group, and any other verdict.
 local KEYED, WHOLE = 4, 8
-local TURN = 16 -- a service of a group
+local SERVICE = 16 -- a service of a group
 drains()
 local n = tonumber(ARGV[2])
-turn()
+check_clock()
 local rows = 0 < n and call('HMGET', RUNS, unpack(ARGV, 3, n + 2)) or {}
 local answers, named, met, places = {}, {}, {}, {}
 -- Acks are written in one command per place.
@@ -110,7 +110,7 @@ sweep_ride(named, #answers)
 if made then rules().hand_over() end
 local answer = {}
 if 2 * n + 2 < #ARGV and not is_cut then
-    answer = reserving(2 * n + 3, NOTIFICATIONS, GROUP_TURNS_MAX - math.floor(work / TURN))
+    answer = reserving(2 * n + 3, NOTIFICATIONS, GROUP_SERVICES_MAX - math.floor(work / SERVICE))
 end
 -- Work that these ends allow to start, and that was not just reserved.
 for q in pairs(met) do
@@ -119,5 +119,5 @@ for q in pairs(met) do
         if due < NEVER then pending().notify(q, due) end
     end
 end
-put_turn()
+put_shard()
 return {string.format('%.0f', now), shard.into, shard.epoch, put(), concat(answers), unpack(answer)}

@@ -6,7 +6,7 @@
 -- Cost: as reserve.
 drains()
 local q, n = call('HGET', QUEUES, ARGV[2]), tonumber(ARGV[3])
-turn()
+check_clock()
 local answer = {shard.epoch, '', ''}
 local named = {}
 if q then
@@ -17,7 +17,7 @@ if q then
         rules().hand_over()
     end
     local state = {
-        n = n, candidates = n + CANDIDATES_EXTRA, turns = GROUP_TURNS_MAX, bytes = tonumber(ARGV[5]) or 0, any = ARGV[5] ~= '',
+        n = n, candidates = n + CANDIDATES_EXTRA, services = GROUP_SERVICES_MAX, bytes = tonumber(ARGV[5]) or 0, any = ARGV[5] ~= '',
         takes = true,
     }
     local till = now - tonumber(ARGV[4])
@@ -31,10 +31,10 @@ if q then
             local at = #answer
             answer[at + 1], answer[at + 2], answer[at + 3] = id, rec, rules().past_of(job)
         end)
-        if state.turns == 0 then answer[3] = '1' end
+        if state.services == 0 then answer[3] = '1' end
     end
 end
 sweep_ride(named, 0)
-put_turn()
+put_shard()
 answer[2] = put()
 return answer

@@ -286,7 +286,7 @@ impl Pick {
             hold(tx, q, &mut job)?;
             return Ok(Some(false));
         }
-        if tx.park_if_blocked(q, &job)? {
+        if tx.block_if_full(q, &job)? {
             return Ok(Some(false));
         }
         let bytes = self.bytes + job.payload.len();

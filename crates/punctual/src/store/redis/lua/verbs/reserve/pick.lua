@@ -1,7 +1,7 @@
 -- Picks due jobs, for reserve, take, and the reserve after a settle.
 
 -- Picks due jobs (run_at ≤ `till`) of one walk in order, and passes up to `most` of them to `each`. Returns how many.
--- `state` is what the call has left: n, candidates, turns, bytes, any, stopped. `state.parts`: a suspect is reserved
+-- `state` is what the call has left: n, candidates, services, bytes, any, stopped. `state.parts`: a suspect is reserved
 -- alone. `state.takes`: the picked jobs run no longer than this step.
 local function pick(walk, most, till, state, each)
     -- Records read at once: each can have a mebibyte, and their sizes are not known before.
@@ -48,7 +48,7 @@ local function pick(walk, most, till, state, each)
                 elseif is_newer then
                     rules().hold(job)
                 elseif job and job.key and (rules().is_full(job) or rules().is_behind(job, members[i])) then
-                    call('ZADD', TIMELINE, '0', rules().parked_member(job))
+                    call('ZADD', TIMELINE, '0', rules().blocked_member(job))
                     rules().touch(q, job.key)
                 else
                     local alone = state.parts and job and POISON_LIMIT <= job.expired_leases + 1

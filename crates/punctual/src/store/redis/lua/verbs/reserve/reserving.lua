@@ -1,8 +1,8 @@
--- A numbered reserve. A repetition extends the leases of the jobs that it returns. put_turn() must follow.
+-- A numbered reserve. A repetition extends the leases of the jobs that it returns. put_shard() must follow.
 -- ARGV, from ARGV[from] on: instance8; number; n; lease in ms or 0; the worker as it is stored in a run; 1 if a suspect
 --   has company, else 0; then per queue: its name, its share, the most jobs that it can have, and the times at which
 --   the caller's process wakes for it. The times are at7 …, or '-': the caller uses its own timer whatever others do.
--- `turns`: how many services groups can get.
+-- `services`: how many services groups can get.
 -- Answers: reclaimed leases; next (ms, '' never); per name: when there may be work (at7, NEVER: nothing will come), and
 --   whether the caller's process must wake for it (1, or 0: two others do); then per job: id; run; record; its history,
 --   if the run says that it has one.
@@ -10,7 +10,7 @@
 -- A time wakes one idle process and, SPARE later, another one (`watch` in the queue's row). A caller that has slots
 -- left becomes the first of them, and the spare notification goes to the queue's key. A caller whose slots are full, or
 -- that cannot wait, leaves both to the key.
-local function reserving(from, first_notification, turns)
+local function reserving(from, first_notification, services)
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
     local company = ARGV[from + 5] == '1'
     local named, shares, room, walks, places, holds = {}, {}, {}, {}, {}, {}
@@ -55,7 +55,7 @@ local function reserving(from, first_notification, turns)
         end
         for _, q in ipairs(named) do ends[q] = read_end(q, '') end
     else
-        turn()
+        check_clock()
         local is_past = false
         for i, q in ipairs(named) do
             -- This caller sees all work notified so far. Work that comes next gets a spare notification of its own.
@@ -74,7 +74,7 @@ local function reserving(from, first_notification, turns)
             for _, q in ipairs(named) do ends[q] = read_end(q, '') end
         end
 
-        local state = {n = n, candidates = n + CANDIDATES_EXTRA, turns = turns, bytes = 0, parts = not company}
+        local state = {n = n, candidates = n + CANDIDATES_EXTRA, services = services, bytes = 0, parts = not company}
         local runs, leases, ids = {}, {}, {}
         local given, filled = 0, #answer
         local fence = max(shard.fence, now * 1000)

@@ -2,7 +2,7 @@
 
 -- Does the same as pick(), for all groups of a walk's queue and for the ungrouped jobs, which are a group of weight 1.
 -- The walk is that of the ungrouped jobs. One service costs about 16 commands, and other callers wait for the script.
--- `state.turns` is how many services are left.
+-- `state.services` is how many services are left.
 local function serve(walk, most, till, state, each)
     local q, row = walk.q, queue(walk.q)
     if row.let == 0 or row.paused then return pick(walk, most, till, state, each) end
@@ -11,12 +11,12 @@ local function serve(walk, most, till, state, each)
     while 0 < state.candidates and not state.stopped and stale < CANDIDATES_EXTRA do
         local wanted = min(most - (before - state.n), state.n)
         if min(wanted, (room_of(q, state.takes))) <= 0 then break end
-        if state.turns == 0 then
+        if state.services == 0 then
             state.stopped = true
             break
         end
         if not has_entered then
-            rules().let_in(q, min(wanted, state.turns) + GROUPS_EXTRA)
+            rules().let_in(q, min(wanted, state.services) + GROUPS_EXTRA)
             mind_ungrouped()
             has_entered = true
         end
@@ -28,7 +28,7 @@ local function serve(walk, most, till, state, each)
         if 0 < row.ungrouped and row.ungrouped <= group.at and is_due(walk, till) then
             if pick(walk, 1, till, state, each) == 1 then
                 rules().charge_ungrouped(q)
-                state.turns = state.turns - 1
+                state.services = state.services - 1
             end
             mind_ungrouped()
         else
@@ -44,7 +44,7 @@ local function serve(walk, most, till, state, each)
                 local given = pick(of, 1, till, state, each)
                 if given == 1 then
                     rules().charge(group)
-                    state.turns = state.turns - 1
+                    state.services = state.services - 1
                 end
                 if till < now then of = walk_of(q, group.gid) end
                 if not rules().is_open(group) or not is_due(of, now) then rules().regroup(group) end
