@@ -106,8 +106,8 @@ const TABLES: [Entries; 10] = [
         detail: "a unique key whose job is gone or ended",
     },
     Entries {
-        list: named(FILE, "past"),
-        drop: named(FILE, "drop_past"),
+        list: named(FILE, "history"),
+        drop: named(FILE, "drop_history"),
         key_columns: 1,
         id_column: Some(0),
         queue_column: None,

@@ -111,11 +111,12 @@ impl Model {
         if self.no_reclaim(now).is_some() {
             return Vec::new();
         }
-        let mut past: Vec<(Timestamp, Lease)> =
+        let mut expired: Vec<(Timestamp, Lease)> =
             self.leases(queues).into_iter().filter(|&(until, _)| until <= now).collect();
-        past.sort_by_key(|&(until, lease)| (until, lease.job));
-        past.truncate(RECLAIM_MAX);
-        past.into_iter()
+        expired.sort_by_key(|&(until, lease)| (until, lease.job));
+        expired.truncate(RECLAIM_MAX);
+        expired
+            .into_iter()
             .map(|(_, lease)| {
                 let job = self.leave_run(now, lease, |run| reclaimed(run, now));
                 Reclaimed { lease, queue: job.queue, state: job.state }

@@ -56,7 +56,7 @@ end
 -- Returns the state and time at which a partially written record ended, as its history says: state1 ended6; or nil.
 local function end_of(id)
     local job = {id = id}
-    if pcall(rules().past, job, call('HGET', HISTORIES, id)) and job.ended then return pack('>BI6', job.state, job.ended) end
+    if pcall(rules().history, job, call('HGET', HISTORIES, id)) and job.ended then return pack('>BI6', job.state, job.ended) end
 end
 -- Makes a partially written record dead. It has left its place in a queue.
 local function mend(id, q)
@@ -147,7 +147,7 @@ local function record(id)
         if repair then rules().put_key(job.digest, id, 0) end
     end
 end
-local function past(id)
+local function history(id)
     if exists(id) then return end
     found(id, nil, 'no_record', 'a past of no record')
     if repair then call('HDEL', HISTORIES, id) end
@@ -394,7 +394,7 @@ end
 
 local walks = {
     j = function() hash(RECORDS, record) end,
-    x = function() hash(HISTORIES, past) end,
+    x = function() hash(HISTORIES, history) end,
     r = function() hash(RUNS, run) end,
     t = function() set(TIMELINE, place) end,
     o = function() set(EXPIRIES, expiry) end,

@@ -6,7 +6,7 @@ return {
     hint_wide = hint_wide, within = within, behind_chunk = behind_chunk, as_chunk = as_chunk, kept_bytes = kept_bytes, note = note,
     wake = wake, limits_of = limits_of, counter = counter, name_of = name_of, new_queue = new_queue,
     ID_MEMORY = ID_MEMORY, UNTIL_START = UNTIL_START, WINDOW = WINDOW,
-    head = head, kind_of = kind_of, past = past, past_of = past_of, put_past = put_past, run_of = run_of, put_run = put_run, set_past = set_past,
+    head = head, kind_of = kind_of, history = history, history_of = history_of, put_history = put_history, run_of = run_of, put_run = put_run, set_history = set_history,
     of = of, load = load, bury = bury, is_hidden = is_hidden,
     holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
     waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,
@@ -19,5 +19,5 @@ return {
     first_group = first_group, group_of = group_of, look_at_groups = look_at_groups,
     lease_member = lease_member, extend_lease = extend_lease, set_company = set_company,
     ended_member = ended_member, leave_ended = leave_ended, remember = remember,
-    finish = finish, delete = delete, verdict = verdict, OVERRULED = OVERRULED, done_past = done_past, reclaim = reclaim, sweep = sweep,
+    finish = finish, delete = delete, verdict = verdict, OVERRULED = OVERRULED, done_history = done_history, reclaim = reclaim, sweep = sweep,
 }

@@ -13,9 +13,9 @@ local stands = job.run or call('ZSCORE', TIMELINE, rules().waiting_member(job)) 
 if stands and not job.watched then
     if not job.run then rules().leave_waiting(job) end
     job.watched = '\1'
-    rules().put_past(job)
+    rules().put_history(job)
     if job.run then
-        rules().set_past(job.run)
+        rules().set_history(job.run)
         rules().put_run(job.id, job.run)
     else
         -- The job may have been blocked, out of the timeline. It is checked again.

@@ -129,10 +129,10 @@ pub(crate) async fn looked(shard: &Shard, clock: &Now, holds: &[Hold], reply: &m
     while !reply.is_over() {
         let (id, run, rec) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
         let (id, run) = (Bytes(&id).id()?, Run::decode(Bytes(&run))?);
-        let past = if run.has_past { reply.bytes()? } else { Vec::new() };
+        let history = if run.has_history { reply.bytes()? } else { Vec::new() };
         let Run { fence, until, lasts, .. } = run;
         let lease = Lease { job: id, fence };
-        match codec::decode_with(id, &rec, &past, Some(run)) {
+        match codec::decode_with(id, &rec, &history, Some(run)) {
             Ok((job, true)) => jobs.push(Reserved { lease, until, lasts, job }),
             Ok((job, false)) => {
                 tracing::warn!(target: "punctual", %id, kind = job.kind,

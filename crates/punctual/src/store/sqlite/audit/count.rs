@@ -61,7 +61,7 @@ enum Rows {
     Leases,
     Ended,
     Records,
-    Past,
+    History,
     Memory,
     /// The last pass: everything is counted by then.
     Queues,
@@ -75,7 +75,7 @@ const PASSES: [(Rows, &str, usize); 9] = [
     (Rows::Leases, named(FILE, "lease"), 1),
     (Rows::Ended, named(FILE, "ended"), 1),
     (Rows::Records, named(FILE, "bytes"), 1),
-    (Rows::Past, named(FILE, "past"), 1),
+    (Rows::History, named(FILE, "history"), 1),
     (Rows::Memory, named(FILE, "memory"), 2),
     (Rows::Queues, named(FILE, "queues"), 1),
 ];
@@ -225,7 +225,7 @@ impl Count {
             Rows::Records => {
                 self.add(&row[1], |tally| tally.bytes = tally.bytes.saturating_add(integer(&row[2])));
             }
-            Rows::Past => self.past(tx, row)?,
+            Rows::History => self.history(tx, row)?,
             Rows::Memory => self.add(&row[0], |tally| tally.remembered += 1),
             Rows::Queues => self.compare(tx, row)?,
         }
@@ -240,7 +240,7 @@ impl Count {
     }
 
     /// An ended job can have a result. Only a waiting job that was tried before is retrying.
-    fn past(&mut self, tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
+    fn history(&mut self, tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
         let [Value::Blob(id), attempt, result, ended_in] = row else { return Ok(()) };
         self.add(ended_in, |tally| tally.bytes = tally.bytes.saturating_add(integer(result)));
         let Some(id) = job_id(id).filter(|_| 1 < integer(attempt)) else { return Ok(()) };

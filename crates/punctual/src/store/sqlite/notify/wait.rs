@@ -162,7 +162,7 @@ fn look_for_ends(tx: &mut Tx<'_>, names: &[String]) -> Step<(bool, Vec<JobId>)> 
         let place = job.as_ref().map(|job| Place::of(tx, job)).transpose()?;
         match (job, place) {
             (Some(job), Some(Place::Waiting | Place::Running(_))) => {
-                unwatched.extend((!job.past.watched).then_some(id));
+                unwatched.extend((!job.history.watched).then_some(id));
             }
             _ => any_ended = true,
         }
@@ -174,12 +174,12 @@ fn watch(tx: &mut Tx<'_>, id: JobId) -> Step<bool> {
     let Some(mut job) = tx.job(id)? else { return Ok(true) };
     match Place::of(tx, &job)? {
         Place::Ended(_) | Place::Nowhere => return Ok(true),
-        _ if job.past.watched => {}
+        _ if job.history.watched => {}
         place => {
-            job.past.watched = true;
-            job.put_past(tx.conn)?;
+            job.history.watched = true;
+            job.put_history(tx.conn)?;
             if let Place::Running(lease) = place {
-                tx.put_lease_flags(id, lease.flags | LeaseRow::PAST)?;
+                tx.put_lease_flags(id, lease.flags | LeaseRow::HISTORY)?;
             }
         }
     }

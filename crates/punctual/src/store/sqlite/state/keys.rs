@@ -134,9 +134,9 @@ impl Tx<'_> {
         if unique.scope == Scope::UntilStart {
             self.free_key(job)?;
         }
-        if !job.holds_until_done() && !job.past.started {
-            job.past.started = true;
-            job.put_past(self.conn)?;
+        if !job.holds_until_done() && !job.history.started {
+            job.history.started = true;
+            job.put_history(self.conn)?;
         }
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Tx<'_> {
     /// Handles the end of a job: frees its key. A window is freed only by an end before the start.
     pub(crate) fn free_key_at_end(&self, job: &Job, how: End) -> Step<()> {
         match &job.opts.unique {
-            Some(Unique { scope: Scope::Window { .. }, .. }) if how == End::Other || job.past.started => {
+            Some(Unique { scope: Scope::Window { .. }, .. }) if how == End::Other || job.history.started => {
                 Ok(())
             }
             Some(_) => self.free_key(job),

@@ -108,7 +108,7 @@ pub(crate) fn reclaim(tx: &mut Tx<'_>, queues: &[Q]) -> Step<Vec<Reclaimed>> {
     if tx.grace()?.is_some() {
         return Ok(Vec::new());
     }
-    let mut past: Vec<(i64, Vec<u8>)> = Vec::new();
+    let mut expired: Vec<(i64, Vec<u8>)> = Vec::new();
     for (at, q) in queues.iter().enumerate() {
         if queues[..at].contains(q) {
             continue;
@@ -116,16 +116,16 @@ pub(crate) fn reclaim(tx: &mut Tx<'_>, queues: &[Q]) -> Step<Vec<Reclaimed>> {
         let mut stmt = tx.conn.prepare_cached(PAST_THEIR_TIME)?;
         let mut rows = stmt.query(params![tx.at(*q).qid, tx.now_ms(), int(RECLAIM_MAX)])?;
         while let Some(row) = rows.next()? {
-            past.push((
+            expired.push((
                 row.get(0).unwrap_or_default(),
                 row.get_ref(1)?.as_bytes().unwrap_or_default().to_vec(),
             ));
         }
     }
-    past.sort_unstable();
-    past.truncate(RECLAIM_MAX);
-    let mut answers = Vec::with_capacity(past.len());
-    for (_, id) in past {
+    expired.sort_unstable();
+    expired.truncate(RECLAIM_MAX);
+    let mut answers = Vec::with_capacity(expired.len());
+    for (_, id) in expired {
         answers.extend(reclaim_one(tx, &id)?);
     }
     Ok(answers)
@@ -185,10 +185,10 @@ fn lease_one(
     if job.holds_until_done() {
         flags |= LeaseRow::KEY;
     }
-    if job.has_past {
-        flags |= LeaseRow::PAST;
+    if job.has_history {
+        flags |= LeaseRow::HISTORY;
     }
-    if request.company && is_last_chance(job.past.expired_leases) {
+    if request.company && is_last_chance(job.history.expired_leases) {
         flags |= LeaseRow::COMPANY;
     }
     let gid = group_of(&job);

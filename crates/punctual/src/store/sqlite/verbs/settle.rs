@@ -79,7 +79,7 @@ fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<
     let Some(q) = tx.queue_by_qid(row.qid)? else { return Ok(None) };
 
     // The hot path: a done job without keys or history.
-    if *verdict == Verdict::Ack && row.flags & (LeaseRow::KEY | LeaseRow::PAST | LeaseRow::KEYED) == 0 {
+    if *verdict == Verdict::Ack && row.flags & (LeaseRow::KEY | LeaseRow::HISTORY | LeaseRow::KEYED) == 0 {
         hot.delete_lease.execute([id])?;
         let tally = tx.tally(q);
         tally.running -= 1;

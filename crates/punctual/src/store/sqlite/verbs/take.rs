@@ -38,7 +38,7 @@ pub(crate) fn take(tx: &mut Tx<'_>, take: &Take) -> Step<Vec<JobRecord>> {
             if let Some((key, _)) = tx.key_of(&job)? {
                 tx.touch(q, key);
             }
-            (job.past.expired_leases, job.past.snoozes, job.past.reason) = (0, 0, None);
+            (job.history.expired_leases, job.history.snoozes, job.history.reason) = (0, 0, None);
             tx.end(q, &mut job, State::Done, None, End::Other)?;
             let ended = EndedRow { state: State::Done, at: tx.now, bytes: job.kept_bytes(), reason: None };
             records.push(job.into_record(&tx.at(q).name, &Place::Ended(ended)));

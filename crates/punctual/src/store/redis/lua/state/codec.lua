@@ -79,9 +79,9 @@ end
 --   64 reason
 --   128 three chunks, then the failures. The chunks: the result (its content type as a chunk, then its bytes; '' if
 --     there is none); notes, which are the client's own; a byte if a caller waits for the end.
-local function past(job, x)
+local function history(job, x)
     job.attempt, job.expired_leases, job.snoozes, job.version, job.failures = 1, 0, 0, 1, {}
-    job.past, job.x = x and '\1' or '\0', x or ''
+    job.history, job.x = x and '\1' or '\0', x or ''
     if not x then return end
     local flags, at, length = byte(x, 1), 2, nil
     job.started = has(flags, 1)
@@ -109,7 +109,7 @@ local function past(job, x)
         at = at + length
     end
 end
-local function past_of(job)
+local function history_of(job)
     local flags, out = 0, {''}
     local function put(bit, bytes)
         flags = flags + bit
@@ -131,14 +131,14 @@ local function past_of(job)
     out[1] = char(flags)
     return 0 < flags and concat(out) or ''
 end
-local function put_past(job)
-    local x = past_of(job)
+local function put_history(job)
+    local x = history_of(job)
     if x ~= '' then
         call('HSET', HISTORIES, job.id, x)
-        job.past = '\1'
-    elseif job.past == '\1' then
+        job.history = '\1'
+    elseif job.history == '\1' then
         call('HDEL', HISTORIES, job.id)
-        job.past = '\0'
+        job.history = '\0'
     end
 end
 
@@ -152,7 +152,7 @@ end
 local function run_of(row)
     local run, at = {}, nil
     run.fence, run.q, run.till, run.flags, run.bytes, run.started, run.lasts, at = unp('>I8c3I6BI4I6I4', row)
-    run.past = has(run.flags, 2) and '\1' or '\0'
+    run.history = has(run.flags, 2) and '\1' or '\0'
     if has(run.flags, 4) then run.digest, at = unp('>c16', row, at) end
     if has(run.flags, 8) then run.key, at = unp('>c16', row, at) end
     if has(run.flags, 16) then run.gid, at = unp('>c16', row, at) end
@@ -165,7 +165,7 @@ local function set_company(run)
     if not has(run.flags, 32) then run.flags = run.flags + 32 end
 end
 -- Notes that the job of a run has a history from now on.
-local function set_past(run)
+local function set_history(run)
     if not has(run.flags, 2) then run.flags = run.flags + 2 end
 end
 local function put_run(id, run)

@@ -24,7 +24,7 @@ end
 
 local function waiting_member(job)
     local prefix = job.gid and job.q .. char(GROUPED) .. job.gid or job.q
-    return prefix .. pack('>BI6', job.level, job.run_at) .. job.id .. job.past
+    return prefix .. pack('>BI6', job.level, job.run_at) .. job.id .. job.history
 end
 local function put_waiting(job)
     call('ZADD', TIMELINE, '0', waiting_member(job))
@@ -82,7 +82,7 @@ end
 local function hold(job)
     unwait(job)
     job.run_at, job.moved = min(now + HELD_FOR, END), true
-    put_past(job)
+    put_history(job)
     put_waiting(job)
     if job.key then touch(job.q, job.key) end
     notify(job.q, job.run_at)
@@ -123,7 +123,7 @@ end
 -- Removes the record of a job that has left its place.
 local function remove(job)
     call('HDEL', RECORDS, job.id)
-    if job.past == '\1' then call('HDEL', HISTORIES, job.id) end
+    if job.history == '\1' then call('HDEL', HISTORIES, job.id) end
     remember(job.q, job.id, job.ended or now)
 end
 -- Ends a job that has left its place.
@@ -137,7 +137,7 @@ local function finish(job, state, reason)
     if keeps_nothing(job.q, state) then
         remove(job)
     else
-        put_past(job)
+        put_history(job)
         call('ZADD', ENDED_JOBS, '0', ended_member(job))
         tally(job.q, char(state), kept_bytes(job))
         hint(job.q, 0)

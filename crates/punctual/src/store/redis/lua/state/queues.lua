@@ -78,7 +78,7 @@ end
 local function of(id, rec, x)
     local job = {id = id, rec = rec, state = WAITING}
     head(job, rec)
-    past(job, x)
+    history(job, x)
     return job
 end
 -- Returns a job with its place, or nil. Also returns nil for one that cannot be read, which only an audit and pick()

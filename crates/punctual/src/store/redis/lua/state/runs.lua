@@ -17,7 +17,7 @@ local function leave_run(job, next)
     if next.state ~= WAITING then return finish(job, next.state, next.reason) end
     job.state, job.reason = WAITING, next.reason
     if next.run_at and next.run_at ~= job.run_at then job.run_at, job.moved = next.run_at, true end
-    put_past(job)
+    put_history(job)
     put_waiting(job)
     notify(job.q, job.run_at)
 end
@@ -94,20 +94,20 @@ local function verdict(job, what, rest)
     return next.state + (overruled or 0)
 end
 -- Returns the history of a done job, made from the one it had; nil if that cannot be read.
-local function done_past(id, x)
+local function done_history(id, x)
     local job = {id = id}
-    if not pcall(past, job, x) then return nil end
+    if not pcall(history, job, x) then return nil end
     notify_end(job)
     job.started, job.state, job.ended, job.reason, job.expired_leases, job.snoozes = true, DONE, now, nil, 0, 0
-    return past_of(job)
+    return history_of(job)
 end
 -- Stores the notes of a run, if its history can be read; `notes` are all notes so far.
 local function note(id, run, notes)
     local job = {id = id}
-    if not pcall(past, job, call('HGET', HISTORIES, id)) then return end
+    if not pcall(history, job, call('HGET', HISTORIES, id)) then return end
     job.notes = notes
-    put_past(job)
-    set_past(run)
+    put_history(job)
+    set_history(run)
 end
 -- Reclaims expired leases of these queues, oldest first (S9). Returns them: fence8 id state1, name as a chunk.
 local function reclaim(named)

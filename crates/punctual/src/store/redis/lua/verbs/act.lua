@@ -11,7 +11,7 @@ drains()
 local action, a, b = ARGV[2], ARGV[3], ARGV[4]
 local answers = {}
 local load, holder, put_key, window_end = rules().load, rules().holder, rules().put_key, rules().window_end
-local put_past, put_waiting, leave_waiting = rules().put_past, rules().put_waiting, rules().leave_waiting
+local put_history, put_waiting, leave_waiting = rules().put_history, rules().put_waiting, rules().leave_waiting
 local UNTIL_START, WINDOW = rules().UNTIL_START, rules().WINDOW
 local ENDED = {[DONE] = true, [CANCELLED] = true, [DEAD] = true}
 
@@ -52,7 +52,7 @@ local function retry(job)
     job.attempt, job.expired_leases, job.snoozes = 1, 0, 0
     job.run_at, job.moved, job.version = now, true, job.version + 1
     if job.expires then job.expires, job.unexpiring = nil, true end
-    put_past(job)
+    put_history(job)
     put_waiting(job)
     rules().put_live(job)
     pending().tally(job.q, 'b', job.bytes)
@@ -85,7 +85,7 @@ local function change(job)
         pending().notify(job.q, job.run_at)
     end
     job.version = job.version + 1
-    put_past(job)
+    put_history(job)
     put_waiting(job)
     answer('D', job)
 end

@@ -46,7 +46,7 @@ local function existing(id, kind)
     kind = kind or rules().kind_of(rec)
     local job, row = {state = WAITING}, call('HGET', RUNS, id)
     -- Reads as much as can be read. A row that something else overwrote must not stop a call after its first write.
-    pcall(rules().past, job, call('HGET', HISTORIES, id))
+    pcall(rules().history, job, call('HGET', HISTORIES, id))
     local is_asked = row and byte(row, 18) or 0
     return 'D' .. id .. pack('>BI4BB', row and RUNNING or job.state, job.version, is_asked % 2, #kind) .. kind
 end
@@ -229,7 +229,7 @@ local function meet(id, new, rest)
         job.moved, job.unexpiring, job.expires = nil, nil, nil
         rules().head(job, rec)
     end
-    rules().put_past(job)
+    rules().put_history(job)
     rules().put_waiting(job)
     pending().notify(job.q, job.run_at)
     return tag .. id .. pack('>I6', job.run_at)

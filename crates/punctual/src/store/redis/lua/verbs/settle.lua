@@ -21,7 +21,7 @@ check_clock()
 local rows = 0 < n and call('HMGET', RUNS, unpack(ARGV, 3, n + 2)) or {}
 local answers, named, met, places = {}, {}, {}, {}
 -- Acks are written in one command per place.
-local runs, leases, records, pasts, kept, ended = {}, {}, {}, {}, {}, {}
+local runs, leases, records, histories, kept, ended = {}, {}, {}, {}, {}, {}
 local acked, work, is_cut = 0, 0, false
 local PLAIN_PAST = pack('>BBI6', 1 + 32, DONE, now) -- of a job done in its first attempt
 for i = 1, n do
@@ -46,7 +46,7 @@ for i = 1, n do
         end
         if #arg == 8 then
             local flags, b1, b2, b3, b4 = byte(run, 18, 22)
-            local has_past = flags % 4 >= 2
+            local has_history = flags % 4 >= 2
             acked = acked + 1
             runs[acked], leases[acked] = id, place .. id
             of.any, of.bytes = true, of.bytes + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
@@ -57,14 +57,14 @@ for i = 1, n do
                 rules().end_keyed(of.q, keys, id)
                 rules().end_live(of.q, keys, id)
             end
-            local past = has_past and rules().done_past(id, call('HGET', HISTORIES, id)) or PLAIN_PAST
+            local history = has_history and rules().done_history(id, call('HGET', HISTORIES, id)) or PLAIN_PAST
             if of.keeps then
                 local at = #kept
-                kept[at + 1], kept[at + 2] = id, past
+                kept[at + 1], kept[at + 2] = id, history
                 ended[at + 1], ended[at + 2] = '0', of.q .. pack('>BI6', DONE, now) .. id .. sub(run, 19, 22)
             else
                 records[#records + 1] = id
-                if has_past then pasts[#pasts + 1] = id end
+                if has_history then histories[#histories + 1] = id end
                 if math.floor(byte(id, 7) / 16) == DERIVED then rules().remember(of.q, id, now) end
             end
             answers[i] = '\1'
@@ -91,7 +91,7 @@ if 0 < acked then
     call('HDEL', RUNS, unpack(runs))
     call('ZREM', LEASES, unpack(leases))
     if 0 < #records then call('HDEL', RECORDS, unpack(records)) end
-    if 0 < #pasts then call('HDEL', HISTORIES, unpack(pasts)) end
+    if 0 < #histories then call('HDEL', HISTORIES, unpack(histories)) end
     if 0 < #kept then
         call('HSET', HISTORIES, unpack(kept))
         call('ZADD', ENDED_JOBS, unpack(ended))

@@ -29,7 +29,7 @@ if q then
             if job.key then rules().touch(job.q, job.key) end
             rules().finish(job, DONE, nil)
             local at = #answer
-            answer[at + 1], answer[at + 2], answer[at + 3] = id, rec, rules().past_of(job)
+            answer[at + 1], answer[at + 2], answer[at + 3] = id, rec, rules().history_of(job)
         end)
         if state.services == 0 then answer[3] = '1' end
     end

@@ -290,7 +290,7 @@ impl Pick {
             return Ok(Some(false));
         }
         let bytes = self.bytes + job.payload.len();
-        let alone = self.parts && is_last_chance(job.past.expired_leases);
+        let alone = self.parts && is_last_chance(job.history.expired_leases);
         if self.any && (alone || BATCH_BYTES_MAX < bytes) {
             self.stopped = true;
             return Ok(None);
