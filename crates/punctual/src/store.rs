@@ -7,7 +7,6 @@
 
 mod audit;
 pub mod clock;
-pub(crate) mod defaults;
 mod doc;
 #[cfg(feature = "testing")]
 pub mod faulty;
@@ -26,6 +25,7 @@ pub mod sqlite;
 mod toolkit;
 mod transaction;
 pub mod url;
+pub(crate) mod version_defaults;
 
 use std::{
     any::Any,

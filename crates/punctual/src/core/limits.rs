@@ -49,10 +49,8 @@ pub const LEASE_MIN: Duration = Duration::from_secs(1);
 pub const LEASE_MAX: Duration = Duration::from_hours(24);
 /// The lease of a job (default).
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(15);
-/// The heartbeat of the default lease: a third of it.
-///
-/// Also how long nothing is reclaimed after the store's clock jumped forward (S14).
-pub const HEARTBEAT_DEFAULT: Duration = Duration::from_secs(5);
+/// How long nothing is reclaimed after the store's clock jumped forward: the heartbeat of the default lease (S14).
+pub const JUMP_PAUSE: Duration = Duration::from_secs(5);
 /// The longest timeout of a run.
 pub const TIMEOUT_MAX: Duration = Duration::from_hours(7 * 24);
 /// The timeout of a run (default).

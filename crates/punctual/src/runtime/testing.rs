@@ -36,7 +36,7 @@ use std::{sync::Arc, time::Duration};
 
 use self::drain::Drain;
 #[doc(hidden)]
-pub use crate::store::defaults::Defaults;
+pub use crate::store::version_defaults::Defaults;
 pub use crate::store::{
     clock::{Clock, ManualClock},
     faulty::{Fault, FaultyStore},
@@ -230,5 +230,5 @@ pub fn ctx<S: Send + Sync + 'static>(state: S) -> Ctx<S> {
 /// Use it to test stores that several versions share.
 #[doc(hidden)]
 pub fn assume_defaults(defaults: Defaults) {
-    crate::store::defaults::assume(defaults);
+    crate::store::version_defaults::assume(defaults);
 }

@@ -33,12 +33,12 @@ use crate::{
     core::{
         id::JobId,
         job::{JobRecord, State},
-        limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
+        limits::{JUMP_PAUSE, LEASE_DEFAULT},
         time::Timestamp,
     },
     store::{
         Doc, Keep, Lease, QueueSettings, UniqueKey,
-        defaults::{Defaults, defaults},
+        version_defaults::{Defaults, defaults},
     },
 };
 
@@ -162,23 +162,22 @@ impl Model {
 
     /// Checks for a jump of the clock, then records the time of this call (S14).
     fn check_clock(&mut self, now: Timestamp) {
-        if self.no_reclaim_until.is_some_and(|until| now.after(HEARTBEAT_DEFAULT) < until) {
+        if self.no_reclaim_until.is_some_and(|until| now.after(JUMP_PAUSE) < until) {
             self.no_reclaim_until = None;
         }
         let leases_exist = self.rows.values().any(|row| row.job.state == State::Running);
         // A jump has one pause: after a call during the pause, silence is no second jump.
         let had_its_pause = |last: Timestamp| self.no_reclaim_until.is_some_and(|until| last < until);
-        let jumped =
-            |last: Timestamp| last.after(LEASE_DEFAULT + HEARTBEAT_DEFAULT) < now && !had_its_pause(last);
+        let jumped = |last: Timestamp| last.after(LEASE_DEFAULT + JUMP_PAUSE) < now && !had_its_pause(last);
         if leases_exist && self.last_checked.is_some_and(jumped) {
-            self.no_reclaim_until = Some(now.after(HEARTBEAT_DEFAULT));
+            self.no_reclaim_until = Some(now.after(JUMP_PAUSE));
         }
         self.last_checked = Some(now);
     }
 
     /// Returns until when nothing is reclaimed, if so.
     fn no_reclaim(&self, now: Timestamp) -> Option<Timestamp> {
-        self.no_reclaim_until.filter(|&until| now < until && until <= now.after(HEARTBEAT_DEFAULT))
+        self.no_reclaim_until.filter(|&until| now < until && until <= now.after(JUMP_PAUSE))
     }
 
     /// Returns the next fence: above every earlier one, and above the clock in case those are lost (S1).

@@ -1,7 +1,7 @@
 //! The store for many machines: Redis or Valkey, as one server, with sentinels, or as a cluster.
 //!
 //! Each verb is one script (`lua/*.lua`), which the server runs as one step. All its keys are named and in one slot.
-//! What the scripts share, for example keys and layouts, is described in `lua/keys.lua`. This module calls them: it
+//! What the scripts share, for example keys and layouts, is described in `lua/key_names.lua`. This module calls them: it
 //! checks limits, encodes arguments as flat binary, and decodes answers. `count`, `sweep`, `act` and purges stop
 //! after some queues or a mebibyte of records, and are called again for the rest (S13).
 //!

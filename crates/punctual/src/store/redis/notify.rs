@@ -60,7 +60,7 @@ use listener::Listener;
 /// How long the server holds the call of an idle listener. Waiting costs one command in this time.
 pub(crate) const BLOCK: Duration = Duration::from_mins(1);
 
-/// How much later than a notification its spare is due; the same as in `lua/keys.lua`.
+/// How much later than a notification its spare is due; the same as in `lua/key_names.lua`.
 pub(crate) const SPARE: Duration = Duration::from_secs(1);
 
 /// Why a wait returned. In each case the caller must reserve next.

@@ -11,12 +11,12 @@ use crate::{
     },
     store::{
         CallId, Enqueued, Existing, QueueSettings, UniqueKey, check_batch, check_enqueue,
-        defaults::defaults,
         model::{
             LastEnqueue, Model, Row,
             state::keys::{Held, window_end},
         },
         resolve_expiry,
+        version_defaults::defaults,
     },
 };
 

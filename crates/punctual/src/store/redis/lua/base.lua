@@ -38,11 +38,11 @@ local function queue(q)
     -- A queue with settings that cannot be read is paused and removes nothing; it does not use defaults. Its version is
     -- that of no caller.
     if not stored or #stored < 133 then
-        stored = pack('>BI4I4', 1, 2 ^ 32 - 1, JUMP - HEARTBEAT) .. string.rep('\0', 14) .. string.rep(pack('>I7', NEVER), 9)
+        stored = pack('>BI4I4', 1, 2 ^ 32 - 1, JUMP - JUMP_PAUSE) .. string.rep('\0', 14) .. string.rep(pack('>I7', NEVER), 9)
             .. string.rep('\0', 22) .. '\1' .. string.rep('\0', 22) .. '\1?'
     end
     local flags, version, lease = unp('>BI4I4', stored)
-    if lease == 0 then lease = JUMP - HEARTBEAT end
+    if lease == 0 then lease = JUMP - JUMP_PAUSE end
     local due, watch, spare, closed, tat, part, time, ungrouped, let = 0, 0, 0, 0, 0, 0, 0, 0, 0
     local length = rows[2] and #rows[2]
     if length == 21 then
@@ -78,7 +78,7 @@ local function read_shard()
         -- Before there were format numbers, none was stored. The first write into a new shard stores the number.
         shard.format = (row or 0 < call('HLEN', QUEUES)) and 0 or FORMAT
     end
-    shard.pause = now < shard.grace and shard.grace <= now + HEARTBEAT and shard.grace
+    shard.pause = now < shard.grace and shard.grace <= now + JUMP_PAUSE and shard.grace
 end
 local function put_shard()
     call('HSET', STATE, 'turn', pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, FORMAT))
@@ -89,14 +89,14 @@ read_shard()
 if shard.format ~= FORMAT then return redis.error_reply('FORMAT ' .. shard.format) end
 -- Checks for a jump of the clock. put_shard() stores the time of this call (S14).
 local function check_clock()
-    if now + HEARTBEAT < shard.grace then shard.grace = 0 end
+    if now + JUMP_PAUSE < shard.grace then shard.grace = 0 end
     -- A jump has one pause: silence after a call during the pause is not a second jump.
     local had_its_pause = shard.seen - 1 < shard.grace
     if 0 < shard.seen and shard.seen - 1 + JUMP < now and not had_its_pause and 0 < call('HLEN', RUNS) then
-        shard.grace = now + HEARTBEAT
+        shard.grace = now + JUMP_PAUSE
     end
     shard.seen = now + 1
-    shard.pause = now < shard.grace and shard.grace <= now + HEARTBEAT and shard.grace
+    shard.pause = now < shard.grace and shard.grace <= now + JUMP_PAUSE and shard.grace
 end
 
 -- The rules and the pending writes; each is made at its first use.

@@ -1,6 +1,6 @@
 -- The writes that remain at the end of a call. pending() makes them only if there are some, and this file is its body.
 -- So a notification, which most calls leave, does not need rules(). This code captures `shard`, `queue`, `rules` and
--- the words of keys.lua.
+-- the words of key_names.lua.
 local tallies, notified, spares, named = {}, {}, {}, {}
 shard.tallies = tallies
 local function text(n) return string.format('%.0f', n) end

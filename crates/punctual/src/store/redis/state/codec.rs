@@ -22,8 +22,8 @@ use crate::{
     },
     store::{
         UniqueKey,
-        defaults::defaults,
         redis::scripts::bytes::{Bytes, Put},
+        version_defaults::defaults,
     },
 };
 

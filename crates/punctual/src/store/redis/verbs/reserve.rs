@@ -49,7 +49,7 @@ pub(crate) fn holds(shard: &Shard, request: &Reserve) -> Vec<Hold> {
     request.queues.iter().map(|request| shard.notifier.hold(&request.queue)).collect()
 }
 
-/// What scripts return for "never", in ms; the same as in `lua/keys.lua`.
+/// What scripts return for "never", in ms; the same as in `lua/key_names.lua`.
 pub(crate) const NEVER: u64 = 1 << 52;
 /// How much later two clocks can seem that are read in milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
@@ -75,7 +75,7 @@ pub(crate) fn notification_keys(shard: &Shard, request: &Reserve) -> Vec<Vec<u8>
     request.queues.iter().map(|request| shard.notification_key(&request.queue)).collect()
 }
 
-/// Returns a reserve in the form that `lua/verbs/reserve/reserving.lua` takes.
+/// Returns a reserve in the form that `lua/verbs/reserve/numbered.lua` takes.
 pub(crate) fn arguments(request: &Reserve, holds: &[Hold]) -> Vec<Vec<u8>> {
     let mut args = vec![
         request.call.instance.to_be_bytes().to_vec(),
@@ -99,7 +99,7 @@ pub(crate) fn arguments(request: &Reserve, holds: &[Hold]) -> Vec<Vec<u8>> {
     args
 }
 
-/// Reads the answer of `lua/verbs/reserve/reserving.lua`. A job that cannot be read becomes dead, because no worker can run it. A
+/// Reads the answer of `lua/verbs/reserve/numbered.lua`. A job that cannot be read becomes dead, because no worker can run it. A
 /// job with options that this version does not know waits for a worker of a newer version.
 pub(crate) async fn looked(shard: &Shard, clock: &Now, holds: &[Hold], reply: &mut Reply) -> Result<Looked> {
     let mut reclaimed = Vec::new();

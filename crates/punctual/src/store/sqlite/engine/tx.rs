@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::{
     core::{
         job::State,
-        limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
+        limits::{JUMP_PAUSE, LEASE_DEFAULT},
         time::Timestamp,
     },
     store::{
@@ -39,7 +39,7 @@ const CALL: &str = named(FILE, "call");
 const PUT_CALL: &str = named(FILE, "put_call");
 
 /// Silence longer than the default lease and its heartbeat is a jump of the clock (S14), or no process was alive.
-const JUMP_MS: i64 = (LEASE_DEFAULT.as_millis() + HEARTBEAT_DEFAULT.as_millis()) as i64;
+const JUMP_MS: i64 = (LEASE_DEFAULT.as_millis() + JUMP_PAUSE.as_millis()) as i64;
 
 /// Returns an instant in milliseconds, as SQLite stores it.
 pub(crate) const fn ms(t: Timestamp) -> i64 {
@@ -478,7 +478,7 @@ impl<'c> Tx<'c> {
     /// Notes that a reserve, take, extend or settle happened now, after a check for a jump of the clock. After a jump
     /// nothing is reclaimed for one heartbeat, so that holders can extend their leases first (S14).
     pub(crate) fn touch_clock(&mut self) -> Step<()> {
-        let (conn, now, grace) = (self.conn, self.now_ms(), ms(self.now.after(HEARTBEAT_DEFAULT)));
+        let (conn, now, grace) = (self.conn, self.now_ms(), ms(self.now.after(JUMP_PAUSE)));
         let store = self.store()?;
         if grace < store.grace {
             // It is further ahead than possible: the clock went back since.
@@ -504,7 +504,7 @@ impl<'c> Tx<'c> {
     /// Returns until when nothing is reclaimed, if so now. A time further ahead than possible was left by a clock
     /// that went back, and is void.
     pub(crate) fn grace(&mut self) -> Step<Option<Timestamp>> {
-        let (now, longest) = (self.now, self.now.after(HEARTBEAT_DEFAULT));
+        let (now, longest) = (self.now, self.now.after(JUMP_PAUSE));
         let grace = instant(self.store()?.grace);
         Ok((now < grace && grace <= longest).then_some(grace))
     }

@@ -19,7 +19,6 @@ use crate::{
         time::{Timestamp, ceil_ms},
     },
     store::{
-        defaults::defaults,
         sqlite::{
             engine::{
                 fault::Step,
@@ -28,6 +27,7 @@ use crate::{
             },
             state::places::{LeaseRow, Place},
         },
+        version_defaults::defaults,
     },
 };
 

@@ -7,7 +7,7 @@
 --     ms7 error; snooze: ms7 flag1 reason; cancel: reason; dead: error.
 --   One verdict is no caller's: h, the job waits for a newer version, and nothing is counted.
 -- Answers: now, microseconds into it, epoch, notifications left to the caller; a byte each for n leases, or for fewer
---   if it stopped; then the answer of reserving(). The byte is '-' for a lost lease. Else it is the state of its job,
+--   if it stopped; then the answer of numbered_reserve(). The byte is '-' for a lost lease. Else it is the state of its job,
 --   plus 16 times the reason if that is not the verdict's (OVERRULED in state/runs.lua).
 -- Cost: O(n log N).
 -- The most work besides bare acks, in commands as they are estimated here.
@@ -110,7 +110,7 @@ sweep_ride(named, #answers)
 if made then rules().hand_over() end
 local answer = {}
 if 2 * n + 2 < #ARGV and not is_cut then
-    answer = reserving(2 * n + 3, NOTIFICATIONS, GROUP_SERVICES_MAX - math.floor(work / SERVICE))
+    answer = numbered_reserve(2 * n + 3, NOTIFICATIONS, GROUP_SERVICES_MAX - math.floor(work / SERVICE))
 end
 -- Work that these ends allow to start, and that was not just reserved.
 for q in pairs(met) do

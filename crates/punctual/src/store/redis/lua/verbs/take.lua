@@ -22,7 +22,7 @@ if q then
     }
     local till = now - tonumber(ARGV[4])
     if 0 <= till then
-        serve(walk_of(q), n, till, state, function(id, rec, _, job)
+        pick_groups(walk_of(q), n, till, state, function(id, rec, _, job)
             shard.fence = max(shard.fence, now * 1000) + 1
             job.expired_leases, job.snoozes, job.started = 0, 0, true
             -- It runs no longer than this step.

@@ -10,7 +10,7 @@
 -- A time wakes one idle process and, SPARE later, another one (`watch` in the queue's row). A caller that has slots
 -- left becomes the first of them, and the spare notification goes to the queue's key. A caller whose slots are full, or
 -- that cannot wait, leaves both to the key.
-local function reserving(from, first_notification, services)
+local function numbered_reserve(from, first_notification, services)
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
     local company = ARGV[from + 5] == '1'
     local named, shares, room, walks, places, holds = {}, {}, {}, {}, {}, {}
@@ -121,7 +121,7 @@ local function reserving(from, first_notification, services)
                     end
                     if job and job.lease then place = nil end
                 end
-                room[i] = room[i] - serve(walks[q], min(pass == 1 and shares[i] or n, room[i]), now, state, start)
+                room[i] = room[i] - pick_groups(walks[q], min(pass == 1 and shares[i] or n, room[i]), now, state, start)
             end
             if state.n == 0 then break end
         end

@@ -1,5 +1,5 @@
 -- What the scripts need less often: the names that the parts in state/ define, made by rules().
--- The parts are the body of a nested function. The function around it begins with another copy of keys.lua. So they
+-- The parts are the body of a nested function. The function around it begins with another copy of key_names.lua. So they
 -- capture nothing of the script but `shard`, `queue` and `pending`. Their definitions copy the keys, instead of
 -- searching all captured locals.
 return {

@@ -3,7 +3,7 @@
 -- Does the same as pick(), for all groups of a walk's queue and for the ungrouped jobs, which are a group of weight 1.
 -- The walk is that of the ungrouped jobs. One service costs about 16 commands, and other callers wait for the script.
 -- `state.services` is how many services are left.
-local function serve(walk, most, till, state, each)
+local function pick_groups(walk, most, till, state, each)
     local q, row = walk.q, queue(walk.q)
     if row.let == 0 or row.paused then return pick(walk, most, till, state, each) end
     local before, stale, has_entered = state.n, 0, false
