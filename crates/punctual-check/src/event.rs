@@ -8,7 +8,7 @@ use std::fmt;
 use punctual::{
     JobId, JobRecord, OnConflict, State, Unique, When,
     job::{Concurrency, Scope},
-    store::{Call, UniqueKey},
+    store::UniqueKey,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -196,12 +196,12 @@ pub enum Answer {
     Purge,
 }
 
-/// (instance, number), as [`Call`].
+/// (instance, number), as [`punctual::store::CallId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallId(pub Hex, pub u64);
 
-impl From<Call> for CallId {
-    fn from(call: Call) -> Self {
+impl From<punctual::store::CallId> for CallId {
+    fn from(call: punctual::store::CallId) -> Self {
         Self(Hex(call.instance), call.number)
     }
 }
@@ -334,9 +334,9 @@ pub struct Reservations {
     pub now: u64,
     /// New leases, in order.
     pub jobs: Vec<Reservation>,
-    /// Leases taken back first, with the state that followed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub taken_back: Vec<(LeaseId, State)>,
+    /// Leases reclaimed first, with the state that followed.
+    #[serde(rename = "taken_back", default, skip_serializing_if = "Vec::is_empty")]
+    pub reclaimed: Vec<(LeaseId, State)>,
 }
 
 /// A job under a lease.
@@ -348,8 +348,9 @@ pub struct Reservation {
     pub fence: u64,
     /// The number of the run.
     pub attempt: u32,
-    /// Leases taken back in a row before it.
-    pub crashes: u32,
+    /// Leases reclaimed in a row before it.
+    #[serde(rename = "crashes")]
+    pub expired_leases: u32,
     /// Whether it was reserved with company (S9).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub company: bool,
@@ -359,7 +360,7 @@ pub struct Reservation {
     pub run_at: u64,
     /// When it was enqueued.
     pub created_at: u64,
-    /// Until when the lease may not be taken back.
+    /// Until when the lease may not be reclaimed.
     pub until: u64,
     /// How long the lease lasts, in milliseconds.
     pub lasts: u64,
@@ -442,8 +443,9 @@ pub struct Dumped {
     pub reason: Option<String>,
     /// Its last run.
     pub attempt: u32,
-    /// Leases taken back in a row.
-    pub crashes: u32,
+    /// Leases reclaimed in a row.
+    #[serde(rename = "crashes")]
+    pub expired_leases: u32,
 }
 
 impl From<&JobRecord> for Dumped {
@@ -453,7 +455,7 @@ impl From<&JobRecord> for Dumped {
             state: job.state,
             reason: job.reason.clone(),
             attempt: job.attempt,
-            crashes: job.crashes,
+            expired_leases: job.expired_leases,
         }
     }
 }

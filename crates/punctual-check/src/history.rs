@@ -68,7 +68,7 @@ pub(crate) struct Run {
     pub(crate) row: Reservation,
 }
 
-/// A lease taken back.
+/// A lease reclaimed.
 #[derive(Clone, Debug)]
 pub(crate) struct Back {
     pub(crate) job: Job,
@@ -185,7 +185,7 @@ pub struct History {
     pub(crate) changes: Vec<Change>,
     /// Queues with a purge, and when.
     pub(crate) purges: HashMap<u32, Vec<Span>>,
-    /// Calls that may have reserved, taken back or ended jobs without saying which.
+    /// Calls that may have reserved, reclaimed or ended jobs without saying which.
     pub(crate) blind: Spans,
     /// When the dump began; `None`: there is none.
     pub(crate) dumped_at: Option<u64>,

@@ -42,12 +42,12 @@
 //! | D4 | a job runs after its end, or rests in another state than it ended in |
 //! | D5 | a run after the first follows neither a verdict that asks for it nor a lost lease; or more do, or more leases lapse, than the harm done explains: for a killed process its slots, for other harm the slots of all, without harm none |
 //! | D6 | two leases of a job stand at once, or one ends twice, or a process goes on with one that it was told is gone |
-//! | D7 | a job runs after three crashes in a row, or dies of fewer |
-//! | D7b | attempts, crashes or the next instant are counted wrong |
-//! | D8 | a job waits or runs at rest, unless it is due later; a due job does not start, or a lapsed lease is not taken back, within [`Options::start_within`], with a slot free and no harm done |
+//! | D7 | a job runs after three expired leases in a row, or dies of fewer |
+//! | D7b | attempts, expired leases or the next instant are counted wrong |
+//! | D8 | a job waits or runs at rest, unless it is due later; a due job does not start, or a lapsed lease is not reclaimed, within [`Options::start_within`], with a slot free and no harm done |
 //! | D9 | a job stands in two places at rest, or the store's audit found something |
 //! | V | a verdict leads elsewhere than it says |
-//! | S8, S9 | a lease is lost for no reason, is taken back before its time |
+//! | S8, S9 | a lease is lost for no reason, is reclaimed before its time |
 //! | F1 | a job's fences don't rise, or one is given twice |
 //! | T1 | a job is reserved before its time, by the store's clock or by the referee's |
 //! | C1, C2 | a job is reserved after its cancel was answered, or before the time it was moved to |

@@ -7,10 +7,10 @@ use punctual::{
     Error, ErrorKind, JobId, JobRecord, NewJob, Result, Timestamp,
     limits::POISON_LIMIT,
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
+        Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
         Enqueued, Heartbeat, Histogram, Identity, Lease, LeaseStatus, List, Page, QueueOp, QueueReply,
-        Reserve, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
-        Verdict, Which,
+        Reserve, Selector, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey,
+        Upcoming, Verdict,
     },
 };
 
@@ -117,7 +117,7 @@ impl Store for RecordingStore {
         self.inner.now()
     }
 
-    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
         Box::pin(async move {
             let op = Op::Enqueue { call: call.into(), jobs: jobs.iter().map(wanted).collect() };
             self.recorded(op, self.inner.enqueue(call, jobs), |answers| {
@@ -129,7 +129,7 @@ impl Store for RecordingStore {
 
     fn enqueue_each<'a>(
         &'a self,
-        call: Call,
+        call: CallId,
         jobs: &'a [NewJob],
     ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
         Box::pin(async move {
@@ -246,9 +246,9 @@ impl Store for RecordingStore {
                 deed: deed(action),
                 targets: targets
                     .iter()
-                    .map(|target| match target.which {
-                        Which::Id(id) => Some(id),
-                        Which::Key(_) => None,
+                    .map(|target| match target.selector {
+                        Selector::Id(id) => Some(id),
+                        Selector::Key(_) => None,
                     })
                     .collect(),
             };
@@ -349,8 +349,8 @@ fn reservations(batch: &Batch, company: bool) -> Reservations {
                 id: reserved.lease.job,
                 fence: reserved.lease.fence,
                 attempt: reserved.job.attempt,
-                crashes: reserved.job.crashes,
-                company: company && POISON_LIMIT <= reserved.job.crashes + 1,
+                expired_leases: reserved.job.expired_leases,
+                company: company && POISON_LIMIT <= reserved.job.expired_leases + 1,
                 max_attempts: reserved.job.max_attempts,
                 run_at: reserved.job.run_at.as_ms(),
                 created_at: reserved.job.created_at.as_ms(),
@@ -359,7 +359,7 @@ fn reservations(batch: &Batch, company: bool) -> Reservations {
                 sum: Hex::fingerprint(&reserved.job.payload.bytes),
             })
             .collect(),
-        taken_back: batch.taken_back.iter().map(|back| (lease_id(&back.lease), back.state)).collect(),
+        reclaimed: batch.reclaimed.iter().map(|back| (lease_id(&back.lease), back.state)).collect(),
     }
 }
 
@@ -397,6 +397,6 @@ fn effect(acted: &Acted) -> Effect {
         Acted::Done(id, _) => Effect::Done(*id),
         Acted::Requested(id) => Effect::Requested(*id),
         Acted::WrongState(id, state) => Effect::Refused(*id, *state),
-        Acted::NotFound | Acted::UniqueConflict(_) | Acted::GateConflict(_) => Effect::Missed,
+        Acted::NotFound | Acted::UniqueConflict(_) | Acted::LimiterConflict(_) => Effect::Missed,
     }
 }

@@ -27,7 +27,7 @@ pub struct Options {
     pub referee: bool,
     /// How old answers may be that are lost with a killed server; zero: none may.
     pub undone_max: Duration,
-    /// How long a due job may wait while a slot is free and no harm is done, or a lapsed lease until it is taken back;
+    /// How long a due job may wait while a slot is free and no harm is done, or a lapsed lease until it is reclaimed;
     /// `None`: that is not judged.
     pub start_within: Option<Duration>,
 }

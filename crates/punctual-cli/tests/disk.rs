@@ -14,7 +14,7 @@ use punctual::{
     NewJob, Payload,
     job::IdMaker,
     store::{
-        Call, Reserve, Settled, Settlement, Store, Verdict, Want,
+        CallId, QueueRequest, Reserve, Settled, Settlement, Store, Verdict,
         clock::{Clock, ManualClock},
         sqlite::{SqliteOptions, SqliteStore},
     },
@@ -161,11 +161,11 @@ fn no_lease_is_reclaimed_since_a_compaction_that_was_killed_held_up_its_heartbea
         let store = SqliteStore::open(&path, options).unwrap();
         let id = IdMaker::default().make(clock.now().as_ms(), 0, 1);
         let job = NewJob::new(id, "k", "mail", Payload::json("{}"));
-        store.enqueue(Call { instance: 1, number: 1 }, &[job]).await.unwrap();
+        store.enqueue(CallId { instance: 1, number: 1 }, &[job]).await.unwrap();
         let reserve = async |number| {
-            let wants = vec![Want { queue: "mail".to_owned(), share: 1, at_most: 1 }];
-            let call = Call { instance: 1, number };
-            let want = Reserve { call, worker: "w".to_owned(), wants, n: 1, lease: None, company: false };
+            let queues = vec![QueueRequest { queue: "mail".to_owned(), share: 1, at_most: 1 }];
+            let call = CallId { instance: 1, number };
+            let want = Reserve { call, worker: "w".to_owned(), queues, n: 1, lease: None, company: false };
             store.reserve(&want).await.unwrap().jobs
         };
         let lease = reserve(1).await[0].lease;

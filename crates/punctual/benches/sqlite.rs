@@ -14,7 +14,7 @@ use punctual::{
     JobId, NewJob, Payload, When,
     job::IdMaker,
     store::{
-        Call, Keep, QueueOp, QueueSettings, Reserve, Settled, Settlement, Store, Verdict, Want,
+        CallId, Keep, QueueOp, QueueRequest, QueueSettings, Reserve, Settled, Settlement, Store, Verdict,
         sqlite::{SqliteOptions, SqliteStore},
     },
 };
@@ -64,9 +64,9 @@ impl Bench {
         Self { store, ids: IdMaker::default(), random: fastrand::Rng::with_seed(7), call: 0 }
     }
 
-    fn call(&mut self) -> Call {
+    fn call(&mut self) -> CallId {
         self.call += 1;
-        Call { instance: 1, number: self.call }
+        CallId { instance: 1, number: self.call }
     }
 
     fn id(&mut self) -> JobId {
@@ -93,8 +93,8 @@ impl Bench {
     }
 
     fn want(&mut self) -> Reserve {
-        let wants = vec![Want { queue: "default".into(), share: BATCH, at_most: BATCH }];
-        Reserve { call: self.call(), worker: "bench".into(), wants, n: BATCH, lease: None, company: false }
+        let queues = vec![QueueRequest { queue: "default".into(), share: BATCH, at_most: BATCH }];
+        Reserve { call: self.call(), worker: "bench".into(), queues, n: BATCH, lease: None, company: false }
     }
 }
 
@@ -104,7 +104,7 @@ async fn bulk(folder: &Path) {
     let start = Start::now();
     for batch in batches {
         let answers =
-            bench.store.enqueue(Call { instance: 9, number: bench.call + 1 }, &batch).await.unwrap();
+            bench.store.enqueue(CallId { instance: 9, number: bench.call + 1 }, &batch).await.unwrap();
         assert!(answers.iter().all(punctual::store::Enqueued::is_new));
         bench.call += 1;
     }
@@ -121,7 +121,7 @@ async fn lives(folder: &Path, name: &str, random: bool, keep: Keep) {
     let start = Start::now();
     for batch in batches {
         let call = bench.call();
-        let answers = bench.store.enqueue(Call { instance: 9, ..call }, &batch).await.unwrap();
+        let answers = bench.store.enqueue(CallId { instance: 9, ..call }, &batch).await.unwrap();
         assert!(answers.iter().all(punctual::store::Enqueued::is_new));
     }
     let enqueued = start.elapsed();

@@ -25,7 +25,7 @@ use consumer::Consumer;
 use punctual::{
     Client, Ctx, Job, Worker,
     client::Spec,
-    store::{Call, Reserve, Settled, Settlement, Verdict, Want},
+    store::{CallId, QueueRequest, Reserve, Settled, Settlement, Verdict},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{sync::mpsc, time::timeout};
@@ -50,14 +50,14 @@ struct SendParcel {
 struct Delivery {
     parcel: u32,
     attempt: u32,
-    crashes: u32,
+    expired_leases: u32,
     fence: u64,
 }
 
 async fn send(job: SendParcel, ctx: Ctx<mpsc::UnboundedSender<Delivery>>) -> Result<(), Failure> {
-    let (attempt, crashes, fence) = (ctx.attempt(), ctx.record().crashes, ctx.fence());
-    println!("parcel {} sent: attempt {attempt}, crashes {crashes}", job.parcel);
-    Ok(ctx.state().send(Delivery { parcel: job.parcel, attempt, crashes, fence })?)
+    let (attempt, expired_leases, fence) = (ctx.attempt(), ctx.record().expired_leases, ctx.fence());
+    println!("parcel {} sent: attempt {attempt}, crashes {expired_leases}", job.parcel);
+    Ok(ctx.state().send(Delivery { parcel: job.parcel, attempt, expired_leases, fence })?)
 }
 
 /// The consumer that will crash: it never comes to an end with what it holds.
@@ -96,9 +96,9 @@ async fn main() -> Result<(), Failure> {
     println!("the consumer is killed");
 
     // Another one works with bare verbs and sends no heartbeat: it sleeps through its lease, with one parcel.
-    let call = Call { instance: fastrand::u64(..), number: 1 };
-    let wants = vec![Want { queue: "parcels".to_owned(), share: 1, at_most: 1 }];
-    let asleep = Reserve { call, worker: "asleep".to_owned(), wants, n: 1, lease: None, company: false };
+    let call = CallId { instance: fastrand::u64(..), number: 1 };
+    let queues = vec![QueueRequest { queue: "parcels".to_owned(), share: 1, at_most: 1 }];
+    let asleep = Reserve { call, worker: "asleep".to_owned(), queues, n: 1, lease: None, company: false };
     let asleep = client.store().reserve(&asleep).await?.jobs.pop().ok_or("no parcel is due")?;
     let slept = SendParcel::decode(&asleep.job.payload)?.parcel;
     held.insert(slept);
@@ -125,7 +125,7 @@ async fn main() -> Result<(), Failure> {
     let report = working.await??;
     let again: BTreeSet<u32> = sent.values().filter(|is| 1 < is.attempt).map(|is| is.parcel).collect();
     assert_eq!(again, held, "what those two held came again, and nothing else");
-    assert!(sent.values().all(|is| is.attempt == is.crashes + 1), "and each crash is counted");
+    assert!(sent.values().all(|is| is.attempt == is.expired_leases + 1), "and each crash is counted");
     assert!(asleep.lease.fence < sent[&slept].fence, "fences rise");
     let counts = client.count(Some("parcels")).await?;
     assert_eq!((counts.done, counts.waiting, counts.running, counts.dead), (u64::from(PARCELS), 0, 0, 0));

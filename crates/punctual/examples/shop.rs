@@ -20,7 +20,7 @@ use punctual::{
     store::{
         UniqueKey,
         sqlite::{
-            Bell,
+            Notification,
             rusqlite::{Connection, OptionalExtension, Params, Row, TransactionBehavior},
         },
     },
@@ -171,21 +171,21 @@ impl Shop {
             let mut db = self.db();
             let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let Some(order) = tx.query_row(sql, args, Order::read).optional()? else { return Ok(None) };
-            let mut bells = Vec::new();
+            let mut notifications = Vec::new();
             if self.has_jobs {
                 for job in self.jobs(&order) {
-                    bells.push(job.in_tx(&tx)?.1);
+                    notifications.push(job.in_tx(&tx)?.1);
                 }
                 if order.is_paid() {
-                    bells.push(self.client.cancel_in(&tx, UniqueKey::held_by(&order.close())?)?.1);
+                    notifications.push(self.client.cancel_in(&tx, UniqueKey::held_by(&order.close())?)?.1);
                 }
                 if let Some(run) = run {
-                    bells.push(run.settle_in(&tx, Outcome::Done)?);
+                    notifications.push(run.settle_in(&tx, Outcome::Done)?);
                 }
                 tx.execute(TOLD, (order.id, &order.state))?;
             }
             tx.commit()?;
-            bells.into_iter().for_each(Bell::ring); // wakes the workers
+            notifications.into_iter().for_each(Notification::send); // wakes the workers
             order
         };
         self.tell().await?;

@@ -31,15 +31,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (order, is_paid) in [(1, true), (2, false)] {
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         tx.execute("INSERT INTO orders (id) VALUES (?1)", [order])?;
-        let (_, bell) = client.enqueue(Confirm { order }).in_tx(&tx)?;
+        let (_, notification) = client.enqueue(Confirm { order }).in_tx(&tx)?;
         if is_paid {
             tx.commit()?;
             // Wakes a worker. A job whose bell was never rung is found all the same, a little later.
-            bell.ring();
+            notification.send();
         } else {
             // The order and its job are gone together.
             tx.rollback()?;
-            drop(bell);
+            drop(notification);
         }
     }
 

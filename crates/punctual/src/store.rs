@@ -6,9 +6,7 @@
 //! gives the same answers. The docs of the verbs below settle the details that the contract leaves open.
 
 mod audit;
-mod bell;
 pub mod clock;
-pub(crate) mod defaults;
 mod doc;
 #[cfg(feature = "testing")]
 pub mod faulty;
@@ -16,6 +14,7 @@ mod identity;
 mod lease;
 pub mod memory;
 pub mod model;
+mod notification;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "testing")]
@@ -26,6 +25,7 @@ pub mod sqlite;
 pub(crate) mod toolkit;
 mod transaction;
 pub mod url;
+pub(crate) mod version_defaults;
 
 use std::{
     any::Any,
@@ -37,21 +37,21 @@ use std::{
 
 use serde::Serialize;
 
-#[cfg(feature = "redis")]
-pub(crate) use self::bell::is_of_queue;
 #[cfg(any(feature = "sqlite", feature = "redis"))]
 pub(crate) use self::identity::IDENTITY_NONE;
+#[cfg(feature = "redis")]
+pub(crate) use self::notification::is_of_queue;
 pub(crate) use self::{
-    bell::{LOCK_BELL, WORKER_BELL, end_bell, end_of},
     doc::too_many,
     lease::{check_extend, check_result, check_settle},
+    notification::{LOCK_NOTIFICATION, WORKER_NOTIFICATION, end_notification, end_of},
 };
 pub use self::{
-    doc::{Doc, DocOp, DocReply, Only},
+    doc::{Doc, DocOp, DocReply, Precondition},
     identity::Identity,
     lease::{
-        Batch, EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled, Settlement, Take,
-        TakenBack, Verdict, Want,
+        Batch, EndReason, Heartbeat, Lease, LeaseStatus, QueueRequest, Reclaimed, Reserve, Reserved, Settled,
+        Settlement, Take, Verdict,
     },
     settings::{GroupLimits, Keep, Order, Pause, Placement, QueueSettings},
     transaction::Transaction,
@@ -87,7 +87,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A call repeated with the same pair has its effect once (S3). An instance is a random number per process start or per
 /// client, never a configured name. Its calls of one verb arrive in order, with rising numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Call {
+pub struct CallId {
     /// A random number. Enqueues and reserves of one instance are numbered separately.
     pub instance: u64,
     /// The number of the call, from 1.
@@ -169,7 +169,7 @@ impl Enqueued {
 
 /// A job, named by its id or by the unique key that it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum Selector {
     /// The job with this id.
     Id(JobId),
     /// The job that holds this unique key.
@@ -267,7 +267,7 @@ impl UniqueKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The job.
-    pub which: Which,
+    pub selector: Selector,
     /// Checked in the step of the action, so that a job that has moved on since it was read is left alone.
     pub guard: Option<Guard>,
 }
@@ -285,13 +285,13 @@ pub struct Guard {
 
 impl From<JobId> for Target {
     fn from(id: JobId) -> Self {
-        Self { which: Which::Id(id), guard: None }
+        Self { selector: Selector::Id(id), guard: None }
     }
 }
 
 impl From<UniqueKey> for Target {
     fn from(key: UniqueKey) -> Self {
-        Self { which: Which::Key(key), guard: None }
+        Self { selector: Selector::Key(key), guard: None }
     }
 }
 
@@ -352,7 +352,7 @@ pub enum Acted {
     UniqueConflict(JobId),
     /// Retry: since the layout changed, jobs of its concurrency key or group are in another shard; this is one of them. Retry
     /// when they have ended.
-    GateConflict(JobId),
+    LimiterConflict(JobId),
 }
 
 /// A request for a page of jobs.
@@ -737,7 +737,7 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// else `Duplicate` with the job's own record or the holder of its key; else `Duplicate` with the job's own id and state
     /// `None`. A call that is refused, or in which every job is `Full` (also an empty call), does not count as the instance's
     /// last one.
-    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>>;
+    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>>;
 
     /// Enqueues as [`enqueue`](Self::enqueue) does, but with `None` for jobs whose part of the store is unavailable.
     ///
@@ -748,7 +748,7 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// As [`enqueue`](Self::enqueue); `Unavailable` if no part is available.
     fn enqueue_each<'a>(
         &'a self,
-        call: Call,
+        call: CallId,
         jobs: &'a [NewJob],
     ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
         Box::pin(async move { Ok(self.enqueue(call, jobs).await?.into_iter().map(Some).collect()) })
@@ -766,10 +766,10 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     ///    empty one, first checks for a jump and then records its own time, also if the clock went back. A pause that would
     ///    end more than 5 s from now, after such a step back, is void. If the last of these calls came during a pause,
     ///    silence after it is no second jump.
-    /// 3. Checks up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::wants`]
+    /// 3. Checks up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::queues`]
     ///    describes, until it has n. Groups of a queue are served fairly (S16): first, up to n + 32 groups that became
     ///    runnable are activated; then each job is the first of the group that is served next. A store can end the call after
-    ///    64 services of groups ([`GROUP_TURNS_MAX`](crate::core::limits::GROUP_TURNS_MAX)), as if no more jobs had been
+    ///    64 services of groups ([`GROUP_SERVICES_MAX`](crate::core::limits::GROUP_SERVICES_MAX)), as if no more jobs had been
     ///    requested of any queue; `more` says whether some are left. A job past its `expires_at` (`expires_at ≤ now`) is
     ///    cancelled, reason `expired`. A job is blocked, and leaves the timeline, if as many jobs of its concurrency key run
     ///    in its queue and group as its own limit allows. Any other job is reserved. The call stops, in all queues, before a

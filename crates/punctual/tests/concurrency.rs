@@ -20,7 +20,8 @@ use punctual::store::sqlite::{SqliteOptions, SqliteStore};
 use punctual::{
     JobId, NewJob, OnConflict, Payload, Timestamp, Unique, When,
     store::{
-        Action, Batch, Call, Heartbeat, Lease, Reserve, Settled, Settlement, Store, Target, Verdict, Want,
+        Action, Batch, CallId, Heartbeat, Lease, QueueRequest, Reserve, Settled, Settlement, Store, Target,
+        Verdict,
         clock::{Clock, ManualClock},
         memory::MemoryStore,
     },
@@ -91,7 +92,7 @@ impl Player {
 
     async fn enqueue(&mut self) {
         self.enqueued += 1;
-        let call = Call { instance: self.instance, number: self.enqueued };
+        let call = CallId { instance: self.instance, number: self.enqueued };
         let jobs: Vec<NewJob> = (0..self.rng.usize(1..4)).map(|_| self.job()).collect();
         let first = self.store.enqueue(call, &jobs).await.unwrap();
         if self.rng.u8(..8) == 0 {
@@ -126,9 +127,9 @@ impl Player {
         self.number += 1;
         let n = self.rng.usize(1..5);
         let want = Reserve {
-            call: Call { instance: self.instance, number: self.number },
+            call: CallId { instance: self.instance, number: self.number },
             worker: "player".to_owned(),
-            wants: vec![Want { queue: "q".to_owned(), share: n, at_most: n }],
+            queues: vec![QueueRequest { queue: "q".to_owned(), share: n, at_most: n }],
             n,
             lease: Some(Duration::from_secs(3)),
             company: false,
@@ -211,9 +212,9 @@ fn play(store: RecordingStore, clock: ManualClock, seed: u64, thread: u64, start
 async fn rest(store: &RecordingStore, clock: &ManualClock) {
     for number in 1.. {
         let want = Reserve {
-            call: Call { instance: 99, number },
+            call: CallId { instance: 99, number },
             worker: "rest".to_owned(),
-            wants: vec![Want { queue: "q".to_owned(), share: 100, at_most: 100 }],
+            queues: vec![QueueRequest { queue: "q".to_owned(), share: 100, at_most: 100 }],
             n: 100,
             lease: None,
             company: false,

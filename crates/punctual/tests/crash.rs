@@ -17,7 +17,7 @@ use std::{
 use punctual::{
     JobId, NewJob, Payload,
     store::{
-        Audit, Call, Reserve, Settled, Settlement, Store, Verdict, Want,
+        Audit, CallId, QueueRequest, Reserve, Settled, Settlement, Store, Verdict,
         sqlite::{SqliteOptions, SqliteStore},
     },
 };
@@ -66,7 +66,7 @@ async fn enqueue(store: &SqliteStore) {
     let begin = u32::try_from(store.count(None).await.unwrap().total()).unwrap();
     let instance = fastrand::u64(..);
     for (number, from) in (1..).zip((begin..).step_by(BATCH as usize)) {
-        let answers = store.enqueue(Call { instance, number }, &jobs(from)).await.unwrap();
+        let answers = store.enqueue(CallId { instance, number }, &jobs(from)).await.unwrap();
         assert!(answers.iter().all(punctual::store::Enqueued::is_new));
         acknowledged(&from.to_string());
     }
@@ -74,9 +74,9 @@ async fn enqueue(store: &SqliteStore) {
 
 async fn settle(store: &SqliteStore) {
     let mut want = Reserve {
-        call: Call { instance: fastrand::u64(..), number: 0 },
+        call: CallId { instance: fastrand::u64(..), number: 0 },
         worker: "child".to_owned(),
-        wants: vec![Want { queue: "q".to_owned(), share: BATCH as usize, at_most: BATCH as usize }],
+        queues: vec![QueueRequest { queue: "q".to_owned(), share: BATCH as usize, at_most: BATCH as usize }],
         n: BATCH as usize,
         lease: None,
         company: false,
@@ -173,7 +173,7 @@ async fn acknowledged_settlements_survive_sigkill() {
     let file = dir.path().join("jobs.db");
     let store = open(&file);
     for (number, from) in (1..).zip((0..6_000).step_by(BATCH as usize)) {
-        let _ = store.enqueue(Call { instance: 1, number }, &jobs(from)).await.unwrap();
+        let _ = store.enqueue(CallId { instance: 1, number }, &jobs(from)).await.unwrap();
     }
     drop(store);
     let mut acked: HashMap<JobId, String> = HashMap::new();

@@ -250,13 +250,13 @@ const ALL: &[(&str, Make)] = &[
         let _ = schedule.waiting().await.unwrap();
         let _ = c.waiting_tick(&set).await.unwrap();
     }),
-    makes!("pause resume fire remove plant_schedules", |c, id| {
+    makes!("pause resume fire remove enqueue_ticks", |c, id| {
         let (schedule, hourly) = (c.schedule("s"), Cron::new("0 * * * *").unwrap());
         let _ = schedule.set(hourly, Typed {}).await.unwrap();
         let _ = schedule.pause("ana", "why").await.unwrap();
         let _ = schedule.resume().await.unwrap();
         let _ = schedule.fire().await.unwrap();
-        let _ = c.plant_schedules().await.unwrap();
+        let _ = c.enqueue_ticks().await.unwrap();
         let _ = schedule.remove().await.unwrap();
     }),
 ];

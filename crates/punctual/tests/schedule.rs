@@ -18,8 +18,8 @@ use punctual::{
     job::Filter,
     schedule::{Cron, Misfire, Schedule},
     store::{
-        Call as StoreCall, DocOp, Enqueued, Lease, List, Only, QueueSettings, Reserve, Settlement, Verdict,
-        Want, memory::MemoryStore,
+        CallId, DocOp, Enqueued, Lease, List, Precondition, QueueRequest, QueueSettings, Reserve, Settlement,
+        Verdict, memory::MemoryStore,
     },
     testing::{Clock, Fault, FaultyStore, ManualClock, TestQueue},
     worker::{UnknownKinds, WorkReport},
@@ -103,9 +103,9 @@ impl Rig {
     /// Another worker reserves the tick that is due, and holds it for a while.
     async fn reserve(&self) -> Lease {
         let reserve = Reserve {
-            call: StoreCall { instance: 1, number: 1 },
+            call: CallId { instance: 1, number: 1 },
             worker: "another".to_owned(),
-            wants: vec![Want { queue: "reports".to_owned(), share: 1, at_most: 1 }],
+            queues: vec![QueueRequest { queue: "reports".to_owned(), share: 1, at_most: 1 }],
             n: 1,
             lease: None,
             company: false,
@@ -174,7 +174,7 @@ async fn the_last_of_missed_ticks_run_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_tick_that_comes_back_plants_none_twice() {
+async fn a_tick_that_comes_back_enqueues_none_twice() {
     let rig = Rig::ticking(Misfire::RunAll { at_most: 1_000 }).await;
     let ran = Arc::clone(&rig.ran);
     let failing_first = move |_: Report, ctx: Ctx| {
@@ -213,11 +213,11 @@ async fn a_tick_that_starts_finds_out_that_its_schedule_was_changed() {
 
 /// A worker that starts while another one has just reserved a tick finds that none waits.
 #[tokio::test]
-async fn a_tick_planted_too_early_makes_room() {
+async fn a_tick_enqueued_too_early_makes_room() {
     let rig = Rig::ticking(Misfire::RunAll { at_most: 1_000 }).await;
     rig.t.advance(MINUTE * 3);
     let (store, lease) = (rig.t.client.store(), rig.reserve().await);
-    assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 1);
+    assert_eq!(rig.t.client.enqueue_ticks().await.unwrap(), 1);
     assert_eq!(rig.waits().await, minute(4));
     store.settle(&[Settlement { lease, verdict: Verdict::Release }], None).await.unwrap();
     assert_eq!(rig.pass(0).await, [1, 2, 3]);
@@ -277,11 +277,11 @@ async fn a_paused_schedule_enqueues_nothing() {
     let schedule = rig.t.client.schedule("sales");
     schedule.pause("ana", "holidays").await.unwrap();
     assert_eq!(rig.reasons().await, ["its schedule was changed"]);
-    // Setting it neither ends the pause nor plants a tick; nor does a worker.
+    // Setting it neither ends the pause nor enqueues a tick; nor does a worker.
     let set = schedule.set(Cron::every(MINUTE).unwrap(), report()).await.unwrap();
     assert_eq!(set.schedule.paused.as_ref().unwrap().by, "ana");
     assert_eq!((rig.pass(9).await, rig.jobs("state:waiting").await), (vec![], vec![]));
-    assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 0);
+    assert_eq!(rig.t.client.enqueue_ticks().await.unwrap(), 0);
     schedule.resume().await.unwrap();
     assert_eq!((rig.waits().await, rig.pass(1).await), (minute(10), vec![10]));
 }
@@ -317,8 +317,8 @@ async fn a_tick_called_off_by_hand_is_left_out() {
     let rig = Rig::ticking(Misfire::RunOnce).await;
     let waiting = rig.t.client.schedule("sales").waiting().await.unwrap().unwrap();
     assert_eq!(rig.t.client.cancel(waiting.id).await.unwrap(), Cancelled::Done);
-    assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 1);
-    assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 0);
+    assert_eq!(rig.t.client.enqueue_ticks().await.unwrap(), 1);
+    assert_eq!(rig.t.client.enqueue_ticks().await.unwrap(), 0);
     assert_eq!((rig.waits().await, rig.pass(2).await), (minute(2), vec![2]));
     // One that is deleted or purged with its queue, too; workers look for it when they start.
     rig.t.client.queue("reports").purge(|_| ()).await.unwrap();
@@ -469,11 +469,11 @@ async fn changes_at_the_same_time_leave_the_next_tick() {
             (waiting.headers["scheduled_for"].clone(), waiting.headers["schedule_generation"].clone())
         };
         let first = minute(1).as_ms().to_string();
-        tokio::join!(set(Misfire::RunOnce), set(Misfire::RunOnce), client.plant_schedules()).2.unwrap();
+        tokio::join!(set(Misfire::RunOnce), set(Misfire::RunOnce), client.enqueue_ticks()).2.unwrap();
         assert_eq!(tick().await.0, first, "seed {seed}");
         // Of different ones the last holds; and a tick that is due by then stays so.
         turned.advance(MINUTE * 3);
-        tokio::join!(set(Misfire::Skip), set(Misfire::RunAll { at_most: 7 }), client.plant_schedules())
+        tokio::join!(set(Misfire::Skip), set(Misfire::RunAll { at_most: 7 }), client.enqueue_ticks())
             .2
             .unwrap();
         let is = client.schedule("sales").get().await.unwrap().unwrap();
@@ -495,13 +495,13 @@ async fn one_schedule_that_can_not_be_read_holds_up_no_other() {
     let rig = Rig::ticking(Misfire::RunOnce).await;
     let put = |value: &[u8]| DocOp::Put {
         key: "schedule/broken".to_owned(),
-        only: Only::Always,
+        precondition: Precondition::Always,
         value: value.to_vec(),
     };
     rig.t.client.store().doc(&put(b"{\"later\":1}")).await.unwrap();
     let waiting = rig.t.client.schedule("sales").waiting().await.unwrap().unwrap();
     rig.t.client.cancel(waiting.id).await.unwrap();
-    assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 1);
+    assert_eq!(rig.t.client.enqueue_ticks().await.unwrap(), 1);
     assert_eq!(rig.t.client.schedules(None).await.unwrap().unreadable, ["broken"]);
     let broken = rig.t.client.schedule("broken");
     assert_eq!(broken.get().await.unwrap_err().kind(), ErrorKind::Corrupt);
@@ -568,10 +568,10 @@ async fn a_clock_that_jumped_forward_and_came_back_silences_no_schedule() {
             let schedule = rig.t.client.schedule("sales");
             schedule.set(every_minute(), report()).await.unwrap();
         } else {
-            assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 1);
+            assert_eq!(rig.t.client.enqueue_ticks().await.unwrap(), 1);
         }
         assert_eq!(rig.waits().await, minute(2));
-        assert_eq!(rig.t.client.plant_schedules().await.unwrap(), 0);
+        assert_eq!(rig.t.client.enqueue_ticks().await.unwrap(), 0);
         assert_eq!((rig.pass(1).await, rig.pass(1).await), (vec![2], vec![3]));
         assert_eq!(rig.waits().await, minute(4));
     }
@@ -656,22 +656,26 @@ async fn ten_thousand_schedules_are_looked_after_in_a_hundred_calls() {
     let schedule = Schedule::new(Cron::every(MINUTE * 60).unwrap(), job).unwrap();
     let value = serde_json::to_vec(&schedule).unwrap();
     for n in 0..SCHEDULES {
-        let put = DocOp::Put { key: format!("schedule/{n:05}"), only: Only::Always, value: value.clone() };
+        let put = DocOp::Put {
+            key: format!("schedule/{n:05}"),
+            precondition: Precondition::Always,
+            value: value.clone(),
+        };
         client.store().doc(&put).await.unwrap();
     }
-    let plant = async || {
+    let enqueue_next = async || {
         calls.store(0, Ordering::Relaxed);
-        let planted = client.plant_schedules().await.unwrap();
-        (planted, calls.load(Ordering::Relaxed))
+        let enqueued = client.enqueue_ticks().await.unwrap();
+        (enqueued, calls.load(Ordering::Relaxed))
     };
     for expected in [SCHEDULES, 0] {
-        let (planted, calls) = plant().await;
-        assert_eq!(planted, expected);
+        let (enqueued, calls) = enqueue_next().await;
+        assert_eq!(enqueued, expected);
         assert!(calls <= 100, "{calls} calls for {SCHEDULES} schedules");
     }
     let waiting = client.schedule("00007").waiting().await.unwrap().unwrap();
     client.cancel(waiting.id).await.unwrap();
-    assert_eq!(plant().await.0, 1);
+    assert_eq!(enqueue_next().await.0, 1);
 }
 
 /// The schedules of a worker are there once it has started, though a slow store takes its time.

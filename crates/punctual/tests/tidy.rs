@@ -14,7 +14,7 @@ const AMBIENT_TIME: [(&str, &str); 10] = [
     ("store/clock.rs", "it is the clock"),
     ("store/memory.rs", "a wait lasts in real time; what is due it asks the clock"),
     ("store/redis/doctor.rs", "it tells how fast the server answers"),
-    ("store/redis/doctor/bell.rs", "and how fast a ring is heard"),
+    ("store/redis/doctor/notification.rs", "and how fast a notification arrives"),
     ("store/redis/notify.rs", "a wait lasts in real time; what is due it asks a clock"),
     ("store/redis/notify/listener.rs", "so does a block, and what follows it"),
     ("store/redis/connection/link.rs", "attempts to connect keep a distance in real time"),
@@ -222,7 +222,8 @@ fn root_names(lib: &str) -> BTreeSet<String> {
     }
     for (begin, _) in lib.match_indices("\npub mod ") {
         if !lib[..begin].ends_with("#[doc(hidden)]") {
-            let (module, _) = lib[begin + "\npub mod ".len()..].split_once(['{', ';']).expect("a module has a body");
+            let (module, _) =
+                lib[begin + "\npub mod ".len()..].split_once(['{', ';']).expect("a module has a body");
             names.insert(module.trim().to_owned());
         }
     }

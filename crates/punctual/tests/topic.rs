@@ -20,8 +20,8 @@ use punctual::{
     client::Cancelled,
     job::Filter,
     store::{
-        Acted, Call as StoreCall, DocOp, Enqueued, List, Only, Placement, QueueSettings, Reserve, Store,
-        Want, memory::MemoryStore,
+        Acted, CallId, DocOp, Enqueued, List, Placement, Precondition, QueueRequest, QueueSettings, Reserve,
+        Store, memory::MemoryStore,
     },
     testing::{Clock, Fault, FaultyStore, ManualClock, TestQueue},
     topic::TOPICS_QUEUE,
@@ -163,9 +163,9 @@ impl Rig {
 
     async fn look(&self, number: u64) -> usize {
         let reserve = Reserve {
-            call: StoreCall { instance: 1, number },
+            call: CallId { instance: 1, number },
             worker: "another".to_owned(),
-            wants: vec![Want { queue: TOPICS_QUEUE.to_owned(), share: 1, at_most: 1 }],
+            queues: vec![QueueRequest { queue: TOPICS_QUEUE.to_owned(), share: 1, at_most: 1 }],
             n: 1,
             lease: None,
             company: false,
@@ -517,7 +517,8 @@ async fn topics_are_told_and_removed(t: Rig) {
     assert_eq!(t.client.topic("orders").get().await.unwrap(), None);
     t.subscribe(&QUEUES).await;
     t.client.topic("news").subscribe("letters").await.unwrap();
-    let put = DocOp::Put { key: "topic/odd".to_owned(), only: Only::Always, value: b"1".to_vec() };
+    let put =
+        DocOp::Put { key: "topic/odd".to_owned(), precondition: Precondition::Always, value: b"1".to_vec() };
     t.client.store().doc(&put).await.unwrap();
     let page = t.client.topics(None).await.unwrap();
     let names: Vec<_> = page.topics.iter().map(|topic| (topic.name.as_str(), topic.queues.len())).collect();

@@ -24,8 +24,8 @@ use punctual::{
     Client, Error, ErrorKind, JobId, NewJob, Payload, State,
     job::IdMaker,
     store::{
-        Call, CheckLevel, Durability, LeaseStatus, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
-        clock::Clock, redis::RedisStore,
+        CallId, CheckLevel, Durability, LeaseStatus, QueueRequest, Reserve, Settled, Settlement, Store, Take,
+        Verdict, clock::Clock, redis::RedisStore,
     },
     toolkit::Bucket,
 };
@@ -58,9 +58,9 @@ impl Hand {
         Self { store: Arc::clone(store), ids: IdMaker::default(), instance, calls: 0 }
     }
 
-    fn next_call(&mut self) -> Call {
+    fn next_call(&mut self) -> CallId {
         self.calls += 1;
-        Call { instance: self.instance, number: self.calls }
+        CallId { instance: self.instance, number: self.calls }
     }
 
     fn jobs(&mut self, n: usize) -> Vec<NewJob> {
@@ -84,8 +84,8 @@ impl Hand {
     }
 
     fn want(&mut self, n: usize) -> Reserve {
-        let wants = vec![Want { queue: "mail".into(), share: n, at_most: n }];
-        Reserve { call: self.next_call(), worker: "w".into(), wants, n, lease: None, company: false }
+        let queues = vec![QueueRequest { queue: "mail".into(), share: n, at_most: n }];
+        Reserve { call: self.next_call(), worker: "w".into(), queues, n, lease: None, company: false }
     }
 
     /// Reserves up to so many jobs and settles them; answers their ids.

@@ -268,7 +268,7 @@ impl Reading {
             let job = self.job(row.id);
             self.history.runs.push(Run { job, span, proc, call, now: answer.now, row });
         }
-        for (LeaseId(id, fence), state) in answer.taken_back {
+        for (LeaseId(id, fence), state) in answer.reclaimed {
             let job = self.job(id);
             self.history.backs.push(Back { job, span, fence, state, now: answer.now });
         }

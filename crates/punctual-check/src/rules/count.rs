@@ -1,4 +1,4 @@
-//! D7, D7b, V: what a run's end does to its job: attempts, crashes, the next instant, the state.
+//! D7, D7b, V: what a run's end does to its job: attempts, expired leases, the next instant, the state.
 
 use punctual::{
     State,
@@ -22,14 +22,16 @@ pub(super) fn judge(story: &Story<'_>, history: &History, links: &[Link<'_>], ve
 /// D7.
 fn poison_is_bounded(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
     let had_company = |run: &Run| run.row.company || history.company.contains(&(story.job, run.row.fence));
-    let is_over = |run: &&Run| POISON_LIMIT <= run.row.crashes && !story.runs.iter().any(had_company);
+    let is_over = |run: &&Run| POISON_LIMIT <= run.row.expired_leases && !story.runs.iter().any(had_company);
     for run in story.runs.iter().filter(is_over) {
-        verdict.broken("D7", Some(story.id), || format!("ran after {} crashes in a row", run.row.crashes));
+        verdict.broken("D7", Some(story.id), || {
+            format!("ran after {} expired leases in a row", run.row.expired_leases)
+        });
     }
     for back in story.backs {
         let Some(run) = story.runs.iter().find(|run| run.row.fence == back.fence) else { continue };
         let is_last = run.row.max_attempts <= run.row.attempt;
-        let is_poison = POISON_LIMIT <= run.row.crashes + 1;
+        let is_poison = POISON_LIMIT <= run.row.expired_leases + 1;
         let right = match back.state {
             State::Dead => is_last || (is_poison && !run.row.company),
             State::Waiting => !is_last && (!is_poison || had_company(run)),
@@ -38,8 +40,8 @@ fn poison_is_bounded(story: &Story<'_>, history: &History, verdict: &mut Verdict
         };
         if !right {
             verdict.broken("D7", Some(story.id), || {
-                let (crashes, attempt) = (run.row.crashes + 1, run.row.attempt);
-                format!("is {} after crash {crashes} in a row, attempt {attempt}", back.state)
+                let (expired_leases, attempt) = (run.row.expired_leases + 1, run.row.attempt);
+                format!("is {} after expired lease {expired_leases} in a row, attempt {attempt}", back.state)
             });
         }
     }
@@ -73,9 +75,12 @@ fn first_run(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
     let earlier = story.backs.iter().any(|back| back.fence < run.row.fence)
         || history.blind.touch(begin, run.span.to)
         || acted(story, history, 0, run.span.to, |deed| deed == Deed::Retry);
-    if !earlier && (run.row.attempt, run.row.crashes) != (1, 0) {
+    if !earlier && (run.row.attempt, run.row.expired_leases) != (1, 0) {
         verdict.broken("D7b", Some(story.id), || {
-            format!("its first run is attempt {} after {} crashes", run.row.attempt, run.row.crashes)
+            format!(
+                "its first run is attempt {} after {} expired leases",
+                run.row.attempt, run.row.expired_leases
+            )
         });
     }
 }
@@ -83,10 +88,10 @@ fn first_run(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
 /// D7b: from run to run.
 fn counted(story: &Story<'_>, link: &Link<'_>, verdict: &mut Verdict) {
     let (a, b) = (&link.a.row, &link.b.row);
-    let (attempt, crashes) = match link.close {
+    let (attempt, expired_leases) = match link.close {
         Close::Settled(Said::Retry(_), _) => (a.attempt + 1, 0),
         Close::Settled(..) => (a.attempt, 0),
-        Close::TakenBack(_) => (a.attempt + 1, a.crashes + 1),
+        Close::Reclaimed(_) => (a.attempt + 1, a.expired_leases + 1),
         Close::MaybeSettled(_) | Close::Hidden | Close::Unexplained => {
             if b.attempt < a.attempt {
                 verdict.broken("D7b", Some(story.id), || {
@@ -96,12 +101,16 @@ fn counted(story: &Story<'_>, link: &Link<'_>, verdict: &mut Verdict) {
             return;
         }
     };
-    let right = if link.gap { attempt <= b.attempt } else { (attempt, crashes) == (b.attempt, b.crashes) };
+    let right = if link.gap {
+        attempt <= b.attempt
+    } else {
+        (attempt, expired_leases) == (b.attempt, b.expired_leases)
+    };
     if !right {
         verdict.broken("D7b", Some(story.id), || {
             format!(
-                "fence {} is attempt {} after {} crashes, and must be {attempt} after {crashes}",
-                b.fence, b.attempt, b.crashes
+                "fence {} is attempt {} after {} expired leases, and must be {attempt} after {expired_leases}",
+                b.fence, b.attempt, b.expired_leases
             )
         });
     }
@@ -109,7 +118,7 @@ fn counted(story: &Story<'_>, link: &Link<'_>, verdict: &mut Verdict) {
         return;
     }
     let due = match link.close {
-        Close::TakenBack(back) => due_after_crash(story, link.a, back, crashes),
+        Close::Reclaimed(back) => due_after_expired_lease(story, link.a, back, expired_leases),
         Close::Settled(Said::Release, _) => a.run_at,
         _ => return,
     };
@@ -121,11 +130,11 @@ fn counted(story: &Story<'_>, link: &Link<'_>, verdict: &mut Verdict) {
 }
 
 /// S9's arithmetic, written once more.
-fn due_after_crash(story: &Story<'_>, run: &Run, back: &Back, crashes: u32) -> u64 {
-    // Two crashes cost no pause where a third leaves attempts.
-    if crashes < 2 || (crashes == 2 && run.row.attempt + 1 < run.row.max_attempts) {
+fn due_after_expired_lease(story: &Story<'_>, run: &Run, back: &Back, expired_leases: u32) -> u64 {
+    // Two expired leases cost no pause where a third leaves attempts.
+    if expired_leases < 2 || (expired_leases == 2 && run.row.attempt + 1 < run.row.max_attempts) {
         return run.row.run_at;
     }
-    let step = u64::from(crashes - 1) * run.row.lasts;
+    let step = u64::from(expired_leases - 1) * run.row.lasts;
     back.now + step + step * u64::from(story.id.low16()) / 65_536
 }

@@ -164,7 +164,7 @@ fn ended_stays_ended(
     for link in links.iter().filter(|link| !link.retried && !link.undone) {
         let state = match link.close {
             Close::Settled(_, state) => state,
-            Close::TakenBack(back) => back.state,
+            Close::Reclaimed(back) => back.state,
             Close::MaybeSettled(_) | Close::Hidden | Close::Unexplained => continue,
         };
         if state.is_ended() {
@@ -237,7 +237,9 @@ fn ends_as_expected(story: &Story<'_>, history: &History, verdict: &mut Verdict)
             .any(|end| end.said == Said::Ack && end.state.is_none_or(|state| state == State::Done)),
     };
     let crashed = rests.is_some_and(|job| {
-        job.state == State::Dead && job.reason.as_deref() == Some("crashes") && POISON_LIMIT <= job.crashes
+        job.state == State::Dead
+            && job.reason.as_deref() == Some("crashes")
+            && POISON_LIMIT <= job.expired_leases
     });
     let right = match expect {
         Expect::Done => done,

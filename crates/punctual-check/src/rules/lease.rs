@@ -18,7 +18,7 @@ pub(super) fn judge(
     handed_over(story, links, verdict);
     // A lease that is undone is lost, and the one before it stands again; one whose extension is undone ends as it would have.
     if !is_shaken {
-        taken_back_in_time(story, history, verdict);
+        reclaimed_in_time(story, history, verdict);
         one_holder(story, verdict);
         ended_once(story, verdict);
         lost_for_a_reason(story, history, referee, verdict);
@@ -108,7 +108,7 @@ fn ended_once(story: &Story<'_>, verdict: &mut Verdict) {
 }
 
 /// S9: not before its time.
-fn taken_back_in_time(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
+fn reclaimed_in_time(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
     // A heartbeat after the clock went back shortens a lease.
     if history.clock_stepped {
         return;
@@ -119,7 +119,7 @@ fn taken_back_in_time(story: &Story<'_>, history: &History, verdict: &mut Verdic
             && back.now < run.row.until
         {
             verdict.broken("S9", Some(story.id), || {
-                format!("fence {} was taken back {} ms early", back.fence, run.row.until - back.now)
+                format!("fence {} was reclaimed {} ms early", back.fence, run.row.until - back.now)
             });
         }
     }

@@ -13,8 +13,8 @@ use crate::{
 pub(super) enum Close<'a> {
     /// By its holder, who was told so.
     Settled(Said, State),
-    /// It was taken back, and some call was told so.
-    TakenBack(&'a Back),
+    /// It was reclaimed, and some call was told so.
+    Reclaimed(&'a Back),
     /// Its holder tried to end it, and was not answered.
     MaybeSettled(Said),
     /// A call that was not answered may have taken it back, or reserved and lost the job in between.
@@ -47,7 +47,7 @@ impl Link<'_> {
             _ if self.retried => true,
             Close::Settled(..) => true,
             Close::MaybeSettled(said) => goes_on(said),
-            Close::TakenBack(_) | Close::Hidden | Close::Unexplained => false,
+            Close::Reclaimed(_) | Close::Hidden | Close::Unexplained => false,
         }
     }
 
@@ -55,7 +55,7 @@ impl Link<'_> {
     pub(super) fn is_surprise(&self) -> bool {
         let ended = match self.close {
             Close::Settled(_, state) => state.is_ended(),
-            Close::TakenBack(back) => back.state.is_ended(),
+            Close::Reclaimed(back) => back.state.is_ended(),
             Close::MaybeSettled(_) | Close::Hidden => false,
             Close::Unexplained => true,
         };
@@ -91,7 +91,7 @@ fn link<'a>(
 ) -> Link<'a> {
     let (from, to) = (a.span.from, b.span.to);
     let hidden = may_have_lapsed(a, history, referee, to);
-    // A lease that was taken back and that nobody was told of.
+    // A lease that was reclaimed and that nobody was told of.
     let ghost = story.backs.iter().any(|back| a.row.fence < back.fence && back.fence < b.row.fence);
     let ended = story.ends.iter().filter(|end| end.fence == a.row.fence);
     let back = story.backs.iter().find(|back| back.fence == a.row.fence);
@@ -110,7 +110,7 @@ fn link<'a>(
     let close = if let Some((said, state)) = ended.clone().find_map(|end| Some((end.said, end.state?))) {
         Close::Settled(said, state)
     } else if let Some(back) = back {
-        Close::TakenBack(back)
+        Close::Reclaimed(back)
     } else if let Some(end) = ended.clone().find(|end| end.span.from < to && goes_on(end.said)) {
         Close::MaybeSettled(end.said)
     } else if hidden {

@@ -22,7 +22,7 @@ pub(super) struct Wait {
     job: Job,
     /// From when it could until it did.
     span: Span,
-    /// When a worker had the job; `None`: it is the lease that waits, to be taken back.
+    /// When a worker had the job; `None`: it is the lease that waits, to be reclaimed.
     reserved: Option<u64>,
 }
 
@@ -44,12 +44,12 @@ pub(super) fn waits(story: &Story<'_>, history: &History, links: &[Link<'_>]) ->
                     .iter()
                     .find(|end| end.fence == link.a.row.fence && end.state.is_some())
                     .map(|end| end.span.to),
-                Close::TakenBack(back) => Some(back.span.to),
+                Close::Reclaimed(back) => Some(back.span.to),
                 Close::MaybeSettled(_) | Close::Hidden | Close::Unexplained => None,
             },
         };
         let Some(since) = since else { continue };
-        // Leases that nobody was told of but when they were taken back.
+        // Leases that nobody was told of but when they were reclaimed.
         let ghosts = story.backs.iter().filter(|back| back.fence < run.row.fence).map(|back| back.span.to);
         let since = ghosts.fold(since, u64::max);
         let acts = story.acts.iter().filter(|act| act.sure != Sure::Requested && act.span.from < run.span.to);
@@ -64,7 +64,7 @@ pub(super) fn waits(story: &Story<'_>, history: &History, links: &[Link<'_>]) ->
     waits
 }
 
-/// From when a lease surely had lapsed until it was taken back.
+/// From when a lease surely had lapsed until it was reclaimed.
 fn lapsed(story: &Story<'_>, history: &History, back: &crate::history::Back) -> Option<Wait> {
     let run = history.run(story.job, back.fence)?;
     let lasts = run.row.lasts.saturating_mul(NS_PER_MS);

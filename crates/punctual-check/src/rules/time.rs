@@ -46,7 +46,7 @@ fn first_run(story: &Story<'_>, history: &History, referee: bool, verdict: &mut 
     let since = by.saturating_sub(only.span.from);
     if let Some(early) = too_early(only.due, run.now, since, referee) {
         verdict.broken("T1", Some(story.id), || format!("was reserved {early} ms before the time asked for"));
-    } else if run.row.run_at < run_at && run.row.attempt == 1 && run.row.crashes == 0 {
+    } else if run.row.run_at < run_at && run.row.attempt == 1 && run.row.expired_leases == 0 {
         verdict.broken("T1", Some(story.id), || {
             format!("was promised for {run_at}, and due at {}", run.row.run_at)
         });

@@ -106,7 +106,7 @@ fn a_run_ends_cancelled_if_somebody_asked_for_it_before() {
 }
 
 #[test]
-fn a_lease_that_is_taken_back_ends_cancelled_only_if_somebody_asked_for_it() {
+fn a_lease_that_is_reclaimed_ends_cancelled_only_if_somebody_asked_for_it() {
     for (is_asked, is_broken) in [(true, false), (false, true)] {
         let (mut file, mut dead) = (File::new("all", 9), File::new("dead", 1));
         file.enqueue(1.0, 1);
@@ -115,7 +115,7 @@ fn a_lease_that_is_taken_back_ends_cancelled_only_if_somebody_asked_for_it() {
         if is_asked {
             file.ask(5.0, 1, Deed::Cancel);
         }
-        file.take_back(19.0, 1, 7, State::Cancelled);
+        file.reclaim(19.0, 1, 7, State::Cancelled);
         file.dump(20.0, &[(1, State::Cancelled)]);
         breaks(&verdict(&[&dead, &file]), "D7", is_broken);
     }
@@ -132,8 +132,8 @@ fn lost_leases(n: u64, begun: u64, slots: u64, harm: impl Fn(&mut File)) -> Verd
     }
     harm(&mut file);
     for job in 1..=n {
-        file.take_back(19.0, job, 10 * job, State::Waiting);
-        let row = Reservation { attempt: 2, crashes: 1, ..File::row(19.1, job, 10 * job + 1) };
+        file.reclaim(19.0, job, 10 * job, State::Waiting);
+        let row = Reservation { attempt: 2, expired_leases: 1, ..File::row(19.1, job, 10 * job + 1) };
         if job <= begun {
             file.begin_as(19.1, row, vec![]);
         } else {
@@ -193,7 +193,7 @@ fn a_kill_hits_who_was_at_work() {
         }
         file.kill(4.0, "worker");
         if !idle {
-            file.take_back(19.0, 1, 7, State::Dead);
+            file.reclaim(19.0, 1, 7, State::Dead);
         }
         file.dump(30.0, &[(1, if idle { State::Done } else { State::Dead })]);
         verdict(&[&worker, &file]).hits
@@ -221,7 +221,7 @@ fn unanswered_reserve(more: impl Fn(&mut File, CallId), second: f64) -> Verdict 
     file.begin(3.0, 1, 7);
     more(&mut other, call);
     file.note(3.5, What::Harmed { since: 3 * SECOND, times: 1 });
-    let row = Reservation { attempt: 2, crashes: 1, ..File::row(second, 1, 9) };
+    let row = Reservation { attempt: 2, expired_leases: 1, ..File::row(second, 1, 9) };
     file.begin_as(second, row, vec![]);
     file.end(second + 0.5, 1, 9);
     file.dump(60.0, &[(1, State::Done)]);
@@ -232,7 +232,7 @@ fn unanswered_reserve(more: impl Fn(&mut File, CallId), second: f64) -> Verdict 
 fn a_call_that_is_not_answered_ends_at_the_answer_of_its_repetition() {
     let answer = |at: f64| {
         move |file: &mut File, call| {
-            let batch = Reservations { now: (at * 1e3) as u64, jobs: vec![], taken_back: vec![] };
+            let batch = Reservations { now: (at * 1e3) as u64, jobs: vec![], reclaimed: vec![] };
             file.call(at, Op::Reserve { call }, Answer::Reserve(batch));
         }
     };
@@ -253,7 +253,7 @@ fn a_reserve_beside_a_settle_that_a_part_of_the_store_did_not_answer_is_unanswer
         file.call(18.5, op, Answer::Settle { states: vec![], away: vec![], then: None });
     };
     let answered = |file: &mut File, call| {
-        let batch = Reservations { now: 4_000, jobs: vec![], taken_back: vec![] };
+        let batch = Reservations { now: 4_000, jobs: vec![], reclaimed: vec![] };
         file.call(4.0, Op::Reserve { call }, Answer::Reserve(batch));
     };
     let both = |file: &mut File, call| {

@@ -41,7 +41,7 @@ fn history(seed: u64) -> (Vec<Vec<Line>>, Vec<Plain>) {
                         let run = Plain { row: *row, now: batch.now, file, got: line.m };
                         runs.entry(row.id).or_default().push(run);
                     }
-                    others.extend(batch.taken_back.iter().map(|(lease, _)| lease.0));
+                    others.extend(batch.reclaimed.iter().map(|(lease, _)| lease.0));
                 }
                 What::Invoke(Op::Act { targets, .. }) => others.extend(targets.iter().flatten()),
                 What::Invoke(Op::Settle { runs, .. }) => {
@@ -113,7 +113,7 @@ fn handed_out_again(after: u64) {
         let other = (file + 1) % 3;
         let (m, now) = (got + after, now + after / MS);
         let again = Reservation { fence: row.fence + 1, until: now + row.lasts, ..*row };
-        let batch = Reservations { now, jobs: vec![again], taken_back: vec![] };
+        let batch = Reservations { now, jobs: vec![again], reclaimed: vec![] };
         let op = Op::Reserve { call: CallId(Hex(99), again.fence) };
         call(&mut files[other], m, op, Answer::Reserve(batch));
         let what = What::Start { id: row.id, fence: again.fence, sum: row.sum };
@@ -128,7 +128,7 @@ fn behind_a_kill_of_the_server_a_second_lease_at_once_is_none_that_the_kill_expl
 }
 
 #[test]
-fn behind_a_kill_of_the_server_a_lease_that_had_lapsed_is_taken_back_by_somebody_who_is_told() {
+fn behind_a_kill_of_the_server_a_lease_that_had_lapsed_is_reclaimed_by_somebody_who_is_told() {
     handed_out_again(AFTER_ITS_TIME);
 }
 

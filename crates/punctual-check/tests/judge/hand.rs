@@ -97,7 +97,7 @@ impl File {
             id: id(n),
             fence,
             attempt: 1,
-            crashes: 0,
+            expired_leases: 0,
             company: false,
             max_attempts: 20,
             run_at: 1_000,
@@ -112,10 +112,10 @@ impl File {
     pub(crate) fn batch(
         s: f64,
         jobs: Vec<Reservation>,
-        taken_back: Vec<(LeaseId, State)>,
+        reclaimed: Vec<(LeaseId, State)>,
     ) -> (Op, Reservations) {
         let call = CallId(Hex(8), m(s));
-        (Op::Reserve { call }, Reservations { now: m(s) / 1_000_000, jobs, taken_back })
+        (Op::Reserve { call }, Reservations { now: m(s) / 1_000_000, jobs, reclaimed })
     }
 
     /// Job `n` begins.
@@ -123,8 +123,8 @@ impl File {
         self.begin_as(s, Self::row(s, n, fence), vec![]);
     }
 
-    pub(crate) fn begin_as(&mut self, s: f64, row: Reservation, taken_back: Vec<(LeaseId, State)>) {
-        let (op, batch) = Self::batch(s, vec![row], taken_back);
+    pub(crate) fn begin_as(&mut self, s: f64, row: Reservation, reclaimed: Vec<(LeaseId, State)>) {
+        let (op, batch) = Self::batch(s, vec![row], reclaimed);
         self.call(s, op, Answer::Reserve(batch));
         self.note(s + 2e-6, What::Start { id: row.id, fence: row.fence, sum: row.sum });
     }
@@ -140,8 +140,8 @@ impl File {
         self.end_as(s, n, fence, Said::Ack, State::Done);
     }
 
-    /// A lease of job `n` is taken back, by a reserve that finds nothing else.
-    pub(crate) fn take_back(&mut self, s: f64, n: u64, fence: u64, state: State) {
+    /// A lease of job `n` is reclaimed, by a reserve that finds nothing else.
+    pub(crate) fn reclaim(&mut self, s: f64, n: u64, fence: u64, state: State) {
         let (op, batch) = Self::batch(s, vec![], vec![(LeaseId(id(n), fence), state)]);
         self.call(s, op, Answer::Reserve(batch));
     }
@@ -158,7 +158,7 @@ impl File {
     }
 
     pub(crate) fn dump(&mut self, s: f64, jobs: &[(u64, State)]) {
-        let job = |&(n, state)| Dumped { id: id(n), state, reason: None, attempt: 1, crashes: 0 };
+        let job = |&(n, state)| Dumped { id: id(n), state, reason: None, attempt: 1, expired_leases: 0 };
         let jobs = jobs.iter().map(job).collect();
         self.note(s, What::Dump { now: m(s) / 1_000_000, jobs, last: true });
     }

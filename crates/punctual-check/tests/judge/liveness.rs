@@ -155,7 +155,7 @@ fn a_run_after_a_failure_is_as_little_late_as_a_first_one() {
 }
 
 #[test]
-fn a_lapsed_lease_is_taken_back_in_time() {
+fn a_lapsed_lease_is_reclaimed_in_time() {
     // It lapses 15 s after 2 s.
     for (back, late) in [(20.5, false), (21.5, true)] {
         let (mut driver, mut dead) = (File::new("driver", 0), File::new("dead", 1));
@@ -163,7 +163,7 @@ fn a_lapsed_lease_is_taken_back_in_time() {
         driver.enqueue(1.0, 1);
         dead.begin(2.0, 1, 7);
         driver.kill(2.5, "dead");
-        let row = Reservation { attempt: 2, crashes: 1, ..File::row(back, 1, 9) };
+        let row = Reservation { attempt: 2, expired_leases: 1, ..File::row(back, 1, 9) };
         worker.begin_as(back, row, vec![(LeaseId(id(1), 7), State::Waiting)]);
         worker.end(back + 0.1, 1, 9);
         driver.dump(200.0, &[(1, State::Done)]);

@@ -82,7 +82,7 @@ fn a_naive_judge_agrees_on_the_core_rules() {
             let written = simulator::write(7_000_000 + seed, bug, 120);
             let takes = |line: &Line| matches!(line.what, What::Invoke(punctual_check::event::Op::Take));
             if written.files.iter().flatten().any(takes) {
-                continue; // a take takes back without saying so, which the naive judge doesn't know
+                continue; // a take reclaims without saying so, which the naive judge doesn't know
             }
             let naive = naive::core(&written.files);
             let verdict = verdict(&written.files);

@@ -145,7 +145,7 @@ fn ends(call: &Call<'_>, id: JobId) -> bool {
         }
         (Op::Settle { runs, .. }, None) => runs.iter().any(|run| run.id == id),
         (Op::Reserve { .. }, Some(Answer::Reserve(answer))) => {
-            answer.taken_back.iter().any(|(lease, state)| lease.0 == id && state.is_ended())
+            answer.reclaimed.iter().any(|(lease, state)| lease.0 == id && state.is_ended())
         }
         (Op::Act { deed: Deed::Cancel | Deed::Delete, .. }, Some(Answer::Act(effects))) => {
             effects.contains(&Effect::Done(id))
@@ -173,7 +173,7 @@ fn stands(call: &Call<'_>, row: &Reservation) -> bool {
 fn lease_ended(call: &Call<'_>, row: &Reservation) -> bool {
     match call.answer {
         Some(Answer::Reserve(answer)) => {
-            answer.taken_back.iter().any(|(lease, _)| (lease.0, lease.1) == (row.id, row.fence))
+            answer.reclaimed.iter().any(|(lease, _)| (lease.0, lease.1) == (row.id, row.fence))
         }
         Some(Answer::Settle { .. }) => stands(call, row),
         _ => false,

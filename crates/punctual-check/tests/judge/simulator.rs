@@ -18,7 +18,7 @@ const EPOCH_MS: u64 = 1_795_000_000_000;
 const MS: u64 = 1_000_000;
 /// How long leases last, in milliseconds.
 const LASTS: u64 = 40;
-/// Of marked jobs: long enough never to be taken back three times.
+/// Of marked jobs: long enough never to be reclaimed three times.
 const LASTS_MARKED: u64 = 10_000;
 /// So many that stalls, which lose leases without a kill, pass no budget.
 const SLOTS: u64 = 1_000;
@@ -90,7 +90,7 @@ struct Job {
     run_at: u64,
     created: u64,
     attempt: u32,
-    crashes: u32,
+    expired_leases: u32,
     max_attempts: u32,
     cancel: bool,
     lease: Option<Lease>,
@@ -109,7 +109,7 @@ struct Job {
     should: Option<u64>,
     /// The fence under which a handler began last.
     started: u64,
-    /// That lease was taken back, so the next start is a duplicate.
+    /// That lease was reclaimed, so the next start is a duplicate.
     again: bool,
 }
 
@@ -362,7 +362,7 @@ impl Simulator {
         let now = self.now();
         match answer {
             Some(Answer::Reserve(mut batch)) => {
-                (batch.now, batch.taken_back) = (now, vec![]);
+                (batch.now, batch.reclaimed) = (now, vec![]);
                 batch.jobs.retain_mut(|row| {
                     let job = self.jobs.get_mut(&row.id).expect("the job is there");
                     let lease = job.lease.as_mut().filter(|lease| lease.fence == row.fence);
@@ -413,7 +413,7 @@ impl Simulator {
             run_at,
             created: now,
             attempt: 1,
-            crashes: 0,
+            expired_leases: 0,
             max_attempts: if marked { 100 } else { self.rng.u32(2..6) },
             cancel: false,
             lease: None,
@@ -503,7 +503,7 @@ impl Simulator {
     fn reserved(&mut self, p: usize, op: Op, answer: Reservations) {
         let rows = answer.jobs.clone();
         let about: Vec<_> =
-            rows.iter().map(|row| row.id).chain(answer.taken_back.iter().map(|b| b.0.0)).collect();
+            rows.iter().map(|row| row.id).chain(answer.reclaimed.iter().map(|b| b.0.0)).collect();
         if !self.call(p, op, Some(Answer::Reserve(answer)), &about) {
             return;
         }
@@ -531,7 +531,7 @@ impl Simulator {
 
     fn reservations(&mut self, n: usize) -> Reservations {
         let now = self.now();
-        let taken_back = self.take_back();
+        let reclaimed = self.reclaim();
         let mut jobs = Vec::new();
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
             if jobs.len() < n && (self.is_due(id) || self.is_wrongly_due(id)) {
@@ -542,13 +542,13 @@ impl Simulator {
             let id = self.maker.make(now, 1, 7);
             self.fence += 2;
             let fence = self.fence;
-            let (attempt, crashes, max_attempts, until) = (1, 0, 3, now + LASTS);
+            let (attempt, expired_leases, max_attempts, until) = (1, 0, 3, now + LASTS);
             let (run_at, created_at, lasts, sum) = (now, now, LASTS, Hex(3));
             jobs.push(Reservation {
                 id,
                 fence,
                 attempt,
-                crashes,
+                expired_leases,
                 company: false,
                 max_attempts,
                 run_at,
@@ -558,7 +558,7 @@ impl Simulator {
                 sum,
             });
         }
-        Reservations { now, jobs, taken_back }
+        Reservations { now, jobs, reclaimed }
     }
 
     fn is_due(&self, id: JobId) -> bool {
@@ -624,7 +624,7 @@ impl Simulator {
             id,
             fence,
             attempt: job.attempt,
-            crashes: job.crashes,
+            expired_leases: job.expired_leases,
             company: false,
             max_attempts: job.max_attempts,
             run_at: job.run_at,
@@ -635,9 +635,9 @@ impl Simulator {
         }
     }
 
-    fn take_back(&mut self) -> Vec<(LeaseId, State)> {
+    fn reclaim(&mut self) -> Vec<(LeaseId, State)> {
         let now = self.now();
-        let mut taken_back = Vec::new();
+        let mut reclaimed = Vec::new();
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
             let Some(lease) = self.jobs[&id].lease else { continue };
             if lease.until <= now || now + 5 < lease.first_until && self.plants(Bug::TakenBackEarly, id) {
@@ -645,29 +645,30 @@ impl Simulator {
                 let job = self.job(id);
                 job.again = job.started == lease.fence && state == State::Waiting;
                 job.lease = None;
-                taken_back.push((LeaseId(id, lease.fence), state));
+                reclaimed.push((LeaseId(id, lease.fence), state));
             }
         }
-        taken_back
+        reclaimed
     }
 
     /// S9.
     fn crash(&mut self, id: JobId) -> State {
         let now = self.now();
         let job = self.job(id);
-        job.crashes += 1;
-        let crashes = job.crashes;
+        job.expired_leases += 1;
+        let expired_leases = job.expired_leases;
         if job.cancel {
             job.state = State::Cancelled;
-        } else if 3 <= crashes || job.max_attempts <= job.attempt {
-            (job.state, job.reason) = (State::Dead, Some(if 3 <= crashes { "crashes" } else { "attempts" }));
-            if 3 <= crashes && self.spoils(Bug::PoisonNeverDies, id) {
+        } else if 3 <= expired_leases || job.max_attempts <= job.attempt {
+            (job.state, job.reason) =
+                (State::Dead, Some(if 3 <= expired_leases { "crashes" } else { "attempts" }));
+            if 3 <= expired_leases && self.spoils(Bug::PoisonNeverDies, id) {
                 self.job(id).state = State::Waiting;
             }
         } else {
-            let step = u64::from(crashes - 1) * job.lasts;
+            let step = u64::from(expired_leases - 1) * job.lasts;
             (job.state, job.attempt) = (State::Waiting, job.attempt + 1);
-            let is_parted = crashes == 2 && job.max_attempts <= job.attempt;
+            let is_parted = expired_leases == 2 && job.max_attempts <= job.attempt;
             if is_parted {
                 job.run_at = now + step + step * u64::from(id.low16()) / 65_536;
             }
@@ -678,9 +679,9 @@ impl Simulator {
                 self.job(id).attempt -= 1;
             }
             if self.spoils(Bug::CrashesNotCounted, id) {
-                self.job(id).crashes -= 1;
+                self.job(id).expired_leases -= 1;
             }
-            if crashes == 1 && self.spoils(Bug::CrashMovesRunAt, id)
+            if expired_leases == 1 && self.spoils(Bug::CrashMovesRunAt, id)
                 || is_parted && self.spoils(Bug::PoisonNotParted, id)
             {
                 self.job(id).run_at = now;
@@ -690,7 +691,7 @@ impl Simulator {
     }
 
     fn take(&mut self, p: usize) {
-        self.take_back();
+        self.reclaim();
         let due = self.jobs.keys().copied().find(|id| self.is_due(*id) && !self.jobs[id].marked);
         let taken = Vec::from_iter(due);
         for id in &taken {
@@ -698,7 +699,7 @@ impl Simulator {
             let fence = self.fence;
             let job = self.job(*id);
             job.fences.push(fence);
-            (job.state, job.crashes) = (State::Done, 0);
+            (job.state, job.expired_leases) = (State::Done, 0);
         }
         self.call(p, Op::Take, Some(Answer::Take(taken.clone())), &taken);
     }
@@ -788,12 +789,12 @@ impl Simulator {
             && self.settled_down(id)
             && self.plants(Bug::CancelRequestForgotten, id);
         let forgets_crashes = matches!(said, Said::Release | Said::Snooze(_))
-            && 0 < self.jobs[&id].crashes
+            && 0 < self.jobs[&id].expired_leases
             && self.spoils(Bug::CrashesSurviveSettle, id);
         let job = self.job(id);
         job.lease = None;
         if !forgets_crashes {
-            job.crashes = 0;
+            job.expired_leases = 0;
         }
         let waits = |run_at| (State::Waiting, run_at);
         let (state, run_at) = match said {
@@ -867,7 +868,7 @@ impl Simulator {
                 Effect::Done(id)
             }
             (Deed::Retry, state) if state.is_ended() && key_is_free => {
-                (job.state, job.run_at, job.attempt, job.crashes) = (State::Waiting, now, 1, 0);
+                (job.state, job.run_at, job.attempt, job.expired_leases) = (State::Waiting, now, 1, 0);
                 (job.cancel, job.again) = (false, false);
                 Effect::Done(id)
             }
@@ -910,7 +911,7 @@ impl Simulator {
                 state: job.state,
                 reason: job.reason.filter(|_| job.state == State::Dead).map(str::to_owned),
                 attempt: job.attempt,
-                crashes: job.crashes,
+                expired_leases: job.expired_leases,
             })
             .collect();
         let clean = |row: &Dumped| row.state == State::Done && self.jobs[&row.id].deeds.is_empty();

@@ -67,7 +67,7 @@ impl File {
             id: id(),
             fence,
             attempt: 1,
-            crashes: 0,
+            expired_leases: 0,
             company: false,
             max_attempts: 20,
             run_at: 0,
@@ -76,7 +76,7 @@ impl File {
             lasts: 15_000,
             sum,
         };
-        let batch = Reservations { now: m / 1_000_000, jobs: vec![row], taken_back: vec![] };
+        let batch = Reservations { now: m / 1_000_000, jobs: vec![row], reclaimed: vec![] };
         self.call(m, Op::Reserve { call: CallId(Hex(8), fence) }, Answer::Reserve(batch));
         self.note(m + 2_000, What::Start { id: id(), fence, sum });
         let runs = vec![Ended { id: id(), fence, verdict: Said::Ack }];
@@ -87,7 +87,7 @@ impl File {
 
 fn verdict(mut file: File, at_rest: Option<State>, undone_max: Duration) -> Verdict {
     file.note(KILLED, What::ServerKilled { since: KILLED - 1_000 });
-    let job = |state| Dumped { id: id(), state, reason: None, attempt: 1, crashes: 0 };
+    let job = |state| Dumped { id: id(), state, reason: None, attempt: 1, expired_leases: 0 };
     file.note(
         20 * SECOND,
         What::Dump { now: 20_000, jobs: at_rest.map(job).into_iter().collect(), last: true },

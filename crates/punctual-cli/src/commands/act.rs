@@ -234,7 +234,7 @@ async fn by_ids(session: &mut Session, ids: &[JobId], action: &Action) -> Result
             Acted::NotFound => ("not_found", None, Some(not_found(id))),
             Acted::WrongState(_, state) => ("wrong_state", Some(state), Some(wrong_state(id, state, action))),
             Acted::UniqueConflict(_) => ("unique_conflict", None, Some(taken(id))),
-            Acted::GateConflict(other) => ("gate_conflict", None, Some(elsewhere(id, other))),
+            Acted::LimiterConflict(other) => ("gate_conflict", None, Some(elsewhere(id, other))),
         };
         match session.format {
             Format::Json => values.push(Answer { id, status, state }),

@@ -144,8 +144,8 @@ fn lines(job: &JobRecord, now: Timestamp, session: &Session) -> Vec<String> {
         line("reason", reason.clone());
     }
     line("policy", format!("timeout {}, backoff {}", span(job.timeout), job.backoff));
-    if 0 < job.crashes + job.snoozes {
-        line("in a row", format!("{} expired leases, {} snoozes", job.crashes, job.snoozes));
+    if 0 < job.expired_leases + job.snoozes {
+        line("in a row", format!("{} expired leases, {} snoozes", job.expired_leases, job.snoozes));
     }
     for (i, failure) in job.failures.iter().enumerate() {
         let ran = Duration::from_millis(failure.ended_ms.saturating_sub(failure.started_ms));

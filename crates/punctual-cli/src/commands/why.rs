@@ -408,7 +408,7 @@ mod tests {
         NewJob, Payload, When,
         job::Concurrency,
         store::{
-            Batch, Call, GroupLimits, QueueSettings, Rate, Reserve, Settlement, Verdict, Want,
+            Batch, CallId, GroupLimits, QueueRequest, QueueSettings, Rate, Reserve, Settlement, Verdict,
             clock::{Clock, ManualClock},
             memory::MemoryStore,
         },
@@ -437,9 +437,9 @@ mod tests {
 
     async fn reserve(client: &Client) -> Batch {
         let want = Reserve {
-            call: Call { instance: 1, number: 1 },
+            call: CallId { instance: 1, number: 1 },
             worker: "w".to_owned(),
-            wants: vec![Want { queue: "mail".to_owned(), share: 9, at_most: 9 }],
+            queues: vec![QueueRequest { queue: "mail".to_owned(), share: 9, at_most: 9 }],
             n: 9,
             lease: None,
             company: false,

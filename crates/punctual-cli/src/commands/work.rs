@@ -253,7 +253,7 @@ impl From<&WorkReport> for Report {
             dead: report.dead,
             cancelled: report.cancelled,
             lost: report.lost,
-            taken_back: report.taken_back,
+            taken_back: report.reclaimed,
             publications: report.publications,
             lateness_p50_ms: lateness.quantile(0.5).as_millis(),
             lateness_p99_ms: lateness.quantile(0.99).as_millis(),

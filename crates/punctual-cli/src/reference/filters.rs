@@ -2,8 +2,10 @@
 
 use clap::CommandFactory as _;
 use punctual::{
-    Priority, job::Filter, limits::{FILTER_BYTES_MAX, FILTER_STEPS_MAX, FILTER_TERMS_MAX},
-    reference::{Field, Takes, FIELDS, UNITS, signs, states},
+    Priority,
+    job::Filter,
+    limits::{FILTER_BYTES_MAX, FILTER_STEPS_MAX, FILTER_TERMS_MAX},
+    reference::{FIELDS, Field, Takes, UNITS, signs, states},
 };
 
 use super::{check, code, codes, row, size, table};

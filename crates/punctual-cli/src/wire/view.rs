@@ -48,7 +48,8 @@ pub(crate) struct JobView<'a> {
     status: Status,
     state: State,
     attempt: u32,
-    crashes: u32,
+    #[serde(rename = "crashes")]
+    expired_leases: u32,
     snoozes: u32,
     version: u64,
     cancel_requested: bool,
@@ -154,7 +155,7 @@ impl<'a> JobView<'a> {
             status: job.status(now),
             state: job.state,
             attempt: job.attempt,
-            crashes: job.crashes,
+            expired_leases: job.expired_leases,
             snoozes: job.snoozes,
             version: job.version,
             cancel_requested: job.cancel_requested,

@@ -50,7 +50,7 @@ impl Reporter {
         let answer = || self.asked().filter(|(_, line)| line.starts_with(words));
         let (head, line) = wait(answer, || format!("it never answered {words:?}, but {:?}", self.asked()));
         assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}\n{line}");
-        assert!(line.contains(", last turn ") && line.ends_with(" ms ago\n"), "{line}");
+        assert!(line.contains(", last iteration ") && line.ends_with(" ms ago\n"), "{line}");
         line
     }
 
@@ -85,7 +85,7 @@ fn work_and_forward_report_that_they_are_well_and_that_they_are_stopping() {
         let t = Cli::new();
         let mut reporter = Reporter::start(&t, args);
         reporter.answers("ok, ");
-        assert!(t.wait_for_file("health").starts_with("ok, last turn "));
+        assert!(t.wait_for_file("health").starts_with("ok, last iteration "));
         t.ok(&format!("push k --id {A}"));
         t.wait_for(A, "running");
         reporter.answers("ok, ");

@@ -8,7 +8,7 @@
 //!                ▼        │                                           ▼
 //!             waiting ────┘                                        running ── ack ───────────────► done
 //!              ▲  │ └── cancel, or expires_at ──► cancelled ◄── any end but │ ── dead, or the last ► dead
-//!              │  │              ack, if cancel was requested               │    attempt, or crashes
+//!              │  │              ack, if cancel was requested               │    attempt, or poison
 //!              │  └─ reschedule, reprioritise, edit payload                 │
 //!              └── retry(backoff) · snooze(after) · release · reclaimed ────┘
 //!    dead / cancelled / done ── operator's retry ──► waiting
@@ -707,7 +707,7 @@ pub struct JobRecord {
     /// The number of the current or next run, from 1. For an ended job, the number of its last run.
     pub attempt: u32,
     /// Expired leases in a row.
-    pub crashes: u32,
+    pub expired_leases: u32,
     /// Snoozes in a row.
     pub snoozes: u32,
     /// The version, from 1. It rises with each change by a caller: replace, reschedule, reprioritise, edit, retry.
@@ -757,7 +757,7 @@ impl JobRecord {
             headers: BTreeMap::new(),
             state: State::Waiting,
             attempt: 1,
-            crashes: 0,
+            expired_leases: 0,
             snoozes: 0,
             version: 1,
             cancel_requested: false,

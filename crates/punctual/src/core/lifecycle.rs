@@ -7,7 +7,7 @@ use crate::{
     core::{
         id::JobId,
         job::{Payload, State, cut_error},
-        limits::{CRASHES_MAX, POISON_LIMIT, SNOOZE_MIN, SNOOZES_MAX},
+        limits::{EXPIRED_LEASES_MAX, POISON_LIMIT, SNOOZE_MIN, SNOOZES_MAX},
         time::{Timestamp, When, ceil_ms},
     },
     store::{EndReason, Verdict},
@@ -19,7 +19,7 @@ pub(crate) struct Run {
     pub(crate) id: JobId,
     /// The number of this run, from 1.
     pub(crate) attempt: u32,
-    pub(crate) crashes: u32,
+    pub(crate) expired_leases: u32,
     pub(crate) snoozes: u32,
     pub(crate) max_attempts: u32,
     pub(crate) cancel_requested: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Next {
     pub(crate) state: State,
     /// If waiting, the number of the next run; if ended, the number of the last run.
     pub(crate) attempt: u32,
-    pub(crate) crashes: u32,
+    pub(crate) expired_leases: u32,
     pub(crate) snoozes: u32,
     /// If waiting, the new due time; `None` keeps `run_at`.
     pub(crate) run_at: Option<Timestamp>,
@@ -55,7 +55,7 @@ impl Next {
         Self {
             state: State::Waiting,
             attempt: run.attempt,
-            crashes: 0,
+            expired_leases: 0,
             snoozes: 0,
             run_at,
             reason: None,
@@ -70,7 +70,7 @@ impl Next {
         Self {
             state,
             attempt: run.attempt,
-            crashes: 0,
+            expired_leases: 0,
             snoozes: 0,
             run_at: None,
             reason,
@@ -123,11 +123,11 @@ pub(crate) fn settled(run: &Run, verdict: &Verdict, now: Timestamp) -> Next {
 }
 
 /// Returns what becomes of a run whose lease expired (S9). Snoozes in a row stay, because no verdict was given.
-pub(crate) fn taken_back(run: &Run, now: Timestamp) -> Next {
-    let crashes = (run.crashes + 1).min(CRASHES_MAX);
+pub(crate) fn reclaimed(run: &Run, now: Timestamp) -> Next {
+    let expired_leases = (run.expired_leases + 1).min(EXPIRED_LEASES_MAX);
     let next = if run.cancel_requested {
         Next::ended(State::Cancelled, run, Some("cancelled"))
-    } else if POISON_LIMIT <= crashes && !run.company {
+    } else if POISON_LIMIT <= expired_leases && !run.company {
         Next::ended(State::Dead, run, Some("crashes"))
     } else if run.max_attempts <= run.attempt {
         Next::ended(State::Dead, run, Some("attempts"))
@@ -135,18 +135,18 @@ pub(crate) fn taken_back(run: &Run, now: Timestamp) -> Next {
         // From the third expired lease in a row on, each job is due later, at its own instant. That separates a
         // poison job from the jobs that ran beside it. After the second one this is done only if the next attempt is
         // the last: two restarts alone are no reason to wait.
-        let is_parted = 3 <= crashes || (crashes == 2 && run.max_attempts <= run.attempt + 1);
-        let step = u64::from(crashes - 1) * run.lasts_ms;
+        let is_parted = 3 <= expired_leases || (expired_leases == 2 && run.max_attempts <= run.attempt + 1);
+        let step = u64::from(expired_leases - 1) * run.lasts_ms;
         let pause = step + step * u64::from(run.id.low16()) / 65_536;
         let run_at = is_parted.then(|| Timestamp::saturating_from_ms(now.as_ms().saturating_add(pause)));
         Next { attempt: run.attempt + 1, ..Next::waiting(run, run_at) }
     };
-    Next { crashes, snoozes: run.snoozes, failed: Some("lease expired".to_owned()), ..next }
+    Next { expired_leases, snoozes: run.snoozes, failed: Some("lease expired".to_owned()), ..next }
 }
 
 /// Returns whether one more expired lease ends the job, unless the run had company (S9).
-pub(crate) const fn is_last_chance(crashes: u32) -> bool {
-    POISON_LIMIT <= crashes + 1
+pub(crate) const fn is_last_chance(expired_leases: u32) -> bool {
+    POISON_LIMIT <= expired_leases + 1
 }
 
 /// Returns a lease in whole milliseconds.
@@ -180,7 +180,7 @@ mod tests {
         Run {
             id: "00000000-0000-7000-8000-000000008000".parse().unwrap(),
             attempt: 2,
-            crashes: 1,
+            expired_leases: 1,
             snoozes: 7,
             max_attempts: 5,
             cancel_requested: false,
@@ -195,7 +195,7 @@ mod tests {
     #[track_caller]
     fn ends(run: &Run, verdict: &Verdict, expected: Expected<'_>) {
         let next = settled(run, verdict, now());
-        assert_eq!(next.crashes, 0, "{verdict:?}");
+        assert_eq!(next.expired_leases, 0, "{verdict:?}");
         let (reason, failed) = (next.reason.as_deref(), next.failed.as_deref());
         assert_eq!(
             (next.state, next.attempt, next.snoozes, next.run_at, reason, failed),
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_lapsed_lease_counts_a_crash_and_an_attempt() {
-        let of = |crashes, company| Run { crashes, company, ..run() };
+        let of = |expired_leases, company| Run { expired_leases, company, ..run() };
         // Expired leases in a row so far, company; state, attempt, expired leases in a row, due, reason.
         for (run, expected) in [
             (of(0, false), (State::Waiting, 3, 1, None, None)),
@@ -315,9 +315,9 @@ mod tests {
                 (State::Cancelled, 2, 3, None, Some("cancelled")),
             ),
         ] {
-            let next = taken_back(&run, now());
+            let next = reclaimed(&run, now());
             assert_eq!(
-                (next.state, next.attempt, next.crashes, next.run_at, next.reason.as_deref()),
+                (next.state, next.attempt, next.expired_leases, next.run_at, next.reason.as_deref()),
                 expected,
                 "{run:?}"
             );
@@ -329,12 +329,12 @@ mod tests {
     fn jobs_that_crashed_together_come_back_apart() {
         for (end, ms) in [("0000", 10_000), ("0001", 10_000), ("4000", 12_500), ("ffff", 19_999)] {
             let id = format!("00000000-0000-7000-8000-00000000{end}").parse().unwrap();
-            assert_eq!(taken_back(&Run { id, attempt: 4, ..run() }, now()).run_at, Some(at(ms)), "{end}");
+            assert_eq!(reclaimed(&Run { id, attempt: 4, ..run() }, now()).run_at, Some(at(ms)), "{end}");
         }
     }
 
     #[test]
-    fn two_crashes_in_a_row_leave_one_chance() {
+    fn two_expired_leases_in_a_row_leave_one_chance() {
         assert_eq!([0, 1, 2, 3, 255].map(is_last_chance), [false, false, true, true, true]);
     }
 

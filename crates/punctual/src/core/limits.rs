@@ -51,10 +51,8 @@ pub const LEASE_MIN: Duration = Duration::from_secs(1);
 pub const LEASE_MAX: Duration = Duration::from_hours(24);
 /// The lease of a job (default).
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(15);
-/// The heartbeat of the default lease: a third of it.
-///
-/// Also how long nothing is reclaimed after the store's clock jumped forward (S14).
-pub const HEARTBEAT_DEFAULT: Duration = Duration::from_secs(5);
+/// How long nothing is reclaimed after the store's clock jumped forward: the heartbeat of the default lease (S14).
+pub const JUMP_PAUSE: Duration = Duration::from_secs(5);
 /// The longest timeout of a run.
 pub const TIMEOUT_MAX: Duration = Duration::from_hours(7 * 24);
 /// The timeout of a run (default).
@@ -79,22 +77,22 @@ pub const GROUP_LIMITS_MAX: usize = 1_000;
 pub const GROUPS_EXTRA: usize = 32;
 /// The services of groups after which a store can end a reserve with fewer jobs and `more`, because other callers
 /// wait (S16).
-pub const GROUP_TURNS_MAX: usize = 64;
+pub const GROUP_SERVICES_MAX: usize = 64;
 /// The groups in each place that are checked again when settings change or the store's clock goes back.
 pub const REGROUP_MAX: usize = 300;
 /// The longest pause of a queue or group that one run can request.
-pub const GATE_MAX: Duration = Duration::from_hours(24);
+pub const PAUSE_MAX: Duration = Duration::from_hours(24);
 /// The expired leases in a row from which on a job is dead, reason `crashes` (S9).
 pub const POISON_LIMIT: u32 = 3;
 /// The highest count of expired leases in a row. Those that had company do not end the job.
-pub const CRASHES_MAX: u32 = 255;
+pub const EXPIRED_LEASES_MAX: u32 = 255;
 /// The snoozes in a row after which a job is dead, reason `snoozes` (S10).
 pub const SNOOZES_MAX: u32 = 10_000;
 /// The shortest snooze; shorter ones are lengthened to it (S10).
 pub const SNOOZE_MIN: Duration = Duration::from_millis(100);
 
 /// The expired leases that one reserve or take reclaims (S9).
-pub const TAKE_BACK_MAX: usize = 32;
+pub const RECLAIM_MAX: usize = 32;
 /// The due candidates that one reserve or take checks beyond the number requested (S9).
 pub const CANDIDATES_EXTRA: usize = 256;
 /// The items of upkeep that a reserve does, and a settle in addition to its own batch (S17).

@@ -25,7 +25,7 @@ use crate::core::{
 //
 //         ├──────────── burst steps ────────────┤
 //   ──────┼─────────────────┬───────────────────┼────────►
-//        now         arrival of all           furthest      a call that would bring the arrival beyond the furthest waits
+//        now         arrival of all           furthest      a call that would bring the time beyond the furthest waits
 //                     that passed
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,15 +48,15 @@ const fn one() -> u32 {
 ///
 /// It belongs to one rate. Under another rate it is wrong by less than a millisecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Arrival {
+pub(crate) struct Tat {
     pub(crate) ms: u64,
     pub(crate) part: u32,
 }
 
-/// How far ahead of now an arrival can be that another rule left: the longest period, in ms.
+/// How far ahead of now a time can be that another rule left: the longest period, in ms.
 pub(crate) const AHEAD_MAX_MS: u64 = RATE_PERIOD_MAX.as_millis() as u64;
 
-impl Arrival {
+impl Tat {
     const fn at(ms: u64) -> Self {
         Self { ms, part: 0 }
     }
@@ -80,23 +80,23 @@ impl Rate {
     }
 
     /// Returns the length of `n` steps.
-    const fn steps(self, n: u32) -> Arrival {
+    const fn steps(self, n: u32) -> Tat {
         let (parts, max) = (n as u64 * self.period_ms, self.max as u64);
-        Arrival { ms: parts / max, part: (parts % max) as u32 }
+        Tat { ms: parts / max, part: (parts % max) as u32 }
     }
 
-    const fn add(self, a: Arrival, b: Arrival) -> Arrival {
+    const fn add(self, a: Tat, b: Tat) -> Tat {
         let part = a.part as u64 + b.part as u64;
-        Arrival { ms: a.ms + b.ms + part / self.max as u64, part: (part % self.max as u64) as u32 }
+        Tat { ms: a.ms + b.ms + part / self.max as u64, part: (part % self.max as u64) as u32 }
     }
 
-    /// Adjusts a kept arrival for a limiter whose callers use several rules for one key; returns it, and whether it
+    /// Adjusts a kept time for a limiter whose callers use several rules for one key; returns it, and whether it
     /// must be stored.
     ///
-    /// An arrival further ahead than this rule allows was left by another rule, or by a clock that went back. It is
+    /// A time further ahead than this rule allows was left by another rule, or by a clock that went back. It is
     /// cut to the furthest that this rule allows. Ignoring it would let more pass than either rule does. An arrival
     /// beyond that and more than [`AHEAD_MAX_MS`] ahead of now is from neither, and is ignored.
-    pub(crate) fn clamped(self, kept: Option<Arrival>, now_ms: u64) -> (Option<Arrival>, bool) {
+    pub(crate) fn clamped(self, kept: Option<Tat>, now_ms: u64) -> (Option<Tat>, bool) {
         let furthest = self.furthest(now_ms);
         match self.fitting(kept) {
             Some(kept) if kept <= furthest => (Some(kept), false),
@@ -106,34 +106,28 @@ impl Rate {
     }
 
     /// Limits the parts: another rate may have left more than a millisecond of this one has.
-    fn fitting(self, kept: Option<Arrival>) -> Option<Arrival> {
-        kept.map(|kept| Arrival { part: kept.part.min(self.max - 1), ..kept })
+    fn fitting(self, kept: Option<Tat>) -> Option<Tat> {
+        kept.map(|kept| Tat { part: kept.part.min(self.max - 1), ..kept })
     }
 
-    /// Returns a kept arrival if it is valid now.
+    /// Returns a kept time if it is valid now.
     ///
     /// One further ahead than this rate allows was left by another rate, or by a clock that went back. It is ignored,
     /// because a step of the clock would otherwise pause a queue for as long.
-    fn believed(self, kept: Option<Arrival>, now_ms: u64) -> Option<Arrival> {
+    fn believed(self, kept: Option<Tat>, now_ms: u64) -> Option<Tat> {
         self.fitting(kept).filter(|kept| *kept <= self.furthest(now_ms))
     }
 
-    fn furthest(self, now_ms: u64) -> Arrival {
-        self.add(Arrival::at(now_ms), self.steps(self.burst))
+    fn furthest(self, now_ms: u64) -> Tat {
+        self.add(Tat::at(now_ms), self.steps(self.burst))
     }
 
-    /// Lets a call of `cost` pass at `now_ms` and returns the new arrival, or refuses it.
+    /// Lets a call of `cost` pass at `now_ms` and returns the new time, or refuses it.
     ///
     /// A refusal changes nothing, and returns the first millisecond at which the call would pass if no others arrive.
-    /// `kept` is the stored arrival, if any. `cost` is 1 to `burst`.
-    pub(crate) fn pass(
-        self,
-        kept: Option<Arrival>,
-        now_ms: u64,
-        cost: u32,
-    ) -> std::result::Result<Arrival, u64> {
-        let kept =
-            self.believed(kept, now_ms).map_or(Arrival::at(now_ms), |kept| kept.max(Arrival::at(now_ms)));
+    /// `kept` is the stored time, if any. `cost` is 1 to `burst`.
+    pub(crate) fn pass(self, kept: Option<Tat>, now_ms: u64, cost: u32) -> std::result::Result<Tat, u64> {
+        let kept = self.believed(kept, now_ms).map_or(Tat::at(now_ms), |kept| kept.max(Tat::at(now_ms)));
         let next = self.add(kept, self.steps(cost));
         let furthest = self.furthest(now_ms);
         if next <= furthest {
@@ -145,7 +139,7 @@ impl Rate {
     }
 
     /// Returns the first millisecond, from now on, at which `cost` passes: when a queue opens.
-    pub(crate) fn opens_at(self, kept: Option<Arrival>, now_ms: u64, cost: u32) -> u64 {
+    pub(crate) fn opens_at(self, kept: Option<Tat>, now_ms: u64, cost: u32) -> u64 {
         self.pass(kept, now_ms, cost).err().unwrap_or(now_ms)
     }
 }
@@ -212,21 +206,21 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000_000;
 
-    fn arrival(ms: u64, part: u32) -> Arrival {
-        Arrival { ms: NOW + ms, part }
+    fn tat(ms: u64, part: u32) -> Tat {
+        Tat { ms: NOW + ms, part }
     }
 
     #[test]
     fn a_burst_passes_at_once_and_then_one_per_step() {
         let rate = Rate { max: 3, period_ms: 1_000, burst: 2 };
         let first = rate.pass(None, NOW, 1).unwrap();
-        assert_eq!(first, arrival(333, 1));
+        assert_eq!(first, tat(333, 1));
         let second = rate.pass(Some(first), NOW, 1).unwrap();
-        assert_eq!(second, arrival(666, 2));
+        assert_eq!(second, tat(666, 2));
         // 1,000 ms minus two steps of 333 1/3 ms is 333 1/3 ms, rounded up to 334.
         assert_eq!(rate.pass(Some(second), NOW, 1), Err(NOW + 334));
         assert_eq!(rate.pass(Some(second), NOW + 333, 1), Err(NOW + 334));
-        assert_eq!(rate.pass(Some(second), NOW + 334, 1), Ok(arrival(1_000, 0)));
+        assert_eq!(rate.pass(Some(second), NOW + 334, 1), Ok(tat(1_000, 0)));
         assert_eq!(rate.opens_at(Some(second), NOW + 334, 2), NOW + 667);
     }
 
@@ -241,40 +235,40 @@ mod tests {
                 Err(at) => now = at,
             }
         }
-        assert_eq!((passed, kept), (3_001, Some(arrival(1_000_333, 1))));
+        assert_eq!((passed, kept), (3_001, Some(tat(1_000_333, 1))));
     }
 
     #[test]
     fn many_steps_of_a_fraction_of_a_millisecond_are_exact() {
         let rate = Rate { max: 1_000_000, period_ms: 7, burst: 1_000_000 };
-        assert_eq!(rate.pass(None, NOW, 1_000_000), Ok(arrival(7, 0)));
-        assert_eq!(rate.pass(None, NOW, 999_999), Ok(arrival(6, 999_993)));
-        assert_eq!(rate.pass(Some(arrival(6, 999_993)), NOW, 2), Err(NOW + 1));
-        assert_eq!(rate.pass(Some(arrival(6, 999_993)), NOW, 1), Ok(arrival(7, 0)));
+        assert_eq!(rate.pass(None, NOW, 1_000_000), Ok(tat(7, 0)));
+        assert_eq!(rate.pass(None, NOW, 999_999), Ok(tat(6, 999_993)));
+        assert_eq!(rate.pass(Some(tat(6, 999_993)), NOW, 2), Err(NOW + 1));
+        assert_eq!(rate.pass(Some(tat(6, 999_993)), NOW, 1), Ok(tat(7, 0)));
     }
 
     #[test]
     fn what_a_clock_that_went_back_left_ahead_is_void() {
         let rate = Rate { max: 2, period_ms: 1_000, burst: 4 };
-        assert_eq!(rate.believed(Some(arrival(2_000, 0)), NOW), Some(arrival(2_000, 0)));
-        assert_eq!(rate.believed(Some(arrival(2_000, 1)), NOW), None);
+        assert_eq!(rate.believed(Some(tat(2_000, 0)), NOW), Some(tat(2_000, 0)));
+        assert_eq!(rate.believed(Some(tat(2_000, 1)), NOW), None);
         assert_eq!(rate.believed(None, NOW), None);
         // A limiter cuts it to the furthest, if another rule can have left it.
-        let ahead = |ms| Some(Arrival::at(NOW + ms));
+        let ahead = |ms| Some(Tat::at(NOW + ms));
         assert_eq!(rate.clamped(ahead(2_000), NOW), (ahead(2_000), false));
-        assert_eq!(rate.clamped(Some(arrival(1_999, 2)), NOW), (Some(arrival(1_999, 1)), false));
+        assert_eq!(rate.clamped(Some(tat(1_999, 2)), NOW), (Some(tat(1_999, 1)), false));
         assert_eq!(rate.clamped(ahead(2_001), NOW), (ahead(2_000), true));
         assert_eq!(rate.clamped(ahead(AHEAD_MAX_MS), NOW), (ahead(2_000), true));
         assert_eq!(rate.clamped(ahead(AHEAD_MAX_MS + 1), NOW), (None, false));
-        // Valid or not, an arrival in the past counts as now.
-        assert_eq!(rate.pass(Some(Arrival::at(5)), NOW, 1), Ok(arrival(500, 0)));
+        // Valid or not, a time in the past counts as now.
+        assert_eq!(rate.pass(Some(Tat::at(5)), NOW, 1), Ok(tat(500, 0)));
     }
 
     #[test]
-    fn a_gate_opens_for_what_it_has_room_for() {
+    fn a_limiter_opens_for_what_it_has_room_for() {
         // One per 400 ms, three at once.
         let rate = Rate { max: 5, period_ms: 2_000, burst: 3 };
-        // Arrival after now, cost; when.
+        // Time after now, cost; when.
         for (ahead, cost, opens) in [
             (0, 1, 0),
             (0, 3, 0),
@@ -284,15 +278,11 @@ mod tests {
             (1_200, 2, 800),
             (1_200, 3, 1_200),
         ] {
-            assert_eq!(
-                rate.opens_at(Some(Arrival::at(NOW + ahead)), NOW, cost),
-                NOW + opens,
-                "{ahead}, {cost}"
-            );
+            assert_eq!(rate.opens_at(Some(Tat::at(NOW + ahead)), NOW, cost), NOW + opens, "{ahead}, {cost}");
         }
         assert_eq!(rate.opens_at(None, NOW, 3), NOW);
         // Left by another rule.
-        assert_eq!(rate.opens_at(Some(Arrival::at(NOW + 1_201)), NOW, 3), NOW);
+        assert_eq!(rate.opens_at(Some(Tat::at(NOW + 1_201)), NOW, 3), NOW);
     }
 
     #[test]

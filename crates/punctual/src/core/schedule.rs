@@ -149,16 +149,16 @@ impl Schedule {
         serde_json::to_vec(self).map_err(|e| Error::invalid("could not write the schedule").with_source(e))
     }
 
-    /// Returns the job of a tick, for this generation. `turn` is above 0 if the tick before made room for earlier
+    /// Returns the job of a tick, for this generation. `round` is above 0 if the tick before made room for earlier
     /// ones.
-    pub(crate) fn tick(&self, name: &str, generation: u64, at: Timestamp, turn: u32) -> NewJob {
+    pub(crate) fn tick(&self, name: &str, generation: u64, at: Timestamp, round: u32) -> NewJob {
         let mut job = self.job(name);
         job.run_at = When::At(at);
         job.unique = Some(Unique::key(key(name)).until_start().across_kinds());
         job.headers.insert(GENERATION.to_owned(), generation.to_string());
         job.headers.insert(SCHEDULED_FOR.to_owned(), at.as_ms().to_string());
-        let turn = if 0 < turn { format!("/{turn}") } else { String::new() };
-        let key = format!("{}/{generation}/{}{turn}", key(name), at.as_ms());
+        let round = if 0 < round { format!("/{round}") } else { String::new() };
+        let key = format!("{}/{generation}/{}{round}", key(name), at.as_ms());
         job.id = JobId::derived(&job.queue, job.placement_key(), &key);
         job
     }

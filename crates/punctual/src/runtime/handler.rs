@@ -315,10 +315,10 @@ impl Call {
     /// # Errors
     /// `Conflict` if the lease was lost: another run has the job. `Unsupported` if the store cannot join this
     /// transaction. After any error, roll the transaction back.
-    pub fn settle_in<T: Transaction>(&self, tx: &T, outcome: Outcome) -> Result<T::Bell> {
+    pub fn settle_in<T: Transaction>(&self, tx: &T, outcome: Outcome) -> Result<T::Notification> {
         let said = verdict(outcome, self, fastrand::f64());
         let lease = Lease { job: self.id(), fence: self.fence() };
-        let (settled, bell) = tx.settle(&**self.client().store(), lease, said.clone())?;
+        let (settled, notification) = tx.settle(&**self.client().store(), lease, said.clone())?;
         if !matches!(settled, Settled::Settled(..)) {
             return Err(Error::new(
                 ErrorKind::Conflict,
@@ -327,7 +327,7 @@ impl Call {
             .with_hint("roll the transaction back and return: another run has the job"));
         }
         *self.inner.settled.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
-        Ok(bell)
+        Ok(notification)
     }
 
     /// Returns the verdict that the handler gave in its own transaction, committed or not.

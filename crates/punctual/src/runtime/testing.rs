@@ -36,7 +36,7 @@ use std::{sync::Arc, time::Duration};
 
 use self::drain::Drain;
 #[doc(hidden)]
-pub use crate::store::defaults::Defaults;
+pub use crate::store::version_defaults::Defaults;
 pub use crate::store::{
     clock::{Clock, ManualClock},
     faulty::{Fault, FaultyStore},
@@ -187,7 +187,7 @@ impl TestQueue {
         #[cfg(feature = "cron")]
         {
             crate::runtime::worker::tick::set(&setup.client, &setup.config.schedules).await?;
-            setup.client.plant_schedules().await?;
+            setup.client.enqueue_ticks().await?;
         }
         let mut publications = setup.of_publications();
         let mut publications = publications.as_mut().map(Drain::new);
@@ -230,5 +230,5 @@ pub fn ctx<S: Send + Sync + 'static>(state: S) -> Ctx<S> {
 /// Use it to test stores that several versions share.
 #[doc(hidden)]
 pub fn assume_defaults(defaults: Defaults) {
-    crate::store::defaults::assume(defaults);
+    crate::store::version_defaults::assume(defaults);
 }

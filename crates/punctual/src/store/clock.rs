@@ -86,7 +86,7 @@ impl ManualClock {
     }
 
     /// Returns a receiver that is notified when the clock is set.
-    pub(crate) fn turns(&self) -> watch::Receiver<Timestamp> {
+    pub(crate) fn changes(&self) -> watch::Receiver<Timestamp> {
         self.0.subscribe()
     }
 }

@@ -44,7 +44,7 @@ pub enum DocOp {
         /// The key: 1 to 255 bytes without NUL.
         key: String,
         /// The condition.
-        only: Only,
+        precondition: Precondition,
         /// The new value.
         value: Vec<u8>,
     },
@@ -53,13 +53,13 @@ pub enum DocOp {
         /// The key.
         key: String,
         /// The condition.
-        only: Only,
+        precondition: Precondition,
     },
 }
 
 /// The condition under which a document is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Only {
+pub enum Precondition {
     /// Always.
     Always,
     /// Only if it does not exist.
@@ -68,7 +68,7 @@ pub enum Only {
     IfVersion(u64),
 }
 
-impl Only {
+impl Precondition {
     /// Returns whether a document of this version (`None`: none exists) can be changed.
     pub(crate) fn allows(self, version: Option<u64>) -> bool {
         match self {

@@ -7,9 +7,9 @@ use std::{
 };
 
 use super::{
-    Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
+    Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
     Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
-    Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, WORKER_BELL,
+    Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, WORKER_NOTIFICATION,
 };
 use crate::core::{
     error::{Error, ErrorKind, Result},
@@ -162,13 +162,13 @@ impl Store for FaultyStore {
         self.befall("now", move || self.inner.now())
     }
 
-    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
         self.befall("enqueue", move || self.inner.enqueue(call, jobs))
     }
 
     fn enqueue_each<'a>(
         &'a self,
-        call: Call,
+        call: CallId,
         jobs: &'a [NewJob],
     ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
         let fault = self.fault("enqueue");
@@ -181,8 +181,8 @@ impl Store for FaultyStore {
         })
     }
 
-    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        self.befall("reserve", move || self.inner.reserve(want))
+    fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
+        self.befall("reserve", move || self.inner.reserve(request))
     }
 
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
@@ -205,7 +205,7 @@ impl Store for FaultyStore {
     }
 
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
-        let is_for_cancels = queues.iter().any(|bell| bell.starts_with(WORKER_BELL));
+        let is_for_cancels = queues.iter().any(|name| name.starts_with(WORKER_NOTIFICATION));
         let verb = if is_for_cancels { "listen" } else { "wait" };
         self.befall(verb, move || self.inner.wait(queues, at_most))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Call, check_batch, check_batch_bytes};
+use super::{CallId, check_batch, check_batch_bytes};
 use crate::core::{
     error::{Error, ErrorKind, Result},
     id::JobId,
@@ -24,7 +24,7 @@ pub struct Lease {
 
 /// A queue of a [`Reserve`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Want {
+pub struct QueueRequest {
     /// The name of the queue.
     pub queue: String,
     /// How many jobs it can have before the queues after it get any.
@@ -37,13 +37,13 @@ pub struct Want {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
     /// The call, for repetition (S3).
-    pub call: Call,
+    pub call: CallId,
     /// The name of the worker, for people.
     pub worker: String,
     /// The queues, at most 64. First each in turn gets up to its share. Then, while fewer than `n` jobs are found,
     /// each in turn gets what is left. Neither exceeds its `at_most`. `strict` gives each queue a share of `n`;
     /// `weighted` divides `n`. A queue that is named twice has two entries, each with its own bounds.
-    pub wants: Vec<Want>,
+    pub queues: Vec<QueueRequest>,
     /// The most jobs, 0 to 1,000. With 0, the call only reclaims and returns what is due next.
     pub n: usize,
     /// The lease of jobs without one of their own; `None` means the queue's, else 15 s.
@@ -61,15 +61,15 @@ impl Reserve {
     /// `Invalid` if one is broken.
     pub fn check(&self) -> Result<()> {
         check_batch("jobs to reserve", self.n)?;
-        if QUEUES_PER_RESERVE_MAX < self.wants.len() {
-            let n = self.wants.len();
+        if QUEUES_PER_RESERVE_MAX < self.queues.len() {
+            let n = self.queues.len();
             return Err(Error::invalid(format!(
                 "{n} queues are over the limit of {QUEUES_PER_RESERVE_MAX} in one reserve"
             )));
         }
-        for want in &self.wants {
-            check_name("queue", &want.queue)?;
-            check_batch("jobs to reserve from one queue", want.at_most)?;
+        for request in &self.queues {
+            check_name("queue", &request.queue)?;
+            check_batch("jobs to reserve from one queue", request.at_most)?;
         }
         self.lease.map_or(Ok(()), check_lease)
     }
@@ -90,7 +90,7 @@ pub struct Reserved {
 
 /// A lease that a reserve or take reclaimed (S9).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TakenBack {
+pub struct Reclaimed {
     /// The lease, which has ended.
     pub lease: Lease,
     /// The queue of the job.
@@ -117,7 +117,7 @@ pub struct Batch {
     /// can be up to a minute later if two other processes wake at that time.
     pub next_due: Option<Duration>,
     /// The leases that this call reclaimed first, at most 32.
-    pub taken_back: Vec<TakenBack>,
+    pub reclaimed: Vec<Reclaimed>,
 }
 
 /// A lease to extend, and the notes of its run.

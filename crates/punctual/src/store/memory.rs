@@ -20,7 +20,7 @@ use crate::{
         time::Timestamp,
     },
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, CheckLevel, Counts, DocOp, DocReply,
+        Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, CheckLevel, Counts, DocOp, DocReply,
         Durability, Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply,
         Reserve, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
         clock::{Clock, ManualClock},
@@ -49,7 +49,7 @@ struct Inner {
     model: Mutex<Model>,
     clock: Clock,
     /// Notified after every change.
-    bell: watch::Sender<()>,
+    notifier: watch::Sender<()>,
 }
 
 impl MemoryStore {
@@ -59,7 +59,7 @@ impl MemoryStore {
             identity: Identity::of(fastrand::u64(..)),
             model: Mutex::default(),
             clock,
-            bell: watch::Sender::new(()),
+            notifier: watch::Sender::new(()),
         }))
     }
 
@@ -77,36 +77,36 @@ impl MemoryStore {
             let mut model = self.model();
             change(&mut model, self.0.clock.now())
         };
-        self.0.bell.send_replace(());
+        self.0.notifier.send_replace(());
         changed
     }
 
     async fn wait_for_work(&self, queues: &[String], at_most: Duration) {
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
         let deadline = Instant::now().checked_add(at_most);
-        let mut bell = self.0.bell.subscribe();
-        let mut turns = match &self.0.clock {
-            Clock::Manual(clock) => Some(ManualClock::turns(clock)),
+        let mut notifier = self.0.notifier.subscribe();
+        let mut changes = match &self.0.clock {
+            Clock::Manual(clock) => Some(ManualClock::changes(clock)),
             Clock::System => None,
         };
         loop {
             // Both are marked as seen before the check, so that no later change is missed.
-            bell.mark_unchanged();
-            if let Some(turns) = &mut turns {
-                turns.mark_unchanged();
+            notifier.mark_unchanged();
+            if let Some(changes) = &mut changes {
+                changes.mark_unchanged();
             }
             let next_due = self.read(|model, now| model.wakes_in(now, &queues));
             if next_due == Some(Duration::ZERO) {
                 return;
             }
             // A clock for tests reports each change itself, so no timer is needed.
-            let due = next_due.filter(|_| turns.is_none()).and_then(|due| Instant::now().checked_add(due));
+            let due = next_due.filter(|_| changes.is_none()).and_then(|due| Instant::now().checked_add(due));
             let woken = async {
-                match &mut turns {
-                    Some(turns) => {
-                        tokio::select! { _ = bell.changed() => (), _ = turns.changed() => () }
+                match &mut changes {
+                    Some(changes) => {
+                        tokio::select! { _ = notifier.changed() => (), _ = changes.changed() => () }
                     }
-                    None => drop(bell.changed().await),
+                    None => drop(notifier.changed().await),
                 }
             };
             let Some(until) = due.into_iter().chain(deadline).min() else {
@@ -147,12 +147,12 @@ impl Store for MemoryStore {
         Box::pin(async { Ok(self.0.clock.now()) })
     }
 
-    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
         Box::pin(async move { self.change(|model, now| model.enqueue(now, call, jobs)) })
     }
 
-    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        Box::pin(async move { self.change(|model, now| model.reserve(now, want)) })
+    fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
+        Box::pin(async move { self.change(|model, now| model.reserve(now, request)) })
     }
 
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
@@ -257,7 +257,7 @@ mod tests {
     async fn enqueue(store: &MemoryStore, number: u64, run_at: When) {
         let id = IdMaker::default().make(1, 0, number);
         let job = NewJob { run_at, ..NewJob::new(id, "k", QUEUE, Payload::json("1")) };
-        store.enqueue(Call { instance: 1, number }, &[job]).await.unwrap();
+        store.enqueue(CallId { instance: 1, number }, &[job]).await.unwrap();
     }
 
     async fn has_ended<T>(wait: &mut std::pin::Pin<&mut BoxFuture<'_, T>>) -> bool {

@@ -33,12 +33,12 @@ use crate::{
     core::{
         id::JobId,
         job::{JobRecord, State},
-        limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
+        limits::{JUMP_PAUSE, LEASE_DEFAULT},
         time::Timestamp,
     },
     store::{
         Doc, Keep, Lease, QueueSettings, UniqueKey,
-        defaults::{Defaults, defaults},
+        version_defaults::{Defaults, defaults},
     },
 };
 
@@ -58,17 +58,17 @@ pub struct Model {
     /// Concurrency keys with events since blocked jobs were last re-checked, one entry per event (S15).
     touched: Vec<keys::Key>,
     /// The limiters of queues that were ever used.
-    gates: BTreeMap<String, limits::Gate>,
+    limiters: BTreeMap<String, limits::Limiter>,
     /// The active groups of queues that ever had groups (S16).
-    rings: BTreeMap<String, groups::Ring>,
+    active_groups: BTreeMap<String, groups::ActiveGroups>,
     docs: BTreeMap<String, Doc>,
     /// The last version given to a document.
     doc_version: u64,
     tools: toolkit::Tools,
     /// The time of the last reserve, take, extend or settle (S14).
-    last_turn: Option<Timestamp>,
+    last_checked: Option<Timestamp>,
     /// The time before which nothing is reclaimed (S14).
-    no_take_back_until: Option<Timestamp>,
+    no_reclaim_until: Option<Timestamp>,
 }
 
 /// The settings of a queue, and the defaults at that time: what equals them was not chosen.
@@ -94,7 +94,7 @@ pub(crate) struct Row {
     /// While running: whether an expired lease may be the fault of another suspect (S9).
     company: bool,
     /// While waiting: whether it is blocked by its concurrency key, and out of the timeline (S15).
-    parked: bool,
+    blocked: bool,
 }
 
 impl Row {
@@ -161,24 +161,23 @@ impl Model {
     // ── time ──
 
     /// Checks for a jump of the clock, then records the time of this call (S14).
-    fn turn(&mut self, now: Timestamp) {
-        if self.no_take_back_until.is_some_and(|until| now.after(HEARTBEAT_DEFAULT) < until) {
-            self.no_take_back_until = None;
+    fn check_clock(&mut self, now: Timestamp) {
+        if self.no_reclaim_until.is_some_and(|until| now.after(JUMP_PAUSE) < until) {
+            self.no_reclaim_until = None;
         }
         let leases_exist = self.rows.values().any(|row| row.job.state == State::Running);
         // A jump has one pause: after a call during the pause, silence is no second jump.
-        let had_its_pause = |last: Timestamp| self.no_take_back_until.is_some_and(|until| last < until);
-        let jumped =
-            |last: Timestamp| last.after(LEASE_DEFAULT + HEARTBEAT_DEFAULT) < now && !had_its_pause(last);
-        if leases_exist && self.last_turn.is_some_and(jumped) {
-            self.no_take_back_until = Some(now.after(HEARTBEAT_DEFAULT));
+        let had_its_pause = |last: Timestamp| self.no_reclaim_until.is_some_and(|until| last < until);
+        let jumped = |last: Timestamp| last.after(LEASE_DEFAULT + JUMP_PAUSE) < now && !had_its_pause(last);
+        if leases_exist && self.last_checked.is_some_and(jumped) {
+            self.no_reclaim_until = Some(now.after(JUMP_PAUSE));
         }
-        self.last_turn = Some(now);
+        self.last_checked = Some(now);
     }
 
     /// Returns until when nothing is reclaimed, if so.
-    fn no_take_back(&self, now: Timestamp) -> Option<Timestamp> {
-        self.no_take_back_until.filter(|&until| now < until && until <= now.after(HEARTBEAT_DEFAULT))
+    fn no_reclaim(&self, now: Timestamp) -> Option<Timestamp> {
+        self.no_reclaim_until.filter(|&until| now < until && until <= now.after(JUMP_PAUSE))
     }
 
     /// Returns the next fence: above every earlier one, and above the clock in case those are lost (S1).

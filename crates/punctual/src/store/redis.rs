@@ -1,7 +1,7 @@
 //! The store for many machines: Redis or Valkey, as one server, with sentinels, or as a cluster.
 //!
 //! Each verb is one script (`lua/*.lua`), which the server runs as one step. All its keys are named and in one slot.
-//! What the scripts share, for example keys and layouts, is described in `lua/keys.lua`. This module calls them: it
+//! What the scripts share, for example keys and layouts, is described in `lua/key_names.lua`. This module calls them: it
 //! checks limits, encodes arguments as flat binary, and decodes answers. `count`, `sweep`, `act` and purges stop
 //! after some queues or a mebibyte of records, and are called again for the rest (S13).
 //!
@@ -49,7 +49,7 @@ use self::{
         fault,
         io_thread::Thread,
     },
-    notify::Rung,
+    notify::Woken,
     sharded::{
         attempts::{Attempts, Tried},
         copies,
@@ -60,7 +60,7 @@ use self::{
     verbs::doc,
 };
 use super::{
-    Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
+    Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
     Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
     Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, clock::Clock,
     is_of_queue,
@@ -93,7 +93,7 @@ pub struct RedisStore {
     /// The shard that has more work, as far as known.
     expected: AtomicUsize,
     /// Shards that notified and have not been asked first since.
-    rung: Mutex<BTreeSet<usize>>,
+    woken: Mutex<BTreeSet<usize>>,
 }
 
 /// The shards of a layout that can hold jobs.
@@ -158,7 +158,7 @@ impl RedisStore {
             turn: AtomicUsize::default(),
             job_turn: AtomicUsize::default(),
             expected: AtomicUsize::new(usize::MAX),
-            rung: Mutex::default(),
+            woken: Mutex::default(),
         };
         if !goes_by_a_copy {
             store.check_format().await?;
@@ -178,7 +178,7 @@ impl RedisStore {
     }
 
     /// Returns what is known of an enqueue. A repetition is first tried as before.
-    fn tried_to_enqueue(&self, call: Call) -> Tried {
+    fn tried_to_enqueue(&self, call: CallId) -> Tried {
         let live = self.live();
         let mut enqueues = lock(&self.enqueues);
         let tried = enqueues.of(call, Tried::default);
@@ -189,7 +189,7 @@ impl RedisStore {
     }
 
     /// Remembers an enqueue for its repetition.
-    fn note_tried(&self, call: Call, tried: &Tried) {
+    fn note_tried(&self, call: CallId, tried: &Tried) {
         lock(&self.enqueues).of(call, Tried::default).clone_from(tried);
     }
 
@@ -197,18 +197,18 @@ impl RedisStore {
     ///
     /// First is a shard that notified; else each shard in turn that is not known to be empty, and in between the one
     /// with more work. If all are empty, it is the shard at `hint`, which the caller contacts anyway.
-    fn attempt_to_reserve(&self, want: &Reserve, hint: Option<usize>) -> Try {
+    fn attempt_to_reserve(&self, request: &Reserve, hint: Option<usize>) -> Try {
         let new = || {
             let (live, turn) = (self.live(), self.next_turn());
             let (shards, expected) = (live.shards.len(), self.expected.load(Ordering::Relaxed));
-            let rung = lock(&self.rung).pop_first();
+            let woken = lock(&self.woken).pop_first();
             let in_turn = turn / 2 % shards;
             let is_worth_asking = |at: &usize| {
                 let shard = &live.shards[*at];
-                shard.quiet_for(want, hint.is_some()).is_none() || shard.quiet.is_unheard()
+                shard.quiet_for(request, hint.is_some()).is_none() || shard.quiet.is_unheard()
             };
-            let first = match rung.filter(|rung| *rung < shards) {
-                Some(rung) => rung,
+            let first = match woken.filter(|woken| *woken < shards) {
+                Some(woken) => woken,
                 None if turn % 2 == 0 && expected < shards => expected,
                 None => (in_turn..shards)
                     .chain(0..in_turn)
@@ -218,7 +218,7 @@ impl RedisStore {
             };
             Try { live, first, asked: Arc::default(), follows_a_settle: hint.is_some() }
         };
-        let mut attempt = lock(&self.reserves).of(want.call, new).clone();
+        let mut attempt = lock(&self.reserves).of(request.call, new).clone();
         if let Some(last) = lock(&attempt.asked).last {
             attempt.first = last;
         }
@@ -227,7 +227,7 @@ impl RedisStore {
 
     /// Returns whether a shard has notified and was not asked since.
     fn has_rung(&self, shard: usize) -> bool {
-        lock(&self.rung).contains(&shard)
+        lock(&self.woken).contains(&shard)
     }
 
     /// Notes the shard that has more work, or that none is known.
@@ -241,10 +241,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns when a test sets its clock; never for the system's clock.
-async fn turned(clock: &Clock) {
+async fn clock_changed(clock: &Clock) {
     match clock {
         // The clock lives as long as the store.
-        Clock::Manual(clock) => drop(clock.turns().changed().await),
+        Clock::Manual(clock) => drop(clock.changes().changed().await),
         Clock::System => std::future::pending().await,
     }
 }
@@ -305,13 +305,13 @@ impl Store for RedisStore {
         Box::pin(sharded::read::now(self))
     }
 
-    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
         Box::pin(sharded::enqueue::enqueue(self, call, jobs))
     }
 
     fn enqueue_each<'a>(
         &'a self,
-        call: Call,
+        call: CallId,
         jobs: &'a [NewJob],
     ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
         Box::pin(async move {
@@ -326,8 +326,8 @@ impl Store for RedisStore {
         })
     }
 
-    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        Box::pin(sharded::lease::reserve(self, want))
+    fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
+        Box::pin(sharded::lease::reserve(self, request))
     }
 
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
@@ -354,16 +354,17 @@ impl Store for RedisStore {
             }
             let mut changes = self.live.subscribe();
             let live = Arc::clone(&changes.borrow_and_update());
-            let bells: Vec<Vec<String>> =
-                (0..live.shards.len()).map(|at| sharded::watch::bells_in(&live, at, queues)).collect();
+            let names: Vec<Vec<String>> = (0..live.shards.len())
+                .map(|at| sharded::watch::notifications_in(&live, at, queues))
+                .collect();
             let listening = live
                 .shards
                 .iter()
-                .zip(&bells)
+                .zip(&names)
                 .enumerate()
-                .filter(|(_, (_, bells))| queues.is_empty() || !bells.is_empty());
-            let waits = listening.map(|(at, (shard, bells))| {
-                let wait = shard.wait(bells, at_most);
+                .filter(|(_, (_, names))| queues.is_empty() || !names.is_empty());
+            let waits = listening.map(|(at, (shard, names))| {
+                let wait = shard.wait(names, at_most);
                 Box::pin(async move { (at, wait.await) })
             });
             // The first notification ends the wait. The shards take turns to be first.
@@ -371,9 +372,9 @@ impl Store for RedisStore {
             let turn = fastrand::usize(..waits.len().max(1));
             waits.rotate_left(turn);
             tokio::select! {
-                ((at, rung), ..) = select_all(waits) => if rung == Rung::Work {
-                    if queues.iter().any(|bell| is_of_queue(bell)) {
-                        lock(&self.rung).insert(at);
+                ((at, woken), ..) = select_all(waits) => if woken == Woken::Work {
+                    if queues.iter().any(|name| is_of_queue(name)) {
+                        lock(&self.woken).insert(at);
                     }
                     // A notification that is left over from an earlier end is not passed on.
                     if sharded::watch::any_ended(self, queues).await? {
@@ -381,7 +382,7 @@ impl Store for RedisStore {
                     }
                 },
                 _ = changes.changed() => {}
-                () = turned(&self.clock) => {}
+                () = clock_changed(&self.clock) => {}
             }
             Ok(())
         })

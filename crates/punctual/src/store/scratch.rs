@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::redis::RedisStore;
 #[cfg(feature = "sqlite")]
 use super::sqlite::SqliteStore;
-use super::{Doc, DocOp, DocReply, Only, Store, clock::Clock, url};
+use super::{Doc, DocOp, DocReply, Precondition, Store, clock::Clock, url};
 use crate::core::error::{Error, ErrorKind, Result};
 
 /// The document that marks a test's store.
@@ -38,8 +38,8 @@ pub(crate) async fn open(address: &str, clock: Clock) -> Result<Arc<dyn Store>> 
         )
         .with_hint("name a file that is not there, or on Redis an empty prefix=test…"));
     }
-    let only = Only::IfAbsent;
-    store.doc(&DocOp::Put { key: MARK.to_owned(), only, value: b"made by a test".to_vec() }).await?;
+    let precondition = Precondition::IfAbsent;
+    store.doc(&DocOp::Put { key: MARK.to_owned(), precondition, value: b"made by a test".to_vec() }).await?;
     Ok(store)
 }
 

@@ -11,7 +11,7 @@ use crate::core::{
     rate::Rate,
 };
 
-use super::defaults::defaults;
+use super::version_defaults::defaults;
 
 /// The order of a queue after its priorities (S6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

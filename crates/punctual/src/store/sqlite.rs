@@ -31,10 +31,10 @@ use self::{
         reader::Reader,
         schema,
         snapshot::Snapshots,
-        tx::{Rings, Tx},
+        tx::{Notifications, Tx},
         writer::{Cost, Writer},
     },
-    notify::{Doorbell, wait},
+    notify::{Notifier, wait},
     verbs::{act, doc, enqueue, extend, queue, read, reserve, settle, sweep, take},
 };
 use crate::{
@@ -47,9 +47,9 @@ use crate::{
         time::Timestamp,
     },
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
-        Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
-        Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, Want,
+        Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
+        Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, QueueRequest,
+        Reserve, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
         check_act, check_batch, check_extend, check_limit, check_queue_op, check_settle, check_upcoming,
         clock::Clock,
     },
@@ -63,7 +63,7 @@ pub use rusqlite;
 
 #[cfg(feature = "testing")]
 pub(crate) use self::engine::file::with_suffix as beside;
-pub use self::in_tx::Bell;
+pub use self::in_tx::Notification;
 pub use compact::{Compacted, Space};
 
 /// Options for opening a [`SqliteStore`].
@@ -128,7 +128,7 @@ pub struct SqliteStore {
     writer: Option<Writer>,
     reader: Reader,
     snapshots: Snapshots,
-    bell: Arc<Doorbell>,
+    notifier: Arc<Notifier>,
     strangers: wait::Strangers,
     database: Arc<Database>,
     operations: Arc<AtomicU64>,
@@ -157,7 +157,7 @@ impl SqliteStore {
         }
         let (database, conn) = Database::open(path, &options)?;
         let database = Arc::new(database);
-        let (bell, operations) = (Doorbell::new(&database.path), Arc::new(AtomicU64::new(0)));
+        let (notifier, operations) = (Notifier::new(&database.path), Arc::new(AtomicU64::new(0)));
         let reader = Reader::start(Arc::clone(&database), options.clock.clone(), Arc::clone(&operations))?;
         let writer = conn.map(|conn| {
             Writer::start(
@@ -165,7 +165,7 @@ impl SqliteStore {
                 Arc::clone(&database),
                 options.durability,
                 options.clock.clone(),
-                Arc::clone(&bell),
+                Arc::clone(&notifier),
                 Arc::clone(&operations),
             )
         });
@@ -178,7 +178,7 @@ impl SqliteStore {
             writer,
             reader,
             snapshots,
-            bell,
+            notifier,
             strangers,
             database,
             operations,
@@ -202,11 +202,13 @@ impl SqliteStore {
 
     /// Lets other processes wake for the next due time if this caller got nothing and two others do. Its wait checks
     /// whether they did.
-    fn leave_to_others(&self, batch: &mut Batch, queues: &[Want]) {
+    fn leave_to_others(&self, batch: &mut Batch, queues: &[QueueRequest]) {
         if let Some(next_due) = batch.next_due
             && batch.jobs.is_empty()
             && !batch.more
-            && self.bell.others_mind(queues.iter().map(|want| &*want.queue), batch.now.after(next_due))
+            && self
+                .notifier
+                .others_mind(queues.iter().map(|request| &*request.queue), batch.now.after(next_due))
         {
             batch.next_due = None;
         }
@@ -276,7 +278,7 @@ impl Store for SqliteStore {
         Box::pin(async { Ok(self.options.clock.now()) })
     }
 
-    fn enqueue<'a>(&'a self, call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
         Box::pin(async move {
             check_batch("jobs", jobs.len())?;
             let bytes = jobs.iter().map(|job| job.payload.bytes.len()).sum();
@@ -285,12 +287,12 @@ impl Store for SqliteStore {
         })
     }
 
-    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
+    fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
         Box::pin(async move {
-            want.check()?;
-            let want = want.clone();
-            let queues = want.wants.clone();
-            let mut batch = self.write(want.n, 0, false, move |tx| reserve::reserve(tx, &want)).await?;
+            request.check()?;
+            let request = request.clone();
+            let queues = request.queues.clone();
+            let mut batch = self.write(request.n, 0, false, move |tx| reserve::reserve(tx, &request)).await?;
             self.leave_to_others(&mut batch, &queues);
             Ok(batch)
         })
@@ -315,7 +317,7 @@ impl Store for SqliteStore {
             then.map_or(Ok(()), Reserve::check)?;
             let (batch, then, items) = (batch.to_vec(), then.cloned(), batch.len());
             let bytes = batch.iter().filter_map(Settlement::result).map(|result| result.bytes.len()).sum();
-            let queues = then.as_ref().map(|want| want.wants.clone()).unwrap_or_default();
+            let queues = then.as_ref().map(|request| request.queues.clone()).unwrap_or_default();
             let work = move |tx: &mut Tx<'_>| settle::settle(tx, &batch, then.as_ref());
             let mut answer = self.write(items, bytes, true, work).await?;
             if let Some(batch) = &mut answer.1 {

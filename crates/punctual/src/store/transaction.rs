@@ -18,25 +18,34 @@ pub(crate) mod sealed {
 /// `Unsupported`: Redis has no transaction that an application could share.
 pub trait Transaction: sealed::Sealed {
     /// Notifies waiting callers of what was done. Use it after the commit.
-    type Bell;
+    type Notification;
 
     /// Enqueues untyped jobs. Returns one answer per job, in order.
     ///
     /// # Errors
     /// As [`Store::enqueue`]; `Unsupported` if the store cannot join this transaction. After any error, roll the
     /// transaction back.
-    fn enqueue(&self, store: &dyn Store, jobs: &[NewJob]) -> Result<(Vec<Enqueued>, Self::Bell)>;
+    fn enqueue(&self, store: &dyn Store, jobs: &[NewJob]) -> Result<(Vec<Enqueued>, Self::Notification)>;
 
     /// Acts on jobs. Returns one answer per target, in order.
     ///
     /// # Errors
     /// As [`Transaction::enqueue`].
-    fn act(&self, store: &dyn Store, targets: &[Target], action: &Action)
-    -> Result<(Vec<Acted>, Self::Bell)>;
+    fn act(
+        &self,
+        store: &dyn Store,
+        targets: &[Target],
+        action: &Action,
+    ) -> Result<(Vec<Acted>, Self::Notification)>;
 
     /// Settles one run.
     ///
     /// # Errors
     /// As [`Transaction::enqueue`].
-    fn settle(&self, store: &dyn Store, lease: Lease, verdict: Verdict) -> Result<(Settled, Self::Bell)>;
+    fn settle(
+        &self,
+        store: &dyn Store,
+        lease: Lease,
+        verdict: Verdict,
+    ) -> Result<(Settled, Self::Notification)>;
 }

@@ -3,7 +3,7 @@
 use punctual::{
     Client, Payload, Priority, State, Timestamp, Unique, When,
     job::Filter,
-    store::{Acted, Action, Guard, Keep, LeaseStatus, Settled, Target, Verdict, Which},
+    store::{Acted, Action, Guard, Keep, LeaseStatus, Selector, Settled, Target, Verdict},
 };
 
 use crate::fixture::{
@@ -143,7 +143,7 @@ pub(crate) async fn a_job_that_moved_on_is_left_alone(t: Fixture) {
     let run = t.run().await;
     let target = |queue: &str, state| {
         let guard = Guard { queue: queue.to_owned(), state, version: None };
-        Target { which: Which::Id(run.job.id), guard: Some(guard) }
+        Target { selector: Selector::Id(run.job.id), guard: Some(guard) }
     };
     assert_eq!(t.act(target("bulk", State::Running), CANCEL).await, Acted::NotFound);
     let moved_on = Acted::WrongState(run.job.id, State::Running);
@@ -157,7 +157,7 @@ pub(crate) async fn a_job_is_changed_by_who_knows_its_version(t: Fixture) {
     let id = t.add().await;
     let edit = async |version| {
         let guard = Guard { queue: QUEUE.to_owned(), state: State::Waiting, version: Some(version) };
-        let target = Target { which: Which::Id(id), guard: Some(guard) };
+        let target = Target { selector: Selector::Id(id), guard: Some(guard) };
         t.act(target, Action::EditPayload(Payload::json(version.to_string()))).await
     };
     let (done, refused) = (Acted::Done(id, State::Waiting), Acted::WrongState(id, State::Waiting));
@@ -199,7 +199,7 @@ pub(crate) async fn a_retry_starts_the_counting_anew(t: Fixture) {
     t.pass(5);
     assert_eq!(t.act(run.job.id, Action::Retry).await, Acted::Done(run.job.id, State::Waiting));
     let job = t.get(run.job.id).await;
-    assert_eq!((job.attempt, job.crashes, job.snoozes), (1, 0, 0));
+    assert_eq!((job.attempt, job.expired_leases, job.snoozes), (1, 0, 0));
     assert_eq!((job.run_at, job.expires_at, job.finished_at), (at(20_000), None, None));
     assert_eq!((job.reason, job.failures.len(), job.version), (None, 2, 2));
     let third = t.reserve_one().await;
@@ -207,8 +207,8 @@ pub(crate) async fn a_retry_starts_the_counting_anew(t: Fixture) {
     assert_eq!((third.job.attempt, third.job.max_attempts), (1, 2));
 }
 
-/// S10, S11: a retry sets the crashes and snoozes of a job to 0.
-pub(crate) async fn a_retry_forgives_crashes_and_snoozes(t: Fixture) {
+/// S10, S11: a retry sets the expired leases and snoozes of a job to 0.
+pub(crate) async fn a_retry_forgives_expired_leases_and_snoozes(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
     t.end(&run, snooze(millis(100))).await;
     t.clock.advance(millis(100));
@@ -216,10 +216,10 @@ pub(crate) async fn a_retry_forgives_crashes_and_snoozes(t: Fixture) {
     t.pass(15);
     t.reserve(0).await;
     let job = t.get(run.job.id).await;
-    assert_eq!((job.state, job.crashes, job.snoozes), (State::Dead, 1, 1));
+    assert_eq!((job.state, job.expired_leases, job.snoozes), (State::Dead, 1, 1));
     t.apply(run.job.id, Action::Retry).await;
     let job = t.get(run.job.id).await;
-    assert_eq!((job.state, job.crashes, job.snoozes), (State::Waiting, 0, 0));
+    assert_eq!((job.state, job.expired_leases, job.snoozes), (State::Waiting, 0, 0));
 }
 
 /// S11: dead, cancelled and done jobs are retried; others are not.

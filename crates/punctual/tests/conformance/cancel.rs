@@ -81,9 +81,9 @@ pub(crate) async fn a_crash_obeys_a_requested_cancel(t: Fixture) {
     t.apply(run.job.id, CANCEL).await;
     t.pass(15);
     let batch = t.reserve(5).await;
-    assert_eq!((batch.jobs.len(), batch.taken_back[0].state), (0, State::Cancelled));
+    assert_eq!((batch.jobs.len(), batch.reclaimed[0].state), (0, State::Cancelled));
     let job = t.get(run.job.id).await;
-    assert_eq!((job.attempt, job.crashes, job.cancel_requested), (1, 1, false));
+    assert_eq!((job.attempt, job.expired_leases, job.cancel_requested), (1, 1, false));
 }
 
 /// S12: of cancel and reserve one wins, and the loser is told.

@@ -154,8 +154,8 @@ pub(crate) async fn every_end_of_a_run_hands_its_turn_over(t: Fixture) {
     assert_eq!(t.reserve_one().await.job.id, run.job.id);
 }
 
-/// S9, S15: a lease that is taken back hands its turn over in the same call.
-pub(crate) async fn a_lease_taken_back_hands_its_turn_over(t: Fixture) {
+/// S9, S15: a lease that is reclaimed hands its turn over in the same call.
+pub(crate) async fn a_lease_reclaimed_hands_its_turn_over(t: Fixture) {
     let run = t.run_with(|job| {
         row(job);
         job.options.max_attempts = Some(1);
@@ -165,7 +165,7 @@ pub(crate) async fn a_lease_taken_back_hands_its_turn_over(t: Fixture) {
     assert_eq!(t.reserve(9).await.jobs, []);
     t.pass(15);
     let batch = t.reserve(9).await;
-    assert_eq!((batch.taken_back.len(), ids(&batch)), (1, vec![next]));
+    assert_eq!((batch.reclaimed.len(), ids(&batch)), (1, vec![next]));
     assert_eq!(t.state(run.job.id).await, State::Dead);
 }
 
@@ -234,8 +234,8 @@ pub(crate) async fn a_turn_of_a_job_that_expired_goes_to_the_next(t: Fixture) {
     assert_eq!(t.reserve_one().await.job.id, next);
 }
 
-/// S15: who is parked while others with a higher limit are leaves the turn to the first of these.
-pub(crate) async fn a_job_that_is_parked_looks_for_the_first(t: Fixture) {
+/// S15: who is blocked while others with a higher limit are leaves the turn to the first of these.
+pub(crate) async fn a_job_that_is_blocked_looks_for_the_first(t: Fixture) {
     let run = t.run_with(|job| keyed(job, "k", 2)).await;
     t.run_with(|job| keyed(job, "k", 2)).await;
     let wide = t.add_with(|job| keyed(job, "k", 2)).await;

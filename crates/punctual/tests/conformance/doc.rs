@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use punctual::{
     ErrorKind,
-    store::{Doc, DocOp, DocReply, Only},
+    store::{Doc, DocOp, DocReply, Precondition},
 };
 
 use crate::fixture::Fixture;
@@ -15,12 +15,12 @@ fn get_of(key: &str) -> DocOp {
     DocOp::Get { key: key.to_owned() }
 }
 
-fn put_of(key: &str, only: Only, value: &[u8]) -> DocOp {
-    DocOp::Put { key: key.to_owned(), only, value: value.to_vec() }
+fn put_of(key: &str, precondition: Precondition, value: &[u8]) -> DocOp {
+    DocOp::Put { key: key.to_owned(), precondition, value: value.to_vec() }
 }
 
-fn remove_of(key: &str, only: Only) -> DocOp {
-    DocOp::Remove { key: key.to_owned(), only }
+fn remove_of(key: &str, precondition: Precondition) -> DocOp {
+    DocOp::Remove { key: key.to_owned(), precondition }
 }
 
 fn list_of(prefix: &str, after: Option<&str>, limit: usize) -> DocOp {
@@ -40,7 +40,7 @@ async fn get(t: &Fixture, key: &str) -> Option<Doc> {
 
 /// Puts a document, whatever there is.
 async fn put(t: &Fixture, key: &str, value: &[u8]) -> Doc {
-    match ask(t, put_of(key, Only::Always, value)).await {
+    match ask(t, put_of(key, Precondition::Always, value)).await {
         DocReply::Is(Some(doc)) => doc,
         other => panic!("{other:?}"),
     }
@@ -68,7 +68,7 @@ pub(crate) async fn a_document_is_as_it_was_put(t: Fixture) {
         assert_eq!((doc.key.as_str(), doc.value.as_slice()), (key, value));
         assert_eq!(get(&t, key).await, Some(doc));
     }
-    assert_eq!(ask(&t, remove_of("schedule/nightly", Only::Always)).await, DocReply::Is(None));
+    assert_eq!(ask(&t, remove_of("schedule/nightly", Precondition::Always)).await, DocReply::Is(None));
     assert_eq!(get(&t, "schedule/nightly").await, None);
 }
 
@@ -77,21 +77,24 @@ pub(crate) async fn a_document_is_changed_by_who_knows_its_version(t: Fixture) {
     let first = put(&t, "k", b"1").await;
     let second = put(&t, "k", b"2").await;
     let conflict = DocReply::Conflict(Some(second.clone()));
-    for only in [
-        Only::IfVersion(first.version),
-        Only::IfVersion(second.version + 1),
-        Only::IfVersion(0),
-        Only::IfAbsent,
+    for precondition in [
+        Precondition::IfVersion(first.version),
+        Precondition::IfVersion(second.version + 1),
+        Precondition::IfVersion(0),
+        Precondition::IfAbsent,
     ] {
-        assert_eq!(ask(&t, put_of("k", only, b"3")).await, conflict, "{only:?}");
-        assert_eq!(ask(&t, remove_of("k", only)).await, conflict, "{only:?}");
+        assert_eq!(ask(&t, put_of("k", precondition, b"3")).await, conflict, "{precondition:?}");
+        assert_eq!(ask(&t, remove_of("k", precondition)).await, conflict, "{precondition:?}");
     }
-    let changed = ask(&t, put_of("k", Only::IfVersion(second.version), b"3")).await;
+    let changed = ask(&t, put_of("k", Precondition::IfVersion(second.version), b"3")).await;
     let third = get(&t, "k").await.unwrap();
     assert_eq!((changed, third.value.as_slice()), (DocReply::Is(Some(third.clone())), &b"3"[..]));
-    assert_eq!(ask(&t, remove_of("k", Only::IfVersion(third.version))).await, DocReply::Is(None));
-    assert_eq!(ask(&t, put_of("k", Only::IfVersion(third.version), b"4")).await, DocReply::Conflict(None));
-    assert!(matches!(ask(&t, put_of("k", Only::IfAbsent, b"4")).await, DocReply::Is(Some(_))));
+    assert_eq!(ask(&t, remove_of("k", Precondition::IfVersion(third.version))).await, DocReply::Is(None));
+    assert_eq!(
+        ask(&t, put_of("k", Precondition::IfVersion(third.version), b"4")).await,
+        DocReply::Conflict(None)
+    );
+    assert!(matches!(ask(&t, put_of("k", Precondition::IfAbsent, b"4")).await, DocReply::Is(Some(_))));
 }
 
 /// S2: the versions of documents rise, and none is used again, not even where a document was removed or the clock went back.
@@ -102,25 +105,25 @@ pub(crate) async fn versions_of_documents_rise(t: Fixture) {
         assert!(last < version, "{last} {version}");
         last = version;
     }
-    ask(&t, remove_of("a", Only::Always)).await;
-    ask(&t, remove_of("b", Only::Always)).await;
+    ask(&t, remove_of("a", Precondition::Always)).await;
+    ask(&t, remove_of("b", Precondition::Always)).await;
     t.clock.set(crate::fixture::at(0));
     assert!(last < put(&t, "a", b"1").await.version);
 }
 
 /// S3: a change that was made already is not made again, whatever it requires.
 pub(crate) async fn a_change_of_a_document_may_be_repeated(t: Fixture) {
-    let new = put_of("k", Only::IfAbsent, b"1");
+    let new = put_of("k", Precondition::IfAbsent, b"1");
     let made = ask(&t, new.clone()).await;
     assert_eq!(ask(&t, new).await, made);
     let DocReply::Is(Some(doc)) = made else { panic!("it was made") };
-    let change = put_of("k", Only::IfVersion(doc.version), b"2");
+    let change = put_of("k", Precondition::IfVersion(doc.version), b"2");
     let changed = ask(&t, change.clone()).await;
     assert_eq!(ask(&t, change).await, changed);
     assert_eq!(put(&t, "k", b"2").await, get(&t, "k").await.unwrap());
     let DocReply::Is(Some(doc)) = changed else { panic!("it was changed") };
     for _ in 0..2 {
-        assert_eq!(ask(&t, remove_of("k", Only::IfVersion(doc.version))).await, DocReply::Is(None));
+        assert_eq!(ask(&t, remove_of("k", Precondition::IfVersion(doc.version))).await, DocReply::Is(None));
     }
 }
 
@@ -141,7 +144,7 @@ pub(crate) async fn documents_are_listed_by_their_keys(t: Fixture) {
     assert_eq!(page(&t, "a/", Some("B"), 9).await, (names(&["a/", "a/1", "a/2"]), false));
     assert_eq!(page(&t, "a/", Some("c"), 9).await, (vec![], false));
     assert_eq!(page(&t, "c", None, 9).await, (vec![], false));
-    ask(&t, remove_of("a/1", Only::Always)).await;
+    ask(&t, remove_of("a/1", Precondition::Always)).await;
     assert_eq!(page(&t, "a/", None, 9).await, (names(&["a/", "a/2"]), false));
     let DocReply::Page { docs, .. } = ask(&t, list_of("b", None, 1)).await else { panic!("a page") };
     assert_eq!(Some(&docs[0]), get(&t, "b").await.as_ref());
@@ -168,9 +171,9 @@ pub(crate) async fn documents_have_limits(t: Fixture) {
         get_of(""),
         get_of("a\0b"),
         get_of(&long),
-        put_of("", Only::Always, b""),
-        put_of(&long, Only::Always, b""),
-        remove_of("", Only::Always),
+        put_of("", Precondition::Always, b""),
+        put_of(&long, Precondition::Always, b""),
+        remove_of("", Precondition::Always),
         list_of(&long, None, 1),
         list_of("", Some(&long), 1),
         list_of("", None, 0),
@@ -178,7 +181,7 @@ pub(crate) async fn documents_have_limits(t: Fixture) {
     ] {
         assert_eq!(t.store.doc(&op).await.unwrap_err().kind(), ErrorKind::Invalid, "{op:?}");
     }
-    let refused = t.store.doc(&put_of("k", Only::Always, &too_large)).await.unwrap_err();
+    let refused = t.store.doc(&put_of("k", Precondition::Always, &too_large)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::TooLarge);
     assert_eq!(page(&t, "", None, 1).await, (vec![], false));
     put(&t, "k", &too_large[1..]).await;
@@ -190,10 +193,10 @@ pub(crate) async fn a_store_has_up_to_a_hundred_thousand_documents(t: Fixture) {
         let keys = (0..1_000).map(|i| format!("{thousand:02}{i:03}"));
         join_all(keys.map(async |key| put(&t, &key, b"1").await)).await;
     }
-    let refused = t.store.doc(&put_of("one more", Only::Always, b"1")).await.unwrap_err();
+    let refused = t.store.doc(&put_of("one more", Precondition::Always, b"1")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::StoreFull);
     assert_eq!(put(&t, "00000", b"2").await.value, b"2");
-    ask(&t, remove_of("99999", Only::Always)).await;
+    ask(&t, remove_of("99999", Precondition::Always)).await;
     put(&t, "one more", b"1").await;
-    assert!(t.store.doc(&put_of("99999", Only::Always, b"1")).await.is_err());
+    assert!(t.store.doc(&put_of("99999", Precondition::Always, b"1")).await.is_err());
 }

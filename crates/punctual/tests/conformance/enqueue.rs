@@ -49,7 +49,7 @@ pub(crate) async fn a_new_job_has_the_defaults_of_the_contract(t: Fixture) {
     let job = t.get(id).await;
     assert_eq!((job.priority, job.max_attempts, job.timeout), (Priority::Normal, 20, secs(300)));
     assert_eq!((job.backoff, job.lease), (Backoff::exponential(secs(5)).max(secs(6 * 3_600)), None));
-    assert_eq!((job.state, job.attempt, job.crashes, job.snoozes), (State::Waiting, 1, 0, 0));
+    assert_eq!((job.state, job.attempt, job.expired_leases, job.snoozes), (State::Waiting, 1, 0, 0));
     assert_eq!((job.version, job.cancel_requested, &job.reason), (1, false, &None));
     assert_eq!((job.started_at, job.finished_at, job.expires_at), (None, None, None));
     assert_eq!((job.running, job.failures.len()), (None, 0));

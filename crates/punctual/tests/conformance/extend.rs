@@ -4,16 +4,16 @@ use punctual::store::{Heartbeat, Lease, LeaseStatus, Verdict};
 
 use crate::fixture::{CANCEL, Fixture, at, secs};
 
-/// S9: an extension lasts as long as the lease, from now on; the lease is not taken back at its old time.
+/// S9: an extension lasts as long as the lease, from now on; the lease is not reclaimed at its old time.
 pub(crate) async fn an_extension_lasts_a_whole_lease_from_now(t: Fixture) {
     let run = t.run().await;
     t.pass(10);
     assert_eq!(t.extend(run.lease).await, LeaseStatus::Held);
     assert_eq!(t.get(run.job.id).await.running.unwrap().until, at(25_000));
     t.pass(14);
-    assert_eq!(t.reserve(1).await.taken_back, []);
+    assert_eq!(t.reserve(1).await.reclaimed, []);
     t.pass(1);
-    assert_eq!(t.reserve(1).await.taken_back.len(), 1);
+    assert_eq!(t.reserve(1).await.reclaimed.len(), 1);
 }
 
 /// S9: each lease lasts as its reservation said, whatever the queue says by now.
@@ -27,12 +27,12 @@ pub(crate) async fn each_lease_is_extended_by_its_own_length(t: Fixture) {
     assert_eq!(t.get(long.job.id).await.running.unwrap().until, at(65_000));
 }
 
-/// S9: a lease past its time is extended as long as it was not taken back.
+/// S9: a lease past its time is extended as long as it was not reclaimed.
 pub(crate) async fn a_lease_past_its_time_is_extended_while_it_is_current(t: Fixture) {
     let run = t.run().await;
     t.pass(18);
     assert_eq!(t.extend(run.lease).await, LeaseStatus::Held);
-    assert_eq!(t.reserve(1).await.taken_back, []);
+    assert_eq!(t.reserve(1).await.reclaimed, []);
     assert_eq!(t.get(run.job.id).await.running.unwrap().until, at(33_000));
 }
 

@@ -13,9 +13,9 @@ use punctual::{
     job::{Filter, IdMaker},
     limits::BATCH_MAX,
     store::{
-        Acted, Action, Audit, Batch, Call, Counts, Enqueued, Existing, Finding, Lease, LeaseStatus, List,
-        QueueInfo, QueueOp, QueueReply, QueueSettings, Reserve, Reserved, Settled, Settlement, Store, Swept,
-        Take, Target, UniqueKey, Verdict, Want,
+        Acted, Action, Audit, Batch, CallId, Counts, Enqueued, Existing, Finding, Lease, LeaseStatus, List,
+        QueueInfo, QueueOp, QueueReply, QueueRequest, QueueSettings, Reserve, Reserved, Settled, Settlement,
+        Store, Swept, Take, Target, UniqueKey, Verdict,
         clock::{Clock, ManualClock},
         memory::MemoryStore,
     },
@@ -190,9 +190,9 @@ impl Fixture {
     }
 
     /// The next call of the fixture's own instance.
-    pub(crate) fn next_call(&self) -> Call {
+    pub(crate) fn next_call(&self) -> CallId {
         self.last_call.set(self.last_call.get() + 1);
-        Call { instance: INSTANCE, number: self.last_call.get() }
+        CallId { instance: INSTANCE, number: self.last_call.get() }
     }
 
     // ── jobs ──
@@ -257,17 +257,21 @@ impl Fixture {
     }
 
     /// A call for up to `n` jobs of these queues, by shares.
-    pub(crate) fn want_from(&self, wants: &[(&str, usize)], n: usize) -> Reserve {
-        let want =
-            |&(queue, share): &(&str, usize)| Want { queue: queue.to_owned(), share, at_most: BATCH_MAX };
-        let wants = wants.iter().map(want).collect();
-        Reserve { call: self.next_call(), worker: WORKER.to_owned(), wants, n, lease: None, company: false }
+    pub(crate) fn want_from(&self, queues: &[(&str, usize)], n: usize) -> Reserve {
+        let want = |&(queue, share): &(&str, usize)| QueueRequest {
+            queue: queue.to_owned(),
+            share,
+            at_most: BATCH_MAX,
+        };
+        let queues = queues.iter().map(want).collect();
+        Reserve { call: self.next_call(), worker: WORKER.to_owned(), queues, n, lease: None, company: false }
     }
 
     /// A call for up to `n` jobs of these queues, none of which may bring more than its bound, nor has a share.
-    pub(crate) fn want_at_most(&self, wants: &[(&str, usize)], n: usize) -> Reserve {
-        let want = |&(queue, at_most): &(&str, usize)| Want { queue: queue.to_owned(), share: 0, at_most };
-        Reserve { wants: wants.iter().map(want).collect(), ..self.want(n) }
+    pub(crate) fn want_at_most(&self, queues: &[(&str, usize)], n: usize) -> Reserve {
+        let want =
+            |&(queue, at_most): &(&str, usize)| QueueRequest { queue: queue.to_owned(), share: 0, at_most };
+        Reserve { queues: queues.iter().map(want).collect(), ..self.want(n) }
     }
 
     pub(crate) async fn reserve(&self, n: usize) -> Batch {

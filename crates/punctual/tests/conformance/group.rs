@@ -9,7 +9,7 @@ use fastrand::Rng;
 use punctual::{
     JobId, NewJob, OnConflict, Payload, Priority, State, Timestamp, Unique, When,
     job::Concurrency,
-    limits::{GROUP_TURNS_MAX, GROUPS_EXTRA},
+    limits::{GROUP_SERVICES_MAX, GROUPS_EXTRA},
     store::{
         Action, Audit, AuditCursor, Enqueued, GroupLimits, Keep, Order, QueueOp, QueueReply, Rate, Reserved,
         Settlement, Upcoming, Verdict,
@@ -346,7 +346,7 @@ pub(crate) async fn more_groups_than_one_call_lets_in(t: Fixture) {
 /// S16, S13: a store may end a reserve after some turns of groups, and answers fewer jobs only if it says that there are more. A
 /// take gives them all.
 pub(crate) async fn a_reserve_of_many_groups_says_whether_there_is_more(t: Fixture) {
-    const GROUPS: usize = 3 * GROUP_TURNS_MAX;
+    const GROUPS: usize = 3 * GROUP_SERVICES_MAX;
     let round = || -> Vec<NewJob> {
         (0..GROUPS).map(|n| t.job_with(|job| job.group = Some(format!("{n}")))).collect()
     };
@@ -356,7 +356,7 @@ pub(crate) async fn a_reserve_of_many_groups_says_whether_there_is_more(t: Fixtu
     let mut left = 2 * GROUPS;
     while 0 < left {
         let batch = t.reserve(1_000).await;
-        assert!(GROUP_TURNS_MAX.min(left) <= batch.jobs.len(), "{} of {left} jobs", batch.jobs.len());
+        assert!(GROUP_SERVICES_MAX.min(left) <= batch.jobs.len(), "{} of {left} jobs", batch.jobs.len());
         finish(&t, &batch.jobs).await;
         left -= batch.jobs.len();
         assert_eq!(batch.more, 0 < left);
@@ -578,8 +578,8 @@ pub(crate) async fn a_key_inside_a_group_is_handed_over(t: Fixture) {
     assert_eq!(ids(&t.reserve(9).await), [jobs[2]]);
 }
 
-/// S16: jobs that are parked cost their group no turn.
-pub(crate) async fn parked_heads_cost_no_turn(t: Fixture) {
+/// S16: jobs that are blocked cost their group no service.
+pub(crate) async fn blocked_heads_cost_no_service(t: Fixture) {
     for group in ["a", "-"] {
         t.run_with(|job| {
             put(job, group);

@@ -83,8 +83,8 @@ pub(crate) async fn every_end_of_a_run_gives_its_place_back(t: Fixture) {
     assert_eq!(t.reserve_one().await.job.id, run.job.id);
 }
 
-/// S9, S15: a lease that is taken back gives its place back in the same call.
-pub(crate) async fn a_lease_taken_back_gives_its_place_back(t: Fixture) {
+/// S9, S15: a lease that is reclaimed gives its place back in the same call.
+pub(crate) async fn a_lease_reclaimed_gives_its_place_back(t: Fixture) {
     t.set(|settings| settings.group = concurrency(1)).await;
     let run = t.run_with(|job| {
         put(job, "a");
@@ -95,7 +95,7 @@ pub(crate) async fn a_lease_taken_back_gives_its_place_back(t: Fixture) {
     assert_eq!(t.reserve(9).await.jobs, []);
     t.pass(15);
     let batch = t.reserve(9).await;
-    assert_eq!((batch.taken_back.len(), ids(&batch)), (1, vec![next]));
+    assert_eq!((batch.reclaimed.len(), ids(&batch)), (1, vec![next]));
     assert_eq!(t.state(run.job.id).await, State::Dead);
 }
 
@@ -305,7 +305,7 @@ pub(crate) async fn an_operator_opens_a_group(t: Fixture) {
 
 /// S14, S15: what closed a group is remembered to its last millisecond, also while none of its jobs waits: a clock that goes back
 /// by one finds it closed.
-pub(crate) async fn a_gate_is_remembered_to_its_last_instant(t: Fixture) {
+pub(crate) async fn a_limiter_is_remembered_to_its_last_instant(t: Fixture) {
     let run = t.run_with(|job| put(job, "a")).await;
     t.clock.set(at(1_000));
     t.end(&run, retry_after(millis(0))).await;
@@ -470,7 +470,7 @@ pub(crate) async fn a_turn_waits_for_a_place_of_its_group(t: Fixture) {
     let free = add(&t, "aa").await;
     let second = t.reserve_one().await;
     assert_eq!(second.job.id, free[0]);
-    // It has been parked; the third takes the place before it is free again.
+    // It has been blocked; the third takes the place before it is free again.
     t.end(&second, Verdict::Ack).await;
     let third = t.reserve_one().await;
     assert_eq!(third.job.id, free[1]);

@@ -19,22 +19,22 @@ mod doc;
 mod enqueue;
 mod extend;
 mod fixture;
-mod gate;
 mod group;
 mod group_limit;
 mod identity;
 mod limit;
+mod limiter;
 mod lock;
 mod order;
 mod queue;
 mod read;
+mod reclaim;
 mod replay;
 mod reserve;
 mod result;
 mod retention;
 mod settle;
 mod take;
-mod take_back;
 mod time;
 mod unique;
 mod validation;
@@ -177,13 +177,13 @@ conformance!(
         a_bound_of_a_queue_leaves_the_rest_to_the_others,
         a_bound_of_a_queue_holds_for_its_share_and_the_rest_together,
         a_queue_named_twice_has_two_bounds,
-        a_bound_of_zero_takes_back_all_the_same,
+        a_bound_of_zero_reclaims_all_the_same,
         only_the_named_queues_give_jobs,
         a_released_job_returns_to_its_place_and_a_failed_one_goes_behind,
         reprioritise_moves_a_job_to_its_new_place;
     settle:
         an_ack_ends_the_job_done,
-        a_late_settle_counts_as_long_as_nothing_was_taken_back,
+        a_late_settle_counts_as_long_as_nothing_was_reclaimed,
         a_stale_lease_changes_nothing,
         only_the_very_lease_settles,
         a_repeated_settle_answers_lease_lost,
@@ -216,10 +216,10 @@ conformance!(
         each_lease_of_a_heartbeat_is_answered_in_its_place,
         a_heartbeat_hears_of_a_cancel_and_extends,
         a_heartbeat_changes_only_the_end_of_the_lease;
-    take_back:
-        a_lease_is_taken_back_at_its_time,
-        a_job_taken_back_keeps_its_time_and_counts_a_crash,
-        a_job_taken_back_may_start_again_in_the_same_call,
+    reclaim:
+        a_lease_is_reclaimed_at_its_time,
+        a_job_reclaimed_keeps_its_time_and_counts_an_expired_lease,
+        a_job_reclaimed_may_start_again_in_the_same_call,
         the_second_crash_in_a_row_parts_jobs_with_one_attempt_left,
         the_third_crash_in_a_row_parts_a_job_from_its_bystanders,
         the_pause_after_a_crash_follows_the_lease_in_force,
@@ -227,23 +227,23 @@ conformance!(
         the_poison_limit_is_checked_before_the_attempts,
         a_crash_of_the_last_attempt_is_dead,
         one_attempt_means_never_again_after_a_crash,
-        any_settle_ends_a_row_of_crashes,
+        any_settle_ends_a_row_of_expired_leases,
         a_row_of_snoozes_outlives_a_crash,
-        one_call_takes_back_32_leases,
+        one_call_reclaims_32_leases,
         leases_left_past_their_time_are_more,
-        leases_are_taken_back_oldest_first,
-        leases_are_taken_back_in_the_named_queues_only,
-        leases_of_a_paused_queue_are_taken_back,
+        leases_are_reclaimed_oldest_first,
+        leases_are_reclaimed_in_the_named_queues_only,
+        leases_of_a_paused_queue_are_reclaimed,
         a_job_on_its_last_chance_is_reserved_alone,
         a_job_on_its_last_chance_waits_behind_others,
         with_company_jobs_on_their_last_chance_come_like_others_and_no_crash_ends_them,
         a_run_that_is_told_to_have_company_is_not_ended_by_its_crash,
-        only_reserve_and_take_take_back,
-        a_job_taken_back_past_its_expiry_does_not_start_again,
-        a_job_to_be_cancelled_is_cancelled_when_taken_back;
+        only_reserve_and_take_reclaim,
+        a_job_reclaimed_past_its_expiry_does_not_start_again,
+        a_job_to_be_cancelled_is_cancelled_when_reclaimed;
     time:
         the_store_goes_by_its_own_clock,
-        nothing_is_taken_back_for_a_heartbeat_after_a_jump,
+        nothing_is_reclaimed_for_a_heartbeat_after_a_jump,
         twenty_seconds_are_no_jump,
         a_jump_makes_jobs_due_and_lets_holders_extend,
         leases_of_any_queue_make_a_jump,
@@ -251,7 +251,7 @@ conformance!(
         each_turn_of_a_worker_leaves_its_time,
         each_turn_of_a_worker_looks_for_a_jump,
         a_silence_after_a_pause_is_no_second_jump,
-        calls_that_come_in_pairs_take_back_too,
+        calls_that_come_in_pairs_reclaim_too,
         each_jump_has_its_pause,
         other_calls_leave_no_time,
         a_step_back_makes_jobs_late,
@@ -268,7 +268,7 @@ conformance!(
         only_jobs_that_are_old_enough_are_taken,
         jobs_are_taken_in_order,
         a_take_carries_up_to_a_mebibyte,
-        a_take_takes_back_first,
+        a_take_reclaims_first,
         an_expired_job_is_not_taken,
         a_taken_job_is_kept_as_done_jobs_are,
         a_taken_job_may_be_retried;
@@ -299,7 +299,7 @@ conformance!(
         a_job_is_changed_by_who_knows_its_version,
         acts_reach_jobs_that_reads_hide,
         a_retry_starts_the_counting_anew,
-        a_retry_forgives_crashes_and_snoozes,
+        a_retry_forgives_expired_leases_and_snoozes,
         only_ended_jobs_are_retried,
         only_an_operator_changes_an_ended_job,
         what_is_not_kept_can_not_be_retried;
@@ -403,12 +403,12 @@ conformance!(
         turns_are_in_the_order_of_the_queue,
         turns_of_a_lifo_queue_begin_with_the_last,
         every_end_of_a_run_hands_its_turn_over,
-        a_lease_taken_back_hands_its_turn_over,
+        a_lease_reclaimed_hands_its_turn_over,
         a_turn_ends_once,
         a_turn_goes_on_in_the_step_that_ends_it,
         a_turn_that_is_not_taken_goes_to_the_next,
         a_turn_of_a_job_that_expired_goes_to_the_next,
-        a_job_that_is_parked_looks_for_the_first,
+        a_job_that_is_blocked_looks_for_the_first,
         a_blocked_job_is_a_waiting_one,
         a_blocked_job_can_be_replaced,
         limits_of_one_key_may_differ,
@@ -417,7 +417,7 @@ conformance!(
         a_take_obeys_concurrency_keys,
         a_blocked_job_is_shown,
         an_audit_finds_nothing_wrong_with_turns;
-    gate:
+    limiter:
         a_queue_runs_as_many_jobs_as_may,
         a_limit_is_that_of_its_queue,
         a_rate_starts_jobs_evenly,
@@ -427,10 +427,10 @@ conformance!(
         a_rate_follows_the_clock,
         limits_are_live,
         a_take_obeys_limits,
-        a_run_closes_the_gate_of_its_queue,
-        a_gate_is_closed_for_a_day_at_most,
-        an_operator_opens_a_gate,
-        a_lost_lease_closes_no_gate,
+        a_run_closes_the_limiter_of_its_queue,
+        a_limiter_is_closed_for_a_day_at_most,
+        an_operator_opens_a_limiter,
+        a_lost_lease_closes_no_limiter,
         a_job_behind_a_limit_is_shown_as_blocked,
         limits_of_queues_are_checked;
     group:
@@ -459,7 +459,7 @@ conformance!(
         a_group_leaves_with_its_last_due_job,
         a_group_comes_when_its_first_job_is_due,
         a_key_inside_a_group_is_handed_over,
-        parked_heads_cost_no_turn,
+        blocked_heads_cost_no_service,
         groups_take_turns_in_takes,
         only_jobs_of_groups_that_are_old_enough_are_taken,
         jobs_of_groups_are_counted_and_listed,
@@ -473,7 +473,7 @@ conformance!(
         a_group_runs_as_many_jobs_as_may,
         a_limit_is_that_of_the_group_else_of_all_groups,
         every_end_of_a_run_gives_its_place_back,
-        a_lease_taken_back_gives_its_place_back,
+        a_lease_reclaimed_gives_its_place_back,
         a_place_is_given_back_once,
         a_place_is_free_in_the_step_that_ends_a_run,
         only_runs_have_places,
@@ -486,7 +486,7 @@ conformance!(
         a_run_without_a_group_closes_its_queue,
         a_group_is_closed_for_a_day_at_most,
         an_operator_opens_a_group,
-        a_gate_is_remembered_to_its_last_instant,
+        a_limiter_is_remembered_to_its_last_instant,
         a_lost_lease_closes_no_group,
         limits_of_groups_are_live,
         a_group_that_a_setting_opens_is_due,

@@ -76,8 +76,8 @@ pub(crate) async fn a_later_queue_gets_what_strict_ones_left(t: Fixture) {
 pub(crate) async fn shares_come_first_and_the_rest_in_turn(t: Fixture) {
     let mail = t.add_many(4).await;
     let bulk = t.add_with(|job| job.queue = "bulk".to_owned()).await;
-    let wants = [("bulk", 2), (QUEUE, 1)];
-    let batch = t.reserve_by(&t.want_from(&wants, 3)).await;
+    let queues = [("bulk", 2), (QUEUE, 1)];
+    let batch = t.reserve_by(&t.want_from(&queues, 3)).await;
     assert_eq!(ids(&batch), [bulk, mail[0], mail[1]]);
 }
 
@@ -104,7 +104,7 @@ pub(crate) async fn a_bound_of_a_queue_holds_for_its_share_and_the_rest_together
         [(5, 2, 0..2), (1, 3, 2..5), (0, 1, 5..6), (4, 0, 6..6), (1, 1_000, 6..9)]
     {
         let mut want = t.want_from(&[(QUEUE, share)], 9);
-        want.wants[0].at_most = at_most;
+        want.queues[0].at_most = at_most;
         assert_eq!(ids(&t.reserve_by(&want).await), mail[expected], "share {share}, at most {at_most}");
     }
 }
@@ -117,12 +117,12 @@ pub(crate) async fn a_queue_named_twice_has_two_bounds(t: Fixture) {
 }
 
 /// S9: leases are taken back in a queue of which nothing is wanted.
-pub(crate) async fn a_bound_of_zero_takes_back_all_the_same(t: Fixture) {
+pub(crate) async fn a_bound_of_zero_reclaims_all_the_same(t: Fixture) {
     let run = t.run().await;
     t.pass(16);
     let batch = t.reserve_by(&t.want_at_most(&[(QUEUE, 0)], 9)).await;
-    assert_eq!((batch.jobs.len(), batch.taken_back.len(), batch.more), (0, 1, true));
-    assert_eq!(batch.taken_back[0].lease, run.lease);
+    assert_eq!((batch.jobs.len(), batch.reclaimed.len(), batch.more), (0, 1, true));
+    assert_eq!(batch.reclaimed[0].lease, run.lease);
 }
 
 /// S6: a queue outside of the wants gives nothing.
@@ -132,7 +132,7 @@ pub(crate) async fn only_the_named_queues_give_jobs(t: Fixture) {
     assert_eq!((batch.jobs.len(), batch.more, batch.next_due), (0, false, None));
 }
 
-/// S6, S9, S10: who is released or taken back returns to its place; who failed goes behind.
+/// S6, S9, S10: who is released or reclaimed returns to its place; who failed goes behind.
 pub(crate) async fn a_released_job_returns_to_its_place_and_a_failed_one_goes_behind(t: Fixture) {
     let added = t.add_many(3).await;
     t.pass(1);

@@ -2,7 +2,7 @@
 
 use punctual::{
     ErrorKind, NewJob, OnConflict, State, Unique, When,
-    store::{Action, Call, Enqueued, Reserve, Reserved, Settled, Settlement, Verdict},
+    store::{Action, CallId, Enqueued, Reserve, Reserved, Settled, Settlement, Verdict},
 };
 
 use crate::fixture::{
@@ -13,12 +13,12 @@ use crate::fixture::{
 const OTHER: u64 = 99;
 
 async fn enqueue(t: &Fixture, number: u64, jobs: &[NewJob]) -> Vec<Enqueued> {
-    t.store.enqueue(Call { instance: OTHER, number }, jobs).await.unwrap()
+    t.store.enqueue(CallId { instance: OTHER, number }, jobs).await.unwrap()
 }
 
 /// A call for two jobs, with this number.
 fn want(t: &Fixture, number: u64) -> Reserve {
-    Reserve { call: Call { instance: OTHER, number }, ..t.want(2) }
+    Reserve { call: CallId { instance: OTHER, number }, ..t.want(2) }
 }
 
 /// What a reserve answered at 0 s, as it is answered again by then.
@@ -123,7 +123,7 @@ pub(crate) async fn a_call_that_was_all_full_may_be_made_again(t: Fixture) {
 
 /// S3: a refused call does not advance the number; neither does an empty one.
 pub(crate) async fn a_refused_call_does_not_advance_the_number(t: Fixture) {
-    let call = Call { instance: OTHER, number: 1 };
+    let call = CallId { instance: OTHER, number: 1 };
     let bad = [t.job_with(|job| job.kind = String::new())];
     assert_eq!(t.store.enqueue(call, &bad).await.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(enqueue(&t, 1, &[]).await, []);
@@ -137,18 +137,18 @@ pub(crate) async fn a_repetition_is_not_checked_again(t: Fixture) {
     t.pass(2);
     assert_eq!(enqueue(&t, 1, &jobs).await, [duplicate(jobs[0].id, State::Waiting, 1)]);
     let many: Vec<NewJob> = (0..1_001).map(|_| t.job()).collect();
-    let refused = t.store.enqueue(Call { instance: OTHER, number: 1 }, &many).await.unwrap_err();
+    let refused = t.store.enqueue(CallId { instance: OTHER, number: 1 }, &many).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid, "but its length is");
 }
 
 /// S3: each instance counts for itself, and enqueues and reserves apart.
 pub(crate) async fn instances_and_verbs_are_numbered_apart(t: Fixture) {
     for instance in [OTHER, OTHER + 1] {
-        let call = Call { instance, number: 7 };
+        let call = CallId { instance, number: 7 };
         assert!(t.store.enqueue(call, &[t.job()]).await.unwrap()[0].is_new());
     }
     for instance in [OTHER, OTHER + 1] {
-        let want = Reserve { call: Call { instance, number: 7 }, ..t.want(1) };
+        let want = Reserve { call: CallId { instance, number: 7 }, ..t.want(1) };
         assert_eq!(t.reserve_by(&want).await.jobs.len(), 1);
     }
 }
@@ -194,18 +194,18 @@ pub(crate) async fn a_repeated_reserve_takes_nothing_back(t: Fixture) {
     let first = t.reserve_by(&want(&t, 1)).await;
     t.pass(16);
     let again = t.reserve_by(&want(&t, 1)).await;
-    assert_eq!((again.jobs.len(), again.taken_back.len()), (2, 0));
+    assert_eq!((again.jobs.len(), again.reclaimed.len()), (2, 0));
     assert_eq!((again.more, again.next_due), (true, Some(secs(0))));
     assert_eq!((t.counts().await.running, t.counts().await.cancelled), (2, 0));
     assert_eq!(again.jobs, extended(first.jobs, 16));
 }
 
 /// S3, S9: a repeated reserve extends what it answers: an answer that was away for longer than its leases last starts no run
-/// that is taken back at once.
+/// that is reclaimed at once.
 pub(crate) async fn a_repeated_reserve_extends_its_leases(t: Fixture) {
     t.add_many(3).await;
-    let wants = t.want_from(&[(QUEUE, 2)], 2).wants;
-    let first = t.reserve_by(&Reserve { wants, lease: Some(secs(3)), ..want(&t, 1) }).await;
+    let queues = t.want_from(&[(QUEUE, 2)], 2).queues;
+    let first = t.reserve_by(&Reserve { queues, lease: Some(secs(3)), ..want(&t, 1) }).await;
     t.end(&first.jobs[0], Verdict::Release).await;
     t.pass(14);
     let again = t.reserve_by(&want(&t, 1)).await;
@@ -214,7 +214,7 @@ pub(crate) async fn a_repeated_reserve_extends_its_leases(t: Fixture) {
         (1, first.jobs[1].lease, at(17_000))
     );
     t.pass(2);
-    assert_eq!(t.reserve(0).await.taken_back, []);
+    assert_eq!(t.reserve(0).await.reclaimed, []);
     assert_eq!(t.settle_one(again.jobs[0].lease, Verdict::Ack).await, Settled::Settled(State::Done, None));
     // What ended meanwhile has no lease to extend.
     assert_eq!(t.reserve_by(&want(&t, 1)).await.jobs, []);
@@ -227,7 +227,7 @@ pub(crate) async fn a_repeated_reserve_leaves_no_time(t: Fixture) {
     t.pass(15);
     t.reserve_by(&want(&t, 1)).await;
     t.pass(6);
-    assert_eq!(t.reserve(0).await.taken_back, [], "21 s after the last turn");
+    assert_eq!(t.reserve(0).await.reclaimed, [], "21 s after the last turn");
 }
 
 /// S3: a number below the last one answers no jobs, and reserves none.
@@ -260,7 +260,7 @@ pub(crate) async fn a_settle_with_a_reserve_is_repeated_as_a_whole(t: Fixture) {
     let run = t.run().await;
     let id = t.add().await;
     let batch = [Settlement { lease: run.lease, verdict: Verdict::Ack }];
-    let then = Reserve { wants: t.want_from(&[(QUEUE, 1)], 1).wants, n: 1, ..want(&t, 1) };
+    let then = Reserve { queues: t.want_from(&[(QUEUE, 1)], 1).queues, n: 1, ..want(&t, 1) };
     let (settled, first) = t.store.settle(&batch, Some(&then)).await.unwrap();
     assert_eq!(
         (settled, ids(first.as_ref().unwrap())),

@@ -158,10 +158,10 @@ pub(crate) async fn a_job_that_does_not_fit_ends_the_call_in_all_queues(t: Fixtu
     let second = t.add_with(|job| job.payload = bytes(600_000)).await;
     t.add().await;
     t.add_with(|job| job.queue = "bulk".to_owned()).await;
-    let wants = [(QUEUE, 10), ("bulk", 10)];
-    let batch = t.reserve_by(&t.want_from(&wants, 10)).await;
+    let queues = [(QUEUE, 10), ("bulk", 10)];
+    let batch = t.reserve_by(&t.want_from(&queues, 10)).await;
     assert_eq!((ids(&batch), batch.more), (vec![first], true));
-    let batch = t.reserve_by(&t.want_from(&wants, 10)).await;
+    let batch = t.reserve_by(&t.want_from(&queues, 10)).await;
     assert_eq!((ids(&batch).len(), ids(&batch)[0], batch.more), (3, second, false));
 }
 

@@ -265,7 +265,7 @@ pub(crate) async fn who_waits_is_told_of_any_end(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
     t.pass(15);
     let (dead, batch) = tokio::join!(t.finished(run.job.id), t.later(t.reserve(1)));
-    assert_eq!((dead.unwrap().state, batch.taken_back.len()), (State::Dead, 1));
+    assert_eq!((dead.unwrap().state, batch.reclaimed.len()), (State::Dead, 1));
 
     let id = t.add_with(|job| job.expires_at = Some(punctual::When::In(secs(1)))).await;
     t.pass(1);
@@ -310,13 +310,13 @@ pub(crate) async fn who_waits_does_not_spin(t: Fixture) {
     let waits = join_all((0..5).map(|_| t.finished(id)));
     tokio::join!(waits, t.later(t.end(&run, dead())));
     t.apply(id, Action::Retry).await;
-    let bell = [format!("$end/{:032x}", u128::from_be_bytes(*id.as_bytes()))];
+    let name = [format!("$end/{:032x}", u128::from_be_bytes(*id.as_bytes()))];
     let begin = Instant::now();
-    let (t, bell) = (&t, &bell);
+    let (t, name) = (&t, &name);
     let waits = (0..6).map(|n| async move {
         let mut returns = 0;
         while begin.elapsed() < secs(1) {
-            t.store.wait(bell, Duration::from_millis(150 + 40 * n)).await.unwrap();
+            t.store.wait(name, Duration::from_millis(150 + 40 * n)).await.unwrap();
             returns += 1;
         }
         returns
@@ -337,9 +337,9 @@ pub(crate) async fn who_waits_is_told_of_an_end_that_is_not_kept(t: Fixture) {
 /// S12: a cancel of a running job rings for the worker that runs it.
 pub(crate) async fn a_cancel_rings_for_the_worker(t: Fixture) {
     let mut run = t.run().await;
-    let bell = [format!("$worker/{WORKER}")];
+    let name = [format!("$worker/{WORKER}")];
     for _ in 0..2 {
-        let wait = timeout(PATIENCE, t.store.wait(&bell, secs(600)));
+        let wait = timeout(PATIENCE, t.store.wait(&name, secs(600)));
         let (rung, ()) = tokio::join!(wait, t.later(t.apply(run.job.id, CANCEL)));
         rung.expect("the worker is told").unwrap();
         assert_eq!(t.extend(run.lease).await, LeaseStatus::CancelRequested);

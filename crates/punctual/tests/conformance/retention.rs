@@ -2,7 +2,7 @@
 
 use punctual::{
     JobId, NewJob, State, Unique, When,
-    store::{Acted, Action, Call, Keep, Reserve, Settled, Settlement, Swept, Verdict},
+    store::{Acted, Action, CallId, Keep, Reserve, Settled, Settlement, Swept, Verdict},
 };
 
 use crate::fixture::{
@@ -162,7 +162,7 @@ pub(crate) async fn every_end_removes_where_nothing_is_kept(t: Fixture) {
     assert_eq!(t.find(expiring).await, None);
     let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
     t.pass(15);
-    assert_eq!(t.reserve(0).await.taken_back[0].state, State::Dead);
+    assert_eq!(t.reserve(0).await.reclaimed[0].state, State::Dead);
     assert_eq!((t.find(run.job.id).await, t.counts().await.total()), (None, 0));
 }
 
@@ -429,7 +429,7 @@ pub(crate) async fn a_sweep_forgets_calls_after_an_hour(t: Fixture) {
 
 /// S3, S17: it forgets those first whose last call came first, also where all of them called again, and few at a time.
 pub(crate) async fn a_sweep_of_few_forgets_calls_in_order(t: Fixture) {
-    let want = |instance, number| Reserve { call: Call { instance, number }, ..t.want(0) };
+    let want = |instance, number| Reserve { call: CallId { instance, number }, ..t.want(0) };
     let instances: Vec<u64> = (101..=106).collect();
     for &instance in &instances {
         t.reserve_by(&want(instance, 7)).await;

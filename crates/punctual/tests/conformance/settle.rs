@@ -20,7 +20,7 @@ pub(crate) async fn an_ack_ends_the_job_done(t: Fixture) {
 }
 
 /// S9: passing its time alone ends no lease: who is late still settles.
-pub(crate) async fn a_late_settle_counts_as_long_as_nothing_was_taken_back(t: Fixture) {
+pub(crate) async fn a_late_settle_counts_as_long_as_nothing_was_reclaimed(t: Fixture) {
     let run = t.run().await;
     t.pass(3_600);
     assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(State::Done, None));

@@ -48,13 +48,13 @@ pub(crate) async fn a_take_carries_up_to_a_mebibyte(t: Fixture) {
     assert_eq!(t.take(5).await.len(), 2);
 }
 
-/// S9: a take takes back leases past their time first, and may take their jobs.
-pub(crate) async fn a_take_takes_back_first(t: Fixture) {
+/// S9: a take reclaims leases past their time first, and may take their jobs.
+pub(crate) async fn a_take_reclaims_first(t: Fixture) {
     let run = t.run().await;
     t.pass(15);
     let taken = t.take(1).await;
     assert_eq!((taken[0].id, taken[0].attempt), (run.job.id, 2));
-    assert_eq!((taken[0].crashes, taken[0].failures.len()), (0, 1));
+    assert_eq!((taken[0].expired_leases, taken[0].failures.len()), (0, 1));
 }
 
 /// S9: an expired job is ended instead of taken.

@@ -15,25 +15,25 @@ pub(crate) async fn the_store_goes_by_its_own_clock(t: Fixture) {
     assert_eq!(t.reserve(0).await.now, at(7));
 }
 
-/// S14: when the clock jumped more than 20 s past the last turn while leases exist, nothing is taken back for 5 s.
-pub(crate) async fn nothing_is_taken_back_for_a_heartbeat_after_a_jump(t: Fixture) {
+/// S14: when the clock jumped more than 20 s past the last turn while leases exist, nothing is reclaimed for 5 s.
+pub(crate) async fn nothing_is_reclaimed_for_a_heartbeat_after_a_jump(t: Fixture) {
     let run = t.run().await;
     t.clock.set(at(20_001));
     let batch = t.reserve(1).await;
-    assert_eq!((batch.taken_back.len(), batch.more, batch.next_due), (0, false, Some(secs(5))));
-    assert_eq!(t.reserve(1).await.taken_back, [], "nor by a second call at the same instant");
+    assert_eq!((batch.reclaimed.len(), batch.more, batch.next_due), (0, false, Some(secs(5))));
+    assert_eq!(t.reserve(1).await.reclaimed, [], "nor by a second call at the same instant");
     t.clock.set(at(25_000));
     let batch = t.reserve(1).await;
-    assert_eq!((batch.taken_back.len(), batch.next_due), (0, Some(millis(1))));
+    assert_eq!((batch.reclaimed.len(), batch.next_due), (0, Some(millis(1))));
     t.clock.set(at(25_001));
-    assert_eq!(t.reserve(0).await.taken_back[0].lease, run.lease);
+    assert_eq!(t.reserve(0).await.reclaimed[0].lease, run.lease);
 }
 
 /// S14: 20 s are no jump yet: a default lease and its heartbeat.
 pub(crate) async fn twenty_seconds_are_no_jump(t: Fixture) {
     t.run().await;
     t.clock.set(at(20_000));
-    assert_eq!(t.reserve(0).await.taken_back.len(), 1);
+    assert_eq!(t.reserve(0).await.reclaimed.len(), 1);
 }
 
 /// S14: the pause concerns taking back only: due jobs start, and a holder that lives on keeps its lease.
@@ -44,7 +44,7 @@ pub(crate) async fn a_jump_makes_jobs_due_and_lets_holders_extend(t: Fixture) {
     assert_eq!(ids(&t.reserve(5).await), [due]);
     t.extend(run.lease).await;
     t.pass(5);
-    assert_eq!(t.reserve(5).await.taken_back, []);
+    assert_eq!(t.reserve(5).await.reclaimed, []);
     assert_eq!(t.get(run.job.id).await.running.unwrap().until, at(3_615_000));
 }
 
@@ -55,9 +55,9 @@ pub(crate) async fn leases_of_any_queue_make_a_jump(t: Fixture) {
     t.pass(21);
     t.run_with(|job| job.options.lease = Some(secs(1))).await;
     t.pass(1);
-    assert_eq!(t.reserve(0).await.taken_back, []);
+    assert_eq!(t.reserve(0).await.reclaimed, []);
     t.pass(4);
-    assert_eq!(t.reserve(0).await.taken_back.len(), 1);
+    assert_eq!(t.reserve(0).await.reclaimed.len(), 1);
 }
 
 /// S14: without a lease anywhere, a long silence is no jump.
@@ -66,7 +66,7 @@ pub(crate) async fn a_silence_without_leases_is_no_jump(t: Fixture) {
     t.pass(3_600);
     t.run_with(|job| job.options.lease = Some(secs(1))).await;
     t.pass(1);
-    assert_eq!(t.reserve(0).await.taken_back.len(), 1);
+    assert_eq!(t.reserve(0).await.reclaimed.len(), 1);
 }
 
 /// S14: reserve, take, extend and settle leave their time, empty ones too.
@@ -82,7 +82,7 @@ pub(crate) async fn each_turn_of_a_worker_leaves_its_time(t: Fixture) {
             _ => drop(t.store.settle(&[], None).await.unwrap()),
         }
         t.pass(16);
-        assert_eq!(t.reserve(0).await.taken_back.len(), 1, "34 s after the reserve, 16 s after the {verb}");
+        assert_eq!(t.reserve(0).await.reclaimed.len(), 1, "34 s after the reserve, 16 s after the {verb}");
     }
 }
 
@@ -92,9 +92,9 @@ pub(crate) async fn each_turn_of_a_worker_looks_for_a_jump(t: Fixture) {
     t.pass(100);
     t.store.extend(&[]).await.unwrap();
     t.pass(4);
-    assert_eq!(t.reserve(0).await.taken_back, []);
+    assert_eq!(t.reserve(0).await.reclaimed, []);
     t.pass(1);
-    assert_eq!(t.reserve(0).await.taken_back.len(), 1);
+    assert_eq!(t.reserve(0).await.reclaimed.len(), 1);
 }
 
 /// S9, S14: a jump has one pause. A long silence after a call in that pause is no second jump, or a store that only takes call now and
@@ -109,7 +109,7 @@ pub(crate) async fn a_silence_after_a_pause_is_no_second_jump(t: Fixture) {
 }
 
 /// S9, S14: nor does an extend before each take put off taking back for ever.
-pub(crate) async fn calls_that_come_in_pairs_take_back_too(t: Fixture) {
+pub(crate) async fn calls_that_come_in_pairs_reclaim_too(t: Fixture) {
     let run = t.run().await;
     for _ in 0..2 {
         t.pass(29);
@@ -125,9 +125,9 @@ pub(crate) async fn each_jump_has_its_pause(t: Fixture) {
     for _ in 0..2 {
         t.run_with(|job| job.options.max_attempts = Some(1)).await;
         t.pass(30);
-        assert_eq!(t.reserve(0).await.taken_back, []);
+        assert_eq!(t.reserve(0).await.reclaimed, []);
         t.pass(5);
-        assert_eq!(t.reserve(0).await.taken_back.len(), 1);
+        assert_eq!(t.reserve(0).await.reclaimed.len(), 1);
     }
 }
 
@@ -140,7 +140,7 @@ pub(crate) async fn other_calls_leave_no_time(t: Fixture) {
     t.sweep(10).await;
     t.pause().await;
     t.pass(2);
-    assert_eq!(t.reserve(0).await.taken_back, []);
+    assert_eq!(t.reserve(0).await.reclaimed, []);
     assert_eq!(t.state(run.job.id).await, State::Running);
 }
 
@@ -182,18 +182,18 @@ pub(crate) async fn coming_back_from_a_step_back_is_a_jump(t: Fixture) {
     t.clock.set(at(0));
     t.reserve(0).await;
     t.clock.set(at(120_000));
-    assert_eq!(t.reserve(0).await.taken_back, []);
+    assert_eq!(t.reserve(0).await.reclaimed, []);
     t.pass(5);
-    assert_eq!(t.reserve(0).await.taken_back.len(), 1);
+    assert_eq!(t.reserve(0).await.reclaimed.len(), 1);
 }
 
 /// S14: after a step back a pause would last for longer than it may: it is void.
 pub(crate) async fn a_pause_that_a_step_back_would_lengthen_is_void(t: Fixture) {
     let run = t.run_with(|job| job.options.lease = Some(secs(1))).await;
     t.clock.set(at(100_000));
-    assert_eq!(t.reserve(0).await.taken_back, []);
+    assert_eq!(t.reserve(0).await.reclaimed, []);
     t.clock.set(at(99_999));
-    assert_eq!(t.reserve(0).await.taken_back[0].lease, run.lease);
+    assert_eq!(t.reserve(0).await.reclaimed[0].lease, run.lease);
 }
 
 /// S14: a pause that was void once does not come back with the clock.
@@ -204,7 +204,7 @@ pub(crate) async fn a_void_pause_stays_void(t: Fixture) {
         t.store.extend(&[]).await.unwrap();
     }
     t.clock.set(at(100_500));
-    assert_eq!(t.reserve(0).await.taken_back.len(), 1);
+    assert_eq!(t.reserve(0).await.reclaimed.len(), 1);
 }
 
 /// S14: what is told of the next due time knows of the step back as well.

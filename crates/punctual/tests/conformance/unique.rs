@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use punctual::{
     Backoff, JobId, NewJob, OnConflict, Payload, Priority, State, Unique, When,
     job::Concurrency,
-    store::{Acted, Action, Call, Enqueued, Keep, QueueOp, Settled, UniqueKey, Verdict},
+    store::{Acted, Action, CallId, Enqueued, Keep, QueueOp, Settled, UniqueKey, Verdict},
 };
 
 use crate::fixture::{
@@ -110,7 +110,7 @@ pub(crate) async fn a_key_is_one_of_its_kind_unless_it_is_across_kinds(t: Fixtur
 pub(crate) async fn a_duplicate_names_the_kind_of_the_job_that_it_met(t: Fixture) {
     let unique = || Some(Unique::key("k").across_kinds());
     let job = |kind: &str| t.job_with(|job| (job.kind, job.unique) = (kind.to_owned(), unique()));
-    let call = Call { instance: 99, number: 1 };
+    let call = CallId { instance: 99, number: 1 };
     let mut replacing = job("letter");
     replacing.unique = Some(Unique::key("k").across_kinds().on_conflict(OnConflict::Replace));
     let first = job("parcel");
@@ -232,11 +232,11 @@ pub(crate) async fn an_end_frees_no_key_of_another_job(t: Fixture) {
     assert_eq!(t.holder("k").await, Some(second));
 }
 
-/// S4, S9: a key until start stays free when its lease is taken back.
+/// S4, S9: a key until start stays free when its lease is reclaimed.
 pub(crate) async fn a_key_until_start_stays_free_after_a_taking_back(t: Fixture) {
     t.run_with(|job| job.unique = Some(until_start())).await;
     t.pass(15);
-    assert_eq!(t.reserve(0).await.taken_back.len(), 1);
+    assert_eq!(t.reserve(0).await.reclaimed.len(), 1);
     assert!(is_free(&t).await);
 }
 

@@ -118,9 +118,9 @@ pub(crate) async fn a_batch_has_up_to_a_thousand_items(t: Fixture) {
 pub(crate) async fn a_reserve_is_checked(t: Fixture) {
     t.add().await;
     let names: Vec<String> = (0..65).map(|n| format!("q{n}")).collect();
-    let wants: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    let queues: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 1)).collect();
     let bad = [
-        t.want_from(&wants, 1),
+        t.want_from(&queues, 1),
         t.want_from(&[("", 1)], 1),
         t.want_at_most(&[(QUEUE, 1_001)], 1),
         Reserve { lease: Some(millis(999)), ..t.want(1) },
@@ -130,7 +130,7 @@ pub(crate) async fn a_reserve_is_checked(t: Fixture) {
         assert_eq!(t.store.reserve(&want).await.unwrap_err().kind(), ErrorKind::Invalid);
     }
     assert_eq!(t.counts().await.waiting, 1);
-    assert_eq!(t.reserve_by(&t.want_from(&wants[..64], 1)).await.jobs, []);
+    assert_eq!(t.reserve_by(&t.want_from(&queues[..64], 1)).await.jobs, []);
 }
 
 /// S13: an edit of several jobs is refused if it would write more than 1 MiB; of one job it is not.

@@ -11,7 +11,7 @@ use std::{
 use punctual::{
     JobId, JobRecord, NewJob, Result, Timestamp, When,
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, Call, Check, Counts, DocOp, DocReply, Durability,
+        Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
         Enqueued, Heartbeat, Histogram, Identity, Lease, LeaseStatus, List, Page, QueueOp, QueueReply,
         Reserve, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
         Verdict,
@@ -50,7 +50,7 @@ pub(crate) enum Bug {
     DelayGrows,
     /// Settings take the place of whatever stands there.
     ReplaceSetsAnyway,
-    /// A gate stays closed.
+    /// A limiter stays closed.
     OpenIgnored,
     /// That of a group stays closed.
     OpenOfGroupIgnored,
@@ -107,17 +107,17 @@ impl Broken {
             want.call.number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         }
         if self.bug == Bug::SharesIgnored {
-            want.wants.iter_mut().for_each(|w| w.share = want.n);
+            want.queues.iter_mut().for_each(|w| w.share = want.n);
         }
         want
     }
 
     fn batch_as(&self, mut batch: Batch) -> Batch {
         if self.bug == Bug::TakenBackInSilence {
-            batch.taken_back.clear();
+            batch.reclaimed.clear();
         }
         batch.jobs.iter_mut().for_each(|job| job.lease = self.numbered(job.lease));
-        batch.taken_back.iter_mut().for_each(|back| back.lease = self.numbered(back.lease));
+        batch.reclaimed.iter_mut().for_each(|back| back.lease = self.numbered(back.lease));
         batch
     }
 }
@@ -150,7 +150,7 @@ impl Store for Broken {
         self.inner.now()
     }
 
-    fn enqueue<'a>(&'a self, mut call: Call, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+    fn enqueue<'a>(&'a self, mut call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
         Box::pin(async move {
             if self.bug == Bug::RepeatedEnqueueInsertsAgain {
                 call.number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
@@ -167,7 +167,7 @@ impl Store for Broken {
 
     fn enqueue_each<'a>(
         &'a self,
-        call: Call,
+        call: CallId,
         jobs: &'a [NewJob],
     ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
         Box::pin(async move { Ok(self.enqueue(call, jobs).await?.into_iter().map(Some).collect()) })

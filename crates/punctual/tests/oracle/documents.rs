@@ -2,7 +2,7 @@
 //! seeds stay what they were.
 
 use fastrand::Rng;
-use punctual::store::{DocOp, Only};
+use punctual::store::{DocOp, Precondition};
 
 use crate::op::{Op, Step};
 
@@ -26,18 +26,18 @@ pub(crate) fn mix(steps: Vec<Step>, seed: u64, handles: usize) -> Vec<Step> {
 
 fn op(rng: &mut Rng) -> DocOp {
     let key = KEYS[rng.usize(..KEYS.len())].to_owned();
-    let only = match rng.u8(..4) {
-        0 => Only::Always,
-        1 => Only::IfAbsent,
+    let precondition = match rng.u8(..4) {
+        0 => Precondition::Always,
+        1 => Precondition::IfAbsent,
         // The first has version 1.
-        _ => Only::IfVersion(rng.u64(..8)),
+        _ => Precondition::IfVersion(rng.u64(..8)),
     };
     match rng.u8(..10) {
         0..6 => {
             let n = if rng.u8(..40) == 0 { 65_537 } else { rng.usize(..2) };
-            DocOp::Put { key, only, value: vec![rng.u8(b'0'..b'3'); n] }
+            DocOp::Put { key, precondition, value: vec![rng.u8(b'0'..b'3'); n] }
         }
-        6 => DocOp::Remove { key, only },
+        6 => DocOp::Remove { key, precondition },
         7 => DocOp::Get { key },
         _ => DocOp::List {
             prefix: ["", "a", "a/"][rng.usize(..3)].to_owned(),

@@ -13,10 +13,10 @@ use fastrand::Rng;
 use punctual::{
     Backoff, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, State, Timestamp, Unique, When,
     job::{Concurrency, IdMaker, Scope},
-    limits::GROUP_TURNS_MAX,
+    limits::GROUP_SERVICES_MAX,
     store::{
-        Action, Call, Guard, Keep, Order, Placement, QueueOp, QueueSettings, Rate, Reserve, Take, Target,
-        UniqueKey, Verdict, Want, Which,
+        Action, CallId, Guard, Keep, Order, Placement, QueueOp, QueueRequest, QueueSettings, Rate, Reserve,
+        Selector, Take, Target, UniqueKey, Verdict,
     },
 };
 
@@ -154,7 +154,7 @@ impl Generator {
         }
     }
 
-    /// In histories with many concurrency keys queues have limits, too, and runs close their gates.
+    /// In histories with many concurrency keys queues have limits, too, and runs close their limiters.
     fn limit(&mut self, op: &mut Op) {
         let Some(rng) = &mut self.keyed else { return };
         match op {
@@ -221,11 +221,11 @@ impl Generator {
         self.coming.extend([Op::Queue("a".to_owned(), QueueOp::Resume), enqueue]);
         // Past the expiry of most: the first call looks at n + 256 of them and gives none.
         // Never more than the turns that groups have in one call: there a store may stop earlier than the model (S16).
-        let many = GROUP_TURNS_MAX;
+        let many = GROUP_SERVICES_MAX;
         for (n, ms) in [(3, 600), (many, 0), (many, 0), (1, 1_500), (1, 0), (1, 0)] {
             let clock = self.turn(ms);
             let want = Reserve {
-                wants: vec![Want { queue: "a".to_owned(), share: n, at_most: n }],
+                queues: vec![QueueRequest { queue: "a".to_owned(), share: n, at_most: n }],
                 ..self.next_reserve(n, Some(Duration::from_secs(1)))
             };
             let look = self.look();
@@ -301,7 +301,7 @@ impl Generator {
         if !self.chance(12) {
             self.enqueues[i] += 1;
         }
-        let call = Call { instance: 70 + i as u64, number: self.enqueues[i].max(1) };
+        let call = CallId { instance: 70 + i as u64, number: self.enqueues[i].max(1) };
         let op = Op::Enqueue(call, jobs);
         self.past.push(op.clone());
         op
@@ -465,8 +465,8 @@ impl Generator {
         if !self.chance(12) {
             self.reserves[i] += 1;
         }
-        let wants = (0..self.rng.usize(1..4))
-            .map(|_| Want {
+        let queues = (0..self.rng.usize(1..4))
+            .map(|_| QueueRequest {
                 queue: (*self.pick_of(&["a", "a", "a", "b", "c", "unknown"])).to_owned(),
                 share: if self.rng.bool() { n } else { self.rng.usize(..3) },
                 at_most: match self.rng.u8(..30) {
@@ -477,9 +477,9 @@ impl Generator {
             })
             .collect();
         let want = Reserve {
-            call: Call { instance: 80 + i as u64, number: self.reserves[i].max(1) },
+            call: CallId { instance: 80 + i as u64, number: self.reserves[i].max(1) },
             worker: format!("w{}", self.apart.as_mut().map_or(i, |rng| rng.usize(..3))),
-            wants,
+            queues,
             n: if self.chance(150) { 1_001 } else { n },
             lease,
             company: self.rng.u8(..4) == 0,
@@ -546,12 +546,12 @@ impl Generator {
     }
 
     fn target(&mut self) -> Target {
-        let which = if !self.keys.is_empty() && self.chance(5) {
-            Which::Key(self.keys[self.rng.usize(..self.keys.len())].clone())
+        let selector = if !self.keys.is_empty() && self.chance(5) {
+            Selector::Key(self.keys[self.rng.usize(..self.keys.len())].clone())
         } else if self.ids.is_empty() || self.chance(20) {
-            Which::Id(JobId::derived("nowhere", None, "none"))
+            Selector::Id(JobId::derived("nowhere", None, "none"))
         } else {
-            Which::Id(self.ids[self.rng.usize(..self.ids.len())])
+            Selector::Id(self.ids[self.rng.usize(..self.ids.len())])
         };
         let guard = self.chance(5).then(|| {
             let (queue, state) = ((*self.pick_of(&QUEUES)).to_owned(), *self.pick_of(&State::ALL));
@@ -559,7 +559,7 @@ impl Generator {
             let version = (queue == "b").then_some(2);
             Guard { queue, state, version }
         });
-        Target { which, guard }
+        Target { selector, guard }
     }
 
     fn queue(&mut self) -> Op {

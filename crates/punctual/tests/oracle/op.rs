@@ -6,7 +6,7 @@ use std::time::Duration;
 use punctual::{
     JobId, NewJob,
     job::Notes,
-    store::{Action, Call, DocOp, QueueOp, Reserve, Take, Target, ToolOp, UniqueKey, Verdict},
+    store::{Action, CallId, DocOp, QueueOp, Reserve, Take, Target, ToolOp, UniqueKey, Verdict},
 };
 
 /// A step, and which of the store's handles makes it.
@@ -18,7 +18,7 @@ pub(crate) struct Step {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    Enqueue(Call, Vec<NewJob>),
+    Enqueue(CallId, Vec<NewJob>),
     Reserve(Reserve),
     Extend(Vec<(Pick, Option<Notes>)>),
     Settle(Vec<(Pick, Verdict)>, Option<Reserve>),
@@ -79,9 +79,9 @@ impl Op {
             Self::Act(targets, action) => {
                 without(targets).map(|targets| Self::Act(targets, action.clone())).collect()
             }
-            Self::Reserve(want) => {
-                without(&want.wants).map(|wants| Self::Reserve(Reserve { wants, ..want.clone() })).collect()
-            }
+            Self::Reserve(want) => without(&want.queues)
+                .map(|queues| Self::Reserve(Reserve { queues, ..want.clone() }))
+                .collect(),
             _ => Vec::new(),
         }
     }

@@ -1,5 +1,5 @@
 //! Steps of operators and of upkeep, put between the others of a history, and drawn apart from them: settings replaced by what
-//! they were, gates closed and opened by hand, runs asked to stop that end otherwise, sweeps right behind a move of the clock.
+//! they were, limiters closed and opened by hand, runs asked to stop that end otherwise, sweeps right behind a move of the clock.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,8 +7,8 @@ use fastrand::Rng;
 use punctual::{
     JobId, JobOptions, Priority, When,
     store::{
-        Action, Call, GroupLimits, Keep, Order, Pause, QueueOp, QueueSettings, Rate, Replace, Reserve,
-        Target, Verdict, Want, Which,
+        Action, CallId, GroupLimits, Keep, Order, Pause, QueueOp, QueueRequest, QueueSettings, Rate, Replace,
+        Reserve, Selector, Target, Verdict,
     },
 };
 
@@ -89,9 +89,9 @@ impl Operators {
         for n in [8, 8, 8, 1, 0] {
             self.calls += 1;
             ops.push(Op::Reserve(Reserve {
-                call: Call { instance: 90, number: self.calls },
+                call: CallId { instance: 90, number: self.calls },
                 worker: "w90".to_owned(),
-                wants: vec![Want { queue: "a".to_owned(), share: n, at_most: n }],
+                queues: vec![QueueRequest { queue: "a".to_owned(), share: n, at_most: n }],
                 n,
                 lease: Some(Duration::from_secs(1)),
                 company: false,
@@ -103,7 +103,8 @@ impl Operators {
 
     /// Runs are asked to stop, and some end by another word.
     fn stop_runs(&mut self) -> Vec<Op> {
-        let targets = self.ids.iter().rev().map(|id| Target { which: Which::Id(*id), guard: None }).collect();
+        let targets =
+            self.ids.iter().rev().map(|id| Target { selector: Selector::Id(*id), guard: None }).collect();
         let error = || "no".to_owned();
         let ends = (0..self.rng.usize(1..4)).map(|n| {
             let verdict = match self.rng.u8(..5) {
@@ -119,7 +120,7 @@ impl Operators {
         vec![Op::Act(targets, Action::Cancel { reason: None }), Op::Settle(ends, None)]
     }
 
-    /// A run closes its gate; somebody opens it, or another one.
+    /// A run closes its limiter; somebody opens it, or another one.
     fn close_and_open(&mut self) -> Vec<Op> {
         let later = When::In(Duration::from_secs(self.rng.u64(1..20)));
         let close = Verdict::RetryAfter { at: later, error: "429".to_owned() };

@@ -30,7 +30,10 @@ const NOT_REACHED: [(&str, &str); 8] = [
         "Store::enqueue_each",
         "answers as enqueue does but where a shard is away: tests/redis/shards.rs, tests/topology",
     ),
-    ("Store::wait", "waits by the clock on the wall: conformance, tests/redis/bell.rs, tests/sqlite/wait.rs"),
+    (
+        "Store::wait",
+        "waits by the clock on the wall: conformance, tests/redis/notification.rs, tests/sqlite/wait.rs",
+    ),
     ("Store::doctor", "each store has its own checks: tests/redis/doctor.rs, tests/sqlite"),
 ];
 
@@ -41,7 +44,7 @@ const SOURCES: [(&str, &str, &str); 14] = [
     ("Action", "pub enum Action", include_str!("../../src/store.rs")),
     ("Verdict", "pub enum Verdict", include_str!("../../src/store/lease.rs")),
     ("DocOp", "pub enum DocOp", include_str!("../../src/store/doc.rs")),
-    ("Only", "pub enum Only", include_str!("../../src/store/doc.rs")),
+    ("Precondition", "pub enum Precondition", include_str!("../../src/store/doc.rs")),
     ("LimitRule", "pub enum LimitRule", include_str!("../../src/store/toolkit/limit.rs")),
     ("LockOp", "pub enum LockOp", include_str!("../../src/store/toolkit/lock.rs")),
     ("BoardAct", "pub enum BoardAct", include_str!("../../src/store/toolkit/board.rs")),
@@ -133,8 +136,8 @@ pub(crate) fn asked(op: &Op, mut count: impl FnMut(String)) {
         }
         Op::Doc(op) => {
             count(variant("DocOp", op));
-            if let punctual::store::DocOp::Put { only, .. } = op {
-                count(variant("Only", only));
+            if let punctual::store::DocOp::Put { precondition, .. } = op {
+                count(variant("Precondition", precondition));
             }
         }
         Op::Tool(ToolOp::Limit(op)) => count(variant("LimitRule", &op.rule)),

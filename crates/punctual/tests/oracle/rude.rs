@@ -31,9 +31,9 @@ pub(crate) const EVENTS: [(&str, u32); 57] = [
     ("full", 35),
     ("invalid", 80),
     ("too large", 6),
-    ("lease taken back", 200),
-    ("32 leases taken back", 8),
-    ("two crashes in a row", 150),
+    ("lease reclaimed", 200),
+    ("32 leases reclaimed", 8),
+    ("two expired leases in a row", 150),
     ("dead of crashes", 20),
     ("dead of attempts", 9),
     ("expired", 3900),
@@ -68,7 +68,7 @@ pub(crate) const EVENTS: [(&str, u32); 57] = [
     ("a score out of bounds", 15),
     ("three groups in one batch", 100),
     ("a job behind its group", 450),
-    ("a gate closed by a run", 100),
+    ("a limiter closed by a run", 100),
     ("more groups wait than one call lets in", 45),
     ("two handles", 50),
     ("workers apart from instances", 850),
@@ -78,8 +78,8 @@ pub(crate) const EVENTS: [(&str, u32); 57] = [
     ("the clock went back", 45),
     ("settings replaced", 150),
     ("settings of another version", 85),
-    ("a gate opened by hand", 10),
-    ("a gate of a group opened by hand", 150),
+    ("a limiter opened by hand", 10),
+    ("a limiter of a group opened by hand", 150),
 ];
 
 /// Of what rules meet in one history: each two of them must in so many of 300 histories at least.
@@ -90,7 +90,7 @@ const MEETING: [&str; 9] = [
     "a job behind its group",
     "a job behind its queue",
     "a unique key met its holder",
-    "lease taken back",
+    "lease reclaimed",
     "the clock went back",
     "settings replaced",
 ];
@@ -114,7 +114,7 @@ pub(crate) struct Tally {
     inserted: HashSet<JobId>,
     leases: HashSet<(JobId, u64)>,
     once: HashSet<(&'static str, JobId)>,
-    /// Queues whose gates were seen closed.
+    /// Queues whose limiters were seen closed.
     closed: HashSet<String>,
     events: BTreeSet<&'static str>,
 }
@@ -208,8 +208,11 @@ impl Tally {
             Op::Queue(name, op @ (QueueOp::Show | QueueOp::Open { .. })) => {
                 let Reply::Queue(Ok(QueueReply::Info(info))) = reply else { return };
                 let was_closed = self.closed.remove(name) && matches!(op, QueueOp::Open { group: None });
-                self.add("a gate opened by hand", was_closed && info.opens_at.is_none());
-                self.add("a gate of a group opened by hand", matches!(op, QueueOp::Open { group: Some(_) }));
+                self.add("a limiter opened by hand", was_closed && info.opens_at.is_none());
+                self.add(
+                    "a limiter of a group opened by hand",
+                    matches!(op, QueueOp::Open { group: Some(_) }),
+                );
                 if info.opens_at.is_some() {
                     self.closed.insert(name.clone());
                 }
@@ -235,7 +238,7 @@ impl Tally {
             Reply::Reserve(Ok(batch)) => {
                 let Op::Reserve(want) = op else { return };
                 let looked = 0 < want.n && batch.jobs.is_empty();
-                self.add("more, and nothing found", looked && batch.more && batch.taken_back.is_empty());
+                self.add("more, and nothing found", looked && batch.more && batch.reclaimed.is_empty());
                 self.batch(batch);
             }
             Reply::Extend(Ok(answers)) => {
@@ -246,7 +249,7 @@ impl Tally {
                 let Op::Settle(runs, _) = op else { return };
                 for ((_, verdict), answer) in runs.iter().zip(answers) {
                     let closes = matches!(verdict, punctual::store::Verdict::RetryAfter { .. });
-                    self.add("a gate closed by a run", closes && matches!(answer, Settled::Settled(..)));
+                    self.add("a limiter closed by a run", closes && matches!(answer, Settled::Settled(..)));
                     let was_asked = !matches!(verdict, punctual::store::Verdict::Cancel { .. });
                     let cancelled = matches!(answer, Settled::Settled(State::Cancelled, _));
                     self.add("cancelled at the end of its run", was_asked && cancelled);
@@ -293,7 +296,7 @@ impl Tally {
                             self.add_once("expired", id, reason == Some("expired"));
                             self.add_once("dead of crashes", id, reason == Some("crashes"));
                             self.add_once("dead of attempts", id, reason == Some("attempts"));
-                            self.add_once("two crashes in a row", id, 2 <= job.crashes);
+                            self.add_once("two expired leases in a row", id, 2 <= job.expired_leases);
                             let (group, key) = (job.group.is_some(), job.concurrency.is_some());
                             self.add_once("a job behind its group", id, group && !key && job.blocked);
                             self.add_once("a job behind its key", id, key && job.blocked);
@@ -355,8 +358,8 @@ impl Tally {
     }
 
     fn batch(&mut self, batch: &Batch) {
-        self.add("lease taken back", !batch.taken_back.is_empty());
-        self.add("32 leases taken back", batch.taken_back.len() == 32);
+        self.add("lease reclaimed", !batch.reclaimed.is_empty());
+        self.add("32 leases reclaimed", batch.reclaimed.len() == 32);
         self.add("more", batch.more);
         let groups: HashSet<_> = batch.jobs.iter().filter_map(|job| job.job.group.as_ref()).collect();
         self.add("three groups in one batch", 3 <= groups.len());

@@ -164,7 +164,7 @@ impl Side {
             reserved.lease = self.blank(reserved.lease);
             self.blank_job(&mut reserved.job);
         }
-        for back in &mut batch.taken_back {
+        for back in &mut batch.reclaimed {
             back.lease = self.blank(back.lease);
         }
         batch

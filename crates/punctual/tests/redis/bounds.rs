@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use punctual::{
     Client, ErrorKind, NewJob, Payload, State, Timestamp, When,
     store::{
-        Acted, Action, Audit, Call, Keep, QueueOp, QueueReply, QueueSettings, Reserve, Settlement, Store,
-        Swept, Target, Verdict, Want,
+        Acted, Action, Audit, CallId, Keep, QueueOp, QueueReply, QueueRequest, QueueSettings, Reserve,
+        Settlement, Store, Swept, Target, Verdict,
         clock::{Clock, ManualClock},
         memory::MemoryStore,
         redis::RedisStore,
@@ -73,7 +73,7 @@ impl Measured {
         let jobs: Vec<NewJob> = (0..LARGE).map(|_| job()).collect();
         let targets = jobs.iter().map(|job| job.id.into()).collect();
         for (number, jobs) in (1..).zip(jobs.chunks(5)) {
-            let answers = self.store.enqueue(Call { instance: 7, number }, jobs).await.unwrap();
+            let answers = self.store.enqueue(CallId { instance: 7, number }, jobs).await.unwrap();
             assert!(answers.iter().all(punctual::store::Enqueued::is_new));
         }
         targets
@@ -123,15 +123,15 @@ async fn a_refused_enqueue_looks_at_some_queues_and_the_next_one_at_others() {
     let job = |n| NewJob::new(of.client.make_id(), "k", format!("q{n:05}"), Payload::json("1"));
     of.client.push((0..QUEUES).map(job).collect()).await.unwrap();
     // The last of them keeps a done job.
-    let wants = vec![Want { queue: format!("q{:05}", QUEUES - 1), share: 1, at_most: 1 }];
-    let batch = of.store.reserve(&Reserve { wants, ..reserve(1, 1) }).await.unwrap();
+    let queues = vec![QueueRequest { queue: format!("q{:05}", QUEUES - 1), share: 1, at_most: 1 }];
+    let batch = of.store.reserve(&Reserve { queues, ..reserve(1, 1) }).await.unwrap();
     let ack = Settlement { lease: batch.jobs[0].lease, verdict: Verdict::Ack };
     let _ = of.store.settle(&[ack], None).await.unwrap();
 
     of.server.say(&["CONFIG", "SET", "maxmemory", "1"]);
     for number in 1..=QUEUES.div_ceil(SLICE * 4) {
         let before = of.calls("evalsha");
-        let call = Call { instance: 9, number };
+        let call = CallId { instance: 9, number };
         let refused = of.store.enqueue(call, &[job(0)]).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::StoreFull);
         // Itself, again if something was given up, and four that look.
@@ -178,7 +178,7 @@ async fn queues_that_hold_nothing_cost_nothing_to_count_and_keep_their_names() {
     // Those that get a job or other settings are counted again, whoever knew of them before; what was set of them is in force.
     let other = RedisStore::open(&of.url, Clock::Manual(of.clock.clone())).await.unwrap();
     for (number, (at, store)) in (1..).zip([(0, &*of.store), (1, &other), (QUEUES as usize - 1, &other)]) {
-        store.enqueue(Call { instance: 8, number }, &[job(&names[at])]).await.unwrap();
+        store.enqueue(CallId { instance: 8, number }, &[job(&names[at])]).await.unwrap();
     }
     other.queue(&names[2], &pause("bob")).await.unwrap();
     let looks = of.calls("zlexcount");
@@ -186,9 +186,12 @@ async fn queues_that_hold_nothing_cost_nothing_to_count_and_keep_their_names() {
     assert_eq!((counts.waiting, scripts), (3, 1));
     let looks = of.calls("zlexcount") - looks;
     assert!(looks <= 4 * LOOKS, "{looks}");
-    let wants =
-        names.iter().take(3).map(|queue| Want { queue: queue.clone(), share: 1, at_most: 1 }).collect();
-    let given = of.store.reserve(&Reserve { wants, ..reserve(9, 3) }).await.unwrap().jobs;
+    let queues = names
+        .iter()
+        .take(3)
+        .map(|queue| QueueRequest { queue: queue.clone(), share: 1, at_most: 1 })
+        .collect();
+    let given = of.store.reserve(&Reserve { queues, ..reserve(9, 3) }).await.unwrap().jobs;
     assert_eq!(given.iter().map(|job| &job.job.queue).collect::<Vec<_>>(), [&names[0]], "one is paused");
     assert_eq!(of.store.audit(Audit::default()).await.unwrap().findings, []);
     assert_eq!(of.store.queues(None).await.unwrap(), names[..1_000]);
@@ -221,11 +224,11 @@ async fn sweeps_of_many_queues_answer_as_the_model_does() {
                 let settings = QueueSettings { done: keep, cancelled: keep, ..QueueSettings::default() };
                 let set = store.queue(&queue, &QueueOp::Set(Box::new(settings))).await.unwrap();
                 assert!(matches!(set, QueueReply::Info(_)));
-                store.enqueue(Call { instance: n, number: 1 }, &jobs).await.unwrap();
+                store.enqueue(CallId { instance: n, number: 1 }, &jobs).await.unwrap();
                 if n % 5 == 0 {
-                    let wants = vec![Want { queue: queue.clone(), share: 3, at_most: 3 }];
-                    let call = Call { instance: n, number: 1 };
-                    let batch = store.reserve(&Reserve { call, wants, ..reserve(1, 3) }).await.unwrap();
+                    let queues = vec![QueueRequest { queue: queue.clone(), share: 3, at_most: 3 }];
+                    let call = CallId { instance: n, number: 1 };
+                    let batch = store.reserve(&Reserve { call, queues, ..reserve(1, 3) }).await.unwrap();
                     let ack = |lease| Settlement { lease, verdict: Verdict::Ack };
                     let acks: Vec<_> = batch.jobs.iter().map(|reserved| ack(reserved.lease)).collect();
                     let _ = store.settle(&acks, None).await.unwrap();

@@ -22,11 +22,11 @@ const HOUR_MS: i64 = 3_600_000;
 const TICK: Duration = Duration::from_millis(20);
 /// Long jobs, which run while the clock is stepped, and are held by several heartbeats.
 const LONG_JOBS: u32 = 10;
-/// Extended every 2 s, more than once in the 5 s for which nothing is taken back, also by a slow machine.
+/// Extended every 2 s, more than once in the 5 s for which nothing is reclaimed, also by a slow machine.
 const LEASE: Duration = Duration::from_secs(6);
 /// Jobs for half an hour later.
 const LATER_JOBS: u32 = 20;
-/// How long the store's clock stays stepped: longer than the 5 s for which nothing is taken back.
+/// How long the store's clock stays stepped: longer than the 5 s for which nothing is reclaimed.
 const STEPPED: Duration = Duration::from_secs(7);
 
 /// A clock that runs as the system's, stepped by hand.
@@ -78,7 +78,7 @@ async fn stepped(name: &'static str, url: &str, steps_ms: [i64; 2]) {
     }
     clock.step(HOUR_MS);
     let figures = drill.rest(3).await;
-    assert_eq!(figures.verdict.duplicated.explained, 0, "{name}: a running job was taken back");
+    assert_eq!(figures.verdict.duplicated.explained, 0, "{name}: a running job was reclaimed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,8 +6,8 @@ use punctual::{
     Client, JobId, NewJob, Payload, State, Timestamp, Unique, When,
     job::{Concurrency, Filter, LogLine, Notes},
     store::{
-        DocOp, EndReason, Finding, Heartbeat, Keep, LeaseStatus, Only, QueueSettings, Settled, Settlement,
-        Store, Take, Verdict,
+        DocOp, EndReason, Finding, Heartbeat, Keep, LeaseStatus, Precondition, QueueSettings, Settled,
+        Settlement, Store, Take, Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
@@ -214,7 +214,7 @@ async fn an_audit_ends_what_does_not_say_its_queue() {
     let runs: Vec<_> = batch.jobs.iter().map(|run| run.job.id).collect();
     assert_eq!(runs, [ids[0], ids[5], ids[6]]);
     store.settle(&[Settlement { lease: batch.jobs[0].lease, verdict: Verdict::Ack }], None).await.unwrap();
-    // Now it is the turn of the second of the key, and two are parked behind it. Torn are this one, the group's only job, one that
+    // Now it is the turn of the second of the key, and two are blocked behind it. Torn are this one, the group's only job, one that
     // runs, and one that waits.
     let torn: Vec<_> = [1, 4, 5, 7].map(|n| ids[n]).to_vec();
     for id in &torn {
@@ -316,7 +316,8 @@ async fn an_audit_mends_what_is_kept_beside_the_records() {
     ];
     store.settle(&settled, None).await.unwrap();
     client.push(vec![expiring, holding, windowed]).await.unwrap();
-    let put = DocOp::Put { key: "a document".to_owned(), only: Only::Always, value: b"1".to_vec() };
+    let put =
+        DocOp::Put { key: "a document".to_owned(), precondition: Precondition::Always, value: b"1".to_vec() };
     store.doc(&put).await.unwrap();
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
     let counts = client.count(None).await.unwrap();

@@ -235,10 +235,10 @@ async fn a_scheduled_job_is_a_second_late_at_most_where_the_holder_of_its_time_i
     let server = Server::start(&[]);
     let url = server.url();
     let store = open(&url).await;
-    let bell = super::key(&url, "w:mail");
+    let key = super::key(&url, "w:mail");
     // The holder hears the ring before anybody else, and never answers it.
     let mut dead = Console::open(&server.socket()).unwrap();
-    dead.send(&["BZPOPMIN", &bell, "0"]).unwrap();
+    dead.send(&["BZPOPMIN", &key, "0"]).unwrap();
     until_blocked(&server, 1).await;
     let fleet = Fleet::start(2, server, &url).await;
     until_blocked(&fleet.server, 3).await;

@@ -30,7 +30,7 @@ const JOBS: u64 = 40;
 /// job. Where nothing is remembered of shards, 64 of them cost about 40.
 const SCRIPTS_A_JOB: u64 = 4;
 const RUN_MAX: Duration = Duration::from_mins(1);
-/// Longer than a bell's second ring comes after its first.
+/// Longer than the second notification comes after the first.
 const QUIET: Duration = Duration::from_millis(1_500);
 const LOOKS_MAX: u32 = 40;
 /// Since when the number of shards is what it is.

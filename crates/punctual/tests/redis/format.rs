@@ -55,7 +55,7 @@ async fn a_process_that_meets_another_format_changes_nothing() {
         let upcoming = Upcoming { queue: None, bucket: Duration::from_secs(1), buckets: 1 };
         let pause = QueueOp::Pause { by: "me".into(), reason: String::new() };
         let errors = [
-            store.enqueue(Call { instance: 7, number: 1 }, &jobs(&client, 1)).await.err(),
+            store.enqueue(CallId { instance: 7, number: 1 }, &jobs(&client, 1)).await.err(),
             store.reserve(&reserve(2, 1)).await.err(),
             store.extend(&[beat]).await.err(),
             store.settle(&[ack], None).await.err(),
@@ -123,14 +123,14 @@ async fn a_queue_whose_settings_can_not_be_read_is_paused() {
         "local q = '\\0\\0\\1' redis.call('HSET', KEYS[1], 'was', redis.call('HGET', KEYS[1], q), q, 'torn')",
     );
     let both = |number| {
-        let want = |queue: &str| Want { queue: queue.into(), share: 1, at_most: 1 };
-        Reserve { wants: vec![want("mail"), want("bulk")], ..reserve(number, 2) }
+        let want = |queue: &str| QueueRequest { queue: queue.into(), share: 1, at_most: 1 };
+        Reserve { queues: vec![want("mail"), want("bulk")], ..reserve(number, 2) }
     };
     let queues: Vec<_> =
         store.reserve(&both(1)).await.unwrap().jobs.iter().map(|job| job.job.queue.clone()).collect();
     assert_eq!(queues, ["bulk"], "one queue does not stop the others");
     assert_eq!(store.count(None).await.unwrap().waiting, 1);
-    let refused = other.enqueue(Call { instance: 5, number: 1 }, &jobs(&client, 1)).await.unwrap_err();
+    let refused = other.enqueue(CallId { instance: 5, number: 1 }, &jobs(&client, 1)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
     edit("local q = '\\0\\0\\1' redis.call('HSET', KEYS[1], q, redis.call('HGET', KEYS[1], 'was'))");
     assert_eq!(store.reserve(&both(2)).await.unwrap().jobs.len(), 1);
@@ -171,13 +171,16 @@ async fn a_take_holds_a_job_with_an_unknown_option() {
         }
         both[0].unique = Some(punctual::Unique::key("k"));
         let (newer, good) = (both[0].id, both[1].id);
-        store.enqueue(Call { instance: 7, number: 1 }, &both).await.unwrap();
+        store.enqueue(CallId { instance: 7, number: 1 }, &both).await.unwrap();
         edit_options(&server, &url, known, unknown);
         let take = Take { queue: "mail".into(), n: 1, older_than: Duration::ZERO };
         let ids = |jobs: Vec<JobRecord>| jobs.iter().map(|job| job.id).collect::<Vec<_>>();
         assert_eq!(ids(store.take(&take).await.unwrap()), [good], "only what this version knows is taken");
         let kept = store.get(newer).await.unwrap().unwrap();
-        assert_eq!((kept.state, kept.reason, kept.attempt, kept.crashes), (State::Waiting, None, 1, 0));
+        assert_eq!(
+            (kept.state, kept.reason, kept.attempt, kept.expired_leases),
+            (State::Waiting, None, 1, 0)
+        );
         assert_eq!(store.audit(Audit::default()).await.unwrap().findings, []);
         edit_options(&server, &url, unknown, known);
         clock.advance(Duration::from_mins(1));
@@ -198,12 +201,15 @@ async fn a_job_with_an_unknown_option_is_held_and_blocks_nobody() {
         let client = Client::new(open(&url).await);
         let both = newer_and_good(&client, group.as_deref());
         let (newer, good) = (both[0].id, both[1].id);
-        store.enqueue(Call { instance: 7, number: 1 }, &both).await.unwrap();
+        store.enqueue(CallId { instance: 7, number: 1 }, &both).await.unwrap();
         edit_options(&server, &url, KNOWN, UNKNOWN);
         let ids = |jobs: Vec<Reserved>| jobs.iter().map(|job| job.job.id).collect::<Vec<_>>();
         assert_eq!(ids(store.reserve(&reserve(1, 10)).await.unwrap().jobs), [good]);
         let kept = store.get(newer).await.unwrap().unwrap();
-        assert_eq!((kept.state, kept.reason, kept.attempt, kept.crashes), (State::Waiting, None, 1, 0));
+        assert_eq!(
+            (kept.state, kept.reason, kept.attempt, kept.expired_leases),
+            (State::Waiting, None, 1, 0)
+        );
         assert_eq!(store.audit(Audit::default()).await.unwrap().findings, []);
         // What can read it runs it, a minute later at most.
         edit_options(&server, &url, UNKNOWN, KNOWN);

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use punctual::{
     Client, Ctx, JobId, JobRecord, NewJob, Payload, Timestamp, When, Worker,
-    limits::GROUP_TURNS_MAX,
-    store::{Call, Enqueued, Reserved, Settled, Settlement, Store, Take, Verdict, clock::ManualClock},
+    limits::GROUP_SERVICES_MAX,
+    store::{CallId, Enqueued, Reserved, Settled, Settlement, Store, Take, Verdict, clock::ManualClock},
 };
 use tokio::sync::Barrier;
 use tokio_util::sync::CancellationToken;
@@ -123,7 +123,7 @@ async fn many_groups_cost_scripts_that_are_short() {
 async fn a_reserve_that_stops_early_is_one_of_fewer_jobs() {
     let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000).unwrap());
     let mut all = Vec::new();
-    for n in [JOBS, GROUP_TURNS_MAX] {
+    for n in [JOBS, GROUP_SERVICES_MAX] {
         let store = RedisStore::open(&Server::shared().url(), Clock::Manual(clock.clone())).await.unwrap();
         for (round, size) in [(1, 300), (2, 150), (3, 500)] {
             let job = |n: usize| {
@@ -133,7 +133,7 @@ async fn a_reserve_that_stops_early_is_one_of_fewer_jobs() {
                 job
             };
             let made: Vec<NewJob> = (0..size).map(job).collect();
-            store.enqueue(Call { instance: 7, number: round }, &made).await.unwrap();
+            store.enqueue(CallId { instance: 7, number: round }, &made).await.unwrap();
         }
         let calls = reserve_all(&store, 1, n).await;
         let ids: Vec<Vec<JobId>> =
@@ -149,7 +149,7 @@ async fn a_reserve_that_stops_early_is_one_of_fewer_jobs() {
 /// A worker asks again at once: jobs that wait for each other all start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_fills_all_slots_though_a_reserve_gives_fewer() {
-    const SLOTS: usize = 3 * GROUP_TURNS_MAX;
+    const SLOTS: usize = 3 * GROUP_SERVICES_MAX;
     let store = open(&Server::shared().url()).await;
     let client = Client::new(store.clone());
     let mut jobs = grouped(&client);
@@ -182,15 +182,15 @@ async fn a_call_of_several_scripts_has_its_effect_once_or_not_at_all() {
     let client = Client::new(store.clone());
     let mut jobs = grouped(&client);
     jobs[JOBS - 1].expires_at = Some(When::Now);
-    assert!(store.enqueue(Call { instance: 1, number: 1 }, &jobs).await.is_err());
+    assert!(store.enqueue(CallId { instance: 1, number: 1 }, &jobs).await.is_err());
     assert_eq!(store.count(None).await.unwrap().total(), 0);
     jobs[JOBS - 1].expires_at = None;
-    let call = Call { instance: 1, number: 2 };
+    let call = CallId { instance: 1, number: 2 };
     let first = store.enqueue(call, &jobs).await.unwrap();
     assert!(first.iter().all(Enqueued::is_new));
     // Another process knows nothing of the first try.
     for number in [2, 1] {
-        let again = other.enqueue(Call { number, ..call }, &jobs).await.unwrap();
+        let again = other.enqueue(CallId { number, ..call }, &jobs).await.unwrap();
         assert!(again.iter().all(|answer| matches!(answer, Enqueued::Duplicate(_))));
     }
     assert_eq!(store.count(None).await.unwrap().waiting, JOBS as u64);
@@ -201,13 +201,13 @@ async fn a_call_of_several_scripts_has_its_effect_once_or_not_at_all() {
 async fn an_old_number_inserts_nothing_in_any_script() {
     let store = open(&Server::shared().url()).await;
     let client = Client::new(store.clone());
-    store.enqueue(Call { instance: 1, number: 5 }, &jobs(&client, 1)).await.unwrap();
+    store.enqueue(CallId { instance: 1, number: 5 }, &jobs(&client, 1)).await.unwrap();
     for number in [5, 4] {
-        let answers = store.enqueue(Call { instance: 1, number }, &grouped(&client)).await.unwrap();
+        let answers = store.enqueue(CallId { instance: 1, number }, &grouped(&client)).await.unwrap();
         assert!(!answers.iter().any(Enqueued::is_new), "number {number} is not the next one");
     }
     assert_eq!(store.count(None).await.unwrap().total(), 1);
-    let next = store.enqueue(Call { instance: 1, number: 6 }, &grouped(&client)).await.unwrap();
+    let next = store.enqueue(CallId { instance: 1, number: 6 }, &grouped(&client)).await.unwrap();
     assert!(next.iter().all(Enqueued::is_new));
 }
 
@@ -222,7 +222,7 @@ async fn a_call_of_several_scripts_goes_on_where_its_answer_was_lost() {
     );
     let client = Client::new(direct.clone());
     let made = grouped(&client);
-    let call = Call { instance: 7, number: 1 };
+    let call = CallId { instance: 7, number: 1 };
     proxy.set(Weather::Lose(5), Whom::All);
     let mut answers = None;
     for _ in 0..REPETITIONS_MAX {
@@ -270,7 +270,7 @@ async fn a_call_that_a_full_server_took_in_part_says_so_each_time() {
     client.push(jobs(&client, 1)).await.unwrap();
     let made = large(&client);
     limit_memory(&server);
-    let call = Call { instance: 7, number: 1 };
+    let call = CallId { instance: 7, number: 1 };
     for round in 1..=3 {
         let error = store.enqueue(call, &made).await.unwrap_err();
         let waiting = store.count(None).await.unwrap().waiting;
@@ -295,9 +295,9 @@ async fn a_call_that_is_done_in_part_is_not_refused() {
         job.expires_at = Some(When::At(expires_at));
     }
     let before = NewJob::new(client.make_id(), "email.send", "another queue", Payload::json("1"));
-    store.enqueue(Call { instance: 6, number: 1 }, &[before]).await.unwrap();
+    store.enqueue(CallId { instance: 6, number: 1 }, &[before]).await.unwrap();
     limit_memory(&server);
-    let call = Call { instance: 7, number: 1 };
+    let call = CallId { instance: 7, number: 1 };
     let error = store.enqueue(call, &made).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
     server.say(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -328,5 +328,5 @@ async fn groups_that_are_followed_into_an_old_shard_take_short_scripts() {
         |line: &str| line.strip_prefix("... (")?.strip_suffix(" more arguments)")?.parse::<usize>().ok();
     let most = log.lines().filter_map(more).max().expect("there are scripts with many arguments");
     println!("the longest script had {most} more arguments");
-    assert!(most <= 3 * GROUP_TURNS_MAX + OTHERS, "a script had {most} more arguments");
+    assert!(most <= 3 * GROUP_SERVICES_MAX + OTHERS, "a script had {most} more arguments");
 }

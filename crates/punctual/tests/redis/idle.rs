@@ -13,7 +13,7 @@ use super::{
 
 /// How long is looked; the drill `punctual-chaos idle` looks longer.
 const WHILE: Duration = Duration::from_secs(5);
-/// Longer than a bell's second ring comes behind its first.
+/// Longer than the second notification comes after the first.
 const QUIET: Duration = Duration::from_millis(1_500);
 /// How often is looked whether they rest.
 const LOOKS_MAX: u32 = 40;

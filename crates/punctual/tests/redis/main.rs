@@ -11,7 +11,6 @@ mod proxy;
 #[path = "../support/redis.rs"]
 mod server;
 
-mod bell;
 mod bounds;
 mod clock;
 mod corrupt;
@@ -27,6 +26,7 @@ mod idle;
 mod many;
 mod memory;
 mod network;
+mod notification;
 mod opening;
 mod refusal;
 mod scratch;
@@ -45,7 +45,7 @@ use std::{
 use console::Console;
 use punctual::{
     Client, ErrorKind, NewJob, Payload, When,
-    store::{Call, Durability, Reserve, Store, Want, clock::Clock, redis::RedisStore},
+    store::{CallId, Durability, QueueRequest, Reserve, Store, clock::Clock, redis::RedisStore},
 };
 use server::Server;
 
@@ -74,8 +74,15 @@ async fn until_blocked(server: &Server, n: usize) {
 }
 
 fn reserve(number: u64, n: usize) -> Reserve {
-    let wants = vec![Want { queue: "mail".into(), share: n, at_most: n }];
-    Reserve { call: Call { instance: 1, number }, worker: "w".into(), wants, n, lease: None, company: false }
+    let queues = vec![QueueRequest { queue: "mail".into(), share: n, at_most: n }];
+    Reserve {
+        call: CallId { instance: 1, number },
+        worker: "w".into(),
+        queues,
+        n,
+        lease: None,
+        company: false,
+    }
 }
 
 fn jobs(client: &Client, n: usize) -> Vec<NewJob> {
@@ -112,7 +119,7 @@ async fn full_durability_waits_for_a_server_that_syncs_later() {
     assert!(persistence.contains("aof_pending_bio_fsync:0"), "{persistence}");
 
     server.say(&["CONFIG", "SET", "appendonly", "no"]);
-    let refused = store.enqueue(Call { instance: 1, number: 1 }, &jobs(&client, 1)).await.unwrap_err();
+    let refused = store.enqueue(CallId { instance: 1, number: 1 }, &jobs(&client, 1)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::UnknownOutcome, "{refused}");
     assert!(refused.to_string().contains("disk"), "{refused}");
 }

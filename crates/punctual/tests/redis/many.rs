@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use punctual::{
     Client, ErrorKind, NewJob, Payload, Timestamp, Unique, When,
     store::{
-        Action, Audit, Call, GroupLimits, Keep, Lease, QueueSettings, Rate, Reserve, Settlement, Store,
-        Target, Verdict, Want,
+        Action, Audit, CallId, GroupLimits, Keep, Lease, QueueRequest, QueueSettings, Rate, Reserve,
+        Settlement, Store, Target, Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
@@ -60,7 +60,7 @@ impl Still {
     async fn reserve(&mut self, n: usize) -> (Vec<Lease>, usize, bool) {
         self.number += 1;
         let batch = self.store.reserve(&reserve(self.number, n)).await.unwrap();
-        (batch.jobs.iter().map(|job| job.lease).collect(), batch.taken_back.len(), batch.more)
+        (batch.jobs.iter().map(|job| job.lease).collect(), batch.reclaimed.len(), batch.more)
     }
 
     async fn reserve_all(&mut self) -> Vec<Lease> {
@@ -131,13 +131,13 @@ fn refused<T: std::fmt::Debug>(answer: punctual::Result<T>) {
 async fn one_more_than_a_call_may_take_is_refused() {
     let still = Still::new().await;
     let jobs = still.jobs(|_, _| ());
-    let call = Call { instance: 7, number: 1 };
+    let call = CallId { instance: 7, number: 1 };
     refused(still.store.enqueue(call, &jobs[..=CALL_MAX]).await);
     refused(still.store.enqueue(call, &jobs).await);
     refused(still.store.reserve(&reserve(1, CALL_MAX + 1)).await);
-    let want = |n| Want { queue: format!("q{n}"), share: 1, at_most: 1 };
-    for wants in [65, MANY] {
-        let want = Reserve { wants: (0..wants).map(want).collect(), ..reserve(1, 1) };
+    let want = |n| QueueRequest { queue: format!("q{n}"), share: 1, at_most: 1 };
+    for queues in [65, MANY] {
+        let want = Reserve { queues: (0..queues).map(want).collect(), ..reserve(1, 1) };
         refused(still.store.reserve(&want).await);
     }
     let lease = Lease { job: jobs[0].id, fence: 1 };
@@ -175,16 +175,16 @@ async fn leases_past_their_time_drain() {
     still.reserve_all().await;
     // Less than a jump of the clock (S14).
     still.clock.advance(LEASE + Duration::from_secs(1));
-    let mut taken_back = 0;
+    let mut reclaimed = 0;
     for _ in 0..CALLS_MAX {
         let (_, back, _) = still.reserve(0).await;
-        taken_back += back as u64;
+        reclaimed += back as u64;
         if back == 0 {
             break;
         }
     }
     let counts = still.client.count(None).await.unwrap();
-    assert_eq!((taken_back, counts.waiting, counts.running), (MANY, MANY, 0));
+    assert_eq!((reclaimed, counts.waiting, counts.running), (MANY, MANY, 0));
     assert_eq!(still.reserve_all().await.len() as u64, MANY);
     still.audit().await;
 }
@@ -283,11 +283,11 @@ async fn many_names_are_listed_counted_and_swept() {
     let name = |n: u64| format!("q{n:05}");
     for (n, job) in (1..).zip(still.jobs(|n, job| job.queue = name(n))) {
         let queue = job.queue.clone();
-        let answers = still.store.enqueue(Call { instance: n, number: 1 }, &[job]).await.unwrap();
+        let answers = still.store.enqueue(CallId { instance: n, number: 1 }, &[job]).await.unwrap();
         assert!(answers[0].is_new());
-        let wants = vec![Want { queue, share: 1, at_most: 1 }];
-        let call = Call { instance: n, number: 1 };
-        let batch = still.store.reserve(&Reserve { call, wants, ..reserve(1, 1) }).await.unwrap();
+        let queues = vec![QueueRequest { queue, share: 1, at_most: 1 }];
+        let call = CallId { instance: n, number: 1 };
+        let batch = still.store.reserve(&Reserve { call, queues, ..reserve(1, 1) }).await.unwrap();
         assert_eq!(batch.jobs.len(), 1);
     }
     let (mut names, mut after) = (0, None);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use punctual::{
     Client, ErrorKind,
-    store::{Call, Enqueued, Keep, QueueSettings, Settlement, Store, Verdict},
+    store::{CallId, Enqueued, Keep, QueueSettings, Settlement, Store, Verdict},
 };
 
 use super::{drill::Drill, jobs, open, reserve, server::Server};
@@ -30,7 +30,7 @@ async fn a_full_server_drains() {
         .unwrap();
     let mut enqueued = 0;
     let error = loop {
-        let call = Call { instance: 7, number: enqueued + 1 };
+        let call = CallId { instance: 7, number: enqueued + 1 };
         match store.enqueue(call, &jobs(&client, 1)).await {
             Ok(answers) => assert!(answers[0].is_new()),
             Err(error) => break error,
@@ -59,7 +59,7 @@ async fn a_full_server_drains() {
     }
     assert_eq!(done, enqueued);
     assert_eq!(client.count(None).await.unwrap().total(), 0);
-    let call = Call { instance: 7, number: enqueued + 1 };
+    let call = CallId { instance: 7, number: enqueued + 1 };
     assert!(store.enqueue(call, &jobs(&client, 1)).await.unwrap()[0].is_new());
 }
 
@@ -71,7 +71,7 @@ async fn kept_jobs_make_room() {
     let client = Client::new(store.clone());
     // Several times what fits.
     for number in 1..=1_000 {
-        let answers = store.enqueue(Call { instance: 7, number }, &jobs(&client, 1)).await.unwrap();
+        let answers = store.enqueue(CallId { instance: 7, number }, &jobs(&client, 1)).await.unwrap();
         assert!(matches!(answers[0], Enqueued::Inserted { .. }), "{number}");
         let batch = store.reserve(&reserve(number, 1)).await.unwrap();
         let ack = Settlement { lease: batch.jobs[0].lease, verdict: Verdict::Ack };
@@ -100,7 +100,7 @@ async fn a_full_server_gives_up_what_it_keeps_refuses_drains_and_takes_again() {
     }
     assert_eq!(drill.done().await, u64::from(KEPT));
 
-    let enqueue = async |number| store.enqueue(Call { instance: 7, number }, &jobs(&client, 1)).await;
+    let enqueue = async |number| store.enqueue(CallId { instance: 7, number }, &jobs(&client, 1)).await;
     let mut enqueued = 0;
     while enqueue(enqueued + 1).await.is_ok() {
         enqueued += 1;

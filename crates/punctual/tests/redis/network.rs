@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use punctual::{
     Client,
-    store::{Call, Store},
+    store::{CallId, Store},
 };
 
 use super::{
@@ -116,7 +116,7 @@ async fn a_call_repeated_after_its_answer_was_lost_has_one_effect() {
     let mut fences = std::collections::BTreeSet::new();
     for number in 1..=CALLS {
         let jobs = jobs(&client, 1);
-        let call = Call { instance: 7, number };
+        let call = CallId { instance: 7, number };
         proxy.set(Weather::Lose(1), Whom::All);
         let error = store.enqueue(call, &jobs).await.unwrap_err();
         assert!(error.is_repeatable(), "{error:?}");

@@ -8,7 +8,7 @@ use std::{
 
 use punctual::{
     Client, ErrorKind,
-    store::{Call, Store},
+    store::{CallId, Store},
 };
 
 use super::{console::Console, drill::Drill, jobs, open, reserve, server::Server};
@@ -89,7 +89,7 @@ async fn a_busy_server_refuses_every_verb_as_unavailable() {
     let busy = Loop::begin(&server);
     busy.until_busy().await;
     let answers = [
-        store.enqueue(Call { instance: 7, number: 1 }, &jobs(&client, 1)).await.err(),
+        store.enqueue(CallId { instance: 7, number: 1 }, &jobs(&client, 1)).await.err(),
         store.reserve(&reserve(2, 1)).await.err(),
         store.extend(&[lease.into()]).await.err(),
         store.count(None).await.err(),
@@ -119,7 +119,7 @@ async fn a_replica_is_waited_for_until_it_takes_writes() {
         drill.until_done(50).await;
         // A primary that nobody is.
         console.say(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
-        let call = Call { instance: 7, number: 1 };
+        let call = CallId { instance: 7, number: 1 };
         let error = store.enqueue(call, &jobs(&client, 1)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
         tokio::time::sleep(REPLICA).await;

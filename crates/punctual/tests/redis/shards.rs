@@ -1,6 +1,6 @@
 //! A store of several shards, and a change of their number while it is in use.
 
-mod gates;
+mod limiters;
 mod numbers;
 mod pinned;
 mod schedule;
@@ -18,9 +18,9 @@ use punctual::{
     Client, ErrorKind, JobId, NewJob, OnConflict, Payload, State, Timestamp, Unique, When,
     job::{Filter, IdMaker},
     store::{
-        Acted, Action, Audit, Batch, Call, Enqueued, Existing, Keep, List, QueueOp, QueueReply,
-        QueueSettings, Reserve, Reserved, Settled, Settlement, Store, Take, Target, UniqueKey, Upcoming,
-        Verdict, Want,
+        Acted, Action, Audit, Batch, CallId, Enqueued, Existing, Keep, List, QueueOp, QueueReply,
+        QueueRequest, QueueSettings, Reserve, Reserved, Settled, Settlement, Store, Take, Target, UniqueKey,
+        Upcoming, Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
@@ -63,8 +63,8 @@ fn unique_key(key: &str) -> UniqueKey {
 }
 
 fn want(instance: u64, number: u64, n: usize) -> Reserve {
-    let wants = vec![Want { queue: QUEUE.into(), share: n, at_most: n }];
-    Reserve { call: Call { instance, number }, worker: "w".into(), wants, n, lease: None, company: false }
+    let queues = vec![QueueRequest { queue: QUEUE.into(), share: n, at_most: n }];
+    Reserve { call: CallId { instance, number }, worker: "w".into(), queues, n, lease: None, company: false }
 }
 
 /// Makes calls of one producer.
@@ -85,7 +85,7 @@ impl Producer {
 
     /// Makes the last call again.
     async fn repeat(&self, store: &RedisStore, jobs: &[NewJob]) -> Vec<Enqueued> {
-        store.enqueue(Call { instance: self.instance, number: self.number }, jobs).await.unwrap()
+        store.enqueue(CallId { instance: self.instance, number: self.number }, jobs).await.unwrap()
     }
 }
 
@@ -371,7 +371,7 @@ async fn a_batch_that_one_shard_refuses_leaves_nothing_in_the_others() {
     let late = |shard| job(IdMaker::default().make(later, shard, fastrand::u64(..)));
     let expired = NewJob { expires_at: Some(When::At(Timestamp::saturating_from_ms(1))), ..late(2) };
     let new: Vec<_> = (0..4).map(late).chain([expired]).collect();
-    let refused = store.enqueue(Call { instance: 1, number: 1 }, &new).await.unwrap_err();
+    let refused = store.enqueue(CallId { instance: 1, number: 1 }, &new).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     assert_eq!(jobs(&store).await, [0; 4]);
     // The number was not used up.
@@ -429,7 +429,7 @@ async fn a_job_on_its_last_chance_has_no_company_from_other_shards() {
         clock.advance(Duration::from_secs(1));
         let batch = reserve().await;
         if batch.jobs.iter().any(|reserved| reserved.job.id == poison[0].id) {
-            assert_eq!((batch.jobs.len(), batch.jobs[0].job.crashes), (1, 2));
+            assert_eq!((batch.jobs.len(), batch.jobs[0].job.expired_leases), (1, 2));
             return;
         }
         let release = |reserved: &Reserved| Settlement { lease: reserved.lease, verdict: Verdict::Release };

@@ -8,7 +8,7 @@
 use punctual::{
     Client, JobId, NewJob, Payload, Unique,
     job::{Concurrency, Filter},
-    store::{Action, Call, List, Reserve, Settlement, Store, Take, Verdict, Want},
+    store::{Action, CallId, List, QueueRequest, Reserve, Settlement, Store, Take, Verdict},
 };
 
 use super::{open, reserve, server::Server};
@@ -67,7 +67,7 @@ fn commands_max(verb: Verb, grows: Grows) -> u64 {
     let looks = match (verb, grows) {
         // A call lets in so many groups that became runnable, and files them.
         (Verb::Reserve | Verb::Take, Grows::Groups) => GROUPS_EXTRA + 1,
-        // It parks so many jobs of a key that is full, each once in its life.
+        // It blocks so many jobs of a key that is full, each once in its life.
         (Verb::Reserve | Verb::Take, Grows::JobsOfOneKey) => CANDIDATES_EXTRA + 1,
         _ => 0,
     };
@@ -115,10 +115,10 @@ async fn measure(server: &Server, grows: Grows, size: usize) -> Vec<(Verb, u64, 
     let jobs: Vec<NewJob> = (0..n).map(|n| job(&of, grows, n, bytes)).collect();
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     for (number, jobs) in (1..).zip(jobs.chunks(if bytes == 1 { 1_000 } else { 8 })) {
-        store.enqueue(Call { instance: 7, number }, jobs).await.unwrap();
+        store.enqueue(CallId { instance: 7, number }, jobs).await.unwrap();
     }
     let want = |number| Reserve {
-        wants: vec![Want { queue: "q0".to_owned(), share: 1, at_most: 1 }],
+        queues: vec![QueueRequest { queue: "q0".to_owned(), share: 1, at_most: 1 }],
         ..reserve(number, 1)
     };
     let mut all: Vec<(Verb, u64, u64)> = Vec::new();
@@ -135,7 +135,7 @@ async fn measure(server: &Server, grows: Grows, size: usize) -> Vec<(Verb, u64, 
         let before = costs(server);
         let more = job(&of, grows, n + round, bytes);
         let more = NewJob { queue: "q0".to_owned(), ..more };
-        store.enqueue(Call { instance: 8, number: round as u64 + 1 }, &[more]).await.unwrap();
+        store.enqueue(CallId { instance: 8, number: round as u64 + 1 }, &[more]).await.unwrap();
         note(Verb::Enqueue, before);
         let before = costs(server);
         store.act(&[ids[n - 1 - round].into()], &Action::RescheduleBy(0)).await.unwrap();

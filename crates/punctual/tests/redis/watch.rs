@@ -7,7 +7,7 @@ use std::{
 
 use punctual::{
     When,
-    store::{Call, Reserve, Store, Want},
+    store::{CallId, QueueRequest, Reserve, Store},
 };
 
 use super::{
@@ -31,11 +31,11 @@ const LOOKS_MAX: u32 = 60;
 const LONG: Duration = Duration::from_mins(5);
 
 fn want(number: u64) -> Reserve {
-    let wants = vec![Want { queue: QUEUE.into(), share: 1, at_most: 1 }];
+    let queues = vec![QueueRequest { queue: QUEUE.into(), share: 1, at_most: 1 }];
     Reserve {
-        call: Call { instance: 1, number },
+        call: CallId { instance: 1, number },
         worker: "dead".into(),
-        wants,
+        queues,
         n: 1,
         lease: Some(LEASE),
         company: false,
@@ -97,7 +97,7 @@ async fn left_behind(deed: Deed, workers: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_workers_take_back_the_lease_of_one_that_died() {
+async fn idle_workers_reclaim_the_lease_of_one_that_died() {
     for workers in WORKERS {
         left_behind(Deed::Reserve, workers).await;
     }

@@ -25,8 +25,8 @@ use punctual::{
     ErrorKind, JobId, NewJob, Payload, State, Timestamp, Unique, When,
     job::IdMaker,
     store::{
-        Action, Audit, AuditCursor, Call, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
-        QueueReply, QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take, Verdict, Want,
+        Action, Audit, AuditCursor, CallId, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
+        QueueReply, QueueRequest, QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take, Verdict,
         clock::{Clock, ManualClock},
         sqlite::{SqliteOptions, SqliteStore},
     },
@@ -60,8 +60,8 @@ impl Folder {
     }
 }
 
-fn call(number: u64) -> Call {
-    Call { instance: fastrand::u64(..), number }
+fn call(number: u64) -> CallId {
+    CallId { instance: fastrand::u64(..), number }
 }
 
 fn new_job(n: u64) -> NewJob {
@@ -74,8 +74,8 @@ fn derived_job(key: &str) -> NewJob {
 }
 
 fn want(n: usize) -> Reserve {
-    let wants = vec![Want { queue: "mail".to_owned(), share: n, at_most: n }];
-    Reserve { call: call(1), worker: "w".to_owned(), wants, n, lease: None, company: false }
+    let queues = vec![QueueRequest { queue: "mail".to_owned(), share: n, at_most: n }];
+    Reserve { call: call(1), worker: "w".to_owned(), queues, n, lease: None, company: false }
 }
 
 async fn reserve_one(store: &SqliteStore) -> Lease {
@@ -451,11 +451,11 @@ async fn jobs_are_committed_with_the_applications_rows_or_not_at_all() {
     for (job, commit) in [(&kept, true), (&dropped, false)] {
         let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         tx.execute("INSERT INTO orders DEFAULT VALUES", []).unwrap();
-        let (answers, bell) = store.enqueue_in(&tx, std::slice::from_ref(job)).unwrap();
+        let (answers, notification) = store.enqueue_in(&tx, std::slice::from_ref(job)).unwrap();
         assert!(answers[0].is_new());
         if commit {
             tx.commit().unwrap();
-            bell.ring();
+            notification.send();
         }
     }
     assert_eq!(app.query_row("SELECT count(*) FROM orders", [], |row| row.get::<_, i64>(0)).unwrap(), 1);
@@ -465,16 +465,16 @@ async fn jobs_are_committed_with_the_applications_rows_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn an_unrung_bell_makes_a_job_late_and_loses_none() {
+async fn an_unsent_notification_makes_a_job_late_and_loses_none() {
     let folder = Folder::new();
     let store = folder.open();
     let mut wait = Box::pin(waits(&store, Duration::from_secs(30)));
     tokio::select! { biased; _ = &mut wait => panic!("nothing is due"), () = tokio::time::sleep(Duration::from_millis(100)) => {} }
     let mut app = folder.connect();
     let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let (_, bell) = store.enqueue_in(&tx, &[new_job(1)]).unwrap();
+    let (_, notification) = store.enqueue_in(&tx, &[new_job(1)]).unwrap();
     tx.commit().unwrap();
-    drop(bell);
+    drop(notification);
     // The first slice of a wait ends after a second, and finds it.
     assert!(wait.await < Duration::from_secs(5));
     assert_eq!(store.reserve(&want(1)).await.unwrap().jobs.len(), 1);
@@ -490,11 +490,11 @@ async fn a_run_ends_with_the_applications_rows_or_not_at_all() {
     let lease = reserve_one(&store).await;
     for (commit, expected) in [(false, State::Running), (true, State::Done)] {
         let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        let (settled, bell) = store.settle_in(&tx, lease, Verdict::Ack).unwrap();
+        let (settled, notification) = store.settle_in(&tx, lease, Verdict::Ack).unwrap();
         assert_eq!(settled, Settled::Settled(State::Done, None));
         if commit {
             tx.commit().unwrap();
-            bell.ring();
+            notification.send();
         } else {
             drop(tx);
         }

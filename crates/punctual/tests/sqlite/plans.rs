@@ -9,7 +9,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("queue.names", "a page of names, in the order of their index"),
     ("queue.every_queue", "all names"),
     ("read.total", "as many rows as there are queues"),
-    ("gate.keys_of", "a job without a record"),
+    ("concurrency_keys.keys_of", "a job without a record"),
     ("read.histogram", "grouped into 1,000 buckets at most, for people"),
     ("fair.histogram", "the same"),
 ];
@@ -21,7 +21,7 @@ const FILES: &[(&str, &str)] = &[
     ("board", include_str!("../../src/store/sqlite/sql/board.sql")),
     ("doc", include_str!("../../src/store/sqlite/sql/doc.sql")),
     ("fair", include_str!("../../src/store/sqlite/sql/groups.sql")),
-    ("gate", include_str!("../../src/store/sqlite/sql/concurrency_keys.sql")),
+    ("concurrency_keys", include_str!("../../src/store/sqlite/sql/concurrency_keys.sql")),
     ("job", include_str!("../../src/store/sqlite/sql/codec.sql")),
     ("limit", include_str!("../../src/store/sqlite/sql/limit.sql")),
     ("lock", include_str!("../../src/store/sqlite/sql/lock.sql")),

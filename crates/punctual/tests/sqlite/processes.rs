@@ -199,9 +199,9 @@ async fn the_doctor_asks_all_who_listen() {
         }
     }
     let checks = store.doctor().await.unwrap();
-    let bell = checks.iter().find(|check| check.name == "bell").unwrap();
+    let notification = checks.iter().find(|check| check.name == "bell").unwrap();
     assert_eq!(
-        (bell.level, &*bell.text),
+        (notification.level, &*notification.text),
         (CheckLevel::Ok, "other processes that listen: 2; all of them answered")
     );
 }
@@ -257,9 +257,9 @@ async fn an_idle_handle_is_there_when_another_ones_lease_ends() {
     // A job of which nobody is told goes to somebody who dies of it.
     let mut app = folder.connect();
     let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let (_, bell) = dies.enqueue_in(&tx, &[new_job(1)]).unwrap();
+    let (_, notification) = dies.enqueue_in(&tx, &[new_job(1)]).unwrap();
     tx.commit().unwrap();
-    drop(bell);
+    drop(notification);
     let lease = Reserve { lease: Some(Duration::from_secs(1)), ..want(1) };
     assert_eq!(dies.reserve(&lease).await.unwrap().jobs.len(), 1);
     let ended = tokio::time::timeout(Duration::from_millis(3_300), &mut wait).await;

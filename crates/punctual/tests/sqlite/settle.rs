@@ -30,10 +30,10 @@ async fn run_in_a_transaction(
                 app.busy_timeout(Duration::from_secs(30)).unwrap();
                 let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
                 tx.execute("CREATE TABLE effects (n INTEGER)", []).unwrap();
-                let bell = ctx.settle_in(&tx, outcome).unwrap();
+                let notification = ctx.settle_in(&tx, outcome).unwrap();
                 if commits {
                     tx.commit().unwrap();
-                    bell.ring();
+                    notification.send();
                 }
             }
             let is_stopped = timeout(TWO_BEATS, ctx.cancel_token().cancelled()).await.is_ok();

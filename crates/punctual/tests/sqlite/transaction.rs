@@ -54,11 +54,11 @@ async fn a_typed_job_in_a_transaction_keeps_what_its_type_says() {
     let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     tx.execute("INSERT INTO orders VALUES ('a')", []).unwrap();
     let delayed = client.enqueue(close("a")).delay(Duration::from_mins(30)).tag("shop");
-    let (enqueued, bell) = delayed.in_tx(&tx).unwrap();
+    let (enqueued, notification) = delayed.in_tx(&tx).unwrap();
     let again = client.enqueue(close("a")).in_tx(&tx).unwrap().0;
     assert!(matches!(again, Enqueued::Duplicate(_)), "{again:?}");
     tx.commit().unwrap();
-    bell.ring();
+    notification.send();
 
     let job = client.get(enqueued.id().unwrap()).await.unwrap().unwrap();
     assert_eq!(
@@ -85,9 +85,9 @@ async fn what_is_rolled_back_leaves_no_job_and_cancels_none() {
     assert_eq!(client.count(Some("orders")).await.unwrap().waiting, 1);
 
     let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let (cancelled, bell) = client.cancel_in(&tx, kept).unwrap();
+    let (cancelled, notification) = client.cancel_in(&tx, kept).unwrap();
     tx.commit().unwrap();
-    bell.ring();
+    notification.send();
     assert_eq!(cancelled, Cancelled::Done);
     let counts = client.count(Some("orders")).await.unwrap();
     assert_eq!((counts.waiting, counts.cancelled), (0, 1));
@@ -106,7 +106,7 @@ async fn a_full_queue_is_an_error_in_a_transaction_that_may_go_on() {
 
     let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     tx.execute("INSERT INTO orders VALUES ('a')", []).unwrap();
-    client.enqueue(close("a")).in_tx(&tx).unwrap().1.ring();
+    client.enqueue(close("a")).in_tx(&tx).unwrap().1.send();
     let refused = client.enqueue(close("b")).in_tx(&tx).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Full);
     tx.commit().unwrap();

@@ -54,13 +54,13 @@ async fn who_waits_for_an_end_wakes_no_other_one() {
     let folder = Folder::new();
     let stores: Vec<SqliteStore> = (0..6).map(|_| folder.open()).collect();
     let job = new_job(1);
-    let bell = [format!("$end/{:032x}", u128::from_be_bytes(*job.id.as_bytes()))];
+    let name = [format!("$end/{:032x}", u128::from_be_bytes(*job.id.as_bytes()))];
     enqueue(&stores[0], &job).await;
-    let (begin, bell) = (Instant::now(), &bell);
+    let (begin, name) = (Instant::now(), &name);
     let waits = stores.iter().zip(0..).map(|(store, n)| async move {
         let mut returns = 0;
         while begin.elapsed() < Duration::from_secs(2) {
-            store.wait(bell, Duration::from_millis(150 + 40 * n)).await.unwrap();
+            store.wait(name, Duration::from_millis(150 + 40 * n)).await.unwrap();
             returns += 1;
         }
         returns

@@ -46,7 +46,7 @@ pub(crate) enum Whom {
     /// Those that carry verbs.
     Verbs,
     /// Those that wait for a bell.
-    Bells,
+    Notifications,
     /// All of them.
     All,
 }
@@ -117,7 +117,7 @@ async fn accept(
     while let Ok((client, _)) = listener.accept().await {
         let way = Way {
             forecast: forecast.subscribe(),
-            hears_bells: Arc::default(),
+            hears_notifications: Arc::default(),
             is_void: Arc::default(),
             came: Arc::clone(&came),
             lost: Arc::clone(&lost),
@@ -135,7 +135,7 @@ async fn accept(
 #[derive(Clone)]
 struct Way {
     forecast: watch::Receiver<Forecast>,
-    hears_bells: Arc<AtomicBool>,
+    hears_notifications: Arc<AtomicBool>,
     is_void: Arc<AtomicBool>,
     /// Answers of all connections that came while some of them were lost.
     came: Arc<AtomicU64>,
@@ -168,7 +168,7 @@ impl Way {
                 return Ok(());
             }
             if bytes[..n].windows(8).any(|word| word == b"BZPOPMIN") {
-                self.hears_bells.store(true, Ordering::Relaxed);
+                self.hears_notifications.store(true, Ordering::Relaxed);
             }
             if self.passes().await != Weather::Void {
                 to.write_all(&bytes[..n]).await?;
@@ -209,10 +209,10 @@ impl Way {
 
     /// Waits until this connection's weather lets something pass, and says which it is then.
     async fn passes(&mut self) -> Weather {
-        let hears_bells = Arc::clone(&self.hears_bells);
+        let hears_notifications = Arc::clone(&self.hears_notifications);
         let of = |forecast: &Forecast| match forecast.whom {
-            Whom::Verbs if hears_bells.load(Ordering::Relaxed) => Weather::Fair,
-            Whom::Bells if !hears_bells.load(Ordering::Relaxed) => Weather::Fair,
+            Whom::Verbs if hears_notifications.load(Ordering::Relaxed) => Weather::Fair,
+            Whom::Notifications if !hears_notifications.load(Ordering::Relaxed) => Weather::Fair,
             _ => forecast.weather,
         };
         let weather = match self.forecast.wait_for(|forecast| of(forecast) != Weather::Stall).await {

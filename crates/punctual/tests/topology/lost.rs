@@ -5,7 +5,7 @@ use std::time::Duration;
 use punctual::{
     JobId, NewJob, Timestamp, When,
     store::{
-        Call, Enqueued, Store,
+        CallId, Enqueued, Store,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
@@ -46,11 +46,11 @@ async fn a_reserve_is_repeated_first_where_its_answer_was_lost() {
     let (store, other) = (open(&url).await, open(&url).await);
     let [away, lost] = [1, 3].map(|shard| NewJob { id: in_shard(shard), ..job(in_shard(shard)) });
     let answers =
-        other.enqueue(Call { instance: 1, number: 1 }, &[away.clone(), lost.clone()]).await.unwrap();
+        other.enqueue(CallId { instance: 1, number: 1 }, &[away.clone(), lost.clone()]).await.unwrap();
     assert!(answers.iter().all(Enqueued::is_new), "{answers:?}");
     // Each server knows the script by now.
     let mut nobody = Hand::new(&other, 2).want(1);
-    nobody.wants[0].queue = "nobody".into();
+    nobody.queues[0].queue = "nobody".into();
     other.reserve(&nobody).await.unwrap();
 
     cluster.servers[AWAY].kill();
@@ -81,7 +81,7 @@ async fn a_call_that_is_done_in_part_is_not_refused_when_its_rest_has_expired() 
     let there = job(in_shard(3));
     let soon = When::At(clock.now().after(Duration::from_secs(5)));
     let away = NewJob { expires_at: Some(soon), ..job(in_shard(1)) };
-    let (call, jobs) = (Call { instance: 1, number: 1 }, [there.clone(), away.clone()]);
+    let (call, jobs) = (CallId { instance: 1, number: 1 }, [there.clone(), away.clone()]);
     cluster.servers[AWAY].kill();
     let error = store.enqueue(call, &jobs).await.unwrap_err();
     assert!(error.is_repeatable(), "{error:?}");

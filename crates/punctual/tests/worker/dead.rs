@@ -25,13 +25,13 @@ async fn on_dead_hears_of_jobs_that_a_settle_ended() {
 
 /// S9: a worker that crashed tells nobody; whoever takes its lease back does.
 #[tokio::test]
-async fn on_dead_hears_of_jobs_whose_lease_was_taken_back_for_the_last_time() {
+async fn on_dead_hears_of_jobs_whose_lease_was_reclaimed_for_the_last_time() {
     let rig = Rig::new();
     rig.client.enqueue(Work { n: 1 }).max_attempts(1).await.unwrap().id().unwrap();
     let crashed = Reserve {
-        call: punctual::store::Call { instance: 7, number: 1 },
+        call: punctual::store::CallId { instance: 7, number: 1 },
         worker: "crashed".into(),
-        wants: vec![Want { queue: "default".into(), share: 1, at_most: 1 }],
+        queues: vec![QueueRequest { queue: "default".into(), share: 1, at_most: 1 }],
         n: 1,
         lease: None,
         company: false,
@@ -48,5 +48,5 @@ async fn on_dead_hears_of_jobs_whose_lease_was_taken_back_for_the_last_time() {
     assert_eq!(told.recv().await.unwrap(), ("test.work".to_owned(), "attempts".to_owned()));
     stop.cancel();
     let report = working.await.unwrap().unwrap();
-    assert_eq!((report.taken_back, report.runs()), (1, 0));
+    assert_eq!((report.reclaimed, report.runs()), (1, 0));
 }

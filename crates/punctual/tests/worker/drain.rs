@@ -49,13 +49,13 @@ async fn a_job_that_one_more_crash_would_end_is_drained_alone() {
     t.client.enqueue_many((0..20).map(|n| Work { n })).await.unwrap();
     for crash in 0..2 {
         // A worker that dies with all of them.
-        let call = StoreCall { instance: 7, number: 2 * crash + 1 };
-        let wants = vec![Want { queue: "default".to_owned(), share: 20, at_most: 20 }];
-        let reserve = Reserve { call, worker: "dies".to_owned(), wants, n: 20, lease: None, company: false };
+        let call = CallId { instance: 7, number: 2 * crash + 1 };
+        let queues = vec![QueueRequest { queue: "default".to_owned(), share: 20, at_most: 20 }];
+        let reserve = Reserve { call, worker: "dies".to_owned(), queues, n: 20, lease: None, company: false };
         assert_eq!(t.client.store().reserve(&reserve).await.unwrap().jobs.len(), 20);
         t.advance(Duration::from_secs(16));
-        let none = Reserve { call: StoreCall { number: 2 * crash + 2, ..call }, n: 0, ..reserve };
-        assert_eq!(t.client.store().reserve(&none).await.unwrap().taken_back.len(), 20);
+        let none = Reserve { call: CallId { number: 2 * crash + 2, ..call }, n: 0, ..reserve };
+        assert_eq!(t.client.store().reserve(&none).await.unwrap().reclaimed.len(), 20);
         t.advance(Duration::from_mins(1));
     }
     let crowd = Arc::new(Crowd::default());
@@ -85,9 +85,9 @@ mod file {
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(cannot)?;
         tx.execute("CREATE TABLE IF NOT EXISTS rows (n INTEGER)", []).map_err(cannot)?;
         tx.execute("INSERT INTO rows VALUES (?1)", [work.n]).map_err(cannot)?;
-        let bell = ctx.settle_in(&tx, Outcome::Done)?;
+        let notification = ctx.settle_in(&tx, Outcome::Done)?;
         tx.commit().map_err(cannot)?;
-        bell.ring();
+        notification.send();
         Ok(())
     }
 

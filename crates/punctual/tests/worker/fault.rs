@@ -25,8 +25,8 @@ async fn a_reserve_whose_answer_was_lost_costs_nothing() {
     assert_eq!(told.recv().await, Some(1));
     stop.cancel();
     let report = working.await.unwrap().unwrap();
-    assert_eq!((report.done, report.taken_back, report.lost), (1, 0, 0));
-    assert_eq!((rig.get(id).await.attempt, rig.get(id).await.crashes), (1, 0));
+    assert_eq!((report.done, report.reclaimed, report.lost), (1, 0, 0));
+    assert_eq!((rig.get(id).await.attempt, rig.get(id).await.expired_leases), (1, 0));
 }
 
 /// S3: a repeated settle answers `LeaseLost`, which the worker reads as settled, by what its verdict led to.

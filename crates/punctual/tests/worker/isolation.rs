@@ -11,9 +11,9 @@ impl Rig {
     async fn crash_all_twice(&self, n: usize) {
         for number in 1..=2 {
             let crashed = Reserve {
-                call: punctual::store::Call { instance: 7, number },
+                call: punctual::store::CallId { instance: 7, number },
                 worker: "crashed".into(),
-                wants: vec![Want { queue: "default".into(), share: n, at_most: n }],
+                queues: vec![QueueRequest { queue: "default".into(), share: n, at_most: n }],
                 n,
                 lease: None,
                 company: false,
@@ -22,14 +22,14 @@ impl Rig {
             self.clock.advance(SECOND);
         }
         let look = Reserve {
-            call: punctual::store::Call { instance: 7, number: 3 },
+            call: punctual::store::CallId { instance: 7, number: 3 },
             worker: "crashed".into(),
-            wants: vec![Want { queue: "default".into(), share: 0, at_most: 0 }],
+            queues: vec![QueueRequest { queue: "default".into(), share: 0, at_most: 0 }],
             n: 0,
             lease: None,
             company: false,
         };
-        assert_eq!(self.client.store().reserve(&look).await.unwrap().taken_back.len(), n);
+        assert_eq!(self.client.store().reserve(&look).await.unwrap().reclaimed.len(), n);
         self.clock.advance(3 * SECOND);
     }
 }
@@ -88,17 +88,17 @@ async fn a_crash_of_many_ends_none_and_parts_them() {
     }
     rig.crash_all_twice(30).await;
     let together = Reserve {
-        call: punctual::store::Call { instance: 8, number: 1 },
+        call: punctual::store::CallId { instance: 8, number: 1 },
         worker: "crashed".into(),
-        wants: vec![Want { queue: "default".into(), share: 30, at_most: 30 }],
+        queues: vec![QueueRequest { queue: "default".into(), share: 30, at_most: 30 }],
         n: 30,
         lease: None,
         company: true,
     };
     assert_eq!(rig.client.store().reserve(&together).await.unwrap().jobs.len(), 30);
     rig.clock.advance(SECOND);
-    let look = Reserve { n: 0, call: punctual::store::Call { instance: 8, number: 2 }, ..together };
-    assert_eq!(rig.client.store().reserve(&look).await.unwrap().taken_back.len(), 30);
+    let look = Reserve { n: 0, call: punctual::store::CallId { instance: 8, number: 2 }, ..together };
+    assert_eq!(rig.client.store().reserve(&look).await.unwrap().reclaimed.len(), 30);
     rig.clock.advance(5 * SECOND);
     let end = Arc::new(Semaphore::new(0));
     let (handler, mut told) = held_back(&end);

@@ -145,7 +145,7 @@ async fn a_handler_that_blocks_the_runtime_keeps_its_lease() {
         }
     });
     assert_eq!(worker.run_until(stop).await.unwrap().done, 1);
-    assert_eq!(rig.client.get(id).await.unwrap().unwrap().crashes, 0);
+    assert_eq!(rig.client.get(id).await.unwrap().unwrap().expired_leases, 0);
 }
 
 /// A receiver that blocks its thread, also within a runtime.
@@ -218,15 +218,15 @@ async fn a_lost_lease_fires_the_token_and_the_run_changes_nothing() {
     told.recv().await.unwrap();
     rig.clock.advance(Duration::from_secs(2));
     let other = Reserve {
-        call: punctual::store::Call { instance: 7, number: 1 },
+        call: punctual::store::CallId { instance: 7, number: 1 },
         worker: "other".into(),
-        wants: vec![Want { queue: "default".into(), share: 1, at_most: 1 }],
+        queues: vec![QueueRequest { queue: "default".into(), share: 1, at_most: 1 }],
         n: 1,
         lease: None,
         company: false,
     };
     let batch = rig.client.store().reserve(&other).await.unwrap();
-    assert_eq!((batch.taken_back.len(), batch.jobs.len()), (1, 1));
+    assert_eq!((batch.reclaimed.len(), batch.jobs.len()), (1, 1));
     assert_eq!(told.recv().await.unwrap(), Some(Stop::LeaseLost));
     stop.cancel();
     let report = working.await.unwrap().unwrap();

@@ -31,7 +31,7 @@ use std::{
 use punctual::{
     Backoff, Client, Ctx, ErrorKind, Job, JobId, JobRecord, Outcome, Result, State, Timestamp, Worker,
     client::Cancelled,
-    store::{Call as StoreCall, Enqueued, Reserve, Want, memory::MemoryStore},
+    store::{CallId, Enqueued, QueueRequest, Reserve, memory::MemoryStore},
     testing::{Clock, Fault, FaultyStore, ManualClock},
     worker::{Call, Next, Shutdown, Stop, UnknownKinds, WorkReport},
 };

@@ -132,10 +132,10 @@ async fn health_is_told_by_port_and_file() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(answer.contains("\r\n\r\nok, last turn "), "{answer}");
+    assert!(answer.contains("\r\n\r\nok, last iteration "), "{answer}");
     stop.cancel();
     working.await.unwrap().unwrap();
-    assert!(std::fs::read_to_string(&file).unwrap().starts_with("ok, last turn "));
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with("ok, last iteration "));
 }
 
 #[tokio::test]

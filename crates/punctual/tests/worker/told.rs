@@ -303,9 +303,9 @@ async fn a_run_whose_lease_is_lost_is_dropped() {
     while rig.get(id).await.attempt == 1 {
         rig.clock.advance(SECOND);
         let other = Reserve {
-            call: punctual::store::Call { instance: 7, number: rig.clock.now().as_ms() },
+            call: punctual::store::CallId { instance: 7, number: rig.clock.now().as_ms() },
             worker: "other".into(),
-            wants: vec![Want { queue: "default".into(), share: 1, at_most: 1 }],
+            queues: vec![QueueRequest { queue: "default".into(), share: 1, at_most: 1 }],
             n: 1,
             lease: None,
             company: false,

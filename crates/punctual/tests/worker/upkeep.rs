@@ -16,19 +16,19 @@ async fn a_worker_keeps_up_queues_that_it_does_not_serve() {
     store.queue("old", &QueueOp::Set(Box::new(settings))).await.unwrap();
     let job = |key| NewJob::new(JobId::derived("old", None, key), "test.other", "old", Payload::json("{}"));
     let (done, expires) = (job("done"), NewJob { expires_at: Some(When::In(SECOND)), ..job("expires") });
-    let call = punctual::store::Call { instance: 1, number: 1 };
+    let call = punctual::store::CallId { instance: 1, number: 1 };
     let _ = store.enqueue(call, &[done]).await.unwrap();
     let want = Reserve {
         call,
         worker: "w".to_owned(),
-        wants: vec![Want { queue: "old".to_owned(), share: 1, at_most: 1 }],
+        queues: vec![QueueRequest { queue: "old".to_owned(), share: 1, at_most: 1 }],
         n: 1,
         lease: None,
         company: false,
     };
     let lease = store.reserve(&want).await.unwrap().jobs[0].lease;
     let _ = store.settle(&[Settlement { lease, verdict: Verdict::Ack }], None).await.unwrap();
-    let _ = store.enqueue(punctual::store::Call { number: 2, ..call }, &[expires]).await.unwrap();
+    let _ = store.enqueue(punctual::store::CallId { number: 2, ..call }, &[expires]).await.unwrap();
     rig.clock.advance(2 * SECOND);
 
     let (stop, working) = start(rig.worker().handle(|_: Work, _: Ctx| std::future::ready(())));

@@ -11,8 +11,8 @@ use punctual::{
     JobId, NewJob, Payload,
     limits::BATCH_MAX,
     store::{
-        Call, GroupLimits, QueueOp, QueueSettings, Reserve, Reserved, Settlement, Store, Verdict, Want,
-        url::connect,
+        CallId, GroupLimits, QueueOp, QueueRequest, QueueSettings, Reserve, Reserved, Settlement, Store,
+        Verdict, url::connect,
     },
 };
 
@@ -27,7 +27,7 @@ const MEASURED_BATCH: usize = 100;
 const MEASURED: usize = 50;
 /// Reserves that find all groups blocked.
 const BLOCKED: usize = 500;
-/// Long enough that nothing is taken back.
+/// Long enough that nothing is reclaimed.
 const LEASE: Duration = Duration::from_hours(1);
 
 /// Runs it; answers whether the order was as promised.
@@ -220,17 +220,17 @@ impl Drill {
         Ok(())
     }
 
-    fn next_call(&mut self) -> Call {
+    fn next_call(&mut self) -> CallId {
         self.calls += 1;
-        Call { instance: 1, number: self.calls }
+        CallId { instance: 1, number: self.calls }
     }
 
     async fn reserve(&mut self, queue: &str, n: usize) -> Outcome<Vec<Reserved>> {
-        let wants = vec![Want { queue: queue.to_owned(), share: n, at_most: n }];
+        let queues = vec![QueueRequest { queue: queue.to_owned(), share: n, at_most: n }];
         let want = Reserve {
             call: self.next_call(),
             worker: "fair".into(),
-            wants,
+            queues,
             n,
             lease: Some(LEASE),
             company: false,

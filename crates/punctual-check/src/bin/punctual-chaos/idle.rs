@@ -22,7 +22,7 @@ use crate::{
 const BLOCKED_MAX: Duration = Duration::from_mins(1);
 /// Between two looks whether they do.
 const LOOK: Duration = Duration::from_millis(20);
-/// Longer than a bell's second ring comes behind its first.
+/// Longer than the second notification comes after the first.
 const QUIET: Duration = Duration::from_millis(1_500);
 /// How often is looked whether they rest.
 const LOOKS_MAX: u32 = 40;

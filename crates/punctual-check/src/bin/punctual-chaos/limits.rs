@@ -2,7 +2,7 @@
 //! By the store's own times no more leases than the limit were ever current at once, and no more jobs started in any time than
 //! the rate lets. How much of both was used is told, and not judged: that is the machine's as well.
 //!
-//! A lease counts from its reservation until it is settled or taken back, whoever holds it: that of a killed worker, too.
+//! A lease counts from its reservation until it is settled or reclaimed, whoever holds it: that of a killed worker, too.
 
 use std::{
     collections::BTreeMap,
@@ -169,9 +169,9 @@ fn keyed(
     kills: u32,
 ) -> Outcome<bool> {
     let mut events = Vec::new();
-    let (mut held_ms, mut taken_back) = (0, 0);
+    let (mut held_ms, mut reclaimed) = (0, 0);
     for job in jobs {
-        taken_back += job.failures.len();
+        reclaimed += job.failures.len();
         for (from, to) in runs(job, starts) {
             // A lease that ends in the millisecond in which another one begins was before it.
             events.extend([(from, 1), (to, -1)]);
@@ -186,10 +186,10 @@ fn keyed(
     }
     let used = held_ms as f64 / (f64::from(LIMIT) * (end - begin) as f64);
     eprintln!(
-        "a concurrency key of {LIMIT}: at most {most} leases at once, {:.1} % of it used over {kills} kills; {taken_back} taken back",
+        "a concurrency key of {LIMIT}: at most {most} leases at once, {:.1} % of it used over {kills} kills; {reclaimed} taken back",
         used * 100.0
     );
-    if taken_back == 0 {
+    if reclaimed == 0 {
         return Err("no kill met a run: nothing is shown".into());
     }
     Ok(most <= i64::from(LIMIT))

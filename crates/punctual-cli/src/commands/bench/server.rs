@@ -40,7 +40,7 @@ pub(super) struct Usage {
     calls: u64,
     /// Calls of anything, also from within scripts, but for our own looks.
     pub(super) commands: u64,
-    /// Microseconds that it spent in scripts and doorbells, as it measured them itself.
+    /// Microseconds that it spent in scripts and notifications, as it measured them itself.
     us: u64,
     /// Microseconds of processor time of the thread that runs commands: reading, answering and the system's share, too.
     cpu_us: f64,

@@ -107,7 +107,7 @@ pub(crate) async fn run_worker(store: &str, args: &DemoWorker) -> Result<()> {
     let handler = move |job: JobRecord, ctx: Ctx<()>| {
         let (name, file) = (name.clone(), Arc::clone(&file));
         async move {
-            let last = job.failures.last().filter(|_| 0 < job.crashes);
+            let last = job.failures.last().filter(|_| 0 < job.expired_leases);
             let write = |what| -> Result<()> {
                 let at_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64;
                 let run_at_ms = job.run_at.as_ms();

@@ -37,7 +37,7 @@ fn record() -> JobRecord {
         headers: BTreeMap::new(),
         state: State::Waiting,
         attempt: 4,
-        crashes: 0,
+        expired_leases: 0,
         snoozes: 0,
         version: 1,
         cancel_requested: false,

@@ -12,7 +12,7 @@ use crate::{
         limits::{BATCH_BYTES_MAX, BATCH_MAX},
         time::When,
     },
-    store::{Acted, Action, Audit, AuditCursor, Finding, Guard, List, Target, Transaction, Which},
+    store::{Acted, Action, Audit, AuditCursor, Finding, Guard, List, Selector, Target, Transaction},
 };
 
 /// Jobs listed at once for an action by filter. Small, because the records are read with their payloads.
@@ -42,7 +42,7 @@ impl From<Acted> for Cancelled {
             Acted::Done(..) => Self::Done,
             Acted::Requested(_) => Self::Requested,
             Acted::WrongState(_, state) => Self::TooLate(state),
-            Acted::NotFound | Acted::UniqueConflict(_) | Acted::GateConflict(_) => Self::NotFound,
+            Acted::NotFound | Acted::UniqueConflict(_) | Acted::LimiterConflict(_) => Self::NotFound,
         }
     }
 }
@@ -95,10 +95,10 @@ impl Client {
         &self,
         tx: &T,
         target: impl Into<Target>,
-    ) -> Result<(Cancelled, T::Bell)> {
+    ) -> Result<(Cancelled, T::Notification)> {
         let cancel = Action::Cancel { reason: None };
-        let (acted, bell) = tx.act(&**self.store(), &[target.into()], &cancel)?;
-        Ok((acted.into_iter().next().unwrap_or(Acted::NotFound).into(), bell))
+        let (acted, notification) = tx.act(&**self.store(), &[target.into()], &cancel)?;
+        Ok((acted.into_iter().next().unwrap_or(Acted::NotFound).into(), notification))
     }
 
     /// Sets the due time of a waiting job.
@@ -191,7 +191,7 @@ impl Client {
                     Acted::NotFound
                     | Acted::WrongState(..)
                     | Acted::UniqueConflict(_)
-                    | Acted::GateConflict(_) => sum.skipped += 1,
+                    | Acted::LimiterConflict(_) => sum.skipped += 1,
                 }
             }
             progress(sum);
@@ -237,7 +237,7 @@ impl Client {
 /// Makes a target that requires the queue and state in which the job was listed.
 fn guarded(job: JobRecord) -> Target {
     let guard = Guard { queue: job.queue, state: job.state, version: None };
-    Target { which: Which::Id(job.id), guard: Some(guard) }
+    Target { selector: Selector::Id(job.id), guard: Some(guard) }
 }
 
 /// All pages of a filter, in order.

@@ -35,7 +35,7 @@ use crate::{
         limits::{BATCH_BYTES_MAX, BATCH_MAX},
     },
     runtime::{repeat::Pauses, worker::run::catch_panic},
-    store::{Call, Enqueued, Store},
+    store::{CallId, Enqueued, Store},
 };
 
 mod flight;
@@ -449,7 +449,7 @@ impl Lane {
 
     /// Sends the call with this number, for the first time or again.
     fn fly(&mut self, store: &Arc<dyn Store>, merged: Merged) {
-        let call = Call { instance: self.instance, number: self.number };
+        let call = CallId { instance: self.instance, number: self.number };
         let (store, jobs) = (Arc::clone(store), Arc::clone(&merged.jobs));
         let flight = Flight::new(Box::pin(async move {
             let answer = catch_panic(async { store.enqueue_each(call, &jobs).await }).await;

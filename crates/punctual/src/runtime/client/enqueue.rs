@@ -318,9 +318,9 @@ impl Enqueue {
     /// let tx = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     /// tx.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)", [])?;
     /// tx.execute("INSERT INTO orders (id) VALUES (7)", [])?;
-    /// let (enqueued, bell) = client.enqueue(Confirm { order: 7 }).in_tx(&tx)?;
+    /// let (enqueued, notification) = client.enqueue(Confirm { order: 7 }).in_tx(&tx)?;
     /// tx.commit()?;
-    /// bell.ring();
+    /// notification.send();
     ///
     /// let job = client.get(enqueued.id().expect("it was inserted")).await?.expect("it is there");
     /// assert_eq!((job.queue.as_str(), job.max_attempts), ("mail", 8));
@@ -331,12 +331,12 @@ impl Enqueue {
     /// `Full` if the queue is at its cap: nothing was written, and the transaction can go on. After any other error,
     /// roll the transaction back. `Unsupported` if the store is not an SQLite file. `Conflict` if the connection
     /// would weaken the store's guarantees.
-    pub fn in_tx<T: Transaction>(self, tx: &T) -> Result<(Enqueued, T::Bell)> {
+    pub fn in_tx<T: Transaction>(self, tx: &T) -> Result<(Enqueued, T::Notification)> {
         let client = self.client.clone();
         let job = self.into_new_job()?;
         let queue = job.queue.clone();
-        let (answers, bell) = tx.enqueue(&**client.store(), &[job])?;
-        Ok((only_answer(&queue, answers)?, bell))
+        let (answers, notification) = tx.enqueue(&**client.store(), &[job])?;
+        Ok((only_answer(&queue, answers)?, notification))
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::Client;
 use crate::{
     core::{error::Result, id::JobId, job::JobRecord},
-    store::end_bell,
+    store::end_notification,
 };
 
 /// The longest time between two reads of the job. A notification can be lost.
@@ -50,14 +50,14 @@ impl Client {
     #[doc(alias = "result")]
     #[doc(alias = "join")]
     pub async fn finished(&self, id: JobId, within: Duration) -> Result<Option<JobRecord>> {
-        let (end, bell) = (Instant::now().checked_add(within), [end_bell(id)]);
+        let (end, name) = (Instant::now().checked_add(within), [end_notification(id)]);
         loop {
             let job = self.get(id).await?;
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             if left.is_zero() || job.as_ref().is_none_or(|job| job.state.is_ended()) {
                 return Ok(job);
             }
-            self.store().wait(&bell, left.min(LOOK_EVERY)).await?;
+            self.store().wait(&name, left.min(LOOK_EVERY)).await?;
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         error::{Error, ErrorKind, Result},
         job::{Job, JobRecord, OnConflict, Payload, State},
     },
-    store::{Acted, Action, Enqueued, Guard, Target, Which},
+    store::{Acted, Action, Enqueued, Guard, Selector, Target},
 };
 
 impl Enqueue {
@@ -126,7 +126,7 @@ impl Merge {
 /// If the answer is lost, the same call is sent again. Only one of the calls can find the job unchanged.
 async fn edit(client: &Client, was: &JobRecord, payload: &Payload) -> Result<bool> {
     let guard = Guard { queue: was.queue.clone(), state: State::Waiting, version: Some(was.version) };
-    let target = [Target { which: Which::Id(was.id), guard: Some(guard) }];
+    let target = [Target { selector: Selector::Id(was.id), guard: Some(guard) }];
     let action = Action::EditPayload(payload.clone());
     let mut lost = None;
     for _ in 0..EDITS_MAX {

@@ -1,9 +1,9 @@
-//! Schedules through a client: their documents, and the one waiting tick of each (`plant`).
+//! Schedules through a client: their documents, and the one waiting tick of each (`enqueue_next`).
 
 mod look;
-mod plant;
+mod next_tick;
 
-pub(crate) use self::plant::is_passing;
+pub(crate) use self::next_tick::is_passing;
 
 use super::{Client, Spec, enqueue::only_answer};
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
         time::Timestamp,
     },
     runtime::repeat::Tries,
-    store::{Doc, DocOp, DocReply, Enqueued, Only, Pause},
+    store::{Doc, DocOp, DocReply, Enqueued, Pause, Precondition},
 };
 
 /// The reason of a tick that was cancelled because its schedule changed.
@@ -211,7 +211,8 @@ impl ScheduleHandle {
         let mut tries = Tries::default();
         while tries.next(fastrand::f64).await {
             let Some(doc) = self.read().await? else { return Ok(false) };
-            let remove = DocOp::Remove { key: key(&self.name), only: Only::IfVersion(doc.version) };
+            let remove =
+                DocOp::Remove { key: key(&self.name), precondition: Precondition::IfVersion(doc.version) };
             if let DocReply::Is(_) = self.client.store().doc(&remove).await? {
                 // A tick of a schedule that cannot be read notices this itself.
                 if let Ok(was) = NamedSchedule::of(&doc) {
@@ -272,8 +273,9 @@ impl ScheduleHandle {
             let was = doc.as_ref().and_then(|doc| NamedSchedule::of(doc).ok());
             let schedule = to(was.as_ref().map(|was| &was.schedule))?;
             schedule.check(&self.name)?;
-            let only = doc.as_ref().map_or(Only::IfAbsent, |doc| Only::IfVersion(doc.version));
-            let put = DocOp::Put { key: key(&self.name), only, value: schedule.write()? };
+            let precondition =
+                doc.as_ref().map_or(Precondition::IfAbsent, |doc| Precondition::IfVersion(doc.version));
+            let put = DocOp::Put { key: key(&self.name), precondition, value: schedule.write()? };
             match self.client.store().doc(&put).await? {
                 DocReply::Is(Some(doc)) => {
                     let is = NamedSchedule::of(&doc)?;
@@ -282,7 +284,7 @@ impl ScheduleHandle {
                         None => None,
                     };
                     // A tick that was already due stays due if the new schedule has it, too.
-                    self.plant(due.map(before)).await?;
+                    self.enqueue_next(due.map(before)).await?;
                     return Ok(is);
                 }
                 DocReply::Conflict(_) => {}

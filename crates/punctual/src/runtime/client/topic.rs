@@ -21,7 +21,7 @@ use crate::{
         topic::{PREFIX, Subscriptions, check_topic, derived_id, key, publication},
     },
     runtime::repeat::Tries,
-    store::{Doc, DocOp, DocReply, Enqueued, Only},
+    store::{Doc, DocOp, DocReply, Enqueued, Precondition},
 };
 
 /// A handle to one topic, to subscribe queues and to publish.
@@ -170,7 +170,8 @@ impl TopicHandle {
         let mut tries = Tries::default();
         while tries.next(fastrand::f64).await {
             let Some(doc) = self.read().await? else { return Ok(false) };
-            let remove = DocOp::Remove { key: key(&self.name), only: Only::IfVersion(doc.version) };
+            let remove =
+                DocOp::Remove { key: key(&self.name), precondition: Precondition::IfVersion(doc.version) };
             if let DocReply::Is(_) = self.client.store().doc(&remove).await? {
                 return Ok(true);
             }
@@ -235,8 +236,9 @@ impl TopicHandle {
             if !change(&mut topic)? {
                 return Ok(false);
             }
-            let only = doc.as_ref().map_or(Only::IfAbsent, |doc| Only::IfVersion(doc.version));
-            let put = DocOp::Put { key: key(&self.name), only, value: topic.write()? };
+            let precondition =
+                doc.as_ref().map_or(Precondition::IfAbsent, |doc| Precondition::IfVersion(doc.version));
+            let put = DocOp::Put { key: key(&self.name), precondition, value: topic.write()? };
             match self.client.store().doc(&put).await? {
                 DocReply::Is(_) => return Ok(true),
                 DocReply::Conflict(_) => {}

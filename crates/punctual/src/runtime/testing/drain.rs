@@ -13,13 +13,13 @@ use crate::{
         handler::Call,
         worker::{WorkReport, config::Setup, dead_hook, run},
     },
-    store::{Call as StoreCall, Heartbeat, Lease, Reserve, Reserved, Settled, Settlement, Verdict},
+    store::{CallId, Heartbeat, Lease, Reserve, Reserved, Settled, Settlement, Verdict},
 };
 
 /// The runs in progress, and the counts.
 pub(super) struct Drain<'a> {
     setup: &'a mut Setup,
-    call: StoreCall,
+    call: CallId,
     runs: JoinSet<Ended>,
     /// How many jobs of each queue run.
     running: HashMap<String, usize>,
@@ -39,7 +39,7 @@ impl<'a> Drain<'a> {
     pub(super) fn new(setup: &'a mut Setup) -> Self {
         Self {
             setup,
-            call: StoreCall { instance: fastrand::u64(..), number: 0 },
+            call: CallId { instance: fastrand::u64(..), number: 0 },
             runs: JoinSet::new(),
             running: HashMap::new(),
             is_alone: false,
@@ -74,7 +74,7 @@ impl<'a> Drain<'a> {
     async fn reserve(&mut self) -> Result<(usize, bool)> {
         let free = (self.setup.config.slots - self.runs.len()).min(BATCH_MAX);
         let running = &self.running;
-        let (n, wants) = self.setup.queues.wants(free, |queue| running.get(queue).copied().unwrap_or(0));
+        let (n, queues) = self.setup.queues.requests(free, |queue| running.get(queue).copied().unwrap_or(0));
         if n == 0 || self.is_alone {
             return Ok((0, false));
         }
@@ -82,19 +82,19 @@ impl<'a> Drain<'a> {
         let reserve = Reserve {
             call: self.call,
             worker: self.setup.config.name.clone(),
-            wants,
+            queues,
             n,
             lease: self.setup.config.lease,
             company: !self.runs.is_empty(),
         };
         let batch = self.setup.client.store().reserve(&reserve).await?;
-        for taken in batch.taken_back {
-            self.report.taken_back += 1;
+        for taken in batch.reclaimed {
+            self.report.reclaimed += 1;
             self.bury(taken.lease.job, taken.state).await;
         }
         let given = batch.jobs.len();
         self.is_alone =
-            !reserve.company && batch.jobs.iter().any(|reserved| is_last_chance(reserved.job.crashes));
+            !reserve.company && batch.jobs.iter().any(|reserved| is_last_chance(reserved.job.expired_leases));
         for reserved in self.setup.queues.reserved(batch.jobs) {
             let handler = match self.setup.config.handlers.handler(&reserved.job.kind) {
                 None => Err(self.setup.config.handlers.unknown(&reserved.job)),

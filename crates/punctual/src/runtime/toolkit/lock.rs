@@ -8,7 +8,7 @@ use super::unexpected;
 use crate::{
     core::{error::Result, limits::LOCK_LEASE_DEFAULT},
     runtime::client::Client,
-    store::{Held, LOCK_BELL, LockOp, LockReply, ToolOp, ToolReply},
+    store::{Held, LOCK_NOTIFICATION, LockOp, LockReply, ToolOp, ToolReply},
 };
 
 /// The longest wait before the lock is tried again, whatever notifications arrived.
@@ -109,7 +109,7 @@ impl Lock {
     /// As [`Lock::try_acquire`].
     pub async fn acquire(&self, wait: Duration) -> Result<Option<LockGuard>> {
         let (end, owner) = (Instant::now().checked_add(wait), new_owner());
-        let bell = [[LOCK_BELL, &self.name].concat()];
+        let name = [[LOCK_NOTIFICATION, &self.name].concat()];
         loop {
             let held = match self.take(owner).await? {
                 Ok(guard) => return Ok(Some(guard)),
@@ -121,7 +121,7 @@ impl Lock {
             }
             // At least 1 ms, because the lease ends in the next millisecond.
             let at_most = held.left.max(Duration::from_millis(1)).min(left).min(LOOK_AGAIN);
-            self.client.store().wait(&bell, at_most).await?;
+            self.client.store().wait(&name, at_most).await?;
         }
     }
 

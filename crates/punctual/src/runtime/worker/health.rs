@@ -132,7 +132,7 @@ impl Seen {
         } else {
             held_up().map_or_else(|| "ok".to_owned(), |why| format!("held up: {why}"))
         };
-        (alive, format!("{words}, last turn {} ms ago\n", age.as_millis()))
+        (alive, format!("{words}, last iteration {} ms ago\n", age.as_millis()))
     }
 }
 
@@ -329,7 +329,7 @@ mod tests {
         assert!(health.seen.report().0);
         let old = loop_of(&health, STUCK_AFTER);
         let (alive, text) = health.seen.report();
-        assert!(!alive && text.starts_with("stuck, last turn 30"), "{text}");
+        assert!(!alive && text.starts_with("stuck, last iteration 30"), "{text}");
         // It ended; the others are alive.
         drop(old);
         assert!(health.seen.report().0);
@@ -362,11 +362,14 @@ mod tests {
         two.liveness.note(None);
         health.note("queue mail", Some("no route to host"));
         let (alive, text) = health.seen.report();
-        assert!(alive && text.starts_with("held up: queue mail: no route to host, last turn "), "{text}");
+        assert!(
+            alive && text.starts_with("held up: queue mail: no route to host, last iteration "),
+            "{text}"
+        );
         health.note("queue mail", None);
         assert!(health.seen.report().1.starts_with("ok"));
         one.liveness.graceful.cancel();
         let (alive, text) = health.seen.report();
-        assert!(alive && text.starts_with("stopping, last turn "), "{text}");
+        assert!(alive && text.starts_with("stopping, last iteration "), "{text}");
     }
 }

@@ -73,7 +73,7 @@ impl Active {
     }
 
     fn is_last_chance(&self) -> bool {
-        is_last_chance(self.call.record().crashes)
+        is_last_chance(self.call.record().expired_leases)
     }
 }
 
@@ -124,7 +124,7 @@ impl Runs {
         if run.task.is_some() {
             self.count(&run, |n| n + 1);
             if run.is_last_chance() {
-                self.suspects.begin(lease, run.call.record().crashes);
+                self.suspects.begin(lease, run.call.record().expired_leases);
             }
         }
         self.active.borrow_mut().insert(lease, run);
@@ -365,12 +365,12 @@ pub(super) async fn flush_notes(store: &dyn Store, runs: &Runs, of: &[Lease]) {
 }
 
 /// Brings the heartbeat forward whenever a cancel is requested for a job of this worker. Never returns.
-pub(super) async fn cancels(store: &dyn Store, bell: String, runs: &[&Runs]) -> Infallible {
-    let bell = [bell];
+pub(super) async fn cancels(store: &dyn Store, name: String, runs: &[&Runs]) -> Infallible {
+    let name = [name];
     loop {
         // The pause is usually over before a notification arrives, so a second one is not missed.
-        let (rung, ()) = tokio::join!(store.wait(&bell, CANCEL_WAIT_MAX), sleep(CANCEL_PAUSE));
-        match rung {
+        let (woken, ()) = tokio::join!(store.wait(&name, CANCEL_WAIT_MAX), sleep(CANCEL_PAUSE));
+        match woken {
             Ok(()) => runs.iter().for_each(|runs| runs.beat_again_at(Instant::now())),
             Err(error) => {
                 tracing::debug!(target: "punctual", %error, "could not wait for cancels: heartbeats hear of them");

@@ -19,7 +19,7 @@ const LAST: Duration = Duration::from_millis(3);
 /// A timer for one sleep at a time.
 pub(crate) struct PreciseTimer {
     set: Sender<Instant>,
-    rung: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
 impl PreciseTimer {
@@ -28,12 +28,12 @@ impl PreciseTimer {
     /// # Errors
     /// The system's error if it cannot start a thread.
     pub(crate) fn new() -> io::Result<Self> {
-        let ((set, times), rung) = (channel(), Arc::new(Notify::new()));
+        let ((set, times), notify) = (channel(), Arc::new(Notify::new()));
         thread::Builder::new().name("punctual-alarm".to_owned()).spawn({
-            let rung = Arc::clone(&rung);
-            move || keep_time(&times, &rung)
+            let notify = Arc::clone(&notify);
+            move || keep_time(&times, &notify)
         })?;
-        Ok(Self { set, rung })
+        Ok(Self { set, notify })
     }
 
     /// Returns after `pause`, never earlier. Can be dropped before that, and called again.
@@ -47,13 +47,13 @@ impl PreciseTimer {
         }
         // The thread may still notify for an earlier sleep that was given up.
         while Instant::now() < end {
-            self.rung.notified().await;
+            self.notify.notified().await;
         }
     }
 }
 
 /// Notifies at the last time that was set.
-fn keep_time(times: &Receiver<Instant>, rung: &Notify) {
+fn keep_time(times: &Receiver<Instant>, notify: &Notify) {
     let mut at: Option<Instant> = None;
     loop {
         let set = match at {
@@ -64,7 +64,7 @@ fn keep_time(times: &Receiver<Instant>, rung: &Notify) {
             Ok(time) => at = Some(time),
             Err(RecvTimeoutError::Timeout) => {
                 at = None;
-                rung.notify_one();
+                notify.notify_one();
             }
             Err(RecvTimeoutError::Disconnected) => return,
         }

@@ -20,7 +20,7 @@ use crate::{
         limits::QUEUES_PER_RESERVE_MAX,
         topic::TOPICS_QUEUE,
     },
-    store::{Reserved, Want},
+    store::{QueueRequest, Reserved},
 };
 
 /// The largest weight of a queue.
@@ -108,7 +108,11 @@ impl Queues {
     /// Returns how many jobs to request of which queues, for `free` slots and the numbers of `running` jobs.
     ///
     /// The list is empty if all queues are at their caps.
-    pub(crate) fn wants(&mut self, free: usize, running: impl Fn(&str) -> usize) -> (usize, Vec<Want>) {
+    pub(crate) fn requests(
+        &mut self,
+        free: usize,
+        running: impl Fn(&str) -> usize,
+    ) -> (usize, Vec<QueueRequest>) {
         let room = self.room(free, running);
         let n = room.iter().fold(0, |sum: usize, room| sum.saturating_add(*room)).min(free);
         let mut shares = vec![0; room.len()];
@@ -131,11 +135,12 @@ impl Queues {
                 order.push(at);
             }
         }
-        let want = |at: usize| Want { queue: self.names[at].clone(), share: shares[at], at_most: room[at] };
-        (n, order.into_iter().map(want).collect())
+        let request =
+            |at: usize| QueueRequest { queue: self.names[at].clone(), share: shares[at], at_most: room[at] };
+        (n, order.into_iter().map(request).collect())
     }
 
-    /// Handles the answer to the last [`Queues::wants`], and sorts its jobs into the order of the cycle.
+    /// Handles the answer to the last [`Queues::requests`], and sorts its jobs into the order of the cycle.
     pub(crate) fn reserved(&mut self, jobs: Vec<Reserved>) -> Vec<Reserved> {
         match &mut self.cycle {
             None => jobs,
@@ -266,8 +271,8 @@ mod tests {
         (0..n).map(|at| format!("q{at}")).collect()
     }
 
-    fn shown(wants: &[Want]) -> Vec<(&str, usize, usize)> {
-        wants.iter().map(|want| (want.queue.as_str(), want.share, want.at_most)).collect()
+    fn shown(requests: &[QueueRequest]) -> Vec<(&str, usize, usize)> {
+        requests.iter().map(|request| (request.queue.as_str(), request.share, request.at_most)).collect()
     }
 
     /// Keeps the queues that have slots of their own.
@@ -286,31 +291,31 @@ mod tests {
     #[test]
     fn strict_asks_every_queue_for_all_slots() {
         let mut queues = Queues::strict(named(2)).unwrap();
-        let (n, wants) = queues.wants(7, |_| 0);
-        assert_eq!((n, shown(&wants)), (7, vec![("q0", 7, 7), ("q1", 7, 7)]));
+        let (n, requests) = queues.requests(7, |_| 0);
+        assert_eq!((n, shown(&requests)), (7, vec![("q0", 7, 7), ("q1", 7, 7)]));
     }
 
     #[test]
     fn a_queue_is_asked_for_no_more_than_its_own_slots_leave() {
         let slots = |queues: Queues| queues.with_slots(&[("q0".to_owned(), 5)].into()).unwrap();
         let mut strict = slots(Queues::strict(named(2)).unwrap());
-        let (n, wants) = strict.wants(7, |_| 3);
-        assert_eq!((n, shown(&wants)), (7, vec![("q0", 2, 2), ("q1", 7, 7)]));
-        let (_, wants) = strict.wants(7, |_| 5);
-        assert_eq!(shown(&wants), [("q1", 7, 7)]);
+        let (n, requests) = strict.requests(7, |_| 3);
+        assert_eq!((n, shown(&requests)), (7, vec![("q0", 2, 2), ("q1", 7, 7)]));
+        let (_, requests) = strict.requests(7, |_| 5);
+        assert_eq!(shown(&requests), [("q1", 7, 7)]);
         assert_eq!(*strict.below_cap(|_| 5), ["q1"]);
         assert_eq!(*strict.below_cap(|_| 4), ["q0", "q1"]);
         let mut weighted = slots(Queues::weighted(named(2).into_iter().zip([3, 1]).collect()).unwrap());
-        let (n, wants) = weighted.wants(8, |_| 3);
-        assert_eq!((n, shown(&wants)), (8, vec![("q0", 2, 2), ("q1", 2, 8)]));
+        let (n, requests) = weighted.requests(8, |_| 3);
+        assert_eq!((n, shown(&requests)), (8, vec![("q0", 2, 2), ("q1", 2, 8)]));
     }
 
     #[test]
     fn nothing_is_asked_for_where_all_are_at_their_caps() {
         let slots = [("q0".to_owned(), 2), ("q1".to_owned(), 1)].into();
         let mut queues = Queues::strict(named(2)).unwrap().with_slots(&slots).unwrap();
-        assert_eq!(queues.wants(9, |_| 0).0, 3);
-        assert_eq!(queues.wants(9, |_| 2), (0, vec![]));
+        assert_eq!(queues.requests(9, |_| 0).0, 3);
+        assert_eq!(queues.requests(9, |_| 2), (0, vec![]));
         assert_eq!(*queues.below_cap(|_| 2), [""; 0]);
     }
 
@@ -321,9 +326,9 @@ mod tests {
         queues = queues.with_slots(&[("q0".to_owned(), 1)].into()).unwrap();
         let firsts: String = [1, 1, 1, 1, 0, 0, 0, 0]
             .map(|running| {
-                let (n, wants) = queues.wants(1, |_| running);
+                let (n, requests) = queues.requests(1, |_| running);
                 assert_eq!(n, 1);
-                let jobs = fill(&wants, 1, 1, &mut [9, 9]);
+                let jobs = fill(&requests, 1, 1, &mut [9, 9]);
                 let served = queues.cycle.as_mut().unwrap().serve(jobs, |at| Some(*at));
                 ["a", "b"][served[0]]
             })
@@ -336,7 +341,7 @@ mod tests {
         let mut queues = Queues::weighted(vec![("a".to_owned(), 3), ("b".to_owned(), 1)]).unwrap();
         let firsts: String = (0..8)
             .map(|_| {
-                let first = queues.wants(1, |_| 0).1.remove(0);
+                let first = queues.requests(1, |_| 0).1.remove(0);
                 let at = usize::from(first.queue == "b");
                 queues.cycle.as_mut().unwrap().serve(vec![at], |at| Some(*at));
                 first.queue
@@ -360,13 +365,13 @@ mod tests {
 
     /// Simulates a store's answer: first each queue up to its share, then each up to its bound, at most `cut` jobs in
     /// all.
-    fn fill(wants: &[Want], n: usize, cut: usize, due: &mut [usize]) -> Vec<usize> {
+    fn fill(requests: &[QueueRequest], n: usize, cut: usize, due: &mut [usize]) -> Vec<usize> {
         let mut jobs = Vec::new();
         let mut took = vec![0; due.len()];
         for round in 0..2 {
-            for want in wants {
-                let at = number(&want.queue);
-                let most = if round == 0 { want.share.min(want.at_most) } else { want.at_most };
+            for request in requests {
+                let at = number(&request.queue);
+                let most = if round == 0 { request.share.min(request.at_most) } else { request.at_most };
                 while took[at] < most && 0 < due[at] && jobs.len() < n.min(cut) {
                     due[at] -= 1;
                     took[at] += 1;
@@ -401,9 +406,9 @@ mod tests {
                     due[at] += arrivals[at];
                 }
                 due[0] = usize::MAX / 2;
-                let (n, wants) = queues.wants(free, |queue| running[number(queue)]);
+                let (n, requests) = queues.requests(free, |queue| running[number(queue)]);
                 prop_assert_eq!(n, free);
-                let jobs = fill(&wants, n, usize::MAX, &mut due);
+                let jobs = fill(&requests, n, usize::MAX, &mut due);
                 prop_assert_eq!(jobs.len(), n);
                 for at in 1..k {
                     let got = jobs.iter().filter(|job| **job == at).count();
@@ -437,8 +442,8 @@ mod tests {
             let round: usize = weights.iter().map(|w| *w as usize).sum();
             let mut got = vec![0; k];
             for _ in 0..2 * round {
-                let (n, wants) = queues.wants(n, |_| 1);
-                let jobs = fill(&wants, n, 1, &mut due);
+                let (n, requests) = queues.requests(n, |_| 1);
+                let jobs = fill(&requests, n, 1, &mut due);
                 for at in queues.cycle.as_mut().unwrap().serve(jobs, |at| Some(*at)) {
                     got[at] += 1;
                 }

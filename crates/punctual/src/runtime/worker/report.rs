@@ -34,7 +34,7 @@ pub struct WorkReport {
     /// Runs whose lease was lost before they were settled. They changed nothing.
     pub lost: u64,
     /// Expired leases that this worker's reserves reclaimed.
-    pub taken_back: u64,
+    pub reclaimed: u64,
     /// Publications distributed to all subscriptions of their topics. They count nowhere else.
     pub publications: u64,
     /// How late jobs started.

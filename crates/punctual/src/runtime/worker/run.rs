@@ -155,7 +155,7 @@ pub(crate) fn expected(verdict: &Verdict, call: &Call) -> (State, Option<EndReas
     let run = lifecycle::Run {
         id: job.id,
         attempt: job.attempt,
-        crashes: job.crashes,
+        expired_leases: job.expired_leases,
         snoozes: job.snoozes,
         max_attempts: job.max_attempts,
         cancel_requested: call.stop_reason() == Some(Stop::Cancelled),

@@ -48,8 +48,8 @@ use crate::{
         },
     },
     store::{
-        Batch, Call as StoreCall, EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled,
-        Settlement, Store, Verdict,
+        Batch, CallId, EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled, Settlement,
+        Store, Verdict,
     },
 };
 
@@ -94,7 +94,7 @@ pub(crate) struct RunLoop<'a> {
     /// The last reserve, until it is answered. It is repeated unchanged (S3).
     reserve: Option<Reserve>,
     /// The number of the last reserve.
-    call: StoreCall,
+    call: CallId,
     look: Look,
     /// Reserved suspects that wait for each other.
     waiting: Waiting,
@@ -148,7 +148,7 @@ impl<'a> RunLoop<'a> {
             away: (Vec::new(), Instant::now()),
             settle_max: BATCH_MAX,
             reserve: None,
-            call: StoreCall { instance: fastrand::u64(..), number: 0 },
+            call: CallId { instance: fastrand::u64(..), number: 0 },
             look: Look::Now,
             waiting: Waiting::default(),
             was_quiet: false,
@@ -314,7 +314,7 @@ impl<'a> RunLoop<'a> {
         if self.reserve.is_some() || n == 0 || !may_find {
             return;
         }
-        let (n, wants) = self.queues.wants(n, |queue| self.runs.executing_in(queue));
+        let (n, queues) = self.queues.requests(n, |queue| self.runs.executing_in(queue));
         // All queues may be at their caps. The end of a run leads to a settle, which reserves again.
         if 0 < n {
             self.call.number += 1;
@@ -323,7 +323,7 @@ impl<'a> RunLoop<'a> {
             if !company {
                 self.runs.suspects.ask(true);
             }
-            self.reserve = Some(Reserve { call: self.call, worker, wants, n, lease, company });
+            self.reserve = Some(Reserve { call: self.call, worker, queues, n, lease, company });
         }
     }
 
@@ -447,8 +447,8 @@ impl<'a> RunLoop<'a> {
         } else {
             Look::At(now + batch.next_due.unwrap_or(IDLE_MAX).min(IDLE_MAX))
         };
-        for taken in &batch.taken_back {
-            self.report.taken_back += 1;
+        for taken in &batch.reclaimed {
+            self.report.reclaimed += 1;
             tracing::warn!(target: "punctual", id = %taken.lease.job, queue = taken.queue,
                 fence = taken.lease.fence, state = taken.state.name(), "lease expired");
             self.runs.heard(taken.lease, LeaseStatus::Lost);
@@ -481,7 +481,7 @@ impl<'a> RunLoop<'a> {
     /// verdict.
     fn begin(&mut self, reserved: Reserved, handler: Result<Erased, Verdict>, is_alone: bool, now: Instant) {
         let Reserved { lease, lasts, job, .. } = reserved;
-        let is_last_chance = is_last_chance(job.crashes);
+        let is_last_chance = is_last_chance(job.expired_leases);
         let call = self.call_of(job, lease.fence);
         let held = Held { lease, lasts, call, handler };
         if is_last_chance && !is_alone {
@@ -576,7 +576,7 @@ impl<'a> RunLoop<'a> {
             biased;
             _ = self.ended.1.recv_many(&mut self.collected, BATCH_MAX) => {}
             () = self.shutdown.stirred(self.phase), if !is_late => {}
-            () = bell(&*self.store, &names, &self.precise_timer, at_most), if has_free_slots => self.look = Look::Now,
+            () = notified(&*self.store, &names, &self.precise_timer, at_most), if has_free_slots => self.look = Look::Now,
             () = runs.suspects.ended(), if is_waiting => {}
             () = tokio::time::sleep_until(wake_at.unwrap_or(again)), if wake_at.is_some() => {}
             () = tokio::time::sleep_until(again), if has_away => {}
@@ -588,15 +588,15 @@ impl<'a> RunLoop<'a> {
 /// Waits until there may be work, at most until the next job is due.
 ///
 /// The timer is the worker's own. The store's wait only delivers notifications.
-async fn bell(store: &dyn Store, queues: &[String], precise_timer: &PreciseTimer, at_most: Duration) {
-    let rung = async {
+async fn notified(store: &dyn Store, queues: &[String], precise_timer: &PreciseTimer, at_most: Duration) {
+    let notify = async {
         if let Err(error) = store.wait(queues, at_most).await {
             tracing::warn!(target: "punctual", %error, "could not wait for notifications of the store");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
     tokio::select! {
-        () = rung => {}
+        () = notify => {}
         () = precise_timer.after(at_most) => {}
     }
 }

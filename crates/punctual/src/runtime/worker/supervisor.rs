@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     core::error::{Error, ErrorKind, Result},
-    store::{Store, WORKER_BELL},
+    store::{Store, WORKER_NOTIFICATION},
 };
 
 /// How long the supervisor waits after a panic.
@@ -127,13 +127,13 @@ async fn beat_beside(store: &dyn Store, runs: Option<&Runs>) -> Infallible {
 
 /// Waits for cancels of runs of this worker, which are notified by its name. Never returns.
 async fn hear_cancels(store: &dyn Store, name: &str, runs: &[&Runs]) -> Infallible {
-    restarted("cancels", || cancels(store, [WORKER_BELL, name].concat(), runs)).await
+    restarted("cancels", || cancels(store, [WORKER_NOTIFICATION, name].concat(), runs)).await
 }
 
 /// Keeps the schedules of the worker. Never returns.
 #[cfg(feature = "cron")]
 async fn keep_schedules(Setup { client, config, .. }: &Setup) -> Infallible {
-    restarted("schedules", || tick::keep_planted(client, &config.schedules, config.live.start())).await
+    restarted("schedules", || tick::keep_enqueued(client, &config.schedules, config.live.start())).await
 }
 
 #[cfg(not(feature = "cron"))]

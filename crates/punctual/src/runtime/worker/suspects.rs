@@ -32,8 +32,8 @@ const QUIET: Duration = Duration::from_millis(250);
 
 /// How many suspects run beside each other, by the largest number of expired leases in a row among them: 64, 16 and 4
 /// after two, three and four, then one.
-const fn together(crashes: u32) -> usize {
-    1_024_usize >> if crashes < 5 { 2 * crashes } else { 10 }
+const fn together(expired_leases: u32) -> usize {
+    1_024_usize >> if expired_leases < 5 { 2 * expired_leases } else { 10 }
 }
 
 /// The suspects of a process, of all its loops.
@@ -65,8 +65,8 @@ impl Suspects {
     }
 
     /// Notes that a suspect starts to execute.
-    pub(super) fn begin(&self, lease: Lease, crashes: u32) {
-        self.executing.borrow_mut().insert(lease, crashes);
+    pub(super) fn begin(&self, lease: Lease, expired_leases: u32) {
+        self.executing.borrow_mut().insert(lease, expired_leases);
     }
 
     /// Notes that a suspect was reserved alone.
@@ -103,9 +103,9 @@ impl Suspects {
 
     /// Returns whether one more suspect can start, given its expired leases in a row. If all slots are taken,
     /// suspects do not wait for each other.
-    fn admit(&self, crashes: u32, is_full: bool, now: Instant) -> bool {
+    fn admit(&self, expired_leases: u32, is_full: bool, now: Instant) -> bool {
         let executing = self.executing.borrow();
-        let most = executing.values().copied().fold(crashes, u32::max);
+        let most = executing.values().copied().fold(expired_leases, u32::max);
         self.quiet_until(now).is_none() && (is_full || executing.len() < together(most))
     }
 
@@ -141,8 +141,8 @@ impl Waiting {
     /// Returns whether the first of them can start, or need not wait any more.
     pub(super) fn has_ready(&self, suspects: &Suspects, is_full: bool, now: Instant) -> bool {
         self.0.front().is_some_and(|first| {
-            let crashes = first.call.record().crashes;
-            first.call.stop_reason().is_some() || suspects.admit(crashes, is_full, now)
+            let expired_leases = first.call.record().expired_leases;
+            first.call.stop_reason().is_some() || suspects.admit(expired_leases, is_full, now)
         })
     }
 

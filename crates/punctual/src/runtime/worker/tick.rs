@@ -38,7 +38,7 @@ const LOOK_LOCK: &str = "$schedules";
 const AGAIN_MIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_mins(10);
 /// The start of the reason of such a pause.
-const COULD_NOT: &str = "could not plant the next tick";
+const COULD_NOT: &str = "could not enqueue the next tick";
 
 /// Sets the schedules of a worker. One that fails is skipped with a warning.
 pub(crate) async fn set(client: &Client, schedules: &[(String, Schedule)]) -> Result<()> {
@@ -57,7 +57,7 @@ pub(crate) async fn set(client: &Client, schedules: &[(String, Schedule)]) -> Re
 /// Sets the schedules of a worker once, then keeps the next tick of every schedule in the store enqueued.
 ///
 /// It checks at the start, and from time to time unless another worker has just done so.
-pub(crate) async fn keep_planted(
+pub(crate) async fn keep_enqueued(
     client: &Client,
     schedules: &[(String, Schedule)],
     started: &CancellationToken,
@@ -68,20 +68,16 @@ pub(crate) async fn keep_planted(
             if !is_set {
                 set(client, schedules).await?;
                 started.cancel();
-                let planted = client.plant_schedules().await?;
+                let enqueued = client.enqueue_ticks().await?;
                 is_set = true;
-                return Ok(planted);
+                return Ok(enqueued);
             }
-            if is_ones_turn(client, fastrand::u128(..)).await? {
-                client.plant_schedules().await
-            } else {
-                Ok(0)
-            }
+            if is_ones_turn(client, fastrand::u128(..)).await? { client.enqueue_ticks().await } else { Ok(0) }
         };
         let pause = match kept.await {
-            Ok(planted) => {
-                if 0 < planted {
-                    tracing::info!(target: "punctual", planted, "enqueued the ticks of schedules that had none waiting");
+            Ok(enqueued) => {
+                if 0 < enqueued {
+                    tracing::info!(target: "punctual", enqueued, "enqueued the ticks of schedules that had none waiting");
                 }
                 pauses.reset();
                 LOOK_EVERY.mul_f64(1.0 + fastrand::f64() / 10.0)
@@ -110,7 +106,7 @@ pub(crate) fn is_tick(job: &JobRecord) -> bool {
 /// Returns whether a job may run, or else the verdict on it. A job that is no tick may run.
 pub(crate) async fn admit(call: &Call) -> Result<(), Verdict> {
     let Some(tick) = Tick::of(call.record()) else { return Ok(()) };
-    match plant_next(call, tick).await {
+    match enqueue_next(call, tick).await {
         Ok(None) => Ok(()),
         Ok(Some(reason)) => Err(Verdict::Cancel { reason: Some(reason.to_owned()) }),
         Err(error) => {
@@ -124,7 +120,7 @@ pub(crate) async fn admit(call: &Call) -> Result<(), Verdict> {
 }
 
 /// Enqueues the tick after this one; returns the reason if this one must not run.
-async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>> {
+async fn enqueue_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>> {
     let schedule = call.client().schedule(tick.name);
     let Some(is) = schedule.get().await? else { return Ok(Some(REMOVED)) };
     let (now, job, cron) = (call.client().store().now().await?, call.record(), &is.schedule.cron);
@@ -136,29 +132,29 @@ async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>>
     let is_held = why == UNKNOWN_KIND || 0 < unhandled;
     let is_put_off = is_held || why.starts_with(COULD_NOT);
     let is_in_time = job.run_at <= tick.at.max(job.created_at);
-    let is_first_try =
-        job.attempt == job.crashes + 1 + unhandled as u32 && (2 <= job.crashes || is_put_off || is_in_time);
+    let is_first_try = job.attempt == job.expired_leases + 1 + unhandled as u32
+        && (2 <= job.expired_leases || is_put_off || is_in_time);
     // Whether neither its handler nor its successors have started.
-    let is_new = is_first_try && job.crashes == 0;
-    let plant = async |after| match schedule.plant(after).await {
+    let is_new = is_first_try && job.expired_leases == 0;
+    let enqueue_next = async |after| match schedule.enqueue_next(after).await {
         // This tick itself may take up the room. Its successor is enqueued by a later check.
         Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::StoreFull) => {
             tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, %error, "no next tick for now");
             Ok(())
         }
-        planted => planted.map(drop),
+        enqueued => enqueued.map(drop),
     };
     if is.generation != tick.generation {
-        plant(is_new.then(|| before(tick.at))).await?;
+        enqueue_next(is_new.then(|| before(tick.at))).await?;
         return Ok(Some(CHANGED));
     }
     if !is_first_try && tick.at.after(ID_MEMORY) <= now {
         // The ids of the ticks after it may be forgotten by now, and those ticks must not run again.
-        plant(None).await?;
+        enqueue_next(None).await?;
         return Ok(None);
     }
     if cron.next(tick.at).is_none_or(|next| now < next) {
-        plant(Some(tick.at)).await?;
+        enqueue_next(Some(tick.at)).await?;
         return Ok(None);
     }
     // Missed ticks are those that never started, also one that was released at a shutdown.
@@ -173,7 +169,7 @@ async fn plant_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str>>
             (if is_left_out { before(first) } else { tick.at }, is_left_out && is_new)
         }
     };
-    plant(Some(next_from)).await?;
+    enqueue_next(Some(next_from)).await?;
     Ok(is_missed.then_some("missed"))
 }
 

@@ -7,8 +7,8 @@ mod lock;
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    core::{error::Result, id::JobId, rate::Arrival, time::Timestamp},
-    store::{BoardWindow, ToolOp, ToolReply, WORKER_BELL, end_of},
+    core::{error::Result, id::JobId, rate::Tat, time::Timestamp},
+    store::{BoardWindow, ToolOp, ToolReply, WORKER_NOTIFICATION, end_of},
 };
 
 use super::{Model, Row};
@@ -18,7 +18,7 @@ use super::{Model, Row};
 pub(crate) struct Tools {
     /// By limiter and key.
     logs: BTreeMap<(String, String), limit::Calls>,
-    arrivals: BTreeMap<(String, String), Arrival>,
+    tats: BTreeMap<(String, String), Tat>,
     locks: BTreeMap<String, lock::Holding>,
     /// By name and window.
     boards: BTreeMap<(String, Option<BoardWindow>), board::Board>,
@@ -38,8 +38,8 @@ impl Model {
     /// Returns how long until there may be work in these queues, or a named lock is free.
     pub(crate) fn wakes_in(&self, now: Timestamp, queues: &[&str]) -> Option<Duration> {
         let locks = queues.iter().filter_map(|queue| self.lock_free_in(now, queue));
-        let ends = queues.iter().filter_map(|bell| end_of(bell)).filter(|id| self.has_ended(*id));
-        let cancels = queues.iter().filter(|bell| self.has_news_for(bell));
+        let ends = queues.iter().filter_map(|name| end_of(name)).filter(|id| self.has_ended(*id));
+        let cancels = queues.iter().filter(|name| self.has_news_for(name));
         let at_once = ends.map(|_| Duration::ZERO).chain(cancels.map(|_| Duration::ZERO));
         self.next_due(now, queues).into_iter().chain(locks).chain(at_once).min()
     }
@@ -50,8 +50,8 @@ impl Model {
     }
 
     /// Returns whether a worker has not learned of a cancel yet.
-    fn has_news_for(&self, bell: &str) -> bool {
-        let Some(name) = bell.strip_prefix(WORKER_BELL) else { return false };
+    fn has_news_for(&self, name: &str) -> bool {
+        let Some(name) = name.strip_prefix(WORKER_NOTIFICATION) else { return false };
         let runs_here = |row: &&Row| row.job.running.as_ref().is_some_and(|run| run.worker == name);
         self.rows.values().filter(runs_here).any(|row| row.job.cancel_requested && !row.told)
     }

@@ -31,7 +31,7 @@ pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<(Audited, Vec<J
     let mut reply = shard.ask(&SCRIPTS.audit, &DOC_KEYS.map(|key| shard.key(key)), args).await?;
     let next = reply.bytes()?;
     let mut audited = Audited { checked: reply.number()?, ..Audited::default() };
-    shard.ring(&reply.bytes()?)?;
+    shard.notify(&reply.bytes()?)?;
     let ids = reply.bytes()?;
     let ids = ids.as_chunks().0.iter().filter_map(|id| JobId::from_bytes(*id).ok()).collect();
     while !reply.is_over() {

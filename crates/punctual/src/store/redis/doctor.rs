@@ -1,6 +1,6 @@
 //! `doctor`: the store checks its servers. It changes only keys of its own, which expire by themselves.
 
-mod bell;
+mod notification;
 mod rights;
 
 use std::{sync::Arc, time::Duration};
@@ -145,7 +145,7 @@ async fn all(shard: &Shard, seen: Seen, shown: &str, level: Durability) -> Resul
     checks.push(keys);
     checks.push(rights::try_all(shard).await?);
     checks.push(clock(shard).await?);
-    checks.push(bell::hear(shard).await?);
+    checks.push(notification::hear(shard).await?);
     Ok(checks)
 }
 

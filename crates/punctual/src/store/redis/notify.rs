@@ -43,8 +43,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::waiters::{Hall, Look, Unheard};
 pub(crate) use self::waiters::{Heard, Hold};
+use self::waiters::{Look, Unheard, Waiters};
 use crate::{
     core::time::Timestamp,
     store::{
@@ -60,12 +60,12 @@ use listener::Listener;
 /// How long the server holds the call of an idle listener. Waiting costs one command in this time.
 pub(crate) const BLOCK: Duration = Duration::from_mins(1);
 
-/// How much later than a notification its spare is due; the same as in `lua/keys.lua`.
+/// How much later than a notification its spare is due; the same as in `lua/key_names.lua`.
 pub(crate) const SPARE: Duration = Duration::from_secs(1);
 
 /// Why a wait returned. In each case the caller must reserve next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rung {
+pub(crate) enum Woken {
     /// A notification: there may be work.
     Work,
     /// A notification may have been lost.
@@ -76,7 +76,7 @@ pub(crate) enum Rung {
 
 /// The notifications of one store's queues, as received by one process.
 #[derive(Debug)]
-pub(crate) struct Doorbell {
+pub(crate) struct Notifier {
     shared: Arc<Shared>,
     thread: Arc<Thread>,
     closing: CancellationToken,
@@ -86,7 +86,7 @@ pub(crate) struct Doorbell {
 #[derive(Debug)]
 pub(crate) struct Shared {
     line: Arc<Line>,
-    hall: Mutex<Hall>,
+    waiters: Mutex<Waiters>,
     /// Notifies the listener that it must listen to other queues, or to none.
     changed: Notify,
     /// Whether the store has another format, so that nothing may be returned to it.
@@ -94,17 +94,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn hall(&self) -> MutexGuard<'_, Hall> {
-        self.hall.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change_bell(&self) -> Vec<u8> {
+    fn change_key(&self) -> Vec<u8> {
         self.line.route().key("changed")
     }
 
     fn announcement(&self, change: u64) -> Cmd {
         let mut cmd = Cmd::new();
-        cmd.arg("ZADD").arg(self.change_bell()).arg("GT").arg(change).arg("r");
+        cmd.arg("ZADD").arg(self.change_key()).arg("GT").arg(change).arg("r");
         cmd
     }
 
@@ -112,31 +112,31 @@ impl Shared {
     fn passing<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<Cmd> {
         let expiry = |name| {
             let mut cmd = Cmd::new();
-            cmd.arg("PEXPIRE").arg(self.line.route().bell(name)).arg(BLOCK.as_millis() as u64);
+            cmd.arg("PEXPIRE").arg(self.line.route().notification_key(name)).arg(BLOCK.as_millis() as u64);
             cmd
         };
         names.filter(|name| !is_of_queue(name)).map(expiry).collect()
     }
 
     /// Puts the notifications of a queue on the server. The earliest time of a member counts.
-    fn ring(&self, ring: &Unheard) -> Cmd {
+    fn command(&self, notification: &Unheard) -> Cmd {
         let mut cmd = Cmd::new();
-        cmd.arg("ZADD").arg(self.line.route().bell(&ring.queue)).arg("LT");
-        for (kind, at) in ring.rings() {
+        cmd.arg("ZADD").arg(self.line.route().notification_key(&notification.queue)).arg("LT");
+        for (kind, at) in notification.notifications() {
             cmd.arg(at.as_ms()).arg(Unheard::member(kind, at));
         }
         cmd
     }
 }
 
-impl Doorbell {
+impl Notifier {
     /// Starts to listen on the link's thread, over a connection of its own that opens with the first wait. `block` is
     /// [`BLOCK`], or less in tests.
     pub(crate) fn open(link: &Link, block: Duration) -> Self {
         let thread = Arc::clone(link.thread());
-        let (hall, changed) = (Mutex::default(), Notify::new());
+        let (waiters, changed) = (Mutex::default(), Notify::new());
         let is_foreign = AtomicBool::new(false);
-        let shared = Arc::new(Shared { line: Arc::clone(link.line()), hall, changed, is_foreign });
+        let shared = Arc::new(Shared { line: Arc::clone(link.line()), waiters, changed, is_foreign });
         let closing = thread.closing();
         thread.spawn(Listener::new(Arc::clone(&shared), block, closing.clone()).run());
         Self { shared, thread, closing }
@@ -152,25 +152,25 @@ impl Doorbell {
         queues: &[String],
         at_most: Duration,
         clock: &(dyn Fn() -> Timestamp + Sync),
-    ) -> Rung {
+    ) -> Woken {
         let end = Instant::now().checked_add(at_most);
         let stay = self.enter(queues);
         loop {
             let now = clock();
             let look = {
-                let mut hall = self.shared.hall();
-                hall.learn_clock(std::time::Instant::now(), now);
-                hall.look(stay.id, now)
+                let mut waiters = self.shared.waiters();
+                waiters.learn_clock(std::time::Instant::now(), now);
+                waiters.look(stay.id, now)
             };
             let until_due = match look {
-                Look::Due => return Rung::Work,
-                Look::Doubt => return Rung::Doubt,
+                Look::Due => return Woken::Work,
+                Look::Doubt => return Woken::Doubt,
                 Look::Later(at) => at.since(now),
                 Look::Nothing => Duration::MAX,
             };
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                return Rung::Time;
+                return Woken::Time;
             }
             select! {
                 () = stay.notify.notified() => {}
@@ -181,23 +181,23 @@ impl Doorbell {
 
     /// Notifies queues at `now` that there is work from this instant on (0 for now), with spares. It returns at once,
     /// and nothing depends on it.
-    pub(crate) fn ring(&self, rings: &[(String, Timestamp)], now: Timestamp) {
-        let ring = |(queue, at): &(String, Timestamp)| {
+    pub(crate) fn notify(&self, notifications: &[(String, Timestamp)], now: Timestamp) {
+        let notification = |(queue, at): &(String, Timestamp)| {
             let spare = (*at).max(now).after(SPARE);
-            self.shared.ring(&Unheard {
+            self.shared.command(&Unheard {
                 queue: queue.clone(),
                 first: Some(*at),
                 spare: Some(spare),
                 ..Unheard::default()
             })
         };
-        let names = rings.iter().map(|(name, _)| name.as_str());
-        self.send(rings.iter().map(ring).chain(self.shared.passing(names)).collect());
+        let names = notifications.iter().map(|(name, _)| name.as_str());
+        self.send(notifications.iter().map(notification).chain(self.shared.passing(names)).collect());
     }
 
     /// Returns what has been received so far.
     pub(crate) fn heard(&self) -> Heard {
-        self.shared.hall().heard()
+        self.shared.waiters().heard()
     }
 
     /// Notes that a call checked these queues at `now` by the server's clock. `heard` is what had been received when
@@ -210,44 +210,44 @@ impl Doorbell {
         before: Heard,
         is_all: bool,
     ) {
-        self.shared.hall().answered(queues, now, before, is_all);
+        self.shared.waiters().answered(queues, now, before, is_all);
     }
 
     /// Returns the times for which this process wakes, for a queue.
     pub(crate) fn hold(&self, queue: &str) -> Hold {
-        self.shared.hall().hold(queue, std::time::Instant::now())
+        self.shared.waiters().hold(queue, std::time::Instant::now())
     }
 
     /// Notes that the store wants this process to wake for a queue at `at`. The call had this hold, and `before` is
     /// what had been received when it was sent.
     pub(crate) fn wake_at(&self, queue: &str, at: Timestamp, hold: &Hold, before: Heard) {
-        let back = self.shared.hall().wake_at(queue, at, hold, before, std::time::Instant::now());
-        if let Some(ring) = back {
-            self.send(vec![self.shared.ring(&ring)]);
+        let back = self.shared.waiters().wake_at(queue, at, hold, before, std::time::Instant::now());
+        if let Some(notification) = back {
+            self.send(vec![self.shared.command(&notification)]);
         }
     }
 
     /// Notes that other processes wake for a queue, by the answer to a call. `before` is what had been received when
     /// it was sent.
     pub(crate) fn leave_to_others(&self, queue: &str, before: Heard) {
-        self.shared.hall().leave_to_others(queue, before);
+        self.shared.waiters().leave_to_others(queue, before);
     }
 
     /// Returns the earliest time for which this process wakes by itself, for these queues.
     pub(crate) fn held<'a>(&self, queues: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
-        self.shared.hall().held(queues)
+        self.shared.waiters().held(queues)
     }
 
     /// Notes that the store has an unknown format: no notifications are returned to it.
     pub(crate) fn leave_alone(&self) {
         self.shared.is_foreign.store(true, Ordering::Relaxed);
-        drop(self.shared.hall().all());
+        drop(self.shared.waiters().all());
     }
 
     /// Forgets all notifications received here. None is returned to the server.
     #[cfg(feature = "testing")]
     pub(crate) fn forget(&self) {
-        drop(self.shared.hall().all());
+        drop(self.shared.waiters().all());
     }
 
     /// Ends the waits of all processes, one after another, because the store has changed. `change` must be above
@@ -271,7 +271,7 @@ impl Doorbell {
 
     fn enter(&self, queues: &[String]) -> Stay<'_> {
         let notify = Arc::new(Notify::new());
-        let entered = self.shared.hall().enter(queues, &notify);
+        let entered = self.shared.waiters().enter(queues, &notify);
         if entered.is_news {
             self.shared.changed.notify_one();
         }
@@ -279,7 +279,7 @@ impl Doorbell {
     }
 }
 
-impl Drop for Doorbell {
+impl Drop for Notifier {
     /// Returns unanswered notifications to the server.
     fn drop(&mut self) {
         self.closing.cancel();
@@ -296,7 +296,7 @@ struct Stay<'a> {
 impl Drop for Stay<'_> {
     fn drop(&mut self) {
         // The system's time, because a runtime's own can stand still.
-        if self.shared.hall().leave(self.id, std::time::Instant::now()) {
+        if self.shared.waiters().leave(self.id, std::time::Instant::now()) {
             self.shared.changed.notify_one();
         }
     }
@@ -329,7 +329,7 @@ mod tests {
 
     /// The connections of a store.
     struct House {
-        bell: Doorbell,
+        notifier: Notifier,
         link: Link,
     }
 
@@ -338,16 +338,16 @@ mod tests {
             let (thread, address) = (Arc::new(Thread::start().unwrap()), Address::parse(url).unwrap());
             let link = Link::new(&thread, &address, 0).unwrap();
             link.enter().await.unwrap();
-            Self { bell: Doorbell::open(&link, block), link }
+            Self { notifier: Notifier::open(&link, block), link }
         }
 
-        async fn wait(&self, queues: &[&str]) -> Rung {
-            self.bell.wait(&names(queues), LONG, &clock).await
+        async fn wait(&self, queues: &[&str]) -> Woken {
+            self.notifier.wait(&names(queues), LONG, &clock).await
         }
 
-        fn ring(&self, queue: &str, at: Timestamp) {
-            let ring = Unheard { queue: queue.to_owned(), first: Some(at), ..Unheard::default() };
-            self.bell.send(vec![self.bell.shared.ring(&ring)]);
+        fn notify(&self, queue: &str, at: Timestamp) {
+            let notification = Unheard { queue: queue.to_owned(), first: Some(at), ..Unheard::default() };
+            self.notifier.send(vec![self.notifier.shared.command(&notification)]);
         }
 
         /// Waits until this many connections wait for a notification.
@@ -372,7 +372,7 @@ mod tests {
         /// Returns the notification on the server.
         async fn score(&self, queue: &str) -> Option<u64> {
             let mut cmd = Cmd::new();
-            cmd.arg("ZSCORE").arg(self.bell.shared.line.route().bell(queue)).arg("r");
+            cmd.arg("ZSCORE").arg(self.notifier.shared.line.route().notification_key(queue)).arg("r");
             match self.link.command(cmd).await.unwrap() {
                 Value::BulkString(score) => Some(str::from_utf8(&score).unwrap().parse().unwrap()),
                 _ => None,
@@ -384,15 +384,15 @@ mod tests {
     async fn a_ring_of_another_process_ends_a_wait() {
         let url = Server::shared().url();
         let (here, there) = (House::at(&url, BLOCK).await, House::at(&url, BLOCK).await);
-        let ring = async {
+        let notification = async {
             yield_now().await;
-            there.ring("mail\0{1}", NOW);
+            there.notify("mail\0{1}", NOW);
         };
-        let (rung, ()) = tokio::join!(here.wait(&["bulk", "mail\0{1}"]), ring);
-        assert_eq!(rung, Rung::Work);
-        there.ring("bulk", NOW);
-        assert_eq!(here.wait(&["bulk"]).await, Rung::Work);
-        assert_eq!(here.bell.wait(&names(&["bulk"]), Duration::ZERO, &clock).await, Rung::Time);
+        let (woken, ()) = tokio::join!(here.wait(&["bulk", "mail\0{1}"]), notification);
+        assert_eq!(woken, Woken::Work);
+        there.notify("bulk", NOW);
+        assert_eq!(here.wait(&["bulk"]).await, Woken::Work);
+        assert_eq!(here.notifier.wait(&names(&["bulk"]), Duration::ZERO, &clock).await, Woken::Time);
     }
 
     /// Of two times on the server, neither replaces the other: it is not known here which of them is in the queue's
@@ -400,14 +400,14 @@ mod tests {
     #[tokio::test]
     async fn a_time_that_comes_back_stands_beside_one_that_a_script_left() {
         let here = House::at(&Server::shared().url(), BLOCK).await;
-        let bell = here.bell.shared.line.route().bell("times");
+        let key = here.notifier.shared.line.route().notification_key("times");
         let (mut left, mut count) = (Cmd::new(), Cmd::new());
-        left.arg("ZADD").arg(&bell).arg(5).arg("t");
-        count.arg("ZCARD").arg(&bell);
+        left.arg("ZADD").arg(&key).arg(5).arg("t");
+        count.arg("ZCARD").arg(&key);
         here.link.command(left).await.unwrap();
         let at = Timestamp::saturating_from_ms(7);
-        let ring = Unheard { queue: "times".to_owned(), times: [at].into(), ..Unheard::default() };
-        here.link.command(here.bell.shared.ring(&ring)).await.unwrap();
+        let notification = Unheard { queue: "times".to_owned(), times: [at].into(), ..Unheard::default() };
+        here.link.command(here.notifier.shared.command(&notification)).await.unwrap();
         assert_eq!(here.link.command(count).await.unwrap(), Value::Int(2));
     }
 
@@ -427,21 +427,21 @@ mod tests {
             () = here.until_blocked(2) => {}
         }
         // The oldest waiter gets the notification and never takes it.
-        let rung = clock();
-        here.bell.ring(&[("mail".to_owned(), NOW)], rung);
-        assert_eq!(wait.await, Rung::Work);
-        assert!(rung.after(SPARE) <= clock());
-        assert_eq!(eaten.await, Rung::Work);
+        let woken = clock();
+        here.notifier.notify(&[("mail".to_owned(), NOW)], woken);
+        assert_eq!(wait.await, Woken::Work);
+        assert!(woken.after(SPARE) <= clock());
+        assert_eq!(eaten.await, Woken::Work);
     }
 
     #[tokio::test]
     async fn a_ring_for_later_ends_a_wait_then_and_not_before() {
         let here = House::at(&Server::shared().url(), BLOCK).await;
         let due = clock().after(Duration::from_millis(60));
-        here.ring("mail", due.after(LONG));
-        here.ring("mail", due);
-        here.ring("mail", due.after(LONG));
-        assert_eq!(here.wait(&["mail"]).await, Rung::Work);
+        here.notify("mail", due.after(LONG));
+        here.notify("mail", due);
+        here.notify("mail", due.after(LONG));
+        assert_eq!(here.wait(&["mail"]).await, Woken::Work);
         assert!(due <= clock());
     }
 
@@ -450,27 +450,27 @@ mod tests {
         let here = House::at(&Server::shared().url(), BLOCK).await;
         let queues = ["mail"];
         let (mut first, mut second) = (pin!(here.wait(&queues)), pin!(here.wait(&queues)));
-        here.ring("mail", NOW);
+        here.notify("mail", NOW);
         let first_is_over = select! {
-            rung = &mut first => { assert_eq!(rung, Rung::Work); true }
-            rung = &mut second => { assert_eq!(rung, Rung::Work); false }
+            woken = &mut first => { assert_eq!(woken, Woken::Work); true }
+            woken = &mut second => { assert_eq!(woken, Woken::Work); false }
         };
         let other = if first_is_over { second } else { first };
         let mut other = pin!(other);
         assert!(timeout(Duration::from_millis(20), &mut other).await.is_err());
-        here.ring("mail", NOW);
-        assert_eq!(other.await, Rung::Work);
+        here.notify("mail", NOW);
+        assert_eq!(other.await, Woken::Work);
     }
 
     #[tokio::test]
     async fn a_wait_that_is_dropped_loses_no_ring() {
         let here = House::at(&Server::shared().url(), BLOCK).await;
         for n in 0..150 {
-            here.ring("mail", NOW);
+            here.notify("mail", NOW);
             // From before the call is blocked to after the grace period.
             let early = timeout(Duration::from_micros(n % 50 * 60), here.wait(&["mail"])).await;
             if early.is_err() {
-                assert_eq!(here.wait(&["mail"]).await, Rung::Work, "{n}");
+                assert_eq!(here.wait(&["mail"]).await, Woken::Work, "{n}");
             }
         }
     }
@@ -488,7 +488,7 @@ mod tests {
                 _ = &mut wait => panic!("nobody rang"),
                 () = here.until_blocked(1) => {}
             }
-            here.ring("mail", later);
+            here.notify("mail", later);
             let taken = async {
                 while here.score("mail").await.is_some() {
                     yield_now().await;
@@ -507,8 +507,8 @@ mod tests {
             yield_now().await;
         }
         assert_eq!(here.score("mail").await, Some(later.as_ms()));
-        there.ring("mail", NOW);
-        assert_eq!(there.wait(&["mail"]).await, Rung::Work);
+        there.notify("mail", NOW);
+        assert_eq!(there.wait(&["mail"]).await, Woken::Work);
     }
 
     #[tokio::test]
@@ -519,9 +519,9 @@ mod tests {
         let still = timeout(Duration::from_millis(700), &mut wait).await;
         assert!(still.is_err(), "nothing rang, and nobody left a ring: {still:?}");
         let mut left = Cmd::new();
-        left.arg("HSET").arg(here.bell.shared.line.route().key("s")).arg("left").arg(1);
+        left.arg("HSET").arg(here.notifier.shared.line.route().key("s")).arg("left").arg(1);
         here.link.command(left).await.unwrap();
-        assert_eq!(wait.await, Rung::Doubt);
+        assert_eq!(wait.await, Woken::Doubt);
         let again = timeout(Duration::from_millis(700), here.wait(&queues)).await;
         assert!(again.is_err(), "it is doubted once: {again:?}");
     }
@@ -535,7 +535,7 @@ mod tests {
             here.link.command(cmd).await.unwrap()
         };
         let before = who().await;
-        here.bell.ring(&[], NOW);
+        here.notifier.notify(&[], NOW);
         for _ in 0..10 {
             assert_eq!(who().await, before);
         }
@@ -550,14 +550,14 @@ mod tests {
             _ = &mut mail => panic!("nobody rang"),
             () = here.until_blocked(1) => {}
         }
-        here.ring("bulk", NOW);
+        here.notify("bulk", NOW);
         let bulk = here.wait(&["bulk"]);
         select! {
             _ = &mut mail => panic!("nobody rang for it"),
-            rung = bulk => assert_eq!(rung, Rung::Work),
+            woken = bulk => assert_eq!(woken, Woken::Work),
         }
-        here.ring("mail", NOW);
-        assert_eq!(mail.await, Rung::Work);
+        here.notify("mail", NOW);
+        assert_eq!(mail.await, Woken::Work);
     }
 
     #[tokio::test]
@@ -571,8 +571,8 @@ mod tests {
             reset.arg("CONFIG").arg("RESETSTAT");
             here.link.command(reset).await.unwrap();
             // Another wait for the same queues needs nothing from the server.
-            let rung = here.bell.wait(&names(&["bulk"]), Duration::from_millis(700), &clock).await;
-            assert_eq!(rung, Rung::Time);
+            let woken = here.notifier.wait(&names(&["bulk"]), Duration::from_millis(700), &clock).await;
+            assert_eq!(woken, Woken::Time);
             here.info("commandstats").await
         };
         let stats = select! {
@@ -604,14 +604,14 @@ mod tests {
             () = here.until_blocked(1) => {}
         }
         server.kill();
-        assert_eq!(tokio::join!(first, second), (Rung::Doubt, Rung::Doubt));
+        assert_eq!(tokio::join!(first, second), (Woken::Doubt, Woken::Doubt));
         server.restart();
         // The listener can be in its pause, and doubts once more when it is back.
         let begin = SystemInstant::now();
         loop {
-            here.ring("mail", NOW);
-            match here.bell.wait(&queues, Duration::from_millis(100), &clock).await {
-                Rung::Work => break,
+            here.notify("mail", NOW);
+            match here.notifier.wait(&queues, Duration::from_millis(100), &clock).await {
+                Woken::Work => break,
                 other => assert!(begin.elapsed() < LONG, "{other:?}"),
             }
         }
@@ -627,7 +627,7 @@ mod tests {
             () = here.until_blocked(1) => {}
         }
         server.freeze();
-        assert_eq!(wait.await, Rung::Doubt);
+        assert_eq!(wait.await, Woken::Doubt);
         server.thaw();
     }
 
@@ -638,12 +638,12 @@ mod tests {
         let later = clock().after(LONG);
         {
             let mut wait = pin!(here.wait(&["mail"]));
-            here.ring("mail", later);
+            here.notify("mail", later);
             let taken = async {
-                let arrived = || here.bell.shared.hall().all().pop();
+                let arrived = || here.notifier.shared.waiters().all().pop();
                 loop {
                     if let Some(Unheard { queue, first: Some(at), .. }) = arrived() {
-                        return here.bell.shared.hall().take_in(
+                        return here.notifier.shared.waiters().take_in(
                             queue,
                             at,
                             waiters::Kind::First,

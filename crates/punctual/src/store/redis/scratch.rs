@@ -21,7 +21,7 @@ impl RedisStore {
     pub(crate) async fn remove_all(&self) -> Result<()> {
         for shard in self.live().shards.iter().rev() {
             // Its notifications are not returned any more.
-            shard.bell.forget();
+            shard.notifier.forget();
             let (pattern, documents) = (shard.key("*"), shard.key("d"));
             let mut cursor = b"0".to_vec();
             for _ in 0..SCANS_MAX {

@@ -16,7 +16,6 @@ use crate::{
         time::ceil_ms,
     },
     store::{
-        defaults::{Defaults, defaults},
         redis::{
             notify::SPARE,
             state::{
@@ -26,10 +25,11 @@ use crate::{
             verbs::reserve::NEVER,
         },
         toolkit::{TOOL_FORGET_MAX, TOOL_MEMORY},
+        version_defaults::{Defaults, defaults},
     },
 };
 
-/// The keys that every script names, in the order of `lua/keys.lua`.
+/// The keys that every script names, in the order of `lua/key_names.lua`.
 pub(super) const COMMON_KEYS: [&str; 21] =
     ["j", "x", "t", "o", "r", "l", "e", "u", "v", "k", "m", "p", "a", "s", "q", "i", "n", "c", "g", "h", "y"];
 
@@ -53,12 +53,12 @@ pub(super) const STATE: usize = 13;
 /// The index of the common key with the names of queues.
 pub(super) const NAMES: usize = 16;
 
-const KEYS: &str = include_str!("lua/keys.lua");
+const KEY_NAMES: &str = include_str!("lua/key_names.lua");
 const TIMELINE: &str = include_str!("lua/timeline.lua");
 const QUEUES: &str = include_str!("lua/queues.lua");
 const PICK: &str =
-    concat!(include_str!("lua/verbs/reserve/pick.lua"), include_str!("lua/verbs/reserve/serve.lua"));
-const RESERVING: &str = include_str!("lua/verbs/reserve/reserving.lua");
+    concat!(include_str!("lua/verbs/reserve/pick.lua"), include_str!("lua/verbs/reserve/pick_groups.lua"));
+const NUMBERED_RESERVE: &str = include_str!("lua/verbs/reserve/numbered.lua");
 
 /// The parts of `rules()`, in this order: each uses the definitions of those before it.
 const RULES: [&str; 9] = [
@@ -70,7 +70,7 @@ const RULES: [&str; 9] = [
     include_str!("lua/state/places.lua"),
     include_str!("lua/state/runs.lua"),
     include_str!("lua/state/upkeep.lua"),
-    include_str!("lua/rules.lua"),
+    include_str!("lua/exports.lua"),
 ];
 
 /// Returns the constants that scripts use as `$NAME`, so that no script repeats a number of the Rust code.
@@ -84,7 +84,7 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("DEAD", code(State::Dead).into()),
         ("UNTIL_START", UNTIL_START.into()),
         ("WINDOW", WINDOW.into()),
-        ("BELLS", COMMON_KEYS.len() as u64 + 1),
+        ("NOTIFICATIONS", COMMON_KEYS.len() as u64 + 1),
         ("DERIVED", DERIVED_VERSION as u64),
         ("LEVELS", Priority::ALL.len() as u64),
         ("NEVER", NEVER),
@@ -99,12 +99,12 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("DOCS_MAX", limits::DOCS_MAX),
         ("FAILURES_MAX", limits::FAILURES_MAX as u64),
         ("FORMAT", FORMAT.into()),
-        ("CRASHES_MAX", limits::CRASHES_MAX.into()),
-        ("GATE_MAX", ceil_ms(limits::GATE_MAX)),
+        ("EXPIRED_LEASES_MAX", limits::EXPIRED_LEASES_MAX.into()),
+        ("PAUSE_MAX", ceil_ms(limits::PAUSE_MAX)),
         ("GROUPS_EXTRA", limits::GROUPS_EXTRA as u64),
-        ("GROUP_TURNS_MAX", limits::GROUP_TURNS_MAX as u64),
+        ("GROUP_SERVICES_MAX", limits::GROUP_SERVICES_MAX as u64),
         ("HELD_FOR", ceil_ms(limits::HELD_FOR)),
-        ("HEARTBEAT_DEFAULT", ceil_ms(limits::HEARTBEAT_DEFAULT)),
+        ("JUMP_PAUSE", ceil_ms(limits::JUMP_PAUSE)),
         ("ID_MEMORY", ceil_ms(limits::ID_MEMORY)),
         ("ID_MEMORY_MAX", limits::ID_MEMORY_MAX),
         ("INSTANT_MAX_MS", limits::INSTANT_MAX_MS),
@@ -122,7 +122,7 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("SNOOZE_MIN", ceil_ms(limits::SNOOZE_MIN)),
         ("STRIDE", STRIDE),
         ("SWEEP_RIDE_MAX", limits::SWEEP_RIDE_MAX as u64),
-        ("TAKE_BACK_MAX", limits::TAKE_BACK_MAX as u64),
+        ("RECLAIM_MAX", limits::RECLAIM_MAX as u64),
     ];
     // Longer names first, in case one is the beginning of another.
     all.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
@@ -147,7 +147,8 @@ fn made(name: &'static str, parts: &[&str]) -> Script {
 /// common words and captures only the arguments of the script. Its body is a nested function: a capture through two
 /// functions costs a copy, and through one a search.
 fn script(name: &'static str, parts: &[&str]) -> Script {
-    let before = [KEYS, "local function make_rules(shard, queue, pending)", KEYS, "return (function()"];
+    let before =
+        [KEY_NAMES, "local function make_rules(shard, queue, pending)", KEY_NAMES, "return (function()"];
     let after = [
         "end)() end",
         "local function make_pending(shard, queue, rules, now)",
@@ -201,8 +202,14 @@ impl Default for Scripts {
     fn default() -> Self {
         Self {
             enqueue: script("enqueue", &[TIMELINE, include_str!("lua/verbs/enqueue.lua")]),
-            reserve: script("reserve", &[TIMELINE, PICK, RESERVING, include_str!("lua/verbs/reserve.lua")]),
-            settle: script("settle", &[TIMELINE, PICK, RESERVING, include_str!("lua/verbs/settle.lua")]),
+            reserve: script(
+                "reserve",
+                &[TIMELINE, PICK, NUMBERED_RESERVE, include_str!("lua/verbs/reserve.lua")],
+            ),
+            settle: script(
+                "settle",
+                &[TIMELINE, PICK, NUMBERED_RESERVE, include_str!("lua/verbs/settle.lua")],
+            ),
             extend: script("extend", &[include_str!("lua/verbs/extend.lua")]),
             take: script("take", &[TIMELINE, PICK, include_str!("lua/verbs/take.lua")]),
             act: script("act", &[include_str!("lua/verbs/act.lua")]),

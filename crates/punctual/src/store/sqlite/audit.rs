@@ -106,8 +106,8 @@ const TABLES: [Entries; 10] = [
         detail: "a unique key whose job is gone or ended",
     },
     Entries {
-        list: named(FILE, "past"),
-        drop: named(FILE, "drop_past"),
+        list: named(FILE, "history"),
+        drop: named(FILE, "drop_history"),
         key_columns: 1,
         id_column: Some(0),
         queue_column: None,
@@ -115,13 +115,13 @@ const TABLES: [Entries; 10] = [
         detail: "failures that belong to no record",
     },
     Entries {
-        list: named(FILE, "parked"),
-        drop: named(FILE, "drop_parked"),
+        list: named(FILE, "blocked"),
+        drop: named(FILE, "drop_blocked"),
         key_columns: 5,
         id_column: Some(4),
         queue_column: Some(0),
         what: "no_record",
-        detail: "an entry of a parked job that belongs to no record",
+        detail: "an entry of a blocked job that belongs to no record",
     },
     Entries {
         list: named(FILE, "keyed"),
@@ -154,7 +154,7 @@ const TABLES: [Entries; 10] = [
 const DUE: usize = 0;
 const EXPIRY: usize = 3;
 const UNIQUE: usize = 4;
-const PARKED: usize = 6;
+const BLOCKED: usize = 6;
 const KEYED: usize = 7;
 /// This table comes before the next one, whose check files groups that are filed nowhere.
 const GROUP: usize = 8;
@@ -358,14 +358,14 @@ impl Slice {
         };
         let lease = tx.lease(id)?;
         let has_ended = tx.conn.prepare_cached(HAS_ENDED)?.exists([id.as_bytes()])?;
-        let (is_due, is_parked) = (tx.is_due(&job)?, tx.is_parked(&job)?);
+        let (is_due, is_blocked) = (tx.is_due(&job)?, tx.is_blocked(&job)?);
         if lease.is_some() {
             self.turn(tx, q, &job)?;
         }
         let queue = || Some(tx.at(q).name.clone());
         match usize::from(lease.is_some())
             + usize::from(is_due)
-            + usize::from(is_parked)
+            + usize::from(is_blocked)
             + usize::from(has_ended)
         {
             0 => {
@@ -430,7 +430,7 @@ impl Slice {
                 Some(Value::Blob(id)) => job_id(id),
                 _ => None,
             };
-            if self.repair && matches!(table, PARKED | KEYED | GROUP) {
+            if self.repair && matches!(table, BLOCKED | KEYED | GROUP) {
                 // The repair can unblock a job.
                 touch(tx, row)?;
             }
@@ -531,7 +531,7 @@ fn belongs(tx: &mut Tx<'_>, table: usize, row: &[Value], id: Option<JobId>) -> S
                 ]
         }
         EXPIRY => job.expires_at.map(ms).map(Value::Integer).as_ref() == Some(&row[1]),
-        PARKED => {
+        BLOCKED => {
             let key = tx.key_of(&job)?.map(|(key, _)| Value::Blob(key.to_vec()));
             row[..4]
                 == [
@@ -566,7 +566,7 @@ fn quarantine(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool) -> Step<()> {
 /// Leaves a job in only one of its places.
 fn part(tx: &mut Tx<'_>, q: Q, job: &Job, is_running: bool, is_due: bool, has_ended: bool) -> Step<()> {
     if is_running || is_due {
-        tx.unpark(q, job)?;
+        tx.unblock(q, job)?;
     }
     if is_due && is_running {
         tx.drop_due(q, job)?;

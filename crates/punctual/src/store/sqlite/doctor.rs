@@ -34,7 +34,7 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
         durability(store).await?,
         integrity(store, bytes).await?,
         clock(store).await?,
-        bell(store),
+        notifications(store),
     ];
     checks.push(if wal_bytes <= 2 * WAL_KEPT_BYTES.cast_unsigned() {
         ok("log", format!("write-ahead log of {} KiB", wal_bytes / 1_024))
@@ -120,12 +120,12 @@ async fn clock(store: &SqliteStore) -> Result<Check> {
     })
 }
 
-fn bell(store: &SqliteStore) -> Check {
+fn notifications(store: &SqliteStore) -> Check {
     if store.options.read_only {
         return ok("bell", "not tested: opened for reading only".to_owned());
     }
     let fix = "let all users that write the database write the folder, or remove it while no process uses it";
-    match store.bell.test() {
+    match store.notifier.test() {
         Ok((0, _)) => ok("bell", "a message to itself arrived; no other process listens".to_owned()),
         Ok((others, answered)) if others == answered => {
             ok("bell", format!("other processes that listen: {others}; all of them answered"))

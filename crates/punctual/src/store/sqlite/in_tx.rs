@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 
 use rusqlite::{Connection, Transaction};
 
-use super::{Rings, SqliteStore};
+use super::{Notifications, SqliteStore};
 use crate::{
     core::{
         error::{Error, ErrorKind, Result},
@@ -19,7 +19,7 @@ use crate::{
                 fault::{Step, error},
                 tx::Tx,
             },
-            notify::Doorbell,
+            notify::Notifier,
             verbs::{act, enqueue, settle},
         },
         transaction::sealed::Sealed,
@@ -30,16 +30,16 @@ use crate::{
 ///
 /// Use it after the commit. Without it the jobs start about a second late; none is lost.
 #[derive(Debug)]
-#[must_use = "ring it after the commit, or the jobs start about a second late"]
-pub struct Bell {
-    rings: Rings,
-    bell: Arc<Doorbell>,
+#[must_use = "send it after the commit, or the jobs start about a second late"]
+pub struct Notification {
+    notifications: Notifications,
+    notifier: Arc<Notifier>,
 }
 
-impl Bell {
+impl Notification {
     /// Sends the notifications.
-    pub fn ring(self) {
-        self.bell.ring(&self.rings);
+    pub fn send(self) {
+        self.notifier.notify(&self.notifications);
     }
 }
 
@@ -62,9 +62,9 @@ impl SqliteStore {
     /// tx.execute("INSERT INTO orders DEFAULT VALUES", [])?;
     /// let id = IdMaker::default().make(1_795_000_000_000, 0, 7);
     /// let job = NewJob::new(id, "order.confirm", "mail", Payload::json("{}"));
-    /// let (enqueued, bell) = store.enqueue_in(&tx, &[job])?;
+    /// let (enqueued, notification) = store.enqueue_in(&tx, &[job])?;
     /// tx.commit()?;
-    /// bell.ring();
+    /// notification.send();
     /// assert!(enqueued[0].is_new());
     /// # Ok(()) }
     /// ```
@@ -75,7 +75,7 @@ impl SqliteStore {
     /// As [`Store::enqueue`]. `Conflict` if the connection is to another file, or would weaken the store's
     /// guarantees: it needs the write-ahead log, `synchronous` at least as the store's durability requires, and a
     /// busy timeout. After any other error, roll the transaction back.
-    pub fn enqueue_in(&self, tx: &Transaction<'_>, jobs: &[NewJob]) -> Result<(Vec<Enqueued>, Bell)> {
+    pub fn enqueue_in(&self, tx: &Transaction<'_>, jobs: &[NewJob]) -> Result<(Vec<Enqueued>, Notification)> {
         self.within(tx, |tx| enqueue::insert(tx, jobs, self.options.payload_bytes_max))
     }
 
@@ -85,11 +85,16 @@ impl SqliteStore {
     ///
     /// # Errors
     /// As [`SqliteStore::enqueue_in`].
-    pub fn settle_in(&self, tx: &Transaction<'_>, lease: Lease, verdict: Verdict) -> Result<(Settled, Bell)> {
+    pub fn settle_in(
+        &self,
+        tx: &Transaction<'_>,
+        lease: Lease,
+        verdict: Verdict,
+    ) -> Result<(Settled, Notification)> {
         let batch = [Settlement { lease, verdict }];
-        let (settled, bell) = self.within(tx, |tx| settle::settle(tx, &batch, None))?;
+        let (settled, notification) = self.within(tx, |tx| settle::settle(tx, &batch, None))?;
         let settled = settled.0.into_iter().next().expect("invariant: one settlement has one answer");
-        Ok((settled, bell))
+        Ok((settled, notification))
     }
 
     /// Acts on jobs inside a transaction of the caller's own.
@@ -103,37 +108,46 @@ impl SqliteStore {
         tx: &Transaction<'_>,
         targets: &[Target],
         action: &Action,
-    ) -> Result<(Vec<Acted>, Bell)> {
+    ) -> Result<(Vec<Acted>, Notification)> {
         check_act(targets, action, self.options.payload_bytes_max)?;
         self.within(tx, |tx| act::act(tx, targets, action))
     }
 
-    fn within<T>(&self, conn: &Connection, work: impl FnOnce(&mut Tx<'_>) -> Step<T>) -> Result<(T, Bell)> {
+    fn within<T>(
+        &self,
+        conn: &Connection,
+        work: impl FnOnce(&mut Tx<'_>) -> Step<T>,
+    ) -> Result<(T, Notification)> {
         let path = &self.database.path;
         check(conn, path, self.options.durability)?;
         let failed = |stop: crate::store::sqlite::engine::fault::Stop| stop.into_error("write to", path);
         self.database.check_in_place()?;
         let mut tx = Tx::begin(conn, &self.options.clock).map_err(failed)?;
         let answer = work(&mut tx).map_err(failed)?;
-        let rings = tx.finish().map_err(failed)?;
-        Ok((answer, Bell { rings, bell: Arc::clone(&self.bell) }))
+        let notifications = tx.finish().map_err(failed)?;
+        Ok((answer, Notification { notifications, notifier: Arc::clone(&self.notifier) }))
     }
 }
 
 impl Sealed for Transaction<'_> {}
 
 impl Within for Transaction<'_> {
-    type Bell = Bell;
+    type Notification = Notification;
 
-    fn enqueue(&self, store: &dyn Store, jobs: &[NewJob]) -> Result<(Vec<Enqueued>, Bell)> {
+    fn enqueue(&self, store: &dyn Store, jobs: &[NewJob]) -> Result<(Vec<Enqueued>, Notification)> {
         of(store)?.enqueue_in(self, jobs)
     }
 
-    fn act(&self, store: &dyn Store, targets: &[Target], action: &Action) -> Result<(Vec<Acted>, Bell)> {
+    fn act(
+        &self,
+        store: &dyn Store,
+        targets: &[Target],
+        action: &Action,
+    ) -> Result<(Vec<Acted>, Notification)> {
         of(store)?.act_in(self, targets, action)
     }
 
-    fn settle(&self, store: &dyn Store, lease: Lease, verdict: Verdict) -> Result<(Settled, Bell)> {
+    fn settle(&self, store: &dyn Store, lease: Lease, verdict: Verdict) -> Result<(Settled, Notification)> {
         of(store)?.settle_in(self, lease, verdict)
     }
 }

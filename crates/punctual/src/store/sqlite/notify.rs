@@ -24,14 +24,14 @@ use std::{
 
 use tokio::sync::Notify;
 
-pub(crate) use self::socket::Street;
+pub(crate) use self::socket::Peers;
 use crate::core::time::Timestamp;
 
 /// The waiters of this process, and the way to those of others.
 #[derive(Debug)]
-pub(crate) struct Doorbell {
+pub(crate) struct Notifier {
     waiters: Mutex<Waiters>,
-    street: Street,
+    peers: Peers,
 }
 
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ struct Waiter {
     /// When it wakes by itself, as far as it knows.
     armed: Timestamp,
     /// Whether it got that time from a notification and has not noticed it yet.
-    rung: bool,
+    woken: bool,
     notify: Arc<Notify>,
 }
 
@@ -61,7 +61,7 @@ impl Waiter {
 
 /// A notification for one waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ring {
+pub(crate) struct Notification {
     pub(crate) queue: u64,
     pub(crate) at: Timestamp,
     /// How often it was passed on between processes.
@@ -72,10 +72,10 @@ pub(crate) struct Ring {
 /// finds the job.
 const HOPS_MAX: u8 = 8;
 
-impl Doorbell {
+impl Notifier {
     /// Returns the notifier of a database, by its real path.
     pub(crate) fn new(database: &Path) -> Arc<Self> {
-        Arc::new(Self { waiters: Mutex::default(), street: Street::new(database) })
+        Arc::new(Self { waiters: Mutex::default(), peers: Peers::new(database) })
     }
 
     fn waiters(&self) -> MutexGuard<'_, Waiters> {
@@ -83,84 +83,85 @@ impl Doorbell {
     }
 
     /// Wakes one waiter per queue, if one sleeps beyond the time.
-    pub(crate) fn ring(&self, rings: &[(String, Timestamp)]) {
-        for (queue, at) in rings {
-            self.pass(Ring { queue: hash(queue.as_bytes()), at: *at, hops: 0 });
+    pub(crate) fn notify(&self, notifications: &[(String, Timestamp)]) {
+        for (queue, at) in notifications {
+            self.pass(Notification { queue: hash(queue.as_bytes()), at: *at, hops: 0 });
         }
     }
 
-    fn pass(&self, ring: Ring) {
-        if !self.ring_here(ring) && ring.hops <= HOPS_MAX {
-            self.street.ring(ring);
+    fn pass(&self, notification: Notification) {
+        if !self.notify_here(notification) && notification.hops <= HOPS_MAX {
+            self.peers.notify(notification);
         }
     }
 
     /// Wakes one waiter of this process.
-    fn ring_here(&self, ring: Ring) -> bool {
+    fn notify_here(&self, notification: Notification) -> bool {
         let mut waiters = self.waiters();
-        let Some(waiter) = waiters.inside.iter_mut().find(|waiter| waiter.sleeps_past(ring.queue, ring.at))
+        let Some(waiter) =
+            waiters.inside.iter_mut().find(|waiter| waiter.sleeps_past(notification.queue, notification.at))
         else {
             return false;
         };
-        self.street.hide(waiter.id, waiter.armed, &waiter.queues);
-        (waiter.armed, waiter.rung) = (ring.at, true);
+        self.peers.hide(waiter.id, waiter.armed, &waiter.queues);
+        (waiter.armed, waiter.woken) = (notification.at, true);
         waiter.notify.notify_one();
         true
     }
 
     /// Receives a notification that another process sent to a waiter of this one.
-    pub(crate) fn rung_from_outside(&self, id: u64, ring: Ring) {
+    pub(crate) fn notified_from_outside(&self, id: u64, notification: Notification) {
         // The sender removed the waiter's sign. Another waiter may be woken, so the sign is put up again first.
         if let Some(waiter) = self.waiters().inside.iter().find(|waiter| waiter.id == id) {
-            self.street.show(waiter.id, waiter.armed, &waiter.queues);
+            self.peers.show(waiter.id, waiter.armed, &waiter.queues);
         }
-        self.pass(Ring { hops: ring.hops + 1, ..ring });
+        self.pass(Notification { hops: notification.hops + 1, ..notification });
     }
 
     /// Adds a waiter for these queues, armed for `armed`.
     pub(crate) fn enter(self: &Arc<Self>, queues: &[String], armed: Timestamp) -> Waiting {
-        self.street.listen(self);
+        self.peers.listen(self);
         let mut waiters = self.waiters();
         waiters.last_id += 1;
         let id = waiters.last_id;
         let queues: Vec<u64> = queues.iter().map(|queue| hash(queue.as_bytes())).collect();
         let notify = Arc::new(Notify::new());
-        self.street.show(id, armed, &queues);
-        waiters.inside.push(Waiter { id, queues, armed, rung: false, notify: Arc::clone(&notify) });
+        self.peers.show(id, armed, &queues);
+        waiters.inside.push(Waiter { id, queues, armed, woken: false, notify: Arc::clone(&notify) });
         drop(waiters);
-        Waiting { bell: Arc::clone(self), id, notify, served: false }
+        Waiting { notifier: Arc::clone(self), id, notify, served: false }
     }
 
     /// Puts up all signs again; existing ones stay as they are.
     #[cfg(unix)]
     fn show_all(&self) {
-        for waiter in self.waiters().inside.iter().filter(|waiter| !waiter.rung) {
-            self.street.show(waiter.id, waiter.armed, &waiter.queues);
+        for waiter in self.waiters().inside.iter().filter(|waiter| !waiter.woken) {
+            self.peers.show(waiter.id, waiter.armed, &waiter.queues);
         }
     }
 
     /// Tests the way between processes; returns how many others listen, and how many of them answered.
     pub(crate) fn test(self: &Arc<Self>) -> Result<(usize, usize), String> {
-        self.street.listen(self);
-        self.street.test()
+        self.peers.listen(self);
+        self.peers.test()
     }
 
     /// Returns whether two other processes that wait for all of these queues wake by themselves until then.
     pub(crate) fn others_mind<'a>(&self, queues: impl Iterator<Item = &'a str>, at: Timestamp) -> bool {
         let queues: Vec<u64> = queues.map(|queue| hash(queue.as_bytes())).collect();
-        self.street.others_mind(None, &queues, at)
+        self.peers.others_mind(None, &queues, at)
     }
 
     /// Returns whether waiters of other processes can be notified.
     pub(crate) fn reaches_others(&self) -> bool {
-        self.street.is_open()
+        self.peers.is_open()
     }
 }
 
 /// A waiter, for as long as it waits.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    bell: Arc<Doorbell>,
+    notifier: Arc<Notifier>,
     id: u64,
     notify: Arc<Notify>,
     /// Whether it ended and will look for work. Otherwise, when dropped, it passes on what it was armed for.
@@ -170,15 +171,15 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// Arms it for `armed` at the latest; an earlier time from a notification stays.
     pub(crate) fn arm(&self, armed: Timestamp) -> Timestamp {
-        let mut waiters = self.bell.waiters();
+        let mut waiters = self.notifier.waiters();
         let Some(waiter) = waiters.inside.iter_mut().find(|waiter| waiter.id == self.id) else {
             return armed;
         };
-        if waiter.rung || armed != waiter.armed {
-            self.bell.street.hide(waiter.id, waiter.armed, &waiter.queues);
-            waiter.armed = if waiter.rung { armed.min(waiter.armed) } else { armed };
-            waiter.rung = false;
-            self.bell.street.show(waiter.id, waiter.armed, &waiter.queues);
+        if waiter.woken || armed != waiter.armed {
+            self.notifier.peers.hide(waiter.id, waiter.armed, &waiter.queues);
+            waiter.armed = if waiter.woken { armed.min(waiter.armed) } else { armed };
+            waiter.woken = false;
+            self.notifier.peers.show(waiter.id, waiter.armed, &waiter.queues);
         }
         waiter.armed
     }
@@ -186,23 +187,24 @@ impl Waiting {
     /// Returns whether two others wake by themselves until then, so that this one need not.
     pub(crate) fn is_left_to_others(&self, at: Timestamp) -> bool {
         let own = {
-            let waiters = self.bell.waiters();
+            let waiters = self.notifier.waiters();
             let own = waiters.inside.iter().find(|waiter| waiter.id == self.id);
             own.map(|waiter| (waiter.queues.clone(), waiter.armed <= at))
         };
         let Some((queues, is_armed)) = own else { return false };
-        self.bell.street.others_mind(is_armed.then_some(self.id), &queues, at)
+        self.notifier.peers.others_mind(is_armed.then_some(self.id), &queues, at)
     }
 
     /// Returns the time of the next notification, when it arrives.
-    pub(crate) async fn rung(&self) -> Timestamp {
+    pub(crate) async fn woken(&self) -> Timestamp {
         loop {
             self.notify.notified().await;
-            let mut waiters = self.bell.waiters();
-            if let Some(waiter) = waiters.inside.iter_mut().find(|waiter| waiter.id == self.id && waiter.rung)
+            let mut waiters = self.notifier.waiters();
+            if let Some(waiter) =
+                waiters.inside.iter_mut().find(|waiter| waiter.id == self.id && waiter.woken)
             {
-                waiter.rung = false;
-                self.bell.street.show(waiter.id, waiter.armed, &waiter.queues);
+                waiter.woken = false;
+                self.notifier.peers.show(waiter.id, waiter.armed, &waiter.queues);
                 return waiter.armed;
             }
         }
@@ -217,15 +219,15 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let gone = {
-            let mut waiters = self.bell.waiters();
+            let mut waiters = self.notifier.waiters();
             let at = waiters.inside.iter().position(|waiter| waiter.id == self.id);
             at.map(|at| waiters.inside.remove(at))
         };
         let Some(waiter) = gone else { return };
-        self.bell.street.hide(waiter.id, waiter.armed, &waiter.queues);
+        self.notifier.peers.hide(waiter.id, waiter.armed, &waiter.queues);
         if !self.served {
             for queue in waiter.queues {
-                self.bell.pass(Ring { queue, at: waiter.armed, hops: 0 });
+                self.notifier.pass(Notification { queue, at: waiter.armed, hops: 0 });
             }
         }
     }
@@ -248,68 +250,68 @@ mod tests {
 
     /// With a folder for its database, which is removed with it.
     struct Rig {
-        bell: Arc<Doorbell>,
+        notifier: Arc<Notifier>,
         _folder: tempfile::TempDir,
     }
 
     impl std::ops::Deref for Rig {
-        type Target = Arc<Doorbell>;
+        type Target = Arc<Notifier>;
 
-        fn deref(&self) -> &Arc<Doorbell> {
-            &self.bell
+        fn deref(&self) -> &Arc<Notifier> {
+            &self.notifier
         }
     }
 
-    fn bell() -> Rig {
+    fn notifier() -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("jobs.db");
         std::fs::write(&database, "").unwrap();
-        Rig { bell: Doorbell::new(&database), _folder: folder }
+        Rig { notifier: Notifier::new(&database), _folder: folder }
     }
 
-    fn armed(bell: &Doorbell) -> Vec<(u64, u64)> {
-        bell.waiters().inside.iter().map(|waiter| (waiter.id, waiter.armed.as_ms())).collect()
+    fn armed(notifier: &Notifier) -> Vec<(u64, u64)> {
+        notifier.waiters().inside.iter().map(|waiter| (waiter.id, waiter.armed.as_ms())).collect()
     }
 
     #[test]
     fn one_waiter_is_armed_for_each_job() {
-        let bell = bell();
+        let notifier = notifier();
         let queues = ["mail".to_owned()];
-        let (_first, _second) = (bell.enter(&queues, at(100)), bell.enter(&queues, at(100)));
-        let _other = bell.enter(&["bulk".to_owned()], at(100));
-        bell.ring(&[("mail".to_owned(), at(50))]);
-        assert_eq!(armed(&bell), [(1, 50), (2, 100), (3, 100)]);
-        bell.ring(&[("mail".to_owned(), at(70))]);
-        assert_eq!(armed(&bell), [(1, 50), (2, 70), (3, 100)]);
-        bell.ring(&[("mail".to_owned(), at(70))]);
-        assert_eq!(armed(&bell), [(1, 50), (2, 70), (3, 100)]);
+        let (_first, _second) = (notifier.enter(&queues, at(100)), notifier.enter(&queues, at(100)));
+        let _other = notifier.enter(&["bulk".to_owned()], at(100));
+        notifier.notify(&[("mail".to_owned(), at(50))]);
+        assert_eq!(armed(&notifier), [(1, 50), (2, 100), (3, 100)]);
+        notifier.notify(&[("mail".to_owned(), at(70))]);
+        assert_eq!(armed(&notifier), [(1, 50), (2, 70), (3, 100)]);
+        notifier.notify(&[("mail".to_owned(), at(70))]);
+        assert_eq!(armed(&notifier), [(1, 50), (2, 70), (3, 100)]);
     }
 
     #[test]
     fn a_dropped_waiter_passes_on_what_it_was_armed_for() {
-        let bell = bell();
+        let notifier = notifier();
         let queues = ["mail".to_owned()];
-        let (first, _second) = (bell.enter(&queues, at(100)), bell.enter(&queues, at(100)));
-        bell.ring(&[("mail".to_owned(), at(50))]);
+        let (first, _second) = (notifier.enter(&queues, at(100)), notifier.enter(&queues, at(100)));
+        notifier.notify(&[("mail".to_owned(), at(50))]);
         drop(first);
-        assert_eq!(armed(&bell), [(2, 50)]);
+        assert_eq!(armed(&notifier), [(2, 50)]);
     }
 
     #[test]
     fn a_waiter_that_looks_for_work_passes_nothing_on() {
-        let bell = bell();
+        let notifier = notifier();
         let queues = ["mail".to_owned()];
-        let (first, _second) = (bell.enter(&queues, at(100)), bell.enter(&queues, at(100)));
-        bell.ring(&[("mail".to_owned(), at(50))]);
+        let (first, _second) = (notifier.enter(&queues, at(100)), notifier.enter(&queues, at(100)));
+        notifier.notify(&[("mail".to_owned(), at(50))]);
         first.leave();
-        assert_eq!(armed(&bell), [(2, 100)]);
+        assert_eq!(armed(&notifier), [(2, 100)]);
     }
 
     #[test]
     fn a_ring_that_came_before_the_arming_stands() {
-        let bell = bell();
-        let waiting = bell.enter(&["mail".to_owned()], at(100));
-        bell.ring(&[("mail".to_owned(), at(50))]);
+        let notifier = notifier();
+        let waiting = notifier.enter(&["mail".to_owned()], at(100));
+        notifier.notify(&[("mail".to_owned(), at(50))]);
         assert_eq!(waiting.arm(at(80)), at(50));
         assert_eq!(waiting.arm(at(80)), at(80));
     }

@@ -17,11 +17,11 @@ use crate::{
         limits::{LOCK_LEASE_MAX, LOCK_LEASE_MIN, NAME_BYTES_MAX},
         time::Timestamp,
     },
-    store::{LOCK_BELL, check_limit},
+    store::{LOCK_NOTIFICATION, check_limit},
 };
 
 /// The longest name of a lock, in bytes, so that the name of its notification fits the name of a queue.
-const LOCK_NAME_BYTES_MAX: usize = NAME_BYTES_MAX - LOCK_BELL.len();
+const LOCK_NAME_BYTES_MAX: usize = NAME_BYTES_MAX - LOCK_NOTIFICATION.len();
 
 /// A step on a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]

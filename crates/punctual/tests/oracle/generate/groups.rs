@@ -8,7 +8,7 @@ use fastrand::Rng;
 use punctual::{
     JobId, NewJob, Payload, Priority, When,
     job::Concurrency,
-    store::{Action, GroupLimits, Keep, QueueOp, QueueSettings, Rate, Reserve, Take, Verdict, Want},
+    store::{Action, GroupLimits, Keep, QueueOp, QueueRequest, QueueSettings, Rate, Reserve, Take, Verdict},
 };
 
 use super::{GRID_MS, Generator};
@@ -56,7 +56,7 @@ impl Groups {
         }
     }
 
-    /// Gives settings limits of groups, and verdicts gates of groups to close.
+    /// Gives settings limits of groups, and verdicts limiters of groups to close.
     pub(super) fn limit(&mut self, op: &mut Op) {
         match op {
             Op::Queue(_, QueueOp::Set(settings)) => self.set(settings),
@@ -192,7 +192,7 @@ impl Generator {
     fn want_of(&mut self, groups: &mut Groups) -> Reserve {
         let n = [1, 1, 2, 3, 8, 20][groups.rng.usize(..6)];
         let lease = Duration::from_secs(groups.rng.u64(1..9));
-        let wants = vec![Want { queue: "a".to_owned(), share: n, at_most: n }];
-        Reserve { wants, ..self.next_reserve(n, Some(lease)) }
+        let queues = vec![QueueRequest { queue: "a".to_owned(), share: n, at_most: n }];
+        Reserve { queues, ..self.next_reserve(n, Some(lease)) }
     }
 }

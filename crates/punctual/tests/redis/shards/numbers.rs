@@ -9,7 +9,7 @@ use punctual::store::{
 
 use super::{
     super::console::calls,
-    gates::{DAY, FAR, after, locked, never_twice, of_group, run_all, turned},
+    limiters::{DAY, FAR, after, locked, never_twice, of_group, run_all, turned},
     pinned::turn,
     *,
 };
@@ -183,7 +183,7 @@ async fn an_old_number_is_kept_while_one_job_of_it_is_there() {
         if dies {
             // It may not run again beside that one.
             let acted = store.act(&[old_id.into()], &Action::Retry).await.unwrap();
-            assert!(matches!(acted[..], [Acted::GateConflict(_)]), "{acted:?}");
+            assert!(matches!(acted[..], [Acted::LimiterConflict(_)]), "{acted:?}");
             store.act(&[old_id.into()], &Action::Delete).await.unwrap();
         }
         for _ in 0..3 {

@@ -45,7 +45,7 @@ async fn a_schedule_goes_on_over_every_change() {
             if minute % 5 == 0 {
                 // Called off by hand: left out, whatever its id is by now.
                 assert_eq!(client.cancel(waiting.id).await.unwrap(), Cancelled::Done);
-                assert_eq!(client.plant_schedules().await.unwrap(), 1);
+                assert_eq!(client.enqueue_ticks().await.unwrap(), 1);
             } else {
                 expected.push(minute);
             }

@@ -48,7 +48,7 @@ async fn a_call_with_an_expired_job_replaces_nothing_in_an_old_shard() {
         let expired = NewJob { expires_at: Some(past), ..keyed(&format!("expired {name}")) };
         let jobs: Vec<NewJob> =
             names.iter().map(|name| that_meets(name, OnConflict::Replace)).chain([expired]).collect();
-        let call = Call { instance: fastrand::u64(..), number: 1 };
+        let call = CallId { instance: fastrand::u64(..), number: 1 };
         assert_eq!(store.enqueue(call, &jobs).await.unwrap_err().kind(), ErrorKind::Invalid);
     }
     let mut replaced = 0;

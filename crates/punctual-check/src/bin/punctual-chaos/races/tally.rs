@@ -63,7 +63,7 @@ struct Given {
     is_first: bool,
 }
 
-/// A settlement, or a lease taken back.
+/// A settlement, or a lease reclaimed.
 #[derive(Clone, Copy, Debug)]
 struct End {
     span: Span,
@@ -144,7 +144,7 @@ struct Records {
     stories: HashMap<JobId, Story>,
     /// Reserves by their answer: when, and at which time of the store.
     reserves: Vec<(Span, u64)>,
-    /// Calls of workers without an answer: they may have reserved or taken back.
+    /// Calls of workers without an answer: they may have reserved or reclaimed.
     hidden: Vec<Span>,
 }
 
@@ -497,11 +497,11 @@ impl Records {
     fn reserved(&mut self, span: Span, batch: &Reservations) {
         self.reserves.push((span, batch.now));
         for row in &batch.jobs {
-            let is_first = row.attempt == 1 && row.crashes == 0;
+            let is_first = row.attempt == 1 && row.expired_leases == 0;
             let given = Given { span, now: batch.now, run_at: row.run_at, is_first };
             self.lease(row.id, row.fence).given.get_or_insert(given);
         }
-        for (lease, state) in &batch.taken_back {
+        for (lease, state) in &batch.reclaimed {
             self.end(lease.0, lease.1, End { span, is_ack: false, state: Some(*state) });
         }
     }

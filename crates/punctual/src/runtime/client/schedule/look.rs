@@ -1,12 +1,12 @@
 //! Checks all schedules of a store for missing ticks.
 //!
 //! For each page of documents it reads the clock, a batch of ticks, and the page again. Only a schedule that is then
-//! still unclear is checked by itself (`plant`).
+//! still unclear is checked by itself (`next_tick`).
 
 use super::{
     super::Client,
     CHANGED, NamedSchedule, SchedulePage,
-    plant::{NO_ROOM, is_passing},
+    next_tick::{NO_ROOM, is_passing},
 };
 use crate::{
     core::{
@@ -29,23 +29,23 @@ impl Client {
     ///
     /// # Errors
     /// Any error of the store.
-    pub async fn plant_schedules(&self) -> Result<u64> {
-        let (mut planted, mut after) = (0, None::<String>);
+    pub async fn enqueue_ticks(&self) -> Result<u64> {
+        let (mut enqueued, mut after) = (0, None::<String>);
         loop {
             let page = self.schedules(after.as_deref()).await?;
             for schedule in &page.unreadable {
                 tracing::warn!(target: "punctual", schedule, "could not read the schedule, it is left alone");
             }
-            planted += self.plant_page(&page, after.as_deref()).await?;
+            enqueued += self.enqueue_page(&page, after.as_deref()).await?;
             match page.next {
                 Some(next) => after = Some(next),
-                None => return Ok(planted),
+                None => return Ok(enqueued),
             }
         }
     }
 
     /// Enqueues the missing ticks of the page after `after`.
-    async fn plant_page(&self, page: &SchedulePage, after: Option<&str>) -> Result<u64> {
+    async fn enqueue_page(&self, page: &SchedulePage, after: Option<&str>) -> Result<u64> {
         if page.schedules.is_empty() {
             return Ok(0);
         }
@@ -57,12 +57,12 @@ impl Client {
         let (asked, ticks): (Vec<&NamedSchedule>, Vec<NewJob>) =
             page.schedules.iter().filter_map(|named| Some((named, next(named)?))).unzip();
         let ids: Vec<_> = ticks.iter().map(|tick| tick.id).collect();
-        let (mut planted, mut unclear) = (Vec::new(), Vec::new());
+        let (mut enqueued, mut unclear) = (Vec::new(), Vec::new());
         match self.push(ticks).await {
             Ok(answers) => {
                 for ((named, id), answer) in asked.into_iter().zip(ids).zip(answers) {
                     match answer {
-                        Enqueued::Inserted { id, .. } => planted.push((named, id)),
+                        Enqueued::Inserted { id, .. } => enqueued.push((named, id)),
                         Enqueued::Duplicate(met) if met.id.is_same_elsewhere(id) => {
                             if met.state != Some(State::Waiting) {
                                 unclear.push(named);
@@ -80,11 +80,11 @@ impl Client {
             // One of the ticks was refused. Each is then tried by itself to find out which.
             Err(_) => unclear = asked,
         }
-        let mut count = planted.len() as u64;
-        if !planted.is_empty() {
+        let mut count = enqueued.len() as u64;
+        if !enqueued.is_empty() {
             // A caller that changed a schedule meanwhile may not have found its tick.
             let now = self.schedules(after).await?;
-            for (named, id) in planted {
+            for (named, id) in enqueued {
                 let is_same = |is: &NamedSchedule| is.name == named.name && is.generation == named.generation;
                 if !now.schedules.iter().any(is_same) {
                     count -= 1;
@@ -94,7 +94,7 @@ impl Client {
             }
         }
         for named in unclear {
-            match self.schedule(&named.name).plant_if_missing(named).await {
+            match self.schedule(&named.name).enqueue_if_missing(named).await {
                 Ok(is_new) => count += u64::from(is_new),
                 Err(error) if is_passing(&error) => return Err(error),
                 Err(error) => {

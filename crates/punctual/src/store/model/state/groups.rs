@@ -16,7 +16,7 @@ use crate::{
     },
     store::{
         Order,
-        model::{Model, state::limits::Gate},
+        model::{Model, state::limits::Limiter},
     },
 };
 
@@ -25,11 +25,11 @@ pub(crate) type GroupId = [u8; 16];
 
 /// What a queue keeps for its groups.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ring {
+pub(crate) struct ActiveGroups {
     /// The tag of the group that was served last.
     time: u64,
     /// The tag of the ungrouped jobs; `None` if none was due at the last check.
-    own: Option<u64>,
+    ungrouped: Option<u64>,
     /// When groups were last activated.
     seen: Option<Timestamp>,
     groups: BTreeMap<GroupId, Group>,
@@ -40,7 +40,7 @@ struct Group {
     name: String,
     /// Its tag, if it is active.
     tag: Option<u64>,
-    gate: Gate,
+    limiter: Limiter,
 }
 
 /// The group whose job is next.
@@ -48,7 +48,7 @@ struct Group {
 pub(crate) enum Class {
     Group(String),
     /// The ungrouped jobs, and whether their tag grows.
-    Rest {
+    Ungrouped {
         is_counted: bool,
     },
 }
@@ -58,7 +58,7 @@ impl Class {
         job.group.as_ref()
             == match self {
                 Self::Group(name) => Some(name),
-                Self::Rest { .. } => None,
+                Self::Ungrouped { .. } => None,
             }
     }
 }
@@ -71,9 +71,9 @@ impl Model {
         let limits = self.settings(queue).of_group(group);
         let running = self.jobs(queue, State::Running).filter(|job| job.group.as_deref() == Some(group));
         let is_full = limits.concurrency.is_some_and(|most| most as usize <= running.count());
-        let known = self.rings.get(queue).and_then(|ring| ring.groups.get(&group_digest(group)));
-        let gate = known.map(|group| group.gate).unwrap_or_default();
-        (!is_full).then(|| gate.opens_in_time(limits.rate, now))
+        let known = self.active_groups.get(queue).and_then(|active| active.groups.get(&group_digest(group)));
+        let limiter = known.map(|group| group.limiter).unwrap_or_default();
+        (!is_full).then(|| limiter.opens_in_time(limits.rate, now))
     }
 
     /// Returns whether a job's group holds its jobs back now.
@@ -83,23 +83,23 @@ impl Model {
 
     /// Pauses a group at the request of a run.
     pub(crate) fn close_group(&mut self, queue: &str, group: &str, until: Timestamp, now: Timestamp) {
-        self.group_mut(queue, group).gate.close(until, now);
+        self.group_mut(queue, group).limiter.close(until, now);
     }
 
     /// Ends the pause of a group at the request of an operator.
     pub(crate) fn open_group(&mut self, queue: &str, group: &str) {
-        let ring = self.rings.get_mut(queue);
-        if let Some(group) = ring.and_then(|ring| ring.groups.get_mut(&group_digest(group))) {
-            group.gate.open();
+        let active = self.active_groups.get_mut(queue);
+        if let Some(group) = active.and_then(|active| active.groups.get_mut(&group_digest(group))) {
+            group.limiter.open();
         }
     }
 
     // ── active groups ──
 
     fn group_mut(&mut self, queue: &str, group: &str) -> &mut Group {
-        let ring = self.rings.entry(queue.to_owned()).or_default();
+        let active = self.active_groups.entry(queue.to_owned()).or_default();
         let new = || Group { name: group.to_owned(), ..Group::default() };
-        ring.groups.entry(group_digest(group)).or_insert_with(new)
+        active.groups.entry(group_digest(group)).or_insert_with(new)
     }
 
     /// Returns the groups with waiting jobs in the timeline, and when the next of these can start.
@@ -120,78 +120,79 @@ impl Model {
 
     /// Activates groups whose first job is due and can start, the longest-waiting first.
     pub(crate) fn let_in(&mut self, queue: &str, now: Timestamp, at_most: usize) {
-        self.rings.entry(queue.to_owned()).or_default().seen = Some(now);
-        self.thin_ring(queue, now);
+        self.active_groups.entry(queue.to_owned()).or_default().seen = Some(now);
+        self.thin_active(queue, now);
         let mut coming = self.coming_groups(queue, now);
         coming.retain(|(at, group)| {
-            *at <= now && !self.rings.get(queue).is_some_and(|ring| ring.is_in(&group_digest(group)))
+            *at <= now
+                && !self.active_groups.get(queue).is_some_and(|active| active.is_in(&group_digest(group)))
         });
         coming.sort_by_key(|(at, group)| (*at, group_digest(group)));
         for (_, group) in coming.into_iter().take(at_most) {
-            let time = self.rings.get(queue).map_or(0, |ring| ring.time);
+            let time = self.active_groups.get(queue).map_or(0, |active| active.time);
             let weight = self.settings(queue).of_group(&group).weight();
             self.group_mut(queue, &group).tag = Some(come(time, weight));
         }
-        let has_rest = self.has_rest(queue, now);
-        if let Some(ring) = self.rings.get_mut(queue)
-            && has_rest
+        let has_ungrouped = self.has_ungrouped(queue, now);
+        if let Some(active) = self.active_groups.get_mut(queue)
+            && has_ungrouped
         {
-            ring.own.get_or_insert(come(ring.time, 1));
+            active.ungrouped.get_or_insert(come(active.time, 1));
         }
     }
 
     /// Returns whether an ungrouped job is due by an instant.
-    fn has_rest(&self, queue: &str, due_by: Timestamp) -> bool {
+    fn has_ungrouped(&self, queue: &str, due_by: Timestamp) -> bool {
         self.timeline(queue).any(|job| job.group.is_none() && job.run_at <= due_by)
     }
 
     /// Activates the ungrouped jobs if there are some again.
-    pub(crate) fn mind_rest(&mut self, queue: &str, now: Timestamp) {
-        if !self.has_rest(queue, now)
-            && let Some(ring) = self.rings.get_mut(queue)
+    pub(crate) fn mind_ungrouped(&mut self, queue: &str, now: Timestamp) {
+        if !self.has_ungrouped(queue, now)
+            && let Some(active) = self.active_groups.get_mut(queue)
         {
-            ring.own = None;
+            active.ungrouped = None;
         }
     }
 
     /// Deactivates groups without a job that can start. Forgets groups without any job, once their limiters hold no
     /// state. The state of other groups is kept even if they are open, because stores find a group's jobs by its row.
     pub(crate) fn thin_rings(&mut self, now: Timestamp) {
-        for queue in self.rings.keys().cloned().collect::<Vec<_>>() {
-            self.thin_ring(&queue, now);
+        for queue in self.active_groups.keys().cloned().collect::<Vec<_>>() {
+            self.thin_active(&queue, now);
         }
     }
 
     /// Does so for one queue. A job that was due at the last activation counts as due until the next one, even if the
     /// clock goes back.
-    fn thin_ring(&mut self, queue: &str, now: Timestamp) {
+    fn thin_active(&mut self, queue: &str, now: Timestamp) {
         let coming = self.coming_groups(queue, now);
         let waiting: BTreeSet<String> = self.timeline(queue).filter_map(|job| job.group.clone()).collect();
-        let Some(ring) = self.rings.get_mut(queue) else { return };
-        let seen = ring.seen.map_or(now, |seen| seen.max(now));
-        for group in ring.groups.values_mut() {
+        let Some(active) = self.active_groups.get_mut(queue) else { return };
+        let seen = active.seen.map_or(now, |seen| seen.max(now));
+        for group in active.groups.values_mut() {
             group.tag =
                 group.tag.filter(|_| coming.iter().any(|(at, name)| *at <= seen && *name == group.name));
         }
-        ring.groups.retain(|_, group| waiting.contains(&group.name) || group.gate.remembers(now));
+        active.groups.retain(|_, group| waiting.contains(&group.name) || group.limiter.remembers(now));
     }
 
     /// Deactivates a group until it is activated again.
-    pub(crate) fn leave_ring(&mut self, queue: &str, group: &str) {
+    pub(crate) fn leave_active(&mut self, queue: &str, group: &str) {
         self.group_mut(queue, group).tag = None;
     }
 
     /// Returns the group to serve next, if a job is due by `due_by` or a group is active.
     pub(crate) fn next_class(&mut self, queue: &str, now: Timestamp, due_by: Timestamp) -> Option<Class> {
-        self.thin_ring(queue, now);
-        self.mind_rest(queue, now);
-        let has_rest = self.has_rest(queue, due_by);
-        let Some((tag, first)) = self.rings.get(queue).and_then(Ring::first) else {
-            return has_rest.then_some(Class::Rest { is_counted: false });
+        self.thin_active(queue, now);
+        self.mind_ungrouped(queue, now);
+        let has_ungrouped = self.has_ungrouped(queue, due_by);
+        let Some((tag, first)) = self.active_groups.get(queue).and_then(ActiveGroups::first) else {
+            return has_ungrouped.then_some(Class::Ungrouped { is_counted: false });
         };
-        let own = self.rings.get(queue).and_then(|ring| ring.own);
-        if has_rest && own.is_some_and(|own| own <= tag) {
-            return Some(Class::Rest { is_counted: true });
+        let ungrouped = self.active_groups.get(queue).and_then(|active| active.ungrouped);
+        if has_ungrouped && ungrouped.is_some_and(|ungrouped| ungrouped <= tag) {
+            return Some(Class::Ungrouped { is_counted: true });
         }
         Some(Class::Group(first.name.clone()))
     }
@@ -204,15 +205,15 @@ impl Model {
                 let group = self.group_mut(queue, name);
                 let tag = group.tag.expect("invariant: a group that is served is in the ring");
                 group.tag = Some(tag + step(limits.weight()));
-                group.gate.spend(limits.rate, now);
-                self.rings.entry(queue.to_owned()).or_default().time = tag;
+                group.limiter.spend(limits.rate, now);
+                self.active_groups.entry(queue.to_owned()).or_default().time = tag;
             }
-            Class::Rest { is_counted: true } => {
-                let ring = self.rings.entry(queue.to_owned()).or_default();
-                ring.time = ring.own.expect("invariant: what counts has a tag");
-                ring.own = Some(ring.time + step(1));
+            Class::Ungrouped { is_counted: true } => {
+                let active = self.active_groups.entry(queue.to_owned()).or_default();
+                active.time = active.ungrouped.expect("invariant: what counts has a tag");
+                active.ungrouped = Some(active.time + step(1));
             }
-            Class::Rest { is_counted: false } => {}
+            Class::Ungrouped { is_counted: false } => {}
         }
     }
 
@@ -233,7 +234,7 @@ impl Model {
     }
 }
 
-impl Ring {
+impl ActiveGroups {
     fn is_in(&self, group: &GroupId) -> bool {
         self.groups.get(group).is_some_and(|group| group.tag.is_some())
     }

@@ -70,10 +70,10 @@ impl Model {
     }
 
     /// Returns whether a due job is blocked: its key is full, or a blocked job of its key comes first.
-    pub(crate) fn waits_for_turn(&self, job: &JobRecord) -> bool {
+    pub(crate) fn waits_for_slot(&self, job: &JobRecord) -> bool {
         let of = key(job);
         let mut ahead: Vec<_> =
-            self.parked(&job.queue).filter(|other| of.is_some() && key(other) == of).collect();
+            self.blocked(&job.queue).filter(|other| of.is_some() && key(other) == of).collect();
         ahead.push(job);
         self.is_full(job) || self.in_order(&job.queue, ahead).first() != Some(&job.id)
     }
@@ -86,14 +86,14 @@ impl Model {
     /// Removes a waiting job from its place, also if it then waits in another one.
     pub(crate) fn leave_waiting(&mut self, id: JobId) {
         if self.rows[&id].job.state == State::Waiting {
-            self.row_mut(id).parked = false;
+            self.row_mut(id).blocked = false;
             self.touch(id);
         }
     }
 
     /// Blocks a due job.
-    pub(crate) fn park(&mut self, id: JobId) {
-        self.row_mut(id).parked = true;
+    pub(crate) fn block(&mut self, id: JobId) {
+        self.row_mut(id).blocked = true;
         self.touch(id);
     }
 
@@ -101,19 +101,20 @@ impl Model {
     /// deactivates groups that have nothing to start.
     pub(crate) fn hand_over(&mut self, now: Timestamp) {
         for touched in std::mem::take(&mut self.touched) {
-            let parked = self.parked(&touched.0).filter(|job| key(job).as_ref() == Some(&touched)).collect();
-            if let Some(&first) = self.in_order(&touched.0, parked).first()
+            let blocked =
+                self.blocked(&touched.0).filter(|job| key(job).as_ref() == Some(&touched)).collect();
+            if let Some(&first) = self.in_order(&touched.0, blocked).first()
                 && !self.is_full(&self.rows[&first].job)
             {
-                self.row_mut(first).parked = false;
+                self.row_mut(first).blocked = false;
             }
         }
         self.thin_rings(now);
     }
 
     /// Returns the blocked jobs of a queue.
-    pub(crate) fn parked<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = &'a JobRecord> {
-        self.jobs(queue, State::Waiting).filter(|job| self.rows[&job.id].parked)
+    pub(crate) fn blocked<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = &'a JobRecord> {
+        self.jobs(queue, State::Waiting).filter(|job| self.rows[&job.id].blocked)
     }
 }
 

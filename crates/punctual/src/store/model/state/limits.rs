@@ -6,8 +6,8 @@
 use crate::{
     core::{
         job::{JobRecord, State},
-        limits::GATE_MAX,
-        rate::{Arrival, Rate},
+        limits::PAUSE_MAX,
+        rate::{Rate, Tat},
         time::Timestamp,
     },
     store::model::Model,
@@ -15,37 +15,36 @@ use crate::{
 
 /// The state of the limiter of a queue or group.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct Limiter {
     /// The end of a pause that a run requested.
     closed_until: Option<Timestamp>,
     /// The theoretical arrival time of all jobs that started.
-    arrival: Option<Arrival>,
+    tat: Option<Tat>,
 }
 
-impl Gate {
+impl Limiter {
     /// Returns when its rate and its pause allow a start.
     pub(crate) fn opens_in_time(self, rate: Option<Rate>, now: Timestamp) -> Timestamp {
-        let by_rate =
-            rate.map(|rate| Timestamp::saturating_from_ms(rate.opens_at(self.arrival, now.as_ms(), 1)));
+        let by_rate = rate.map(|rate| Timestamp::saturating_from_ms(rate.opens_at(self.tat, now.as_ms(), 1)));
         self.closed(now).into_iter().chain(by_rate).fold(now, Timestamp::max)
     }
 
     /// Returns the end of the pause. One further ahead than possible was left by a clock that went back, and is
     /// ignored.
     fn closed(self, now: Timestamp) -> Option<Timestamp> {
-        self.closed_until.filter(|until| *until <= now.after(GATE_MAX))
+        self.closed_until.filter(|until| *until <= now.after(PAUSE_MAX))
     }
 
     /// Counts the start of a job.
     pub(crate) fn spend(&mut self, rate: Option<Rate>, now: Timestamp) {
         if let Some(rate) = rate {
-            self.arrival = rate.pass(self.arrival, now.as_ms(), 1).ok();
+            self.tat = rate.pass(self.tat, now.as_ms(), 1).ok();
         }
     }
 
     /// Sets a pause at the request of a run.
     pub(crate) fn close(&mut self, until: Timestamp, now: Timestamp) {
-        self.closed_until = self.closed(now).max(Some(until.min(now.after(GATE_MAX))));
+        self.closed_until = self.closed(now).max(Some(until.min(now.after(PAUSE_MAX))));
     }
 
     /// Ends a pause at the request of an operator.
@@ -55,7 +54,7 @@ impl Gate {
 
     /// Returns whether its state differs from that of a new one.
     pub(crate) fn remembers(self, now: Timestamp) -> bool {
-        let last = self.closed_until.map(Timestamp::as_ms).max(self.arrival.map(|arrival| arrival.ms));
+        let last = self.closed_until.map(Timestamp::as_ms).max(self.tat.map(|tat| tat.ms));
         last.is_some_and(|last| now.as_ms() <= last)
     }
 }
@@ -70,24 +69,24 @@ impl Model {
 
     /// Returns when the rate and the pause of a queue allow a start.
     pub(crate) fn opens_in_time(&self, queue: &str, now: Timestamp) -> Timestamp {
-        let gate = self.gates.get(queue).copied().unwrap_or_default();
-        gate.opens_in_time(self.settings(queue).rate, now)
+        let limiter = self.limiters.get(queue).copied().unwrap_or_default();
+        limiter.opens_in_time(self.settings(queue).rate, now)
     }
 
     /// Counts the start of a job of a queue.
     pub(crate) fn spend(&mut self, queue: &str, now: Timestamp) {
         let rate = self.settings(queue).rate;
-        self.gates.entry(queue.to_owned()).or_default().spend(rate, now);
+        self.limiters.entry(queue.to_owned()).or_default().spend(rate, now);
     }
 
     /// Pauses a queue at the request of a run.
     pub(crate) fn close(&mut self, queue: &str, until: Timestamp, now: Timestamp) {
-        self.gates.entry(queue.to_owned()).or_default().close(until, now);
+        self.limiters.entry(queue.to_owned()).or_default().close(until, now);
     }
 
     /// Ends the pause of a queue at the request of an operator.
     pub(crate) fn open(&mut self, queue: &str) {
-        self.gates.entry(queue.to_owned()).or_default().open();
+        self.limiters.entry(queue.to_owned()).or_default().open();
     }
 
     /// Returns a job as reads return it.

@@ -21,7 +21,7 @@ impl Model {
 
     /// Returns the timeline: the waiting jobs that are not blocked.
     pub(crate) fn timeline<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = &'a JobRecord> {
-        self.jobs(queue, State::Waiting).filter(|job| !self.rows[&job.id].parked)
+        self.jobs(queue, State::Waiting).filter(|job| !self.rows[&job.id].blocked)
     }
 
     /// Returns waiting jobs of a queue in the order in which they run (S6).

@@ -46,13 +46,13 @@ impl Tools {
 
     fn rate(&mut self, rate: Rate, now: u64, op: &LimitOp) -> Allowance {
         let key = (op.name.clone(), op.key.clone());
-        let (kept, is_changed) = rate.clamped(self.arrivals.get(&key).copied(), now);
+        let (kept, is_changed) = rate.clamped(self.tats.get(&key).copied(), now);
         let (keep, said) = match rate.pass(kept, now, op.cost) {
             Ok(next) => (Some(next), Allowance::Allowed),
             Err(at) => (kept.filter(|_| is_changed), Allowance::until(at, now)),
         };
-        if let Some(arrival) = keep {
-            self.arrivals.insert(key, arrival);
+        if let Some(tat) = keep {
+            self.tats.insert(key, tat);
         }
         said
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     core::time::Timestamp,
-    store::{Held, LOCK_BELL, LockOp, LockReply},
+    store::{Held, LOCK_NOTIFICATION, LockOp, LockReply},
 };
 
 use super::Model;
@@ -76,7 +76,7 @@ impl Model {
 
     /// Returns how long until a lock is free, if `queue` is the name of its notification.
     pub(crate) fn lock_free_in(&self, now: Timestamp, queue: &str) -> Option<Duration> {
-        let name = queue.strip_prefix(LOCK_BELL)?;
+        let name = queue.strip_prefix(LOCK_NOTIFICATION)?;
         Some(self.holding(name, now).map_or(Duration::ZERO, |is| is.until.since(now)))
     }
 }

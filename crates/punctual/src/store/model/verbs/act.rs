@@ -10,7 +10,7 @@ use crate::{
         time::{Timestamp, When},
     },
     store::{
-        Acted, Action, Target, UniqueKey, Which, check_act,
+        Acted, Action, Selector, Target, UniqueKey, check_act,
         model::{
             Model, Row,
             state::keys::{Held, window_end},
@@ -28,9 +28,9 @@ impl Model {
     }
 
     fn act_one(&mut self, now: Timestamp, target: &Target, action: &Action) -> Acted {
-        let id = match &target.which {
-            Which::Id(id) => Some(*id),
-            Which::Key(key) => self.held(key, now).map(|held| held.by),
+        let id = match &target.selector {
+            Selector::Id(id) => Some(*id),
+            Selector::Key(key) => self.held(key, now).map(|held| held.by),
         };
         let Some(job) = id.and_then(|id| self.rows.get(&id)).map(|row| &row.job) else {
             return Acted::NotFound;
@@ -103,7 +103,7 @@ impl Model {
         }
         let job = &mut self.row_mut(id).job;
         job.state = State::Waiting;
-        (job.attempt, job.crashes, job.snoozes) = (1, 0, 0);
+        (job.attempt, job.expired_leases, job.snoozes) = (1, 0, 0);
         job.run_at = now;
         (job.expires_at, job.finished_at, job.reason) = (None, None, None);
         (job.notes, job.result) = (Notes::default(), None);

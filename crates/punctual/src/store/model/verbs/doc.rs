@@ -5,7 +5,7 @@ use crate::{
         error::Result,
         limits::{BATCH_BYTES_MAX, DOCS_MAX},
     },
-    store::{Doc, DocOp, DocReply, Only, model::Model, too_many},
+    store::{Doc, DocOp, DocReply, Precondition, model::Model, too_many},
 };
 
 impl Model {
@@ -15,17 +15,22 @@ impl Model {
         match op {
             DocOp::Get { key } => Ok(DocReply::Is(self.docs.get(key).cloned())),
             DocOp::List { prefix, after, limit } => Ok(self.list_docs(prefix, after.as_deref(), *limit)),
-            DocOp::Put { key, only, value } => self.change_doc(key, *only, Some(value)),
-            DocOp::Remove { key, only } => self.change_doc(key, *only, None),
+            DocOp::Put { key, precondition, value } => self.change_doc(key, *precondition, Some(value)),
+            DocOp::Remove { key, precondition } => self.change_doc(key, *precondition, None),
         }
     }
 
-    fn change_doc(&mut self, key: &str, only: Only, value: Option<&Vec<u8>>) -> Result<DocReply> {
+    fn change_doc(
+        &mut self,
+        key: &str,
+        precondition: Precondition,
+        value: Option<&Vec<u8>>,
+    ) -> Result<DocReply> {
         let is = self.docs.get(key).cloned();
         if is.as_ref().map(|doc| &doc.value) == value {
             return Ok(DocReply::Is(is));
         }
-        if !only.allows(is.as_ref().map(|doc| doc.version)) {
+        if !precondition.allows(is.as_ref().map(|doc| doc.version)) {
             return Ok(DocReply::Conflict(is));
         }
         let Some(value) = value else {

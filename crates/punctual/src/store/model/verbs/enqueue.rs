@@ -10,19 +10,19 @@ use crate::{
         time::Timestamp,
     },
     store::{
-        Call, Enqueued, Existing, QueueSettings, UniqueKey, check_batch, check_enqueue,
-        defaults::defaults,
+        CallId, Enqueued, Existing, QueueSettings, UniqueKey, check_batch, check_enqueue,
         model::{
             LastEnqueue, Model, Row,
             state::keys::{Held, window_end},
         },
         resolve_expiry,
+        version_defaults::defaults,
     },
 };
 
 impl Model {
     /// [`Store::enqueue`](crate::store::Store::enqueue).
-    pub fn enqueue(&mut self, now: Timestamp, call: Call, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
+    pub fn enqueue(&mut self, now: Timestamp, call: CallId, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
         check_batch("jobs", jobs.len())?;
         if let Some(last) = self.enqueues.get(&call.instance).filter(|last| call.number <= last.number) {
             let full: &[usize] = if call.number == last.number { &last.full } else { &[] };
@@ -79,7 +79,7 @@ impl Model {
         let is_open = self.is_open(new);
         self.rows.insert(
             job.id,
-            Row { job, is_open, lasts_ms: 0, started: false, told: false, company: false, parked: false },
+            Row { job, is_open, lasts_ms: 0, started: false, told: false, company: false, blocked: false },
         );
         answer
     }
@@ -178,7 +178,7 @@ impl Model {
             headers: new.headers.clone(),
             state: State::Waiting,
             attempt: 1,
-            crashes: 0,
+            expired_leases: 0,
             snoozes: 0,
             version: 1,
             cancel_requested: false,

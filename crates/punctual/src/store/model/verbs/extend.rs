@@ -14,7 +14,7 @@ impl Model {
     /// [`Store::extend`](crate::store::Store::extend).
     pub fn extend(&mut self, now: Timestamp, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
         check_extend(beats)?;
-        self.turn(now);
+        self.check_clock(now);
         Ok(beats.iter().map(|beat| self.extend_one(now, beat)).collect())
     }
 

@@ -51,11 +51,11 @@ impl Model {
     fn purge(&mut self, now: Timestamp, name: &str, limit: usize) -> QueueReply {
         let rest = self.timeline(name).filter(|job| job.group.is_none()).collect();
         let mut waiting = self.in_order(name, rest);
-        let mut parked: Vec<_> = self.parked(name).collect();
-        parked.sort_by_key(|job| (keys::digest_of(job), job.priority, job.run_at, job.id));
+        let mut blocked: Vec<_> = self.blocked(name).collect();
+        blocked.sort_by_key(|job| (keys::digest_of(job), job.priority, job.run_at, job.id));
         let mut grouped: Vec<_> = self.timeline(name).filter(|job| job.group.is_some()).collect();
         grouped.sort_by_key(|job| (job.group.as_deref().map(group_digest), job.priority, job.run_at, job.id));
-        waiting.extend(parked.into_iter().chain(grouped).map(|job| job.id));
+        waiting.extend(blocked.into_iter().chain(grouped).map(|job| job.id));
         for &id in waiting.iter().take(limit) {
             self.delete(id, now);
         }

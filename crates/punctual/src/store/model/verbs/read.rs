@@ -60,7 +60,7 @@ impl Model {
                 State::Waiting => {
                     counts.waiting += 1;
                     counts.retrying += u64::from(1 < job.attempt);
-                    counts.due += u64::from(row.parked || job.run_at <= now);
+                    counts.due += u64::from(row.blocked || job.run_at <= now);
                 }
                 State::Running => counts.running += 1,
                 State::Done => counts.done += 1,
@@ -86,7 +86,7 @@ impl Model {
             .filter(|row| row.job.state == State::Waiting)
             .filter(|row| upcoming.queue.as_ref().is_none_or(|queue| *queue == row.job.queue))
             // A blocked job is due.
-            .map(|row| if row.parked { now } else { row.job.run_at })
+            .map(|row| if row.blocked { now } else { row.job.run_at })
             .collect();
         run_at.sort_unstable();
         histogram.complete = run_at.len() as u64 <= UPCOMING_SEARCH_MAX;

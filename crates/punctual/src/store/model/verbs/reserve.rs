@@ -10,12 +10,12 @@ use crate::{
         error::Result,
         id::JobId,
         job::{JobRecord, Running, Scope, State},
-        lifecycle::{Run, is_last_chance, lease_ms, settled, taken_back},
-        limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, SWEEP_RIDE_MAX, TAKE_BACK_MAX},
+        lifecycle::{Run, is_last_chance, lease_ms, reclaimed, settled},
+        limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, RECLAIM_MAX, SWEEP_RIDE_MAX},
         time::Timestamp,
     },
     store::{
-        Batch, Lease, Reserve, Reserved, TakenBack, Verdict,
+        Batch, Lease, Reclaimed, Reserve, Reserved, Verdict,
         model::{LastReserve, Model, state::groups::Class},
     },
 };
@@ -63,55 +63,63 @@ pub(crate) struct Round<'a> {
 
 impl Model {
     /// [`Store::reserve`](crate::store::Store::reserve).
-    pub fn reserve(&mut self, now: Timestamp, want: &Reserve) -> Result<Batch> {
-        want.check()?;
-        let queues: Vec<&str> = want.wants.iter().map(|want| want.queue.as_str()).collect();
-        let last = self.reserves.get(&want.call.instance).filter(|last| want.call.number <= last.number);
+    pub fn reserve(&mut self, now: Timestamp, request: &Reserve) -> Result<Batch> {
+        request.check()?;
+        let queues: Vec<&str> = request.queues.iter().map(|request| request.queue.as_str()).collect();
+        let last =
+            self.reserves.get(&request.call.instance).filter(|last| request.call.number <= last.number);
         if let Some(LastReserve { number, leases, .. }) = last {
-            let mut leases = if want.call.number == *number { leases.clone() } else { Vec::new() };
+            let mut leases = if request.call.number == *number { leases.clone() } else { Vec::new() };
             leases.retain(|&lease| self.extend_lease(now, lease));
             let jobs = leases.into_iter().filter_map(|lease| self.reserved(lease)).collect();
             return Ok(self.batch(now, &queues, jobs, Vec::new()));
         }
-        self.turn(now);
-        let taken_back = self.take_back(now, &queues);
+        self.check_clock(now);
+        let reclaimed = self.reclaim(now, &queues);
         self.hand_over(now);
-        let mut found = Found::at_most(want.n);
+        let mut found = Found::at_most(request.n);
         let round = Round {
             now,
             due_by: now,
-            worker: &want.worker,
-            lease: want.lease,
+            worker: &request.worker,
+            lease: request.lease,
             takes: false,
-            company: want.company,
+            company: request.company,
         };
         let mut shared = Vec::new();
-        for want in &want.wants {
-            shared.push(self.reserve_from(&want.queue, want.share.min(want.at_most), &round, &mut found));
+        for request in &request.queues {
+            shared.push(self.reserve_from(
+                &request.queue,
+                request.share.min(request.at_most),
+                &round,
+                &mut found,
+            ));
         }
-        for (want, had) in want.wants.iter().zip(shared) {
-            self.reserve_from(&want.queue, want.at_most - had, &round, &mut found);
+        for (request, had) in request.queues.iter().zip(shared) {
+            self.reserve_from(&request.queue, request.at_most - had, &round, &mut found);
         }
         let leases = found.jobs.iter().map(|job| job.lease).collect();
-        self.reserves.insert(want.call.instance, LastReserve { number: want.call.number, at: now, leases });
+        self.reserves
+            .insert(request.call.instance, LastReserve { number: request.call.number, at: now, leases });
         self.sweep_queues(now, &queues, SWEEP_RIDE_MAX);
         self.hand_over(now);
-        Ok(self.batch(now, &queues, found.jobs, taken_back))
+        Ok(self.batch(now, &queues, found.jobs, reclaimed))
     }
 
     /// Reclaims expired leases, oldest first (S9), unless the clock has just jumped (S14).
-    pub(crate) fn take_back(&mut self, now: Timestamp, queues: &[&str]) -> Vec<TakenBack> {
-        if self.no_take_back(now).is_some() {
+    pub(crate) fn reclaim(&mut self, now: Timestamp, queues: &[&str]) -> Vec<Reclaimed> {
+        if self.no_reclaim(now).is_some() {
             return Vec::new();
         }
-        let mut past: Vec<(Timestamp, Lease)> =
+        let mut expired: Vec<(Timestamp, Lease)> =
             self.leases(queues).into_iter().filter(|&(until, _)| until <= now).collect();
-        past.sort_by_key(|&(until, lease)| (until, lease.job));
-        past.truncate(TAKE_BACK_MAX);
-        past.into_iter()
+        expired.sort_by_key(|&(until, lease)| (until, lease.job));
+        expired.truncate(RECLAIM_MAX);
+        expired
+            .into_iter()
             .map(|(_, lease)| {
-                let job = self.leave_run(now, lease, |run| taken_back(run, now));
-                TakenBack { lease, queue: job.queue, state: job.state }
+                let job = self.leave_run(now, lease, |run| reclaimed(run, now));
+                Reclaimed { lease, queue: job.queue, state: job.state }
             })
             .collect()
     }
@@ -138,7 +146,7 @@ impl Model {
             found.looked_at += 1;
             let Some(job) = self.first_of(queue, &class, round.due_by) else {
                 if let Class::Group(group) = &class {
-                    self.leave_ring(queue, group);
+                    self.leave_active(queue, group);
                 }
                 continue;
             };
@@ -147,12 +155,12 @@ impl Model {
                 self.end(id, State::Cancelled, Some("expired".to_owned()), round.now);
                 continue;
             }
-            if self.waits_for_turn(job) {
-                self.park(id);
+            if self.waits_for_slot(job) {
+                self.block(id);
                 continue;
             }
             let bytes = found.bytes + job.payload.bytes.len();
-            let alone = !round.company && is_last_chance(job.crashes);
+            let alone = !round.company && is_last_chance(job.expired_leases);
             if (alone || BATCH_BYTES_MAX < bytes) && 0 < found.count() {
                 found.is_over = true;
                 break;
@@ -172,7 +180,7 @@ impl Model {
             reserved += 1;
         }
         if is_shared {
-            self.mind_rest(queue, round.now);
+            self.mind_ungrouped(queue, round.now);
         }
         reserved
     }
@@ -187,7 +195,7 @@ impl Model {
         }
         let row = self.row_mut(id);
         (row.lasts_ms, row.started) = (lasts_ms, true);
-        row.company = round.company && is_last_chance(row.job.crashes);
+        row.company = round.company && is_last_chance(row.job.expired_leases);
         row.job.state = State::Running;
         row.job.started_at = Some(round.now);
         let until = round.now.after(Duration::from_millis(lasts_ms));
@@ -207,10 +215,10 @@ impl Model {
         now: Timestamp,
         queues: &[&str],
         jobs: Vec<Reserved>,
-        taken_back: Vec<TakenBack>,
+        reclaimed: Vec<Reclaimed>,
     ) -> Batch {
         let next_due = self.next_due(now, queues);
-        Batch { now, jobs, more: next_due == Some(Duration::ZERO), next_due, taken_back }
+        Batch { now, jobs, more: next_due == Some(Duration::ZERO), next_due, reclaimed }
     }
 
     /// Returns how long until there may be work in these queues; zero if there is some, `None` if nothing waits or
@@ -221,8 +229,8 @@ impl Model {
             let groups = self.coming_groups(queue, now).into_iter().map(|(at, _)| at);
             Some(rest.chain(groups).min()?.max(self.opens(queue, now)?))
         });
-        let no_take_back = self.no_take_back(now);
-        let until = self.leases(queues).into_iter().map(|(until, _)| match no_take_back {
+        let no_reclaim = self.no_reclaim(now);
+        let until = self.leases(queues).into_iter().map(|(until, _)| match no_reclaim {
             Some(end) if until <= now => end,
             _ => until,
         });

@@ -24,7 +24,7 @@ impl Model {
     ) -> Result<(Vec<Settled>, Option<Batch>)> {
         check_settle(batch)?;
         then.map_or(Ok(()), Reserve::check)?;
-        self.turn(now);
+        self.check_clock(now);
         let mut queues: Vec<String> = Vec::new();
         let mut answers = Vec::new();
         for Settlement { lease, verdict } in batch {
@@ -50,7 +50,7 @@ impl Model {
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
         self.sweep_queues(now, &queues, batch.len() + SWEEP_RIDE_MAX);
         self.hand_over(now);
-        let reserved = then.map(|want| self.reserve(now, want)).transpose()?;
+        let reserved = then.map(|request| self.reserve(now, request)).transpose()?;
         Ok((answers, reserved))
     }
 
@@ -70,7 +70,7 @@ impl Model {
         let next = decide(&Run {
             id: job.id,
             attempt: job.attempt,
-            crashes: job.crashes,
+            expired_leases: job.expired_leases,
             snoozes: job.snoozes,
             max_attempts,
             cancel_requested: job.cancel_requested,
@@ -87,7 +87,7 @@ impl Model {
             });
             job.failures.drain(..job.failures.len().saturating_sub(FAILURES_MAX));
         }
-        (job.attempt, job.crashes, job.snoozes) = (next.attempt, next.crashes, next.snoozes);
+        (job.attempt, job.expired_leases, job.snoozes) = (next.attempt, next.expired_leases, next.snoozes);
         job.cancel_requested = false;
         job.result = next.result;
         if next.state.is_ended() {

@@ -20,8 +20,8 @@ impl Model {
     /// [`Store::take`](crate::store::Store::take).
     pub fn take(&mut self, now: Timestamp, take: &Take) -> Result<Vec<JobRecord>> {
         take.check()?;
-        self.turn(now);
-        self.take_back(now, &[&take.queue]);
+        self.check_clock(now);
+        self.reclaim(now, &[&take.queue]);
         self.hand_over(now);
         let mut found = Found::at_most(take.n);
         if let Some(due_by) = now.as_ms().checked_sub(ceil_ms(take.older_than)) {

@@ -324,7 +324,7 @@ impl Address {
     }
 
     /// Returns the key of a queue's notifications.
-    pub(crate) fn bell(&self, shard: u16, queue: &str) -> Vec<u8> {
+    pub(crate) fn notification_key(&self, shard: u16, queue: &str) -> Vec<u8> {
         self.key(shard, &["w:", queue].concat())
     }
 }

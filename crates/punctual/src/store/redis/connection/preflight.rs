@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn each_key_is_of_the_type_that_the_scripts_say() {
-        let keys = include_str!("../lua/keys.lua");
+        let keys = include_str!("../lua/key_names.lua");
         let said = |key: &str| {
             let mut rows =
                 keys.lines().filter_map(|line| line.strip_prefix("--")?.split_once(&format!(" {key}  ")));

@@ -77,8 +77,8 @@ impl Route {
     }
 
     /// Returns the key of a queue's notifications.
-    pub(crate) fn bell(&self, queue: &str) -> Vec<u8> {
-        self.address.bell(self.shard, queue)
+    pub(crate) fn notification_key(&self, queue: &str) -> Vec<u8> {
+        self.address.notification_key(self.shard, queue)
     }
 
     /// See [`Address::absent_key`].

@@ -33,7 +33,7 @@ local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25, 
 local function is_whole(it, drop, key, entry)
     local length, mark = LENGTHS[what], what == 't' and byte(it, 4)
     if mark == GROUPED then length = 44 end
-    if mark == PARKED then length = #it == 64 and 64 or 48 end
+    if mark == BLOCKED then length = #it == 64 and 64 or 48 end
     if what == 'h' and sub(it, 4, 4) == 'k' then length = 36 end
     if not length or #it == length then return true end
     found('', nil, 'corrupt', 'an entry of another length')
@@ -56,7 +56,7 @@ end
 -- Returns the state and time at which a partially written record ended, as its history says: state1 ended6; or nil.
 local function end_of(id)
     local job = {id = id}
-    if pcall(rules().past, job, call('HGET', HISTORIES, id)) and job.ended then return pack('>BI6', job.state, job.ended) end
+    if pcall(rules().history, job, call('HGET', HISTORIES, id)) and job.ended then return pack('>BI6', job.state, job.ended) end
 end
 -- Makes a partially written record dead. It has left its place in a queue.
 local function mend(id, q)
@@ -85,7 +85,7 @@ local function unsound(id)
     found(id, q, 'corrupt', 'can not be read', is_left)
     if repair and not is_left then mend(id, q) end
 end
-local function is_parked(job) return job.key and stands(TIMELINE, rules().parked_member(job)) end
+local function is_held(job) return job.key and stands(TIMELINE, rules().blocked_member(job)) end
 -- Returns whether its group knows a waiting job that is not blocked: the job is among the jobs of all groups by time,
 -- and its group is in some place.
 local function is_known_to_group(job)
@@ -112,7 +112,7 @@ local function record(id)
             if repair then call('ZADD', RUNNING_KEYS, '0', job.q .. job.run.gid .. id) end
         end
     elseif not stands(job.ended and ENDED_JOBS or TIMELINE, job.ended and rules().ended_member(job) or rules().waiting_member(job))
-        and (job.ended or not is_parked(job)) then
+        and (job.ended or not is_held(job)) then
         found(id, job.q, 'orphan', 'stands nowhere')
         if repair then
             if job.ended then
@@ -131,7 +131,7 @@ local function record(id)
             pending().hint(job.q, job.expires)
         end
     end
-    if not job.run and not job.ended and job.gid and not is_parked(job) and not is_known_to_group(job) then
+    if not job.run and not job.ended and job.gid and not is_held(job) and not is_known_to_group(job) then
         found(id, job.q, 'orphan', 'its group does not know of it')
         if repair then
             call('ZADD', GROUPS_BY_PLACE, '0', rules().timed(job.q, job.run_at, id))
@@ -147,7 +147,7 @@ local function record(id)
         if repair then rules().put_key(job.digest, id, 0) end
     end
 end
-local function past(id)
+local function history(id)
     if exists(id) then return end
     found(id, nil, 'no_record', 'a past of no record')
     if repair then call('HDEL', HISTORIES, id) end
@@ -164,11 +164,11 @@ end
 local function place(key, member)
     local q, id = sub(member, 1, 3), what == 'l' and sub(member, 10) or what == 't' and rules().id_in(member) or sub(member, 11, 26)
     local job, belongs = load(id), nil
-    local parked = what == 't' and byte(member, 4) == PARKED
+    local blocked = what == 't' and byte(member, 4) == BLOCKED
     -- A repair may change which job of the key is next.
-    if parked and repair and is_queue(q) then rules().touch(q, sub(member, 5, 20)) end
-    if parked and job then
-        belongs = job.state == WAITING and job.key and rules().parked_member(job) == member and not stands(TIMELINE, rules().waiting_member(job))
+    if blocked and repair and is_queue(q) then rules().touch(q, sub(member, 5, 20)) end
+    if blocked and job then
+        belongs = job.state == WAITING and job.key and rules().blocked_member(job) == member and not stands(TIMELINE, rules().waiting_member(job))
     elseif what == 't' and job then
         belongs = job.state == WAITING and rules().waiting_member(job) == member
     elseif what == 'l' and job then
@@ -223,7 +223,7 @@ local function group_place(key, member)
     local q, place, at, of = unp('>c3c1I7c16', member)
     if place == 'd' then
         local job = load(of)
-        if job and job.state == WAITING and job.q == q and job.gid and job.run_at == at and not is_parked(job) then return end
+        if job and job.state == WAITING and job.q == q and job.gid and job.run_at == at and not is_held(job) then return end
         found(of, q, 'no_record', 'the time of a job that does not wait in a group then')
     else
         local row = call('HGET', GROUPS, q .. of)
@@ -394,7 +394,7 @@ end
 
 local walks = {
     j = function() hash(RECORDS, record) end,
-    x = function() hash(HISTORIES, past) end,
+    x = function() hash(HISTORIES, history) end,
     r = function() hash(RUNS, run) end,
     t = function() set(TIMELINE, place) end,
     o = function() set(EXPIRIES, expiry) end,

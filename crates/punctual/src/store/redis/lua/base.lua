@@ -5,7 +5,7 @@
 -- and they share one table.
 
 -- The shard as this call sees it. `queues`: q → settings; `bytes`: of the records that load() in state/queues.lua read.
-local shard = {queues = {}, bells = {}, into = 0, bytes = 0}
+local shard = {queues = {}, notifications = {}, into = 0, bytes = 0}
 local now = tonumber(ARGV[1])
 if not now then
     local t = call('TIME')
@@ -24,11 +24,12 @@ shard.now = now
 --   watch: the time at which two processes wake, for a job or a lease
 --   spare: until then, a second process is already notified of work
 --   closed: until when the queue is paused by a run
---   arrival, part: the theoretical arrival time of all jobs that started, in ms and parts of one; a ms has as many
+--   tat, part: the theoretical arrival time of all jobs that started, in ms and parts of one; a ms has as many
 --     parts as the rate has starts in a period
 --   started: how many jobs this call reserved and has not written yet
---   time, own, let: only if the queue ever had groups (S16). time: the tag of the group that was served last. own: the
---     tag of the ungrouped jobs (0: none was due). let: when groups were last activated, one more than its ms.
+--   time, ungrouped, let: only if the queue ever had groups (S16). time: the tag of the group that was served last.
+--     ungrouped: the tag of the ungrouped jobs (0: none was due). let: when groups were last activated, one more than
+--     its ms.
 local function queue(q)
     local row = shard.queues[q]
     if row then return row end
@@ -37,23 +38,23 @@ local function queue(q)
     -- A queue with settings that cannot be read is paused and removes nothing; it does not use defaults. Its version is
     -- that of no caller.
     if not stored or #stored < 133 then
-        stored = pack('>BI4I4', 1, 2 ^ 32 - 1, JUMP - HEARTBEAT) .. string.rep('\0', 14) .. string.rep(pack('>I7', NEVER), 9)
+        stored = pack('>BI4I4', 1, 2 ^ 32 - 1, JUMP - JUMP_PAUSE) .. string.rep('\0', 14) .. string.rep(pack('>I7', NEVER), 9)
             .. string.rep('\0', 22) .. '\1' .. string.rep('\0', 22) .. '\1?'
     end
     local flags, version, lease = unp('>BI4I4', stored)
-    if lease == 0 then lease = JUMP - HEARTBEAT end
-    local due, watch, spare, closed, arrival, part, time, own, let = 0, 0, 0, 0, 0, 0, 0, 0, 0
+    if lease == 0 then lease = JUMP - JUMP_PAUSE end
+    local due, watch, spare, closed, tat, part, time, ungrouped, let = 0, 0, 0, 0, 0, 0, 0, 0, 0
     local length = rows[2] and #rows[2]
     if length == 21 then
         due, watch, spare = unp('>I7I7I7', rows[2])
     elseif length == 39 then
-        due, watch, spare, closed, arrival, part = unp('>I7I7I7I7I7I4', rows[2])
+        due, watch, spare, closed, tat, part = unp('>I7I7I7I7I7I4', rows[2])
     elseif length == 60 then
-        due, watch, spare, closed, arrival, part, time, own, let = unp('>I7I7I7I7I7I4I7I7I7', rows[2])
+        due, watch, spare, closed, tat, part, time, ungrouped, let = unp('>I7I7I7I7I7I4I7I7I7', rows[2])
     end
     row = {
         stored = stored, flags = flags, version = version, lease = lease, due = due, watch = watch, spare = spare,
-        closed = closed, arrival = arrival, part = part, time = time, own = own, let = let, started = 0,
+        closed = closed, tat = tat, part = part, time = time, ungrouped = ungrouped, let = let, started = 0,
         paused = flags % 2 == 1, lifo = flags % 4 >= 2,
     }
     shard.queues[q] = row
@@ -68,7 +69,7 @@ end
 --   epoch: the last epoch that the shard was informed of
 --   format: the format of its keys and rows
 -- `pause` is derived: until when nothing is reclaimed now, or false.
-local function read_turn()
+local function read_shard()
     local row = call('HGET', STATE, 'turn')
     if row and 34 <= #row then
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.format = unp('>I7I7I7I7I4I2', row)
@@ -77,25 +78,25 @@ local function read_turn()
         -- Before there were format numbers, none was stored. The first write into a new shard stores the number.
         shard.format = (row or 0 < call('HLEN', QUEUES)) and 0 or FORMAT
     end
-    shard.pause = now < shard.grace and shard.grace <= now + HEARTBEAT and shard.grace
+    shard.pause = now < shard.grace and shard.grace <= now + JUMP_PAUSE and shard.grace
 end
-local function put_turn()
+local function put_shard()
     call('HSET', STATE, 'turn', pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, FORMAT))
 end
-shard.put_turn = put_turn
-read_turn()
+shard.put_shard = put_shard
+read_shard()
 -- A store with a later format, or from before there were format numbers, is neither read nor changed.
 if shard.format ~= FORMAT then return redis.error_reply('FORMAT ' .. shard.format) end
--- Checks for a jump of the clock. put_turn() stores the time of this call (S14).
-local function turn()
-    if now + HEARTBEAT < shard.grace then shard.grace = 0 end
+-- Checks for a jump of the clock. put_shard() stores the time of this call (S14).
+local function check_clock()
+    if now + JUMP_PAUSE < shard.grace then shard.grace = 0 end
     -- A jump has one pause: silence after a call during the pause is not a second jump.
     local had_its_pause = shard.seen - 1 < shard.grace
     if 0 < shard.seen and shard.seen - 1 + JUMP < now and not had_its_pause and 0 < call('HLEN', RUNS) then
-        shard.grace = now + HEARTBEAT
+        shard.grace = now + JUMP_PAUSE
     end
     shard.seen = now + 1
-    shard.pause = now < shard.grace and shard.grace <= now + HEARTBEAT and shard.grace
+    shard.pause = now < shard.grace and shard.grace <= now + JUMP_PAUSE and shard.grace
 end
 
 -- The rules and the pending writes; each is made at its first use.

@@ -7,7 +7,7 @@ local identity = call('HGET', STATE, 'identity')
 if not identity then
     -- Jobs must be able to leave a full server, too.
     drains()
-    if shard.is_new then put_turn() end
+    if shard.is_new then put_shard() end
     identity = ARGV[2]
     call('HSET', STATE, 'identity', identity)
 end

@@ -15,7 +15,7 @@ local function counted(q)
         return call('ZLEXCOUNT', key, '[' .. prefix, '(' .. prefix .. BEHIND)
     end
     local function kept(what) return rules().counter(q .. what) end
-    local due = count(TIMELINE, q .. char(PARKED)) + call('ZLEXCOUNT', GROUPS_BY_PLACE, '[' .. q .. 'd', '(' .. q .. 'd' .. pack('>I7', now + 1))
+    local due = count(TIMELINE, q .. char(BLOCKED)) + call('ZLEXCOUNT', GROUPS_BY_PLACE, '[' .. q .. 'd', '(' .. q .. 'd' .. pack('>I7', now + 1))
     for level = 0, LEVELS - 1 do
         due = due + call('ZLEXCOUNT', TIMELINE, '[' .. q .. char(level), '(' .. q .. pack('>BI6', level, now + 1))
     end

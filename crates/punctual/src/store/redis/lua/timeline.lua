@@ -40,12 +40,12 @@ local function first_due(walk)
     if now < due and 0 < row.let and not row.paused then due = min(due, rules().first_group(walk.q)) end
     return due < NEVER and max(due, opens) or NEVER
 end
--- Notifies that a queue may start jobs which it could not start before. The queue's bell is the only one that the call
--- names. Does the pending writes.
+-- Notifies that a queue may start jobs which it could not start before. The call names only the
+-- queue's notification key. Does the pending writes.
 local function announce(q)
-    shard.bells[q] = KEYS[BELLS]
+    shard.notifications[q] = KEYS[NOTIFICATIONS]
     local due = first_due(walk_of(q))
-    if due < NEVER then pending().ring(q, due) end
+    if due < NEVER then pending().notify(q, due) end
     -- Also if nothing is due.
     pending().put()
 end

@@ -42,10 +42,10 @@ pub(crate) struct Listener {
     block: Duration,
     closing: CancellationToken,
     /// The notification key of this listener alone.
-    own_bell: Vec<u8>,
+    own_key: Vec<u8>,
     /// The key that notifies all listeners, one after another, of a change of the store. Its score is the number of
     /// the change.
-    change_bell: Vec<u8>,
+    change_key: Vec<u8>,
     /// The last change of which this listener notified the next one.
     passed_on: u64,
     connection: Option<(Node, Connection)>,
@@ -60,14 +60,14 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) fn new(shared: Arc<Shared>, block: Duration, closing: CancellationToken) -> Self {
-        let own_bell = shared.line.route().key(&format!("wake:{:016x}", fastrand::u64(..)));
-        let change_bell = shared.change_bell();
+        let own_key = shared.line.route().key(&format!("wake:{:016x}", fastrand::u64(..)));
+        let change_key = shared.change_key();
         Self {
             shared,
             block,
             closing,
-            own_bell,
-            change_bell,
+            own_key,
+            change_key,
             passed_on: 0,
             connection: None,
             failures: 0,
@@ -80,7 +80,7 @@ impl Listener {
     pub(crate) async fn run(mut self) {
         while !self.closing.is_cancelled() {
             self.hand_back().await;
-            let queues = self.shared.hall().waited_for();
+            let queues = self.shared.waiters().waited_for();
             if queues.is_empty() {
                 select! {
                     () = self.closing.cancelled() => {}
@@ -97,20 +97,20 @@ impl Listener {
                         "notifications stopped; trying again"
                     );
                 }
-                self.shared.hall().doubt();
+                self.shared.waiters().doubt();
                 select! {
                     () = self.closing.cancelled() => {}
                     () = sleep(pause(self.failures, fastrand::f64())) => {}
                 }
             }
         }
-        let left = self.shared.hall().all();
+        let left = self.shared.waiters().all();
         self.put_back(left).await;
     }
 
     /// Returns when other queues may be wanted, or a notification may have to be returned.
     async fn changed(&self) {
-        let next = self.shared.hall().next_change();
+        let next = self.shared.waiters().next_change();
         let grace = async {
             match next {
                 Some(at) => sleep_until(at.into()).await,
@@ -132,22 +132,22 @@ impl Listener {
             let connection = self.shared.line.route().connect().await.map_err(fault::unreachable)?;
             if 0 < self.failures {
                 // Earlier notifications may have been lost with the server's memory.
-                self.shared.hall().doubt();
+                self.shared.waiters().doubt();
             }
             self.left = connection.1.send(&self.look()).await.map_err(|e| fault::lost("HGET", e))?;
             connection
         };
         self.turn = self.turn.wrapping_add(1);
         let cmd = self.block_on(&queues);
-        self.shared.hall().hear(queues.clone());
+        self.shared.waiters().hear(queues.clone());
         let answer = self.answer(&node, &connection, &cmd, &queues).await;
-        self.shared.hall().hear(BTreeSet::new());
+        self.shared.waiters().hear(BTreeSet::new());
         let mut answers = answer?.into_iter();
         let (answer, left) = (answers.next().unwrap_or(Value::Nil), answers.next().unwrap_or(Value::Nil));
         if answer == Value::Nil && left != self.left && !matches!(left, Value::ServerError(_)) {
             // No notification for a minute: a process that should have sent one may be dead.
             self.left = left;
-            self.shared.hall().doubt();
+            self.shared.waiters().doubt();
         }
         self.take_in(answer, &node).await?;
         (self.connection, self.failures) = (Some((node, connection)), 0);
@@ -163,9 +163,9 @@ impl Listener {
 
     fn block_on(&self, queues: &BTreeSet<String>) -> Cmd {
         let mut cmd = Cmd::new();
-        cmd.arg("BZPOPMIN").arg(&self.own_bell).arg(&self.change_bell);
+        cmd.arg("BZPOPMIN").arg(&self.own_key).arg(&self.change_key);
         for queue in queues.iter().cycle().skip(self.turn % queues.len()).take(queues.len()) {
-            cmd.arg(self.shared.line.route().bell(queue));
+            cmd.arg(self.shared.line.route().notification_key(queue));
         }
         cmd.arg(self.block.as_secs_f64());
         cmd
@@ -195,7 +195,7 @@ impl Listener {
                 () = self.changed() => {}
             }
             self.hand_back().await;
-            let suits = self.shared.hall().suits(queues, SystemInstant::now());
+            let suits = self.shared.waiters().suits(queues, SystemInstant::now());
             if !is_woken && (self.closing.is_cancelled() || !suits) {
                 self.wake().await?;
                 is_woken = true;
@@ -206,12 +206,12 @@ impl Listener {
 
     /// Ends the blocked call in progress, or the next one if a notification has just ended it.
     async fn wake(&self) -> Result<()> {
-        let (mut ring, mut expire) = (Cmd::new(), Cmd::new());
-        ring.arg("ZADD").arg(&self.own_bell).arg(0).arg("r");
+        let (mut notification, mut expire) = (Cmd::new(), Cmd::new());
+        notification.arg("ZADD").arg(&self.own_key).arg(0).arg("r");
         // No other process would ever remove it.
         let ms = (2 * (self.block + SLACK)).as_millis() as u64;
-        expire.arg("PEXPIRE").arg(&self.own_bell).arg(ms);
-        self.shared.line.commands(&[ring, expire]).await
+        expire.arg("PEXPIRE").arg(&self.own_key).arg(ms);
+        self.shared.line.commands(&[notification, expire]).await
     }
 
     /// Handles the result of a blocked call.
@@ -222,43 +222,43 @@ impl Listener {
         {
             line.route().learn(node);
         }
-        let (bell, ring, score) = match answer {
+        let (key, notification, score) = match answer {
             Value::Nil => return Ok(()),
             Value::ServerError(refusal) => return Err(fault::refused("BZPOPMIN", &refusal)),
             Value::Array(parts) => match <[Value; 3]>::try_from(parts) {
-                Ok([Value::BulkString(bell), Value::BulkString(ring), Value::BulkString(score)]) => {
-                    (bell, ring, score)
+                Ok([Value::BulkString(key), Value::BulkString(notification), Value::BulkString(score)]) => {
+                    (key, notification, score)
                 }
                 _ => return Err(fault::odd("BZPOPMIN")),
             },
             _ => return Err(fault::odd("BZPOPMIN")),
         };
-        if bell == self.own_bell {
+        if key == self.own_key {
             return Ok(());
         }
         let at = str::from_utf8(&score).ok().and_then(|score| score.parse::<f64>().ok());
-        if bell == self.change_bell {
+        if key == self.change_key {
             return self.pass_on(at.unwrap_or_default() as u64).await;
         }
-        let queue = bell.strip_prefix(self.shared.line.route().bell("").as_slice());
+        let queue = key.strip_prefix(self.shared.line.route().notification_key("").as_slice());
         let queue = queue.and_then(|queue| String::from_utf8(queue.to_vec()).ok());
         let (Some(queue), Some(at)) = (queue, at) else { return Err(fault::odd("BZPOPMIN")) };
         // A score below 0 or an invalid one is due.
         let at = Timestamp::saturating_from_ms(at as u64);
-        let is_of = |kind: &Kind| ring.starts_with(kind.member().as_bytes());
+        let is_of = |kind: &Kind| notification.starts_with(kind.member().as_bytes());
         let kind = Kind::ALL.into_iter().find(is_of).unwrap_or(Kind::First);
         let now = SystemInstant::now();
-        if kind == Kind::TimeSpare && self.shared.hall().gives_back(&queue, at, now) {
-            let ring = Unheard { queue, time_spares: [at].into(), ..Unheard::default() };
-            return self.shared.line.commands(&[self.shared.ring(&ring)]).await;
+        if kind == Kind::TimeSpare && self.shared.waiters().gives_back(&queue, at, now) {
+            let notification = Unheard { queue, time_spares: [at].into(), ..Unheard::default() };
+            return self.shared.line.commands(&[self.shared.command(&notification)]).await;
         }
-        self.shared.hall().take_in(queue, at, kind, now);
+        self.shared.waiters().take_in(queue, at, kind, now);
         Ok(())
     }
 
     /// Makes all waits check, and notifies the next listener: once for each change.
     async fn pass_on(&mut self, change: u64) -> Result<()> {
-        self.shared.hall().doubt();
+        self.shared.waiters().doubt();
         if change <= self.passed_on {
             return Ok(());
         }
@@ -268,24 +268,27 @@ impl Listener {
 
     /// Returns notifications that are not answered here to other processes.
     async fn hand_back(&self) {
-        let unheard = self.shared.hall().unheard(SystemInstant::now());
+        let unheard = self.shared.waiters().unheard(SystemInstant::now());
         self.put_back(unheard).await;
     }
 
     /// Each returns as what it was. A spare that returned as a first notification would need an answer.
-    async fn put_back(&self, rings: Vec<Unheard>) {
-        if rings.is_empty() || self.shared.is_foreign.load(Ordering::Relaxed) {
+    async fn put_back(&self, notifications: Vec<Unheard>) {
+        if notifications.is_empty() || self.shared.is_foreign.load(Ordering::Relaxed) {
             return;
         }
-        let names = rings.iter().map(|ring| ring.queue.as_str());
-        let cmds: Vec<Cmd> =
-            rings.iter().map(|ring| self.shared.ring(ring)).chain(self.shared.passing(names)).collect();
+        let names = notifications.iter().map(|notification| notification.queue.as_str());
+        let cmds: Vec<Cmd> = notifications
+            .iter()
+            .map(|notification| self.shared.command(notification))
+            .chain(self.shared.passing(names))
+            .collect();
         if let Err(e) = self.shared.line.commands(&cmds).await {
             tracing::debug!(error = &e as &dyn std::error::Error, "could not put rings back; trying again");
-            let (mut hall, now) = (self.shared.hall(), SystemInstant::now());
-            for ring in rings {
-                for (kind, at) in ring.rings() {
-                    hall.take_in(ring.queue.clone(), at, kind, now);
+            let (mut waiters, now) = (self.shared.waiters(), SystemInstant::now());
+            for notification in notifications {
+                for (kind, at) in notification.notifications() {
+                    waiters.take_in(notification.queue.clone(), at, kind, now);
                 }
             }
         }

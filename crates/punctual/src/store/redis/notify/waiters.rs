@@ -36,10 +36,10 @@ pub(crate) enum Hold {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Hall {
+pub(crate) struct Waiters {
     last_id: u64,
     waits: Vec<Wait>,
-    rings: BTreeMap<String, Ring>,
+    notifications: BTreeMap<String, Notifications>,
     /// Queues whose last wait has ended, and when.
     left: BTreeMap<String, Instant>,
     /// The queues that the listener hears at the moment.
@@ -118,7 +118,7 @@ impl Unheard {
     }
 
     /// Returns each notification and its time.
-    pub(crate) fn rings(&self) -> Vec<(Kind, Timestamp)> {
+    pub(crate) fn notifications(&self) -> Vec<(Kind, Timestamp)> {
         let one = |kind, at: Option<Timestamp>| at.map(|at| (kind, at));
         let kept = one(Kind::First, self.first).into_iter().chain(one(Kind::Spare, self.spare));
         let times = self.times.iter().map(|at| (Kind::Time, *at));
@@ -137,7 +137,7 @@ struct Wait {
 
 /// The notifications of a queue, at least one.
 #[derive(Clone, Debug, Default)]
-struct Ring {
+struct Notifications {
     first: Option<Timestamp>,
     spare: Option<Timestamp>,
     /// The last time counts, but the last one is not known for sure here, because times are also returned by other
@@ -153,10 +153,10 @@ struct Ring {
     own_arrival: u64,
 }
 
-impl Ring {
+impl Notifications {
     fn all(&self) -> impl Iterator<Item = Timestamp> {
-        let rings = [self.first, self.spare, self.own].into_iter().flatten();
-        rings.chain(self.times.iter().chain(&self.time_spares).copied())
+        let notifications = [self.first, self.spare, self.own].into_iter().flatten();
+        notifications.chain(self.times.iter().chain(&self.time_spares).copied())
     }
 
     fn at(&self) -> Timestamp {
@@ -223,7 +223,7 @@ pub(crate) enum Look {
     Doubt,
 }
 
-impl Hall {
+impl Waiters {
     pub(crate) fn enter(&mut self, queues: &[String], notify: &Arc<Notify>) -> Entered {
         self.last_id += 1;
         let (id, doubts) = (self.last_id, self.doubts);
@@ -264,8 +264,9 @@ impl Hall {
         if wait.doubts != self.doubts {
             return Look::Doubt;
         }
-        let rings = wait.queues.iter().filter_map(|queue| Some((queue, self.rings.get(queue)?.at())));
-        match rings.min_by_key(|(_, at)| *at) {
+        let notifications =
+            wait.queues.iter().filter_map(|queue| Some((queue, self.notifications.get(queue)?.at())));
+        match notifications.min_by_key(|(_, at)| *at) {
             Some((queue, at)) if at <= now => {
                 let queue = queue.clone();
                 self.take(&queue, now);
@@ -278,15 +279,15 @@ impl Hall {
     }
 
     fn remove(&mut self, queue: &str, first: Option<Timestamp>, spare: Timestamp, now: Timestamp) {
-        if let Some(ring) = self.rings.get_mut(queue) {
-            ring.remove(first, spare, now);
+        if let Some(held) = self.notifications.get_mut(queue) {
+            held.remove(first, spare, now);
             self.forget_nothing(queue);
         }
     }
 
     /// Notes which times ended a wait, for the check that follows. Keys other than queues' are never checked.
     fn take(&mut self, queue: &str, now: Timestamp) {
-        let held = self.rings.get(queue).into_iter().flat_map(Ring::held);
+        let held = self.notifications.get(queue).into_iter().flat_map(Notifications::held);
         let times: Vec<_> = held.filter(|at| Timestamp::default() < *at && *at <= now).collect();
         if is_of_queue(queue) && !times.is_empty() {
             if ANSWERED_MAX <= self.taken.len() {
@@ -299,8 +300,8 @@ impl Hall {
     /// Returns whether to return a spare for a time to the server because this process is the first. Another waiting
     /// process then learns of it. If the spare comes back, there is none.
     pub(crate) fn gives_back(&mut self, queue: &str, spare: Timestamp, now: Instant) -> bool {
-        let ring = self.rings.get(queue);
-        let is_first = ring.is_some_and(|ring| ring.held().any(|at| at.after(SPARE) == spare));
+        let held = self.notifications.get(queue);
+        let is_first = held.is_some_and(|held| held.held().any(|at| at.after(SPARE) == spare));
         if !is_first || self.alone_until.is_some_and(|until| now < until) {
             return false;
         }
@@ -315,8 +316,8 @@ impl Hall {
 
     /// Forgets a queue without notifications.
     fn forget_nothing(&mut self, queue: &str) {
-        if self.rings.get(queue).is_some_and(|ring| ring.all().next().is_none()) {
-            self.rings.remove(queue);
+        if self.notifications.get(queue).is_some_and(|held| held.all().next().is_none()) {
+            self.notifications.remove(queue);
         }
     }
 
@@ -334,9 +335,9 @@ impl Hall {
         }
         self.notify(&queue);
         self.arrivals += 1;
-        let ring = self.rings.entry(queue).or_default();
-        ring.add(kind, at);
-        (ring.since, ring.arrival) = (Some(now), self.arrivals);
+        let held = self.notifications.entry(queue).or_default();
+        held.add(kind, at);
+        (held.since, held.arrival) = (Some(now), self.arrivals);
     }
 
     /// Notes that this process checked these queues at `now`, by a call sent when `heard` had been received.
@@ -351,8 +352,8 @@ impl Hall {
         for queue in queues {
             // A notification for a time was there before that time. One for now may have come after the call was
             // sent.
-            let is_answered = self.rings.get(queue).is_some_and(|ring| {
-                ring.arrival <= before.arrivals || ring.first.is_some_and(|at| at != Timestamp::default())
+            let is_answered = self.notifications.get(queue).is_some_and(|held| {
+                held.arrival <= before.arrivals || held.first.is_some_and(|at| at != Timestamp::default())
             });
             self.remove(queue, (is_all && is_answered).then_some(now), now.after(SPARE), now);
             self.taken.remove(queue);
@@ -376,7 +377,7 @@ impl Hall {
         if !listens || !has_looked {
             return Hold::OwnTimer;
         }
-        let times = self.rings.get(queue).into_iter().flat_map(Ring::held);
+        let times = self.notifications.get(queue).into_iter().flat_map(Notifications::held);
         let times = times.chain(self.own_timers.get(queue).copied());
         Hold::Times(times.chain(self.taken.get(queue).into_iter().flatten().copied()).collect())
     }
@@ -401,20 +402,20 @@ impl Hall {
         }
         self.own_timers.remove(queue);
         self.arrivals += 1;
-        let ring = self.rings.entry(queue.to_owned()).or_default();
+        let held = self.notifications.entry(queue.to_owned()).or_default();
         // If two answers arrive in another order than their calls were made, the earlier time counts.
-        let is_newer = before.arrivals < ring.own_arrival;
-        ring.own = Some(ring.own.filter(|_| is_newer).map_or(at, |own| own.min(at)));
-        ring.own_arrival = self.arrivals;
-        ring.since = ring.since.or(Some(now));
+        let is_newer = before.arrivals < held.own_arrival;
+        held.own = Some(held.own.filter(|_| is_newer).map_or(at, |own| own.min(at)));
+        held.own_arrival = self.arrivals;
+        held.since = held.since.or(Some(now));
         self.notify(queue);
         // Its spare may have come before the answer.
         let spare = at.after(SPARE);
-        let has_both = self.rings.get(queue).is_some_and(|ring| ring.time_spares.contains(&spare));
+        let has_both = self.notifications.get(queue).is_some_and(|held| held.time_spares.contains(&spare));
         if !has_both || !self.gives_back(queue, spare, now) {
             return None;
         }
-        self.rings.get_mut(queue)?.time_spares.remove(&spare);
+        self.notifications.get_mut(queue)?.time_spares.remove(&spare);
         Some(Unheard { queue: queue.to_owned(), time_spares: BTreeSet::from([spare]), ..Unheard::default() })
     }
 
@@ -422,12 +423,12 @@ impl Hall {
     /// received. The times that were held here by then are theirs.
     pub(crate) fn leave_to_others(&mut self, queue: &str, before: Heard) {
         self.own_timers.remove(queue);
-        let Some(ring) = self.rings.get_mut(queue) else { return };
-        if ring.own_arrival <= before.arrivals {
-            ring.own = None;
+        let Some(held) = self.notifications.get_mut(queue) else { return };
+        if held.own_arrival <= before.arrivals {
+            held.own = None;
         }
-        if ring.arrival <= before.arrivals {
-            ring.times.clear();
+        if held.arrival <= before.arrivals {
+            held.times.clear();
         }
         self.forget_nothing(queue);
     }
@@ -435,7 +436,7 @@ impl Hall {
     /// Returns the earliest time for which this process wakes by itself, for these queues.
     pub(crate) fn held<'a>(&self, queues: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
         let held = |queue| {
-            let times = self.rings.get(queue).into_iter().flat_map(Ring::held);
+            let times = self.notifications.get(queue).into_iter().flat_map(Notifications::held);
             times.chain(self.own_timers.get(queue).copied()).min()
         };
         queues.filter_map(held).min()
@@ -478,8 +479,8 @@ impl Hall {
         let unheard = self.given_up().filter(|(_, end)| *end <= now);
         let unheard: Vec<String> = unheard.map(|(queue, _)| queue.to_owned()).collect();
         let unheard = unheard.into_iter().filter_map(|queue| {
-            let ring = self.rings.remove(&queue)?;
-            Some(ring.unheard(queue))
+            let held = self.notifications.remove(&queue)?;
+            Some(held.unheard(queue))
         });
         let unheard = unheard.collect();
         self.left.retain(|_, since| now < *since + LINGER);
@@ -488,8 +489,8 @@ impl Hall {
 
     /// Removes and returns all notifications.
     pub(crate) fn all(&mut self) -> Vec<Unheard> {
-        let all = std::mem::take(&mut self.rings).into_iter();
-        all.map(|(queue, ring)| ring.unheard(queue)).collect()
+        let all = std::mem::take(&mut self.notifications).into_iter();
+        all.map(|(queue, held)| held.unheard(queue)).collect()
     }
 
     /// Returns when the result of [`suits`](Self::suits) or [`unheard`](Self::unheard) will change if no wait starts
@@ -501,11 +502,11 @@ impl Hall {
 
     /// Returns the queues with notifications but without a listener, and until when these are kept.
     fn given_up(&self) -> impl Iterator<Item = (&str, Instant)> {
-        let unheard = self.rings.iter().filter(|(queue, _)| !self.is_listened_to(queue));
-        unheard.filter_map(|(queue, ring)| {
-            let since = self.left.get(queue).copied().or(ring.since)?;
+        let unheard = self.notifications.iter().filter(|(queue, _)| !self.is_listened_to(queue));
+        unheard.filter_map(|(queue, held)| {
+            let since = self.left.get(queue).copied().or(held.since)?;
             let for_later = self.clock.is_some_and(|(then, at)| {
-                at.after(since.saturating_duration_since(then) + LINGER) < ring.at()
+                at.after(since.saturating_duration_since(then) + LINGER) < held.at()
             });
             Some((queue.as_str(), since + if for_later { LINGER } else { GRACE }))
         })
@@ -524,180 +525,181 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
-    fn enter(hall: &mut Hall, queues: &[&str]) -> u64 {
-        hall.enter(&names(queues), &Arc::new(Notify::new())).id
+    fn enter(waiters: &mut Waiters, queues: &[&str]) -> u64 {
+        waiters.enter(&names(queues), &Arc::new(Notify::new())).id
     }
 
     #[test]
     fn one_ring_ends_one_wait_when_its_time_has_come() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let (first, second) = (enter(&mut hall, &["mail", "bulk"]), enter(&mut hall, &["mail"]));
-        let other = enter(&mut hall, &["bulk"]);
-        hall.take_in("mail".into(), at(100), Kind::First, start);
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let (first, second) = (enter(&mut waiters, &["mail", "bulk"]), enter(&mut waiters, &["mail"]));
+        let other = enter(&mut waiters, &["bulk"]);
+        waiters.take_in("mail".into(), at(100), Kind::First, start);
         for id in [first, second] {
-            assert_eq!(hall.look(id, at(99)), Look::Later(at(100)));
+            assert_eq!(waiters.look(id, at(99)), Look::Later(at(100)));
         }
-        assert_eq!(hall.look(other, at(100)), Look::Nothing);
-        assert_eq!(hall.look(second, at(100)), Look::Due);
-        assert_eq!(hall.look(first, at(100)), Look::Nothing);
+        assert_eq!(waiters.look(other, at(100)), Look::Nothing);
+        assert_eq!(waiters.look(second, at(100)), Look::Due);
+        assert_eq!(waiters.look(first, at(100)), Look::Nothing);
     }
 
     #[test]
     fn the_earliest_ring_of_a_queue_counts() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let id = enter(&mut hall, &["mail", "bulk"]);
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let id = enter(&mut waiters, &["mail", "bulk"]);
         for (queue, ms) in [("mail", 300), ("mail", 200), ("mail", 400), ("bulk", 250)] {
-            hall.take_in(queue.into(), at(ms), Kind::First, start);
+            waiters.take_in(queue.into(), at(ms), Kind::First, start);
         }
-        assert_eq!(hall.look(id, at(0)), Look::Later(at(200)));
-        assert_eq!(hall.look(id, at(200)), Look::Due);
-        assert_eq!(hall.look(id, at(200)), Look::Later(at(250)));
+        assert_eq!(waiters.look(id, at(0)), Look::Later(at(200)));
+        assert_eq!(waiters.look(id, at(200)), Look::Due);
+        assert_eq!(waiters.look(id, at(200)), Look::Later(at(250)));
     }
 
     #[test]
     fn a_spare_is_void_once_somebody_here_has_looked() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let id = enter(&mut hall, &["mail"]);
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let id = enter(&mut waiters, &["mail"]);
         let spare = |ms| at(ms + SPARE.as_millis() as u64);
-        hall.take_in("mail".into(), at(100), Kind::First, start);
-        hall.take_in("mail".into(), spare(100), Kind::Spare, start);
-        assert_eq!(hall.look(id, at(100)), Look::Due);
-        assert_eq!(hall.look(id, at(100)), Look::Later(spare(100)), "the first may be lost");
-        hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
-        assert_eq!(hall.look(id, spare(100)), Look::Nothing);
-        hall.take_in("mail".into(), spare(100), Kind::Spare, start);
-        assert_eq!(hall.look(id, spare(100)), Look::Nothing, "it comes too late");
-        hall.take_in("mail".into(), spare(101), Kind::Spare, start);
-        hall.answered(["bulk"].into_iter(), at(200), hall.heard(), true);
-        assert_eq!(hall.look(id, spare(101)), Look::Due, "nobody looked for that");
+        waiters.take_in("mail".into(), at(100), Kind::First, start);
+        waiters.take_in("mail".into(), spare(100), Kind::Spare, start);
+        assert_eq!(waiters.look(id, at(100)), Look::Due);
+        assert_eq!(waiters.look(id, at(100)), Look::Later(spare(100)), "the first may be lost");
+        waiters.answered(["mail"].into_iter(), at(100), waiters.heard(), true);
+        assert_eq!(waiters.look(id, spare(100)), Look::Nothing);
+        waiters.take_in("mail".into(), spare(100), Kind::Spare, start);
+        assert_eq!(waiters.look(id, spare(100)), Look::Nothing, "it comes too late");
+        waiters.take_in("mail".into(), spare(101), Kind::Spare, start);
+        waiters.answered(["bulk"].into_iter(), at(200), waiters.heard(), true);
+        assert_eq!(waiters.look(id, spare(101)), Look::Due, "nobody looked for that");
     }
 
     #[test]
     fn a_ring_outlasts_the_wait_that_it_came_for() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let id = enter(&mut hall, &["mail"]);
-        hall.take_in("mail".into(), at(0), Kind::First, start);
-        assert!(hall.leave(id, start));
-        let next = enter(&mut hall, &["mail"]);
-        assert_eq!(hall.look(next, at(0)), Look::Due);
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let id = enter(&mut waiters, &["mail"]);
+        waiters.take_in("mail".into(), at(0), Kind::First, start);
+        assert!(waiters.leave(id, start));
+        let next = enter(&mut waiters, &["mail"]);
+        assert_eq!(waiters.look(next, at(0)), Look::Due);
     }
 
     #[test]
     fn a_look_answers_the_rings_for_now_that_came_before_it() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let id = enter(&mut hall, &["mail"]);
-        hall.take_in("mail".into(), at(0), Kind::First, start);
-        let before = hall.heard();
-        hall.answered(["mail"].into_iter(), at(100), before, false);
-        assert_eq!(hall.look(id, at(100)), Look::Due, "there was more");
-        hall.take_in("mail".into(), at(0), Kind::First, start);
-        hall.answered(["mail"].into_iter(), at(100), before, true);
-        assert_eq!(hall.look(id, at(100)), Look::Due, "it came after the look was sent");
-        hall.take_in("mail".into(), at(0), Kind::First, start);
-        hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
-        assert_eq!(hall.look(id, at(100)), Look::Nothing);
-        hall.take_in("mail".into(), at(101), Kind::First, start);
-        hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
-        assert_eq!(hall.look(id, at(101)), Look::Due, "that is for later");
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let id = enter(&mut waiters, &["mail"]);
+        waiters.take_in("mail".into(), at(0), Kind::First, start);
+        let before = waiters.heard();
+        waiters.answered(["mail"].into_iter(), at(100), before, false);
+        assert_eq!(waiters.look(id, at(100)), Look::Due, "there was more");
+        waiters.take_in("mail".into(), at(0), Kind::First, start);
+        waiters.answered(["mail"].into_iter(), at(100), before, true);
+        assert_eq!(waiters.look(id, at(100)), Look::Due, "it came after the look was sent");
+        waiters.take_in("mail".into(), at(0), Kind::First, start);
+        waiters.answered(["mail"].into_iter(), at(100), waiters.heard(), true);
+        assert_eq!(waiters.look(id, at(100)), Look::Nothing);
+        waiters.take_in("mail".into(), at(101), Kind::First, start);
+        waiters.answered(["mail"].into_iter(), at(100), waiters.heard(), true);
+        assert_eq!(waiters.look(id, at(101)), Look::Due, "that is for later");
     }
 
     #[test]
     fn a_time_of_its_own_stands_beside_rings_for_now_and_is_held_until_a_look_answers_it() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let id = enter(&mut hall, &["mail"]);
-        assert_eq!(hall.hold("mail", start), Hold::OwnTimer, "it has not looked yet");
-        hall.answered(["mail"].into_iter(), at(0), hall.heard(), true);
-        let held = |hall: &Hall| match hall.hold("mail", start) {
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let id = enter(&mut waiters, &["mail"]);
+        assert_eq!(waiters.hold("mail", start), Hold::OwnTimer, "it has not looked yet");
+        waiters.answered(["mail"].into_iter(), at(0), waiters.heard(), true);
+        let held = |waiters: &Waiters| match waiters.hold("mail", start) {
             Hold::Times(times) => times,
             Hold::OwnTimer => panic!("it listens"),
         };
-        assert_eq!(held(&hall), []);
-        let _ = hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
-        let before = hall.heard();
-        hall.take_in("mail".into(), at(0), Kind::First, start);
-        assert_eq!(hall.look(id, at(50)), Look::Due, "there is work at once");
-        hall.answered(["mail"].into_iter(), at(50), before, true);
-        assert_eq!(held(&hall), [at(100)]);
+        assert_eq!(held(&waiters), []);
+        let _ = waiters.wake_at("mail", at(100), &Hold::Times(vec![]), waiters.heard(), start);
+        let before = waiters.heard();
+        waiters.take_in("mail".into(), at(0), Kind::First, start);
+        assert_eq!(waiters.look(id, at(50)), Look::Due, "there is work at once");
+        waiters.answered(["mail"].into_iter(), at(50), before, true);
+        assert_eq!(held(&waiters), [at(100)]);
         // By the server's clock it comes a little too early.
-        assert_eq!(hall.look(id, at(100)), Look::Due);
-        assert_eq!(held(&hall), [at(100)]);
-        hall.answered(["mail"].into_iter(), at(99), hall.heard(), true);
-        let _ = hall.wake_at("mail", at(100), &Hold::Times(vec![at(100)]), hall.heard(), start);
-        assert_eq!(held(&hall), [at(100)]);
-        hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
-        assert_eq!(held(&hall), []);
-        hall.doubt();
-        assert_eq!(hall.hold("mail", start), Hold::OwnTimer, "a ring may have been lost");
+        assert_eq!(waiters.look(id, at(100)), Look::Due);
+        assert_eq!(held(&waiters), [at(100)]);
+        waiters.answered(["mail"].into_iter(), at(99), waiters.heard(), true);
+        let _ = waiters.wake_at("mail", at(100), &Hold::Times(vec![at(100)]), waiters.heard(), start);
+        assert_eq!(held(&waiters), [at(100)]);
+        waiters.answered(["mail"].into_iter(), at(100), waiters.heard(), true);
+        assert_eq!(held(&waiters), []);
+        waiters.doubt();
+        assert_eq!(waiters.hold("mail", start), Hold::OwnTimer, "a ring may have been lost");
     }
 
     #[test]
     fn a_time_that_is_left_to_others_goes_unless_a_ring_for_it_has_come_since() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let id = enter(&mut hall, &["mail"]);
-        hall.answered(["mail"].into_iter(), at(0), hall.heard(), true);
-        let _ = hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
-        let before = hall.heard();
-        hall.take_in("mail".into(), at(90), Kind::Time, start);
-        hall.leave_to_others("mail", before);
-        assert_eq!(hall.look(id, at(80)), Look::Later(at(90)));
-        hall.leave_to_others("mail", hall.heard());
-        assert_eq!(hall.look(id, at(80)), Look::Nothing);
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let id = enter(&mut waiters, &["mail"]);
+        waiters.answered(["mail"].into_iter(), at(0), waiters.heard(), true);
+        let _ = waiters.wake_at("mail", at(100), &Hold::Times(vec![]), waiters.heard(), start);
+        let before = waiters.heard();
+        waiters.take_in("mail".into(), at(90), Kind::Time, start);
+        waiters.leave_to_others("mail", before);
+        assert_eq!(waiters.look(id, at(80)), Look::Later(at(90)));
+        waiters.leave_to_others("mail", waiters.heard());
+        assert_eq!(waiters.look(id, at(80)), Look::Nothing);
         // A notification without a wait here is for other processes.
-        let _ = hall.wake_at("mail", at(100), &Hold::Times(vec![]), hall.heard(), start);
-        hall.leave(id, start);
+        let _ = waiters.wake_at("mail", at(100), &Hold::Times(vec![]), waiters.heard(), start);
+        waiters.leave(id, start);
         let back =
             Unheard { queue: "mail".to_owned(), times: BTreeSet::from([at(100)]), ..Unheard::default() };
-        assert_eq!(hall.unheard(start + LINGER), [back]);
+        assert_eq!(waiters.unheard(start + LINGER), [back]);
     }
 
     #[test]
     fn the_second_ring_of_a_time_goes_to_another_process_if_there_is_one() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        enter(&mut hall, &["mail"]);
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        enter(&mut waiters, &["mail"]);
         let spare = |ms| at(ms + SPARE.as_millis() as u64);
-        let wake =
-            |hall: &mut Hall, ms, now| hall.wake_at("mail", at(ms), &Hold::Times(vec![]), hall.heard(), now);
+        let wake = |waiters: &mut Waiters, ms, now| {
+            waiters.wake_at("mail", at(ms), &Hold::Times(vec![]), waiters.heard(), now)
+        };
         // The notification arrives after the answer, or before it.
-        assert_eq!(wake(&mut hall, 100, start), None);
-        assert!(!hall.gives_back("mail", spare(101), start), "that is another time's");
-        assert!(hall.gives_back("mail", spare(100), start));
-        hall.take_in("mail".into(), spare(200), Kind::TimeSpare, start);
-        let back = wake(&mut hall, 200, start).expect("it goes back");
+        assert_eq!(wake(&mut waiters, 100, start), None);
+        assert!(!waiters.gives_back("mail", spare(101), start), "that is another time's");
+        assert!(waiters.gives_back("mail", spare(100), start));
+        waiters.take_in("mail".into(), spare(200), Kind::TimeSpare, start);
+        let back = wake(&mut waiters, 200, start).expect("it goes back");
         assert_eq!((back.time_spares, back.times), (BTreeSet::from([spare(200)]), BTreeSet::new()));
         // It comes back: no other process waits now.
-        assert!(!hall.gives_back("mail", spare(200), start));
-        hall.take_in("mail".into(), spare(300), Kind::TimeSpare, start);
-        assert_eq!(wake(&mut hall, 300, start), None);
-        assert!(hall.gives_back("mail", spare(300), start + ALONE_FOR));
+        assert!(!waiters.gives_back("mail", spare(200), start));
+        waiters.take_in("mail".into(), spare(300), Kind::TimeSpare, start);
+        assert_eq!(wake(&mut waiters, 300, start), None);
+        assert!(waiters.gives_back("mail", spare(300), start + ALONE_FOR));
     }
 
     #[test]
     fn no_time_takes_the_place_of_another_one() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let id = enter(&mut hall, &["mail"]);
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let id = enter(&mut waiters, &["mail"]);
         for ms in [200, 100, 300] {
-            hall.take_in("mail".into(), at(ms), Kind::Time, start);
+            waiters.take_in("mail".into(), at(ms), Kind::Time, start);
         }
-        assert_eq!(hall.look(id, at(50)), Look::Later(at(100)));
-        assert_eq!(hall.look(id, at(100)), Look::Due);
-        hall.answered(["mail"].into_iter(), at(100), hall.heard(), true);
-        assert_eq!(hall.look(id, at(100)), Look::Later(at(200)));
+        assert_eq!(waiters.look(id, at(50)), Look::Later(at(100)));
+        assert_eq!(waiters.look(id, at(100)), Look::Due);
+        waiters.answered(["mail"].into_iter(), at(100), waiters.heard(), true);
+        assert_eq!(waiters.look(id, at(100)), Look::Later(at(200)));
         for ms in 0..2 * TIMES_MAX as u64 {
-            hall.take_in("mail".into(), at(1_000 + ms), Kind::Time, start);
+            waiters.take_in("mail".into(), at(1_000 + ms), Kind::Time, start);
         }
-        assert_eq!(hall.rings["mail"].times.len(), TIMES_MAX);
-        assert_eq!(hall.look(id, at(100)), Look::Later(at(200)));
+        assert_eq!(waiters.notifications["mail"].times.len(), TIMES_MAX);
+        assert_eq!(waiters.look(id, at(100)), Look::Later(at(200)));
     }
 
     #[test]
     fn what_is_no_queue_leaves_nothing_behind() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let id = enter(&mut hall, &["$end/1", "mail"]);
-        hall.take_in("$end/1".into(), at(7), Kind::First, start);
-        assert_eq!(hall.look(id, at(7)), Look::Due);
-        hall.take_in("mail".into(), at(0), Kind::First, start);
-        assert_eq!(hall.look(id, at(7)), Look::Due);
-        assert!(hall.taken.is_empty() && hall.rings.is_empty());
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let id = enter(&mut waiters, &["$end/1", "mail"]);
+        waiters.take_in("$end/1".into(), at(7), Kind::First, start);
+        assert_eq!(waiters.look(id, at(7)), Look::Due);
+        waiters.take_in("mail".into(), at(0), Kind::First, start);
+        assert_eq!(waiters.look(id, at(7)), Look::Due);
+        assert!(waiters.taken.is_empty() && waiters.notifications.is_empty());
     }
 
     fn unheard(first: Option<u64>, spare: Option<u64>) -> Vec<Unheard> {
@@ -711,63 +713,63 @@ mod tests {
 
     #[test]
     fn a_ring_that_nobody_listens_to_is_given_up_after_the_grace_as_what_it_was() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let id = enter(&mut hall, &["mail"]);
-        hall.take_in("mail".into(), at(7), Kind::First, start);
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let id = enter(&mut waiters, &["mail"]);
+        waiters.take_in("mail".into(), at(7), Kind::First, start);
         let left = start + 3 * GRACE;
-        hall.learn_clock(left, at(7));
-        assert!(hall.unheard(left).is_empty());
-        assert_eq!(hall.next_change(), None);
-        hall.leave(id, left);
-        assert_eq!(hall.next_change(), Some(left + GRACE));
-        assert!(hall.unheard(left + GRACE / 2).is_empty());
-        assert_eq!(hall.unheard(left + GRACE), unheard(Some(7), None));
-        assert!(hall.unheard(left + GRACE).is_empty());
+        waiters.learn_clock(left, at(7));
+        assert!(waiters.unheard(left).is_empty());
+        assert_eq!(waiters.next_change(), None);
+        waiters.leave(id, left);
+        assert_eq!(waiters.next_change(), Some(left + GRACE));
+        assert!(waiters.unheard(left + GRACE / 2).is_empty());
+        assert_eq!(waiters.unheard(left + GRACE), unheard(Some(7), None));
+        assert!(waiters.unheard(left + GRACE).is_empty());
         // One that comes too late for any wait is returned at once.
-        hall.take_in("mail".into(), at(8), Kind::Spare, left + GRACE);
-        assert_eq!(hall.unheard(left + GRACE), unheard(None, Some(8)));
-        assert!(hall.unheard(left + LINGER).is_empty());
-        assert_eq!(hall.next_change(), None);
+        waiters.take_in("mail".into(), at(8), Kind::Spare, left + GRACE);
+        assert_eq!(waiters.unheard(left + GRACE), unheard(None, Some(8)));
+        assert!(waiters.unheard(left + LINGER).is_empty());
+        assert_eq!(waiters.next_change(), None);
     }
 
     #[test]
     fn a_ring_for_later_is_kept_while_a_call_may_take_long() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let id = enter(&mut hall, &["mail"]);
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let id = enter(&mut waiters, &["mail"]);
         let later = 2 * LINGER.as_millis() as u64;
-        hall.learn_clock(start, at(0));
-        hall.take_in("mail".into(), at(later), Kind::First, start);
-        hall.take_in("mail".into(), at(later + 1), Kind::Spare, start);
-        hall.leave(id, start);
-        assert!(hall.unheard(start + GRACE).is_empty());
-        assert_eq!(hall.unheard(start + LINGER), unheard(Some(later), Some(later + 1)));
+        waiters.learn_clock(start, at(0));
+        waiters.take_in("mail".into(), at(later), Kind::First, start);
+        waiters.take_in("mail".into(), at(later + 1), Kind::Spare, start);
+        waiters.leave(id, start);
+        assert!(waiters.unheard(start + GRACE).is_empty());
+        assert_eq!(waiters.unheard(start + LINGER), unheard(Some(later), Some(later + 1)));
     }
 
     #[test]
     fn what_is_listened_to_suits_until_a_queue_is_new_or_was_left_for_long() {
         let set = |queues: &[&str]| -> BTreeSet<String> { names(queues).into_iter().collect() };
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let first = enter(&mut hall, &["mail", "bulk"]);
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let first = enter(&mut waiters, &["mail", "bulk"]);
         let both = set(&["bulk", "mail"]);
-        assert_eq!(hall.waited_for(), both);
-        assert!(hall.suits(&both, start));
-        assert!(!hall.suits(&set(&["mail"]), start));
-        let second = enter(&mut hall, &["mail"]);
-        assert!(hall.leave(first, start));
-        assert_eq!(hall.waited_for(), set(&["mail"]));
-        assert!(hall.suits(&both, start + LINGER / 2));
-        assert!(!hall.suits(&both, start + LINGER));
-        assert!(hall.suits(&set(&["mail"]), start + LINGER));
-        assert!(hall.leave(second, start));
-        assert!(!hall.leave(second, start));
+        assert_eq!(waiters.waited_for(), both);
+        assert!(waiters.suits(&both, start));
+        assert!(!waiters.suits(&set(&["mail"]), start));
+        let second = enter(&mut waiters, &["mail"]);
+        assert!(waiters.leave(first, start));
+        assert_eq!(waiters.waited_for(), set(&["mail"]));
+        assert!(waiters.suits(&both, start + LINGER / 2));
+        assert!(!waiters.suits(&both, start + LINGER));
+        assert!(waiters.suits(&set(&["mail"]), start + LINGER));
+        assert!(waiters.leave(second, start));
+        assert!(!waiters.leave(second, start));
     }
 
     #[test]
     fn it_is_news_when_the_listener_does_not_hear_a_queue() {
-        let mut hall = Hall::default();
+        let mut waiters = Waiters::default();
         let mut is_news = |heard: &[&str], wanted: &[&str]| {
-            hall.hear(names(heard).into_iter().collect());
-            hall.enter(&names(wanted), &Arc::new(Notify::new())).is_news
+            waiters.hear(names(heard).into_iter().collect());
+            waiters.enter(&names(wanted), &Arc::new(Notify::new())).is_news
         };
         assert!(is_news(&[], &["mail"]));
         assert!(!is_news(&["bulk", "mail"], &["mail"]));
@@ -776,12 +778,12 @@ mod tests {
 
     #[test]
     fn a_doubt_is_for_those_who_were_there() {
-        let (mut hall, start) = (Hall::default(), Instant::now());
-        let before = enter(&mut hall, &["mail"]);
-        hall.take_in("mail".into(), at(0), Kind::First, start);
-        hall.doubt();
-        let after = enter(&mut hall, &["mail"]);
-        assert_eq!(hall.look(before, at(0)), Look::Doubt);
-        assert_eq!(hall.look(after, at(0)), Look::Due);
+        let (mut waiters, start) = (Waiters::default(), Instant::now());
+        let before = enter(&mut waiters, &["mail"]);
+        waiters.take_in("mail".into(), at(0), Kind::First, start);
+        waiters.doubt();
+        let after = enter(&mut waiters, &["mail"]);
+        assert_eq!(waiters.look(before, at(0)), Look::Doubt);
+        assert_eq!(waiters.look(after, at(0)), Look::Due);
     }
 }

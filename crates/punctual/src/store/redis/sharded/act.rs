@@ -11,7 +11,7 @@ use crate::{
         job::{JobRecord, Scope},
     },
     store::{
-        Acted, Action, BoxFuture, Target, UniqueKey, Which,
+        Acted, Action, BoxFuture, Selector, Target, UniqueKey,
         redis::{RedisStore, verbs::act},
     },
 };
@@ -20,10 +20,10 @@ use crate::{
 /// job's own shard may then not know the holder of the key, or the jobs that it is limited with.
 async fn refuse_held(store: &RedisStore, targets: &[Target], acted: &mut [Acted]) -> Result<()> {
     for (target, acted) in targets.iter().zip(acted) {
-        let Which::Id(id) = target.which else { continue };
+        let Selector::Id(id) = target.selector else { continue };
         let Some(job) = read::get(store, id).await?.filter(|job| job.state.is_ended()) else { continue };
         if let Some(other) = live_elsewhere(store, &job).await? {
-            *acted = Acted::GateConflict(other);
+            *acted = Acted::LimiterConflict(other);
             continue;
         }
         // Only its own shard knows whether a key until start or a window is free for good.
@@ -57,16 +57,16 @@ pub(crate) async fn act(store: &RedisStore, targets: &[Target], action: &Action)
     if let [shard] = &live.shards[..] {
         return act::act(shard, targets, action).await;
     }
-    let homes = |which: &Which| match which {
-        Which::Id(id) => live.layout.homes_of(*id).into_iter().map(usize::from).collect(),
-        Which::Key(key) => homes_of_key(&live, key).collect::<Vec<_>>(),
+    let homes = |selector: &Selector| match selector {
+        Selector::Id(id) => live.layout.homes_of(*id).into_iter().map(usize::from).collect(),
+        Selector::Key(key) => homes_of_key(&live, key).collect::<Vec<_>>(),
     };
     let mut acted = vec![Acted::NotFound; targets.len()];
     if matches!(action, Action::Retry) && live.layout.has_other_homes() {
         refuse_held(store, targets, &mut acted).await?;
     }
     let todo: Vec<usize> = (0..targets.len()).filter(|&i| acted[i] == Acted::NotFound).collect();
-    let homes_of_todo: Vec<_> = todo.iter().map(|&i| homes(&targets[i].which)).collect();
+    let homes_of_todo: Vec<_> = todo.iter().map(|&i| homes(&targets[i].selector)).collect();
     let (live, unanswered) = (&live, &todo);
     let call = |_, at: usize, group: Vec<usize>| -> BoxFuture<'_, _> {
         let part: Vec<Target> = group.into_iter().map(|n| targets[unanswered[n]].clone()).collect();

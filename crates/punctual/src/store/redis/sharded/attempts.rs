@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::store::{Call, Enqueued, redis::Live};
+use crate::store::{CallId, Enqueued, redis::Live};
 
 /// The most instances that are remembered. After that, a repetition is divided as if it were new. For an enqueue that
 /// is the same division unless the layout has just changed. A reserve can start with another shard, and its earlier
@@ -33,7 +33,7 @@ impl<T> Default for Attempts<T> {
 
 impl<T> Attempts<T> {
     /// Returns what is remembered of a call; `new` makes it for a new call.
-    pub(crate) fn of(&mut self, call: Call, new: impl FnOnce() -> T) -> &mut T {
+    pub(crate) fn of(&mut self, call: CallId, new: impl FnOnce() -> T) -> &mut T {
         if INSTANCES_MAX <= self.0.len() && !self.0.contains_key(&call.instance) {
             self.0.clear();
         }

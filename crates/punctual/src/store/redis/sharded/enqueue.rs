@@ -25,7 +25,7 @@ use crate::{
         limits::{BATCH_MAX, PAYLOAD_BYTES_MAX},
     },
     store::{
-        Call, Enqueued, check_batch, check_jobs,
+        CallId, Enqueued, check_batch, check_jobs,
         redis::{
             Live, RedisStore,
             connection::fault::{self, in_part},
@@ -49,7 +49,7 @@ const _: () = assert!(PLACES_MAX < LAST_LOOK as usize);
 const CHANGES_MAX: usize = 16;
 
 /// Enqueues all jobs, or fails.
-pub(crate) async fn enqueue(store: &RedisStore, call: Call, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
+pub(crate) async fn enqueue(store: &RedisStore, call: CallId, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
     let (answers, away) = enqueue_each(store, call, jobs).await?;
     let all = answers.iter().cloned().collect::<Option<Vec<_>>>();
     all.ok_or_else(|| {
@@ -61,7 +61,7 @@ pub(crate) async fn enqueue(store: &RedisStore, call: Call, jobs: &[NewJob]) -> 
 /// Enqueues the jobs whose shards can be reached; `None` for the others, and why.
 pub(crate) async fn enqueue_each(
     store: &RedisStore,
-    call: Call,
+    call: CallId,
     jobs: &[NewJob],
 ) -> Result<(Vec<Option<Enqueued>>, Option<Error>)> {
     check_batch("jobs", jobs.len())?;
@@ -122,7 +122,7 @@ struct Parts {
 struct Calls<'a> {
     store: &'a RedisStore,
     live: Arc<Live>,
-    call: Call,
+    call: CallId,
     jobs: &'a [NewJob],
     scripts: Scripts,
     /// What is known so far.
@@ -294,13 +294,13 @@ impl Calls<'_> {
 
     /// Returns the call as a shard will recognise it. A division by another layout is another call, and so is a
     /// check, which finds jobs that were enqueued after. With one shard, the layout does not matter.
-    fn call_as(&self, kind: Kind) -> Call {
+    fn call_as(&self, kind: Kind) -> CallId {
         const EPOCH: u64 = 0x9e37_79b9_7f4a_7c15;
         const LOOK: u64 = 0x6c6f_6f6b;
         let is_cut = 1 < self.live.layout.live();
         let epoch = if is_cut { u64::from(self.live.layout.epoch).wrapping_mul(EPOCH) } else { 0 };
         let look = if matches!(kind, Kind::Look(_) | Kind::Follow) { LOOK } else { 0 };
-        Call { instance: self.call.instance ^ epoch ^ look, ..self.call }
+        CallId { instance: self.call.instance ^ epoch ^ look, ..self.call }
     }
 }
 

@@ -60,30 +60,30 @@ impl Asked {
     }
 }
 
-pub(crate) async fn reserve(store: &RedisStore, want: &Reserve) -> Result<Batch> {
-    want.check()?;
+pub(crate) async fn reserve(store: &RedisStore, request: &Reserve) -> Result<Batch> {
+    request.check()?;
     store.catch_up().await;
-    let attempt = store.attempt_to_reserve(want, None);
-    let first = ask(store, &attempt, attempt.first, want).await;
-    rest(store, &attempt, want, first).await
+    let attempt = store.attempt_to_reserve(request, None);
+    let first = ask(store, &attempt, attempt.first, request).await;
+    rest(store, &attempt, request, first).await
 }
 
-async fn ask(store: &RedisStore, attempt: &Try, at: usize, want: &Reserve) -> Result<Batch> {
+async fn ask(store: &RedisStore, attempt: &Try, at: usize, request: &Reserve) -> Result<Batch> {
     let shards = &attempt.live.shards;
     lock(&attempt.asked).note(at);
-    lock(&store.rung).remove(&at);
-    let before = shards[at].bell.heard();
-    let answer = within_reach(shards, at, reserve::reserve(&shards[at], want)).await;
-    note(&shards[at], want, answer, before)
+    lock(&store.woken).remove(&at);
+    let before = shards[at].notifier.heard();
+    let answer = within_reach(shards, at, reserve::reserve(&shards[at], request)).await;
+    note(&shards[at], request, answer, before)
 }
 
 /// Notes a shard's answer to a reserve.
-fn note(shard: &Shard, want: &Reserve, answer: Result<Looked>, before: Heard) -> Result<Batch> {
+fn note(shard: &Shard, request: &Reserve, answer: Result<Looked>, before: Heard) -> Result<Batch> {
     let (looked, error) = match answer {
         Ok(looked) => (Some(looked), None),
         Err(error) => (None, Some(error)),
     };
-    let batch = shard.reserved(want, looked, before);
+    let batch = shard.reserved(request, looked, before);
     batch.ok_or_else(|| error.expect("invariant: there is an answer or an error"))
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn is_away(shards: &[Arc<Shard>], at: usize) -> bool {
 ///
 /// So a job that must be reserved alone is. A shard that cannot be reached is skipped, so that jobs of the others do
 /// not wait. A shard that is known to be empty is not asked, unless this call may have asked it before.
-async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<Batch>) -> Result<Batch> {
+async fn rest(store: &RedisStore, attempt: &Try, request: &Reserve, first: Result<Batch>) -> Result<Batch> {
     let shards = &attempt.live.shards;
     let (mut first, mut all, mut has_more, mut away) = (Some(first), None::<Batch>, None, None);
     // For all shards at once, because this reserve uses up what is known. `None`: the shard may have something.
@@ -113,9 +113,9 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
         .enumerate()
         .map(|(at, shard)| {
             let is_open = store.has_rung(at) || lock(&attempt.asked).shards.contains(&at);
-            let lasts = shard.quiet_for(want, attempt.follows_a_settle).filter(|_| !is_open);
-            shard.quiet.used(want);
-            lasts.map(|lasts| shard.look_in(want, lasts))
+            let lasts = shard.quiet_for(request, attempt.follows_a_settle).filter(|_| !is_open);
+            shard.quiet.used(request);
+            lasts.map(|lasts| shard.look_in(request, lasts))
         })
         .collect();
     let mut until = None::<Duration>;
@@ -128,7 +128,7 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
                     until = until.into_iter().chain([lasts]).min();
                     continue;
                 }
-                None => ask(store, attempt, at, want).await,
+                None => ask(store, attempt, at, request).await,
             },
         };
         match answer {
@@ -138,14 +138,14 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
                     (i + 1..shards.len()).map(|i| quiet[(attempt.first + i) % shards.len()]).collect();
                 let more =
                     batch.more || others.iter().any(Option::is_none) || RedisStore::is_behind(&attempt.live);
-                let (taken_back, before) =
-                    all.map_or_else(Default::default, |all| (all.taken_back, all.next_due));
+                let (reclaimed, before) =
+                    all.map_or_else(Default::default, |all| (all.reclaimed, all.next_due));
                 let dues = others.into_iter().flatten().chain(before).chain(until);
                 let next_due = dues.chain(batch.next_due).min().filter(|next| *next < Duration::MAX);
                 return Ok(Batch {
                     more,
                     next_due,
-                    taken_back: [taken_back, batch.taken_back].concat(),
+                    reclaimed: [reclaimed, batch.reclaimed].concat(),
                     ..batch
                 });
             }
@@ -170,7 +170,7 @@ async fn rest(store: &RedisStore, attempt: &Try, want: &Reserve, first: Result<B
         (None, error) if quiet.iter().any(Option::is_some) => {
             away = error;
             let now = shards[attempt.first].server_now();
-            Batch { now, jobs: Vec::new(), more: false, next_due: None, taken_back: Vec::new() }
+            Batch { now, jobs: Vec::new(), more: false, next_due: None, reclaimed: Vec::new() }
         }
         (None, error) => return Err(error.expect("invariant: each shard has answered something")),
     };
@@ -188,7 +188,7 @@ fn merge(mut all: Batch, other: Batch) -> Batch {
     all.now = all.now.max(other.now);
     all.more |= other.more;
     all.next_due = all.next_due.into_iter().chain(other.next_due).min();
-    all.taken_back.extend(other.taken_back);
+    all.reclaimed.extend(other.reclaimed);
     all
 }
 
@@ -204,7 +204,7 @@ pub(crate) async fn settle(
     }
     let live = store.live_for(batch.iter().map(|settlement| settlement.lease.job)).await?;
     let home = batch.first().map(|settlement| usize::from(live.layout.homes_of(settlement.lease.job)[0]));
-    let reserving = then.map(|want| (want, store.attempt_to_reserve(want, home)));
+    let reserving = then.map(|request| (request, store.attempt_to_reserve(request, home)));
     if let [shard] = &live.shards[..]
         && reserving.as_ref().is_none_or(|(_, attempt)| attempt.live.shards.len() == 1)
     {
@@ -227,9 +227,9 @@ pub(crate) async fn settle(
                 let Some(shard) = shard else { return Ok(vec![Settled::LeaseLost; part.len()]) };
                 if let Some((_, attempt)) = then {
                     lock(&attempt.asked).note(at);
-                    lock(&store.rung).remove(&at);
+                    lock(&store.woken).remove(&at);
                 }
-                let call = settle_in(shard, &part, then.map(|(want, _)| *want));
+                let call = settle_in(shard, &part, then.map(|(request, _)| *request));
                 match within_reach(&live.shards, at, call).await {
                     Ok((settled, batch)) => {
                         if let Some(batch) = batch {
@@ -263,13 +263,13 @@ async fn settle_in(
     part: &[Settlement],
     then: Option<&Reserve>,
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
-    let before = shard.bell.heard();
+    let before = shard.notifier.heard();
     let answer = settle::settle(shard, part, then).await;
-    let Some(want) = then else { return answer.map(|(settled, _)| (settled, None)) };
+    let Some(request) = then else { return answer.map(|(settled, _)| (settled, None)) };
     match answer {
-        Ok((settled, looked)) => Ok((settled, shard.reserved(want, looked, before))),
+        Ok((settled, looked)) => Ok((settled, shard.reserved(request, looked, before))),
         Err(error) => {
-            shard.reserved(want, None, before);
+            shard.reserved(request, None, before);
             Err(error)
         }
     }
@@ -283,8 +283,8 @@ async fn finish(
     first: Option<Result<Batch>>,
 ) -> Result<(Vec<Settled>, Option<Batch>)> {
     let reserved = match (reserving, first) {
-        (Some((want, attempt)), Some(first)) => {
-            let reserved = rest(store, &attempt, want, first).await;
+        (Some((request, attempt)), Some(first)) => {
+            let reserved = rest(store, &attempt, request, first).await;
             let is_untouched = settled.iter().all(|answer| *answer == Settled::Away { sent: false });
             Some(reserved.map_err(|error| if is_untouched { error } else { in_part(error) })?)
         }

@@ -65,10 +65,10 @@ impl Quiet {
     }
 
     /// Notes the answer to a reserve, or that there was none. `doubts`: their number before it was sent.
-    pub(crate) fn learn(&self, want: &Reserve, batch: Option<&Batch>, doubts: u64) {
+    pub(crate) fn learn(&self, request: &Reserve, batch: Option<&Batch>, doubts: u64) {
         let mut inner = self.inner();
-        let nothing = batch.filter(|batch| 0 < want.n && batch.jobs.is_empty() && !batch.more);
-        for each in &want.wants {
+        let nothing = batch.filter(|batch| 0 < request.n && batch.jobs.is_empty() && !batch.more);
+        for each in &request.queues {
             match nothing {
                 Some(batch) if 0 < each.share.min(each.at_most) => {
                     if QUEUES_MAX <= inner.queues.len() {
@@ -100,9 +100,9 @@ impl Quiet {
     }
 
     /// Notes that a reserve was made: the next one asks, unless a wait comes before.
-    pub(crate) fn used(&self, want: &Reserve) {
+    pub(crate) fn used(&self, request: &Reserve) {
         let mut inner = self.inner();
-        for each in &want.wants {
+        for each in &request.queues {
             if let Some(empty) = inner.queues.get_mut(&each.queue) {
                 empty.is_waited_for = false;
             }
@@ -116,14 +116,14 @@ impl Quiet {
     /// recently.
     pub(crate) fn lasts(
         &self,
-        want: &Reserve,
+        request: &Reserve,
         now: Timestamp,
         doubts: u64,
         follows_a_settle: bool,
     ) -> Option<Duration> {
         let inner = self.inner();
         let mut least = Duration::MAX;
-        for each in want.wants.iter().filter(|each| 0 < each.at_most) {
+        for each in request.queues.iter().filter(|each| 0 < each.at_most) {
             let empty = inner.queues.get(&each.queue)?;
             let is_heard = empty.is_waited_for || follows_a_settle;
             let is_quiet = is_heard && empty.doubts == doubts && empty.asked.elapsed() < QUIET_MAX;
@@ -165,14 +165,14 @@ impl Drop for Wait<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Call, Want};
+    use crate::store::{CallId, QueueRequest};
 
-    fn want(n: usize) -> Reserve {
-        let wants = vec![Want { queue: "mail".into(), share: n, at_most: n }];
+    fn request(n: usize) -> Reserve {
+        let queues = vec![QueueRequest { queue: "mail".into(), share: n, at_most: n }];
         Reserve {
-            call: Call { instance: 1, number: 1 },
+            call: CallId { instance: 1, number: 1 },
             worker: "w".into(),
-            wants,
+            queues,
             n,
             lease: None,
             company: false,
@@ -181,17 +181,17 @@ mod tests {
 
     fn nothing(next_due: Option<Duration>) -> Batch {
         let now = Timestamp::saturating_from_ms(1_000_000);
-        Batch { now, jobs: Vec::new(), more: false, next_due, taken_back: Vec::new() }
+        Batch { now, jobs: Vec::new(), more: false, next_due, reclaimed: Vec::new() }
     }
 
     #[test]
     fn a_queue_that_had_nothing_is_quiet_until_something_is_due_or_a_ring_may_be_lost() {
         let (quiet, now) = (Quiet::default(), nothing(None).now);
         let learn = |next_due| {
-            quiet.learn(&want(1), Some(&nothing(next_due)), 0);
+            quiet.learn(&request(1), Some(&nothing(next_due)), 0);
             drop(quiet.wait(&["mail".to_owned()]));
         };
-        let lasts = |now, doubts| quiet.lasts(&want(1), now, doubts, false);
+        let lasts = |now, doubts| quiet.lasts(&request(1), now, doubts, false);
         assert_eq!(lasts(now, 0), None, "nobody asked");
         learn(None);
         assert_eq!(lasts(now, 0), Some(Duration::MAX));
@@ -203,33 +203,33 @@ mod tests {
         quiet.forget(&["mail".to_owned()]);
         assert_eq!(lasts(now, 0), None, "somebody rang");
         learn(None);
-        quiet.learn(&want(1), None, 0);
+        quiet.learn(&request(1), None, 0);
         assert_eq!(lasts(now, 0), None, "there was no answer");
     }
 
     #[test]
     fn who_does_not_wait_between_reserves_asks_each_time() {
         let (quiet, now) = (Quiet::default(), nothing(None).now);
-        quiet.learn(&want(1), Some(&nothing(None)), 0);
-        assert_eq!(quiet.lasts(&want(1), now, 0, false), None);
+        quiet.learn(&request(1), Some(&nothing(None)), 0);
+        assert_eq!(quiet.lasts(&request(1), now, 0, false), None);
         assert_eq!(
-            quiet.lasts(&want(1), now, 0, true),
+            quiet.lasts(&request(1), now, 0, true),
             Some(Duration::MAX),
             "it settles beside, and waits later"
         );
         drop(quiet.wait(&["bulk".to_owned()]));
-        assert_eq!(quiet.lasts(&want(1), now, 0, false), None, "that is another queue");
+        assert_eq!(quiet.lasts(&request(1), now, 0, false), None, "that is another queue");
         drop(quiet.wait(&["mail".to_owned()]));
-        assert_eq!(quiet.lasts(&want(1), now, 0, false), Some(Duration::MAX));
-        quiet.used(&want(1));
-        assert_eq!(quiet.lasts(&want(1), now, 0, false), None);
+        assert_eq!(quiet.lasts(&request(1), now, 0, false), Some(Duration::MAX));
+        quiet.used(&request(1));
+        assert_eq!(quiet.lasts(&request(1), now, 0, false), None);
     }
 
     #[test]
     fn who_asks_for_nothing_learns_nothing() {
         let (quiet, now) = (Quiet::default(), nothing(None).now);
-        quiet.learn(&want(0), Some(&nothing(None)), 0);
+        quiet.learn(&request(0), Some(&nothing(None)), 0);
         drop(quiet.wait(&["mail".to_owned()]));
-        assert_eq!(quiet.lasts(&want(1), now, 0, false), None);
+        assert_eq!(quiet.lasts(&request(1), now, 0, false), None);
     }
 }

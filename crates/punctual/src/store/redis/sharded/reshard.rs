@@ -297,7 +297,7 @@ impl RedisStore {
                 Some(queue) => sharded::queue::copy_one(&live, queue, 0, epoch).await?,
                 None => sharded::queue::copy_all(&live, 0, epoch).await?,
             }
-            live.shards[0].bell.announce(epoch.into());
+            live.shards[0].notifier.announce(epoch.into());
             let told = Layout { is_told: true, ..live.layout.clone() };
             let args = vec![live.layout.encode(), told.encode()];
             // Another process may have been faster, or may have changed it again. It is then read.

@@ -26,7 +26,7 @@ use crate::{
                 io_thread::Thread,
                 link::Link,
             },
-            notify::{BLOCK, Doorbell, Heard, Rung},
+            notify::{BLOCK, Heard, Notifier, Woken},
             scripts::{COMMON_KEYS, bytes::Bytes, reply::Reply, script::Script},
             sharded::quiet::Quiet,
             state::settings::Known,
@@ -45,7 +45,7 @@ pub(crate) struct Shard {
     pub(crate) link: Link,
     /// For heartbeats, which must not wait after calls that wait for replicas or a disk.
     aside: Option<Link>,
-    pub(crate) bell: Doorbell,
+    pub(crate) notifier: Notifier,
     known: Mutex<Known>,
     /// How far the server's clock is ahead of this machine's.
     offset: Offset,
@@ -82,7 +82,7 @@ impl Shard {
             number,
             address: address.clone(),
             clock: clock.clone(),
-            bell: Doorbell::open(&link, BLOCK),
+            notifier: Notifier::open(&link, BLOCK),
             link,
             aside,
             known: Mutex::default(),
@@ -106,8 +106,8 @@ impl Shard {
     }
 
     /// Returns the key of a queue's notifications.
-    pub(crate) fn bell_of(&self, queue: &str) -> Vec<u8> {
-        self.address.bell(self.number, queue)
+    pub(crate) fn notification_key(&self, queue: &str) -> Vec<u8> {
+        self.address.notification_key(self.number, queue)
     }
 
     /// Returns the time to pass to a script; empty for the server's own.
@@ -118,20 +118,20 @@ impl Shard {
         }
     }
 
-    /// Calls a script with the common keys, `bells`, the time and `args`.
+    /// Calls a script with the common keys, `notifications`, the time and `args`.
     pub(crate) async fn call(
         &self,
         script: &'static Script,
-        bells: &[Vec<u8>],
+        notifications: &[Vec<u8>],
         args: Vec<Vec<u8>>,
     ) -> Result<Value> {
         let mut keys = self.keys.clone();
-        keys.extend_from_slice(bells);
+        keys.extend_from_slice(notifications);
         let answer = self.link.call(script, &keys, &self.with_now(args)).await;
         if let Err(error) = &answer
             && matches!(error.kind(), ErrorKind::Outdated | ErrorKind::Unsupported)
         {
-            self.bell.leave_alone();
+            self.notifier.leave_alone();
         }
         answer
     }
@@ -140,10 +140,10 @@ impl Shard {
     pub(crate) async fn ask(
         &self,
         script: &'static Script,
-        bells: &[Vec<u8>],
+        notifications: &[Vec<u8>],
         args: Vec<Vec<u8>>,
     ) -> Result<Reply> {
-        Reply::of(self.call(script, bells, args).await?)
+        Reply::of(self.call(script, notifications, args).await?)
     }
 
     /// Calls a script of a tool, which names only its own keys.
@@ -172,12 +172,12 @@ impl Shard {
     }
 
     /// Sends the notifications that a script left to its caller: name and time of each.
-    pub(crate) fn ring(&self, rings: &[u8]) -> Result<()> {
-        let (mut rings, mut named) = (Bytes(rings), Vec::new());
-        while !rings.is_empty() {
-            named.push((rings.chunk()?.text()?, rings.time()?));
+    pub(crate) fn notify(&self, notifications: &[u8]) -> Result<()> {
+        let (mut notifications, mut named) = (Bytes(notifications), Vec::new());
+        while !notifications.is_empty() {
+            named.push((notifications.chunk()?.text()?, notifications.time()?));
         }
-        self.bell.ring(&named, self.server_now());
+        self.notifier.notify(&named, self.server_now());
         Ok(())
     }
 
@@ -224,40 +224,41 @@ impl Shard {
         &'a self,
         queues: &'a [String],
         at_most: Duration,
-    ) -> impl Future<Output = Rung> + use<'a> {
+    ) -> impl Future<Output = Woken> + use<'a> {
         let heard = self.quiet.wait(queues);
         async move {
-            let rung = self.bell.wait(queues, at_most, &|| self.server_now()).await;
-            if rung != Rung::Time {
+            let woken = self.notifier.wait(queues, at_most, &|| self.server_now()).await;
+            if woken != Woken::Time {
                 self.quiet.forget(queues);
             }
             drop(heard);
-            rung
+            woken
         }
     }
 
     /// Returns how long a reserve would find nothing, as far as known; see [`Quiet::lasts`].
-    pub(crate) fn quiet_for(&self, want: &Reserve, follows_a_settle: bool) -> Option<Duration> {
-        self.quiet.lasts(want, self.server_now(), self.bell.heard().doubts, follows_a_settle)
+    pub(crate) fn quiet_for(&self, request: &Reserve, follows_a_settle: bool) -> Option<Duration> {
+        self.quiet.lasts(request, self.server_now(), self.notifier.heard().doubts, follows_a_settle)
     }
 
     /// Notes the answer to a reserve, or that there was none. `before`: what had been received when it was sent.
     /// Returns the answer as it is for a caller that leaves some times to others.
-    pub(crate) fn reserved(&self, want: &Reserve, looked: Option<Looked>, before: Heard) -> Option<Batch> {
-        self.quiet.learn(want, looked.as_ref().map(|looked| &looked.batch), before.doubts);
+    pub(crate) fn reserved(&self, request: &Reserve, looked: Option<Looked>, before: Heard) -> Option<Batch> {
+        self.quiet.learn(request, looked.as_ref().map(|looked| &looked.batch), before.doubts);
         let Looked { mut batch, wakes } = looked?;
-        let looked_at = want.wants.iter().filter(|each| 0 < want.n && 0 < each.share.min(each.at_most));
+        let looked_at =
+            request.queues.iter().filter(|each| 0 < request.n && 0 < each.share.min(each.at_most));
         let names = looked_at.map(|each| each.queue.as_str());
-        self.bell.answered(names, batch.now, before, !batch.more);
+        self.notifier.answered(names, batch.now, before, !batch.more);
         let (mut next, mut ours) = (None::<Timestamp>, None::<Timestamp>);
-        for (each, (hold, Wake { at, is_ours })) in want.wants.iter().zip(wakes) {
+        for (each, (hold, Wake { at, is_ours })) in request.queues.iter().zip(wakes) {
             let Some(at) = at.filter(|at| batch.now < *at) else { continue };
             if is_ours {
-                self.bell.wake_at(&each.queue, at, &hold, before);
+                self.notifier.wake_at(&each.queue, at, &hold, before);
             } else {
-                self.bell.leave_to_others(&each.queue, before);
+                self.notifier.leave_to_others(&each.queue, before);
             }
-            let looks_at = if is_ours { at } else { at.after(left_for(want)) };
+            let looks_at = if is_ours { at } else { at.after(left_for(request)) };
             next = next.into_iter().chain([at]).min();
             ours = ours.into_iter().chain([looks_at]).min();
         }
@@ -271,12 +272,12 @@ impl Shard {
 
     /// Returns when a process must check again that knows of something due in `next` and does not ask: then, if it
     /// holds a time.
-    pub(crate) fn look_in(&self, want: &Reserve, next: Duration) -> Duration {
-        let held = self.bell.held(want.wants.iter().map(|each| each.queue.as_str()));
+    pub(crate) fn look_in(&self, request: &Reserve, next: Duration) -> Duration {
+        let held = self.notifier.held(request.queues.iter().map(|each| each.queue.as_str()));
         match held {
             _ if next == Duration::MAX => next,
-            Some(at) => at.since(self.server_now()).max(next).min(next + left_for(want)),
-            None => next + left_for(want),
+            Some(at) => at.since(self.server_now()).max(next).min(next + left_for(request)),
+            None => next + left_for(request),
         }
     }
 
@@ -288,8 +289,8 @@ impl Shard {
 
 /// Returns how long the two processes that wake for a time have until another one checks itself, because both may be
 /// dead. It varies, so that not all check at once.
-fn left_for(want: &Reserve) -> Duration {
-    LEFT_MIN + Duration::from_millis(want.call.instance % LEFT_SPREAD_MS)
+fn left_for(request: &Reserve) -> Duration {
+    LEFT_MIN + Duration::from_millis(request.call.instance % LEFT_SPREAD_MS)
 }
 
 /// Returns a number as scripts read it.

@@ -22,8 +22,8 @@ use crate::{
     },
     store::{
         UniqueKey,
-        defaults::defaults,
         redis::scripts::bytes::{Bytes, Put},
+        version_defaults::defaults,
     },
 };
 
@@ -258,7 +258,7 @@ pub(crate) struct Run {
     /// How long an extension lasts.
     pub(crate) lasts: Duration,
     pub(crate) cancel_requested: bool,
-    pub(crate) has_past: bool,
+    pub(crate) has_history: bool,
     pub(crate) worker: String,
 }
 
@@ -286,8 +286,8 @@ impl Run {
         row.take(if flags & 16 == 0 { 0 } else { 16 })?;
         let length = row.byte()?;
         let worker = Bytes(row.take(length.into())?).text()?;
-        let (cancel_requested, has_past) = (flags & 1 != 0, flags & 2 != 0);
-        Ok(Self { fence, until, started, lasts, cancel_requested, has_past, worker })
+        let (cancel_requested, has_history) = (flags & 1 != 0, flags & 2 != 0);
+        Ok(Self { fence, until, started, lasts, cancel_requested, has_history, worker })
     }
 }
 
@@ -302,13 +302,18 @@ pub(crate) fn placed_by(within: &[u8]) -> Result<Option<(String, Option<String>)
 }
 
 /// Decodes the job of a record, its history and its run; both can be empty.
-pub(crate) fn decode(id: JobId, rec: &[u8], past: &[u8], run: &[u8]) -> Result<JobRecord> {
+pub(crate) fn decode(id: JobId, rec: &[u8], history: &[u8], run: &[u8]) -> Result<JobRecord> {
     let run = if run.is_empty() { None } else { Some(Run::decode(Bytes(run))?) };
-    decode_with(id, rec, past, run).map(|(job, _)| job)
+    decode_with(id, rec, history, run).map(|(job, _)| job)
 }
 
 /// Decodes a job with a known run; also returns whether this version knows all its options and may run it.
-pub(crate) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) -> Result<(JobRecord, bool)> {
+pub(crate) fn decode_with(
+    id: JobId,
+    rec: &[u8],
+    history: &[u8],
+    run: Option<Run>,
+) -> Result<(JobRecord, bool)> {
     let mut rec = Bytes(rec);
     let (flags, level) = (rec.byte()?, rec.byte()?);
     rec.take(3 + 3)?;
@@ -352,7 +357,7 @@ pub(crate) fn decode_with(id: JobId, rec: &[u8], past: &[u8], run: Option<Run>) 
         headers: chosen.headers,
         ..JobRecord::blank(id)
     };
-    remember(&mut job, Bytes(past))?;
+    remember(&mut job, Bytes(history))?;
     if let Some(run) = run {
         job.state = State::Running;
         job.cancel_requested = run.cancel_requested;
@@ -370,56 +375,56 @@ fn priority(level: u8) -> Result<Priority> {
 }
 
 /// Makes a tombstone for a job whose record cannot be read: its bytes, and what became of it.
-pub(crate) fn husk(id: JobId, rec: &[u8], past: &[u8]) -> JobRecord {
+pub(crate) fn husk(id: JobId, rec: &[u8], history: &[u8]) -> JobRecord {
     let mut job = JobRecord::blank(id);
     job.payload = Payload { bytes: rec.to_vec(), content_type: Cow::Borrowed("application/octet-stream") };
     // As much of it as can be read.
-    let _ = remember(&mut job, Bytes(past));
+    let _ = remember(&mut job, Bytes(history));
     job
 }
 
 /// Adds the history to a record.
-fn remember(job: &mut JobRecord, mut past: Bytes<'_>) -> Result<()> {
-    if past.is_empty() {
+fn remember(job: &mut JobRecord, mut history: Bytes<'_>) -> Result<()> {
+    if history.is_empty() {
         return Ok(());
     }
-    let flags = past.byte()?;
+    let flags = history.byte()?;
     if flags & 2 != 0 {
-        job.run_at = past.time()?;
-        job.priority = priority(past.byte()?)?;
+        job.run_at = history.time()?;
+        job.priority = priority(history.byte()?)?;
     }
     if flags & 4 != 0 {
         job.expires_at = None;
     }
     if flags & 8 != 0 {
-        job.attempt = past.number(4)? as u32;
-        job.crashes = past.byte()?.into();
-        job.snoozes = past.number(2)? as u32;
+        job.attempt = history.number(4)? as u32;
+        job.expired_leases = history.byte()?.into();
+        job.snoozes = history.number(2)? as u32;
     }
     if flags & 16 != 0 {
-        job.version = past.number(4)?;
+        job.version = history.number(4)?;
     }
     if flags & 32 != 0 {
-        job.state = state(past.byte()?)?;
-        job.finished_at = Some(past.time()?);
+        job.state = state(history.byte()?)?;
+        job.finished_at = Some(history.time()?);
     }
     if flags & 64 != 0 {
-        let length = past.number(2)? as usize;
-        job.reason = Some(Bytes(past.take(length)?).text()?);
+        let length = history.number(2)? as usize;
+        job.reason = Some(Bytes(history.take(length)?).text()?);
     }
     if flags & 128 != 0 {
-        let mut result = past.chunk()?;
+        let mut result = history.chunk()?;
         if !result.is_empty() {
             let content_type = media_type(result.chunk()?.text()?);
             job.result = Some(Payload { bytes: result.0.to_vec(), content_type });
         }
         // Unreadable notes are no reason not to run a job.
-        job.notes = json(past.chunk()?).map(|(notes, _)| notes).unwrap_or_default();
-        past.chunk()?;
+        job.notes = json(history.chunk()?).map(|(notes, _)| notes).unwrap_or_default();
+        history.chunk()?;
     }
-    while !past.is_empty() {
-        let length = past.number(2)? as usize;
-        let mut failure = Bytes(past.take(length)?);
+    while !history.is_empty() {
+        let length = history.number(2)? as usize;
+        let mut failure = Bytes(history.take(length)?);
         let attempt = failure.number(4)? as u32;
         let (started_ms, ended_ms) = (failure.number(6)?, failure.number(6)?);
         let worker = failure.number(2)? as usize;

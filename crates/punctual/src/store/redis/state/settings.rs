@@ -10,11 +10,11 @@ use crate::{
     },
     store::{
         GroupLimits, Keep, Order, QueueSettings, Rate,
-        defaults::{Defaults, defaults},
         redis::{
             scripts::bytes::{Bytes, Put},
             sharded::layout::Layout,
         },
+        version_defaults::{Defaults, defaults},
     },
 };
 

@@ -10,7 +10,7 @@ use crate::{
         time::{Timestamp, ceil_ms},
     },
     store::{
-        Held, LOCK_BELL, LockOp, LockReply,
+        Held, LOCK_NOTIFICATION, LockOp, LockReply,
         redis::{
             scripts::{
                 LOCK_KEYS, SCRIPTS,
@@ -40,8 +40,8 @@ pub(crate) async fn lock(shard: &Shard, op: &LockOp) -> Result<LockReply> {
     };
     args.resize(4, Vec::new());
     let [hash, ends] = LOCK_KEYS.map(|key| shard.key(key));
-    let bell = shard.bell_of(&[LOCK_BELL, name].concat());
-    let mut reply = Reply::of(shard.call_tool(&SCRIPTS.lock, &[hash, ends, bell], args).await?)?;
+    let notification = shard.notification_key(&[LOCK_NOTIFICATION, name].concat());
+    let mut reply = Reply::of(shard.call_tool(&SCRIPTS.lock, &[hash, ends, notification], args).await?)?;
     let word = reply.bytes()?;
     match word.as_slice() {
         b"yours" | b"taken" => {

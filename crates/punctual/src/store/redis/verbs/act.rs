@@ -10,7 +10,7 @@ use crate::{
         time::{When, ceil_ms},
     },
     store::{
-        Acted, Action, Target, Which, check_act,
+        Acted, Action, Selector, Target, check_act,
         redis::{
             connection::fault::in_part,
             scripts::{
@@ -54,10 +54,10 @@ pub(crate) async fn live(shard: &Shard, job: &JobRecord) -> Result<Option<JobId>
 async fn act_on_first(shard: &Shard, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
     let (name, a, b) = arguments(action);
     let mut args = vec![name.as_bytes().to_vec(), a, b];
-    for Target { which, guard } in targets {
-        let (id, digest) = match which {
-            Which::Id(id) => (id.as_bytes().to_vec(), Vec::new()),
-            Which::Key(key) => (Vec::new(), codec::digest_of(key).to_vec()),
+    for Target { selector, guard } in targets {
+        let (id, digest) = match selector {
+            Selector::Id(id) => (id.as_bytes().to_vec(), Vec::new()),
+            Selector::Key(key) => (Vec::new(), codec::digest_of(key).to_vec()),
         };
         let guard = guard.as_ref().map_or_else(Vec::new, |guard| {
             // 0 for any version, else the version plus 1. A version above the largest one matches none.
@@ -69,7 +69,7 @@ async fn act_on_first(shard: &Shard, targets: &[Target], action: &Action) -> Res
         args.extend([id, digest, guard]);
     }
     let mut reply = shard.ask(&SCRIPTS.act, &[], args).await?;
-    shard.ring(&reply.bytes()?)?;
+    shard.notify(&reply.bytes()?)?;
     let answers = reply.bytes()?;
     let mut answers = Bytes(&answers);
     let mut all = vec![acted(&mut answers)?];

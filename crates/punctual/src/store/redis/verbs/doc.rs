@@ -5,7 +5,7 @@ use redis::Value;
 use crate::{
     core::error::Result,
     store::{
-        Doc, DocOp, DocReply, Only,
+        Doc, DocOp, DocReply, Precondition,
         redis::{
             scripts::{
                 DOC_KEYS, SCRIPTS,
@@ -22,10 +22,12 @@ pub(crate) async fn doc(shard: &Shard, op: &DocOp) -> Result<DocReply> {
     op.check()?;
     let args = match op {
         DocOp::Get { key } => vec![b"get".to_vec(), key.as_bytes().to_vec()],
-        DocOp::Put { key, only, value } => {
-            vec![b"put".to_vec(), key.as_bytes().to_vec(), version(*only), value.clone()]
+        DocOp::Put { key, precondition, value } => {
+            vec![b"put".to_vec(), key.as_bytes().to_vec(), version(*precondition), value.clone()]
         }
-        DocOp::Remove { key, only } => vec![b"remove".to_vec(), key.as_bytes().to_vec(), version(*only)],
+        DocOp::Remove { key, precondition } => {
+            vec![b"remove".to_vec(), key.as_bytes().to_vec(), version(*precondition)]
+        }
         DocOp::List { prefix, after, limit } => {
             let from = match after {
                 Some(after) if prefix <= after => [b"(", after.as_bytes()].concat(),
@@ -64,12 +66,12 @@ fn one(reply: &mut Reply) -> Result<Option<Doc>> {
 }
 
 /// Returns the version that a document must have, in the form that `lua/verbs/doc.lua` takes.
-fn version(only: Only) -> Vec<u8> {
-    match only {
-        Only::Always => Vec::new(),
-        Only::IfAbsent => digits(0_u64),
+fn version(precondition: Precondition) -> Vec<u8> {
+    match precondition {
+        Precondition::Always => Vec::new(),
+        Precondition::IfAbsent => digits(0_u64),
         // No document has this version. In the script, 0 stands for no document.
-        Only::IfVersion(0) => b"-1".to_vec(),
-        Only::IfVersion(version) => digits(version),
+        Precondition::IfVersion(0) => b"-1".to_vec(),
+        Precondition::IfVersion(version) => digits(version),
     }
 }

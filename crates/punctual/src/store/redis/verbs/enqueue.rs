@@ -11,7 +11,7 @@ use crate::{
         limits::BATCH_MAX,
     },
     store::{
-        Call, Enqueued, Existing, QueueSettings,
+        CallId, Enqueued, Existing, QueueSettings,
         redis::{
             scripts::{SCRIPTS, bytes::Bytes},
             sharded::{
@@ -33,7 +33,7 @@ const STALE_MAX: usize = 16;
 
 /// The part of a call that goes to one shard.
 pub(crate) struct Part<'a> {
-    pub(crate) call: Call,
+    pub(crate) call: CallId,
     /// The layout of the call.
     pub(crate) layout: &'a Layout,
     pub(crate) kind: Kind,
@@ -85,13 +85,13 @@ pub(crate) enum Told {
 pub(crate) async fn enqueue(shard: &Shard, part: &Part<'_>) -> Result<Answer> {
     for _ in 0..STALE_MAX {
         let (queues, args) = arguments(shard, part);
-        let bells: Vec<_> = queues.iter().map(|queue| shard.bell_of(queue)).collect();
-        let mut answer = shard.ask(&SCRIPTS.enqueue, &bells, args.clone()).await;
+        let notifications: Vec<_> = queues.iter().map(|queue| shard.notification_key(queue)).collect();
+        let mut answer = shard.ask(&SCRIPTS.enqueue, &notifications, args.clone()).await;
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::StoreFull) {
             // A full store first gives up kept jobs (S17).
             let swept = shard.sweep(BATCH_MAX, true).await?;
             if 0 < swept.removed {
-                answer = shard.ask(&SCRIPTS.enqueue, &bells, args).await;
+                answer = shard.ask(&SCRIPTS.enqueue, &notifications, args).await;
             }
         }
         let mut reply = answer?;

@@ -91,7 +91,7 @@ pub(crate) async fn set(shard: &Shard, new: &New<'_>, seen: Option<u32>) -> Resu
         row.clone(),
     ];
     args.extend(settings::encode_groups(new.settings));
-    match reply::int(&shard.call(&SCRIPTS.set, &[shard.bell_of(new.name)], args).await?)? {
+    match reply::int(&shard.call(&SCRIPTS.set, &[shard.notification_key(new.name)], args).await?)? {
         1 => {
             shard.known().learn(new.name, &row)?;
             Ok(Set::Done)
@@ -108,7 +108,7 @@ pub(crate) async fn set(shard: &Shard, new: &New<'_>, seen: Option<u32>) -> Resu
 pub(crate) async fn open(shard: &Shard, name: &str, group: Option<&str>) -> Result<()> {
     let gid = group.map(|group| group_digest(group).to_vec()).unwrap_or_default();
     let args = vec![name.as_bytes().to_vec(), gid];
-    shard.call(&SCRIPTS.open, &[shard.bell_of(name)], args).await?;
+    shard.call(&SCRIPTS.open, &[shard.notification_key(name)], args).await?;
     Ok(())
 }
 
@@ -125,7 +125,7 @@ pub(crate) async fn purge(shard: &Shard, name: &str, limit: usize) -> Result<Opt
         }
         deleted += reply.number()?;
         let is_more = reply.number()? != 0;
-        shard.ring(&reply.bytes()?)?;
+        shard.notify(&reply.bytes()?)?;
         if !is_more || limit as u64 <= deleted {
             return Ok(Some((deleted, is_more)));
         }

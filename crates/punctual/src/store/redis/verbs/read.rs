@@ -46,8 +46,8 @@ pub(crate) async fn get(
     if reply.is_over() {
         return Ok(None);
     }
-    let (id, rec, past, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
-    let job = codec::decode(Bytes(&id).id()?, &rec, &past, &run)?;
+    let (id, rec, history, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+    let job = codec::decode(Bytes(&id).id()?, &rec, &history, &run)?;
     Ok(Some(JobRecord { blocked: reply.number()? != 0, ..job }))
 }
 
@@ -143,15 +143,16 @@ pub(crate) async fn list(shard: &Shard, list: &List) -> Result<Page> {
                 return Ok(page);
             }
             stand.after = reply.bytes()?;
-            let (id, rec, past, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+            let (id, rec, history, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
             let (id, note) = (Bytes(&id).id()?, reply.number()?);
             page.searched += 1;
-            bytes += (rec.len() + past.len()) as u64;
+            bytes += (rec.len() + history.len()) as u64;
             // An entry without a record is skipped.
             if rec.is_empty() {
                 continue;
             }
-            let job = codec::decode(id, &rec, &past, &run).unwrap_or_else(|_| codec::husk(id, &rec, &past));
+            let job =
+                codec::decode(id, &rec, &history, &run).unwrap_or_else(|_| codec::husk(id, &rec, &history));
             let job = JobRecord { blocked: note == 2, ..job };
             if note != 1 && list.filter.matches(&job, page.now) {
                 page.jobs.push(job);

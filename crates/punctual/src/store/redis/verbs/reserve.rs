@@ -8,7 +8,7 @@ use crate::{
         time::{Timestamp, ceil_ms},
     },
     store::{
-        Batch, Lease, Reserve, Reserved, Settlement, TakenBack, Verdict,
+        Batch, Lease, Reclaimed, Reserve, Reserved, Settlement, Verdict,
         redis::{
             notify::Hold,
             scripts::{SCRIPTS, bytes::Bytes, reply::Reply},
@@ -34,21 +34,22 @@ pub(crate) struct Wake {
     pub(crate) is_ours: bool,
 }
 
-pub(crate) async fn reserve(shard: &Shard, want: &Reserve) -> Result<Looked> {
-    want.check()?;
-    let (asked, holds) = (shard.clock.now(), holds(shard, want));
-    let mut reply = shard.ask(&SCRIPTS.reserve, &bells(shard, want), arguments(want, &holds)).await?;
+pub(crate) async fn reserve(shard: &Shard, request: &Reserve) -> Result<Looked> {
+    request.check()?;
+    let (asked, holds) = (shard.clock.now(), holds(shard, request));
+    let mut reply =
+        shard.ask(&SCRIPTS.reserve, &notification_keys(shard, request), arguments(request, &holds)).await?;
     let clock = Now::read(shard, asked, &mut reply)?;
-    shard.ring(&reply.bytes()?)?;
+    shard.notify(&reply.bytes()?)?;
     looked(shard, &clock, &holds, &mut reply).await
 }
 
 /// Returns the times for which this process wakes, for the queues of a reserve.
-pub(crate) fn holds(shard: &Shard, want: &Reserve) -> Vec<Hold> {
-    want.wants.iter().map(|want| shard.bell.hold(&want.queue)).collect()
+pub(crate) fn holds(shard: &Shard, request: &Reserve) -> Vec<Hold> {
+    request.queues.iter().map(|request| shard.notifier.hold(&request.queue)).collect()
 }
 
-/// What scripts return for "never", in ms; the same as in `lua/keys.lua`.
+/// What scripts return for "never", in ms; the same as in `lua/key_names.lua`.
 pub(crate) const NEVER: u64 = 1 << 52;
 /// How much later two clocks can seem that are read in milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
@@ -70,21 +71,21 @@ impl Now {
     }
 }
 
-pub(crate) fn bells(shard: &Shard, want: &Reserve) -> Vec<Vec<u8>> {
-    want.wants.iter().map(|want| shard.bell_of(&want.queue)).collect()
+pub(crate) fn notification_keys(shard: &Shard, request: &Reserve) -> Vec<Vec<u8>> {
+    request.queues.iter().map(|request| shard.notification_key(&request.queue)).collect()
 }
 
-/// Returns a reserve in the form that `lua/verbs/reserve/reserving.lua` takes.
-pub(crate) fn arguments(want: &Reserve, holds: &[Hold]) -> Vec<Vec<u8>> {
+/// Returns a reserve in the form that `lua/verbs/reserve/numbered.lua` takes.
+pub(crate) fn arguments(request: &Reserve, holds: &[Hold]) -> Vec<Vec<u8>> {
     let mut args = vec![
-        want.call.instance.to_be_bytes().to_vec(),
-        digits(want.call.number),
-        digits(want.n as u64),
-        digits(want.lease.map_or(0, ceil_ms)),
-        codec::worker(&want.worker),
-        digits(want.company),
+        request.call.instance.to_be_bytes().to_vec(),
+        digits(request.call.number),
+        digits(request.n as u64),
+        digits(request.lease.map_or(0, ceil_ms)),
+        codec::worker(&request.worker),
+        digits(request.company),
     ];
-    for (each, hold) in want.wants.iter().zip(holds) {
+    for (each, hold) in request.queues.iter().zip(holds) {
         let hold = match hold {
             Hold::OwnTimer => b"-".to_vec(),
             Hold::Times(times) => {
@@ -92,23 +93,23 @@ pub(crate) fn arguments(want: &Reserve, holds: &[Hold]) -> Vec<Vec<u8>> {
             }
         };
         // A share above the limit of a call means that limit.
-        let share = each.share.min(want.n) as u64;
+        let share = each.share.min(request.n) as u64;
         args.extend([each.queue.clone().into_bytes(), digits(share), digits(each.at_most as u64), hold]);
     }
     args
 }
 
-/// Reads the answer of `lua/verbs/reserve/reserving.lua`. A job that cannot be read becomes dead, because no worker can run it. A
+/// Reads the answer of `lua/verbs/reserve/numbered.lua`. A job that cannot be read becomes dead, because no worker can run it. A
 /// job with options that this version does not know waits for a worker of a newer version.
 pub(crate) async fn looked(shard: &Shard, clock: &Now, holds: &[Hold], reply: &mut Reply) -> Result<Looked> {
-    let mut taken_back = Vec::new();
+    let mut reclaimed = Vec::new();
     let taken = reply.bytes()?;
     let mut taken = Bytes(&taken);
     while !taken.is_empty() {
         let fence = taken.number(8)?;
         let lease = Lease { job: taken.id()?, fence };
         let state = codec::state(taken.byte()?)?;
-        taken_back.push(TakenBack { lease, queue: taken.chunk()?.text()?, state });
+        reclaimed.push(Reclaimed { lease, queue: taken.chunk()?.text()?, state });
     }
     let next = reply.bytes()?;
     let next_due = if next.is_empty() {
@@ -128,10 +129,10 @@ pub(crate) async fn looked(shard: &Shard, clock: &Now, holds: &[Hold], reply: &m
     while !reply.is_over() {
         let (id, run, rec) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
         let (id, run) = (Bytes(&id).id()?, Run::decode(Bytes(&run))?);
-        let past = if run.has_past { reply.bytes()? } else { Vec::new() };
+        let history = if run.has_history { reply.bytes()? } else { Vec::new() };
         let Run { fence, until, lasts, .. } = run;
         let lease = Lease { job: id, fence };
-        match codec::decode_with(id, &rec, &past, Some(run)) {
+        match codec::decode_with(id, &rec, &history, Some(run)) {
             Ok((job, true)) => jobs.push(Reserved { lease, until, lasts, job }),
             Ok((job, false)) => {
                 tracing::warn!(target: "punctual", %id, kind = job.kind,
@@ -148,6 +149,6 @@ pub(crate) async fn looked(shard: &Shard, clock: &Now, holds: &[Hold], reply: &m
         settle::hold(shard, &newer).await?;
     }
     let more = next_due.is_some_and(|next| next.is_zero());
-    let batch = Batch { now: clock.now, jobs, more, next_due, taken_back };
+    let batch = Batch { now: clock.now, jobs, more, next_due, reclaimed };
     Ok(Looked { batch, wakes })
 }

@@ -32,8 +32,9 @@ pub(crate) async fn settle(
 ) -> Result<(Vec<Settled>, Option<Looked>)> {
     check_settle(batch)?;
     then.map_or(Ok(()), Reserve::check)?;
-    let holds = then.map(|want| reserve::holds(shard, want)).unwrap_or_default();
-    let (settled, clock, mut reply) = ask(shard, &ends(batch), then.map(|want| (want, &holds[..]))).await?;
+    let holds = then.map(|request| reserve::holds(shard, request)).unwrap_or_default();
+    let (settled, clock, mut reply) =
+        ask(shard, &ends(batch), then.map(|request| (request, &holds[..]))).await?;
     let reserved = match then {
         Some(_) => Some(reserve::looked(shard, &clock, &holds, &mut reply).await?),
         None => None,
@@ -75,19 +76,20 @@ async fn ask(
     ends: &[End],
     then: Option<(&Reserve, &[Hold])>,
 ) -> Result<(Vec<Settled>, Now, Reply)> {
-    let bells = then.map(|(want, _)| reserve::bells(shard, want)).unwrap_or_default();
+    let notifications =
+        then.map(|(request, _)| reserve::notification_keys(shard, request)).unwrap_or_default();
     let mut settled = Vec::with_capacity(ends.len());
     loop {
         let left = &ends[settled.len()..];
         let mut args = vec![digits(left.len() as u64)];
         args.extend(left.iter().map(|(id, _)| id.as_bytes().to_vec()));
         args.extend(left.iter().map(|(_, end)| end.clone()));
-        args.extend(then.map(|(want, holds)| reserve::arguments(want, holds)).into_iter().flatten());
+        args.extend(then.map(|(request, holds)| reserve::arguments(request, holds)).into_iter().flatten());
         let asked = shard.clock.now();
-        let answer = shard.ask(&SCRIPTS.settle, &bells, args).await;
+        let answer = shard.ask(&SCRIPTS.settle, &notifications, args).await;
         let mut reply = answer.map_err(|error| if settled.is_empty() { error } else { in_part(error) })?;
         let clock = Now::read(shard, asked, &mut reply)?;
-        shard.ring(&reply.bytes()?)?;
+        shard.notify(&reply.bytes()?)?;
         let codes = reply.bytes()?;
         for &code in &codes {
             settled.push(match code {

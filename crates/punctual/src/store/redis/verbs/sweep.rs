@@ -32,7 +32,7 @@ impl Shard {
                 answer.map_err(|error| if left == limit as u64 { error } else { in_part(error) })?;
             from = reply.bytes()?;
             let (expired, removed, forgotten) = (reply.number()?, reply.number()?, reply.number()?);
-            self.ring(&reply.bytes()?)?;
+            self.notify(&reply.bytes()?)?;
             swept.expired += expired;
             swept.removed += removed;
             swept.forgotten += forgotten;

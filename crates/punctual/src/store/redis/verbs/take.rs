@@ -23,15 +23,15 @@ pub(crate) async fn take(shard: &Shard, take: &Take, so_far: Option<u64>) -> Res
         digits(ceil_ms(take.older_than).min(1 << 52)),
         so_far.map_or_else(Vec::new, digits),
     ];
-    let mut reply = shard.ask(&SCRIPTS.take, &[shard.bell_of(&take.queue)], args).await?;
+    let mut reply = shard.ask(&SCRIPTS.take, &[shard.notification_key(&take.queue)], args).await?;
     shard.learn_epoch(reply.number()? as u32);
-    shard.ring(&reply.bytes()?)?;
+    shard.notify(&reply.bytes()?)?;
     let has_more = !reply.bytes()?.is_empty();
     let mut jobs = Vec::new();
     while !reply.is_over() {
-        let (id, rec, past) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let (id, rec, history) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
         let id = Bytes(&id).id()?;
-        jobs.push(codec::decode(id, &rec, &past, &[]).unwrap_or_else(|_| codec::husk(id, &rec, &past)));
+        jobs.push(codec::decode(id, &rec, &history, &[]).unwrap_or_else(|_| codec::husk(id, &rec, &history)));
     }
     Ok((jobs, has_more))
 }

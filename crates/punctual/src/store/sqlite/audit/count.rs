@@ -56,12 +56,12 @@ pub(in crate::store::sqlite) struct At {
 #[derive(Clone, Copy)]
 enum Rows {
     Due,
-    Parked,
+    Blocked,
     Grouped,
     Leases,
     Ended,
     Records,
-    Past,
+    History,
     Memory,
     /// The last pass: everything is counted by then.
     Queues,
@@ -70,12 +70,12 @@ enum Rows {
 /// All passes: rows, their list, and the number of columns of their key.
 const PASSES: [(Rows, &str, usize); 9] = [
     (Rows::Due, named(FILE, "due"), 4),
-    (Rows::Parked, named(FILE, "parked"), 5),
+    (Rows::Blocked, named(FILE, "blocked"), 5),
     (Rows::Grouped, named(FILE, "grouped"), 5),
     (Rows::Leases, named(FILE, "lease"), 1),
     (Rows::Ended, named(FILE, "ended"), 1),
     (Rows::Records, named(FILE, "bytes"), 1),
-    (Rows::Past, named(FILE, "past"), 1),
+    (Rows::History, named(FILE, "history"), 1),
     (Rows::Memory, named(FILE, "memory"), 2),
     (Rows::Queues, named(FILE, "queues"), 1),
 ];
@@ -212,7 +212,7 @@ impl Count {
 
     fn row(&mut self, tx: &mut Tx<'_>, of: Rows, row: &[Value]) -> Step<()> {
         match of {
-            Rows::Due | Rows::Parked | Rows::Grouped => self.add(&row[0], |tally| tally.waiting += 1),
+            Rows::Due | Rows::Blocked | Rows::Grouped => self.add(&row[0], |tally| tally.waiting += 1),
             Rows::Leases => self.add(&row[1], |tally| tally.running += 1),
             Rows::Ended => self.add(&row[1], |tally| {
                 let (kept, bytes) = (tally.kept(ended_state(integer(&row[2]))), countable(integer(&row[3])));
@@ -225,7 +225,7 @@ impl Count {
             Rows::Records => {
                 self.add(&row[1], |tally| tally.bytes = tally.bytes.saturating_add(integer(&row[2])));
             }
-            Rows::Past => self.past(tx, row)?,
+            Rows::History => self.history(tx, row)?,
             Rows::Memory => self.add(&row[0], |tally| tally.remembered += 1),
             Rows::Queues => self.compare(tx, row)?,
         }
@@ -240,7 +240,7 @@ impl Count {
     }
 
     /// An ended job can have a result. Only a waiting job that was tried before is retrying.
-    fn past(&mut self, tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
+    fn history(&mut self, tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
         let [Value::Blob(id), attempt, result, ended_in] = row else { return Ok(()) };
         self.add(ended_in, |tally| tally.bytes = tally.bytes.saturating_add(integer(result)));
         let Some(id) = job_id(id).filter(|_| 1 < integer(attempt)) else { return Ok(()) };

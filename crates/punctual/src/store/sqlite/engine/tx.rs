@@ -11,15 +11,15 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::{
     core::{
         job::State,
-        limits::{HEARTBEAT_DEFAULT, LEASE_DEFAULT},
+        limits::{JUMP_PAUSE, LEASE_DEFAULT},
         time::Timestamp,
     },
     store::{
-        Call, Counts, Keep, Pause, QueueSettings,
+        CallId, Counts, Keep, Pause, QueueSettings,
         clock::Clock,
         sqlite::{
             engine::{fault::Step, schema, sql::named},
-            state::{codec::Columns, groups::Ring, keys::Key, limits::Gate},
+            state::{codec::Columns, groups::ActiveGroups, keys::Key, limits::Limiter},
         },
     },
 };
@@ -32,14 +32,14 @@ const QUEUE_BY_NAME: &str = named(FILE, "queue_by_name");
 const QUEUE_BY_QID: &str = named(FILE, "queue_by_qid");
 const NEW_QUEUE: &str = named(FILE, "new_queue");
 const PUT_COUNTERS: &str = named(FILE, "put_counters");
-const PUT_GATE: &str = named(FILE, "put_gate");
-const PUT_RING: &str = named(FILE, "put_ring");
+const PUT_LIMITER: &str = named(FILE, "put_limiter");
+const PUT_ACTIVE_GROUPS: &str = named(FILE, "put_active_groups");
 const PUT_SETTINGS: &str = named(FILE, "put_settings");
 const CALL: &str = named(FILE, "call");
 const PUT_CALL: &str = named(FILE, "put_call");
 
 /// Silence longer than the default lease and its heartbeat is a jump of the clock (S14), or no process was alive.
-const JUMP_MS: i64 = (LEASE_DEFAULT.as_millis() + HEARTBEAT_DEFAULT.as_millis()) as i64;
+const JUMP_MS: i64 = (LEASE_DEFAULT.as_millis() + JUMP_PAUSE.as_millis()) as i64;
 
 /// Returns an instant in milliseconds, as SQLite stores it.
 pub(crate) const fn ms(t: Timestamp) -> i64 {
@@ -162,10 +162,10 @@ pub(crate) struct Queue {
     pub(crate) corrupt: bool,
     pub(crate) tally: Tally,
     stored: Tally,
-    pub(crate) gate: Gate,
-    stored_gate: Gate,
-    pub(crate) ring: Ring,
-    stored_ring: Ring,
+    pub(crate) limiter: Limiter,
+    stored_limiter: Limiter,
+    pub(crate) active: ActiveGroups,
+    stored_active: ActiveGroups,
 }
 
 impl Queue {
@@ -173,7 +173,8 @@ impl Queue {
     pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let text: Option<String> = row.get(2).unwrap_or_else(|_| Some(String::new()));
         let parsed = text.as_deref().map(serde_json::from_str::<QueueSettings>).transpose();
-        let (tally, gate, ring) = (Tally::read(row, 3), Gate::read(row, 14), Ring::read(row, 17));
+        let (tally, limiter, active) =
+            (Tally::read(row, 3), Limiter::read(row, 14), ActiveGroups::read(row, 17));
         Ok(Self {
             qid: row.get(0)?,
             name: row.get(1)?,
@@ -181,10 +182,10 @@ impl Queue {
             settings: parsed.map_or_else(|_| unreadable(), Option::unwrap_or_default),
             tally,
             stored: tally,
-            gate,
-            stored_gate: gate,
-            ring,
-            stored_ring: ring,
+            limiter,
+            stored_limiter: limiter,
+            active,
+            stored_active: active,
         })
     }
 
@@ -249,7 +250,7 @@ pub(crate) enum Numbered {
 }
 
 /// Queues, and when there may be work in them.
-pub(crate) type Rings = Vec<(String, Timestamp)>;
+pub(crate) type Notifications = Vec<(String, Timestamp)>;
 
 /// One transaction.
 pub(crate) struct Tx<'c> {
@@ -261,7 +262,7 @@ pub(crate) struct Tx<'c> {
     queues: Vec<Queue>,
     by_name: HashMap<String, Q>,
     store: Option<(StoreRow, StoreRow)>,
-    rings: BTreeMap<usize, Timestamp>,
+    notifications: BTreeMap<usize, Timestamp>,
     /// Concurrency keys with events since blocked jobs were last re-checked, one entry per event (S15).
     touched: Vec<(Q, Key)>,
     /// Groups with an event since then, with their names if known (S16).
@@ -271,7 +272,7 @@ pub(crate) struct Tx<'c> {
     /// How many jobs of a key or group run, for those that were counted.
     pub(crate) running: HashMap<(i64, Key), i64>,
     /// Other notifications to send after the commit: those of locks.
-    bells: BTreeSet<String>,
+    named: BTreeSet<String>,
 }
 
 impl<'c> Tx<'c> {
@@ -289,12 +290,12 @@ impl<'c> Tx<'c> {
             queues: Vec::new(),
             by_name: HashMap::new(),
             store: None,
-            rings: BTreeMap::new(),
+            notifications: BTreeMap::new(),
             touched: Vec::new(),
             touched_groups: HashMap::new(),
             handed_over: false,
             running: HashMap::new(),
-            bells: BTreeSet::new(),
+            named: BTreeSet::new(),
         })
     }
 
@@ -304,9 +305,9 @@ impl<'c> Tx<'c> {
     }
 
     /// Writes what was gathered. Afterwards only the commit and the notifications may follow.
-    pub(crate) fn finish(mut self) -> Step<Rings> {
+    pub(crate) fn finish(mut self) -> Step<Notifications> {
         if self.handed_over && self.store()?.grouped != 0 {
-            self.forget_gates()?;
+            self.forget_limiters()?;
         }
         if let Some((now, before)) = &self.store
             && now != before
@@ -336,17 +337,20 @@ impl<'c> Tx<'c> {
                 t.remembered,
             ])?;
         }
-        for queue in self.queues.iter().filter(|queue| queue.gate != queue.stored_gate) {
-            let Gate { closed, arrival, part } = queue.gate;
-            self.conn.prepare_cached(PUT_GATE)?.execute(params![queue.qid, closed, arrival, part])?;
+        for queue in self.queues.iter().filter(|queue| queue.limiter != queue.stored_limiter) {
+            let Limiter { closed, tat, part } = queue.limiter;
+            self.conn.prepare_cached(PUT_LIMITER)?.execute(params![queue.qid, closed, tat, part])?;
         }
-        for queue in self.queues.iter().filter(|queue| queue.ring != queue.stored_ring) {
-            let [time, own, seen, version] = queue.ring.columns();
-            self.conn.prepare_cached(PUT_RING)?.execute(params![queue.qid, time, own, seen, version])?;
+        for queue in self.queues.iter().filter(|queue| queue.active != queue.stored_active) {
+            let [time, ungrouped, seen, version] = queue.active.columns();
+            self.conn
+                .prepare_cached(PUT_ACTIVE_GROUPS)?
+                .execute(params![queue.qid, time, ungrouped, seen, version])?;
         }
         let mut queues = self.queues;
-        let rings = self.rings.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at));
-        Ok(rings.chain(self.bells.into_iter().map(|bell| (bell, self.now))).collect())
+        let notifications =
+            self.notifications.into_iter().map(|(q, at)| (std::mem::take(&mut queues[q].name), at));
+        Ok(notifications.chain(self.named.into_iter().map(|name| (name, self.now))).collect())
     }
 
     // ── queues ──
@@ -399,12 +403,12 @@ impl<'c> Tx<'c> {
         &mut self.queues[q.0].tally
     }
 
-    pub(crate) fn gate(&mut self, q: Q) -> &mut Gate {
-        &mut self.queues[q.0].gate
+    pub(crate) fn limiter(&mut self, q: Q) -> &mut Limiter {
+        &mut self.queues[q.0].limiter
     }
 
-    pub(crate) fn ring_mut(&mut self, q: Q) -> &mut Ring {
-        &mut self.queues[q.0].ring
+    pub(crate) fn active_mut(&mut self, q: Q) -> &mut ActiveGroups {
+        &mut self.queues[q.0].active
     }
 
     /// Replaces a queue's settings.
@@ -417,8 +421,8 @@ impl<'c> Tx<'c> {
     }
 
     /// After the commit, notifies callers that wait for this queue that there may be work at `at`.
-    pub(crate) fn ring(&mut self, q: Q, at: Timestamp) {
-        self.rings.entry(q.0).and_modify(|t| *t = at.min(*t)).or_insert(at);
+    pub(crate) fn notify(&mut self, q: Q, at: Timestamp) {
+        self.notifications.entry(q.0).and_modify(|t| *t = at.min(*t)).or_insert(at);
     }
 
     /// Notes an event of a concurrency key. `hand_over` must follow.
@@ -448,8 +452,8 @@ impl<'c> Tx<'c> {
     }
 
     /// After the commit, notifies callers that wait under this name, which is no queue's.
-    pub(crate) fn ring_bell(&mut self, bell: String) {
-        self.bells.insert(bell);
+    pub(crate) fn notify_named(&mut self, name: String) {
+        self.named.insert(name);
     }
 
     // ── the store's row ──
@@ -474,7 +478,7 @@ impl<'c> Tx<'c> {
     /// Notes that a reserve, take, extend or settle happened now, after a check for a jump of the clock. After a jump
     /// nothing is reclaimed for one heartbeat, so that holders can extend their leases first (S14).
     pub(crate) fn touch_clock(&mut self) -> Step<()> {
-        let (conn, now, grace) = (self.conn, self.now_ms(), ms(self.now.after(HEARTBEAT_DEFAULT)));
+        let (conn, now, grace) = (self.conn, self.now_ms(), ms(self.now.after(JUMP_PAUSE)));
         let store = self.store()?;
         if grace < store.grace {
             // It is further ahead than possible: the clock went back since.
@@ -500,7 +504,7 @@ impl<'c> Tx<'c> {
     /// Returns until when nothing is reclaimed, if so now. A time further ahead than possible was left by a clock
     /// that went back, and is void.
     pub(crate) fn grace(&mut self) -> Step<Option<Timestamp>> {
-        let (now, longest) = (self.now, self.now.after(HEARTBEAT_DEFAULT));
+        let (now, longest) = (self.now, self.now.after(JUMP_PAUSE));
         let grace = instant(self.store()?.grace);
         Ok((now < grace && grace <= longest).then_some(grace))
     }
@@ -534,7 +538,7 @@ impl<'c> Tx<'c> {
     // ── last calls ──
 
     /// Returns the number and the stored answer of the instance's last call of a verb.
-    pub(crate) fn last_call(&self, call: Call, verb: Numbered) -> Step<Option<(u64, Vec<u8>)>> {
+    pub(crate) fn last_call(&self, call: CallId, verb: Numbered) -> Step<Option<(u64, Vec<u8>)>> {
         let read = self
             .conn
             .prepare_cached(CALL)?
@@ -549,7 +553,7 @@ impl<'c> Tx<'c> {
     }
 
     /// Stores the answer of the instance's last call of a verb.
-    pub(crate) fn put_call(&self, call: Call, verb: Numbered, answer: &[u8]) -> Step<()> {
+    pub(crate) fn put_call(&self, call: CallId, verb: Numbered, answer: &[u8]) -> Step<()> {
         let (instance, number) = (ordered(call.instance), call.number.cast_signed());
         let answer = (!answer.is_empty()).then_some(answer);
         self.conn.prepare_cached(PUT_CALL)?.execute(params![

@@ -33,9 +33,9 @@ use crate::{
                 fault::{Step, Stop, leaves_outcome_unknown},
                 file::{BUSY_TIMEOUT, Database, set_synchronous},
                 thread::Thread,
-                tx::{Rings, Tx},
+                tx::{Notifications, Tx},
             },
-            notify::Doorbell,
+            notify::Notifier,
         },
     },
 };
@@ -114,13 +114,14 @@ impl Writer {
         database: Arc<Database>,
         durability: Durability,
         clock: Clock,
-        bell: Arc<Doorbell>,
+        notifier: Arc<Notifier>,
         operations: Arc<AtomicU64>,
     ) -> Result<Self> {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
         let synced = durability == Durability::Full;
         let checkpoint_at = CHECKPOINT_PAGES;
-        let mut work = Work { conn, database, durability, clock, bell, operations, synced, checkpoint_at };
+        let mut work =
+            Work { conn, database, durability, clock, notifier, operations, synced, checkpoint_at };
         let thread = Thread::start("punctual-sqlite-writer", move || work.run(waiting))?;
         Ok(Self { queue: Some(queue), thread })
     }
@@ -157,7 +158,7 @@ struct Work {
     database: Arc<Database>,
     durability: Durability,
     clock: Clock,
-    bell: Arc<Doorbell>,
+    notifier: Arc<Notifier>,
     operations: Arc<AtomicU64>,
     /// Whether commits are synced at the moment.
     synced: bool,
@@ -205,14 +206,14 @@ impl Work {
         let guard = database.lock().map_err(Undone::NotBegun)?;
         database.check_in_place().map_err(Undone::NotBegun)?;
         let synced = self.durability == Durability::Full && group.iter().any(|op| op.cost().synced);
-        let rings = self.attempt(group, synced);
+        let notifications = self.attempt(group, synced);
         drop(guard);
-        let rings = rings?;
-        self.bell.ring(&rings);
+        let notifications = notifications?;
+        self.notifier.notify(&notifications);
         Ok(())
     }
 
-    fn attempt(&mut self, group: &mut [BoxOp], synced: bool) -> std::result::Result<Rings, Undone> {
+    fn attempt(&mut self, group: &mut [BoxOp], synced: bool) -> std::result::Result<Notifications, Undone> {
         let database = &self.database;
         let not_begun = |e| Undone::NotBegun(database.error("write to", e));
         let failed = |e| Undone::Failed(database.error("write to", e));
@@ -229,7 +230,7 @@ impl Work {
         for op in group {
             op.run(&mut tx).map_err(failed)?;
         }
-        let rings =
+        let notifications =
             tx.finish().map_err(|stop| Undone::Failed(stop.into_error("write to", &database.path)))?;
         inner.commit().map_err(|e| {
             let unknown = leaves_outcome_unknown(&e);
@@ -240,7 +241,7 @@ impl Work {
                 error
             })
         })?;
-        Ok(rings)
+        Ok(notifications)
     }
 
     /// Copies the log into the database when it has grown. Callers already have their answers.
@@ -315,9 +316,10 @@ mod tests {
         let (mut database, conn) = Database::open(&path, &SqliteOptions::default()).unwrap();
         database.lock.as_mut().unwrap().set_timeout(Duration::from_millis(5));
         let (database, operations) = (Arc::new(database), Arc::new(AtomicU64::new(0)));
-        let bell = Doorbell::new(&database.path);
+        let notifier = Notifier::new(&database.path);
         let (clock, counted) = (Clock::System, Arc::clone(&operations));
-        let writer = Writer::start(conn.unwrap(), database, Durability::Fast, clock, bell, counted).unwrap();
+        let writer =
+            Writer::start(conn.unwrap(), database, Durability::Fast, clock, notifier, counted).unwrap();
         let make = |name: &'static str| {
             let cost = Cost { items: 1, bytes: 0, synced: false };
             writer.write(cost, move |tx| tx.queue_or_new(name).map(|q| tx.at(q).qid))

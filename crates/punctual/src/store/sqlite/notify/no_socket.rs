@@ -2,19 +2,19 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{Doorbell, Ring};
+use super::{Notification, Notifier};
 use crate::core::time::Timestamp;
 
 /// Stands in for the sockets.
 #[derive(Debug)]
-pub(crate) struct Street;
+pub(crate) struct Peers;
 
-impl Street {
+impl Peers {
     pub(crate) fn new(_database: &Path) -> Self {
         Self
     }
 
-    pub(crate) fn listen(&self, _bell: &Arc<Doorbell>) {}
+    pub(crate) fn listen(&self, _notifier: &Arc<Notifier>) {}
 
     pub(crate) fn is_open(&self) -> bool {
         false
@@ -28,7 +28,7 @@ impl Street {
         false
     }
 
-    pub(crate) fn ring(&self, _ring: Ring) {}
+    pub(crate) fn notify(&self, _notification: Notification) {}
 
     pub(crate) fn test(&self) -> Result<(usize, usize), String> {
         Err("this system has no Unix sockets".to_owned())

@@ -1,4 +1,4 @@
-//! The way to waiters of other processes: a folder beside the database, `<database>-bell`. It has a datagram socket
+//! The way to waiters of other processes: a folder beside the database, `<database>-notifier`. It has a datagram socket
 //! per process and, while callers wait, a sign per waiter. The sign is an empty file whose name says which waiter,
 //! until when, and for which queues.
 //!
@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Doorbell, Ring};
+use super::{Notification, Notifier};
 use crate::{
     core::time::Timestamp,
     store::sqlite::engine::file::{mode_as, share_as, with_suffix},
@@ -55,7 +55,7 @@ const OPEN_TRIES: u32 = 8;
 
 /// The sockets and signs of one database.
 #[derive(Debug)]
-pub(crate) struct Street {
+pub(crate) struct Peers {
     database: PathBuf,
     folder: PathBuf,
     /// The random name of this process's socket. It is never used again.
@@ -76,7 +76,7 @@ struct Socket {
     inode: u64,
 }
 
-impl Street {
+impl Peers {
     pub(crate) fn new(database: &Path) -> Self {
         Self {
             database: database.to_owned(),
@@ -95,13 +95,13 @@ impl Street {
     }
 
     /// Starts to listen, at the first wait.
-    pub(crate) fn listen(&self, bell: &Arc<Doorbell>) {
+    pub(crate) fn listen(&self, notifier: &Arc<Notifier>) {
         self.started.call_once(|| {
             let socket = self.open();
-            let bell = Arc::downgrade(bell);
+            let notifier = Arc::downgrade(notifier);
             let spawned = thread::Builder::new()
-                .name("punctual-doorbell".to_owned())
-                .spawn(move || answer(socket, &bell));
+                .name("punctual-notifier".to_owned())
+                .spawn(move || answer(socket, &notifier));
             if let Err(e) = spawned {
                 self.shut(&e);
             }
@@ -233,15 +233,16 @@ impl Street {
     // ── notifications ──
 
     /// Notifies one waiter of another process.
-    pub(crate) fn ring(&self, ring: Ring) {
+    pub(crate) fn notify(&self, notification: Notification) {
         // Without the folder, no process listens.
         for sign in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let name = sign.file_name();
             let Some(other) = name.to_str().and_then(Sign::read) else { continue };
-            let wanted = other.token != self.token && ring.at < other.armed && other.wants(ring.queue);
+            let wanted =
+                other.token != self.token && notification.at < other.armed && other.wants(notification.queue);
             if wanted
                 && fs::remove_file(sign.path()).is_ok()
-                && self.send(other.token, &message(other.id, ring))
+                && self.send(other.token, &message(other.id, notification))
             {
                 return;
             }
@@ -314,7 +315,7 @@ struct Way {
     _folder: Option<File>,
 }
 
-impl Drop for Street {
+impl Drop for Peers {
     fn drop(&mut self) {
         if self.is_open() {
             self.send(&self.token, QUIT);
@@ -326,7 +327,7 @@ impl Drop for Street {
 }
 
 /// Runs on the listening thread: passes each message on, and keeps the socket open, until the notifier is dropped.
-fn answer(mut socket: Option<Socket>, bell: &Weak<Doorbell>) {
+fn answer(mut socket: Option<Socket>, notifier: &Weak<Notifier>) {
     let mut buffer = [0; MESSAGE_BYTES + 1];
     loop {
         let got = if let Some(open) = &socket {
@@ -335,23 +336,23 @@ fn answer(mut socket: Option<Socket>, bell: &Weak<Doorbell>) {
             thread::sleep(CHECK_EVERY);
             Err(io::ErrorKind::TimedOut.into())
         };
-        let Some(bell) = bell.upgrade() else { return };
+        let Some(notifier) = notifier.upgrade() else { return };
         match got.map(|n| &buffer[..n]) {
             Ok(QUIT) => return,
             Ok(message) => {
-                if !bell.street.tested(message)
-                    && let Some((id, ring)) = read_message(message)
+                if !notifier.peers.tested(message)
+                    && let Some((id, notification)) = read_message(message)
                 {
-                    bell.rung_from_outside(id, ring);
+                    notifier.notified_from_outside(id, notification);
                 }
             }
             // While messages arrive, others find the socket.
             Err(e) if matches!(e.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => {
-                keep_open(&bell, &mut socket);
+                keep_open(&notifier, &mut socket);
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => {
-                bell.street.shut(&e);
+                notifier.peers.shut(&e);
                 socket = None;
             }
         }
@@ -359,17 +360,17 @@ fn answer(mut socket: Option<Socket>, bell: &Weak<Doorbell>) {
 }
 
 /// Creates the socket and folder again if they were removed.
-fn keep_open(bell: &Doorbell, socket: &mut Option<Socket>) {
-    let street = &bell.street;
-    if !socket.as_ref().is_some_and(|socket| street.is_there(socket)) {
+fn keep_open(notifier: &Notifier, socket: &mut Option<Socket>) {
+    let peers = &notifier.peers;
+    if !socket.as_ref().is_some_and(|socket| peers.is_there(socket)) {
         let was_open = socket.take().is_some();
-        *socket = street.open();
+        *socket = peers.open();
         if was_open && socket.is_some() {
-            tracing::warn!(target: "punctual", folder = %street.folder.display(),
+            tracing::warn!(target: "punctual", folder = %peers.folder.display(),
                 "the folder where processes notify each other was removed; it was made again");
         }
     }
-    bell.show_all();
+    notifier.show_all();
 }
 
 /// Lets the users that can write the database write to a socket in the folder.
@@ -407,20 +408,21 @@ fn remove_dead(folder: &Path) {
     }
 }
 
-fn message(id: u64, ring: Ring) -> [u8; MESSAGE_BYTES] {
+fn message(id: u64, notification: Notification) -> [u8; MESSAGE_BYTES] {
     let mut bytes = [0; MESSAGE_BYTES];
-    bytes[0] = ring.hops;
+    bytes[0] = notification.hops;
     bytes[1..9].copy_from_slice(&id.to_be_bytes());
-    bytes[9..17].copy_from_slice(&ring.queue.to_be_bytes());
-    bytes[17..].copy_from_slice(&ring.at.as_ms().to_be_bytes());
+    bytes[9..17].copy_from_slice(&notification.queue.to_be_bytes());
+    bytes[17..].copy_from_slice(&notification.at.as_ms().to_be_bytes());
     bytes
 }
 
-fn read_message(bytes: &[u8]) -> Option<(u64, Ring)> {
+fn read_message(bytes: &[u8]) -> Option<(u64, Notification)> {
     let (hops, rest) = <&[u8; MESSAGE_BYTES]>::try_from(bytes).ok()?.split_first()?;
     let number = |at: usize| Some(u64::from_be_bytes(rest.get(at..at + 8)?.try_into().ok()?));
-    let ring = Ring { queue: number(8)?, at: Timestamp::saturating_from_ms(number(16)?), hops: *hops };
-    Some((number(0)?, ring))
+    let notification =
+        Notification { queue: number(8)?, at: Timestamp::saturating_from_ms(number(16)?), hops: *hops };
+    Some((number(0)?, notification))
 }
 
 /// The contents of a sign's name.
@@ -474,9 +476,12 @@ mod tests {
 
     #[test]
     fn a_message_and_a_sign_survive_their_way() {
-        let ring =
-            Ring { queue: hash(b"mail"), at: Timestamp::saturating_from_ms(1_795_000_000_000), hops: 3 };
-        assert_eq!(read_message(&message(7, ring)), Some((7, ring)));
+        let notification = Notification {
+            queue: hash(b"mail"),
+            at: Timestamp::saturating_from_ms(1_795_000_000_000),
+            hops: 3,
+        };
+        assert_eq!(read_message(&message(7, notification)), Some((7, notification)));
         assert_eq!(read_message(b"short"), None);
 
         let queues: String = [b"mail".as_slice(), b"bulk"].iter().map(|name| short(hash(name))).collect();

@@ -39,7 +39,7 @@ const SLICE: Duration = Duration::from_secs(1);
 /// The longest wait, after which the caller should also look for upkeep.
 const WAIT_MAX: Duration = Duration::from_mins(1);
 /// The slice if other processes cannot notify.
-const SLICE_WITHOUT_BELL: Duration = Duration::from_millis(20);
+const SLICE_WITHOUT_NOTIFICATION: Duration = Duration::from_millis(20);
 /// A job that has been due for this long during a wait was written by a stranger: a notified waiter is faster.
 const UNHEARD: Duration = Duration::from_millis(100);
 /// How long the waiters that wake for a time have until the others check, too.
@@ -97,16 +97,16 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
     }
     let at_most = at_most.min(WAIT_MAX);
     let end = Instant::now().checked_add(at_most);
-    let waiting = store.bell.enter(queues, store.options.clock.now().after(at_most));
-    let mut turns = match &store.options.clock {
-        Clock::Manual(clock) => Some(clock.turns()),
+    let waiting = store.notifier.enter(queues, store.options.clock.now().after(at_most));
+    let mut changes = match &store.options.clock {
+        Clock::Manual(clock) => Some(clock.changes()),
         Clock::System => None,
     };
     let mut was_written = false;
     loop {
         // Marked as seen before the check, so that no later change of the clock is missed.
-        if let Some(turns) = &mut turns {
-            turns.mark_unchanged();
+        if let Some(changes) = &mut changes {
+            changes.mark_unchanged();
         }
         store.database.check_in_place()?;
         let written = store.database.written();
@@ -125,12 +125,12 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
         if was_written && next.is_some_and(|next| next.after(UNHEARD) <= store.options.clock.now()) {
             store.strangers.met();
         }
-        let woke = sleep(store, &waiting, &mut turns, seen, next, end).await?;
+        let woke = sleep(store, &waiting, &mut changes, seen, next, end).await?;
         was_written = matches!(woke, Woke::Written);
         if matches!(woke, Woke::Work) {
             // An end concerns all callers that wait for it, so a wait that does not return it passes it on.
             let names = queues.to_vec();
-            let is_for_all = queues.iter().any(|bell| end_of(bell).is_some())
+            let is_for_all = queues.iter().any(|name| end_of(name).is_some())
                 && store.reader.read(move |tx| look_for_ends(tx, &names)).await?.0;
             if !is_for_all {
                 waiting.leave();
@@ -142,11 +142,11 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
 
 /// Returns whether one of the named jobs has ended or is gone. Marks the live ones as watched, so that their ends are
 /// notified.
-async fn any_ended(store: &SqliteStore, bells: &[String]) -> Result<bool> {
-    if !bells.iter().any(|bell| end_of(bell).is_some()) {
+async fn any_ended(store: &SqliteStore, names: &[String]) -> Result<bool> {
+    if !names.iter().any(|name| end_of(name).is_some()) {
         return Ok(false);
     }
-    let names = bells.to_vec();
+    let names = names.to_vec();
     let (mut has_ended, unwatched) = store.reader.read(move |tx| look_for_ends(tx, &names)).await?;
     for id in unwatched {
         has_ended |= store.write(1, 0, false, move |tx| watch(tx, id)).await?;
@@ -155,14 +155,14 @@ async fn any_ended(store: &SqliteStore, bells: &[String]) -> Result<bool> {
 }
 
 /// Returns whether one of these jobs has ended or is gone, and the live ones that are not marked as watched.
-fn look_for_ends(tx: &mut Tx<'_>, bells: &[String]) -> Step<(bool, Vec<JobId>)> {
+fn look_for_ends(tx: &mut Tx<'_>, names: &[String]) -> Step<(bool, Vec<JobId>)> {
     let (mut any_ended, mut unwatched) = (false, Vec::new());
-    for id in bells.iter().filter_map(|bell| end_of(bell)) {
+    for id in names.iter().filter_map(|name| end_of(name)) {
         let job = tx.job(id)?;
         let place = job.as_ref().map(|job| Place::of(tx, job)).transpose()?;
         match (job, place) {
             (Some(job), Some(Place::Waiting | Place::Running(_))) => {
-                unwatched.extend((!job.past.watched).then_some(id));
+                unwatched.extend((!job.history.watched).then_some(id));
             }
             _ => any_ended = true,
         }
@@ -174,12 +174,12 @@ fn watch(tx: &mut Tx<'_>, id: JobId) -> Step<bool> {
     let Some(mut job) = tx.job(id)? else { return Ok(true) };
     match Place::of(tx, &job)? {
         Place::Ended(_) | Place::Nowhere => return Ok(true),
-        _ if job.past.watched => {}
+        _ if job.history.watched => {}
         place => {
-            job.past.watched = true;
-            job.put_past(tx.conn)?;
+            job.history.watched = true;
+            job.put_history(tx.conn)?;
             if let Place::Running(lease) = place {
-                tx.put_lease_flags(id, lease.flags | LeaseRow::PAST)?;
+                tx.put_lease_flags(id, lease.flags | LeaseRow::HISTORY)?;
             }
         }
     }
@@ -190,7 +190,7 @@ fn watch(tx: &mut Tx<'_>, id: JobId) -> Step<bool> {
 async fn sleep(
     store: &SqliteStore,
     waiting: &Waiting,
-    turns: &mut Option<watch::Receiver<Timestamp>>,
+    changes: &mut Option<watch::Receiver<Timestamp>>,
     mut seen: Seen,
     next: Option<Timestamp>,
     end: Option<Instant>,
@@ -204,7 +204,7 @@ async fn sleep(
     let mut untaken = next.filter(|next| waiting.is_left_to_others(*next)).map(|next| next.after(UNTAKEN));
     let own = next.filter(|_| untaken.is_none()).unwrap_or(Timestamp::MAX);
     let mut armed = waiting.arm(own.min(until_end(clock.now())));
-    let mut was_rung = false;
+    let mut was_woken = false;
     loop {
         let now = clock.now();
         let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
@@ -212,7 +212,7 @@ async fn sleep(
             return Ok(Woke::Work);
         }
         if armed <= now {
-            if was_rung || untaken.is_some() || !waiting.is_left_to_others(armed) {
+            if was_woken || untaken.is_some() || !waiting.is_left_to_others(armed) {
                 return Ok(Woke::Work);
             }
             untaken = Some(now.after(UNTAKEN));
@@ -223,14 +223,14 @@ async fn sleep(
         if again.is_zero() {
             return Ok(Woke::Untaken);
         }
-        let is_heard = store.bell.reaches_others() && !store.strangers.are_about();
-        let slice = if is_heard { SLICE } else { SLICE_WITHOUT_BELL };
+        let is_heard = store.notifier.reaches_others() && !store.strangers.are_about();
+        let slice = if is_heard { SLICE } else { SLICE_WITHOUT_NOTIFICATION };
         // A clock that a test sets does not move by itself.
         let due = if matches!(clock, Clock::System) { armed.since(now).min(again) } else { Duration::MAX };
         let pause = slice.min(due).min(left);
         tokio::select! {
-            at = waiting.rung() => (armed, was_rung) = (at.min(armed), true),
-            () = turned(turns) => return Ok(Woke::Turned),
+            at = waiting.woken() => (armed, was_woken) = (at.min(armed), true),
+            () = clock_changed(changes) => return Ok(Woke::Turned),
             () = tokio::time::sleep(pause) => if pause == slice && was_written_since(store, &mut seen).await? {
                 return Ok(Woke::Written);
             }
@@ -250,10 +250,10 @@ async fn was_written_since(store: &SqliteStore, seen: &mut Seen) -> Result<bool>
 }
 
 /// Returns when a test sets its clock; never for the system's clock.
-async fn turned(turns: &mut Option<watch::Receiver<Timestamp>>) {
-    match turns {
+async fn clock_changed(changes: &mut Option<watch::Receiver<Timestamp>>) {
+    match changes {
         // The clock lives as long as the store.
-        Some(turns) => drop(turns.changed().await),
+        Some(changes) => drop(changes.changed().await),
         None => std::future::pending().await,
     }
 }
@@ -273,7 +273,7 @@ mod tests {
         let options = SqliteOptions { clock: Clock::Manual(clock.clone()), ..SqliteOptions::default() };
         let store = SqliteStore::open(folder.path().join("jobs.db"), options).unwrap();
         for next in [None, Some(clock.now().after(Duration::from_secs(30)))] {
-            let waiting = store.bell.enter(&["mail".to_owned()], clock.now().after(WAIT_MAX));
+            let waiting = store.notifier.enter(&["mail".to_owned()], clock.now().after(WAIT_MAX));
             let version = store.reader.data_version().await.unwrap();
             let seen = Seen { written: store.database.written(), version, is_settled: false };
             let start = Instant::now();
@@ -283,8 +283,8 @@ mod tests {
                 clock.advance(Duration::from_hours(1));
             };
             // Without notifications of the clock, as with the system's.
-            let mut turns = None;
-            let slept = sleep(&store, &waiting, &mut turns, seen, next, end);
+            let mut changes = None;
+            let slept = sleep(&store, &waiting, &mut changes, seen, next, end);
             let (woke, ()) = tokio::join!(slept, step);
             assert!(matches!(woke, Ok(Woke::Work)));
             let took = start.elapsed();

@@ -29,11 +29,11 @@ ORDER BY q, expires_at, id LIMIT ?4;
 -- name: unique
 SELECT q, key, id, until FROM punctual_unique WHERE (q, key) > (?1, ?2) ORDER BY q, key LIMIT ?3;
 
--- name: past
+-- name: history
 SELECT p.id, p.attempt, octet_length(p.result), e.q FROM punctual_past p LEFT JOIN punctual_ended e ON e.id = p.id
 WHERE p.id > ?1 ORDER BY p.id LIMIT ?2;
 
--- name: parked
+-- name: blocked
 SELECT q, key, pri, run_at, id FROM punctual_parked WHERE (q, key, pri, run_at, id) > (?1, ?2, ?3, ?4, ?5)
 ORDER BY q, key, pri, run_at, id LIMIT ?6;
 
@@ -50,7 +50,7 @@ ORDER BY q, gid, pri, run_at, id LIMIT ?6;
 -- name: runs_as
 SELECT 1 FROM punctual_keyed WHERE q = ?1 AND key = ?2 AND id = ?3;
 
--- name: drop_parked
+-- name: drop_blocked
 DELETE FROM punctual_parked WHERE q = ?1 AND key = ?2 AND pri = ?3 AND run_at = ?4 AND id = ?5;
 
 -- name: drop_keyed
@@ -77,7 +77,7 @@ DELETE FROM punctual_expiry WHERE q = ?1 AND expires_at = ?2 AND id = ?3;
 -- name: drop_unique
 DELETE FROM punctual_unique WHERE q = ?1 AND key = ?2;
 
--- name: drop_past
+-- name: drop_history
 DELETE FROM punctual_past WHERE id = ?1;
 
 -- name: bytes

@@ -31,12 +31,12 @@ SELECT length(CAST(payload AS BLOB)) FROM punctual_job WHERE slot BETWEEN ?1 AND
 -- name: delete
 DELETE FROM punctual_job WHERE slot BETWEEN ?1 AND ?2 AND id = ?3;
 
--- name: put_past
+-- name: put_history
 INSERT INTO punctual_past (id, attempt, crashes, snoozes, started, reason, failures, notes, result, result_type,
     watched)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT (id) DO UPDATE SET attempt = ?2, crashes = ?3, snoozes = ?4, started = ?5, reason = ?6, failures = ?7, notes = ?8,
     result = ?9, result_type = ?10, watched = ?11;
 
--- name: delete_past
+-- name: delete_history
 DELETE FROM punctual_past WHERE id = ?1;

@@ -16,13 +16,13 @@ INSERT INTO punctual_keyed (q, key, id) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHI
 -- name: run_no_more
 DELETE FROM punctual_keyed WHERE q = ?1 AND key = ?2 AND id = ?3;
 
--- name: is_parked
+-- name: is_blocked
 SELECT 1 FROM punctual_parked WHERE q = ?1 AND key = ?2 AND pri = ?3 AND run_at = ?4 AND id = ?5;
 
--- name: park
+-- name: block
 INSERT INTO punctual_parked (q, key, pri, run_at, id, most, gid) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING;
 
--- name: unpark
+-- name: unblock
 DELETE FROM punctual_parked WHERE q = ?1 AND key = ?2 AND pri = ?3 AND run_at = ?4 AND id = ?5;
 
 -- name: first_fifo
@@ -37,6 +37,6 @@ ORDER BY run_at DESC, id DESC LIMIT 1;
 -- name: count
 SELECT count(*) FROM (SELECT 1 FROM punctual_parked WHERE q = ?1 LIMIT ?2);
 
--- name: parked
+-- name: blocked
 -- The blocked jobs of a queue, key by key.
 SELECT key, pri, run_at, id, most, gid FROM punctual_parked WHERE q = ?1 ORDER BY key, pri, run_at, id LIMIT ?2;

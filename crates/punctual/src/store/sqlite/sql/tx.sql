@@ -32,10 +32,10 @@ UPDATE punctual_queue SET waiting = ?2, retrying = ?3, running = ?4, bytes = ?5,
     done = ?6, done_bytes = ?7, dead = ?8, dead_bytes = ?9, cancelled = ?10, cancelled_bytes = ?11, remembered = ?12
 WHERE qid = ?1;
 
--- name: put_gate
+-- name: put_limiter
 UPDATE punctual_queue SET closed = ?2, arrival = ?3, part = ?4 WHERE qid = ?1;
 
--- name: put_ring
+-- name: put_active_groups
 UPDATE punctual_queue SET ring = ?2, own = ?3, seen = ?4, version = ?5 WHERE qid = ?1;
 
 -- name: put_settings

@@ -19,7 +19,6 @@ use crate::{
         time::{Timestamp, ceil_ms},
     },
     store::{
-        defaults::defaults,
         sqlite::{
             engine::{
                 fault::Step,
@@ -28,6 +27,7 @@ use crate::{
             },
             state::places::{LeaseRow, Place},
         },
+        version_defaults::defaults,
     },
 };
 
@@ -38,8 +38,8 @@ const SET_RUN_AT: &str = named(FILE, "set_run_at");
 const PAYLOAD_BYTES: &str = named(FILE, "payload_bytes");
 const SET_ASKED: &str = named(FILE, "set_asked");
 const DELETE: &str = named(FILE, "delete");
-const PUT_PAST: &str = named(FILE, "put_past");
-const DELETE_PAST: &str = named(FILE, "delete_past");
+const PUT_HISTORY: &str = named(FILE, "put_history");
+const DELETE_HISTORY: &str = named(FILE, "delete_history");
 
 /// More runs than any limit allows. Values that are read are cut to it.
 const RUNS_MAX: u32 = 1 << 24;
@@ -130,9 +130,9 @@ impl Opts {
 
 /// The history of a job's earlier runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Past {
+pub(crate) struct History {
     pub(crate) attempt: u32,
-    pub(crate) crashes: u32,
+    pub(crate) expired_leases: u32,
     pub(crate) snoozes: u32,
     /// Whether it was ever reserved. Kept only for jobs whose unique key needs it.
     pub(crate) started: bool,
@@ -145,11 +145,11 @@ pub(crate) struct Past {
     pub(crate) watched: bool,
 }
 
-impl Default for Past {
+impl Default for History {
     fn default() -> Self {
         Self {
             attempt: 1,
-            crashes: 0,
+            expired_leases: 0,
             snoozes: 0,
             started: false,
             reason: None,
@@ -175,9 +175,9 @@ pub(crate) struct Job {
     pub(crate) expires_at: Option<Timestamp>,
     pub(crate) opts: Opts,
     pub(crate) payload: Vec<u8>,
-    pub(crate) past: Past,
+    pub(crate) history: History,
     /// Whether it has a row in `punctual_past`.
-    pub(crate) has_past: bool,
+    pub(crate) has_history: bool,
     /// Whether some column is invalid.
     pub(crate) corrupt: bool,
     /// Whether its options are of a newer version, which may run it.
@@ -296,12 +296,12 @@ impl Job {
         let Some(id) = c.id(1) else { return Ok(None) };
         let level: usize = c.number(4);
         let priority = Priority::ALL.get(level).copied();
-        let has_past = !c.is_null(11);
+        let has_history = !c.is_null(11);
         let mut held = false;
-        let past = if has_past {
-            Past {
+        let history = if has_history {
+            History {
                 attempt: c.number::<u32>(12).clamp(1, RUNS_MAX),
-                crashes: c.number::<u32>(13).min(RUNS_MAX),
+                expired_leases: c.number::<u32>(13).min(RUNS_MAX),
                 snoozes: c.number::<u32>(14).min(RUNS_MAX),
                 started: c.int(15) != 0,
                 reason: c.optional(16, Columns::text),
@@ -314,7 +314,7 @@ impl Job {
                 watched: c.optional(21, Columns::int).is_some(),
             }
         } else {
-            Past::default()
+            History::default()
         };
         Ok(Some(Self {
             slot: row.get(0)?,
@@ -328,8 +328,8 @@ impl Job {
             expires_at: c.optional(8, Columns::time),
             opts: c.opts(9, &mut held),
             payload: c.bytes(10),
-            past,
-            has_past,
+            history,
+            has_history,
             held,
             corrupt: c.corrupt || priority.is_none(),
         }))
@@ -342,7 +342,7 @@ impl Job {
 
     /// Returns the bytes that count for the queue's retention.
     pub(crate) fn kept_bytes(&self) -> i64 {
-        self.bytes() + self.past.result.as_ref().map_or(0, |result| int(result.bytes.len()))
+        self.bytes() + self.history.result.as_ref().map_or(0, |result| int(result.bytes.len()))
     }
 
     /// Returns whether its unique key, if any, is held until the job ends.
@@ -373,40 +373,40 @@ impl Job {
     }
 
     /// Stores the history of its runs, if there is any.
-    pub(crate) fn put_past(&mut self, conn: &Connection) -> rusqlite::Result<()> {
-        if self.past == Past::default() {
-            if self.has_past {
-                conn.prepare_cached(DELETE_PAST)?.execute([self.id.as_bytes()])?;
+    pub(crate) fn put_history(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        if self.history == History::default() {
+            if self.has_history {
+                conn.prepare_cached(DELETE_HISTORY)?.execute([self.id.as_bytes()])?;
             }
-            self.has_past = false;
+            self.has_history = false;
             return Ok(());
         }
-        let past = &self.past;
-        let failures = (!past.failures.is_empty()).then(|| {
-            serde_json::to_string(&past.failures)
+        let history = &self.history;
+        let failures = (!history.failures.is_empty()).then(|| {
+            serde_json::to_string(&history.failures)
                 .expect("invariant: failures are plain data, which JSON can hold")
         });
-        conn.prepare_cached(PUT_PAST)?.execute(params![
+        conn.prepare_cached(PUT_HISTORY)?.execute(params![
             self.id.as_bytes(),
-            past.attempt,
-            past.crashes,
-            past.snoozes,
-            past.started,
-            past.reason,
+            history.attempt,
+            history.expired_leases,
+            history.snoozes,
+            history.started,
+            history.reason,
             failures,
-            (!past.notes.is_empty()).then(|| past.notes.text()),
-            past.result.as_ref().map(|result| &result.bytes),
-            past.result.as_ref().map(|it| &it.content_type).filter(|it| *it != Payload::JSON),
-            past.watched.then_some(1),
+            (!history.notes.is_empty()).then(|| history.notes.text()),
+            history.result.as_ref().map(|result| &result.bytes),
+            history.result.as_ref().map(|it| &it.content_type).filter(|it| *it != Payload::JSON),
+            history.watched.then_some(1),
         ])?;
-        self.has_past = true;
+        self.has_history = true;
         Ok(())
     }
 
     /// Returns the record for callers.
     pub(crate) fn into_record(self, queue: &str, place: &Place) -> JobRecord {
         let Opts { content_type, max_attempts, backoff, timeout_ms, lease_ms, .. } = self.opts;
-        let Past { attempt, crashes, snoozes, reason, failures, notes, result, .. } = self.past;
+        let History { attempt, expired_leases, snoozes, reason, failures, notes, result, .. } = self.history;
         let (state, finished_at, ended_for) = match place {
             Place::Waiting => (State::Waiting, None, reason),
             Place::Running(_) => (State::Running, None, reason),
@@ -441,7 +441,7 @@ impl Job {
             headers: self.opts.headers,
             state,
             attempt,
-            crashes,
+            expired_leases,
             snoozes,
             version: self.version,
             cancel_requested: lease.is_some_and(LeaseRow::cancel_requested),
@@ -479,11 +479,11 @@ impl Tx<'_> {
     }
 
     /// Deletes a record, and its history if it may have one.
-    pub(crate) fn delete_job(&mut self, id: JobId, has_past: bool) -> Step<()> {
+    pub(crate) fn delete_job(&mut self, id: JobId, has_history: bool) -> Step<()> {
         let (first, last) = self.slots(id)?;
         self.conn.prepare_cached(DELETE)?.execute(params![first, last, id.as_bytes()])?;
-        if has_past {
-            self.conn.prepare_cached(DELETE_PAST)?.execute([id.as_bytes()])?;
+        if has_history {
+            self.conn.prepare_cached(DELETE_HISTORY)?.execute([id.as_bytes()])?;
         }
         Ok(())
     }

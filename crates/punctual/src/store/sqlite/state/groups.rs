@@ -35,7 +35,7 @@ use crate::{
             state::{
                 codec::{Columns, Job},
                 keys::Key,
-                limits::Gate,
+                limits::Limiter,
             },
             verbs::reserve::{job_id, pick::DueRow},
         },
@@ -68,24 +68,24 @@ pub(crate) fn group_of(job: &Job) -> Option<Key> {
 
 /// The state that a queue keeps for its groups, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ring {
+pub(crate) struct ActiveGroups {
     /// The tag of the group that was served last.
     time: i64,
     /// The tag of the ungrouped jobs; 0 if none was due.
-    own: i64,
+    ungrouped: i64,
     /// When groups were last activated, or one was found held back.
     seen: i64,
     /// How often the limits of its groups changed; 0 if it never had groups.
     version: i64,
 }
 
-impl Ring {
+impl ActiveGroups {
     /// Reads the four columns from `from` on.
     pub(crate) fn read(row: &Row<'_>, from: usize) -> Self {
         let mut c = Columns::new(row);
         Self {
             time: tag(c.int(from)),
-            own: tag(c.int(from + 1)),
+            ungrouped: tag(c.int(from + 1)),
             seen: c.int(from + 2),
             version: c.int(from + 3).clamp(0, 1 << 62),
         }
@@ -93,7 +93,7 @@ impl Ring {
 
     /// Returns the values of its columns.
     pub(crate) const fn columns(self) -> [i64; 4] {
-        [self.time, self.own, self.seen, self.version]
+        [self.time, self.ungrouped, self.seen, self.version]
     }
 
     pub(crate) const fn has_groups(self) -> bool {
@@ -106,8 +106,8 @@ impl Ring {
     }
 
     /// Returns the tag of the ungrouped jobs, if some were due.
-    pub(crate) fn own(self) -> Option<i64> {
-        (0 < self.own).then_some(self.own)
+    pub(crate) fn ungrouped(self) -> Option<i64> {
+        (0 < self.ungrouped).then_some(self.ungrouped)
     }
 }
 
@@ -120,7 +120,7 @@ fn tag(n: i64) -> i64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Active, by its tag.
-    Ring = 0,
+    Active = 0,
     /// By when its first job is due and can start.
     Coming = 1,
     /// Its running jobs have reached its limit; by the number of its limits.
@@ -130,16 +130,16 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    const ALL: [Self; 4] = [Self::Ring, Self::Coming, Self::Blocked, Self::Idle];
+    const ALL: [Self; 4] = [Self::Active, Self::Coming, Self::Blocked, Self::Idle];
 
     /// An invalid number is read as a place that the next check corrects.
     fn read(n: i64) -> Self {
-        usize::try_from(n).ok().and_then(|n| Self::ALL.get(n)).copied().unwrap_or(Self::Ring)
+        usize::try_from(n).ok().and_then(|n| Self::ALL.get(n)).copied().unwrap_or(Self::Active)
     }
 
     /// Returns whether groups with waiting jobs are in this place.
     pub(crate) const fn has_jobs(self) -> bool {
-        matches!(self, Self::Ring | Self::Coming | Self::Blocked)
+        matches!(self, Self::Active | Self::Coming | Self::Blocked)
     }
 }
 
@@ -157,13 +157,13 @@ pub(crate) struct Group {
 struct Filed {
     place: Place,
     at: i64,
-    gate: Gate,
+    limiter: Limiter,
 }
 
 impl Group {
     fn new(gid: Key, name: &str) -> Self {
-        let gate = Gate { closed: 0, arrival: 0, part: 0 };
-        let now = Filed { place: Place::Idle, at: 0, gate };
+        let limiter = Limiter { closed: 0, tat: 0, part: 0 };
+        let now = Filed { place: Place::Idle, at: 0, limiter };
         Self { gid, name: name.to_owned(), now, stored: None }
     }
 
@@ -172,7 +172,7 @@ impl Group {
         let mut c = Columns::new(row);
         let gid: Value = row.get(0)?;
         let Some(key) = as_key(&gid) else { return Ok(Err(gid)) };
-        let now = Filed { place: Place::read(c.int(2)), at: c.int(3), gate: Gate::read(row, 4) };
+        let now = Filed { place: Place::read(c.int(2)), at: c.int(3), limiter: Limiter::read(row, 4) };
         Ok(Ok(Self { gid: key, name: c.text(1), now, stored: Some(now) }))
     }
 
@@ -217,28 +217,28 @@ impl Tx<'_> {
     }
 
     /// Returns when the next job of a group can start by its own limits; `None` if a running job must end first.
-    fn group_opens(&mut self, q: Q, name: &str, gid: &Key, gate: Gate) -> Step<Option<Timestamp>> {
+    fn group_opens(&mut self, q: Q, name: &str, gid: &Key, limiter: Limiter) -> Step<Option<Timestamp>> {
         let limits = self.limits(q, name);
         if let Some(most) = limits.concurrency
             && self.run_already(self.at(q).qid, gid, most.into())?
         {
             return Ok(None);
         }
-        Ok(Some(gate.opens_in_time(limits.rate, self.now)))
+        Ok(Some(limiter.opens_in_time(limits.rate, self.now)))
     }
 
     /// Returns whether a job's group holds its jobs back now.
     pub(crate) fn is_group_closed(&mut self, q: Q, job: &Job) -> Step<bool> {
         let Some(name) = &job.opts.group else { return Ok(false) };
         let Some(group) = self.group(q, group_digest(name), Some(name))? else { return Ok(false) };
-        Ok(self.group_opens(q, name, &group.gid, group.now.gate)? != Some(self.now))
+        Ok(self.group_opens(q, name, &group.gid, group.now.limiter)? != Some(self.now))
     }
 
     /// Pauses a group at the request of a run.
     pub(crate) fn close_group(&mut self, q: Q, name: &str, until: Timestamp) -> Step<()> {
         let gid = group_digest(name);
         if let Some(mut group) = self.group(q, gid, Some(name))? {
-            group.now.gate.close(until, self.now);
+            group.now.limiter.close(until, self.now);
             self.write_group(q, &mut group)?;
         }
         self.touch_group(q, gid, Some(name));
@@ -249,7 +249,7 @@ impl Tx<'_> {
     pub(crate) fn open_group(&mut self, q: Q, name: &str) -> Step<()> {
         let gid = group_digest(name);
         if let Some(mut group) = self.group(q, gid, None)? {
-            group.now.gate.open();
+            group.now.limiter.open();
             self.write_group(q, &mut group)?;
             self.touch_group(q, gid, Some(name));
         }
@@ -302,8 +302,8 @@ impl Tx<'_> {
             return Ok(());
         }
         let qid = self.at(q).qid;
-        let Filed { place, at, gate: Gate { closed, arrival, part } } = group.now;
-        let row = params![qid, group.gid, group.name, place as i64, at, closed, arrival, part];
+        let Filed { place, at, limiter: Limiter { closed, tat, part } } = group.now;
+        let row = params![qid, group.gid, group.name, place as i64, at, closed, tat, part];
         self.conn.prepare_cached(PUT)?.execute(row)?;
         group.stored = Some(group.now);
         Ok(())
@@ -312,21 +312,21 @@ impl Tx<'_> {
     /// Files a group where it belongs; returns when its first job is due. `is_in`: it stays active if it can.
     pub(crate) fn file(&mut self, q: Q, group: &mut Group, is_in: bool) -> Step<Option<i64>> {
         let first = self.first_of(q, &group.gid)?;
-        let (tag, gate) = (group.tag(), group.now.gate);
+        let (tag, limiter) = (group.tag(), group.now.limiter);
         let filed = match first {
-            None => gate.remembers(self.now).map(|until| (Place::Idle, until)),
-            Some(first) => Some(match self.group_opens(q, &group.name, &group.gid, gate)? {
-                None => (Place::Blocked, self.at(q).ring.version),
+            None => limiter.remembers(self.now).map(|until| (Place::Idle, until)),
+            Some(first) => Some(match self.group_opens(q, &group.name, &group.gid, limiter)? {
+                None => (Place::Blocked, self.at(q).active.version),
                 Some(opens) => {
                     // A job that was due at the last activation counts as due until the next one, even if the clock
                     // goes back.
-                    let seen = self.now_ms().max(self.at(q).ring.seen);
+                    let seen = self.now_ms().max(self.at(q).active.seen);
                     if self.now < opens {
                         // This depends on the clock: if it goes back, the group is checked again.
-                        self.ring_mut(q).seen = seen;
+                        self.active_mut(q).seen = seen;
                     }
                     let at = if opens <= self.now { first } else { first.max(ms(opens)) };
-                    if is_in && at <= seen { (Place::Ring, tag) } else { (Place::Coming, at) }
+                    if is_in && at <= seen { (Place::Active, tag) } else { (Place::Coming, at) }
                 }
             }),
         };
@@ -348,11 +348,11 @@ impl Tx<'_> {
     pub(crate) fn file_touched(&mut self) -> Step<()> {
         for ((q, gid), name) in self.take_touched_groups() {
             let Some(mut group) = self.group(q, gid, name.as_deref())? else { continue };
-            let was_in = group.stored.is_some() && group.place() == Place::Ring;
+            let was_in = group.stored.is_some() && group.place() == Place::Active;
             self.file(q, &mut group, was_in)?;
             match group.place() {
-                Place::Ring => self.ring(q, self.now),
-                Place::Coming => self.ring(q, instant(group.now.at)),
+                Place::Active => self.notify(q, self.now),
+                Place::Coming => self.notify(q, instant(group.now.at)),
                 Place::Blocked | Place::Idle => {}
             }
         }
@@ -362,7 +362,7 @@ impl Tx<'_> {
     /// Files the first groups of a place again.
     fn file_all(&mut self, q: Q, place: Place) -> Step<()> {
         for mut group in self.groups(q, place, i64::MAX, REGROUP_MAX)? {
-            self.file(q, &mut group, place == Place::Ring)?;
+            self.file(q, &mut group, place == Place::Active)?;
         }
         Ok(())
     }
@@ -370,20 +370,20 @@ impl Tx<'_> {
     /// Handles a clock that went back: jobs may not be due any more, and groups may be held back again.
     fn mind_the_clock(&mut self, q: Q) -> Step<()> {
         let now = self.now_ms();
-        if std::mem::replace(&mut self.ring_mut(q).seen, now) <= now {
+        if std::mem::replace(&mut self.active_mut(q).seen, now) <= now {
             return Ok(());
         }
-        self.file_all(q, Place::Ring)?;
+        self.file_all(q, Place::Active)?;
         self.file_all(q, Place::Coming)
     }
 
     /// Notes that the limits of a queue's groups changed. Later reserves file the groups beyond the first ones.
     pub(crate) fn limits_changed(&mut self, q: Q) -> Step<()> {
-        if !self.at(q).ring.has_groups() {
+        if !self.at(q).active.has_groups() {
             return Ok(());
         }
-        self.ring_mut(q).version += 1;
-        for place in [Place::Ring, Place::Coming, Place::Blocked] {
+        self.active_mut(q).version += 1;
+        for place in [Place::Active, Place::Coming, Place::Blocked] {
             self.file_all(q, place)?;
         }
         Ok(())
@@ -391,29 +391,29 @@ impl Tx<'_> {
 
     /// Notes that there are groups.
     fn note_groups(&mut self, q: Q) -> Step<()> {
-        let ring = self.ring_mut(q);
-        ring.version = ring.version.max(1);
+        let active = self.active_mut(q);
+        active.version = active.version.max(1);
         self.set_grouped()
     }
 
     /// Returns whether a group is filed as one with jobs.
     pub(crate) fn is_filed(&self, q: Q, gid: Key) -> Step<bool> {
         let group = self.group(q, gid, None)?;
-        Ok(self.at(q).ring.has_groups() && group.is_some_and(|group| group.place().has_jobs()))
+        Ok(self.at(q).active.has_groups() && group.is_some_and(|group| group.place().has_jobs()))
     }
 
     /// Returns whether a group with stored state is filed where its jobs require.
     pub(crate) fn is_filed_right(&mut self, q: Q, gid: Key) -> Step<bool> {
         let Some(group) = self.group(q, gid, None)? else { return Ok(false) };
-        let Filed { place, at, gate } = group.now;
+        let Filed { place, at, limiter } = group.now;
         if place.has_jobs() != self.first_of(q, &gid)?.is_some() {
             return Ok(false);
         }
         Ok(match place {
             Place::Blocked => {
-                at < self.at(q).ring.version || self.group_opens(q, &group.name, &gid, gate)?.is_none()
+                at < self.at(q).active.version || self.group_opens(q, &group.name, &gid, limiter)?.is_none()
             }
-            Place::Ring | Place::Coming | Place::Idle => true,
+            Place::Active | Place::Coming | Place::Idle => true,
         })
     }
 
@@ -422,16 +422,16 @@ impl Tx<'_> {
     /// Activates groups whose first job is due and can start, the longest-waiting first.
     pub(crate) fn let_in(&mut self, q: Q, n: usize) -> Step<()> {
         self.mind_the_clock(q)?;
-        let older = self.at(q).ring.version - 1;
+        let older = self.at(q).active.version - 1;
         for mut group in self.groups(q, Place::Blocked, older, GROUPS_EXTRA)? {
             self.file(q, &mut group, false)?;
         }
         for mut group in self.groups(q, Place::Coming, self.now_ms(), n)? {
-            if self.group_opens(q, &group.name, &group.gid, group.now.gate)? == Some(self.now) {
+            if self.group_opens(q, &group.name, &group.gid, group.now.limiter)? == Some(self.now) {
                 // The filing says that its first job is due, so no check is needed.
                 let weight = self.limits(q, &group.name).weight();
-                let tag = self.at(q).ring.come(weight);
-                (group.now.place, group.now.at) = (Place::Ring, tag);
+                let tag = self.at(q).active.come(weight);
+                (group.now.place, group.now.at) = (Place::Active, tag);
                 self.write_group(q, &mut group)?;
             } else {
                 self.file(q, &mut group, false)?;
@@ -442,10 +442,10 @@ impl Tx<'_> {
 
     /// Returns the active group that is served next. Deactivates those that cannot start anything, at most `stale` of
     /// them.
-    pub(crate) fn first_in_ring(&mut self, q: Q, stale: &mut usize) -> Step<Option<Group>> {
+    pub(crate) fn first_active(&mut self, q: Q, stale: &mut usize) -> Step<Option<Group>> {
         while *stale < CANDIDATES_EXTRA {
-            let Some(mut group) = self.groups(q, Place::Ring, i64::MAX, 1)?.pop() else { return Ok(None) };
-            if self.group_opens(q, &group.name, &group.gid, group.now.gate)? == Some(self.now) {
+            let Some(mut group) = self.groups(q, Place::Active, i64::MAX, 1)?.pop() else { return Ok(None) };
+            if self.group_opens(q, &group.name, &group.gid, group.now.limiter)? == Some(self.now) {
                 return Ok(Some(group));
             }
             self.file(q, &mut group, true)?;
@@ -482,29 +482,29 @@ impl Tx<'_> {
     pub(crate) fn charge(&mut self, q: Q, group: &mut Group) {
         let limits = self.limits(q, &group.name);
         let tag = group.tag();
-        self.ring_mut(q).time = tag;
+        self.active_mut(q).time = tag;
         group.now.at = tag + step(limits.weight()).cast_signed();
-        group.now.gate.spend(limits.rate, self.now);
+        group.now.limiter.spend(limits.rate, self.now);
     }
 
     /// Charges the start of a job to the ungrouped jobs.
-    pub(crate) fn charge_rest(&mut self, q: Q) {
-        let ring = self.ring_mut(q);
-        ring.time = ring.own;
-        ring.own = ring.time + step(1).cast_signed();
+    pub(crate) fn charge_ungrouped(&mut self, q: Q) {
+        let active = self.active_mut(q);
+        active.time = active.ungrouped;
+        active.ungrouped = active.time + step(1).cast_signed();
     }
 
     /// Activates the ungrouped jobs if some are due again, and deactivates them otherwise.
-    pub(crate) fn mind_rest(&mut self, q: Q, is_due: bool) {
-        let ring = self.at(q).ring;
-        let own = if is_due { ring.own().unwrap_or(ring.come(1)) } else { 0 };
-        self.ring_mut(q).own = own;
+    pub(crate) fn mind_ungrouped(&mut self, q: Q, is_due: bool) {
+        let active = self.at(q).active;
+        let ungrouped = if is_due { active.ungrouped().unwrap_or(active.come(1)) } else { 0 };
+        self.active_mut(q).ungrouped = ungrouped;
     }
 
     // ── what is forgotten ──
 
     /// Forgets the state of groups without jobs if it is obsolete, in all queues.
-    pub(crate) fn forget_gates(&self) -> Step<()> {
+    pub(crate) fn forget_limiters(&self) -> Step<()> {
         self.conn.prepare_cached(FORGET_IDLE)?.execute(params![self.now_ms(), int(BATCH_MAX)])?;
         Ok(())
     }
@@ -513,15 +513,15 @@ impl Tx<'_> {
 
     /// Returns when the first job of any group is due and can start, as far as groups are concerned.
     pub(crate) fn first_coming(&mut self, q: Q) -> Step<Option<Timestamp>> {
-        let Ring { seen, version, .. } = self.at(q).ring;
-        if !self.at(q).ring.has_groups() {
+        let ActiveGroups { seen, version, .. } = self.at(q).active;
+        if !self.at(q).active.has_groups() {
             return Ok(None);
         }
         if self.now_ms() < seen {
             return self.first_coming_by_looking(q);
         }
         let blocked = self.first_at(q, Place::Blocked)?;
-        if self.first_at(q, Place::Ring)?.is_some() || blocked.is_some_and(|at| at < version) {
+        if self.first_at(q, Place::Active)?.is_some() || blocked.is_some_and(|at| at < version) {
             return Ok(Some(self.now));
         }
         Ok(self.first_at(q, Place::Coming)?.map(instant))
@@ -529,12 +529,12 @@ impl Tx<'_> {
 
     /// Returns the same by reading the jobs, because the filing may be wrong after the clock went back.
     fn first_coming_by_looking(&mut self, q: Q) -> Step<Option<Timestamp>> {
-        let mut groups = self.rows_of(q, Place::Ring, i64::MAX, REGROUP_MAX)?;
+        let mut groups = self.rows_of(q, Place::Active, i64::MAX, REGROUP_MAX)?;
         groups.extend(self.rows_of(q, Place::Coming, i64::MAX, REGROUP_MAX)?);
         let mut first = None;
         for group in groups.into_iter().flatten() {
             let Some(due) = self.first_of(q, &group.gid)? else { continue };
-            if let Some(opens) = self.group_opens(q, &group.name, &group.gid, group.now.gate)? {
+            if let Some(opens) = self.group_opens(q, &group.name, &group.gid, group.now.limiter)? {
                 let at = if opens <= self.now { instant(due) } else { opens.max(instant(due)) };
                 first = first.into_iter().chain([at]).min();
             }
@@ -550,7 +550,7 @@ impl Tx<'_> {
 
     /// Returns when the first waiting job with a group is due, whatever holds it back.
     pub(crate) fn first_grouped(&self, q: Q) -> Step<Option<Timestamp>> {
-        if !self.at(q).ring.has_groups() {
+        if !self.at(q).active.has_groups() {
             return Ok(None);
         }
         let mut stmt = self.conn.prepare_cached(FIRST_GROUPED)?;
@@ -560,7 +560,7 @@ impl Tx<'_> {
 
     /// Counts due jobs with a group, up to `limit`.
     pub(crate) fn count_due_grouped(&self, q: Q, limit: u64) -> Step<u64> {
-        if !self.at(q).ring.has_groups() {
+        if !self.at(q).active.has_groups() {
             return Ok(0);
         }
         let mut stmt = self.conn.prepare_cached(COUNT_DUE)?;

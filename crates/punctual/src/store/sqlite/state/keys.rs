@@ -39,13 +39,13 @@ const RUNNING: &str = named(CONCURRENCY, "running");
 const RUN: &str = named(CONCURRENCY, "run");
 const KEYS_OF: &str = named(CONCURRENCY, "keys_of");
 const RUN_NO_MORE: &str = named(CONCURRENCY, "run_no_more");
-const IS_PARKED: &str = named(CONCURRENCY, "is_parked");
-const PARK: &str = named(CONCURRENCY, "park");
-const UNPARK: &str = named(CONCURRENCY, "unpark");
+const IS_BLOCKED: &str = named(CONCURRENCY, "is_blocked");
+const BLOCK: &str = named(CONCURRENCY, "block");
+const UNBLOCK: &str = named(CONCURRENCY, "unblock");
 const FIRST_FIFO: &str = named(CONCURRENCY, "first_fifo");
 const FIRST_LIFO: &str = named(CONCURRENCY, "first_lifo");
 const COUNT: &str = named(CONCURRENCY, "count");
-const PARKED: &str = named(CONCURRENCY, "parked");
+const BLOCKED: &str = named(CONCURRENCY, "blocked");
 const PUT_DUE: &str = named(include_str!("../sql/places.sql"), "put_due");
 
 /// The digest of a concurrency key with its scope.
@@ -134,9 +134,9 @@ impl Tx<'_> {
         if unique.scope == Scope::UntilStart {
             self.free_key(job)?;
         }
-        if !job.holds_until_done() && !job.past.started {
-            job.past.started = true;
-            job.put_past(self.conn)?;
+        if !job.holds_until_done() && !job.history.started {
+            job.history.started = true;
+            job.put_history(self.conn)?;
         }
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Tx<'_> {
     /// Handles the end of a job: frees its key. A window is freed only by an end before the start.
     pub(crate) fn free_key_at_end(&self, job: &Job, how: End) -> Step<()> {
         match &job.opts.unique {
-            Some(Unique { scope: Scope::Window { .. }, .. }) if how == End::Other || job.past.started => {
+            Some(Unique { scope: Scope::Window { .. }, .. }) if how == End::Other || job.history.started => {
                 Ok(())
             }
             Some(_) => self.free_key(job),
@@ -175,7 +175,7 @@ pub(crate) fn window_end(unique: &Unique, created_at: Timestamp) -> Option<Times
 // ── concurrency keys ──
 
 /// A row of `punctual_parked`.
-pub(crate) struct ParkedRow {
+pub(crate) struct BlockedRow {
     key: Value,
     pri: i64,
     run_at: i64,
@@ -185,7 +185,7 @@ pub(crate) struct ParkedRow {
     gid: Option<Key>,
 }
 
-impl ParkedRow {
+impl BlockedRow {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let gid: Value = row.get(5)?;
         Ok(Self {
@@ -227,7 +227,7 @@ impl Tx<'_> {
     }
 
     /// Returns whether the concurrency key of a job is full.
-    pub(crate) fn is_blocked(&mut self, job: &Job) -> Step<bool> {
+    pub(crate) fn is_key_full(&mut self, job: &Job) -> Step<bool> {
         match self.key_of(job)? {
             Some((key, most)) => self.run_already(job.qid, &key, most.into()),
             None => Ok(false),
@@ -235,7 +235,7 @@ impl Tx<'_> {
     }
 
     /// Counts the start of a job with a key.
-    pub(crate) fn take_turn(&mut self, q: Q, job: &Job, key: Key) -> Step<()> {
+    pub(crate) fn take_slot(&mut self, q: Q, job: &Job, key: Key) -> Step<()> {
         self.run(job, &key)?;
         self.touch(q, key);
         Ok(())
@@ -249,13 +249,13 @@ impl Tx<'_> {
     }
 
     /// Handles the end of a job's run.
-    pub(crate) fn end_turn(&mut self, q: Q, job: &Job) -> Step<()> {
+    pub(crate) fn end_slot(&mut self, q: Q, job: &Job) -> Step<()> {
         if let Some((key, _)) = self.key_of(job)? {
-            self.leave_turn(q, key, job.id.as_bytes())?;
+            self.leave_slot(q, key, job.id.as_bytes())?;
             self.touch(q, key);
         }
         if let Some(gid) = group_of(job) {
-            self.leave_turn(q, gid, job.id.as_bytes())?;
+            self.leave_slot(q, gid, job.id.as_bytes())?;
             self.touch_group(q, gid, job.opts.group.as_deref());
         }
         Ok(())
@@ -270,7 +270,7 @@ impl Tx<'_> {
         };
         for key in keys {
             if let Ok(key) = Key::try_from(key) {
-                self.leave_turn(q, key, id)?;
+                self.leave_slot(q, key, id)?;
                 self.touch_event(q, key);
             }
         }
@@ -283,7 +283,7 @@ impl Tx<'_> {
         self.touch_group(q, key, None);
     }
 
-    fn leave_turn(&mut self, q: Q, key: Key, id: &[u8]) -> Step<()> {
+    fn leave_slot(&mut self, q: Q, key: Key, id: &[u8]) -> Step<()> {
         let qid = self.at(q).qid;
         let removed = self.conn.prepare_cached(RUN_NO_MORE)?.execute(params![qid, key, id])?;
         self.count_running(qid, &key, -int(removed));
@@ -297,15 +297,15 @@ impl Tx<'_> {
     }
 
     /// Returns whether a waiting job is blocked by its concurrency key.
-    pub(crate) fn is_parked(&mut self, job: &Job) -> Step<bool> {
+    pub(crate) fn is_blocked(&mut self, job: &Job) -> Step<bool> {
         let Some((key, _)) = self.key_of(job)? else { return Ok(false) };
         let row = params![job.qid, key, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
-        Ok(self.conn.prepare_cached(IS_PARKED)?.exists(row)?)
+        Ok(self.conn.prepare_cached(IS_BLOCKED)?.exists(row)?)
     }
 
     /// Returns whether a blocked job of this key comes before this one.
     fn is_behind(&self, q: Q, job: &Job, key: &Key) -> Step<bool> {
-        let Some(ParkedRow { pri, run_at, id, .. }) = self.first_parked(q, key)? else { return Ok(false) };
+        let Some(BlockedRow { pri, run_at, id, .. }) = self.first_blocked(q, key)? else { return Ok(false) };
         let (own, id) = (job.id.as_bytes(), if let Value::Blob(id) = &id { id.as_slice() } else { &[] });
         let (first, this) = ((run_at, id), (ms(job.run_at), own.as_slice()));
         let is_ahead = match self.at(q).settings.order {
@@ -317,23 +317,23 @@ impl Tx<'_> {
 
     /// Blocks a due job if its key is full, or if a blocked job of its key comes first. The caller handles its row in
     /// the timeline.
-    pub(crate) fn park_if_blocked(&mut self, q: Q, job: &Job) -> Step<bool> {
+    pub(crate) fn block_if_full(&mut self, q: Q, job: &Job) -> Step<bool> {
         let Some((key, most)) = self.key_of(job)? else { return Ok(false) };
         if !self.run_already(job.qid, &key, most.into())? && !self.is_behind(q, job, &key)? {
             return Ok(false);
         }
         let (pri, gid) = (job.priority as i64, group_of(job));
         let row = params![job.qid, key, pri, ms(job.run_at), job.id.as_bytes(), most, gid];
-        self.conn.prepare_cached(PARK)?.execute(row)?;
+        self.conn.prepare_cached(BLOCK)?.execute(row)?;
         self.touch(q, key);
         Ok(true)
     }
 
     /// Removes a waiting job from the blocked ones, if it is there.
-    pub(crate) fn unpark(&mut self, q: Q, job: &Job) -> Step<()> {
+    pub(crate) fn unblock(&mut self, q: Q, job: &Job) -> Step<()> {
         if let Some((key, _)) = self.key_of(job)? {
             let row = params![job.qid, key, job.priority as i64, ms(job.run_at), job.id.as_bytes()];
-            self.conn.prepare_cached(UNPARK)?.execute(row)?;
+            self.conn.prepare_cached(UNBLOCK)?.execute(row)?;
             self.touch(q, key);
         }
         Ok(())
@@ -343,10 +343,10 @@ impl Tx<'_> {
     /// files groups with an event again.
     pub(crate) fn hand_over(&mut self) -> Step<()> {
         for (q, key) in self.take_touched() {
-            if let Some(first) = self.first_parked(q, &key)?
+            if let Some(first) = self.first_blocked(q, &key)?
                 && !self.run_already(self.at(q).qid, &key, first.most)?
             {
-                self.return_parked(q, &first)?;
+                self.return_blocked(q, &first)?;
             }
         }
         self.file_touched()?;
@@ -355,12 +355,12 @@ impl Tx<'_> {
     }
 
     /// Returns a blocked job to the timeline.
-    fn return_parked(&mut self, q: Q, first: &ParkedRow) -> Step<()> {
-        let (qid, ParkedRow { pri, run_at, id, .. }) = (self.at(q).qid, first);
-        self.drop_parked(q, first)?;
+    fn return_blocked(&mut self, q: Q, first: &BlockedRow) -> Step<()> {
+        let (qid, BlockedRow { pri, run_at, id, .. }) = (self.at(q).qid, first);
+        self.drop_blocked(q, first)?;
         let Some(gid) = first.gid else {
             self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
-            self.ring(q, instant(*run_at));
+            self.notify(q, instant(*run_at));
             return Ok(());
         };
         self.conn.prepare_cached(PUT_GROUPED)?.execute(params![qid, gid, pri, run_at, id])?;
@@ -370,32 +370,32 @@ impl Tx<'_> {
     }
 
     /// Returns the first blocked job of a key.
-    fn first_parked(&self, q: Q, key: &Key) -> Step<Option<ParkedRow>> {
+    fn first_blocked(&self, q: Q, key: &Key) -> Step<Option<BlockedRow>> {
         let queue = self.at(q);
         let mut first = self.conn.prepare_cached(match queue.settings.order {
             Order::Fifo => FIRST_FIFO,
             Order::Lifo => FIRST_LIFO,
         })?;
-        Ok(first.query_row(params![queue.qid, key], ParkedRow::read).optional()?)
+        Ok(first.query_row(params![queue.qid, key], BlockedRow::read).optional()?)
     }
 
     /// Counts the blocked jobs of a queue, up to `limit`.
-    pub(crate) fn count_parked(&self, qid: i64, limit: u64) -> Step<u64> {
+    pub(crate) fn count_blocked(&self, qid: i64, limit: u64) -> Step<u64> {
         let mut count = self.conn.prepare_cached(COUNT)?;
         Ok(count.query_row(params![qid, limit.cast_signed()], |row| row.get::<_, i64>(0))?.cast_unsigned())
     }
 
     /// Returns the first `n` blocked jobs of a queue, key by key.
-    pub(crate) fn parked_rows(&self, q: Q, n: usize) -> Step<Vec<ParkedRow>> {
-        let mut parked = self.conn.prepare_cached(PARKED)?;
-        let rows = parked.query_map(params![self.at(q).qid, int(n)], ParkedRow::read)?;
+    pub(crate) fn blocked_rows(&self, q: Q, n: usize) -> Step<Vec<BlockedRow>> {
+        let mut blocked = self.conn.prepare_cached(BLOCKED)?;
+        let rows = blocked.query_map(params![self.at(q).qid, int(n)], BlockedRow::read)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// Deletes only a row of a blocked job.
-    pub(crate) fn drop_parked(&self, q: Q, row: &ParkedRow) -> Step<()> {
+    pub(crate) fn drop_blocked(&self, q: Q, row: &BlockedRow) -> Step<()> {
         let key = params![self.at(q).qid, row.key, row.pri, row.run_at, row.id];
-        self.conn.prepare_cached(UNPARK)?.execute(key)?;
+        self.conn.prepare_cached(UNBLOCK)?.execute(key)?;
         Ok(())
     }
 }

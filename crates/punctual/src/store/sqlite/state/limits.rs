@@ -5,8 +5,8 @@ use rusqlite::Row;
 
 use crate::{
     core::{
-        limits::GATE_MAX,
-        rate::{Arrival, Rate},
+        limits::PAUSE_MAX,
+        rate::{Rate, Tat},
         time::Timestamp,
     },
     store::sqlite::{
@@ -17,47 +17,47 @@ use crate::{
 
 /// The state of the limiter of a queue or group, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gate {
+pub(crate) struct Limiter {
     pub(crate) closed: i64,
-    pub(crate) arrival: i64,
+    pub(crate) tat: i64,
     pub(crate) part: i64,
 }
 
-impl Gate {
+impl Limiter {
     /// Reads the three columns from `from` on.
     pub(crate) fn read(row: &Row<'_>, from: usize) -> Self {
         let mut c = Columns::new(row);
-        Self { closed: c.int(from), arrival: c.int(from + 1), part: c.int(from + 2) }
+        Self { closed: c.int(from), tat: c.int(from + 1), part: c.int(from + 2) }
     }
 
     /// Returns the theoretical arrival time. An invalid value reads as one that no rate accepts, or as none.
-    fn arrival(self) -> Option<Arrival> {
-        let (ms, part) = (u64::try_from(self.arrival).ok()?, u32::try_from(self.part).ok()?);
-        (0 < ms).then_some(Arrival { ms, part })
+    fn tat(self) -> Option<Tat> {
+        let (ms, part) = (u64::try_from(self.tat).ok()?, u32::try_from(self.part).ok()?);
+        (0 < ms).then_some(Tat { ms, part })
     }
 
     /// Returns the end of the pause, if it is possible.
     fn closed_until(self, now: Timestamp) -> Option<Timestamp> {
-        Some(instant(self.closed)).filter(|until| *until <= now.after(GATE_MAX))
+        Some(instant(self.closed)).filter(|until| *until <= now.after(PAUSE_MAX))
     }
 
     /// Returns when its rate and its pause allow a start.
     pub(crate) fn opens_in_time(self, rate: Option<Rate>, now: Timestamp) -> Timestamp {
         let by_rate =
-            rate.map(|rate| Timestamp::saturating_from_ms(rate.opens_at(self.arrival(), now.as_ms(), 1)));
+            rate.map(|rate| Timestamp::saturating_from_ms(rate.opens_at(self.tat(), now.as_ms(), 1)));
         self.closed_until(now).into_iter().chain(by_rate).fold(now, Timestamp::max)
     }
 
     /// Counts the start of a job.
     pub(crate) fn spend(&mut self, rate: Option<Rate>, now: Timestamp) {
-        if let Some(Ok(Arrival { ms, part })) = rate.map(|rate| rate.pass(self.arrival(), now.as_ms(), 1)) {
-            (self.arrival, self.part) = (ms.cast_signed(), part.into());
+        if let Some(Ok(Tat { ms, part })) = rate.map(|rate| rate.pass(self.tat(), now.as_ms(), 1)) {
+            (self.tat, self.part) = (ms.cast_signed(), part.into());
         }
     }
 
     /// Sets a pause at the request of a run.
     pub(crate) fn close(&mut self, until: Timestamp, now: Timestamp) {
-        self.closed = ms(self.closed_until(now).max(Some(until.min(now.after(GATE_MAX)))).unwrap_or(until));
+        self.closed = ms(self.closed_until(now).max(Some(until.min(now.after(PAUSE_MAX)))).unwrap_or(until));
     }
 
     /// Ends a pause at the request of an operator.
@@ -67,7 +67,7 @@ impl Gate {
 
     /// Returns until when its state differs from that of a new one, if so.
     pub(crate) fn remembers(self, now: Timestamp) -> Option<i64> {
-        let last = self.closed.max(self.arrival);
+        let last = self.closed.max(self.tat);
         (0 < last && ms(now) <= last).then_some(last)
     }
 }
@@ -87,23 +87,23 @@ impl Tx<'_> {
     /// Returns when the rate and the pause of a queue allow a start.
     pub(crate) fn opens_in_time(&self, q: Q) -> Timestamp {
         let queue = self.at(q);
-        queue.gate.opens_in_time(queue.settings.rate, self.now)
+        queue.limiter.opens_in_time(queue.settings.rate, self.now)
     }
 
     /// Counts the start of a job of a queue.
     pub(crate) fn spend(&mut self, q: Q) {
         let (rate, now) = (self.at(q).settings.rate, self.now);
-        self.gate(q).spend(rate, now);
+        self.limiter(q).spend(rate, now);
     }
 
     /// Pauses a queue at the request of a run.
     pub(crate) fn close(&mut self, q: Q, until: Timestamp) {
         let now = self.now;
-        self.gate(q).close(until, now);
+        self.limiter(q).close(until, now);
     }
 
     /// Ends the pause of a queue at the request of an operator.
     pub(crate) fn open(&mut self, q: Q) {
-        self.gate(q).open();
+        self.limiter(q).open();
     }
 }

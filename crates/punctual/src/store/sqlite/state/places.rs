@@ -23,7 +23,7 @@ use crate::{
         time::Timestamp,
     },
     store::{
-        EndReason, Lease, end_bell,
+        EndReason, Lease, end_notification,
         sqlite::{
             engine::{
                 fault::Step,
@@ -74,7 +74,7 @@ impl LeaseRow {
     /// The flag: the job has a unique key that its end frees.
     pub(crate) const KEY: i64 = 2;
     /// The flag: the job has a row in `punctual_past`.
-    pub(crate) const PAST: i64 = 4;
+    pub(crate) const HISTORY: i64 = 4;
     /// The flag: the job has a concurrency key or a group, with a row in `punctual_keyed` for each.
     pub(crate) const KEYED: i64 = 8;
     /// The flag: an expired lease may be the fault of another suspect (S9).
@@ -173,7 +173,7 @@ impl Place {
     }
 
     fn waits(tx: &mut Tx<'_>, job: &Job) -> Step<bool> {
-        Ok(tx.is_due(job)? || tx.is_parked(job)?)
+        Ok(tx.is_due(job)? || tx.is_blocked(job)?)
     }
 }
 
@@ -201,7 +201,7 @@ impl<'a> From<&'a Job> for Due<'a> {
     fn from(job: &'a Job) -> Self {
         let &Job { id, priority, run_at, expires_at, .. } = job;
         let group = job.opts.group.as_deref();
-        Self { group, id, priority, run_at, expires_at, attempt: job.past.attempt }
+        Self { group, id, priority, run_at, expires_at, attempt: job.history.attempt }
     }
 }
 
@@ -217,7 +217,7 @@ impl Tx<'_> {
             self.touch_group(q, gid, due.group);
         } else {
             self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
-            self.ring(q, due.run_at);
+            self.notify(q, due.run_at);
         }
         if let Some(t) = due.expires_at {
             self.conn.prepare_cached(PUT_EXPIRY)?.execute(params![qid, ms(t), id])?;
@@ -231,7 +231,7 @@ impl Tx<'_> {
     /// Removes a waiting job from its place.
     pub(crate) fn stop_waiting(&mut self, q: Q, job: &Job) -> Step<()> {
         self.drop_due(q, job)?;
-        self.unpark(q, job)?;
+        self.unblock(q, job)?;
         self.left_due(q, Due::from(job))
     }
 
@@ -283,17 +283,17 @@ impl Tx<'_> {
         self.tell_end(job);
         self.tally(q).bytes -= job.bytes();
         if self.at(q).keep(state).keeps_nothing() {
-            return self.remove(q, job.id, job.has_past, self.now);
+            return self.remove(q, job.id, job.has_history, self.now);
         }
-        job.past.reason = None;
-        job.put_past(self.conn)?;
+        job.history.reason = None;
+        job.put_history(self.conn)?;
         self.put_ended(q, job.id, state, job.kept_bytes(), reason)
     }
 
     /// Notifies callers that wait for the end of a job, if there are any.
     pub(crate) fn tell_end(&mut self, job: &mut Job) {
-        if std::mem::take(&mut job.past.watched) {
-            self.ring_bell(end_bell(job.id));
+        if std::mem::take(&mut job.history.watched) {
+            self.notify_named(end_notification(job.id));
         }
     }
 
@@ -302,7 +302,7 @@ impl Tx<'_> {
         self.free_key_at_end(job, End::CalledOff)?;
         self.tell_end(job);
         self.tally(q).bytes -= job.bytes();
-        self.remove(q, job.id, job.has_past, self.now)
+        self.remove(q, job.id, job.has_history, self.now)
     }
 
     /// Writes the entry of an ended job.
@@ -332,8 +332,8 @@ impl Tx<'_> {
     }
 
     /// Removes the record of a job that is in no place. A derived id is remembered (S17).
-    pub(crate) fn remove(&mut self, q: Q, id: JobId, has_past: bool, ended_at: Timestamp) -> Step<()> {
-        self.delete_job(id, has_past)?;
+    pub(crate) fn remove(&mut self, q: Q, id: JobId, has_history: bool, ended_at: Timestamp) -> Step<()> {
+        self.delete_job(id, has_history)?;
         if id.is_derived() && self.now < ended_at.after(ID_MEMORY) {
             let entry = params![self.at(q).qid, id.as_bytes(), ms(ended_at)];
             if self.conn.prepare_cached(REMEMBER_AGAIN)?.execute(entry)? == 0 {
@@ -387,9 +387,9 @@ impl Tx<'_> {
     ) -> Step<(State, Option<EndReason>)> {
         let run = Run {
             id: job.id,
-            attempt: job.past.attempt,
-            crashes: job.past.crashes,
-            snoozes: job.past.snoozes,
+            attempt: job.history.attempt,
+            expired_leases: job.history.expired_leases,
+            snoozes: job.history.snoozes,
             max_attempts: job.opts.max_attempts(),
             cancel_requested: lease.cancel_requested(),
             company: lease.flags & LeaseRow::COMPANY != 0,
@@ -397,7 +397,7 @@ impl Tx<'_> {
         };
         let next = if job.corrupt {
             let next = Next::overruled(State::Dead, &run, EndReason::Corrupt);
-            Next { crashes: run.crashes, snoozes: run.snoozes, ..next }
+            Next { expired_leases: run.expired_leases, snoozes: run.snoozes, ..next }
         } else {
             then(&run, self.now)
         };
@@ -405,23 +405,24 @@ impl Tx<'_> {
         if job.corrupt {
             self.end_turn_of_unknown(q, job.id.as_bytes())?;
         }
-        self.end_turn(q, job)?;
+        self.end_slot(q, job)?;
         if let Some(error) = next.failed {
-            job.past.failures.push(Failure {
+            job.history.failures.push(Failure {
                 attempt: run.attempt,
                 started_ms: lease.started_at.as_ms(),
                 ended_ms: self.now.as_ms(),
                 worker: lease.worker.clone(),
                 error,
             });
-            let surplus = job.past.failures.len().saturating_sub(FAILURES_MAX);
-            job.past.failures.drain(..surplus);
+            let surplus = job.history.failures.len().saturating_sub(FAILURES_MAX);
+            job.history.failures.drain(..surplus);
         }
-        (job.past.attempt, job.past.crashes, job.past.snoozes) = (next.attempt, next.crashes, next.snoozes);
-        job.past.result = next.result;
+        (job.history.attempt, job.history.expired_leases, job.history.snoozes) =
+            (next.attempt, next.expired_leases, next.snoozes);
+        job.history.result = next.result;
         if next.state == State::Waiting {
-            job.past.reason = next.reason;
-            job.put_past(self.conn)?;
+            job.history.reason = next.reason;
+            job.put_history(self.conn)?;
             if let Some(run_at) = next.run_at {
                 job.put_run_at(self.conn, run_at)?;
             }

@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::forget;
 use crate::{
-    core::rate::{Arrival, Log, Logged, Rate},
+    core::rate::{Log, Logged, Rate, Tat},
     store::{
         Allowance, Arithmetic, LimitOp,
         sqlite::engine::{fault::Step, sql::named, tx::Tx},
@@ -65,15 +65,15 @@ fn by_rate(tx: &Tx<'_>, rate: Rate, now: u64, op: &LimitOp) -> Step<Allowance> {
     let row = get(tx, 1, op)?;
     let kept = row.as_ref().map(|row| {
         let part = row.kept.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-        Arrival { ms: row.ends, part }
+        Tat { ms: row.ends, part }
     });
     let (kept, is_changed) = rate.clamped(kept, now);
     let (keep, said) = match rate.pass(kept, now, op.cost) {
         Ok(next) => (Some(next), Allowance::Allowed),
         Err(at) => (kept.filter(|_| is_changed), Allowance::until(at, now)),
     };
-    if let Some(arrival) = keep {
-        put(tx, 1, op, row.as_ref(), arrival.ms, &arrival.part.to_be_bytes())?;
+    if let Some(tat) = keep {
+        put(tx, 1, op, row.as_ref(), tat.ms, &tat.part.to_be_bytes())?;
     }
     Ok(said)
 }

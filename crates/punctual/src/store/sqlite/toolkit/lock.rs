@@ -6,7 +6,7 @@ use super::forget;
 use crate::{
     core::time::Timestamp,
     store::{
-        Held, LOCK_BELL, LockOp, LockReply,
+        Held, LOCK_NOTIFICATION, LockOp, LockReply,
         sqlite::engine::{
             fault::Step,
             sql::named,
@@ -57,7 +57,7 @@ pub(crate) fn lock(tx: &mut Tx<'_>, op: &LockOp) -> Step<LockReply> {
             }
             Some(_) => {
                 tx.conn.prepare_cached(REMOVE)?.execute([name])?;
-                tx.ring_bell([LOCK_BELL, name].concat());
+                tx.notify_named([LOCK_NOTIFICATION, name].concat());
                 Ok(LockReply::Released)
             }
         },
@@ -96,8 +96,8 @@ fn list(tx: &Tx<'_>, limit: usize) -> Step<LockReply> {
 }
 
 /// Returns when the named lock is free: now, or at the end of its lease. `None` if the name is no lock's.
-pub(crate) fn free_at(tx: &Tx<'_>, bell: &str) -> Step<Option<Timestamp>> {
-    let Some(name) = bell.strip_prefix(LOCK_BELL) else { return Ok(None) };
+pub(crate) fn free_at(tx: &Tx<'_>, name: &str) -> Step<Option<Timestamp>> {
+    let Some(name) = name.strip_prefix(LOCK_NOTIFICATION) else { return Ok(None) };
     Ok(Some(holding(tx, name)?.map_or(tx.now, |is| is.until)))
 }
 

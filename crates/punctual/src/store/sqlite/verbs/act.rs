@@ -7,7 +7,7 @@ use crate::{
         time::{Timestamp, When},
     },
     store::{
-        Acted, Action, Target, UniqueKey, WORKER_BELL, Which,
+        Acted, Action, Selector, Target, UniqueKey, WORKER_NOTIFICATION,
         sqlite::{
             engine::{
                 fault::Step,
@@ -38,9 +38,9 @@ pub(crate) fn by_key(tx: &mut Tx<'_>, key: &UniqueKey) -> Step<Option<Job>> {
 }
 
 fn act_one(tx: &mut Tx<'_>, target: &Target, action: &Action) -> Step<Acted> {
-    let found = match &target.which {
-        Which::Id(id) => tx.job(*id)?,
-        Which::Key(key) => by_key(tx, key)?,
+    let found = match &target.selector {
+        Selector::Id(id) => tx.job(*id)?,
+        Selector::Key(key) => by_key(tx, key)?,
     };
     let Some(mut job) = found else { return Ok(Acted::NotFound) };
     let Some(q) = tx.queue_by_qid(job.qid)? else { return Ok(Acted::NotFound) };
@@ -63,7 +63,7 @@ fn act_one(tx: &mut Tx<'_>, target: &Target, action: &Action) -> Step<Acted> {
         }
         (Action::Cancel { .. }, Place::Running(lease)) => {
             tx.put_lease_flags(id, lease.flags | LeaseRow::CANCEL)?;
-            tx.ring_bell([WORKER_BELL, &lease.worker].concat());
+            tx.notify_named([WORKER_NOTIFICATION, &lease.worker].concat());
             Ok(Acted::Requested(id))
         }
         (Action::Delete, Place::Waiting) => {
@@ -74,7 +74,7 @@ fn act_one(tx: &mut Tx<'_>, target: &Target, action: &Action) -> Step<Acted> {
         (Action::Delete, Place::Ended(ended)) => {
             tx.free_key_at_end(&job, End::CalledOff)?;
             tx.leave_ended(q, id.as_bytes(), &ended)?;
-            tx.remove(q, id, job.has_past, ended.at)?;
+            tx.remove(q, id, job.has_history, ended.at)?;
             Ok(Acted::Done(id, state))
         }
         // A record that cannot be read is not changed: writing it back would lose its bytes.
@@ -123,12 +123,13 @@ fn retry(tx: &mut Tx<'_>, q: Q, mut job: Job, ended: &EndedRow) -> Step<Acted> {
     }
     tx.leave_ended(q, job.id.as_bytes(), ended)?;
     tx.tally(q).bytes += job.bytes();
-    (job.past.attempt, job.past.crashes, job.past.snoozes, job.past.reason) = (1, 0, 0, None);
-    (job.past.notes, job.past.result) = (Notes::default(), None);
+    (job.history.attempt, job.history.expired_leases, job.history.snoozes, job.history.reason) =
+        (1, 0, 0, None);
+    (job.history.notes, job.history.result) = (Notes::default(), None);
     (job.run_at, job.expires_at) = (tx.now, None);
     job.version += 1;
     job.put_asked(tx.conn)?;
-    job.put_past(tx.conn)?;
+    job.put_history(tx.conn)?;
     tx.start_waiting(q, Due::from(&job))?;
     Ok(Acted::Done(job.id, State::Waiting))
 }
@@ -136,9 +137,9 @@ fn retry(tx: &mut Tx<'_>, q: Q, mut job: Job, ended: &EndedRow) -> Step<Acted> {
 fn takes_key_again(job: &Job, now: Timestamp) -> bool {
     job.opts.unique.as_ref().is_some_and(|unique| match unique.scope {
         Scope::UntilDone => true,
-        Scope::UntilStart => !job.past.started,
+        Scope::UntilStart => !job.history.started,
         Scope::Window { .. } => {
-            !job.past.started && keys::window_end(unique, job.created_at).is_some_and(|end| now < end)
+            !job.history.started && keys::window_end(unique, job.created_at).is_some_and(|end| now < end)
         }
     })
 }

@@ -5,7 +5,7 @@ use rusqlite::{OptionalExtension, params};
 use crate::{
     core::limits::{BATCH_BYTES_MAX, DOCS_MAX},
     store::{
-        Doc, DocOp, DocReply, Only,
+        Doc, DocOp, DocReply, Precondition,
         sqlite::engine::{fault::Step, sql::named, tx::Tx},
         too_many,
     },
@@ -25,8 +25,8 @@ pub(crate) fn doc(tx: &Tx<'_>, op: &DocOp) -> Step<DocReply> {
     match op {
         DocOp::Get { key } => Ok(DocReply::Is(get(tx, key)?)),
         DocOp::List { prefix, after, limit } => list(tx, prefix, after.as_deref(), *limit),
-        DocOp::Put { key, only, value } => change(tx, key, *only, Some(value)),
-        DocOp::Remove { key, only } => change(tx, key, *only, None),
+        DocOp::Put { key, precondition, value } => change(tx, key, *precondition, Some(value)),
+        DocOp::Remove { key, precondition } => change(tx, key, *precondition, None),
     }
 }
 
@@ -38,12 +38,12 @@ fn get(tx: &Tx<'_>, key: &str) -> Step<Option<Doc>> {
     Ok(doc.optional()?)
 }
 
-fn change(tx: &Tx<'_>, key: &str, only: Only, value: Option<&Vec<u8>>) -> Step<DocReply> {
+fn change(tx: &Tx<'_>, key: &str, precondition: Precondition, value: Option<&Vec<u8>>) -> Step<DocReply> {
     let is = get(tx, key)?;
     if is.as_ref().map(|doc| &doc.value) == value {
         return Ok(DocReply::Is(is));
     }
-    if !only.allows(is.as_ref().map(|doc| doc.version)) {
+    if !precondition.allows(is.as_ref().map(|doc| doc.version)) {
         return Ok(DocReply::Conflict(is));
     }
     let mut stmt = tx.conn.prepare_cached(DOCS)?;

@@ -8,7 +8,7 @@ use crate::{
         time::Timestamp,
     },
     store::{
-        Call, Enqueued, Existing, check_enqueue, resolve_expiry,
+        CallId, Enqueued, Existing, check_enqueue, resolve_expiry,
         sqlite::{
             engine::{
                 fault::Step,
@@ -27,7 +27,7 @@ use crate::{
 /// A numbered enqueue (S3).
 pub(crate) fn enqueue(
     tx: &mut Tx<'_>,
-    call: Call,
+    call: CallId,
     jobs: &[NewJob],
     payload_bytes_max: usize,
 ) -> Step<Vec<Enqueued>> {

@@ -36,7 +36,7 @@ pub(crate) fn extend(tx: &mut Tx<'_>, beats: &[Heartbeat]) -> Step<Vec<LeaseStat
             row.flags |= LeaseRow::COMPANY;
         }
         if let Some(notes) = notes {
-            row.flags |= LeaseRow::PAST;
+            row.flags |= LeaseRow::HISTORY;
             tx.conn.prepare_cached(PUT_NOTES)?.execute(params![lease.job.as_bytes(), notes.text()])?;
         }
         extend_lease(tx, lease.job, &mut row)?;

@@ -54,7 +54,7 @@ fn info(tx: &Tx<'_>, q: Q) -> Step<QueueReply> {
 pub(crate) fn count_due(tx: &Tx<'_>, q: Q, limit: u64) -> Step<u64> {
     let qid = tx.at(q).qid;
     let mut stmt = tx.conn.prepare_cached(COUNT_DUE)?;
-    let mut due = tx.count_parked(qid, limit)?;
+    let mut due = tx.count_blocked(qid, limit)?;
     for priority in Priority::ALL {
         let range = params![qid, priority as i64, tx.now_ms(), (limit - due).cast_signed()];
         due += stmt.query_row(range, |row| row.get::<_, i64>(0))?.cast_unsigned();
@@ -130,7 +130,7 @@ pub(crate) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
         QueueOp::Resume => {
             tx.put_settings(q, QueueSettings { paused: None, ..settings })?;
             if let Some(t) = first_due(tx, q)? {
-                tx.ring(q, t);
+                tx.notify(q, t);
             }
         }
         QueueOp::Set(new) => replace(tx, q, settings, new)?,
@@ -150,7 +150,7 @@ pub(crate) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
             }
             tx.hand_over()?;
             if let Some(t) = first_due(tx, q)? {
-                tx.ring(q, t);
+                tx.notify(q, t);
             }
         }
         QueueOp::Purge(limit) => return purge(tx, q, *limit),
@@ -165,7 +165,7 @@ fn replace(tx: &mut Tx<'_>, q: Q, settings: QueueSettings, new: &QueueSettings) 
     }
     // The new settings may allow more jobs to run.
     if let Some(t) = first_due(tx, q)? {
-        tx.ring(q, t);
+        tx.notify(q, t);
     }
     Ok(())
 }
@@ -186,13 +186,13 @@ fn purge(tx: &mut Tx<'_>, q: Q, limit: usize) -> Step<QueueReply> {
             }
         }
     }
-    for row in tx.parked_rows(q, limit - deleted)? {
+    for row in tx.blocked_rows(q, limit - deleted)? {
         if let Some(mut job) = row.job(tx)? {
             tx.stop_waiting(q, &job)?;
             tx.delete_waiting(q, &mut job)?;
             deleted += 1;
         } else {
-            tx.drop_parked(q, &row)?;
+            tx.drop_blocked(q, &row)?;
             tx.tally(q).waiting -= 1;
         }
     }

@@ -57,7 +57,7 @@ fn record(tx: &mut Tx<'_>, job: Job) -> Step<Option<JobRecord>> {
     let hidden = matches!(&place, Place::Ended(e) if is_past(queue.keep(e.state), e.at, tx.now));
     let name = queue.name.clone();
     let blocked = matches!(&place, Place::Waiting if job.run_at <= tx.now)
-        && (tx.is_blocked(&job)? || !tx.is_open(q) || tx.is_group_closed(q, &job)?);
+        && (tx.is_key_full(&job)? || !tx.is_open(q) || tx.is_group_closed(q, &job)?);
     Ok((!hidden).then(|| JobRecord { blocked, ..job.into_record(&name, &place) }))
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn upcoming(tx: &mut Tx<'_>, upcoming: &Upcoming) -> Step<Histogram> 
         for priority in Priority::ALL {
             fill(HISTOGRAM, &[qid, priority as i64, now, end, width])?;
         }
-        if tx.at(q).ring.has_groups() {
+        if tx.at(q).active.has_groups() {
             fill(HISTOGRAM_GROUPED, &[qid, now, end, width])?;
         }
     }

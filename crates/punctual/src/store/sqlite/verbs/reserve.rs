@@ -11,12 +11,12 @@ use crate::{
     core::{
         id::JobId,
         job::Priority,
-        lifecycle::{is_last_chance, lease_ms, taken_back},
-        limits::{SWEEP_RIDE_MAX, TAKE_BACK_MAX},
+        lifecycle::{is_last_chance, lease_ms, reclaimed},
+        limits::{RECLAIM_MAX, SWEEP_RIDE_MAX},
         time::Timestamp,
     },
     store::{
-        Batch, Lease, Reserve, Reserved, TakenBack, Want,
+        Batch, Lease, QueueRequest, Reclaimed, Reserve, Reserved,
         sqlite::{
             engine::{
                 fault::Step,
@@ -39,33 +39,33 @@ const FIRST_DUE: &str = named(FILE, "first_due");
 const FIRST_LEASE: &str = named(FILE, "first_lease");
 
 /// A numbered reserve (S3).
-pub(crate) fn reserve(tx: &mut Tx<'_>, want: &Reserve) -> Step<Batch> {
-    let mut queues = Vec::with_capacity(want.wants.len());
-    for each in &want.wants {
+pub(crate) fn reserve(tx: &mut Tx<'_>, request: &Reserve) -> Step<Batch> {
+    let mut queues = Vec::with_capacity(request.queues.len());
+    for each in &request.queues {
         if let Some(q) = tx.queue(&each.queue)? {
             queues.push((q, each));
         }
     }
     let named: Vec<Q> = queues.iter().map(|(q, _)| *q).collect();
-    if let Some((number, answer)) = tx.last_call(want.call, Numbered::Reserve)?
-        && want.call.number <= number
+    if let Some((number, answer)) = tx.last_call(request.call, Numbered::Reserve)?
+        && request.call.number <= number
     {
-        let jobs = if want.call.number == number { replay(tx, &answer)? } else { Vec::new() };
+        let jobs = if request.call.number == number { replay(tx, &answer)? } else { Vec::new() };
         return batch(tx, &named, jobs, Vec::new());
     }
     tx.touch_clock()?;
-    let taken_back = take_back(tx, &named)?;
+    let reclaimed = reclaim(tx, &named)?;
     tx.hand_over()?;
-    let jobs = lease_due(tx, &queues, want)?;
-    tx.put_call(want.call, Numbered::Reserve, &answer(&jobs))?;
+    let jobs = lease_due(tx, &queues, request)?;
+    tx.put_call(request.call, Numbered::Reserve, &answer(&jobs))?;
     sweep::ride(tx, &named, SWEEP_RIDE_MAX)?;
     tx.hand_over()?;
-    let batch = batch(tx, &named, jobs, taken_back)?;
+    let batch = batch(tx, &named, jobs, reclaimed)?;
     if !batch.jobs.is_empty() {
         // A caller that got jobs may be busy now, so another one must wake for what is left.
         for q in named {
             if let Some(t) = first_due(tx, q)? {
-                tx.ring(q, t);
+                tx.notify(q, t);
             }
         }
     }
@@ -104,34 +104,34 @@ fn reserved(tx: &mut Tx<'_>, lease: Lease, row: LeaseRow, job: Job) -> Step<Rese
 }
 
 /// Reclaims up to 32 expired leases, oldest first (S9), unless the clock has just jumped (S14).
-pub(crate) fn take_back(tx: &mut Tx<'_>, queues: &[Q]) -> Step<Vec<TakenBack>> {
+pub(crate) fn reclaim(tx: &mut Tx<'_>, queues: &[Q]) -> Step<Vec<Reclaimed>> {
     if tx.grace()?.is_some() {
         return Ok(Vec::new());
     }
-    let mut past: Vec<(i64, Vec<u8>)> = Vec::new();
+    let mut expired: Vec<(i64, Vec<u8>)> = Vec::new();
     for (at, q) in queues.iter().enumerate() {
         if queues[..at].contains(q) {
             continue;
         }
         let mut stmt = tx.conn.prepare_cached(PAST_THEIR_TIME)?;
-        let mut rows = stmt.query(params![tx.at(*q).qid, tx.now_ms(), int(TAKE_BACK_MAX)])?;
+        let mut rows = stmt.query(params![tx.at(*q).qid, tx.now_ms(), int(RECLAIM_MAX)])?;
         while let Some(row) = rows.next()? {
-            past.push((
+            expired.push((
                 row.get(0).unwrap_or_default(),
                 row.get_ref(1)?.as_bytes().unwrap_or_default().to_vec(),
             ));
         }
     }
-    past.sort_unstable();
-    past.truncate(TAKE_BACK_MAX);
-    let mut answers = Vec::with_capacity(past.len());
-    for (_, id) in past {
-        answers.extend(take_back_one(tx, &id)?);
+    expired.sort_unstable();
+    expired.truncate(RECLAIM_MAX);
+    let mut answers = Vec::with_capacity(expired.len());
+    for (_, id) in expired {
+        answers.extend(reclaim_one(tx, &id)?);
     }
     Ok(answers)
 }
 
-fn take_back_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<TakenBack>> {
+fn reclaim_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<Reclaimed>> {
     let row = tx.conn.prepare_cached(LEASE)?.query_row([id], |row| Ok(LeaseRow::read(row))).optional()?;
     let Some(row) = row else { return Ok(None) };
     let Some(q) = tx.queue_by_qid(row.qid)? else { return Ok(None) };
@@ -142,22 +142,22 @@ fn take_back_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<TakenBack>> {
         tx.end_turn_of_unknown(q, id)?;
         return Ok(None);
     };
-    let (state, _) = tx.end_run(q, &row, &mut job, taken_back)?;
+    let (state, _) = tx.end_run(q, &row, &mut job, reclaimed)?;
     let lease = Lease { job: job.id, fence: row.fence.cast_unsigned() };
-    Ok(Some(TakenBack { lease, queue: tx.at(q).name.clone(), state }))
+    Ok(Some(Reclaimed { lease, queue: tx.at(q).name.clone(), state }))
 }
 
 /// Leases due jobs: first each queue in turn its share, then each in turn what is left, up to its bound.
-fn lease_due(tx: &mut Tx<'_>, queues: &[(Q, &Want)], want: &Reserve) -> Step<Vec<Reserved>> {
-    let mut pick = Pick::new(tx.now, want.n).by_lease(want.company);
+fn lease_due(tx: &mut Tx<'_>, queues: &[(Q, &QueueRequest)], request: &Reserve) -> Step<Vec<Reserved>> {
+    let mut pick = Pick::new(tx.now, request.n).by_lease(request.company);
     let mut jobs: Vec<Reserved> = Vec::new();
     let mut put = tx.conn.prepare_cached(PUT_LEASE)?;
-    let mut room: Vec<usize> = queues.iter().map(|(_, want)| want.at_most).collect();
+    let mut room: Vec<usize> = queues.iter().map(|(_, request)| request.at_most).collect();
     for share_only in [true, false] {
         for (&(q, each), room) in queues.iter().zip(&mut room) {
-            let (had, share) = (jobs.len(), if share_only { each.share } else { want.n });
+            let (had, share) = (jobs.len(), if share_only { each.share } else { request.n });
             pick.run(tx, q, share.min(*room), |tx, q, job| {
-                let reserved = lease_one(tx, &mut put, q, job, want)?;
+                let reserved = lease_one(tx, &mut put, q, job, request)?;
                 let given = reserved.is_some();
                 jobs.extend(reserved);
                 Ok(given)
@@ -173,21 +173,22 @@ fn lease_one(
     put: &mut CachedStatement<'_>,
     q: Q,
     mut job: Job,
-    want: &Reserve,
+    request: &Reserve,
 ) -> Step<Option<Reserved>> {
     let fence = tx.next_fence()?;
     tx.free_key_at_start(&mut job)?;
     let key = tx.key_of(&job)?;
     let queue = tx.at(q);
-    let lasts = Duration::from_millis(lease_ms(job.opts.lease(), want.lease, queue.settings.defaults.lease));
+    let lasts =
+        Duration::from_millis(lease_ms(job.opts.lease(), request.lease, queue.settings.defaults.lease));
     let mut flags = 0;
     if job.holds_until_done() {
         flags |= LeaseRow::KEY;
     }
-    if job.has_past {
-        flags |= LeaseRow::PAST;
+    if job.has_history {
+        flags |= LeaseRow::HISTORY;
     }
-    if want.company && is_last_chance(job.past.crashes) {
+    if request.company && is_last_chance(job.history.expired_leases) {
         flags |= LeaseRow::COMPANY;
     }
     let gid = group_of(&job);
@@ -202,7 +203,7 @@ fn lease_one(
         started_at: tx.now,
         bytes: job.bytes(),
         flags,
-        worker: want.worker.clone(),
+        worker: request.worker.clone(),
     };
     let inserted = put.execute(params![
         job.id.as_bytes(),
@@ -220,7 +221,7 @@ fn lease_one(
         return Ok(None);
     }
     if let Some((key, _)) = key {
-        tx.take_turn(q, &job, key)?;
+        tx.take_slot(q, &job, key)?;
     }
     if let Some(gid) = gid {
         tx.run(&job, &gid)?;
@@ -280,9 +281,9 @@ fn first_lease(tx: &mut Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
 }
 
 /// Makes the answer, with what is next in these queues.
-fn batch(tx: &mut Tx<'_>, queues: &[Q], jobs: Vec<Reserved>, taken_back: Vec<TakenBack>) -> Step<Batch> {
+fn batch(tx: &mut Tx<'_>, queues: &[Q], jobs: Vec<Reserved>, reclaimed: Vec<Reclaimed>) -> Step<Batch> {
     let next_due = next(tx, queues)?.map(|t| t.since(tx.now).saturating_sub(tx.into_ms));
-    Ok(Batch { now: tx.now, jobs, more: next_due.is_some_and(|d| d.is_zero()), next_due, taken_back })
+    Ok(Batch { now: tx.now, jobs, more: next_due.is_some_and(|d| d.is_zero()), next_due, reclaimed })
 }
 
 /// Returns when a waiting job is due or a lease expires in these queues; the time can be in the past.

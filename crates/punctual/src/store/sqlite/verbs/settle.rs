@@ -31,12 +31,12 @@ pub(crate) fn settle(
     let answers = end_all(tx, batch, &mut queues)?;
     sweep::ride(tx, &queues, batch.len() + SWEEP_RIDE_MAX)?;
     tx.hand_over()?;
-    let then = then.map(|want| reserve(tx, want)).transpose()?;
+    let then = then.map(|request| reserve(tx, request)).transpose()?;
     for q in queues {
         // Notifies of jobs that these ends let start and that were not just reserved.
         let is_limited = tx.at(q).settings.concurrency.is_some() || tx.now < tx.opens_in_time(q);
         if is_limited && let Some(at) = first_due(tx, q)? {
-            tx.ring(q, at);
+            tx.notify(q, at);
         }
     }
     Ok((answers, then))
@@ -79,7 +79,7 @@ fn end_one(tx: &mut Tx<'_>, hot: &mut Hot<'_>, settlement: &Settlement) -> Step<
     let Some(q) = tx.queue_by_qid(row.qid)? else { return Ok(None) };
 
     // The hot path: a done job without keys or history.
-    if *verdict == Verdict::Ack && row.flags & (LeaseRow::KEY | LeaseRow::PAST | LeaseRow::KEYED) == 0 {
+    if *verdict == Verdict::Ack && row.flags & (LeaseRow::KEY | LeaseRow::HISTORY | LeaseRow::KEYED) == 0 {
         hot.delete_lease.execute([id])?;
         let tally = tx.tally(q);
         tally.running -= 1;

@@ -15,7 +15,7 @@ use crate::{
             },
             state::places::{End, EndedRow, Place},
             verbs::{
-                reserve::{pick::Pick, take_back},
+                reserve::{pick::Pick, reclaim},
                 sweep,
             },
         },
@@ -27,7 +27,7 @@ pub(crate) fn take(tx: &mut Tx<'_>, take: &Take) -> Step<Vec<JobRecord>> {
     tx.touch_clock()?;
     let queue = tx.queue(&take.queue)?;
     let queues = queue.as_slice();
-    take_back(tx, queues)?;
+    reclaim(tx, queues)?;
     tx.hand_over()?;
     let mut records = Vec::new();
     if let (Some(q), Some(due_by)) = (queue, tx.now.as_ms().checked_sub(ceil_ms(take.older_than))) {
@@ -38,7 +38,7 @@ pub(crate) fn take(tx: &mut Tx<'_>, take: &Take) -> Step<Vec<JobRecord>> {
             if let Some((key, _)) = tx.key_of(&job)? {
                 tx.touch(q, key);
             }
-            (job.past.crashes, job.past.snoozes, job.past.reason) = (0, 0, None);
+            (job.history.expired_leases, job.history.snoozes, job.history.reason) = (0, 0, None);
             tx.end(q, &mut job, State::Done, None, End::Other)?;
             let ended = EndedRow { state: State::Done, at: tx.now, bytes: job.kept_bytes(), reason: None };
             records.push(job.into_record(&tx.at(q).name, &Place::Ended(ended)));

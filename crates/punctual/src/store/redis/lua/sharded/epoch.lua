@@ -11,7 +11,7 @@ local before = shard.epoch
 if before < epoch then
     drains()
     shard.epoch = epoch
-    put_turn()
+    put_shard()
 end
 -- A copy belongs to the epoch that the shard is in. So the latest copy is the one with the highest epoch.
 if ARGV[3] and epoch == shard.epoch then

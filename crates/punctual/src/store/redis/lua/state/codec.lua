@@ -1,12 +1,12 @@
 -- Reads and writes records, histories and runs, and their parts.
 
 local now = shard.now
-local tally, ring, tell, hint = pending.tally, pending.ring, pending.tell, pending.hint
+local tally, notify, notify_named, hint = pending.tally, pending.notify, pending.notify_named, pending.hint
 local UNTIL_START, WINDOW = $UNTIL_START, $WINDOW
 local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = $FAILURES_MAX, $ID_MEMORY, $ID_MEMORY_MAX
-local SNOOZES_MAX, SNOOZE_MIN, TAKE_BACK_MAX = $SNOOZES_MAX, $SNOOZE_MIN, $TAKE_BACK_MAX
+local SNOOZES_MAX, SNOOZE_MIN, RECLAIM_MAX = $SNOOZES_MAX, $SNOOZE_MIN, $RECLAIM_MAX
 local FORGET_ROUNDS_MAX, FORGET_LOOK = 4, 100
-local GATE_MAX, HELD_FOR = $GATE_MAX, $HELD_FOR
+local PAUSE_MAX, HELD_FOR = $PAUSE_MAX, $HELD_FOR
 local STRIDE, REGROUP_MAX = $STRIDE, $REGROUP_MAX
 local NONE = pack('>I6', 0)
 
@@ -73,15 +73,15 @@ end
 --   1 it was started once
 --   2 run_at and level are these
 --   4 it does not expire any more
---   8 attempt, crashes and snoozes
+--   8 attempt, expired leases and snoozes in a row
 --   16 version
 --   32 it has ended: state and when
 --   64 reason
 --   128 three chunks, then the failures. The chunks: the result (its content type as a chunk, then its bytes; '' if
 --     there is none); notes, which are the client's own; a byte if a caller waits for the end.
-local function past(job, x)
-    job.attempt, job.crashes, job.snoozes, job.version, job.failures = 1, 0, 0, 1, {}
-    job.past, job.x = x and '\1' or '\0', x or ''
+local function history(job, x)
+    job.attempt, job.expired_leases, job.snoozes, job.version, job.failures = 1, 0, 0, 1, {}
+    job.history, job.x = x and '\1' or '\0', x or ''
     if not x then return end
     local flags, at, length = byte(x, 1), 2, nil
     job.started = has(flags, 1)
@@ -90,7 +90,7 @@ local function past(job, x)
         job.run_at, job.level, at = unp('>I6B', x, at)
     end
     if has(flags, 4) then job.unexpiring, job.expires = true, nil end
-    if has(flags, 8) then job.attempt, job.crashes, job.snoozes, at = unp('>I4BI2', x, at) end
+    if has(flags, 8) then job.attempt, job.expired_leases, job.snoozes, at = unp('>I4BI2', x, at) end
     if has(flags, 16) then job.version, at = unp('>I4', x, at) end
     if has(flags, 32) then job.state, job.ended, at = unp('>BI6', x, at) end
     if has(flags, 64) then
@@ -109,7 +109,7 @@ local function past(job, x)
         at = at + length
     end
 end
-local function past_of(job)
+local function history_of(job)
     local flags, out = 0, {''}
     local function put(bit, bytes)
         flags = flags + bit
@@ -118,8 +118,8 @@ local function past_of(job)
     if job.started then put(1, '') end
     if job.moved then put(2, pack('>I6B', job.run_at, job.level)) end
     if job.unexpiring then put(4, '') end
-    if 1 < job.attempt or 0 < job.crashes or 0 < job.snoozes then
-        put(8, pack('>I4BI2', job.attempt, job.crashes, job.snoozes))
+    if 1 < job.attempt or 0 < job.expired_leases or 0 < job.snoozes then
+        put(8, pack('>I4BI2', job.attempt, job.expired_leases, job.snoozes))
     end
     if 1 < job.version then put(16, pack('>I4', job.version)) end
     if job.ended then put(32, pack('>BI6', job.state, job.ended)) end
@@ -131,14 +131,14 @@ local function past_of(job)
     out[1] = char(flags)
     return 0 < flags and concat(out) or ''
 end
-local function put_past(job)
-    local x = past_of(job)
+local function put_history(job)
+    local x = history_of(job)
     if x ~= '' then
         call('HSET', HISTORIES, job.id, x)
-        job.past = '\1'
-    elseif job.past == '\1' then
+        job.history = '\1'
+    elseif job.history == '\1' then
         call('HDEL', HISTORIES, job.id)
-        job.past = '\0'
+        job.history = '\0'
     end
 end
 
@@ -152,7 +152,7 @@ end
 local function run_of(row)
     local run, at = {}, nil
     run.fence, run.q, run.till, run.flags, run.bytes, run.started, run.lasts, at = unp('>I8c3I6BI4I6I4', row)
-    run.past = has(run.flags, 2) and '\1' or '\0'
+    run.history = has(run.flags, 2) and '\1' or '\0'
     if has(run.flags, 4) then run.digest, at = unp('>c16', row, at) end
     if has(run.flags, 8) then run.key, at = unp('>c16', row, at) end
     if has(run.flags, 16) then run.gid, at = unp('>c16', row, at) end
@@ -165,7 +165,7 @@ local function set_company(run)
     if not has(run.flags, 32) then run.flags = run.flags + 32 end
 end
 -- Notes that the job of a run has a history from now on.
-local function set_past(run)
+local function set_history(run)
     if not has(run.flags, 2) then run.flags = run.flags + 2 end
 end
 local function put_run(id, run)

@@ -7,12 +7,12 @@ local function group_of(q, gid)
     shard.groups = groups
     local group = groups[q .. gid]
     if group then return group end
-    group = {q = q, gid = gid, place = '', at = 0, closed = 0, arrival = 0, part = 0}
+    group = {q = q, gid = gid, place = '', at = 0, closed = 0, tat = 0, part = 0}
     local row = call('HGET', GROUPS, q .. gid)
     group.is_known = row ~= false
     -- A row that something else overwrote counts as none: it must not stop a queue.
     if row and #row == 26 then
-        group.place, group.at, group.closed, group.arrival, group.part = unp('>c1I7I7I7I4', row)
+        group.place, group.at, group.closed, group.tat, group.part = unp('>c1I7I7I7I4', row)
     end
     local limits = limits_of(q).group
     if has(queue(q).flags, GROUPS_LIMITED) then limits = call('HGET', SETTINGS, q .. 'g' .. gid) or limits end
@@ -24,7 +24,7 @@ end
 local function put_groups()
     for of, group in pairs(shard.groups or {}) do
         if group.place ~= '' then
-            call('HSET', GROUPS, of, pack('>c1I7I7I7I4', group.place, group.at, group.closed, group.arrival, group.part))
+            call('HSET', GROUPS, of, pack('>c1I7I7I7I4', group.place, group.at, group.closed, group.tat, group.part))
         elseif group.is_known then
             call('HDEL', GROUPS, of)
         end
@@ -71,7 +71,7 @@ local function regroup(group)
     local first, opens = first_of_group(group), group_opens(group)
     if first == NEVER then
         -- The state is kept through its last millisecond, in case the clock goes back in it.
-        local last = max(group.closed, group.arrival)
+        local last = max(group.closed, group.tat)
         local is_kept = now <= last
         return move(group, is_kept and 'g' or '', is_kept and last + 1 or 0)
     end
@@ -84,7 +84,7 @@ local function regroup(group)
     -- A job that was due at the last activation counts as due until the next one, even if the clock goes back.
     if group.place == 'r' and at <= max(now, row.let - 1) or group.place == 'w' and group.at == at then return end
     move(group, 'w', at)
-    ring(q, at)
+    notify(q, at)
 end
 -- Returns the tag of a group that is activated.
 local function come(row, weight) return row.time + math.floor(STRIDE / weight) - 1 end
@@ -113,17 +113,17 @@ local function let_in(q, most)
     end
 end
 -- Activates the ungrouped jobs as one group if some are due again, and deactivates them otherwise.
-local function mind_rest(q, is_due)
+local function mind_ungrouped(q, is_due)
     local row = queue(q)
-    local own = is_due and (0 < row.own and row.own or come(row, 1)) or 0
-    if own ~= row.own then row.own, row.hinted = own, true end
+    local ungrouped = is_due and (0 < row.ungrouped and row.ungrouped or come(row, 1)) or 0
+    if ungrouped ~= row.ungrouped then row.ungrouped, row.hinted = ungrouped, true end
 end
-local function first_in_ring(q)
+local function first_active(q)
     local member = groups_in(q, 'r', NEVER, 1)[1]
     return member and group_in(q, member)
 end
 -- Deactivates a group that has jobs which can start, until it is activated again.
-local function leave_ring(group) move(group, 'w', first_of_group(group)) end
+local function leave_active(group) move(group, 'w', first_of_group(group)) end
 -- Charges the start of a job to its group, or to the ungrouped jobs.
 local function charge(group)
     local row = queue(group.q)
@@ -131,9 +131,9 @@ local function charge(group)
     if 0 < group.rate then spend_rate(group, 1) end
     move(group, 'r', group.at + math.floor(STRIDE / group.weight))
 end
-local function charge_rest(q)
+local function charge_ungrouped(q)
     local row = queue(q)
-    row.time, row.own, row.hinted = row.own, row.own + STRIDE, true
+    row.time, row.ungrouped, row.hinted = row.ungrouped, row.ungrouped + STRIDE, true
 end
 -- Returns when the first group of a queue can start a job.
 local function first_group(q)
@@ -172,7 +172,7 @@ local function hand_over()
     shard.touched = nil
     for _, of in ipairs(touched) do
         local q = sub(of, 1, 3)
-        local first = first_parked(q .. char(PARKED) .. sub(of, 4), queue(q).lifo)
+        local first = first_blocked(q .. char(BLOCKED) .. sub(of, 4), queue(q).lifo)
         if first and (#first == 48 or #first == 64) and run_of_key(of) < unp('>I4', first, 45) then
             local run_at, gid = unp('>I6', first, 22), sub(first, 49)
             call('ZREM', TIMELINE, first)
@@ -181,7 +181,7 @@ local function hand_over()
                 call('ZADD', GROUPS_BY_PLACE, '0', timed(q, run_at, sub(first, 28, 43)))
                 touch_group(q, gid)
             end
-            ring(q, run_at)
+            notify(q, run_at)
             any = true
         end
     end

@@ -1,6 +1,6 @@
 -- Concurrency keys (S15) and unique keys (S4).
 --
--- A due job that is checked while its concurrency key is full is blocked (`parked` in the code). Each event of the key
+-- A due job that is checked while its concurrency key is full is blocked. Each event of the key
 -- re-checks the first of its blocked jobs. If that job can run, it returns to the timeline.
 
 -- Notes an event of a key: a run starts or ends, a waiting job leaves or is blocked. hand_over() must follow.
@@ -43,8 +43,8 @@ local function first_live(q, key, gid)
     if waiting or running then return waiting and sub(waiting, 28, 43) or sub(running, 20) end
     local row = call('HGET', GROUPS, q .. gid)
     if row and #row == 26 then
-        local closed, arrival = unp('>I7I7', row, 9)
-        if now <= max(closed, arrival) then return '' end
+        local closed, tat = unp('>I7I7', row, 9)
+        if now <= max(closed, tat) then return '' end
     end
 end
 -- Handles the end of the run of a job with a concurrency key or a group; `of` has these.
@@ -69,7 +69,7 @@ local function end_lost(q, id)
 end
 -- Returns the entry by time of a waiting job of a group.
 local function timed(q, run_at, id) return q .. 'd' .. pack('>I7', run_at) .. id end
-local function first_parked(prefix, lifo)
+local function first_blocked(prefix, lifo)
     if not lifo then
         local from, to = within(prefix)
         return call('ZRANGEBYLEX', TIMELINE, from, to, 'LIMIT', 0, 1)[1]
@@ -83,7 +83,7 @@ end
 -- Returns whether a blocked job of the same key comes before the job of this member of the timeline.
 local function is_behind(job, member)
     local lifo = queue(job.q).lifo
-    local first = first_parked(job.q .. char(PARKED) .. job.key, lifo)
+    local first = first_blocked(job.q .. char(BLOCKED) .. job.key, lifo)
     if not first then return false end
     -- Level, run_at and id are compared byte by byte, because < depends on the server's locale.
     for i = 0, 22 do

@@ -4,13 +4,13 @@
 -- Returns how far the theoretical arrival time of a queue or a group is after now, in parts. A time further ahead than
 -- its rate can leave comes from another rate, or from a clock that went back since. It is void.
 local function ahead(row)
-    local parts = (row.arrival - now) * row.rate + min(row.part, row.rate - 1)
+    local parts = (row.tat - now) * row.rate + min(row.part, row.rate - 1)
     return 0 < parts and parts <= row.burst * row.period and parts or 0
 end
 -- Returns how many jobs a rate and a pause let start now, and when the next one can.
 local function room_in_time(of)
     local most, opens = NEVER, now
-    if now < of.closed and of.closed <= now + GATE_MAX then most, opens = 0, of.closed end
+    if now < of.closed and of.closed <= now + PAUSE_MAX then most, opens = 0, of.closed end
     if 0 < of.rate then
         local left = of.burst * of.period - ahead(of)
         if left < of.period then
@@ -35,7 +35,7 @@ end
 -- Counts the start of `n` jobs against a rate.
 local function spend_rate(of, n)
     local parts = ahead(of) + n * of.period
-    of.arrival, of.part = now + math.floor(parts / of.rate), parts % of.rate
+    of.tat, of.part = now + math.floor(parts / of.rate), parts % of.rate
 end
 -- Counts the start of `n` jobs of a queue.
 local function spend(q, n, takes)
@@ -47,7 +47,7 @@ local function spend(q, n, takes)
 end
 -- Sets a pause at the request of a run.
 local function close(of, till)
-    local last = now + GATE_MAX
+    local last = now + PAUSE_MAX
     till = min(till, last)
     of.closed = of.closed <= last and max(of.closed, till) or till
 end

@@ -1,10 +1,10 @@
 -- The places of a job: waiting, under a lease, or ended; and the moves between them.
 
 -- Notifies the callers that wait for the end of a job, if there are any.
-local function tell_end(job)
+local function notify_end(job)
     if not job.watched then return end
     job.watched = nil
-    tell('$end/' .. string.gsub(job.id, '.', function(c) return string.format('%02x', byte(c)) end))
+    notify_named('$end/' .. string.gsub(job.id, '.', function(c) return string.format('%02x', byte(c)) end))
 end
 -- Quarantines a job that cannot be read and has left its place: no worker can run it, and people may want to see it.
 -- `had_ended`: its bytes are not among those of live jobs. `live`: how many bytes it has there, if its run says so.
@@ -14,7 +14,7 @@ local function bury(q, id, had_ended, live)
     local bytes = rec and pcall(head, job, rec) and job.bytes or 0
     if job.key and not job.gid then call('ZREM', GROUPS_BY_PLACE, q .. 'k' .. job.key .. id) end
     -- Whether a caller waits for it cannot be read, so it is notified in any case.
-    tell_end({id = id, watched = true})
+    notify_end({id = id, watched = true})
     call('HSET', HISTORIES, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
     call('ZADD', ENDED_JOBS, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', bytes))
     if not had_ended then tally(q, 'b', -(live or bytes)) end
@@ -24,7 +24,7 @@ end
 
 local function waiting_member(job)
     local prefix = job.gid and job.q .. char(GROUPED) .. job.gid or job.q
-    return prefix .. pack('>BI6', job.level, job.run_at) .. job.id .. job.past
+    return prefix .. pack('>BI6', job.level, job.run_at) .. job.id .. job.history
 end
 local function put_waiting(job)
     call('ZADD', TIMELINE, '0', waiting_member(job))
@@ -44,13 +44,13 @@ local function unwait(job)
     if 1 < job.attempt then tally(job.q, 'r', -1) end
 end
 -- Returns the member of TIMELINE of a blocked job.
-local function parked_member(job)
-    return job.q .. char(PARKED) .. job.key .. sub(waiting_member(job), -24) .. pack('>I4', job.most) .. (job.gid or '')
+local function blocked_member(job)
+    return job.q .. char(BLOCKED) .. job.key .. sub(waiting_member(job), -24) .. pack('>I4', job.most) .. (job.gid or '')
 end
 local function leave_waiting(job)
     call('ZREM', TIMELINE, waiting_member(job))
     if job.key then
-        call('ZREM', TIMELINE, parked_member(job))
+        call('ZREM', TIMELINE, blocked_member(job))
         touch(job.q, job.key)
     end
     if job.gid then
@@ -82,14 +82,14 @@ end
 local function hold(job)
     unwait(job)
     job.run_at, job.moved = min(now + HELD_FOR, END), true
-    put_past(job)
+    put_history(job)
     put_waiting(job)
     if job.key then touch(job.q, job.key) end
-    ring(job.q, job.run_at)
+    notify(job.q, job.run_at)
 end
 -- Returns the id in a member of TIMELINE or ENDED_JOBS.
 local function id_in(member)
-    local at = byte(member, 4) < PARKED and 11 or 28
+    local at = byte(member, 4) < BLOCKED and 11 or 28
     return sub(member, at, at + 15)
 end
 local function lease_member(job) return job.q .. at6(job.run.till) .. job.id end
@@ -123,21 +123,21 @@ end
 -- Removes the record of a job that has left its place.
 local function remove(job)
     call('HDEL', RECORDS, job.id)
-    if job.past == '\1' then call('HDEL', HISTORIES, job.id) end
+    if job.history == '\1' then call('HDEL', HISTORIES, job.id) end
     remember(job.q, job.id, job.ended or now)
 end
 -- Ends a job that has left its place.
 local function finish(job, state, reason)
     job.state, job.ended, job.reason = state, now, reason
     if state ~= DONE then job.result = nil end
-    tell_end(job)
+    notify_end(job)
     if job.scope ~= WINDOW then free_key(job) end
     end_live(job.q, job, job.id)
     tally(job.q, 'b', -job.bytes)
     if keeps_nothing(job.q, state) then
         remove(job)
     else
-        put_past(job)
+        put_history(job)
         call('ZADD', ENDED_JOBS, '0', ended_member(job))
         tally(job.q, char(state), kept_bytes(job))
         hint(job.q, 0)
@@ -153,6 +153,6 @@ local function delete(job)
         leave_ended(job)
     end
     if not (job.scope == WINDOW and job.started) then free_key(job) end
-    tell_end(job)
+    notify_end(job)
     remove(job)
 end

@@ -35,7 +35,7 @@ local function name_of(q)
 end
 -- Makes a queue with these settings.
 local function new_queue(name, row)
-    if shard.is_new then shard.put_turn() end
+    if shard.is_new then shard.put_shard() end
     local q = pack('>I3', call('HLEN', QUEUES) + 1)
     call('HSET', QUEUES, name, q)
     call('ZADD', NAMES, 0, name)
@@ -70,7 +70,7 @@ end
 local function hint_wide(ms)
     if ms < shard.wide then
         shard.wide = ms
-        shard.put_turn()
+        shard.put_shard()
     end
 end
 
@@ -78,7 +78,7 @@ end
 local function of(id, rec, x)
     local job = {id = id, rec = rec, state = WAITING}
     head(job, rec)
-    past(job, x)
+    history(job, x)
     return job
 end
 -- Returns a job with its place, or nil. Also returns nil for one that cannot be read, which only an audit and pick()

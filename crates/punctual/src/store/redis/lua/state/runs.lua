@@ -1,6 +1,6 @@
 -- The ends of runs: by a verdict, or by an expired lease. The arithmetic is that of core/lifecycle.rs.
 
--- Ends a run. `next`: state, attempt, crashes, snoozes, run_at or nil, reason, failed (words or nil).
+-- Ends a run. `next`: state, attempt, expired_leases, snoozes, run_at or nil, reason, failed (words or nil).
 local function leave_run(job, next)
     local run = job.run
     call('HDEL', RUNS, job.id)
@@ -12,29 +12,29 @@ local function leave_run(job, next)
             pack('>I4I6I6I2', job.attempt, run.started, now, #run.worker) .. run.worker .. next.failed
         if FAILURES_MAX < #failures then table.remove(failures, 1) end
     end
-    job.attempt, job.crashes, job.snoozes = next.attempt, next.crashes or 0, next.snoozes or 0
+    job.attempt, job.expired_leases, job.snoozes = next.attempt, next.expired_leases or 0, next.snoozes or 0
     job.started, job.run = true, nil
     if next.state ~= WAITING then return finish(job, next.state, next.reason) end
     job.state, job.reason = WAITING, next.reason
     if next.run_at and next.run_at ~= job.run_at then job.run_at, job.moved = next.run_at, true end
-    put_past(job)
+    put_history(job)
     put_waiting(job)
-    ring(job.q, job.run_at)
+    notify(job.q, job.run_at)
 end
 -- Ends a run whose lease expired (S9). Returns the state of the job.
-local function taken_back(job)
-    local crashes = min(job.crashes + 1, CRASHES_MAX)
-    local next = {attempt = job.attempt, crashes = crashes, snoozes = job.snoozes, failed = 'lease expired'}
+local function reclaimed(job)
+    local expired_leases = min(job.expired_leases + 1, EXPIRED_LEASES_MAX)
+    local next = {attempt = job.attempt, expired_leases = expired_leases, snoozes = job.snoozes, failed = 'lease expired'}
     if has(job.run.flags, 1) then
         next.state, next.reason = CANCELLED, 'cancelled'
-    elseif POISON_LIMIT <= next.crashes and not has(job.run.flags, 32) then
+    elseif POISON_LIMIT <= next.expired_leases and not has(job.run.flags, 32) then
         next.state, next.reason = DEAD, 'crashes'
     elseif job.max_attempts <= job.attempt then
         next.state, next.reason = DEAD, 'attempts'
     else
         next.state, next.attempt = WAITING, job.attempt + 1
-        if 3 <= next.crashes or next.crashes == 2 and job.max_attempts <= next.attempt then
-            local step, low16 = (next.crashes - 1) * job.run.lasts, byte(job.id, 15) * 256 + byte(job.id, 16)
+        if 3 <= next.expired_leases or next.expired_leases == 2 and job.max_attempts <= next.attempt then
+            local step, low16 = (next.expired_leases - 1) * job.run.lasts, byte(job.id, 15) * 256 + byte(job.id, 16)
             next.run_at = min(now + step + math.floor(step * low16 / 65536), END)
         end
     end
@@ -84,7 +84,7 @@ local function verdict(job, what, rest)
         end
     elseif what == 'h' then
         -- Only a newer version may run it.
-        next.crashes, next.snoozes, next.run_at = job.crashes, job.snoozes, min(now + HELD_FOR, END)
+        next.expired_leases, next.snoozes, next.run_at = job.expired_leases, job.snoozes, min(now + HELD_FOR, END)
     elseif what == 'c' then
         next.state, next.reason = CANCELLED, rest
     elseif what == 'd' then
@@ -94,38 +94,38 @@ local function verdict(job, what, rest)
     return next.state + (overruled or 0)
 end
 -- Returns the history of a done job, made from the one it had; nil if that cannot be read.
-local function done_past(id, x)
+local function done_history(id, x)
     local job = {id = id}
-    if not pcall(past, job, x) then return nil end
-    tell_end(job)
-    job.started, job.state, job.ended, job.reason, job.crashes, job.snoozes = true, DONE, now, nil, 0, 0
-    return past_of(job)
+    if not pcall(history, job, x) then return nil end
+    notify_end(job)
+    job.started, job.state, job.ended, job.reason, job.expired_leases, job.snoozes = true, DONE, now, nil, 0, 0
+    return history_of(job)
 end
 -- Stores the notes of a run, if its history can be read; `notes` are all notes so far.
 local function note(id, run, notes)
     local job = {id = id}
-    if not pcall(past, job, call('HGET', HISTORIES, id)) then return end
+    if not pcall(history, job, call('HGET', HISTORIES, id)) then return end
     job.notes = notes
-    put_past(job)
-    set_past(run)
+    put_history(job)
+    set_history(run)
 end
 -- Reclaims expired leases of these queues, oldest first (S9). Returns them: fence8 id state1, name as a chunk.
-local function take_back(named)
+local function reclaim(named)
     local expired, met = {}, {}
     for _, q in ipairs(named) do
         if not met[q] then
             met[q] = true
-            local some = call('ZRANGEBYLEX', LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, TAKE_BACK_MAX)
+            local some = call('ZRANGEBYLEX', LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, RECLAIM_MAX)
             for _, member in ipairs(some) do expired[#expired + 1] = sub(member, 4) .. q end
         end
     end
     table.sort(expired)
     local answer = {}
-    for i = 1, min(#expired, TAKE_BACK_MAX) do
+    for i = 1, min(#expired, RECLAIM_MAX) do
         local id, q = sub(expired[i], 7, 22), sub(expired[i], 23)
         local job = load(id)
         if job and job.run then
-            answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(taken_back(job)) .. name_of(q)
+            answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(reclaimed(job)) .. name_of(q)
         else
             -- A lease without a job is of no use: it is dropped, as an audit would do.
             end_lost(q, id)

@@ -10,8 +10,8 @@
 -- A fence is above all earlier ones, and at least the time in microseconds. So no fence is used again after a server
 -- lost the last ones (S1).
 -- Locks long past their end are removed by each write, some at a time. Cost: O(log N), per lock of a list.
-local LK, LZ, BELL = KEYS[1], KEYS[2], KEYS[3]
-local FORGET_MAX, FORGET_AFTER, END, FLOOR_MAX, SPARE, BELL_MS = $TOOL_FORGET_MAX, $TOOL_MEMORY, $INSTANT_MAX_MS, $NEVER, $SPARE, 60000
+local LK, LZ, NOTIFICATION = KEYS[1], KEYS[2], KEYS[3]
+local FORGET_MAX, FORGET_AFTER, END, FLOOR_MAX, SPARE, NOTIFICATION_MS = $TOOL_FORGET_MAX, $TOOL_MEMORY, $INSTANT_MAX_MS, $NEVER, $SPARE, 60000
 local what, name, owner, lease = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 if what == 'list' then
     local limit = tonumber(name)
@@ -42,8 +42,8 @@ if what == 'release' then
     call('HDEL', LK, name)
     call('ZREM', LZ, name)
     -- A waiting process checks by itself at the end of the lease. So a notification that nobody received can expire.
-    call('ZADD', BELL, 'LT', 0, 'r', text(now + SPARE), 's')
-    call('PEXPIRE', BELL, BELL_MS)
+    call('ZADD', NOTIFICATION, 'LT', 0, 'r', text(now + SPARE), 's')
+    call('PEXPIRE', NOTIFICATION, NOTIFICATION_MS)
     return {'released'}
 end
 if row and not is_owner then return taken() end

@@ -11,7 +11,7 @@ drains()
 local action, a, b = ARGV[2], ARGV[3], ARGV[4]
 local answers = {}
 local load, holder, put_key, window_end = rules().load, rules().holder, rules().put_key, rules().window_end
-local put_past, put_waiting, leave_waiting = rules().put_past, rules().put_waiting, rules().leave_waiting
+local put_history, put_waiting, leave_waiting = rules().put_history, rules().put_waiting, rules().leave_waiting
 local UNTIL_START, WINDOW = rules().UNTIL_START, rules().WINDOW
 local ENDED = {[DONE] = true, [CANCELLED] = true, [DEAD] = true}
 
@@ -21,7 +21,7 @@ local function cancel(job)
     if job.state == RUNNING then
         if job.run.flags % 2 == 0 then job.run.flags = job.run.flags + 1 end
         rules().put_run(job.id, job.run)
-        pending().tell('$worker/' .. job.run.worker)
+        pending().notify_named('$worker/' .. job.run.worker)
         return answer('R', job)
     end
     leave_waiting(job)
@@ -49,14 +49,14 @@ local function retry(job)
     end
     rules().leave_ended(job)
     job.state, job.ended, job.reason, job.notes, job.result = WAITING, nil, nil, nil, nil
-    job.attempt, job.crashes, job.snoozes = 1, 0, 0
+    job.attempt, job.expired_leases, job.snoozes = 1, 0, 0
     job.run_at, job.moved, job.version = now, true, job.version + 1
     if job.expires then job.expires, job.unexpiring = nil, true end
-    put_past(job)
+    put_history(job)
     put_waiting(job)
     rules().put_live(job)
     pending().tally(job.q, 'b', job.bytes)
-    pending().ring(job.q, now)
+    pending().notify(job.q, now)
     answer('D', job)
 end
 
@@ -82,10 +82,10 @@ local function change(job)
         if action == 'by' then ms = max(0, min(job.run_at + ms, END)) end
         if action == 'now' then ms = now end
         job.run_at, job.moved = max(ms, now), true
-        pending().ring(job.q, job.run_at)
+        pending().notify(job.q, job.run_at)
     end
     job.version = job.version + 1
-    put_past(job)
+    put_history(job)
     put_waiting(job)
     answer('D', job)
 end

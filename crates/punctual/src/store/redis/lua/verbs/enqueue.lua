@@ -1,5 +1,5 @@
 -- enqueue: inserts jobs in order. Each job sees the effects of the ones before it (S2, S3, S4).
--- KEYS: common, then the bells of the queues.
+-- KEYS: common, then the notification keys of the queues.
 -- ARGV: now, instance8, number, kind of call, epoch, number of queues, script; per queue: name, version of the settings
 --   that the caller knows (0: none), settings for a new queue; then the ids of the jobs, their specs, their rests.
 --   Kind of call: o ordinary; t two of its ids are the same; b its jobs break a limit; h only jobs that are here
@@ -46,7 +46,7 @@ local function existing(id, kind)
     kind = kind or rules().kind_of(rec)
     local job, row = {state = WAITING}, call('HGET', RUNS, id)
     -- Reads as much as can be read. A row that something else overwrote must not stop a call after its first write.
-    pcall(rules().past, job, call('HGET', HISTORIES, id))
+    pcall(rules().history, job, call('HGET', HISTORIES, id))
     local is_asked = row and byte(row, 18) or 0
     return 'D' .. id .. pack('>BI4BB', row and RUNNING or job.state, job.version, is_asked % 2, #kind) .. kind
 end
@@ -229,9 +229,9 @@ local function meet(id, new, rest)
         job.moved, job.unexpiring, job.expires = nil, nil, nil
         rules().head(job, rec)
     end
-    rules().put_past(job)
+    rules().put_history(job)
     rules().put_waiting(job)
-    pending().ring(job.q, job.run_at)
+    pending().notify(job.q, job.run_at)
     return tag .. id .. pack('>I6', job.run_at)
 end
 
@@ -345,13 +345,13 @@ for i = 1, nq do
     local of = named[i]
     local q, due = of.q, of.earliest
     if q then
-        shard.bells[q] = KEYS[BELLS + i - 1]
+        shard.notifications[q] = KEYS[NOTIFICATIONS + i - 1]
         if 0 < of.added then call('HINCRBY', COUNTERS, q .. 'b', of.added) end
         -- Waiting processes know the first due job. Only an earlier one needs a notification.
         if due and due <= now and now < queue(q).spare then
-            call('ZADD', shard.bells[q], 'LT', 0, 'r')
+            call('ZADD', shard.notifications[q], 'LT', 0, 'r')
         elseif due and (due <= now or due <= first_due(walk_of(q))) then
-            pending().ring(q, due)
+            pending().notify(q, due)
         end
     end
 end

@@ -4,8 +4,8 @@
 -- Answers: a byte per lease: h held, l lost, c cancel requested.
 -- Cost: O(n log N).
 drains()
-turn()
-put_turn()
+check_clock()
+put_shard()
 local answers = {}
 for i = 2, #ARGV do
     local id = sub(ARGV[i], 9, 24)

@@ -1,27 +1,27 @@
 -- settle: ends leases (S8), each named once; sweeps; and can reserve afterwards. Other callers wait for the script. So
 -- it stops at WORK_MAX, and does not reserve then.
--- KEYS: common, then the bells of the queues of the reserve.
+-- KEYS: common, then the notification keys of the queues of the reserve.
 -- ARGV: now, n, n ids, n settlements, then the arguments of the reserve, if there is one. A settlement: fence8, and for
 --   any verdict but a bare ack: verdict1 rest.
 --   The rest of a verdict: ack: a result: its content type as a chunk, then its bytes; retry, or retry and pause: kind1
 --     ms7 error; snooze: ms7 flag1 reason; cancel: reason; dead: error.
 --   One verdict is no caller's: h, the job waits for a newer version, and nothing is counted.
 -- Answers: now, microseconds into it, epoch, notifications left to the caller; a byte each for n leases, or for fewer
---   if it stopped; then the answer of reserving(). The byte is '-' for a lost lease. Else it is the state of its job,
+--   if it stopped; then the answer of numbered_reserve(). The byte is '-' for a lost lease. Else it is the state of its job,
 --   plus 16 times the reason if that is not the verdict's (OVERRULED in state/runs.lua).
 -- Cost: O(n log N).
 -- The most work besides bare acks, in commands as they are estimated here.
 local WORK_MAX = 512
 -- An ack that frees a key or a place in a group, and any other verdict.
 local KEYED, WHOLE = 4, 8
-local TURN = 16 -- a service of a group
+local SERVICE = 16 -- a service of a group
 drains()
 local n = tonumber(ARGV[2])
-turn()
+check_clock()
 local rows = 0 < n and call('HMGET', RUNS, unpack(ARGV, 3, n + 2)) or {}
 local answers, named, met, places = {}, {}, {}, {}
 -- Acks are written in one command per place.
-local runs, leases, records, pasts, kept, ended = {}, {}, {}, {}, {}, {}
+local runs, leases, records, histories, kept, ended = {}, {}, {}, {}, {}, {}
 local acked, work, is_cut = 0, 0, false
 local PLAIN_PAST = pack('>BBI6', 1 + 32, DONE, now) -- of a job done in its first attempt
 for i = 1, n do
@@ -46,7 +46,7 @@ for i = 1, n do
         end
         if #arg == 8 then
             local flags, b1, b2, b3, b4 = byte(run, 18, 22)
-            local has_past = flags % 4 >= 2
+            local has_history = flags % 4 >= 2
             acked = acked + 1
             runs[acked], leases[acked] = id, place .. id
             of.any, of.bytes = true, of.bytes + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
@@ -57,14 +57,14 @@ for i = 1, n do
                 rules().end_keyed(of.q, keys, id)
                 rules().end_live(of.q, keys, id)
             end
-            local past = has_past and rules().done_past(id, call('HGET', HISTORIES, id)) or PLAIN_PAST
+            local history = has_history and rules().done_history(id, call('HGET', HISTORIES, id)) or PLAIN_PAST
             if of.keeps then
                 local at = #kept
-                kept[at + 1], kept[at + 2] = id, past
+                kept[at + 1], kept[at + 2] = id, history
                 ended[at + 1], ended[at + 2] = '0', of.q .. pack('>BI6', DONE, now) .. id .. sub(run, 19, 22)
             else
                 records[#records + 1] = id
-                if has_past then pasts[#pasts + 1] = id end
+                if has_history then histories[#histories + 1] = id end
                 if math.floor(byte(id, 7) / 16) == DERIVED then rules().remember(of.q, id, now) end
             end
             answers[i] = '\1'
@@ -91,7 +91,7 @@ if 0 < acked then
     call('HDEL', RUNS, unpack(runs))
     call('ZREM', LEASES, unpack(leases))
     if 0 < #records then call('HDEL', RECORDS, unpack(records)) end
-    if 0 < #pasts then call('HDEL', HISTORIES, unpack(pasts)) end
+    if 0 < #histories then call('HDEL', HISTORIES, unpack(histories)) end
     if 0 < #kept then
         call('HSET', HISTORIES, unpack(kept))
         call('ZADD', ENDED_JOBS, unpack(ended))
@@ -110,14 +110,14 @@ sweep_ride(named, #answers)
 if made then rules().hand_over() end
 local answer = {}
 if 2 * n + 2 < #ARGV and not is_cut then
-    answer = reserving(2 * n + 3, BELLS, GROUP_TURNS_MAX - math.floor(work / TURN))
+    answer = numbered_reserve(2 * n + 3, NOTIFICATIONS, GROUP_SERVICES_MAX - math.floor(work / SERVICE))
 end
 -- Work that these ends allow to start, and that was not just reserved.
 for q in pairs(met) do
     if LIMITED <= queue(q).flags or now < queue(q).closed or 0 < queue(q).let then
         local due = first_due(walk_of(q))
-        if due < NEVER then pending().ring(q, due) end
+        if due < NEVER then pending().notify(q, due) end
     end
 end
-put_turn()
+put_shard()
 return {string.format('%.0f', now), shard.into, shard.epoch, put(), concat(answers), unpack(answer)}

@@ -10,6 +10,6 @@ local named = {}
 for i, name in ipairs(names) do named[i] = call('HGET', QUEUES, name) end
 local stopped = rules().sweep(named, tonumber(ARGV[2]), {names = names, is_last = from == '', ageless = ARGV[3] == '1'})
 if stopped then from = '[' .. names[stopped] end
-put_turn()
-local rings, swept = put(), shard.swept
-return {from, swept.expired, swept.removed, swept.forgotten, rings}
+put_shard()
+local notified, swept = put(), shard.swept
+return {from, swept.expired, swept.removed, swept.forgotten, notified}

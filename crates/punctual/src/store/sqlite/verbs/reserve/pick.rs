@@ -12,7 +12,7 @@ use crate::{
         time::Timestamp,
     },
     store::{
-        Order, end_bell,
+        Order, end_notification,
         sqlite::{
             engine::{
                 fault::Step,
@@ -134,10 +134,10 @@ impl Pick {
             return Ok(());
         }
         let mut wanted = up_to.min(self.n);
-        let is_shared = tx.at(q).ring.has_groups() && self.goes_on(tx, q, wanted);
+        let is_shared = tx.at(q).active.has_groups() && self.goes_on(tx, q, wanted);
         if is_shared {
             tx.let_in(q, wanted + GROUPS_EXTRA)?;
-            self.mind_rest(tx, q)?;
+            self.mind_ungrouped(tx, q)?;
             self.share(tx, q, &mut wanted, &mut each)?;
         }
         for priority in Priority::ALL {
@@ -164,7 +164,7 @@ impl Pick {
             }
         }
         if is_shared {
-            self.mind_rest(tx, q)?;
+            self.mind_ungrouped(tx, q)?;
         }
         Ok(())
     }
@@ -184,17 +184,17 @@ impl Pick {
     ) -> Step<()> {
         let mut stale = 0;
         while self.goes_on(tx, q, *wanted)
-            && let Some(mut group) = tx.first_in_ring(q, &mut stale)?
+            && let Some(mut group) = tx.first_active(q, &mut stale)?
         {
-            if tx.at(q).ring.own().is_some_and(|own| own <= group.tag())
-                && let Some((priority, row)) = self.first_of_rest(tx, q)?
+            if tx.at(q).active.ungrouped().is_some_and(|ungrouped| ungrouped <= group.tag())
+                && let Some((priority, row)) = self.first_ungrouped(tx, q)?
             {
                 let Some(given) = self.candidate(tx, q, &row, each)? else { break };
                 row.drop(tx, q, priority)?;
                 if given {
-                    tx.charge_rest(q);
+                    tx.charge_ungrouped(q);
                 }
-                self.mind_rest(tx, q)?;
+                self.mind_ungrouped(tx, q)?;
                 self.looked(given, wanted);
                 continue;
             }
@@ -220,10 +220,10 @@ impl Pick {
     }
 
     /// Checks whether ungrouped jobs are due.
-    fn mind_rest(&self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
+    fn mind_ungrouped(&self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
         let now = Self { until: tx.now, ..*self };
-        let is_due = now.first_of_rest(tx, q)?.is_some();
-        tx.mind_rest(q, is_due);
+        let is_due = now.first_ungrouped(tx, q)?.is_some();
+        tx.mind_ungrouped(q, is_due);
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Pick {
     }
 
     /// Returns the first due ungrouped job, and its priority.
-    fn first_of_rest(&self, tx: &Tx<'_>, q: Q) -> Step<Option<(Priority, DueRow)>> {
+    fn first_ungrouped(&self, tx: &Tx<'_>, q: Q) -> Step<Option<(Priority, DueRow)>> {
         for priority in Priority::ALL {
             if let Some(row) = due_rows(tx, q, priority, self.until, 1)?.pop() {
                 return Ok(Some((priority, row)));
@@ -286,11 +286,11 @@ impl Pick {
             hold(tx, q, &mut job)?;
             return Ok(Some(false));
         }
-        if tx.park_if_blocked(q, &job)? {
+        if tx.block_if_full(q, &job)? {
             return Ok(Some(false));
         }
         let bytes = self.bytes + job.payload.len();
-        let alone = self.parts && is_last_chance(job.past.crashes);
+        let alone = self.parts && is_last_chance(job.history.expired_leases);
         if self.any && (alone || BATCH_BYTES_MAX < bytes) {
             self.stopped = true;
             return Ok(None);
@@ -330,6 +330,6 @@ pub(crate) fn quarantine(tx: &mut Tx<'_>, q: Q, row: &DueRow) -> Step<()> {
     }
     tx.tally(q).bytes -= bytes;
     // The flag that a caller waits for it may be unreadable.
-    tx.ring_bell(end_bell(id));
+    tx.notify_named(end_notification(id));
     tx.put_ended(q, id, State::Dead, bytes, Some("corrupt"))
 }

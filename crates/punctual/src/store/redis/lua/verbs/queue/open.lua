@@ -1,5 +1,5 @@
 -- open: ends the pause of a queue, or of one of its groups, that a run requested.
--- KEYS: common, the queue's bell.
+-- KEYS: common, the notification key of the queue.
 -- ARGV: now, name, gid16 or ''.
 -- Answers: 1, or 0 if there is no such queue.
 -- Cost: O(log N).

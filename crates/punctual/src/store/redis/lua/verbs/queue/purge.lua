@@ -8,7 +8,7 @@ drains()
 local q, limit = call('HGET', QUEUES, ARGV[2]), tonumber(ARGV[3])
 if not q then return {} end
 local deleted = 0
-for _, level in ipairs({0, 1, 2, PARKED, GROUPED}) do
+for _, level in ipairs({0, 1, 2, BLOCKED, GROUPED}) do
     local from, to = '[' .. q .. char(level), '(' .. q .. char(level) .. BEHIND
     local left = shard.bytes < BYTES_MAX and limit - deleted or 0
     local members = {}
@@ -32,9 +32,9 @@ for _, level in ipairs({0, 1, 2, PARKED, GROUPED}) do
         if BYTES_MAX <= shard.bytes then break end
     end
 end
-local rings = put()
+local notified = put()
 -- Members of no level were not written by a script, and are not deleted.
 local left = call('ZLEXCOUNT', TIMELINE, '[' .. q, '(' .. q .. char(LEVELS))
-    + call('ZLEXCOUNT', TIMELINE, '[' .. q .. char(PARKED), '(' .. q .. char(PARKED + 1))
+    + call('ZLEXCOUNT', TIMELINE, '[' .. q .. char(BLOCKED), '(' .. q .. char(BLOCKED + 1))
     + call('ZLEXCOUNT', TIMELINE, '[' .. q .. char(GROUPED), '(' .. q .. char(GROUPED + 1))
-return {deleted, left == 0 and 0 or 1, rings}
+return {deleted, left == 0 and 0 or 1, notified}

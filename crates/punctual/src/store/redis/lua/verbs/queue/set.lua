@@ -1,6 +1,6 @@
 -- set: replaces the settings of a queue if they are still those that the caller read. A copy of the settings in shard 0
 -- replaces those that are no later than it. Makes the queue if it is new.
--- KEYS: common, the queue's bell.
+-- KEYS: common, the notification key of the queue.
 -- ARGV: now, name, version as read (0: none) or version of a copy, epoch, 'c' for a copy, settings; then per group with
 --   limits of its own: gid16, limits.
 -- Answers: 1, or 0, or the negative epoch if that is a later one.

@@ -26,19 +26,19 @@ local function id_in(member) return place == 'l' and sub(member, 10, 25) or rule
 while at <= min(#members, most) and bytes < BYTES_MAX do
     local ids = {}
     for i = at, min(at + CHUNK - 1, #members, most) do ids[#ids + 1] = id_in(members[i]) end
-    local records, pasts, runs = call('HMGET', RECORDS, unpack(ids)), call('HMGET', HISTORIES, unpack(ids)), call('HMGET', RUNS, unpack(ids))
+    local records, histories, runs = call('HMGET', RECORDS, unpack(ids)), call('HMGET', HISTORIES, unpack(ids)), call('HMGET', RUNS, unpack(ids))
     for i, id in ipairs(ids) do
         local rec, n = records[i] or '', #answer
         local job = {id = id, q = sub(members[at], 1, 3)}
-        pcall(rules().past, job, pasts[i]) -- a job that cannot be read is returned all the same
+        pcall(rules().history, job, histories[i]) -- a job that cannot be read is returned all the same
         local is_blocked = false
         if place == 't' and rec ~= '' then
             job.state = WAITING
-            is_blocked = pcall(rules().head, job, rec) and pcall(rules().past, job, pasts[i]) and rules().is_blocked(job)
+            is_blocked = pcall(rules().head, job, rec) and pcall(rules().history, job, histories[i]) and rules().is_blocked(job)
         end
-        answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = members[at], id, rec, pasts[i] or ''
+        answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = members[at], id, rec, histories[i] or ''
         answer[n + 5], answer[n + 6] = runs[i] or '', is_blocked and 2 or rules().is_hidden(job) and 1 or 0
-        bytes, at = bytes + #rec + (pasts[i] and #pasts[i] or 0), at + 1
+        bytes, at = bytes + #rec + (histories[i] and #histories[i] or 0), at + 1
     end
 end
 if at <= #members then answer[3] = 1 end

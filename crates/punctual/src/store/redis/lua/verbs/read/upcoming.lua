@@ -6,7 +6,7 @@
 local q, width, buckets = call('HGET', QUEUES, ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local answer = {string.format('%.0f', now), 0}
 if not q then return answer end
-answer[2] = call('ZLEXCOUNT', TIMELINE, '[' .. q .. char(PARKED), '(' .. q .. char(PARKED + 1)) -- blocked jobs are due
+answer[2] = call('ZLEXCOUNT', TIMELINE, '[' .. q .. char(BLOCKED), '(' .. q .. char(BLOCKED + 1)) -- blocked jobs are due
 local stop = min(now + width * buckets, END + 1)
 -- Ungrouped jobs level by level, then the jobs of all groups.
 for level = 0, LEVELS do

@@ -1,14 +1,14 @@
 -- Picks due jobs, for reserve, take, and the reserve after a settle.
 
 -- Picks due jobs (run_at ≤ `till`) of one walk in order, and passes up to `most` of them to `each`. Returns how many.
--- `state` is what the call has left: n, candidates, turns, bytes, any, stopped. `state.parts`: a suspect is reserved
+-- `state` is what the call has left: n, candidates, services, bytes, any, stopped. `state.parts`: a suspect is reserved
 -- alone. `state.takes`: the picked jobs run no longer than this step.
 local function pick(walk, most, till, state, each)
     -- Records read at once: each can have a mebibyte, and their sizes are not known before.
     local READ_MAX = 64
     local q, prefix, lifo = walk.q, walk.prefix, queue(walk.q).lifo
     local level_at = #prefix + 1 -- in a member: level1 run_at6 id past1
-    local id_at, past_at = level_at + 7, level_at + 23
+    local id_at, history_at = level_at + 7, level_at + 23
     local before, wanted = state.n, min(most, state.n, (room_of(q, state.takes)))
     while 0 < wanted and 0 < state.candidates and not state.stopped and is_due(walk, till) do
         local asked = min(wanted, state.candidates, READ_MAX)
@@ -21,7 +21,7 @@ local function pick(walk, most, till, state, each)
             members = call('ZRANGEBYLEX', TIMELINE, from, to, 'LIMIT', 0, asked + 1)
         end
         local ids = {}
-        for i = 1, min(#members, asked) do ids[i] = sub(members[i], id_at, past_at - 1) end
+        for i = 1, min(#members, asked) do ids[i] = sub(members[i], id_at, history_at - 1) end
         local records = call('HMGET', RECORDS, unpack(ids))
         local looked = 0
         for i, id in ipairs(ids) do
@@ -29,9 +29,9 @@ local function pick(walk, most, till, state, each)
             if rec then
                 local flags, _, _, _, _, s1, s2, s3 = byte(rec, 1, 8)
                 local bytes, job = s3 and #rec - s1 * 65536 - s2 * 256 - s3 or -1, nil
-                local has_past, is_sound = byte(members[i], past_at) == 1, 0 <= bytes
-                if is_sound and (1 < flags or has_past or state.takes) then
-                    is_sound, job = pcall(rules().of, id, rec, has_past and call('HGET', HISTORIES, id))
+                local has_history, is_sound = byte(members[i], history_at) == 1, 0 <= bytes
+                if is_sound and (1 < flags or has_history or state.takes) then
+                    is_sound, job = pcall(rules().of, id, rec, has_history and call('HGET', HISTORIES, id))
                 end
                 local is_newer = false
                 if is_sound and state.takes then is_sound, is_newer = pcall(rules().is_newer, job) end
@@ -48,10 +48,10 @@ local function pick(walk, most, till, state, each)
                 elseif is_newer then
                     rules().hold(job)
                 elseif job and job.key and (rules().is_full(job) or rules().is_behind(job, members[i])) then
-                    call('ZADD', TIMELINE, '0', rules().parked_member(job))
+                    call('ZADD', TIMELINE, '0', rules().blocked_member(job))
                     rules().touch(q, job.key)
                 else
-                    local alone = state.parts and job and POISON_LIMIT <= job.crashes + 1
+                    local alone = state.parts and job and POISON_LIMIT <= job.expired_leases + 1
                     if state.any and (alone or BYTES_MAX < state.bytes + bytes) then
                         state.stopped = true
                         break

@@ -1,4 +1,4 @@
-//! Limits of queues: how many run, how often one starts, and gates that a run closes for a while.
+//! Limits of queues: how many run, how often one starts, and limiters that a run closes for a while.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) async fn a_queue_runs_as_many_jobs_as_may(t: Fixture) {
     let ack = [Settlement { lease: batch.jobs[0].lease, verdict: Verdict::Ack }];
     let (_, next) = t.store.settle(&ack, Some(&t.want(9))).await.unwrap();
     assert_eq!(ids(&next.unwrap()), jobs[2..3]);
-    // A lease that is taken back makes room, too: the first of those that are due starts.
+    // A lease that is reclaimed makes room, too: the first of those that are due starts.
     t.pass(15);
     assert_eq!(t.reserve(9).await.jobs.len(), 2);
 }
@@ -147,7 +147,7 @@ pub(crate) async fn a_take_obeys_limits(t: Fixture) {
 }
 
 /// S10, S15: a run may close its queue for a while: the job fails, and nothing of its queue starts until then.
-pub(crate) async fn a_run_closes_the_gate_of_its_queue(t: Fixture) {
+pub(crate) async fn a_run_closes_the_limiter_of_its_queue(t: Fixture) {
     let run = t.run().await;
     let job = t.end(&run, retry_after(secs(30))).await;
     assert_eq!((job.state, job.attempt, job.run_at), (State::Waiting, 2, at(30_000)));
@@ -167,8 +167,8 @@ pub(crate) async fn a_run_closes_the_gate_of_its_queue(t: Fixture) {
     assert_eq!(ids(&t.reserve(9).await), [other, run.job.id]);
 }
 
-/// S15: a gate is closed until the latest of what was asked for, and for a day at most.
-pub(crate) async fn a_gate_is_closed_for_a_day_at_most(t: Fixture) {
+/// S15: a limiter is closed until the latest of what was asked for, and for a day at most.
+pub(crate) async fn a_limiter_is_closed_for_a_day_at_most(t: Fixture) {
     t.add_many(3).await;
     let runs = t.reserve(3).await.jobs;
     t.end(&runs[0], retry_after(secs(60))).await;
@@ -183,8 +183,8 @@ pub(crate) async fn a_gate_is_closed_for_a_day_at_most(t: Fixture) {
     assert_eq!(t.info().await.opens_at, None);
 }
 
-/// S15: an operator opens a gate that a run closed; what a rate and `concurrency` hold back stays so.
-pub(crate) async fn an_operator_opens_a_gate(t: Fixture) {
+/// S15: an operator opens a limiter that a run closed; what a rate and `concurrency` hold back stays so.
+pub(crate) async fn an_operator_opens_a_limiter(t: Fixture) {
     let open = || QueueOp::Open { group: None };
     assert_eq!(t.queue(open()).await, QueueReply::Unknown);
     // Also where nothing waits for it.
@@ -208,7 +208,7 @@ pub(crate) async fn an_operator_opens_a_gate(t: Fixture) {
 }
 
 /// S8, S15: a lease that was lost closes nothing.
-pub(crate) async fn a_lost_lease_closes_no_gate(t: Fixture) {
+pub(crate) async fn a_lost_lease_closes_no_limiter(t: Fixture) {
     let run = t.run().await;
     t.pass(15);
     t.reserve(0).await;

@@ -41,7 +41,7 @@ async fn all_start_in_time(route: &Route) {
 /// The workers are idle, and only their bells are out of reach: what rings is heard late.
 async fn stalled() {
     let route = Route::idle("bells stalled for 20 s").await;
-    route.proxy.set(Weather::Stall, Whom::Bells);
+    route.proxy.set(Weather::Stall, Whom::Notifications);
     let heal = async {
         tokio::time::sleep(STALL).await;
         route.proxy.set(Weather::Fair, Whom::All);
@@ -54,7 +54,7 @@ async fn stalled() {
 /// The same, and what rings is never heard.
 async fn void() {
     let route = Route::idle("bells fell silent for ever").await;
-    route.proxy.set(Weather::Void, Whom::Bells);
+    route.proxy.set(Weather::Void, Whom::Notifications);
     all_start_in_time(&route).await;
     route.proxy.set(Weather::Fair, Whom::All);
     starts_in_time(&route).await;

@@ -3,30 +3,30 @@
 use punctual::{
     NewJob, Priority, State, When,
     job::Failure,
-    store::{Heartbeat, LeaseStatus, QueueOp, Reserve, Settled, TakenBack, Verdict},
+    store::{Heartbeat, LeaseStatus, QueueOp, Reclaimed, Reserve, Settled, Verdict},
 };
 
 use crate::fixture::{CANCEL, Fixture, QUEUE, START_MS, WORKER, at, ids, millis, retry, secs, snooze};
 
 /// S9: a lease ends when somebody takes it back, not by itself; the next reserve does, at its time and not before.
-pub(crate) async fn a_lease_is_taken_back_at_its_time(t: Fixture) {
+pub(crate) async fn a_lease_is_reclaimed_at_its_time(t: Fixture) {
     let run = t.run().await;
     t.clock.set(at(14_999));
-    assert_eq!(t.reserve(0).await.taken_back, []);
+    assert_eq!(t.reserve(0).await.reclaimed, []);
     t.clock.set(at(15_000));
     assert_eq!(t.state(run.job.id).await, State::Running);
-    let taken_back = TakenBack { lease: run.lease, queue: QUEUE.to_owned(), state: State::Waiting };
-    assert_eq!(t.reserve(0).await.taken_back, [taken_back]);
+    let reclaimed = Reclaimed { lease: run.lease, queue: QUEUE.to_owned(), state: State::Waiting };
+    assert_eq!(t.reserve(0).await.reclaimed, [reclaimed]);
 }
 
-/// S9: attempt and crashes grow by one, `run_at` stays, and the job may start again in the same call.
-pub(crate) async fn a_job_taken_back_keeps_its_time_and_counts_a_crash(t: Fixture) {
+/// S9: attempt and expired leases grow by one, `run_at` stays, and the job may start again in the same call.
+pub(crate) async fn a_job_reclaimed_keeps_its_time_and_counts_an_expired_lease(t: Fixture) {
     let run = t.run().await;
     t.pass(15);
     t.reserve(0).await;
     let job = t.get(run.job.id).await;
     assert_eq!((job.state, job.run_at), (State::Waiting, at(0)));
-    assert_eq!((job.attempt, job.crashes, job.snoozes), (2, 1, 0));
+    assert_eq!((job.attempt, job.expired_leases, job.snoozes), (2, 1, 0));
     assert_eq!((job.started_at, job.running, job.finished_at), (None, None, None));
     let failure = Failure {
         attempt: 1,
@@ -38,12 +38,12 @@ pub(crate) async fn a_job_taken_back_keeps_its_time_and_counts_a_crash(t: Fixtur
     assert_eq!(job.failures, [failure]);
 }
 
-/// S7, S9: what is taken back is reserved in the same call, under a new lease.
-pub(crate) async fn a_job_taken_back_may_start_again_in_the_same_call(t: Fixture) {
+/// S7, S9: what is reclaimed is reserved in the same call, under a new lease.
+pub(crate) async fn a_job_reclaimed_may_start_again_in_the_same_call(t: Fixture) {
     let old = t.run().await;
     t.pass(15);
     let batch = t.reserve(1).await;
-    assert_eq!((ids(&batch), batch.taken_back.len()), (vec![old.job.id], 1));
+    assert_eq!((ids(&batch), batch.reclaimed.len()), (vec![old.job.id], 1));
     assert!(old.lease.fence < batch.jobs[0].lease.fence);
     assert_eq!((batch.jobs[0].job.attempt, batch.jobs[0].until), (2, at(30_000)));
 }
@@ -53,7 +53,7 @@ fn with_low16(t: &Fixture, low16: u16) -> NewJob {
     NewJob { id: t.id(low16), ..t.job() }
 }
 
-/// S9: after two crashes in a row a job whose next attempt is its last is due later, each one at its own instant.
+/// S9: after two expired leases in a row a job whose next attempt is its last is due later, each one at its own instant.
 pub(crate) async fn the_second_crash_in_a_row_parts_jobs_with_one_attempt_left(t: Fixture) {
     let jobs = [0x0000, 0x8000, 0x0001, 0xffff].map(|low16| {
         let mut job = with_low16(&t, low16);
@@ -69,24 +69,27 @@ pub(crate) async fn the_second_crash_in_a_row_parts_jobs_with_one_attempt_left(t
     // now + 15,000 ms × (1 + low 16 bits / 65,536), cut to whole milliseconds
     for (job, run_at) in jobs.iter().zip([45_000, 52_500, 45_000, 59_999]) {
         let job = t.get(job.id).await;
-        assert_eq!((job.crashes, job.attempt, job.run_at), (2, 3, at(run_at)));
+        assert_eq!((job.expired_leases, job.attempt, job.run_at), (2, 3, at(run_at)));
     }
 }
 
-/// S9: two crashes in a row leave a job due at once that has attempts to spare; the third parts it from its bystanders.
+/// S9: two expired leases in a row leave a job due at once that has attempts to spare; the third parts it from its bystanders.
 pub(crate) async fn the_third_crash_in_a_row_parts_a_job_from_its_bystanders(t: Fixture) {
     let jobs = [0x0000, 0x8000, 0x0001, 0xffff].map(|low16| with_low16(&t, low16));
     t.enqueue_all(&jobs).await;
-    for crashes in 0..3 {
+    for expired_leases in 0..3 {
         let batch = t.reserve_by(&Reserve { company: true, ..t.want(4) }).await;
-        assert_eq!(batch.jobs.iter().map(|reserved| reserved.job.crashes).collect::<Vec<_>>(), [crashes; 4]);
+        assert_eq!(
+            batch.jobs.iter().map(|reserved| reserved.job.expired_leases).collect::<Vec<_>>(),
+            [expired_leases; 4]
+        );
         t.pass(15);
     }
     assert_eq!(t.reserve(4).await.jobs, []);
     // now + 30,000 ms × (1 + low 16 bits / 65,536), cut to whole milliseconds
     for (job, run_at) in jobs.iter().zip([75_000, 90_000, 75_000, 104_999]) {
         let job = t.get(job.id).await;
-        assert_eq!((job.crashes, job.attempt, job.run_at), (3, 4, at(run_at)));
+        assert_eq!((job.expired_leases, job.attempt, job.run_at), (3, 4, at(run_at)));
     }
 }
 
@@ -152,10 +155,10 @@ pub(crate) async fn with_company_jobs_on_their_last_chance_come_like_others_and_
     assert_eq!(ids(&batch), [jobs[0].id, jobs[1].id, fresh]);
     t.pass(15);
     let batch = t.reserve(0).await;
-    assert_eq!(batch.taken_back.iter().map(|taken| taken.state).collect::<Vec<_>>(), [State::Waiting; 3]);
+    assert_eq!(batch.reclaimed.iter().map(|taken| taken.state).collect::<Vec<_>>(), [State::Waiting; 3]);
     for (id, counted) in [(jobs[0].id, (3, 4)), (fresh, (1, 2))] {
         let job = t.get(id).await;
-        assert_eq!((job.crashes, job.attempt), counted);
+        assert_eq!((job.expired_leases, job.attempt), counted);
     }
 }
 
@@ -169,28 +172,28 @@ pub(crate) async fn a_run_that_is_told_to_have_company_is_not_ended_by_its_crash
         assert_eq!(t.store.extend(&[beat]).await.expect("it is held"), [LeaseStatus::Held]);
     }
     t.pass(15);
-    assert_eq!(t.reserve(0).await.taken_back[0].state, State::Waiting);
+    assert_eq!(t.reserve(0).await.reclaimed[0].state, State::Waiting);
     t.pass(60);
     assert_eq!(crash(&t).await, State::Dead);
     let job = t.get(id).await;
-    assert_eq!((job.crashes, job.attempt, job.reason.as_deref()), (4, 4, Some("crashes")));
+    assert_eq!((job.expired_leases, job.attempt, job.reason.as_deref()), (4, 4, Some("crashes")));
 }
 
 /// Reserves the one due job and lets its lease pass; answers where the job goes.
 async fn crash(t: &Fixture) -> State {
     t.reserve_one().await;
     t.pass(15);
-    t.reserve(0).await.taken_back[0].state
+    t.reserve(0).await.reclaimed[0].state
 }
 
-/// S9: the third crash in a row is the last: dead, reason `crashes`.
+/// S9: the third expired lease in a row is the last: dead, reason `crashes`.
 pub(crate) async fn the_third_crash_in_a_row_is_dead(t: Fixture) {
     let id = t.add().await;
     assert_eq!((crash(&t).await, crash(&t).await), (State::Waiting, State::Waiting));
     assert_eq!(crash(&t).await, State::Dead);
     let job = t.get(id).await;
     assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("crashes")));
-    assert_eq!((job.attempt, job.crashes, job.failures.len()), (3, 3, 3));
+    assert_eq!((job.attempt, job.expired_leases, job.failures.len()), (3, 3, 3));
     assert_eq!(job.finished_at, Some(at(45_000)));
 }
 
@@ -203,7 +206,7 @@ pub(crate) async fn the_poison_limit_is_checked_before_the_attempts(t: Fixture) 
     assert_eq!(t.get(id).await.reason.as_deref(), Some("crashes"));
 }
 
-/// S9, S10: a lease taken back is an attempt: the last one ends dead, reason `attempts`.
+/// S9, S10: a lease reclaimed is an attempt: the last one ends dead, reason `attempts`.
 pub(crate) async fn a_crash_of_the_last_attempt_is_dead(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(2)).await;
     t.end(&run, retry(secs(0))).await;
@@ -212,7 +215,7 @@ pub(crate) async fn a_crash_of_the_last_attempt_is_dead(t: Fixture) {
     t.reserve(0).await;
     let job = t.get(run.job.id).await;
     assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("attempts")));
-    assert_eq!((job.attempt, job.crashes, job.failures.len()), (2, 1, 2));
+    assert_eq!((job.attempt, job.expired_leases, job.failures.len()), (2, 1, 2));
 }
 
 /// S9: `max_attempts = 1` means: never again after a crash.
@@ -224,14 +227,14 @@ pub(crate) async fn one_attempt_means_never_again_after_a_crash(t: Fixture) {
     assert_eq!((job.state, job.reason.as_deref(), job.attempt), (State::Dead, Some("attempts"), 1));
 }
 
-/// S9, S10: any settle ends a row of crashes; the attempt goes on counting.
-pub(crate) async fn any_settle_ends_a_row_of_crashes(t: Fixture) {
+/// S9, S10: any settle ends a row of expired leases; the attempt goes on counting.
+pub(crate) async fn any_settle_ends_a_row_of_expired_leases(t: Fixture) {
     for verdict in [retry(secs(0)), snooze(millis(100)), Verdict::Release, Verdict::Ack] {
         let run = t.run().await;
         t.pass(15);
         let again = t.reserve_one().await;
-        assert_eq!((again.job.crashes, again.job.attempt), (1, 2));
-        assert_eq!(t.end(&again, verdict).await.crashes, 0);
+        assert_eq!((again.job.expired_leases, again.job.attempt), (1, 2));
+        assert_eq!(t.end(&again, verdict).await.expired_leases, 0);
         t.queue(QueueOp::Purge(1)).await;
         assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::LeaseLost);
     }
@@ -247,19 +250,19 @@ pub(crate) async fn a_row_of_snoozes_outlives_a_crash(t: Fixture) {
     t.pass(15);
     t.reserve(0).await;
     let job = t.get(run.job.id).await;
-    assert_eq!((job.snoozes, job.crashes, job.reason), (1, 1, None));
+    assert_eq!((job.snoozes, job.expired_leases, job.reason), (1, 1, None));
 }
 
 /// S9, S13: one call takes back 32 leases, and says that more are left.
-pub(crate) async fn one_call_takes_back_32_leases(t: Fixture) {
+pub(crate) async fn one_call_reclaims_32_leases(t: Fixture) {
     t.add_many(40).await;
     assert_eq!(t.reserve(40).await.jobs.len(), 40);
     t.pass(15);
     let batch = t.reserve(0).await;
-    assert_eq!((batch.taken_back.len(), batch.more), (32, true));
+    assert_eq!((batch.reclaimed.len(), batch.more), (32, true));
     assert_eq!((t.counts().await.running, t.counts().await.waiting), (8, 32));
-    assert_eq!(t.reserve(0).await.taken_back.len(), 8);
-    assert_eq!(t.reserve(0).await.taken_back.len(), 0);
+    assert_eq!(t.reserve(0).await.reclaimed.len(), 8);
+    assert_eq!(t.reserve(0).await.reclaimed.len(), 0);
 }
 
 /// S9: leases past their time make `more`, also when no job is due.
@@ -276,42 +279,42 @@ pub(crate) async fn leases_left_past_their_time_are_more(t: Fixture) {
 }
 
 /// S9: the oldest end of a lease comes first, then the id.
-pub(crate) async fn leases_are_taken_back_oldest_first(t: Fixture) {
+pub(crate) async fn leases_are_reclaimed_oldest_first(t: Fixture) {
     let mut runs = Vec::new();
     for lease in [9, 3, 6, 3] {
         runs.push(t.run_with(|job| job.options.lease = Some(secs(lease))).await.lease);
     }
     t.pass(9);
-    let taken_back: Vec<_> = t.reserve(0).await.taken_back.iter().map(|back| back.lease).collect();
-    assert_eq!(taken_back, [runs[1], runs[3], runs[2], runs[0]]);
+    let reclaimed: Vec<_> = t.reserve(0).await.reclaimed.iter().map(|back| back.lease).collect();
+    assert_eq!(reclaimed, [runs[1], runs[3], runs[2], runs[0]]);
 }
 
 /// S9: only the queues that a call names lose leases, over all of them oldest first.
-pub(crate) async fn leases_are_taken_back_in_the_named_queues_only(t: Fixture) {
+pub(crate) async fn leases_are_reclaimed_in_the_named_queues_only(t: Fixture) {
     let mail = t.run_with(|job| job.options.lease = Some(secs(6))).await;
     let bulk = t.add_with(|job| (job.queue, job.options.lease) = ("bulk".to_owned(), Some(secs(3)))).await;
     t.reserve_by(&t.want_from(&[("bulk", 1)], 1)).await;
     t.pass(6);
-    assert_eq!(t.reserve_by(&t.want_from(&[("other", 1)], 1)).await.taken_back, []);
+    assert_eq!(t.reserve_by(&t.want_from(&[("other", 1)], 1)).await.reclaimed, []);
     let both = Reserve { n: 0, ..t.want_from(&[(QUEUE, 1), ("bulk", 1)], 1) };
-    let taken_back: Vec<_> = t.reserve_by(&both).await.taken_back.iter().map(|back| back.lease.job).collect();
-    assert_eq!(taken_back, [bulk, mail.job.id]);
+    let reclaimed: Vec<_> = t.reserve_by(&both).await.reclaimed.iter().map(|back| back.lease.job).collect();
+    assert_eq!(reclaimed, [bulk, mail.job.id]);
 }
 
 /// S9: a paused queue gives no jobs, but its leases are taken back.
-pub(crate) async fn leases_of_a_paused_queue_are_taken_back(t: Fixture) {
+pub(crate) async fn leases_of_a_paused_queue_are_reclaimed(t: Fixture) {
     let run = t.run().await;
     t.pause().await;
     assert_eq!(t.reserve(1).await.next_due, Some(secs(15)));
     t.pass(15);
     let batch = t.reserve(1).await;
-    assert_eq!((batch.jobs.len(), batch.taken_back.len()), (0, 1));
+    assert_eq!((batch.jobs.len(), batch.reclaimed.len()), (0, 1));
     assert_eq!((batch.more, batch.next_due), (false, None));
     assert_eq!(t.state(run.job.id).await, State::Waiting);
 }
 
 /// S9: reads, heartbeats of others, settles and sweeps take nothing back.
-pub(crate) async fn only_reserve_and_take_take_back(t: Fixture) {
+pub(crate) async fn only_reserve_and_take_reclaim(t: Fixture) {
     let (run, other) = (t.run().await, t.run().await);
     t.pass(16);
     t.extend(other.lease).await;
@@ -324,20 +327,20 @@ pub(crate) async fn only_reserve_and_take_take_back(t: Fixture) {
 }
 
 /// S9: taking back meets an expired job as any other; it is then ended instead of started.
-pub(crate) async fn a_job_taken_back_past_its_expiry_does_not_start_again(t: Fixture) {
+pub(crate) async fn a_job_reclaimed_past_its_expiry_does_not_start_again(t: Fixture) {
     let run = t.run_with(|job| job.expires_at = Some(When::In(secs(10)))).await;
     t.pass(15);
     let batch = t.reserve(1).await;
-    assert_eq!((batch.jobs.len(), batch.taken_back[0].state), (0, State::Waiting));
+    assert_eq!((batch.jobs.len(), batch.reclaimed[0].state), (0, State::Waiting));
     assert_eq!(t.get(run.job.id).await.reason.as_deref(), Some("expired"));
 }
 
-/// S9, S12: whose cancel was asked for is cancelled when its lease is taken back, even at the last attempt.
-pub(crate) async fn a_job_to_be_cancelled_is_cancelled_when_taken_back(t: Fixture) {
+/// S9, S12: whose cancel was asked for is cancelled when its lease is reclaimed, even at the last attempt.
+pub(crate) async fn a_job_to_be_cancelled_is_cancelled_when_reclaimed(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
     t.apply(run.job.id, CANCEL).await;
     t.pass(15);
-    assert_eq!(t.reserve(1).await.taken_back[0].state, State::Cancelled);
+    assert_eq!(t.reserve(1).await.reclaimed[0].state, State::Cancelled);
     let job = t.get(run.job.id).await;
     assert_eq!((job.state, job.reason.as_deref()), (State::Cancelled, Some("cancelled")));
     assert_eq!((job.cancel_requested, job.finished_at), (false, Some(at(15_000))));

@@ -21,7 +21,7 @@
 --  12 p  HASH  CALLS              instance8 verb1 → number8 ms6 answer: the last call of each instance (S3)
 --  13 a  ZSET  CALLS_BY_TIME      instance8 verb1 @ ms: the same, by a time that is not after the last call
 --  14 s  HASH  STATE              the state of the shard:
---               'turn' → seen7 grace7 fence7 wide7 epoch4 format2: see read_turn() in base.lua; the format is at this
+--               'turn' → seen7 grace7 fence7 wide7 epoch4 format2: see read_shard() in base.lua; the format is at this
 --                        position in every format
 --               'left' → when a script last left notifications to its caller, in ms
 --               'layout' → how many shards the store has; in shards other than 0 a copy, see copies.rs
@@ -45,7 +45,7 @@
 --               q 'd' run_at7 id     waiting jobs of all groups by time, without the blocked ones
 --               q 'k' key16 id       waiting and running ungrouped jobs of a concurrency key
 --  21 y  HASH  GROUPS             q gid16 → group: the state of a group; see group_of() in state/groups.lua
---  22 …  ZSET  BELLS              from this position on, the notification keys of the queues named in the call, in their order:
+--  22 …  ZSET  NOTIFICATIONS      from this position on, the notification keys of the queues named in the call, in their order:
 --               'r', 's', 't', 'u', each @ ms: see put() in notifications.lua; 't' ms, 'u' ms: those that came back
 -- doc.lua and audit.lua have these keys there instead, in shard 0 (other shards have none):
 --  22 d  HASH  DOCS               key → version7 value: documents
@@ -62,14 +62,14 @@
 local RECORDS, HISTORIES, TIMELINE, EXPIRIES, RUNS, LEASES, ENDED_JOBS, UNIQUE_KEYS, WINDOWS, REMEMBERED_BY_END,
     REMEMBERED, CALLS, CALLS_BY_TIME, STATE, QUEUES, SETTINGS, NAMES, COUNTERS, RUNNING_KEYS, GROUPS_BY_PLACE, GROUPS =
     unpack(KEYS, 1, 21)
-local BELLS = $BELLS -- the position of the first notification key
+local NOTIFICATIONS = $NOTIFICATIONS -- the position of the first notification key
 local call, pack, unp = redis.call, struct.pack, struct.unpack
 local sub, char, byte, concat, min, max = string.sub, string.char, string.byte, table.concat, math.min, math.max
 local WAITING, DONE, CANCELLED, DEAD, RUNNING = $WAITING, $DONE, $CANCELLED, $DEAD, $RUNNING
 local CAPPED, KEEPS_NO_DONE, LIMITED, GROUPS_LIMITED = 4, 8, 64, 128 -- flags of queues, see queue() in base.lua
 local LEVELS = $LEVELS
 -- These are where a level would be: the mark of blocked jobs, and that of jobs of a group.
-local PARKED, GROUPED = 16, 32
+local BLOCKED, GROUPED = 16, 32
 local DERIVED = $DERIVED -- the version of derived ids
 local FORMAT = $FORMAT -- see scripts.rs
 local END = $INSTANT_MAX_MS -- the last instant
@@ -81,7 +81,7 @@ local AT_REST = 2 ^ 53 - 1 -- when upkeep is due for a queue that holds nothing
 -- Stands for a setting that nobody chose. Each reader uses the default of its own version.
 local OPEN = $OPEN
 -- A name after a $ is a constant of the Rust code; see constants() in scripts.rs. Times are in ms.
-local POISON_LIMIT, CRASHES_MAX = $POISON_LIMIT, $CRASHES_MAX
-local CANDIDATES_EXTRA, GROUPS_EXTRA, GROUP_TURNS_MAX = $CANDIDATES_EXTRA, $GROUPS_EXTRA, $GROUP_TURNS_MAX
-local HEARTBEAT, JUMP = $HEARTBEAT_DEFAULT, $LEASE_DEFAULT + $HEARTBEAT_DEFAULT
+local POISON_LIMIT, EXPIRED_LEASES_MAX = $POISON_LIMIT, $EXPIRED_LEASES_MAX
+local CANDIDATES_EXTRA, GROUPS_EXTRA, GROUP_SERVICES_MAX = $CANDIDATES_EXTRA, $GROUPS_EXTRA, $GROUP_SERVICES_MAX
+local JUMP_PAUSE, JUMP = $JUMP_PAUSE, $LEASE_DEFAULT + $JUMP_PAUSE
 local CALL_MEMORY, BYTES_MAX, SPARE = $CALL_MEMORY, $BATCH_BYTES_MAX, $SPARE

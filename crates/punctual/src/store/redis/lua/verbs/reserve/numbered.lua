@@ -1,16 +1,16 @@
--- A numbered reserve. A repetition extends the leases of the jobs that it returns. put_turn() must follow.
+-- A numbered reserve. A repetition extends the leases of the jobs that it returns. put_shard() must follow.
 -- ARGV, from ARGV[from] on: instance8; number; n; lease in ms or 0; the worker as it is stored in a run; 1 if a suspect
 --   has company, else 0; then per queue: its name, its share, the most jobs that it can have, and the times at which
 --   the caller's process wakes for it. The times are at7 …, or '-': the caller uses its own timer whatever others do.
--- `turns`: how many services groups can get.
+-- `services`: how many services groups can get.
 -- Answers: reclaimed leases; next (ms, '' never); per name: when there may be work (at7, NEVER: nothing will come), and
 --   whether the caller's process must wake for it (1, or 0: two others do); then per job: id; run; record; its history,
 --   if the run says that it has one.
 --
 -- A time wakes one idle process and, SPARE later, another one (`watch` in the queue's row). A caller that has slots
--- left becomes the first of them, and the spare notification goes to the bell. A caller whose slots are full, or that
--- cannot wait, leaves both to the bell.
-local function reserving(from, first_bell, turns)
+-- left becomes the first of them, and the spare notification goes to the queue's key. A caller whose slots are full, or
+-- that cannot wait, leaves both to the key.
+local function numbered_reserve(from, first_notification, services)
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
     local company = ARGV[from + 5] == '1'
     local named, shares, room, walks, places, holds = {}, {}, {}, {}, {}, {}
@@ -22,7 +22,7 @@ local function reserving(from, first_bell, turns)
             local at = #named + 1
             named[at], shares[at], room[at] = q, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
             places[at], holds[at] = place + 1, ARGV[i + 3] ~= '-' and ARGV[i + 3]
-            shard.bells[q], walks[q] = KEYS[first_bell + place], walk_of(q)
+            shard.notifications[q], walks[q] = KEYS[first_notification + place], walk_of(q)
         end
     end
     local answer = {'', '', ''}
@@ -55,7 +55,7 @@ local function reserving(from, first_bell, turns)
         end
         for _, q in ipairs(named) do ends[q] = read_end(q, '') end
     else
-        turn()
+        check_clock()
         local is_past = false
         for i, q in ipairs(named) do
             -- This caller sees all work notified so far. Work that comes next gets a spare notification of its own.
@@ -69,14 +69,14 @@ local function reserving(from, first_bell, turns)
         end
         -- Unless the clock has just jumped (S14).
         if is_past and not shard.pause then
-            answer[1] = rules().take_back(named)
+            answer[1] = rules().reclaim(named)
             rules().hand_over()
             for _, q in ipairs(named) do ends[q] = read_end(q, '') end
         end
 
-        local state = {n = n, candidates = n + CANDIDATES_EXTRA, turns = turns, bytes = 0, parts = not company}
+        local state = {n = n, candidates = n + CANDIDATES_EXTRA, services = services, bytes = 0, parts = not company}
         local runs, leases, ids = {}, {}, {}
-        local given, told = 0, #answer
+        local given, filled = 0, #answer
         local fence = max(shard.fence, now * 1000)
         for pass = 1, 2 do
             for i, q in ipairs(named) do
@@ -106,22 +106,22 @@ local function reserving(from, first_bell, turns)
                             flags, digest = flags + 16, digest .. job.gid
                             call('ZADD', RUNNING_KEYS, '0', q .. job.gid .. id)
                         end
-                        if company and POISON_LIMIT <= job.crashes + 1 then flags = flags + 32 end
+                        if company and POISON_LIMIT <= job.expired_leases + 1 then flags = flags + 32 end
                     end
                     local run = pack('>I8c9BI4', fence, place, flags, bytes) .. rest .. digest .. worker
                     runs[2 * given + 1], runs[2 * given + 2] = id, run
                     leases[2 * given + 1], leases[2 * given + 2] = '0', place .. id
                     given = given + 1
                     ids[given] = id
-                    answer[told + 1], answer[told + 2], answer[told + 3] = id, run, rec
-                    told = told + 3
+                    answer[filled + 1], answer[filled + 2], answer[filled + 3] = id, run, rec
+                    filled = filled + 3
                     if flags % 4 >= 2 then
-                        told = told + 1
-                        answer[told] = job.x
+                        filled = filled + 1
+                        answer[filled] = job.x
                     end
                     if job and job.lease then place = nil end
                 end
-                room[i] = room[i] - serve(walks[q], min(pass == 1 and shares[i] or n, room[i]), now, state, start)
+                room[i] = room[i] - pick_groups(walks[q], min(pass == 1 and shares[i] or n, room[i]), now, state, start)
             end
             if state.n == 0 then break end
         end
@@ -156,14 +156,14 @@ local function reserving(from, first_bell, turns)
         local is_mine = not held
         if at <= now then
             -- A caller that got jobs may be busy from now on, so another process must look for the remaining work.
-            if first and due <= now then pending().ring(q, due) end
+            if first and due <= now then pending().notify(q, due) end
         elseif held and 0 < left_over and 0 < room[i] and (is_held or is_news) and may_be_mine then
             is_mine = true
             if row.watch ~= at then pending().watch(q, at) end
         elseif is_news or is_held or is_repetition and at < NEVER or first and not held and due < NEVER then
             -- If the caller repeats its call, the first answer is not known here.
             pending().unwatch(q)
-            pending().ring(q, at)
+            pending().notify(q, at)
         end
         if at < NEVER then wakes[places[i]] = pack('>I7B', at, is_mine and 1 or 0) end
     end

@@ -20,13 +20,13 @@ const START_MAX: Duration = Duration::from_secs(7);
 const SLOW: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_start_whose_bells_are_deleted() {
+async fn jobs_start_whose_notifications_are_deleted() {
     let server = Server::start(&[]);
     let url = server.url();
     let prefix = url.rsplit('=').next().unwrap();
     let mut drill = Drill::begin("bells deleted", &url).await;
     drill.work(2, &url).await;
-    let bell = format!("{prefix}:{{0}}:w:{}", super::drill::QUEUE);
+    let key = format!("{prefix}:{{0}}:w:{}", super::drill::QUEUE);
     let mut console = Console::open(&server.socket()).unwrap();
     let (mut deleted, mut slowest) = (0, Duration::ZERO);
     for _ in 0..JOBS_MAX {
@@ -34,7 +34,7 @@ async fn jobs_start_whose_bells_are_deleted() {
         let begin = Instant::now();
         drill.push(1).await;
         for _ in 0..fastrand::u32(..4) {
-            deleted += console.say(&["DEL", &bell]).unwrap().parse::<u64>().unwrap();
+            deleted += console.say(&["DEL", &key]).unwrap().parse::<u64>().unwrap();
         }
         let is_lost = timeout(FELT, drill.drained()).await.is_err();
         if is_lost {

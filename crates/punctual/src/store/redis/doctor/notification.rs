@@ -32,10 +32,10 @@ static PROBE: LazyLock<Script> = LazyLock::new(|| Script::new("probe", &[include
 
 /// Listens on a connection of its own while a script notifies.
 pub(super) async fn hear(shard: &Shard) -> Result<Check> {
-    let bell = shard.key(&format!("probe:{:016x}", fastrand::u64(..)));
+    let key = shard.key(&format!("probe:{:016x}", fastrand::u64(..)));
     let (line, (listening, is_listening)) = (Arc::clone(shard.link.line()), oneshot::channel());
     let mut listen = Cmd::new();
-    listen.arg("BZPOPMIN").arg(&bell).arg(WAIT_MAX.as_secs());
+    listen.arg("BZPOPMIN").arg(&key).arg(WAIT_MAX.as_secs());
     let listener = async move {
         let (_, connection) = line.route().connect().await?;
         let _ = listening.send(());
@@ -43,15 +43,15 @@ pub(super) async fn hear(shard: &Shard) -> Result<Check> {
         let heard = timeout(WAIT_MAX * 2, connection.send(&listen)).await;
         heard.ok().transpose().map(|answer| (answer, Instant::now()))
     };
-    let ring = async {
+    let notify = async {
         // Fails if the listener could not start, and the listener reports why.
         is_listening.await.ok()?;
         sleep(SETTLE).await;
         let begin = Instant::now();
         let args = [WAIT_MAX.as_millis().to_string().into_bytes()];
-        Some(shard.link.call(&PROBE, std::slice::from_ref(&bell), &args).await.map(|_| begin))
+        Some(shard.link.call(&PROBE, std::slice::from_ref(&key), &args).await.map(|_| begin))
     };
-    let (heard, rung) = tokio::join!(shard.link.thread().run(listener), ring);
+    let (heard, notified) = tokio::join!(shard.link.thread().run(listener), notify);
     let no_use = "let no proxy between this machine and the server cut or delay waiting connections";
     let (answer, at) = match heard? {
         Ok(heard) => heard,
@@ -59,7 +59,7 @@ pub(super) async fn hear(shard: &Shard) -> Result<Check> {
             return Ok(fail("bell", format!("could not listen for notifications: {cause}"), no_use));
         }
     };
-    let begin = match rung {
+    let begin = match notified {
         Some(Ok(begin)) => begin,
         Some(Err(e)) => {
             return Ok(fail("bell", format!("could not send a notification: {e}"), "see the other findings"));

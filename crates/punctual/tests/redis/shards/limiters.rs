@@ -39,7 +39,7 @@ pub(super) fn after(delay: Duration, job: NewJob) -> NewJob {
 }
 
 /// What limits a job.
-fn gate(job: &punctual::JobRecord) -> String {
+fn limiter(job: &punctual::JobRecord) -> String {
     let key = job.concurrency.as_ref().map(|concurrency| concurrency.key.clone());
     job.group.clone().or(key).expect("each job here has one")
 }
@@ -53,7 +53,7 @@ pub(super) async fn run_all(store: &RedisStore) -> (usize, usize) {
         running.extend(store.reserve(&want(instance, 2 * number + 1, 100)).await.unwrap().jobs);
         let mut at_once = BTreeMap::<String, usize>::new();
         for reserved in &running {
-            *at_once.entry(gate(&reserved.job)).or_default() += 1;
+            *at_once.entry(limiter(&reserved.job)).or_default() += 1;
         }
         most = at_once.into_values().fold(most, usize::max);
         ran += running.len();
@@ -178,7 +178,7 @@ pub(super) async fn never_twice(
             let is_last = over();
             let jobs = store.reserve(&want(instance, number, 8)).await.unwrap().jobs;
             for Reserved { job, .. } in &jobs {
-                let other = running.lock().unwrap().insert(gate(job), job.id);
+                let other = running.lock().unwrap().insert(limiter(job), job.id);
                 assert_eq!(other, None, "{} runs beside it, of one key", job.id);
             }
             if jobs.is_empty() && is_last {
@@ -187,7 +187,7 @@ pub(super) async fn never_twice(
             tokio::task::yield_now().await;
             // Out of the list before the store hears of it: somebody else may start the next at once.
             for reserved in &jobs {
-                running.lock().unwrap().remove(&gate(&reserved.job));
+                running.lock().unwrap().remove(&limiter(&reserved.job));
             }
             let acks: Vec<_> =
                 jobs.iter().map(|job| Settlement { lease: job.lease, verdict: Verdict::Ack }).collect();
@@ -274,7 +274,7 @@ async fn a_retry_waits_until_its_key_has_left_the_other_shards() {
     for ((acted, id), old) in acted.iter().zip(&ids).zip(&old) {
         let is_elsewhere = id.shard() != 0;
         let expected =
-            if is_elsewhere { Acted::GateConflict(*id) } else { Acted::Done(*old, State::Waiting) };
+            if is_elsewhere { Acted::LimiterConflict(*id) } else { Acted::Done(*old, State::Waiting) };
         assert_eq!(*acted, expected);
     }
     assert_eq!(run_all(&store).await.1, 1);

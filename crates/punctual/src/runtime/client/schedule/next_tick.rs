@@ -11,7 +11,7 @@ use crate::{
         time::Timestamp,
     },
     runtime::repeat::Tries,
-    store::{Acted, Action, Enqueued, Existing, Guard, Target, Which},
+    store::{Acted, Action, Enqueued, Existing, Guard, Selector, Target},
 };
 
 /// The reason of a tick that was cancelled in favour of an earlier one. It is enqueued again with another id.
@@ -21,7 +21,7 @@ const MADE_ROOM: &str = "made room for an earlier tick";
 pub(super) const NO_ROOM: &str = "its queue has no room for the next tick";
 
 /// How often the same tick can have made room for earlier ones.
-const TURNS_MAX: u32 = 16;
+const ROUNDS_MAX: u32 = 16;
 /// How many ticks that already ended are skipped: as many as can have been missed.
 const BEHIND_MAX: u32 = MISSED_MAX + 16;
 
@@ -59,13 +59,13 @@ impl ScheduleHandle {
     ///
     /// # Errors
     /// `Full` if the queue is at its cap; `Conflict` if no tick could be enqueued, or if a foreign job holds the key.
-    pub(crate) async fn plant(&self, after: Option<Timestamp>) -> Result<bool> {
+    pub(crate) async fn enqueue_next(&self, after: Option<Timestamp>) -> Result<bool> {
         let mut is_successor = after.is_some();
         let mut after = match after {
             Some(after) => after,
             None => self.client.store().now().await?,
         };
-        let (mut tries, mut turn, mut behind, mut seen_gone) = (Tries::default(), 0, 0, None);
+        let (mut tries, mut round, mut behind, mut seen_gone) = (Tries::default(), 0, 0, None);
         let mut goes_on = tries.next(fastrand::f64).await;
         while goes_on {
             let Some(named) = self.get().await? else { return Ok(false) };
@@ -76,7 +76,7 @@ impl ScheduleHandle {
             if waiting.is_some_and(|waiting| waiting <= at || BEHIND_MAX <= behind) {
                 return Ok(false);
             }
-            let tick = named.schedule.tick(&self.name, named.generation, at, turn);
+            let tick = named.schedule.tick(&self.name, named.generation, at, round);
             let queue = &named.schedule.job.queue;
             let next = match self.client.push(vec![tick]).await?.into_iter().next() {
                 Some(Enqueued::Inserted { id, .. }) => {
@@ -99,15 +99,15 @@ impl ScheduleHandle {
             goes_on = match next {
                 Next::Again => tries.next(fastrand::f64).await,
                 Next::OtherId => {
-                    turn += 1;
-                    turn < TURNS_MAX
+                    round += 1;
+                    round < ROUNDS_MAX
                 }
                 Next::Behind => {
-                    (behind, after, turn) = (behind + 1, at, 0);
+                    (behind, after, round) = (behind + 1, at, 0);
                     behind < BEHIND_MAX || !is_successor && behind == BEHIND_MAX
                 }
                 Next::From(due) => {
-                    (turn, after, is_successor) = (0, after.min(before(due)), true);
+                    (round, after, is_successor) = (0, after.min(before(due)), true);
                     tries.next(fastrand::f64).await
                 }
                 Next::Stop => return Ok(false),
@@ -156,8 +156,8 @@ impl ScheduleHandle {
         Ok(if is_due { Next::From(other.at) } else { Next::Again })
     }
 
-    pub(super) async fn plant_if_missing(&self, named: &NamedSchedule) -> Result<bool> {
-        if named.schedule.paused.is_some() { Ok(false) } else { self.plant(None).await }
+    pub(super) async fn enqueue_if_missing(&self, named: &NamedSchedule) -> Result<bool> {
+        if named.schedule.paused.is_some() { Ok(false) } else { self.enqueue_next(None).await }
     }
 
     /// Returns the time of the waiting tick, if it is of this generation.
@@ -184,7 +184,7 @@ impl ScheduleHandle {
     /// Cancels a waiting tick. A tick that started meanwhile notices this itself.
     pub(super) async fn cancel(&self, id: JobId, queue: &str, why: &str) -> Result<bool> {
         let guard = Guard { queue: queue.to_owned(), state: State::Waiting, version: None };
-        let target = Target { which: Which::Id(id), guard: Some(guard) };
+        let target = Target { selector: Selector::Id(id), guard: Some(guard) };
         let action = Action::Cancel { reason: Some(why.to_owned()) };
         let acted = self.client.store().act(&[target], &action).await?;
         Ok(matches!(acted.first(), Some(Acted::Done(..))))
