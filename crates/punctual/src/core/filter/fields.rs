@@ -33,7 +33,7 @@ pub struct Field {
 /// A kind of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Takes {
-    /// A word of [`STATES`].
+    /// A word of [`states`].
     State,
     /// A name, in which `*` stands for any text.
     Name,
@@ -41,11 +41,11 @@ pub enum Takes {
     Id,
     /// A priority.
     Priority,
-    /// A number, after a sign of [`SIGNS`] or alone.
+    /// A number, after a sign of [`signs`] or alone.
     Number,
-    /// A sign of [`SIGNS`] and a time from now.
+    /// A sign of [`signs`] and a time from now.
     Ahead,
-    /// A sign of [`SIGNS`] and a time ago.
+    /// A sign of [`signs`] and a time ago.
     Ago,
     /// Part of a text.
     Text,
