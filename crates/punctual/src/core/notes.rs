@@ -76,7 +76,7 @@ impl Notes {
     /// Sets the progress.
     ///
     /// Its message is cut at 1 KiB; the oldest lines are removed if there is too much text.
-    pub fn tell(&mut self, mut progress: Progress) {
+    pub fn report(&mut self, mut progress: Progress) {
         if let Some(text) = &mut progress.message {
             text.truncate(cut_error(text).len());
         }
@@ -103,7 +103,7 @@ impl Notes {
         message.map_or(0, String::len) + self.log.iter().map(|line| line.text.len()).sum::<usize>()
     }
 
-    /// Checks the limits that [`Notes::push`] and [`Notes::tell`] keep.
+    /// Checks the limits that [`Notes::push`] and [`Notes::report`] keep.
     pub(crate) fn check(&self) -> Result<()> {
         let (lines, bytes) = (self.log.len(), self.bytes());
         if LOG_LINES_MAX < lines {
@@ -145,7 +145,7 @@ mod tests {
         (0..9).for_each(|_| notes.push(line(&"ä".repeat(600))));
         assert_eq!(notes.log.len(), 4);
         assert!(notes.log.iter().all(|line| line.text.len() == 1_024));
-        notes.tell(Progress { done: 1, total: Some(2), message: Some("m".repeat(2_000)) });
+        notes.report(Progress { done: 1, total: Some(2), message: Some("m".repeat(2_000)) });
         assert_eq!(notes.log.len(), 3);
         assert_eq!(notes.progress.as_ref().unwrap().message.as_ref().unwrap().len(), 1_024);
         notes.check().unwrap();

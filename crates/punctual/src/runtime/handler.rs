@@ -119,7 +119,7 @@ struct Inner {
     token: CancellationToken,
     /// A [`Stop`] plus one; 0 means none.
     stop: AtomicU8,
-    told: Mutex<Told>,
+    reported: Mutex<Reported>,
     /// The verdict that the handler gave in its own transaction.
     settled: Mutex<Option<Verdict>>,
     /// Notified when there is something to report.
@@ -129,7 +129,7 @@ struct Inner {
 }
 
 /// The notes of a run.
-struct Told {
+struct Reported {
     /// All notes that are kept, including those of earlier runs.
     notes: Notes,
     /// Whether the store does not have them yet.
@@ -147,7 +147,7 @@ impl Call {
         retry_after_max: Duration,
     ) -> Self {
         let (token, stop) = (CancellationToken::new(), AtomicU8::new(0));
-        let told = Mutex::new(Told { notes: record.notes.clone(), is_news: false });
+        let reported = Mutex::new(Reported { notes: record.notes.clone(), is_news: false });
         Self {
             inner: Arc::new(Inner {
                 record,
@@ -155,7 +155,7 @@ impl Call {
                 client,
                 token,
                 stop,
-                told,
+                reported,
                 settled: Mutex::default(),
                 news,
                 retry_after_max,
@@ -256,9 +256,9 @@ impl Call {
     #[doc(alias = "percent")]
     pub fn progress(&self, done: u64, total: impl Into<Option<u64>>) {
         let total = total.into();
-        self.tell(|notes| {
+        self.report(|notes| {
             let message = notes.progress.take().and_then(|progress| progress.message);
-            notes.tell(Progress { done, total, message });
+            notes.report(Progress { done, total, message });
         });
     }
 
@@ -267,9 +267,9 @@ impl Call {
     /// It is shown beside the progress.
     pub fn message(&self, text: impl Into<String>) {
         let message = Some(text.into());
-        self.tell(|notes| {
+        self.report(|notes| {
             let progress = notes.progress.take().unwrap_or_default();
-            notes.tell(Progress { message, ..progress });
+            notes.report(Progress { message, ..progress });
         });
     }
 
@@ -279,31 +279,31 @@ impl Call {
     pub fn log(&self, text: impl Into<String>) {
         let at_ms = Clock::System.now().as_ms();
         let line = LogLine { attempt: self.attempt(), at_ms, text: text.into() };
-        self.tell(|notes| notes.push(line));
+        self.report(|notes| notes.push(line));
     }
 
-    fn tell(&self, tell: impl FnOnce(&mut Notes)) {
-        let mut told = self.inner.told.lock().unwrap_or_else(PoisonError::into_inner);
-        tell(&mut told.notes);
-        if !std::mem::replace(&mut told.is_news, true) {
+    fn report(&self, report: impl FnOnce(&mut Notes)) {
+        let mut reported = self.inner.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        report(&mut reported.notes);
+        if !std::mem::replace(&mut reported.is_news, true) {
             self.inner.news.notify_one();
         }
     }
 
     /// Returns whether there are notes that the store does not have yet.
     pub(crate) fn has_news(&self) -> bool {
-        self.inner.told.lock().unwrap_or_else(PoisonError::into_inner).is_news
+        self.inner.reported.lock().unwrap_or_else(PoisonError::into_inner).is_news
     }
 
     /// Takes the notes that the store does not have yet.
     pub(crate) fn take_news(&self) -> Option<Notes> {
-        let mut told = self.inner.told.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut told.is_news).then(|| told.notes.clone())
+        let mut reported = self.inner.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut reported.is_news).then(|| reported.notes.clone())
     }
 
     /// Marks the notes as unsent, because the store may not have them.
     pub(crate) fn keep_news(&self) {
-        self.inner.told.lock().unwrap_or_else(PoisonError::into_inner).is_news = true;
+        self.inner.reported.lock().unwrap_or_else(PoisonError::into_inner).is_news = true;
     }
 
     /// Ends this run as part of a `rusqlite` transaction on the store's SQLite file.

@@ -90,7 +90,7 @@ pub(crate) struct Row {
     /// Whether it was ever reserved or taken.
     started: bool,
     /// While running: whether its worker knows of the cancel.
-    told: bool,
+    cancel_reported: bool,
     /// While running: whether an expired lease may be the fault of another suspect (S9).
     company: bool,
     /// While waiting: whether it is blocked by its concurrency key, and out of the timeline (S15).

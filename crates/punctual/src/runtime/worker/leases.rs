@@ -41,9 +41,9 @@ use crate::{
 };
 
 /// How often notes of runs are sent, if no heartbeat comes before.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// How long the settlement of a run waits until its last notes are sent.
-const LAST_WORDS_MAX: Duration = Duration::from_millis(300);
+const FLUSH_MAX: Duration = Duration::from_millis(300);
 /// The longest wait for a notification of a cancel, because one can be lost.
 const CANCEL_WAIT_MAX: Duration = Duration::from_mins(10);
 /// The pause between two checks for cancels. It bounds the cost of repeated notifications, and is used if the store
@@ -93,7 +93,7 @@ pub(crate) struct Runs {
     /// Notified by runs that have something to report.
     pub(crate) news: Arc<Notify>,
     /// Held while notes are sent, so that newer notes are not overtaken.
-    telling: tokio::sync::Mutex<()>,
+    flushing: tokio::sync::Mutex<()>,
     /// How long a run can go on after its cancel was requested.
     cancel_grace: Duration,
 }
@@ -227,7 +227,7 @@ impl Runs {
     }
 
     /// Returns the heartbeats of runs that have something to report; only of the given runs, if some are given.
-    pub(crate) fn to_tell(&self, of: Option<&[Lease]>, now: Instant) -> Vec<Heartbeat> {
+    pub(crate) fn to_report(&self, of: Option<&[Lease]>, now: Instant) -> Vec<Heartbeat> {
         let active = self.active.borrow();
         let beat = |(lease, run): (&Lease, &Active)| {
             run.call.take_news().map(|notes| Heartbeat { notes: Some(notes), ..(*lease).into() })
@@ -239,8 +239,8 @@ impl Runs {
     }
 
     /// Waits until no other task sends notes. Notes that were taken are sent before the guard is dropped.
-    pub(crate) async fn telling(&self) -> MutexGuard<'_, ()> {
-        self.telling.lock().await
+    pub(crate) async fn flushing(&self) -> MutexGuard<'_, ()> {
+        self.flushing.lock().await
     }
 
     /// Marks the notes as unsent, because the store may not have them.
@@ -287,12 +287,12 @@ impl Runs {
 /// Extends all leases every third of the shortest one; in between, sends the notes of runs that have some. Never
 /// returns.
 pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
-    let (mut pauses, mut told) = (Pauses::default(), None::<Instant>);
+    let (mut pauses, mut reported) = (Pauses::default(), None::<Instant>);
     loop {
         let news = async {
             runs.news.notified().await;
-            if let Some(last) = told {
-                tokio::time::sleep_until(last + TELL_EVERY).await;
+            if let Some(last) = reported {
+                tokio::time::sleep_until(last + REPORT_EVERY).await;
             }
         };
         let is_beat = tokio::select! {
@@ -300,10 +300,11 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
             () = runs.beat() => true,
             () = news => false,
         };
-        let _order = runs.telling().await;
-        let beats = if is_beat { runs.to_extend(Instant::now()) } else { runs.to_tell(None, Instant::now()) };
+        let _order = runs.flushing().await;
+        let beats =
+            if is_beat { runs.to_extend(Instant::now()) } else { runs.to_report(None, Instant::now()) };
         if beats.iter().any(|beat| beat.notes.is_some()) {
-            told = Some(Instant::now());
+            reported = Some(Instant::now());
         }
         for beats in slices(&beats) {
             let (missed, error) = match extend(store, runs, beats).await {
@@ -328,18 +329,18 @@ fn slices(beats: &[Heartbeat]) -> impl Iterator<Item = &[Heartbeat]> {
 }
 
 /// Returns the leases of the heartbeats that carry notes.
-fn told(beats: &[Heartbeat]) -> impl Iterator<Item = &Lease> {
+fn reported(beats: &[Heartbeat]) -> impl Iterator<Item = &Lease> {
     beats.iter().filter(|beat| beat.notes.is_some()).map(|beat| &beat.lease)
 }
 
 /// Sends one call; returns how many leases it could not ask for.
 async fn extend(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> Result<usize> {
-    let statuses = store.extend(beats).await.inspect_err(|_| runs.keep_news(told(beats)))?;
+    let statuses = store.extend(beats).await.inspect_err(|_| runs.keep_news(reported(beats)))?;
     let mut missed = 0;
     for (beat, status) in beats.iter().zip(statuses) {
         if status == LeaseStatus::Away {
             missed += 1;
-            runs.keep_news(told(std::slice::from_ref(beat)));
+            runs.keep_news(reported(std::slice::from_ref(beat)));
         }
         runs.heard(beat.lease, status);
     }
@@ -348,16 +349,16 @@ async fn extend(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> Result<u
 
 /// Sends the notes of runs that have ended, within a bound in time. Only notes depend on it.
 pub(super) async fn flush_notes(store: &dyn Store, runs: &Runs, of: &[Lease]) {
-    let telling = async {
-        let _order = runs.telling().await;
-        for beats in slices(&runs.to_tell(Some(of), Instant::now())) {
+    let flushing = async {
+        let _order = runs.flushing().await;
+        for beats in slices(&runs.to_report(Some(of), Instant::now())) {
             if let Err(error) = extend(store, runs, beats).await {
                 tracing::debug!(target: "punctual", %error, "could not write the last notes of runs");
                 return;
             }
         }
     };
-    if timeout(LAST_WORDS_MAX, telling).await.is_err() {
+    if timeout(FLUSH_MAX, flushing).await.is_err() {
         // If the settle is repeated, the notes are sent again, too.
         runs.keep_news(of.iter());
         tracing::debug!(target: "punctual", "could not write the last notes of runs in time");

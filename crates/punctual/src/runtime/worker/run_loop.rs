@@ -101,7 +101,7 @@ pub(crate) struct RunLoop<'a> {
     /// Nothing was started in the previous iteration, for the sake of a suspect.
     was_quiet: bool,
     /// When to report again that a suspect has company.
-    tell_again: Option<Instant>,
+    ask_again_at: Option<Instant>,
     precise_timer: PreciseTimer,
     pauses: Pauses,
     report: WorkReport,
@@ -152,7 +152,7 @@ impl<'a> RunLoop<'a> {
             look: Look::Now,
             waiting: Waiting::default(),
             was_quiet: false,
-            tell_again: None,
+            ask_again_at: None,
             precise_timer,
             pauses: Pauses::default(),
             report: WorkReport::default(),
@@ -279,7 +279,7 @@ impl<'a> RunLoop<'a> {
     async fn end_isolation(&mut self, now: Instant) -> bool {
         let suspects = &self.runs.suspects;
         let Some(lease) = suspects.alone() else { return true };
-        if self.tell_again.is_some_and(|again| now < again) {
+        if self.ask_again_at.is_some_and(|again| now < again) {
             return false;
         }
         let beat = [Heartbeat { company: true, ..lease.into() }];
@@ -290,11 +290,11 @@ impl<'a> RunLoop<'a> {
                 suspects.end(lease);
             }
             _ => {
-                self.tell_again = Some(now + AWAY_PAUSE);
+                self.ask_again_at = Some(now + AWAY_PAUSE);
                 return false;
             }
         }
-        self.tell_again = None;
+        self.ask_again_at = None;
         true
     }
 
@@ -340,9 +340,9 @@ impl<'a> RunLoop<'a> {
     /// Sends the unsent notes of runs that ended: the store would refuse them after the settle.
     async fn flush_notes_of(&self, n: usize) {
         let ended = self.settlements[..n].iter().map(|settlement| settlement.lease);
-        let telling: Vec<Lease> = ended.filter(|lease| self.runs.has_news(*lease)).collect();
-        if !telling.is_empty() {
-            flush_notes(&*self.store, self.runs, &telling).await;
+        let flushing: Vec<Lease> = ended.filter(|lease| self.runs.has_news(*lease)).collect();
+        if !flushing.is_empty() {
+            flush_notes(&*self.store, self.runs, &flushing).await;
         }
     }
 
@@ -564,10 +564,10 @@ impl<'a> RunLoop<'a> {
         };
         let runs = self.runs;
         let quiet_until = runs.suspects.quiet_until(Instant::now());
-        let (is_waiting, tell_again) = (0 < self.waiting.len() || quiet_until.is_some(), self.tell_again);
+        let (is_waiting, ask_again_at) = (0 < self.waiting.len() || quiet_until.is_some(), self.ask_again_at);
         let wake_at = quiet_until
             .into_iter()
-            .chain(tell_again.filter(|again| is_waiting && Instant::now() < *again))
+            .chain(ask_again_at.filter(|again| is_waiting && Instant::now() < *again))
             .min();
         let (has_away, again) = (!self.away.0.is_empty(), self.away.1);
         // Waiting longer in this phase achieves nothing.

@@ -53,6 +53,6 @@ impl Model {
     fn has_news_for(&self, name: &str) -> bool {
         let Some(name) = name.strip_prefix(WORKER_NOTIFICATION) else { return false };
         let runs_here = |row: &&Row| row.job.running.as_ref().is_some_and(|run| run.worker == name);
-        self.rows.values().filter(runs_here).any(|row| row.job.cancel_requested && !row.told)
+        self.rows.values().filter(runs_here).any(|row| row.job.cancel_requested && !row.cancel_reported)
     }
 }

@@ -60,7 +60,7 @@ impl Words {
         if self.0.bool() {
             let total = self.0.bool().then(|| self.0.u64(..9));
             let message = self.0.bool().then(|| "h\u{e9}".repeat(self.0.usize(..200)));
-            notes.tell(Progress { done: self.0.u64(..9), total, message });
+            notes.report(Progress { done: self.0.u64(..9), total, message });
         }
         for n in 0..self.0.u32(..3) {
             notes.push(LogLine { attempt: n, at_ms: self.0.u64(..9), text: "line \"1\"\n\0".to_owned() });

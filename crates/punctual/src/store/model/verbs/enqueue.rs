@@ -79,7 +79,15 @@ impl Model {
         let is_open = self.is_open(new);
         self.rows.insert(
             job.id,
-            Row { job, is_open, lasts_ms: 0, started: false, told: false, company: false, blocked: false },
+            Row {
+                job,
+                is_open,
+                lasts_ms: 0,
+                started: false,
+                cancel_reported: false,
+                company: false,
+                blocked: false,
+            },
         );
         answer
     }

@@ -23,8 +23,8 @@ impl Model {
         if !self.extend_lease(now, *lease) {
             return LeaseStatus::Lost;
         }
-        let Row { job, told, company: has_company, .. } = self.row_mut(lease.job);
-        *told = job.cancel_requested;
+        let Row { job, cancel_reported, company: has_company, .. } = self.row_mut(lease.job);
+        *cancel_reported = job.cancel_requested;
         *has_company |= company;
         if let Some(notes) = notes {
             job.notes.clone_from(notes);

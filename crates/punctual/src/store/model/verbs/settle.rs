@@ -63,8 +63,8 @@ impl Model {
     ) -> JobRecord {
         self.touch(lease.job);
         let max_attempts = self.row_mut(lease.job).max_attempts();
-        let Row { job, lasts_ms, told, company, .. } = self.row_mut(lease.job);
-        *told = false;
+        let Row { job, lasts_ms, cancel_reported, company, .. } = self.row_mut(lease.job);
+        *cancel_reported = false;
         let running = job.running.take().expect("invariant: the caller found this lease current");
         let started_at = job.started_at.take().expect("invariant: a running job has started");
         let next = decide(&Run {

@@ -280,7 +280,7 @@ impl Tx<'_> {
         how: End,
     ) -> Step<()> {
         self.free_key_at_end(job, how)?;
-        self.tell_end(job);
+        self.notify_end(job);
         self.tally(q).bytes -= job.bytes();
         if self.at(q).keep(state).keeps_nothing() {
             return self.remove(q, job.id, job.has_history, self.now);
@@ -291,7 +291,7 @@ impl Tx<'_> {
     }
 
     /// Notifies callers that wait for the end of a job, if there are any.
-    pub(crate) fn tell_end(&mut self, job: &mut Job) {
+    pub(crate) fn notify_end(&mut self, job: &mut Job) {
         if std::mem::take(&mut job.history.watched) {
             self.notify_named(end_notification(job.id));
         }
@@ -300,7 +300,7 @@ impl Tx<'_> {
     /// Removes a job that was waiting until now. It counts as ended now.
     pub(crate) fn delete_waiting(&mut self, q: Q, job: &mut Job) -> Step<()> {
         self.free_key_at_end(job, End::CalledOff)?;
-        self.tell_end(job);
+        self.notify_end(job);
         self.tally(q).bytes -= job.bytes();
         self.remove(q, job.id, job.has_history, self.now)
     }
