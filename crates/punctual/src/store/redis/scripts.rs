@@ -73,10 +73,10 @@ const RULES: [&str; 9] = [
     include_str!("lua/exports.lua"),
 ];
 
-/// Returns the constants that scripts use as `$NAME`, so that no script repeats a number of the Rust code.
-fn constants() -> Vec<(&'static str, u64)> {
+/// Returns the numbers that scripts use as `$NAME`, so that no script repeats a number of the Rust code.
+fn numbers() -> Vec<(&'static str, u64)> {
     let Defaults { short, long, max_attempts } = defaults();
-    let mut all = vec![
+    vec![
         ("WAITING", code(State::Waiting).into()),
         ("RUNNING", code(State::Running).into()),
         ("DONE", code(State::Done).into()),
@@ -123,8 +123,40 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("STRIDE", STRIDE),
         ("SWEEP_RIDE_MAX", limits::SWEEP_RIDE_MAX as u64),
         ("RECLAIM_MAX", limits::RECLAIM_MAX as u64),
-    ];
-    // Longer names first, in case one is the beginning of another.
+    ]
+}
+
+/// The words of the common keys, in the order of [`COMMON_KEYS`]. Scripts write `$RECORDS` for `KEYS[1]`: a local of a script
+/// costs each call some instructions, and so does its capture by a function.
+const KEY_WORDS: [&str; COMMON_KEYS.len()] = [
+    "RECORDS",
+    "HISTORIES",
+    "TIMELINE",
+    "EXPIRIES",
+    "RUNS",
+    "LEASES",
+    "ENDED_JOBS",
+    "UNIQUE_KEYS",
+    "WINDOWS",
+    "REMEMBERED_BY_END",
+    "REMEMBERED",
+    "CALLS",
+    "CALLS_BY_TIME",
+    "STATE",
+    "QUEUES",
+    "SETTINGS",
+    "NAMES",
+    "COUNTERS",
+    "RUNNING_KEYS",
+    "GROUPS_BY_PLACE",
+    "GROUPS",
+];
+
+/// Returns what stands for each `$NAME` in a script, longer names first, in case one is the beginning of another.
+fn constants() -> Vec<(&'static str, String)> {
+    let numbers = numbers().into_iter().map(|(name, number)| (name, number.to_string()));
+    let keys = KEY_WORDS.iter().zip(1..).map(|(word, position)| (*word, format!("KEYS[{position}]")));
+    let mut all: Vec<_> = numbers.chain(keys).collect();
     all.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
     all
 }
@@ -133,7 +165,7 @@ fn constants() -> Vec<(&'static str, u64)> {
 fn with_constants(part: &str) -> String {
     constants()
         .into_iter()
-        .fold(part.to_owned(), |text, (name, value)| text.replace(&format!("${name}"), &value.to_string()))
+        .fold(part.to_owned(), |text, (name, value)| text.replace(&format!("${name}"), &value))
 }
 
 fn made(name: &'static str, parts: &[&str]) -> Script {

@@ -17,7 +17,7 @@ local what, from, limit, repair = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] =
 local answer, ids = {'', 0, '', ''}, {}
 local queues_seen = {}
 local function is_queue(q)
-    if queues_seen[q] == nil then queues_seen[q] = call('HEXISTS', SETTINGS, q) == 1 end
+    if queues_seen[q] == nil then queues_seen[q] = call('HEXISTS', $SETTINGS, q) == 1 end
     return queues_seen[q]
 end
 local function found(id, q, kind, detail, is_left)
@@ -27,7 +27,7 @@ local function found(id, q, kind, detail, is_left)
     answer[n + 5] = repair and not is_left and 1 or 0
 end
 local function stands(key, member) return call('ZSCORE', key, member) end
-local function exists(id) return call('HEXISTS', RECORDS, id) == 1 end
+local function exists(id) return call('HEXISTS', $RECORDS, id) == 1 end
 -- The lengths of the members and rows of a key. Entries of another length were not written by a script.
 local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25, g = 35, h = 27, y = 26}
 local function is_whole(it, drop, key, entry)
@@ -56,17 +56,17 @@ end
 -- Returns the state and time at which a partially written record ended, as its history says: state1 ended6; or nil.
 local function end_of(id)
     local job = {id = id}
-    if pcall(rules().history, job, call('HGET', HISTORIES, id)) and job.ended then return pack('>BI6', job.state, job.ended) end
+    if pcall(rules().history, job, call('HGET', $HISTORIES, id)) and job.ended then return pack('>BI6', job.state, job.ended) end
 end
 -- Makes a partially written record dead. It has left its place in a queue.
 local function mend(id, q)
-    local rec = call('HGET', RECORDS, id)
+    local rec = call('HGET', $RECORDS, id)
     -- Its head may be valid except for its queue.
     if pcall(rules().head, {}, rec) and not is_queue(sub(rec, 3, 5)) then
-        call('HSET', RECORDS, id, sub(rec, 1, 2) .. q .. sub(rec, 6))
+        call('HSET', $RECORDS, id, sub(rec, 1, 2) .. q .. sub(rec, 6))
     end
     rules().end_lost(q, id)
-    call('HDEL', RUNS, id)
+    call('HDEL', $RUNS, id)
     local job = load(id)
     -- The record itself may be valid, and only its queue or its run was not.
     if job and job.q == q and not job.ended then
@@ -78,20 +78,20 @@ local function mend(id, q)
 end
 local function unsound(id)
     if end_of(id) then return end
-    local rec = call('HGET', RECORDS, id)
+    local rec = call('HGET', $RECORDS, id)
     local q = #rec >= 5 and sub(rec, 3, 5)
     -- It is in no place, and it does not say which queue it is of. It is left to people.
     local is_left = not q or not is_queue(q)
     found(id, q, 'corrupt', 'can not be read', is_left)
     if repair and not is_left then mend(id, q) end
 end
-local function is_held(job) return job.key and stands(TIMELINE, rules().blocked_member(job)) end
+local function is_held(job) return job.key and stands($TIMELINE, rules().blocked_member(job)) end
 -- Returns whether its group knows a waiting job that is not blocked: the job is among the jobs of all groups by time,
 -- and its group is in some place.
 local function is_known_to_group(job)
-    local row = call('HGET', GROUPS, job.q .. job.gid)
+    local row = call('HGET', $GROUPS, job.q .. job.gid)
     local place = row and sub(row, 1, 1)
-    return stands(GROUPS_BY_PLACE, rules().timed(job.q, job.run_at, job.id)) and (place == 'r' or place == 'w' or place == 'b')
+    return stands($GROUPS_BY_PLACE, rules().timed(job.q, job.run_at, job.id)) and (place == 'r' or place == 'w' or place == 'b')
 end
 -- Checks that a record is in some place, and has the entries that belong to it.
 local function record(id)
@@ -99,19 +99,19 @@ local function record(id)
     local job = load(id)
     if not job then return unsound(id) end
     if job.run then
-        if not stands(LEASES, rules().lease_member(job)) then
+        if not stands($LEASES, rules().lease_member(job)) then
             found(id, job.q, 'orphan', 'running, but its lease has no time')
-            if repair then call('ZADD', LEASES, 0, rules().lease_member(job)) end
+            if repair then call('ZADD', $LEASES, 0, rules().lease_member(job)) end
         end
-        if job.run.key and not stands(RUNNING_KEYS, job.q .. job.run.key .. id) then
+        if job.run.key and not stands($RUNNING_KEYS, job.q .. job.run.key .. id) then
             found(id, job.q, 'stale_key', 'runs without a place among those of its concurrency key')
-            if repair then call('ZADD', RUNNING_KEYS, '0', job.q .. job.run.key .. id) end
+            if repair then call('ZADD', $RUNNING_KEYS, '0', job.q .. job.run.key .. id) end
         end
-        if job.run.gid and not stands(RUNNING_KEYS, job.q .. job.run.gid .. id) then
+        if job.run.gid and not stands($RUNNING_KEYS, job.q .. job.run.gid .. id) then
             found(id, job.q, 'stale_key', 'runs without a place among those of its group')
-            if repair then call('ZADD', RUNNING_KEYS, '0', job.q .. job.run.gid .. id) end
+            if repair then call('ZADD', $RUNNING_KEYS, '0', job.q .. job.run.gid .. id) end
         end
-    elseif not stands(job.ended and ENDED_JOBS or TIMELINE, job.ended and rules().ended_member(job) or rules().waiting_member(job))
+    elseif not stands(job.ended and $ENDED_JOBS or $TIMELINE, job.ended and rules().ended_member(job) or rules().waiting_member(job))
         and (job.ended or not is_held(job)) then
         found(id, job.q, 'orphan', 'stands nowhere')
         if repair then
@@ -124,25 +124,25 @@ local function record(id)
             rules().finish(job, DEAD, 'orphan')
         end
         return
-    elseif job.state == WAITING and job.expires and not stands(EXPIRIES, job.q .. pack('>I6', job.expires) .. id) then
+    elseif job.state == WAITING and job.expires and not stands($EXPIRIES, job.q .. pack('>I6', job.expires) .. id) then
         found(id, job.q, 'orphan', 'would never expire')
         if repair then
-            call('ZADD', EXPIRIES, '0', job.q .. pack('>I6', job.expires) .. id)
+            call('ZADD', $EXPIRIES, '0', job.q .. pack('>I6', job.expires) .. id)
             pending().hint(job.q, job.expires)
         end
     end
     if not job.run and not job.ended and job.gid and not is_held(job) and not is_known_to_group(job) then
         found(id, job.q, 'orphan', 'its group does not know of it')
         if repair then
-            call('ZADD', GROUPS_BY_PLACE, '0', rules().timed(job.q, job.run_at, id))
+            call('ZADD', $GROUPS_BY_PLACE, '0', rules().timed(job.q, job.run_at, id))
             rules().touch_group(job.q, job.gid)
         end
     end
-    if not job.ended and job.key and not job.gid and not stands(GROUPS_BY_PLACE, rules().live_member(job.q, job.key, id)) then
+    if not job.ended and job.key and not job.gid and not stands($GROUPS_BY_PLACE, rules().live_member(job.q, job.key, id)) then
         found(id, job.q, 'stale_key', 'its concurrency key does not know of it')
         if repair then rules().put_live(job) end
     end
-    if holds_key(job) and call('HEXISTS', UNIQUE_KEYS, job.digest) == 0 then
+    if holds_key(job) and call('HEXISTS', $UNIQUE_KEYS, job.digest) == 0 then
         found(id, job.q, 'stale_key', 'its unique key is free')
         if repair then rules().put_key(job.digest, id, 0) end
     end
@@ -150,12 +150,12 @@ end
 local function history(id)
     if exists(id) then return end
     found(id, nil, 'no_record', 'a past of no record')
-    if repair then call('HDEL', HISTORIES, id) end
+    if repair then call('HDEL', $HISTORIES, id) end
 end
 local function run(id, row)
     if exists(id) then return end
     found(id, sub(row, 9, 11), 'no_record', 'a run of no record')
-    if repair then call('HDEL', RUNS, id) end
+    if repair then call('HDEL', $RUNS, id) end
 end
 
 -- ── places ──
@@ -168,7 +168,7 @@ local function place(key, member)
     -- A repair may change which job of the key is next.
     if blocked and repair and is_queue(q) then rules().touch(q, sub(member, 5, 20)) end
     if blocked and job then
-        belongs = job.state == WAITING and job.key and rules().blocked_member(job) == member and not stands(TIMELINE, rules().waiting_member(job))
+        belongs = job.state == WAITING and job.key and rules().blocked_member(job) == member and not stands($TIMELINE, rules().waiting_member(job))
     elseif what == 't' and job then
         belongs = job.state == WAITING and rules().waiting_member(job) == member
     elseif what == 'l' and job then
@@ -203,7 +203,7 @@ local function place_of(key, member)
     if repair and is_queue(q) then
         -- Nothing says which of the two it is. An event for the wrong one does no harm.
         rules().touch(q, of)
-        if call('HEXISTS', GROUPS, q .. of) == 1 then rules().touch_group(q, of) end
+        if call('HEXISTS', $GROUPS, q .. of) == 1 then rules().touch_group(q, of) end
     end
     if repair then call('ZREM', key, member) end
 end
@@ -226,7 +226,7 @@ local function group_place(key, member)
         if job and job.state == WAITING and job.q == q and job.gid and job.run_at == at and not is_held(job) then return end
         found(of, q, 'no_record', 'the time of a job that does not wait in a group then')
     else
-        local row = call('HGET', GROUPS, q .. of)
+        local row = call('HGET', $GROUPS, q .. of)
         if row and sub(row, 1, 8) == sub(member, 4, 11) then return end
         found('', q, 'two_places', 'a place of a group that stands elsewhere, or is not known')
     end
@@ -234,12 +234,12 @@ local function group_place(key, member)
 end
 local function group(field, row)
     local q = sub(field, 1, 3)
-    if stands(GROUPS_BY_PLACE, q .. sub(row, 1, 8) .. sub(field, 4)) then return end
+    if stands($GROUPS_BY_PLACE, q .. sub(row, 1, 8) .. sub(field, 4)) then return end
     found('', q, 'orphan', 'a group that stands nowhere')
     if not repair then return end
     -- The state of its limiter stays.
-    call('HSET', GROUPS, field, 'n' .. sub(row, 2))
-    if is_queue(q) then rules().touch_group(q, sub(field, 4)) else call('HDEL', GROUPS, field) end
+    call('HSET', $GROUPS, field, 'n' .. sub(row, 2))
+    if is_queue(q) then rules().touch_group(q, sub(field, 4)) else call('HDEL', $GROUPS, field) end
 end
 local function expiry(key, member)
     local q, till, id = unp('>c3I6c16', member)
@@ -254,10 +254,10 @@ end
 local function unique_key(digest, row)
     local id, till = unp('>c16I6', row)
     if 0 < till then
-        if stands(WINDOWS, sub(row, 17) .. digest) then return end
+        if stands($WINDOWS, sub(row, 17) .. digest) then return end
         found(id, nil, 'stale_key', 'a window that would never end')
         if repair then
-            call('ZADD', WINDOWS, 0, sub(row, 17) .. digest)
+            call('ZADD', $WINDOWS, 0, sub(row, 17) .. digest)
             rules().hint_wide(till)
         end
         return
@@ -265,38 +265,38 @@ local function unique_key(digest, row)
     local job = load(id)
     if job and holds_key(job) and job.digest == digest or not job and exists(id) then return end
     found(id, job and job.q, 'stale_key', 'a unique key whose job is gone or does not hold it')
-    if repair then call('HDEL', UNIQUE_KEYS, digest) end
+    if repair then call('HDEL', $UNIQUE_KEYS, digest) end
 end
 local function window(key, member)
-    local row = call('HGET', UNIQUE_KEYS, sub(member, 7))
+    local row = call('HGET', $UNIQUE_KEYS, sub(member, 7))
     if row and sub(row, 17) == sub(member, 1, 6) then return end
     found('', nil, 'stale_key', 'the end of a window that is gone')
     if repair then call('ZREM', key, member) end
 end
 local function remembered(field, ended)
     local q, id = sub(field, 1, 3), sub(field, 4)
-    if stands(REMEMBERED_BY_END, q .. ended .. id) then return end
+    if stands($REMEMBERED_BY_END, q .. ended .. id) then return end
     found(id, q, 'no_record', 'would be remembered for ever')
     if repair and is_queue(q) then
-        call('ZADD', REMEMBERED_BY_END, 0, q .. ended .. id)
+        call('ZADD', $REMEMBERED_BY_END, 0, q .. ended .. id)
         pending().hint(q, 0)
     elseif repair then
-        call('HDEL', REMEMBERED, field)
+        call('HDEL', $REMEMBERED, field)
     end
 end
 local function memory(key, member)
     local q, ended, id = sub(member, 1, 3), sub(member, 4, 9), sub(member, 10)
-    if call('HGET', REMEMBERED, q .. id) == ended then return end
+    if call('HGET', $REMEMBERED, q .. id) == ended then return end
     found(id, q, 'no_record', 'the end of a memory that is gone')
     if repair then call('ZREM', key, member) end
 end
 local function last_call(key, row)
-    if stands(CALLS_BY_TIME, key) then return end
+    if stands($CALLS_BY_TIME, key) then return end
     found('', nil, 'no_record', 'a last call that would be remembered for ever')
     if repair and #row < 14 then
-        call('HDEL', CALLS, key)
+        call('HDEL', $CALLS, key)
     elseif repair then
-        call('ZADD', CALLS_BY_TIME, string.format('%.0f', unp('>I6', row, 9)), key)
+        call('ZADD', $CALLS_BY_TIME, string.format('%.0f', unp('>I6', row, 9)), key)
         rules().hint_wide(now)
     end
 end
@@ -307,21 +307,21 @@ end
 local function count(q, counts)
     local first, last = rules().within(q)
     local n, begin = 0, shard.bytes
-    for _, key in ipairs({TIMELINE, LEASES, ENDED_JOBS}) do n = n + call('ZLEXCOUNT', key, first, last) end
+    for _, key in ipairs({$TIMELINE, $LEASES, $ENDED_JOBS}) do n = n + call('ZLEXCOUNT', key, first, last) end
     if limit < n then return nil end
     local function add(counter, by) counts[counter] = (counts[counter] or 0) + by end
-    for _, member in ipairs(call('ZRANGEBYLEX', TIMELINE, first, last)) do
+    for _, member in ipairs(call('ZRANGEBYLEX', $TIMELINE, first, last)) do
         local job = load(rules().id_in(member))
         if not job or BYTES_MAX < shard.bytes - begin then return nil end
         add('b', job.bytes)
         if 1 < job.attempt then add('r', 1) end
     end
-    for _, member in ipairs(call('ZRANGEBYLEX', LEASES, first, last)) do
+    for _, member in ipairs(call('ZRANGEBYLEX', $LEASES, first, last)) do
         local job = load(sub(member, 10))
         if not job or not job.run then return nil end
         add('b', job.run.bytes)
     end
-    for _, member in ipairs(call('ZRANGEBYLEX', ENDED_JOBS, first, last)) do
+    for _, member in ipairs(call('ZRANGEBYLEX', $ENDED_JOBS, first, last)) do
         if #member ~= LENGTHS.e then return nil end
         add(sub(member, 4, 4), unp('>I4', member, 27))
     end
@@ -332,12 +332,12 @@ local function counters(q)
     local n = count(q, counts)
     if not n then return 1 end
     for _, counter in ipairs({'b', 'r', char(DONE), char(CANCELLED), char(DEAD)}) do
-        local is, says = counts[counter] or 0, tonumber(call('HGET', COUNTERS, q .. counter) or 0) or -1
+        local is, says = counts[counter] or 0, tonumber(call('HGET', $COUNTERS, q .. counter) or 0) or -1
         if is ~= says then
             found('', q, 'counter', string.format('%s: kept %.0f, counted %.0f',
                 counter == 'b' and 'bytes of live jobs' or counter == 'r' and 'jobs in a later attempt' or 'bytes of ended jobs',
                 says, is))
-            if repair then call('HSET', COUNTERS, q .. counter, string.format('%.0f', is)) end
+            if repair then call('HSET', $COUNTERS, q .. counter, string.format('%.0f', is)) end
         end
     end
     return n + 1
@@ -372,7 +372,7 @@ end
 local function doc(key, row)
     if #row < 7 then
         found('', nil, 'corrupt', 'a document without a version')
-        if repair then call('HSET', DOCS, key, pack('>I7', call('HINCRBY', STATE, 'docs', 1)) .. row) end
+        if repair then call('HSET', DOCS, key, pack('>I7', call('HINCRBY', $STATE, 'docs', 1)) .. row) end
     end
     if stands(DOCS_BY_KEY, key) then return end
     found('', nil, 'no_record', 'a document that no list tells')
@@ -384,7 +384,7 @@ local function doc_name(_, key)
     if repair then call('ZREM', DOCS_BY_KEY, key) end
 end
 local function queues()
-    local q, last = from == '' and 0 or unp('>I3', from), call('HLEN', QUEUES)
+    local q, last = from == '' and 0 or unp('>I3', from), call('HLEN', $QUEUES)
     while q < last and answer[2] < limit and shard.bytes < BYTES_MAX do
         q = q + 1
         answer[2] = answer[2] + counters(pack('>I3', q))
@@ -393,21 +393,21 @@ local function queues()
 end
 
 local walks = {
-    j = function() hash(RECORDS, record) end,
-    x = function() hash(HISTORIES, history) end,
-    r = function() hash(RUNS, run) end,
-    t = function() set(TIMELINE, place) end,
-    o = function() set(EXPIRIES, expiry) end,
-    l = function() set(LEASES, place) end,
-    e = function() set(ENDED_JOBS, place) end,
-    u = function() hash(UNIQUE_KEYS, unique_key) end,
-    v = function() set(WINDOWS, window) end,
-    m = function() hash(REMEMBERED, remembered) end,
-    k = function() set(REMEMBERED_BY_END, memory) end,
-    p = function() hash(CALLS, last_call) end,
-    g = function() set(RUNNING_KEYS, place_of) end,
-    y = function() hash(GROUPS, group) end,
-    h = function() set(GROUPS_BY_PLACE, group_place) end,
+    j = function() hash($RECORDS, record) end,
+    x = function() hash($HISTORIES, history) end,
+    r = function() hash($RUNS, run) end,
+    t = function() set($TIMELINE, place) end,
+    o = function() set($EXPIRIES, expiry) end,
+    l = function() set($LEASES, place) end,
+    e = function() set($ENDED_JOBS, place) end,
+    u = function() hash($UNIQUE_KEYS, unique_key) end,
+    v = function() set($WINDOWS, window) end,
+    m = function() hash($REMEMBERED, remembered) end,
+    k = function() set($REMEMBERED_BY_END, memory) end,
+    p = function() hash($CALLS, last_call) end,
+    g = function() set($RUNNING_KEYS, place_of) end,
+    y = function() hash($GROUPS, group) end,
+    h = function() set($GROUPS_BY_PLACE, group_place) end,
     d = function() hash(DOCS, doc) end,
     f = function() set(DOCS_BY_KEY, doc_name) end,
     c = queues,

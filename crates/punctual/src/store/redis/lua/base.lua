@@ -33,7 +33,7 @@ shard.now = now
 local function queue(q)
     local row = shard.queues[q]
     if row then return row end
-    local rows = call('HMGET', SETTINGS, q, q .. 'w')
+    local rows = call('HMGET', $SETTINGS, q, q .. 'w')
     local stored = rows[1]
     -- A queue with settings that cannot be read is paused and removes nothing; it does not use defaults. Its version is
     -- that of no caller.
@@ -70,18 +70,18 @@ end
 --   format: the format of its keys and rows
 -- `pause` is derived: until when nothing is reclaimed now, or false.
 local function read_shard()
-    local row = call('HGET', STATE, 'turn')
+    local row = call('HGET', $STATE, 'turn')
     if row and 34 <= #row then
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.format = unp('>I7I7I7I7I4I2', row)
     else
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.is_new = 0, 0, 0, 0, 0, true
         -- Before there were format numbers, none was stored. The first write into a new shard stores the number.
-        shard.format = (row or 0 < call('HLEN', QUEUES)) and 0 or FORMAT
+        shard.format = (row or 0 < call('HLEN', $QUEUES)) and 0 or FORMAT
     end
     shard.pause = now < shard.grace and shard.grace <= now + JUMP_PAUSE and shard.grace
 end
 local function put_shard()
-    call('HSET', STATE, 'turn', pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, FORMAT))
+    call('HSET', $STATE, 'turn', pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, FORMAT))
 end
 shard.put_shard = put_shard
 read_shard()
@@ -92,7 +92,7 @@ local function check_clock()
     if now + JUMP_PAUSE < shard.grace then shard.grace = 0 end
     -- A jump has one pause: silence after a call during the pause is not a second jump.
     local had_its_pause = shard.seen - 1 < shard.grace
-    if 0 < shard.seen and shard.seen - 1 + JUMP < now and not had_its_pause and 0 < call('HLEN', RUNS) then
+    if 0 < shard.seen and shard.seen - 1 + JUMP < now and not had_its_pause and 0 < call('HLEN', $RUNS) then
         shard.grace = now + JUMP_PAUSE
     end
     shard.seen = now + 1
@@ -113,17 +113,17 @@ local function put() return left and left.put() or '' end
 
 -- A full server lets a script go on if its first write is a command that frees memory, even if it frees nothing. Calls
 -- that remove jobs must work on a full server (S17).
-local function drains() call('ZREM', LEASES, '') end
+local function drains() call('ZREM', $LEASES, '') end
 
 -- Stores the last call of an instance; `last`: the one before. The entry by time is updated when upkeep looks at it, or
 -- here if the clock went back. So its time is never after that of the call.
 local function put_call(key, last, number, answer)
-    call('HSET', CALLS, key, pack('>I8I6', number, now) .. answer)
+    call('HSET', $CALLS, key, pack('>I8I6', number, now) .. answer)
     if not last or now < unp('>I6', last, 9) then
-        call('ZADD', CALLS_BY_TIME, now, key)
+        call('ZADD', $CALLS_BY_TIME, now, key)
         -- This one member is too long for a short sorted set, which would be searched from end to end each time.
-        call('ZADD', TIMELINE, '0', LAST)
-        call('ZADD', LEASES, '0', LAST)
+        call('ZADD', $TIMELINE, '0', LAST)
+        call('ZADD', $LEASES, '0', LAST)
         rules().hint_wide(now + CALL_MEMORY)
     end
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS are all of one shard, so they are in one slot. In rows and members, an id has 16 bytes, and q is the number of a
 -- queue in 3 bytes. Whole numbers are big-endian, so that members sort as they should. A digit after a name is its
--- length in bytes. The word in capitals stands for the key in the scripts:
+-- length in bytes. The word in capitals stands for the key in the scripts, after a $:
 --   1 j  HASH  RECORDS            id → record: what was enqueued; see head() in state/codec.lua
 --   2 x  HASH  HISTORIES          id → history: what runs, changes and the end added; only if there is something
 --   3 t  ZSET  TIMELINE           waiting jobs in the order in which they run (S6), and the blocked ones:
@@ -59,9 +59,6 @@
 -- ARGV[1]: now in Unix ms, or '' for the server's clock (S14).
 -- In t, o, l, e, v, k, n, g, h and f all scores are 0. Membership in t, r and e IS the state. The order is that of the
 -- bytes.
-local RECORDS, HISTORIES, TIMELINE, EXPIRIES, RUNS, LEASES, ENDED_JOBS, UNIQUE_KEYS, WINDOWS, REMEMBERED_BY_END,
-    REMEMBERED, CALLS, CALLS_BY_TIME, STATE, QUEUES, SETTINGS, NAMES, COUNTERS, RUNNING_KEYS, GROUPS_BY_PLACE, GROUPS =
-    unpack(KEYS, 1, 21)
 local NOTIFICATIONS = $NOTIFICATIONS -- the position of the first notification key
 local call, pack, unp = redis.call, struct.pack, struct.unpack
 local sub, char, byte, concat, min, max = string.sub, string.char, string.byte, table.concat, math.min, math.max

@@ -48,7 +48,7 @@ function pending.put()
         shard.put_groups()
     end
     for key, by in pairs(tallies) do
-        if by ~= 0 then call('HINCRBY', COUNTERS, key, text(by)) end
+        if by ~= 0 then call('HINCRBY', $COUNTERS, key, text(by)) end
     end
     local left = {}
     for q, ms in pairs(notified) do
@@ -76,12 +76,12 @@ function pending.put()
                 upkeep = upkeep .. pack('>I7I7I4', row.closed, row.tat, row.part)
             end
             if 0 < row.let then upkeep = upkeep .. pack('>I7I7I7', row.time, row.ungrouped, row.let) end
-            call('HSET', SETTINGS, q .. 'w', upkeep)
+            call('HSET', $SETTINGS, q .. 'w', upkeep)
         end
     end
     for name in pairs(named) do left[#left + 1] = rules().as_chunk(name) .. pack('>I6', 0) end
     -- The caller may die before it sends them. A process that has waited for a minute checks whether this has changed.
-    if 0 < #left then call('HSET', STATE, 'left', text(now)) end
+    if 0 < #left then call('HSET', $STATE, 'left', text(now)) end
     return concat(left)
 end
 return pending

@@ -12,7 +12,7 @@ local function is_due(walk, till)
     while not walk.over do
         if not walk.due then
             local from, to = '[' .. walk.prefix .. char(walk.level), '(' .. walk.prefix .. char(LEVELS)
-            local member = walk.level < LEVELS and call('ZRANGEBYLEX', TIMELINE, from, to, 'LIMIT', 0, 1)[1]
+            local member = walk.level < LEVELS and call('ZRANGEBYLEX', $TIMELINE, from, to, 'LIMIT', 0, 1)[1]
             if not member then
                 walk.over = true
                 return false

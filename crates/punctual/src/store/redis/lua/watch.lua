@@ -8,7 +8,7 @@ drains()
 local job = rules().load(ARGV[2])
 if not job then return {'gone', ''} end
 if job.ended and not job.run then return {'ended', ''} end
-local stands = job.run or call('ZSCORE', TIMELINE, rules().waiting_member(job)) or job.key and call('ZSCORE', TIMELINE, rules().blocked_member(job))
+local stands = job.run or call('ZSCORE', $TIMELINE, rules().waiting_member(job)) or job.key and call('ZSCORE', $TIMELINE, rules().blocked_member(job))
 -- A job that is in no place is for an audit to repair.
 if stands and not job.watched then
     if not job.run then rules().leave_waiting(job) end

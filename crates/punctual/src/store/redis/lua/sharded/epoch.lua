@@ -15,7 +15,7 @@ if before < epoch then
 end
 -- A copy belongs to the epoch that the shard is in. So the latest copy is the one with the highest epoch.
 if ARGV[3] and epoch == shard.epoch then
-    call('HSET', STATE, 'layout', ARGV[3], 'pins', ARGV[4], 'identity', ARGV[5])
+    call('HSET', $STATE, 'layout', ARGV[3], 'pins', ARGV[4], 'identity', ARGV[5])
 end
-return {before, call('HLEN', RECORDS), call('HLEN', REMEMBERED) + call('HLEN', UNIQUE_KEYS), call('HLEN', GROUPS),
-    call('HGET', STATE, 'search') == pack('>I4', shard.epoch) .. 'c' and 1 or 0}
+return {before, call('HLEN', $RECORDS), call('HLEN', $REMEMBERED) + call('HLEN', $UNIQUE_KEYS), call('HLEN', $GROUPS),
+    call('HGET', $STATE, 'search') == pack('>I4', shard.epoch) .. 'c' and 1 or 0}

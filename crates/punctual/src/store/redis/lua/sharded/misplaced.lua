@@ -24,10 +24,10 @@ if epoch ~= shard.epoch then return {''} end
 local of_epoch = pack('>I4', epoch)
 local function leave(phase, rest)
     drains()
-    call('HSET', STATE, 'search', of_epoch .. phase .. rest)
+    call('HSET', $STATE, 'search', of_epoch .. phase .. rest)
     return of_epoch .. phase .. rest
 end
-local row, phase, rest = call('HGET', STATE, 'search'), '', ''
+local row, phase, rest = call('HGET', $STATE, 'search'), '', ''
 if row and sub(row, 1, 4) == of_epoch then phase, rest = sub(row, 5, 5), sub(row, 6) end
 if phase == 'c' then return {''} end
 if phase == 'm' and #rest < 14 then phase = '' end
@@ -51,7 +51,7 @@ local function records()
     local of, from, mark = string.match(rest, '^(%x+) (%d+) (.*)$')
     if of ~= server then
         from = '0'
-    elseif phase == 'h' and call('HEXISTS', RECORDS, mark) == 1 then
+    elseif phase == 'h' and call('HEXISTS', $RECORDS, mark) == 1 then
         return {''}
     elseif phase == 'p' and seen ~= '' and misplaced ~= '' then
         leave('h', server .. ' ' .. from .. ' ' .. misplaced)
@@ -66,7 +66,7 @@ local function records()
     end
     local page, next, bytes = {''}, from, 0
     repeat
-        local some = call('HSCAN', RECORDS, next, 'COUNT', SCAN)
+        local some = call('HSCAN', $RECORDS, next, 'COUNT', SCAN)
         next = some[1]
         for i = 1, #some[2], 2 do
             page[#page + 1], page[#page + 2] = some[2][i], within_of(some[2][i + 1])
@@ -89,10 +89,10 @@ local function memories()
     local bound, most = unp('>I7I7', rest)
     if limit == 0 or now < bound then return {''} end
     local names, from = next_queues(sub(rest, 15))
-    most = max(most, last(bound, WINDOWS, '', 6, 0))
+    most = max(most, last(bound, $WINDOWS, '', 6, 0))
     for _, name in ipairs(names) do
-        local q = call('HGET', QUEUES, name)
-        most = max(most, last(bound, REMEMBERED_BY_END, q, 6, rules().ID_MEMORY), last(bound, GROUPS_BY_PLACE, q .. 'g', 7, 0))
+        local q = call('HGET', $QUEUES, name)
+        most = max(most, last(bound, $REMEMBERED_BY_END, q, 6, rules().ID_MEMORY), last(bound, $GROUPS_BY_PLACE, q .. 'g', 7, 0))
     end
     if from ~= '' then return {leave('m', pack('>I7I7', bound, most) .. from)} end
     if most == 0 then leave('c', '') else leave('m', pack('>I7I7', most, 0)) end

@@ -134,10 +134,10 @@ end
 local function put_history(job)
     local x = history_of(job)
     if x ~= '' then
-        call('HSET', HISTORIES, job.id, x)
+        call('HSET', $HISTORIES, job.id, x)
         job.history = '\1'
     elseif job.history == '\1' then
-        call('HDEL', HISTORIES, job.id)
+        call('HDEL', $HISTORIES, job.id)
         job.history = '\0'
     end
 end
@@ -171,6 +171,6 @@ end
 local function put_run(id, run)
     local row = pack('>I8', run.fence) .. run.q .. pack('>I6BI4I6I4', run.till, run.flags, run.bytes, run.started,
         run.lasts) .. (run.digest or '') .. (run.key or '') .. (run.gid or '') .. run.tail
-    call('HSET', RUNS, id, row)
+    call('HSET', $RUNS, id, row)
     return row
 end

@@ -8,14 +8,14 @@ local function group_of(q, gid)
     local group = groups[q .. gid]
     if group then return group end
     group = {q = q, gid = gid, place = '', at = 0, closed = 0, tat = 0, part = 0}
-    local row = call('HGET', GROUPS, q .. gid)
+    local row = call('HGET', $GROUPS, q .. gid)
     group.is_known = row ~= false
     -- A row that something else overwrote counts as none: it must not stop a queue.
     if row and #row == 26 then
         group.place, group.at, group.closed, group.tat, group.part = unp('>c1I7I7I7I4', row)
     end
     local limits = limits_of(q).group
-    if has(queue(q).flags, GROUPS_LIMITED) then limits = call('HGET', SETTINGS, q .. 'g' .. gid) or limits end
+    if has(queue(q).flags, GROUPS_LIMITED) then limits = call('HGET', $SETTINGS, q .. 'g' .. gid) or limits end
     group.weight, group.concurrency, group.rate, group.period, group.burst = unp('>BI7I4I7I4', limits)
     groups[q .. gid] = group
     return group
@@ -24,9 +24,9 @@ end
 local function put_groups()
     for of, group in pairs(shard.groups or {}) do
         if group.place ~= '' then
-            call('HSET', GROUPS, of, pack('>c1I7I7I7I4', group.place, group.at, group.closed, group.tat, group.part))
+            call('HSET', $GROUPS, of, pack('>c1I7I7I7I4', group.place, group.at, group.closed, group.tat, group.part))
         elseif group.is_known then
-            call('HDEL', GROUPS, of)
+            call('HDEL', $GROUPS, of)
         end
     end
     shard.groups = nil
@@ -43,7 +43,7 @@ local function is_open(group) return group_opens(group) <= now end
 local function first_of_group(group)
     local prefix, first, level = group.q .. char(GROUPED) .. group.gid, NEVER, 0
     while level < LEVELS do
-        local member = call('ZRANGEBYLEX', TIMELINE, '[' .. prefix .. char(level), '(' .. prefix .. char(LEVELS), 'LIMIT', 0, 1)[1]
+        local member = call('ZRANGEBYLEX', $TIMELINE, '[' .. prefix .. char(level), '(' .. prefix .. char(LEVELS), 'LIMIT', 0, 1)[1]
         if not member then break end
         local run_at
         level, run_at = unp('>BI6', member, 21)
@@ -54,9 +54,9 @@ end
 -- Moves a group to another place.
 local function move(group, place, at)
     local function member() return group.q .. group.place .. pack('>I7', group.at) .. group.gid end
-    if group.place ~= '' then call('ZREM', GROUPS_BY_PLACE, member()) end
+    if group.place ~= '' then call('ZREM', $GROUPS_BY_PLACE, member()) end
     group.place, group.at = place, at
-    if place ~= '' then call('ZADD', GROUPS_BY_PLACE, '0', member()) end
+    if place ~= '' then call('ZADD', $GROUPS_BY_PLACE, '0', member()) end
 end
 -- Puts a group in the place where it belongs:
 --   r: active, by its tag
@@ -90,7 +90,7 @@ end
 local function come(row, weight) return row.time + math.floor(STRIDE / weight) - 1 end
 -- Returns the members of GROUPS_BY_PLACE in one place of a queue, up to `till`, at most `limit`.
 local function groups_in(q, place, till, limit)
-    return call('ZRANGEBYLEX', GROUPS_BY_PLACE, '[' .. q .. place, '(' .. q .. place .. pack('>I7', till + 1), 'LIMIT', 0, limit)
+    return call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. place, '(' .. q .. place .. pack('>I7', till + 1), 'LIMIT', 0, limit)
 end
 local function group_in(q, member) return group_of(q, sub(member, 12)) end
 -- Activates groups whose first job is due and can start. Checks again some groups that are blocked under earlier
@@ -149,7 +149,7 @@ local function first_group(q)
         end
         return first
     end
-    local first = call('ZRANGEBYLEX', GROUPS_BY_PLACE, '[' .. q .. 'r', '(' .. q .. 'x', 'LIMIT', 0, 1)[1]
+    local first = call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. 'r', '(' .. q .. 'x', 'LIMIT', 0, 1)[1]
     local is_ready = first and sub(first, 4, 4) == 'r' or groups_in(q, 'b', queue(q).version - 1, 1)[1]
     return is_ready and now or first and unp('>I7', first, 5) or NEVER
 end
@@ -161,7 +161,7 @@ local function look_at_groups(q)
 end
 -- Returns whether a waiting job is due, and held back.
 local function is_blocked(job)
-    if job.state ~= WAITING or now < job.run_at or call('HEXISTS', SETTINGS, job.q) == 0 then return false end
+    if job.state ~= WAITING or now < job.run_at or call('HEXISTS', $SETTINGS, job.q) == 0 then return false end
     return is_full(job) or room_of(job.q) <= 0 or job.gid and not is_open(group_of(job.q, job.gid))
 end
 
@@ -175,10 +175,10 @@ local function hand_over()
         local first = first_blocked(q .. char(BLOCKED) .. sub(of, 4), queue(q).lifo)
         if first and (#first == 48 or #first == 64) and run_of_key(of) < unp('>I4', first, 45) then
             local run_at, gid = unp('>I6', first, 22), sub(first, 49)
-            call('ZREM', TIMELINE, first)
-            call('ZADD', TIMELINE, '0', q .. (gid ~= '' and char(GROUPED) .. gid or '') .. sub(first, 21, 44))
+            call('ZREM', $TIMELINE, first)
+            call('ZADD', $TIMELINE, '0', q .. (gid ~= '' and char(GROUPED) .. gid or '') .. sub(first, 21, 44))
             if gid ~= '' then
-                call('ZADD', GROUPS_BY_PLACE, '0', timed(q, run_at, sub(first, 28, 43)))
+                call('ZADD', $GROUPS_BY_PLACE, '0', timed(q, run_at, sub(first, 28, 43)))
                 touch_group(q, gid)
             end
             notify(q, run_at)

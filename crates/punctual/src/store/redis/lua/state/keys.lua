@@ -9,7 +9,7 @@ local function touch(q, key)
     touched[#touched + 1], shard.touched = q .. key, touched
 end
 -- Returns how many jobs of a key or a group run.
-local function run_of_key(of) return call('ZLEXCOUNT', RUNNING_KEYS, within(of)) end
+local function run_of_key(of) return call('ZLEXCOUNT', $RUNNING_KEYS, within(of)) end
 -- Returns whether the concurrency key of a job is full.
 local function is_full(job) return job.key and job.most <= run_of_key(job.q .. job.key) end
 -- Notes an event of a group: a job of it arrives, leaves or moves while it waits, or ends its run. hand_over() must
@@ -21,10 +21,10 @@ end
 -- The entries of ungrouped jobs with a concurrency key, while they wait or run.
 local function live_member(q, key, id) return q .. 'k' .. key .. id end
 local function put_live(job)
-    if job.key and not job.gid then call('ZADD', GROUPS_BY_PLACE, '0', live_member(job.q, job.key, job.id)) end
+    if job.key and not job.gid then call('ZADD', $GROUPS_BY_PLACE, '0', live_member(job.q, job.key, job.id)) end
 end
 local function end_live(q, of, id)
-    if of.key and not of.gid then call('ZREM', GROUPS_BY_PLACE, live_member(q, of.key, id)) end
+    if of.key and not of.gid then call('ZREM', $GROUPS_BY_PLACE, live_member(q, of.key, id)) end
 end
 -- Returns a job that waits or runs here, of a group, or else of a concurrency key. Returns '' if only the rate or the
 -- pause of the group has state; nil if there is nothing. While one shard has something of it, no other shard can start
@@ -35,13 +35,13 @@ local function first_live(q, key, gid)
         return call('ZRANGEBYLEX', set, from, to, 'LIMIT', 0, 1)[1]
     end
     if not gid then
-        local member = first(GROUPS_BY_PLACE, q .. 'k' .. key)
+        local member = first($GROUPS_BY_PLACE, q .. 'k' .. key)
         return member and sub(member, 21)
     end
     -- Beside a blocked job there is another job of its key that is not blocked.
-    local waiting, running = first(TIMELINE, q .. char(GROUPED) .. gid), first(RUNNING_KEYS, q .. gid)
+    local waiting, running = first($TIMELINE, q .. char(GROUPED) .. gid), first($RUNNING_KEYS, q .. gid)
     if waiting or running then return waiting and sub(waiting, 28, 43) or sub(running, 20) end
-    local row = call('HGET', GROUPS, q .. gid)
+    local row = call('HGET', $GROUPS, q .. gid)
     if row and #row == 26 then
         local closed, tat = unp('>I7I7', row, 9)
         if now <= max(closed, tat) then return '' end
@@ -50,17 +50,17 @@ end
 -- Handles the end of the run of a job with a concurrency key or a group; `of` has these.
 local function end_keyed(q, of, id)
     if of.key then
-        call('ZREM', RUNNING_KEYS, q .. of.key .. id)
+        call('ZREM', $RUNNING_KEYS, q .. of.key .. id)
         touch(q, of.key)
     end
     if of.gid then
-        call('ZREM', RUNNING_KEYS, q .. of.gid .. id)
+        call('ZREM', $RUNNING_KEYS, q .. of.gid .. id)
         touch_group(q, of.gid)
     end
 end
 -- Does the same for a run without a job, as far as its row can be read.
 local function end_lost(q, id)
-    local row = call('HGET', RUNS, id)
+    local row = call('HGET', $RUNS, id)
     local is_sound, run = pcall(run_of, row or '')
     if is_sound then
         end_keyed(q, run, id)
@@ -72,11 +72,11 @@ local function timed(q, run_at, id) return q .. 'd' .. pack('>I7', run_at) .. id
 local function first_blocked(prefix, lifo)
     if not lifo then
         local from, to = within(prefix)
-        return call('ZRANGEBYLEX', TIMELINE, from, to, 'LIMIT', 0, 1)[1]
+        return call('ZRANGEBYLEX', $TIMELINE, from, to, 'LIMIT', 0, 1)[1]
     end
     for level = 0, LEVELS - 1 do
         local from, to = within(prefix .. char(level))
-        local first = call('ZREVRANGEBYLEX', TIMELINE, to, from, 'LIMIT', 0, 1)[1]
+        local first = call('ZREVRANGEBYLEX', $TIMELINE, to, from, 'LIMIT', 0, 1)[1]
         if first then return first end
     end
 end
@@ -97,22 +97,22 @@ end
 
 -- Returns the holder of a key (S4).
 local function holder(digest)
-    local row = call('HGET', UNIQUE_KEYS, digest)
+    local row = call('HGET', $UNIQUE_KEYS, digest)
     if not row then return nil end
     local id, till = unp('>c16I6', row)
     if 0 < till then
         if now < till then return id end
-    elseif call('HEXISTS', RECORDS, id) == 1 then
+    elseif call('HEXISTS', $RECORDS, id) == 1 then
         return id
     end
     return nil
 end
 local function put_key(digest, id, till)
-    local row = call('HGET', UNIQUE_KEYS, digest)
-    if row and sub(row, 17) ~= NONE then call('ZREM', WINDOWS, sub(row, 17) .. digest) end
-    call('HSET', UNIQUE_KEYS, digest, id .. at6(till))
+    local row = call('HGET', $UNIQUE_KEYS, digest)
+    if row and sub(row, 17) ~= NONE then call('ZREM', $WINDOWS, sub(row, 17) .. digest) end
+    call('HSET', $UNIQUE_KEYS, digest, id .. at6(till))
     if 0 < till then
-        call('ZADD', WINDOWS, 0, at6(till) .. digest)
+        call('ZADD', $WINDOWS, 0, at6(till) .. digest)
         hint_wide(till)
     end
 end
@@ -121,10 +121,10 @@ local function window_end(job)
     return job.scope == WINDOW and min(job.created + job.window, END) or 0
 end
 local function free(digest, id)
-    local row = call('HGET', UNIQUE_KEYS, digest)
+    local row = call('HGET', $UNIQUE_KEYS, digest)
     if row and sub(row, 1, 16) == id then
-        call('HDEL', UNIQUE_KEYS, digest)
-        if sub(row, 17) ~= NONE then call('ZREM', WINDOWS, sub(row, 17) .. digest) end
+        call('HDEL', $UNIQUE_KEYS, digest)
+        if sub(row, 17) ~= NONE then call('ZREM', $WINDOWS, sub(row, 17) .. digest) end
     end
 end
 local function free_key(job)

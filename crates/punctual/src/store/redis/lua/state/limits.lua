@@ -26,7 +26,7 @@ local function room_of(q, takes)
     local most, opens = room_in_time(row)
     if 0 < row.concurrency then
         local from, to = within(q)
-        local left = row.concurrency - 1 - call('ZLEXCOUNT', LEASES, from, to) - row.started
+        local left = row.concurrency - 1 - call('ZLEXCOUNT', $LEASES, from, to) - row.started
         if left <= 0 then return 0, NEVER, opens end
         if not takes then most = min(most, left) end
     end

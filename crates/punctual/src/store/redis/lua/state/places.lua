@@ -10,13 +10,13 @@ end
 -- `had_ended`: its bytes are not among those of live jobs. `live`: how many bytes it has there, if its run says so.
 local function bury(q, id, had_ended, live)
     -- The head of the record may still say how large the job is.
-    local job, rec = {}, call('HGET', RECORDS, id)
+    local job, rec = {}, call('HGET', $RECORDS, id)
     local bytes = rec and pcall(head, job, rec) and job.bytes or 0
-    if job.key and not job.gid then call('ZREM', GROUPS_BY_PLACE, q .. 'k' .. job.key .. id) end
+    if job.key and not job.gid then call('ZREM', $GROUPS_BY_PLACE, q .. 'k' .. job.key .. id) end
     -- Whether a caller waits for it cannot be read, so it is notified in any case.
     notify_end({id = id, watched = true})
-    call('HSET', HISTORIES, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
-    call('ZADD', ENDED_JOBS, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', bytes))
+    call('HSET', $HISTORIES, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
+    call('ZADD', $ENDED_JOBS, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', bytes))
     if not had_ended then tally(q, 'b', -(live or bytes)) end
     tally(q, char(DEAD), bytes)
     hint(q, 0)
@@ -27,20 +27,20 @@ local function waiting_member(job)
     return prefix .. pack('>BI6', job.level, job.run_at) .. job.id .. job.history
 end
 local function put_waiting(job)
-    call('ZADD', TIMELINE, '0', waiting_member(job))
+    call('ZADD', $TIMELINE, '0', waiting_member(job))
     if job.gid then
-        call('ZADD', GROUPS_BY_PLACE, '0', timed(job.q, job.run_at, job.id))
+        call('ZADD', $GROUPS_BY_PLACE, '0', timed(job.q, job.run_at, job.id))
         touch_group(job.q, job.gid)
     end
     if job.expires then
-        call('ZADD', EXPIRIES, '0', job.q .. at6(job.expires) .. job.id)
+        call('ZADD', $EXPIRIES, '0', job.q .. at6(job.expires) .. job.id)
         hint(job.q, job.expires)
     end
     if 1 < job.attempt then tally(job.q, 'r', 1) end
 end
 -- Removes the entries of a waiting job other than its member in the timeline.
 local function unwait(job)
-    if job.expires then call('ZREM', EXPIRIES, job.q .. at6(job.expires) .. job.id) end
+    if job.expires then call('ZREM', $EXPIRIES, job.q .. at6(job.expires) .. job.id) end
     if 1 < job.attempt then tally(job.q, 'r', -1) end
 end
 -- Returns the member of TIMELINE of a blocked job.
@@ -48,13 +48,13 @@ local function blocked_member(job)
     return job.q .. char(BLOCKED) .. job.key .. sub(waiting_member(job), -24) .. pack('>I4', job.most) .. (job.gid or '')
 end
 local function leave_waiting(job)
-    call('ZREM', TIMELINE, waiting_member(job))
+    call('ZREM', $TIMELINE, waiting_member(job))
     if job.key then
-        call('ZREM', TIMELINE, blocked_member(job))
+        call('ZREM', $TIMELINE, blocked_member(job))
         touch(job.q, job.key)
     end
     if job.gid then
-        call('ZREM', GROUPS_BY_PLACE, timed(job.q, job.run_at, job.id))
+        call('ZREM', $GROUPS_BY_PLACE, timed(job.q, job.run_at, job.id))
         touch_group(job.q, job.gid)
     end
     unwait(job)
@@ -95,9 +95,9 @@ end
 local function lease_member(job) return job.q .. at6(job.run.till) .. job.id end
 -- Moves the end of a lease to now plus its length. Returns the new row of the run.
 local function extend_lease(id, run)
-    call('ZREM', LEASES, run.q .. at6(run.till) .. id)
+    call('ZREM', $LEASES, run.q .. at6(run.till) .. id)
     run.till = min(now + run.lasts, END)
-    call('ZADD', LEASES, '0', run.q .. at6(run.till) .. id)
+    call('ZADD', $LEASES, '0', run.q .. at6(run.till) .. id)
     return put_run(id, run)
 end
 -- Returns the bytes that count for the queue's retention: those of payload and result.
@@ -108,22 +108,22 @@ local function ended_member(job)
     return job.q .. pack('>BI6', job.state, job.ended) .. job.id .. pack('>I4', kept_bytes(job))
 end
 local function leave_ended(job)
-    call('ZREM', ENDED_JOBS, ended_member(job))
+    call('ZREM', $ENDED_JOBS, ended_member(job))
     tally(job.q, char(job.state), -kept_bytes(job))
 end
 -- Remembers a derived id after its record is gone (S17).
 local function remember(q, id, ended)
     if math.floor(byte(id, 7) / 16) ~= DERIVED or ended + ID_MEMORY <= now then return end
-    local old = call('HGET', REMEMBERED, q .. id)
-    if old then call('ZREM', REMEMBERED_BY_END, q .. old .. id) end
-    call('HSET', REMEMBERED, q .. id, at6(ended))
-    call('ZADD', REMEMBERED_BY_END, 0, q .. at6(ended) .. id)
+    local old = call('HGET', $REMEMBERED, q .. id)
+    if old then call('ZREM', $REMEMBERED_BY_END, q .. old .. id) end
+    call('HSET', $REMEMBERED, q .. id, at6(ended))
+    call('ZADD', $REMEMBERED_BY_END, 0, q .. at6(ended) .. id)
     hint(q, 0)
 end
 -- Removes the record of a job that has left its place.
 local function remove(job)
-    call('HDEL', RECORDS, job.id)
-    if job.history == '\1' then call('HDEL', HISTORIES, job.id) end
+    call('HDEL', $RECORDS, job.id)
+    if job.history == '\1' then call('HDEL', $HISTORIES, job.id) end
     remember(job.q, job.id, job.ended or now)
 end
 -- Ends a job that has left its place.
@@ -138,7 +138,7 @@ local function finish(job, state, reason)
         remove(job)
     else
         put_history(job)
-        call('ZADD', ENDED_JOBS, '0', ended_member(job))
+        call('ZADD', $ENDED_JOBS, '0', ended_member(job))
         tally(job.q, char(state), kept_bytes(job))
         hint(job.q, 0)
     end

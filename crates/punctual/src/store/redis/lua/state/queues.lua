@@ -27,7 +27,7 @@ end
 local function keeps_nothing(q, state) return has(queue(q).flags, KEEPS_NO_DONE * 2 ^ (state - DONE)) end
 -- Returns a counter of a queue. A server that lost half a transaction may have a negative one, until an audit counts
 -- again.
-local function counter(key) return max(tonumber(call('HGET', COUNTERS, key) or 0) or 0, 0) end
+local function counter(key) return max(tonumber(call('HGET', $COUNTERS, key) or 0) or 0, 0) end
 -- Returns the name of a queue, as a chunk.
 local function name_of(q)
     local row = limits_of(q)
@@ -36,10 +36,10 @@ end
 -- Makes a queue with these settings.
 local function new_queue(name, row)
     if shard.is_new then shard.put_shard() end
-    local q = pack('>I3', call('HLEN', QUEUES) + 1)
-    call('HSET', QUEUES, name, q)
-    call('ZADD', NAMES, 0, name)
-    call('HSET', SETTINGS, q, row)
+    local q = pack('>I3', call('HLEN', $QUEUES) + 1)
+    call('HSET', $QUEUES, name, q)
+    call('ZADD', $NAMES, 0, name)
+    call('HSET', $SETTINGS, q, row)
     return q
 end
 
@@ -47,22 +47,22 @@ end
 -- queues to count or to sweep skip it, until it gets a job or other settings.
 local function holds_something(q)
     local from, to = within(q)
-    for _, key in ipairs({TIMELINE, LEASES, ENDED_JOBS, REMEMBERED_BY_END, GROUPS_BY_PLACE}) do
+    for _, key in ipairs({$TIMELINE, $LEASES, $ENDED_JOBS, $REMEMBERED_BY_END, $GROUPS_BY_PLACE}) do
         if call('ZRANGEBYLEX', key, from, to, 'LIMIT', 0, 1)[1] then return true end
     end
     return false
 end
 local function rest(q, name)
     local row = queue(q)
-    call('ZADD', NAMES, 0, '\0' .. name)
-    call('ZREM', NAMES, name)
+    call('ZADD', $NAMES, 0, '\0' .. name)
+    call('ZREM', $NAMES, name)
     row.due, row.hinted = AT_REST, true
 end
 local function wake(q, name)
     local row = queue(q)
     if row.due ~= AT_REST then return end
-    call('ZADD', NAMES, 0, name)
-    call('ZREM', NAMES, '\0' .. name)
+    call('ZADD', $NAMES, 0, name)
+    call('ZREM', $NAMES, '\0' .. name)
     row.due, row.hinted = 0, true
 end
 
@@ -84,9 +84,9 @@ end
 -- Returns a job with its place, or nil. Also returns nil for one that cannot be read, which only an audit and pick()
 -- handle.
 local function load(id)
-    local rec = call('HGET', RECORDS, id)
+    local rec = call('HGET', $RECORDS, id)
     if not rec then return nil end
-    local x, row = call('HGET', HISTORIES, id), call('HGET', RUNS, id)
+    local x, row = call('HGET', $HISTORIES, id), call('HGET', $RUNS, id)
     shard.bytes = shard.bytes + #rec + (x and #x or 0)
     local is_sound, job = pcall(function()
         local job = of(id, rec, x)

@@ -3,8 +3,8 @@
 -- Ends a run. `next`: state, attempt, expired_leases, snoozes, run_at or nil, reason, failed (words or nil).
 local function leave_run(job, next)
     local run = job.run
-    call('HDEL', RUNS, job.id)
-    call('ZREM', LEASES, lease_member(job))
+    call('HDEL', $RUNS, job.id)
+    call('ZREM', $LEASES, lease_member(job))
     end_keyed(job.q, run, job.id)
     if next.failed then
         local failures = job.failures
@@ -104,7 +104,7 @@ end
 -- Stores the notes of a run, if its history can be read; `notes` are all notes so far.
 local function note(id, run, notes)
     local job = {id = id}
-    if not pcall(history, job, call('HGET', HISTORIES, id)) then return end
+    if not pcall(history, job, call('HGET', $HISTORIES, id)) then return end
     job.notes = notes
     put_history(job)
     set_history(run)
@@ -115,7 +115,7 @@ local function reclaim(named)
     for _, q in ipairs(named) do
         if not met[q] then
             met[q] = true
-            local some = call('ZRANGEBYLEX', LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, RECLAIM_MAX)
+            local some = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, RECLAIM_MAX)
             for _, member in ipairs(some) do expired[#expired + 1] = sub(member, 4) .. q end
         end
     end
@@ -129,8 +129,8 @@ local function reclaim(named)
         else
             -- A lease without a job is of no use: it is dropped, as an audit would do.
             end_lost(q, id)
-            call('ZREM', LEASES, q .. sub(expired[i], 1, 6) .. id)
-            call('HDEL', RUNS, id)
+            call('ZREM', $LEASES, q .. sub(expired[i], 1, 6) .. id)
+            call('HDEL', $RUNS, id)
         end
     end
     return concat(answer)

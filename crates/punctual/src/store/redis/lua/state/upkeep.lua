@@ -3,29 +3,29 @@
 -- Each part returns how much it did, and when there will be more to do.
 -- This part stops once `bytes_max` bytes of records have been read.
 local function expire(q, bytes_max, limit)
-    local due = call('ZRANGEBYLEX', EXPIRIES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, limit)
+    local due = call('ZRANGEBYLEX', $EXPIRIES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, limit)
     for i, member in ipairs(due) do
         local job = load(sub(member, 10))
         if job and job.state == WAITING then
             leave_waiting(job)
             finish(job, CANCELLED, 'expired')
         else
-            call('ZREM', EXPIRIES, member)
+            call('ZREM', $EXPIRIES, member)
         end
         if bytes_max <= shard.bytes then return i, now end
     end
     if #due == limit then return #due, now end
     local from, to = within(q)
-    local first = call('ZRANGEBYLEX', EXPIRIES, from, to, 'LIMIT', 0, 1)[1]
+    local first = call('ZRANGEBYLEX', $EXPIRIES, from, to, 'LIMIT', 0, 1)[1]
     return #due, first and unp('>I6', first, 4) or NEVER
 end
 -- Removes ended jobs past a bound, oldest end first. `ageless`: removes done and cancelled jobs whatever their age.
 local function retire(q, state, ageless, limit)
     local from, to = within(q .. char(state))
-    local first = call('ZRANGEBYLEX', ENDED_JOBS, from, to, 'LIMIT', 0, 1)[1]
+    local first = call('ZRANGEBYLEX', $ENDED_JOBS, from, to, 'LIMIT', 0, 1)[1]
     if not first then return 0, NEVER end
     local keep = limits_of(q).keep[state]
-    local count = call('ZLEXCOUNT', ENDED_JOBS, from, to)
+    local count = call('ZLEXCOUNT', $ENDED_JOBS, from, to)
     local bytes = counter(q .. char(state)) + (shard.tallies[q .. char(state)] or 0)
     local function is_past(member)
         return keeps_nothing(q, state) or unp('>I6', member, 5) + keep[1] <= now or keep[2] < count or keep[3] < bytes
@@ -33,7 +33,7 @@ local function retire(q, state, ageless, limit)
     end
     if not is_past(first) then return 0, unp('>I6', first, 5) + keep[1] end
     local members, ids, next = {}, {}, NEVER
-    for i, member in ipairs(call('ZRANGEBYLEX', ENDED_JOBS, from, to, 'LIMIT', 0, limit + 1)) do
+    for i, member in ipairs(call('ZRANGEBYLEX', $ENDED_JOBS, from, to, 'LIMIT', 0, limit + 1)) do
         if limit < i or not is_past(member) then
             next = limit < i and now or unp('>I6', member, 5) + keep[1]
             break
@@ -44,31 +44,31 @@ local function retire(q, state, ageless, limit)
         tally(q, char(state), -size)
         remember(q, id, ended)
     end
-    call('ZREM', ENDED_JOBS, unpack(members))
-    call('HDEL', RECORDS, unpack(ids))
-    call('HDEL', HISTORIES, unpack(ids))
+    call('ZREM', $ENDED_JOBS, unpack(members))
+    call('HDEL', $RECORDS, unpack(ids))
+    call('HDEL', $HISTORIES, unpack(ids))
     return #ids, next
 end
 local function forget_ids(q, limit)
     local from, to = within(q)
-    local old = call('ZRANGEBYLEX', REMEMBERED_BY_END, from, to, 'LIMIT', 0, limit)
+    local old = call('ZRANGEBYLEX', $REMEMBERED_BY_END, from, to, 'LIMIT', 0, limit)
     if #old == 0 then return 0, NEVER end
-    local over = call('ZLEXCOUNT', REMEMBERED_BY_END, from, to) - ID_MEMORY_MAX
+    local over = call('ZLEXCOUNT', $REMEMBERED_BY_END, from, to) - ID_MEMORY_MAX
     for i, member in ipairs(old) do
         local ended, id = unp('>I6c16', member, 4)
         if over < i and now < ended + ID_MEMORY then return i - 1, ended + ID_MEMORY end
-        call('ZREM', REMEMBERED_BY_END, member)
-        call('HDEL', REMEMBERED, q .. id)
+        call('ZREM', $REMEMBERED_BY_END, member)
+        call('HDEL', $REMEMBERED, q .. id)
     end
     return #old, now
 end
 local function forget_windows(limit)
-    local past_end = call('ZRANGEBYLEX', WINDOWS, '-', '(' .. at6(now + 1), 'LIMIT', 0, limit)
+    local past_end = call('ZRANGEBYLEX', $WINDOWS, '-', '(' .. at6(now + 1), 'LIMIT', 0, limit)
     for _, member in ipairs(past_end) do
-        call('ZREM', WINDOWS, member)
-        call('HDEL', UNIQUE_KEYS, sub(member, 7))
+        call('ZREM', $WINDOWS, member)
+        call('HDEL', $UNIQUE_KEYS, sub(member, 7))
     end
-    local first = call('ZRANGEBYLEX', WINDOWS, '-', '+', 'LIMIT', 0, 1)[1]
+    local first = call('ZRANGEBYLEX', $WINDOWS, '-', '+', 'LIMIT', 0, 1)[1]
     return #past_end, first and unp('>I6', first) or NEVER
 end
 -- Instances are checked in the order of their last calls. One that called again gets its new time first. Instances
@@ -76,26 +76,26 @@ end
 local function forget_calls(limit)
     local forgotten = 0
     for _ = 1, FORGET_ROUNDS_MAX do
-        local idle = call('ZRANGEBYSCORE', CALLS_BY_TIME, '-inf', text(now - CALL_MEMORY), 'WITHSCORES', 'LIMIT', 0, max(limit, FORGET_LOOK))
+        local idle = call('ZRANGEBYSCORE', $CALLS_BY_TIME, '-inf', text(now - CALL_MEMORY), 'WITHSCORES', 'LIMIT', 0, max(limit, FORGET_LOOK))
         local is_in_order = true
         for i = 1, #idle, 2 do
-            local last = call('HGET', CALLS, idle[i])
+            local last = call('HGET', $CALLS, idle[i])
             local at = last and unp('>I6', last, 9)
             if at and tonumber(idle[i + 1]) < at then
-                call('ZADD', CALLS_BY_TIME, text(at), idle[i])
+                call('ZADD', $CALLS_BY_TIME, text(at), idle[i])
                 is_in_order = false
             end
         end
         if is_in_order then
             forgotten = min(limit, #idle / 2)
             for i = 1, 2 * forgotten, 2 do
-                call('ZREM', CALLS_BY_TIME, idle[i])
-                call('HDEL', CALLS, idle[i])
+                call('ZREM', $CALLS_BY_TIME, idle[i])
+                call('HDEL', $CALLS, idle[i])
             end
             break
         end
     end
-    local first = call('ZRANGE', CALLS_BY_TIME, 0, 0, 'WITHSCORES')[2]
+    local first = call('ZRANGE', $CALLS_BY_TIME, 0, 0, 'WITHSCORES')[2]
     return forgotten, first and tonumber(first) + CALL_MEMORY or NEVER
 end
 

@@ -74,7 +74,7 @@ local function change(job)
         local skip = job.payload_at - 1 + #asked - (old - job.asked_at)
         local rec = sub(job.rec, 1, 5) .. pack('>I3', skip) .. sub(job.rec, 9, job.asked_at - 1) .. asked
             .. sub(job.rec, old, job.payload_at - 1) .. b
-        call('HSET', RECORDS, job.id, rec)
+        call('HSET', $RECORDS, job.id, rec)
         pending().tally(job.q, 'b', #b - job.bytes)
     else
         local ms = tonumber(a)
@@ -96,7 +96,7 @@ for i = 5, #ARGV, 3 do
     local job = id and load(id)
     if not job then
         answers[#answers + 1] = 'N' .. string.rep('\0', 17)
-    elseif guard ~= '' and call('HGET', QUEUES, sub(guard, 6)) ~= job.q then
+    elseif guard ~= '' and call('HGET', $QUEUES, sub(guard, 6)) ~= job.q then
         answers[#answers + 1] = 'N' .. string.rep('\0', 17)
     elseif guard ~= '' and byte(guard) ~= job.state then
         answer('W', job)

@@ -41,12 +41,12 @@ local CHUNK = 64
 -- Returns the answer for a job that exists already. If its kind is known, its record is not read, because it may be
 -- large.
 local function existing(id, kind)
-    local rec = not kind and call('HGET', RECORDS, id)
+    local rec = not kind and call('HGET', $RECORDS, id)
     if not kind and not rec then return 'D' .. id .. pack('>BI4BB', 255, 0, 0, 0) end
     kind = kind or rules().kind_of(rec)
-    local job, row = {state = WAITING}, call('HGET', RUNS, id)
+    local job, row = {state = WAITING}, call('HGET', $RUNS, id)
     -- Reads as much as can be read. A row that something else overwrote must not stop a call after its first write.
-    pcall(rules().history, job, call('HGET', HISTORIES, id))
+    pcall(rules().history, job, call('HGET', $HISTORIES, id))
     local is_asked = row and byte(row, 18) or 0
     return 'D' .. id .. pack('>BI4BB', row and RUNNING or job.state, job.version, is_asked % 2, #kind) .. kind
 end
@@ -61,7 +61,7 @@ end
 -- Returns the position of a group's digest in a rest.
 local function gid_at(flags) return lock_at(flags) + (flags % 64 >= 32 and 20 or 0) end
 
-local last = call('HGET', CALLS, key)
+local last = call('HGET', $CALLS, key)
 local is_over = last and number <= unp('>I8', last)
 -- If the last call is this one, its row says which of its scripts ran. It also says for which jobs of this script there
 -- was no room. For a call of one script, the row is the list of their positions. For several, the number of scripts
@@ -89,7 +89,7 @@ if is_over and ARGV[4] == 'c' then return {'ok'} end
 -- (P). A repetition may use that kind for only some of the jobs.
 local trail, followed = '', {}
 if is_look or follows then
-    local put = call('HGET', CALLS, instance .. 'f')
+    local put = call('HGET', $CALLS, instance .. 'f')
     if put and number == unp('>I8', put) then trail = sub(put, 15) end
     for at = 1, #trail, 17 do followed[sub(trail, at + 1, at + 16)] = sub(trail, at, at) end
     if follows and 1 < parts and trail ~= '' then is_over = followed[this_part] ~= nil end
@@ -104,7 +104,7 @@ if is_over and not is_look and trail == '' then
         else
             local at = key_at(flags)
             local digest = at and unp('>c16', ARGV[rests_at + i - 1], at)
-            local by = digest and call('HEXISTS', RECORDS, id) == 0 and rules().holder(digest)
+            local by = digest and call('HEXISTS', $RECORDS, id) == 0 and rules().holder(digest)
             answers[i] = existing(by or id)
         end
     end
@@ -126,7 +126,7 @@ local named = {}
 for i = 1, nq do
     local at = 5 + 3 * i
     local name, version = ARGV[at], tonumber(ARGV[at + 1])
-    local q = call('HGET', QUEUES, name)
+    local q = call('HGET', $QUEUES, name)
     named[i] = {name = name, row = ARGV[at + 2], q = q, added = 0}
     if q then
         if queue(q).version ~= version then return {'stale', i, queue(q).stored} end
@@ -167,7 +167,7 @@ end
 -- The kinds of the jobs that are here already, by id.
 local known = {}
 for at = ids_at, specs_at - 1, CHUNK do
-    for i, rec in ipairs(call('HMGET', RECORDS, unpack(ARGV, at, min(at + CHUNK, specs_at) - 1))) do
+    for i, rec in ipairs(call('HMGET', $RECORDS, unpack(ARGV, at, min(at + CHUNK, specs_at) - 1))) do
         if rec then known[ARGV[at + i - 1]] = rules().kind_of(rec) end
     end
 end
@@ -177,10 +177,10 @@ end
 local records, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
 local function flush()
     if 0 < fresh then
-        call('HSET', RECORDS, unpack(records))
-        call('ZADD', TIMELINE, unpack(members))
-        if 0 < #beside then call('ZADD', GROUPS_BY_PLACE, unpack(beside)) end
-        if 0 < #expiries then call('ZADD', EXPIRIES, unpack(expiries)) end
+        call('HSET', $RECORDS, unpack(records))
+        call('ZADD', $TIMELINE, unpack(members))
+        if 0 < #beside then call('ZADD', $GROUPS_BY_PLACE, unpack(beside)) end
+        if 0 < #expiries then call('ZADD', $EXPIRIES, unpack(expiries)) end
     end
     records, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
 end
@@ -223,7 +223,7 @@ local function meet(id, new, rest)
             skip = #before,
         }
         local rec = front(changed, job.q, job.created) .. before .. sub(rest, new.skip + 1)
-        call('HSET', RECORDS, id, rec)
+        call('HSET', $RECORDS, id, rec)
         if known[id] then known[id] = rules().kind_of(rec) end
         pending().tally(job.q, 'b', #rest - new.skip - job.bytes)
         job.moved, job.unexpiring, job.expires = nil, nil, nil
@@ -240,7 +240,7 @@ local function has_room(of, q, bytes)
     local limits = rules().limits_of(q)
     if not of.live then
         local from, to = '[' .. q, '(' .. q .. '\255'
-        of.live = limits.max_jobs and call('ZLEXCOUNT', TIMELINE, from, to) + call('ZLEXCOUNT', LEASES, from, to) or 0
+        of.live = limits.max_jobs and call('ZLEXCOUNT', $TIMELINE, from, to) + call('ZLEXCOUNT', $LEASES, from, to) or 0
         of.bytes = rules().counter(q .. 'b')
     end
     local changed = shard.tallies[q .. 'b'] or 0
@@ -263,7 +263,7 @@ for i = 1, n do
         answer = existing(id, known[id])
     else
         if q and math.floor(byte(id, 7) / 16) == DERIVED then
-            local ended = call('HGET', REMEMBERED, q .. id)
+            local ended = call('HGET', $REMEMBERED, q .. id)
             if ended and now < unp('>I6', ended) + rules().ID_MEMORY then answer = existing(id) end
         end
         if not answer and plan.key_at then
@@ -330,7 +330,7 @@ flush()
 if follows then
     if 0 < #put_here then
         -- The search in misplaced.lua may have passed this position, so it starts again.
-        call('HDEL', STATE, 'search')
+        call('HDEL', $STATE, 'search')
         local mark = 1 < parts and 'P' .. this_part or ''
         put_call(key, last, number, trail .. mark .. concat(put_here) .. concat(full))
     end
@@ -346,7 +346,7 @@ for i = 1, nq do
     local q, due = of.q, of.earliest
     if q then
         shard.notifications[q] = KEYS[NOTIFICATIONS + i - 1]
-        if 0 < of.added then call('HINCRBY', COUNTERS, q .. 'b', of.added) end
+        if 0 < of.added then call('HINCRBY', $COUNTERS, q .. 'b', of.added) end
         -- Waiting processes know the first due job. Only an earlier one needs a notification.
         if due and due <= now and now < queue(q).spare then
             call('ZADD', shard.notifications[q], 'LT', 0, 'r')

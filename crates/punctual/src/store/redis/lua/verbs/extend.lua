@@ -9,7 +9,7 @@ put_shard()
 local answers = {}
 for i = 2, #ARGV do
     local id = sub(ARGV[i], 9, 24)
-    local row = call('HGET', RUNS, id)
+    local row = call('HGET', $RUNS, id)
     if not row or sub(row, 1, 8) ~= sub(ARGV[i], 1, 8) then
         answers[#answers + 1] = 'l'
     else

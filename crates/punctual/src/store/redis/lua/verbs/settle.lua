@@ -18,7 +18,7 @@ local SERVICE = 16 -- a service of a group
 drains()
 local n = tonumber(ARGV[2])
 check_clock()
-local rows = 0 < n and call('HMGET', RUNS, unpack(ARGV, 3, n + 2)) or {}
+local rows = 0 < n and call('HMGET', $RUNS, unpack(ARGV, 3, n + 2)) or {}
 local answers, named, met, places = {}, {}, {}, {}
 -- Acks are written in one command per place.
 local runs, leases, records, histories, kept, ended = {}, {}, {}, {}, {}, {}
@@ -57,7 +57,7 @@ for i = 1, n do
                 rules().end_keyed(of.q, keys, id)
                 rules().end_live(of.q, keys, id)
             end
-            local history = has_history and rules().done_history(id, call('HGET', HISTORIES, id)) or PLAIN_PAST
+            local history = has_history and rules().done_history(id, call('HGET', $HISTORIES, id)) or PLAIN_PAST
             if of.keeps then
                 local at = #kept
                 kept[at + 1], kept[at + 2] = id, history
@@ -75,10 +75,10 @@ for i = 1, n do
                 answers[i] = char(rules().verdict(job, sub(arg, 9, 9), sub(arg, 10)))
             else
                 rules().end_lost(of.q, id)
-                call('HDEL', RUNS, id)
-                call('ZREM', LEASES, place .. id)
+                call('HDEL', $RUNS, id)
+                call('ZREM', $LEASES, place .. id)
                 answers[i] = '-'
-                if call('HEXISTS', RECORDS, id) == 1 then
+                if call('HEXISTS', $RECORDS, id) == 1 then
                     -- It cannot be read.
                     rules().bury(of.q, id, false, 22 <= #run and unp('>I4', run, 19) or nil)
                     answers[i] = char(DEAD + rules().OVERRULED.corrupt)
@@ -88,18 +88,18 @@ for i = 1, n do
     end
 end
 if 0 < acked then
-    call('HDEL', RUNS, unpack(runs))
-    call('ZREM', LEASES, unpack(leases))
-    if 0 < #records then call('HDEL', RECORDS, unpack(records)) end
-    if 0 < #histories then call('HDEL', HISTORIES, unpack(histories)) end
+    call('HDEL', $RUNS, unpack(runs))
+    call('ZREM', $LEASES, unpack(leases))
+    if 0 < #records then call('HDEL', $RECORDS, unpack(records)) end
+    if 0 < #histories then call('HDEL', $HISTORIES, unpack(histories)) end
     if 0 < #kept then
-        call('HSET', HISTORIES, unpack(kept))
-        call('ZADD', ENDED_JOBS, unpack(ended))
+        call('HSET', $HISTORIES, unpack(kept))
+        call('ZADD', $ENDED_JOBS, unpack(ended))
     end
 end
 for q, of in pairs(met) do
     if of.any then
-        if of.bytes ~= 0 then call('HINCRBY', COUNTERS, q .. 'b', -of.bytes) end
+        if of.bytes ~= 0 then call('HINCRBY', $COUNTERS, q .. 'b', -of.bytes) end
         if of.keeps then
             pending().tally(q, char(DONE), of.bytes)
             pending().hint(q, 0)

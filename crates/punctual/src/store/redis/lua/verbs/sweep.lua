@@ -7,7 +7,7 @@
 drains()
 local names, from = next_queues(ARGV[4])
 local named = {}
-for i, name in ipairs(names) do named[i] = call('HGET', QUEUES, name) end
+for i, name in ipairs(names) do named[i] = call('HGET', $QUEUES, name) end
 local stopped = rules().sweep(named, tonumber(ARGV[2]), {names = names, is_last = from == '', ageless = ARGV[3] == '1'})
 if stopped then from = '[' .. names[stopped] end
 put_shard()

@@ -5,7 +5,7 @@
 --   job: id; record; history.
 -- Cost: as reserve.
 drains()
-local q, n = call('HGET', QUEUES, ARGV[2]), tonumber(ARGV[3])
+local q, n = call('HGET', $QUEUES, ARGV[2]), tonumber(ARGV[3])
 check_clock()
 local answer = {shard.epoch, '', ''}
 local named = {}

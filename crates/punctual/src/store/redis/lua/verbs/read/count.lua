@@ -7,7 +7,7 @@ local names, from = {ARGV[2]}, ''
 if ARGV[2] == '' then names, from = next_queues(ARGV[3]) end
 local sum = {0, 0, 0, 0, 0, 0, 0, 0}
 for _, name in ipairs(names) do
-    local q = call('HGET', QUEUES, name)
+    local q = call('HGET', $QUEUES, name)
     if q then
         for i, n in ipairs(counted(q)) do sum[i] = sum[i] + n end
     end

@@ -8,25 +8,25 @@
 -- Cost: O(n log N).
 local CHUNK = $READ_AT_ONCE
 local place, after, name, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local answer, bytes = {string.format('%.0f', now), call('HLEN', RECORDS), 0}, 0
+local answer, bytes = {string.format('%.0f', now), call('HLEN', $RECORDS), 0}, 0
 local from, to = '-', '(\255'
 if name ~= '' then
-    local q = call('HGET', QUEUES, name)
+    local q = call('HGET', $QUEUES, name)
     if not q then return answer end
     from, to = '[' .. q, '(' .. q .. '\255'
 end
 local members
 if place == 'e' then
-    members = call('ZREVRANGEBYLEX', ENDED_JOBS, after == '' and to or '(' .. after, from, 'LIMIT', 0, most + 1)
+    members = call('ZREVRANGEBYLEX', $ENDED_JOBS, after == '' and to or '(' .. after, from, 'LIMIT', 0, most + 1)
 else
-    members = call('ZRANGEBYLEX', place == 't' and TIMELINE or LEASES, after == '' and from or '(' .. after, to, 'LIMIT', 0, most + 1)
+    members = call('ZRANGEBYLEX', place == 't' and $TIMELINE or $LEASES, after == '' and from or '(' .. after, to, 'LIMIT', 0, most + 1)
 end
 local at = 1
 local function id_in(member) return place == 'l' and sub(member, 10, 25) or rules().id_in(member) end
 while at <= min(#members, most) and bytes < BYTES_MAX do
     local ids = {}
     for i = at, min(at + CHUNK - 1, #members, most) do ids[#ids + 1] = id_in(members[i]) end
-    local records, histories, runs = call('HMGET', RECORDS, unpack(ids)), call('HMGET', HISTORIES, unpack(ids)), call('HMGET', RUNS, unpack(ids))
+    local records, histories, runs = call('HMGET', $RECORDS, unpack(ids)), call('HMGET', $HISTORIES, unpack(ids)), call('HMGET', $RUNS, unpack(ids))
     for i, id in ipairs(ids) do
         local rec, n = records[i] or '', #answer
         local job = {id = id, q = sub(members[at], 1, 3)}

@@ -16,7 +16,7 @@ local function numbered_reserve(from, first_notification, services)
     local named, shares, room, walks, places, holds = {}, {}, {}, {}, {}, {}
     local wakes, nothing = {}, pack('>I7B', NEVER, 0)
     for i = from + 6, #ARGV, 4 do
-        local q, place = call('HGET', QUEUES, ARGV[i]), (i - from - 6) / 4
+        local q, place = call('HGET', $QUEUES, ARGV[i]), (i - from - 6) / 4
         wakes[place + 1] = nothing
         if q then
             local at = #named + 1
@@ -27,12 +27,12 @@ local function numbered_reserve(from, first_notification, services)
     end
     local answer = {'', '', ''}
     local key, number = ARGV[from] .. 'r', tonumber(ARGV[from + 1])
-    local last = call('HGET', CALLS, key)
+    local last = call('HGET', $CALLS, key)
     local is_repetition = last and number <= unp('>I8', last)
     -- `ends`: q → when its first lease ends; `first`: the first fence; `left_over`: slots that got no job.
     local ends, first, left_over = {}, nil, 0
     local function read_end(q, behind)
-        local first = call('ZRANGEBYLEX', LEASES, '[' .. q .. behind, '(' .. q .. '\255', 'LIMIT', 0, 1)[1]
+        local first = call('ZRANGEBYLEX', $LEASES, '[' .. q .. behind, '(' .. q .. '\255', 'LIMIT', 0, 1)[1]
         return first and unp('>I6', first, 4) or NEVER
     end
     if is_repetition then
@@ -40,15 +40,15 @@ local function numbered_reserve(from, first_notification, services)
             local given = unp('>I8', last, 15)
             for at = 23, #last, 16 do
                 local id = sub(last, at, at + 15)
-                local run = call('HGET', RUNS, id)
-                local rec = run and call('HGET', RECORDS, id)
+                local run = call('HGET', $RUNS, id)
+                local rec = run and call('HGET', $RECORDS, id)
                 local is_sound, parts = pcall(rules().run_of, run or '')
                 if rec and is_sound and sub(run, 1, 8) == pack('>I8', given) then
                     -- The answer may have been on the way for longer than the lease lasts.
                     run = rules().extend_lease(id, parts)
                     local to = #answer
                     answer[to + 1], answer[to + 2], answer[to + 3] = id, run, rec
-                    if byte(run, 18) % 4 >= 2 then answer[to + 4] = call('HGET', HISTORIES, id) or '' end
+                    if byte(run, 18) % 4 >= 2 then answer[to + 4] = call('HGET', $HISTORIES, id) or '' end
                 end
                 given = given + 1
             end
@@ -99,12 +99,12 @@ local function numbered_reserve(from, first_notification, services)
                         if job.digest and job.scope == 0 then flags, digest = flags + 4, job.digest end
                         if job.key then
                             flags, digest = flags + 8, digest .. job.key
-                            call('ZADD', RUNNING_KEYS, '0', q .. job.key .. id)
+                            call('ZADD', $RUNNING_KEYS, '0', q .. job.key .. id)
                             rules().touch(q, job.key)
                         end
                         if job.gid then
                             flags, digest = flags + 16, digest .. job.gid
-                            call('ZADD', RUNNING_KEYS, '0', q .. job.gid .. id)
+                            call('ZADD', $RUNNING_KEYS, '0', q .. job.gid .. id)
                         end
                         if company and POISON_LIMIT <= job.expired_leases + 1 then flags = flags + 32 end
                     end
@@ -126,8 +126,8 @@ local function numbered_reserve(from, first_notification, services)
             if state.n == 0 then break end
         end
         if first then
-            call('HSET', RUNS, unpack(runs))
-            call('ZADD', LEASES, unpack(leases))
+            call('HSET', $RUNS, unpack(runs))
+            call('ZADD', $LEASES, unpack(leases))
             shard.fence = fence
             for _, q in ipairs(named) do queue(q).started = 0 end
         end

@@ -16,13 +16,13 @@ local function pick(walk, most, till, state, each)
         local members
         -- One more shows whether there are more.
         if lifo then
-            members = call('ZREVRANGEBYLEX', TIMELINE, to, from, 'LIMIT', 0, asked + 1)
+            members = call('ZREVRANGEBYLEX', $TIMELINE, to, from, 'LIMIT', 0, asked + 1)
         else
-            members = call('ZRANGEBYLEX', TIMELINE, from, to, 'LIMIT', 0, asked + 1)
+            members = call('ZRANGEBYLEX', $TIMELINE, from, to, 'LIMIT', 0, asked + 1)
         end
         local ids = {}
         for i = 1, min(#members, asked) do ids[i] = sub(members[i], id_at, history_at - 1) end
-        local records = call('HMGET', RECORDS, unpack(ids))
+        local records = call('HMGET', $RECORDS, unpack(ids))
         local looked = 0
         for i, id in ipairs(ids) do
             local rec = records[i]
@@ -31,7 +31,7 @@ local function pick(walk, most, till, state, each)
                 local bytes, job = s3 and #rec - s1 * 65536 - s2 * 256 - s3 or -1, nil
                 local has_history, is_sound = byte(members[i], history_at) == 1, 0 <= bytes
                 if is_sound and (1 < flags or has_history or state.takes) then
-                    is_sound, job = pcall(rules().of, id, rec, has_history and call('HGET', HISTORIES, id))
+                    is_sound, job = pcall(rules().of, id, rec, has_history and call('HGET', $HISTORIES, id))
                 end
                 local is_newer = false
                 if is_sound and state.takes then is_sound, is_newer = pcall(rules().is_newer, job) end
@@ -48,7 +48,7 @@ local function pick(walk, most, till, state, each)
                 elseif is_newer then
                     rules().hold(job)
                 elseif job and job.key and (rules().is_full(job) or rules().is_behind(job, members[i])) then
-                    call('ZADD', TIMELINE, '0', rules().blocked_member(job))
+                    call('ZADD', $TIMELINE, '0', rules().blocked_member(job))
                     rules().touch(q, job.key)
                 else
                     local alone = state.parts and job and POISON_LIMIT <= job.expired_leases + 1
@@ -69,11 +69,11 @@ local function pick(walk, most, till, state, each)
         if 0 < looked then
             local first, last = members[1], members[looked]
             if lifo then first, last = last, first end
-            call('ZREMRANGEBYLEX', TIMELINE, '[' .. first, '[' .. last)
+            call('ZREMRANGEBYLEX', $TIMELINE, '[' .. first, '[' .. last)
             if walk.gid then
                 local timed = {}
                 for i = 1, looked do timed[i] = rules().timed(q, unp('>I6', members[i], level_at + 1), ids[i]) end
-                call('ZREM', GROUPS_BY_PLACE, unpack(timed))
+                call('ZREM', $GROUPS_BY_PLACE, unpack(timed))
             end
         end
         if looked == #members then walk.due = nil end
