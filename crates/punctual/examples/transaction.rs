@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (_, notification) = client.enqueue(Confirm { order }).in_tx(&tx)?;
         if is_paid {
             tx.commit()?;
-            // Wakes a worker. A job whose bell was never rung is found all the same, a little later.
+            // Wakes a worker. A job whose notification was never sent is found all the same, a little later.
             notification.send();
         } else {
             // The order and its job are gone together.

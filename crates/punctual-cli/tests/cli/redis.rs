@@ -50,7 +50,7 @@ fn a_bench_measures_the_server_too_and_leaves_nothing_behind() {
     for name in ["insert_per_s", "lives_per_s", "server_us_per_life", "server_us_per_life_single"] {
         assert!(figures["reference"][name].as_f64().is_some_and(|n| 0.0 < n), "{name}: {figures}");
     }
-    // A bell rung while the worker settled down may be one of them.
+    // A notification sent while the worker settled down may be one of them.
     assert!(figures["idle_ops_per_s"].as_f64().is_some_and(|n| n < 5.0), "{figures}");
     // Two calls a life where each is of one job; far fewer where they are many.
     let calls = |name: &str| figures[name].as_f64().unwrap();

@@ -111,7 +111,7 @@ pub(crate) async fn finish(t: &Fixture, jobs: &[Reserved]) {
     t.store.settle(&acks, None).await.expect("leases can be settled");
 }
 
-// ── turns ──
+// ── services ──
 
 /// S16: groups of one weight take turns, whatever waits of each and however many one call brings.
 pub(crate) async fn equal_groups_take_turns(t: Fixture) {
@@ -204,7 +204,7 @@ pub(crate) async fn no_group_gets_more_than_its_share_and_one(t: Fixture) {
     assert!(20 < longest, "the heaviest never had its share: {longest}");
 }
 
-/// S16: a group that gets its first due job is served within two turns of each other one, and one batch.
+/// S16: a group that gets its first due job is served within two services of each other one, and one batch.
 pub(crate) async fn a_group_that_comes_is_served_soon(t: Fixture) {
     for group in ["a", "b", "c", "d", "-"] {
         add(&t, &group.repeat(90)).await;
@@ -279,7 +279,7 @@ pub(crate) async fn a_group_is_one_of_its_queue(t: Fixture) {
     assert_eq!(sorted(&letters(&batch.jobs)), "aaaab");
 }
 
-/// S16: however many groups come for a single job, those that wait have their turns.
+/// S16: however many groups come for a single job, those that wait are served.
 pub(crate) async fn newcomers_starve_nobody(t: Fixture) {
     t.set(|settings| settings.groups = groups([("a", weight(2))])).await;
     add(&t, &"a".repeat(60)).await;
@@ -343,7 +343,7 @@ pub(crate) async fn more_groups_than_one_call_lets_in(t: Fixture) {
     assert_eq!((served.len(), served.into_values().max()), (152, Some(1)));
 }
 
-/// S16, S13: a store may end a reserve after some turns of groups, and answers fewer jobs only if it says that there are more. A
+/// S16, S13: a store may end a reserve after some services of groups, and answers fewer jobs only if it says that there are more. A
 /// take gives them all.
 pub(crate) async fn a_reserve_of_many_groups_says_whether_there_is_more(t: Fixture) {
     const GROUPS: usize = 3 * GROUP_SERVICES_MAX;
@@ -614,7 +614,7 @@ pub(crate) async fn groups_take_turns_in_takes(t: Fixture) {
     assert_eq!(t.take(9).await.len(), 1);
 }
 
-/// S5: of each group only jobs are taken that are old enough; the others keep their turns.
+/// S5: of each group only jobs are taken that are old enough; the others keep their services.
 pub(crate) async fn only_jobs_of_groups_that_are_old_enough_are_taken(t: Fixture) {
     let old = add(&t, "aa").await;
     t.pass(4);

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::fixture::{CANCEL, Fixture, QUEUE, WORKER, at, bytes, dead, retry, secs};
 
-/// Less than what `finished` waits between two looks of its own: who is told by a ring is told within it.
+/// Less than what `finished` waits between two looks of its own: a waiter that is notified returns within it.
 const PATIENCE: Duration = Duration::from_secs(12);
 
 fn with(result: Payload) -> Verdict {
@@ -46,7 +46,7 @@ impl Fixture {
     /// Waits for the end of a job, which something else brings about.
     async fn finished(&self, id: JobId) -> Option<JobRecord> {
         let client = Client::new(self.store.clone());
-        timeout(PATIENCE, client.finished(id, secs(600))).await.expect("somebody rings").unwrap()
+        timeout(PATIENCE, client.finished(id, secs(600))).await.expect("somebody notifies").unwrap()
     }
 }
 
@@ -334,14 +334,14 @@ pub(crate) async fn who_waits_is_told_of_an_end_that_is_not_kept(t: Fixture) {
     assert_eq!((gone, settled), (None, Settled::Settled(State::Done, None)));
 }
 
-/// S12: a cancel of a running job rings for the worker that runs it.
+/// S12: a cancel of a running job notifies the worker that runs it.
 pub(crate) async fn a_cancel_rings_for_the_worker(t: Fixture) {
     let mut run = t.run().await;
     let name = [format!("$worker/{WORKER}")];
     for _ in 0..2 {
         let wait = timeout(PATIENCE, t.store.wait(&name, secs(600)));
-        let (rung, ()) = tokio::join!(wait, t.later(t.apply(run.job.id, CANCEL)));
-        rung.expect("the worker is told").unwrap();
+        let (woken, ()) = tokio::join!(wait, t.later(t.apply(run.job.id, CANCEL)));
+        woken.expect("the worker is told").unwrap();
         assert_eq!(t.extend(run.lease).await, LeaseStatus::CancelRequested);
         // It runs once more, and is cancelled once more.
         t.end(&run, Verdict::Release).await;

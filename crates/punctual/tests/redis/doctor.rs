@@ -8,7 +8,7 @@ use crate::{open, server::Server};
 #[tokio::test]
 async fn the_doctor_tells_how_it_stands_with_the_server() {
     let server = Server::start(&["--user", "ana", "on", ">secret", "~*", "+@all", "-info", "-hincrby"]);
-    // How soon a ring is heard is the machine's as well.
+    // How soon a notification arrives is the machine's as well.
     let names = |checks: &[Check], level| -> Vec<&str> {
         let found = checks.iter().filter(|check| check.level == level).map(|check| check.name);
         found.filter(|name| level != CheckLevel::Warn || *name != "bell").collect()

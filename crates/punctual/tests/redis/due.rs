@@ -37,7 +37,7 @@ const CLOSE_JOBS: u32 = 400;
 /// Of workers of one slot, which are busy half of the time.
 const BUSY_WORKERS: usize = 3;
 const BUSY_FOR: Duration = Duration::from_secs(12);
-/// Of a worker that ended with a ring left, and the next one.
+/// Of a worker that ended with a notification left, and the next one.
 const ROUNDS: u32 = 20;
 const SOON: Duration = Duration::from_millis(200);
 /// A process that leaves a time to others looks by itself so much later at the earliest.
@@ -147,7 +147,7 @@ async fn a_time_is_not_forgotten_over_jobs_for_now() {
     }
 }
 
-/// A ring for now is left of a worker that ended; jobs are pushed for later while the next worker starts. It starts them in time.
+/// A notification for now is left of a worker that ended; jobs are pushed for later while the next worker starts. It starts them in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_time_is_heard_beside_a_ring_for_now_that_nobody_took() {
     let server = Server::start(&[]);
@@ -236,7 +236,7 @@ async fn a_scheduled_job_is_a_second_late_at_most_where_the_holder_of_its_time_i
     let url = server.url();
     let store = open(&url).await;
     let key = super::key(&url, "w:mail");
-    // The holder hears the ring before anybody else, and never answers it.
+    // The holder gets the notification before anybody else, and never answers it.
     let mut dead = Console::open(&server.socket()).unwrap();
     dead.send(&["BZPOPMIN", &key, "0"]).unwrap();
     until_blocked(&server, 1).await;

@@ -118,7 +118,7 @@ async fn many_groups_cost_scripts_that_are_short() {
     assert!(costs.iter().all(|(_, commands)| *commands <= COMMANDS_PER_SCRIPT), "{costs:?}");
 }
 
-/// S16: a reserve of more jobs than groups have turns in one script answers fewer, in the very order of reserves of fewer.
+/// S16: a reserve of more jobs than groups get services in one script answers fewer, in the very order of reserves of fewer.
 #[tokio::test]
 async fn a_reserve_that_stops_early_is_one_of_fewer_jobs() {
     let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000).unwrap());

@@ -39,7 +39,7 @@ async fn idle_workers_send_nothing() {
             // A block that a slow start put off may fall into the time.
             let blocks = seen.remove("bzpopmin").unwrap_or(0);
             assert!(blocks <= workers as u64, "{blocks} blocks");
-            // Each block ends with a look whether somebody left a ring and died.
+            // Each block ends with a look whether somebody left a notification and died.
             let looks = seen.remove("hget").unwrap_or(0);
             assert!(looks <= workers as u64, "{looks} looks");
             assert_eq!(seen, BTreeMap::new());

@@ -63,7 +63,7 @@ fn key(url: &str, name: &str) -> String {
     format!("{}:{{0}}:{name}", url.split_once("prefix=").unwrap().1)
 }
 
-/// Waits until so many connections wait for a ring.
+/// Waits until so many connections wait for a notification.
 async fn until_blocked(server: &Server, n: usize) {
     let mut console = Console::open(&server.socket()).unwrap();
     let (begin, blocked) = (Instant::now(), format!("blocked_clients:{n}\r\n"));
@@ -139,7 +139,7 @@ async fn a_new_job_ends_a_wait() {
             client.push(vec![job]).await.unwrap();
         };
         let (woken, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(30), wait), enqueue);
-        woken.expect("it is rung").unwrap();
+        woken.expect("it is notified").unwrap();
         client.queue("mail").purge(|_| ()).await.unwrap();
     }
 }

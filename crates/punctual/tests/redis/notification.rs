@@ -1,6 +1,6 @@
-//! Somebody deletes the bells on the server while workers wait for them: a ring is a hint, and no job depends on it. Whoever
-//! looks next finds what is due: at the next ring, or at the latest ten minutes later, when a worker looks by itself. (Only
-//! hands, and nothing that fails, take all rings away at once: waiting for that is not tested here.)
+//! Somebody deletes the notification keys on the server while workers wait for them: a notification is a hint, and no job depends on it. Whoever
+//! looks next finds what is due: at the next notification, or at the latest ten minutes later, when a worker looks by itself. (Only
+//! hands, and nothing that fails, take all notifications away at once: waiting for that is not tested here.)
 
 mod unheard;
 
@@ -12,9 +12,9 @@ use tokio::time::timeout;
 use super::{console::Console, drill::Drill, jobs, open, reserve, server::Server};
 
 const JOBS_MAX: u32 = 300;
-/// Nothing but a lost bell takes so long, for which a spare may be a second late.
+/// Nothing but a lost notification takes so long, for which a spare may be a second late.
 const FELT: Duration = Duration::from_secs(5);
-/// By then the next ring has helped.
+/// By then the next notification has helped.
 const START_MAX: Duration = Duration::from_secs(7);
 /// How much later a slow machine may be at it.
 const SLOW: Duration = Duration::from_secs(20);
@@ -24,13 +24,13 @@ async fn jobs_start_whose_notifications_are_deleted() {
     let server = Server::start(&[]);
     let url = server.url();
     let prefix = url.rsplit('=').next().unwrap();
-    let mut drill = Drill::begin("bells deleted", &url).await;
+    let mut drill = Drill::begin("notifications deleted", &url).await;
     drill.work(2, &url).await;
     let key = format!("{prefix}:{{0}}:w:{}", super::drill::QUEUE);
     let mut console = Console::open(&server.socket()).unwrap();
     let (mut deleted, mut slowest) = (0, Duration::ZERO);
     for _ in 0..JOBS_MAX {
-        // Often while the workers are on their way from a reserve to a wait, when the ring lies on the server.
+        // Often while the workers are on their way from a reserve to a wait, when the notification lies on the server.
         let begin = Instant::now();
         drill.push(1).await;
         for _ in 0..fastrand::u32(..4) {
@@ -52,7 +52,7 @@ async fn jobs_start_whose_notifications_are_deleted() {
     drill.rest(deleted).await;
 }
 
-/// A script that leaves a ring to its caller leaves word of it on the server, where those look whom nobody rang for a minute: the
+/// A script that leaves a notification to its caller leaves word of it on the server, where those look whom nobody rang for a minute: the
 /// caller may die in between.
 #[tokio::test]
 async fn a_ring_that_is_left_to_its_caller_leaves_a_trace() {
@@ -63,10 +63,10 @@ async fn a_ring_that_is_left_to_its_caller_leaves_a_trace() {
     client.push(jobs(&client, 1)).await.unwrap();
     let lease: Lease = store.reserve(&reserve(1, 1)).await.unwrap().jobs[0].lease;
     let state = super::key(&url, "s");
-    assert_eq!(server.say(&["HGET", &state, "left"]), "", "the reserve named the bell itself");
+    assert_eq!(server.say(&["HGET", &state, "left"]), "", "the reserve named the key itself");
     let before = store.now().await.unwrap();
     let release = [Settlement { lease, verdict: Verdict::Release }];
     drop(store.settle(&release, None).await.unwrap());
     let left: u64 = server.say(&["HGET", &state, "left"]).parse().unwrap_or_default();
-    assert!(before.as_ms() <= left, "a settle names no bells, and left {left}");
+    assert!(before.as_ms() <= left, "a settle names no keys, and left {left}");
 }

@@ -398,7 +398,7 @@ async fn who_only_takes_hears_of_new_shards() {
     super::until_blocked(&server, 4).await;
     let new = [job(id(3))];
     Producer::new().enqueue(&changer, &new).await;
-    assert_eq!(tokio::time::timeout(LONG, taken).await.expect("nobody rang").unwrap(), new[0].id);
+    assert_eq!(tokio::time::timeout(LONG, taken).await.expect("nobody notified").unwrap(), new[0].id);
 }
 
 /// S9: whoever dies of it takes nobody along.
@@ -468,7 +468,7 @@ async fn who_sleeps_hears_of_new_shards() {
     let ids: BTreeSet<_> = Producer::new().enqueue(&changer, &new).await.iter().map(inserted).collect();
     let mut got = BTreeSet::new();
     for sleeper in woken {
-        got.insert(tokio::time::timeout(LONG, sleeper).await.expect("nobody rang").unwrap());
+        got.insert(tokio::time::timeout(LONG, sleeper).await.expect("nobody notified").unwrap());
     }
     assert_eq!(got, ids);
 }
@@ -571,7 +571,7 @@ async fn a_change_that_was_cut_short_is_finished_by_whoever_comes() {
         open(&url).await
     };
     let (waited, come) = tokio::join!(tokio::time::timeout(LONG / 2, wait), cut);
-    waited.expect("somebody rings").unwrap();
+    waited.expect("somebody notifies").unwrap();
     let shards = come.shards().await.unwrap();
     assert_eq!((shards.count, shards.shards.len()), (4, 4));
     Producer::new().enqueue(&old, &(0..8).map(|n| job(id(n % 4))).collect::<Vec<_>>()).await;

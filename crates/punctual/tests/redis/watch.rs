@@ -63,12 +63,12 @@ async fn left_behind(deed: Deed, workers: usize) {
     let queues = [QUEUE.to_owned()];
     let mut wait = pin!(dead.wait(&queues, LONG));
     tokio::select! {
-        _ = &mut wait => panic!("nobody rang"),
+        _ = &mut wait => panic!("nobody notified"),
         () = until_blocked(&server, 1) => {}
     }
     drill.work(workers, &url).await;
     until_blocked(&server, 1 + workers).await;
-    // A worker may have begun to wait for something else: what rings before it listens to the queue, too, is not for it.
+    // A worker may have begun to wait for something else: what is notified before it listens to the queue, too, is not for it.
     let mut console = Console::open(&server.socket()).unwrap();
     assert!(console.until_quiet(QUIET, LOOKS_MAX).unwrap(), "the workers do not come to rest");
     let begin = Instant::now();

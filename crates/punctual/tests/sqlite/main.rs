@@ -367,8 +367,8 @@ async fn two_handles_share_their_jobs() {
     assert_eq!(settled, [Settled::Settled(State::Done, None)]);
 }
 
-/// Far shorter than the shortest slice of a wait: only a bell can be as fast.
-const RUNG: Duration = Duration::from_millis(700);
+/// Far shorter than the shortest slice of a wait: only a notification can be as fast.
+const NOTIFIED_MAX: Duration = Duration::from_millis(700);
 
 async fn waits(store: &SqliteStore, at_most: Duration) -> Duration {
     let start = Instant::now();
@@ -389,7 +389,7 @@ async fn a_waiter_is_woken_by_its_own_handle_and_by_another() {
             }
             enqueue(producer, &job).await
         });
-        assert!(waited < RUNG, "{waited:?}");
+        assert!(waited < NOTIFIED_MAX, "{waited:?}");
         let lease = reserve_one(&a).await;
         let _ = a.settle(&[Settlement { lease, verdict: Verdict::Ack }], None).await.unwrap();
     }
@@ -404,7 +404,7 @@ async fn a_waiter_sleeps_until_the_next_job_is_due() {
     let Enqueued::Inserted { run_at, .. } = enqueue(&store, &job).await else { panic!("it is new") };
     store.wait(&["mail".to_owned()], Duration::from_secs(30)).await.unwrap();
     let now = store.now().await.unwrap();
-    assert!(run_at <= now && now.since(run_at) < RUNG, "{run_at} {now}");
+    assert!(run_at <= now && now.since(run_at) < NOTIFIED_MAX, "{run_at} {now}");
 }
 
 #[tokio::test]

@@ -155,7 +155,7 @@ async fn a_process_of_the_group_rings() {
     assert_it_rings(&store, &mut producer).await;
 }
 
-/// Whoever cleans up takes the meeting place away; it comes back, and rings arrive there.
+/// Whoever cleans up takes the meeting place away; it comes back, and notifications arrive there.
 #[tokio::test]
 async fn a_meeting_place_that_was_removed_comes_back() {
     let folder = Folder::new();
@@ -251,7 +251,7 @@ async fn an_idle_handle_is_there_when_another_ones_lease_ends() {
     let queues = ["mail".to_owned()];
     let wait = idle.wait(&queues, Duration::from_mins(1));
     tokio::pin!(wait);
-    // So long that it would trust to be rung for a while.
+    // So long that it would trust to be notified for a while.
     let idling = Duration::from_millis(3_200);
     tokio::select! { biased; _ = &mut wait => panic!("nothing is due"), () = tokio::time::sleep(idling) => {} }
     // A job of which nobody is told goes to somebody who dies of it.

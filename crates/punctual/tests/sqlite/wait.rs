@@ -1,4 +1,4 @@
-//! Rings between handles of one file, which are for whoever listens at that instant, and for nobody later.
+//! Notifications between handles of one file, which are for whoever listens at that instant, and for nobody later.
 
 use std::sync::Arc;
 

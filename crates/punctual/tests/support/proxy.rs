@@ -1,7 +1,7 @@
 //! A network that misbehaves on purpose: connections to a port of this machine lead to a server's socket, and what flows
 //! over them is held, cut, crumbled or lost.
 //!
-//! A connection on which somebody waits for a bell is told apart from the others by the command that it sends, so that a
+//! A connection on which somebody waits for a notification is told apart from the others by the command that it sends, so that a
 //! fault can meet either kind.
 #![allow(dead_code, reason = "each test binary takes what it needs")]
 
@@ -45,7 +45,7 @@ pub(crate) enum Weather {
 pub(crate) enum Whom {
     /// Those that carry verbs.
     Verbs,
-    /// Those that wait for a bell.
+    /// Those that wait for a notification.
     Notifications,
     /// All of them.
     All,

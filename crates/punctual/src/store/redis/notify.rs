@@ -264,7 +264,7 @@ impl Notifier {
         let shared = Arc::clone(&self.shared);
         self.thread.spawn(async move {
             if let Err(e) = shared.line.commands(&cmds).await {
-                tracing::debug!(error = &e as &dyn std::error::Error, "could not ring");
+                tracing::debug!(error = &e as &dyn std::error::Error, "could not send a notification");
             }
         });
     }
@@ -418,12 +418,12 @@ mod tests {
         let (dead, here) = (House::at(&url, BLOCK).await, House::at(&url, BLOCK).await);
         let mut eaten = pin!(dead.wait(&["mail"]));
         select! {
-            _ = &mut eaten => panic!("nobody rang"),
+            _ = &mut eaten => panic!("nobody notified"),
             () = here.until_blocked(1) => {}
         }
         let mut wait = pin!(here.wait(&["mail"]));
         select! {
-            _ = &mut wait => panic!("nobody rang"),
+            _ = &mut wait => panic!("nobody notified"),
             () = here.until_blocked(2) => {}
         }
         // The oldest waiter gets the notification and never takes it.
@@ -485,7 +485,7 @@ mod tests {
             // It gets the notification, and then its wait is dropped.
             let mut wait = pin!(here.wait(&["mail"]));
             select! {
-                _ = &mut wait => panic!("nobody rang"),
+                _ = &mut wait => panic!("nobody notified"),
                 () = here.until_blocked(1) => {}
             }
             here.notify("mail", later);
@@ -517,7 +517,7 @@ mod tests {
         let queues = ["mail"];
         let mut wait = pin!(here.wait(&queues));
         let still = timeout(Duration::from_millis(700), &mut wait).await;
-        assert!(still.is_err(), "nothing rang, and nobody left a ring: {still:?}");
+        assert!(still.is_err(), "nothing notified, and nobody left a notification: {still:?}");
         let mut left = Cmd::new();
         left.arg("HSET").arg(here.notifier.shared.line.route().key("s")).arg("left").arg(1);
         here.link.command(left).await.unwrap();
@@ -547,13 +547,13 @@ mod tests {
         let here = House::at(&server.url(), BLOCK).await;
         let mut mail = pin!(here.wait(&["mail"]));
         select! {
-            _ = &mut mail => panic!("nobody rang"),
+            _ = &mut mail => panic!("nobody notified"),
             () = here.until_blocked(1) => {}
         }
         here.notify("bulk", NOW);
         let bulk = here.wait(&["bulk"]);
         select! {
-            _ = &mut mail => panic!("nobody rang for it"),
+            _ = &mut mail => panic!("nobody notified for it"),
             woken = bulk => assert_eq!(woken, Woken::Work),
         }
         here.notify("mail", NOW);
@@ -576,7 +576,7 @@ mod tests {
             here.info("commandstats").await
         };
         let stats = select! {
-            _ = &mut wait => panic!("nobody rang"),
+            _ = &mut wait => panic!("nobody notified"),
             stats = look => stats,
         };
         let calls = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
@@ -599,8 +599,8 @@ mod tests {
         let queues = names(&["mail"]);
         let (mut first, mut second) = (pin!(here.wait(&["mail"])), pin!(here.wait(&["mail"])));
         select! {
-            _ = &mut first => panic!("nobody rang"),
-            _ = &mut second => panic!("nobody rang"),
+            _ = &mut first => panic!("nobody notified"),
+            _ = &mut second => panic!("nobody notified"),
             () = here.until_blocked(1) => {}
         }
         server.kill();
@@ -623,7 +623,7 @@ mod tests {
         let here = House::at(&server.url(), Duration::from_millis(10)).await;
         let mut wait = pin!(here.wait(&["mail"]));
         select! {
-            _ = &mut wait => panic!("nobody rang"),
+            _ = &mut wait => panic!("nobody notified"),
             () = here.until_blocked(1) => {}
         }
         server.freeze();

@@ -1,4 +1,4 @@
-//! A network that swallows what rings: a job starts within the time that a lost bell may cost.
+//! A network that swallows notifications: a job starts within the time that a lost one may cost.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use super::super::{
     proxy::{Weather, Whom},
 };
 
-/// A bell that is lost costs this at most; a minute, and a second for the rest.
+/// A notification that is lost costs this at most; a minute, and a second for the rest.
 const START_MAX: Duration = Duration::from_secs(61);
 /// How much later a slow machine may be at it.
 const SLOW: Duration = Duration::from_secs(20);
@@ -38,9 +38,9 @@ async fn all_start_in_time(route: &Route) {
     println!("slowest: done {} ms after it was handed over", slowest.as_millis());
 }
 
-/// The workers are idle, and only their bells are out of reach: what rings is heard late.
+/// The workers are idle, and only their notifications are out of reach: they arrive late.
 async fn stalled() {
-    let route = Route::idle("bells stalled for 20 s").await;
+    let route = Route::idle("notifications stalled for 20 s").await;
     route.proxy.set(Weather::Stall, Whom::Notifications);
     let heal = async {
         tokio::time::sleep(STALL).await;
@@ -51,9 +51,9 @@ async fn stalled() {
     route.drill.rest(1).await;
 }
 
-/// The same, and what rings is never heard.
+/// The same, and no notification ever arrives.
 async fn void() {
-    let route = Route::idle("bells fell silent for ever").await;
+    let route = Route::idle("notifications fell silent for ever").await;
     route.proxy.set(Weather::Void, Whom::Notifications);
     all_start_in_time(&route).await;
     route.proxy.set(Weather::Fair, Whom::All);

@@ -203,7 +203,7 @@ impl Model {
             Class::Group(name) => {
                 let limits = self.settings(queue).of_group(name);
                 let group = self.group_mut(queue, name);
-                let tag = group.tag.expect("invariant: a group that is served is in the ring");
+                let tag = group.tag.expect("invariant: a group that is served is active");
                 group.tag = Some(tag + step(limits.weight()));
                 group.limiter.spend(limits.rate, now);
                 self.active_groups.entry(queue.to_owned()).or_default().time = tag;

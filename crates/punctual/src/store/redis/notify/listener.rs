@@ -284,7 +284,10 @@ impl Listener {
             .chain(self.shared.passing(names))
             .collect();
         if let Err(e) = self.shared.line.commands(&cmds).await {
-            tracing::debug!(error = &e as &dyn std::error::Error, "could not put rings back; trying again");
+            tracing::debug!(
+                error = &e as &dyn std::error::Error,
+                "could not put notifications back; trying again"
+            );
             let (mut waiters, now) = (self.shared.waiters(), SystemInstant::now());
             for notification in notifications {
                 for (kind, at) in notification.notifications() {

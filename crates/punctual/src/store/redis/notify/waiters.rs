@@ -628,7 +628,7 @@ mod tests {
         waiters.answered(["mail"].into_iter(), at(100), waiters.heard(), true);
         assert_eq!(held(&waiters), []);
         waiters.doubt();
-        assert_eq!(waiters.hold("mail", start), Hold::OwnTimer, "a ring may have been lost");
+        assert_eq!(waiters.hold("mail", start), Hold::OwnTimer, "a notification may have been lost");
     }
 
     #[test]

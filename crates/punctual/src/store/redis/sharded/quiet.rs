@@ -195,13 +195,13 @@ mod tests {
         assert_eq!(lasts(now, 0), None, "nobody asked");
         learn(None);
         assert_eq!(lasts(now, 0), Some(Duration::MAX));
-        assert_eq!(lasts(now, 1), None, "a ring may be lost");
+        assert_eq!(lasts(now, 1), None, "a notification may be lost");
         let soon = Duration::from_millis(50);
         learn(Some(soon));
         assert_eq!(lasts(now, 0), Some(soon));
         assert_eq!(lasts(now.after(soon), 0), None, "it is due");
         quiet.forget(&["mail".to_owned()]);
-        assert_eq!(lasts(now, 0), None, "somebody rang");
+        assert_eq!(lasts(now, 0), None, "somebody notified");
         learn(None);
         quiet.learn(&request(1), None, 0);
         assert_eq!(lasts(now, 0), None, "there was no answer");
