@@ -227,6 +227,7 @@ impl Failure {
         Self::new(Code::GateConflict, message)
     }
 
+    #[cfg(feature = "import")]
     pub(crate) fn store_unavailable(message: impl Into<String>) -> Self {
         Self::new(Code::StoreUnavailable, message)
     }

@@ -374,7 +374,7 @@ impl Worker {
         }
         command.args(["--lease-ms", &LEASE.as_millis().to_string()]);
         // Some jobs fail on purpose. Their warnings would hide the ledger.
-        if std::env::var_os("RUST_LOG").is_none() {
+        if std::env::var_os("RUST_LOG").is_none_or(|filter| filter.is_empty()) {
             command.env("RUST_LOG", "error");
         }
         let child = command

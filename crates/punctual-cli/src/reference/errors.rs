@@ -96,7 +96,7 @@ const fn about(code: Code) -> (&'static str, &'static str, &'static str) {
             "yes",
         ),
         Code::TimedOut => (
-            "The time of `--timeout` or `--wait` is over. With `push --wait`, the job was stored.",
+            "The time of `--timeout` or `push --wait` is over. With `push --wait`, the job was stored.",
             "Allow more time. After `push --wait`, look at the job (`punctual show ID`).",
             "yes, but repeat `push` only with `--id` or `--idempotency-key`",
         ),
@@ -122,7 +122,7 @@ const fn about(code: Code) -> (&'static str, &'static str, &'static str) {
 const fn effect(exit: Exit) -> &'static str {
     match exit {
         Exit::Success => {
-            "The command did its work. A reader of its output that stops early, such as `head`, is no error."
+            "The command did its work. If a reader of its output stops early, such as `head`, a command that only reads ends with 0. Others end with 1."
         }
         Exit::Failed => {
             "The command failed, or did its work and the result is bad: see [by command](#exit-codes-by-command)."
@@ -136,7 +136,7 @@ const fn effect(exit: Exit) -> &'static str {
         Exit::TimedOut => "A time limit is over.",
         Exit::Unknown => "The reply was lost, so the outcome is unknown.",
         Exit::Interrupted => {
-            "Ctrl-C ended the command. Another signal n ends it with 128 + n: 129 SIGHUP, 143 SIGTERM."
+            "Ctrl-C ended the command. Another signal n ends it with 128 + n: 129 SIGHUP, 143 SIGTERM. `work` and `forward` stop with 0."
         }
         _ => "",
     }
@@ -153,6 +153,8 @@ fn by_command() -> Vec<(&'static str, String, &'static str)> {
         ),
         ("punctual push", own(Exit::Conflict), "With `--must-be-new`: the job is a duplicate."),
         ("punctual push", own(Exit::TimedOut), "With `--wait`: the job has not ended. It was stored."),
+        ("punctual work", own(Exit::Success), "A signal stopped it. Its jobs ended, or were released."),
+        ("punctual forward", own(Exit::Success), "A signal stopped it. Its jobs ended, or were released."),
         ("punctual limit check", own(Exit::Conflict), "The call is refused."),
         ("punctual doctor", own(Exit::Failed), "A check failed."),
         ("punctual audit", own(Exit::Failed), "Something is wrong, and was not repaired."),

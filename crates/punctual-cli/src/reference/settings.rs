@@ -347,7 +347,7 @@ const VARIABLES: [(&str, &str); 9] = [
     ("RUST_LOG", "Levels and modules of log lines, such as `warn,punctual=debug`. It overrides `-v`."),
     ("NO_COLOR", "If it is not empty, `--color auto` uses no colours."),
     ("TERM", "If it is `dumb`, `--color auto` uses no colours."),
-    ("XDG_CONFIG_HOME", "Folder of the configuration file (default: `~/.config`)."),
+    ("XDG_CONFIG_HOME", "Folder of `punctual/config.toml` (default: `~/.config`)."),
     ("HOME", "Folder of `.config`, if `XDG_CONFIG_HOME` is not set."),
     ("SQLITE_TMPDIR", "Folder for temporary files of `compact`."),
     ("TMPDIR", "The same, if `SQLITE_TMPDIR` is not set."),
@@ -613,7 +613,7 @@ An option on the command line overrides its variable. A variable overrides the c
 ## Configuration file
 
 The file is TOML. It is `--config`, else `PUNCTUAL_CONFIG`, else the first of these that exists: `./punctual.toml`,
-`~/.config/punctual/config.toml`, `/etc/punctual/punctual.toml`. A key that punctual does not know is an error.
+`punctual/config.toml` in `XDG_CONFIG_HOME` (default: `~/.config`), `/etc/punctual/punctual.toml`. A key that punctual does not know is an error.
 
 {configuration}Each `[[forward]]` table has these keys:
 
@@ -622,7 +622,7 @@ The file is TOML. It is `--config`, else `PUNCTUAL_CONFIG`, else the first of th
 `sqlite:PATH` is a file. Its options follow a `?`, with `&` between them:
 
 {sqlite}`redis:`, `redis+unix:`, `redis+sentinel:` and `redis+cluster:` are servers of Redis or Valkey (see [On Redis](../guide/5-redis.md)).
-With `rediss` instead of `redis`, connections use TLS. The port of sentinels is {sentinel} by default.
+With `rediss` instead of `redis`, connections use TLS (not with `redis+unix:`). The port of sentinels is {sentinel} by default.
 
 {redis}`memory:` is a store that ends with its process. It has no options, and of all commands only `bench` takes it.
 

@@ -94,7 +94,7 @@ impl Rate {
     /// must be stored.
     ///
     /// A time further ahead than this rule allows was left by another rule, or by a clock that went back. It is
-    /// cut to the furthest that this rule allows. Ignoring it would let more pass than either rule does. An arrival
+    /// cut to the furthest that this rule allows. Ignoring it would let more pass than either rule does. A time
     /// beyond that and more than [`AHEAD_MAX_MS`] ahead of now is from neither, and is ignored.
     pub(crate) fn clamped(self, kept: Option<Tat>, now_ms: u64) -> (Option<Tat>, bool) {
         let furthest = self.furthest(now_ms);

@@ -116,7 +116,7 @@ pub(crate) async fn a_queue_named_twice_has_two_bounds(t: Fixture) {
     assert_eq!(ids(&batch), mail[..3]);
 }
 
-/// S9: leases are taken back in a queue of which nothing is wanted.
+/// S9: leases are reclaimed in a queue of which nothing is requested.
 pub(crate) async fn a_bound_of_zero_reclaims_all_the_same(t: Fixture) {
     let run = t.run().await;
     t.pass(16);

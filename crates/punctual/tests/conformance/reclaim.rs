@@ -1,4 +1,4 @@
-//! Leases past their time: when they are taken back, and what becomes of their jobs.
+//! Leases past their time: when they are reclaimed, and what becomes of their jobs.
 
 use punctual::{
     NewJob, Priority, State, When,
@@ -253,7 +253,7 @@ pub(crate) async fn a_row_of_snoozes_outlives_a_crash(t: Fixture) {
     assert_eq!((job.snoozes, job.expired_leases, job.reason), (1, 1, None));
 }
 
-/// S9, S13: one call takes back 32 leases, and says that more are left.
+/// S9, S13: one call reclaims 32 leases, and says that more are left.
 pub(crate) async fn one_call_reclaims_32_leases(t: Fixture) {
     t.add_many(40).await;
     assert_eq!(t.reserve(40).await.jobs.len(), 40);
@@ -301,7 +301,7 @@ pub(crate) async fn leases_are_reclaimed_in_the_named_queues_only(t: Fixture) {
     assert_eq!(reclaimed, [bulk, mail.job.id]);
 }
 
-/// S9: a paused queue gives no jobs, but its leases are taken back.
+/// S9: a paused queue gives no jobs, but its leases are reclaimed.
 pub(crate) async fn leases_of_a_paused_queue_are_reclaimed(t: Fixture) {
     let run = t.run().await;
     t.pause().await;

@@ -98,7 +98,7 @@ pub(crate) async fn each_turn_of_a_worker_looks_for_a_jump(t: Fixture) {
 }
 
 /// S9, S14: a jump has one pause. A long silence after a call in that pause is no second jump, or a store that only takes call now and
-/// then would never take back.
+/// then would never reclaim.
 pub(crate) async fn a_silence_after_a_pause_is_no_second_jump(t: Fixture) {
     let run = t.run().await;
     t.pass(30);

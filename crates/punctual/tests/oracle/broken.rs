@@ -40,7 +40,7 @@ pub(crate) enum Bug {
     PurgeTakesOneMore,
     /// A sweep does one more.
     SweepDoesOneMore,
-    /// Whoever has taken back leases does not say so.
+    /// A reserve that reclaims leases does not report them.
     TakenBackInSilence,
     /// A guard is not looked at.
     GuardIgnored,

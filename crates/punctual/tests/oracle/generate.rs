@@ -204,7 +204,7 @@ impl Generator {
         Op::Reserve(want)
     }
 
-    /// More jobs than one call looks at, and more leases than one takes back.
+    /// More jobs than one call looks at, and more leases than one reclaims.
     fn crowd(&mut self) -> Op {
         let job = |n: u32| {
             let id = JobId::derived("a", None, &format!("crowd {n}"));

@@ -1,4 +1,4 @@
-//! What only the store on Redis has to show: a server that forgets, refuses, stalls or is full, a network that fails, bells,
+//! What only the store on Redis has to show: a server that forgets, refuses, stalls or is full, a network that fails, notifications,
 //! and what is not ours.
 
 #![cfg(feature = "redis")]

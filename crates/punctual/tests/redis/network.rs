@@ -1,4 +1,4 @@
-//! A network that fails between a store and its server: no call has its effect twice (S3). What it does to bells is shown with
+//! A network that fails between a store and its server: no call has its effect twice (S3). What it does to notifications is shown with
 //! them.
 
 use std::{sync::Arc, time::Duration};

@@ -54,7 +54,7 @@ struct Cost {
     groups: u64,
     /// Per job, while groups come that were not runnable before; each reserve lets in some of them.
     coming: Duration,
-    /// Per job, when all of them are in the ring.
+    /// Per job, when all groups are active.
     all: Duration,
     /// Of a reserve that finds all of them blocked.
     blocked: Duration,

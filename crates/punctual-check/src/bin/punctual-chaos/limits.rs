@@ -186,7 +186,7 @@ fn keyed(
     }
     let used = held_ms as f64 / (f64::from(LIMIT) * (end - begin) as f64);
     eprintln!(
-        "a concurrency key of {LIMIT}: at most {most} leases at once, {:.1} % of it used over {kills} kills; {reclaimed} taken back",
+        "a concurrency key of {LIMIT}: at most {most} leases at once, {:.1} % of it used over {kills} kills; {reclaimed} reclaimed",
         used * 100.0
     );
     if reclaimed == 0 {

@@ -280,24 +280,53 @@ mod tests {
             with_constants("local a, b = $ID_MEMORY, $ID_MEMORY_MAX"),
             "local a, b = 86400000, 1000000"
         );
-        let all = Scripts::default();
+        let Scripts {
+            enqueue,
+            reserve,
+            settle,
+            extend,
+            take,
+            act,
+            watch,
+            live,
+            get,
+            list,
+            count,
+            upcoming,
+            show,
+            set,
+            open,
+            purge,
+            doc,
+            sweep,
+            audit,
+            epoch,
+            layout,
+            misplaced,
+            identity,
+            log,
+            gcra,
+            lock,
+            board,
+        } = Scripts::default();
         for script in [
-            &all.enqueue,
-            &all.reserve,
-            &all.settle,
-            &all.sweep,
-            &all.doc,
-            &all.lock,
-            &all.board,
-            &all.audit,
-            &all.list,
-            &all.misplaced,
+            enqueue, reserve, settle, extend, take, act, watch, live, get, list, count, upcoming, show, set,
+            open, purge, doc, sweep, audit, epoch, layout, misplaced, identity, log, gcra, lock, board,
         ] {
             let text = script.text();
             let unknown = text.match_indices('$').map(|(at, _)| &text[at + 1..]);
             let unknown: Vec<_> =
                 unknown.filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase())).collect();
             assert_eq!(unknown.first(), None, "{}", script.name());
+        }
+    }
+
+    #[test]
+    fn each_word_stands_for_the_key_that_the_table_says() {
+        for ((word, key), position) in KEY_WORDS.iter().zip(COMMON_KEYS).zip(1..) {
+            let begin = format!("-- {position:>3} {key}  ");
+            let row = KEY_NAMES.lines().find_map(|line| line.strip_prefix(&begin)).expect(key);
+            assert_eq!(row.split_whitespace().nth(1), Some(*word), "{row}");
         }
     }
 }

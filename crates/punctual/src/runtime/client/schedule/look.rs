@@ -98,7 +98,7 @@ impl Client {
                 Ok(is_new) => count += u64::from(is_new),
                 Err(error) if is_passing(&error) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(target: "punctual", schedule = named.name, %error, "could not plant its next tick");
+                    tracing::warn!(target: "punctual", schedule = named.name, %error, "could not enqueue the next tick");
                 }
             }
         }

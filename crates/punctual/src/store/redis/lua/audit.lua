@@ -149,7 +149,7 @@ local function record(id)
 end
 local function history(id)
     if exists(id) then return end
-    found(id, nil, 'no_record', 'a past of no record')
+    found(id, nil, 'no_record', 'a history of no record')
     if repair then call('HDEL', $HISTORIES, id) end
 end
 local function run(id, row)

@@ -1,7 +1,6 @@
 -- What the scripts need less often: the names that the parts in state/ define, made by rules().
 -- The parts are the body of a nested function. The function around it begins with another copy of key_names.lua. So they
--- capture nothing of the script but `shard`, `queue` and `pending`. Their definitions copy the keys, instead of
--- searching all captured locals.
+-- capture nothing of the script but `shard`, `queue` and `pending`.
 return {
     hint_wide = hint_wide, within = within, behind_chunk = behind_chunk, as_chunk = as_chunk, kept_bytes = kept_bytes, note = note,
     wake = wake, limits_of = limits_of, counter = counter, name_of = name_of, new_queue = new_queue,

@@ -1,4 +1,4 @@
-//! The way to waiters of other processes: a folder beside the database, `<database>-notifier`. It has a datagram socket
+//! The way to waiters of other processes: a folder beside the database, `<database>-bell`. It has a datagram socket
 //! per process and, while callers wait, a sign per waiter. The sign is an empty file whose name says which waiter,
 //! until when, and for which queues.
 //!
