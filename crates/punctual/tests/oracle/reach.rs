@@ -8,6 +8,7 @@ use std::{
 
 use punctual::{
     JobOptions, NewJob, Unique,
+    reference::FIELDS,
     store::{QueueOp, QueueSettings, ToolOp},
 };
 
@@ -37,8 +38,8 @@ const NOT_REACHED: [(&str, &str); 8] = [
     ("Store::doctor", "each store has its own checks: tests/redis/doctor.rs, tests/sqlite"),
 ];
 
-/// Where the names stand: of a trait's methods, of the variants of an enum, of the fields of a struct, of the words of filters.
-const SOURCES: [(&str, &str, &str); 14] = [
+/// Where the names stand: of a trait's methods, of the variants of an enum, of the fields of a struct.
+const SOURCES: [(&str, &str, &str); 13] = [
     ("Store", "pub trait Store", include_str!("../../src/store.rs")),
     ("QueueOp", "pub enum QueueOp", include_str!("../../src/store.rs")),
     ("Action", "pub enum Action", include_str!("../../src/store.rs")),
@@ -52,7 +53,6 @@ const SOURCES: [(&str, &str, &str); 14] = [
     ("NewJob", "pub struct NewJob", include_str!("../../src/core/job.rs")),
     ("JobOptions", "pub struct JobOptions", include_str!("../../src/core/job.rs")),
     ("Unique", "pub struct Unique", include_str!("../../src/core/job.rs")),
-    ("filter", "fn test(", include_str!("../../src/core/filter/parse.rs")),
 ];
 
 /// The names of an item of a source: what its lines begin with.
@@ -61,15 +61,11 @@ fn names(of: &str, item: &str, source: &str) -> Vec<String> {
     let (body, _) =
         body.and_then(|(_, rest)| rest.split_once("\n}\n")).unwrap_or_else(|| panic!("{item} is not there"));
     let name = |line: &str| -> Option<String> {
-        let rest = match of {
-            "filter" => line.strip_prefix("        \"")?,
-            _ => line.strip_prefix("    ")?,
-        };
+        let rest = line.strip_prefix("    ")?;
         let rest = rest.strip_prefix("fn ").or_else(|| rest.strip_prefix("pub ")).unwrap_or(rest);
         let is_name = |c: char| c.is_alphanumeric() || c == '_';
         let name: String = rest.chars().take_while(|c| is_name(*c)).collect();
-        let ends = if of == "filter" { rest[name.len()..].starts_with("\" =>") } else { true };
-        (!name.is_empty() && ends).then(|| format!("{of}::{name}"))
+        (!name.is_empty()).then(|| format!("{of}::{name}"))
     };
     let names: BTreeSet<String> = body.lines().filter_map(name).collect();
     names.into_iter().collect()
@@ -80,9 +76,10 @@ fn names(of: &str, item: &str, source: &str) -> Vec<String> {
 pub(crate) fn check(tally: &Tally) {
     let mut wrong = Vec::new();
     let mut known = BTreeSet::new();
-    for (of, item, source) in SOURCES {
-        let names = names(of, item, source);
-        assert!(1 < names.len(), "{item}: {names:?}");
+    let of_sources = SOURCES.map(|(of, item, source)| (of, names(of, item, source)));
+    let of_filters = FIELDS.iter().map(|field| format!("filter::{}", field.name)).collect();
+    for (of, names) in of_sources.into_iter().chain([("filter", of_filters)]) {
+        assert!(1 < names.len(), "{of}: {names:?}");
         for name in names {
             let is_named = NOT_REACHED.iter().any(|(not, _)| *not == name);
             match tally.asked(&name) {
