@@ -35,7 +35,12 @@ pub(crate) const fn feature(command: &Command) -> Option<&'static str> {
 
 /// The error of a command whose feature is not in this build.
 pub(crate) fn failure(feature: &str) -> Failure {
-    Failure::unsupported(format!("this build of punctual does not have the command {feature}"))
+    failure_of(&format!("command {feature}"), feature)
+}
+
+/// The error of a command or an option whose feature is not in this build.
+pub(crate) fn failure_of(what: &str, feature: &str) -> Failure {
+    Failure::unsupported(format!("this build of punctual does not have the {what}"))
         .why(format!("it was built without the cargo feature `{feature}`"))
         .hint(format!(
             "cargo install --locked punctual-cli --features {feature}    or --features full: every command"

@@ -74,8 +74,9 @@ pub mod job {
 /// # Ok(()) }
 /// ```
 pub mod client {
-    pub use crate::runtime::client::{
-        ActProgress, AuditReport, Cancelled, Enqueue, EnqueueMany, Merge, QueueHandle, Spec,
+    pub use crate::runtime::{
+        client::{ActProgress, AuditReport, Cancelled, Enqueue, EnqueueMany, Merge, QueueHandle, Spec},
+        metrics::{Counted, Durations, KindCounted, Metrics, QueueCounted},
     };
 }
 
@@ -107,7 +108,9 @@ pub mod worker {
         runtime::{
             handler::{Call, Handler, Stop},
             middleware::{Middleware, Next},
-            worker::{Health, Lateness, LiveReport, Reporting, Shutdown, UnknownKinds, WorkReport},
+            worker::{
+                Health, HealthReport, Lateness, LiveReport, Reporting, Shutdown, UnknownKinds, WorkReport,
+            },
         },
     };
 }

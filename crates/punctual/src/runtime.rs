@@ -1,7 +1,8 @@
-//! The runtime layer: clients, workers and the toolkit, on tokio. It knows a store only as `dyn Store`.
+//! The runtime layer: clients, workers, the toolkit and metrics, on tokio. It knows a store only as `dyn Store`.
 
 pub(crate) mod client;
 pub(crate) mod handler;
+pub(crate) mod metrics;
 pub(crate) mod middleware;
 mod repeat;
 #[cfg(feature = "testing")]

@@ -333,6 +333,8 @@ pub(super) async fn run(globals: Globals, command: &Command, args: &Forward) -> 
     raise_descriptors();
     let health = args.health.health();
     let _reporting = health.start().await?;
+    let listening = args.health.listen(&mut session.client, &health)?;
+    super::health::say(session, listening.as_ref());
     let start = Start::of(plan.routes.len());
     let shutdown = Shutdown::default();
     let workers = plan.routes.iter().map(|route| route.run(session, &start, &shutdown, args.grace, &health));

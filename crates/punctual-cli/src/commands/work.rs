@@ -127,6 +127,8 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
     };
     let health = args.health.health();
     let _reporting = health.start().await?;
+    let listening = args.health.listen(&mut session.client, &health)?;
+    super::health::say(session, listening.as_ref());
     // The runner keeps these times itself, and is not dropped before its commands are gone.
     let mut worker = Worker::new(&session.client)
         .slots(args.slots)

@@ -22,6 +22,8 @@ mod import;
 #[cfg(target_os = "linux")]
 mod leave;
 #[cfg(unix)]
+mod listen;
+#[cfg(unix)]
 mod lock;
 mod look;
 mod man;

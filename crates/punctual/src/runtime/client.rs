@@ -34,6 +34,7 @@ use crate::{
         id::{IdMaker, JobId},
         job::{Job, JobRecord, NewJob},
     },
+    runtime::metrics::{Measured, Metrics},
     store::{
         Counts, Enqueued, Histogram, Identity, List, Page, Store, Take, UniqueKey, Upcoming, clock::Clock,
     },
@@ -51,6 +52,7 @@ struct Inner {
     store: Arc<dyn Store>,
     ids: Mutex<IdMaker>,
     coalescer: coalesce::Coalescer,
+    metrics: Option<Metrics>,
 }
 
 impl Client {
@@ -68,8 +70,26 @@ impl Client {
 
     /// Makes a client for a store that is already open.
     pub fn new(store: Arc<dyn Store>) -> Self {
+        Self::of(store, None)
+    }
+
+    /// Returns a client of the same store that counts its calls and those of its workers.
+    ///
+    /// Enqueues in a transaction of the caller are not counted.
+    #[must_use]
+    pub fn with_metrics(&self, metrics: &Metrics) -> Self {
+        let store = Measured::new(Arc::clone(self.store()), metrics);
+        Self::of(Arc::new(store), Some(metrics.clone()))
+    }
+
+    fn of(store: Arc<dyn Store>, metrics: Option<Metrics>) -> Self {
         let coalescer = coalesce::Coalescer::new(Arc::clone(&store));
-        Self { inner: Arc::new(Inner { store, ids: Mutex::default(), coalescer }) }
+        Self { inner: Arc::new(Inner { store, ids: Mutex::default(), coalescer, metrics }) }
+    }
+
+    /// Returns what counts the calls of this client, if anything does.
+    pub(crate) fn metrics(&self) -> Option<&Metrics> {
+        self.inner.metrics.as_ref()
     }
 
     /// Returns the store, for calls that the client does not offer.

@@ -44,7 +44,7 @@ use tokio::{runtime::Handle, sync::oneshot};
 use tokio_util::task::TaskTracker;
 
 pub use crate::runtime::worker::handlers::UnknownKinds;
-pub use health::{Health, Reporting};
+pub use health::{Health, HealthReport, Reporting};
 pub use report::{Lateness, LiveReport, WorkReport};
 pub use shutdown::Shutdown;
 

@@ -136,6 +136,18 @@ impl Seen {
     }
 }
 
+/// The health of the workers of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HealthReport {
+    /// Whether all loops completed an iteration within 30 s.
+    pub is_alive: bool,
+    /// Whether it is alive and was not asked to end.
+    pub is_ready: bool,
+    /// One line: `ok`, `stopping`, `held up: WHY` or `stuck`, and the age of the oldest last iteration.
+    pub text: String,
+}
+
 /// Keeps the health reported until it is dropped.
 #[derive(Debug)]
 #[must_use = "health is reported until this is dropped"]
@@ -192,6 +204,14 @@ impl Health {
             Some(why) => _ = notes.insert(about.to_owned(), why.to_owned()),
             None => _ = notes.remove(about),
         }
+    }
+
+    /// Returns whether all loops are alive now, and the line that says more.
+    pub fn now(&self) -> HealthReport {
+        let (is_alive, text) = self.seen.report();
+        let pulses = self.seen.pulses.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_stopping = pulses.iter().any(|liveness| liveness.graceful.is_cancelled());
+        HealthReport { is_alive, is_ready: is_alive && !is_stopping, text }
     }
 
     /// Adds a loop that ends gracefully with this token.

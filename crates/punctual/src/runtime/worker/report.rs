@@ -107,18 +107,20 @@ const BOUNDS_MS: [u64; 16] =
 pub struct Lateness {
     buckets: [u64; BOUNDS_MS.len() + 1],
     max_ms: u64,
+    sum_ms: u64,
 }
 
 impl Lateness {
-    /// Counts a job that started at `now`.
-    pub(crate) fn started(&mut self, job: &JobRecord, now: Timestamp) {
-        self.add(job.started_at.unwrap_or(now).since(job.run_at.max(job.created_at)));
+    /// Returns how late a job started: at `now`, if the record does not say when.
+    pub(crate) fn of(job: &JobRecord, now: Timestamp) -> Duration {
+        job.started_at.unwrap_or(now).since(job.run_at.max(job.created_at))
     }
 
-    fn add(&mut self, late: Duration) {
+    pub(crate) fn add(&mut self, late: Duration) {
         let ms = u64::try_from(late.as_millis()).unwrap_or(u64::MAX);
         self.buckets[BOUNDS_MS.partition_point(|bound| *bound < ms)] += 1;
         self.max_ms = self.max_ms.max(ms);
+        self.sum_ms = self.sum_ms.saturating_add(ms);
     }
 
     /// Adds the counts of another worker.
@@ -127,11 +129,17 @@ impl Lateness {
             *sum += more;
         }
         self.max_ms = self.max_ms.max(other.max_ms);
+        self.sum_ms = self.sum_ms.saturating_add(other.sum_ms);
     }
 
     /// Returns the number of jobs counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
+    }
+
+    /// Returns the sum of the lateness of all jobs.
+    pub const fn sum(&self) -> Duration {
+        Duration::from_millis(self.sum_ms)
     }
 
     /// Returns the greatest lateness, exact to the millisecond.

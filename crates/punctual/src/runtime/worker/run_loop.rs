@@ -24,7 +24,7 @@ use super::{
     health::Liveness,
     leases::flush_notes,
     queues::Queues,
-    report::WorkReport,
+    report::{Lateness, WorkReport},
     run::{Graces, dead_reason, expected, run, verdict},
     shutdown::{Phase, Shutdown},
     suspects::{Held, Waiting},
@@ -410,12 +410,14 @@ impl<'a> RunLoop<'a> {
                 Settled::LeaseLost if is_settled_already => expected(&verdict, &call),
                 _ => {
                     self.report.lost += 1;
+                    self.count_settled(&call, &verdict, None);
                     tracing::warn!(target: "punctual", id = %lease.job, kind = call.kind(), queue = call.queue(),
                         attempt = call.attempt(), fence = lease.fence, "lease lost, the run changed nothing");
                     continue;
                 }
             };
             self.report.settled(&verdict, state);
+            self.count_settled(&call, &verdict, Some(state));
             if let Some(stats) = self.stats {
                 stats.count(call.record(), &verdict, state);
             }
@@ -436,6 +438,12 @@ impl<'a> RunLoop<'a> {
                 dead.reason = Some(dead_reason(&verdict, overruled));
                 self.dead_hook.write(lease.job, Some(dead));
             }
+        }
+    }
+
+    fn count_settled(&self, call: &Call, verdict: &Verdict, state: Option<State>) {
+        if let Some(metrics) = self.setup.client.metrics() {
+            metrics.settled(call.queue(), call.kind(), verdict_name(verdict), state);
         }
     }
 
@@ -462,7 +470,11 @@ impl<'a> RunLoop<'a> {
             } else if self.phase != Phase::Working {
                 self.refuse(reserved, Verdict::Release, now);
             } else if let Some(handler) = self.setup.config.handlers.handler(&reserved.job.kind).cloned() {
-                self.report.lateness.started(&reserved.job, batch.now);
+                let late = Lateness::of(&reserved.job, batch.now);
+                self.report.lateness.add(late);
+                if let Some(metrics) = self.setup.client.metrics() {
+                    metrics.started(&reserved.job.queue, &reserved.job.kind, late);
+                }
                 self.begin(reserved, Ok(handler), is_alone, now);
             } else {
                 tracing::warn!(target: "punctual", id = %reserved.job.id, kind = reserved.job.kind,
@@ -513,7 +525,15 @@ impl<'a> RunLoop<'a> {
         let run_of = call.clone();
         let span = tracing::info_span!(target: "punctual", "run", id = %call.id(), kind = call.kind(),
             queue = call.queue(), attempt = call.attempt(), fence = lease.fence);
-        let task = async move { slot.fill(run(run_of, handler, graces).await) };
+        let metrics = self.setup.client.metrics().cloned();
+        let task = async move {
+            let begin = Instant::now();
+            let verdict = run(run_of, handler, graces).await;
+            if let Some(metrics) = metrics {
+                metrics.ran(slot.call.queue(), slot.call.kind(), begin.elapsed());
+            }
+            slot.fill(verdict);
+        };
         let task = self.runtime.spawn(task.instrument(span));
         self.runs.add(lease, Active { call, lasts, deadline, task: Some(task.abort_handle()) }, now);
     }

@@ -1,0 +1,206 @@
+//! A store that times each call and reads from the answers what happened to jobs.
+
+use std::{
+    any::Any,
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::Metrics;
+use crate::{
+    core::{
+        error::Result,
+        id::JobId,
+        job::{JobRecord, NewJob},
+        time::Timestamp,
+    },
+    store::{
+        Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
+        Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
+        Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
+        sealed::Sealed,
+    },
+};
+
+/// A store whose calls are counted.
+pub(crate) struct Measured {
+    inner: Arc<dyn Store>,
+    metrics: Metrics,
+}
+
+impl Measured {
+    pub(crate) fn new(inner: Arc<dyn Store>, metrics: &Metrics) -> Self {
+        Self { inner, metrics: metrics.clone() }
+    }
+
+    /// Times a call, and counts its error.
+    fn timed<'a, T: Send + 'a>(
+        &'a self,
+        verb: &'static str,
+        call: BoxFuture<'a, Result<T>>,
+    ) -> BoxFuture<'a, Result<T>> {
+        self.counting(verb, call, |_| ())
+    }
+
+    /// Does the same, and passes its answer to `read`.
+    fn counting<'a, T: Send + 'a>(
+        &'a self,
+        verb: &'static str,
+        call: BoxFuture<'a, Result<T>>,
+        read: impl FnOnce(&T) + Send + 'a,
+    ) -> BoxFuture<'a, Result<T>> {
+        Box::pin(async move {
+            let begin = Instant::now();
+            let answer = call.await;
+            self.metrics.called(verb, begin.elapsed(), answer.as_ref().err().map(|error| error.kind()));
+            if let Ok(answer) = &answer {
+                read(answer);
+            }
+            answer
+        })
+    }
+
+    fn reclaimed(&self, batch: &Batch) {
+        for reclaimed in &batch.reclaimed {
+            self.metrics.reclaimed(&reclaimed.queue);
+        }
+    }
+}
+
+impl fmt::Debug for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Sealed for Measured {}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Measured {
+    fn url(&self) -> &str {
+        self.inner.url()
+    }
+
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+
+    fn shard(&self) -> u16 {
+        self.inner.shard()
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        self.inner.as_any()
+    }
+
+    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
+        self.timed("identity", self.inner.identity())
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
+        self.timed("now", self.inner.now())
+    }
+
+    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+        self.counting("enqueue", self.inner.enqueue(call, jobs), move |answers| {
+            for (job, answer) in jobs.iter().zip(answers) {
+                self.metrics.enqueued(&job.queue, &job.kind, answer);
+            }
+        })
+    }
+
+    fn enqueue_each<'a>(
+        &'a self,
+        call: CallId,
+        jobs: &'a [NewJob],
+    ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
+        self.counting("enqueue", self.inner.enqueue_each(call, jobs), move |answers| {
+            for (job, answer) in jobs.iter().zip(answers) {
+                if let Some(answer) = answer {
+                    self.metrics.enqueued(&job.queue, &job.kind, answer);
+                }
+            }
+        })
+    }
+
+    fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
+        self.counting("reserve", self.inner.reserve(request), |batch| self.reclaimed(batch))
+    }
+
+    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
+        self.timed("extend", self.inner.extend(beats))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        batch: &'a [Settlement],
+        then: Option<&'a Reserve>,
+    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
+        self.counting("settle", self.inner.settle(batch, then), |(_, batch)| {
+            if let Some(batch) = batch {
+                self.reclaimed(batch);
+            }
+        })
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
+        self.timed("take", self.inner.take(take))
+    }
+
+    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
+        self.inner.wait(queues, at_most)
+    }
+
+    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
+        self.timed("get", self.inner.get(id))
+    }
+
+    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
+        self.timed("holder", self.inner.holder(key))
+    }
+
+    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
+        self.timed("list", self.inner.list(list))
+    }
+
+    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
+        self.timed("count", self.inner.count(queue))
+    }
+
+    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
+        self.timed("upcoming", self.inner.upcoming(upcoming))
+    }
+
+    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
+        self.timed("act", self.inner.act(targets, action))
+    }
+
+    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
+        self.timed("queue", self.inner.queue(name, op))
+    }
+
+    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
+        self.timed("queues", self.inner.queues(after))
+    }
+
+    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
+        self.timed("doc", self.inner.doc(op))
+    }
+
+    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
+        self.timed("tool", self.inner.tool(op))
+    }
+
+    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
+        self.timed("sweep", self.inner.sweep(limit))
+    }
+
+    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
+        self.timed("audit", self.inner.audit(audit))
+    }
+
+    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
+        self.timed("doctor", self.inner.doctor())
+    }
+}
