@@ -1,14 +1,20 @@
 //! Answers over HTTP: metrics and health.
 
-use std::{future::IntoFuture, net::SocketAddr};
+use std::{
+    future::{IntoFuture, ready},
+    net::SocketAddr,
+};
 
 use axum::{
     Router,
     http::{StatusCode, header::CONTENT_TYPE},
-    response::IntoResponse,
     routing::get,
 };
-use punctual::{Error, ErrorKind, Result, client::Metrics, worker::Health};
+use punctual::{
+    Error, ErrorKind, Result,
+    client::Metrics,
+    worker::{Health, HealthReport},
+};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -17,21 +23,22 @@ use crate::metrics;
 /// Returns a router for `/metrics`, `/healthz` and `/readyz`.
 ///
 /// ```
-/// # use punctual::{client::Metrics, worker::Health};
+/// # use punctual::{client::Metrics, worker::{Health, HealthReport}};
 /// let own: axum::Router = axum::Router::new().nest("/jobs", punctual_server::router(&Metrics::default(), &Health::default()));
 /// ```
 pub fn router(metrics: &Metrics, health: &Health) -> Router {
-    let (metrics, live, ready) = (metrics.clone(), health.clone(), health.clone());
+    let (metrics, live, able) = (metrics.clone(), health.clone(), health.clone());
+    let content_type = [(CONTENT_TYPE, metrics::CONTENT_TYPE)];
     Router::new()
-        .route(
-            "/metrics",
-            get(move || {
-                let text = metrics::text(&metrics);
-                async move { ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response() }
-            }),
-        )
-        .route("/healthz", get(move || answer(live.now().is_alive, live.now().text)))
-        .route("/readyz", get(move || answer(ready.now().is_ready, ready.now().text)))
+        .route("/metrics", get(move || ready((content_type, metrics::text(&metrics)))))
+        .route("/healthz", get(move || ready(answer(live.now(), |now| now.is_alive))))
+        .route("/readyz", get(move || ready(answer(able.now(), |now| now.is_ready))))
+}
+
+/// Returns the line of the health, with 200 if it is good.
+fn answer(now: HealthReport, is_good: impl Fn(&HealthReport) -> bool) -> (StatusCode, String) {
+    let status = if is_good(&now) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, now.text)
 }
 
 /// Listens until it is dropped.
@@ -86,8 +93,4 @@ pub fn listen(addr: SocketAddr, metrics: &Metrics, health: &Health) -> Result<Li
     let thread = std::thread::Builder::new().name("punctual-listen".to_owned()).spawn(serve);
     thread.map_err(|e| cannot("serve").with_source(e))?;
     Ok(Listening { addr, _end: end.drop_guard() })
-}
-
-async fn answer(is_good: bool, text: String) -> impl IntoResponse {
-    (if is_good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
 }

@@ -30,9 +30,9 @@ pub fn text(metrics: &Metrics) -> String {
     as_prometheus(&text)
 }
 
-/// Makes the older text format of an OpenMetrics text. Every monitoring system reads it, and so does `promtool`.
+/// Makes the older text format of a text in `OpenMetrics`. Every monitoring system reads it, and so does `promtool`.
 ///
-/// The samples are the same in both. What is said about a family differs: in OpenMetrics its name lacks the suffix of its
+/// The samples are the same in both. What is said about a family differs: in `OpenMetrics` its name lacks the suffix of its
 /// samples, there is a type `info`, units have a line, and the text has an end mark.
 fn as_prometheus(text: &str) -> String {
     let types: HashMap<&str, &str> =

@@ -28,7 +28,7 @@ async fn mail(job: Mail, ctx: Ctx<CancellationToken>) -> Outcome {
     if job.n == JOBS {
         ctx.state().cancel();
     }
-    if job.n % 4 == 0 { Outcome::retry("no") } else { Outcome::Done }
+    if job.n.is_multiple_of(4) { Outcome::retry("no") } else { Outcome::Done }
 }
 
 /// Runs some jobs with metrics; returns the text and the worker's report.
@@ -61,31 +61,24 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 async fn counters_equal_what_the_worker_reports() {
     let (text, report) = ran().await;
     let samples = samples(&text);
-    let sum = |begin: &str, part: &str| -> f64 {
-        samples
-            .iter()
-            .filter(|(name, _)| name.starts_with(begin) && name.contains(part))
-            .map(|(_, n)| n)
-            .sum()
+    let matching = |begin: &str, part: &str| -> f64 {
+        let matching = samples.iter().filter(|(name, _)| name.starts_with(begin) && name.contains(part));
+        matching.map(|(_, n)| n).sum()
     };
-    assert_eq!(sum("punctual_jobs_enqueued_total{", "status=\"inserted\""), f64::from(JOBS + 2), "{text}");
-    assert_eq!(sum("punctual_jobs_enqueued_total{", "status=\"duplicate\""), 1.0, "{text}");
-    assert_eq!(sum("punctual_jobs_settled_total{", "verdict=\"ack\""), report.done as f64, "{text}");
-    assert_eq!(
-        sum("punctual_jobs_settled_total{", "verdict=\"retry\""),
-        (report.retried + report.dead) as f64,
-        "{text}"
-    );
-    assert_eq!(sum("punctual_jobs_settled_total{", "state=\"dead\""), report.dead as f64, "{text}");
-    assert_eq!(sum("punctual_jobs_started_total{", ""), report.runs() as f64, "{text}");
-    assert_eq!(
-        sum("punctual_job_lateness_seconds_count{", "queue=\"mail\""),
-        report.lateness.count() as f64,
-        "{text}"
-    );
-    assert_eq!(sum("punctual_job_lateness_seconds_sum{", ""), report.lateness.sum().as_secs_f64(), "{text}");
-    assert_eq!(sum("punctual_job_run_seconds_count{", ""), report.runs() as f64, "{text}");
-    assert!(0.0 < sum("punctual_store_operation_seconds_count{", "operation=\"settle\""), "{text}");
+    let sum = |begin: &str, part: &str| matching(begin, part) as u64;
+    assert_eq!(sum("punctual_jobs_enqueued_total{", "status=\"inserted\""), u64::from(JOBS) + 2, "{text}");
+    assert_eq!(sum("punctual_jobs_enqueued_total{", "status=\"duplicate\""), 1, "{text}");
+    assert_eq!(sum("punctual_jobs_settled_total{", "verdict=\"ack\""), report.done, "{text}");
+    let retries = sum("punctual_jobs_settled_total{", "verdict=\"retry\"");
+    assert_eq!(retries, report.retried + report.dead, "{text}");
+    assert_eq!(sum("punctual_jobs_settled_total{", "state=\"dead\""), report.dead, "{text}");
+    assert_eq!(sum("punctual_jobs_started_total{", ""), report.runs(), "{text}");
+    let lateness = &report.lateness;
+    assert_eq!(sum("punctual_job_lateness_seconds_count{", "queue=\"mail\""), lateness.count(), "{text}");
+    let ms = (matching("punctual_job_lateness_seconds_sum{", "") * 1_000.0).round() as u128;
+    assert_eq!(ms, lateness.sum().as_millis(), "{text}");
+    assert_eq!(sum("punctual_job_run_seconds_count{", ""), report.runs(), "{text}");
+    assert!(0 < sum("punctual_store_operation_seconds_count{", "operation=\"settle\""), "{text}");
 }
 
 #[tokio::test]
@@ -94,15 +87,18 @@ async fn the_text_is_well_formed() {
     assert!(!text.contains("EOF") && !text.contains("# UNIT"), "{text}");
     assert!(text.contains("# TYPE punctual_jobs_started_total counter\n"), "{text}");
     assert!(text.contains(r#"kind="mail \"send\"""#), "{text}");
-    let mut last = BTreeMap::new();
-    for (name, n) in samples(&text) {
+    let samples = samples(&text);
+    let mut histograms = 0;
+    for (name, n) in &samples {
         assert!(name.starts_with("punctual_"), "{name}");
         // Buckets of a histogram are cumulative; the last one has all.
-        if let Some((of, _)) = name.split_once("le=\"+Inf\"") {
-            last.insert(of.trim_end_matches(['{', ',']).replace("_bucket", "_count"), n);
+        if name.contains("le=\"+Inf\",") {
+            let count = name.replace("_bucket{", "_count{").replace("le=\"+Inf\",", "");
+            assert_eq!(samples[&count].to_bits(), n.to_bits(), "{count}");
+            histograms += 1;
         }
     }
-    assert!(!last.is_empty(), "{text}");
+    assert!(5 < histograms, "{text}");
     for line in text.lines().filter(|line| line.starts_with("# TYPE")) {
         let mut words = line.split(' ').skip(2);
         assert!(words.next().unwrap().starts_with("punctual_"), "{line}");

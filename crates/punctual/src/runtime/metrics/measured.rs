@@ -10,7 +10,7 @@ use std::{
 use super::Metrics;
 use crate::{
     core::{
-        error::Result,
+        error::{Error, Result},
         id::JobId,
         job::{JobRecord, NewJob},
         time::Timestamp,
@@ -53,7 +53,7 @@ impl Measured {
         Box::pin(async move {
             let begin = Instant::now();
             let answer = call.await;
-            self.metrics.called(verb, begin.elapsed(), answer.as_ref().err().map(|error| error.kind()));
+            self.metrics.called(verb, begin.elapsed(), answer.as_ref().err().map(Error::kind));
             if let Ok(answer) = &answer {
                 read(answer);
             }

@@ -11,7 +11,7 @@ use crate::{
     core::{error::Result, id::JobId, job::State, lifecycle::is_last_chance, limits::BATCH_MAX},
     runtime::{
         handler::Call,
-        worker::{WorkReport, config::Setup, dead_hook, run},
+        worker::{Lateness, WorkReport, config::Setup, dead_hook, run},
     },
     store::{CallId, Heartbeat, Lease, Reserve, Reserved, Settled, Settlement, Verdict},
 };
@@ -99,7 +99,7 @@ impl<'a> Drain<'a> {
             let handler = match self.setup.config.handlers.handler(&reserved.job.kind) {
                 None => Err(self.setup.config.handlers.unknown(&reserved.job)),
                 Some(handler) => {
-                    self.report.lateness.started(&reserved.job, batch.now);
+                    self.report.lateness.add(Lateness::of(&reserved.job, batch.now));
                     Ok(Arc::clone(handler))
                 }
             };
