@@ -52,7 +52,8 @@ struct Inner {
     store: Arc<dyn Store>,
     ids: Mutex<IdMaker>,
     coalescer: coalesce::Coalescer,
-    metrics: Option<Metrics>,
+    /// What counts, and the store that its wrapper is around.
+    metrics: Option<(Metrics, Arc<dyn Store>)>,
 }
 
 impl Client {
@@ -75,21 +76,22 @@ impl Client {
 
     /// Returns a client of the same store that counts its calls and those of its workers.
     ///
-    /// Enqueues in a transaction of the caller are not counted.
+    /// Metrics that this client has are replaced in the new one. See [`Metrics`] for what is not counted.
     #[must_use]
     pub fn with_metrics(&self, metrics: &Metrics) -> Self {
-        let store = Measured::new(Arc::clone(self.store()), metrics);
-        Self::of(Arc::new(store), Some(metrics.clone()))
+        let bare = self.inner.metrics.as_ref().map_or_else(|| self.store(), |(_, bare)| bare);
+        let store = Measured::new(Arc::clone(bare), metrics);
+        Self::of(Arc::new(store), Some((metrics.clone(), Arc::clone(bare))))
     }
 
-    fn of(store: Arc<dyn Store>, metrics: Option<Metrics>) -> Self {
+    fn of(store: Arc<dyn Store>, metrics: Option<(Metrics, Arc<dyn Store>)>) -> Self {
         let coalescer = coalesce::Coalescer::new(Arc::clone(&store));
         Self { inner: Arc::new(Inner { store, ids: Mutex::default(), coalescer, metrics }) }
     }
 
     /// Returns what counts the calls of this client, if anything does.
     pub(crate) fn metrics(&self) -> Option<&Metrics> {
-        self.inner.metrics.as_ref()
+        self.inner.metrics.as_ref().map(|(metrics, _)| metrics)
     }
 
     /// Returns the store, for calls that the client does not offer.
@@ -154,7 +156,12 @@ impl Client {
     /// The first error of the store. Some jobs of the call may be stored. Repeat the call with the same ids: for each
     /// job that is stored, the answer is [`Enqueued::Duplicate`].
     pub async fn push(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
-        self.inner.coalescer.push(jobs).await
+        let Some(metrics) = self.metrics() else { return self.inner.coalescer.push(jobs).await };
+        let named = |job: &NewJob| (job.id, job.queue.clone(), job.kind.clone());
+        let names: Vec<_> = jobs.iter().map(named).collect();
+        let answers = self.inner.coalescer.push(jobs).await?;
+        metrics.enqueued(names.iter().zip(&answers));
+        Ok(answers)
     }
 
     /// Returns one job, or `None` if it does not exist or is past its retention.

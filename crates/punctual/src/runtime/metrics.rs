@@ -1,8 +1,8 @@
 //! Counters and histograms of what clients and workers do, for a monitoring system.
 //!
 //! A client without metrics has none of this: no wrapper, no lock, no map. With metrics, its store is wrapped
-//! (`metrics/measured.rs`): each call is timed, and enqueues, starts and reclaimed leases are read from its answers. A
-//! worker adds what only it knows: the time of runs and their verdicts.
+//! (`metrics/measured.rs`): each call is timed, and reclaimed leases are read from its answers. The client adds its
+//! enqueues when it has their final answers. A worker adds starts, run times and verdicts.
 
 mod measured;
 
@@ -15,9 +15,9 @@ use std::{
 
 pub(crate) use self::measured::Measured;
 use crate::{
-    core::{error::ErrorKind, job::State},
+    core::{error::ErrorKind, id::JobId, job::State},
     runtime::worker::Lateness,
-    store::Enqueued,
+    store::{Batch, Enqueued},
 };
 
 /// Most queues that are counted by name. Jobs of further queues are counted as [`Metrics::OTHER`].
@@ -26,6 +26,8 @@ const QUEUES_MAX: usize = 1_000;
 const KINDS_MAX: usize = 100;
 /// Most pairs of a queue and a kind that are counted by name.
 const PAIRS_MAX: usize = 2_000;
+/// The outcome of an enqueue that inserted its job.
+const INSERTED: &str = "inserted";
 /// Upper bounds of the buckets of [`Durations`], in microseconds; the last bucket has none.
 const BOUNDS_US: [u64; 16] = [
     100,
@@ -51,8 +53,12 @@ const BOUNDS_US: [u64; 16] = [
 /// Give it to a client with [`Client::with_metrics`](crate::Client::with_metrics). Workers of that client use it, too.
 /// It counts from its start on, in this process only. Cheap to clone; clones share everything.
 ///
-/// Counting an event takes a lock and two look-ups in maps. Names are bounded: 1,000 queues, 100 kinds of a queue, and
-/// 2,000 pairs of both. What is beyond is counted as [`other`](Self::OTHER).
+/// Counting an event takes a lock and some look-ups in maps. Names are bounded: 1,000 queues, 100 kinds of a queue, and
+/// 2,000 pairs of both. Jobs of further queues and kinds are counted as [`other`](Self::OTHER), together with those
+/// that have this name.
+///
+/// Not counted: enqueues in a transaction of the caller, enqueues whose future was dropped or that failed, jobs that
+/// were taken, and runs of a test's drain. A publication counts as an enqueue in `$topics` only.
 ///
 /// ```
 /// # use punctual::{Client, Job, client::Metrics};
@@ -81,35 +87,54 @@ pub struct Counted {
     pub calls: BTreeMap<&'static str, Durations>,
     /// Calls to the store that failed, by the name of the verb and the code of the error.
     pub errors: BTreeMap<(&'static str, &'static str), u64>,
-    /// The pairs of a queue and a kind that have a name of their own.
+    /// The pairs of a queue and a kind that are counted by name.
     pairs: usize,
 }
 
 /// What happened to the jobs of one queue.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QueueCounted {
     /// How late jobs started.
     pub lateness: Lateness,
-    /// Expired leases that reserves of this process reclaimed.
-    pub reclaimed: u64,
+    /// Expired leases that reserves of this process reclaimed, by the new state of the job: `waiting`, `dead` or
+    /// `cancelled`.
+    pub reclaimed: BTreeMap<&'static str, u64>,
     /// What happened to jobs, by kind.
     pub kinds: HashMap<String, KindCounted>,
 }
 
+impl Default for QueueCounted {
+    /// States that alerts ask for begin at 0, because a counter that begins with its first event has no increase.
+    fn default() -> Self {
+        let reclaimed = [(State::Waiting.name(), 0), (State::Dead.name(), 0)].into();
+        Self { lateness: Lateness::default(), reclaimed, kinds: HashMap::new() }
+    }
+}
+
 /// What happened to the jobs of one kind in one queue.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KindCounted {
-    /// Jobs that were enqueued, by what became of them: `inserted`, `duplicate`, `replaced`, `rescheduled` or `full`.
+    /// Jobs that were enqueued, by outcome: `inserted`, `duplicate`, `replaced`, `rescheduled` or `full`.
     pub enqueued: BTreeMap<&'static str, u64>,
     /// Runs that started.
     pub started: u64,
     /// Runs that were settled, by verdict (`ack`, `retry`, `snooze`, `release`, `cancel` or `dead`) and by the new state of
     /// the job (`waiting`, `done`, `dead` or `cancelled`; `lost` if the lease was lost and nothing changed).
     pub settled: BTreeMap<(&'static str, &'static str), u64>,
-    /// How long runs took, from the start to the end of the handler.
+    /// How long runs took, until their handlers ended or were aborted.
     pub runs: Durations,
+}
+
+impl Default for KindCounted {
+    /// Verdicts that alerts ask for begin at 0, because a counter that begins with its first event has no increase.
+    fn default() -> Self {
+        let (waiting, done, dead) = (State::Waiting.name(), State::Done.name(), State::Dead.name());
+        let settled = [("ack", done), ("retry", waiting), ("retry", dead), ("dead", dead)];
+        let settled = settled.map(|names| (names, 0)).into();
+        Self { enqueued: BTreeMap::new(), started: 0, settled, runs: Durations::default() }
+    }
 }
 
 impl Metrics {
@@ -125,12 +150,23 @@ impl Metrics {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a job of an enqueue.
-    fn enqueued(&self, queue: &str, kind: &str, answer: &Enqueued) {
-        *self.counted().kind(queue, kind).enqueued.entry(answer.name()).or_default() += 1;
+    /// Counts the jobs of an enqueue, each with its id, queue and kind, and its answer.
+    ///
+    /// If the answer to a call was lost, its repetition finds the caller's own jobs: those count as inserted. For a derived
+    /// id nobody can tell.
+    pub(crate) fn enqueued<'a>(
+        &self,
+        jobs: impl Iterator<Item = (&'a (JobId, String, String), &'a Enqueued)>,
+    ) {
+        let mut counted = self.counted();
+        for ((id, queue, kind), answer) in jobs {
+            let is_own = matches!(answer, Enqueued::Duplicate(existing) if existing.id == *id) && !id.is_derived();
+            let status = if is_own { INSERTED } else { answer.name() };
+            *counted.kind(queue, kind).enqueued.entry(status).or_default() += 1;
+        }
     }
 
-    /// Counts a job that started so late.
+    /// Counts a started run and its lateness.
     pub(crate) fn started(&self, queue: &str, kind: &str, late: Duration) {
         let mut counted = self.counted();
         counted.queue(queue).lateness.add(late);
@@ -148,18 +184,25 @@ impl Metrics {
         *self.counted().kind(queue, kind).settled.entry((verdict, state)).or_default() += 1;
     }
 
-    /// Counts an expired lease that was reclaimed.
-    fn reclaimed(&self, queue: &str) {
-        self.counted().queue(queue).reclaimed += 1;
+    /// Counts the expired leases that a reserve reclaimed.
+    fn reclaimed(&self, batch: &Batch) {
+        if batch.reclaimed.is_empty() {
+            return;
+        }
+        let mut counted = self.counted();
+        for reclaimed in &batch.reclaimed {
+            *counted.queue(&reclaimed.queue).reclaimed.entry(reclaimed.state.name()).or_default() += 1;
+        }
     }
 
     /// Counts a call to the store.
-    fn called(&self, verb: &'static str, took: Duration, error: Option<ErrorKind>) {
-        let mut counted = self.counted();
-        counted.calls.entry(verb).or_default().add(took);
-        if let Some(kind) = error {
-            *counted.errors.entry((verb, kind.code())).or_default() += 1;
-        }
+    fn called(&self, verb: &'static str, took: Duration) {
+        self.counted().calls.entry(verb).or_default().add(took);
+    }
+
+    /// Counts a failed call to the store.
+    fn failed(&self, verb: &'static str, kind: ErrorKind) {
+        *self.counted().errors.entry((verb, kind.code())).or_default() += 1;
     }
 }
 
@@ -171,12 +214,9 @@ impl fmt::Debug for Metrics {
 
 impl Counted {
     fn queue(&mut self, name: &str) -> &mut QueueCounted {
-        let name = if self.queues.contains_key(name) || self.queues.len() < QUEUES_MAX {
-            name
-        } else {
-            Metrics::OTHER
-        };
-        // A look-up before the insert: a known name needs no copy.
+        let is_known = self.queues.contains_key(name);
+        let name = if is_known || self.queues.len() < QUEUES_MAX { name } else { Metrics::OTHER };
+        // Looked up first: a known name needs no copy.
         if !self.queues.contains_key(name) {
             self.queues.insert(name.to_owned(), QueueCounted::default());
         }
@@ -185,18 +225,18 @@ impl Counted {
 
     fn kind(&mut self, queue: &str, kind: &str) -> &mut KindCounted {
         let has_room = self.pairs < PAIRS_MAX;
-        let kinds = &mut self.queue(queue).kinds;
-        let name = if kinds.contains_key(kind) || (has_room && kinds.len() < KINDS_MAX) {
-            kind
-        } else {
-            Metrics::OTHER
-        };
-        let is_new = !kinds.contains_key(name);
-        if is_new {
-            self.queue(queue).kinds.insert(name.to_owned(), KindCounted::default());
+        let kinds = &self.queue(queue).kinds;
+        let is_new = !kinds.contains_key(kind);
+        let is_named = !is_new || (has_room && kinds.len() < KINDS_MAX);
+        if is_new && is_named {
             self.pairs += 1;
         }
-        self.queue(queue).kinds.get_mut(name).expect("invariant: it was inserted")
+        let kinds = &mut self.queue(queue).kinds;
+        let name = if is_named { kind } else { Metrics::OTHER };
+        if !kinds.contains_key(name) {
+            kinds.insert(name.to_owned(), KindCounted::default());
+        }
+        kinds.get_mut(name).expect("invariant: it was inserted")
     }
 }
 
@@ -272,7 +312,11 @@ mod tests {
                 metrics.settled(&format!("q{queue}"), &format!("k{kind}"), "ack", Some(State::Done));
             }
         }
-        let pairs: usize = metrics.now().queues.values().map(|queue| queue.kinds.len()).sum();
-        assert!(pairs <= PAIRS_MAX + QUEUES_MAX, "{pairs} pairs");
+        let counted = metrics.now();
+        let kinds = || counted.queues.values().flat_map(|queue| &queue.kinds);
+        let named = kinds().filter(|(kind, _)| *kind != Metrics::OTHER).count();
+        assert_eq!((named, kinds().count()), (PAIRS_MAX, PAIRS_MAX + 500));
+        let all: u64 = kinds().map(|(_, counted)| counted.settled[&("ack", "done")]).sum();
+        assert_eq!(all, 4 * QUEUES_MAX as u64);
     }
 }

@@ -1,4 +1,4 @@
-//! A store that times each call and reads from the answers what happened to jobs.
+//! A store that times each call, and counts failed calls and reclaimed leases.
 
 use std::{
     any::Any,
@@ -10,7 +10,7 @@ use std::{
 use super::Metrics;
 use crate::{
     core::{
-        error::{Error, Result},
+        error::{ErrorKind, Result},
         id::JobId,
         job::{JobRecord, NewJob},
         time::Timestamp,
@@ -40,31 +40,15 @@ impl Measured {
         verb: &'static str,
         call: BoxFuture<'a, Result<T>>,
     ) -> BoxFuture<'a, Result<T>> {
-        self.counting(verb, call, |_| ())
-    }
-
-    /// Does the same, and passes its answer to `read`.
-    fn counting<'a, T: Send + 'a>(
-        &'a self,
-        verb: &'static str,
-        call: BoxFuture<'a, Result<T>>,
-        read: impl FnOnce(&T) + Send + 'a,
-    ) -> BoxFuture<'a, Result<T>> {
         Box::pin(async move {
             let begin = Instant::now();
             let answer = call.await;
-            self.metrics.called(verb, begin.elapsed(), answer.as_ref().err().map(Error::kind));
-            if let Ok(answer) = &answer {
-                read(answer);
+            self.metrics.called(verb, begin.elapsed());
+            if let Err(error) = &answer {
+                self.metrics.failed(verb, error.kind());
             }
             answer
         })
-    }
-
-    fn reclaimed(&self, batch: &Batch) {
-        for reclaimed in &batch.reclaimed {
-            self.metrics.reclaimed(&reclaimed.queue);
-        }
     }
 }
 
@@ -103,11 +87,7 @@ impl Store for Measured {
     }
 
     fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
-        self.counting("enqueue", self.inner.enqueue(call, jobs), move |answers| {
-            for (job, answer) in jobs.iter().zip(answers) {
-                self.metrics.enqueued(&job.queue, &job.kind, answer);
-            }
-        })
+        self.timed("enqueue", self.inner.enqueue(call, jobs))
     }
 
     fn enqueue_each<'a>(
@@ -115,17 +95,21 @@ impl Store for Measured {
         call: CallId,
         jobs: &'a [NewJob],
     ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
-        self.counting("enqueue", self.inner.enqueue_each(call, jobs), move |answers| {
-            for (job, answer) in jobs.iter().zip(answers) {
-                if let Some(answer) = answer {
-                    self.metrics.enqueued(&job.queue, &job.kind, answer);
-                }
+        Box::pin(async move {
+            let answers = self.timed("enqueue", self.inner.enqueue_each(call, jobs)).await?;
+            if answers.iter().any(Option::is_none) {
+                self.metrics.failed("enqueue", ErrorKind::Unavailable);
             }
+            Ok(answers)
         })
     }
 
     fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        self.counting("reserve", self.inner.reserve(request), |batch| self.reclaimed(batch))
+        Box::pin(async move {
+            let batch = self.timed("reserve", self.inner.reserve(request)).await?;
+            self.metrics.reclaimed(&batch);
+            Ok(batch)
+        })
     }
 
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
@@ -137,10 +121,15 @@ impl Store for Measured {
         batch: &'a [Settlement],
         then: Option<&'a Reserve>,
     ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
-        self.counting("settle", self.inner.settle(batch, then), |(_, batch)| {
-            if let Some(batch) = batch {
-                self.reclaimed(batch);
+        Box::pin(async move {
+            let (settled, batch) = self.timed("settle", self.inner.settle(batch, then)).await?;
+            if settled.iter().any(|settled| matches!(settled, Settled::Away { .. })) {
+                self.metrics.failed("settle", ErrorKind::Unavailable);
             }
+            if let Some(batch) = &batch {
+                self.metrics.reclaimed(batch);
+            }
+            Ok((settled, batch))
         })
     }
 
@@ -149,7 +138,13 @@ impl Store for Measured {
     }
 
     fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
-        self.inner.wait(queues, at_most)
+        Box::pin(async move {
+            let ended = self.inner.wait(queues, at_most).await;
+            if let Err(error) = &ended {
+                self.metrics.failed("wait", error.kind());
+            }
+            ended
+        })
     }
 
     fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {

@@ -115,24 +115,25 @@ struct Seen {
 }
 
 impl Seen {
-    /// Returns whether all loops are alive, and the text of the report.
-    fn report(&self) -> (bool, String) {
+    fn report(&self) -> HealthReport {
         let pulses = self.pulses.lock().unwrap_or_else(PoisonError::into_inner);
         let age = pulses.iter().map(|liveness| liveness.age()).max().unwrap_or_default();
-        let alive = age < STUCK_AFTER;
+        let is_alive = age < STUCK_AFTER;
+        let is_stopping = pulses.iter().any(|liveness| liveness.graceful.is_cancelled());
         let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let held_up = || {
             let noted = notes.iter().next().map(|(about, why)| format!("{about}: {why}"));
             pulses.iter().find_map(|liveness| liveness.held_up()).or(noted)
         };
-        let words = if !alive {
+        let words = if !is_alive {
             "stuck".to_owned()
-        } else if pulses.iter().any(|liveness| liveness.graceful.is_cancelled()) {
+        } else if is_stopping {
             "stopping".to_owned()
         } else {
             held_up().map_or_else(|| "ok".to_owned(), |why| format!("held up: {why}"))
         };
-        (alive, format!("{words}, last iteration {} ms ago\n", age.as_millis()))
+        let text = format!("{words}, last iteration {} ms ago\n", age.as_millis());
+        HealthReport { is_alive, is_ready: is_alive && !is_stopping && !pulses.is_empty(), text }
     }
 }
 
@@ -142,9 +143,10 @@ impl Seen {
 pub struct HealthReport {
     /// Whether all loops completed an iteration within 30 s.
     pub is_alive: bool,
-    /// Whether it is alive and was not asked to end.
+    /// Whether it is alive, at least one worker runs, and none was asked to end.
     pub is_ready: bool,
-    /// One line: `ok`, `stopping`, `held up: WHY` or `stuck`, and the age of the oldest last iteration.
+    /// One line, with its line break: `ok`, `stopping`, `held up: WHY` or `stuck`, and the age of the oldest last
+    /// iteration.
     pub text: String,
 }
 
@@ -206,12 +208,9 @@ impl Health {
         }
     }
 
-    /// Returns whether all loops are alive now, and the line that says more.
+    /// Returns the health now.
     pub fn now(&self) -> HealthReport {
-        let (is_alive, text) = self.seen.report();
-        let pulses = self.seen.pulses.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_stopping = pulses.iter().any(|liveness| liveness.graceful.is_cancelled());
-        HealthReport { is_alive, is_ready: is_alive && !is_stopping, text }
+        self.seen.report()
     }
 
     /// Adds a loop that ends gracefully with this token.
@@ -280,7 +279,7 @@ impl Health {
 async fn write(file: Option<PathBuf>, seen: &Seen) {
     let Some(file) = file else { return };
     loop {
-        let (alive, text) = seen.report();
+        let HealthReport { is_alive: alive, text, .. } = seen.report();
         // If a loop is stuck, the file is not rewritten, for monitors that check only its age.
         if alive && let Err(error) = std::fs::write(&file, text) {
             tracing::warn!(target: "punctual", %error, file = %file.display(), "could not write the health file");
@@ -303,7 +302,7 @@ async fn serve(listener: Option<std::net::TcpListener>, seen: &Seen) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (alive, text) = seen.report();
+                let HealthReport { is_alive: alive, text, .. } = seen.report();
                 tokio::spawn(timeout(REQUEST_MAX, answer(stream, alive, text)));
             }
             Err(error) => {
@@ -346,13 +345,13 @@ mod tests {
     fn a_loop_that_completed_no_turn_for_a_while_is_stuck() {
         let health = Health::default();
         let young = loop_of(&health, Duration::from_secs(1));
-        assert!(health.seen.report().0);
+        assert!(health.seen.report().is_alive);
         let old = loop_of(&health, STUCK_AFTER);
         let (alive, text) = health.seen.report();
         assert!(!alive && text.starts_with("stuck, last iteration 30"), "{text}");
         // It ended; the others are alive.
         drop(old);
-        assert!(health.seen.report().0);
+        assert!(health.seen.report().is_alive);
         drop(young);
     }
 
@@ -387,7 +386,7 @@ mod tests {
             "{text}"
         );
         health.note("queue mail", None);
-        assert!(health.seen.report().1.starts_with("ok"));
+        assert!(health.seen.report().text.starts_with("ok"));
         one.liveness.graceful.cancel();
         let (alive, text) = health.seen.report();
         assert!(alive && text.starts_with("stopping, last iteration "), "{text}");

@@ -39,6 +39,7 @@ use crate::{
     },
     runtime::{
         handler::{Call, Erased, Stop},
+        metrics::Metrics,
         repeat::Pauses,
         worker::{
             dead_hook::DeadHook,
@@ -73,6 +74,8 @@ pub(crate) struct RunLoop<'a> {
     liveness: &'a Liveness,
     /// Counts runs for recent activity; `None` counts nothing.
     stats: Option<&'a Stats>,
+    /// Counts runs for a monitoring system, if the client has metrics; publications are not runs.
+    metrics: Option<&'a Metrics>,
     /// The handlers' runtime. A handler that blocks it cannot hold up the loop or the heartbeat.
     runtime: Handle,
     dead_hook: DeadHook,
@@ -137,6 +140,7 @@ impl<'a> RunLoop<'a> {
             runs,
             liveness,
             stats: None,
+            metrics: None,
             runtime,
             dead_hook,
             shutdown,
@@ -159,9 +163,9 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// Also counts the runs that it settles in `views`.
+    /// Also counts its runs in `stats` and in the metrics of the client.
     pub(crate) fn counted_in(self, stats: &'a Stats) -> Self {
-        Self { stats: Some(stats), ..self }
+        Self { stats: Some(stats), metrics: self.setup.client.metrics(), ..self }
     }
 
     /// Runs iterations until shutdown.
@@ -264,7 +268,7 @@ impl<'a> RunLoop<'a> {
                 None => self.start(held, now),
                 Some(Stop::LeaseLost) => {
                     runs.remove(held.lease);
-                    self.report.lost += 1;
+                    self.lost(&held.call, &Verdict::Release);
                     self.look = Look::Now;
                 }
                 Some(_) => {
@@ -409,8 +413,7 @@ impl<'a> RunLoop<'a> {
                 // transaction.
                 Settled::LeaseLost if is_settled_already => expected(&verdict, &call),
                 _ => {
-                    self.report.lost += 1;
-                    self.count_settled(&call, &verdict, None);
+                    self.lost(&call, &verdict);
                     tracing::warn!(target: "punctual", id = %lease.job, kind = call.kind(), queue = call.queue(),
                         attempt = call.attempt(), fence = lease.fence, "lease lost, the run changed nothing");
                     continue;
@@ -441,8 +444,14 @@ impl<'a> RunLoop<'a> {
         }
     }
 
+    /// Counts a run whose lease was lost: it changed nothing.
+    fn lost(&mut self, call: &Call, verdict: &Verdict) {
+        self.report.lost += 1;
+        self.count_settled(call, verdict, None);
+    }
+
     fn count_settled(&self, call: &Call, verdict: &Verdict, state: Option<State>) {
-        if let Some(metrics) = self.setup.client.metrics() {
+        if let Some(metrics) = self.metrics {
             metrics.settled(call.queue(), call.kind(), verdict_name(verdict), state);
         }
     }
@@ -470,11 +479,7 @@ impl<'a> RunLoop<'a> {
             } else if self.phase != Phase::Working {
                 self.refuse(reserved, Verdict::Release, now);
             } else if let Some(handler) = self.setup.config.handlers.handler(&reserved.job.kind).cloned() {
-                let late = Lateness::of(&reserved.job, batch.now);
-                self.report.lateness.add(late);
-                if let Some(metrics) = self.setup.client.metrics() {
-                    metrics.started(&reserved.job.queue, &reserved.job.kind, late);
-                }
+                self.report.lateness.add(Lateness::of(&reserved.job, batch.now));
                 self.begin(reserved, Ok(handler), is_alone, now);
             } else {
                 tracing::warn!(target: "punctual", id = %reserved.job.id, kind = reserved.job.kind,
@@ -519,21 +524,20 @@ impl<'a> RunLoop<'a> {
         tracing::debug!(target: "punctual", id = %call.id(), kind = call.kind(), queue = call.queue(),
             attempt = call.attempt(), fence = lease.fence, state = "running", "started");
         let deadline = now + call.record().timeout + self.setup.config.timeout_grace;
-        let mut slot = Slot { lease, call: call.clone(), verdict: None, ended: self.ended.0.clone() };
+        // A tick without a handler does not run.
+        let metrics = self.metrics.filter(|_| handler.is_ok()).cloned();
+        if let Some(metrics) = &metrics {
+            let late = Lateness::of(call.record(), call.record().run_at);
+            metrics.started(call.queue(), call.kind(), late);
+        }
+        let (begin, ended) = (Instant::now(), self.ended.0.clone());
+        let mut slot = Slot { lease, call: call.clone(), verdict: None, ended, metrics, begin };
         let graces =
             Graces { cancel: self.setup.config.cancel_grace, timeout: self.setup.config.timeout_grace };
         let run_of = call.clone();
         let span = tracing::info_span!(target: "punctual", "run", id = %call.id(), kind = call.kind(),
             queue = call.queue(), attempt = call.attempt(), fence = lease.fence);
-        let metrics = self.setup.client.metrics().cloned();
-        let task = async move {
-            let begin = Instant::now();
-            let verdict = run(run_of, handler, graces).await;
-            if let Some(metrics) = metrics {
-                metrics.ran(slot.call.queue(), slot.call.kind(), begin.elapsed());
-            }
-            slot.fill(verdict);
-        };
+        let task = async move { slot.fill(run(run_of, handler, graces).await) };
         let task = self.runtime.spawn(task.instrument(span));
         self.runs.add(lease, Active { call, lasts, deadline, task: Some(task.abort_handle()) }, now);
     }
@@ -554,11 +558,13 @@ impl<'a> RunLoop<'a> {
                 match n {
                     0 => return Err(error),
                     1 => {
-                        let Settlement { lease, .. } = self.settlements.remove(0);
+                        let Settlement { lease, verdict } = self.settlements.remove(0);
                         self.tried = self.tried.saturating_sub(1);
                         self.settle_max = BATCH_MAX;
-                        self.runs.remove(lease);
-                        self.report.lost += 1;
+                        match self.runs.remove(lease) {
+                            Some(run) => self.lost(&run.call, &verdict),
+                            None => self.report.lost += 1,
+                        }
                         tracing::error!(target: "punctual", id = %lease.job, %error,
                         "the store refused a verdict; the lease will expire");
                     }
@@ -639,6 +645,9 @@ struct Slot {
     /// `None` until the run has ended by itself.
     verdict: Option<Verdict>,
     ended: UnboundedSender<Ended>,
+    /// Counts how long the run took.
+    metrics: Option<Metrics>,
+    begin: Instant,
 }
 
 impl Slot {
@@ -649,6 +658,9 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.ran(self.call.queue(), self.call.kind(), self.begin.elapsed());
+        }
         let verdict = self.verdict.take().unwrap_or_else(|| {
             if std::thread::panicking() {
                 verdict(Outcome::retry("panic: in a destructor of the run"), &self.call, fastrand::f64())
