@@ -144,6 +144,11 @@ impl Nats {
         if line.is_lost() {
             return Err(Refusal::Away(error.to_string()));
         }
+        if matches!(error.kind(), PublishErrorKind::StreamNotFound) && line.is_recovering() {
+            let said =
+                format!("no stream takes the subject {subject} yet, and the server came back a moment ago");
+            return Err(Refusal::Away(said));
+        }
         Err(refusal(&error, &subject))
     }
 

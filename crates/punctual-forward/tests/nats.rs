@@ -8,13 +8,16 @@ mod nats;
 #[path = "support/work.rs"]
 mod work;
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use async_nats::jetstream::{self, Context, message::StreamMessage, stream};
 use nats::Server;
 use punctual::{ErrorKind, State};
 use punctual_forward::Forwarder;
-use work::{Jobs, last_error};
+use work::{END_MAX, Jobs, last_error};
 
 /// A stream that takes what is below `jobs`.
 async fn stream(server: &Server, more: stream::Config) -> Context {
@@ -163,6 +166,34 @@ async fn who_is_not_let_in_or_may_not_publish_is_told_so() {
     to("jobs.mine").send(&jobs.client, &job).await.unwrap();
     let error = to("jobs.others").send(&jobs.client, &job).await.unwrap_err();
     assert!(error.contains("Permissions Violation for Publish"), "{error}");
+}
+
+/// A server that came back answers for a while as if it had no streams.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_not_back_yet_costs_no_attempt() {
+    let mut server = Server::start(&[], "");
+    let context = stream(&server, stream::Config::default()).await;
+    let jobs = Jobs::new().await;
+    let forwarder = forwarder(&server, "subject=jobs.mail");
+    let _work = jobs.forward(&forwarder);
+    let before = jobs.put(jobs.mail()).await;
+    assert_eq!(jobs.ended(before.id).await.state, State::Done);
+    context.delete_stream("JOBS").await.unwrap();
+    server.kill();
+    server.restart();
+    let job = jobs.put(jobs.mail().max_attempts(1)).await;
+    let has_met_it = || {
+        let trouble = forwarder.counts().trouble;
+        trouble.is_some_and(|trouble| trouble.contains("no stream takes the subject jobs.mail yet"))
+    };
+    let begin = Instant::now();
+    while !has_met_it() {
+        assert!(begin.elapsed() < END_MAX, "{:?}", forwarder.counts());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    stream(&server, stream::Config::default()).await;
+    let job = jobs.ended(job.id).await;
+    assert_eq!((job.state, job.attempt), (State::Done, 1), "{:?}", job.failures);
 }
 
 /// Nothing is lost when the server dies under the jobs, and what went twice is there once.

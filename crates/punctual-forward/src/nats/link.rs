@@ -5,7 +5,11 @@
 //! and the next call makes a new connection. Messages that the client still sends on the old one have the same
 //! `Nats-Msg-Id` as their repetitions, and the stream keeps one of them.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use async_nats::{
     Client, ConnectErrorKind, ConnectOptions, Event, ServerError,
@@ -20,6 +24,8 @@ use crate::{pause::Pause, sink::CONNECT_MAX, tls::Files};
 
 /// How often the server must show that it is alive while it sends nothing else.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a server that came back can take to find its streams again. Until then it answers as if there were none.
+const RECOVERY_MAX: Duration = Duration::from_secs(30);
 /// Messages in flight at once; further ones wait.
 const IN_FLIGHT_MAX: usize = 16_384;
 
@@ -34,6 +40,8 @@ pub(super) struct Link {
 #[derive(Default)]
 struct Now {
     line: Option<Line>,
+    /// There was a connection before.
+    was_connected: bool,
     pause: Pause<Fault>,
 }
 
@@ -75,6 +83,8 @@ struct Heard {
 pub(super) struct Line {
     context: Context,
     heard: Arc<watch::Sender<Heard>>,
+    /// When it was made, if another one was lost before.
+    came_back: Option<Instant>,
 }
 
 impl fmt::Debug for Line {
@@ -91,6 +101,11 @@ impl Line {
     /// Returns whether nothing should be sent on it any more.
     pub(super) fn is_lost(&self) -> bool {
         self.heard.borrow().is_lost || self.context.client().connection_state() != State::Connected
+    }
+
+    /// Returns whether the server came back a short time ago, so that it may still be looking for its streams.
+    pub(super) fn is_recovering(&self) -> bool {
+        self.came_back.is_some_and(|at| at.elapsed() < RECOVERY_MAX)
     }
 
     /// Returns when the connection is lost.
@@ -137,7 +152,9 @@ impl Link {
         state.line = None;
         state.pause.check()?;
         let opened = self.open().await;
-        let line = state.pause.note(opened)?;
+        let mut line = state.pause.note(opened)?;
+        line.came_back = state.was_connected.then(Instant::now);
+        state.was_connected = true;
         state.line = Some(line.clone());
         Ok(line)
     }
@@ -175,7 +192,7 @@ impl Link {
             .max_ack_inflight(IN_FLIGHT_MAX)
             .backpressure_on_inflight(true)
             .build(client);
-        Ok(Line { context, heard })
+        Ok(Line { context, heard, came_back: None })
     }
 
     async fn options(&self, heard: Arc<watch::Sender<Heard>>) -> Result<ConnectOptions, Fault> {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 /// How long the end of a job is waited for.
-const END_MAX: Duration = Duration::from_mins(1);
+pub(crate) const END_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Job, Serialize, Deserialize)]
 #[job(kind = "email.send", queue = "mail")]
