@@ -43,7 +43,7 @@ pub(crate) fn failure_of(what: &str, feature: &str) -> Failure {
     Failure::unsupported(format!("this build of punctual does not have the {what}"))
         .why(format!("it was built without the cargo feature `{feature}`"))
         .hint(format!(
-            "cargo install --locked punctual-cli --features {feature}    or --features full: every command"
+            "cargo install --locked punctual-cli --features {feature}    or --features full: every command and option"
         ))
 }
 

@@ -69,6 +69,12 @@ fn carry_out(mut globals: Globals, command: &Command) -> Result {
     if let Some(feature) = absent::feature(command) {
         return Err(absent::failure(feature));
     }
+    match command {
+        Command::Work(work) => work.health.check()?,
+        #[cfg(feature = "forward")]
+        Command::Forward(forward) => forward.health.check()?,
+        _ => {}
+    }
     if let Command::Completions(completions) = command {
         return completions::run(completions);
     }

@@ -1,8 +1,7 @@
 //! Answers over HTTP: metrics and health.
 
 use std::{
-    future::{IntoFuture, ready},
-    net::SocketAddr,
+    convert::Infallible, future::ready, net::SocketAddr, sync::Arc, thread::JoinHandle, time::Duration,
 };
 
 use axum::{
@@ -10,15 +9,29 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     routing::get,
 };
+use hyper::server::conn::http1;
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use punctual::{
     Error, ErrorKind, Result,
     client::Metrics,
     worker::{Health, HealthReport},
 };
-use tokio::net::TcpListener;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::{
+    net::TcpListener,
+    sync::Semaphore,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
 
 use crate::metrics;
+
+/// Most connections at once. Further ones wait.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a connection can stay open.
+const CONNECTION_MAX: Duration = Duration::from_secs(10);
+/// How long to wait after a connection could not be accepted.
+const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// Returns a router for `/metrics`, `/healthz` and `/readyz`.
 ///
@@ -29,8 +42,16 @@ use crate::metrics;
 pub fn router(metrics: &Metrics, health: &Health) -> Router {
     let (metrics, live, able) = (metrics.clone(), health.clone(), health.clone());
     let content_type = [(CONTENT_TYPE, metrics::CONTENT_TYPE)];
+    // With many queues the text takes a while, and health must not wait for it.
+    let text = move || {
+        let metrics = metrics.clone();
+        async move {
+            let text = spawn_blocking(move || metrics::text(&metrics)).await;
+            text.map(|text| (content_type, text)).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
+        }
+    };
     Router::new()
-        .route("/metrics", get(move || ready((content_type, metrics::text(&metrics)))))
+        .route("/metrics", get(text))
         .route("/healthz", get(move || ready(answer(live.now(), |now| now.is_alive))))
         .route("/readyz", get(move || ready(answer(able.now(), |now| now.is_ready))))
 }
@@ -41,12 +62,13 @@ fn answer(now: HealthReport, is_good: impl Fn(&HealthReport) -> bool) -> (Status
     (status, now.text)
 }
 
-/// Listens until it is dropped.
+/// Listens until it is dropped. Answers in progress then end early.
 #[derive(Debug)]
 #[must_use = "it listens until this is dropped"]
 pub struct Listening {
     addr: SocketAddr,
-    _end: DropGuard,
+    end: CancellationToken,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Listening {
@@ -56,10 +78,20 @@ impl Listening {
     }
 }
 
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.end.cancel();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was printed; there is nothing left to release.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// Serves [`router`] on an address.
 ///
 /// It has a thread of its own, so a handler that blocks the caller's runtime cannot stop it. When it returns, the port
-/// answers.
+/// answers. At most 64 connections are open at once, and each is closed after 10 s.
 ///
 /// # Errors
 /// `Unavailable` if the port cannot be bound, or the thread cannot be started.
@@ -85,12 +117,38 @@ pub fn listen(addr: SocketAddr, metrics: &Metrics, health: &Health) -> Result<Li
     let serve = move || {
         runtime.block_on(async {
             tokio::select! {
-                ended = axum::serve(listener, router).into_future() => drop(ended),
+                never = accept(listener, router) => match never {},
                 () = serving.cancelled() => {}
             }
         });
+        // A text that is being made is not waited for.
+        runtime.shutdown_background();
     };
     let thread = std::thread::Builder::new().name("punctual-listen".to_owned()).spawn(serve);
-    thread.map_err(|e| cannot("serve").with_source(e))?;
-    Ok(Listening { addr, _end: end.drop_guard() })
+    let thread = thread.map_err(|e| cannot("serve").with_source(e))?;
+    Ok(Listening { addr, end, thread: Some(thread) })
+}
+
+/// Serves connections. The loop is our own, because that of axum has no time limits: silent clients would hold their
+/// connections, and with them the descriptors of the process, for ever.
+async fn accept(listener: TcpListener, router: Router) -> Infallible {
+    let open = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let permit = Arc::clone(&open).acquire_owned().await.expect("invariant: it is never closed");
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let service = TowerToHyperService::new(router.clone());
+                let serve = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(async move {
+                    // A client that goes away, or is too slow, is its own problem.
+                    let _ = timeout(CONNECTION_MAX, serve).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(target: "punctual", %error, "could not accept a connection");
+                sleep(AFTER_ERROR).await;
+            }
+        }
+    }
 }

@@ -32,7 +32,7 @@ pub fn text(metrics: &Metrics) -> String {
 
 /// Makes the older text format of a text in `OpenMetrics`. Every monitoring system reads it, and so does `promtool`.
 ///
-/// The samples are the same in both. What is said about a family differs: in `OpenMetrics` its name lacks the suffix of its
+/// The samples are the same in both. The comments differ: in `OpenMetrics` its name lacks the suffix of its
 /// samples, there is a type `info`, units have a line, and the text has an end mark.
 fn as_prometheus(text: &str) -> String {
     let types: HashMap<&str, &str> =
@@ -81,11 +81,7 @@ impl Snapshot {
 
 impl Collector for Snapshot {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut of = counters(
-            &mut to,
-            "jobs_enqueued",
-            "Jobs that were enqueued by this process, by what became of them",
-        )?;
+        let mut of = counters(&mut to, "jobs_enqueued", "Jobs that this process enqueued, by outcome")?;
         for (labels, counted) in self.kinds() {
             for (status, n) in &counted.enqueued {
                 add(&mut of, &[labels[0], labels[1], ("status", *status)], *n)?;
@@ -118,9 +114,15 @@ impl Collector for Snapshot {
         for (labels, counted) in self.kinds().filter(|(_, counted)| 0 < counted.runs.count()) {
             observe(&mut of, &labels, counted.runs.sum(), counted.runs.buckets())?;
         }
-        let mut of = counters(&mut to, "leases_reclaimed", "Expired leases that this process reclaimed")?;
-        for (queue, counted) in self.queues().filter(|(_, counted)| 0 < counted.reclaimed) {
-            add(&mut of, &[("queue", queue)], counted.reclaimed)?;
+        let mut of = counters(
+            &mut to,
+            "leases_reclaimed",
+            "Expired leases that this process reclaimed, by the new state of the job",
+        )?;
+        for (queue, counted) in self.queues() {
+            for (state, n) in &counted.reclaimed {
+                add(&mut of, &[("queue", queue), ("state", *state)], *n)?;
+            }
         }
         let mut of = histograms(&mut to, "store_operation", "How long calls to the store took")?;
         for (verb, calls) in &self.0.calls {
@@ -129,7 +131,7 @@ impl Collector for Snapshot {
         let mut of =
             counters(&mut to, "store_errors", "Calls to the store that failed, by the code of the error")?;
         for ((verb, code), n) in &self.0.errors {
-            add(&mut of, &[("operation", *verb), ("kind", *code)], *n)?;
+            add(&mut of, &[("operation", *verb), ("code", *code)], *n)?;
         }
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         let mut of = to.encode_descriptor("build", "The version of punctual", None, MetricType::Info)?;

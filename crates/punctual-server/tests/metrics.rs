@@ -6,17 +6,28 @@ use std::{
     collections::BTreeMap,
     io::{Read, Write},
     net::TcpStream,
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use punctual::{
     CancellationToken, Client, Ctx, Job, Outcome, Worker,
     client::Metrics,
+    store::url::connect,
+    testing::{Fault, FaultyStore},
     worker::{Health, WorkReport},
 };
 
+const OK: &str = "HTTP/1.1 200 OK";
+const NOT_READY: &str = "HTTP/1.1 503 Service Unavailable";
+/// For a machine that is four times slower.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 #[derive(Job, serde::Serialize, serde::Deserialize)]
-#[job(kind = "mail \"send\"", queue = "mail", max_attempts = 2, backoff = "fixed 10ms")]
+#[job(kind = "mail \"send\"\n\\", queue = "mail", max_attempts = 2, backoff = "fixed 10ms")]
 struct Mail {
     n: u32,
 }
@@ -50,11 +61,12 @@ async fn ran() -> (String, WorkReport) {
 
 /// The samples of a text, by name and labels.
 fn samples(text: &str) -> BTreeMap<String, f64> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .map(|line| line.rsplit_once(' ').unwrap())
-        .map(|(name, n)| (name.to_owned(), n.parse().unwrap()))
-        .collect()
+    let mut samples = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, n) = line.rsplit_once(' ').unwrap();
+        assert!(samples.insert(name.to_owned(), n.parse().unwrap()).is_none(), "{name} is there twice");
+    }
+    samples
 }
 
 #[tokio::test]
@@ -86,7 +98,7 @@ async fn the_text_is_well_formed() {
     let (text, _) = ran().await;
     assert!(!text.contains("EOF") && !text.contains("# UNIT"), "{text}");
     assert!(text.contains("# TYPE punctual_jobs_started_total counter\n"), "{text}");
-    assert!(text.contains(r#"kind="mail \"send\"""#), "{text}");
+    assert!(text.contains(r#"kind="mail \"send\"\n\\""#), "{text}");
     let samples = samples(&text);
     let mut histograms = 0;
     for (name, n) in &samples {
@@ -116,27 +128,71 @@ fn get(addr: std::net::SocketAddr, path: &str) -> (String, String) {
     (head.lines().next().unwrap().to_owned(), body.to_owned())
 }
 
-#[test]
-fn metrics_and_health_are_answered_until_the_end() {
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_and_health_are_answered_until_the_end() {
     let (metrics, health) = (Metrics::default(), Health::default());
     let listening = punctual_server::listen("127.0.0.1:0".parse().unwrap(), &metrics, &health).unwrap();
     let addr = listening.addr();
     let (status, body) = get(addr, "/metrics");
-    assert_eq!(status, "HTTP/1.1 200 OK");
+    assert_eq!(status, OK);
     assert!(body.contains("punctual_build_info{version="), "{body}");
-    for path in ["/healthz", "/readyz"] {
-        let (status, body) = get(addr, path);
-        assert_eq!(status, "HTTP/1.1 200 OK", "{path}");
-        assert!(body.starts_with("ok, last iteration "), "{body}");
-    }
+    assert_eq!(get(addr, "/healthz").0, OK);
+    assert_eq!(get(addr, "/readyz").0, NOT_READY, "no worker runs yet");
     assert_eq!(get(addr, "/other").0, "HTTP/1.1 404 Not Found");
+
+    let client = Client::connect("memory:").await.unwrap();
+    let end = CancellationToken::new();
+    let worker = Worker::new(&client).state(end.clone()).queue("mail").handle(mail).health(&health);
+    let working = tokio::spawn(worker.run_until(end.clone()));
+    let begin = Instant::now();
+    while get(addr, "/readyz").0 != OK {
+        assert!(begin.elapsed() < PATIENCE, "{:?}", get(addr, "/readyz"));
+    }
+    assert!(get(addr, "/readyz").1.starts_with("ok, last iteration "));
+    end.cancel();
+    working.await.unwrap().unwrap();
+    assert_eq!((get(addr, "/healthz").0.as_str(), get(addr, "/readyz").0.as_str()), (OK, NOT_READY));
+
     let taken = punctual_server::listen(addr, &metrics, &health).unwrap_err();
     assert!(taken.to_string().contains(&addr.to_string()), "{taken}");
     drop(listening);
-    // The thread ends soon after; nothing else says when.
-    let begin = std::time::Instant::now();
-    while TcpStream::connect(addr).is_ok() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "it still listens");
-        std::thread::yield_now();
-    }
+    assert!(TcpStream::connect(addr).is_err(), "it still listens");
+}
+
+#[test]
+fn silent_clients_hold_up_others_for_a_while_only() {
+    let listening =
+        punctual_server::listen("127.0.0.1:0".parse().unwrap(), &Metrics::default(), &Health::default())
+            .unwrap();
+    let silent: Vec<TcpStream> = (0..70).map(|_| TcpStream::connect(listening.addr()).unwrap()).collect();
+    let begin = Instant::now();
+    assert_eq!(get(listening.addr(), "/healthz").0, OK);
+    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+    drop(silent);
+}
+
+#[tokio::test]
+async fn metrics_that_are_given_twice_count_once() {
+    let (first, second) = (Metrics::default(), Metrics::default());
+    let client = Client::connect("memory:").await.unwrap();
+    let client = client.with_metrics(&first).with_metrics(&second).with_metrics(&second);
+    client.enqueue(Mail { n: 1 }).await.unwrap();
+    assert!(first.now().queues.is_empty() && first.now().calls.is_empty());
+    assert_eq!(second.now().queues["mail"].kinds[Mail::KIND].enqueued["inserted"], 1);
+    assert_eq!(second.now().calls["enqueue"].count(), 1);
+}
+
+/// The first answer is lost: the repetition finds the caller's own job.
+#[tokio::test]
+async fn a_job_whose_first_answer_was_lost_counts_as_inserted_once() {
+    let lost = AtomicBool::new(false);
+    let store = FaultyStore::new(connect("memory:").await.unwrap(), move |verb| {
+        if verb == "enqueue" && !lost.swap(true, Ordering::Relaxed) { Fault::After } else { Fault::Pass }
+    });
+    let metrics = Metrics::default();
+    let client = Client::new(Arc::new(store)).with_metrics(&metrics);
+    client.enqueue(Mail { n: 1 }).await.unwrap();
+    let counted = metrics.now();
+    assert_eq!(counted.queues["mail"].kinds[Mail::KIND].enqueued, BTreeMap::from([("inserted", 1)]));
+    assert_eq!((counted.calls["enqueue"].count(), counted.errors[&("enqueue", "unknown_outcome")]), (2, 1));
 }

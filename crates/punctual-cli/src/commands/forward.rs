@@ -95,7 +95,7 @@ pub(crate) struct Forward {
     #[arg(long, value_parser = parse_duration, default_value = "30s", hide_default_value = true, value_name = "DURATION")]
     grace: Duration,
     #[command(flatten)]
-    health: HealthArgs,
+    pub(super) health: HealthArgs,
 }
 
 /// A header of the command line. Its value may be a secret, which no error shows.

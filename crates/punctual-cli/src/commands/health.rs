@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use punctual::{Client, worker::Health};
 
 use super::Session;
-use crate::errors::Result;
+use crate::{absent::failure_of, errors::Result};
 
 /// Where a process reports its health. The report is one line: ok, stopping, `held up: WHY` or stuck, and the age of its last
 /// iteration.
@@ -22,7 +22,7 @@ pub(crate) struct HealthArgs {
     listen: Option<SocketAddr>,
 }
 
-/// Something that is reported until it is dropped.
+/// Keeps `--listen` open until it is dropped.
 #[cfg(feature = "serve")]
 pub(super) type Listening = punctual_server::Listening;
 #[cfg(not(feature = "serve"))]
@@ -46,15 +46,21 @@ impl HealthArgs {
     }
 
     #[cfg(not(feature = "serve"))]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "as in a build with the feature")]
     pub(super) fn listen(&self, _: &mut Client, _: &Health) -> Result<Option<Listening>> {
+        Ok(None)
+    }
+
+    /// Refuses `--listen` in a build without it, before anything is opened.
+    pub(crate) fn check(&self) -> Result {
         match self.listen {
-            None => Ok(None),
-            Some(_) => Err(crate::absent::failure_of("option --listen", "serve")),
+            Some(_) if !cfg!(feature = "serve") => Err(failure_of("option --listen", "serve")),
+            _ => Ok(()),
         }
     }
 }
 
-/// Says where it listens.
+/// Prints the address of `/metrics` to stderr.
 pub(super) fn say(session: &Session, listening: Option<&Listening>) {
     #[cfg(feature = "serve")]
     if let Some(listening) = listening {

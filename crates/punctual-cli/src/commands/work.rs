@@ -100,7 +100,7 @@ pub(crate) struct Work {
     #[arg(long)]
     pass_store: bool,
     #[command(flatten)]
-    health: HealthArgs,
+    pub(super) health: HealthArgs,
     /// Name of the worker, shown by `ls` and `show` (default: host name and process id).
     #[arg(long)]
     name: Option<String>,

@@ -160,7 +160,8 @@ impl Metrics {
     ) {
         let mut counted = self.counted();
         for ((id, queue, kind), answer) in jobs {
-            let is_own = matches!(answer, Enqueued::Duplicate(existing) if existing.id == *id) && !id.is_derived();
+            let is_own =
+                matches!(answer, Enqueued::Duplicate(existing) if existing.id == *id) && !id.is_derived();
             let status = if is_own { INSERTED } else { answer.name() };
             *counted.kind(queue, kind).enqueued.entry(status).or_default() += 1;
         }

@@ -347,7 +347,7 @@ mod tests {
         let young = loop_of(&health, Duration::from_secs(1));
         assert!(health.seen.report().is_alive);
         let old = loop_of(&health, STUCK_AFTER);
-        let (alive, text) = health.seen.report();
+        let HealthReport { is_alive: alive, text, .. } = health.seen.report();
         assert!(!alive && text.starts_with("stuck, last iteration 30"), "{text}");
         // It ended; the others are alive.
         drop(old);
@@ -376,11 +376,11 @@ mod tests {
         let health = Health::default();
         let (one, two) = (health.join(CancellationToken::new()), health.join(CancellationToken::new()));
         two.liveness.note(Some("kind k: job 1 runs 3 s past its timeout".to_owned()));
-        let (alive, text) = health.seen.report();
+        let HealthReport { is_alive: alive, text, .. } = health.seen.report();
         assert!(alive && text.starts_with("held up: kind k: job 1"), "{text}");
         two.liveness.note(None);
         health.note("queue mail", Some("no route to host"));
-        let (alive, text) = health.seen.report();
+        let HealthReport { is_alive: alive, text, .. } = health.seen.report();
         assert!(
             alive && text.starts_with("held up: queue mail: no route to host, last iteration "),
             "{text}"
@@ -388,7 +388,7 @@ mod tests {
         health.note("queue mail", None);
         assert!(health.seen.report().text.starts_with("ok"));
         one.liveness.graceful.cancel();
-        let (alive, text) = health.seen.report();
+        let HealthReport { is_alive: alive, text, .. } = health.seen.report();
         assert!(alive && text.starts_with("stopping, last iteration "), "{text}");
     }
 }
