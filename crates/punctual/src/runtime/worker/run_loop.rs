@@ -525,13 +525,13 @@ impl<'a> RunLoop<'a> {
             attempt = call.attempt(), fence = lease.fence, state = "running", "started");
         let deadline = now + call.record().timeout + self.setup.config.timeout_grace;
         // A tick without a handler does not run.
-        let metrics = self.metrics.filter(|_| handler.is_ok()).cloned();
-        if let Some(metrics) = &metrics {
+        let counted = self.metrics.filter(|_| handler.is_ok()).map(|metrics| {
             let late = Lateness::of(call.record(), call.record().run_at);
             metrics.started(call.queue(), call.kind(), late);
-        }
-        let (begin, ended) = (Instant::now(), self.ended.0.clone());
-        let mut slot = Slot { lease, call: call.clone(), verdict: None, ended, metrics, begin };
+            (metrics.clone(), Instant::now())
+        });
+        let mut slot =
+            Slot { lease, call: call.clone(), verdict: None, ended: self.ended.0.clone(), counted };
         let graces =
             Graces { cancel: self.setup.config.cancel_grace, timeout: self.setup.config.timeout_grace };
         let run_of = call.clone();
@@ -645,9 +645,8 @@ struct Slot {
     /// `None` until the run has ended by itself.
     verdict: Option<Verdict>,
     ended: UnboundedSender<Ended>,
-    /// Counts how long the run took.
-    metrics: Option<Metrics>,
-    begin: Instant,
+    /// What counts how long the run took, and when it began; `None` without metrics.
+    counted: Option<(Metrics, Instant)>,
 }
 
 impl Slot {
@@ -658,8 +657,8 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Some(metrics) = &self.metrics {
-            metrics.ran(self.call.queue(), self.call.kind(), self.begin.elapsed());
+        if let Some((metrics, begin)) = &self.counted {
+            metrics.ran(self.call.queue(), self.call.kind(), begin.elapsed());
         }
         let verdict = self.verdict.take().unwrap_or_else(|| {
             if std::thread::panicking() {
