@@ -52,6 +52,15 @@ impl Drop for Listener {
     }
 }
 
+/// What a worker serves after one job.
+#[track_caller]
+fn metrics_of_a_job() -> String {
+    let t = Cli::new();
+    t.ok("push k -q mail");
+    let listener = Listener::start(&t, "work -q mail --exec true");
+    listener.counts(r#"punctual_jobs_settled_total{queue="mail",kind="k",verdict="ack",state="done"}"#, "1")
+}
+
 #[test]
 fn work_counts_its_jobs_and_says_where() {
     let t = Cli::new();
@@ -92,11 +101,7 @@ fn an_address_that_is_taken_is_an_error() {
 /// The names of the page and of the alert rules, against what a worker serves.
 #[test]
 fn every_name_of_the_page_and_of_the_rules_is_served() {
-    let t = Cli::new();
-    t.ok("push k -q mail");
-    let listener = Listener::start(&t, "work -q mail --exec true");
-    let text = listener
-        .counts(r#"punctual_jobs_settled_total{queue="mail",kind="k",verdict="ack",state="done"}"#, "1");
+    let text = metrics_of_a_job();
     let operating = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating");
     let served = |name: &str| {
         let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
@@ -124,14 +129,31 @@ fn every_name_of_the_page_and_of_the_rules_is_served() {
     }
 }
 
+/// The commands that the alert rules suggest, with labels that need quotes.
+#[test]
+fn every_hint_of_the_rules_is_a_command_that_runs() {
+    let t = Cli::new();
+    t.ok("push k");
+    let rules =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating/alerts.yml")).unwrap();
+    let hints = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("hint: \"punctual ls '")?.strip_suffix("'\""));
+    let mut count = 0;
+    for hint in hints {
+        let labels = ["queue", "kind"].map(|label| format!("{{{{ $labels.{label} }}}}"));
+        let filter = labels.iter().fold(hint.replace("\\\"", "\""), |text, label| text.replace(label, "a b"));
+        let said = said(t.command(["ls".to_owned(), filter.clone()]).spawn().unwrap());
+        assert_eq!(said.code, Some(0), "{filter}: {said:#?}");
+        count += 1;
+    }
+    assert_eq!(count, 3, "hints with a filter");
+}
+
 /// Prometheus's own checks of the text and of the rules.
 #[test]
 fn promtool_finds_nothing_wrong() {
-    let t = Cli::new();
-    t.ok("push k -q mail");
-    let listener = Listener::start(&t, "work -q mail --exec true");
-    let text = listener
-        .counts(r#"punctual_jobs_settled_total{queue="mail",kind="k",verdict="ack",state="done"}"#, "1");
+    let text = metrics_of_a_job();
     let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating/alerts.yml");
     let promtool = |args: &[&str], input: &str| {
         let mut command = Command::new("promtool");
