@@ -37,10 +37,10 @@ pub use tokio_util::sync::CancellationToken;
 /// of their fields, and [`Filter`](job::Filter), the language of `punctual ls`:
 ///
 /// ```
-/// # use punctual::{Client, NewJob, State, job::Filter, store::List};
+/// # use punctual::{Client, job::Filter, store::List};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
 /// # let client = Client::connect("memory:").await?;
-/// let filter = Filter::parse("state:dead kind:email.* error:~timeout")?;
+/// let filter = Filter::parse("state:dead kind:email.* error:timeout")?;
 /// let page = client.list(&List { filter, after: None, limit: 100 }).await?;
 /// assert!(page.jobs.is_empty());
 /// # Ok(()) }

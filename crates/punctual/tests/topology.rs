@@ -129,7 +129,7 @@ async fn a_job_ends_a_wait(waiting: &Arc<RedisStore>, other: &mut Hand) {
 
 // ── sentinels ──
 
-/// S1, S2: another server takes over when the primary of a service is killed, and the store goes on there, with its bell.
+/// S1, S2: another server takes over when the primary of a service is killed, and the store goes on there, with its notifications.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_follows_a_service_to_its_new_primary() {
     let mut service = Sentinels::start(2, &[]);

@@ -95,12 +95,12 @@ impl Stats {
         self.flush(store).await;
     }
 
-    /// Makes [`Views::keep_flushed`] end.
+    /// Makes [`Stats::keep_flushed`] end.
     pub(crate) fn end(&self) {
         self.over.cancel();
     }
 
-    /// Waits until [`Views::keep_flushed`] has had its time to end, whatever the store does.
+    /// Waits until [`Stats::keep_flushed`] has had its time to end, whatever the store does.
     pub(crate) async fn out_of_time(&self) {
         self.over.cancelled().await;
         tokio::time::sleep(LAST_FLUSH_MAX).await;
