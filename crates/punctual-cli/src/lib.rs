@@ -22,7 +22,6 @@ mod quantile;
 mod reference;
 mod requests;
 mod times;
-mod wire;
 
 use std::process::ExitCode;
 

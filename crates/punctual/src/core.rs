@@ -10,6 +10,7 @@ pub(crate) mod fair;
 pub(crate) mod filter;
 pub(crate) mod id;
 pub(crate) mod job;
+pub(crate) mod json;
 pub(crate) mod lifecycle;
 pub mod limits;
 pub(crate) mod notes;

@@ -8,8 +8,11 @@
 mod audit;
 pub mod clock;
 mod doc;
+mod doctor;
 #[cfg(feature = "testing")]
 pub mod faulty;
+#[cfg(feature = "http")]
+pub mod http;
 mod identity;
 mod lease;
 pub mod memory;
@@ -26,6 +29,8 @@ pub(crate) mod toolkit;
 mod transaction;
 pub mod url;
 pub(crate) mod version_defaults;
+#[cfg(feature = "wire")]
+pub mod wire;
 
 use std::{
     any::Any,
@@ -35,7 +40,7 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 #[cfg(any(feature = "sqlite", feature = "redis"))]
 pub(crate) use self::identity::IDENTITY_NONE;
@@ -48,6 +53,7 @@ pub(crate) use self::{
 };
 pub use self::{
     doc::{Doc, DocOp, DocReply, Precondition},
+    doctor::{Check, CheckLevel},
     identity::Identity,
     lease::{
         Batch, EndReason, Heartbeat, Lease, LeaseStatus, QueueRequest, Reclaimed, Reserve, Reserved, Settled,
@@ -72,6 +78,7 @@ use crate::core::{
         Concurrency, Job, JobRecord, NewJob, Payload, Priority, State, Unique, check_name, check_payload,
         check_queue,
     },
+    json::ms,
     limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX},
     time::{Timestamp, When},
     topic::TOPICS_QUEUE,
@@ -95,7 +102,7 @@ pub struct CallId {
 }
 
 /// A job that an enqueue found instead of inserting its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Existing {
     /// The id of the existing job.
     pub id: JobId,
@@ -111,13 +118,15 @@ pub struct Existing {
 }
 
 /// The answer for one job of an enqueue. All answers are expected outcomes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
 pub enum Enqueued {
     /// The job was inserted.
     Inserted {
         /// The id of the job.
         id: JobId,
         /// When it is due, by the store's clock.
+        #[serde(rename = "run_at_ms")]
         run_at: Timestamp,
     },
     /// Its id or its unique key is taken. Nothing was changed.
@@ -127,6 +136,7 @@ pub enum Enqueued {
         /// The id of the holder.
         id: JobId,
         /// When it is due.
+        #[serde(rename = "run_at_ms")]
         run_at: Timestamp,
     },
     /// The waiting holder of its unique key got the new due time.
@@ -134,6 +144,7 @@ pub enum Enqueued {
         /// The id of the holder.
         id: JobId,
         /// When it is due.
+        #[serde(rename = "run_at_ms")]
         run_at: Timestamp,
     },
     /// The queue is at its cap in jobs or bytes. Nothing was written for this job.
@@ -168,7 +179,8 @@ impl Enqueued {
 }
 
 /// A job, named by its id or by the unique key that it holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Selector {
     /// The job with this id.
     Id(JobId),
@@ -177,7 +189,7 @@ pub enum Selector {
 }
 
 /// A unique key with everything that it is compared within (S4).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct UniqueKey {
     /// The kind; `None` if the key is compared across kinds.
     pub kind: Option<String>,
@@ -264,16 +276,18 @@ impl UniqueKey {
 }
 
 /// A job to act on, and the condition under which it is acted on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// The job.
+    #[serde(flatten)]
     pub selector: Selector,
     /// Checked in the step of the action, so that a job that has moved on since it was read is left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<Guard>,
 }
 
 /// What a job must still be: in another queue it is `NotFound`, otherwise `WrongState`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guard {
     /// Its queue.
     pub queue: String,
@@ -373,7 +387,7 @@ pub struct List {
 /// The position of a listing.
 ///
 /// Its content belongs to the store. Its text needs no quotes in a shell.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListCursor(pub(crate) String);
 
 impl ListCursor {
@@ -425,7 +439,7 @@ pub struct Page {
 }
 
 /// The number of jobs by state, from stored counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Waiting jobs, including retrying ones.
     pub waiting: u64,
@@ -444,7 +458,7 @@ pub struct Counts {
     /// Payload bytes of waiting and running jobs.
     pub bytes: u64,
     /// Unavailable parts of the store. Their jobs are not counted.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub parts_away: u16,
 }
 
@@ -461,7 +475,8 @@ impl Counts {
 }
 
 /// An operation on a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum QueueOp {
     /// Returns its settings and counts.
     Show,
@@ -491,7 +506,7 @@ pub enum QueueOp {
 }
 
 /// New settings, and those that they replace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replace {
     /// The settings as the caller read them. A pause is not compared.
     pub seen: QueueSettings,
@@ -510,7 +525,8 @@ impl Replace {
 }
 
 /// The answer to a [`QueueOp`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum QueueReply {
     /// There is no such queue.
     Unknown,
@@ -528,7 +544,7 @@ pub enum QueueReply {
 }
 
 /// A queue: its settings and counts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueInfo {
     /// The name.
     pub name: String,
@@ -537,10 +553,10 @@ pub struct QueueInfo {
     /// The numbers of jobs.
     pub counts: Counts,
     /// When its oldest due job became due; `None` if nothing is due.
-    #[serde(skip)]
+    #[serde(default, rename = "oldest_due_at_ms", skip_serializing_if = "Option::is_none")]
     pub oldest_due: Option<Timestamp>,
     /// The time before which none of its jobs can start, by its rate or a run's pause; `None` if neither holds them back.
-    #[serde(skip)]
+    #[serde(default, rename = "opens_at_ms", skip_serializing_if = "Option::is_none")]
     pub opens_at: Option<Timestamp>,
 }
 
@@ -559,21 +575,23 @@ impl QueueInfo {
 }
 
 /// A request for a histogram of waiting jobs by due time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upcoming {
     /// The queue; `None` for all.
     pub queue: Option<String>,
     /// The width of a bucket, at least 1 ms. Parts of a millisecond are rounded up.
+    #[serde(rename = "bucket_ms", with = "ms")]
     pub bucket: Duration,
     /// The number of buckets from now on, 1 to 1,000.
     pub buckets: usize,
 }
 
 /// A histogram of waiting jobs by due time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Histogram {
     /// The time by the store's clock, at which the first bucket begins.
+    #[serde(rename = "now_ms")]
     pub now: Timestamp,
     /// Jobs that are already due (`run_at ≤ now`).
     pub overdue: u64,
@@ -584,7 +602,7 @@ pub struct Histogram {
 }
 
 /// What a sweep did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Swept {
     /// Waiting jobs past `expires_at` that were cancelled.
@@ -598,7 +616,7 @@ pub struct Swept {
 }
 
 /// What an `Ok` survives (S1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Durability {
@@ -620,44 +638,6 @@ impl Durability {
             Self::Replicated => "replicated",
             Self::Fast => "fast",
             Self::Memory => "memory",
-        }
-    }
-}
-
-/// One result of a store's self-check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Check {
-    /// The level.
-    pub level: CheckLevel,
-    /// What was checked, in a word.
-    pub name: &'static str,
-    /// What was found.
-    pub text: String,
-    /// What to try.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fix: Option<String>,
-}
-
-/// The level of a [`Check`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum CheckLevel {
-    /// As it should be.
-    Ok,
-    /// Works, but with a risk.
-    Warn,
-    /// Must be repaired.
-    Fail,
-}
-
-impl CheckLevel {
-    /// Returns the name of the level.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
         }
     }
 }

@@ -527,12 +527,12 @@ async fn the_doctor_looks_at_every_server() {
         Cluster::start_with([0, 0, 0], &["--appendonly", "yes", "--cluster-require-full-coverage", "no"]);
     let store = open(&cluster.url()).await;
     store.reshard(4).await.unwrap();
-    let complaints = async |store: &RedisStore| -> Vec<(&str, String)> {
+    let complaints = async |store: &RedisStore| -> Vec<(String, String)> {
         let checks = store.doctor().await.unwrap();
         checks
             .into_iter()
             .filter(|check| check.level == CheckLevel::Fail)
-            .map(|check| (check.name, check.text))
+            .map(|check| (check.name.into_owned(), check.text))
             .collect()
     };
     assert_eq!(complaints(&store).await, []);

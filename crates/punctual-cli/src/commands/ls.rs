@@ -9,7 +9,7 @@ use punctual::{
     JobRecord, Timestamp,
     job::Filter,
     limits::BATCH_MAX,
-    store::{List, ListCursor},
+    store::{List, ListCursor, wire::JobView},
 };
 use serde::{Serialize, Serializer};
 
@@ -20,7 +20,6 @@ use crate::{
     output::{Format, Out, Table, counted, cut, grouped},
     paint::Paint,
     times::relative,
-    wire::JobView,
 };
 
 /// Jobs that are searched before the command stops and prints how to continue.

@@ -13,7 +13,7 @@ use std::{
 use punctual::{
     JobId, NewJob, OnConflict, Payload, Priority, Timestamp, Unique, When,
     job::{Scope, Status, parse_duration},
-    store::Enqueued,
+    store::{Enqueued, wire},
 };
 use serde::Serialize;
 
@@ -23,7 +23,6 @@ use crate::{
     errors::{Failure, Result},
     output::{Format, clean, json},
     times::{self, relative, wall},
-    wire,
 };
 
 /// The largest file that is read: far above any payload limit, far below the memory.

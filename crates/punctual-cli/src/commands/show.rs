@@ -5,7 +5,7 @@ use std::{io::Write as _, time::Duration};
 use punctual::{
     JobRecord, Payload, State, Timestamp,
     job::{Filter, LogLine, Progress},
-    store::List,
+    store::{List, wire::JobView},
 };
 
 use super::{
@@ -18,7 +18,6 @@ use crate::{
     errors::{Failure, Result},
     output::{Format, clean, cut, grouped, json},
     times::{relative, span, wall},
-    wire::JobView,
 };
 
 /// Characters of a payload that are shown to people.

@@ -11,8 +11,9 @@ pub(crate) mod fields;
 mod parse;
 mod pattern;
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::value::RawValue;
 
 use self::pattern::Pattern;
@@ -32,6 +33,8 @@ pub struct Filter {
 /// A test, negated or not.
 #[derive(Clone, Debug, PartialEq)]
 struct Term {
+    /// As it is written.
+    text: String,
     negated: bool,
     test: Test,
 }
@@ -152,17 +155,24 @@ impl Filter {
     /// Adds a term: the job is in this queue.
     #[must_use]
     pub fn queue(self, queue: impl Into<String>) -> Self {
-        self.and(Test::Name(Name::Queue, vec![Pattern::literal(queue)]))
+        let queue = queue.into();
+        let text = format!("queue:{}", parse::quoted(&queue));
+        self.and(text, Test::Name(Name::Queue, vec![Pattern::literal(queue)]))
     }
 
     /// Adds a term: the job is in one of these states.
     #[must_use]
     pub fn state(self, states: impl Into<Vec<State>>) -> Self {
-        self.and(Test::State(states.into().into_iter().map(StateWord::Stored).collect()))
+        let states = states.into();
+        let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
+        self.and(
+            format!("state:{}", names.join(",")),
+            Test::State(states.into_iter().map(StateWord::Stored).collect()),
+        )
     }
 
-    fn and(mut self, test: Test) -> Self {
-        self.terms.push(Term { negated: false, test });
+    fn and(mut self, text: String, test: Test) -> Self {
+        self.terms.push(Term { text, negated: false, test });
         self
     }
 
@@ -188,6 +198,29 @@ impl Filter {
             all.retain(|item| next.contains(item));
             all
         })
+    }
+}
+
+/// The text that [`Filter::parse`] reads.
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, term) in self.terms.iter().enumerate() {
+            let space = if i == 0 { "" } else { " " };
+            write!(f, "{space}{}", term.text)?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Filter {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Filter {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Self::parse(&Cow::<str>::deserialize(d)?).map_err(D::Error::custom)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::core::{
     backoff::Backoff,
     error::{Error, ErrorKind, Result},
     id::JobId,
+    json::opt_ms,
     limits::{
         CONCURRENCY_MAX, DELAY_MAX_MS, HEADERS_BYTES_MAX, LEASE_MAX, LEASE_MIN, MAX_ATTEMPTS_MAX,
         NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TAGS_MAX, TIMEOUT_MAX,
@@ -329,25 +330,6 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     } else {
         let (min, max) = (ceil_ms(LEASE_MIN), ceil_ms(LEASE_MAX));
         Err(Error::invalid(format!("lease_ms {} is not within {min} to {max}", ceil_ms(lease))))
-    }
-}
-
-/// Writes optional durations as milliseconds.
-mod opt_ms {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    #[expect(clippy::ref_option, reason = "the signature that serde calls")]
-    pub(super) fn serialize<S: Serializer>(d: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
-        match d {
-            Some(d) => s.serialize_u64(crate::core::time::ceil_ms(*d)),
-            None => s.serialize_none(),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
-        Ok(Option::<u64>::deserialize(d)?.map(Duration::from_millis))
     }
 }
 

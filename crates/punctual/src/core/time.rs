@@ -5,6 +5,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
 use crate::core::{
     error::{Error, Result},
     limits::{DELAY_MAX_MS, INSTANT_MAX_MS},
@@ -57,6 +59,20 @@ impl Timestamp {
 /// Returns a duration in whole milliseconds, rounded up.
 pub(crate) fn ceil_ms(d: Duration) -> u64 {
     u64::try_from(d.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// Writes it as Unix milliseconds, a number.
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_u64(self.0)
+    }
+}
+
+/// Reads Unix milliseconds, a number up to the end of the year 9999.
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Self::from_ms(u64::deserialize(d)?).map_err(D::Error::custom)
+    }
 }
 
 impl fmt::Display for Timestamp {

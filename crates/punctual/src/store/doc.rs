@@ -1,17 +1,20 @@
 //! Documents: small values with versions, for changes by read, compare and replace. Schedules and topics are
 //! documents.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     core::{
         error::{Error, ErrorKind, Result},
         job::check_name,
+        json::bytes,
         limits::{DOC_BYTES_MAX, DOCS_MAX, NAME_BYTES_MAX},
     },
     store::check_limit,
 };
 
 /// A document: a value under a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doc {
     /// The key, unique in the store.
     pub key: String,
@@ -19,11 +22,13 @@ pub struct Doc {
     /// even for a document that was removed and made again.
     pub version: u64,
     /// The value, at most 64 KiB. The store does not read it.
+    #[serde(with = "bytes")]
     pub value: Vec<u8>,
 }
 
 /// A step on the documents of a store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum DocOp {
     /// Returns a document.
     Get {
@@ -46,6 +51,7 @@ pub enum DocOp {
         /// The condition.
         precondition: Precondition,
         /// The new value.
+        #[serde(with = "bytes")]
         value: Vec<u8>,
     },
     /// Removes a document.
@@ -58,7 +64,8 @@ pub enum DocOp {
 }
 
 /// The condition under which a document is changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Precondition {
     /// Always.
     Always,
@@ -80,7 +87,8 @@ impl Precondition {
 }
 
 /// The answer to a [`DocOp`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum DocReply {
     /// The document as it is now. After a put or remove it is as requested: by this call, or because it already was.
     /// In the second case nothing was changed, not even its version. So a call whose answer was lost can be repeated

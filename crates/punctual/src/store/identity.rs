@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
 use crate::core::id::JobId;
 
 /// The identity of a store. As text it has 16 hexadecimal digits.
@@ -34,6 +36,20 @@ impl Identity {
     /// It is the same for each attempt, and no other store has it.
     pub fn message_id(self, job: JobId) -> String {
         format!("{self}_{job}")
+    }
+}
+
+impl Serialize for Identity {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Identity {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        let number = u64::from_str_radix(&text, 16).ok().filter(|_| text.len() == 16);
+        number.map(Self).ok_or_else(|| D::Error::custom("the identity of a store has 16 hexadecimal digits"))
     }
 }
 

@@ -2,20 +2,23 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{CallId, check_batch, check_batch_bytes};
 use crate::core::{
     error::{Error, ErrorKind, Result},
     id::JobId,
     job::{JobRecord, Payload, State, check_lease, check_name, check_queue},
-    limits::{QUEUES_PER_RESERVE_MAX, RESULT_BYTES_MAX},
+    limits::{BATCH_MAX, QUEUES_PER_RESERVE_MAX, RESULT_BYTES_MAX},
     notes::Notes,
     time::{Timestamp, When},
 };
 
 /// A lease: the exclusive right to settle one job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lease {
     /// The job.
+    #[serde(rename = "id")]
     pub job: JobId,
     /// The fence: the number of the reservation. It strictly rises for an id and is never reused, not even if the id
     /// returns after its record was removed. Send it as a fencing token to the systems that the handler writes to.
@@ -23,14 +26,21 @@ pub struct Lease {
 }
 
 /// A queue of a [`Reserve`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct QueueRequest {
     /// The name of the queue.
     pub queue: String,
     /// How many jobs it can have before the queues after it get any.
+    #[serde(default)]
     pub share: usize,
     /// The most jobs it can have of this call, 0 to 1,000. Bounds its share and what is left over. It can exceed `n`.
+    #[serde(default = "batch_max")]
     pub at_most: usize,
+}
+
+const fn batch_max() -> usize {
+    BATCH_MAX
 }
 
 /// A request for due jobs.
@@ -89,9 +99,10 @@ pub struct Reserved {
 }
 
 /// A lease that a reserve or take reclaimed (S9).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reclaimed {
     /// The lease, which has ended.
+    #[serde(flatten)]
     pub lease: Lease,
     /// The queue of the job.
     pub queue: String,
@@ -121,13 +132,16 @@ pub struct Batch {
 }
 
 /// A lease to extend, and the notes of its run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// The lease.
+    #[serde(flatten)]
     pub lease: Lease,
     /// The new notes, which replace the stored ones; `None` if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<Notes>,
     /// Whether another suspect runs beside it from now on, so that no expired lease ends it (S9). Stays in force.
+    #[serde(default)]
     pub company: bool,
 }
 
@@ -138,7 +152,8 @@ impl From<Lease> for Heartbeat {
 }
 
 /// The answer for one heartbeat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LeaseStatus {
     /// The lease was extended to now plus its length.
     Held,
@@ -215,8 +230,9 @@ impl Settlement {
 }
 
 /// Why a store ended a job, if that is not what the verdict says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 pub enum EndReason {
     /// Its last attempt failed: it is dead.
     Attempts,

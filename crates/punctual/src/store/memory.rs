@@ -230,13 +230,13 @@ impl Store for MemoryStore {
         Box::pin(async move {
             let durability = Check {
                 level: CheckLevel::Warn,
-                name: "durability",
+                name: "durability".into(),
                 text: "memory: every job ends with this process".to_owned(),
                 fix: Some("use sqlite:PATH for jobs that matter".to_owned()),
             };
             let clock = Check {
                 level: CheckLevel::Ok,
-                name: "clock",
+                name: "clock".into(),
                 text: format!("{:?} shows {}", self.0.clock, self.0.clock.now()),
                 fix: None,
             };

@@ -11,6 +11,7 @@ pub(crate) use limit::Arithmetic;
 pub use limit::{Allowance, LimitOp, LimitRule};
 pub use lock::{Held, LockOp, LockReply};
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::core::error::{Error, Result};
@@ -23,7 +24,8 @@ pub(crate) const TOOL_MEMORY: Duration = Duration::from_hours(24);
 pub(crate) const TOOL_FORGET_MAX: usize = 8;
 
 /// A step on a tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ToolOp {
     /// On a rate limiter.
     Limit(LimitOp),
@@ -34,7 +36,8 @@ pub enum ToolOp {
 }
 
 /// The answer to a [`ToolOp`], of the same tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ToolReply {
     /// Of a rate limiter.
     Limit(Allowance),

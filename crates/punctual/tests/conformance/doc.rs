@@ -189,9 +189,10 @@ pub(crate) async fn documents_have_limits(t: Fixture) {
 
 /// S13: a store has up to 100,000 documents.
 pub(crate) async fn a_store_has_up_to_a_hundred_thousand_documents(t: Fixture) {
+    let filled = t.behind.as_ref().unwrap_or(&t.store);
     for thousand in 0..100 {
-        let keys = (0..1_000).map(|i| format!("{thousand:02}{i:03}"));
-        join_all(keys.map(async |key| put(&t, &key, b"1").await)).await;
+        let puts = (0..1_000).map(|i| put_of(&format!("{thousand:02}{i:03}"), Precondition::Always, b"1"));
+        join_all(puts.map(async |op| filled.doc(&op).await.unwrap())).await;
     }
     let refused = t.store.doc(&put_of("one more", Precondition::Always, b"1")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::StoreFull);

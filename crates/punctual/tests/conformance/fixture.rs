@@ -109,6 +109,9 @@ pub(crate) struct Fixture {
     last_call: Cell<u64>,
     /// By which another process opens it, if one can: a path, or an address.
     pub(crate) place: Option<String>,
+    /// The store of the server, if `store` is a client of one. Cases fill it directly where a hundred thousand requests would
+    /// show no more than one.
+    pub(crate) behind: Option<Arc<dyn Store>>,
     /// Where the store lives; behind it, so that it goes last.
     _folder: Option<tempfile::TempDir>,
 }
@@ -155,6 +158,22 @@ async fn on_redis(url: &str) -> Fixture {
     Fixture::new(None, Some(url.to_owned()), store, clock)
 }
 
+/// A server in front of a store in memory, and the store that is a client of it.
+#[cfg(feature = "http")]
+pub(crate) async fn http() -> Fixture {
+    use punctual::{CancellationToken, Client, store::http::HttpStore};
+
+    let clock = ManualClock::new(at(0));
+    let behind = Client::new(Arc::new(MemoryStore::new(Clock::Manual(clock.clone()))));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let api = punctual_server::api(&behind, &CancellationToken::new());
+    // It ends with the runtime of the case.
+    tokio::spawn(async move { axum::serve(listener, api).await });
+    let store = Arc::new(HttpStore::open(&url).await.unwrap());
+    Fixture { behind: Some(Arc::clone(behind.store())), ..Fixture::new(None, None, store, clock) }
+}
+
 /// The store that another process made.
 pub(crate) async fn reopen(place: &str) -> Fixture {
     #[cfg(feature = "sqlite")]
@@ -175,7 +194,15 @@ impl Fixture {
         store: Arc<dyn Store>,
         clock: ManualClock,
     ) -> Self {
-        Self { store, clock, ids: RefCell::default(), last_call: Cell::new(0), place, _folder: folder }
+        Self {
+            store,
+            clock,
+            ids: RefCell::default(),
+            last_call: Cell::new(0),
+            place,
+            behind: None,
+            _folder: folder,
+        }
     }
 
     /// Whose calls are numbered behind those of the process that made the store.

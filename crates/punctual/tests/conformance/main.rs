@@ -61,7 +61,8 @@ conformance!(
     memory,
     #[cfg(feature = "sqlite")] sqlite,
     #[cfg(feature = "redis")] redis,
-    #[cfg(feature = "redis")] redis_cluster => {
+    #[cfg(feature = "redis")] redis_cluster,
+    #[cfg(feature = "http")] http => {
     enqueue:
         a_job_comes_back_as_it_was_handed_over,
         a_new_job_has_the_defaults_of_the_contract,

@@ -115,6 +115,36 @@ fn redis(clock: &ManualClock) -> Opener {
     })
 }
 
+/// A server in front of the model, with a thread of its own; every handle has connections of its own.
+#[cfg(feature = "http")]
+fn http(clock: &ManualClock) -> Opener {
+    use punctual::{CancellationToken, Client, store::http::HttpStore};
+
+    let (behind, stop) = (Client::new(memory(clock)()), CancellationToken::new());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let (url, end) = (format!("http://{}", listener.local_addr().unwrap()), stop.clone().drop_guard());
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let api = punctual_server::api(&behind, &stop);
+            tokio::select! {
+                served = axum::serve(listener, api) => served.unwrap(),
+                () = stop.cancelled() => {}
+            }
+        });
+    });
+    Box::new(move || {
+        let _ends_with_its_opener = &end;
+        let open = HttpStore::open(&url);
+        // A runtime within a runtime needs a thread of its own.
+        let open =
+            || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(open);
+        Arc::new(std::thread::scope(|scope| scope.spawn(open).join().unwrap()).unwrap())
+    })
+}
+
 /// Which history: its seed, and what it is made of.
 #[derive(Clone, Copy, Debug)]
 struct Case {
@@ -230,6 +260,12 @@ fn the_sqlite_store_agrees() {
 fn the_redis_store_agrees() {
     // A step is some thirty round trips.
     check("redis", &redis, &some_cases(100));
+}
+
+#[cfg(feature = "http")]
+#[test]
+fn the_http_store_agrees() {
+    check("http", &http, &some_cases(100));
 }
 
 #[test]

@@ -77,7 +77,7 @@ async fn what_can_not_be_read_ends_dead_and_harms_nobody() {
     assert_eq!(page.jobs.len(), 4);
     // How many bytes they had they don't say: an audit counts anew.
     let found = client.audit(true, |_| ()).await.unwrap().findings;
-    assert_eq!(found.iter().map(|finding| finding.what).collect::<Vec<_>>(), ["counter"]);
+    assert_eq!(found.iter().map(|finding| &*finding.what).collect::<Vec<_>>(), ["counter"]);
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
 }
 
@@ -175,7 +175,7 @@ async fn a_run_that_can_not_be_read_holds_nobody_up() {
     assert_eq!(client.get(whole.job.id).await.unwrap().unwrap().attempt, 2);
     let found = client.audit(true, |_| ()).await.unwrap().findings;
     assert_eq!(
-        found.iter().map(|finding| (finding.id, finding.what)).collect::<Vec<_>>(),
+        found.iter().map(|finding| (finding.id, &*finding.what)).collect::<Vec<_>>(),
         [(Some(torn.job.id), "orphan")]
     );
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
@@ -191,7 +191,7 @@ async fn an_audit_ends_what_can_not_be_read() {
     let whole = spoilt.row("j", id);
     spoilt.spoil("j", id, &whole[..10]);
     let found = client.audit(true, |_| ()).await.unwrap().findings;
-    assert!(found.iter().any(|finding| (finding.id, finding.what) == (Some(id), "corrupt")), "{found:?}");
+    assert!(found.iter().any(|finding| (finding.id, &*finding.what) == (Some(id), "corrupt")), "{found:?}");
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
     let counts = client.count(None).await.unwrap();
     assert_eq!((counts.waiting, counts.dead), (0, 1));
@@ -276,7 +276,7 @@ async fn an_audit_tells_what_ended_before_it_was_torn() {
     end.extend([&[0; 6], known.as_bytes().as_slice(), &[0; 4]].concat());
     let () = redis::cmd("ZADD").arg(key(&spoilt.url, "e")).arg(0).arg(end).query(&mut spoilt.raw).unwrap();
     let found = client.audit(true, |_| ()).await.unwrap().findings;
-    let mut found: Vec<_> = found.iter().map(|finding| (finding.id, finding.what)).collect();
+    let mut found: Vec<_> = found.iter().map(|finding| (finding.id, &*finding.what)).collect();
     found.sort_unstable();
     let mut expected = [(Some(known), "two_places"), (Some(unknown), "corrupt")];
     expected.sort_unstable();

@@ -9,9 +9,9 @@ use crate::{open, server::Server};
 async fn the_doctor_tells_how_it_stands_with_the_server() {
     let server = Server::start(&["--user", "ana", "on", ">secret", "~*", "+@all", "-info", "-hincrby"]);
     // How soon a notification arrives is the machine's as well.
-    let names = |checks: &[Check], level| -> Vec<&str> {
-        let found = checks.iter().filter(|check| check.level == level).map(|check| check.name);
-        found.filter(|name| level != CheckLevel::Warn || *name != "bell").collect()
+    let names = |checks: &[Check], level| -> Vec<String> {
+        let found = checks.iter().filter(|check| check.level == level).map(|check| check.name.to_string());
+        found.filter(|name| level != CheckLevel::Warn || name != "bell").collect()
     };
     let checks = open(&server.url()).await.doctor().await.unwrap();
     assert_eq!(names(&checks, CheckLevel::Fail), [""; 0], "{checks:#?}");

@@ -14,8 +14,8 @@ pub(super) async fn findings(store: &SqliteStore, repair: bool) -> Vec<Finding> 
     all
 }
 
-fn whats(findings: &[Finding]) -> Vec<&'static str> {
-    let mut whats: Vec<&str> = findings.iter().map(|finding| finding.what).collect();
+fn whats(findings: &[Finding]) -> Vec<&str> {
+    let mut whats: Vec<&str> = findings.iter().map(|finding| &*finding.what).collect();
     whats.sort_unstable();
     whats.dedup();
     whats

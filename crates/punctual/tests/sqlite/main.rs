@@ -259,7 +259,7 @@ async fn the_doctor_finds_a_new_store_healthy() {
         let options = SqliteOptions { durability, ..SqliteOptions::default() };
         let store = SqliteStore::open(folder.path(), options).unwrap();
         let checks = store.doctor().await.unwrap();
-        let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
+        let names: Vec<&str> = checks.iter().map(|check| &*check.name).collect();
         assert_eq!(names, ["version", "file", "identity", "durability", "integrity", "clock", "bell", "log"]);
         assert!(checks.iter().all(|check| check.level == CheckLevel::Ok), "{checks:#?}");
         assert!(checks[3].text.starts_with(durability.name()), "{}", checks[3].text);

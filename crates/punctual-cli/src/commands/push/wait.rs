@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, time::Duration};
 
-use punctual::{JobId, JobRecord, Timestamp, job::Status};
+use punctual::{JobId, JobRecord, Timestamp, job::Status, store::wire::JobView};
 use tokio::{
     signal,
     time::{Instant, timeout},
@@ -18,7 +18,6 @@ use crate::{
     errors::{Failure, INTERRUPTED, Result},
     output::{clean, json},
     times::span,
-    wire::JobView,
 };
 
 /// Time between two reads of the job's progress. Its end is noticed at once.

@@ -9,7 +9,7 @@ use punctual::{Error, Result, job::did_you_mean, store::QueueSettings};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use crate::wire::words;
+use punctual::store::wire::words;
 
 /// A queue of the file.
 #[derive(Deserialize)]

@@ -26,6 +26,7 @@ pub(super) fn terms(text: &str) -> Result<Vec<Term>> {
 
 /// Parses one term; returns it and the rest of the text.
 fn term(text: &str) -> Result<(Term, &str)> {
+    let whole = text;
     let (negated, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let end = text.find(|c: char| c == ':' || c == '"' || c.is_whitespace()).unwrap_or(text.len());
     let (field, rest) = text.split_at(end);
@@ -37,10 +38,11 @@ fn term(text: &str) -> Result<(Term, &str)> {
     loop {
         let (value, after) = Value::read(field, rest)?;
         values.push(value);
-        match after.strip_prefix(',') {
-            Some(next) => rest = next,
-            None => return Ok((Term { negated, test: test(field, values)? }, after)),
-        }
+        let Some(next) = after.strip_prefix(',') else {
+            let text = whole[..whole.len() - after.len()].to_owned();
+            return Ok((Term { text, negated, test: test(field, values)? }, after));
+        };
+        rest = next;
     }
 }
 
@@ -110,6 +112,11 @@ impl Value {
     pub(super) fn text(&self) -> String {
         self.parts.join("*")
     }
+}
+
+/// Writes a text as a quoted value.
+pub(super) fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// Returns the beginning of the user's text, short enough for an error.

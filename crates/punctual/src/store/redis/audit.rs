@@ -40,7 +40,7 @@ pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<(Audited, Vec<J
         audited.findings.push(Finding {
             id: id.try_into().ok().and_then(|id| JobId::from_bytes(id).ok()),
             queue,
-            what: word(&what),
+            what: word(&what).into(),
             detail: Bytes(&detail).text()?,
             repaired: reply.number()? == 1,
         });

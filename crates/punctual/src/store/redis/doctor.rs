@@ -168,7 +168,7 @@ fn keys(seen: &Seen) -> Check {
 
 /// Makes a check.
 fn check(level: CheckLevel, name: &'static str, text: impl Into<String>, fix: Option<&str>) -> Check {
-    Check { level, name, text: text.into(), fix: fix.map(str::to_owned) }
+    Check { level, name: name.into(), text: text.into(), fix: fix.map(str::to_owned) }
 }
 
 fn ok(name: &'static str, text: impl Into<String>) -> Check {

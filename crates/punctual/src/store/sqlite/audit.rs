@@ -304,7 +304,7 @@ struct Slice {
 impl Slice {
     fn found(&mut self, id: Option<JobId>, queue: Option<String>, what: &'static str, detail: &str) {
         let detail = detail.to_owned();
-        self.done.findings.push(Finding { id, queue, what, detail, repaired: self.repair });
+        self.done.findings.push(Finding { id, queue, what: what.into(), detail, repaired: self.repair });
     }
 
     // ── records ──
@@ -326,7 +326,7 @@ impl Slice {
                 None => self.done.findings.push(Finding {
                     id: None,
                     queue: None,
-                    what: "corrupt",
+                    what: "corrupt".into(),
                     detail: format!("the record in slot {at} has no id"),
                     repaired: false,
                 }),
@@ -350,7 +350,7 @@ impl Slice {
             self.done.findings.push(Finding {
                 id: Some(id),
                 queue: None,
-                what: "corrupt",
+                what: "corrupt".into(),
                 detail: "a record of a queue that is not there".to_owned(),
                 repaired: false,
             });

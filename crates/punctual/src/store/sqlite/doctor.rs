@@ -18,7 +18,7 @@ const FREE_BYTES_MIN: u64 = 16 << 20;
 
 /// Makes a check with what was found and, if something is wrong, what to try.
 fn check(level: CheckLevel, name: &'static str, text: String, fix: Option<&str>) -> Check {
-    Check { level, name, text, fix: fix.map(str::to_owned) }
+    Check { level, name: name.into(), text, fix: fix.map(str::to_owned) }
 }
 
 fn ok(name: &'static str, text: String) -> Check {

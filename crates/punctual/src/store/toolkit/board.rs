@@ -1,5 +1,6 @@
 //! The steps on a leaderboard.
 
+use serde::{Deserialize, Serialize};
 use std::{collections::BTreeSet, time::Duration};
 
 use super::check_number;
@@ -17,7 +18,7 @@ use crate::core::{
 ///
 /// If an answer is lost, the step may have been done. A repeated add adds again; a set or removal can be repeated
 /// safely.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoardOp {
     /// The name of the board: 1 to 255 bytes without NUL.
     pub name: String,
@@ -33,7 +34,7 @@ pub struct BoardOp {
 ///
 /// If the clock goes back by less than the window, adds go to the bucket that was current before. What is further
 /// ahead is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BoardWindow {
     /// The kind of bucket.
     pub bucket: Bucket,
@@ -42,7 +43,8 @@ pub struct BoardWindow {
 }
 
 /// A bucket of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Bucket {
     /// A minute.
     Minute,
@@ -53,7 +55,8 @@ pub enum Bucket {
 }
 
 /// The kind of a step on a leaderboard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BoardAct {
     /// Adds to the score of a member, which starts at 0.
     Add {
@@ -111,7 +114,7 @@ pub enum BoardAct {
 }
 
 /// A member with its rank and score.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     /// The rank, from 1. Members with equal scores are ranked by their bytes, the lowest first.
     pub rank: u64,
@@ -122,7 +125,8 @@ pub struct Standing {
 }
 
 /// The answer to a [`BoardOp`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BoardReply {
     /// For an add or set, the new score; `None` if the member is not listed, because it was the lowest of too many or
     /// its score in the window is 0. For a removal, the score that it had.

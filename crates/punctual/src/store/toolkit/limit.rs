@@ -1,11 +1,13 @@
 //! The step on a rate limiter.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::{check_duration, check_number};
 use crate::core::{
     error::Result,
     job::check_name,
+    json::ms,
     limits::{LOG_MAX, RATE_MAX, RATE_PERIOD_MAX, RATE_PERIOD_MIN},
     rate::{Log, Rate},
     time::ceil_ms,
@@ -14,7 +16,7 @@ use crate::core::{
 /// Checks whether a call is allowed, and counts it if so.
 ///
 /// If an answer is lost, the call may have been counted. A repeated call is counted again, so never too many pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitOp {
     /// The name of the limiter: 1 to 255 bytes without NUL.
     pub name: String,
@@ -27,7 +29,8 @@ pub struct LimitOp {
 }
 
 /// The rule of a rate limiter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LimitRule {
     /// At most `max` calls in any window of the period, with a log of their instants. A window is half open: a call
     /// that passed at t counts before t + period.
@@ -35,6 +38,7 @@ pub enum LimitRule {
         /// The number of calls, 1 to 10,000. After it was raised, calls beyond the old number are unknown.
         max: u32,
         /// The length of a window: whole milliseconds, 1 ms to 30 days.
+        #[serde(rename = "period_ms", with = "ms")]
         period: Duration,
         /// Whether refused calls count, too. A caller that keeps asking then stays blocked.
         counts_refused: bool,
@@ -46,6 +50,7 @@ pub enum LimitRule {
         /// The number of calls, 1 to 1,000,000.
         max: u32,
         /// The period: whole milliseconds, 1 ms to 30 days.
+        #[serde(rename = "period_ms", with = "ms")]
         period: Duration,
         /// The number of calls at once, 1 to 1,000,000.
         burst: u32,
@@ -53,12 +58,14 @@ pub enum LimitRule {
 }
 
 /// Whether a call is allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use]
+#[serde(rename_all = "snake_case")]
 pub enum Allowance {
     /// It is allowed, and was counted.
     Allowed,
     /// It is refused. The same call will be allowed after this time, not earlier, if no others call.
+    #[serde(rename = "retry_after_ms", with = "ms")]
     RetryAfter(Duration),
 }
 

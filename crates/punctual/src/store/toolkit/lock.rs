@@ -7,6 +7,7 @@
 //!                      └──┘ extend, or acquire by the same owner: the lease starts anew, the fence stays
 //! ```
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::check_duration;
@@ -14,6 +15,7 @@ use crate::{
     core::{
         error::Result,
         job::check_name,
+        json::{hex, ms, opt_hex},
         limits::{LOCK_LEASE_MAX, LOCK_LEASE_MIN, NAME_BYTES_MAX},
         time::Timestamp,
     },
@@ -24,7 +26,8 @@ use crate::{
 const LOCK_NAME_BYTES_MAX: usize = NAME_BYTES_MAX - LOCK_NOTIFICATION.len();
 
 /// A step on a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LockOp {
     /// Acquires the lock for the owner if it is free. An owner that already holds it keeps its fence, and the lease
     /// starts anew. So the step can be repeated safely (S3).
@@ -32,8 +35,10 @@ pub enum LockOp {
         /// The name of the lock: 1 to 249 bytes without NUL.
         name: String,
         /// A random number that identifies the owner.
+        #[serde(with = "hex")]
         owner: u128,
         /// How long it is held unless it is extended: whole milliseconds, 100 ms to 24 h.
+        #[serde(rename = "lease_ms", with = "ms")]
         lease: Duration,
     },
     /// Restarts the lease of its holder.
@@ -41,8 +46,10 @@ pub enum LockOp {
         /// The name of the lock.
         name: String,
         /// The owner that must hold it.
+        #[serde(with = "hex")]
         owner: u128,
         /// The new lease from now on.
+        #[serde(rename = "lease_ms", with = "ms")]
         lease: Duration,
     },
     /// Frees the lock, if the owner holds it, and notifies a waiting caller.
@@ -50,6 +57,7 @@ pub enum LockOp {
         /// The name of the lock.
         name: String,
         /// The owner that must hold it; `None` frees it whichever owner holds it, for operators.
+        #[serde(default, with = "opt_hex", skip_serializing_if = "Option::is_none")]
         owner: Option<u128>,
     },
     /// Returns the holding of a lock.
@@ -65,7 +73,7 @@ pub enum LockOp {
 }
 
 /// A lock that is held.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// The name of the lock.
     pub name: String,
@@ -73,13 +81,16 @@ pub struct Held {
     /// that other systems can refuse writes of an earlier holder.
     pub fence: u64,
     /// When the lease ends, unless it is extended. Then the lock is free.
+    #[serde(rename = "until_ms")]
     pub until: Timestamp,
     /// The time until then, by the store's clock.
+    #[serde(rename = "left_ms", with = "ms")]
     pub left: Duration,
 }
 
 /// The answer to a [`LockOp`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LockReply {
     /// The owner that asked holds it.
     Yours(Held),

@@ -9,13 +9,11 @@ use std::{
 use punctual::{
     Client, Error, ErrorKind, JobId, NewJob,
     limits::{BATCH_BYTES_MAX, BATCH_MAX},
+    store::wire::{self, LINE_BYTES_MAX},
 };
 use tokio::sync::mpsc;
 
-use crate::{
-    errors::{Failure, Result},
-    wire::{self, LINE_BYTES_MAX},
-};
+use crate::errors::{Failure, Result};
 
 /// What is asked of the system at once.
 const READ_BYTES: usize = 256 * 1024;

@@ -85,5 +85,5 @@ fn astray(id: JobId, shard: u16, layout: &Layout) -> Finding {
         "is in shard {shard}, where its id does not lead: the store has forgotten a number of shards that it had; `punctual shards` \
          with that number, then `punctual shards {now}`, has it found again"
     );
-    Finding { id: Some(id), queue: None, what: "astray", detail, repaired: false }
+    Finding { id: Some(id), queue: None, what: "astray".into(), detail, repaired: false }
 }

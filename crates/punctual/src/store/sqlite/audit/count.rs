@@ -163,8 +163,13 @@ pub(super) fn raise_repairs(tx: &Tx<'_>) -> Step<()> {
 
 impl Wrong {
     fn findings(&self, repaired: bool) -> Vec<Finding> {
-        let finding =
-            |what, detail| Finding { id: None, queue: Some(self.name.clone()), what, detail, repaired };
+        let finding = |what: &'static str, detail| Finding {
+            id: None,
+            queue: Some(self.name.clone()),
+            what: what.into(),
+            detail,
+            repaired,
+        };
         let mut findings = Vec::new();
         if self.counted != self.kept {
             findings.push(finding("counter", format!("kept {:?}, counted {:?}", self.kept, self.counted)));

@@ -3,27 +3,26 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use punctual::{
-    Backoff, JobId, JobRecord, Payload, Priority, State, Timestamp, Unique,
-    job::{Failure, LogLine, Progress, Status},
-};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::line::is_json;
+use crate::core::{
+    backoff::Backoff,
+    id::JobId,
+    job::{Failure, JobRecord, Payload, Priority, State, Status, Unique},
+    notes::{LogLine, Progress},
+    time::Timestamp,
+};
 
 /// The fields of a job that are printed: first those that `push` reads, then those that it ignores.
 #[derive(Debug, Serialize)]
-pub(crate) struct JobView<'a> {
+pub struct JobView<'a> {
     id: JobId,
     kind: &'a str,
     queue: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<Cow<'a, RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_type: Option<&'a str>,
+    #[serde(flatten)]
+    payload: PayloadView<'a>,
     run_at_ms: u64,
     priority: Priority,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,17 +73,13 @@ pub(crate) struct JobView<'a> {
     failures: Option<&'a [Failure]>,
     #[serde(skip_serializing_if = "<[LogLine]>::is_empty")]
     log: &'a [LogLine],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<Cow<'a, RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result_content_type: Option<&'a str>,
+    #[serde(flatten)]
+    result: ResultView<'a>,
 }
 
 impl<'a> JobView<'a> {
     /// All fields, in the order of the struct.
-    pub(crate) const FIELDS: [&'static str; 40] = [
+    pub const FIELDS: [&'static str; 40] = [
         "id",
         "kind",
         "queue",
@@ -128,17 +123,13 @@ impl<'a> JobView<'a> {
     ];
 
     /// Makes the view of a job at `now`, the store's time, with its last error but without attempts, log and result.
-    pub(crate) fn new(job: &'a JobRecord, now: Timestamp) -> Self {
-        let (payload, payload_base64) = payload(&job.payload);
-        let is_plain_json = payload.is_some() && job.payload.content_type == Payload::JSON;
+    pub fn new(job: &'a JobRecord, now: Timestamp) -> Self {
         let running = job.running.as_ref();
         Self {
             id: job.id,
             kind: &job.kind,
             queue: &job.queue,
-            payload,
-            payload_base64,
-            content_type: (!is_plain_json).then_some(&*job.payload.content_type),
+            payload: on_one_line(&job.payload),
             run_at_ms: job.run_at.as_ms(),
             priority: job.priority,
             group: job.group.as_deref(),
@@ -170,39 +161,86 @@ impl<'a> JobView<'a> {
             progress: job.notes.progress.as_ref(),
             failures: None,
             log: &[],
-            result: None,
-            result_base64: None,
-            result_content_type: None,
+            result: ResultView::default(),
         }
     }
 
     /// Adds its last failed attempts, its log and its result.
-    pub(crate) fn with_details(mut self, job: &'a JobRecord) -> Self {
+    #[must_use]
+    pub fn with_details(mut self, job: &'a JobRecord) -> Self {
         self.failures = Some(&job.failures);
         self.log = &job.notes.log;
-        if let Some(given) = &job.result {
-            (self.result, self.result_base64) = payload(given);
-            let is_plain_json = self.result.is_some() && given.content_type == Payload::JSON;
-            self.result_content_type = (!is_plain_json).then_some(&*given.content_type);
-        }
+        self.result = job.result.as_ref().map(|result| on_one_line(result).into()).unwrap_or_default();
         self
+    }
+
+    /// Makes the view of a job with all details, from which the same job is read again.
+    pub fn exact(job: &'a JobRecord, now: Timestamp) -> Self {
+        let mut view = Self::new(job, now).with_details(job);
+        view.payload = exact(&job.payload);
+        view.result = job.result.as_ref().map(|result| exact(result).into()).unwrap_or_default();
+        view
     }
 }
 
-/// A payload as JSON if possible, else as base64. JSON is kept as it was written, except that line breaks between values become
-/// spaces, so that it stays on one line.
-fn payload(payload: &Payload) -> (Option<Cow<'_, RawValue>>, Option<String>) {
-    let json = std::str::from_utf8(&payload.bytes).ok().and_then(|text| {
-        if !is_json(&payload.content_type) {
-            to_raw_value(text).ok().map(Cow::Owned)
-        } else if text.contains(['\n', '\r']) {
+/// A payload in the fields `payload` (JSON or text) or `payload_base64`, and `content_type` unless it is plain JSON.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct PayloadView<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Cow<'a, RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
+}
+
+/// As [`PayloadView`], of a result.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct ResultView<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Cow<'a, RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_content_type: Option<&'a str>,
+}
+
+impl<'a> From<PayloadView<'a>> for ResultView<'a> {
+    fn from(view: PayloadView<'a>) -> Self {
+        Self {
+            result: view.payload,
+            result_base64: view.payload_base64,
+            result_content_type: view.content_type,
+        }
+    }
+}
+
+/// Makes the view of a payload on one line: line breaks between values of JSON become spaces.
+fn on_one_line(payload: &Payload) -> PayloadView<'_> {
+    view(payload, |text| {
+        if text.contains(['\n', '\r']) {
             RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).ok().map(Cow::Owned)
         } else {
             serde_json::from_str::<&RawValue>(text).ok().map(Cow::Borrowed)
         }
-    });
-    match json {
-        Some(json) => (Some(json), None),
-        None => (None, Some(BASE64.encode(&payload.bytes))),
-    }
+    })
+}
+
+/// Makes the view of a payload from which the same bytes are read again. JSON with white space around it becomes base64.
+pub(super) fn exact(payload: &Payload) -> PayloadView<'_> {
+    view(payload, |text| {
+        let json = serde_json::from_str::<&RawValue>(text).ok();
+        json.filter(|json| json.get().len() == text.len()).map(Cow::Borrowed)
+    })
+}
+
+fn view<'a>(payload: &'a Payload, json: impl Fn(&'a str) -> Option<Cow<'a, RawValue>>) -> PayloadView<'a> {
+    let is_json = is_json(&payload.content_type);
+    let text = std::str::from_utf8(&payload.bytes).ok();
+    let shown =
+        text.and_then(|text| if is_json { json(text) } else { to_raw_value(text).ok().map(Cow::Owned) });
+    let payload_base64 = shown.is_none().then(|| BASE64.encode(&payload.bytes));
+    let is_plain_json = shown.is_some() && payload.content_type == Payload::JSON;
+    let content_type = (!is_plain_json).then_some(&*payload.content_type);
+    PayloadView { payload: shown, payload_base64, content_type }
 }

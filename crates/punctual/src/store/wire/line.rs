@@ -1,23 +1,29 @@
-//! Reads a job from a line of JSON. Each error names the field; no value is repaired or reinterpreted.
+//! A new job as JSON. Each error names the field; no value is repaired or reinterpreted.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use punctual::{
-    Backoff, Error, ErrorKind, JobId, JobOptions, NewJob, Payload, Result, Timestamp, Unique, When,
-    job::{Concurrency, did_you_mean},
-    limits::{DELAY_MAX_MS, IDEMPOTENCY_KEY_BYTES_MAX, INSTANT_MAX_MS, PAYLOAD_BYTES_MAX},
-};
-use serde::{Deserialize, de::IgnoredAny};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
+use super::view::{PayloadView, exact};
+use crate::core::{
+    backoff::Backoff,
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    job::{Concurrency, JobOptions, NewJob, Payload, Priority, Unique},
+    limits::{DELAY_MAX_MS, IDEMPOTENCY_KEY_BYTES_MAX, INSTANT_MAX_MS, PAYLOAD_BYTES_MAX},
+    suggest::did_you_mean,
+    time::{Timestamp, When, ceil_ms},
+};
+
 /// Longest line: a payload with every byte escaped, and room for the rest.
-pub(crate) const LINE_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX + 64 * 1024;
+pub const LINE_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX + 64 * 1024;
 /// Longest part of serde's message in an error, since it can quote a whole value.
 const WORDS_CHARS_MAX: usize = 160;
 
 /// Every field that a line may set.
-const FIELDS: [&str; 22] = [
+const FIELDS: [&str; 23] = [
     "queue",
     "kind",
     "payload",
@@ -38,6 +44,7 @@ const FIELDS: [&str; 22] = [
     "timeout_ms",
     "lease_ms",
     "expires_at_ms",
+    "expires_in_ms",
     "tags",
     "headers",
 ];
@@ -67,6 +74,7 @@ struct Line<'a> {
     timeout_ms: Option<&'a RawValue>,
     lease_ms: Option<&'a RawValue>,
     expires_at_ms: Option<&'a RawValue>,
+    expires_in_ms: Option<&'a RawValue>,
     tags: Option<&'a RawValue>,
     headers: Option<&'a RawValue>,
     // The other fields that `ls` and `show` print: known and ignored.
@@ -114,8 +122,31 @@ struct Line<'a> {
     _result_content_type: IgnoredAny,
 }
 
-/// Reads the job of a line; `make_id` makes its id if the line has none. All limits that need no store are checked.
-pub(crate) fn job(text: &str, make_id: impl FnOnce() -> JobId) -> Result<NewJob> {
+/// Reads a new job from JSON; `make_id` makes its id if the text has none. All limits that need no store are checked.
+///
+/// The fields are those that `punctual push --batch` reads, documented in its help.
+///
+/// ```
+/// # use punctual::{job::IdMaker, store::wire};
+/// let text = r#"{"queue":"mail","kind":"email.send","payload":{"to":"ana"},"delay_ms":3600000}"#;
+/// let job = wire::job(text, || IdMaker::default().make(1_795_192_330_000, 0, 7))?;
+/// assert_eq!((job.kind.as_str(), job.queue.as_str()), ("email.send", "mail"));
+/// # Ok::<(), punctual::Error>(())
+/// ```
+///
+/// # Errors
+/// `Invalid` or `TooLarge`, with the name of the field.
+pub fn job(text: &str, make_id: impl FnOnce() -> JobId) -> Result<NewJob> {
+    let job = unchecked(text, make_id)?;
+    job.check()?;
+    Ok(job)
+}
+
+/// Reads as [`job`] does, but leaves the check of limits to the store, which does not check the repetition of a call.
+///
+/// # Errors
+/// `Invalid` for text that is no job, with the name of the field.
+pub fn unchecked(text: &str, make_id: impl FnOnce() -> JobId) -> Result<NewJob> {
     // serde would accept a list, too, and read it by position.
     if text.trim_start().starts_with('[') {
         return Err(Error::invalid("a list is not a job").with_hint(r#"write {"kind":"…"}"#));
@@ -134,7 +165,15 @@ pub(crate) fn job(text: &str, make_id: impl FnOnce() -> JobId) -> Result<NewJob>
         (None, Some(delay)) => When::In(Duration::from_millis(integer("delay_ms", delay, 0, DELAY_MAX_MS)?)),
         (None, None) => When::Now,
     };
-    job.expires_at = line.expires_at_ms.map(|at| instant("expires_at_ms", at).map(When::At)).transpose()?;
+    job.expires_at = match (line.expires_at_ms, line.expires_in_ms) {
+        (Some(_), Some(_)) => return Err(Error::invalid("expires_at_ms and expires_in_ms are both given")),
+        (Some(at), None) => Some(When::At(instant("expires_at_ms", at)?)),
+        (None, Some(time)) => {
+            let time = integer("expires_in_ms", time, 0, DELAY_MAX_MS)?;
+            Some(When::In(Duration::from_millis(time)))
+        }
+        (None, None) => None,
+    };
     let milliseconds = |field, raw: Option<&RawValue>| {
         raw.map(|raw| integer(field, raw, 0, u64::MAX).map(Duration::from_millis)).transpose()
     };
@@ -154,12 +193,14 @@ pub(crate) fn job(text: &str, make_id: impl FnOnce() -> JobId) -> Result<NewJob>
     if let Some(id) = id_of(&line, &job, across_kinds)? {
         job.id = id;
     }
-    job.check()?;
     Ok(job)
 }
 
 /// Makes a payload of bytes. JSON, the default type, is checked and kept as it was written.
-pub(crate) fn payload(mut bytes: Vec<u8>, content_type: Option<String>) -> Result<Payload> {
+///
+/// # Errors
+/// `Invalid` if the type is JSON and the bytes are not.
+pub fn payload(mut bytes: Vec<u8>, content_type: Option<String>) -> Result<Payload> {
     let content_type = content_type.unwrap_or_else(|| Payload::JSON.to_owned());
     if is_json(&content_type) {
         let text: &RawValue = serde_json::from_slice(&bytes).map_err(|e| {
@@ -225,7 +266,10 @@ fn id_of(line: &Line<'_>, job: &NewJob, across_kinds: bool) -> Result<Option<Job
 }
 
 /// Returns the id that is derived from an idempotency key, within the kind of the job or across kinds.
-pub(crate) fn derived_id(job: &NewJob, key: &str, across_kinds: bool) -> Result<JobId> {
+///
+/// # Errors
+/// `Invalid` if the key is empty or too long.
+pub fn derived_id(job: &NewJob, key: &str, across_kinds: bool) -> Result<JobId> {
     if key.is_empty() {
         Err(Error::invalid("idempotency_key is empty"))
     } else if IDEMPOTENCY_KEY_BYTES_MAX < key.len() {
@@ -272,7 +316,7 @@ fn instant(field: &str, raw: &RawValue) -> Result<Timestamp> {
 }
 
 /// Reads a name or a number.
-fn priority(raw: &RawValue) -> Result<punctual::Priority> {
+fn priority(raw: &RawValue) -> Result<Priority> {
     let name = match raw.get().as_bytes().first() {
         Some(b'"') => read::<String>("priority", Some(raw))?.unwrap_or_default(),
         _ => raw.get().to_owned(),
@@ -301,20 +345,89 @@ fn not_a_job(error: &serde_json::Error) -> Error {
 }
 
 /// Returns serde's message without line and column, which would be wrong within a field.
-pub(crate) fn words(error: &serde_json::Error) -> String {
+pub fn words(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.rfind(" at line ").map_or(text.as_str(), |at| &text[..at]);
-    crate::output::cut(text, WORDS_CHARS_MAX)
+    text.chars().take(WORDS_CHARS_MAX).collect()
+}
+
+/// A new job as [`unchecked`] reads it, exactly.
+#[derive(Debug, Serialize)]
+pub struct NewJobView<'a> {
+    id: JobId,
+    kind: &'a str,
+    queue: &'a str,
+    #[serde(flatten)]
+    payload: PayloadView<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_at_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<u64>,
+    #[serde(flatten)]
+    options: &'a JobOptions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrency_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrency_limit: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unique: Option<&'a Unique>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_in_ms: Option<u64>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    tags: &'a [String],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers: &'a BTreeMap<String, String>,
+}
+
+impl<'a> NewJobView<'a> {
+    /// Makes the view of a new job.
+    pub fn new(job: &'a NewJob) -> Self {
+        let (expires_in_ms, expires_at_ms) = match job.expires_at {
+            None => (None, None),
+            Some(When::Now) => (Some(0), None),
+            Some(when) => split(when),
+        };
+        let (delay_ms, run_at_ms) = split(job.run_at);
+        Self {
+            id: job.id,
+            kind: &job.kind,
+            queue: &job.queue,
+            payload: exact(&job.payload),
+            run_at_ms,
+            delay_ms,
+            options: &job.options,
+            group: job.group.as_deref(),
+            concurrency_key: job.concurrency.as_ref().map(|c| c.key.as_str()),
+            concurrency_limit: job.concurrency.as_ref().map(|c| c.limit),
+            unique: job.unique.as_ref(),
+            expires_at_ms,
+            expires_in_ms,
+            tags: &job.tags,
+            headers: &job.headers,
+        }
+    }
+}
+
+/// Returns a delay and an instant in milliseconds, of which at most one is there; none is now.
+pub(super) fn split(when: When) -> (Option<u64>, Option<u64>) {
+    match when {
+        When::Now => (None, None),
+        When::In(d) => (Some(ceil_ms(d)), None),
+        When::At(t) => (None, Some(t.as_ms())),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use punctual::{
-        OnConflict, Priority,
-        job::{IdMaker, Scope},
-    };
-
     use super::*;
+    use crate::core::{
+        id::IdMaker,
+        job::{OnConflict, Scope},
+    };
 
     fn line(text: &str) -> Result<NewJob> {
         job(text, || IdMaker::default().make(1_795_192_330_000, 0, 7))

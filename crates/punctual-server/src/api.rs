@@ -1,0 +1,74 @@
+//! The HTTP API: calls of the store as JSON, below `/api/v1`.
+//!
+//! Each call is `POST /api/v1/CALL` (`api/calls.rs`), so a store of the scheme `http` can make every call of the library. Errors are problems
+//! (`api/problem.rs`).
+
+mod calls;
+mod lanes;
+mod problem;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    extract::{Path, State},
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use punctual::{CancellationToken, Client};
+use tokio::time::timeout;
+
+use self::lanes::Lanes;
+pub(crate) use self::problem::Problem;
+
+/// Largest body of a request: a thousand jobs with everything that they can carry beside 1 MiB of payloads.
+const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Longest time for the body of a request to arrive.
+const BODY_MAX: Duration = Duration::from_secs(30);
+
+/// What the calls need.
+#[derive(Debug)]
+struct Api {
+    client: Client,
+    /// Ends waits, so that a server that stops need not wait for them.
+    stop: CancellationToken,
+    /// Numbers for reserves whose callers give none.
+    lanes: Lanes,
+}
+
+/// Returns a router for the HTTP API, `/api/v1`. `stop` ends requests that wait for jobs.
+///
+/// It checks no rights: whoever reaches it can do everything.
+///
+/// ```
+/// # use punctual::{CancellationToken, Client};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
+/// let client = Client::connect("memory:").await?;
+/// let router: axum::Router = punctual_server::api(&client, &CancellationToken::new());
+/// # Ok(()) }
+/// ```
+pub fn api(client: &Client, stop: &CancellationToken) -> Router {
+    let api = Api { client: client.clone(), stop: stop.clone(), lanes: Lanes::new(|| fastrand::u64(..)) };
+    Router::new().route("/api/v1/{call}", post(call)).with_state(Arc::new(api))
+}
+
+async fn call(State(api): State<Arc<Api>>, Path(call): Path<String>, body: Body) -> Response {
+    let body = match timeout(BODY_MAX, to_bytes(body, BODY_BYTES_MAX)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => {
+            let detail = format!("the body did not arrive, or is over the limit of {BODY_BYTES_MAX} bytes");
+            return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", detail).into_response();
+        }
+        Err(_) => {
+            let detail = format!("the body did not arrive within {} s", BODY_MAX.as_secs());
+            return Problem::new(StatusCode::REQUEST_TIMEOUT, "timed_out", detail).into_response();
+        }
+    };
+    match calls::answer(&api, &call, &body).await {
+        Some(Ok(body)) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+        Some(Err(problem)) => problem.into_response(),
+        None => Problem::not_found("there is no such call").into_response(),
+    }
+}

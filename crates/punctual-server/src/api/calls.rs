@@ -1,0 +1,250 @@
+//! The calls: each is one verb of the store, with a body of `punctual::store::wire`.
+
+use std::time::Duration;
+
+use punctual::{
+    ErrorKind, When,
+    store::{
+        Audit, DocOp, Enqueued, Heartbeat, List, Reserve, Settlement, ToolOp, Upcoming,
+        wire::{
+            self, ActBody, ActReply, ActionBody, BatchBody, CountBody, DoctorReply, EnqueueBody,
+            EnqueueReply, ExtendBody, ExtendReply, GetBody, HolderBody, IdentityReply, JobReply, JobView,
+            JobsReply, ListBody, Nothing, NowReply, PageBody, QueueCallBody, QueuesBody, QueuesReply,
+            ReserveBody, SettleBody, SettleReply, SettlementBody, StoreReply, SweepBody, TakeBody, WaitBody,
+        },
+    },
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{Api, Problem, lanes::Lane};
+
+/// Longest wait of one request. Proxies end requests that are silent for a minute.
+const WAIT_MAX: Duration = Duration::from_secs(25);
+
+type Answer = Result<Vec<u8>, Problem>;
+
+/// Answers a call; `None` if there is no such call.
+///
+/// Dropping the future ends a wait. Any other call may or may not have had its effect, as in the library.
+pub(super) async fn answer(api: &Api, call: &str, body: &[u8]) -> Option<Answer> {
+    Some(match call {
+        "store" => store(api, body),
+        "identity" => identity(api, body).await,
+        "now" => now(api, body).await,
+        "enqueue" => enqueue(api, body).await,
+        "reserve" => reserve(api, body).await,
+        "extend" => extend(api, body).await,
+        "settle" => settle(api, body).await,
+        "take" => take(api, body).await,
+        "wait" => wait(api, body).await,
+        "get" => get(api, body).await,
+        "holder" => holder(api, body).await,
+        "list" => list(api, body).await,
+        "count" => count(api, body).await,
+        "upcoming" => upcoming(api, body).await,
+        "act" => act(api, body).await,
+        "queue" => queue(api, body).await,
+        "queues" => queues(api, body).await,
+        "doc" => doc(api, body).await,
+        "tool" => tool(api, body).await,
+        "sweep" => sweep(api, body).await,
+        "audit" => audit(api, body).await,
+        "doctor" => doctor(api, body).await,
+        _ => return None,
+    })
+}
+
+fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    // As in curl without a body.
+    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body).map_err(|e| {
+        let what = if e.is_data() { "the body does not fit the call" } else { "the body is not JSON" };
+        let place = format!("line {} column {}", e.line(), e.column());
+        punctual::Error::invalid(format!("{what}: {}, at {place}", wire::words(&e))).into()
+    })
+}
+
+fn write(reply: &impl Serialize) -> Answer {
+    serde_json::to_vec(reply).map_err(|e| {
+        let what = punctual::Error::new(ErrorKind::Corrupt, "could not encode the answer");
+        what.with_source(e).into()
+    })
+}
+
+fn store(api: &Api, body: &[u8]) -> Answer {
+    let Nothing {} = read(body)?;
+    let store = api.client.store();
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    write(&StoreReply { durability: store.durability(), shard: store.shard(), version })
+}
+
+async fn identity(api: &Api, body: &[u8]) -> Answer {
+    let Nothing {} = read(body)?;
+    write(&IdentityReply { identity: api.client.identity().await? })
+}
+
+async fn now(api: &Api, body: &[u8]) -> Answer {
+    let Nothing {} = read(body)?;
+    write(&NowReply { now_ms: api.client.store().now().await? })
+}
+
+/// Enqueues through the client, which merges concurrent calls, unless the caller numbers its calls.
+async fn enqueue(api: &Api, body: &[u8]) -> Answer {
+    let body: EnqueueBody<&RawValue> = read(body)?;
+    let (client, store) = (&api.client, api.client.store());
+    let jobs = body.jobs.iter().enumerate().map(|(i, job)| {
+        wire::unchecked(job.get(), || client.make_id()).map_err(|e| {
+            let error = punctual::Error::new(e.kind(), format!("jobs[{i}]: {e}"));
+            e.hint().map(str::to_owned).into_iter().fold(error, punctual::Error::with_hint)
+        })
+    });
+    let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
+    let results: Vec<Option<Enqueued>> = match body.number()? {
+        None => client.push(jobs).await?.into_iter().map(Some).collect(),
+        Some(call) if body.partial => store.enqueue_each(call, &jobs).await?,
+        Some(call) => store.enqueue(call, &jobs).await?.into_iter().map(Some).collect(),
+    };
+    write(&EnqueueReply { results, shard: store.shard() })
+}
+
+async fn reserve(api: &Api, body: &[u8]) -> Answer {
+    let body: ReserveBody = read(body)?;
+    let (want, _lane) = numbered(api, body).await?;
+    write(&BatchBody::from(&api.client.store().reserve(&want).await?))
+}
+
+/// Numbers a reserve whose caller did not. The lane must be held until the call has ended.
+async fn numbered(api: &Api, body: ReserveBody) -> Result<(Reserve, Option<Lane<'_>>), Problem> {
+    if let Some(call) = body.number()? {
+        return Ok((body.reserve(call), None));
+    }
+    let mut lane = api.lanes.free().await;
+    lane.number += 1;
+    Ok((body.reserve(*lane), Some(lane)))
+}
+
+async fn extend(api: &Api, body: &[u8]) -> Answer {
+    let body: ExtendBody<Heartbeat> = read(body)?;
+    write(&ExtendReply { results: api.client.store().extend(&body.leases).await? })
+}
+
+/// Ends leases. For a retry without a time, it reads the job, whose backoff says when.
+async fn settle(api: &Api, body: &[u8]) -> Answer {
+    let body: SettleBody<SettlementBody<'_>> = read(body)?;
+    let store = api.client.store();
+    let mut batch: Vec<Settlement> = Vec::with_capacity(body.settle.len());
+    for settlement in body.settle {
+        let pause = if settlement.follows_backoff() {
+            let job = store.get(settlement.lease()?.job).await?;
+            job.map(|job| When::In(job.backoff.delay(job.attempt, fastrand::f64())))
+        } else {
+            None
+        };
+        batch.push(settlement.settlement(pause)?);
+    }
+    let then = match body.then {
+        Some(then) => Some(numbered(api, then).await?),
+        None => None,
+    };
+    let (results, reserved) = store.settle(&batch, then.as_ref().map(|(want, _)| want)).await?;
+    write(&SettleReply {
+        results: results.into_iter().map(Into::into).collect(),
+        batch: reserved.as_ref().map(BatchBody::from),
+    })
+}
+
+async fn take(api: &Api, body: &[u8]) -> Answer {
+    let body: TakeBody = read(body)?;
+    let jobs = api.client.store().take(&body.into()).await?;
+    // They are done, whatever the time is.
+    write(&JobsReply { jobs: jobs.iter().map(|job| JobView::exact(job, job.run_at)).collect() })
+}
+
+async fn wait(api: &Api, body: &[u8]) -> Answer {
+    let body: WaitBody = read(body)?;
+    tokio::select! {
+        ended = api.client.store().wait(&body.queues, body.at_most.min(WAIT_MAX)) => ended?,
+        () = api.stop.cancelled() => {}
+    }
+    write(&Nothing {})
+}
+
+async fn get(api: &Api, body: &[u8]) -> Answer {
+    let body: GetBody = read(body)?;
+    job(api, api.client.get(body.id).await?).await
+}
+
+async fn holder(api: &Api, body: &[u8]) -> Answer {
+    let body: HolderBody = read(body)?;
+    job(api, api.client.holder(&body.key).await?).await
+}
+
+/// Writes a job with its status at the store's time.
+async fn job(api: &Api, job: Option<punctual::JobRecord>) -> Answer {
+    let now = if job.is_some() { api.client.store().now().await? } else { punctual::Timestamp::default() };
+    write(&JobReply { job: job.as_ref().map(|job| JobView::exact(job, now)) })
+}
+
+async fn list(api: &Api, body: &[u8]) -> Answer {
+    let list: List = read::<ListBody>(body)?.into();
+    let page = api.client.list(&list).await?;
+    write(&PageBody {
+        now_ms: page.now,
+        jobs: page.jobs.iter().map(|job| JobView::exact(job, page.now)).collect(),
+        next: page.next,
+        searched: page.searched,
+        total: page.total,
+    })
+}
+
+async fn count(api: &Api, body: &[u8]) -> Answer {
+    let body: CountBody = read(body)?;
+    write(&api.client.store().count(body.queue.as_deref()).await?)
+}
+
+async fn upcoming(api: &Api, body: &[u8]) -> Answer {
+    let upcoming: Upcoming = read(body)?;
+    write(&api.client.store().upcoming(&upcoming).await?)
+}
+
+async fn act(api: &Api, body: &[u8]) -> Answer {
+    let body: ActBody<ActionBody<'_>> = read(body)?;
+    let acted = api.client.store().act(&body.targets, &body.action.action()?).await?;
+    write(&ActReply { results: acted.into_iter().map(Into::into).collect() })
+}
+
+async fn queue(api: &Api, body: &[u8]) -> Answer {
+    let body: QueueCallBody = read(body)?;
+    write(&api.client.store().queue(&body.name, &body.op).await?)
+}
+
+async fn queues(api: &Api, body: &[u8]) -> Answer {
+    let body: QueuesBody = read(body)?;
+    write(&QueuesReply { names: api.client.store().queues(body.after.as_deref()).await? })
+}
+
+async fn doc(api: &Api, body: &[u8]) -> Answer {
+    let op: DocOp = read(body)?;
+    write(&api.client.store().doc(&op).await?)
+}
+
+async fn tool(api: &Api, body: &[u8]) -> Answer {
+    let op: ToolOp = read(body)?;
+    write(&api.client.store().tool(&op).await?)
+}
+
+async fn sweep(api: &Api, body: &[u8]) -> Answer {
+    let body: SweepBody = read(body)?;
+    write(&api.client.store().sweep(body.limit).await?)
+}
+
+async fn audit(api: &Api, body: &[u8]) -> Answer {
+    let audit: Audit = read(body)?;
+    write(&api.client.store().audit(audit).await?)
+}
+
+async fn doctor(api: &Api, body: &[u8]) -> Answer {
+    let Nothing {} = read(body)?;
+    write(&DoctorReply { checks: api.client.store().doctor().await? })
+}

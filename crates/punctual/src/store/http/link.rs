@@ -1,0 +1,185 @@
+//! Sends one call and reads its answer, or makes an error of what came instead.
+
+use std::{fs, time::Duration};
+
+use reqwest::{
+    Certificate, Client, StatusCode, Url,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
+    redirect::Policy,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::core::error::{Error, ErrorKind, Result};
+
+/// Longest time to connect.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Largest answer: a thousand jobs with everything that they can carry beside 4 MiB of payloads.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Largest file with a token or with certificates.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The way to a server.
+#[derive(Debug)]
+pub(super) struct Link {
+    client: Client,
+    /// Below which the calls are.
+    base: Url,
+    /// Without the token, for people.
+    shown: String,
+}
+
+/// An error as the server writes it (RFC 9457).
+#[derive(Deserialize)]
+struct Problem {
+    code: String,
+    detail: String,
+    hint: Option<String>,
+}
+
+impl Link {
+    /// Parses the address and reads its files; connects to nothing.
+    pub(super) fn open(url: &str) -> Result<Self> {
+        let wrong = |what: &str| {
+            Error::invalid(format!("the address of the server is wrong: {what}"))
+                .with_hint("write https://HOST[:PORT][/BASE][?token_file=PATH&ca=PATH]")
+        };
+        // The error of the parser quotes nothing, so no token is shown.
+        let mut base = Url::parse(url).map_err(|e| wrong(&e.to_string()))?;
+        if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
+            return Err(wrong("it has no host"));
+        }
+        if !base.username().is_empty() {
+            return Err(wrong("a token stands after a colon, as in https://:TOKEN@HOST"));
+        }
+        let mut token = base.password().map(str::to_owned);
+        let mut ca = None;
+        for (name, value) in base.query_pairs() {
+            match &*name {
+                "token_file" if token.is_some() => return Err(wrong("it has two tokens")),
+                "token_file" => token = Some(read(&value)?.trim().to_owned()),
+                "ca" => ca = Some(read(&value)?),
+                other => {
+                    let shown: String = other.chars().take(32).collect();
+                    return Err(wrong(&format!("{shown:?} is none of its options")));
+                }
+            }
+        }
+        base.set_query(None);
+        base.set_fragment(None);
+        // It has a host, so both can be taken away.
+        let _ = base.set_password(None);
+        let shown = base.as_str().trim_end_matches('/').to_owned();
+        let path = format!("{}/api/v1/", base.path().trim_end_matches('/'));
+        base.set_path(&path);
+        Ok(Self { client: client(token.as_deref(), ca.as_deref())?, base, shown })
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.shown
+    }
+
+    /// Makes a call.
+    ///
+    /// # Errors
+    /// `Unavailable` if the server was not reached, `UnknownOutcome` if its answer was lost, else what it says.
+    pub(super) async fn call<R: DeserializeOwned>(
+        &self,
+        name: &str,
+        body: &impl Serialize,
+        at_most: Duration,
+    ) -> Result<R> {
+        let body = serde_json::to_vec(body)
+            .map_err(|e| Error::invalid(format!("could not encode the call {name}")).with_source(e))?;
+        let url = self.base.join(name).expect("invariant: the name of a call is a path");
+        let sent = self.client.post(url).body(body).timeout(at_most).send().await;
+        let mut answer = sent.map_err(|e| self.lost(e))?;
+        let status = answer.status();
+        let mut bytes = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(|e| self.lost(e))? {
+            if ANSWER_BYTES_MAX < bytes.len() + chunk.len() {
+                return Err(self.odd(name));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        if !status.is_success() {
+            return Err(self.refused(name, status, &bytes));
+        }
+        serde_json::from_slice(&bytes).map_err(|e| self.odd(name).with_source(e))
+    }
+
+    /// Returns the error for an answer that no server of punctual gives.
+    pub(super) fn odd(&self, name: &str) -> Error {
+        let text = format!("the answer of {} to {name} is not one of a punctual server", self.shown);
+        Error::new(ErrorKind::Unsupported, text)
+            .with_hint("check the address, and whether the server has the same version")
+    }
+
+    /// Returns the error for a call without an answer.
+    fn lost(&self, error: reqwest::Error) -> Error {
+        // Its own text repeats the address.
+        let error = error.without_url();
+        if error.is_connect() {
+            let text = format!("could not connect to the server at {}", self.shown);
+            return Error::new(ErrorKind::Unavailable, text)
+                .with_hint("check the address, and that `punctual serve` runs there")
+                .with_source(error);
+        }
+        let text = format!("the answer of the server at {} was lost", self.shown);
+        Error::new(ErrorKind::UnknownOutcome, text).with_source(error)
+    }
+
+    /// Returns the error that the server, or a proxy in front of it, answered with.
+    fn refused(&self, name: &str, status: StatusCode, body: &[u8]) -> Error {
+        if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
+            let kind = ErrorKind::ALL.into_iter().find(|kind| kind.code() == problem.code);
+            let error = Error::new(kind.unwrap_or(ErrorKind::Unsupported), problem.detail);
+            return problem.hint.into_iter().fold(error, Error::with_hint);
+        }
+        let text = format!("{} answered {name} with {status}", self.shown);
+        match status {
+            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => {
+                Error::new(ErrorKind::UnknownOutcome, text)
+            }
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+                Error::new(ErrorKind::Unavailable, text)
+            }
+            _ => self.odd(name).with_source(Error::new(ErrorKind::Unsupported, text)),
+        }
+    }
+}
+
+fn read(path: &str) -> Result<String> {
+    let wrong =
+        |what: &str| Error::invalid(format!("could not read the file {path:?} of the address: {what}"));
+    let size = fs::metadata(path).map_err(|e| wrong(&e.to_string()))?.len();
+    if FILE_BYTES_MAX < size {
+        return Err(wrong(&format!("{size} bytes are over the limit of {FILE_BYTES_MAX}")));
+    }
+    fs::read_to_string(path).map_err(|e| wrong(&e.to_string()))
+}
+
+fn client(token: Option<&str>, ca: Option<&str>) -> Result<Client> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(token) = token {
+        let value = HeaderValue::try_from(format!("Bearer {token}"));
+        let mut value =
+            value.map_err(|_| Error::invalid("the token of the server has characters that none has"))?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    // Without effect if the program has chosen one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let failed =
+        |e: reqwest::Error| Error::new(ErrorKind::Unsupported, "could not set up TLS").with_source(e);
+    let builder = Client::builder()
+        .user_agent(concat!("punctual/", env!("CARGO_PKG_VERSION")))
+        .default_headers(headers)
+        .redirect(Policy::none())
+        .connect_timeout(CONNECT_MAX);
+    let builder = match ca {
+        Some(ca) => builder.tls_certs_merge(Certificate::from_pem_bundle(ca.as_bytes()).map_err(failed)?),
+        None => builder,
+    };
+    builder.build().map_err(failed)
+}
