@@ -547,7 +547,7 @@ async fn the_doctor_looks_at_every_server() {
     assert!(told[0].1.starts_with("shard 1: maxmemory-policy is allkeys-lru"), "{told:?}");
     cluster.servers[1].kill();
     let told = complaints(&store).await;
-    assert_eq!(told.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["server"], "{told:?}");
+    assert_eq!(told.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["server"], "{told:?}");
     assert!(told[0].1.starts_with("shards 1, 2: cannot be checked: "), "{told:?}");
 }
 

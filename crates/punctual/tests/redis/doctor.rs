@@ -43,7 +43,7 @@ async fn the_doctor_tells_how_it_stands_with_the_server() {
 
     let () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(1).query(&mut other).unwrap();
     let checks = open(&server.url()).await.doctor().await.unwrap();
-    assert!(names(&checks, CheckLevel::Fail).contains(&"role"), "{checks:#?}");
+    assert!(names(&checks, CheckLevel::Fail).iter().any(|name| name == "role"), "{checks:#?}");
 }
 
 /// A log of writes is enough where the server does not begin with a part of a call.
