@@ -94,7 +94,7 @@ async fn run(job: JobRecord, ctx: Ctx) -> Outcome {
         return Outcome::done_with(n % 1_000);
     }
     match n % 4 {
-        0 => Outcome::retry(format!("421 4.7.0 try again later (session {:08x})", n)),
+        0 => Outcome::retry(format!("421 4.7.0 try again later (session {n:08x})")),
         1 => Outcome::retry(format!("timeout after {}.0{} s", n % 30 + 1, n % 10)),
         2 => Outcome::retry(format!("no template \"welcome-{}\" for user {}", n % 7, n % 900)),
         _ => Outcome::Dead(format!("HTTP 410 Gone from https://hooks.example.com/{n}")),

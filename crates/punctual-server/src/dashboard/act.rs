@@ -147,7 +147,10 @@ fn action(fields: &Fields) -> Result<Action, Fault> {
         "reprioritise" => Action::Reprioritise(fields.get("priority").parse::<Priority>()?),
         "reschedule" => Action::Reschedule(when(fields.get("delay"), fields.get("at"))?),
         _ => {
-            return Err(form("The form names no action.", "Load the page again, and use one of its buttons."));
+            return Err(form(
+                "The form names no action.",
+                "Load the page again, and use one of its buttons.",
+            ));
         }
     })
 }

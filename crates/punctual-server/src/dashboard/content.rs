@@ -9,7 +9,7 @@ const SHOWN_MAX: usize = 64 * 1024;
 
 /// A payload or result.
 pub(super) struct Content {
-    pub(super) content_type: String,
+    pub(super) media_type: String,
     pub(super) size: String,
     /// `None` for bytes that are not text.
     pub(super) text: Option<String>,
@@ -22,7 +22,7 @@ impl Content {
         let text = std::str::from_utf8(&payload.bytes).ok().filter(|_| !is_hidden);
         let cut = text.map(|text| &text[..text.floor_char_boundary(SHOWN_MAX)]);
         Self {
-            content_type: payload.content_type.clone().into_owned(),
+            media_type: payload.content_type.clone().into_owned(),
             size: size(payload.bytes.len() as u64),
             text: cut.map(str::to_owned),
             is_hidden,

@@ -32,15 +32,12 @@ impl Fingerprint {
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
             let (taken, replaced) = piece(rest, c, text.chars().next_back());
-            match replaced {
-                Some(by) => {
-                    end(&mut run);
-                    text.push_str(by);
-                }
-                None => {
-                    text.push_str(&rest[..taken]);
-                    run.push_str(&rest[..taken]);
-                }
+            if let Some(by) = replaced {
+                end(&mut run);
+                text.push_str(by);
+            } else {
+                text.push_str(&rest[..taken]);
+                run.push_str(&rest[..taken]);
             }
             rest = &rest[taken..];
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header, uri::Authority},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -58,7 +58,7 @@ fn is_same_site(uri: &Uri, headers: &HeaderMap) -> bool {
         return site == "same-origin" || site == "none";
     }
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let host = text(header::HOST).or(uri.authority().map(|authority| authority.as_str()));
+    let host = text(header::HOST).or(uri.authority().map(Authority::as_str));
     let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://"));
     origin.zip(host).is_some_and(|((_, origin), host)| origin.eq_ignore_ascii_case(host))
 }

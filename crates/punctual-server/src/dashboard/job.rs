@@ -10,7 +10,7 @@ use axum::{
 };
 use futures_util::try_join;
 use punctual::{
-    JobRecord, Priority, State, Timestamp,
+    JobRecord, Priority, Timestamp,
     job::{Failure, LogLine},
 };
 
@@ -82,9 +82,8 @@ struct Page {
     attempts: Vec<Attempt>,
     payload: Content,
     result: Option<Content>,
-    is_waiting: bool,
-    is_running: bool,
-    is_ended: bool,
+    /// `waiting`, `running` or `ended`.
+    phase: &'static str,
     priorities: Vec<(&'static str, bool)>,
 }
 
@@ -118,9 +117,7 @@ pub(super) async fn page(
         attempts: job.failures.iter().rev().map(|failure| Attempt::new(failure, now)).collect(),
         payload: Content::new(&job.payload, hide),
         result: job.result.as_ref().map(|result| Content::new(result, hide)),
-        is_waiting: job.state == State::Waiting,
-        is_running: job.state == State::Running,
-        is_ended: job.state.is_ended(),
+        phase: if job.state.is_ended() { "ended" } else { job.state.name() },
         priorities: Priority::ALL.map(|level| (level.name(), level == job.priority)).to_vec(),
         kind: job.kind,
     })
