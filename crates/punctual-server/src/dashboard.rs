@@ -48,8 +48,9 @@ use self::{fault::Fault, links::Links, style::Style};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct DashboardOptions {
-    /// The path under which the router is nested, such as `/jobs` (default: empty, for the root). All links begin with
-    /// it.
+    /// The path under which the router is nested, such as `/jobs` (default: empty, for the root).
+    ///
+    /// All links begin with it. The overview is at this path without a slash at the end.
     pub base_path: String,
     /// Whether all changes are refused (default: false). Their buttons are not shown.
     pub read_only: bool,

@@ -80,7 +80,7 @@ mod tests {
             ("timeout after 5.03s", "timeout after #.#s", "timeout after"),
             ("no user \"ana\" in 'de'\nat line 7", "no user … in …", "no user"),
             ("can't open 5c1e9f04", "can't open #", "can't open"),
-            ("job 0193b3a4-7c1e-7000-8000-00000000002a gone", "job # gone", "job"),
+            ("job 0193b3a4-7c1e-7000-8000-00000000002a gone", "job # gone", "gone"),
             ("deadbeef cafe", "deadbeef cafe", "deadbeef cafe"),
             ("open \"quote", "open \"quote", "open \"quote"),
             ("", "", ""),

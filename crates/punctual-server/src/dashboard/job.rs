@@ -26,7 +26,7 @@ use super::{
     links::Links,
     picked::Picked,
     terms::exact,
-    text::{Moment, span},
+    text::{Moment, backoff, span},
     why,
 };
 
@@ -188,7 +188,7 @@ fn facts(job: &JobRecord, links: &Links) -> Vec<Fact> {
     facts.extend(job.running.as_ref().map(|running| fact("Fence", running.fence.to_string())));
     facts.push(fact("Timeout", span(job.timeout)));
     facts.extend(job.lease.map(|lease| fact("Lease", span(lease))));
-    facts.push(fact("Backoff", job.backoff.to_string()));
+    facts.push(fact("Backoff", backoff(&job.backoff)));
     if 0 < job.expired_leases {
         facts.push(fact("Expired leases in a row", job.expired_leases.to_string()));
     }

@@ -23,7 +23,7 @@ use super::{
     frame::{Frame, Here, html},
     links::Links,
     terms::exact,
-    text::{Moment, count, counted, due, size, span},
+    text::{Moment, backoff, count, counted, due, size, span},
 };
 
 /// The most calls of one purge. Each deletes up to 1,000 jobs.
@@ -194,7 +194,7 @@ fn rows(info: &QueueInfo) -> Vec<(&'static str, String)> {
     rows.extend(defaults.max_attempts.map(|n| ("Default attempts", count(n.into()))));
     rows.extend(defaults.timeout.map(|timeout| ("Default timeout", span(timeout))));
     rows.extend(defaults.lease.map(|lease| ("Default lease", span(lease))));
-    rows.extend(defaults.backoff.as_ref().map(|backoff| ("Default backoff", backoff.to_string())));
+    rows.extend(defaults.backoff.as_ref().map(|of| ("Default backoff", backoff(of))));
     rows
 }
 

@@ -9,7 +9,7 @@ use jiff::{
     fmt::friendly::{FractionalUnit, Spacing, SpanPrinter},
     tz::TimeZone,
 };
-use punctual::{Timestamp, limits::DUE_COUNT_MAX};
+use punctual::{Backoff, Timestamp, job::parse_duration, limits::DUE_COUNT_MAX};
 
 /// `1,204,331`.
 pub(super) fn count(n: u64) -> String {
@@ -70,6 +70,13 @@ pub(super) fn span(length: Duration) -> String {
     let is_short = length < Duration::from_secs(1);
     let fraction = (!is_short).then_some(FractionalUnit::Second);
     if rounded.is_zero() { "0ms".to_owned() } else { printer.fractional(fraction).span_to_string(&rounded) }
+}
+
+/// Writes a backoff: `exponential 5s to 6h`.
+pub(super) fn backoff(of: &Backoff) -> String {
+    let pause = |text: &str| parse_duration(text).map_or_else(|_| text.to_owned(), span);
+    let word = |text: &str| text.split("..").map(pause).collect::<Vec<_>>().join(" to ");
+    of.to_string().split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// Writes a time relative to now: `in 41s`, `3m 2s ago`, `now`.
@@ -149,6 +156,13 @@ mod tests {
         ] {
             assert_eq!(span(Duration::from_millis(ms)), text);
         }
+    }
+
+    #[test]
+    fn a_backoff_is_written_with_its_pauses_as_people_write_them() {
+        assert_eq!(backoff(&Backoff::default()), "exponential 5s to 6h");
+        let fixed = Backoff::fixed(Duration::from_secs(90)).jitter(true);
+        assert_eq!(backoff(&fixed), "fixed 1m 30s to 6h with jitter");
     }
 
     #[test]
