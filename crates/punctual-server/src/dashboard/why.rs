@@ -2,7 +2,7 @@
 
 use punctual::{JobRecord, State, Timestamp, store::QueueInfo};
 
-use super::text::{count, counted, relative, whole};
+use super::text::{count, counted, due, relative, whole};
 
 /// The reason of a job that was snoozed because its worker has no handler for its kind.
 const UNKNOWN_KIND: &str = "unknown_kind";
@@ -45,16 +45,18 @@ fn waiting(job: &JobRecord, queue: Option<&QueueInfo>, now: Timestamp) -> Vec<St
         reasons.push(format!("The job is due {}.", at(job.run_at, now)));
         return reasons;
     }
-    reasons.extend(held_back(job, queue, now));
-    if let (true, Some(queue)) = (reasons.is_empty(), queue) {
+    let (held, is_paused) =
+        (held_back(job, queue, now), queue.is_some_and(|of| of.settings.paused.is_some()));
+    if let (true, false, Some(queue)) = (held.is_empty(), is_paused, queue) {
         reasons.push(format!(
             "The job has been due since {}. Nothing holds it back: it waits for a free slot of a worker of queue {}, which has {} due and {} running jobs.",
             at(job.run_at, now),
             job.queue,
-            super::text::due(queue.counts.due),
+            due(queue.counts.due),
             count(queue.counts.running)
         ));
     }
+    reasons.extend(held);
     reasons
 }
 
