@@ -22,7 +22,8 @@ use dashboard::{
     site::{Site, fill, job, purge_form, reserve, stores},
 };
 use punctual::{
-    Client, JobId, Payload, Priority, State, Unique, When,
+    CancellationToken, Client, Ctx, JobId, JobRecord, Outcome, Payload, Priority, State, Unique, When,
+    Worker,
     client::Cancelled,
     schedule::{Cron, Schedule},
     store::{QueueOp, Settlement, Verdict},
@@ -623,6 +624,24 @@ fn check_page(path: &str, page: &str) {
     }
 }
 
+/// Runs a job for each text, whose error is the text, so that recent activity has it.
+async fn run_all(client: &Client) {
+    let ran = |text: &&str| {
+        let mut of = job(client, text, "ran", Payload::json("1"));
+        of.group = Some((*text).to_owned());
+        of
+    };
+    client.push(TEXTS.iter().map(ran).collect()).await.unwrap();
+    let fail = async |job: JobRecord, _: Ctx| Outcome::Dead(job.kind);
+    let (end, worker) = (CancellationToken::new(), Worker::new(client).queue("ran").handle_raw(fail));
+    let running = tokio::spawn(worker.run_until(end.clone()));
+    while client.count(Some("ran")).await.unwrap().dead < TEXTS.len() as u64 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    end.cancel();
+    running.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn no_text_of_a_job_becomes_a_part_of_a_page() {
     let t = TestQueue::new();
@@ -637,7 +656,9 @@ async fn no_text_of_a_job_becomes_a_part_of_a_page() {
         t.client.schedule(text).put(schedule).await.unwrap();
         t.client.schedule(text).pause(text, text).await.unwrap();
     }
+    run_all(&t.client).await;
     let site = Site::new(&t.client, DashboardOptions::default());
+    assert!(site.get("/").await.text.contains("<caption>Errors</caption>"));
     // There are very many pages with filters, and each shows what another one shows.
     let pages = crawl(&site, |link| !link.contains("filter=")).await;
     assert!(300 < pages.len(), "{} pages", pages.len());
