@@ -1,9 +1,11 @@
 #![doc = include_str!("../README.md")]
 
 mod api;
+mod dashboard;
 mod listen;
 mod metrics;
 
 pub use api::api;
+pub use dashboard::{DashboardOptions, dashboard};
 pub use listen::{Listening, listen, router};
 pub use metrics::text;

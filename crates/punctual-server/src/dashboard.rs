@@ -1,0 +1,115 @@
+//! The dashboard: pages for people, as an axum router. The server renders each page; no page has a script.
+//!
+//! Every request passes `guard`, which alone decides whether a change is allowed and sets the headers of the answer.
+
+mod act;
+mod badge;
+mod chart;
+mod content;
+mod failures;
+mod fault;
+mod fields;
+mod fingerprint;
+mod flash;
+mod frame;
+mod guard;
+mod job;
+mod jobs;
+mod links;
+mod overview;
+mod picked;
+mod queue;
+mod queues;
+mod schedules;
+mod style;
+mod terms;
+mod text;
+mod topics;
+mod upcoming;
+mod why;
+
+use std::sync::Arc;
+
+use axum::{
+    Router, middleware,
+    routing::{get, post},
+};
+use punctual::Client;
+
+use self::{fault::Fault, links::Links, style::Style};
+
+/// The options of [`dashboard`].
+///
+/// ```
+/// use punctual_server::DashboardOptions;
+///
+/// let options = DashboardOptions { read_only: true, ..DashboardOptions::default() };
+/// assert_eq!(options.base_path, "");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct DashboardOptions {
+    /// The path under which the router is nested, such as `/jobs` (default: empty, for the root).
+    ///
+    /// All links begin with it. The overview is at this path without a slash at the end.
+    pub base_path: String,
+    /// Whether all changes are refused (default: false). Their buttons are not shown.
+    pub read_only: bool,
+    /// Whether payloads, results and values of headers are hidden (default: false).
+    ///
+    /// Errors, log lines and filters by payload stay as they are.
+    pub hide_payloads: bool,
+}
+
+/// Returns the dashboard of a store, as a router that can be nested under any path.
+///
+/// The router checks no user and no password. Serve it on a loopback address, or after a login of your own. A change
+/// is accepted only from a page of the same origin.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
+/// use axum::Router;
+/// use punctual_server::{DashboardOptions, dashboard};
+///
+/// let client = punctual::Client::connect("memory:").await?;
+/// let options = DashboardOptions { base_path: "/jobs".to_owned(), ..DashboardOptions::default() };
+/// let app: Router = Router::new().nest("/jobs", dashboard(&client, options));
+/// # let _ = app;
+/// # Ok(()) }
+/// ```
+pub fn dashboard(client: &Client, options: DashboardOptions) -> Router {
+    let board = Arc::new(Board {
+        client: client.clone(),
+        links: Links::new(&options.base_path),
+        style: Style::new(),
+        options,
+    });
+    Router::new()
+        .route("/", get(overview::page))
+        .route("/upcoming", get(upcoming::page))
+        .route("/jobs", get(jobs::page))
+        .route("/jobs/confirm", post(act::confirm))
+        .route("/jobs/act", post(act::act))
+        .route("/jobs/{id}", get(job::page))
+        .route("/queues", get(queues::page))
+        .route("/queues/{name}", get(queue::page))
+        .route("/queues/{name}/pause", post(queue::pause))
+        .route("/queues/{name}/resume", post(queue::resume))
+        .route("/queues/{name}/purge", post(queue::purge))
+        .route("/failures", get(failures::page))
+        .route("/schedules", get(schedules::page))
+        .route("/topics", get(topics::page))
+        .route("/style.css", get(style::page))
+        .fallback(async || Fault::NoPage)
+        .method_not_allowed_fallback(async || Fault::Method)
+        .layer(middleware::from_fn_with_state(Arc::clone(&board), guard::guard))
+        .with_state(board)
+}
+
+/// What all handlers share.
+#[derive(Debug)]
+struct Board {
+    client: Client,
+    links: Links,
+    style: Style,
+    options: DashboardOptions,
+}

@@ -1,0 +1,57 @@
+//! The fields of a query or of a form: names and values, several of one name if need be.
+
+use axum::{body::Body, http::Uri};
+
+use super::fault::Fault;
+
+/// The most bytes of a form.
+pub(super) const FORM_BYTES_MAX: usize = 64 * 1024;
+/// The most fields that are read; further ones are an error.
+const FIELDS_MAX: usize = 1_100;
+
+/// The fields of a query or form, in order.
+#[derive(Debug, Default)]
+pub(super) struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    /// Reads the query of an address.
+    pub(super) fn of_query(uri: &Uri) -> Self {
+        Self::parse(uri.query().unwrap_or_default().as_bytes())
+    }
+
+    /// Reads the form that a page sent, up to 64 KiB.
+    pub(super) async fn of_form(body: Body) -> Result<Self, Fault> {
+        let bytes = axum::body::to_bytes(body, FORM_BYTES_MAX).await.map_err(|_| Fault::TooLarge)?;
+        let fields = Self::parse(&bytes);
+        if FIELDS_MAX < fields.0.len() { Err(Fault::TooLarge) } else { Ok(fields) }
+    }
+
+    fn parse(text: &[u8]) -> Self {
+        Self(
+            form_urlencoded::parse(text)
+                .take(FIELDS_MAX + 1)
+                .map(|(k, v)| (k.into_owned(), v.into_owned()))
+                .collect(),
+        )
+    }
+
+    /// Returns the first value of a field, without spaces around it; empty if there is none.
+    pub(super) fn get(&self, name: &'static str) -> &str {
+        self.all(name).next().unwrap_or_default().trim()
+    }
+
+    /// Returns the value of a field as it is, if the field was sent.
+    pub(super) fn exact(&self, name: &'static str) -> Option<&str> {
+        self.all(name).next()
+    }
+
+    /// Returns all values of a field.
+    pub(super) fn all(&self, name: &'static str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the number in a field; 0 if there is none.
+    pub(super) fn number(&self, name: &'static str) -> u64 {
+        self.get(name).parse().unwrap_or(0)
+    }
+}

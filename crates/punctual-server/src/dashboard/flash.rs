@@ -1,0 +1,155 @@
+//! The message after a change. The address after a redirect has only counts and an id, so that nobody can put words of
+//! their own into this page.
+
+use punctual::JobId;
+
+use super::{
+    fields::Fields,
+    links::Links,
+    text::{count, counted},
+};
+
+/// What became of the jobs that were selected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcomes {
+    pub(super) done: u64,
+    /// Running jobs whose worker was asked to stop.
+    pub(super) requested: u64,
+    /// Jobs that do not exist any more.
+    pub(super) gone: u64,
+    /// Jobs that changed after the page was loaded.
+    pub(super) moved: u64,
+    /// Jobs whose state does not allow the action.
+    pub(super) unfit: u64,
+    /// Jobs whose unique key another job holds.
+    pub(super) taken: u64,
+    /// Jobs whose group or concurrency key is now in another shard.
+    pub(super) elsewhere: u64,
+    /// One of the jobs that stand in the way.
+    pub(super) other: Option<JobId>,
+}
+
+impl Outcomes {
+    /// The fields of an address.
+    pub(super) fn pairs(&self, did: &'static str) -> Vec<(&'static str, String)> {
+        let Self { done, requested, gone, moved, unfit, taken, elsewhere, other } = *self;
+        let counts = [
+            ("done", done),
+            ("requested", requested),
+            ("gone", gone),
+            ("moved", moved),
+            ("unfit", unfit),
+            ("taken", taken),
+            ("elsewhere", elsewhere),
+        ];
+        let counts = counts.into_iter().filter(|(_, n)| 0 < *n).map(|(name, n)| (name, n.to_string()));
+        let other = other.map(|id| ("other", id.to_string()));
+        [("did", did.to_owned())].into_iter().chain(counts).chain(other).collect()
+    }
+
+    fn of(fields: &Fields) -> Self {
+        let n = |name| fields.number(name);
+        Self {
+            done: n("done"),
+            requested: n("requested"),
+            gone: n("gone"),
+            moved: n("moved"),
+            unfit: n("unfit"),
+            taken: n("taken"),
+            elsewhere: n("elsewhere"),
+            other: fields.get("other").parse().ok(),
+        }
+    }
+}
+
+/// The message on the page after a change.
+#[derive(Debug)]
+pub(super) struct Flash {
+    /// Whether all went well.
+    pub(super) is_good: bool,
+    pub(super) lines: Vec<String>,
+    /// A job to look at: its address and its short id.
+    pub(super) other: Option<(String, String)>,
+}
+
+impl Flash {
+    /// Reads the message from the query of an address.
+    pub(super) fn of(fields: &Fields, links: &Links) -> Option<Self> {
+        let outcomes = Outcomes::of(fields);
+        let n = outcomes.done;
+        let lines = match fields.get("did") {
+            "none" => vec!["No job was selected. Select jobs in the first column.".to_owned()],
+            "pause" => vec!["The queue is paused. Jobs that run go on; no further job starts.".to_owned()],
+            "resume" => vec!["The queue is resumed.".to_owned()],
+            "misnamed" => vec!["Nothing was deleted: the name does not match the queue.".to_owned()],
+            "purge" if 0 < outcomes.moved => {
+                vec![format!("Deleted {}. More are waiting: purge again.", counted(n, "waiting job"))]
+            }
+            "purge" => vec![format!("Deleted {}.", counted(n, "waiting job"))],
+            did => act_lines(past(did)?, did, &outcomes),
+        };
+        let is_good = match fields.get("did") {
+            "pause" | "resume" => true,
+            "purge" => outcomes.moved == 0,
+            "none" | "misnamed" => false,
+            _ => outcomes == Outcomes { done: n, requested: outcomes.requested, ..Outcomes::default() },
+        };
+        let other = outcomes.other.map(|id| (links.job(id), id.short()));
+        Some(Self { is_good, lines, other })
+    }
+}
+
+/// What was done, as a word. `None` for a word that names no action.
+fn past(did: &str) -> Option<&'static str> {
+    Some(match did {
+        "cancel" => "Cancelled",
+        "reschedule" => "Rescheduled",
+        "run-now" => "Made due now",
+        "reprioritise" => "Changed the priority of",
+        "retry" => "Retried",
+        "delete" => "Deleted",
+        _ => return None,
+    })
+}
+
+fn act_lines(past: &str, did: &str, outcomes: &Outcomes) -> Vec<String> {
+    let were = |n: u64, one: &str, many: &str| {
+        if n == 1 { format!("1 job {one}") } else { format!("{} jobs {many}", count(n)) }
+    };
+    let Outcomes { done, requested, gone, moved, unfit, taken, elsewhere, .. } = *outcomes;
+    let mut lines = Vec::new();
+    if 0 < done || requested == 0 {
+        lines.push(format!("{past}: {}.", counted(done, "job")));
+    }
+    if 0 < requested {
+        lines.push(format!(
+            "A cancel was requested for {}; workers stop at their next heartbeat.",
+            counted(requested, "running job")
+        ));
+    }
+    if 0 < moved {
+        lines.push(format!(
+            "{} after this page was loaded. Nothing was done to such jobs.",
+            were(moved, "changed", "changed")
+        ));
+    }
+    if 0 < unfit {
+        lines.push(format!("{} {did} in the present state.", were(unfit, "does not allow", "do not allow")));
+    }
+    if 0 < gone {
+        lines.push(format!("{} any more.", were(gone, "does not exist", "do not exist")));
+    }
+    if 0 < taken {
+        lines.push(format!(
+            "{} not be retried: another job holds the unique key now.",
+            were(taken, "could", "could")
+        ));
+    }
+    if 0 < elsewhere {
+        lines.push(format!(
+            "{} not be retried yet: jobs of the same group or concurrency key are in another shard. Retry after these have ended.",
+            were(elsewhere, "could", "could")
+        ));
+    }
+    lines
+}

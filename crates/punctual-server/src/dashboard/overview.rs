@@ -1,0 +1,134 @@
+//! The overview: counters, queues, the next hour and the last one.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::{extract::State, response::Response};
+use futures_util::try_join;
+use punctual::{
+    store::Counts,
+    toolkit::{LastHour, Ran},
+};
+
+use super::{
+    Board,
+    chart::Chart,
+    fault::Fault,
+    frame::{Frame, Here, html},
+    links::Links,
+    queues::{self, QUEUES_SHOWN, Row},
+    terms::exact,
+    text::{Moment, count, due, size},
+    upcoming::HOUR,
+};
+
+/// The rows of each table of the last hour.
+const RAN_SHOWN: usize = 5;
+
+/// A counter: name, number, address, the class of its colour.
+struct Counter {
+    name: &'static str,
+    n: String,
+    link: String,
+    class: &'static str,
+}
+
+/// A row of what ran in the last hour.
+struct RanRow {
+    name: String,
+    queue: Option<String>,
+    runs: String,
+    link: String,
+}
+
+/// The due job that has waited longest.
+struct Oldest {
+    age: Moment,
+    queue: String,
+    link: String,
+}
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+struct Page {
+    frame: Frame,
+    is_empty: bool,
+    parts_away: u16,
+    counters: Vec<Counter>,
+    bytes: String,
+    oldest: Option<Oldest>,
+    has_more: bool,
+    queues: Vec<Row>,
+    total: String,
+    chart: Chart,
+    kinds: Vec<RanRow>,
+    groups: Vec<RanRow>,
+    errors: Vec<RanRow>,
+}
+
+/// Shows the overview. Makes at most 108 calls to the store, however many queues there are: one for each queue that is
+/// shown (100), four for the last hour, and one each for the time, the counters, the names of queues and the next hour.
+pub(super) async fn page(State(board): State<Arc<Board>>) -> Result<Response, Fault> {
+    let store = board.client.store();
+    let (now, counts, names, hour) =
+        try_join!(store.now(), store.count(None), store.queues(None), board.client.last_hour(QUEUES_SHOWN))?;
+    let infos = queues::read(&board, &shown(&names, &hour)).await?;
+    let oldest = infos.iter().filter_map(|info| Some((info.oldest_due?, info))).min_by_key(|(at, _)| *at);
+    let (chart, ..) = HOUR.chart(&board).await?;
+    let links = &board.links;
+    html(&Page {
+        frame: Frame::new(&board, Here::Overview, "Overview"),
+        is_empty: counts.total() == 0 && names.is_empty(),
+        parts_away: counts.parts_away,
+        counters: counters(&counts, links),
+        bytes: size(counts.bytes),
+        oldest: oldest.map(|(at, info)| Oldest {
+            age: Moment::age(at, now),
+            queue: info.name.clone(),
+            link: links.jobs(&format!("state:waiting due:<0s {}", exact("queue", &info.name))),
+        }),
+        has_more: infos.len() < names.len(),
+        queues: queues::rows(&infos, now, links),
+        total: queues::total(names.len(), false),
+        chart,
+        kinds: ran(&hour.kinds, |ran| links.jobs(&exact("kind", &ran.name))),
+        groups: ran(&hour.groups, |ran| {
+            let queue = ran.queue.as_deref().map(|queue| exact("queue", queue)).unwrap_or_default();
+            links.jobs(format!("{} {queue}", exact("group", &ran.name)).trim())
+        }),
+        errors: ran(&hour.errors, |_| links.to("failures")),
+    })
+}
+
+fn counters(counts: &Counts, links: &Links) -> Vec<Counter> {
+    let counter = |name, n: String, filter: &str, class| Counter { name, n, link: links.jobs(filter), class };
+    vec![
+        counter("Waiting", count(counts.waiting), "state:waiting", "scheduled"),
+        counter("Due", due(counts.due), "state:waiting due:<0s", "ready"),
+        counter("Retrying", count(counts.retrying), "state:retrying", "retrying"),
+        counter("Running", count(counts.running), "state:running", "running"),
+        counter("Done", count(counts.done), "state:done", "done"),
+        counter("Dead", count(counts.dead), "state:dead", "dead"),
+        counter("Cancelled", count(counts.cancelled), "state:cancelled", "cancelled"),
+    ]
+}
+
+/// Returns the queues that are shown: first those that ran most in the last hour, then by name.
+fn shown<'a>(names: &'a [String], hour: &'a LastHour) -> Vec<&'a str> {
+    let mut shown: Vec<&str> = hour.queues.iter().map(|ran| ran.name.as_str()).collect();
+    let others =
+        names.iter().map(String::as_str).filter(|name| !hour.queues.iter().any(|ran| ran.name == *name));
+    shown.extend(others);
+    shown.truncate(QUEUES_SHOWN);
+    shown
+}
+
+fn ran(all: &[Ran], link: impl Fn(&Ran) -> String) -> Vec<RanRow> {
+    let row = |ran: &Ran| RanRow {
+        name: ran.name.clone(),
+        queue: ran.queue.clone(),
+        runs: count(ran.runs),
+        link: link(ran),
+    };
+    all.iter().take(RAN_SHOWN).map(row).collect()
+}

@@ -1,0 +1,185 @@
+//! How times, durations and numbers are written. All times are those of the store's clock, in UTC.
+
+use std::{cmp::Ordering, time::Duration};
+
+use askama::{Template, filters::HtmlSafe};
+use jiff::{
+    SpanRound, Unit,
+    civil::DateTime,
+    fmt::friendly::{FractionalUnit, Spacing, SpanPrinter},
+    tz::TimeZone,
+};
+use punctual::{Backoff, Timestamp, job::parse_duration, limits::DUE_COUNT_MAX};
+
+/// `1,204,331`.
+pub(super) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if 0 < i && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 job`, `2 jobs`.
+pub(super) fn counted(n: u64, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{} {noun}s", count(n)) }
+}
+
+/// Due jobs are counted up to a bound: `100,000+`.
+pub(super) fn due(n: u64) -> String {
+    if n < DUE_COUNT_MAX { count(n) } else { format!("{}+", count(DUE_COUNT_MAX)) }
+}
+
+/// `512 bytes`, `64.0 KiB`, `1.5 MiB`.
+pub(super) fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => counted(bytes, "byte"),
+        1_024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1_024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+/// At most `chars` characters, with `…` for what was cut.
+pub(super) fn cut(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(chars - 1).chain(['…']).collect(),
+    }
+}
+
+/// Writes a duration in at most two units, rounded: `120ms`, `4.2s`, `1h 30m`, `3d 4h`.
+pub(super) fn span(length: Duration) -> String {
+    const MINUTE: u128 = 60_000;
+    let (smallest, increment) = match length.as_millis() {
+        0..1_000 => (Unit::Millisecond, 1),
+        1_000..10_000 => (Unit::Millisecond, 100),
+        ms if ms < 60 * MINUTE => (Unit::Second, 1),
+        ms if ms < 24 * 60 * MINUTE => (Unit::Minute, 1),
+        _ => (Unit::Hour, 1),
+    };
+    let round =
+        SpanRound::new().largest(Unit::Day).smallest(smallest).increment(increment).days_are_24_hours();
+    let Some(rounded) = jiff::Span::try_from(length).ok().and_then(|span| span.round(round).ok()) else {
+        return "for ever".to_owned();
+    };
+    let printer = SpanPrinter::new().spacing(Spacing::BetweenUnits);
+    let is_short = length < Duration::from_secs(1);
+    let fraction = (!is_short).then_some(FractionalUnit::Second);
+    if rounded.is_zero() { "0ms".to_owned() } else { printer.fractional(fraction).span_to_string(&rounded) }
+}
+
+/// Writes a backoff: `exponential 5s to 6h`.
+pub(super) fn backoff(of: &Backoff) -> String {
+    let pause = |text: &str| parse_duration(text).map_or_else(|_| text.to_owned(), span);
+    let word = |text: &str| text.split("..").map(pause).collect::<Vec<_>>().join(" to ");
+    of.to_string().split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// Writes a time relative to now: `in 41s`, `3m 2s ago`, `now`.
+pub(super) fn relative(at: Timestamp, now: Timestamp) -> String {
+    match at.cmp(&now) {
+        Ordering::Less => format!("{} ago", span(now.since(at))),
+        Ordering::Equal => "now".to_owned(),
+        Ordering::Greater => format!("in {}", span(at.since(now))),
+    }
+}
+
+/// Writes a time in a format of strftime, in UTC.
+pub(super) fn clock(at: Timestamp, format: &str) -> String {
+    let ms = i64::try_from(at.as_ms()).unwrap_or(i64::MAX);
+    match jiff::Timestamp::from_millisecond(ms) {
+        Ok(instant) => instant.to_zoned(TimeZone::UTC).strftime(format).to_string(),
+        // The calendar ends one day before the last instant.
+        Err(_) => "at the end of 9999".to_owned(),
+    }
+}
+
+/// Writes a whole time: `2026-11-20 14:32:10 UTC`.
+pub(super) fn whole(at: Timestamp) -> String {
+    clock(at, "%Y-%m-%d %H:%M:%S UTC")
+}
+
+/// Reads what a field for date and time sends, as UTC: `2026-11-20T14:32`.
+pub(super) fn read_instant(text: &str) -> Option<Timestamp> {
+    let instant = text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
+    Timestamp::from_ms(u64::try_from(instant.as_millisecond()).ok()?).ok()
+}
+
+/// An instant as an element: relative text, with the whole time in its title.
+#[derive(Debug, Clone, Template)]
+#[template(path = "moment.html")]
+pub(super) struct Moment {
+    machine: String,
+    whole: String,
+    text: String,
+}
+
+impl HtmlSafe for Moment {}
+
+impl Moment {
+    /// Shows how far an instant is from now.
+    pub(super) fn new(at: Timestamp, now: Timestamp) -> Self {
+        Self { machine: clock(at, "%Y-%m-%dT%H:%M:%S%.3fZ"), whole: whole(at), text: relative(at, now) }
+    }
+
+    /// Shows the time of an instant.
+    pub(super) fn absolute(at: Timestamp) -> Self {
+        Self { text: clock(at, "%Y-%m-%d %H:%M:%S"), ..Self::new(at, at) }
+    }
+
+    /// Shows how long ago an instant was, as an age.
+    pub(super) fn age(at: Timestamp, now: Timestamp) -> Self {
+        Self { text: span(now.since(at)), ..Self::new(at, now) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_units_at_most() {
+        for (ms, text) in [
+            (0, "0ms"),
+            (120, "120ms"),
+            (4_000, "4s"),
+            (4_249, "4.2s"),
+            (41_000, "41s"),
+            (62_000, "1m 2s"),
+            (5_400_000, "1h 30m"),
+            (3 * 86_400_000 + 4 * 3_600_000, "3d 4h"),
+            (u64::MAX, "for ever"),
+        ] {
+            assert_eq!(span(Duration::from_millis(ms)), text);
+        }
+    }
+
+    #[test]
+    fn a_backoff_is_written_with_its_pauses_as_people_write_them() {
+        assert_eq!(backoff(&Backoff::default()), "exponential 5s to 6h");
+        let fixed = Backoff::fixed(Duration::from_secs(90)).jitter(true);
+        assert_eq!(backoff(&fixed), "fixed 1m 30s to 6h with jitter");
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!([0, 999, 1_000, 1_204_331].map(count), ["0", "999", "1,000", "1,204,331"]);
+        assert_eq!([99_999, 100_000].map(due), ["99,999", "100,000+"]);
+        assert_eq!([1, 1_536, 1 << 20].map(size), ["1 byte", "1.5 KiB", "1.0 MiB"]);
+    }
+
+    #[test]
+    fn times_are_written_and_read_in_utc() {
+        let at = Timestamp::saturating_from_ms(1_795_192_330_000);
+        assert_eq!(whole(at), "2026-11-20 16:32:10 UTC");
+        assert_eq!(relative(at.after(Duration::from_secs(41)), at), "in 41s");
+        assert_eq!(read_instant("2026-11-20T16:32:10"), Some(at));
+        assert_eq!(read_instant("2026-11-20T16:32").map(Timestamp::as_ms), Some(1_795_192_320_000));
+        assert_eq!([read_instant("soon"), read_instant("1960-01-01T00:00")], [None, None]);
+        assert_eq!(whole(Timestamp::MAX), "at the end of 9999");
+    }
+}
