@@ -50,6 +50,9 @@ pub enum Role {
 }
 
 impl Role {
+    /// All roles, the lowest first.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Operate, Self::Admin];
+
     /// Returns the name, as command lines and documents write it.
     ///
     /// ```
@@ -97,7 +100,7 @@ pub struct NewToken {
     pub queues: Option<Vec<String>>,
     /// Whether payloads are shown.
     pub payloads: Payloads,
-    /// The time until it expires; `None` for never.
+    /// The time until it expires, above 0; `None` for never.
     pub expires_in: Option<Duration>,
     /// The person or program that makes it.
     pub created_by: String,
@@ -129,6 +132,9 @@ impl NewToken {
         check_text("name of the token", &self.name, NAME_BYTES)?;
         if !self.created_by.is_empty() {
             check_text("name of the creator", &self.created_by, NAME_BYTES)?;
+        }
+        if self.expires_in.is_some_and(|by| by.is_zero()) {
+            return Err(Error::invalid("a token that expires at once is of no use"));
         }
         let Some(queues) = &self.queues else { return Ok(()) };
         if queues.is_empty() || QUEUES_MAX < queues.len() {

@@ -31,7 +31,6 @@ use punctual_server::{
 use tokio::time::advance;
 use tower::ServiceExt as _;
 
-const ROLES: [Role; 3] = [Role::Read, Role::Operate, Role::Admin];
 const LOOPBACK: &str = "127.0.0.1:50000";
 const FAR: &str = "192.0.2.1:50000";
 const FAR_TOO: &str = "198.51.100.1:50000";
@@ -180,10 +179,10 @@ fn guess(n: usize) -> String {
 async fn each_role_has_its_rights_and_no_more() {
     let t = TestQueue::new();
     let gate = Gate::new(&t.client);
-    for (seed, role) in (1..).zip(ROLES) {
+    for (seed, role) in (1..).zip(Role::ALL) {
         let made = make(&t.client, seed, &NewToken::new("ana", role)).await;
         let needed = [Method::GET, Method::POST, Method::PUT];
-        for (method, needed) in needed.into_iter().zip(ROLES) {
+        for (method, needed) in needed.into_iter().zip(Role::ALL) {
             let said = ask(method, "/api/v1/stats").with(made.secret.expose()).get(&gate).await;
             let expected =
                 if needed <= role { (200, format!("ana {role}")) } else { refused(403, "forbidden") };
@@ -191,7 +190,7 @@ async fn each_role_has_its_rights_and_no_more() {
         }
         // As a value, without a router.
         let caller = Caller::new("ana", role);
-        for (right, needed) in [Right::Read, Right::Operate, Right::Admin].into_iter().zip(ROLES) {
+        for (right, needed) in [Right::Read, Right::Operate, Right::Admin].into_iter().zip(Role::ALL) {
             assert_eq!(caller.may(right, None).is_ok(), needed <= role, "{role} {right:?}");
             assert_eq!(caller.may(right, Some("mail")).is_ok(), needed <= role, "{role} {right:?}");
         }
@@ -277,11 +276,14 @@ async fn an_expired_token_is_refused_also_while_it_is_believed() {
     let of = made.secret.expose();
     assert_eq!(look().with(of).get(&gate).await.0, 200);
     // It is looked up again after 1 s, and then the time of the store counts.
-    (t.advance(Duration::from_secs(1)), advance(Duration::from_secs(1)).await);
+    t.advance(Duration::from_secs(1));
+    advance(Duration::from_secs(1)).await;
     assert_eq!(look().with(of).get(&gate).await.0, 200);
-    (t.advance(Duration::from_millis(399)), advance(Duration::from_millis(399)).await);
+    t.advance(Duration::from_millis(399));
+    advance(Duration::from_millis(399)).await;
     assert_eq!(look().with(of).get(&gate).await.0, 200);
-    (t.advance(Duration::from_millis(1)), advance(Duration::from_millis(1)).await);
+    t.advance(Duration::from_millis(1));
+    advance(Duration::from_millis(1)).await;
     let response = look().with(of).send(&gate).await;
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     assert!(text(response).await.contains("has expired"));
@@ -687,6 +689,7 @@ async fn limits_of_tokens_hold() {
         NewToken::new("a\nb", Role::Read),
         NewToken::new("x".repeat(101), Role::Read),
         NewToken { created_by: "x".repeat(101), ..ok.clone() },
+        NewToken { expires_in: Some(Duration::ZERO), ..ok.clone() },
         with_queues(0),
         with_queues(101),
         NewToken { queues: Some(vec!["x".repeat(256)]), ..ok.clone() },
