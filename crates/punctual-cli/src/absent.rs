@@ -4,7 +4,7 @@
 use crate::{args::Command, errors::Failure};
 
 /// The arguments of a command that is not in this build: any.
-#[cfg(any(test, not(all(feature = "forward", feature = "import", feature = "man"))))]
+#[cfg(any(test, not(all(feature = "forward", feature = "import", feature = "man", feature = "serve"))))]
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Absent {
@@ -14,7 +14,7 @@ pub(crate) struct Absent {
 
 /// Returns the feature that a command needs and this build lacks; `None` if the command is in this build.
 #[cfg_attr(
-    all(feature = "forward", feature = "import", feature = "man"),
+    all(feature = "forward", feature = "import", feature = "man", feature = "serve"),
     expect(unused_variables, reason = "every command is in this build")
 )]
 pub(crate) const fn feature(command: &Command) -> Option<&'static str> {
@@ -30,12 +30,18 @@ pub(crate) const fn feature(command: &Command) -> Option<&'static str> {
     if let Command::Man(_) = command {
         return Some("man");
     }
+    #[cfg(not(feature = "serve"))]
+    if let Command::Token(_) = command {
+        return Some("serve");
+    }
     None
 }
 
 /// The error of a command whose feature is not in this build.
 pub(crate) fn failure(feature: &str) -> Failure {
-    failure_of(&format!("command {feature}"), feature)
+    // One feature can have commands of other names.
+    let command = if feature == "serve" { "token" } else { feature };
+    failure_of(&format!("command {command}"), feature)
 }
 
 /// The error of a command or an option whose feature is not in this build.

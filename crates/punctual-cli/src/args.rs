@@ -10,7 +10,7 @@ use std::{
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, parser::ValueSource};
 use punctual::job::parse_duration;
 
-#[cfg(not(all(feature = "forward", feature = "import", feature = "man")))]
+#[cfg(not(all(feature = "forward", feature = "import", feature = "man", feature = "serve")))]
 use crate::absent::Absent;
 #[cfg(feature = "forward")]
 use crate::commands::forward::Forward;
@@ -18,6 +18,8 @@ use crate::commands::forward::Forward;
 use crate::commands::import::Import;
 #[cfg(feature = "man")]
 use crate::commands::man::Man;
+#[cfg(feature = "serve")]
+use crate::commands::token::Token;
 use crate::{
     commands::{
         act::{Cancel, Delete, Edit, Reprioritise, Reschedule, Retry, RunNow},
@@ -308,6 +310,13 @@ pub(crate) enum Command {
     /// Import the jobs of a hand-written queue on Redis (not in this build).
     #[cfg(not(feature = "import"))]
     Import(Absent),
+    /// Manage tokens, which a server asks its callers for.
+    #[cfg(feature = "serve")]
+    #[command(subcommand)]
+    Token(Token),
+    /// Manage tokens, which a server asks its callers for (not in this build).
+    #[cfg(not(feature = "serve"))]
+    Token(Absent),
     /// Check that each job is in exactly one state.
     Audit(Audit),
     /// Check the store's health and configuration.
@@ -379,6 +388,8 @@ impl Command {
             Self::Queue(queue) => queue.only_looks(),
             Self::Cron(cron) => cron.only_looks(),
             Self::Topic(topic) => topic.only_looks(),
+            #[cfg(feature = "serve")]
+            Self::Token(token) => token.only_looks(),
             Self::Board(board) => board.only_looks(),
             Self::Lock(lock) => lock.only_looks(),
             _ => false,
@@ -406,6 +417,8 @@ impl Command {
             Self::Import(import) => !import.is_dry(),
             Self::Cron(cron) => cron.makes_a_store(),
             Self::Topic(topic) => topic.makes_a_store(),
+            #[cfg(feature = "serve")]
+            Self::Token(token) => token.makes_a_store(),
             Self::Board(board) => board.makes_a_store(),
             Self::Lock(lock) => lock.makes_a_store(),
             _ => false,

@@ -29,6 +29,8 @@ pub(crate) mod shards;
 pub(crate) mod show;
 pub(crate) mod stats;
 pub(crate) mod take;
+#[cfg(feature = "serve")]
+pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod topic;
 pub(crate) mod upcoming;
@@ -151,6 +153,10 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Queue(args) => queue::run(session, args).await,
         Command::Cron(args) => cron::run(session, args).await,
         Command::Topic(args) => topic::run(session, args).await,
+        #[cfg(feature = "serve")]
+        Command::Token(args) => token::run(session, args).await,
+        #[cfg(not(feature = "serve"))]
+        Command::Token(_) => unreachable!("invariant: a command that is not in this build was refused"),
         Command::Limit(args) => limiter::run(session, args).await,
         Command::Board(args) => board::run(session, args).await,
         Command::Lock(args) => lock::run(session, args).await,

@@ -252,6 +252,12 @@ impl Failure {
         Self::new(Code::Failed, message)
     }
 
+    /// Returns the message, without its code; empty if there is none.
+    #[cfg(feature = "serve")]
+    pub(crate) fn message(&self) -> &str {
+        if let Self::Told(told) = self { &told.message } else { "" }
+    }
+
     /// Adds a reason.
     pub(crate) fn why(mut self, why: impl Into<String>) -> Self {
         if let Self::Told(told) = &mut self {

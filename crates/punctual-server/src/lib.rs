@@ -2,8 +2,10 @@
 
 mod api;
 mod dashboard;
+pub mod gate;
 mod listen;
 mod metrics;
+pub mod token;
 
 pub use api::api;
 pub use dashboard::{DashboardOptions, dashboard};

@@ -32,6 +32,7 @@ mod queue;
 #[cfg(unix)]
 mod redis;
 mod take;
+mod token;
 mod tool;
 mod topic;
 #[cfg(unix)]

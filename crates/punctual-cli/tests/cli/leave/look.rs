@@ -8,9 +8,10 @@ use std::{
 };
 
 use punctual::{Client, Ctx, JobRecord, Outcome, State, Worker, job::Filter, limits::BATCH_MAX, store::List};
+use punctual_server::token::{self, NewToken, RANDOM_BYTES, Role};
 use tempfile::TempDir;
 
-use super::table::{BULK, DEAD, DUE, FAR_AT, ROWS};
+use super::table::{BULK, DEAD, DUE, FAR_AT, ROWS, TOKEN};
 use crate::fixture::Cli;
 
 /// Jobs of the store that every run begins with.
@@ -48,6 +49,10 @@ impl Store {
                 std::future::ready(Outcome::Dead("no".to_owned()))
             };
             worker.handle_raw(run).run_until(stop).await.unwrap();
+            let mut random = [0; RANDOM_BYTES];
+            random[..4].copy_from_slice(&0x00c0_ffee_u32.to_be_bytes());
+            let made = token::make(&client, &NewToken::new("ana", Role::Admin), random).await.unwrap();
+            assert_eq!(made.token.id, TOKEN);
             let lock = client.lock("held").lease(Duration::from_hours(1));
             std::mem::forget(lock.try_acquire().await.unwrap().unwrap());
         });
@@ -130,6 +135,9 @@ impl Look {
             }
             for topic in client.topics(None).await.unwrap().topics {
                 lines.push(format!("topic {topic:?}"));
+            }
+            for token in token::list(&client).await.unwrap().tokens {
+                lines.push(format!("token {} {}", token.name, token.role));
             }
             lines.push(format!("board {:?}", client.leaderboard("scores").top(10).await.unwrap()));
             let locks = client.locks(10).await.unwrap().0;

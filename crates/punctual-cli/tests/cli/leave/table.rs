@@ -75,6 +75,8 @@ const FAR_TOO: &str = "019dd2f1-6a3b-7c44-8d21-0b3d5c1e9f02";
 pub(crate) const DUE: &str = "019dd2f1-6a3b-7c44-8d21-0b3d5c1e9f03";
 pub(crate) const DEAD: &str = "019dd2f1-6a3b-7c44-8d21-0b3d5c1e9f04";
 const NEW: &str = "019dd2f1-6a3b-7c44-8d21-0b3d5c1e9f05";
+/// The token of that store.
+pub(crate) const TOKEN: &str = "00c0ffee";
 /// Names of that store.
 pub(crate) const FAR_AT: &str = "2090-01-01T00:00Z";
 pub(crate) const BULK: &str = "bulk";
@@ -176,6 +178,9 @@ pub(crate) static ROWS: &[Row] = &[
     looks("stats", &["stats"]),
     does("take", &["take", "-q", BULK, "-n", "140", "-o", "ids"]).in_steps(),
     does("take", &["take", "-q", BULK, "-n", "140", "-o", "ndjson"]).in_steps(),
+    looks("token ls", &["token", "ls"]),
+    does("token new", &["token", "new", "bo", "--role", "read"]),
+    does("token revoke", &["token", "revoke", TOKEN]),
     looks("top", &["top", "-n", "2"]),
     looks("topic ls", &["topic", "ls"]),
     does("topic publish", &["topic", "publish", "news", "email.send", "{}", "--id", NEW]),

@@ -1,0 +1,264 @@
+//! The one place that decides who a caller is and what it may do.
+//!
+//! A [`Gate`] stands in front of a router as a [layer](Gate::layer). For each request it finds the [`Caller`], by a token in
+//! `Authorization: Bearer`, a user that a trusted proxy names, or the session cookie. Then it compares the caller's role with what the
+//! route [needs](Needs). A route that the table of the router does not have needs an admin.
+//!
+//! While a store has no token, programs on the same machine are admins, and nobody else is let in. From the first token on, each
+//! request needs one.
+//!
+//! It never answers for a handler: a handler that acts on a queue asks [`Caller::may`] with its name.
+
+mod guesses;
+mod layer;
+mod proxy;
+mod refusal;
+mod request;
+mod rights;
+mod tokens;
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use axum::http::request::Parts;
+use punctual::Client;
+
+use self::{guesses::Guesser, request::Site, rights::Need, tokens::Tokens};
+pub use self::{
+    layer::{GateLayer, Gated},
+    proxy::Proxy,
+    refusal::Refusal,
+    rights::{Caller, Needs, Right, Rights},
+};
+use crate::token::Role;
+
+/// The cookie that holds the token of a browser.
+pub const SESSION_COOKIE: &str = "punctual_session";
+/// How long a token is believed without a look at the store: a revoked one is refused within this time.
+pub const BELIEVED_FOR: Duration = Duration::from_secs(1);
+/// The names under which a program on the same machine reaches a server.
+const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// Decides who a caller is and what it may do. Clones share what they know of tokens.
+///
+/// ```
+/// # use axum::{Extension, Router, http::Method, routing::get};
+/// # use punctual_server::gate::{Caller, Gate, Needs, Right};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
+/// # let client = punctual::Client::connect("memory:").await?;
+/// fn rights(method: &Method, path: &str) -> Option<Needs> {
+///     match (method, path) {
+///         (_, "/healthz") => Some(Needs::PUBLIC),
+///         (&Method::GET, "/api/v1/stats") => Some(Right::Read.in_store()),
+///         _ => None, // needs an admin
+///     }
+/// }
+///
+/// let router: Router = Router::new()
+///     .route("/api/v1/stats", get(|Extension(caller): Extension<Caller>| async move { caller.name }))
+///     .layer(Gate::new(&client).layer(rights));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Gate {
+    config: Arc<Config>,
+    tokens: Option<Arc<Tokens>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Config {
+    hosts: Vec<String>,
+    proxy: Option<Proxy>,
+}
+
+impl Gate {
+    /// Makes a gate without tokens: programs on the same machine are admins, and nobody else is let in.
+    pub fn open() -> Self {
+        Self { config: Arc::default(), tokens: None }
+    }
+
+    /// Makes a gate with the tokens of a store.
+    ///
+    /// While the store has none, it works as [`open`](Self::open).
+    pub fn new(client: &Client) -> Self {
+        Self { config: Arc::default(), tokens: Some(Arc::new(Tokens::new(client.clone()))) }
+    }
+
+    /// Accepts this name, without a port, in the header `Host` of requests without a token. May be called several times.
+    ///
+    /// Always accepted are `localhost`, `127.0.0.1` and `[::1]`. Other names are refused, so that a page on another site cannot reach
+    /// the server by a name of its own that leads to this machine. With a token every name is accepted.
+    #[must_use]
+    pub fn host(mut self, name: impl Into<String>) -> Self {
+        Arc::make_mut(&mut self.config).hosts.push(name.into());
+        self
+    }
+
+    /// Trusts a proxy that names its users.
+    ///
+    /// Requests from its addresses are never taken for those of the same machine.
+    #[must_use]
+    pub fn proxy(mut self, proxy: Proxy) -> Self {
+        Arc::make_mut(&mut self.config).proxy = Some(proxy);
+        self
+    }
+
+    /// Puts the gate in front of a router.
+    ///
+    /// `rights` says what each route needs; a route that it does not know needs an admin. Inside a router that is nested, paths are those
+    /// after the prefix. Requests need the address of the peer: [`axum::extract::ConnectInfo`] of a `SocketAddr`, as
+    /// `into_make_service_with_connect_info` adds it. A request without it is refused while there are no tokens.
+    pub fn layer(&self, rights: Rights) -> GateLayer {
+        GateLayer::new(self.clone(), rights)
+    }
+
+    /// Finds the caller of a request, and checks that it may use a route. `None` for a public route.
+    async fn admit(&self, parts: &Parts, needs: Needs) -> Result<Option<Caller>, Refusal> {
+        match needs.0 {
+            Need::Nothing => {
+                // A login or logout, too, must not be sent by another page.
+                if request::changes(&parts.method) && request::site(parts, &self.config.hosts) == Site::Other
+                {
+                    return Err(Refusal::cross_site());
+                }
+                Ok(None)
+            }
+            Need::Store(right) => {
+                let caller = self.authenticate(parts).await?;
+                caller.may(right, None)?;
+                Ok(Some(caller))
+            }
+            Need::Queues(right) => {
+                let caller = self.authenticate(parts).await?;
+                caller.has(right)?;
+                Ok(Some(caller))
+            }
+        }
+    }
+
+    /// Finds the caller of a request.
+    ///
+    /// Looks for a token in `Authorization: Bearer`, then for the user that a trusted proxy names, then for the session cookie. A request
+    /// that changes something must not come from a page of another site, unless it has a token in its header: browsers add cookies by
+    /// themselves.
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    /// A refusal: 401 without a valid token, 403 for a page of another site, 421 for a foreign `Host`, 429 after 10 wrong tokens in a
+    /// minute from one address, 503 if the store does not answer.
+    pub async fn authenticate(&self, parts: &Parts) -> Result<Caller, Refusal> {
+        let peer = request::peer(parts);
+        if let Some(token) = request::bearer(&parts.headers)? {
+            return match &self.tokens {
+                Some(tokens) => tokens.look_up(token, self.guesser(parts)).await,
+                None => self.local(parts, peer),
+            };
+        }
+        if let Some(proxy) = self.config.proxy.as_ref().filter(|proxy| proxy.is_at(peer))
+            && let Some(user) = proxy.user(parts)
+        {
+            self.same_site(parts, true)?;
+            return Ok(Caller::new(user, proxy.role));
+        }
+        let Some(tokens) = &self.tokens else { return self.local(parts, peer) };
+        let refusal = match request::session(&parts.headers) {
+            Some(token) => match tokens.look_up(token, self.guesser(parts)).await {
+                Ok(caller) => {
+                    self.same_site(parts, false)?;
+                    return Ok(caller);
+                }
+                Err(refusal) => refusal,
+            },
+            None => Refusal::unauthenticated(
+                "the request has no token",
+                "send one as Authorization: Bearer pt_…; punctual token new NAME --role ROLE    makes one",
+            ),
+        };
+        // A browser keeps the cookie of a token that was revoked, even if it was the last one.
+        if refusal.code == "unauthenticated" && !tokens.any().await? {
+            return self.local(parts, peer);
+        }
+        Err(refusal)
+    }
+
+    /// Finds the caller that a token belongs to, for a form in which a person logs in.
+    ///
+    /// The answer to the browser then needs [`session_cookie`]. Wrong tokens count as in [`authenticate`](Self::authenticate).
+    ///
+    /// # Errors
+    /// As [`authenticate`](Self::authenticate).
+    pub async fn log_in(&self, parts: &Parts, token: &str) -> Result<Caller, Refusal> {
+        if request::site(parts, &self.config.hosts) == Site::Other {
+            return Err(Refusal::cross_site());
+        }
+        let Some(tokens) = &self.tokens else {
+            return Err(Refusal::unauthenticated(
+                "this server has no tokens",
+                "use it on its own machine, without a token",
+            ));
+        };
+        tokens.look_up(token.trim(), self.guesser(parts)).await
+    }
+
+    /// Refuses a change by a page of another site. A request that does not say where it comes from is no browser's, except one with a
+    /// cookie.
+    fn same_site(&self, parts: &Parts, unsaid_is_fine: bool) -> Result<(), Refusal> {
+        match request::site(parts, &self.config.hosts) {
+            _ if !request::changes(&parts.method) => Ok(()),
+            Site::Same => Ok(()),
+            Site::Unsaid if unsaid_is_fine => Ok(()),
+            Site::Unsaid | Site::Other => Err(Refusal::cross_site()),
+        }
+    }
+
+    /// The caller of a request without a token, while there are none.
+    fn local(&self, parts: &Parts, peer: Option<IpAddr>) -> Result<Caller, Refusal> {
+        let is_proxy = self.config.proxy.as_ref().is_some_and(|proxy| proxy.is_at(peer));
+        let is_local = peer.is_some_and(|peer| peer.is_loopback());
+        if !is_local || is_proxy || request::is_forwarded(&parts.headers) {
+            return Err(Refusal::unauthenticated(
+                "the server has no tokens, so it answers only programs on its own machine",
+                "make a token there: punctual token new NAME --role admin",
+            ));
+        }
+        let named = self.config.hosts.iter().map(String::as_str);
+        let is_named = |host: &str| named.chain(LOCAL_NAMES).any(|name| name.eq_ignore_ascii_case(host));
+        if !request::host(parts).is_some_and(is_named) {
+            return Err(Refusal::host());
+        }
+        self.same_site(parts, true)?;
+        Ok(Caller::new("local", Role::Admin))
+    }
+
+    /// Whose guesses the request counts with.
+    fn guesser(&self, parts: &Parts) -> Guesser {
+        let peer = request::peer(parts);
+        let is_proxy = self.config.proxy.as_ref().is_some_and(|proxy| proxy.is_at(peer));
+        let client = || request::client_of_proxy(&parts.headers);
+        Guesser::from(if is_proxy { client().or(peer) } else { peer })
+    }
+}
+
+/// Returns the value of `Set-Cookie` that logs a browser in. It lasts until the browser ends.
+///
+/// `base` is the path under which the server is reached, such as `/`. `is_secure` says whether browsers reach it over TLS.
+///
+/// ```
+/// # use punctual_server::gate::session_cookie;
+/// let value = session_cookie("pt_…", "/jobs/", true);
+/// assert_eq!(value, "punctual_session=pt_…; HttpOnly; SameSite=Strict; Path=/jobs/; Secure");
+/// ```
+pub fn session_cookie(token: &str, base: &str, is_secure: bool) -> String {
+    let secure = if is_secure { "; Secure" } else { "" };
+    format!("{SESSION_COOKIE}={token}; HttpOnly; SameSite=Strict; Path={base}{secure}")
+}
+
+/// Returns the value of `Set-Cookie` that logs a browser out.
+///
+/// ```
+/// # use punctual_server::gate::end_session_cookie;
+/// assert!(end_session_cookie("/", false).ends_with("; Max-Age=0"));
+/// ```
+pub fn end_session_cookie(base: &str, is_secure: bool) -> String {
+    session_cookie("", base, is_secure) + "; Max-Age=0"
+}
