@@ -6,11 +6,12 @@
 mod calls;
 mod lanes;
 mod problem;
+mod scope;
 
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    Router,
+    Extension, Router,
     body::{Body, to_bytes},
     extract::{Path, State},
     http::{StatusCode, header::CONTENT_TYPE},
@@ -20,8 +21,10 @@ use axum::{
 use punctual::{CancellationToken, Client};
 use tokio::time::timeout;
 
-use self::lanes::Lanes;
+use crate::gate::Caller;
+
 pub(crate) use self::problem::Problem;
+use self::{lanes::Lanes, scope::Scope};
 
 /// Largest body of a request: a thousand jobs with everything that they can carry beside 1 MiB of payloads.
 const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -40,7 +43,7 @@ struct Api {
 
 /// Returns a router for the HTTP API, `/api/v1`. `stop` ends requests that wait for jobs.
 ///
-/// It checks no rights: whoever reaches it can do everything.
+/// A [`Gate`](crate::gate::Gate) in front of it says who the callers are. Without one, all of them can do everything.
 ///
 /// ```
 /// # use punctual::{CancellationToken, Client};
@@ -54,7 +57,13 @@ pub fn api(client: &Client, stop: &CancellationToken) -> Router {
     Router::new().route("/api/v1/{call}", post(call)).with_state(Arc::new(api))
 }
 
-async fn call(State(api): State<Arc<Api>>, Path(call): Path<String>, body: Body) -> Response {
+async fn call(
+    State(api): State<Arc<Api>>,
+    Path(call): Path<String>,
+    caller: Option<Extension<Caller>>,
+    body: Body,
+) -> Response {
+    let scope = Scope::of(caller.map(|Extension(caller)| caller));
     let body = match timeout(BODY_MAX, to_bytes(body, BODY_BYTES_MAX)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
@@ -66,7 +75,7 @@ async fn call(State(api): State<Arc<Api>>, Path(call): Path<String>, body: Body)
             return Problem::new(StatusCode::REQUEST_TIMEOUT, "timed_out", detail).into_response();
         }
     };
-    match calls::answer(&api, &call, &body).await {
+    match calls::answer(&api, &scope, &call, &body).await {
         Some(Ok(body)) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
         Some(Err(problem)) => problem.into_response(),
         None => Problem::not_found("there is no such call").into_response(),

@@ -1,13 +1,17 @@
 #![doc = include_str!("../README.md")]
 
+mod accept;
 mod api;
 mod dashboard;
 pub mod gate;
 mod listen;
 mod metrics;
+mod rights;
+mod server;
 pub mod token;
 
 pub use api::api;
 pub use dashboard::{DashboardOptions, dashboard};
 pub use listen::{Listening, listen, router};
 pub use metrics::text;
+pub use server::Server;

@@ -1,37 +1,32 @@
 //! Answers over HTTP: metrics and health.
 
-use std::{
-    convert::Infallible, future::ready, net::SocketAddr, sync::Arc, thread::JoinHandle, time::Duration,
-};
+use std::{future::ready, net::SocketAddr, thread::JoinHandle, time::Duration};
 
 use axum::{
     Router,
     http::{StatusCode, header::CONTENT_TYPE},
     routing::get,
 };
-use hyper::server::conn::http1;
-use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use punctual::{
     Error, ErrorKind, Result,
     client::Metrics,
     worker::{Health, HealthReport},
 };
-use tokio::{
-    net::TcpListener,
-    sync::Semaphore,
-    task::spawn_blocking,
-    time::{sleep, timeout},
-};
+use tokio::{net::TcpListener, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics;
+use crate::{
+    accept::{Limits, accept},
+    metrics,
+};
 
-/// Most connections at once. Further ones wait.
-const CONNECTIONS_MAX: usize = 64;
-/// How long a connection can stay open.
-const CONNECTION_MAX: Duration = Duration::from_secs(10);
-/// How long to wait after a connection could not be accepted.
-const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// A connection is for one answer.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    connection: Duration::from_secs(10),
+    drain: Duration::ZERO,
+    head: Duration::from_secs(10),
+};
 
 /// Returns a router for `/metrics`, `/healthz` and `/readyz`.
 ///
@@ -40,7 +35,15 @@ const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// let own: axum::Router = axum::Router::new().nest("/jobs", punctual_server::router(&Metrics::default(), &Health::default()));
 /// ```
 pub fn router(metrics: &Metrics, health: &Health) -> Router {
-    let (metrics, live, able) = (metrics.clone(), health.clone(), health.clone());
+    let (live, able) = (health.clone(), health.clone());
+    metrics_router(metrics)
+        .route("/healthz", get(move || ready(answer(live.now(), |now| now.is_alive))))
+        .route("/readyz", get(move || ready(answer(able.now(), |now| now.is_ready))))
+}
+
+/// Returns a router for `/metrics`.
+pub(crate) fn metrics_router(metrics: &Metrics) -> Router {
+    let metrics = metrics.clone();
     let content_type = [(CONTENT_TYPE, metrics::CONTENT_TYPE)];
     // With many queues the text takes a while, and health must not wait for it.
     let text = move || {
@@ -50,10 +53,7 @@ pub fn router(metrics: &Metrics, health: &Health) -> Router {
             text.map(|text| (content_type, text)).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
         }
     };
-    Router::new()
-        .route("/metrics", get(text))
-        .route("/healthz", get(move || ready(answer(live.now(), |now| now.is_alive))))
-        .route("/readyz", get(move || ready(answer(able.now(), |now| now.is_ready))))
+    Router::new().route("/metrics", get(text))
 }
 
 /// Returns the line of the health, with 200 if it is good.
@@ -115,40 +115,11 @@ pub fn listen(addr: SocketAddr, metrics: &Metrics, health: &Health) -> Result<Li
     let (router, end) = (router(metrics, health), CancellationToken::new());
     let serving = end.clone();
     let serve = move || {
-        runtime.block_on(async {
-            tokio::select! {
-                never = accept(listener, router) => match never {},
-                () = serving.cancelled() => {}
-            }
-        });
+        runtime.block_on(accept(listener, router, LIMITS, &serving));
         // A text that is being made is not waited for.
         runtime.shutdown_background();
     };
     let thread = std::thread::Builder::new().name("punctual-listen".to_owned()).spawn(serve);
     let thread = thread.map_err(|e| cannot("serve").with_source(e))?;
     Ok(Listening { addr, end, thread: Some(thread) })
-}
-
-/// Serves connections. The loop is our own, because that of axum has no time limits: silent clients would hold their
-/// connections, and with them the descriptors of the process, for ever.
-async fn accept(listener: TcpListener, router: Router) -> Infallible {
-    let open = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        let permit = Arc::clone(&open).acquire_owned().await.expect("invariant: it is never closed");
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let service = TowerToHyperService::new(router.clone());
-                let serve = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-                tokio::spawn(async move {
-                    // A client that goes away, or is too slow, is its own problem.
-                    let _ = timeout(CONNECTION_MAX, serve).await;
-                    drop(permit);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(target: "punctual", %error, "could not accept a connection");
-                sleep(AFTER_ERROR).await;
-            }
-        }
-    }
 }

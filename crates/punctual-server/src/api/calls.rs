@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use punctual::{
-    ErrorKind, When,
+    ErrorKind, JobRecord, When,
     store::{
-        Audit, DocOp, Enqueued, Heartbeat, List, Reserve, Settlement, ToolOp, Upcoming,
+        Audit, Batch, DocOp, Enqueued, Heartbeat, List, Reserve, Settlement, ToolOp, Upcoming,
         wire::{
             self, ActBody, ActReply, ActionBody, BatchBody, CountBody, DoctorReply, EnqueueBody,
             EnqueueReply, ExtendBody, ExtendReply, GetBody, HolderBody, IdentityReply, JobReply, JobView,
@@ -17,7 +17,8 @@ use punctual::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Api, Problem, lanes::Lane};
+use super::{Api, Problem, Scope, lanes::Lane};
+use crate::gate::Right;
 
 /// Longest wait of one request. Proxies end requests that are silent for a minute.
 const WAIT_MAX: Duration = Duration::from_secs(25);
@@ -27,29 +28,29 @@ type Answer = Result<Vec<u8>, Problem>;
 /// Answers a call; `None` if there is no such call.
 ///
 /// Dropping the future ends a wait. Any other call may or may not have had its effect, as in the library.
-pub(super) async fn answer(api: &Api, call: &str, body: &[u8]) -> Option<Answer> {
+pub(super) async fn answer(api: &Api, scope: &Scope, call: &str, body: &[u8]) -> Option<Answer> {
     Some(match call {
         "store" => store(api, body),
         "identity" => identity(api, body).await,
         "now" => now(api, body).await,
-        "enqueue" => enqueue(api, body).await,
-        "reserve" => reserve(api, body).await,
-        "extend" => extend(api, body).await,
-        "settle" => settle(api, body).await,
-        "take" => take(api, body).await,
-        "wait" => wait(api, body).await,
-        "get" => get(api, body).await,
-        "holder" => holder(api, body).await,
-        "list" => list(api, body).await,
-        "count" => count(api, body).await,
+        "enqueue" => enqueue(api, scope, body).await,
+        "reserve" => reserve(api, scope, body).await,
+        "extend" => extend(api, scope, body).await,
+        "settle" => settle(api, scope, body).await,
+        "take" => take(api, scope, body).await,
+        "wait" => wait(api, scope, body).await,
+        "get" => get(api, scope, body).await,
+        "holder" => holder(api, scope, body).await,
+        "list" => list(api, scope, body).await,
+        "count" => count(api, scope, body).await,
         "upcoming" => upcoming(api, body).await,
-        "act" => act(api, body).await,
-        "queue" => queue(api, body).await,
+        "act" => act(api, scope, body).await,
+        "queue" => queue(api, scope, body).await,
         "queues" => queues(api, body).await,
-        "doc" => doc(api, body).await,
-        "tool" => tool(api, body).await,
-        "sweep" => sweep(api, body).await,
-        "audit" => audit(api, body).await,
+        "doc" => doc(api, scope, body).await,
+        "tool" => tool(api, scope, body).await,
+        "sweep" => sweep(api, scope, body).await,
+        "audit" => audit(api, scope, body).await,
         "doctor" => doctor(api, body).await,
         _ => return None,
     })
@@ -90,7 +91,7 @@ async fn now(api: &Api, body: &[u8]) -> Answer {
 }
 
 /// Enqueues through the client, which merges concurrent calls, unless the caller numbers its calls.
-async fn enqueue(api: &Api, body: &[u8]) -> Answer {
+async fn enqueue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: EnqueueBody<&RawValue> = read(body)?;
     let (client, store) = (&api.client, api.client.store());
     let jobs = body.jobs.iter().enumerate().map(|(i, job)| {
@@ -100,6 +101,7 @@ async fn enqueue(api: &Api, body: &[u8]) -> Answer {
         })
     });
     let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
+    scope.in_queues(Right::Operate, jobs.iter().map(|job| job.queue.as_str()))?;
     let results: Vec<Option<Enqueued>> = match body.number()? {
         None => client.push(jobs).await?.into_iter().map(Some).collect(),
         Some(call) if body.partial => store.enqueue_each(call, &jobs).await?,
@@ -108,29 +110,48 @@ async fn enqueue(api: &Api, body: &[u8]) -> Answer {
     write(&EnqueueReply { results, shard: store.shard() })
 }
 
-async fn reserve(api: &Api, body: &[u8]) -> Answer {
+async fn reserve(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: ReserveBody = read(body)?;
-    let (want, _lane) = numbered(api, body).await?;
-    write(&BatchBody::from(&api.client.store().reserve(&want).await?))
+    let (want, _lane) = numbered(api, scope, body).await?;
+    write(&BatchBody::from(&shown(scope, api.client.store().reserve(&want).await?)))
 }
 
 /// Numbers a reserve whose caller did not. The lane must be held until the call has ended.
-async fn numbered(api: &Api, body: ReserveBody) -> Result<(Reserve, Option<Lane<'_>>), Problem> {
-    if let Some(call) = body.number()? {
-        return Ok((body.reserve(call), None));
-    }
-    let mut lane = api.lanes.free().await;
-    lane.number += 1;
-    Ok((body.reserve(*lane), Some(lane)))
+async fn numbered<'a>(
+    api: &'a Api,
+    scope: &Scope,
+    body: ReserveBody,
+) -> Result<(Reserve, Option<Lane<'a>>), Problem> {
+    let (want, lane) = match body.number()? {
+        Some(call) => (body.reserve(call), None),
+        None => {
+            let mut lane = api.lanes.free().await;
+            lane.number += 1;
+            (body.reserve(*lane), Some(lane))
+        }
+    };
+    scope.in_queues(Right::Operate, want.queues.iter().map(|request| request.queue.as_str()))?;
+    Ok((want, lane))
 }
 
-async fn extend(api: &Api, body: &[u8]) -> Answer {
+/// Hides from reserved jobs what the caller must not see.
+fn shown(scope: &Scope, mut batch: Batch) -> Batch {
+    if scope.hides_payloads() {
+        for reserved in &mut batch.jobs {
+            reserved.job = scope.shown(reserved.job.clone());
+        }
+    }
+    batch
+}
+
+async fn extend(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: ExtendBody<Heartbeat> = read(body)?;
+    scope.of_leases(api, body.leases.iter().map(|beat| beat.lease).collect()).await?;
     write(&ExtendReply { results: api.client.store().extend(&body.leases).await? })
 }
 
 /// Ends leases. For a retry without a time, it reads the job, whose backoff says when.
-async fn settle(api: &Api, body: &[u8]) -> Answer {
+async fn settle(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: SettleBody<SettlementBody<'_>> = read(body)?;
     let store = api.client.store();
     let mut batch: Vec<Settlement> = Vec::with_capacity(body.settle.len());
@@ -143,26 +164,32 @@ async fn settle(api: &Api, body: &[u8]) -> Answer {
         };
         batch.push(settlement.settlement(pause)?);
     }
+    scope.of_leases(api, batch.iter().map(|settlement| settlement.lease).collect()).await?;
     let then = match body.then {
-        Some(then) => Some(numbered(api, then).await?),
+        Some(then) => Some(numbered(api, scope, then).await?),
         None => None,
     };
     let (results, reserved) = store.settle(&batch, then.as_ref().map(|(want, _)| want)).await?;
     write(&SettleReply {
         results: results.into_iter().map(Into::into).collect(),
-        batch: reserved.as_ref().map(BatchBody::from),
+        batch: reserved.map(|batch| shown(scope, batch)).as_ref().map(BatchBody::from),
     })
 }
 
-async fn take(api: &Api, body: &[u8]) -> Answer {
+async fn take(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: TakeBody = read(body)?;
+    scope.in_queues(Right::Operate, [body.queue.as_str()])?;
     let jobs = api.client.store().take(&body.into()).await?;
+    let jobs: Vec<JobRecord> = jobs.into_iter().map(|job| scope.shown(job)).collect();
     // They are done, whatever the time is.
     write(&JobsReply { jobs: jobs.iter().map(|job| JobView::exact(job, job.run_at)).collect() })
 }
 
-async fn wait(api: &Api, body: &[u8]) -> Answer {
+async fn wait(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: WaitBody = read(body)?;
+    // Other names are of jobs, workers and locks, and say nothing but when to look.
+    let queues = body.queues.iter().map(String::as_str).filter(|name| !name.starts_with('$'));
+    scope.in_queues(Right::Read, queues)?;
     tokio::select! {
         ended = api.client.store().wait(&body.queues, body.at_most.min(WAIT_MAX)) => ended?,
         () = api.stop.cancelled() => {}
@@ -170,36 +197,42 @@ async fn wait(api: &Api, body: &[u8]) -> Answer {
     write(&Nothing {})
 }
 
-async fn get(api: &Api, body: &[u8]) -> Answer {
+async fn get(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: GetBody = read(body)?;
-    job(api, api.client.get(body.id).await?).await
+    job(api, scope.job(api.client.get(body.id).await?)).await
 }
 
-async fn holder(api: &Api, body: &[u8]) -> Answer {
+async fn holder(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: HolderBody = read(body)?;
-    job(api, api.client.holder(&body.key).await?).await
+    scope.in_queues(Right::Read, [body.key.queue.as_str()])?;
+    job(api, scope.job(api.client.holder(&body.key).await?)).await
 }
 
 /// Writes a job with its status at the store's time.
-async fn job(api: &Api, job: Option<punctual::JobRecord>) -> Answer {
+async fn job(api: &Api, job: Option<JobRecord>) -> Answer {
     let now = if job.is_some() { api.client.store().now().await? } else { punctual::Timestamp::default() };
     write(&JobReply { job: job.as_ref().map(|job| JobView::exact(job, now)) })
 }
 
-async fn list(api: &Api, body: &[u8]) -> Answer {
+async fn list(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let list: List = read::<ListBody>(body)?.into();
     let page = api.client.list(&list).await?;
+    let jobs: Vec<JobRecord> = page.jobs.into_iter().map(|job| scope.shown(job)).collect();
     write(&PageBody {
         now_ms: page.now,
-        jobs: page.jobs.iter().map(|job| JobView::exact(job, page.now)).collect(),
+        jobs: jobs.iter().map(|job| JobView::exact(job, page.now)).collect(),
         next: page.next,
         searched: page.searched,
         total: page.total,
     })
 }
 
-async fn count(api: &Api, body: &[u8]) -> Answer {
+async fn count(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: CountBody = read(body)?;
+    match body.queue.as_deref() {
+        Some(queue) => scope.in_queues(Right::Read, [queue])?,
+        None => scope.in_store(Right::Read)?,
+    }
     write(&api.client.store().count(body.queue.as_deref()).await?)
 }
 
@@ -208,14 +241,16 @@ async fn upcoming(api: &Api, body: &[u8]) -> Answer {
     write(&api.client.store().upcoming(&upcoming).await?)
 }
 
-async fn act(api: &Api, body: &[u8]) -> Answer {
+async fn act(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: ActBody<ActionBody<'_>> = read(body)?;
+    scope.in_store(Right::Operate)?;
     let acted = api.client.store().act(&body.targets, &body.action.action()?).await?;
     write(&ActReply { results: acted.into_iter().map(Into::into).collect() })
 }
 
-async fn queue(api: &Api, body: &[u8]) -> Answer {
+async fn queue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: QueueCallBody = read(body)?;
+    scope.queue(&body.name, &body.op)?;
     write(&api.client.store().queue(&body.name, &body.op).await?)
 }
 
@@ -224,23 +259,27 @@ async fn queues(api: &Api, body: &[u8]) -> Answer {
     write(&QueuesReply { names: api.client.store().queues(body.after.as_deref()).await? })
 }
 
-async fn doc(api: &Api, body: &[u8]) -> Answer {
+async fn doc(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let op: DocOp = read(body)?;
+    scope.doc(&op)?;
     write(&api.client.store().doc(&op).await?)
 }
 
-async fn tool(api: &Api, body: &[u8]) -> Answer {
+async fn tool(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let op: ToolOp = read(body)?;
+    scope.tool(&op)?;
     write(&api.client.store().tool(&op).await?)
 }
 
-async fn sweep(api: &Api, body: &[u8]) -> Answer {
+async fn sweep(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: SweepBody = read(body)?;
+    scope.in_store(Right::Operate)?;
     write(&api.client.store().sweep(body.limit).await?)
 }
 
-async fn audit(api: &Api, body: &[u8]) -> Answer {
+async fn audit(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let audit: Audit = read(body)?;
+    scope.in_store(if audit.repair { Right::Admin } else { Right::Read })?;
     write(&api.client.store().audit(audit).await?)
 }
 

@@ -7,6 +7,8 @@ use axum::{
 use punctual::{Error, ErrorKind};
 use serde::Serialize;
 
+use crate::gate::Refusal;
+
 /// An error as the API answers it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Problem {
@@ -50,6 +52,13 @@ impl From<Error> for Problem {
         };
         let problem = Self::new(status, error.kind().code(), error.to_string());
         error.hint().into_iter().fold(problem, Self::with_hint)
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let problem = Self::new(refusal.status, refusal.code, refusal.message);
+        problem.with_hint(refusal.hint)
     }
 }
 

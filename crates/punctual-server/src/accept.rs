@@ -1,0 +1,85 @@
+//! Accepts connections and serves a router on each.
+//!
+//! The loop is our own, because that of axum has no limits: silent clients would hold their connections, and with them the
+//! descriptors of the process, for ever.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Extension, Router, extract::ConnectInfo};
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// How long to wait after a connection could not be accepted.
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+
+/// The limits of connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Most connections at once. Further ones wait.
+    pub(crate) connections: usize,
+    /// How long a connection may be open before it ends with the request in progress.
+    pub(crate) connection: Duration,
+    /// How long the request in progress may then take, and those in progress at the stop.
+    pub(crate) drain: Duration,
+    /// How long the head of a request may take to arrive, also on a connection that is idle between two requests.
+    pub(crate) head: Duration,
+}
+
+/// Serves connections until `stop`, and then until the requests in progress have ended.
+pub(crate) async fn accept(listener: TcpListener, router: Router, limits: Limits, stop: &CancellationToken) {
+    let (open, connections) = (Arc::new(Semaphore::new(limits.connections)), TaskTracker::new());
+    loop {
+        let next = async {
+            let permit = Arc::clone(&open).acquire_owned().await.expect("invariant: it is never closed");
+            (listener.accept().await, permit)
+        };
+        let (accepted, permit) = tokio::select! {
+            next = next => next,
+            () = stop.cancelled() => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let (router, stop) = (router.clone().layer(Extension(ConnectInfo(peer))), stop.clone());
+                connections.spawn(async move {
+                    serve(stream, router, limits, &stop).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(target: "punctual", %error, "could not accept a connection");
+                sleep(AFTER_ERROR).await;
+            }
+        }
+    }
+    drop(listener);
+    connections.close();
+    // Each ends by its own limit.
+    connections.wait().await;
+}
+
+/// Serves one connection. A client that goes away, or is too slow, is its own problem.
+async fn serve(stream: TcpStream, router: Router, limits: Limits, stop: &CancellationToken) {
+    // Answers are written whole. Without this, the last part of one could wait for the client's acknowledgement.
+    let _ = stream.set_nodelay(true);
+    let serve = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut serve = std::pin::pin!(serve);
+    tokio::select! {
+        _ = serve.as_mut() => return,
+        () = sleep(limits.connection) => {}
+        () = stop.cancelled() => {}
+    }
+    serve.as_mut().graceful_shutdown();
+    let _ = timeout(limits.drain, serve).await;
+}

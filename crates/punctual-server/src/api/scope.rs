@@ -1,0 +1,122 @@
+//! What a caller may do, where that depends on the body of a call.
+
+use std::collections::BTreeSet;
+
+use punctual::{
+    JobId, JobRecord, Payload,
+    store::{BoardAct, DocOp, Lease, LockOp, QueueOp, ToolOp},
+};
+
+use super::{Api, Problem};
+use crate::gate::{Caller, Right};
+
+/// The documents of tokens.
+const TOKENS: &str = "token/";
+
+/// The caller of a request; without a gate in front of the router, anybody.
+#[derive(Clone, Debug)]
+pub(super) struct Scope(Option<Caller>);
+
+impl Scope {
+    pub(super) const fn of(caller: Option<Caller>) -> Self {
+        Self(caller)
+    }
+
+    fn may(&self, right: Right, queue: Option<&str>) -> Result<(), Problem> {
+        match &self.0 {
+            Some(caller) => Ok(caller.may(right, queue)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the right in the whole store.
+    pub(super) fn in_store(&self, right: Right) -> Result<(), Problem> {
+        self.may(right, None)
+    }
+
+    /// Checks the right in each of these queues.
+    pub(super) fn in_queues<'a>(
+        &self,
+        right: Right,
+        queues: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(), Problem> {
+        queues.into_iter().try_for_each(|queue| self.may(right, Some(queue)))
+    }
+
+    /// Whether the caller may use some queues only.
+    fn is_narrow(&self) -> bool {
+        self.0.as_ref().is_some_and(|caller| caller.queues.is_some())
+    }
+
+    /// Checks that leases are of jobs in queues of the caller. It reads the jobs if the caller is for some queues only.
+    pub(super) async fn of_leases(&self, api: &Api, leases: Vec<Lease>) -> Result<(), Problem> {
+        if !self.is_narrow() {
+            return Ok(());
+        }
+        let jobs: BTreeSet<JobId> = leases.iter().map(|lease| lease.job).collect();
+        for id in jobs {
+            if let Some(job) = api.client.get(id).await? {
+                self.may(Right::Operate, Some(&job.queue))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the right to read a job, and hides from it what the caller must not see. The job of another queue is not there.
+    pub(super) fn job(&self, job: Option<JobRecord>) -> Option<JobRecord> {
+        job.filter(|job| self.may(Right::Read, Some(&job.queue)).is_ok()).map(|job| self.shown(job))
+    }
+
+    /// Hides payload, result and headers from a caller that must not see them.
+    pub(super) fn shown(&self, mut job: JobRecord) -> JobRecord {
+        if self.hides_payloads() {
+            job.payload = Payload::json("null");
+            job.result = None;
+            job.headers.clear();
+        }
+        job
+    }
+
+    /// Whether payloads must be hidden from the caller.
+    pub(super) fn hides_payloads(&self) -> bool {
+        self.0.as_ref().is_some_and(|caller| caller.payloads_hidden)
+    }
+
+    /// Checks a step on a queue.
+    pub(super) fn queue(&self, name: &str, op: &QueueOp) -> Result<(), Problem> {
+        let right = match op {
+            QueueOp::Show => Right::Read,
+            QueueOp::Pause { .. } | QueueOp::Resume | QueueOp::Open { .. } => Right::Operate,
+            QueueOp::Set(_) | QueueOp::Replace(_) | QueueOp::Purge(_) => Right::Admin,
+        };
+        self.may(right, Some(name))
+    }
+
+    /// Checks a step on documents. Those of tokens are for admins.
+    pub(super) fn doc(&self, op: &DocOp) -> Result<(), Problem> {
+        let is_tokens = match op {
+            DocOp::Get { key } | DocOp::Put { key, .. } | DocOp::Remove { key, .. } => {
+                key.starts_with(TOKENS)
+            }
+            DocOp::List { prefix, .. } => prefix.starts_with(TOKENS) || TOKENS.starts_with(prefix.as_str()),
+        };
+        let right = match op {
+            DocOp::Get { .. } | DocOp::List { .. } if !is_tokens => Right::Read,
+            _ => Right::Admin,
+        };
+        self.may(right, None)
+    }
+
+    /// Checks a step on a tool.
+    pub(super) fn tool(&self, op: &ToolOp) -> Result<(), Problem> {
+        let looks = match op {
+            ToolOp::Limit(_) => false,
+            ToolOp::Lock(op) => matches!(op, LockOp::Show { .. } | LockOp::List { .. }),
+            ToolOp::Board(op) => matches!(
+                op.act,
+                BoardAct::Rank { .. } | BoardAct::Top { .. } | BoardAct::Around { .. } | BoardAct::Size
+            ),
+        };
+        self.may(if looks { Right::Read } else { Right::Operate }, None)
+    }
+}

@@ -1,0 +1,49 @@
+//! What each route of the server needs. A route that is not here needs an admin.
+
+use axum::http::Method;
+
+use crate::gate::{Needs, Right};
+
+/// Returns what the route of a method and a path needs.
+pub(crate) fn of(method: &Method, path: &str) -> Option<Needs> {
+    if let Some(call) = path.strip_prefix("/api/v1/") {
+        return of_call(call);
+    }
+    match (method, path) {
+        (&Method::GET, "/healthz" | "/readyz" | "/style.css") => Some(Needs::PUBLIC),
+        // The other pages of the dashboard, and metrics.
+        (&Method::GET, _) => Some(Right::Read.in_store()),
+        (&Method::POST, "/jobs/confirm" | "/jobs/act") => Some(Right::Operate.in_store()),
+        (&Method::POST, path) if path.ends_with("/pause") || path.ends_with("/resume") => {
+            Some(Right::Operate.in_store())
+        }
+        _ => None,
+    }
+}
+
+/// Returns the least that a call needs. What depends on its body is checked with the body (`api/scope.rs`).
+fn of_call(call: &str) -> Option<Needs> {
+    Some(match call {
+        "store" | "identity" | "now" | "count" | "queue" | "wait" | "get" | "holder" => {
+            Right::Read.by_queue()
+        }
+        "list" | "upcoming" | "queues" | "doc" | "tool" | "audit" | "doctor" => Right::Read.in_store(),
+        "enqueue" | "reserve" | "extend" | "settle" | "take" => Right::Operate.by_queue(),
+        "act" | "sweep" => Right::Operate.in_store(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_that_nobody_listed_is_for_admins() {
+        assert_eq!(of(&Method::POST, "/queues/mail/purge"), None);
+        assert_eq!(of(&Method::POST, "/anything"), None);
+        assert_eq!(of(&Method::DELETE, "/"), None);
+        assert_eq!(of(&Method::POST, "/api/v1/anything"), None);
+        assert_eq!(of(&Method::GET, "/metrics"), Some(Right::Read.in_store()));
+    }
+}

@@ -1,0 +1,131 @@
+//! The server: the HTTP API, the dashboard, metrics and health, behind one gate.
+
+use std::{net::SocketAddr, time::Duration};
+
+use axum::{
+    Router,
+    http::{StatusCode, header::LOCATION},
+    routing::get,
+};
+use punctual::{CancellationToken, Client, Error, ErrorKind, Result, client::Metrics};
+use tokio::time::timeout;
+
+use crate::{
+    DashboardOptions,
+    accept::{Limits, accept},
+    api, dashboard,
+    gate::Gate,
+    listen::metrics_router,
+    rights,
+};
+
+/// Connections of workers stay open. After an hour they are made anew, so that load is spread over servers behind one address.
+const LIMITS: Limits = Limits {
+    connections: 10_000,
+    connection: Duration::from_hours(1),
+    drain: Duration::from_secs(30),
+    head: Duration::from_secs(60),
+};
+/// How long the store may take to answer before the server is not ready.
+const READY_MAX: Duration = Duration::from_secs(2);
+
+/// A server for one store.
+///
+/// ```no_run
+/// # use punctual::{CancellationToken, Client};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
+/// let client = Client::connect("sqlite:jobs.db").await?;
+/// let server = punctual_server::Server::new(&client);
+/// server.serve("127.0.0.1:7890".parse().expect("an address"), &CancellationToken::new(), |addr| println!("{addr}")).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Server {
+    client: Client,
+    metrics: Metrics,
+    gate: Gate,
+    dashboard: DashboardOptions,
+}
+
+impl Server {
+    /// Makes a server whose gate has the tokens of the store ([`Gate::new`]).
+    pub fn new(client: &Client) -> Self {
+        let metrics = Metrics::default();
+        let client = client.with_metrics(&metrics);
+        Self { gate: Gate::new(&client), client, metrics, dashboard: DashboardOptions::default() }
+    }
+
+    /// Replaces the gate.
+    #[must_use]
+    pub fn gate(mut self, gate: Gate) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    /// Sets the options of the dashboard. Its base path is also that of the API, of metrics and of health.
+    #[must_use]
+    pub fn dashboard(mut self, options: DashboardOptions) -> Self {
+        self.dashboard = options;
+        self.dashboard.base_path.truncate(self.dashboard.base_path.trim_end_matches('/').len());
+        self
+    }
+
+    /// Returns the router, under its base path. `stop` ends requests that wait for jobs.
+    ///
+    /// Requests need the address of the peer: [`axum::extract::ConnectInfo`] of a `SocketAddr`.
+    pub fn router(&self, stop: &CancellationToken) -> Router {
+        let base = &self.dashboard.base_path;
+        let inner = Router::new()
+            .merge(api(&self.client, stop))
+            .merge(metrics_router(&self.metrics))
+            .merge(health(&self.client))
+            .merge(dashboard(&self.client, self.dashboard.clone()))
+            .layer(self.gate.layer(rights::of));
+        if base.is_empty() {
+            return inner;
+        }
+        let target = base.clone();
+        let to_base = move || std::future::ready((StatusCode::PERMANENT_REDIRECT, [(LOCATION, target)]));
+        Router::new().route(&format!("{base}/"), get(to_base)).nest(base, inner)
+    }
+
+    /// Serves the router on an address until `stop`. Requests in progress then have 30 s to end; waits end at once.
+    ///
+    /// `ready` gets the address when the port answers, with the port that was chosen if the requested one was 0. At most 10,000
+    /// connections are open at once; further ones wait.
+    ///
+    /// # Errors
+    /// `Unavailable` if the port cannot be bound.
+    pub async fn serve(
+        &self,
+        addr: SocketAddr,
+        stop: &CancellationToken,
+        ready: impl FnOnce(SocketAddr),
+    ) -> Result<()> {
+        let cannot = |e: std::io::Error| {
+            Error::new(ErrorKind::Unavailable, format!("could not listen on {addr}"))
+                .with_hint("choose another address, or end the program that listens there")
+                .with_source(e)
+        };
+        let listener = tokio::net::TcpListener::bind(addr).await.map_err(cannot)?;
+        ready(listener.local_addr().map_err(cannot)?);
+        accept(listener, self.router(stop), LIMITS, stop).await;
+        Ok(())
+    }
+}
+
+/// Returns a router for health. The server is alive while it answers, and ready while the store answers.
+fn health(client: &Client) -> Router {
+    let client = client.clone();
+    let is_ready = move || {
+        let client = client.clone();
+        async move {
+            match timeout(READY_MAX, client.store().now()).await {
+                Ok(Ok(_)) => (StatusCode::OK, "ok, the store answers\n".to_owned()),
+                Ok(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+                Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n".to_owned()),
+            }
+        }
+    };
+    Router::new().route("/healthz", get(async || "ok, the server answers\n")).route("/readyz", get(is_ready))
+}
